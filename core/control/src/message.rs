@@ -1,0 +1,661 @@
+//! What travels on the control tree (head ↔ daemons) and between a client and the head.
+//!
+//! One definition for the daemon, the head, the command and the simulated cluster. The drivers
+//! carry these as length-prefixed postcard frames; nothing here knows how.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use kumi_sched::{ClusterTime, JobId, Mode, NodeId, Timetable};
+use serde::{Deserialize, Serialize};
+
+/// Version of everything in this module. A peer with another version is refused by name.
+pub const CONTROL_VERSION: u32 = 1;
+
+/// Nanoseconds on some monotonic clock of the process at hand.
+pub type Nanos = u64;
+
+/// A set of nodes: sorted, disjoint, half-open ranges of node numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeSet(Vec<(u32, u32)>);
+
+impl NodeSet {
+    /// The set of exactly these nodes, in any order, repeats allowed.
+    pub fn from_nodes(nodes: impl IntoIterator<Item = NodeId>) -> Self {
+        let mut numbers: Vec<u32> = nodes.into_iter().map(|node| node.0).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let mut ranges: Vec<(u32, u32)> = Vec::new();
+        for number in numbers {
+            match ranges.last_mut() {
+                Some((_, end)) if *end == number => *end += 1,
+                _ => ranges.push((number, number.saturating_add(1))),
+            }
+        }
+        Self(ranges)
+    }
+
+    /// Whether `node` is in the set.
+    pub fn contains(&self, node: NodeId) -> bool {
+        self.0.iter().any(|&(start, end)| (start..end).contains(&node.0))
+    }
+
+    /// The nodes, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.0.iter().flat_map(|&(start, end)| (start..end).map(NodeId))
+    }
+
+    /// Whether no node is in the set.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|&(start, end)| start >= end)
+    }
+
+    /// The nodes that are in both sets.
+    pub fn intersection(&self, other: &Self) -> Self {
+        Self::from_nodes(self.iter().filter(|&node| other.contains(node)))
+    }
+}
+
+/// Who a job runs as; looked up by the daemon that accepted the client, from the socket's peer
+/// credentials, never from what the client says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct User {
+    /// Numeric user.
+    pub uid: u32,
+    /// Primary group.
+    pub gid: u32,
+}
+
+/// The content of a program file, by which nodes cache it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ContentHash(pub [u8; 32]);
+
+/// The program to run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// As the user named it after path search: absolute. Shown, and given as `argv[0]`'s origin.
+    pub path: String,
+    /// BLAKE3 of the file; nodes run the file at `path` if its content is this, otherwise their
+    /// cached copy, otherwise they ask for it (`Report::ProgramWanted`).
+    pub hash: ContentHash,
+    /// Size of the file in bytes.
+    pub size: u64,
+}
+
+/// The ranks one node runs: `first .. first + count`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeRanks {
+    /// The node.
+    pub node: NodeId,
+    /// Its lowest rank.
+    pub first: u32,
+    /// How many, at least 1.
+    pub count: u32,
+}
+
+/// What a user asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobRequest {
+    /// Drawn by the client; the same token names the same job however often it is submitted.
+    pub token: u128,
+    /// Shown by `kumi ps`.
+    pub name: String,
+    /// What to run.
+    pub program: Program,
+    /// Arguments, `argv[0]` included.
+    pub args: Vec<String>,
+    /// The whole environment of the ranks, to which the daemon adds `KUMI_*`.
+    pub env: Vec<(String, String)>,
+    /// Working directory on every node.
+    pub cwd: String,
+    /// Number of ranks, at least 1.
+    pub ranks: u32,
+    /// Number of nodes; `None` lets the head choose.
+    pub nodes: Option<u32>,
+}
+
+/// A placed job, as every node of it gets it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobSpec {
+    /// Its number.
+    pub job: JobId,
+    /// Who it runs as.
+    pub user: User,
+    /// What was asked for.
+    pub request: JobRequest,
+    /// Who runs which ranks: ascending in rank, without gaps.
+    pub layout: Vec<NodeRanks>,
+    /// The channel's random key, which keeps strangers' packets out.
+    pub channel_key: u64,
+}
+
+/// Where a rank's socket is: IPv4 address and UDP port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankAddress {
+    /// IPv4 address, most significant byte first.
+    pub ip: [u8; 4],
+    /// UDP port.
+    pub port: u16,
+}
+
+/// One node's answer to `Command::Prepare`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PreparedNode {
+    /// The node.
+    pub node: NodeId,
+    /// Addresses of its ranks in rank order and its largest UDP payload, or why not.
+    pub result: Result<PreparedRanks, Refusal>,
+}
+
+/// Sockets of the ranks of a prepared node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PreparedRanks {
+    /// In rank order.
+    pub addresses: Vec<RankAddress>,
+    /// Largest UDP payload that the node's interface takes unfragmented, in bytes.
+    pub max_datagram: u16,
+}
+
+/// Why something was refused; the command maps each to a sentence and an exit code.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// What kind of failure.
+    pub kind: RefusalKind,
+    /// A sentence with the particulars and what to do.
+    pub message: String,
+}
+
+/// Kinds of refusal, each with its exit code in `docs/errors.md`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RefusalKind {
+    /// A request that can never succeed as it stands.
+    BadRequest,
+    /// More ranks or nodes than the cluster has or allows.
+    TooLarge,
+    /// No such program or working directory.
+    NotFound,
+    /// The program cannot be executed.
+    NotExecutable,
+    /// The user may not do this.
+    NotPermitted,
+    /// No such job.
+    NoSuchJob,
+    /// Disk, memory, processes or descriptors ran out.
+    NoResources,
+    /// A node is not connected or was lost.
+    NodeLost,
+    /// Nodes or head of different versions.
+    Version,
+    /// Something went wrong inside Kumi.
+    Internal,
+}
+
+/// How one rank ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RankStatus {
+    /// By itself, with this code.
+    Exited(u8),
+    /// By this signal.
+    Signalled(u8),
+}
+
+impl RankStatus {
+    /// Whether the rank ended as a successful program does.
+    pub fn success(self) -> bool {
+        self == Self::Exited(0)
+    }
+}
+
+/// How a job ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// Every rank exited with 0.
+    Success,
+    /// The first rank that failed, on which node, and how.
+    RankFailed {
+        /// The rank.
+        rank: u32,
+        /// Its node.
+        node: NodeId,
+        /// How it ended.
+        status: RankStatus,
+    },
+    /// It could not be started.
+    Refused(Refusal),
+    /// A node was lost while the job ran.
+    NodeLost(NodeId),
+    /// `kumi kill`, or the cluster going down.
+    Killed,
+}
+
+/// Where a job is in its life.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum JobState {
+    /// Waits for nodes.
+    Queued,
+    /// Its nodes make cgroups, segments and sockets.
+    Preparing,
+    /// Its ranks run (or are stopped between slices).
+    Running,
+    /// Being killed and freed; ends with this outcome.
+    Ending(Outcome),
+    /// Over; nothing of it is left on any node.
+    Ended(Outcome),
+}
+
+/// A job as the durable table keeps it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobRecord {
+    /// Number, user, request, layout (empty while queued) and key.
+    pub spec: JobSpec,
+    /// State.
+    pub state: JobState,
+    /// Milliseconds since the epoch: when submitted, started and ended.
+    pub submitted_ms: u64,
+    /// When its ranks were started.
+    pub started_ms: Option<u64>,
+    /// When it was over.
+    pub ended_ms: Option<u64>,
+}
+
+/// What a daemon says of itself when it attaches.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeDescription {
+    /// Its number.
+    pub node: NodeId,
+    /// Differs with each start of the daemon.
+    pub incarnation: u64,
+    /// Name shown to people.
+    pub name: String,
+    /// Processors that ranks may use.
+    pub processors: u32,
+    /// Most ranks of one job it takes.
+    pub max_ranks: u32,
+    /// What the machine does not permit and what is done instead: a sentence each.
+    pub limits: Vec<String>,
+    /// Jobs it has anything of, with the ranks not yet reported as exited.
+    pub jobs: Vec<(JobId, Vec<u32>)>,
+}
+
+/// Commands from the head to nodes. Each travels with the set of nodes it is for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Command {
+    /// Make cgroup, segment, sockets and stopped ranks for the job; answered by `Prepared`.
+    Prepare(Box<JobSpec>),
+    /// Content of a program file some node asked for. Chunks come in order; `total` ends it.
+    ProgramChunk {
+        /// Which program.
+        hash: ContentHash,
+        /// Where the chunk belongs.
+        offset: u64,
+        /// Size of the whole file.
+        total: u64,
+        /// The bytes.
+        data: Vec<u8>,
+    },
+    /// The content wanted for this job cannot be had; jobs waiting for it are refused.
+    ProgramMissing(ContentHash),
+    /// Let the ranks go. Addresses of all ranks in rank order; largest datagram for all.
+    Start {
+        /// The job.
+        job: JobId,
+        /// By rank.
+        addresses: Vec<RankAddress>,
+        /// Largest UDP payload between any two nodes of the job, in bytes.
+        max_datagram: u16,
+    },
+    /// Send a signal to every rank.
+    Signal {
+        /// The job.
+        job: JobId,
+        /// Its number.
+        signal: u8,
+    },
+    /// Kill what is left of the job and free everything; answered by `Freed`. Also for unknown jobs.
+    Kill {
+        /// The job.
+        job: JobId,
+    },
+    /// Standard input of rank 0; empty data closes it.
+    Input {
+        /// The job.
+        job: JobId,
+        /// The bytes.
+        data: Vec<u8>,
+    },
+    /// The timetable from its start time on; each receiver forwards the columns below it.
+    Timetable(Timetable),
+    /// The head lives and grants this long from receipt, in nanoseconds.
+    Lease {
+        /// Duration.
+        nanos: Nanos,
+    },
+    /// Answer with `Sample`, for `kumi top` and `kumi stats`.
+    Sample {
+        /// Returned with the answer.
+        request: u64,
+    },
+    /// Kill every job, free everything, report `Freed` for each, then stop the daemon.
+    Shutdown,
+}
+
+/// Reports from nodes to the head.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Report {
+    /// These nodes are now reached through the link on which this comes.
+    Attached(Vec<NodeDescription>),
+    /// These nodes are no longer reached through the sender.
+    Detached(NodeSet),
+    /// Answers to `Prepare`, combined on the way up.
+    Prepared {
+        /// The job.
+        job: JobId,
+        /// In any order.
+        nodes: Vec<PreparedNode>,
+    },
+    /// A node lacks the program; sent once per node and hash.
+    ProgramWanted {
+        /// For which job.
+        job: JobId,
+        /// Which program.
+        hash: ContentHash,
+        /// Who lacks it.
+        nodes: NodeSet,
+    },
+    /// A rank ended otherwise than with code 0; sent at once.
+    RankFailed {
+        /// The job.
+        job: JobId,
+        /// The rank.
+        rank: u32,
+        /// Its node.
+        node: NodeId,
+        /// How.
+        status: RankStatus,
+    },
+    /// On these nodes all ranks have ended, all output is sent and nothing of the job is left.
+    Freed {
+        /// The job.
+        job: JobId,
+        /// Combined on the way up as they come.
+        nodes: NodeSet,
+    },
+    /// Output of a rank.
+    Output {
+        /// The job.
+        job: JobId,
+        /// The rank.
+        rank: u32,
+        /// Which stream.
+        stream: Stream,
+        /// The bytes.
+        data: Vec<u8>,
+    },
+    /// Answers to `Sample`.
+    Samples {
+        /// As asked.
+        request: u64,
+        /// One per node.
+        nodes: Vec<NodeSample>,
+    },
+}
+
+/// A standard output stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stream {
+    /// Standard output.
+    Out,
+    /// Standard error.
+    Err,
+}
+
+/// Frames from a parent to a child on the control tree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Down {
+    /// A command for some nodes of the child's subtree.
+    Command(NodeSet, Command),
+    /// Answer to `Up::ClockProbe`: the probe's own stamp and the cluster time at the parent.
+    Clock {
+        /// Stamp of the probe.
+        stamp: Nanos,
+        /// The parent's cluster time.
+        time: ClusterTime,
+    },
+}
+
+/// Frames from a child to its parent on the control tree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Up {
+    /// A report of the child's subtree.
+    Report(Report),
+    /// Asks for the parent's cluster time; `stamp` is the child's clock and comes back. Doubles as
+    /// the heartbeat of the link.
+    ClockProbe {
+        /// The child's clock.
+        stamp: Nanos,
+    },
+}
+
+/// What a node measured, for `kumi top` and `kumi stats`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeSample {
+    /// The node.
+    pub node: NodeId,
+    /// Its ranks, read from their channel contexts.
+    pub ranks: Vec<RankSample>,
+    /// Gang switching.
+    pub switching: SwitchSample,
+    /// Control messages sent and received by the daemon since its start.
+    pub control_messages: u64,
+    /// What was dropped or refused on the control plane, by reason.
+    pub refused: Vec<(String, u64)>,
+}
+
+/// One rank as its daemon sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankSample {
+    /// The job.
+    pub job: JobId,
+    /// The rank.
+    pub rank: u32,
+    /// Whether it waits with nothing else to do.
+    pub idle: bool,
+    /// Share of the samples since the last report in which it was busy while scheduled, 0 to 1000.
+    pub load_permille: u16,
+    /// Counters of its channel context by name: messages sent, delivered, unread, resends, ...
+    pub counters: Vec<(String, u64)>,
+}
+
+/// Histograms of a node's switches. Percentiles in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwitchSample {
+    /// Switches made.
+    pub count: u64,
+    /// Writing the freeze.
+    pub freeze: Percentiles,
+    /// Writing the thaw.
+    pub thaw: Percentiles,
+    /// Both together.
+    pub total: Percentiles,
+    /// Begin of the switch behind the timetable, by the node's idea of the cluster clock.
+    pub lateness: Percentiles,
+    /// The last switches: tick of which generation, and cluster time at which the switch began, so
+    /// that the skew between nodes can be computed.
+    pub recent: Vec<(u64, u64, ClusterTime)>,
+    /// Ticks that could not be kept because the node came too late.
+    pub missed_ticks: u64,
+    /// Control messages the daemon sent on behalf of switching; stays 0.
+    pub messages: u64,
+}
+
+/// Summary of a histogram.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Percentiles {
+    /// Number of values.
+    pub count: u64,
+    /// Median.
+    pub p50: u64,
+    /// 90th percentile.
+    pub p90: u64,
+    /// 99th percentile.
+    pub p99: u64,
+    /// Largest.
+    pub max: u64,
+    /// Mean.
+    pub mean: u64,
+}
+
+/// What a client asks of the head.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ClientRequest {
+    /// First frame of a client: its version.
+    Hello {
+        /// `CONTROL_VERSION` of the client.
+        version: u32,
+    },
+    /// Run a job and follow it: `Submitted`, `Output`..., `Ended`.
+    Submit(Box<JobRequest>),
+    /// Follow a job: output from byte `offset` of its spool on, then `Ended`.
+    Follow {
+        /// The job.
+        job: JobId,
+        /// Bytes of the spool already seen.
+        offset: u64,
+        /// Wait for more while the job runs; otherwise stop at what there is.
+        wait: bool,
+    },
+    /// Content of a program that the head asked for.
+    ProgramChunk {
+        /// Which.
+        hash: ContentHash,
+        /// Where.
+        offset: u64,
+        /// Whole size.
+        total: u64,
+        /// Bytes.
+        data: Vec<u8>,
+    },
+    /// Standard input for rank 0; empty closes it.
+    Input {
+        /// The job.
+        job: JobId,
+        /// Bytes.
+        data: Vec<u8>,
+    },
+    /// A signal for every rank.
+    Signal {
+        /// The job.
+        job: JobId,
+        /// Number.
+        signal: u8,
+    },
+    /// Kill the job; answered by `Done` once nothing of it is left.
+    Kill {
+        /// The job.
+        job: JobId,
+    },
+    /// Jobs: those not over, or all the table has.
+    Jobs {
+        /// Also those that are over.
+        all: bool,
+    },
+    /// The cluster: nodes, their links, the mode.
+    Cluster,
+    /// A sample of every node.
+    Sample,
+    /// Change how processors are shared. Only the cluster's owner and root may.
+    Configure {
+        /// Mode.
+        mode: Option<Mode>,
+        /// Slice.
+        slice_ns: Option<u64>,
+    },
+    /// Kill all jobs and stop all daemons and the head. Only the cluster's owner and root may.
+    Shutdown,
+}
+
+/// What the head answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ClientReply {
+    /// Answer to `Hello`.
+    Welcome {
+        /// `CONTROL_VERSION` of the head.
+        version: u32,
+    },
+    /// The job's number.
+    Submitted {
+        /// The job.
+        job: JobId,
+    },
+    /// The job changed its state.
+    State {
+        /// The job.
+        job: JobId,
+        /// Its state.
+        state: JobState,
+    },
+    /// Some node lacks the program: send it.
+    ProgramWanted(ContentHash),
+    /// Output; `offset` is where in the spool the *next* byte will be.
+    Output {
+        /// The job.
+        job: JobId,
+        /// The rank.
+        rank: u32,
+        /// The stream.
+        stream: Stream,
+        /// Bytes.
+        data: Vec<u8>,
+        /// Spool position after this.
+        offset: u64,
+    },
+    /// The job is over and all its output was sent.
+    Ended {
+        /// The job.
+        job: JobId,
+        /// How.
+        outcome: Outcome,
+    },
+    /// Answer to `Jobs`.
+    Jobs(Vec<JobRecord>),
+    /// Answer to `Cluster`.
+    Cluster(ClusterStatus),
+    /// Answer to `Sample`.
+    Samples(Vec<NodeSample>),
+    /// Done.
+    Done,
+    /// Refused.
+    Refused(Refusal),
+}
+
+/// The cluster as the head sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterStatus {
+    /// Its name.
+    pub name: String,
+    /// All configured nodes, ascending.
+    pub nodes: Vec<NodeStatus>,
+    /// How processors are shared.
+    pub mode: Mode,
+    /// Slice in nanoseconds.
+    pub slice_ns: u64,
+    /// The timetable in force.
+    pub timetable: Timetable,
+    /// Milliseconds since the epoch at which the head started.
+    pub since_ms: u64,
+    /// Control messages the head sent and received since its start.
+    pub control_messages: u64,
+}
+
+/// One configured node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// Its number.
+    pub node: NodeId,
+    /// Whether it is attached.
+    pub up: bool,
+    /// What it said of itself when it last attached.
+    pub description: Option<NodeDescription>,
+    /// Jobs placed on it.
+    pub jobs: Vec<JobId>,
+}

@@ -1,0 +1,11 @@
+//! Gang scheduling as pure algorithms: jobs and nodes go in, a cyclic timetable comes out.
+//!
+//! Nothing here knows a clock, a socket or a random number: the head of a cluster and the job
+//! simulator run the same code.
+#![no_std]
+#![forbid(unsafe_code)]
+extern crate alloc;
+
+mod timetable;
+
+pub use timetable::{ClusterTime, Column, JobId, Mode, NodeId, Timetable};

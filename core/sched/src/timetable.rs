@@ -1,0 +1,109 @@
+//! The timetable: which job runs on which node in which slot of an endless cycle.
+//!
+//! It is published once per change; the nodes switch by their clocks and a slice costs no message.
+
+use alloc::vec::Vec;
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+/// A node's number in its cluster: dense, from 0, fixed by the cluster's configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct NodeId(pub u32);
+
+/// A job's number: given by the head in order of submission, never reused in a cluster's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct JobId(pub u64);
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Nanoseconds on the cluster's common clock, which is the head's monotonic clock.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct ClusterTime(pub u64);
+
+/// How the nodes share their processors among jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mode {
+    /// All ranks of a job run in the same slice. `force_switch` switches (freezes and thaws) even
+    /// where only one job is runnable, to measure what a switch costs.
+    Gang {
+        /// Switch where nothing has to be switched.
+        force_switch: bool,
+    },
+    /// Every job is runnable all the time; the operating systems share the processors as they like.
+    OperatingSystem,
+}
+
+/// One node's part of a timetable: the job of each slot of the cycle, `None` for an idle slot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Column {
+    /// Whose part this is.
+    pub node: NodeId,
+    /// As long as every other column's of the timetable.
+    pub slots: Vec<Option<JobId>>,
+}
+
+impl Column {
+    /// The only job of this column, if there is exactly one: such a node needs no switching.
+    pub fn sole_job(&self) -> Option<JobId> {
+        let mut jobs = self.slots.iter().flatten();
+        let first = *jobs.next()?;
+        jobs.all(|&job| job == first).then_some(first)
+    }
+}
+
+/// A cyclic timetable. Tick `k` begins at `start + k * slice_ns` and shows slot `k % cycle`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Timetable {
+    /// Rises with each timetable published; a node ignores one that is not newer than its own.
+    pub generation: u64,
+    /// When tick 0 begins. A node that gets it later starts with the tick then due.
+    pub start: ClusterTime,
+    /// Length of a slice, in nanoseconds; never 0.
+    pub slice_ns: u64,
+    /// How processors are shared.
+    pub mode: Mode,
+    /// Sorted by node. A node not named has no job.
+    pub columns: Vec<Column>,
+}
+
+impl Timetable {
+    /// The number of slots after which the timetable repeats; 0 when it holds no job.
+    pub fn cycle(&self) -> usize {
+        self.columns.first().map_or(0, |column| column.slots.len())
+    }
+
+    /// The part of `node`.
+    pub fn column(&self, node: NodeId) -> Option<&Column> {
+        let index = self.columns.binary_search_by_key(&node, |column| column.node).ok()?;
+        Some(&self.columns[index])
+    }
+
+    /// The tick that is due at `now`; 0 before the start.
+    pub fn tick_at(&self, now: ClusterTime) -> u64 {
+        now.0.saturating_sub(self.start.0) / self.slice_ns.max(1)
+    }
+
+    /// When tick `tick` begins.
+    pub fn tick_start(&self, tick: u64) -> ClusterTime {
+        ClusterTime(self.start.0.saturating_add(tick.saturating_mul(self.slice_ns)))
+    }
+
+    /// The job that `node` runs in tick `tick`.
+    pub fn job_at(&self, node: NodeId, tick: u64) -> Option<JobId> {
+        let column = self.column(node)?;
+        let slot = usize::try_from(tick % column.slots.len().max(1) as u64).ok()?;
+        column.slots.get(slot).copied().flatten()
+    }
+}
