@@ -1,0 +1,115 @@
+//! The demonstration's own cluster, driven as a user would: by running this very command.
+
+use super::DemoError;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+/// A cluster of its own name in a temporary directory; taken down when dropped.
+pub struct DemoCluster {
+    kumi: PathBuf,
+    name: String,
+    directory: TempDir,
+    up: bool,
+}
+
+impl DemoCluster {
+    /// Chooses name and directory; nothing runs yet.
+    ///
+    /// # Errors
+    /// When the temporary directory cannot be made or the command does not know where it is.
+    pub fn new() -> Result<Self, DemoError> {
+        let kumi = std::env::current_exe()
+            .map_err(|source| DemoError::Start { what: "kumi".to_owned(), source })?;
+        let directory = tempfile::Builder::new()
+            .prefix("kumi-demo-")
+            .tempdir()
+            .map_err(DemoError::TemporaryDirectory)?;
+        Ok(Self { kumi, name: format!("demo-{}", std::process::id()), directory, up: false })
+    }
+
+    /// Where the programs of the examples should be: beside this command.
+    pub fn program(&self, name: &str) -> Result<PathBuf, DemoError> {
+        let path = self.kumi.with_file_name(name);
+        if path.is_file() { Ok(path) } else { Err(DemoError::ProgramMissing(path)) }
+    }
+
+    /// Brings `nodes` nodes up and waits until all are attached.
+    ///
+    /// # Errors
+    /// What `kumi cluster up` says.
+    pub async fn up(&mut self, nodes: u32) -> Result<(), DemoError> {
+        // Set first: an attempt that failed half-way is cleaned up too.
+        self.up = true;
+        self.call(["cluster", "up", "--local", &nodes.to_string()]).await.map(drop)
+    }
+
+    /// Runs `kumi` with these arguments on this cluster and returns its standard output.
+    ///
+    /// # Errors
+    /// When it cannot be run or exits otherwise than with 0; the error holds what it said.
+    pub async fn call<I>(&self, args: I) -> Result<String, DemoError>
+    where
+        I: IntoIterator<Item: AsRef<OsStr>>,
+    {
+        let args: Vec<_> = args.into_iter().map(|arg| arg.as_ref().to_os_string()).collect();
+        let shown = args.iter().map(|arg| arg.to_string_lossy()).collect::<Vec<_>>().join(" ");
+        let output = self
+            .output(&args)
+            .await
+            .map_err(|source| DemoError::Start { what: format!("kumi {shown}"), source })?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        let mut said = String::from_utf8_lossy(&output.stderr).into_owned();
+        if said.trim().is_empty() {
+            said = String::from_utf8_lossy(&output.stdout).into_owned();
+        }
+        Err(DemoError::Command { shown, status: output.status, said: said.trim().to_owned() })
+    }
+
+    async fn output(&self, args: &[std::ffi::OsString]) -> std::io::Result<Output> {
+        let mut command = Command::new(&self.kumi);
+        command.args(args).stdin(Stdio::null()).kill_on_drop(true);
+        command.env("KUMI_DIR", self.path()).env("KUMI_CLUSTER", &self.name);
+        command.output().await
+    }
+
+    fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Takes the cluster down; nothing of it is left.
+    ///
+    /// # Errors
+    /// What `kumi cluster down` says.
+    pub fn down(&mut self) -> Result<(), DemoError> {
+        if !self.up {
+            return Ok(());
+        }
+        let shown = "cluster down".to_owned();
+        let output = std::process::Command::new(&self.kumi)
+            .args(["cluster", "down"])
+            .stdin(Stdio::null())
+            .env("KUMI_DIR", self.path())
+            .env("KUMI_CLUSTER", &self.name)
+            .output()
+            .map_err(|source| DemoError::Start { what: shown.clone(), source })?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            return Err(DemoError::Command { shown, status: output.status, said });
+        }
+        self.up = false;
+        Ok(())
+    }
+}
+
+impl Drop for DemoCluster {
+    fn drop(&mut self) {
+        if let Err(error) = self.down() {
+            eprintln!("kumi: {error}");
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! `kumi demo`: a cluster on this machine that time-shares three NAS kernels, and what that costs.
+//!
+//! EP, CG and IS run each alone, then all at once under gang scheduling, each alone again, then all
+//! at once under plain operating-system scheduling. Every result is verified against the official
+//! values. Everything is done through this very command, as a user would do it.
+
+mod cluster;
+mod ideal;
+mod report;
+
+use cluster::DemoCluster;
+use report::{Report, SwitchResult, Times};
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// The kernels: name shown and program file.
+const PROGRAMS: [(&str, &str); 3] = [("EP", "ep"), ("CG", "cg"), ("IS", "is")];
+
+/// About how long each program should run alone, in seconds; so all phases take under two minutes.
+const TARGET_SECONDS: f64 = 5.0;
+
+/// Most nodes the demonstration chooses by itself.
+const MOST_NODES: usize = 8;
+
+/// Options of `kumi demo`.
+#[derive(Debug, clap::Args)]
+pub struct DemoArgs {
+    /// Also write the results as JSON to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// NAS problem class
+    #[arg(long, value_name = "CLASS", value_parser = ["S", "W", "A"], default_value = "W")]
+    class: String,
+    /// Nodes of the cluster, a power of two; by default one for each core, at least 2, at most 8
+    #[arg(long, value_name = "N")]
+    nodes: Option<u32>,
+}
+
+/// Why the demonstration could not be given.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DemoError {
+    /// The kernels need a power of two of ranks, and sharing needs at least two nodes.
+    #[error("{0} nodes do not fit the demonstration's kernels; give --nodes 2, 4, 8 or 16")]
+    Nodes(u32),
+    /// An example is not built.
+    #[error("there is no program {}; build the examples with `make build`", .0.display())]
+    ProgramMissing(PathBuf),
+    /// No directory for the cluster.
+    #[error("cannot make a temporary directory: {0}; set TMPDIR to a writable directory")]
+    TemporaryDirectory(#[source] io::Error),
+    /// A program could not be run at all.
+    #[error("cannot run {what}: {source}")]
+    Start {
+        /// Which.
+        what: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A command failed.
+    #[error("`kumi {shown}` failed ({status}): {said}")]
+    Command {
+        /// Its arguments.
+        shown: String,
+        /// How it ended.
+        status: ExitStatus,
+        /// What it said.
+        said: String,
+    },
+    /// The output of a command is not what it should be.
+    #[error("cannot read the answer of `kumi {shown}`: {reason}; are kumi and kumid of one build?")]
+    Answer {
+        /// Its arguments.
+        shown: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The results could not be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Some program computed something else than the official values.
+    #[error("a program's result is not the official one (see the table)")]
+    NotVerified,
+    /// Ctrl-C or SIGTERM.
+    #[error("interrupted; the cluster has been taken down")]
+    Interrupted,
+}
+
+impl DemoError {
+    /// The exit code, as `docs/errors.md` lists them.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Nodes(_) => 64,
+            Self::ProgramMissing(_) => 66,
+            Self::TemporaryDirectory(_) | Self::Write { .. } => 74,
+            Self::Start { .. } | Self::Answer { .. } => 70,
+            // A child ended by a signal has no code; 70 is ours for what should not happen.
+            Self::Command { status, .. } => {
+                status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(70)
+            }
+            Self::NotVerified => 1,
+            Self::Interrupted => 130,
+        }
+    }
+}
+
+/// Gives the demonstration.
+///
+/// # Errors
+/// [`DemoError`]; the cluster has been taken down then too.
+pub fn run(args: &DemoArgs) -> Result<(), DemoError> {
+    let nodes = choose_nodes(args.nodes)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|source| DemoError::Start { what: "the demonstration".to_owned(), source })?;
+    let mut cluster = DemoCluster::new()?;
+    let result = runtime.block_on(async {
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(no_signals)?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(no_signals)?;
+        let mut demo = Demo::new(&mut cluster, args, nodes);
+        tokio::select! {
+            // Ctrl-C reaches the commands that run for us too: their failure is not the reason.
+            biased;
+            _ = interrupt.recv() => Err(DemoError::Interrupted),
+            _ = terminate.recv() => Err(DemoError::Interrupted),
+            result = demo.run() => result,
+        }
+    });
+    cluster.down()?;
+    let report = result?;
+    println!("\n{}", report.table());
+    if let Some(path) = &args.json {
+        let text = serde_json::to_string_pretty(&report)
+            .map_err(|error| DemoError::Write { path: path.clone(), source: error.into() })?;
+        std::fs::write(path, text + "\n")
+            .map_err(|source| DemoError::Write { path: path.clone(), source })?;
+    }
+    if report.verified() { Ok(()) } else { Err(DemoError::NotVerified) }
+}
+
+fn no_signals(source: io::Error) -> DemoError {
+    DemoError::Start { what: "the demonstration".to_owned(), source }
+}
+
+/// The kernels' ranks are a power of two, one to a node; so are the nodes, to be shared equally.
+fn choose_nodes(asked: Option<u32>) -> Result<u32, DemoError> {
+    if let Some(nodes) = asked {
+        let fits = nodes.is_power_of_two() && (2..=16).contains(&nodes);
+        return if fits { Ok(nodes) } else { Err(DemoError::Nodes(nodes)) };
+    }
+    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    let most = cores.clamp(2, MOST_NODES);
+    Ok(1 << most.ilog2())
+}
+
+/// One program in the course of the demonstration.
+struct Program {
+    name: &'static str,
+    path: PathBuf,
+    repeat: u32,
+    verified: bool,
+    alone: Vec<f64>,
+}
+
+struct Demo<'c> {
+    cluster: &'c mut DemoCluster,
+    class: String,
+    nodes: u32,
+    begin: Instant,
+    programs: Vec<Program>,
+}
+
+impl<'c> Demo<'c> {
+    fn new(cluster: &'c mut DemoCluster, args: &DemoArgs, nodes: u32) -> Self {
+        let class = args.class.clone();
+        Self { cluster, class, nodes, begin: Instant::now(), programs: Vec::new() }
+    }
+
+    fn say(&self, text: &str) {
+        println!("[{:5.1} s] {text}", self.begin.elapsed().as_secs_f64());
+    }
+
+    async fn run(&mut self) -> Result<Report, DemoError> {
+        for (name, file) in PROGRAMS {
+            let path = self.cluster.program(file)?;
+            let program = Program { name, path, repeat: 1, verified: true, alone: Vec::new() };
+            self.programs.push(program);
+        }
+        self.cluster.up(self.nodes).await?;
+        self.say(&format!("a cluster of {} nodes is up on this machine", self.nodes));
+        self.calibrate().await?;
+        self.alone().await?;
+        let gang = self.together("under gang scheduling").await?;
+        let switch = self.switches().await?;
+        self.alone().await?;
+        self.cluster.call(["cluster", "set", "--mode", "os"]).await?;
+        let os = self.together("under operating-system scheduling").await?;
+        let times: Vec<Times> = (self.programs.iter().zip(gang).zip(os))
+            .map(|((program, gang), os)| Times {
+                name: program.name,
+                verified: program.verified,
+                alone: program.alone.iter().sum::<f64>() / program.alone.len() as f64,
+                gang,
+                os,
+            })
+            .collect();
+        Ok(Report::new(&self.class, &times, switch))
+    }
+
+    /// Runs each program once, short: its file is on all nodes then, and how often it must repeat
+    /// itself to run some seconds is known.
+    async fn calibrate(&mut self) -> Result<(), DemoError> {
+        for index in 0..self.programs.len() {
+            let (_, output) = self.one(index).await?;
+            let seconds = timed_seconds(&output).unwrap_or_default().max(1e-3);
+            self.judge(index, &output);
+            // At least 1, at most what even the smallest class needs: the casts cannot truncate.
+            self.programs[index].repeat = (TARGET_SECONDS / seconds).clamp(1.0, 5e3).round() as u32;
+            let Program { name, repeat, .. } = self.programs[index];
+            self.say(&format!("{name}.{}: {seconds:.2} s, will run {repeat} times", self.class));
+        }
+        Ok(())
+    }
+
+    async fn alone(&mut self) -> Result<(), DemoError> {
+        for index in 0..self.programs.len() {
+            let (seconds, output) = self.one(index).await?;
+            self.judge(index, &output);
+            self.programs[index].alone.push(seconds);
+            self.say(&format!("{} alone: {seconds:.2} s", self.programs[index].name));
+        }
+        Ok(())
+    }
+
+    /// Runs all at once; seconds from the common start to the end of each.
+    async fn together(&mut self, how: &str) -> Result<Vec<f64>, DemoError> {
+        self.say(&format!("all together {how}"));
+        let mut ends = Vec::new();
+        for (index, (seconds, output)) in self.all_at_once().await?.into_iter().enumerate() {
+            self.judge(index, &output);
+            self.say(&format!("{} together: {seconds:.2} s", self.programs[index].name));
+            ends.push(seconds);
+        }
+        Ok(ends)
+    }
+
+    async fn all_at_once(&self) -> Result<[(f64, String); 3], DemoError> {
+        let all = async { tokio::try_join!(self.one(0), self.one(1), self.one(2)) };
+        tokio::pin!(all);
+        let mut tick = tokio::time::interval(Duration::from_secs(5));
+        tick.tick().await;
+        loop {
+            tokio::select! {
+                done = &mut all => return done.map(Into::into),
+                _ = tick.tick() => self.say("  ... running"),
+            }
+        }
+    }
+
+    /// One run of a program: seconds and what it printed.
+    async fn one(&self, index: usize) -> Result<(f64, String), DemoError> {
+        let program = &self.programs[index];
+        let (ranks, repeat) = (self.nodes.to_string(), program.repeat.to_string());
+        let path = program.path.display().to_string();
+        let begin = Instant::now();
+        let output = self
+            .cluster
+            .call([
+                "run",
+                "-n",
+                &ranks,
+                "--nodes",
+                &ranks,
+                "--name",
+                program.name,
+                &path,
+                "--class",
+                &self.class,
+                "--repeat",
+                &repeat,
+            ])
+            .await?;
+        Ok((begin.elapsed().as_secs_f64(), output))
+    }
+
+    fn judge(&mut self, index: usize, output: &str) {
+        self.programs[index].verified &= verified(output);
+    }
+
+    async fn switches(&self) -> Result<SwitchResult, DemoError> {
+        parse_switches(&self.cluster.call(["stats", "--json"]).await?)
+    }
+}
+
+/// The value of a line ` Time in seconds = 1.23` of a NAS kernel's output.
+fn timed_seconds(output: &str) -> Option<f64> {
+    field(output, "Time in seconds")?.parse().ok()
+}
+
+/// Whether a NAS kernel's output says that its result is the official one.
+fn verified(output: &str) -> bool {
+    field(output, "Verification") == Some("SUCCESSFUL")
+}
+
+fn field<'a>(output: &'a str, name: &str) -> Option<&'a str> {
+    let line = output.lines().map(str::trim).find(|line| line.starts_with(name))?;
+    Some(line.split_once('=')?.1.trim())
+}
+
+/// Reads the switches out of `kumi stats --json`.
+fn parse_switches(text: &str) -> Result<SwitchResult, DemoError> {
+    let wrong = |reason: String| DemoError::Answer { shown: "stats --json", reason };
+    let json: serde_json::Value =
+        serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
+    let nodes = json["nodes"].as_array().ok_or_else(|| wrong("no `nodes`".to_owned()))?;
+    let mut worst = SwitchResult::default();
+    for node in nodes {
+        let switching = &node["switching"];
+        let number = |value: &serde_json::Value| {
+            value.as_u64().ok_or_else(|| wrong(format!("a node's `switching` is {switching}")))
+        };
+        worst.count = worst.count.max(number(&switching["count"])?);
+        let micros = |nanos: u64| nanos as f64 / 1e3;
+        worst.p50_us = worst.p50_us.max(micros(number(&switching["total"]["p50"])?));
+        worst.p99_us = worst.p99_us.max(micros(number(&switching["total"]["p99"])?));
+    }
+    Ok(worst)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: &str = " CG Benchmark Completed.\n Class           =                        W\n \
+                          Time in seconds =                     0.41\n \
+                          Verification    =               SUCCESSFUL\n";
+
+    #[test]
+    fn reads_what_the_kernels_print() {
+        assert_eq!(timed_seconds(OUTPUT), Some(0.41));
+        assert!(verified(OUTPUT));
+        assert!(!verified(&OUTPUT.replace("SUCCESSFUL", "UNSUCCESSFUL")));
+        assert!(!verified(""));
+        assert_eq!(timed_seconds(""), None);
+    }
+
+    #[test]
+    fn takes_the_worst_node() {
+        let text = r#"{"nodes":[
+            {"switching":{"count":10,"total":{"p50":8000,"p99":90000}}},
+            {"switching":{"count":12,"total":{"p50":9500,"p99":40000}}}]}"#;
+        let worst = parse_switches(text).unwrap();
+        assert_eq!(worst, SwitchResult { count: 12, p50_us: 9.5, p99_us: 90.0 });
+        assert!(parse_switches("{}").is_err());
+        assert!(parse_switches(r#"{"nodes":[{}]}"#).is_err());
+    }
+
+    #[test]
+    fn nodes_are_a_power_of_two() {
+        assert!(matches!(choose_nodes(Some(3)), Err(DemoError::Nodes(3))));
+        assert!(matches!(choose_nodes(Some(0)), Err(DemoError::Nodes(0))));
+        assert!(matches!(choose_nodes(Some(1)), Err(DemoError::Nodes(1))));
+        assert_eq!(choose_nodes(Some(4)).unwrap(), 4);
+        let chosen = choose_nodes(None).unwrap();
+        assert!(chosen.is_power_of_two() && (2..=8).contains(&chosen));
+    }
+}
