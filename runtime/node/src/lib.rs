@@ -1,1 +1,11 @@
-//! placeholder
+//! The daemon of a node, the head of a cluster, and what the command shares with them.
+//!
+//! Thin drivers around the pure state machines of `kumi-control`: sockets, processes, control
+//! groups, clocks and files are here, decisions are there.
+#![forbid(unsafe_code)]
+
+pub mod client;
+pub mod config;
+pub mod exit;
+pub mod frame;
+pub mod paths;

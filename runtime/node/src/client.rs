@@ -1,0 +1,202 @@
+//! The client's side of a cluster's sockets, for the command and for tests.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use kumi_control::message::{CONTROL_VERSION, ClientReply, ClientRequest, Refusal, RefusalKind};
+use kumi_sched::NodeId;
+use tokio::io::AsyncWriteExt;
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+
+use crate::exit::ExitCode;
+use crate::frame::{self, FrameError};
+use crate::paths;
+
+/// Why talking to the cluster failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nothing listens.
+    #[error("the cluster does not run (nothing answers at {0}); start it with `kumi cluster up`")]
+    NotRunning(PathBuf),
+    /// The socket cannot be used.
+    #[error("{path} cannot be used: {source}; check its permissions")]
+    Connect {
+        /// The socket.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The head is another version.
+    #[error(
+        "the head speaks version {theirs} and this command version {CONTROL_VERSION}; use the `kumi` that belongs to the cluster"
+    )]
+    Version {
+        /// What it speaks.
+        theirs: u32,
+    },
+    /// The head refused.
+    #[error("{}", .0.message)]
+    Refused(Refusal),
+    /// The connection ended where an answer was due.
+    #[error("the connection to the head was lost; see `kumi cluster status`")]
+    Lost,
+    /// A request is too long to send.
+    #[error("the request is too long ({0}); shorten arguments or environment")]
+    TooLong(FrameError),
+    /// Something that is not the protocol.
+    #[error(
+        "the head sent something that is not understood ({0}); use the `kumi` that belongs to the cluster"
+    )]
+    Protocol(String),
+}
+
+impl ClientError {
+    /// The exit code for it.
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::NotRunning(_) | Self::Lost => ExitCode::Unavailable,
+            Self::Connect { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                ExitCode::NotPermitted
+            }
+            Self::Connect { .. } => ExitCode::Io,
+            Self::Version { .. } => ExitCode::Version,
+            Self::Refused(refusal) => refusal.into(),
+            Self::TooLong(_) => ExitCode::Usage,
+            Self::Protocol(_) => ExitCode::Internal,
+        }
+    }
+}
+
+fn from_frame(error: FrameError) -> ClientError {
+    match error {
+        FrameError::Io(_) | FrameError::Truncated => ClientError::Lost,
+        FrameError::TooLong { .. } | FrameError::Malformed(_) => {
+            ClientError::Protocol(error.to_string())
+        }
+    }
+}
+
+/// The sending half: requests.
+#[derive(Debug)]
+pub struct Requests(OwnedWriteHalf);
+
+impl Requests {
+    /// Sends a request.
+    ///
+    /// # Errors
+    /// When it is too long or the connection was lost.
+    pub async fn send(&mut self, request: &ClientRequest) -> Result<(), ClientError> {
+        let bytes = frame::encode(request, frame::CLIENT_LIMIT).map_err(ClientError::TooLong)?;
+        self.0.write_all(&bytes).await.map_err(|_| ClientError::Lost)
+    }
+}
+
+/// The receiving half: replies. Receiving is not cancel-safe: do not drop a `next` that is under
+/// way in a `select!` unless the connection is dropped too; give it a task of its own.
+#[derive(Debug)]
+pub struct Replies(tokio::io::BufReader<OwnedReadHalf>);
+
+impl Replies {
+    /// The next reply; `None` when the head closed the connection.
+    ///
+    /// # Errors
+    /// When the connection failed or what comes is not the protocol. A `ClientReply::Refused` is
+    /// returned as a reply.
+    pub async fn next(&mut self) -> Result<Option<ClientReply>, ClientError> {
+        frame::read(&mut self.0, frame::LINK_LIMIT).await.map_err(from_frame)
+    }
+}
+
+/// A connection to the head, directly or through a node's daemon.
+#[derive(Debug)]
+pub struct Client {
+    requests: Requests,
+    replies: Replies,
+}
+
+impl Client {
+    /// Connects to the cluster in `dir`: by the head's socket, or by that of any of the first
+    /// `nodes` nodes if the head is not on this machine, and exchanges versions.
+    ///
+    /// # Errors
+    /// When nothing listens, or the versions differ.
+    pub async fn connect(dir: &Path, nodes: u32) -> Result<Self, ClientError> {
+        match Self::connect_to(&paths::head_socket(dir)).await {
+            Err(ClientError::NotRunning(path)) => {
+                for node in 0..nodes {
+                    let socket = paths::node_socket(dir, NodeId(node));
+                    match Self::connect_to(&socket).await {
+                        Err(ClientError::NotRunning(_)) => {}
+                        other => return other,
+                    }
+                }
+                Err(ClientError::NotRunning(path))
+            }
+            other => other,
+        }
+    }
+
+    /// Connects to the socket at `path` and exchanges versions.
+    ///
+    /// # Errors
+    /// As `connect`.
+    pub async fn connect_to(path: &Path) -> Result<Self, ClientError> {
+        let stream = UnixStream::connect(path).await.map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                ClientError::NotRunning(path.to_owned())
+            }
+            _ => ClientError::Connect { path: path.to_owned(), source },
+        })?;
+        let (read, write) = stream.into_split();
+        let replies = Replies(tokio::io::BufReader::with_capacity(64 << 10, read));
+        let mut client = Self { requests: Requests(write), replies };
+        client.requests.send(&ClientRequest::Hello { version: CONTROL_VERSION }).await?;
+        match client.replies.next().await? {
+            Some(ClientReply::Welcome { version: CONTROL_VERSION }) => Ok(client),
+            Some(ClientReply::Welcome { version }) => Err(ClientError::Version { theirs: version }),
+            Some(ClientReply::Refused(refusal)) => Err(ClientError::Refused(refusal)),
+            Some(other) => Err(ClientError::Protocol(format!("{other:?} instead of a welcome"))),
+            None => Err(ClientError::Lost),
+        }
+    }
+
+    /// Sends a request.
+    ///
+    /// # Errors
+    /// When it is too long or the connection was lost.
+    pub async fn send(&mut self, request: &ClientRequest) -> Result<(), ClientError> {
+        self.requests.send(request).await
+    }
+
+    /// The next reply; `None` when the head closed the connection.
+    ///
+    /// # Errors
+    /// See [`Replies::next`].
+    pub async fn next(&mut self) -> Result<Option<ClientReply>, ClientError> {
+        self.replies.next().await
+    }
+
+    /// Sends a request and returns the one reply to it.
+    ///
+    /// # Errors
+    /// When the connection fails, or with `Refused` when the head refuses.
+    pub async fn ask(&mut self, request: &ClientRequest) -> Result<ClientReply, ClientError> {
+        self.send(request).await?;
+        match self.next().await? {
+            Some(ClientReply::Refused(refusal)) => Err(ClientError::Refused(refusal)),
+            Some(reply) => Ok(reply),
+            None => Err(ClientError::Lost),
+        }
+    }
+
+    /// The two halves, to be used by two tasks.
+    pub fn split(self) -> (Requests, Replies) {
+        (self.requests, self.replies)
+    }
+}
+
+/// A refusal made on this side of the wire.
+pub fn refusal(kind: RefusalKind, message: impl Into<String>) -> Refusal {
+    Refusal { kind, message: message.into() }
+}

@@ -1,0 +1,419 @@
+//! The configuration of a cluster: `cluster.toml` in the cluster directory.
+//!
+//! Written by `kumi cluster init` or by hand, read by the head, every node and the command. A file
+//! that is read is checked as a whole, so that nothing later has to doubt it.
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::{Path, PathBuf};
+
+use kumi_sched::{Mode, NodeId};
+use serde::{Deserialize, Serialize};
+
+use crate::exit::ExitCode;
+use crate::paths;
+
+/// Shortest slice that may be configured, in microseconds: below it switching eats the processors.
+pub const MIN_SLICE_US: u64 = 250;
+/// Longest slice, in microseconds (10 s): beyond it nobody would call the cluster interactive.
+pub const MAX_SLICE_US: u64 = 10_000_000;
+/// Most nodes of one cluster.
+pub const MAX_NODES: usize = 4096;
+/// Longest cluster name, so that names of namespaces and control groups stay within their limits.
+pub const MAX_NAME: usize = 24;
+
+/// How the nodes of a cluster came to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClusterKind {
+    /// All nodes on this machine.
+    Local,
+    /// Real machines.
+    Hosts,
+}
+
+/// How processors are shared, as the file says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ModeName {
+    /// All ranks of a job together, slice by slice.
+    Gang,
+    /// As the operating systems like.
+    Os,
+}
+
+/// One node of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeConfig {
+    /// Name shown to people.
+    pub name: String,
+    /// Where its daemon listens and its ranks' sockets bind.
+    pub address: Ipv4Addr,
+    /// TCP port of its daemon.
+    pub port: u16,
+    /// Processors its ranks may use; empty for all.
+    #[serde(default)]
+    pub cpus: Vec<usize>,
+    /// Network namespace it runs in, for local clusters made by root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub netns: Option<String>,
+}
+
+impl NodeConfig {
+    /// Where its daemon listens.
+    pub fn endpoint(&self) -> SocketAddrV4 {
+        SocketAddrV4::new(self.address, self.port)
+    }
+}
+
+/// The whole file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterConfig {
+    /// Name: 1 to 24 of `a-z`, `0-9` and `-`.
+    pub name: String,
+    /// Local or real hosts.
+    pub kind: ClusterKind,
+    /// Where the head listens (TLS).
+    pub head: SocketAddrV4,
+    /// Slice in microseconds.
+    #[serde(default = "defaults::slice_us")]
+    pub slice_us: u64,
+    /// Gang scheduling or plain.
+    #[serde(default = "defaults::mode")]
+    pub mode: ModeName,
+    /// Switch even where one job is alone, to measure.
+    #[serde(default)]
+    pub force_switch: bool,
+    /// Children of each inner node of the control tree.
+    #[serde(default = "defaults::fan_out")]
+    pub fan_out: u32,
+    /// Jobs that may share a node: rows of the scheduling matrix.
+    #[serde(default = "defaults::max_jobs_per_node")]
+    pub max_jobs_per_node: u32,
+    /// Ranks of one job per processor of a node.
+    #[serde(default = "defaults::max_ranks_per_processor")]
+    pub max_ranks_per_processor: u32,
+    /// How long nodes go on without the head, in milliseconds.
+    #[serde(default = "defaults::lease_ms")]
+    pub lease_ms: u64,
+    /// Who besides root may reconfigure the cluster and take it down.
+    #[serde(default)]
+    pub owner_uid: u32,
+    /// The nodes; a node's number is its place here.
+    pub nodes: Vec<NodeConfig>,
+}
+
+/// Values of keys that the file leaves out.
+pub mod defaults {
+    use super::ModeName;
+    /// 10 ms.
+    pub fn slice_us() -> u64 {
+        10_000
+    }
+    /// Gang scheduling.
+    pub fn mode() -> ModeName {
+        ModeName::Gang
+    }
+    /// Best between 8 and 16 where SCore-D was measured.
+    pub fn fan_out() -> u32 {
+        16
+    }
+    /// Rows of the matrix.
+    pub fn max_jobs_per_node() -> u32 {
+        16
+    }
+    /// Ranks per processor.
+    pub fn max_ranks_per_processor() -> u32 {
+        16
+    }
+    /// 3 s.
+    pub fn lease_ms() -> u64 {
+        3_000
+    }
+}
+
+/// Why a configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// No such cluster.
+    #[error(
+        "there is no cluster in {0}; make one with `kumi cluster up` or name another with --cluster"
+    )]
+    Missing(PathBuf),
+    /// The file exists and cannot be read or written.
+    #[error("{path} cannot be used: {source}; check its owner and permissions")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Not TOML, or keys that are wrong, missing or unknown.
+    #[error(
+        "{path} is not a valid cluster configuration: {message}; correct it or run `kumi cluster init` again"
+    )]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// Where and what.
+        message: String,
+    },
+    /// Well formed, but it cannot work.
+    #[error("{0}; correct it in cluster.toml or on the command line")]
+    Invalid(String),
+    /// It could not be turned into text.
+    #[error("the configuration cannot be written down: {0}")]
+    Encode(#[from] toml::ser::Error),
+}
+
+impl ConfigError {
+    /// The exit code for it.
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Missing(_) => ExitCode::Unavailable,
+            Self::Io { .. } => ExitCode::Io,
+            Self::Syntax { .. } | Self::Invalid(_) => ExitCode::BadConfig,
+            Self::Encode(_) => ExitCode::Internal,
+        }
+    }
+}
+
+fn invalid<T>(message: impl Into<String>) -> Result<T, ConfigError> {
+    Err(ConfigError::Invalid(message.into()))
+}
+
+/// Checks the name of a cluster.
+///
+/// # Errors
+/// When it is not 1 to 24 of `a-z`, `0-9` and `-`, or begins or ends with `-`.
+pub fn check_name(name: &str) -> Result<(), ConfigError> {
+    let fits = (1..=MAX_NAME).contains(&name.len())
+        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && !name.starts_with('-')
+        && !name.ends_with('-');
+    if fits {
+        Ok(())
+    } else {
+        invalid(format!(
+            "the cluster name {name:?} is not 1 to {MAX_NAME} of a-z, 0-9 and - (not first or last)"
+        ))
+    }
+}
+
+impl ClusterConfig {
+    /// Reads and checks the configuration in cluster directory `dir`.
+    ///
+    /// # Errors
+    /// When there is none, it cannot be read, or it cannot work.
+    pub fn load(dir: &Path) -> Result<Self, ConfigError> {
+        let path = paths::config(dir);
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(ConfigError::Missing(dir.to_owned()));
+            }
+            Err(source) => return Err(ConfigError::Io { path, source }),
+        };
+        Self::parse(&text, &path)
+    }
+
+    /// Reads and checks the text of a configuration; `path` is for messages.
+    ///
+    /// # Errors
+    /// When it is malformed or cannot work.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        let config: Self = toml::from_str(text).map_err(|error| ConfigError::Syntax {
+            path: path.to_owned(),
+            message: error.to_string().trim_end().to_owned(),
+        })?;
+        config.validate()?;
+        Ok(config)
+    }
+
+    /// Checks and writes the configuration into `dir`, replacing it in one step.
+    ///
+    /// # Errors
+    /// When it cannot work or cannot be written.
+    pub fn save(&self, dir: &Path) -> Result<(), ConfigError> {
+        self.validate()?;
+        let path = paths::config(dir);
+        let text = toml::to_string_pretty(self)?;
+        let draft = path.with_extension("toml.new");
+        let written = std::fs::write(&draft, text).and_then(|()| std::fs::rename(&draft, &path));
+        written.map_err(|source| ConfigError::Io { path, source })
+    }
+
+    /// Checks that the parts fit together.
+    ///
+    /// # Errors
+    /// The first thing that does not, as a sentence.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        check_name(&self.name)?;
+        let ranges = [
+            ("slice_us", self.slice_us, MIN_SLICE_US, MAX_SLICE_US),
+            ("fan_out", self.fan_out.into(), 1, 1024),
+            ("max_jobs_per_node", self.max_jobs_per_node.into(), 1, 1024),
+            ("max_ranks_per_processor", self.max_ranks_per_processor.into(), 1, 4096),
+            ("lease_ms", self.lease_ms, 500, 3_600_000),
+        ];
+        for (key, value, low, high) in ranges {
+            if !(low..=high).contains(&value) {
+                return invalid(format!("{key} is {value}, which is not between {low} and {high}"));
+            }
+        }
+        if self.head.port() == 0 || self.head.ip().is_unspecified() {
+            return invalid(format!("head {} is not an address others can reach", self.head));
+        }
+        self.validate_nodes()
+    }
+
+    fn validate_nodes(&self) -> Result<(), ConfigError> {
+        if self.nodes.is_empty() || self.nodes.len() > MAX_NODES {
+            return invalid(format!(
+                "the cluster has {} nodes, which is not between 1 and {MAX_NODES}",
+                self.nodes.len()
+            ));
+        }
+        let mut names = BTreeSet::new();
+        let mut endpoints = BTreeSet::from([self.head]);
+        for node in &self.nodes {
+            if node.name.is_empty() || node.name.len() > 64 || node.name.contains(char::is_control)
+            {
+                return invalid(format!(
+                    "the node name {:?} is empty, too long or has control characters",
+                    node.name
+                ));
+            }
+            if !names.insert(&node.name) {
+                return invalid(format!("the node name {:?} is used twice", node.name));
+            }
+            if node.port == 0 || node.address.is_unspecified() {
+                return invalid(format!(
+                    "node {:?} has {}, which is not an address others can reach",
+                    node.name,
+                    node.endpoint()
+                ));
+            }
+            if !endpoints.insert(node.endpoint()) {
+                return invalid(format!(
+                    "{} of node {:?} is used twice",
+                    node.endpoint(),
+                    node.name
+                ));
+            }
+            let cpus: BTreeSet<_> = node.cpus.iter().collect();
+            if cpus.len() != node.cpus.len() || node.cpus.iter().any(|&cpu| cpu >= 8192) {
+                return invalid(format!(
+                    "the cpus of node {:?} are repeated or too large",
+                    node.name
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The mode as the scheduler says it.
+    pub fn mode(&self) -> Mode {
+        match self.mode {
+            ModeName::Gang => Mode::Gang { force_switch: self.force_switch },
+            ModeName::Os => Mode::OperatingSystem,
+        }
+    }
+
+    /// The slice in nanoseconds.
+    pub fn slice_ns(&self) -> u64 {
+        self.slice_us * 1_000
+    }
+
+    /// Number of nodes.
+    pub fn node_count(&self) -> u32 {
+        u32::try_from(self.nodes.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The configuration of `node`.
+    ///
+    /// # Errors
+    /// When the cluster has no such node.
+    pub fn node(&self, node: NodeId) -> Result<&NodeConfig, ConfigError> {
+        let found = usize::try_from(node.0).ok().and_then(|index| self.nodes.get(index));
+        found.ok_or_else(|| {
+            ConfigError::Invalid(format!(
+                "there is no node {node}: cluster {} has nodes 0 to {}",
+                self.name,
+                self.nodes.len() - 1
+            ))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+name = "default"
+kind = "local"
+head = "10.77.3.1:7700"
+slice_us = 1000
+mode = "os"
+owner_uid = 1000
+[[nodes]]
+name = "node0"
+address = "10.77.3.1"
+port = 7701
+cpus = [0]
+netns = "kumi-default-0"
+[[nodes]]
+name = "node1"
+address = "10.77.3.2"
+port = 7701
+"#;
+
+    fn parse(text: &str) -> Result<ClusterConfig, ConfigError> {
+        ClusterConfig::parse(text, Path::new("cluster.toml"))
+    }
+
+    #[test]
+    fn reads_what_it_writes() {
+        let config = parse(GOOD).unwrap();
+        assert_eq!(config.mode(), Mode::OperatingSystem);
+        assert_eq!(config.slice_ns(), 1_000_000);
+        assert_eq!((config.fan_out, config.lease_ms), (16, 3_000));
+        assert_eq!(config.nodes[1].cpus, Vec::<usize>::new());
+        let dir = tempfile::tempdir().unwrap();
+        config.save(dir.path()).unwrap();
+        assert_eq!(ClusterConfig::load(dir.path()).unwrap(), config);
+        assert!(config.node(NodeId(2)).unwrap_err().to_string().contains("nodes 0 to 1"));
+    }
+
+    #[test]
+    fn a_missing_cluster_is_not_a_broken_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = ClusterConfig::load(dir.path()).unwrap_err();
+        assert_eq!(error.exit_code(), ExitCode::Unavailable);
+        std::fs::write(paths::config(dir.path()), "name = 3").unwrap();
+        let error = ClusterConfig::load(dir.path()).unwrap_err();
+        assert_eq!(error.exit_code(), ExitCode::BadConfig);
+    }
+
+    #[test]
+    fn says_what_cannot_work() {
+        for (from, to, says) in [
+            ("slice_us = 1000", "slice_us = 249", "slice_us is 249"),
+            ("name = \"default\"", "name = \"De fault\"", "cluster name"),
+            ("name = \"node1\"", "name = \"node0\"", "used twice"),
+            ("address = \"10.77.3.2\"", "address = \"10.77.3.1\"", "used twice"),
+            ("port = 7701\ncpus = [0]", "port = 7700\ncpus = [0]", "used twice"),
+            ("cpus = [0]", "cpus = [0, 0]", "cpus of node"),
+            ("owner_uid = 1000", "owner = 1000", "unknown field"),
+            ("address = \"10.77.3.2\"", "address = \"0.0.0.0\"", "not an address"),
+        ] {
+            assert!(GOOD.contains(from), "{from}");
+            let error = parse(&GOOD.replace(from, to)).unwrap_err();
+            assert!(error.to_string().contains(says), "{to}: {error}");
+            assert_eq!(error.exit_code(), ExitCode::BadConfig);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Exit codes of `kumi` and `kumid` (listed for people in `docs/errors.md`).
+
+use kumi_control::message::{RankStatus, Refusal, RefusalKind};
+
+/// What a process of Kumi tells its parent when it ends. The numbers follow `sysexits.h` and, for
+/// programs that cannot be run, the shells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ExitCode {
+    /// All is well.
+    Ok = 0,
+    /// A wrong command line or request.
+    Usage = 64,
+    /// A bad host file or configuration.
+    BadConfig = 65,
+    /// No such working directory, job or file.
+    NoInput = 66,
+    /// The cluster does not run or cannot be reached.
+    Unavailable = 69,
+    /// Something went wrong inside Kumi.
+    Internal = 70,
+    /// The machine does not permit what was asked for.
+    MachineLimits = 71,
+    /// Something exists already, or a port is in use.
+    Exists = 73,
+    /// Reading or writing failed, or the disk is full.
+    Io = 74,
+    /// Refused for now; may succeed later.
+    TryLater = 75,
+    /// Versions differ.
+    Version = 76,
+    /// Not permitted.
+    NotPermitted = 77,
+    /// More ranks or nodes than there are or may be.
+    TooLarge = 78,
+    /// The program cannot be executed.
+    NotExecutable = 126,
+    /// There is no such program.
+    ProgramNotFound = 127,
+}
+
+impl ExitCode {
+    /// The number.
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+}
+
+impl From<ExitCode> for std::process::ExitCode {
+    fn from(code: ExitCode) -> Self {
+        Self::from(code.code())
+    }
+}
+
+impl From<RefusalKind> for ExitCode {
+    fn from(kind: RefusalKind) -> Self {
+        match kind {
+            RefusalKind::BadRequest => Self::Usage,
+            RefusalKind::TooLarge => Self::TooLarge,
+            RefusalKind::NotFound | RefusalKind::NoSuchJob => Self::NoInput,
+            RefusalKind::NotExecutable => Self::NotExecutable,
+            RefusalKind::NotPermitted => Self::NotPermitted,
+            RefusalKind::NoResources => Self::Io,
+            RefusalKind::NodeLost => Self::TryLater,
+            RefusalKind::Version => Self::Version,
+            RefusalKind::Internal => Self::Internal,
+        }
+    }
+}
+
+impl From<&Refusal> for ExitCode {
+    fn from(refusal: &Refusal) -> Self {
+        refusal.kind.into()
+    }
+}
+
+/// The exit code of `kumi run` for a rank that ended so: its own code, or 128 plus the signal.
+pub fn of_rank(status: RankStatus) -> u8 {
+    match status {
+        RankStatus::Exited(code) => code,
+        RankStatus::Signalled(signal) => 128u8.saturating_add(signal),
+    }
+}
+
+/// A failure of a daemon: what to say, and what to exit with.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// For the parent process.
+    pub code: ExitCode,
+    /// One sentence of what, one of what to do.
+    pub message: String,
+}
+
+impl Failure {
+    /// A failure with this code and message.
+    pub fn new(code: ExitCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+}
+
+impl From<crate::config::ConfigError> for Failure {
+    fn from(error: crate::config::ConfigError) -> Self {
+        Self::new(error.exit_code(), error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_the_documented_ones() {
+        assert_eq!(ExitCode::from(RefusalKind::TooLarge).code(), 78);
+        assert_eq!(ExitCode::from(RefusalKind::NotExecutable).code(), 126);
+        assert_eq!(ExitCode::from(RefusalKind::NotPermitted).code(), 77);
+        assert_eq!(of_rank(RankStatus::Exited(3)), 3);
+        assert_eq!(of_rank(RankStatus::Signalled(9)), 137);
+        assert_eq!(of_rank(RankStatus::Signalled(255)), 255);
+    }
+}

@@ -1,0 +1,97 @@
+//! Where a cluster's files are, relative to its directory.
+
+use std::path::{Path, PathBuf};
+
+use kumi_control::message::ContentHash;
+use kumi_sched::{JobId, NodeId};
+
+/// The directory of cluster `name`: `$KUMI_DIR/<name>`; without the variable `/var/lib/kumi` for
+/// root, otherwise `$XDG_STATE_HOME/kumi` or `~/.local/state/kumi`. `None` when nothing says where
+/// the user's home is.
+pub fn cluster_dir(name: &str) -> Option<PathBuf> {
+    let set =
+        |key: &str| std::env::var_os(key).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let base = set("KUMI_DIR").or_else(|| {
+        if nix::unistd::geteuid().is_root() {
+            return Some(PathBuf::from("/var/lib/kumi"));
+        }
+        let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")))?;
+        Some(state.join("kumi"))
+    })?;
+    Some(base.join(name))
+}
+
+/// The configuration.
+pub fn config(dir: &Path) -> PathBuf {
+    dir.join("cluster.toml")
+}
+
+/// Certificates and keys.
+pub fn tls(dir: &Path) -> PathBuf {
+    dir.join("tls")
+}
+
+/// The head's job table.
+pub fn head_db(dir: &Path) -> PathBuf {
+    dir.join("head.db")
+}
+
+/// Where the head listens for clients of its machine.
+pub fn head_socket(dir: &Path) -> PathBuf {
+    dir.join("head.sock")
+}
+
+/// Written by the head when it listens.
+pub fn head_pid(dir: &Path) -> PathBuf {
+    dir.join("head.pid")
+}
+
+/// The head's log.
+pub fn head_log(dir: &Path) -> PathBuf {
+    dir.join("head.log")
+}
+
+/// Where a node listens for clients of its machine.
+pub fn node_socket(dir: &Path, node: NodeId) -> PathBuf {
+    dir.join(format!("node-{node}.sock"))
+}
+
+/// Written by a node's daemon when it listens.
+pub fn node_pid(dir: &Path, node: NodeId) -> PathBuf {
+    dir.join(format!("node-{node}.pid"))
+}
+
+/// A node's log.
+pub fn node_log(dir: &Path, node: NodeId) -> PathBuf {
+    dir.join(format!("node-{node}.log"))
+}
+
+/// Output of jobs.
+pub fn spool(dir: &Path) -> PathBuf {
+    dir.join("spool")
+}
+
+/// Output of one job.
+pub fn spool_file(dir: &Path, job: JobId) -> PathBuf {
+    spool(dir).join(job.to_string())
+}
+
+/// A node's cache of programs.
+pub fn cache(dir: &Path, node: NodeId) -> PathBuf {
+    dir.join("cache").join(format!("node-{node}"))
+}
+
+/// A program in a node's cache.
+pub fn cached_program(dir: &Path, node: NodeId, hash: ContentHash) -> PathBuf {
+    cache(dir, node).join(hex(&hash.0))
+}
+
+/// Lower-case hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        // Writing into a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
