@@ -1,0 +1,67 @@
+//! The counters that a rank publishes in its context.
+
+/// Counters by place in the context; the names are those that users and the daemon see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Counter {
+    /// Frames this rank has given to the channel (sockets and rings; windows of the same node need no frames).
+    Sent = 0,
+    /// Frames from others that were taken. Over all ranks of a job, sent - delivered is what is in flight.
+    Delivered,
+    /// Messages that arrived and that no receive has taken yet (a level, not a sum).
+    Unread,
+    /// Data packets sent again.
+    Resends,
+    /// Packets sent, of any kind.
+    PacketsOut,
+    /// Valid packets received, of any kind.
+    PacketsIn,
+    /// Packets that arrived twice.
+    Duplicates,
+    /// Refusals for lack of space sent.
+    NacksOut,
+    /// Refusals for lack of space received.
+    NacksIn,
+    /// Packets dropped because they were foreign or damaged.
+    Invalid,
+    /// Puts done straight in a peer's memory.
+    DirectPuts,
+    /// Gets done straight from a peer's memory.
+    DirectGets,
+    /// Atomic operations done straight in a peer's memory.
+    DirectAtomics,
+    /// Operations of others refused here (bounds, rights, no such window).
+    Refused,
+    /// Times the program went to sleep in a wait.
+    Sleeps,
+    /// Doorbells rung to wake a peer.
+    Doorbells,
+    /// Times the handler thread served the channel.
+    HandlerRuns,
+    /// Datagrams the kernel refused to send (left to the resend timer).
+    SendFailures,
+}
+
+/// The names of the counters, by place.
+pub const NAMES: [&str; 18] = [
+    "sent",
+    "delivered",
+    "unread",
+    "resends",
+    "packets_out",
+    "packets_in",
+    "duplicates",
+    "nacks_out",
+    "nacks_in",
+    "invalid",
+    "direct_puts",
+    "direct_gets",
+    "direct_atomics",
+    "refused",
+    "sleeps",
+    "doorbells",
+    "handler_runs",
+    "send_failures",
+];
+
+const _: () = assert!(Counter::SendFailures as usize + 1 == NAMES.len());

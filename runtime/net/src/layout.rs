@@ -1,0 +1,270 @@
+//! The one definition of what lies where in a job's segment.
+//!
+//! ```text
+//! Header | peer table | contexts of the local ranks | rings of every ordered pair of local ranks | one arena per local rank
+//! ```
+//!
+//! All numbers are in the machine's byte order: a segment never leaves its machine. Everything that is read after the ranks have started is an atomic, and
+//! nobody trusts a value that another process can write: it is checked at every use.
+
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// First eight bytes of a segment.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"KUMISEG\x01");
+/// Version of this layout; a rank refuses a segment of another one.
+pub const VERSION: u32 = 1;
+/// Everything large starts at a multiple of this.
+pub const PAGE: usize = 4096;
+/// Most ranks of one job on one node: one bit each in [`Wake::pending`].
+pub const MAX_LOCAL_RANKS: u32 = 512;
+/// Most windows that exist at the same time.
+pub const WINDOWS: usize = 256;
+/// Notification counters of a window.
+pub const NOTIFIES: usize = 64;
+/// Bytes of a ring when nothing else is asked for.
+pub const DEFAULT_RING_BYTES: usize = 256 * 1024;
+/// Address space for the windows of one rank when nothing else is asked for; memory is used only where it was written.
+pub const DEFAULT_ARENA_BYTES: u64 = 8 << 30;
+/// Smallest ring.
+pub const MIN_RING_BYTES: usize = 4096;
+/// Largest ring.
+pub const MAX_RING_BYTES: usize = 1 << 28;
+
+/// Start of the segment. Written by the daemon before any rank starts, then only read.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Header {
+    /// [`MAGIC`].
+    pub magic: AtomicU64,
+    /// [`VERSION`].
+    pub version: AtomicU32,
+    /// 1 once the peer table is filled in.
+    pub published: AtomicU32,
+    /// Secret of the job's channel: seeds every packet's checksum.
+    pub channel_key: AtomicU64,
+    /// Ranks of the job.
+    pub ranks: AtomicU32,
+    /// First rank on this node.
+    pub local_first: AtomicU32,
+    /// Ranks on this node.
+    pub local_count: AtomicU32,
+    /// Largest datagram (UDP payload, bytes).
+    pub max_datagram: AtomicU32,
+    /// Data bytes of one ring; a power of two.
+    pub ring_bytes: AtomicU64,
+    /// Bytes of one arena; a multiple of [`PAGE`].
+    pub arena_bytes: AtomicU64,
+    /// Bytes of the whole segment.
+    pub total_bytes: AtomicU64,
+}
+
+/// Where one rank's socket is: IPv4 address in the upper 32 bits of the low 48, port in the low 16.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Peer {
+    /// `address << 16 | port`.
+    pub address: AtomicU64,
+}
+
+/// The line of a context that its same-node peers read after every delivery.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Sleep {
+    /// 1 while the rank is about to sleep or sleeps: whoever delivers something takes it back to 0 and writes the doorbell.
+    pub sleeping: AtomicU32,
+}
+
+/// The line of a context that says which rings towards it have something.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Wake {
+    /// Bit `i`: the ring from local rank `i` may have records.
+    pub pending: [AtomicU64; (MAX_LOCAL_RANKS / 64) as usize],
+}
+
+/// The line of a context that only its own rank writes.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct State {
+    /// One of the `ATTACH_` constants.
+    pub attached: AtomicU32,
+    /// 1 while the rank waits for its peers and has nothing else to do. Cleared before anything that arrived is taken.
+    pub idle: AtomicU32,
+    /// Who drives the channel: see `driver`.
+    pub lock: AtomicU32,
+    /// Index of the notification counter that is waited for plus one; 0: waits for something else.
+    pub wait_counter: AtomicU32,
+    /// The count that is waited for.
+    pub wait_at_least: AtomicU64,
+}
+
+/// No process has attached to the context.
+pub const ATTACH_NEVER: u32 = 0;
+/// A process uses the context.
+pub const ATTACH_NOW: u32 = 1;
+/// The process that used the context has finished with it.
+pub const ATTACH_DONE: u32 = 2;
+
+/// What peers on the same node, and the owner itself, must know of a window. `state` is written last.
+#[repr(C)]
+#[derive(Debug)]
+pub struct WindowEntry {
+    /// 0: none; otherwise `identifier << 8 | rights << 1 | 1`.
+    pub state: AtomicU64,
+    /// Start in the owner's arena, bytes.
+    pub offset: AtomicU64,
+    /// Length in bytes.
+    pub length: AtomicU64,
+    /// Unused.
+    pub reserved: AtomicU64,
+}
+
+/// One notification counter, alone on its line.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Notify {
+    /// Notifications so far.
+    pub count: AtomicU64,
+}
+
+/// Everything about one rank that others on its node can see.
+#[repr(C, align(4096))]
+#[derive(Debug)]
+pub struct RankContext {
+    /// Read by peers.
+    pub sleep: Sleep,
+    /// Written by peers.
+    pub wake: Wake,
+    /// Written by the owner only.
+    pub state: State,
+    /// Written by the owner only; see [`crate::counters`].
+    pub counters: [AtomicU64; 64],
+    /// Windows by `identifier % WINDOWS`.
+    pub windows: [WindowEntry; WINDOWS],
+    /// Notification counters: window slot × [`NOTIFIES`] + number.
+    pub notifies: NotifyTable,
+}
+
+/// All notification counters of a rank, from a page boundary on.
+#[repr(C, align(4096))]
+#[derive(Debug)]
+pub struct NotifyTable(pub [Notify; WINDOWS * NOTIFIES]);
+
+/// Positions of a ring from one rank to another; the data follows at the next page.
+#[repr(C, align(4096))]
+#[derive(Debug)]
+pub struct RingHead {
+    /// Bytes ever written; only the producer writes it.
+    pub tail: RingPosition,
+    /// Bytes ever consumed; only the consumer writes it.
+    pub head: RingPosition,
+}
+
+/// A position alone on its line (two lines: processors fetch pairs).
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct RingPosition(pub AtomicU64);
+
+const _: () = assert!(size_of::<Header>() == 64 && size_of::<Peer>() == 8);
+const _: () =
+    assert!(size_of::<Sleep>() == 64 && size_of::<Wake>() == 64 && size_of::<State>() == 64);
+const _: () = assert!(size_of::<WindowEntry>() == 32 && size_of::<Notify>() == 64);
+const _: () = assert!(std::mem::offset_of!(RankContext, counters) == 192);
+const _: () = assert!(std::mem::offset_of!(RankContext, windows) == 704);
+const _: () = assert!(std::mem::offset_of!(RankContext, notifies) == 12288);
+const _: () = assert!(size_of::<RankContext>() == 12288 + WINDOWS * NOTIFIES * 64);
+const _: () = assert!(size_of::<RingHead>() == PAGE);
+
+/// Offsets of the parts of a segment, computed from the few numbers in its header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// Ranks of the job.
+    pub ranks: u32,
+    /// First rank on this node.
+    pub local_first: u32,
+    /// Ranks on this node.
+    pub local_count: u32,
+    /// Data bytes of a ring.
+    pub ring_bytes: usize,
+    /// Bytes of an arena.
+    pub arena_bytes: usize,
+    /// Start of the peer table.
+    pub peers: usize,
+    /// Start of the contexts.
+    pub contexts: usize,
+    /// Start of the rings.
+    pub rings: usize,
+    /// Start of the arenas.
+    pub arenas: usize,
+    /// Bytes in all.
+    pub total: usize,
+}
+
+impl Layout {
+    /// The layout for these numbers, or `None` if they make no sense or do not fit an address space.
+    #[must_use]
+    pub fn new(
+        ranks: u32,
+        local_first: u32,
+        local_count: u32,
+        ring_bytes: u64,
+        arena_bytes: u64,
+    ) -> Option<Layout> {
+        let ring_bytes = usize::try_from(ring_bytes).ok()?;
+        let arena_bytes = usize::try_from(arena_bytes).ok()?;
+        let last = local_first.checked_add(local_count)?;
+        let sane = (1..=MAX_LOCAL_RANKS).contains(&local_count)
+            && last <= ranks
+            && ring_bytes.is_power_of_two()
+            && (MIN_RING_BYTES..=MAX_RING_BYTES).contains(&ring_bytes)
+            && arena_bytes.is_multiple_of(PAGE)
+            && arena_bytes <= 1 << 46;
+        if !sane {
+            return None;
+        }
+        let local = local_count as usize;
+        let peers = size_of::<Header>();
+        let contexts =
+            page_up(peers.checked_add((ranks as usize).checked_mul(size_of::<Peer>())?)?)?;
+        let rings = contexts.checked_add(local.checked_mul(size_of::<RankContext>())?)?;
+        let arenas =
+            rings.checked_add(local.checked_mul(local)?.checked_mul(PAGE + ring_bytes)?)?;
+        let total = arenas.checked_add(local.checked_mul(arena_bytes)?)?;
+        (total <= 1 << 46).then_some(Layout {
+            ranks,
+            local_first,
+            local_count,
+            ring_bytes,
+            arena_bytes,
+            peers,
+            contexts,
+            rings,
+            arenas,
+            total,
+        })
+    }
+
+    /// Start of the context of the local rank with this index.
+    #[must_use]
+    pub fn context(&self, local: usize) -> usize {
+        self.contexts + local * size_of::<RankContext>()
+    }
+
+    /// Start of the ring that `from` fills and `to` empties (local indices).
+    #[must_use]
+    pub fn ring(&self, from: usize, to: usize) -> usize {
+        self.rings + (from * self.local_count as usize + to) * (PAGE + self.ring_bytes)
+    }
+
+    /// Start of the arena of the local rank with this index.
+    #[must_use]
+    pub fn arena(&self, local: usize) -> usize {
+        self.arenas + local * self.arena_bytes
+    }
+}
+
+/// The next multiple of [`PAGE`].
+#[must_use]
+pub fn page_up(bytes: usize) -> Option<usize> {
+    bytes.checked_add(PAGE - 1).map(|sum| sum & !(PAGE - 1))
+}

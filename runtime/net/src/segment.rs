@@ -1,0 +1,256 @@
+//! The daemon's side of a job's segment: make it, say where the peers are, look at the ranks' contexts.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::counters;
+use crate::layout::{ATTACH_NOW, Header, Layout, MAGIC, Peer, RankContext, VERSION, page_up};
+use crate::map::Mapping;
+
+/// Smallest datagram size that [`Segment::publish_peers`] accepts: what every IPv4 path carries.
+pub const MIN_DATAGRAM: u16 = 548;
+
+/// What a segment is made for.
+#[derive(Debug, Clone)]
+pub struct SegmentSpec {
+    /// Secret of the job's channel, random.
+    pub channel_key: u64,
+    /// Ranks of the job.
+    pub ranks: u32,
+    /// The ranks on this node.
+    pub local_ranks: Range<u32>,
+    /// Data bytes of a ring between two local ranks; rounded up to a power of two. See [`crate::layout::DEFAULT_RING_BYTES`].
+    pub ring_bytes: usize,
+    /// Address space for the windows of one rank; rounded up to pages, used only where written. See [`crate::layout::DEFAULT_ARENA_BYTES`].
+    pub arena_bytes: u64,
+}
+
+/// Why a segment could not be made or filled in.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SegmentError {
+    /// Numbers that make no sense together.
+    #[error(
+        "a segment for ranks {first}..{end} of {ranks} with rings of {ring_bytes} and arenas of {arena_bytes} bytes cannot be made: check the ranks, use smaller rings or arenas"
+    )]
+    BadSpec {
+        /// First local rank.
+        first: u32,
+        /// One more than the last local rank.
+        end: u32,
+        /// Ranks of the job.
+        ranks: u32,
+        /// Bytes of a ring.
+        ring_bytes: usize,
+        /// Bytes of an arena.
+        arena_bytes: u64,
+    },
+    /// Not one address for each rank.
+    #[error("{given} addresses for {ranks} ranks: give one each")]
+    AddressCount {
+        /// Addresses given.
+        given: usize,
+        /// Ranks of the job.
+        ranks: u32,
+    },
+    /// Datagrams too small or too large.
+    #[error("datagrams of {0} bytes are not possible: use {MIN_DATAGRAM} to 65507")]
+    BadDatagram(u16),
+    /// The kernel refused.
+    #[error("the kernel refused the job's memory segment ({what}): {source}")]
+    Io {
+        /// The call.
+        what: &'static str,
+        /// Its error.
+        source: io::Error,
+    },
+}
+
+/// A job's segment on one node, as its daemon holds it.
+///
+/// The file is sealed: its size cannot change, so reading it never faults, whatever the ranks do. Only header, peer table and contexts are mapped here.
+#[derive(Debug)]
+pub struct Segment {
+    file: OwnedFd,
+    map: Mapping,
+    layout: Layout,
+}
+
+/// What the daemon sees of one rank. The rank can write anything it likes there: these values are well-formed, not necessarily true.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ContextSample {
+    /// The rank waits for its peers and what it waits for has not come.
+    pub idle: bool,
+    /// A process uses the context now.
+    pub attached: bool,
+    /// Counters by name; see [`crate::counters::Counter`].
+    pub counters: Vec<(&'static str, u64)>,
+}
+
+fn os<T>(what: &'static str, ok: bool, value: T) -> Result<T, SegmentError> {
+    if ok { Ok(value) } else { Err(SegmentError::Io { what, source: io::Error::last_os_error() }) }
+}
+
+impl Segment {
+    /// Makes and seals the segment.
+    ///
+    /// # Errors
+    /// [`SegmentError::BadSpec`] and [`SegmentError::Io`].
+    pub fn create(spec: &SegmentSpec) -> Result<Segment, SegmentError> {
+        let bad = || SegmentError::BadSpec {
+            first: spec.local_ranks.start,
+            end: spec.local_ranks.end,
+            ranks: spec.ranks,
+            ring_bytes: spec.ring_bytes,
+            arena_bytes: spec.arena_bytes,
+        };
+        let ring_bytes = spec
+            .ring_bytes
+            .checked_next_power_of_two()
+            .ok_or_else(bad)?
+            .max(crate::layout::MIN_RING_BYTES);
+        let arena_bytes =
+            usize::try_from(spec.arena_bytes).ok().and_then(page_up).ok_or_else(bad)?;
+        let local_count =
+            spec.local_ranks.end.checked_sub(spec.local_ranks.start).ok_or_else(bad)?;
+        let layout = Layout::new(
+            spec.ranks,
+            spec.local_ranks.start,
+            local_count,
+            ring_bytes as u64,
+            arena_bytes as u64,
+        )
+        .ok_or_else(bad)?;
+
+        let file = sealed_file(layout.total)?;
+        let map = Mapping::new(file.as_fd(), layout.rings)
+            .map_err(|source| SegmentError::Io { what: "mmap", source })?;
+        let segment = Segment { file, map, layout };
+        let header = segment.header();
+        header.version.store(VERSION, Relaxed);
+        header.channel_key.store(spec.channel_key, Relaxed);
+        header.ranks.store(layout.ranks, Relaxed);
+        header.local_first.store(layout.local_first, Relaxed);
+        header.local_count.store(layout.local_count, Relaxed);
+        header.ring_bytes.store(layout.ring_bytes as u64, Relaxed);
+        header.arena_bytes.store(layout.arena_bytes as u64, Relaxed);
+        header.total_bytes.store(layout.total as u64, Relaxed);
+        header.magic.store(MAGIC, Release);
+        Ok(segment)
+    }
+
+    /// The file to hand to the ranks.
+    #[must_use]
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Says where every rank's socket is (by rank) and how large a datagram (UDP payload) may be. To be called before the ranks start.
+    ///
+    /// # Errors
+    /// [`SegmentError::AddressCount`] and [`SegmentError::BadDatagram`].
+    pub fn publish_peers(
+        &mut self,
+        addresses: &[SocketAddrV4],
+        max_datagram: u16,
+    ) -> Result<(), SegmentError> {
+        if addresses.len() != self.layout.ranks as usize {
+            return Err(SegmentError::AddressCount {
+                given: addresses.len(),
+                ranks: self.layout.ranks,
+            });
+        }
+        if !(MIN_DATAGRAM..=65507).contains(&max_datagram) {
+            return Err(SegmentError::BadDatagram(max_datagram));
+        }
+        for (rank, address) in addresses.iter().enumerate() {
+            peer(&self.map, &self.layout, rank).address.store(pack(*address), Relaxed);
+        }
+        let header = self.header();
+        header.max_datagram.store(u32::from(max_datagram), Relaxed);
+        header.published.store(1, Release);
+        Ok(())
+    }
+
+    /// Looks at the context of a local rank. Never blocks and accepts any contents; an index without a rank gives an empty sample.
+    #[must_use]
+    pub fn sample(&self, local_index: usize) -> ContextSample {
+        if local_index >= self.layout.local_count as usize {
+            return ContextSample::default();
+        }
+        let context = context(&self.map, &self.layout, local_index);
+        let state = &context.state;
+        let idle = state.idle.load(Acquire) == 1 && !has_what_it_waits_for(context);
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        ContextSample {
+            idle,
+            attached: state.attached.load(Relaxed) == ATTACH_NOW,
+            counters: counters::NAMES
+                .iter()
+                .zip(&context.counters)
+                .map(|(name, counter)| (*name, load(counter)))
+                .collect(),
+        }
+    }
+
+    fn header(&self) -> &Header {
+        // SAFETY: Header consists of atomics only.
+        unsafe { self.map.view(0) }
+    }
+}
+
+/// A peer on the same node raises notification counters without the waiting rank's help, so a waiting rank's idle flag can be out of date by what it has not
+/// noticed yet: look at the counter itself.
+fn has_what_it_waits_for(context: &RankContext) -> bool {
+    let Some(index) = (context.state.wait_counter.load(Relaxed) as usize).checked_sub(1) else {
+        return false;
+    };
+    let wanted = context.state.wait_at_least.load(Relaxed);
+    context.notifies.0.get(index).is_some_and(|notify| notify.count.load(Relaxed) >= wanted)
+}
+
+pub(crate) fn context<'m>(map: &'m Mapping, layout: &Layout, local: usize) -> &'m RankContext {
+    // SAFETY: RankContext consists of atomics only.
+    unsafe { map.view(layout.context(local)) }
+}
+
+pub(crate) fn peer<'m>(map: &'m Mapping, layout: &Layout, rank: usize) -> &'m Peer {
+    // SAFETY: Peer consists of atomics only.
+    unsafe { map.view(layout.peers + rank * size_of::<Peer>()) }
+}
+
+fn pack(address: SocketAddrV4) -> u64 {
+    u64::from(u32::from(*address.ip())) << 16 | u64::from(address.port())
+}
+
+pub(crate) fn unpack(word: u64) -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::from((word >> 16) as u32), word as u16)
+}
+
+/// A memory file of this length whose size and seals are fixed.
+fn sealed_file(length: usize) -> Result<OwnedFd, SegmentError> {
+    // SAFETY: the name is a C string; the call touches nothing else.
+    let raw = unsafe {
+        libc::memfd_create(c"kumi-segment".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)
+    };
+    let raw = os("memfd_create", raw >= 0, raw)?;
+    // SAFETY: a descriptor that was just made and that nobody else owns.
+    let file = unsafe { OwnedFd::from_raw_fd(raw) };
+    // SAFETY: plain system calls on our own descriptor.
+    let sized = unsafe { libc::ftruncate(file.as_raw_fd(), length as libc::off_t) };
+    os("ftruncate", sized == 0, ())?;
+    // SAFETY: as above.
+    let sealed = unsafe {
+        libc::fcntl(
+            file.as_raw_fd(),
+            libc::F_ADD_SEALS,
+            libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL,
+        )
+    };
+    os("F_ADD_SEALS", sealed == 0, ())?;
+    Ok(file)
+}

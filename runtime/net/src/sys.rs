@@ -1,0 +1,96 @@
+//! Small wrappers of system calls: sockets, doorbells, the clock.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+/// Bytes asked for as a socket's receive and send buffers; the kernel may grant less.
+const SOCKET_BUFFER: libc::c_int = 8 << 20;
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Takes ownership of a descriptor that a system call just returned.
+fn own(raw: RawFd) -> OwnedFd {
+    // SAFETY: callers pass a descriptor that was just made; nobody else owns it.
+    unsafe { OwnedFd::from_raw_fd(raw) }
+}
+
+/// Sets an integer option of a socket.
+pub(crate) fn set_option(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
+    // SAFETY: the pointer and length describe `value`.
+    check(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            (&raw const value).cast(),
+            size_of::<libc::c_int>() as u32,
+        )
+    })
+    .map(drop)
+}
+
+/// The socket address structure of the kernel.
+pub(crate) fn raw_address(address: SocketAddrV4) -> libc::sockaddr_in {
+    libc::sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: address.port().to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::from(*address.ip()).to_be() },
+        sin_zero: [0; 8],
+    }
+}
+
+/// A non-blocking UDP socket at a free port of the address, with large buffers (beyond the system's limit where permitted).
+///
+/// # Errors
+/// What the kernel says, for example that the address is not one of this machine.
+pub fn bind_socket(address: Ipv4Addr) -> io::Result<(OwnedFd, u16)> {
+    use std::os::fd::AsFd;
+    // SAFETY: no pointers.
+    let socket = own(check(unsafe {
+        libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC, 0)
+    })?);
+    for (forced, plain) in
+        [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)]
+    {
+        if set_option(socket.as_fd(), libc::SOL_SOCKET, forced, SOCKET_BUFFER).is_err() {
+            // Without the privilege the kernel grants what its limit allows.
+            set_option(socket.as_fd(), libc::SOL_SOCKET, plain, SOCKET_BUFFER)?;
+        }
+    }
+    let mut name = raw_address(SocketAddrV4::new(address, 0));
+    let mut length = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+    // SAFETY: pointer and length describe `name`.
+    check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const name).cast(), length) })?;
+    // SAFETY: as above; the kernel writes at most `length` bytes.
+    check(unsafe {
+        libc::getsockname(socket.as_raw_fd(), (&raw mut name).cast(), &raw mut length)
+    })?;
+    Ok((socket, u16::from_be(name.sin_port)))
+}
+
+/// A non-blocking eventfd.
+///
+/// # Errors
+/// What the kernel says (too many open files).
+pub fn doorbell() -> io::Result<OwnedFd> {
+    // SAFETY: no pointers.
+    Ok(own(check(unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) })?))
+}
+
+/// Sets or clears close-on-exec.
+///
+/// # Errors
+/// What the kernel says: the descriptor is not open.
+pub fn set_cloexec(descriptor: RawFd, on: bool) -> io::Result<()> {
+    // SAFETY: no pointers.
+    check(unsafe { libc::fcntl(descriptor, libc::F_SETFD, if on { libc::FD_CLOEXEC } else { 0 }) })
+        .map(drop)
+}

@@ -1,0 +1,142 @@
+//! The daemon's side of the segment: layout, sampling of damaged contents, the launch block.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{AsFd, AsRawFd};
+
+use kumi_net::launch::{Launch, LaunchError, bind_socket, doorbell};
+use kumi_net::layout::{Layout, PAGE};
+use kumi_net::segment::{Segment, SegmentError, SegmentSpec};
+use proptest::prelude::*;
+
+fn spec(ranks: u32, local: std::ops::Range<u32>) -> SegmentSpec {
+    let arena_bytes = 1 << 20;
+    SegmentSpec { channel_key: 7, ranks, local_ranks: local, ring_bytes: 8192, arena_bytes }
+}
+
+#[test]
+fn fresh_segment_samples_as_unattached_and_busy() {
+    let segment = Segment::create(&spec(4, 1..3)).expect("segment");
+    for local in 0..2 {
+        let sample = segment.sample(local);
+        assert!(!sample.idle && !sample.attached);
+        assert!(sample.counters.iter().all(|(_, value)| *value == 0));
+        assert_eq!(sample.counters[0].0, "sent");
+    }
+    assert!(segment.sample(2).counters.is_empty(), "no such rank");
+}
+
+#[test]
+fn senseless_specs_are_refused() {
+    for (ranks, local) in [(4, 2..5), (4, 2..2), (2000, 0..1000), (0, 0..0)] {
+        let result = Segment::create(&spec(ranks, local));
+        assert!(matches!(result, Err(SegmentError::BadSpec { .. })), "{result:?}");
+    }
+    let huge = SegmentSpec { arena_bytes: u64::MAX, ..spec(4, 0..4) };
+    assert!(matches!(Segment::create(&huge), Err(SegmentError::BadSpec { .. })));
+}
+
+#[test]
+fn peers_need_one_address_each_and_a_possible_datagram() {
+    let mut segment = Segment::create(&spec(2, 0..2)).expect("segment");
+    let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9);
+    let few = segment.publish_peers(&[address], 1472);
+    assert!(matches!(few, Err(SegmentError::AddressCount { given: 1, ranks: 2 })));
+    let tiny = segment.publish_peers(&[address; 2], 100);
+    assert!(matches!(tiny, Err(SegmentError::BadDatagram(100))));
+    segment.publish_peers(&[address; 2], 1472).expect("good peers");
+}
+
+#[test]
+fn the_file_can_neither_shrink_nor_grow() {
+    let segment = Segment::create(&spec(2, 0..2)).expect("segment");
+    for length in [0, 1 << 40] {
+        // SAFETY: a plain system call on an open descriptor.
+        let result = unsafe { libc::ftruncate(segment.as_fd().as_raw_fd(), length) };
+        assert_eq!(result, -1, "the seal must refuse {length}");
+    }
+}
+
+#[test]
+fn a_large_segment_takes_no_memory_until_used() {
+    let arena_bytes = 64 << 30;
+    let segment = Segment::create(&SegmentSpec { arena_bytes, ..spec(1024, 0..64) });
+    let file =
+        std::fs::File::from(segment.expect("segment").as_fd().try_clone_to_owned().expect("dup"));
+    let used = std::os::unix::fs::MetadataExt::blocks(&file.metadata().expect("metadata")) * 512;
+    assert!(used < 1 << 20, "{used} bytes used");
+}
+
+#[test]
+fn launch_survives_the_environment() {
+    let (socket, port) = bind_socket(Ipv4Addr::LOCALHOST).expect("socket");
+    assert_ne!(port, 0);
+    let bells: Vec<_> = (0..3).map(|_| doorbell().expect("doorbell")).collect();
+    let launch = Launch {
+        job: u64::MAX,
+        rank: 3,
+        ranks: 9,
+        node: 2,
+        segment: 11,
+        socket: socket.as_raw_fd(),
+        doorbells: bells.iter().map(AsRawFd::as_raw_fd).collect(),
+    };
+    let variables = launch.to_env();
+    let look = |list: &[(String, String)], name: &str| {
+        list.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
+    };
+    assert_eq!(Launch::from_lookup(|name| look(&variables, name)), Ok(launch));
+    assert_eq!(Launch::from_lookup(|_| None), Err(LaunchError::NotLaunched));
+    for (place, value) in [(0, "x"), (1, "9"), (1, "-1"), (4, "1,2"), (4, "1,2,x"), (4, "1,2,-3")] {
+        let mut broken = variables.clone();
+        broken[place].1 = value.to_string();
+        let result = Launch::from_lookup(|name| look(&broken, name));
+        assert!(
+            matches!(result, Err(LaunchError::BadVariable { .. })),
+            "{place} {value}: {result:?}"
+        );
+    }
+}
+
+/// Lets a test scribble over a segment as a broken rank would.
+fn scribble(segment: &Segment, offset: usize, bytes: &[u8]) {
+    let file = std::fs::File::from(segment.as_fd().try_clone_to_owned().expect("dup"));
+    std::os::unix::fs::FileExt::write_all_at(&file, bytes, offset as u64).expect("write");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn sampling_accepts_any_contents(
+        writes in prop::collection::vec((0usize..200_000, prop::collection::vec(any::<u8>(), 1..64)), 1..40),
+        fill in prop::option::of(any::<u8>()),
+    ) {
+        let segment = Segment::create(&spec(3, 0..3)).expect("segment");
+        if let Some(byte) = fill {
+            scribble(&segment, 0, &vec![byte; 3 * 64 * 1024]);
+        }
+        for (offset, bytes) in &writes {
+            scribble(&segment, *offset, bytes);
+        }
+        for local in 0..5 {
+            let sample = segment.sample(local);
+            prop_assert!(local >= 3 || sample.counters.len() > 10);
+        }
+    }
+
+    #[test]
+    fn layouts_never_overlap(
+        ranks in 0u32..3000, first in 0u32..3000, count in 0u32..600,
+        ring in 0u64..(1 << 30), arena in 0u64..(1 << 48),
+    ) {
+        let ring = ring.next_power_of_two();
+        let arena = arena & !(PAGE as u64 - 1);
+        if let Some(layout) = Layout::new(ranks, first, count, ring, arena) {
+            let last = layout.local_count as usize - 1;
+            prop_assert!(layout.peers + ranks as usize * 8 <= layout.contexts);
+            prop_assert!(layout.context(last + 1) <= layout.rings);
+            prop_assert!(layout.ring(last, last) + PAGE + layout.ring_bytes == layout.arenas);
+            prop_assert!(layout.arena(last + 1) == layout.total);
+        }
+    }
+}
