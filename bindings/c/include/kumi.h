@@ -1,0 +1,342 @@
+/*
+ * kumi.h - message passing and memory-based communication between the ranks
+ *          of one parallel job.
+ *
+ * A job is a set of processes ("ranks", numbered 0 .. size-1) that
+ * `kumi run -n N PROGRAM` starts together.  A program includes this header and
+ * links with -lkumi (`pkg-config --cflags --libs kumi`).
+ *
+ * CONVENTIONS
+ *
+ * Return values.  Every function that can fail returns KUMI_OK (0) or one of
+ * the negative KUMI_ERR_ numbers; the few that return a quantity say so.
+ * Nothing in this library ends the program.  kumi_error_string() explains a
+ * number, kumi_error_detail() adds the particulars of the last failure.  When
+ * a function fails, its output arguments are left as they were, except where
+ * stated.
+ *
+ * Units.  Lengths, capacities and offsets are bytes; counts are elements of
+ * the given kumi_type; times are seconds.
+ *
+ * Ownership.  Every buffer belongs to the caller.  A buffer given to a sending
+ * function may be changed as soon as the function returns.  The library hands
+ * out two kinds of things: windows, which the caller frees with
+ * kumi_window_free() (kumi_finalize() frees those that remain), and constant
+ * strings, which nobody frees.
+ *
+ * Pointers.  A data pointer may be NULL only when its length or count is 0.
+ * Arrays of a kumi_type must be aligned for that type.  An output pointer must
+ * not be NULL unless its description says "or NULL".
+ *
+ * Threads.  All functions but kumi_error_string(), kumi_error_detail() and
+ * kumi_version() must be called by the thread that called kumi_init(); others
+ * get KUMI_ERR_WRONG_THREAD.
+ *
+ * Collective functions.  kumi_window_create(), kumi_barrier(),
+ * kumi_broadcast(), kumi_reduce(), kumi_allreduce(), kumi_gather(),
+ * kumi_alltoall() and kumi_alltoallv() must be called by all ranks, in the
+ * same order, with the same root, type, operation and (where there is one
+ * count) count.
+ *
+ * SPDX-License-Identifier: Apache-2.0 OR MIT
+ */
+#ifndef KUMI_H
+#define KUMI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Version of this header; kumi_version() tells that of the library. */
+#define KUMI_VERSION_MAJOR 0
+#define KUMI_VERSION_MINOR 1
+#define KUMI_VERSION_PATCH 0
+
+/* Wildcards for kumi_message_recv() and kumi_message_probe(). */
+#define KUMI_ANY_SOURCE (-1)
+#define KUMI_ANY_TAG (-1)
+
+/* All ranks, for kumi_flush(). */
+#define KUMI_ALL (-1)
+
+/* Notification counters of a window: numbers 0 .. KUMI_NOTIFY_COUNT-1. */
+#define KUMI_NOTIFY_COUNT 64
+
+/* ------------------------------------------------------------------------
+ * Errors
+ * ------------------------------------------------------------------------ */
+
+/* The numbers are part of the interface: none is ever used again for
+ * something else, and new ones are added at the end. */
+typedef enum kumi_error {
+	KUMI_OK = 0,
+	KUMI_ERR_NOT_INITIALISED = -1,     /* kumi_init() has not succeeded */
+	KUMI_ERR_ALREADY_INITIALISED = -2, /* kumi_init() twice */
+	KUMI_ERR_NOT_LAUNCHED = -3,        /* not started by `kumi run` */
+	KUMI_ERR_WRONG_THREAD = -4,        /* not the thread of kumi_init() */
+	KUMI_ERR_NULL = -5,                /* a pointer is NULL */
+	KUMI_ERR_ALIGNMENT = -6,           /* a pointer or offset is misaligned */
+	KUMI_ERR_RANK = -7,                /* no such rank in this job */
+	KUMI_ERR_TAG = -8,                 /* tags are 0 .. INT_MAX */
+	KUMI_ERR_LENGTH = -9,              /* a length or count is impossible */
+	KUMI_ERR_BOUNDS = -10,             /* outside the target's window */
+	KUMI_ERR_TRUNCATED = -11,          /* the message exceeds the buffer */
+	KUMI_ERR_RIGHT = -12,              /* the window lacks that right */
+	KUMI_ERR_WINDOW = -13,             /* no such window, or it was freed */
+	KUMI_ERR_NOTIFY = -14,             /* not 0 .. KUMI_NOTIFY_COUNT-1 */
+	KUMI_ERR_TYPE = -15,               /* not a kumi_type */
+	KUMI_ERR_OPERATION = -16,          /* not a kumi_op, or not for the type */
+	KUMI_ERR_MEMORY = -17,             /* out of memory */
+	KUMI_ERR_IO = -18,                 /* the operating system refused */
+	KUMI_ERR_INTERNAL = -19,           /* a defect in the library */
+	KUMI_ERR_OTHER = -20               /* see kumi_error_detail() */
+} kumi_error;
+
+/* What `error` (a kumi_error) means, in one sentence.  Never NULL; a number
+ * that is not a kumi_error is said to be unknown.  Works before kumi_init().
+ * The string is constant: do not free it. */
+const char *kumi_error_string(int error);
+
+/* The particulars (numbers, names) of the last failure in the calling thread,
+ * or "" if nothing failed yet.  Never NULL.  Valid until the next failing call
+ * in this thread; do not free it. */
+const char *kumi_error_detail(void);
+
+/* The library's version, "MAJOR.MINOR.PATCH".  Constant: do not free it. */
+const char *kumi_version(void);
+
+/* ------------------------------------------------------------------------
+ * Start, end, and who am I
+ * ------------------------------------------------------------------------ */
+
+/* Joins the job, using the environment that `kumi run` made.  Call it once,
+ * before everything else.
+ * Errors: NOT_LAUNCHED if this process was not started by `kumi run` (set
+ * KUMI_SINGLETON=1 to run as a job of one rank without a cluster),
+ * ALREADY_INITIALISED, MEMORY, IO. */
+int kumi_init(void);
+
+/* Leaves the job: frees the remaining windows and waits, for a bounded time,
+ * until what this rank sent has been received.  Not collective: a rank that
+ * must not leave before the others calls kumi_barrier() first.  Pointers from
+ * kumi_window_base() are invalid afterwards.
+ * Errors: NOT_INITIALISED, WRONG_THREAD. */
+int kumi_finalize(void);
+
+/* This rank's number, 0 .. kumi_size()-1, or a negative kumi_error. */
+int kumi_rank(void);
+
+/* The number of ranks in the job, at least 1, or a negative kumi_error. */
+int kumi_size(void);
+
+/* The number of the node (machine) this rank runs on, or a negative
+ * kumi_error.  Nodes are numbered by the cluster, not by the job. */
+int kumi_node(void);
+
+/* The job's number as `kumi ps` shows it, or 0 before kumi_init().  (A job of
+ * one rank without a cluster also has the number 0.) */
+uint64_t kumi_job(void);
+
+/* Seconds since some fixed moment in the past; it never runs backwards.
+ * Clocks of different ranks are unrelated.  Before kumi_init() (or in another
+ * thread) the result is negative. */
+double kumi_time(void);
+
+/* ------------------------------------------------------------------------
+ * Messages: reliable, in order between each pair of ranks
+ * ------------------------------------------------------------------------ */
+
+/* What was received. */
+typedef struct kumi_status {
+	int source;    /* rank that sent it */
+	int tag;       /* tag it was sent with */
+	size_t length; /* its whole length in bytes */
+} kumi_status;
+
+/* Sends `length` bytes at `data` to rank `to` (which may be the caller) with
+ * `tag`, 0 .. INT_MAX.  Returns when the data has been copied; it may still be
+ * on its way (see kumi_flush()).
+ * Errors: RANK, TAG, NULL, LENGTH, MEMORY, IO. */
+int kumi_message_send(int to, int tag, const void *data, size_t length);
+
+/* Waits for a message from rank `from` (or KUMI_ANY_SOURCE) with `tag` (or
+ * KUMI_ANY_TAG) and copies it to `buffer` of `capacity` bytes.  Messages of
+ * one rank with one tag are received in the order they were sent.  `status`
+ * (or NULL) tells what came.
+ * Errors: TRUNCATED if the message is longer than `capacity`: it is consumed,
+ * the buffer's content is undefined and status->length is the length needed;
+ * RANK, TAG, NULL, LENGTH, IO. */
+int kumi_message_recv(int from, int tag, void *buffer, size_t capacity,
+                      kumi_status *status);
+
+/* kumi_message_send() and kumi_message_recv() at once, without deadlock when
+ * two ranks send to each other.  The two buffers must not overlap.
+ * Errors: those of both. */
+int kumi_message_sendrecv(int to, int send_tag, const void *data,
+                          size_t length, int from, int recv_tag, void *buffer,
+                          size_t capacity, kumi_status *status);
+
+/* Looks, without waiting, whether kumi_message_recv(from, tag) would find a
+ * message: *found becomes 1 or 0.  If 1, *status (or NULL) describes the
+ * message, which stays to be received.
+ * Errors: RANK, TAG, NULL, IO. */
+int kumi_message_probe(int from, int tag, int *found, kumi_status *status);
+
+/* Lets the library work once: receives and sends what is due.  Never needed
+ * for correctness; a rank that computes for long is served by a thread.
+ * Errors: IO. */
+int kumi_progress(void);
+
+/* Waits until everything this rank has sent or put to rank `to` (or KUMI_ALL)
+ * has been delivered: messages are in the receiver's memory, puts applied.
+ * Errors: RANK, IO. */
+int kumi_flush(int to);
+
+/* ------------------------------------------------------------------------
+ * Windows: memory that other ranks reach without this rank's help
+ * ------------------------------------------------------------------------ */
+
+/* A window is one piece of memory per rank, made together, addressed by
+ * (rank, offset in bytes).  Each rank's piece comes with KUMI_NOTIFY_COUNT
+ * counters that count arrived puts. */
+typedef struct kumi_window kumi_window;
+
+/* Collective.  Makes a window whose piece on this rank has `bytes` bytes, all
+ * zero; sizes may differ between ranks and may be 0.  *window is the handle,
+ * valid in this rank only; free it with kumi_window_free().
+ * Errors: NULL, LENGTH, MEMORY, IO. */
+int kumi_window_create(size_t bytes, kumi_window **window);
+
+/* Frees this rank's piece and handle.  Make sure first (kumi_barrier()) that
+ * no other rank still uses the piece.  NULL is allowed and does nothing.
+ * Errors: WINDOW if it is not a window or was freed already. */
+int kumi_window_free(kumi_window *window);
+
+/* The start of this rank's piece, aligned for every kumi_type, or NULL if
+ * `window` is not a window.  Valid until the window is freed.  Others may
+ * write to it at any time: read what a put brought only after its
+ * notification (kumi_window_wait_notify()) or a barrier that followed a
+ * flush. */
+void *kumi_window_base(kumi_window *window);
+
+/* Copies `length` bytes from `data` to `offset` in rank `to`'s piece.  Returns
+ * when the data has been copied away; kumi_flush() waits until it is in place.
+ * Errors: WINDOW, RANK, NULL, BOUNDS, RIGHT, MEMORY, IO; memory is untouched. */
+int kumi_window_put(kumi_window *window, int to, size_t offset,
+                    const void *data, size_t length);
+
+/* Like kumi_window_put(); when all bytes are in place, the target's counter
+ * `notify` of this window goes up by 1.
+ * Errors: those of kumi_window_put(); NOTIFY. */
+int kumi_window_put_notify(kumi_window *window, int to, size_t offset,
+                           const void *data, size_t length, unsigned notify);
+
+/* Copies `length` bytes at `offset` of rank `from`'s piece to `buffer`, and
+ * waits for them.
+ * Errors: WINDOW, RANK, NULL, BOUNDS, RIGHT, IO. */
+int kumi_window_get(kumi_window *window, int from, size_t offset,
+                    size_t length, void *buffer);
+
+/* Adds `operand` (modulo 2^64) to the uint64_t at `offset` (a multiple of 8)
+ * of rank `to`'s piece, as one step that no other fetch_add interrupts, and
+ * waits; *old (or NULL) is the value before.
+ * Errors: WINDOW, RANK, BOUNDS, ALIGNMENT, RIGHT, IO. */
+int kumi_window_fetch_add(kumi_window *window, int to, size_t offset,
+                          uint64_t operand, uint64_t *old);
+
+/* *count becomes what this rank's counter `notify` shows: the number of
+ * kumi_window_put_notify() calls applied since the window was made.
+ * Errors: WINDOW, NOTIFY, NULL. */
+int kumi_window_notified(kumi_window *window, unsigned notify,
+                         uint64_t *count);
+
+/* Waits until this rank's counter `notify` is at least `at_least`; *count (or
+ * NULL) is what it shows then.  The counter is never reset: the n-th wait of a
+ * program with one put per step waits for n.
+ * Errors: WINDOW, NOTIFY, IO. */
+int kumi_window_wait_notify(kumi_window *window, unsigned notify,
+                            uint64_t at_least, uint64_t *count);
+
+/* ------------------------------------------------------------------------
+ * Collective operations over all ranks
+ * ------------------------------------------------------------------------ */
+
+/* Element types.  0 is none, so that an unset variable is noticed. */
+typedef enum kumi_type {
+	KUMI_U8 = 1,
+	KUMI_I8 = 2,
+	KUMI_U16 = 3,
+	KUMI_I16 = 4,
+	KUMI_U32 = 5,
+	KUMI_I32 = 6,
+	KUMI_U64 = 7,
+	KUMI_I64 = 8,
+	KUMI_F32 = 9,
+	KUMI_F64 = 10
+} kumi_type;
+
+/* Operations of reductions, element by element.  The bit operations are for
+ * integers only.  Integer sums and products wrap around. */
+typedef enum kumi_op {
+	KUMI_SUM = 1,
+	KUMI_PRODUCT = 2,
+	KUMI_MIN = 3,
+	KUMI_MAX = 4,
+	KUMI_BITAND = 5,
+	KUMI_BITOR = 6,
+	KUMI_BITXOR = 7
+} kumi_op;
+
+/* Returns when all ranks have called it.
+ * Errors: IO. */
+int kumi_barrier(void);
+
+/* Copies `count` elements at `data` of rank `root` to `data` of all ranks.
+ * Errors: RANK, NULL, ALIGNMENT, LENGTH, TYPE, IO. */
+int kumi_broadcast(int root, void *data, size_t count, kumi_type type);
+
+/* recv[i] on rank `root` becomes the reduction by `op` of send[i] of all
+ * ranks, 0 <= i < count.  On other ranks `recv` is ignored and may be NULL.
+ * `send` and `recv` may be the same array.
+ * Errors: RANK, NULL, ALIGNMENT, LENGTH, TYPE, OPERATION, MEMORY, IO. */
+int kumi_reduce(int root, const void *send, void *recv, size_t count,
+                kumi_type type, kumi_op op);
+
+/* Like kumi_reduce(), with the result in `recv` of every rank.  `send` and
+ * `recv` may be the same array.
+ * Errors: NULL, ALIGNMENT, LENGTH, TYPE, OPERATION, MEMORY, IO. */
+int kumi_allreduce(const void *send, void *recv, size_t count, kumi_type type,
+                   kumi_op op);
+
+/* Collects `count` elements of `send` of every rank in `recv` of rank `root`,
+ * which has kumi_size() * count elements: rank r's start at r * count.  On
+ * other ranks `recv` is ignored and may be NULL.  The arrays must not overlap.
+ * Errors: RANK, NULL, ALIGNMENT, LENGTH, TYPE, IO. */
+int kumi_gather(int root, const void *send, void *recv, size_t count,
+                kumi_type type);
+
+/* Block r (elements r * count_per_rank and on) of `send` goes to rank r, where
+ * it arrives in the block of `recv` that has the sender's number.  Both arrays
+ * have kumi_size() * count_per_rank elements and must not overlap.
+ * Errors: NULL, ALIGNMENT, LENGTH, TYPE, IO. */
+int kumi_alltoall(const void *send, void *recv, size_t count_per_rank,
+                  kumi_type type);
+
+/* Like kumi_alltoall() with blocks of different lengths: send_counts[r]
+ * elements go to rank r, recv_counts[r] come from rank r (which must be what
+ * rank r says in its send_counts for this rank).  Both count arrays have
+ * kumi_size() entries; the blocks lie one after the other, without gaps.  The
+ * arrays must not overlap.
+ * Errors: NULL, ALIGNMENT, LENGTH (also if the counts of two ranks differ),
+ * TYPE, IO. */
+int kumi_alltoallv(const void *send, const size_t *send_counts, void *recv,
+                   const size_t *recv_counts, kumi_type type);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* KUMI_H */
