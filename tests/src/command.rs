@@ -1,0 +1,179 @@
+//! Running a command with a time limit, so that what hangs fails instead.
+
+use std::io::{Read, Write};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// A limit that only what hangs exceeds, on however slow a machine.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How a command ended and what it printed.
+#[derive(Debug)]
+pub struct Finished {
+    /// How.
+    pub status: ExitStatus,
+    /// Standard output.
+    pub out: String,
+    /// Standard error.
+    pub err: String,
+    /// From its start to its end.
+    pub took: Duration,
+}
+
+impl Finished {
+    /// The exit code, −1 if a signal ended it.
+    pub fn code(&self) -> i32 {
+        self.status.code().unwrap_or(-1)
+    }
+
+    /// Itself, if it ended with 0.
+    ///
+    /// # Panics
+    /// Otherwise, with all it printed.
+    #[track_caller]
+    pub fn ok(self) -> Self {
+        assert!(self.status.success(), "failed: {self:#?}");
+        self
+    }
+
+    /// Itself, if it ended with `code` and its standard error contains all of `words`.
+    ///
+    /// # Panics
+    /// Otherwise, with all it printed.
+    #[track_caller]
+    pub fn fails(self, code: i32, words: &[&str]) -> Self {
+        assert_eq!(self.code(), code, "wrong exit code: {self:#?}");
+        for word in words {
+            assert!(self.err.contains(word), "no '{word}' on standard error: {self:#?}");
+        }
+        self
+    }
+}
+
+/// A command that runs, its output being collected.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    out: Option<JoinHandle<String>>,
+    err: Option<JoinHandle<String>>,
+    begin: Instant,
+}
+
+impl Running {
+    /// Starts it with standard input open.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[track_caller]
+    pub fn start(mut command: Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let begin = Instant::now();
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let out = child.stdout.take().map(collect);
+        let err = child.stderr.take().map(collect);
+        Self { child, out, err, begin }
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Writes to its standard input.
+    ///
+    /// # Panics
+    /// When the input is closed.
+    pub fn write(&mut self, text: &str) {
+        let input = self.child.stdin.as_mut().expect("standard input is open");
+        input.write_all(text.as_bytes()).expect("the command reads its input");
+    }
+
+    /// Whether it still runs.
+    pub fn runs(&mut self) -> bool {
+        self.child.try_wait().expect("our child").is_none()
+    }
+
+    /// Closes its standard input and waits for its end.
+    ///
+    /// # Panics
+    /// When it takes longer than [`PATIENCE`]; it is killed then.
+    #[track_caller]
+    pub fn finish(mut self) -> Finished {
+        drop(self.child.stdin.take());
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("our child") {
+                break Some(status);
+            }
+            if self.begin.elapsed() > PATIENCE {
+                break None;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        let took = self.begin.elapsed();
+        if status.is_none() {
+            self.child.kill().expect("our child");
+        }
+        let text = |thread: Option<JoinHandle<String>>| {
+            thread.map(|thread| thread.join().expect("the reader ends")).unwrap_or_default()
+        };
+        let (out, err) = (text(self.out.take()), text(self.err.take()));
+        let Some(status) = status else {
+            panic!("still running after {took:?}\nstdout: {out}\nstderr: {err}")
+        };
+        Finished { status, out, err, took }
+    }
+}
+
+impl Drop for Running {
+    /// A test that fails leaves no command behind.
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _already_gone = self.child.kill();
+            let _already_gone = self.child.wait();
+        }
+    }
+}
+
+fn collect(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // A broken pipe ends the output as its end does.
+        let _read = pipe.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// Runs `command` to its end, with nothing on standard input.
+///
+/// # Panics
+/// As [`Running::start`] and [`Running::finish`].
+#[track_caller]
+pub fn run(command: Command) -> Finished {
+    Running::start(command).finish()
+}
+
+/// Waits until `condition` gives something.
+///
+/// # Panics
+/// When it does not within [`PATIENCE`].
+#[track_caller]
+pub fn wait_for<T>(what: &str, condition: impl FnMut() -> Option<T>) -> T {
+    wait_at_most(PATIENCE, what, condition)
+}
+
+/// Waits until `condition` gives something, at most `limit`.
+///
+/// # Panics
+/// When it does not.
+#[track_caller]
+pub fn wait_at_most<T>(limit: Duration, what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        if let Some(found) = condition() {
+            return found;
+        }
+        assert!(begin.elapsed() < limit, "no {what} after {limit:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

@@ -1,0 +1,94 @@
+//! What this machine permits, and what is on it: namespaces, cgroups, processes.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Whether the test runs as root and may make network namespaces; tried, not guessed.
+pub fn has_namespaces() -> bool {
+    is_root()
+        && Command::new("unshare")
+            .args(["--net", "true"])
+            .stderr(std::process::Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success())
+}
+
+/// Whether the test runs as root.
+pub fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+/// Whether a command is installed.
+pub fn has_command(name: &str) -> bool {
+    std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(name).is_file()))
+}
+
+/// Says on standard error that a test is skipped and why.
+pub fn skipped(test: &str, reason: &str) {
+    eprintln!("SKIPPED {test}: {reason}");
+}
+
+/// Where cgroup v2 is mounted, from the mount table.
+pub fn cgroup_mount() -> Option<PathBuf> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    table.lines().find_map(|line| {
+        let (mount, filesystem) = line.split_once(" - ")?;
+        let path = mount.split(' ').nth(4)?;
+        (filesystem.split(' ').next()? == "cgroup2").then(|| PathBuf::from(path))
+    })
+}
+
+/// Network namespaces whose name starts with `prefix`.
+pub fn namespaces(prefix: &str) -> Vec<String> {
+    names_in(Path::new("/run/netns"), prefix)
+}
+
+/// Top cgroups whose name starts with `prefix`.
+pub fn cgroups(prefix: &str) -> Vec<String> {
+    cgroup_mount().map(|mount| names_in(&mount, prefix)).unwrap_or_default()
+}
+
+fn names_in(folder: &Path, prefix: &str) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with(prefix)).collect()
+}
+
+/// Processes that have `word` in their command line, as "pid command"; zombies and this process are
+/// left out.
+pub fn processes(word: &str) -> Vec<String> {
+    let own = std::process::id().to_string();
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let mut found = Vec::new();
+    for entry in entries.flatten() {
+        let pid = entry.file_name().to_string_lossy().into_owned();
+        if pid == own || !pid.bytes().all(|byte| byte.is_ascii_digit()) {
+            continue;
+        }
+        // One that ends meanwhile is none.
+        let Ok(bytes) = std::fs::read(entry.path().join("cmdline")) else { continue };
+        let line = String::from_utf8_lossy(&bytes).replace('\0', " ");
+        if line.contains(word) {
+            found.push(format!("{pid} {line}"));
+        }
+    }
+    found
+}
+
+/// Whether a process of this number exists and is not a zombie.
+pub fn lives(pid: u32) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
+    !matches!(state, Some('Z' | 'X') | None)
+}
+
+/// Sends a signal to a process.
+///
+/// # Panics
+/// When there is no such process.
+#[track_caller]
+pub fn signal(pid: u32, signal: nix::sys::signal::Signal) {
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(pid).expect("a process number"));
+    nix::sys::signal::kill(pid, signal).expect("the process is there");
+}
