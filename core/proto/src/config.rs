@@ -1,0 +1,133 @@
+//! What can be set, and what is refused.
+
+use crate::Micros;
+use crate::wire::HEADER_BYTES;
+
+/// Settings of an endpoint. `max_datagram`, `window` and `first_sequence` must be the same at every
+/// rank of a channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Largest UDP payload in bytes, header included; 64 to 65,507. Default 1,472: what fits an
+    /// Ethernet frame of 1,500 bytes behind IPv4 and UDP headers.
+    pub max_datagram: usize,
+    /// Most packets in flight to one peer, and slots of its send ring; a power of two from 2 to
+    /// 1,024. Default 128.
+    pub window: usize,
+    /// Most early packets kept for all peers together. Default 2,048.
+    pub reorder_packets: usize,
+    /// An ack is sent at the latest after this many packets from one peer. Default 16.
+    pub ack_every: u32,
+    /// An ack is sent at the latest this long after the first unacknowledged packet, in
+    /// microseconds. Default 250.
+    pub ack_delay: Micros,
+    /// Retransmission timeout before the first round trip is measured, in microseconds. Default
+    /// 20,000 (RFC 6298 says 1 s, for the Internet).
+    pub initial_rto: Micros,
+    /// Least retransmission timeout, in microseconds. Default 5,000.
+    pub min_rto: Micros,
+    /// Largest retransmission timeout, back-off included, in microseconds. Default 250,000. It
+    /// bounds how long a healed network goes unnoticed.
+    pub max_rto: Micros,
+    /// A deadline found later than this, in microseconds, means that this rank was stopped.
+    /// Default 2,000.
+    pub late: Micros,
+    /// How long an expired retransmission timer is postponed after a stop, in microseconds.
+    /// Default 1,000.
+    pub late_grace: Micros,
+    /// First pause after a full receiver refused a packet, in microseconds. Default 100.
+    pub full_retry: Micros,
+    /// Longest such pause, in microseconds. Default 10,000.
+    pub full_retry_max: Micros,
+    /// Congestion window at the start, in packets; at most `window` is used. Default 32.
+    pub initial_window: u32,
+    /// Number of the first packet of every pair. Default 0; another one lets a test cross the
+    /// wrap of the numbers.
+    pub first_sequence: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            max_datagram: 1_472,
+            window: 128,
+            reorder_packets: 2_048,
+            ack_every: 16,
+            ack_delay: 250,
+            initial_rto: 20_000,
+            min_rto: 5_000,
+            max_rto: 250_000,
+            late: 2_000,
+            late_grace: 1_000,
+            full_retry: 100,
+            full_retry_max: 10_000,
+            initial_window: 32,
+            first_sequence: 0,
+        }
+    }
+}
+
+/// Why an endpoint cannot be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// `max_datagram` is outside 64 to 65,507.
+    #[error("max_datagram is {0} bytes; it must be from 64 to 65507")]
+    MaxDatagram(usize),
+    /// `window` is not a power of two from 2 to 1,024.
+    #[error("window is {0} packets; it must be a power of two from 2 to 1024")]
+    Window(usize),
+    /// `ack_every` is 0.
+    #[error("ack_every is 0; it must be at least 1 packet")]
+    AckEvery,
+    /// A pair of times contradicts itself, or a retry time is 0.
+    #[error("{low} must be above 0 and not above {high}")]
+    Times {
+        /// The setting that has to be the smaller one.
+        low: &'static str,
+        /// The setting that bounds it.
+        high: &'static str,
+    },
+    /// The own rank is not one of the job's.
+    #[error("rank {me} does not exist in a job of {ranks} ranks")]
+    Rank {
+        /// The own rank.
+        me: u32,
+        /// Ranks of the job.
+        ranks: u32,
+    },
+}
+
+impl Config {
+    /// Checks every setting. Called by [`crate::Endpoint::new`].
+    ///
+    /// # Errors
+    /// The first setting that is out of its range.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if !(64..=65_507).contains(&self.max_datagram) {
+            return Err(ConfigError::MaxDatagram(self.max_datagram));
+        }
+        if !self.window.is_power_of_two() || !(2..=1_024).contains(&self.window) {
+            return Err(ConfigError::Window(self.window));
+        }
+        // A selective ack of the whole window has to fit into one packet.
+        if HEADER_BYTES + self.window.div_ceil(64) * 8 > self.max_datagram {
+            return Err(ConfigError::Window(self.window));
+        }
+        if self.ack_every == 0 {
+            return Err(ConfigError::AckEvery);
+        }
+        let pairs = [
+            (self.min_rto, self.max_rto, "min_rto", "max_rto"),
+            (self.initial_rto, self.max_rto, "initial_rto", "max_rto"),
+            (self.ack_delay.max(1), self.min_rto, "ack_delay", "min_rto"),
+            (self.late_grace, self.max_rto, "late_grace", "max_rto"),
+            (self.full_retry, self.full_retry_max, "full_retry", "full_retry_max"),
+        ];
+        for (least, most, low, high) in pairs {
+            if least == 0 || least > most {
+                return Err(ConfigError::Times { low, high });
+            }
+        }
+        Ok(())
+    }
+}

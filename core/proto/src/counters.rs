@@ -1,0 +1,140 @@
+//! What an endpoint counted since it was made.
+
+use crate::wire::{Drop, Kind};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Cumulative counts of one endpoint. Over all ranks of a job, at any instant, the sum of `sent`
+        /// less the sum of `delivered` is the number of frames not delivered yet.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Counters {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Counters {
+            /// How many counters there are.
+            pub const COUNT: usize = [$(stringify!($name)),*].len();
+
+            /// Every counter with its name, in the order of declaration.
+            pub fn entries(&self) -> [(&'static str, u64); Self::COUNT] {
+                [$((stringify!($name), self.$name)),*]
+            }
+        }
+    };
+}
+
+counters! {
+    /// Frames accepted into a send ring.
+    sent,
+    /// Frames taken by the sink.
+    delivered,
+    /// Bytes of the frames sent.
+    sent_bytes,
+    /// Bytes of the frames delivered.
+    delivered_bytes,
+    /// Data packets put on the wire, resends included.
+    data_out,
+    /// Acks put on the wire that did not ride on data.
+    acks_out,
+    /// Nacks put on the wire.
+    nacks_out,
+    /// Probes put on the wire.
+    probes_out,
+    /// Data packets that passed the checks.
+    data_in,
+    /// Acks that passed the checks.
+    acks_in,
+    /// Nacks that passed the checks.
+    nacks_in,
+    /// Probes that passed the checks.
+    probes_in,
+    /// Bytes put on the wire, headers included.
+    bytes_out,
+    /// Bytes of datagrams that passed the checks, headers included.
+    bytes_in,
+    /// Data packets put on the wire again.
+    resends,
+    /// Data packets dropped because they had come before.
+    duplicates,
+    /// Data packets kept because they came early.
+    out_of_order_kept,
+    /// Data packets dropped because they came early and there was no room to keep them.
+    out_of_order_dropped,
+    /// Frames that the sink refused because it was full.
+    refused,
+    /// Retransmission timeouts that expired.
+    timeouts,
+    /// Retransmission timeouts postponed because this rank was stopped.
+    timeouts_postponed,
+    /// Datagrams shorter than a header.
+    drop_short,
+    /// Datagrams not of this protocol.
+    drop_magic,
+    /// Datagrams of another version of this protocol.
+    drop_version,
+    /// Datagrams whose length field is wrong, or that are too long.
+    drop_length,
+    /// Datagrams of another channel.
+    drop_key,
+    /// Datagrams damaged on the way.
+    drop_checksum,
+    /// Datagrams addressed to another rank.
+    drop_destination,
+    /// Datagrams that do not come from another rank of this job.
+    drop_source,
+    /// Datagrams of an unknown kind, or with flags or a length that their kind does not allow.
+    drop_kind,
+    /// Datagrams with numbers outside the window.
+    drop_window,
+}
+
+impl Counters {
+    pub(crate) fn dropped(&mut self, reason: Drop) {
+        *match reason {
+            Drop::Short => &mut self.drop_short,
+            Drop::Magic => &mut self.drop_magic,
+            Drop::Version => &mut self.drop_version,
+            Drop::Length => &mut self.drop_length,
+            Drop::Key => &mut self.drop_key,
+            Drop::Checksum => &mut self.drop_checksum,
+            Drop::Destination => &mut self.drop_destination,
+            Drop::Source => &mut self.drop_source,
+            Drop::Kind => &mut self.drop_kind,
+            Drop::Window => &mut self.drop_window,
+        } += 1;
+    }
+
+    pub(crate) fn packet_in(&mut self, kind: Kind, bytes: usize) {
+        *match kind {
+            Kind::Data => &mut self.data_in,
+            Kind::Ack => &mut self.acks_in,
+            Kind::Nack => &mut self.nacks_in,
+            Kind::Probe => &mut self.probes_in,
+        } += 1;
+        self.bytes_in += bytes as u64;
+    }
+
+    pub(crate) fn packet_out(&mut self, kind: Kind, bytes: usize) {
+        *match kind {
+            Kind::Data => &mut self.data_out,
+            Kind::Ack => &mut self.acks_out,
+            Kind::Nack => &mut self.nacks_out,
+            Kind::Probe => &mut self.probes_out,
+        } += 1;
+        self.bytes_out += bytes as u64;
+    }
+
+    /// Datagrams dropped by a check, for whatever reason.
+    pub fn dropped_in_all(&self) -> u64 {
+        self.drop_short
+            + self.drop_magic
+            + self.drop_version
+            + self.drop_length
+            + self.drop_key
+            + self.drop_checksum
+            + self.drop_destination
+            + self.drop_source
+            + self.drop_kind
+            + self.drop_window
+    }
+}

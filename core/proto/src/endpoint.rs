@@ -1,0 +1,387 @@
+//! One rank's end of a channel: commands and datagrams in, packets and deliveries out.
+
+use crate::peer::{Data, NEVER, Peer, Plan, Shared};
+use crate::wire::{ChannelKey, Codec, Drop, HEADER_BYTES, Header, Kind};
+use crate::{Config, ConfigError, Counters, Micros, Rank};
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// Longest ack: header and a bit for each of 1,024 packets.
+const CONTROL_BYTES: usize = HEADER_BYTES + 128;
+
+/// What became of a delivered frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// It is the sink's now.
+    Taken,
+    /// There is no room for it: it will be offered again.
+    Full,
+}
+
+/// Takes frames in order, each exactly once.
+pub trait Sink {
+    /// A frame from `from`. After [`Delivery::Full`] the same frame is offered again later, before
+    /// any other from that rank.
+    fn deliver(&mut self, from: Rank, frame: &[u8]) -> Delivery;
+}
+
+/// One or more datagrams for one peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit<'a> {
+    /// The rank addressed.
+    pub to: Rank,
+    /// Datagrams laid end to end: at most 44 and at most 65,507 bytes.
+    pub bytes: &'a [u8],
+    /// Length of each datagram in bytes; the last may be shorter.
+    pub segment: usize,
+}
+
+impl<'a> Transmit<'a> {
+    /// The datagrams one by one.
+    pub fn datagrams(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        self.bytes.chunks(self.segment)
+    }
+}
+
+/// Why a frame was not accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// The ring to that peer is full: drive the channel and try again.
+    #[error("the send ring to this rank is full; receive until acks free it, then send again")]
+    Full,
+    /// There is no such rank.
+    #[error("rank {to} does not exist in a job of {ranks} ranks")]
+    NoSuchRank {
+        /// The rank asked for.
+        to: Rank,
+        /// Ranks of the job.
+        ranks: u32,
+    },
+    /// The rank addressed is the own one.
+    #[error("a rank does not send packets to itself; copy the data instead")]
+    ToSelf,
+    /// The frame is longer than [`Endpoint::max_frame`].
+    #[error(
+        "a frame of {length} bytes does not fit a packet; split it into frames of at most {most}"
+    )]
+    TooLong {
+        /// Bytes of the frame.
+        length: usize,
+        /// Most bytes of a frame.
+        most: usize,
+    },
+}
+
+/// One rank's end of a channel.
+///
+/// After every command and handler, call [`Self::poll_transmit`] until it gives `None`, and ask
+/// [`Self::next_timeout`] anew. Time must not run backwards.
+#[derive(Debug)]
+pub struct Endpoint {
+    shared: Shared,
+    /// By rank; made at first contact.
+    peers: Vec<Option<Box<Peer>>>,
+    /// Peers with something to transmit, in turn.
+    ready: VecDeque<Rank>,
+    /// Peers that may have a deadline.
+    listed: Vec<Rank>,
+    /// Not later than the earliest deadline.
+    deadline: Micros,
+    /// Peers to which something is unacked.
+    unflushed: usize,
+    /// Where acks, nacks and probes are written.
+    control: [u8; CONTROL_BYTES],
+}
+
+impl Endpoint {
+    /// An endpoint of rank `me` of a job of `ranks` ranks. Cheap: a peer costs eight bytes until the first
+    /// packet to or from it.
+    ///
+    /// # Errors
+    /// A setting that is out of its range, or a rank that does not exist.
+    pub fn new(config: Config, me: Rank, ranks: u32, key: ChannelKey) -> Result<Self, ConfigError> {
+        config.check()?;
+        if me >= ranks {
+            return Err(ConfigError::Rank { me, ranks });
+        }
+        let codec = Codec::new(key, config.max_datagram);
+        let mut peers = Vec::new();
+        peers.resize_with(ranks as usize, || None);
+        Ok(Self {
+            shared: Shared {
+                config,
+                codec,
+                me,
+                counters: Counters::default(),
+                kept: 0,
+                stopped: 0,
+            },
+            peers,
+            ready: VecDeque::new(),
+            listed: Vec::new(),
+            deadline: NEVER,
+            unflushed: 0,
+            control: [0; CONTROL_BYTES],
+        })
+    }
+
+    /// The own rank.
+    pub fn me(&self) -> Rank {
+        self.shared.me
+    }
+
+    /// Ranks of the job.
+    pub fn ranks(&self) -> u32 {
+        // Made from a `u32`.
+        u32::try_from(self.peers.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &Config {
+        &self.shared.config
+    }
+
+    /// Most bytes of a frame.
+    pub fn max_frame(&self) -> usize {
+        self.shared.config.max_datagram - HEADER_BYTES
+    }
+
+    /// What was counted since the endpoint was made.
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    /// Everything sent to `to` has been acked, that is, taken by its sink.
+    pub fn flushed(&self, to: Rank) -> bool {
+        self.peer(to).is_none_or(|peer| peer.sender.flushed())
+    }
+
+    /// Everything sent to anybody has been acked.
+    pub fn all_flushed(&self) -> bool {
+        self.unflushed == 0
+    }
+
+    /// How many frames [`Self::send`] accepts for `to` now; 0 for a rank that does not exist.
+    pub fn room(&self, to: Rank) -> usize {
+        if to >= self.ranks() || to == self.shared.me {
+            return 0;
+        }
+        let window = self.shared.config.window;
+        self.peer(to).map_or(window, |peer| peer.sender.room(&self.shared.config))
+    }
+
+    /// Bytes that rings and early packets take now.
+    pub fn memory(&self) -> usize {
+        let rings: usize = self.peers.iter().flatten().map(|peer| peer.sender.memory()).sum();
+        rings + self.shared.kept * self.max_frame()
+    }
+
+    /// Early packets kept now; at most [`Config::reorder_packets`].
+    pub fn kept(&self) -> usize {
+        self.shared.kept
+    }
+
+    fn peer(&self, rank: Rank) -> Option<&Peer> {
+        self.peers.get(rank as usize)?.as_deref()
+    }
+
+    // ---- commands ---------------------------------------------------------------------------
+
+    /// Queues the frame that `parts` make one behind the other. When it returns `Ok` the data is in
+    /// the send ring and `parts` may change.
+    ///
+    /// # Errors
+    /// [`SendError`]; the frame is then not queued.
+    pub fn send(&mut self, now: Micros, to: Rank, parts: &[&[u8]]) -> Result<(), SendError> {
+        if to >= self.ranks() {
+            return Err(SendError::NoSuchRank { to, ranks: self.ranks() });
+        }
+        if to == self.shared.me {
+            return Err(SendError::ToSelf);
+        }
+        let length = parts.iter().map(|part| part.len()).sum();
+        if length > self.max_frame() {
+            return Err(SendError::TooLong { length, most: self.max_frame() });
+        }
+        self.notice_stop(now);
+        let config = &self.shared.config;
+        let peer = contact(&mut self.peers[to as usize], config);
+        if peer.sender.room(config) == 0 {
+            return Err(SendError::Full);
+        }
+        self.unflushed += usize::from(peer.sender.flushed());
+        peer.sender.queue(config, parts, length);
+        self.shared.counters.sent += 1;
+        self.shared.counters.sent_bytes += length as u64;
+        enqueue(peer, to, &mut self.ready);
+        Ok(())
+    }
+
+    /// Asks `to` to ack what was sent to it without waiting for its delayed ack: one small packet, at
+    /// most one per round trip however often this is called. For callers that wait for
+    /// [`Self::flushed`].
+    pub fn request_ack(&mut self, to: Rank) {
+        if let Some(peer) = self.peers.get_mut(to as usize).and_then(Option::as_deref_mut) {
+            peer.sender.request_ack();
+            enqueue(peer, to, &mut self.ready);
+        }
+    }
+
+    // ---- handlers ---------------------------------------------------------------------------
+
+    /// Takes a datagram from the wire. An invalid one is counted by its reason and changes nothing
+    /// else.
+    pub fn handle_datagram<S: Sink>(&mut self, now: Micros, datagram: &[u8], sink: &mut S) {
+        if let Err(reason) = self.take(now, datagram, sink) {
+            self.shared.counters.dropped(reason);
+        }
+    }
+
+    fn take<S: Sink>(&mut self, now: Micros, datagram: &[u8], sink: &mut S) -> Result<(), Drop> {
+        let (header, body) = self.shared.codec.open(self.shared.me, self.ranks(), datagram)?;
+        self.notice_stop(now);
+        let shared = &mut self.shared;
+        let from = header.from;
+        let peer = contact(&mut self.peers[from as usize], &shared.config);
+        let map = if matches!(header.kind, Kind::Ack | Kind::Nack) { body } else { &[] };
+        if !peer.sender.accepts(header.ack, map, &shared.config)
+            || (header.kind == Kind::Data
+                && !peer.receiver.accepts(header.sequence, &shared.config))
+        {
+            return Err(Drop::Window);
+        }
+        shared.counters.packet_in(header.kind, datagram.len());
+        let was_flushed = peer.sender.flushed();
+        peer.sender.on_ack(now, &header, map, shared);
+        self.unflushed -= usize::from(!was_flushed && peer.sender.flushed());
+        match header.kind {
+            Kind::Data => {
+                let Header { sequence, flags, .. } = header;
+                let data = Data { from, sequence, flags, frame: body };
+                peer.receiver.on_data(now, data, shared, sink);
+            }
+            Kind::Probe => peer.receiver.on_probe(from, header.sequence, shared, sink),
+            Kind::Ack | Kind::Nack => {}
+        }
+        enqueue(peer, from, &mut self.ready);
+        list(peer, from, &mut self.listed, &mut self.deadline);
+        Ok(())
+    }
+
+    /// Acts on the deadlines that have passed. To be called when [`Self::next_timeout`] is reached, after
+    /// the datagrams that wait have been handled; any other time does no harm.
+    pub fn handle_timeout(&mut self, now: Micros) {
+        if now < self.deadline {
+            return;
+        }
+        self.notice_stop(now);
+        self.deadline = NEVER;
+        let mut at = 0;
+        while let Some(&rank) = self.listed.get(at) {
+            let Some(peer) = self.peers[rank as usize].as_deref_mut() else { break };
+            if peer.deadline() <= now {
+                peer.handle_timeout(now, &mut self.shared);
+                enqueue(peer, rank, &mut self.ready);
+            }
+            let deadline = peer.deadline();
+            if deadline == NEVER {
+                peer.listed = false;
+                self.listed.swap_remove(at);
+            } else {
+                self.deadline = self.deadline.min(deadline);
+                at += 1;
+            }
+        }
+    }
+
+    /// A deadline found late means that this rank was stopped.
+    fn notice_stop(&mut self, now: Micros) {
+        if now > self.deadline.saturating_add(self.shared.config.late) {
+            self.shared.stopped = now;
+        }
+    }
+
+    // ---- polls ------------------------------------------------------------------------------
+
+    /// When [`Self::handle_timeout`] is to be called; `None`: not before something else happens. May be
+    /// earlier than necessary.
+    pub fn next_timeout(&self) -> Option<Micros> {
+        (self.deadline != NEVER).then_some(self.deadline)
+    }
+
+    /// The next datagrams to put on the wire, or `None` when there is nothing to send now. Whether
+    /// the wire takes them does not matter to the protocol: what is not sent is lost.
+    pub fn poll_transmit(&mut self, now: Micros) -> Option<Transmit<'_>> {
+        let (to, plan) = self.next_plan()?;
+        let shared = &mut self.shared;
+        let peer = self.peers[to as usize].as_deref_mut()?;
+        let ack = peer.receiver.expected();
+        let run = match plan {
+            Plan::Data(run) => run,
+            Plan::Control(kind) => {
+                let (flags, sequence, length) = if kind == Kind::Probe {
+                    peer.receiver.ack_rode();
+                    (0, peer.sender.probe(now, &shared.config), 0)
+                } else {
+                    peer.receiver.respond(&mut self.control[HEADER_BYTES..])
+                };
+                list(peer, to, &mut self.listed, &mut self.deadline);
+                let bytes = &mut self.control[..HEADER_BYTES + length];
+                let header = Header { kind, flags, from: shared.me, to, sequence, ack };
+                shared.codec.seal(&header, bytes);
+                shared.counters.packet_out(kind, bytes.len());
+                return Some(Transmit { to, bytes, segment: bytes.len() });
+            }
+            Plan::Nothing => return None,
+        };
+        peer.receiver.ack_rode();
+        peer.sender.arm(now, &shared.config);
+        list(peer, to, &mut self.listed, &mut self.deadline);
+        let bytes = peer.sender.transmit(now, run, to, ack, shared);
+        let segment = bytes.len().min(shared.config.max_datagram);
+        Some(Transmit { to, bytes, segment })
+    }
+
+    /// The next peer in turn with something to transmit, and what.
+    fn next_plan(&mut self) -> Option<(Rank, Plan)> {
+        loop {
+            let to = self.ready.pop_front()?;
+            let Some(peer) = self.peers[to as usize].as_deref_mut() else { continue };
+            match peer.plan(&self.shared.config) {
+                Plan::Nothing => peer.queued = false,
+                plan => {
+                    self.ready.push_back(to);
+                    return Some((to, plan));
+                }
+            }
+        }
+    }
+}
+
+/// The peer's state, made at first contact.
+fn contact<'p>(peer: &'p mut Option<Box<Peer>>, config: &Config) -> &'p mut Peer {
+    peer.get_or_insert_with(|| Box::new(Peer::new(config)))
+}
+
+/// Puts a peer into the queue of those that may have something to transmit.
+fn enqueue(peer: &mut Peer, rank: Rank, ready: &mut VecDeque<Rank>) {
+    if !peer.queued {
+        peer.queued = true;
+        ready.push_back(rank);
+    }
+}
+
+/// Notes a peer's deadline.
+fn list(peer: &mut Peer, rank: Rank, listed: &mut Vec<Rank>, deadline: &mut Micros) {
+    let own = peer.deadline();
+    if own == NEVER {
+        return;
+    }
+    if !peer.listed {
+        peer.listed = true;
+        listed.push(rank);
+    }
+    *deadline = (*deadline).min(own);
+}

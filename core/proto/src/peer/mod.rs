@@ -1,0 +1,81 @@
+//! The state kept for one other rank: what is sent to it and what comes from it.
+
+mod receiver;
+mod sender;
+
+pub(crate) use receiver::{Data, Receiver};
+pub(crate) use sender::{Run, Sender};
+
+use crate::wire::{Codec, Kind};
+use crate::{Config, Counters, Micros, Rank};
+
+/// "No deadline".
+pub(crate) const NEVER: Micros = Micros::MAX;
+
+/// What all peers of an endpoint use.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) codec: Codec,
+    pub(crate) me: Rank,
+    pub(crate) counters: Counters,
+    /// Early packets kept now, for all peers together.
+    pub(crate) kept: usize,
+    /// When this rank was last found to have been stopped; round trips from before give no sample.
+    pub(crate) stopped: Micros,
+}
+
+/// One other rank.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) sender: Sender,
+    pub(crate) receiver: Receiver,
+    /// In the endpoint's queue of peers with something to transmit.
+    pub(crate) queued: bool,
+    /// In the endpoint's list of peers with a deadline.
+    pub(crate) listed: bool,
+}
+
+/// What to put on the wire next for one peer.
+pub(crate) enum Plan {
+    Data(Run),
+    Control(Kind),
+    Nothing,
+}
+
+impl Peer {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            sender: Sender::new(config),
+            receiver: Receiver::new(config),
+            queued: false,
+            listed: false,
+        }
+    }
+
+    /// The earliest of this peer's deadlines.
+    pub(crate) fn deadline(&self) -> Micros {
+        self.sender.deadline().min(self.receiver.deadline())
+    }
+
+    /// Acts on what is due at `now`.
+    pub(crate) fn handle_timeout(&mut self, now: Micros, shared: &mut Shared) {
+        self.receiver.handle_timeout(now);
+        self.sender.handle_timeout(now, shared);
+    }
+
+    /// Order of sending: an ack or nack that cannot ride on data, resends, new data, probe.
+    pub(crate) fn plan(&mut self, config: &Config) -> Plan {
+        let respond = self.receiver.must_respond(config);
+        if respond && !self.receiver.can_ride() {
+            return Plan::Control(self.receiver.response_kind());
+        }
+        if let Some(run) = self.sender.next_run(config) {
+            return Plan::Data(run);
+        }
+        if respond {
+            return Plan::Control(self.receiver.response_kind());
+        }
+        if self.sender.wants_probe() { Plan::Control(Kind::Probe) } else { Plan::Nothing }
+    }
+}

@@ -1,0 +1,264 @@
+//! What comes from one peer: order, duplicates, early packets, acks.
+
+use super::{NEVER, Shared};
+use crate::endpoint::{Delivery, Sink};
+use crate::wire::{ACK_NOW, ECHO, FULL, Kind};
+use crate::{Config, Micros, Rank};
+use alloc::boxed::Box;
+use alloc::vec;
+
+/// A nack goes out for the first early packet of a gap and for every third after it.
+const EARLY_PER_NACK: u32 = 3;
+
+/// Packets that came before their turn, by sequence modulo window.
+#[derive(Debug)]
+struct Kept {
+    frames: Box<[Option<Box<[u8]>>]>,
+    count: usize,
+}
+
+/// State of the pair's receiving side.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    /// The next packet to deliver.
+    expected: u32,
+    /// Packets taken since the last ack.
+    unacked: u32,
+    /// Early packets since the last progress.
+    early: u32,
+    /// When the delayed ack is due.
+    ack_at: Micros,
+    /// An ack is due now.
+    ack_now: bool,
+    /// A nack is due now.
+    nack: bool,
+    /// The nack due is because the sink is full.
+    full: bool,
+    /// The probe to answer.
+    echo: Option<u32>,
+    kept: Option<Box<Kept>>,
+}
+
+impl Receiver {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            expected: config.first_sequence,
+            unacked: 0,
+            early: 0,
+            ack_at: NEVER,
+            ack_now: false,
+            nack: false,
+            full: false,
+            echo: None,
+            kept: None,
+        }
+    }
+
+    pub(crate) fn expected(&self) -> u32 {
+        self.expected
+    }
+
+    pub(crate) fn deadline(&self) -> Micros {
+        self.ack_at
+    }
+
+    /// Whether a data packet's number is one that can come now: not at or behind the window's end.
+    pub(crate) fn accepts(&self, sequence: u32, config: &Config) -> bool {
+        let ahead = sequence.wrapping_sub(self.expected).cast_signed();
+        usize::try_from(ahead).is_ok_and(|ahead| ahead < config.window) || ahead < 0
+    }
+
+    /// Takes a data packet whose number [`Self::accepts`].
+    pub(crate) fn on_data<S: Sink>(
+        &mut self,
+        now: Micros,
+        packet: Data<'_>,
+        shared: &mut Shared,
+        sink: &mut S,
+    ) {
+        if packet.flags & ACK_NOW != 0 {
+            self.ack_now = true;
+        }
+        let ahead = packet.sequence.wrapping_sub(self.expected).cast_signed();
+        if ahead < 0 || self.has(packet.sequence) {
+            shared.counters.duplicates += 1;
+            self.ack_now = true;
+        } else if ahead == 0 {
+            if !self.offer(packet.from, packet.frame, shared, sink) {
+                return;
+            }
+            self.unacked += 1;
+            if self.ack_at == NEVER {
+                self.ack_at = now.saturating_add(shared.config.ack_delay);
+            }
+        } else {
+            self.keep(packet.sequence, packet.frame, shared);
+        }
+        if self.kept.is_some() {
+            self.offer_kept(packet.from, shared, sink);
+        }
+    }
+
+    /// A probe came: answer with what is here now.
+    pub(crate) fn on_probe<S: Sink>(
+        &mut self,
+        from: Rank,
+        number: u32,
+        shared: &mut Shared,
+        sink: &mut S,
+    ) {
+        self.echo = Some(number);
+        if self.kept.is_some() {
+            self.offer_kept(from, shared, sink);
+        }
+    }
+
+    /// Offers the expected packet to the sink.
+    fn offer<S: Sink>(
+        &mut self,
+        from: Rank,
+        frame: &[u8],
+        shared: &mut Shared,
+        sink: &mut S,
+    ) -> bool {
+        match sink.deliver(from, frame) {
+            Delivery::Taken => {
+                self.expected = self.expected.wrapping_add(1);
+                self.early = 0;
+                self.full = false;
+                shared.counters.delivered += 1;
+                shared.counters.delivered_bytes += frame.len() as u64;
+                true
+            }
+            Delivery::Full => {
+                shared.counters.refused += 1;
+                self.nack = true;
+                self.full = true;
+                false
+            }
+        }
+    }
+
+    fn slot(&self, sequence: u32, window: usize) -> usize {
+        sequence as usize & (window - 1)
+    }
+
+    /// Whether an early packet with this number is kept. Numbers outside the window are not.
+    fn has(&self, sequence: u32) -> bool {
+        self.kept.as_ref().is_some_and(|kept| {
+            let window = kept.frames.len();
+            (sequence.wrapping_sub(self.expected) as usize) < window
+                && kept.frames[self.slot(sequence, window)].is_some()
+        })
+    }
+
+    fn keep(&mut self, sequence: u32, frame: &[u8], shared: &mut Shared) {
+        if self.early.is_multiple_of(EARLY_PER_NACK) {
+            self.nack = true;
+        }
+        self.early = self.early.wrapping_add(1);
+        if shared.kept >= shared.config.reorder_packets {
+            shared.counters.out_of_order_dropped += 1;
+            return;
+        }
+        let window = shared.config.window;
+        let slot = self.slot(sequence, window);
+        let kept = self
+            .kept
+            .get_or_insert_with(|| Box::new(Kept { frames: vec![None; window].into(), count: 0 }));
+        kept.frames[slot] = Some(frame.into());
+        kept.count += 1;
+        shared.kept += 1;
+        shared.counters.out_of_order_kept += 1;
+    }
+
+    /// Delivers kept packets as far as they are in order and the sink takes them.
+    fn offer_kept<S: Sink>(&mut self, from: Rank, shared: &mut Shared, sink: &mut S) {
+        let window = shared.config.window;
+        while let Some(kept) = &mut self.kept {
+            let slot = self.expected as usize & (window - 1);
+            let Some(frame) = kept.frames[slot].take() else { break };
+            if !self.offer(from, &frame, shared, sink) {
+                if let Some(kept) = &mut self.kept {
+                    kept.frames[slot] = Some(frame);
+                }
+                break;
+            }
+            shared.kept -= 1;
+            self.ack_now = true;
+            if let Some(kept) = &mut self.kept {
+                kept.count -= 1;
+                if kept.count == 0 {
+                    self.kept = None;
+                }
+            }
+        }
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Micros) {
+        if self.ack_at <= now {
+            self.ack_at = NEVER;
+            self.ack_now = true;
+        }
+    }
+
+    /// Whether an ack or nack has to leave now.
+    pub(crate) fn must_respond(&self, config: &Config) -> bool {
+        self.ack_now || self.nack || self.echo.is_some() || self.unacked >= config.ack_every
+    }
+
+    /// Whether the ack field of a data packet or probe says all there is to say.
+    pub(crate) fn can_ride(&self) -> bool {
+        !self.nack && self.echo.is_none() && self.kept.is_none()
+    }
+
+    pub(crate) fn response_kind(&self) -> Kind {
+        if self.nack { Kind::Nack } else { Kind::Ack }
+    }
+
+    /// A packet with the ack field, but without selective acks, is leaving.
+    pub(crate) fn ack_rode(&mut self) {
+        self.unacked = 0;
+        self.ack_at = NEVER;
+        self.ack_now = false;
+    }
+
+    /// An ack or nack is leaving: its flags, its number, and its body's length written to `body`.
+    pub(crate) fn respond(&mut self, body: &mut [u8]) -> (u16, u32, usize) {
+        let mut flags = if self.echo.is_some() { ECHO } else { 0 };
+        if self.nack && self.full {
+            flags |= FULL;
+        }
+        let number = self.echo.take().unwrap_or(0);
+        self.nack = false;
+        self.full = false;
+        self.ack_rode();
+        (flags, number, self.write_map(body))
+    }
+
+    /// The selective acks; bytes written.
+    fn write_map(&self, body: &mut [u8]) -> usize {
+        let Some(kept) = &self.kept else { return 0 };
+        let window = kept.frames.len();
+        let body = &mut body[..window.div_ceil(64) * 8];
+        body.fill(0);
+        let mut length = 0;
+        for ahead in 0..window {
+            let slot = (self.expected as usize).wrapping_add(ahead) & (window - 1);
+            if kept.frames[slot].is_some() {
+                body[ahead / 8] |= 1 << (ahead % 8);
+                length = (ahead / 64 + 1) * 8;
+            }
+        }
+        length
+    }
+}
+
+/// A data packet that passed the checks.
+#[derive(Clone, Copy)]
+pub(crate) struct Data<'a> {
+    pub(crate) from: Rank,
+    pub(crate) sequence: u32,
+    pub(crate) flags: u16,
+    pub(crate) frame: &'a [u8],
+}

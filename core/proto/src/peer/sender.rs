@@ -1,0 +1,545 @@
+//! What is sent to one peer: ring, acks, losses, timeouts, probes, refusals.
+
+use super::{NEVER, Shared};
+use crate::congestion::Congestion;
+use crate::rtt::Rtt;
+use crate::wire::{ACK_NOW, ECHO, FULL, HEADER_BYTES, Header, Kind};
+use crate::{Config, Micros, Rank};
+use alloc::boxed::Box;
+use alloc::vec;
+
+/// A packet is lost when one sent this many transmissions later is acked.
+const REORDER: i32 = 3;
+/// Most datagrams of one transmit.
+const MOST_SEGMENTS: usize = 44;
+/// Most bytes of one transmit: the largest UDP payload.
+const MOST_BYTES: usize = 65_507;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Not sent yet.
+    Queued,
+    /// Sent, not known to have arrived.
+    Flight,
+    /// Has arrived early: selectively acked.
+    Arrived,
+    /// To be sent again.
+    Lost,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    sent_at: Micros,
+    /// Which of this peer's transmissions the last one was.
+    transmission: u32,
+    /// Bytes of the packet, header included.
+    length: u16,
+    state: State,
+    /// Sent more than once: gives no round trip (Karn).
+    resent: bool,
+}
+
+/// One contiguous region of `window` slots, each `max_datagram` long: header, then frame.
+#[derive(Debug)]
+struct Ring {
+    bytes: Box<[u8]>,
+    slots: Box<[Slot]>,
+}
+
+impl Ring {
+    fn new(config: &Config) -> Box<Self> {
+        let slot =
+            Slot { sent_at: 0, transmission: 0, length: 0, state: State::Queued, resent: false };
+        Box::new(Self {
+            bytes: vec![0; config.window * config.max_datagram].into(),
+            slots: vec![slot; config.window].into(),
+        })
+    }
+
+    fn index(&self, sequence: u32) -> usize {
+        sequence as usize & (self.slots.len() - 1)
+    }
+
+    fn slot(&mut self, sequence: u32) -> &mut Slot {
+        let index = self.index(sequence);
+        &mut self.slots[index]
+    }
+}
+
+/// What holds sending back after a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Full {
+    /// Nothing.
+    No,
+    /// The oldest packet was refused; nothing is sent until then.
+    Waiting { until: Micros },
+    /// Only the oldest packet is sent.
+    Trying,
+}
+
+/// Consecutive packets to transmit: the first one's number and how many.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run {
+    first: u32,
+    count: usize,
+}
+
+/// State of the pair's sending side.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    ring: Option<Box<Ring>>,
+    /// The oldest packet not acked; `oldest <= next <= tail`, and `tail - oldest <= window`.
+    oldest: u32,
+    /// The next packet to send for the first time.
+    next: u32,
+    /// The number that the next frame queued will get.
+    tail: u32,
+    /// Slots in state `Flight`.
+    in_flight: u32,
+    /// Slots in state `Lost`.
+    lost: u32,
+    /// Number of the next transmission.
+    transmission: u32,
+    /// Latest transmission known to have arrived, of packets sent once.
+    newest: u32,
+    congestion: Congestion,
+    rtt: Rtt,
+    /// When the retransmission timeout expires.
+    timeout: Micros,
+    full: Full,
+    /// Refusals in a row.
+    refusals: u8,
+    /// The timeout was postponed since the peer was last heard of.
+    postponed: bool,
+    /// Resends were made that no probe has followed yet.
+    recovering: bool,
+    probe: Probe,
+}
+
+/// Probes: numbers sent and answered.
+#[derive(Clone, Copy, Debug, Default)]
+struct Probe {
+    due: bool,
+    sent: u32,
+    answered: u32,
+    sent_at: Micros,
+    /// Transmissions before this one were made before the first probe not answered yet.
+    first_mark: u32,
+    /// Transmissions before this one were made before the last probe.
+    last_mark: u32,
+}
+
+impl Probe {
+    fn outstanding(&self) -> bool {
+        self.sent != self.answered
+    }
+}
+
+/// What an ack brought to light.
+#[derive(Default)]
+struct Outcome {
+    acked: u32,
+    /// When the last sent of the acked packets was sent, of those that give a round trip.
+    sent_at: Option<Micros>,
+}
+
+impl Sender {
+    pub(crate) fn new(config: &Config) -> Self {
+        let most = u32::try_from(config.window).unwrap_or(u32::MAX);
+        Self {
+            ring: None,
+            oldest: config.first_sequence,
+            next: config.first_sequence,
+            tail: config.first_sequence,
+            in_flight: 0,
+            lost: 0,
+            transmission: 0,
+            newest: u32::MAX,
+            congestion: Congestion::new(config.initial_window, most),
+            rtt: Rtt::default(),
+            timeout: NEVER,
+            full: Full::No,
+            refusals: 0,
+            postponed: false,
+            recovering: false,
+            probe: Probe::default(),
+        }
+    }
+
+    /// Everything queued has been acked.
+    pub(crate) fn flushed(&self) -> bool {
+        self.oldest == self.tail
+    }
+
+    /// Free slots of the ring.
+    pub(crate) fn room(&self, config: &Config) -> usize {
+        config.window - self.tail.wrapping_sub(self.oldest) as usize
+    }
+
+    /// Bytes of memory that the ring takes.
+    pub(crate) fn memory(&self) -> usize {
+        self.ring.as_ref().map_or(0, |ring| ring.bytes.len() + core::mem::size_of_val(&*ring.slots))
+    }
+
+    pub(crate) fn deadline(&self) -> Micros {
+        match self.full {
+            Full::Waiting { until } => self.timeout.min(until),
+            Full::No | Full::Trying => self.timeout,
+        }
+    }
+
+    /// Copies a frame of `length` bytes into the ring. The caller has checked length and room.
+    pub(crate) fn queue(&mut self, config: &Config, parts: &[&[u8]], length: usize) {
+        let ring = self.ring.get_or_insert_with(|| Ring::new(config));
+        let index = ring.index(self.tail);
+        let mut at = index * config.max_datagram + HEADER_BYTES;
+        for part in parts {
+            ring.bytes[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        let slot = &mut ring.slots[index];
+        // `max_datagram` is at most 65,507.
+        slot.length = u16::try_from(HEADER_BYTES + length).unwrap_or(u16::MAX);
+        slot.state = State::Queued;
+        slot.resent = false;
+        self.tail = self.tail.wrapping_add(1);
+    }
+
+    /// Asks for an ack once the packets queued are sent, unless that was asked already.
+    pub(crate) fn request_ack(&mut self) {
+        if !self.flushed() && !self.probe.outstanding() && self.full == Full::No {
+            self.probe.due = true;
+        }
+    }
+
+    // ---- acks -------------------------------------------------------------------------------
+
+    /// Whether an ack and its selective acks speak of sent packets only, or are old.
+    pub(crate) fn accepts(&self, ack: u32, map: &[u8], config: &Config) -> bool {
+        let sent = self.next.wrapping_sub(self.oldest);
+        let ahead = ack.wrapping_sub(self.oldest);
+        if ahead.cast_signed() < 0 {
+            // Older than the last ack. Its map is not used.
+            return map.len() <= config.window.div_ceil(64) * 8;
+        }
+        if ahead > sent {
+            return false;
+        }
+        let last = map.iter().rposition(|&byte| byte != 0);
+        let bits = last.map_or(0, |at| at * 8 + 8 - map[at].leading_zeros() as usize);
+        bits <= (sent - ahead) as usize
+    }
+
+    /// Takes the ack of a packet that [`Self::accepts`] accepted.
+    pub(crate) fn on_ack(&mut self, now: Micros, header: &Header, map: &[u8], shared: &Shared) {
+        let ahead = header.ack.wrapping_sub(self.oldest).cast_signed();
+        let current = ahead >= 0;
+        let mut outcome = Outcome::default();
+        if ahead > 0 {
+            self.release(header.ack, &mut outcome);
+            self.full = Full::No;
+            self.refusals = 0;
+        }
+        if current && !map.is_empty() {
+            self.mark_arrived(map, &mut outcome);
+        }
+        let echo = header.flags & ECHO != 0 && self.on_echo(now, header.sequence, current, shared);
+        let progress = ahead > 0 || outcome.acked > 0;
+        if progress {
+            self.congestion.acked(outcome.acked);
+            self.rtt.progress();
+            if let Some(sent_at) = outcome.sent_at
+                && sent_at >= shared.stopped
+            {
+                self.rtt.sample(now.saturating_sub(sent_at));
+            }
+        }
+        if progress || echo {
+            self.postponed = false;
+            self.rearm(now, &shared.config);
+        }
+        if current && header.kind == Kind::Nack {
+            self.on_nack(now, header.flags, &shared.config);
+        }
+    }
+
+    /// Frees everything before `ack`.
+    fn release(&mut self, ack: u32, outcome: &mut Outcome) {
+        let Some(ring) = &mut self.ring else { return };
+        while self.oldest != ack {
+            let slot = *ring.slot(self.oldest);
+            match slot.state {
+                State::Flight => {
+                    self.in_flight -= 1;
+                    outcome.acked += 1;
+                    if !slot.resent {
+                        outcome.sent_at = outcome.sent_at.max(Some(slot.sent_at));
+                    }
+                }
+                State::Lost => {
+                    self.lost -= 1;
+                    outcome.acked += 1;
+                }
+                // Counted when it arrived.
+                State::Arrived | State::Queued => {}
+            }
+            if !slot.resent && slot.transmission.wrapping_sub(self.newest).cast_signed() > 0 {
+                self.newest = slot.transmission;
+            }
+            self.oldest = self.oldest.wrapping_add(1);
+        }
+    }
+
+    /// Takes selective acks; `map` starts at `oldest`.
+    fn mark_arrived(&mut self, map: &[u8], outcome: &mut Outcome) {
+        let Some(ring) = &mut self.ring else { return };
+        let mut sequence = self.oldest;
+        for bit in map.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1)) {
+            let slot = ring.slot(sequence);
+            sequence = sequence.wrapping_add(1);
+            if bit == 0 || !matches!(slot.state, State::Flight | State::Lost) {
+                continue;
+            }
+            if slot.state == State::Flight {
+                self.in_flight -= 1;
+                if !slot.resent {
+                    outcome.sent_at = outcome.sent_at.max(Some(slot.sent_at));
+                }
+            } else {
+                self.lost -= 1;
+            }
+            slot.state = State::Arrived;
+            outcome.acked += 1;
+            if !slot.resent && slot.transmission.wrapping_sub(self.newest).cast_signed() > 0 {
+                self.newest = slot.transmission;
+            }
+        }
+        // Rule (a): sent well before one that has arrived.
+        let newest = self.newest;
+        self.mark_lost(|transmission| newest.wrapping_sub(transmission).cast_signed() >= REORDER);
+    }
+
+    /// Marks as lost what is in flight and was last sent in a transmission that `is_lost` says.
+    fn mark_lost(&mut self, is_lost: impl Fn(u32) -> bool) {
+        let Some(ring) = &mut self.ring else { return };
+        let mut sequence = self.oldest;
+        while sequence != self.next {
+            let slot = ring.slot(sequence);
+            if slot.state == State::Flight && is_lost(slot.transmission) {
+                slot.state = State::Lost;
+                self.in_flight -= 1;
+                self.lost += 1;
+                self.congestion.lost(slot.transmission, self.transmission);
+            }
+            sequence = sequence.wrapping_add(1);
+        }
+    }
+
+    /// Takes the answer to probe `number`; whether it was one that was waited for.
+    fn on_echo(&mut self, now: Micros, number: u32, current: bool, shared: &Shared) -> bool {
+        let since = number.wrapping_sub(self.probe.answered);
+        if since == 0 || since > self.probe.sent.wrapping_sub(self.probe.answered) {
+            return false;
+        }
+        self.probe.answered = number;
+        self.rtt.progress();
+        let mark =
+            if self.probe.outstanding() { self.probe.first_mark } else { self.probe.last_mark };
+        if !self.probe.outstanding() && self.probe.sent_at >= shared.stopped {
+            self.rtt.sample(now.saturating_sub(self.probe.sent_at));
+        }
+        if current {
+            // Rule (b): sent before the probe, and not here when it came.
+            self.mark_lost(|transmission| transmission.wrapping_sub(mark).cast_signed() < 0);
+        }
+        true
+    }
+
+    fn on_nack(&mut self, now: Micros, flags: u16, config: &Config) {
+        if self.oldest == self.next {
+            return;
+        }
+        if flags & FULL == 0 {
+            if self.lost == 0 && !self.probe.outstanding() && self.full == Full::No {
+                self.probe.due = true;
+            }
+        } else if !matches!(self.full, Full::Waiting { .. }) {
+            let pause = (config.full_retry << self.refusals.min(20)).min(config.full_retry_max);
+            self.refusals = self.refusals.saturating_add(1);
+            self.full = Full::Waiting { until: now.saturating_add(pause) };
+            self.timeout = NEVER;
+            self.probe.due = false;
+        }
+    }
+
+    // ---- time -------------------------------------------------------------------------------
+
+    /// Restarts the timeout, or stops it when nothing is unacked (RFC 6298, 5.2 and 5.3).
+    fn rearm(&mut self, now: Micros, config: &Config) {
+        let runs = self.oldest != self.next && !matches!(self.full, Full::Waiting { .. });
+        self.timeout = if runs { now.saturating_add(self.rtt.rto(config)) } else { NEVER };
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Micros, shared: &mut Shared) {
+        if let Full::Waiting { until } = self.full
+            && until <= now
+        {
+            self.try_oldest();
+        }
+        if self.timeout > now {
+            return;
+        }
+        if now - self.timeout > shared.config.late && !self.postponed {
+            self.postponed = true;
+            self.timeout = now.saturating_add(shared.config.late_grace);
+            shared.counters.timeouts_postponed += 1;
+            return;
+        }
+        shared.counters.timeouts += 1;
+        self.rtt.back_off();
+        self.probe.due = true;
+        self.rearm(now, &shared.config);
+    }
+
+    /// The pause after a refusal is over.
+    fn try_oldest(&mut self) {
+        self.full = Full::Trying;
+        let Some(ring) = &mut self.ring else { return };
+        let slot = ring.slot(self.oldest);
+        match slot.state {
+            State::Flight => {
+                slot.state = State::Lost;
+                self.in_flight -= 1;
+                self.lost += 1;
+            }
+            // The receiver keeps it: a probe makes it try again.
+            State::Arrived => self.probe.due = true,
+            State::Lost | State::Queued => {}
+        }
+    }
+
+    // ---- sending ----------------------------------------------------------------------------
+
+    /// What may be sent now.
+    pub(crate) fn next_run(&mut self, config: &Config) -> Option<Run> {
+        if self.lost == 0 && self.next == self.tail {
+            return None;
+        }
+        let budget = match self.full {
+            Full::No => self.congestion.window().saturating_sub(self.in_flight) as usize,
+            Full::Waiting { .. } => 0,
+            Full::Trying => 1,
+        };
+        if budget == 0 {
+            return None;
+        }
+        let ring = self.ring.as_mut()?;
+        if self.full == Full::Trying {
+            let first = self.oldest;
+            return (ring.slot(first).state == State::Lost).then_some(Run { first, count: 1 });
+        }
+        let (first, wanted) = if self.lost > 0 {
+            let mut first = self.oldest;
+            while ring.slot(first).state != State::Lost {
+                first = first.wrapping_add(1);
+            }
+            (first, State::Lost)
+        } else {
+            (self.next, State::Queued)
+        };
+        let end = if wanted == State::Lost { self.next } else { self.tail };
+        let index = ring.index(first);
+        let most = budget
+            .min(MOST_SEGMENTS)
+            .min(MOST_BYTES / config.max_datagram)
+            .min(ring.slots.len() - index)
+            .min(end.wrapping_sub(first) as usize);
+        // One datagram may be longer than the bound of a segmented send leaves room for.
+        let mut count = 1;
+        while count < most
+            && usize::from(ring.slots[index + count - 1].length) == config.max_datagram
+            && ring.slots[index + count].state == wanted
+        {
+            count += 1;
+        }
+        Some(Run { first, count })
+    }
+
+    /// Starts the timeout if it is not running (RFC 6298, 5.1): something is about to leave.
+    pub(crate) fn arm(&mut self, now: Micros, config: &Config) {
+        if self.timeout == NEVER {
+            self.timeout = now.saturating_add(self.rtt.rto(config));
+        }
+    }
+
+    /// Writes the headers of a run that [`Self::next_run`] gave; returns its bytes.
+    pub(crate) fn transmit(
+        &mut self,
+        now: Micros,
+        run: Run,
+        to: Rank,
+        ack: u32,
+        shared: &mut Shared,
+    ) -> &[u8] {
+        let Some(ring) = self.ring.as_deref_mut() else { return &[] };
+        let stride = shared.config.max_datagram;
+        let index = ring.index(run.first);
+        let mut end = index * stride;
+        for at in 0..run.count {
+            let slot = &mut ring.slots[index + at];
+            // At most 1,024 slots.
+            #[allow(clippy::cast_possible_truncation)]
+            let sequence = run.first.wrapping_add(at as u32);
+            if slot.state == State::Lost {
+                self.lost -= 1;
+                self.recovering = true;
+                slot.resent = true;
+                shared.counters.resends += 1;
+            } else {
+                self.next = self.next.wrapping_add(1);
+            }
+            slot.state = State::Flight;
+            slot.sent_at = now;
+            slot.transmission = self.transmission;
+            self.transmission = self.transmission.wrapping_add(1);
+            self.in_flight += 1;
+            // Without it the window would stay closed until the delayed ack.
+            let fills = self.in_flight >= self.congestion.window() || self.full != Full::No;
+            let flags = if fills { ACK_NOW } else { 0 };
+            let header = Header { kind: Kind::Data, flags, from: shared.me, to, sequence, ack };
+            let start = (index + at) * stride;
+            end = start + usize::from(slot.length);
+            shared.codec.seal(&header, &mut ring.bytes[start..end]);
+            shared.counters.packet_out(Kind::Data, end - start);
+        }
+        &ring.bytes[index * stride..end]
+    }
+
+    /// Whether a probe is to leave now, everything that may be sent having left.
+    pub(crate) fn wants_probe(&mut self) -> bool {
+        if self.oldest == self.next {
+            self.recovering = false;
+            // With frames queued but none sent, the request for an ack waits for them.
+            self.probe.due &= self.next != self.tail;
+            return false;
+        }
+        if self.recovering && !self.probe.outstanding() && self.full == Full::No {
+            self.recovering = false;
+            self.probe.due = true;
+        }
+        self.probe.due
+    }
+
+    /// A probe leaves now; its number.
+    pub(crate) fn probe(&mut self, now: Micros, config: &Config) -> u32 {
+        if !self.probe.outstanding() {
+            self.probe.first_mark = self.transmission;
+        }
+        self.probe.last_mark = self.transmission;
+        self.probe.due = false;
+        self.probe.sent = self.probe.sent.wrapping_add(1);
+        self.probe.sent_at = now;
+        self.arm(now, config);
+        self.probe.sent
+    }
+}

@@ -1,0 +1,120 @@
+//! Round trips and the retransmission timeout: RFC 6298 with microseconds.
+
+use crate::{Config, Micros};
+
+/// Smoothed round trip, its variation, and the back-off.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Rtt {
+    /// Eight times the smoothed round trip; 0 before the first sample.
+    srtt_8: u32,
+    /// Four times the mean deviation.
+    var_4: u32,
+    /// Timeouts since the last progress: each doubles the timeout.
+    backoff: u8,
+}
+
+/// Longer round trips are taken as this long: one minute.
+const LONGEST: u64 = 60_000_000;
+
+impl Rtt {
+    /// Takes a sample (RFC 6298, 2.2 and 2.3, with alpha = 1/8 and beta = 1/4).
+    pub(crate) fn sample(&mut self, round_trip: Micros) {
+        // At least one: 0 means "no sample yet".
+        let r = u32::try_from(round_trip.clamp(1, LONGEST)).unwrap_or(u32::MAX);
+        if self.srtt_8 == 0 {
+            self.srtt_8 = 8 * r;
+            self.var_4 = 2 * r;
+        } else {
+            let deviation = (self.srtt_8 / 8).abs_diff(r);
+            self.var_4 = self.var_4 - self.var_4 / 4 + deviation;
+            self.srtt_8 = (self.srtt_8 - self.srtt_8 / 8 + r).max(1);
+        }
+        self.backoff = 0;
+    }
+
+    /// A timeout expired (RFC 6298, 5.5).
+    pub(crate) fn back_off(&mut self) {
+        self.backoff = (self.backoff + 1).min(30);
+    }
+
+    /// The peer answered or something was acked.
+    pub(crate) fn progress(&mut self) {
+        self.backoff = 0;
+    }
+
+    /// The timeout now, back-off included.
+    pub(crate) fn rto(&self, config: &Config) -> Micros {
+        let base = if self.srtt_8 == 0 {
+            config.initial_rto
+        } else {
+            u64::from(self.srtt_8 / 8) + u64::from(self.var_4).max(1)
+        };
+        (base.max(config.min_rto) << self.backoff).min(config.max_rto)
+    }
+
+    /// Smoothed round trip in microseconds, if measured.
+    #[cfg(test)]
+    pub(crate) fn smoothed(&self) -> Option<Micros> {
+        (self.srtt_8 != 0).then(|| u64::from(self.srtt_8 / 8))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn before_a_sample_the_initial_timeout_holds() {
+        let config = Config::default();
+        assert_eq!(Rtt::default().rto(&config), config.initial_rto);
+        assert_eq!(Rtt::default().smoothed(), None);
+    }
+
+    #[test]
+    fn first_sample_as_the_standard_says() {
+        let config = Config { min_rto: 1_000, ..Config::default() };
+        let mut rtt = Rtt::default();
+        rtt.sample(8_000);
+        // SRTT = R, RTTVAR = R/2, RTO = SRTT + 4 RTTVAR
+        assert_eq!(rtt.smoothed(), Some(8_000));
+        assert_eq!(rtt.rto(&config), 8_000 + 4 * 4_000);
+    }
+
+    #[test]
+    fn steady_samples_approach_the_least_timeout() {
+        let config = Config::default();
+        let mut rtt = Rtt::default();
+        for _ in 0..100 {
+            rtt.sample(100);
+        }
+        assert_eq!(rtt.rto(&config), config.min_rto);
+        assert_eq!(rtt.smoothed(), Some(100));
+    }
+
+    #[test]
+    fn back_off_doubles_up_to_the_bound_and_ends_with_progress() {
+        let config = Config::default();
+        let mut rtt = Rtt::default();
+        rtt.sample(100);
+        let base = rtt.rto(&config);
+        rtt.back_off();
+        assert_eq!(rtt.rto(&config), 2 * base);
+        for _ in 0..200 {
+            rtt.back_off();
+        }
+        assert_eq!(rtt.rto(&config), config.max_rto);
+        rtt.progress();
+        assert_eq!(rtt.rto(&config), base);
+    }
+
+    #[test]
+    fn absurd_samples_do_not_overflow() {
+        let config = Config::default();
+        let mut rtt = Rtt::default();
+        for sample in [u64::MAX, 0, u64::MAX, 1, 0, 0] {
+            rtt.sample(sample);
+            let rto = rtt.rto(&config);
+            assert!((config.min_rto..=config.max_rto).contains(&rto));
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Packets: one definition of the header, checked on arrival. Byte tables: `docs/protocol.md`.
+
+use crate::Rank;
+use twox_hash::XxHash3_64;
+
+/// Bytes before a packet's body.
+pub const HEADER_BYTES: usize = 32;
+/// Marks a datagram as one of this protocol: `K` `U`.
+pub const MAGIC: u16 = 0x554B;
+/// Version of packets and rules.
+pub const VERSION: u8 = 1;
+
+/// Data: answer with an ack at once.
+pub const ACK_NOW: u16 = 1 << 0;
+/// Ack and nack: `sequence` is the number of the probe answered.
+pub const ECHO: u16 = 1 << 1;
+/// Nack: the packet numbered `ack` was refused because the receiver is full.
+pub const FULL: u16 = 1 << 2;
+
+/// The random key of a job's channel. Whoever does not know it cannot make a packet that is accepted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ChannelKey(pub u64);
+
+impl core::fmt::Debug for ChannelKey {
+    /// Does not show the key: it must not end up in logs.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("ChannelKey(..)")
+    }
+}
+
+/// What a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// Carries one frame.
+    Data = 1,
+    /// Acknowledges.
+    Ack = 2,
+    /// Acknowledges what came before, and says that something is missing or refused.
+    Nack = 3,
+    /// Asks for an ack now.
+    Probe = 4,
+}
+
+impl Kind {
+    fn from_byte(byte: u8) -> Option<Self> {
+        Some(match byte {
+            1 => Self::Data,
+            2 => Self::Ack,
+            3 => Self::Nack,
+            4 => Self::Probe,
+            _ => return None,
+        })
+    }
+
+    /// The flags that a packet of this kind may carry.
+    fn flags(self) -> u16 {
+        match self {
+            Self::Data => ACK_NOW,
+            Self::Ack => ECHO,
+            Self::Nack => ECHO | FULL,
+            Self::Probe => 0,
+        }
+    }
+}
+
+/// Why a datagram was dropped; in the order of the checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drop {
+    /// Shorter than a header.
+    Short,
+    /// Not of this protocol.
+    Magic,
+    /// Of another version.
+    Version,
+    /// Length field and datagram disagree, or the datagram is longer than configured.
+    Length,
+    /// Of another channel.
+    Key,
+    /// Damaged on the way.
+    Checksum,
+    /// Addressed to another rank.
+    Destination,
+    /// Not from another rank of this job.
+    Source,
+    /// Unknown kind, or flags or length that the kind does not allow.
+    Kind,
+    /// Numbers outside the window.
+    Window,
+}
+
+/// A packet's header without the fields that are the same for a whole channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What the packet is.
+    pub kind: Kind,
+    /// [`ACK_NOW`], [`ECHO`], [`FULL`].
+    pub flags: u16,
+    /// The sending rank.
+    pub from: Rank,
+    /// The rank addressed.
+    pub to: Rank,
+    /// Data packet's, probe's or answered probe's number.
+    pub sequence: u32,
+    /// The next data packet expected from the rank addressed.
+    pub ack: u32,
+}
+
+/// Writes and checks the packets of one channel.
+#[derive(Clone, Debug)]
+pub struct Codec {
+    key: ChannelKey,
+    tag: u32,
+    max_datagram: usize,
+}
+
+fn u16_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn u32_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+#[allow(clippy::cast_possible_truncation)]
+fn low32(hash: u64) -> u32 {
+    hash as u32
+}
+
+impl Codec {
+    /// For a channel whose datagrams have at most `max_datagram` bytes.
+    pub fn new(key: ChannelKey, max_datagram: usize) -> Self {
+        let tag = low32(XxHash3_64::oneshot_with_seed(key.0, b"kumi key"));
+        Self { key, tag, max_datagram }
+    }
+
+    /// Completes a packet whose body is already in place behind the first [`HEADER_BYTES`] bytes.
+    ///
+    /// # Panics
+    /// If `packet` is shorter than a header or longer than 65,535 bytes: the caller's fault.
+    pub fn seal(&self, header: &Header, packet: &mut [u8]) {
+        let length = u16::try_from(packet.len() - HEADER_BYTES).expect("body above 65,535 bytes");
+        let bytes: &mut [u8; HEADER_BYTES] =
+            packet.first_chunk_mut().expect("packet shorter than its header");
+        bytes[4..6].copy_from_slice(&MAGIC.to_le_bytes());
+        bytes[6] = VERSION;
+        bytes[7] = header.kind as u8;
+        bytes[8..12].copy_from_slice(&self.tag.to_le_bytes());
+        bytes[12..16].copy_from_slice(&header.from.to_le_bytes());
+        bytes[16..20].copy_from_slice(&header.to.to_le_bytes());
+        bytes[20..24].copy_from_slice(&header.sequence.to_le_bytes());
+        bytes[24..28].copy_from_slice(&header.ack.to_le_bytes());
+        bytes[28..30].copy_from_slice(&length.to_le_bytes());
+        bytes[30..32].copy_from_slice(&header.flags.to_le_bytes());
+        let checksum = self.checksum(packet);
+        packet[..4].copy_from_slice(&checksum.to_le_bytes());
+    }
+
+    /// The checksum that `packet` should carry.
+    fn checksum(&self, packet: &[u8]) -> u32 {
+        low32(XxHash3_64::oneshot_with_seed(self.key.0, &packet[4..]))
+    }
+
+    /// Header and body of a datagram, if every check passes that needs no state of the pair.
+    ///
+    /// # Errors
+    /// The first check that fails.
+    pub fn open<'d>(
+        &self,
+        me: Rank,
+        ranks: u32,
+        datagram: &'d [u8],
+    ) -> Result<(Header, &'d [u8]), Drop> {
+        let (bytes, body) = datagram.split_first_chunk::<HEADER_BYTES>().ok_or(Drop::Short)?;
+        if u16_at(bytes, 4) != MAGIC {
+            return Err(Drop::Magic);
+        }
+        if bytes[6] != VERSION {
+            return Err(Drop::Version);
+        }
+        if usize::from(u16_at(bytes, 28)) != body.len() || datagram.len() > self.max_datagram {
+            return Err(Drop::Length);
+        }
+        if u32_at(bytes, 8) != self.tag {
+            return Err(Drop::Key);
+        }
+        if u32_at(bytes, 0) != self.checksum(datagram) {
+            return Err(Drop::Checksum);
+        }
+        let (from, to) = (u32_at(bytes, 12), u32_at(bytes, 16));
+        if to != me {
+            return Err(Drop::Destination);
+        }
+        if from >= ranks || from == me {
+            return Err(Drop::Source);
+        }
+        let kind = Kind::from_byte(bytes[7]).ok_or(Drop::Kind)?;
+        let flags = u16_at(bytes, 30);
+        let body_fits = match kind {
+            Kind::Data => true,
+            Kind::Ack | Kind::Nack => body.len().is_multiple_of(8),
+            Kind::Probe => body.is_empty(),
+        };
+        if flags & !kind.flags() != 0 || !body_fits {
+            return Err(Drop::Kind);
+        }
+        let header =
+            Header { kind, flags, from, to, sequence: u32_at(bytes, 20), ack: u32_at(bytes, 24) };
+        Ok((header, body))
+    }
+}
