@@ -1,7 +1,6 @@
 //! The demonstration's own cluster, driven as a user would: by running this very command.
 
 use super::DemoError;
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use tempfile::TempDir;
@@ -43,38 +42,26 @@ impl DemoCluster {
     pub async fn up(&mut self, nodes: u32) -> Result<(), DemoError> {
         // Set first: an attempt that failed half-way is cleaned up too.
         self.up = true;
-        self.call(["cluster", "up", "--local", &nodes.to_string()]).await.map(drop)
+        self.call(&["cluster", "up", "--local", &nodes.to_string()]).await.map(drop)
     }
 
     /// Runs `kumi` with these arguments on this cluster and returns its standard output.
     ///
     /// # Errors
     /// When it cannot be run or exits otherwise than with 0; the error holds what it said.
-    pub async fn call<I>(&self, args: I) -> Result<String, DemoError>
-    where
-        I: IntoIterator<Item: AsRef<OsStr>>,
-    {
-        let args: Vec<_> = args.into_iter().map(|arg| arg.as_ref().to_os_string()).collect();
-        let shown = args.iter().map(|arg| arg.to_string_lossy()).collect::<Vec<_>>().join(" ");
-        let output = self
-            .output(&args)
-            .await
-            .map_err(|source| DemoError::Start { what: format!("kumi {shown}"), source })?;
-        if output.status.success() {
-            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-        }
-        let mut said = String::from_utf8_lossy(&output.stderr).into_owned();
-        if said.trim().is_empty() {
-            said = String::from_utf8_lossy(&output.stdout).into_owned();
-        }
-        Err(DemoError::Command { shown, status: output.status, said: said.trim().to_owned() })
-    }
-
-    async fn output(&self, args: &[std::ffi::OsString]) -> std::io::Result<Output> {
+    pub fn call(&self, args: &[&str]) -> impl Future<Output = Result<String, DemoError>> + use<> {
+        let shown = args.join(" ");
         let mut command = Command::new(&self.kumi);
         command.args(args).stdin(Stdio::null()).kill_on_drop(true);
         command.env("KUMI_DIR", self.path()).env("KUMI_CLUSTER", &self.name);
-        command.output().await
+        async move {
+            let output = command
+                .output()
+                .await
+                .map_err(|source| DemoError::Start { what: format!("kumi {shown}"), source })?;
+            check(shown, &output)?;
+            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        }
     }
 
     fn path(&self) -> &Path {
@@ -97,13 +84,23 @@ impl DemoCluster {
             .env("KUMI_CLUSTER", &self.name)
             .output()
             .map_err(|source| DemoError::Start { what: shown.clone(), source })?;
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            return Err(DemoError::Command { shown, status: output.status, said });
-        }
+        check(shown, &output)?;
         self.up = false;
         Ok(())
     }
+}
+
+/// Turns the failure of a command into an error with what it said.
+fn check(shown: String, output: &Output) -> Result<(), DemoError> {
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    let mut said = text(&output.stderr);
+    if said.is_empty() {
+        said = text(&output.stdout);
+    }
+    Err(DemoError::Command { shown, status: output.status, said })
 }
 
 impl Drop for DemoCluster {

@@ -9,18 +9,17 @@ mod ideal;
 mod report;
 
 use cluster::DemoCluster;
+use kumi_node::exit::ExitCode;
 use report::{Report, SwitchResult, Times};
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
 
 /// The kernels: name shown and program file.
 const PROGRAMS: [(&str, &str); 3] = [("EP", "ep"), ("CG", "cg"), ("IS", "is")];
-
-/// About how long each program should run alone, in seconds; so all phases take under two minutes.
-const TARGET_SECONDS: f64 = 5.0;
 
 /// Most nodes the demonstration chooses by itself.
 const MOST_NODES: usize = 8;
@@ -34,9 +33,23 @@ pub struct DemoArgs {
     /// NAS problem class
     #[arg(long, value_name = "CLASS", value_parser = ["S", "W", "A"], default_value = "W")]
     class: String,
+    /// The kernels to run, separated by commas
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = PROGRAMS.map(|p| p.0),
+          default_value = "EP,CG,IS", hide_possible_values = true)]
+    programs: Vec<String>,
+    /// About how long each runs alone, in seconds; it repeats itself as often as needed
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "5")]
+    seconds: f64,
     /// Nodes of the cluster, a power of two; by default one for each core, at least 2, at most 8
     #[arg(long, value_name = "N")]
     nodes: Option<u32>,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.01..=600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("give a number of seconds from 0.01 to 600".to_owned()),
+    }
 }
 
 /// Why the demonstration could not be given.
@@ -97,18 +110,20 @@ pub enum DemoError {
 impl DemoError {
     /// The exit code, as `docs/errors.md` lists them.
     pub fn exit_code(&self) -> u8 {
-        match self {
-            Self::Nodes(_) => 64,
-            Self::ProgramMissing(_) => 66,
-            Self::TemporaryDirectory(_) | Self::Write { .. } => 74,
-            Self::Start { .. } | Self::Answer { .. } => 70,
-            // A child ended by a signal has no code; 70 is ours for what should not happen.
+        let code = match self {
+            Self::Nodes(_) => ExitCode::Usage,
+            Self::ProgramMissing(_) => ExitCode::NoInput,
+            Self::TemporaryDirectory(_) | Self::Write { .. } => ExitCode::Io,
+            Self::Start { .. } | Self::Answer { .. } => ExitCode::Internal,
+            // What the command exited with; none when a signal ended it.
             Self::Command { status, .. } => {
-                status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(70)
+                let code = status.code().and_then(|code| u8::try_from(code).ok());
+                return code.unwrap_or(ExitCode::Internal.code());
             }
-            Self::NotVerified => 1,
-            Self::Interrupted => 130,
-        }
+            Self::NotVerified => return 1,
+            Self::Interrupted => return 130,
+        };
+        code.code()
     }
 }
 
@@ -173,16 +188,15 @@ struct Program {
 
 struct Demo<'c> {
     cluster: &'c mut DemoCluster,
-    class: String,
+    args: &'c DemoArgs,
     nodes: u32,
     begin: Instant,
     programs: Vec<Program>,
 }
 
 impl<'c> Demo<'c> {
-    fn new(cluster: &'c mut DemoCluster, args: &DemoArgs, nodes: u32) -> Self {
-        let class = args.class.clone();
-        Self { cluster, class, nodes, begin: Instant::now(), programs: Vec::new() }
+    fn new(cluster: &'c mut DemoCluster, args: &'c DemoArgs, nodes: u32) -> Self {
+        Self { cluster, args, nodes, begin: Instant::now(), programs: Vec::new() }
     }
 
     fn say(&self, text: &str) {
@@ -190,7 +204,8 @@ impl<'c> Demo<'c> {
     }
 
     async fn run(&mut self) -> Result<Report, DemoError> {
-        for (name, file) in PROGRAMS {
+        let asked = |name: &str| self.args.programs.iter().any(|asked| asked == name);
+        for (name, file) in PROGRAMS.into_iter().filter(|(name, _)| asked(name)) {
             let path = self.cluster.program(file)?;
             let program = Program { name, path, repeat: 1, verified: true, alone: Vec::new() };
             self.programs.push(program);
@@ -202,7 +217,7 @@ impl<'c> Demo<'c> {
         let gang = self.together("under gang scheduling").await?;
         let switch = self.switches().await?;
         self.alone().await?;
-        self.cluster.call(["cluster", "set", "--mode", "os"]).await?;
+        self.cluster.call(&["cluster", "set", "--mode", "os"]).await?;
         let os = self.together("under operating-system scheduling").await?;
         let times: Vec<Times> = (self.programs.iter().zip(gang).zip(os))
             .map(|((program, gang), os)| Times {
@@ -213,7 +228,7 @@ impl<'c> Demo<'c> {
                 os,
             })
             .collect();
-        Ok(Report::new(&self.class, &times, switch))
+        Ok(Report::new(&self.args.class, &times, switch))
     }
 
     /// Runs each program once, short: its file is on all nodes then, and how often it must repeat
@@ -224,9 +239,13 @@ impl<'c> Demo<'c> {
             let seconds = timed_seconds(&output).unwrap_or_default().max(1e-3);
             self.judge(index, &output);
             // At least 1, at most what even the smallest class needs: the casts cannot truncate.
-            self.programs[index].repeat = (TARGET_SECONDS / seconds).clamp(1.0, 5e3).round() as u32;
+            self.programs[index].repeat =
+                (self.args.seconds / seconds).clamp(1.0, 5e3).round() as u32;
             let Program { name, repeat, .. } = self.programs[index];
-            self.say(&format!("{name}.{}: {seconds:.2} s, will run {repeat} times", self.class));
+            self.say(&format!(
+                "{name}.{}: {seconds:.2} s, will run {repeat} times",
+                self.args.class
+            ));
         }
         Ok(())
     }
@@ -244,52 +263,57 @@ impl<'c> Demo<'c> {
     /// Runs all at once; seconds from the common start to the end of each.
     async fn together(&mut self, how: &str) -> Result<Vec<f64>, DemoError> {
         self.say(&format!("all together {how}"));
-        let mut ends = Vec::new();
-        for (index, (seconds, output)) in self.all_at_once().await?.into_iter().enumerate() {
-            self.judge(index, &output);
-            self.say(&format!("{} together: {seconds:.2} s", self.programs[index].name));
-            ends.push(seconds);
+        let begin = Instant::now();
+        let mut running = JoinSet::new();
+        for index in 0..self.programs.len() {
+            let run = self.start(index);
+            running.spawn(async move { (index, run.await, begin.elapsed().as_secs_f64()) });
         }
-        Ok(ends)
-    }
-
-    async fn all_at_once(&self) -> Result<[(f64, String); 3], DemoError> {
-        let all = async { tokio::try_join!(self.one(0), self.one(1), self.one(2)) };
-        tokio::pin!(all);
+        let mut ends = vec![0.0; self.programs.len()];
         let mut tick = tokio::time::interval(Duration::from_secs(5));
         tick.tick().await;
         loop {
-            tokio::select! {
-                done = &mut all => return done.map(Into::into),
-                _ = tick.tick() => self.say("  ... running"),
-            }
+            let ended = tokio::select! {
+                ended = running.join_next() => ended,
+                _ = tick.tick() => { self.say("  ... running"); continue; }
+            };
+            let Some(ended) = ended else { return Ok(ends) };
+            let (index, output, seconds) = ended.map_err(|error| DemoError::Start {
+                what: "the programs together".to_owned(),
+                source: error.into(),
+            })?;
+            self.judge(index, &output?);
+            self.say(&format!("{} together: {seconds:.2} s", self.programs[index].name));
+            ends[index] = seconds;
         }
     }
 
     /// One run of a program: seconds and what it printed.
     async fn one(&self, index: usize) -> Result<(f64, String), DemoError> {
+        let begin = Instant::now();
+        let output = self.start(index).await?;
+        Ok((begin.elapsed().as_secs_f64(), output))
+    }
+
+    /// A run of a program: what it printed.
+    fn start(&self, index: usize) -> impl Future<Output = Result<String, DemoError>> + use<> {
         let program = &self.programs[index];
         let (ranks, repeat) = (self.nodes.to_string(), program.repeat.to_string());
         let path = program.path.display().to_string();
-        let begin = Instant::now();
-        let output = self
-            .cluster
-            .call([
-                "run",
-                "-n",
-                &ranks,
-                "--nodes",
-                &ranks,
-                "--name",
-                program.name,
-                &path,
-                "--class",
-                &self.class,
-                "--repeat",
-                &repeat,
-            ])
-            .await?;
-        Ok((begin.elapsed().as_secs_f64(), output))
+        self.cluster.call(&[
+            "run",
+            "-n",
+            &ranks,
+            "--nodes",
+            &ranks,
+            "--name",
+            program.name,
+            &path,
+            "--class",
+            &self.args.class,
+            "--repeat",
+            &repeat,
+        ])
     }
 
     fn judge(&mut self, index: usize, output: &str) {
@@ -297,7 +321,7 @@ impl<'c> Demo<'c> {
     }
 
     async fn switches(&self) -> Result<SwitchResult, DemoError> {
-        parse_switches(&self.cluster.call(["stats", "--json"]).await?)
+        parse_switches(&self.cluster.call(&["stats", "--json"]).await?)
     }
 }
 
