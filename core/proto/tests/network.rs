@@ -1,0 +1,318 @@
+//! The protocol over a simulated network: chosen cases and random scripts.
+
+mod sim;
+
+use kumi_proto::Config;
+use proptest::prelude::*;
+use sim::{Faults, Net, Random, config};
+
+fn all_to_all(net: &mut Net, frames: u64) {
+    let ranks = net.nodes.len();
+    for from in 0..ranks {
+        for to in (0..ranks).filter(|&to| to != from) {
+            net.send(from, to, frames);
+        }
+    }
+}
+
+#[test]
+fn a_good_wire_needs_no_resend() {
+    let mut net = Net::new(1, 4, &config(), Faults::NONE);
+    all_to_all(&mut net, 500);
+    net.settle(1_000_000);
+    assert_eq!(net.total(|c| c.resends + c.duplicates + c.nacks_out + c.timeouts), 0);
+    assert_eq!(net.total(|c| c.dropped_in_all()), 0);
+    assert_eq!(net.total(|c| c.sent), 4 * 3 * 500);
+    assert_eq!(net.total(|c| c.data_out), 4 * 3 * 500);
+}
+
+#[test]
+fn a_terrible_wire_delivers_everything_in_order() {
+    for seed in 0..10 {
+        let mut net = Net::new(seed, 3, &config(), Faults::HEAVY);
+        all_to_all(&mut net, 100);
+        for _ in 0..200 {
+            net.run(1_000);
+            net.check_cut();
+        }
+        net.settle(60_000_000);
+        assert!(net.total(|c| c.resends) > 0);
+        assert!(net.total(|c| c.drop_checksum) > 0);
+    }
+}
+
+#[test]
+fn each_fault_alone() {
+    let cases = [
+        Faults { loss: 300, ..Faults::NONE },
+        Faults { double: 500, ..Faults::NONE },
+        Faults { corrupt: 300, ..Faults::NONE },
+        Faults { jitter: 2_000, ..Faults::NONE },
+        Faults { delay: 50_000, ..Faults::NONE },
+    ];
+    for (seed, faults) in cases.into_iter().enumerate() {
+        let mut net = Net::new(seed as u64, 2, &config(), faults);
+        all_to_all(&mut net, 200);
+        net.settle(60_000_000);
+    }
+}
+
+#[test]
+fn numbers_wrap() {
+    let config = Config { first_sequence: u32::MAX - 100, ..config() };
+    for seed in 0..5 {
+        let mut net = Net::new(seed, 2, &config, Faults::HEAVY);
+        all_to_all(&mut net, 300);
+        net.settle(60_000_000);
+    }
+}
+
+#[test]
+fn windows_of_every_size() {
+    for window in [2, 4, 16, 64, 256] {
+        let config = Config { window, ..config() };
+        let mut net = Net::new(window as u64, 2, &config, Faults { loss: 100, ..Faults::HEAVY });
+        all_to_all(&mut net, 300);
+        net.settle(60_000_000);
+    }
+}
+
+#[test]
+fn a_partition_heals() {
+    let mut net = Net::new(3, 4, &config(), Faults { loss: 50, ..Faults::NONE });
+    all_to_all(&mut net, 100);
+    net.run(500);
+    net.partition(0b0011);
+    net.run(3_000_000);
+    net.check_cut();
+    assert!(!net.settled());
+    // One probe per longest timeout and pair, not more: 8 pairs are cut.
+    let before = net.total(|c| c.probes_out);
+    net.run(2_000_000);
+    assert!(net.total(|c| c.probes_out) - before <= 8 * 9);
+    net.heal();
+    // A quarter of a second until the next probe, then at the pace of the wire.
+    net.settle(600_000);
+}
+
+#[test]
+fn a_stopped_receiver_gets_a_few_probes_and_no_resends() {
+    for stop in [1_000, 10_000, 300_000, 5_000_000] {
+        let mut net = Net::new(stop, 2, &config(), Faults::NONE);
+        net.send(0, 1, 200);
+        net.run(100);
+        net.stop(1);
+        net.send(0, 1, 1_000);
+        net.run(200);
+        let before = net.packets_to[1];
+        net.run(stop);
+        let probes = net.packets_to[1] - before;
+        // 5, 10, 20 ... 250 ms, then every 250 ms.
+        assert!(probes <= 7 + stop / 250_000, "{probes} packets in {stop} us");
+        net.check_cut();
+        net.settle(100_000);
+        assert_eq!(net.total(|c| c.resends), 0);
+        assert_eq!(net.total(|c| c.duplicates), 0);
+        // In all: the data, their acks, the probes and an answer.
+        assert!(net.total(|c| c.acks_out) < 1_200);
+    }
+}
+
+#[test]
+fn a_stopped_sender_drains_before_it_probes() {
+    let mut net = Net::new(9, 2, &config(), Faults::NONE);
+    net.send(0, 1, 20);
+    net.run(10);
+    net.stop(0);
+    net.run(1_000_000);
+    assert_eq!(net.delivered(0, 1), 20);
+    net.settle(10_000);
+    assert_eq!(net.total(|c| c.timeouts + c.probes_out + c.resends), 0);
+}
+
+#[test]
+fn a_stop_of_both_ends_at_any_step_is_a_cut() {
+    for steps in 0..120 {
+        let mut net = Net::new(u64::from(steps), 2, &config(), Faults::NONE);
+        net.stop_after(0, steps);
+        net.stop_after(1, steps / 2);
+        net.send(0, 1, 60);
+        net.send(1, 0, 60);
+        net.run(500_000);
+        net.check_cut();
+        net.resume(1);
+        net.run(30_000);
+        net.check_cut();
+        net.resume(0);
+        net.settle(600_000);
+        assert_eq!(net.total(|c| c.resends), 0, "nothing was lost");
+    }
+}
+
+#[test]
+fn a_stop_gives_no_round_trip() {
+    let mut net = Net::new(4, 2, &config(), Faults::NONE);
+    net.send(0, 1, 50);
+    net.run(10_000);
+    for _ in 0..5 {
+        net.send(0, 1, 20);
+        net.run(5);
+        net.stop(0);
+        net.stop(1);
+        net.run(100_000);
+        net.resume(0);
+        net.resume(1);
+        net.run(10_000);
+    }
+    // Lose a packet: the timeout is still the least one, not that of the stops.
+    net.partition(1);
+    net.send(0, 1, 1);
+    net.run(100);
+    net.heal();
+    let start = net.now;
+    while !net.settled() {
+        net.run(100);
+    }
+    assert!(net.now - start < 8_000, "recovered after {} us", net.now - start);
+}
+
+#[test]
+fn a_socket_that_overflows_while_stopped_recovers() {
+    let mut net = Net::new(5, 3, &config(), Faults::NONE);
+    net.socket_limit = 10;
+    net.stop(2);
+    net.send(0, 2, 500);
+    net.send(1, 2, 500);
+    net.run(400_000);
+    net.check_cut();
+    net.settle(2_000_000);
+    // Only what the socket had no room for is sent again, and some of it more than once while the
+    // two compete for ten places.
+    assert!(net.total(|c| c.resends) < 1_000);
+}
+
+#[test]
+fn a_full_receiver_blocks_nobody_else() {
+    let mut net = Net::new(6, 3, &config(), Faults { loss: 20, ..Faults::NONE });
+    net.set_full(1, true);
+    net.send(0, 1, 300);
+    net.send(0, 2, 300);
+    net.run(1_000_000);
+    net.check_cut();
+    assert_eq!((net.delivered(0, 1), net.delivered(0, 2)), (0, 300));
+    let before = net.packets_to[1];
+    net.run(1_000_000);
+    let tries = net.packets_to[1] - before;
+    assert!((10..=300).contains(&tries), "{tries} packets in a second to a full receiver");
+    net.settle(1_000_000);
+}
+
+#[test]
+fn a_receiver_that_is_often_full() {
+    for seed in 0..5 {
+        let mut net = Net::new(seed, 3, &config(), Faults { loss: 100, ..Faults::HEAVY });
+        for rank in 0..3 {
+            net.set_refuse(rank, 300);
+        }
+        all_to_all(&mut net, 100);
+        net.settle(60_000_000);
+        assert!(net.total(|c| c.refused) > 50);
+    }
+}
+
+#[test]
+fn little_room_for_early_packets() {
+    let config = Config { reorder_packets: 2, ..config() };
+    let mut net = Net::new(7, 4, &config, Faults { loss: 200, ..Faults::HEAVY });
+    all_to_all(&mut net, 100);
+    net.settle(60_000_000);
+    assert!(net.total(|c| c.out_of_order_dropped) > 0);
+}
+
+#[test]
+fn strangers_are_counted_and_change_nothing() {
+    let mut random = Random(8);
+    let mut net = Net::new(8, 2, &config(), Faults::NONE);
+    all_to_all(&mut net, 200);
+    for _ in 0..500 {
+        let length = random.below(200);
+        net.inject(random.below(2) as usize, (0..length).map(|_| random.next() as u8).collect());
+        net.run(20);
+    }
+    net.settle(1_000_000);
+    assert_eq!(net.total(|c| c.dropped_in_all()), 500);
+    assert_eq!(net.total(|c| c.resends), 0);
+}
+
+#[derive(Clone, Debug)]
+enum Action {
+    Send { from: usize, to: usize, frames: u64 },
+    Run(u64),
+    Stop(usize),
+    StopAfter(usize, u32),
+    Resume(usize),
+    Partition(u64),
+    Heal,
+    Full(usize, bool),
+}
+
+const RANKS: usize = 4;
+
+fn action() -> impl Strategy<Value = Action> {
+    let rank = 0..RANKS;
+    prop_oneof![
+        4 => (rank.clone(), rank.clone(), 1..80u64)
+            .prop_map(|(from, to, frames)| Action::Send { from, to, frames }),
+        4 => (1..20_000u64).prop_map(Action::Run),
+        1 => (20_000..2_000_000u64).prop_map(Action::Run),
+        1 => rank.clone().prop_map(Action::Stop),
+        2 => (rank.clone(), 0..60u32).prop_map(|(rank, steps)| Action::StopAfter(rank, steps)),
+        2 => rank.clone().prop_map(Action::Resume),
+        1 => (1..15u64).prop_map(Action::Partition),
+        1 => Just(Action::Heal),
+        1 => (rank, any::<bool>()).prop_map(|(rank, full)| Action::Full(rank, full)),
+    ]
+}
+
+fn faults() -> impl Strategy<Value = Faults> {
+    (0..=300u32, 0..=200u32, 0..=100u32, 1..=500u64, 0..=500u64).prop_map(
+        |(loss, double, corrupt, delay, jitter)| Faults { loss, double, corrupt, delay, jitter },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 96,
+        failure_persistence: None,
+        rng_seed: proptest::test_runner::RngSeed::Fixed(1),
+        ..ProptestConfig::default()
+    })]
+
+    /// Exactly once and in order (the harness checks every frame), bounded memory and right counters at
+    /// every cut, and everything arrives once all is well again.
+    #[test]
+    fn whatever_happens(
+        seed in any::<u64>(),
+        faults in faults(),
+        socket_limit in prop_oneof![Just(usize::MAX), 5..60usize],
+        script in prop::collection::vec(action(), 1..40),
+    ) {
+        let mut net = Net::new(seed, RANKS as u32, &config(), faults);
+        net.socket_limit = socket_limit;
+        for action in script {
+            match action {
+                Action::Send { from, to, frames } if from != to => net.send(from, to, frames),
+                Action::Send { .. } => {}
+                Action::Run(time) => net.run(time),
+                Action::Stop(rank) => net.stop(rank),
+                Action::StopAfter(rank, steps) => net.stop_after(rank, steps),
+                Action::Resume(rank) => net.resume(rank),
+                Action::Partition(side) => net.partition(side),
+                Action::Heal => net.heal(),
+                Action::Full(rank, full) => net.set_full(rank, full),
+            }
+            net.check_cut();
+        }
+        net.settle(120_000_000);
+    }
+}

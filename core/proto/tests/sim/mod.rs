@@ -1,0 +1,429 @@
+//! A network in virtual time that loses, doubles, reorders, delays and corrupts by a seed, and ranks that are stopped
+//! at any instant. It knows what was sent and delivered and checks every frame.
+
+#![allow(dead_code)] // Each test program uses a part of it.
+
+use kumi_proto::{ChannelKey, Config, Counters, Delivery, Endpoint, Rank, SendError, Sink};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// Steele, Lea, Flood: "Fast splittable pseudorandom number generators" (SplitMix64).
+#[derive(Clone, Debug)]
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, bound: u64) -> u64 {
+        if bound == 0 { 0 } else { self.next() % bound }
+    }
+
+    /// True in `permille` of 1,000 cases.
+    pub fn chance(&mut self, permille: u32) -> bool {
+        self.below(1_000) < u64::from(permille)
+    }
+}
+
+/// What the wire does to a packet, in permille and microseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Faults {
+    pub loss: u32,
+    pub double: u32,
+    pub corrupt: u32,
+    /// Least time on the wire.
+    pub delay: u64,
+    /// Up to this much is added; packets overtake each other.
+    pub jitter: u64,
+}
+
+impl Faults {
+    pub const NONE: Self = Self { loss: 0, double: 0, corrupt: 0, delay: 20, jitter: 0 };
+    pub const HEAVY: Self = Self { loss: 300, double: 100, corrupt: 50, delay: 20, jitter: 200 };
+}
+
+enum Event {
+    Arrive { to: usize, bytes: Vec<u8> },
+    Wake { rank: usize },
+}
+
+/// Checks what is delivered.
+struct Inbox {
+    me: Rank,
+    /// By source: frames delivered.
+    delivered: Vec<u64>,
+    full: bool,
+    /// Refuses this many of 1,000 frames.
+    refuse: u32,
+    random: Random,
+}
+
+impl Sink for Inbox {
+    fn deliver(&mut self, from: Rank, frame: &[u8]) -> Delivery {
+        let index = self.delivered[from as usize];
+        assert_eq!(frame, payload(from, self.me, index), "{from} to {}: frame {index}", self.me);
+        if self.full || self.random.chance(self.refuse) {
+            return Delivery::Full;
+        }
+        self.delivered[from as usize] += 1;
+        Delivery::Taken
+    }
+}
+
+/// The content of frame `index` of a pair; its length is a function of the pair and index too.
+fn payload(from: Rank, to: Rank, index: u64) -> Vec<u8> {
+    let mut random = Random(u64::from(from) << 48 | u64::from(to) << 32 | index);
+    let length = match random.below(4) {
+        0 => 0,
+        1 => random.below(32),
+        2 => MAX_DATAGRAM as u64 - 32,
+        _ => random.below(MAX_DATAGRAM as u64 - 31),
+    };
+    (0..length).map(|_| random.next() as u8).collect()
+}
+
+/// Small, so that tests are quick.
+pub const MAX_DATAGRAM: usize = 128;
+
+pub fn config() -> Config {
+    Config { max_datagram: MAX_DATAGRAM, window: 32, reorder_packets: 64, ..Config::default() }
+}
+
+pub struct Node {
+    pub endpoint: Endpoint,
+    inbox: Inbox,
+    socket: VecDeque<Vec<u8>>,
+    /// Datagrams polled but not yet given to the wire when the rank was stopped.
+    in_hand: VecDeque<(Rank, Vec<u8>)>,
+    stopped: bool,
+    /// Stops after this many further steps of its driver.
+    fuse: Option<u32>,
+    /// By destination: frames accepted by the endpoint, frames still to send.
+    sent: Vec<u64>,
+    wanted: Vec<u64>,
+}
+
+pub struct Net {
+    pub now: u64,
+    pub faults: Faults,
+    pub nodes: Vec<Node>,
+    /// Datagrams that a socket holds; more are lost.
+    pub socket_limit: usize,
+    /// Packets given to the wire, by destination.
+    pub packets_to: Vec<u64>,
+    side: Vec<bool>,
+    partitioned: bool,
+    events: BinaryHeap<Reverse<(u64, u64, usize)>>,
+    bodies: Vec<Option<Event>>,
+    free: Vec<usize>,
+    serial: u64,
+    random: Random,
+}
+
+impl Net {
+    pub fn new(seed: u64, ranks: u32, config: &Config, faults: Faults) -> Self {
+        let count = ranks as usize;
+        let node = |me| Node {
+            endpoint: Endpoint::new(config.clone(), me, ranks, ChannelKey(seed ^ 0x5eed)).unwrap(),
+            inbox: Inbox {
+                me,
+                delivered: vec![0; count],
+                full: false,
+                refuse: 0,
+                random: Random(seed ^ u64::from(me) << 8),
+            },
+            socket: VecDeque::new(),
+            in_hand: VecDeque::new(),
+            stopped: false,
+            fuse: None,
+            sent: vec![0; count],
+            wanted: vec![0; count],
+        };
+        Self {
+            // Not 0: the protocol must not depend on where the clock starts.
+            now: 1_000_000,
+            faults,
+            nodes: (0..ranks).map(node).collect(),
+            socket_limit: usize::MAX,
+            packets_to: vec![0; count],
+            side: vec![false; count],
+            partitioned: false,
+            events: BinaryHeap::new(),
+            bodies: Vec::new(),
+            free: Vec::new(),
+            serial: 0,
+            random: Random(seed),
+        }
+    }
+
+    fn at(&mut self, time: u64, event: Event) {
+        let body = self.free.pop().unwrap_or_else(|| {
+            self.bodies.push(None);
+            self.bodies.len() - 1
+        });
+        self.bodies[body] = Some(event);
+        self.serial += 1;
+        self.events.push(Reverse((time, self.serial, body)));
+    }
+
+    // ---- what a test does -------------------------------------------------------------------
+
+    /// The program of `from` wants to send `frames` more frames to `to`.
+    pub fn send(&mut self, from: usize, to: usize, frames: u64) {
+        self.nodes[from].wanted[to] += frames;
+        self.at(self.now, Event::Wake { rank: from });
+    }
+
+    pub fn stop(&mut self, rank: usize) {
+        self.nodes[rank].stopped = true;
+    }
+
+    /// Stops `rank` in the middle of what its driver does, after `steps` more steps.
+    pub fn stop_after(&mut self, rank: usize, steps: u32) {
+        self.nodes[rank].fuse = Some(steps);
+    }
+
+    pub fn resume(&mut self, rank: usize) {
+        self.nodes[rank].stopped = false;
+        self.nodes[rank].fuse = None;
+        self.at(self.now, Event::Wake { rank });
+    }
+
+    pub fn set_full(&mut self, rank: usize, full: bool) {
+        self.nodes[rank].inbox.full = full;
+    }
+
+    pub fn set_refuse(&mut self, rank: usize, permille: u32) {
+        self.nodes[rank].inbox.refuse = permille;
+    }
+
+    /// Nothing passes between ranks whose bits in `side` differ.
+    pub fn partition(&mut self, side: u64) {
+        self.partitioned = true;
+        for (rank, other) in self.side.iter_mut().enumerate() {
+            *other = side >> rank & 1 == 1;
+        }
+    }
+
+    pub fn heal(&mut self) {
+        self.partitioned = false;
+    }
+
+    /// A datagram from outside arrives.
+    pub fn inject(&mut self, to: usize, bytes: Vec<u8>) {
+        self.at(self.now, Event::Arrive { to, bytes });
+    }
+
+    /// Runs for `duration` microseconds.
+    pub fn run(&mut self, duration: u64) {
+        let end = self.now + duration;
+        while let Some(&Reverse((time, _, body))) = self.events.peek() {
+            if time > end {
+                break;
+            }
+            self.events.pop();
+            self.free.push(body);
+            self.now = self.now.max(time);
+            match self.bodies[body].take().expect("an event for every entry") {
+                Event::Arrive { to, bytes } => self.arrive(to, bytes),
+                Event::Wake { rank } => self.step(rank),
+            }
+        }
+        self.now = end;
+    }
+
+    /// Undoes every hindrance and runs until everything is delivered and acked; fails after `limit`
+    /// microseconds.
+    pub fn settle(&mut self, limit: u64) {
+        self.heal();
+        for rank in 0..self.nodes.len() {
+            self.set_full(rank, false);
+            self.resume(rank);
+        }
+        let end = self.now + limit;
+        while !self.settled() {
+            assert!(self.now < end, "not settled after {limit} us: {:?}", self.state());
+            self.run(500);
+        }
+        self.check_cut();
+        assert_eq!(self.undelivered(), 0);
+    }
+
+    // ---- what a test asks -------------------------------------------------------------------
+
+    pub fn settled(&self) -> bool {
+        self.nodes.iter().all(|node| {
+            node.endpoint.all_flushed() && node.wanted.iter().all(|&frames| frames == 0)
+        })
+    }
+
+    pub fn total(&self, counter: impl Fn(&Counters) -> u64) -> u64 {
+        self.nodes.iter().map(|node| counter(node.endpoint.counters())).sum()
+    }
+
+    pub fn delivered(&self, from: usize, to: usize) -> u64 {
+        self.nodes[to].inbox.delivered[from]
+    }
+
+    /// Frames that an endpoint accepted and no sink took yet, by the harness's own books.
+    pub fn undelivered(&self) -> u64 {
+        let sent: u64 = self.nodes.iter().flat_map(|node| &node.sent).sum();
+        let delivered: u64 = self.nodes.iter().flat_map(|node| &node.inbox.delivered).sum();
+        sent - delivered
+    }
+
+    fn state(&self) -> Vec<(u64, u64)> {
+        let count = |node: &Node| (node.sent.iter().sum(), node.wanted.iter().sum());
+        self.nodes.iter().map(count).collect()
+    }
+
+    /// What must hold at every instant.
+    pub fn check_cut(&self) {
+        let (sent, delivered) = (self.total(|c| c.sent), self.total(|c| c.delivered));
+        assert_eq!(sent - delivered, self.undelivered(), "counters against the books");
+        for (from, node) in self.nodes.iter().enumerate() {
+            let config = node.endpoint.config();
+            let mut rings = 0;
+            for to in 0..self.nodes.len() {
+                if to == from {
+                    continue;
+                }
+                let pending = node.sent[to] - self.nodes[to].inbox.delivered[from];
+                let held = config.window - node.endpoint.room(to as Rank);
+                assert!(pending <= held as u64, "an undelivered frame left its sender's ring");
+                assert!(!(pending > 0 && node.endpoint.flushed(to as Rank)));
+                rings += usize::from(node.sent[to] > 0);
+            }
+            assert!(node.endpoint.kept() <= config.reorder_packets);
+            let ring = config.window * (config.max_datagram + 32);
+            let most = rings * ring + config.reorder_packets * config.max_datagram;
+            assert!(node.endpoint.memory() <= most, "memory is bounded");
+        }
+    }
+
+    // ---- the wire ---------------------------------------------------------------------------
+
+    fn wire(&mut self, from: usize, to: usize, bytes: &[u8]) {
+        self.packets_to[to] += 1;
+        if self.partitioned && self.side[from] != self.side[to] {
+            return;
+        }
+        let faults = self.faults;
+        let copies = 1 + u32::from(self.random.chance(faults.double));
+        for _ in 0..copies {
+            if self.random.chance(faults.loss) {
+                continue;
+            }
+            let mut bytes = bytes.to_vec();
+            if self.random.chance(faults.corrupt) {
+                self.corrupt(&mut bytes);
+            }
+            let time = self.now + faults.delay + self.random.below(faults.jitter + 1);
+            self.at(time, Event::Arrive { to, bytes });
+        }
+    }
+
+    fn corrupt(&mut self, bytes: &mut Vec<u8>) {
+        match self.random.below(4) {
+            0 => bytes.truncate(self.random.below(bytes.len() as u64) as usize),
+            1 => bytes.push(self.random.next() as u8),
+            _ => {
+                for _ in 0..=self.random.below(3) {
+                    let at = self.random.below(bytes.len() as u64) as usize;
+                    bytes[at] ^= 1 << self.random.below(8);
+                }
+            }
+        }
+    }
+
+    fn arrive(&mut self, to: usize, bytes: Vec<u8>) {
+        let node = &mut self.nodes[to];
+        if node.socket.len() < self.socket_limit {
+            node.socket.push_back(bytes);
+        }
+        let time = self.now + self.random.below(10);
+        self.at(time, Event::Wake { rank: to });
+    }
+
+    // ---- a rank's driver --------------------------------------------------------------------
+
+    /// False when the fuse has burnt down: the rank stops here.
+    fn burn(&mut self, rank: usize) -> bool {
+        let node = &mut self.nodes[rank];
+        match &mut node.fuse {
+            Some(0) => node.stopped = true,
+            Some(steps) => *steps -= 1,
+            None => {}
+        }
+        !node.stopped
+    }
+
+    /// Reads the socket, then acts on timeouts, then sends.
+    fn step(&mut self, rank: usize) {
+        if self.nodes[rank].stopped {
+            return;
+        }
+        let now = self.now;
+        while let Some((to, bytes)) = self.nodes[rank].in_hand.pop_front() {
+            self.wire(rank, to as usize, &bytes);
+        }
+        while !self.nodes[rank].socket.is_empty() {
+            if !self.burn(rank) {
+                return;
+            }
+            let node = &mut self.nodes[rank];
+            let datagram = node.socket.pop_front().expect("not empty");
+            node.endpoint.handle_datagram(now, &datagram, &mut node.inbox);
+        }
+        if !self.burn(rank) {
+            return;
+        }
+        self.nodes[rank].endpoint.handle_timeout(now);
+        self.nodes[rank].queue(now);
+        loop {
+            if !self.burn(rank) {
+                return;
+            }
+            let Some(transmit) = self.nodes[rank].endpoint.poll_transmit(now) else { break };
+            let to = transmit.to;
+            let datagrams: Vec<_> = transmit.datagrams().map(<[u8]>::to_vec).collect();
+            self.nodes[rank].in_hand.extend(datagrams.into_iter().map(|bytes| (to, bytes)));
+            while let Some((to, bytes)) = self.nodes[rank].in_hand.pop_front() {
+                if !self.burn(rank) {
+                    self.nodes[rank].in_hand.push_front((to, bytes));
+                    return;
+                }
+                self.wire(rank, to as usize, &bytes);
+            }
+        }
+        if let Some(time) = self.nodes[rank].endpoint.next_timeout() {
+            self.at(time.max(now + 1), Event::Wake { rank });
+        }
+    }
+}
+
+impl Node {
+    /// Gives the endpoint what the program wants to send, as far as it fits.
+    fn queue(&mut self, now: u64) {
+        let me = self.inbox.me;
+        for to in 0..self.wanted.len() {
+            while self.wanted[to] > 0 {
+                let frame = payload(me, to as Rank, self.sent[to]);
+                let (head, tail) = frame.split_at(frame.len() / 3);
+                match self.endpoint.send(now, to as Rank, &[head, tail]) {
+                    Ok(()) => {
+                        self.sent[to] += 1;
+                        self.wanted[to] -= 1;
+                    }
+                    Err(SendError::Full) => break,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+    }
+}
