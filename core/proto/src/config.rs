@@ -21,9 +21,10 @@ pub struct Config {
     /// microseconds. Default 250.
     pub ack_delay: Micros,
     /// Retransmission timeout before the first round trip is measured, in microseconds. Default
-    /// 20,000 (RFC 6298 says 1 s, for the Internet).
+    /// 10,000 (RFC 6298 says 1 s, for the Internet).
     pub initial_rto: Micros,
-    /// Least retransmission timeout, in microseconds. Default 5,000.
+    /// Least retransmission timeout, in microseconds. Default 2,000. What expires sends a probe, no data:
+    /// one that comes too early is cheap.
     pub min_rto: Micros,
     /// Largest retransmission timeout, back-off included, in microseconds. Default 250,000. It
     /// bounds how long a healed network goes unnoticed.
@@ -53,8 +54,8 @@ impl Default for Config {
             reorder_packets: 2_048,
             ack_every: 16,
             ack_delay: 250,
-            initial_rto: 20_000,
-            min_rto: 5_000,
+            initial_rto: 10_000,
+            min_rto: 2_000,
             max_rto: 250_000,
             late: 2_000,
             late_grace: 1_000,

@@ -79,3 +79,15 @@ impl Peer {
         if self.sender.wants_probe() { Plan::Control(Kind::Probe) } else { Plan::Nothing }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::mem::size_of;
+
+    #[test]
+    fn an_idle_peer_is_small() {
+        assert_eq!(size_of::<Option<alloc::boxed::Box<Peer>>>(), size_of::<usize>());
+        assert!(size_of::<Peer>() < 256, "{} bytes", size_of::<Peer>());
+    }
+}

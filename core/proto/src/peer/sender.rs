@@ -106,6 +106,8 @@ pub(crate) struct Sender {
     rtt: Rtt,
     /// When the retransmission timeout expires.
     timeout: Micros,
+    /// Round trips that began before the last expiry give no sample: they may have waited for a lost ack.
+    samples_from: Micros,
     full: Full,
     /// Refusals in a row.
     refusals: u8,
@@ -158,6 +160,7 @@ impl Sender {
             congestion: Congestion::new(config.initial_window, most),
             rtt: Rtt::default(),
             timeout: NEVER,
+            samples_from: 0,
             full: Full::No,
             refusals: 0,
             postponed: false,
@@ -249,7 +252,7 @@ impl Sender {
             self.congestion.acked(outcome.acked);
             self.rtt.progress();
             if let Some(sent_at) = outcome.sent_at
-                && sent_at >= shared.stopped
+                && sent_at >= shared.stopped.max(self.samples_from)
             {
                 self.rtt.sample(now.saturating_sub(sent_at));
             }
@@ -397,6 +400,7 @@ impl Sender {
         }
         shared.counters.timeouts += 1;
         self.rtt.back_off();
+        self.samples_from = now;
         self.probe.due = true;
         self.rearm(now, &shared.config);
     }

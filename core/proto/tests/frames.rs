@@ -1,0 +1,134 @@
+//! Frames: test vectors, sizes, and that nothing else decodes.
+
+use kumi_proto::frame::{
+    ATOMIC_REPLY_BYTES, ATOMIC_REQUEST_BYTES, Frame, FrameError, GET_REPLY_BYTES,
+    GET_REQUEST_BYTES, MESSAGE_BYTES, MESSAGE_PART_BYTES, Operation, PUT_BYTES, REFUSED_BYTES,
+};
+use proptest::prelude::*;
+
+fn bytes(frame: &Frame<'_>) -> Vec<u8> {
+    [&frame.header(), frame.data()].concat()
+}
+
+/// (frame, bytes before its data, its bytes in hexadecimal)
+fn vectors() -> Vec<(Frame<'static>, usize, &'static str)> {
+    let token = 0x1817_1615_1413_1211;
+    let offset = 0x0807_0605_0403_0201;
+    let window = 0x2423_2221;
+    vec![
+        (
+            Frame::Message { tag: (-2i32).cast_unsigned(), total: 5, data: b"abc" },
+            MESSAGE_BYTES,
+            "01000000 feffffff 0500000000000000 616263",
+        ),
+        (Frame::MessagePart { data: b"de" }, MESSAGE_PART_BYTES, "02000000 6465"),
+        (
+            Frame::Put { window, offset, notify: Some(7), data: b"x" },
+            PUT_BYTES,
+            "03010000 21222324 0102030405060708 07000000 78",
+        ),
+        (
+            Frame::Put { window, offset, notify: None, data: b"" },
+            PUT_BYTES,
+            "03000000 21222324 0102030405060708 00000000",
+        ),
+        (
+            Frame::GetRequest { token, window, offset, len: 0x100 },
+            GET_REQUEST_BYTES,
+            "04000000 21222324 0102030405060708 1112131415161718 00010000",
+        ),
+        (
+            Frame::GetReply { token, offset_in_request: 9, data: b"yz" },
+            GET_REPLY_BYTES,
+            "05000000 09000000 1112131415161718 797a",
+        ),
+        (
+            Frame::AtomicRequest {
+                token,
+                window,
+                offset,
+                operation: Operation::CompareSwap,
+                operand: 1,
+                operand2: 2,
+            },
+            ATOMIC_REQUEST_BYTES,
+            "06020000 21222324 0102030405060708 1112131415161718 0100000000000000 0200000000000000",
+        ),
+        (
+            Frame::AtomicReply { token, value: u64::MAX },
+            ATOMIC_REPLY_BYTES,
+            "07000000 1112131415161718 ffffffffffffffff",
+        ),
+        (Frame::Refused { token, code: 3 }, REFUSED_BYTES, "08030000 1112131415161718"),
+    ]
+}
+
+#[test]
+fn vectors_of_every_kind() {
+    for (frame, header, hexadecimal) in vectors() {
+        let found: String = bytes(&frame).iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(found, hexadecimal.replace(' ', ""), "{frame:?}");
+        assert_eq!(frame.header().len(), header, "{frame:?}");
+        assert_eq!(Frame::decode(&bytes(&frame)), Ok(frame));
+    }
+}
+
+#[test]
+fn a_frame_cut_short_does_not_decode() {
+    for (frame, header, _) in vectors() {
+        let bytes = bytes(&frame);
+        for length in 0..header {
+            let error = Frame::decode(&bytes[..length]).unwrap_err();
+            assert!(matches!(error, FrameError::Empty | FrameError::Length { .. }), "{error}");
+        }
+    }
+}
+
+#[test]
+fn forbidden_values_do_not_decode() {
+    let field = |kind, field| Err(FrameError::Field { kind, field });
+    let changed = |index: usize, at: usize, byte| {
+        let mut bytes = bytes(&vectors()[index].0);
+        bytes[at] = byte;
+        bytes
+    };
+    assert_eq!(Frame::decode(&[]), Err(FrameError::Empty));
+    for kind in [0, 9, 255] {
+        assert_eq!(Frame::decode(&[kind; 64]), Err(FrameError::Kind(kind)));
+    }
+    for index in 0..vectors().len() {
+        for at in [2, 3] {
+            let bytes = changed(index, at, 1);
+            assert_eq!(Frame::decode(&bytes), field(bytes[0], "reserved"));
+        }
+    }
+    for index in [0, 1, 4, 5, 7] {
+        let bytes = changed(index, 1, 1);
+        assert_eq!(Frame::decode(&bytes), field(bytes[0], "reserved"));
+    }
+    assert_eq!(Frame::decode(&changed(0, 8, 2)), field(1, "total"));
+    assert_eq!(Frame::decode(&changed(2, 1, 2)), field(3, "notify"));
+    assert_eq!(Frame::decode(&changed(2, 1, 0)), field(3, "notify"));
+    assert_eq!(Frame::decode(&changed(6, 1, 3)), field(6, "operation"));
+    assert_eq!(Frame::decode(&changed(6, 1, 1)), field(6, "operand2"));
+    assert_eq!(Frame::decode(&changed(8, 1, 0)), field(8, "code"));
+    assert_eq!(Frame::decode(&[2, 0, 0, 0]), Err(FrameError::Length { kind: 2, length: 4 }));
+    for index in [4, 6, 7, 8] {
+        let mut bytes = bytes(&vectors()[index].0);
+        bytes.push(0);
+        assert!(matches!(Frame::decode(&bytes), Err(FrameError::Length { .. })));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever decodes is what its own fields encode to: there is one encoding of a frame.
+    #[test]
+    fn one_encoding(kind in 0..10u8, parameter in 0..4u8, rest in prop::collection::vec(0..2u8, 0..64)) {
+        let input = [&[kind, parameter, 0, 0], &rest[..]].concat();
+        if let Ok(frame) = Frame::decode(&input) {
+            prop_assert_eq!(bytes(&frame), input);
+        }
+    }
+}

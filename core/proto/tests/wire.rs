@@ -1,0 +1,188 @@
+//! Packets: sizes, test vectors, every reason to drop one.
+
+use kumi_proto::wire::{
+    ACK_NOW, Codec, Drop, ECHO, FULL, HEADER_BYTES, Header, Kind, MAGIC, VERSION,
+};
+use kumi_proto::{ChannelKey, Config, Counters, Delivery, Endpoint, Rank, Sink};
+
+const KEY: ChannelKey = ChannelKey(0x0123_4567_89AB_CDEF);
+
+fn data(sequence: u32) -> Header {
+    Header { kind: Kind::Data, flags: 0, from: 0, to: 1, sequence, ack: 0 }
+}
+
+fn packet_of(codec: &Codec, header: &Header, body: &[u8]) -> Vec<u8> {
+    let mut packet = vec![0; HEADER_BYTES];
+    packet.extend_from_slice(body);
+    codec.seal(header, &mut packet);
+    packet
+}
+
+fn packet(header: &Header, body: &[u8]) -> Vec<u8> {
+    packet_of(&Codec::new(KEY, 1_472), header, body)
+}
+
+/// The example at the end of docs/protocol.md.
+#[test]
+fn vector_of_a_data_packet() {
+    let expected = [
+        0x05, 0xaf, 0xc0, 0x1b, 0x4b, 0x55, 0x01, 0x01, 0x9c, 0x82, 0xc3, 0xfb, 0, 0, 0, 0, //
+        0x01, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x06, 0, 0, 0, //
+        0x02, 0, 0, 0, 0x68, 0x69,
+    ];
+    assert_eq!(packet(&data(0), &[2, 0, 0, 0, b'h', b'i']), expected);
+    let (header, body) = Codec::new(KEY, 1_472).open(1, 2, &expected).unwrap();
+    assert_eq!((header, body), (data(0), &expected[32..]));
+}
+
+#[test]
+fn every_field_has_its_place() {
+    let header = Header {
+        kind: Kind::Nack,
+        flags: ECHO | FULL,
+        from: 0x0403_0201,
+        to: 0x1413_1211,
+        sequence: 0x2423_2221,
+        ack: 0x3433_3231,
+    };
+    let bytes = packet(&header, &[0x55; 16]);
+    assert_eq!(HEADER_BYTES, 32);
+    assert_eq!(bytes.len(), 48);
+    assert_eq!(bytes[4..8], [b'K', b'U', VERSION, 3]);
+    assert_eq!(MAGIC.to_le_bytes(), *b"KU");
+    assert_eq!(bytes[12..16], [1, 2, 3, 4]);
+    assert_eq!(bytes[16..20], [0x11, 0x12, 0x13, 0x14]);
+    assert_eq!(bytes[20..24], [0x21, 0x22, 0x23, 0x24]);
+    assert_eq!(bytes[24..28], [0x31, 0x32, 0x33, 0x34]);
+    assert_eq!(bytes[28..32], [16, 0, 6, 0]);
+    assert_eq!((ACK_NOW, ECHO, FULL), (1, 2, 4));
+    let opened = Codec::new(KEY, 1_472).open(0x1413_1211, u32::MAX, &bytes).unwrap();
+    assert_eq!(opened, (header, &[0x55; 16][..]));
+}
+
+#[test]
+fn any_single_bit_that_flips_is_noticed() {
+    let codec = Codec::new(KEY, 1_472);
+    for length in [0, 8, 300] {
+        let good = packet(&data(3), &vec![0xA5; length]);
+        codec.open(1, 2, &good).unwrap();
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            codec.open(1, 2, &bad).unwrap_err();
+        }
+    }
+}
+
+struct Nothing;
+
+impl Sink for Nothing {
+    fn deliver(&mut self, _: Rank, _: &[u8]) -> Delivery {
+        Delivery::Taken
+    }
+}
+
+/// Rank 1 of 3 takes a datagram; it must be dropped for this reason and leave nothing behind.
+fn dropped(datagram: &[u8], counter: &str) {
+    let mut endpoint = Endpoint::new(Config::default(), 1, 3, KEY).unwrap();
+    endpoint.handle_datagram(5, datagram, &mut Nothing);
+    let raised: Vec<_> = endpoint.counters().entries().into_iter().filter(|e| e.1 > 0).collect();
+    assert_eq!(raised, [(counter, 1)]);
+    assert!(endpoint.poll_transmit(5).is_none());
+    assert_eq!(endpoint.next_timeout(), None);
+}
+
+/// `packet` with one byte changed and a right checksum, as a faulty sender would make it.
+fn forged(at: usize, byte: u8, body: &[u8]) -> Vec<u8> {
+    let mut bytes = packet(&data(0), body);
+    bytes[at] = byte;
+    let seeded = twox_hash::XxHash3_64::oneshot_with_seed(KEY.0, &bytes[4..]);
+    bytes[..4].copy_from_slice(&seeded.to_le_bytes()[..4]);
+    bytes
+}
+
+#[test]
+fn every_reason_to_drop() {
+    let good = packet(&data(0), b"frame");
+    dropped(&[], "drop_short");
+    dropped(&good[..31], "drop_short");
+    dropped(&forged(4, b'k', b""), "drop_magic");
+    dropped(&forged(6, 2, b""), "drop_version");
+    dropped(&forged(6, 0, b""), "drop_version");
+    dropped(&good[..36], "drop_length");
+    dropped(&[&good[..], b"!"].concat(), "drop_length");
+    dropped(&forged(28, 1, b""), "drop_length");
+    let other = Codec::new(ChannelKey(KEY.0 ^ 1), 1_472);
+    dropped(&packet_of(&other, &data(0), b"frame"), "drop_key");
+    let mut damaged = good.clone();
+    damaged[34] ^= 1;
+    dropped(&damaged, "drop_checksum");
+    dropped(&packet(&Header { to: 2, ..data(0) }, b""), "drop_destination");
+    dropped(&packet(&Header { to: u32::MAX, ..data(0) }, b""), "drop_destination");
+    dropped(&packet(&Header { from: 3, ..data(0) }, b""), "drop_source");
+    dropped(&packet(&Header { from: 1, ..data(0) }, b""), "drop_source");
+    dropped(&packet(&Header { from: u32::MAX, ..data(0) }, b""), "drop_source");
+}
+
+#[test]
+fn every_bad_kind_and_number() {
+    for kind in [0, 5, 255] {
+        dropped(&forged(7, kind, b""), "drop_kind");
+    }
+    dropped(&forged(30, 0x08, b""), "drop_kind");
+    dropped(&forged(31, 0x80, b""), "drop_kind");
+    dropped(&packet(&Header { flags: ECHO, ..data(0) }, b""), "drop_kind");
+    dropped(&packet(&Header { kind: Kind::Ack, flags: FULL, ..data(0) }, b""), "drop_kind");
+    dropped(&packet(&Header { kind: Kind::Ack, ..data(0) }, &[0; 7]), "drop_kind");
+    dropped(&packet(&Header { kind: Kind::Probe, ..data(0) }, &[0; 8]), "drop_kind");
+    dropped(&packet(&Header { kind: Kind::Probe, flags: ACK_NOW, ..data(0) }, b""), "drop_kind");
+    // The window is 128.
+    dropped(&packet(&data(128), b""), "drop_window");
+    dropped(&packet(&data(i32::MAX as u32), b""), "drop_window");
+    dropped(&packet(&Header { ack: 1, ..data(0) }, b""), "drop_window");
+    dropped(&packet(&Header { kind: Kind::Ack, ack: 1, ..data(0) }, b""), "drop_window");
+    let one = [1, 0, 0, 0, 0, 0, 0, 0];
+    dropped(&packet(&Header { kind: Kind::Ack, ..data(0) }, &one), "drop_window");
+    dropped(
+        &packet(&Header { kind: Kind::Ack, ack: u32::MAX, ..data(0) }, &[0; 24]),
+        "drop_window",
+    );
+}
+
+#[test]
+fn a_datagram_longer_than_configured_is_dropped() {
+    let config = Config { max_datagram: 100, ..Config::default() };
+    let mut endpoint = Endpoint::new(config, 1, 2, KEY).unwrap();
+    endpoint.handle_datagram(0, &packet(&data(0), &[0; 68]), &mut Nothing);
+    endpoint.handle_datagram(0, &packet(&data(1), &[0; 69]), &mut Nothing);
+    let counters = endpoint.counters();
+    assert_eq!((counters.delivered, counters.drop_length), (1, 1));
+}
+
+#[test]
+fn the_parser_names_its_reasons() {
+    let codec = Codec::new(KEY, 1_472);
+    assert_eq!(codec.open(1, 2, &[0; 31]), Err(Drop::Short));
+    assert_eq!(codec.open(1, 2, &[0; 32]), Err(Drop::Magic));
+}
+
+#[test]
+fn counters_have_names() {
+    let entries = Counters { sent: 3, drop_window: 4, ..Counters::default() }.entries();
+    assert_eq!(entries.len(), Counters::COUNT);
+    assert_eq!(entries[0], ("sent", 3));
+    assert_eq!(entries[Counters::COUNT - 1], ("drop_window", 4));
+}
+
+#[test]
+fn a_large_job_costs_little_until_ranks_talk() {
+    let mut endpoint = Endpoint::new(Config::default(), 0, 16_384, KEY).unwrap();
+    assert_eq!(endpoint.memory(), 0);
+    endpoint.send(0, 16_383, &[b"x"]).unwrap();
+    let ring = 128 * (1_472 + 24);
+    assert!((128 * 1_472..=ring).contains(&endpoint.memory()));
+    // A thousand endpoints of a job of 1,024 ranks: were they not cheap, this would not end.
+    let all: Vec<_> =
+        (0..1_024).map(|me| Endpoint::new(Config::default(), me, 1_024, KEY).unwrap()).collect();
+    assert!(all.iter().all(|endpoint| endpoint.memory() == 0 && endpoint.all_flushed()));
+}
