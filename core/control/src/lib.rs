@@ -1,6 +1,17 @@
 //! Membership, job life and the control tree as pure state machines.
+//!
+//! Two machines and what they say to each other: [`agent::Agent`] is in every node's daemon,
+//! [`head::Head`] on the head node; [`message`] is what travels between them and between a client
+//! and the head. A driver hands in events with the time and carries out the actions that come out,
+//! in order; neither machine knows a socket, a clock, a process or a file. What is lost with a
+//! link, a daemon or the head is repaired when a node attaches again, see [`head`].
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+pub mod agent;
+pub mod clock;
+pub mod head;
+pub mod lease;
 pub mod message;
+pub mod tree;

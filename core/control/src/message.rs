@@ -50,7 +50,13 @@ impl NodeSet {
         self.0.iter().all(|&(start, end)| start >= end)
     }
 
-    /// The nodes that are in both sets.
+    /// How many nodes are in the set. Constant in the number of nodes, unlike [`NodeSet::iter`].
+    pub fn len(&self) -> u64 {
+        self.0.iter().map(|&(start, end)| u64::from(end.saturating_sub(start))).sum()
+    }
+
+    /// The nodes that are in both sets. Takes time for every node of `self`, so a set that came
+    /// from the wire (a few bytes can name all numbers there are) belongs on the other side.
     pub fn intersection(&self, other: &Self) -> Self {
         Self::from_nodes(self.iter().filter(|&node| other.contains(node)))
     }
@@ -273,7 +279,8 @@ pub struct NodeDescription {
     pub max_ranks: u32,
     /// What the machine does not permit and what is done instead: a sentence each.
     pub limits: Vec<String>,
-    /// Jobs it has anything of, with the ranks not yet reported as exited.
+    /// Jobs it has anything of, with the ranks not yet reported as exited; also jobs of which it
+    /// still keeps final reports, with no ranks. A job not listed is not known to the node.
     pub jobs: Vec<(JobId, Vec<u32>)>,
 }
 
@@ -337,6 +344,12 @@ pub enum Command {
     },
     /// Kill every job, free everything, report `Freed` for each, then stop the daemon.
     Shutdown,
+    /// The job is over and recorded as such: final reports on it, which a node keeps so as to
+    /// repeat them after its link or the head was lost, may be forgotten.
+    Forget {
+        /// The job.
+        job: JobId,
+    },
 }
 
 /// Reports from nodes to the head.
@@ -353,7 +366,7 @@ pub enum Report {
         /// In any order.
         nodes: Vec<PreparedNode>,
     },
-    /// A node lacks the program; sent once per node and hash.
+    /// A node lacks the program; sent once per node, job and hash, and again after re-attachment.
     ProgramWanted {
         /// For which job.
         job: JobId,
@@ -397,6 +410,14 @@ pub enum Report {
         request: u64,
         /// One per node.
         nodes: Vec<NodeSample>,
+    },
+    /// These nodes killed their part of the job of themselves, because no lease reached them: the
+    /// job failed, though no rank of it did. `Freed` follows.
+    Abandoned {
+        /// The job.
+        job: JobId,
+        /// Who gave it up.
+        nodes: NodeSet,
     },
 }
 

@@ -6,6 +6,11 @@
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+mod bits;
+mod matrix;
+mod policy;
 mod timetable;
 
+pub use matrix::MatrixGang;
+pub use policy::{ArriveError, Placement, Policy};
 pub use timetable::{ClusterTime, Column, JobId, Mode, NodeId, Timetable};

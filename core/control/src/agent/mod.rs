@@ -1,0 +1,310 @@
+//! What a node's daemon does, as a pure state machine.
+//!
+//! An agent has a parent (another agent, or the head), perhaps children, and the jobs of its own
+//! node. Commands go down: it keeps what is for its node and passes on the rest, one copy for each
+//! child. Reports go up, combined where waiting costs nothing.
+//!
+//! Links break, and the other end may never have got what was sent last. Therefore an agent keeps
+//! what the head must not miss (answers to `Prepare`, the first failing rank, what was freed) until
+//! the head says `Forget`, and repeats it after each attachment. Output is kept only while there is
+//! no parent: what was on its way when a link broke is lost.
+
+mod jobs;
+mod output;
+mod reports;
+mod samples;
+mod subtree;
+
+pub(crate) use subtree::columns_of;
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+
+use kumi_sched::{JobId, Timetable};
+
+use crate::lease::Lease;
+use crate::message::{
+    Command, ContentHash, Down, JobSpec, Nanos, NodeDescription, NodeSample, NodeSet,
+    PreparedRanks, RankAddress, RankStatus, Refusal, Report, Stream, Up,
+};
+pub use crate::tree::LinkId;
+use crate::tree::Routes;
+
+use jobs::LocalJob;
+use output::OutputQueue;
+use reports::Kept;
+use samples::Gathering;
+
+/// What an agent is told at its start.
+#[derive(Clone, Debug)]
+pub struct AgentConfig {
+    /// Its node. The list of jobs is ignored: a new daemon has none.
+    pub description: NodeDescription,
+}
+
+/// What happened to a daemon.
+#[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "events are handed over one at a time, never stored")]
+pub enum AgentEvent {
+    /// The link to a parent is there: the configured one, or an ancestor of it, or the head.
+    ParentUp,
+    /// The link to the parent is gone.
+    ParentDown,
+    /// The parent said this. `Down::Clock` is the driver's affair and ignored here.
+    Parent(Down),
+    /// A child connected.
+    ChildUp(LinkId),
+    /// A child's link is gone.
+    ChildDown(LinkId),
+    /// A child said this. `Up::ClockProbe` is the driver's affair and ignored here.
+    Child(LinkId, Up),
+    /// Outcome of [`AgentAction::Prepare`].
+    Prepared {
+        /// The job.
+        job: JobId,
+        /// Sockets of the ranks, or why not.
+        result: Result<PreparedRanks, Refusal>,
+    },
+    /// `Prepare` found that the node lacks the program. It stays pending until the program is
+    /// there, or [`AgentAction::ProgramMissing`] or [`AgentAction::Kill`] comes.
+    ProgramNeeded {
+        /// The job.
+        job: JobId,
+        /// The program.
+        hash: ContentHash,
+    },
+    /// Outcome of [`AgentAction::Start`].
+    Started {
+        /// The job.
+        job: JobId,
+        /// Whether its ranks run.
+        result: Result<(), Refusal>,
+    },
+    /// A rank wrote something.
+    Output {
+        /// The job.
+        job: JobId,
+        /// The rank.
+        rank: u32,
+        /// Where to.
+        stream: Stream,
+        /// The bytes.
+        data: Vec<u8>,
+    },
+    /// A rank ended.
+    RankExited {
+        /// The job.
+        job: JobId,
+        /// The rank.
+        rank: u32,
+        /// How.
+        status: RankStatus,
+    },
+    /// Nothing of the job is left: all ranks exited, all output was handed in.
+    Freed {
+        /// The job.
+        job: JobId,
+    },
+    /// Outcome of [`AgentAction::Sample`].
+    Sampled {
+        /// As asked.
+        request: u64,
+        /// What was measured.
+        sample: NodeSample,
+    },
+    /// The time that [`Agent::next_timeout`] named has come. Harmless at any other time.
+    Timeout,
+}
+
+/// What a daemon must do, in order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AgentAction {
+    /// Send to the parent.
+    ToParent(Report),
+    /// Send to a child: for these nodes of its subtree.
+    ToChild(LinkId, NodeSet, Command),
+    /// Make cgroup, segment, sockets and stopped ranks; ends in [`AgentEvent::Prepared`], perhaps
+    /// after [`AgentEvent::ProgramNeeded`].
+    Prepare(Box<JobSpec>),
+    /// Let the ranks of a prepared job go; ends in [`AgentEvent::Started`].
+    Start {
+        /// The job.
+        job: JobId,
+        /// By rank.
+        addresses: Vec<RankAddress>,
+        /// Largest UDP payload between any two nodes of the job, in bytes.
+        max_datagram: u16,
+    },
+    /// A chunk of a program. Offset 0 begins anew whatever was there; check the hash at the end.
+    StoreProgram {
+        /// Which program.
+        hash: ContentHash,
+        /// Where the chunk belongs.
+        offset: u64,
+        /// Size of the whole.
+        total: u64,
+        /// The bytes.
+        data: Vec<u8>,
+    },
+    /// The program cannot be had: refuse what waits for it.
+    ProgramMissing(ContentHash),
+    /// Send a signal to all ranks of the job.
+    Signal {
+        /// The job.
+        job: JobId,
+        /// Its number.
+        signal: u8,
+    },
+    /// Standard input of rank 0; empty closes it.
+    Input {
+        /// The job.
+        job: JobId,
+        /// The bytes.
+        data: Vec<u8>,
+    },
+    /// Kill and free whatever there is of the job; always ends in [`AgentEvent::Freed`], also for a
+    /// job the driver does not know.
+    Kill {
+        /// The job.
+        job: JobId,
+    },
+    /// Switch by this timetable from its start on. It has this node's column, or none.
+    Apply(Timetable),
+    /// Measure; ends in [`AgentEvent::Sampled`].
+    Sample {
+        /// Comes back with the sample.
+        request: u64,
+    },
+    /// No lease came in time. For the log; `Kill` for every job follows.
+    LeaseExpired,
+    /// All is freed and reported: stop the daemon.
+    Shutdown,
+}
+
+/// The state machine of a node's daemon.
+#[derive(Debug)]
+pub struct Agent {
+    description: NodeDescription,
+    parent_up: bool,
+    links: BTreeSet<LinkId>,
+    routes: Routes,
+    jobs: BTreeMap<JobId, LocalJob>,
+    kept: BTreeMap<JobId, Kept>,
+    output: OutputQueue,
+    samples: BTreeMap<u64, Gathering>,
+    lease: Lease,
+    generation: u64,
+    /// Shutting down: when to stop waiting for the children to go.
+    stopping: Option<Nanos>,
+    stopped: bool,
+    actions: VecDeque<AgentAction>,
+}
+
+/// How long a stopping daemon waits for its children to stop before it does.
+const CHILDREN_GRACE: Nanos = 2_000_000_000;
+
+impl Agent {
+    /// A daemon that has just started.
+    pub fn new(config: AgentConfig) -> Self {
+        let mut description = config.description;
+        description.jobs.clear();
+        Self {
+            description,
+            parent_up: false,
+            links: BTreeSet::new(),
+            routes: Routes::default(),
+            jobs: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            output: OutputQueue::default(),
+            samples: BTreeMap::new(),
+            lease: Lease::new(),
+            generation: 0,
+            stopping: None,
+            stopped: false,
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// Takes an event that happened at `now`. Drain [`Agent::poll_action`] after each.
+    pub fn handle(&mut self, now: Nanos, event: AgentEvent) {
+        match event {
+            AgentEvent::ParentUp => self.parent_up(),
+            AgentEvent::ParentDown => self.parent_up = false,
+            AgentEvent::Parent(Down::Command(nodes, command)) => {
+                self.command(now, &nodes, command);
+            }
+            AgentEvent::ChildUp(link) => {
+                self.links.insert(link);
+            }
+            AgentEvent::ChildDown(link) => self.child_down(link),
+            AgentEvent::Child(link, Up::Report(report)) => self.child_report(link, report),
+            AgentEvent::Parent(Down::Clock { .. })
+            | AgentEvent::Child(_, Up::ClockProbe { .. })
+            | AgentEvent::Timeout => {}
+            AgentEvent::Prepared { job, result } => self.prepared(job, result),
+            AgentEvent::ProgramNeeded { job, hash } => self.program_needed(job, hash),
+            AgentEvent::Started { job, result } => self.started(job, result),
+            AgentEvent::Output { job, rank, stream, data } => self.output(job, rank, stream, data),
+            AgentEvent::RankExited { job, rank, status } => self.rank_exited(job, rank, status),
+            AgentEvent::Freed { job } => self.freed(job),
+            AgentEvent::Sampled { request, sample } => self.sampled(request, sample),
+        }
+        self.check_lease(now);
+        self.check_samples(now);
+        self.check_stop(now);
+    }
+
+    /// The next thing to do.
+    pub fn poll_action(&mut self) -> Option<AgentAction> {
+        self.actions.pop_front()
+    }
+
+    /// When to hand in [`AgentEvent::Timeout`] at the latest.
+    pub fn next_timeout(&self) -> Option<Nanos> {
+        let lease = self.lease.until().filter(|_| self.has_live_jobs());
+        let samples = self.samples.values().map(|gathering| gathering.deadline).min();
+        let stop = self.stopping.filter(|_| !self.stopped);
+        [lease, samples, stop].into_iter().flatten().min()
+    }
+
+    /// Whether the driver must stop reading the pipes of ranks: there is no parent, and as much
+    /// output is kept as may be. Ask again after each [`Agent::handle`].
+    pub fn output_blocked(&self) -> bool {
+        !self.parent_up && self.output.full()
+    }
+
+    /// This node as it would describe itself to a parent now, jobs included.
+    pub fn description(&self) -> NodeDescription {
+        let mut description = self.description.clone();
+        description.jobs =
+            self.jobs.iter().map(|(&id, job)| (id, job.ranks.iter().copied().collect())).collect();
+        description
+    }
+
+    /// The nodes below this one.
+    pub fn subtree(&self) -> NodeSet {
+        NodeSet::from_nodes(self.routes.nodes())
+    }
+
+    fn push(&mut self, action: AgentAction) {
+        self.actions.push_back(action);
+    }
+
+    /// Sends a report if there is a parent; otherwise it is among what is kept, or outdated.
+    fn report(&mut self, report: Report) {
+        if self.parent_up {
+            self.push(AgentAction::ToParent(report));
+        }
+    }
+
+    fn check_stop(&mut self, now: Nanos) {
+        let Some(deadline) = self.stopping else { return };
+        let alone = self.links.is_empty() || now >= deadline;
+        let reported = self.parent_up || now >= deadline;
+        if !self.stopped && !self.has_live_jobs() && alone && reported {
+            self.stopped = true;
+            self.push(AgentAction::Shutdown);
+        }
+    }
+}

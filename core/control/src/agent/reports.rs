@@ -1,0 +1,197 @@
+//! What is kept of a job so that the head learns it whatever breaks on the way.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use kumi_sched::{JobId, NodeId};
+
+use super::Agent;
+use crate::message::{ContentHash, NodeSet, PreparedNode, RankStatus, Report};
+
+/// Reports of this node and of those below it on one job, kept until the head says `Forget`.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    pub(super) prepared: BTreeMap<NodeId, PreparedNode>,
+    /// Answers to `Prepare` that are still to come: combining waits for them.
+    pub(super) awaiting: BTreeSet<NodeId>,
+    /// Answers not sent up yet.
+    pub(super) unsent: BTreeSet<NodeId>,
+    /// Who lacks the program.
+    pub(super) wanted: Option<(ContentHash, BTreeSet<NodeId>)>,
+    /// The first rank known to have failed; the head needs no other.
+    pub(super) failed: Option<(u32, NodeId, RankStatus)>,
+    pub(super) abandoned: BTreeSet<NodeId>,
+    pub(super) freed: BTreeSet<NodeId>,
+}
+
+impl Kept {
+    /// Nodes that left will report again by themselves where they attach next.
+    fn drop_nodes(&mut self, gone: &dyn Fn(NodeId) -> bool) {
+        self.prepared.retain(|&node, _| !gone(node));
+        for nodes in [&mut self.awaiting, &mut self.unsent, &mut self.abandoned, &mut self.freed] {
+            nodes.retain(|&node| !gone(node));
+        }
+        if let Some((_, nodes)) = &mut self.wanted {
+            nodes.retain(|&node| !gone(node));
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.prepared.is_empty()
+            && self.awaiting.is_empty()
+            && self.abandoned.is_empty()
+            && self.freed.is_empty()
+            && self.wanted.as_ref().is_none_or(|(_, nodes)| nodes.is_empty())
+    }
+}
+
+fn set(nodes: &BTreeSet<NodeId>) -> NodeSet {
+    NodeSet::from_nodes(nodes.iter().copied())
+}
+
+impl Agent {
+    pub(super) fn keep(&mut self, job: JobId) -> &mut Kept {
+        self.kept.entry(job).or_default()
+    }
+
+    /// Attached, or attached elsewhere: says who is here, and repeats what is kept. What a node
+    /// waits for comes first, and `Freed` last, behind the output it vouches for.
+    pub(super) fn parent_up(&mut self) {
+        self.parent_up = true;
+        let mut nodes = Vec::from([self.description()]);
+        nodes.extend(self.routes.descriptions().cloned());
+        self.report(Report::Attached(nodes));
+        self.repeat_kept();
+    }
+
+    /// Repeats everything that is kept; receivers know what they had already.
+    pub(super) fn repeat_kept(&mut self) {
+        let jobs: Vec<JobId> = self.kept.keys().copied().collect();
+        for &job in &jobs {
+            self.repeat_preparation(job);
+        }
+        self.flush_output();
+        for &job in &jobs {
+            self.repeat_end(job);
+        }
+    }
+
+    fn repeat_preparation(&mut self, job: JobId) {
+        let Some(kept) = self.kept.get_mut(&job) else { return };
+        kept.unsent = kept.prepared.keys().copied().collect();
+        let wanted = kept.wanted.as_ref().filter(|(_, nodes)| !nodes.is_empty());
+        let wanted = wanted.map(|(hash, nodes)| (*hash, set(nodes)));
+        self.send_prepared(job);
+        if let Some((hash, nodes)) = wanted {
+            self.report(Report::ProgramWanted { job, hash, nodes });
+        }
+    }
+
+    fn repeat_end(&mut self, job: JobId) {
+        let Some(kept) = self.kept.get(&job) else { return };
+        let (failed, abandoned, freed) = (kept.failed, set(&kept.abandoned), set(&kept.freed));
+        if let Some((rank, node, status)) = failed {
+            self.report(Report::RankFailed { job, rank, node, status });
+        }
+        if !abandoned.is_empty() {
+            self.report(Report::Abandoned { job, nodes: abandoned });
+        }
+        if !freed.is_empty() {
+            self.report(Report::Freed { job, nodes: freed });
+        }
+    }
+
+    /// Sends the answers to `Prepare` that are there. Without a parent they stay unsent.
+    fn send_prepared(&mut self, job: JobId) {
+        let parent_up = self.parent_up;
+        let Some(kept) = self.kept.get_mut(&job).filter(|_| parent_up) else { return };
+        let unsent = core::mem::take(&mut kept.unsent);
+        let nodes: Vec<PreparedNode> =
+            unsent.iter().filter_map(|node| kept.prepared.get(node).cloned()).collect();
+        if !nodes.is_empty() {
+            self.report(Report::Prepared { job, nodes });
+        }
+    }
+
+    /// Keeps answers to `Prepare`, and sends them once all of the subtree are there or one refuses.
+    pub(super) fn keep_prepared(&mut self, job: JobId, nodes: Vec<PreparedNode>) {
+        let mut refused = false;
+        let kept = self.keep(job);
+        for prepared in nodes {
+            let node = prepared.node;
+            refused |= prepared.result.is_err();
+            kept.awaiting.remove(&node);
+            kept.unsent.insert(node);
+            if let Some((_, wanting)) = &mut kept.wanted {
+                wanting.remove(&node);
+            }
+            kept.prepared.insert(node, prepared);
+        }
+        if refused {
+            self.send_prepared(job);
+        } else {
+            self.send_prepared_if_complete(job);
+        }
+    }
+
+    pub(super) fn send_prepared_if_complete(&mut self, job: JobId) {
+        if self.kept.get(&job).is_some_and(|kept| kept.awaiting.is_empty()) {
+            self.send_prepared(job);
+        }
+    }
+
+    pub(super) fn keep_wanted(&mut self, job: JobId, hash: ContentHash, nodes: &[NodeId]) {
+        let kept = self.keep(job);
+        let wanted = kept.wanted.get_or_insert_with(|| (hash, BTreeSet::new()));
+        wanted.0 = hash;
+        wanted.1.extend(nodes);
+        let nodes = NodeSet::from_nodes(nodes.iter().copied());
+        self.report(Report::ProgramWanted { job, hash, nodes });
+    }
+
+    pub(super) fn keep_failed(&mut self, job: JobId, rank: u32, node: NodeId, status: RankStatus) {
+        let kept = self.keep(job);
+        if kept.failed.is_none() {
+            kept.failed = Some((rank, node, status));
+            self.report(Report::RankFailed { job, rank, node, status });
+        }
+    }
+
+    pub(super) fn keep_abandoned(&mut self, job: JobId, nodes: &[NodeId]) {
+        self.keep(job).abandoned.extend(nodes);
+        let nodes = NodeSet::from_nodes(nodes.iter().copied());
+        self.report(Report::Abandoned { job, nodes });
+    }
+
+    pub(super) fn keep_freed(&mut self, job: JobId, nodes: &[NodeId]) {
+        let kept = self.keep(job);
+        kept.freed.extend(nodes);
+        kept.awaiting.retain(|node| !nodes.contains(node));
+        if let Some((_, wanting)) = &mut kept.wanted {
+            wanting.retain(|node| !nodes.contains(node));
+        }
+        // Answers of others may have waited for a node that will not answer any more.
+        self.send_prepared_if_complete(job);
+        let nodes = NodeSet::from_nodes(nodes.iter().copied());
+        self.report(Report::Freed { job, nodes });
+    }
+
+    /// These nodes are no longer below this one.
+    pub(super) fn drop_kept(&mut self, nodes: &[NodeId]) {
+        let jobs: Vec<JobId> = self.kept.keys().copied().collect();
+        for job in jobs {
+            self.keep(job).drop_nodes(&|node| nodes.contains(&node));
+            self.send_prepared_if_complete(job);
+        }
+        self.kept.retain(|_, kept| !kept.is_empty());
+    }
+
+    /// The head has recorded the end of the job.
+    pub(super) fn drop_job(&mut self, job: JobId, nodes: &NodeSet) {
+        let Some(kept) = self.kept.get_mut(&job) else { return };
+        kept.drop_nodes(&|node| nodes.contains(node));
+        if kept.is_empty() {
+            self.kept.remove(&job);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! What goes down to the children and what comes up from them.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use kumi_sched::{JobId, NodeId, Timetable};
+
+use super::{Agent, AgentAction};
+use crate::message::{
+    Command, JobSpec, Nanos, NodeDescription, NodeSample, NodeSet, PreparedNode, Report,
+};
+use crate::tree::{LinkId, Rerouted};
+
+impl Agent {
+    /// A command for some nodes: each child gets its part, and this node's is carried out. Nodes
+    /// that are not below here any more are passed over; the head hears that they left, and makes
+    /// up for it when they attach again.
+    pub(super) fn command(&mut self, now: Nanos, nodes: &NodeSet, command: Command) {
+        self.before_forwarding(now, nodes, &command);
+        let children = self.routes.by_link(nodes);
+        for (link, below) in children {
+            let command = match &command {
+                Command::Timetable(timetable) => Command::Timetable(columns_of(timetable, &below)),
+                other => other.clone(),
+            };
+            self.push(AgentAction::ToChild(link, below, command));
+        }
+        if nodes.contains(self.description.node) {
+            self.carry_out(now, command);
+        }
+    }
+
+    /// Those of a command's nodes that are here or below.
+    fn reached(&self, nodes: &NodeSet) -> BTreeSet<NodeId> {
+        let here = core::iter::once(self.description.node);
+        self.routes.nodes().chain(here).filter(|&node| nodes.contains(node)).collect()
+    }
+
+    /// Notes what a command means for the nodes below.
+    fn before_forwarding(&mut self, now: Nanos, nodes: &NodeSet, command: &Command) {
+        match command {
+            Command::Prepare(spec) => self.await_prepared(spec, nodes),
+            Command::Sample { request } => {
+                let reached = self.reached(nodes);
+                self.gather(now, *request, reached);
+            }
+            Command::Forget { job } => {
+                for node in self.reached(nodes) {
+                    self.routes.job_ends(node, *job, true);
+                }
+                self.drop_job(*job, nodes);
+            }
+            _ => {}
+        }
+    }
+
+    fn await_prepared(&mut self, spec: &JobSpec, nodes: &NodeSet) {
+        let reached = self.reached(nodes);
+        for part in spec.layout.iter().filter(|part| reached.contains(&part.node)) {
+            self.routes.job_begins(part.node, spec.job, rank_numbers(part.first, part.count));
+        }
+        let kept = self.keep(spec.job);
+        for node in reached {
+            // Asked twice: the answer that is here is good (those of nodes that left are dropped).
+            let known = kept.prepared.contains_key(&node);
+            if known {
+                kept.unsent.insert(node)
+            } else {
+                kept.awaiting.insert(node)
+            };
+        }
+        self.send_prepared_if_complete(spec.job);
+    }
+
+    /// A child's link is gone, and with it all nodes that were reached through it.
+    pub(super) fn child_down(&mut self, link: LinkId) {
+        self.links.remove(&link);
+        let rerouted = self.routes.drop_link(link);
+        self.rerouted(rerouted);
+    }
+
+    fn rerouted(&mut self, rerouted: Rerouted) {
+        let Rerouted { lost, moved } = rerouted;
+        if !lost.is_empty() {
+            self.drop_kept(&lost);
+            self.drop_sampled(&lost);
+            self.report(Report::Detached(NodeSet::from_nodes(lost)));
+        }
+        if !moved.is_empty() {
+            self.report(Report::Attached(moved.into_iter().map(|(_, node)| node).collect()));
+            self.repeat_kept();
+        }
+    }
+
+    pub(super) fn child_report(&mut self, link: LinkId, report: Report) {
+        if !self.links.contains(&link) {
+            return;
+        }
+        match report {
+            Report::Attached(nodes) => self.child_attached(link, nodes),
+            Report::Detached(nodes) => {
+                let rerouted = self.routes.detach(link, &nodes);
+                self.rerouted(rerouted);
+            }
+            Report::Prepared { job, mut nodes } => {
+                nodes.retain(|prepared| self.routes.claimed(link, prepared.node));
+                self.child_prepared(job, nodes);
+            }
+            Report::ProgramWanted { job, hash, nodes } => {
+                let nodes = self.claimed(link, &nodes);
+                if !nodes.is_empty() {
+                    self.keep_wanted(job, hash, &nodes);
+                }
+            }
+            Report::RankFailed { job, rank, node, status } => {
+                self.keep_failed(job, rank, node, status);
+            }
+            Report::Abandoned { job, nodes } => {
+                let nodes = self.claimed(link, &nodes);
+                if !nodes.is_empty() {
+                    self.keep_abandoned(job, &nodes);
+                }
+            }
+            Report::Freed { job, nodes } => self.child_freed(link, job, &nodes),
+            Report::Output { job, rank, stream, data } => self.output(job, rank, stream, data),
+            Report::Samples { request, nodes } => self.child_samples(link, request, nodes),
+        }
+    }
+
+    /// The nodes a child's report names that are really below it.
+    fn claimed(&self, link: LinkId, nodes: &NodeSet) -> Vec<NodeId> {
+        let known = self.routes.nodes();
+        known.filter(|&node| nodes.contains(node) && self.routes.claimed(link, node)).collect()
+    }
+
+    fn child_attached(&mut self, link: LinkId, nodes: Vec<NodeDescription>) {
+        let here = self.description.node;
+        let nodes: Vec<_> = nodes.into_iter().filter(|node| node.node != here).collect();
+        for node in &nodes {
+            self.routes.attach(link, node.clone());
+        }
+        // What was kept of them is repeated by themselves now.
+        let numbers: Vec<NodeId> = nodes.iter().map(|node| node.node).collect();
+        self.drop_kept(&numbers);
+        self.report(Report::Attached(nodes));
+    }
+
+    fn child_prepared(&mut self, job: JobId, nodes: Vec<PreparedNode>) {
+        if !nodes.is_empty() {
+            self.keep_prepared(job, nodes);
+        }
+    }
+
+    fn child_freed(&mut self, link: LinkId, job: JobId, nodes: &NodeSet) {
+        let nodes = self.claimed(link, nodes);
+        for &node in &nodes {
+            self.routes.job_ends(node, job, false);
+        }
+        if !nodes.is_empty() {
+            self.keep_freed(job, &nodes);
+        }
+    }
+
+    fn child_samples(&mut self, link: LinkId, request: u64, mut nodes: Vec<NodeSample>) {
+        nodes.retain(|sample| self.routes.claimed(link, sample.node));
+        if !nodes.is_empty() {
+            self.add_samples(request, nodes);
+        }
+    }
+}
+
+/// The columns of `nodes` only.
+pub(crate) fn columns_of(timetable: &Timetable, nodes: &NodeSet) -> Timetable {
+    let columns = timetable.columns.iter().filter(|column| nodes.contains(column.node));
+    Timetable {
+        generation: timetable.generation,
+        start: timetable.start,
+        slice_ns: timetable.slice_ns,
+        mode: timetable.mode,
+        columns: columns.cloned().collect(),
+    }
+}
+
+/// `first .. first + count`, bounded by what a node can hold: both may come from the wire.
+pub(super) fn rank_numbers(first: u32, count: u32) -> Vec<u32> {
+    (first..first.saturating_add(count.min(1 << 16))).collect()
+}

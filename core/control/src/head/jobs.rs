@@ -1,0 +1,289 @@
+//! The life of a job, from its placement to its end.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use kumi_sched::{JobId, NodeId, Placement};
+
+use super::{ClientId, Head, HeadAction};
+use crate::message::{
+    ClientReply, Command, ContentHash, JobRecord, JobState, NodeSet, Outcome, PreparedRanks,
+    RankAddress, Refusal, RefusalKind,
+};
+
+/// Ended jobs that are remembered, for `kumi ps --all` and repeated submissions.
+const ENDED_KEPT: usize = 4096;
+
+/// A job as the head follows it.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) record: JobRecord,
+    /// Its share of each of its nodes; empty while queued and when over.
+    pub(super) parts: BTreeMap<NodeId, Part>,
+    /// Whether the policy knows it.
+    pub(super) scheduled: bool,
+    /// Taken over from an earlier head: its ranks' addresses come with the nodes.
+    pub(super) restored: bool,
+    pub(super) submitter: Option<ClientId>,
+    pub(super) followers: BTreeSet<ClientId>,
+    pub(super) killers: Vec<ClientId>,
+    /// Standard input that came before there was a rank to read it.
+    pub(super) input: Vec<Vec<u8>>,
+    pub(super) spool_end: u64,
+    pub(super) spool_failed: bool,
+}
+
+/// A node's share of a job.
+#[derive(Debug, Default)]
+pub(super) struct Part {
+    pub(super) prepared: Option<PreparedRanks>,
+    /// It lacks the program.
+    pub(super) wanted: Option<ContentHash>,
+    pub(super) over: Over,
+}
+
+/// Whether anything of the job may be left on a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Over {
+    #[default]
+    No,
+    /// The node said so.
+    Freed,
+    /// The node is lost. Should it come back with the job, the job is killed there.
+    Lost,
+}
+
+impl Job {
+    pub(super) fn new(record: JobRecord) -> Self {
+        let parts = record.spec.layout.iter().map(|part| (part.node, Part::default())).collect();
+        Self {
+            record,
+            parts,
+            scheduled: false,
+            restored: false,
+            submitter: None,
+            followers: BTreeSet::new(),
+            killers: Vec::new(),
+            input: Vec::new(),
+            spool_end: 0,
+            spool_failed: false,
+        }
+    }
+
+    pub(super) fn id(&self) -> JobId {
+        self.record.spec.job
+    }
+
+    pub(super) fn nodes(&self) -> NodeSet {
+        NodeSet::from_nodes(self.parts.keys().copied())
+    }
+
+    /// Nodes that may have something of it.
+    pub(super) fn live_nodes(&self) -> NodeSet {
+        let live = self.parts.iter().filter(|(_, part)| part.over == Over::No);
+        NodeSet::from_nodes(live.map(|(&node, _)| node))
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.record.state, JobState::Ended(_))
+    }
+
+    /// `Start` with the addresses of all ranks, once all nodes have told theirs.
+    pub(super) fn start_command(&self) -> Option<Command> {
+        let mut addresses: Vec<RankAddress> = Vec::new();
+        let mut max_datagram = u16::MAX;
+        for part in &self.record.spec.layout {
+            let prepared = self.parts.get(&part.node)?.prepared.as_ref()?;
+            addresses.extend(&prepared.addresses);
+            max_datagram = max_datagram.min(prepared.max_datagram);
+        }
+        Some(Command::Start { job: self.id(), addresses, max_datagram })
+    }
+}
+
+impl Head {
+    /// Takes over the jobs of an earlier head.
+    pub(super) fn restore(&mut self, records: Vec<JobRecord>) {
+        let mut records = records;
+        records.sort_by_key(|record| record.spec.job);
+        for record in records {
+            let id = record.spec.job;
+            self.next_job = self.next_job.max(id.0.saturating_add(1));
+            self.tokens.insert(record.spec.request.token, id);
+            let mut job = Job::new(record);
+            match job.record.state {
+                JobState::Ended(_) => {
+                    job.parts.clear();
+                    self.jobs.insert(id, job);
+                    self.remember_ended(id);
+                    continue;
+                }
+                JobState::Queued => self.unscheduled = true,
+                JobState::Preparing | JobState::Running | JobState::Ending(_) => {
+                    let nodes: Vec<NodeId> = job.parts.keys().copied().collect();
+                    job.restored = true;
+                    job.scheduled = self.policy.restore(id, &nodes).is_ok();
+                    self.policy.set_active(id, job.record.state == JobState::Running);
+                    for node in nodes {
+                        if let Some(node) = self.node_mut(node) {
+                            node.jobs.insert(id);
+                        }
+                    }
+                }
+            }
+            self.jobs.insert(id, job);
+        }
+    }
+
+    pub(super) fn persist(&mut self, id: JobId) {
+        if let Some(job) = self.jobs.get(&id) {
+            let record = Box::new(job.record.clone());
+            self.push(HeadAction::Persist(record));
+        }
+    }
+
+    /// Records a new state, and tells followers (who learn the end after the output).
+    pub(super) fn enter(&mut self, id: JobId, state: &JobState) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        job.record.state = state.clone();
+        let over = job.is_over();
+        let followers = job.followers.clone();
+        self.persist(id);
+        for client in followers.into_iter().filter(|_| !over) {
+            self.reply(client, ClientReply::State { job: id, state: state.clone() });
+        }
+    }
+
+    /// The policy gave the job nodes: they prepare.
+    pub(super) fn place(&mut self, placement: &Placement) {
+        let id = placement.job;
+        let Some(job) = self.jobs.get_mut(&id) else {
+            self.policy.leave(id);
+            return;
+        };
+        let spec = &mut job.record.spec;
+        spec.layout = super::placing::layout(spec.request.ranks, &placement.nodes);
+        let spec = Box::new(spec.clone());
+        job.parts = placement.nodes.iter().map(|&node| (node, Part::default())).collect();
+        let nodes = job.nodes();
+        for &node in &placement.nodes {
+            if let Some(node) = self.node_mut(node) {
+                node.jobs.insert(id);
+            }
+        }
+        self.enter(id, &JobState::Preparing);
+        self.send(&nodes, &Command::Prepare(spec));
+    }
+
+    /// All nodes are prepared: the timetable that has the job goes out, then `Start`.
+    pub(super) fn start_if_prepared(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(start) = job.start_command() else { return };
+        match job.record.state {
+            JobState::Preparing => {
+                job.record.started_ms = Some(self.wall_ms);
+                let input = core::mem::take(&mut job.input);
+                let nodes = job.live_nodes();
+                self.enter(id, &JobState::Running);
+                self.policy.set_active(id, true);
+                self.timetable_changed();
+                self.publish_if_stale();
+                self.send(&nodes, &start);
+                for data in input {
+                    self.send_input(id, data);
+                }
+            }
+            // The head before this one may have sent it to some nodes and not to others.
+            JobState::Running if job.restored => {
+                job.restored = false;
+                let nodes = job.live_nodes();
+                self.send(&nodes, &start);
+            }
+            _ => {}
+        }
+    }
+
+    /// The job ends with this outcome unless it is ending already: what is left of it is killed.
+    pub(super) fn end(&mut self, id: JobId, outcome: Outcome) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        match job.record.state {
+            JobState::Queued => self.finish(id, outcome),
+            JobState::Preparing | JobState::Running => {
+                let nodes = job.live_nodes();
+                self.enter(id, &JobState::Ending(outcome));
+                self.policy.set_active(id, false);
+                self.timetable_changed();
+                self.forget_transfers_of(id);
+                self.send(&nodes, &Command::Kill { job: id });
+                self.finish_if_freed(id);
+            }
+            JobState::Ending(_) | JobState::Ended(_) => {}
+        }
+    }
+
+    /// Ends the job's life once nothing of it is left anywhere.
+    pub(super) fn finish_if_freed(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        if job.parts.values().any(|part| part.over == Over::No) {
+            return;
+        }
+        match &job.record.state {
+            JobState::Running => self.finish(id, Outcome::Success),
+            JobState::Ending(outcome) => {
+                let outcome = outcome.clone();
+                self.finish(id, outcome);
+            }
+            JobState::Queued | JobState::Preparing | JobState::Ended(_) => {}
+        }
+    }
+
+    fn finish(&mut self, id: JobId, outcome: Outcome) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        job.record.ended_ms = Some(self.wall_ms);
+        let nodes = job.nodes();
+        let killers = core::mem::take(&mut job.killers);
+        job.parts.clear();
+        job.input.clear();
+        self.enter(id, &JobState::Ended(outcome.clone()));
+        self.push(HeadAction::EndSpool { job: id, outcome });
+        for client in killers {
+            self.reply(client, ClientReply::Done);
+        }
+        self.send(&nodes, &Command::Forget { job: id });
+        for node in &mut self.nodes {
+            node.jobs.remove(&id);
+        }
+        self.policy.leave(id);
+        self.timetable_changed();
+        self.forget_transfers_of(id);
+        self.remember_ended(id);
+    }
+
+    /// Ended jobs lose what is large; the oldest are forgotten altogether.
+    fn remember_ended(&mut self, id: JobId) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.record.spec.request.env = Vec::new();
+            job.followers.clear();
+            job.submitter = None;
+        }
+        self.ended.push_back(id);
+        while self.ended.len() > ENDED_KEPT {
+            let Some(oldest) = self.ended.pop_front() else { return };
+            if let Some(job) = self.jobs.remove(&oldest) {
+                self.tokens.remove(&job.record.spec.request.token);
+            }
+        }
+    }
+
+    pub(super) fn send_input(&mut self, id: JobId, data: Vec<u8>) {
+        let first = self.jobs.get(&id).and_then(|job| job.record.spec.layout.first());
+        if let Some(first) = first.map(|part| part.node) {
+            self.send(&NodeSet::from_nodes([first]), &Command::Input { job: id, data });
+        }
+    }
+}
+
+pub(super) fn refusal(kind: RefusalKind, message: alloc::string::String) -> Refusal {
+    Refusal { kind, message }
+}

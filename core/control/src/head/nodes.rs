@@ -1,0 +1,221 @@
+//! Nodes that come, go, and come back: reconciliation, lost nodes, leases.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use kumi_sched::{JobId, NodeId};
+
+use super::Head;
+use super::jobs::Over;
+use crate::message::{Command, JobState, Nanos, NodeDescription, NodeSet, Outcome};
+use crate::tree::{LinkId, Rerouted};
+
+/// A configured node.
+#[derive(Debug, Default)]
+pub(super) struct Node {
+    /// What it said of itself when it last attached.
+    pub(super) description: Option<NodeDescription>,
+    /// Jobs placed on it that are not over.
+    pub(super) jobs: BTreeSet<JobId>,
+    /// Away, and its jobs fail at this time.
+    pub(super) lost_at: Option<Nanos>,
+}
+
+/// What nodes must be told when they attach, gathered so that each command goes once to all.
+#[derive(Default)]
+struct Repairs {
+    kill: BTreeMap<JobId, Vec<NodeId>>,
+    prepare: BTreeMap<JobId, Vec<NodeId>>,
+    start: BTreeMap<JobId, Vec<NodeId>>,
+    /// Running there when last heard of, and not known there now.
+    vanished: Vec<(JobId, NodeId)>,
+    /// Ending, and gone without a report.
+    freed: Vec<(JobId, NodeId)>,
+}
+
+impl Head {
+    pub(super) fn node_mut(&mut self, node: NodeId) -> Option<&mut Node> {
+        self.nodes.get_mut(usize::try_from(node.0).ok()?)
+    }
+
+    /// After a restart: the nodes of jobs that are not over have some time to attach.
+    pub(super) fn await_restored_nodes(&mut self) {
+        let deadline = self.now.saturating_add(self.restart_grace());
+        for node in self.nodes.iter_mut().filter(|node| !node.jobs.is_empty()) {
+            node.lost_at = Some(deadline);
+        }
+    }
+
+    pub(super) fn child_down(&mut self, link: LinkId) {
+        self.links.remove(&link);
+        let rerouted = self.routes.drop_link(link);
+        self.rerouted(rerouted);
+    }
+
+    pub(super) fn rerouted(&mut self, rerouted: Rerouted) {
+        let lost_at = self.now.saturating_add(self.config.detach_grace_ns);
+        for &node in &rerouted.lost {
+            self.policy.remove_node(node);
+            self.drop_receiver(node);
+            if let Some(entry) = self.node_mut(node) {
+                entry.lost_at = Some(lost_at);
+            }
+        }
+        self.sampling_without(&rerouted.lost);
+        let mut by_link: BTreeMap<LinkId, Vec<NodeDescription>> = BTreeMap::new();
+        for (link, description) in rerouted.moved {
+            by_link.entry(link).or_default().push(description);
+        }
+        for (link, nodes) in by_link {
+            self.reconcile(link, &nodes);
+        }
+    }
+
+    /// Nodes attached through `link`: for the first time, again, or by another way.
+    pub(super) fn attached(&mut self, link: LinkId, nodes: Vec<NodeDescription>) {
+        let known = self.nodes.len();
+        let mut nodes = nodes;
+        nodes.retain(|node| usize::try_from(node.node.0).is_ok_and(|number| number < known));
+        for node in &nodes {
+            self.routes.attach(link, node.clone());
+        }
+        self.reconcile(link, &nodes);
+        self.unscheduled = true;
+    }
+
+    fn reconcile(&mut self, link: LinkId, nodes: &[NodeDescription]) {
+        let set = NodeSet::from_nodes(nodes.iter().map(|node| node.node));
+        if set.is_empty() {
+            return;
+        }
+        let nanos = self.config.lease_ns;
+        self.send_on(link, set.clone(), Command::Lease { nanos });
+        self.send_timetable(link, set.clone());
+        let mut repairs = Repairs::default();
+        for node in nodes {
+            self.policy.add_node(node.node);
+            if let Some(entry) = self.node_mut(node.node) {
+                entry.lost_at = None;
+                entry.description = Some(node.clone());
+            }
+            self.drop_receiver(node.node);
+            self.compare(node, &mut repairs);
+        }
+        self.repair(repairs);
+        if self.shutdown.is_some() {
+            self.send_on(link, set, Command::Shutdown);
+        }
+    }
+
+    /// Compares what a node has with what it should have.
+    fn compare(&self, node: &NodeDescription, repairs: &mut Repairs) {
+        let listed: BTreeSet<JobId> = node.jobs.iter().map(|&(job, _)| job).collect();
+        for &id in &listed {
+            let part = self.jobs.get(&id).and_then(|job| job.parts.get(&node.node));
+            // Over (then it has no parts), never known, or given up when the node was lost.
+            if part.is_none_or(|part| part.over == Over::Lost) {
+                repairs.kill.entry(id).or_default().push(node.node);
+            }
+        }
+        let Some(entry) = self.nodes.get(node.node.0 as usize) else { return };
+        for &id in &entry.jobs {
+            let Some(job) = self.jobs.get(&id) else { continue };
+            let live = job.parts.get(&node.node).is_some_and(|part| part.over == Over::No);
+            if !live {
+                continue;
+            }
+            let missed = match (&job.record.state, listed.contains(&id)) {
+                (JobState::Preparing, false) => &mut repairs.prepare,
+                (JobState::Running, true) if job.start_command().is_some() => &mut repairs.start,
+                (JobState::Ending(_), true) => &mut repairs.kill,
+                (JobState::Running, false) => {
+                    repairs.vanished.push((id, node.node));
+                    continue;
+                }
+                (JobState::Ending(_), false) => {
+                    repairs.freed.push((id, node.node));
+                    continue;
+                }
+                _ => continue,
+            };
+            missed.entry(id).or_default().push(node.node);
+        }
+    }
+
+    fn repair(&mut self, repairs: Repairs) {
+        for (id, nodes) in repairs.kill {
+            self.send(&NodeSet::from_nodes(nodes), &Command::Kill { job: id });
+        }
+        for (id, nodes) in repairs.prepare {
+            let Some(job) = self.jobs.get_mut(&id) else { continue };
+            for (_, part) in job.parts.iter_mut().filter(|(node, _)| nodes.contains(node)) {
+                part.prepared = None;
+                part.wanted = None;
+            }
+            let spec = alloc::boxed::Box::new(job.record.spec.clone());
+            self.send(&NodeSet::from_nodes(nodes), &Command::Prepare(spec));
+        }
+        for (id, nodes) in repairs.start {
+            let start = self.jobs.get(&id).and_then(super::jobs::Job::start_command);
+            if let Some(start) = start {
+                self.send(&NodeSet::from_nodes(nodes), &start);
+            }
+        }
+        for (id, node) in repairs.vanished {
+            self.part_lost(id, node);
+        }
+        for (id, node) in repairs.freed {
+            self.part_over(id, node, Over::Freed);
+        }
+    }
+
+    pub(super) fn part_over(&mut self, id: JobId, node: NodeId, over: Over) {
+        let part = self.jobs.get_mut(&id).and_then(|job| job.parts.get_mut(&node));
+        let Some(part) = part.filter(|part| part.over == Over::No) else { return };
+        part.over = over;
+        part.wanted = None;
+        self.finish_if_freed(id);
+    }
+
+    fn part_lost(&mut self, id: JobId, node: NodeId) {
+        let live =
+            |job: &super::jobs::Job| job.parts.get(&node).is_some_and(|part| part.over == Over::No);
+        if !self.jobs.get(&id).is_some_and(live) {
+            return;
+        }
+        if let Some(part) = self.jobs.get_mut(&id).and_then(|job| job.parts.get_mut(&node)) {
+            part.over = Over::Lost;
+            part.wanted = None;
+        }
+        self.end(id, Outcome::NodeLost(node));
+        self.finish_if_freed(id);
+    }
+
+    /// Nodes that stayed away too long take their jobs with them.
+    pub(super) fn check_lost_nodes(&mut self) {
+        for number in 0..self.nodes.len() {
+            let node = &mut self.nodes[number];
+            if node.lost_at.is_none_or(|at| self.now < at) {
+                continue;
+            }
+            node.lost_at = None;
+            let jobs: Vec<JobId> = node.jobs.iter().copied().collect();
+            for id in jobs {
+                if let Ok(number) = u32::try_from(number) {
+                    self.part_lost(id, NodeId(number));
+                }
+            }
+        }
+    }
+
+    /// All nodes get their lease renewed well before it runs out.
+    pub(super) fn renew_leases(&mut self) {
+        if self.now < self.lease_due {
+            return;
+        }
+        self.lease_due = self.now.saturating_add((self.config.lease_ns / 3).max(1));
+        let attached = NodeSet::from_nodes(self.routes.nodes());
+        let nanos = self.config.lease_ns;
+        self.send(&attached, &Command::Lease { nanos });
+    }
+}

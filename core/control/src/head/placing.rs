@@ -1,0 +1,209 @@
+//! From a request to ranks on nodes.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use kumi_sched::{JobId, NodeId};
+
+use super::Head;
+use super::jobs::{Job, refusal};
+use crate::message::{
+    JobRecord, JobRequest, JobSpec, JobState, NodeRanks, Outcome, Refusal, RefusalKind, User,
+};
+
+/// Arguments and environment together; with the rest of a `Prepare` they fit a frame.
+const MOST_TEXT: usize = 512 << 10;
+
+/// Ranks in blocks over the nodes, ascending; the first nodes have one more if it does not divide.
+pub(super) fn layout(ranks: u32, nodes: &[NodeId]) -> Vec<NodeRanks> {
+    let count = u32::try_from(nodes.len()).unwrap_or(u32::MAX).max(1);
+    let (each, more) = (ranks / count, ranks % count);
+    let mut first = 0;
+    let mut layout = Vec::with_capacity(nodes.len());
+    for (index, &node) in (0..).zip(nodes) {
+        let count = each + u32::from(index < more);
+        layout.push(NodeRanks { node, first, count });
+        first += count;
+    }
+    layout
+}
+
+impl Head {
+    fn cluster_size(&self) -> u32 {
+        u32::try_from(self.nodes.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The smallest number of processors and the smallest limit of ranks of the nodes that were
+    /// ever attached; `None` while there was none.
+    fn smallest_node(&self) -> Option<(u32, u32)> {
+        let known = || self.nodes.iter().filter_map(|node| node.description.as_ref());
+        let processors = known().map(|node| node.processors).min()?;
+        let max_ranks = known().map(|node| node.max_ranks).min()?;
+        Some((processors.max(1), max_ranks.max(1)))
+    }
+
+    /// On how many nodes the job goes: as asked, or as many as have a processor for each rank, or
+    /// all of them.
+    ///
+    /// # Errors
+    /// `Ok(None)` while no node is known. An error when the job can never fit.
+    fn wanted_nodes(&self, request: &JobRequest) -> Result<Option<u32>, Refusal> {
+        let Some((processors, max_ranks)) = self.smallest_node() else { return Ok(None) };
+        let fewest = request.ranks.div_ceil(max_ranks);
+        let nodes = match request.nodes {
+            Some(nodes) => nodes,
+            None => request.ranks.div_ceil(processors).min(self.cluster_size()),
+        };
+        if nodes < fewest {
+            let message = format!(
+                "{} ranks on {nodes} nodes are {} ranks on a node, and a node takes at most \
+                 {max_ranks}; ask for fewer ranks{}",
+                request.ranks,
+                request.ranks.div_ceil(nodes.max(1)),
+                if fewest <= self.cluster_size() { " or more nodes" } else { "" }
+            );
+            return Err(refusal(RefusalKind::TooLarge, message));
+        }
+        Ok(Some(nodes))
+    }
+
+    /// Whether a request makes sense on this cluster at all.
+    fn check_request(&self, request: &JobRequest) -> Result<(), Refusal> {
+        let bad = |message: &str| Err(refusal(RefusalKind::BadRequest, message.into()));
+        if request.ranks == 0 {
+            return bad("a job has at least one rank; ask for one or more");
+        }
+        if request.nodes == Some(0) {
+            return bad("a job runs on at least one node; ask for one or more, or leave it open");
+        }
+        if request.nodes.is_some_and(|nodes| nodes > self.cluster_size()) {
+            let message = format!(
+                "the cluster has {} nodes and the job asks for {}; ask for fewer",
+                self.cluster_size(),
+                request.nodes.unwrap_or(0)
+            );
+            return Err(refusal(RefusalKind::TooLarge, message));
+        }
+        if request.nodes.is_some_and(|nodes| nodes > request.ranks) {
+            return bad("the job asks for more nodes than ranks; ask for at most one node a rank");
+        }
+        if !request.program.path.starts_with('/') || !request.cwd.starts_with('/') {
+            return bad("the program and the working directory must be absolute paths");
+        }
+        if request.args.is_empty() {
+            return bad("the arguments must begin with the name of the program");
+        }
+        let env = request.env.iter().map(|(name, value)| name.len() + value.len() + 2);
+        let args = request.args.iter().map(|arg| arg.len() + 1);
+        if env.chain(args).sum::<usize>() > MOST_TEXT {
+            return bad("arguments and environment together exceed 512 KiB; pass less");
+        }
+        let texts = request.args.iter().chain([&request.cwd, &request.program.path]);
+        let pairs = request.env.iter().flat_map(|(name, value)| [name, value]);
+        if texts.chain(pairs).any(|text| text.contains('\0')) {
+            return bad("paths, arguments and environment must not contain a zero byte");
+        }
+        self.wanted_nodes(request).map(|_| ())
+    }
+
+    /// A new job, or the one that was submitted with this token before.
+    ///
+    /// # Errors
+    /// Nothing of a refused job is kept.
+    pub(super) fn submit(&mut self, user: &User, request: JobRequest) -> Result<JobId, Refusal> {
+        if let Some(&known) = self.tokens.get(&request.token) {
+            let owner = self.jobs.get(&known).map(|job| job.record.spec.user.uid);
+            if owner == Some(user.uid) {
+                return Ok(known);
+            }
+            let message = "this token belongs to another user's job; draw a new one".into();
+            return Err(refusal(RefusalKind::NotPermitted, message));
+        }
+        if self.shutdown.is_some() {
+            let message = "the cluster is shutting down; start it again and then the job".into();
+            return Err(refusal(RefusalKind::NodeLost, message));
+        }
+        self.check_request(&request)?;
+        let id = JobId(self.next_job);
+        self.next_job += 1;
+        self.tokens.insert(request.token, id);
+        let channel_key = self.channel_key(id, request.token);
+        let spec =
+            JobSpec { job: id, user: user.clone(), request, layout: Vec::new(), channel_key };
+        let record = JobRecord {
+            spec,
+            state: JobState::Queued,
+            submitted_ms: self.wall_ms,
+            started_ms: None,
+            ended_ms: None,
+        };
+        self.jobs.insert(id, Job::new(record));
+        self.unscheduled = true;
+        self.schedule();
+        // One that got its nodes at once is recorded as preparing already.
+        if self.jobs.get(&id).is_some_and(|job| job.record.state == JobState::Queued) {
+            self.persist(id);
+        }
+        Ok(id)
+    }
+
+    /// Different for every job and not to be guessed from those of others.
+    fn channel_key(&self, id: JobId, token: u128) -> u64 {
+        let mut hasher = blake3::Hasher::new_keyed(&self.seed);
+        hasher.update(&id.0.to_le_bytes());
+        hasher.update(&token.to_le_bytes());
+        hasher.update(&self.wall_ms.to_le_bytes());
+        let hash = hasher.finalize();
+        let mut key = [0; 8];
+        key.copy_from_slice(&hash.as_bytes()[..8]);
+        u64::from_le_bytes(key)
+    }
+
+    /// Hands new jobs to the policy, and places those that fit now.
+    pub(super) fn schedule(&mut self) {
+        if core::mem::take(&mut self.unscheduled) {
+            self.hand_over();
+        }
+        while let Some(placement) = self.policy.next_placement() {
+            self.place(&placement);
+        }
+    }
+
+    fn hand_over(&mut self) {
+        let waiting = self.jobs.values();
+        let waiting = waiting.filter(|job| !job.scheduled && job.record.state == JobState::Queued);
+        let waiting: Vec<JobId> = waiting.map(Job::id).collect();
+        for id in waiting {
+            let Some(job) = self.jobs.get(&id) else { continue };
+            let refused = match self.wanted_nodes(&job.record.spec.request) {
+                Ok(None) => continue,
+                Ok(Some(nodes)) => self.policy.arrive(id, nodes).err().map(|error| {
+                    refusal(RefusalKind::Internal, format!("the scheduler refused: {error}"))
+                }),
+                Err(refusal) => Some(refusal),
+            };
+            match refused {
+                Some(refusal) => self.end(id, Outcome::Refused(refusal)),
+                None => {
+                    if let Some(job) = self.jobs.get_mut(&id) {
+                        job.scheduled = true;
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks() {
+        let nodes = [NodeId(2), NodeId(5), NodeId(7)];
+        let parts: Vec<_> =
+            layout(8, &nodes).iter().map(|part| (part.node.0, part.first, part.count)).collect();
+        assert_eq!(parts, [(2, 0, 3), (5, 3, 3), (7, 6, 2)]);
+        assert_eq!(layout(3, &nodes).iter().map(|part| part.count).sum::<u32>(), 3);
+    }
+}

@@ -1,0 +1,55 @@
+//! Publishing the timetable: once per change, with a start a little in the future.
+
+use kumi_sched::{ClusterTime, Timetable};
+
+use super::Head;
+use crate::agent::columns_of;
+use crate::message::{Command, Nanos, NodeSet};
+use crate::tree::LinkId;
+
+/// How far in the future a timetable starts: enough for it to get down the tree. A node that gets
+/// it later begins with the tick then due.
+const LEAD: Nanos = 2_000_000;
+
+impl Head {
+    /// The set of running jobs, or how they share, has changed.
+    pub(super) fn timetable_changed(&mut self) {
+        self.timetable_stale = true;
+    }
+
+    /// Sends a new timetable to all nodes, unless it would say what the last one says.
+    pub(super) fn publish_if_stale(&mut self) {
+        if !core::mem::take(&mut self.timetable_stale) {
+            return;
+        }
+        let columns = self.policy.columns();
+        let (mode, slice_ns) = (self.config.mode, self.config.slice_ns.max(1));
+        let last = &self.timetable;
+        let same = last.columns == columns && last.mode == mode && last.slice_ns == slice_ns;
+        // The first one is always news: nodes may still go by that of an earlier head.
+        if same && last.generation > 0 {
+            return;
+        }
+        let start = ClusterTime(self.now.saturating_add(LEAD));
+        let generation = self.next_generation();
+        self.timetable = Timetable { generation, start, slice_ns, mode, columns };
+        let attached = NodeSet::from_nodes(self.routes.nodes());
+        for (link, below) in self.routes.by_link(&attached) {
+            self.send_timetable(link, below);
+        }
+    }
+
+    /// Above every generation of this head, and of the heads before it, which this one does not
+    /// know: their generations were bounded by the wall clock then.
+    fn next_generation(&self) -> u64 {
+        (self.timetable.generation + 1).max(self.wall_ms.saturating_mul(1 << 16))
+    }
+
+    /// The timetable in force to nodes that have just attached.
+    pub(super) fn send_timetable(&mut self, link: LinkId, nodes: NodeSet) {
+        if self.timetable.generation > 0 {
+            let part = columns_of(&self.timetable, &nodes);
+            self.send_on(link, nodes, Command::Timetable(part));
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! A set of node numbers as a bit string: what a row of the matrix and a job's nodes are made of.
+
+use alloc::vec::Vec;
+
+use crate::NodeId;
+
+const WORD: usize = 64;
+
+/// Sets of different lengths compare and combine as if the shorter went on with zeros.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Bits(Vec<u64>);
+
+fn place(node: NodeId) -> (usize, u64) {
+    let number = node.0 as usize;
+    (number / WORD, 1 << (number % WORD))
+}
+
+impl Bits {
+    pub(crate) fn from_nodes(nodes: &[NodeId]) -> Self {
+        let mut bits = Self::default();
+        for &node in nodes {
+            bits.insert(node);
+        }
+        bits
+    }
+
+    pub(crate) fn insert(&mut self, node: NodeId) {
+        let (word, bit) = place(node);
+        if self.0.len() <= word {
+            self.0.resize(word + 1, 0);
+        }
+        self.0[word] |= bit;
+    }
+
+    pub(crate) fn remove(&mut self, node: NodeId) {
+        let (word, bit) = place(node);
+        if let Some(bits) = self.0.get_mut(word) {
+            *bits &= !bit;
+        }
+    }
+
+    pub(crate) fn add_all(&mut self, other: &Self) {
+        if self.0.len() < other.0.len() {
+            self.0.resize(other.0.len(), 0);
+        }
+        for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
+            *mine |= theirs;
+        }
+    }
+
+    pub(crate) fn remove_all(&mut self, other: &Self) {
+        for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
+            *mine &= !theirs;
+        }
+    }
+
+    pub(crate) fn disjoint(&self, other: &Self) -> bool {
+        self.0.iter().zip(&other.0).all(|(mine, theirs)| mine & theirs == 0)
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// How many are in `self` and not in `other`.
+    pub(crate) fn count_without(&self, other: &Self) -> usize {
+        let theirs = other.0.iter().copied().chain(core::iter::repeat(0));
+        self.0.iter().zip(theirs).map(|(mine, theirs)| (mine & !theirs).count_ones() as usize).sum()
+    }
+
+    /// Ascending.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.0.iter().enumerate().flat_map(|(index, &word)| {
+            let mut rest = word;
+            core::iter::from_fn(move || {
+                let bit = (rest != 0).then(|| rest.trailing_zeros())?;
+                rest &= rest - 1;
+                u32::try_from(index * WORD).ok().map(|base| NodeId(base + bit))
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_of_different_lengths() {
+        let mut long = Bits::from_nodes(&[NodeId(3), NodeId(64), NodeId(200)]);
+        let short = Bits::from_nodes(&[NodeId(3), NodeId(5)]);
+        assert!(!long.disjoint(&short) && !short.disjoint(&long));
+        assert_eq!((long.count_without(&short), short.count_without(&long)), (2, 1));
+        long.remove_all(&short);
+        assert_eq!(long.iter().collect::<Vec<_>>(), [NodeId(64), NodeId(200)]);
+        assert!(long.disjoint(&short) && short.disjoint(&long));
+        let mut all = short;
+        all.add_all(&long);
+        all.remove(NodeId(5));
+        all.remove(NodeId(999));
+        assert_eq!(all.iter().collect::<Vec<_>>(), [NodeId(3), NodeId(64), NodeId(200)]);
+        assert_eq!(all.count(), 3);
+    }
+}

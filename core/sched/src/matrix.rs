@@ -1,0 +1,265 @@
+//! Matrix gang scheduling (Ousterhout, "Scheduling techniques for concurrent systems", 1982):
+//! rows are slots, columns are nodes, and a job stands in one row on all of its nodes.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::bits::Bits;
+use crate::{ArriveError, Column, JobId, NodeId, Placement, Policy};
+
+/// The matrix, served round robin by rows.
+///
+/// * *Packing*: a job goes into the first row with enough free nodes, and there on those that have
+///   the fewest jobs; if there is none into a new row, up to the limit of rows (which is also the
+///   limit of jobs per node).
+/// * *Queueing* is first come, first served. The first job that does not fit holds up those behind
+///   it, so that small jobs cannot keep a large one waiting for ever. Only a job that wants more
+///   nodes than are up at all is passed over: whatever room there is, it could not take it.
+/// * *Unification*: when a job leaves, jobs move to earlier rows in which their nodes are free, and
+///   empty rows go, so that the rest get their turn more often.
+/// * *Alternation*: a job also runs in other rows in which none of its nodes has anything to do;
+///   those that have the fewest slots first. So a job that shares no node with another has every
+///   slot, and its nodes never switch.
+#[derive(Clone, Debug)]
+pub struct MatrixGang {
+    max_rows: usize,
+    up: Bits,
+    /// Jobs by node number.
+    load: Vec<u32>,
+    jobs: BTreeMap<JobId, Job>,
+    rows: Vec<Row>,
+    queue: VecDeque<(JobId, usize)>,
+}
+
+#[derive(Clone, Debug)]
+struct Job {
+    nodes: Bits,
+    row: usize,
+    active: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Row {
+    used: Bits,
+    jobs: Vec<JobId>,
+}
+
+impl MatrixGang {
+    /// An empty matrix of at most `max_rows` rows (taken as 1 if it is 0) and no node.
+    pub fn new(max_rows: u32) -> Self {
+        Self {
+            max_rows: usize::try_from(max_rows).unwrap_or(usize::MAX).max(1),
+            up: Bits::default(),
+            load: Vec::new(),
+            jobs: BTreeMap::new(),
+            rows: Vec::new(),
+            queue: VecDeque::new(),
+        }
+    }
+
+    /// Rows in use.
+    pub fn rows(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Jobs that wait for room, in order.
+    pub fn queued(&self) -> impl Iterator<Item = JobId> + '_ {
+        self.queue.iter().map(|&(job, _)| job)
+    }
+
+    fn known(&self, job: JobId) -> bool {
+        self.jobs.contains_key(&job) || self.queue.iter().any(|&(queued, _)| queued == job)
+    }
+
+    fn load_of(&self, node: NodeId) -> u32 {
+        self.load.get(node.0 as usize).copied().unwrap_or(0)
+    }
+
+    /// The row and the nodes for a job that wants `wanted` of them; the row may be a new one.
+    fn find(&self, wanted: usize) -> Option<(usize, Vec<NodeId>)> {
+        let fits = |row: &Row| self.up.count_without(&row.used) >= wanted;
+        let row = self.rows.iter().position(fits).unwrap_or(self.rows.len());
+        if row >= self.max_rows {
+            return None;
+        }
+        let mut free = self.up.clone();
+        if let Some(row) = self.rows.get(row) {
+            free.remove_all(&row.used);
+        }
+        let mut nodes: Vec<NodeId> = free.iter().collect();
+        if nodes.len() < wanted {
+            return None;
+        }
+        nodes.sort_unstable_by_key(|&node| (self.load_of(node), node));
+        nodes.truncate(wanted);
+        nodes.sort_unstable();
+        Some((row, nodes))
+    }
+
+    fn put(&mut self, job: JobId, row: usize, nodes: &[NodeId]) {
+        if row >= self.rows.len() {
+            self.rows.resize_with(row + 1, Row::default);
+        }
+        let bits = Bits::from_nodes(nodes);
+        self.rows[row].used.add_all(&bits);
+        self.rows[row].jobs.push(job);
+        for node in bits.iter() {
+            let index = node.0 as usize;
+            if self.load.len() <= index {
+                self.load.resize(index + 1, 0);
+            }
+            self.load[index] += 1;
+        }
+        self.jobs.insert(job, Job { nodes: bits, row, active: false });
+    }
+
+    /// Moves jobs to earlier rows while any can move, then drops the empty rows. Every move lowers
+    /// a job's row, so it ends.
+    fn unify(&mut self) {
+        let mut moved = true;
+        while moved {
+            moved = false;
+            for from in 1..self.rows.len() {
+                for job in self.rows[from].jobs.clone() {
+                    moved |= self.move_up(job, from);
+                }
+            }
+        }
+        self.rows.retain(|row| !row.jobs.is_empty());
+        for (index, row) in self.rows.iter().enumerate() {
+            for job in &row.jobs {
+                if let Some(job) = self.jobs.get_mut(job) {
+                    job.row = index;
+                }
+            }
+        }
+    }
+
+    fn move_up(&mut self, job: JobId, from: usize) -> bool {
+        let Some(entry) = self.jobs.get_mut(&job) else { return false };
+        let free = |row: &Row| row.used.disjoint(&entry.nodes);
+        let Some(to) = self.rows[..from].iter().position(free) else { return false };
+        self.rows[from].jobs.retain(|&other| other != job);
+        self.rows[from].used.remove_all(&entry.nodes);
+        self.rows[to].jobs.push(job);
+        self.rows[to].used.add_all(&entry.nodes);
+        entry.row = to;
+        true
+    }
+
+    /// The active jobs of each row that has any.
+    fn slots(&self) -> Vec<Row> {
+        let mut slots = vec![Row::default(); self.rows.len()];
+        for (&job, entry) in self.jobs.iter().filter(|(_, entry)| entry.active) {
+            slots[entry.row].used.add_all(&entry.nodes);
+            slots[entry.row].jobs.push(job);
+        }
+        slots.retain(|slot| !slot.jobs.is_empty());
+        slots
+    }
+
+    /// Lets jobs run also where all of their nodes are idle.
+    fn alternate(&self, slots: &mut [Row]) {
+        let active = self.jobs.iter().filter(|(_, entry)| entry.active);
+        let mut turns: Vec<(u32, JobId, &Bits)> =
+            active.map(|(&job, entry)| (1, job, &entry.nodes)).collect();
+        for slot in slots {
+            let mut fitting: Vec<usize> =
+                (0..turns.len()).filter(|&index| turns[index].2.disjoint(&slot.used)).collect();
+            fitting.sort_unstable_by_key(|&index| (turns[index].0, turns[index].1));
+            for index in fitting {
+                let (count, job, nodes) = &mut turns[index];
+                if nodes.disjoint(&slot.used) {
+                    slot.used.add_all(nodes);
+                    slot.jobs.push(*job);
+                    *count += 1;
+                }
+            }
+        }
+    }
+}
+
+impl Policy for MatrixGang {
+    fn add_node(&mut self, node: NodeId) {
+        self.up.insert(node);
+    }
+
+    fn remove_node(&mut self, node: NodeId) {
+        self.up.remove(node);
+    }
+
+    fn arrive(&mut self, job: JobId, nodes: u32) -> Result<(), ArriveError> {
+        if nodes == 0 {
+            return Err(ArriveError::NoNodes(job));
+        }
+        if self.known(job) {
+            return Err(ArriveError::Known(job));
+        }
+        self.queue.push_back((job, usize::try_from(nodes).unwrap_or(usize::MAX)));
+        Ok(())
+    }
+
+    fn restore(&mut self, job: JobId, nodes: &[NodeId]) -> Result<(), ArriveError> {
+        if nodes.is_empty() {
+            return Err(ArriveError::NoNodes(job));
+        }
+        if self.known(job) {
+            return Err(ArriveError::Known(job));
+        }
+        let bits = Bits::from_nodes(nodes);
+        let free = |row: &Row| row.used.disjoint(&bits);
+        let row = self.rows.iter().position(free).unwrap_or(self.rows.len());
+        self.put(job, row, nodes);
+        Ok(())
+    }
+
+    fn leave(&mut self, job: JobId) {
+        self.queue.retain(|&(queued, _)| queued != job);
+        let Some(entry) = self.jobs.remove(&job) else { return };
+        let row = &mut self.rows[entry.row];
+        row.jobs.retain(|&other| other != job);
+        row.used.remove_all(&entry.nodes);
+        for node in entry.nodes.iter() {
+            self.load[node.0 as usize] -= 1;
+        }
+        self.unify();
+    }
+
+    fn set_active(&mut self, job: JobId, active: bool) {
+        if let Some(entry) = self.jobs.get_mut(&job) {
+            entry.active = active;
+        }
+    }
+
+    fn next_placement(&mut self) -> Option<Placement> {
+        let up = self.up.count();
+        let index = self.queue.iter().position(|&(_, wanted)| wanted <= up)?;
+        let (job, wanted) = self.queue[index];
+        let (row, nodes) = self.find(wanted)?;
+        self.queue.remove(index);
+        self.put(job, row, &nodes);
+        Some(Placement { job, nodes })
+    }
+
+    fn columns(&self) -> Vec<Column> {
+        let mut slots = self.slots();
+        self.alternate(&mut slots);
+        let mut busy = Bits::default();
+        for slot in &slots {
+            busy.add_all(&slot.used);
+        }
+        let mut columns: Vec<Column> =
+            busy.iter().map(|node| Column { node, slots: vec![None; slots.len()] }).collect();
+        for (index, slot) in slots.iter().enumerate() {
+            for &job in &slot.jobs {
+                for node in self.jobs[&job].nodes.iter() {
+                    if let Ok(at) = columns.binary_search_by_key(&node, |column| column.node) {
+                        columns[at].slots[index] = Some(job);
+                    }
+                }
+            }
+        }
+        columns
+    }
+}
