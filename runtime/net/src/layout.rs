@@ -72,6 +72,8 @@ pub struct Peer {
 pub struct Sleep {
     /// 1 while the rank is about to sleep or sleeps: whoever delivers something takes it back to 0 and writes the doorbell.
     pub sleeping: AtomicU32,
+    /// 1 while the rank sleeps because a ring of its own is full: whoever makes room in one wakes it.
+    pub wants_room: AtomicU32,
 }
 
 /// The line of a context that says which rings towards it have something.
@@ -90,8 +92,9 @@ pub struct State {
     pub attached: AtomicU32,
     /// 1 while the rank waits for its peers and has nothing else to do. Cleared before anything that arrived is taken.
     pub idle: AtomicU32,
-    /// Who drives the channel: see `driver`.
-    pub lock: AtomicU32,
+    /// Unused. (The lock that decides which thread drives the channel is in the rank's own memory: a
+    /// peer that scribbles over this page must not be able to let both in.)
+    pub reserved: AtomicU32,
     /// Index of the notification counter that is waited for plus one; 0: waits for something else.
     pub wait_counter: AtomicU32,
     /// The count that is waited for.

@@ -1,15 +1,33 @@
-//! Kumi's channel at run time: the segment that the ranks of a node and their daemon share, the sockets, the doorbells, and the driver that moves frames
-//! between a rank and its peers.
+//! Kumi's channel at run time: the segment that the ranks of a node and their daemon share, the
+//! sockets, the doorbells, and the driver that moves frames between a rank and its peers.
 //!
-//! This crate does not know what the bytes of a frame mean; [`kumi_proto`] makes them reliable, `kumi-mem` gives them a meaning.
+//! This crate does not know what the bytes of a frame mean; [`kumi_proto`] makes them reliable,
+//! `kumi-mem` gives them a meaning.
 //!
 //! * [`segment`], [`launch`]: what the node's daemon needs.
+//! * [`Place`], [`Channel`]: what a rank needs. A channel is driven by whoever holds its lock: the
+//!   main thread while it waits or sends, otherwise the handler thread.
 //!
 //! Linux only.
 
+mod channel;
+mod core;
 pub mod counters;
 pub mod launch;
 pub mod layout;
+mod lock;
 mod map;
+mod place;
+mod ring;
 pub mod segment;
+mod spin;
 pub mod sys;
+mod thread;
+mod udp;
+
+pub use channel::{Channel, ChannelError, Guard, Wait};
+pub use core::{Answers, Handler};
+pub use kumi_proto::{Delivery, frame};
+pub use place::{AttachError, Place};
+pub use ring::RingDamage;
+pub use spin::SpinMode;

@@ -94,3 +94,32 @@ pub fn set_cloexec(descriptor: RawFd, on: bool) -> io::Result<()> {
     check(unsafe { libc::fcntl(descriptor, libc::F_SETFD, if on { libc::FD_CLOEXEC } else { 0 }) })
         .map(drop)
 }
+
+/// Microseconds on the monotonic clock.
+#[must_use]
+pub fn now() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel fills our structure in; the clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1_000
+}
+
+/// Blocks until the doorbell rings, the socket (if not negative) has something, the time is over or
+/// a signal comes; then silences the doorbell.
+pub(crate) fn sleep(bell: RawFd, socket: RawFd, microseconds: Option<u64>) {
+    let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let mut list = [entry(bell), entry(socket)];
+    let limit = microseconds.map(|time| libc::timespec {
+        tv_sec: (time / 1_000_000) as libc::time_t,
+        tv_nsec: (time % 1_000_000) as libc::c_long * 1_000,
+    });
+    let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the list and the time are ours and outlive the call; negative descriptors are skipped.
+    // Every result means the same to the caller: look again.
+    unsafe { libc::ppoll(list.as_mut_ptr(), 2, limit, std::ptr::null()) };
+    if list[0].revents != 0 {
+        let mut rings = 0u64;
+        // SAFETY: an eventfd gives eight bytes; non-blocking.
+        unsafe { libc::read(bell, (&raw mut rings).cast(), 8) };
+    }
+}

@@ -1,7 +1,7 @@
 //! The daemon's side of the segment: layout, sampling of damaged contents, the launch block.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 
 use kumi_net::launch::{Launch, LaunchError, bind_socket, doorbell};
 use kumi_net::layout::{Layout, PAGE};

@@ -1,0 +1,551 @@
+//! A rank's channel: who drives it, and how the program's main thread waits.
+
+use std::cell::{Cell, RefCell, UnsafeCell};
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use kumi_proto::SendError;
+
+use crate::core::{Core, Handler};
+use crate::counters::Counter;
+use crate::lock::DriveLock;
+use crate::place::{AttachError, Place};
+use crate::ring::RingDamage;
+use crate::spin::{Spin, SpinMode, processors};
+use crate::sys;
+use crate::thread::{Alarm, start};
+
+/// What can go wrong on a channel that is up.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChannelError {
+    /// No such rank.
+    #[error("rank {to} does not exist in a job of {ranks} ranks")]
+    NoRank {
+        /// The rank asked for.
+        to: u32,
+        /// Ranks of the job.
+        ranks: u32,
+    },
+    /// The protocol refuses a frame.
+    #[error(transparent)]
+    Protocol(SendError),
+    /// A peer on this node scribbled over a ring.
+    #[error(
+        "rank {from} has damaged the memory it shares with this rank: {damage}; end the job and look for stray writes there"
+    )]
+    Ring {
+        /// The peer.
+        from: u32,
+        /// What was found.
+        damage: RingDamage,
+    },
+    /// The kernel refused something.
+    #[error("the channel's socket failed: {0}")]
+    Io(#[from] io::Error),
+    /// The handler thread met an error or panicked; the channel is dead.
+    #[error("the channel's handler thread has failed: {0}; end the job")]
+    HandlerThread(String),
+}
+
+/// Everything that main thread and handler thread share.
+pub(crate) struct Shared<H> {
+    core: UnsafeCell<Core<H>>,
+    pub(crate) lock: DriveLock,
+    /// Times the main thread took the lock.
+    pub(crate) epoch: AtomicU64,
+    /// The handler sleeps without a tick because main has been waiting for long.
+    pub(crate) deep: AtomicBool,
+    pub(crate) stop: AtomicBool,
+    pub(crate) failed: OnceLock<String>,
+    /// Wakes the handler thread; none if there is no handler thread.
+    pub(crate) alarm: Option<Alarm>,
+    pub(crate) place: Place,
+}
+
+// SAFETY: the core is only touched by the holder of `lock`; everything else is shareable.
+unsafe impl<H: Send> Sync for Shared<H> {}
+
+impl<H> Shared<H> {
+    /// # Safety
+    /// The caller holds the lock, and the reference does not outlive that.
+    #[expect(clippy::mut_from_ref, reason = "the lock makes it exclusive")]
+    pub(crate) unsafe fn core(&self) -> &mut Core<H> {
+        // SAFETY: exclusive by the caller's promise.
+        unsafe { &mut *self.core.get() }
+    }
+}
+
+/// What a wait ends with, beside a frame from anywhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// Only frames.
+    Frames,
+    /// Room in a ring to a rank of this node.
+    Room,
+    /// The own notification counter with this index reaches this count.
+    Counter {
+        /// Window slot × [`crate::layout::NOTIFIES`] + number.
+        index: usize,
+        /// The count.
+        at_least: u64,
+    },
+}
+
+/// A rank's channel. Used from one thread (not `Sync`); its handler thread lives until it is
+/// dropped.
+pub struct Channel<H: Handler> {
+    shared: Arc<Shared<H>>,
+    thread: Option<JoinHandle<()>>,
+    spin: RefCell<Spin>,
+    _not_sync: PhantomData<Cell<()>>,
+}
+
+impl<H: Handler> std::fmt::Debug for Channel<H> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Channel").field("place", &self.shared.place).finish_non_exhaustive()
+    }
+}
+
+/// The right to drive the channel, until it is dropped.
+pub struct Guard<'c, H: Handler> {
+    shared: &'c Shared<H>,
+    core: &'c mut Core<H>,
+}
+
+impl<H: Handler> Drop for Guard<'_, H> {
+    fn drop(&mut self) {
+        self.shared.lock.unlock_main();
+        // A kick that is missed here costs one long tick of the handler, see `thread`.
+        if self.shared.deep.load(Relaxed) {
+            self.shared.wake_deep();
+        }
+    }
+}
+
+impl<H> Shared<H> {
+    #[cold]
+    fn wake_deep(&self) {
+        self.deep.store(false, Relaxed);
+        if let Some(alarm) = &self.alarm {
+            alarm.tick();
+        }
+    }
+}
+
+impl<H: Handler> Channel<H> {
+    /// Starts the channel of an attached rank. Without a socket, or with all ranks on this node,
+    /// there is no handler thread: nothing can arrive that needs one.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn start(
+        place: Place,
+        socket: Option<OwnedFd>,
+        spin: SpinMode,
+        handler: H,
+    ) -> Result<Channel<H>, AttachError> {
+        let core = Core::new(&place, socket, handler)?;
+        let alarm = match &core.remote {
+            Some(remote) => Some(Alarm::new(remote.udp.raw())?),
+            None => None,
+        };
+        let crowded = place.local_count() > processors();
+        let shared = Arc::new(Shared {
+            core: UnsafeCell::new(core),
+            lock: DriveLock::default(),
+            epoch: AtomicU64::new(0),
+            deep: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            failed: OnceLock::new(),
+            alarm,
+            place,
+        });
+        let thread = match &shared.alarm {
+            Some(_) => Some(start(Arc::clone(&shared))?),
+            None => None,
+        };
+        let spin = RefCell::new(Spin::new(spin, crowded));
+        Ok(Channel { shared, thread, spin, _not_sync: PhantomData })
+    }
+
+    /// Where this rank is.
+    #[must_use]
+    pub fn place(&self) -> &Place {
+        &self.shared.place
+    }
+
+    /// Takes the right to drive the channel.
+    ///
+    /// # Errors
+    /// [`ChannelError::HandlerThread`] if the handler thread has failed.
+    pub fn lock(&self) -> Result<Guard<'_, H>, ChannelError> {
+        let shared = &*self.shared;
+        shared.lock.lock_main();
+        shared.epoch.store(shared.epoch.load(Relaxed) + 1, Relaxed);
+        // SAFETY: the lock is held until the guard is dropped.
+        let core = unsafe { shared.core() };
+        let guard = Guard { shared, core };
+        if let Some(message) = shared.failed.get() {
+            return Err(ChannelError::HandlerThread(message.clone()));
+        }
+        if guard.core.armed {
+            guard.core.armed = false;
+            if let Some(alarm) = &shared.alarm {
+                alarm.disarm();
+            }
+        }
+        Ok(guard)
+    }
+
+    /// Drives the channel until `attempt` gives something: called once at first, then after
+    /// everything that may have changed its answer.
+    ///
+    /// # Errors
+    /// Those of the channel and of `attempt`.
+    pub fn wait<R, E: From<ChannelError>>(
+        &self,
+        wait: Wait,
+        mut attempt: impl FnMut(&mut Guard<'_, H>) -> Result<Option<R>, E>,
+    ) -> Result<R, E> {
+        let mut guard = self.lock()?;
+        if let Some(result) = attempt(&mut guard)? {
+            return Ok(result);
+        }
+        // What was refused before may fit what is waited for now.
+        guard.core.drain_rings(&self.shared.place).map_err(E::from)?;
+        guard.core.service(&self.shared.place).map_err(E::from)?;
+        let mut spin = self.spin.borrow_mut();
+        let mut waiting = Waiting::new(&self.shared.place, wait);
+        loop {
+            if let Some(result) = attempt(&mut guard)? {
+                waiting.over(&mut spin);
+                return Ok(result);
+            }
+            waiting.idle(true);
+            let seen = guard.watch(&mut waiting, spin.bound()).map_err(E::from)?;
+            match seen {
+                Seen::Counter => {
+                    waiting.idle(false);
+                    continue;
+                }
+                Seen::Ring => {
+                    waiting.idle(false);
+                    guard.core.drain_rings(&self.shared.place).map_err(E::from)?;
+                }
+                Seen::Socket => {
+                    waiting.idle(false);
+                    guard.core.take_datagrams();
+                }
+                Seen::Deadline => {}
+                Seen::Bound => {
+                    let room = wait == Wait::Room;
+                    waiting.slept = true;
+                    waiting.sleeping(room);
+                    if room && let Some(result) = attempt(&mut guard)? {
+                        waiting.over(&mut spin);
+                        return Ok(result);
+                    }
+                    guard.sleep(&waiting);
+                    waiting.awake();
+                }
+            }
+            guard.core.service(&self.shared.place).map_err(E::from)?;
+        }
+    }
+
+    /// Waits until everything sent to ranks of other nodes has been acked, at most for `patience`
+    /// after the last progress, then stops the handler thread. True if all was acked.
+    ///
+    /// # Errors
+    /// Those of the channel.
+    pub fn finish(&mut self, patience: Duration) -> Result<bool, ChannelError> {
+        let flushed = self.linger(patience);
+        self.stop_thread();
+        flushed
+    }
+
+    fn linger(&self, patience: Duration) -> Result<bool, ChannelError> {
+        let patience = patience.as_micros() as u64;
+        let mut guard = self.lock()?;
+        let mut progress = sys::now();
+        let mut seen = None;
+        loop {
+            guard.progress()?;
+            let Some(remote) = &guard.core.remote else { return Ok(true) };
+            if remote.endpoint.all_flushed() {
+                guard.last_acks()?;
+                return Ok(true);
+            }
+            let now = sys::now();
+            let counters = remote.endpoint.counters();
+            let state = Some((counters.acks_in, counters.data_in, counters.nacks_in));
+            if state != seen {
+                (seen, progress) = (state, now);
+            }
+            if now > progress + patience {
+                return Ok(false);
+            }
+            guard.hurry_acks();
+            let waiting = Waiting::new(&self.shared.place, Wait::Frames);
+            waiting.sleeping(false);
+            guard.sleep_until(&waiting, Some(progress + patience + 1));
+            waiting.awake();
+        }
+    }
+
+    fn stop_thread(&mut self) {
+        self.shared.stop.store(true, Release);
+        if let Some(alarm) = &self.shared.alarm {
+            alarm.stop();
+        }
+        if let Some(thread) = self.thread.take() {
+            // A panic there was caught and is in `failed`.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl<H: Handler> Drop for Channel<H> {
+    fn drop(&mut self) {
+        self.stop_thread();
+    }
+}
+
+/// What [`Guard::watch`] saw.
+enum Seen {
+    Counter,
+    Ring,
+    Socket,
+    Deadline,
+    Bound,
+}
+
+/// Spins between two looks at the clock.
+const CLOCK_SPINS: u32 = 512;
+/// How many spins one look at the socket counts as.
+const SOCKET_SPINS: u32 = 64;
+
+impl<H: Handler> Guard<'_, H> {
+    /// The layer above.
+    pub fn handler(&mut self) -> &mut H {
+        &mut self.core.handler
+    }
+
+    /// Largest frame to a rank.
+    #[must_use]
+    pub fn max_frame(&self, to: u32) -> usize {
+        self.core.max_frame(&self.shared.place, to)
+    }
+
+    /// Queues one frame made of the parts; false if there is no room now. To another node it leaves
+    /// with [`Guard::transmit`], so that a run of frames is sent by one call.
+    ///
+    /// # Errors
+    /// [`ChannelError::NoRank`], [`ChannelError::Protocol`].
+    pub fn send(&mut self, to: u32, parts: &[&[u8]]) -> Result<bool, ChannelError> {
+        self.core.send(&self.shared.place, to, parts)
+    }
+
+    /// Puts queued frames on the wire.
+    ///
+    /// # Errors
+    /// [`ChannelError::Io`].
+    pub fn transmit(&mut self) -> Result<(), ChannelError> {
+        self.core.publish(&self.shared.place);
+        self.core.transmit(&self.shared.place)
+    }
+
+    /// Everything sent to this rank has been taken there.
+    #[must_use]
+    pub fn flushed(&self, to: u32) -> bool {
+        match (self.shared.place.local_of(to), &self.core.remote) {
+            (Some(local), _) => self.core.drained(local),
+            (None, Some(remote)) => remote.endpoint.flushed(to),
+            (None, None) => true,
+        }
+    }
+
+    /// Takes all that has arrived, and sends what is due. Does not wait.
+    ///
+    /// # Errors
+    /// Those of the channel.
+    pub fn progress(&mut self) -> Result<(), ChannelError> {
+        self.core.drain_rings(&self.shared.place)?;
+        // Bounded: a flood must not keep the caller here.
+        for _ in 0..64 {
+            if !self.core.receive()? {
+                break;
+            }
+            self.core.take_datagrams();
+            self.core.service(&self.shared.place)?;
+        }
+        self.core.service(&self.shared.place)?;
+        self.core.publish(&self.shared.place);
+        Ok(())
+    }
+
+    /// Spins until something may have happened.
+    fn watch(
+        &mut self,
+        waiting: &mut Waiting<'_>,
+        bound: Option<u64>,
+    ) -> Result<Seen, ChannelError> {
+        let mut spins = 0;
+        let mut socket = self.core.interval;
+        let remote = self.core.remote.is_some();
+        let place = &self.shared.place;
+        let words = &place.own().wake.pending[..place.local_count().div_ceil(64)];
+        loop {
+            if waiting.satisfied(Acquire) {
+                return Ok(Seen::Counter);
+            }
+            if words.iter().any(|word| word.load(Relaxed) != 0) {
+                return Ok(Seen::Ring);
+            }
+            if remote {
+                socket -= 1;
+                if socket == 0 {
+                    if self.core.receive()? {
+                        return Ok(Seen::Socket);
+                    }
+                    self.core.look_less(place);
+                    socket = self.core.interval;
+                    spins += SOCKET_SPINS;
+                }
+            }
+            spins += 1;
+            if spins >= CLOCK_SPINS || bound == Some(0) {
+                spins = 0;
+                let now = sys::now();
+                if self.core.deadline().is_some_and(|deadline| deadline <= now) {
+                    return Ok(Seen::Deadline);
+                }
+                if bound.is_some_and(|bound| waiting.spun(now) >= bound) {
+                    return Ok(Seen::Bound);
+                }
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    fn sleep(&mut self, waiting: &Waiting<'_>) {
+        self.sleep_until(waiting, None);
+    }
+
+    /// Blocks until the socket, the doorbell or a deadline calls. The `sleeping` flag is set.
+    fn sleep_until(&mut self, waiting: &Waiting<'_>, latest: Option<u64>) {
+        let place = &self.shared.place;
+        if waiting.satisfied(SeqCst) || Core::<H>::ring_hint(place) {
+            return;
+        }
+        let until = match (self.core.deadline(), latest) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        place.count(Counter::Sleeps, 1);
+        let socket = self.core.remote.as_ref().map_or(-1, |remote| remote.udp.raw());
+        sys::sleep(place.own_bell(), socket, until.map(|until| until.saturating_sub(sys::now())));
+    }
+
+    /// Asks the peers for the acks that finishing waits for.
+    fn hurry_acks(&mut self) {
+        let ranks = self.shared.place.ranks();
+        if let Some(remote) = &mut self.core.remote {
+            for rank in (0..ranks).filter(|rank| *rank != self.shared.place.rank()) {
+                if !remote.endpoint.flushed(rank) {
+                    remote.endpoint.request_ack(rank);
+                }
+            }
+        }
+    }
+
+    /// Sends the acks that are still held back: nobody will do it later.
+    fn last_acks(&mut self) -> Result<(), ChannelError> {
+        if let Some(remote) = &mut self.core.remote {
+            let later = sys::now() + remote.endpoint.config().ack_delay;
+            remote.endpoint.handle_timeout(later);
+        }
+        self.transmit()
+    }
+}
+
+/// The flags of a wait in the own context; they are cleared when it ends, however it ends.
+struct Waiting<'p> {
+    place: &'p Place,
+    wait: Wait,
+    began: u64,
+    slept: bool,
+}
+
+impl<'p> Waiting<'p> {
+    fn new(place: &'p Place, wait: Wait) -> Waiting<'p> {
+        let state = &place.own().state;
+        if let Wait::Counter { index, at_least } = wait {
+            state.wait_at_least.store(at_least, Relaxed);
+            state.wait_counter.store(index as u32 + 1, Release);
+        }
+        Waiting { place, wait, began: 0, slept: false }
+    }
+
+    #[inline]
+    fn satisfied(&self, order: std::sync::atomic::Ordering) -> bool {
+        match self.wait {
+            Wait::Counter { index, at_least } => {
+                self.place.own().notifies.0[index].count.load(order) >= at_least
+            }
+            _ => false,
+        }
+    }
+
+    #[inline]
+    fn idle(&self, idle: bool) {
+        self.place.own().state.idle.store(u32::from(idle), Release);
+    }
+
+    /// Microseconds since the first look at the clock.
+    fn spun(&mut self, now: u64) -> u64 {
+        if self.began == 0 {
+            self.began = now;
+        }
+        now - self.began
+    }
+
+    fn sleeping(&self, room: bool) {
+        let sleep = &self.place.own().sleep;
+        sleep.wants_room.store(u32::from(room), SeqCst);
+        sleep.sleeping.store(1, SeqCst);
+    }
+
+    fn awake(&self) {
+        let sleep = &self.place.own().sleep;
+        sleep.sleeping.store(0, SeqCst);
+        sleep.wants_room.store(0, SeqCst);
+    }
+
+    fn over(&mut self, spin: &mut Spin) {
+        if self.slept {
+            spin.blocked(sys::now().saturating_sub(self.began));
+        } else {
+            spin.spun();
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let context = self.place.own();
+        context.state.idle.store(0, Release);
+        context.state.wait_counter.store(0, Relaxed);
+        if context.sleep.sleeping.load(Relaxed) != 0 {
+            self.awake();
+        }
+    }
+}

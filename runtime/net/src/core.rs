@@ -1,0 +1,312 @@
+//! What the holder of the channel's lock drives: rings to and from the ranks of this node, the
+//! protocol's endpoint and the socket for all others.
+
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use kumi_proto::{ChannelKey, Config, Delivery, Endpoint, Rank, SendError, Sink};
+
+use crate::counters::Counter;
+use crate::place::{AttachError, Place};
+use crate::ring::{self, Consumer, Producer};
+use crate::udp::Udp;
+use crate::{ChannelError, sys};
+
+/// What the layer above does with frames. Called by whichever thread drives the channel, never by
+/// two at once.
+pub trait Handler: Send + 'static {
+    /// A frame from a rank, in order. After [`Delivery::Full`] the same frame comes again later.
+    fn frame(&mut self, from: Rank, frame: &[u8]) -> Delivery;
+    /// Hands out answers to ranks of other nodes, as long as `send` takes them (it says false when
+    /// that rank's ring is full).
+    ///
+    /// # Errors
+    /// Those of `send`.
+    fn answer(&mut self, send: &mut Answers<'_>) -> Result<(), ChannelError>;
+    /// Messages that nobody has received yet.
+    fn unread(&self) -> u64;
+    /// Operations refused so far.
+    fn refused(&self) -> u64;
+}
+
+/// Takes the parts of an answer to a rank; false if its ring is full.
+pub type Answers<'a> = dyn FnMut(Rank, &[&[u8]]) -> Result<bool, ChannelError> + 'a;
+
+struct Into<'h, H>(&'h mut H);
+
+impl<H: Handler> Sink for Into<'_, H> {
+    fn deliver(&mut self, from: Rank, frame: &[u8]) -> Delivery {
+        self.0.frame(from, frame)
+    }
+}
+
+/// The ranks of other nodes.
+pub(crate) struct Remote {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) udp: Udp,
+}
+
+/// See the module.
+pub(crate) struct Core<H> {
+    pub(crate) handler: H,
+    pub(crate) remote: Option<Remote>,
+    outgoing: Vec<Option<Producer>>,
+    incoming: Vec<Option<Consumer>>,
+    /// Rings whose next record the handler had no room for.
+    stalled: Vec<usize>,
+    ring_sent: u64,
+    ring_delivered: u64,
+    /// The handler thread has the socket in its set.
+    pub(crate) armed: bool,
+    /// Spins between two looks at the socket.
+    pub(crate) interval: u32,
+}
+
+/// Most spins between two looks at the socket.
+const MOST_INTERVAL: u32 = 1024;
+
+/// Settings of the protocol for this driver. A deadline found late by less than `late` may be the
+/// handler thread's tick, not a stop.
+fn protocol(place: &Place) -> Config {
+    Config { max_datagram: place.max_datagram(), late: 5_000, ..Config::default() }
+}
+
+impl<H: Handler> Core<H> {
+    pub(crate) fn new(
+        place: &Place,
+        socket: Option<std::os::fd::OwnedFd>,
+        handler: H,
+    ) -> Result<Core<H>, AttachError> {
+        let remote = match socket {
+            Some(socket) if place.local_count() < place.ranks() as usize => {
+                let key = ChannelKey(place.channel_key());
+                let endpoint = Endpoint::new(protocol(place), place.rank(), place.ranks(), key)
+                    .map_err(|_| AttachError::BadSegment("the protocol refuses its numbers"))?;
+                Some(Remote { endpoint, udp: Udp::new(socket) })
+            }
+            _ => None,
+        };
+        let local = place.local_count();
+        Ok(Core {
+            handler,
+            remote,
+            outgoing: (0..local).map(|_| None).collect(),
+            incoming: (0..local).map(|_| None).collect(),
+            stalled: Vec::new(),
+            ring_sent: 0,
+            ring_delivered: 0,
+            armed: false,
+            interval: 1,
+        })
+    }
+
+    /// Largest frame to this rank.
+    pub(crate) fn max_frame(&self, place: &Place, to: Rank) -> usize {
+        match &self.remote {
+            Some(remote) if place.local_of(to).is_none() => remote.endpoint.max_frame(),
+            _ => ring::max_record(place.ring_bytes()),
+        }
+    }
+
+    /// Queues one frame; false if there is no room now. A frame to another node leaves with the
+    /// next [`Core::transmit`].
+    pub(crate) fn send(
+        &mut self,
+        place: &Place,
+        to: Rank,
+        parts: &[&[u8]],
+    ) -> Result<bool, ChannelError> {
+        if let Some(local) = place.local_of(to) {
+            return Ok(self.send_local(place, local, parts));
+        }
+        let ranks = place.ranks();
+        let Some(remote) = &mut self.remote else { return Err(ChannelError::NoRank { to, ranks }) };
+        let taken = take_full(remote.endpoint.send(sys::now(), to, parts), ranks)?;
+        self.interval = 1;
+        Ok(taken)
+    }
+
+    fn send_local(&mut self, place: &Place, local: usize, parts: &[&[u8]]) -> bool {
+        let me = place.local();
+        let ring = self.outgoing[local].get_or_insert_with(|| {
+            let (head, data, size) = place.ring(me, local);
+            // SAFETY: the ring lies in the mapping, which outlives the core (`Shared` owns both,
+            // the place last), and only this rank produces into it.
+            unsafe { Producer::new(head, data, size) }
+        });
+        // Counted before it can be seen: whoever stops everything here sees it in flight.
+        self.ring_sent += 1;
+        publish_sent(place, self.ring_sent, self.remote.as_ref());
+        if !ring.push(parts) {
+            self.ring_sent -= 1;
+            publish_sent(place, self.ring_sent, self.remote.as_ref());
+            return false;
+        }
+        let word = &place.context(local).wake.pending[me / 64];
+        word.fetch_or(1 << (me % 64), SeqCst);
+        if local != me {
+            place.wake(local);
+        }
+        true
+    }
+
+    /// Everything sent to this rank of this node has been taken.
+    pub(crate) fn drained(&self, local: usize) -> bool {
+        self.outgoing[local].as_ref().is_none_or(Producer::drained)
+    }
+
+    /// Something may lie in a ring towards this rank.
+    #[inline]
+    pub(crate) fn ring_hint(place: &Place) -> bool {
+        let words = place.local_count().div_ceil(64);
+        place.own().wake.pending[..words].iter().any(|word| word.load(Relaxed) != 0)
+    }
+
+    /// Takes what lies in the rings.
+    pub(crate) fn drain_rings(&mut self, place: &Place) -> Result<(), ChannelError> {
+        for local in std::mem::take(&mut self.stalled) {
+            self.drain_ring(place, local)?;
+        }
+        let words = place.local_count().div_ceil(64);
+        for (index, word) in place.own().wake.pending[..words].iter().enumerate() {
+            if word.load(Relaxed) == 0 {
+                continue;
+            }
+            let mut bits = word.swap(0, SeqCst);
+            while bits != 0 {
+                let local = index * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                if local < place.local_count() {
+                    self.drain_ring(place, local)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn drain_ring(&mut self, place: &Place, local: usize) -> Result<(), ChannelError> {
+        let me = place.local();
+        let from = place.rank() - me as u32 + local as u32;
+        let ring = self.incoming[local].get_or_insert_with(|| {
+            let (head, data, size) = place.ring(local, me);
+            // SAFETY: as for the producer; only this rank consumes from it.
+            unsafe { Consumer::new(head, data, size) }
+        });
+        let mut taken = false;
+        loop {
+            let record = ring.peek().map_err(|damage| ChannelError::Ring { from, damage })?;
+            let Some(frame) = record else { break };
+            if self.handler.frame(from, frame) == Delivery::Full {
+                if !self.stalled.contains(&local) {
+                    self.stalled.push(local);
+                }
+                break;
+            }
+            ring.consume();
+            taken = true;
+            self.ring_delivered += 1;
+        }
+        if taken {
+            self.publish(place);
+            // Pairs with the producer's flag: it sleeps only if it sees no room after setting it.
+            std::sync::atomic::fence(SeqCst);
+            if place.context(local).sleep.wants_room.load(SeqCst) != 0 {
+                place.wake(local);
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives once from the socket, without looking into it; true if something came.
+    #[inline]
+    pub(crate) fn receive(&mut self) -> Result<bool, ChannelError> {
+        match &mut self.remote {
+            Some(remote) => Ok(remote.udp.receive()?),
+            None => Ok(false),
+        }
+    }
+
+    /// Nothing was at the socket: look less often, if something else may come meanwhile.
+    #[inline]
+    pub(crate) fn look_less(&mut self, place: &Place) {
+        if place.local_count() > 1 {
+            self.interval = (self.interval * 2).min(MOST_INTERVAL);
+        }
+    }
+
+    /// Handles what [`Core::receive`] got.
+    pub(crate) fn take_datagrams(&mut self) {
+        let Some(Remote { endpoint, udp }) = &mut self.remote else { return };
+        let now = sys::now();
+        self.interval = 1;
+        for datagram in udp.datagrams() {
+            endpoint.handle_datagram(now, datagram, &mut Into(&mut self.handler));
+        }
+    }
+
+    /// Hands out answers, acts on deadlines, sends what is to be sent, and publishes the counters.
+    pub(crate) fn service(&mut self, place: &Place) -> Result<(), ChannelError> {
+        if let Some(remote) = &mut self.remote {
+            let now = sys::now();
+            remote.endpoint.handle_timeout(now);
+            let endpoint = &mut remote.endpoint;
+            let ranks = place.ranks();
+            self.handler
+                .answer(&mut |to, parts| take_full(endpoint.send(now, to, parts), ranks))?;
+            self.publish(place);
+            self.transmit(place)?;
+        }
+        Ok(())
+    }
+
+    /// Sends what is to be sent.
+    pub(crate) fn transmit(&mut self, place: &Place) -> Result<(), ChannelError> {
+        let Some(Remote { endpoint, udp }) = &mut self.remote else { return Ok(()) };
+        let now = sys::now();
+        while let Some(run) = endpoint.poll_transmit(now) {
+            if !udp.send(place.address(run.to), run.bytes, run.segment)? {
+                place.count(Counter::SendFailures, 1);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the counters into the context.
+    pub(crate) fn publish(&self, place: &Place) {
+        let mut delivered = self.ring_delivered;
+        if let Some(remote) = &self.remote {
+            let c = remote.endpoint.counters();
+            delivered += c.delivered;
+            place.set(Counter::Resends, c.resends);
+            place.set(Counter::PacketsOut, c.data_out + c.acks_out + c.nacks_out + c.probes_out);
+            place.set(Counter::PacketsIn, c.data_in + c.acks_in + c.nacks_in + c.probes_in);
+            place.set(Counter::Duplicates, c.duplicates);
+            place.set(Counter::NacksOut, c.nacks_out);
+            place.set(Counter::NacksIn, c.nacks_in);
+            place.set(Counter::Invalid, c.dropped_in_all());
+        }
+        publish_sent(place, self.ring_sent, self.remote.as_ref());
+        place.set(Counter::Unread, self.handler.unread());
+        place.set(Counter::Refused, self.handler.refused());
+        place.set(Counter::Delivered, delivered);
+    }
+
+    /// The next deadline of the protocol.
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        self.remote.as_ref().and_then(|remote| remote.endpoint.next_timeout())
+    }
+}
+
+fn publish_sent(place: &Place, ring_sent: u64, remote: Option<&Remote>) {
+    let remote = remote.map_or(0, |remote| remote.endpoint.counters().sent);
+    place.set(Counter::Sent, ring_sent + remote);
+}
+
+/// Turns "full" into false.
+fn take_full(result: Result<(), SendError>, ranks: u32) -> Result<bool, ChannelError> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(SendError::Full) => Ok(false),
+        Err(SendError::NoSuchRank { to, .. }) => Err(ChannelError::NoRank { to, ranks }),
+        Err(other) => Err(ChannelError::Protocol(other)),
+    }
+}

@@ -1,0 +1,201 @@
+//! A ring of records with one producer and one consumer, in memory that two processes share.
+//!
+//! A record is a word with its length, then its bytes, padded to eight. Records do not wrap: what
+//! is left at the end is skipped by a marker. The producer owns `tail`, the consumer `head`; both
+//! count bytes since the start and never go back. The consumer believes nothing: a record that
+//! cannot be is an error, not an access outside of the ring.
+
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::layout::RingHead;
+
+/// The length word that says: go on at the start of the ring.
+const SKIP: u64 = u64::MAX;
+const WORD: usize = 8;
+
+/// Where a ring is. Its memory outlives the value: both belong to the channel's mapping.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    head: NonNull<RingHead>,
+    data: NonNull<u8>,
+    size: usize,
+}
+
+impl Place {
+    fn positions(&self) -> &RingHead {
+        // SAFETY: `new` got a pointer to a ring head that outlives this value; it consists of
+        // atomics.
+        unsafe { self.head.as_ref() }
+    }
+
+    fn offset(&self, position: u64) -> usize {
+        (position as usize) & (self.size - 1)
+    }
+
+    /// The address `offset` bytes into the data; the caller has checked it against the size.
+    fn at(&self, offset: usize) -> *mut u8 {
+        debug_assert!(offset <= self.size);
+        // SAFETY: inside of the data by the caller's check.
+        unsafe { self.data.as_ptr().add(offset) }
+    }
+}
+
+fn padded(bytes: usize) -> usize {
+    (bytes + (WORD - 1)) & !(WORD - 1)
+}
+
+/// Largest record of a ring with so many data bytes: four fit, so both sides work at once.
+#[must_use]
+pub(crate) fn max_record(size: usize) -> usize {
+    (size / 4).min(32 * 1024) - WORD
+}
+
+/// What a consumer found that no producer writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a shared-memory ring holds something that nobody writes there (position {position})")]
+pub struct RingDamage {
+    /// Where, in bytes since the start.
+    pub position: u64,
+}
+
+/// The producer's end.
+#[derive(Debug)]
+pub(crate) struct Producer {
+    place: Place,
+    tail: u64,
+    known_head: u64,
+}
+
+/// The consumer's end.
+#[derive(Debug)]
+pub(crate) struct Consumer {
+    place: Place,
+    head: u64,
+    /// Bytes to go past the record that was looked at last.
+    step: u64,
+}
+
+// SAFETY: an end is used by one thread at a time; the memory behind it is shared by design.
+unsafe impl Send for Producer {}
+// SAFETY: as above.
+unsafe impl Send for Consumer {}
+
+impl Producer {
+    /// # Safety
+    /// `head` and the `size` bytes at `data` (a power of two, aligned to 8) are a ring whose memory
+    /// outlives this value, and this is its only producer.
+    pub(crate) unsafe fn new(head: NonNull<RingHead>, data: NonNull<u8>, size: usize) -> Producer {
+        let place = Place { head, data, size };
+        let known_head = place.positions().head.0.load(Acquire);
+        Producer { place, tail: place.positions().tail.0.load(Relaxed), known_head }
+    }
+
+    /// Appends one record made of the parts; false if there is no room now.
+    ///
+    /// The new tail is written with release order; whoever needs the consumer to notice adds a
+    /// full barrier.
+    pub(crate) fn push(&mut self, parts: &[&[u8]]) -> bool {
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        assert!(length <= max_record(self.place.size), "record larger than the ring takes");
+        let need = WORD + padded(length);
+        let mut offset = self.place.offset(self.tail);
+        let to_end = self.place.size - offset;
+        let skip = if to_end < need { to_end } else { 0 };
+        if !self.has_room(skip + need) {
+            return false;
+        }
+        if skip > 0 {
+            // SAFETY: offset < size and both are multiples of 8, so a word fits; it is free.
+            unsafe { self.place.at(offset).cast::<u64>().write(SKIP) };
+            offset = 0;
+        }
+        // SAFETY: `need` contiguous bytes from here are inside of the ring and free: the consumer
+        // does not touch them before the tail says so.
+        unsafe {
+            self.place.at(offset).cast::<u64>().write(length as u64);
+            let mut to = self.place.at(offset + WORD);
+            for part in parts {
+                to.copy_from_nonoverlapping(part.as_ptr(), part.len());
+                to = to.add(part.len());
+            }
+        }
+        self.tail += (skip + need) as u64;
+        self.place.positions().tail.0.store(self.tail, Release);
+        true
+    }
+
+    fn has_room(&mut self, bytes: usize) -> bool {
+        let fits = |head: u64, tail: u64, size: usize| {
+            let used = tail.wrapping_sub(head);
+            used <= size as u64 && bytes as u64 <= size as u64 - used
+        };
+        if fits(self.known_head, self.tail, self.place.size) {
+            return true;
+        }
+        self.known_head = self.place.positions().head.0.load(Acquire);
+        fits(self.known_head, self.tail, self.place.size)
+    }
+
+    /// Everything pushed has been consumed.
+    pub(crate) fn drained(&self) -> bool {
+        self.place.positions().head.0.load(Acquire) == self.tail
+    }
+}
+
+impl Consumer {
+    /// # Safety
+    /// As [`Producer::new`], and this is the ring's only consumer.
+    pub(crate) unsafe fn new(head: NonNull<RingHead>, data: NonNull<u8>, size: usize) -> Consumer {
+        let place = Place { head, data, size };
+        Consumer { place, head: place.positions().head.0.load(Relaxed), step: 0 }
+    }
+
+    /// The next record, without consuming it. The bytes stay until [`Consumer::consume`].
+    pub(crate) fn peek(&mut self) -> Result<Option<&[u8]>, RingDamage> {
+        let tail = self.place.positions().tail.0.load(Acquire);
+        let size = self.place.size;
+        let mut available = tail.wrapping_sub(self.head);
+        let damage = RingDamage { position: self.head };
+        if available > size as u64 || !available.is_multiple_of(WORD as u64) {
+            return Err(damage);
+        }
+        let mut offset = self.place.offset(self.head);
+        let mut skip = 0;
+        if available == 0 {
+            return Ok(None);
+        }
+        // SAFETY: offset < size, a multiple of 8: a word is there, and the producer is done with it.
+        let mut length = unsafe { self.place.at(offset).cast::<u64>().read_volatile() };
+        if length == SKIP {
+            skip = (size - offset) as u64;
+            available = available.checked_sub(skip).ok_or(damage)?;
+            if available == 0 {
+                return Err(damage);
+            }
+            offset = 0;
+            // SAFETY: the first word of the ring.
+            length = unsafe { self.place.at(0).cast::<u64>().read_volatile() };
+        }
+        let length = usize::try_from(length).map_err(|_| damage)?;
+        if length > max_record(size) {
+            return Err(damage);
+        }
+        let need = WORD + padded(length);
+        if need as u64 > available || offset + need > size {
+            return Err(damage);
+        }
+        self.step = skip + need as u64;
+        // SAFETY: inside of the ring by the checks above. The producer does not write there until
+        // the head has passed it; a peer that breaks this rule is of the same job and user and
+        // can only garble the bytes of its own record.
+        Ok(Some(unsafe { std::slice::from_raw_parts(self.place.at(offset + WORD), length) }))
+    }
+
+    /// Consumes the record that [`Consumer::peek`] returned last.
+    pub(crate) fn consume(&mut self) {
+        self.head += self.step;
+        self.step = 0;
+        self.place.positions().head.0.store(self.head, Release);
+    }
+}

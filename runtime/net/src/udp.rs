@@ -1,0 +1,195 @@
+//! The rank's UDP socket: runs of packets out by one call (UDP_SEGMENT), runs in by one call
+//! (UDP_GRO), where the kernel has them.
+
+use std::io;
+use std::net::SocketAddrV4;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+
+use crate::sys;
+
+/// Room for one receive: the largest run of packets that the kernel joins.
+const RECEIVE_BYTES: usize = 65_536;
+/// Room for one control message with an integer.
+const CONTROL_WORDS: usize = 8;
+/// How long a send waits for room in the socket before the packet is left to the resend timer.
+const SEND_PATIENCE_MS: libc::c_int = 2;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Udp {
+    socket: OwnedFd,
+    segmentation: bool,
+    buffer: Box<[u8]>,
+    filled: usize,
+    segment: usize,
+}
+
+impl Udp {
+    /// Uses a bound, non-blocking socket.
+    pub(crate) fn new(socket: OwnedFd) -> Udp {
+        // An old kernel refuses: packets then come one by one.
+        let _ = sys::set_option(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1);
+        let buffer = vec![0; RECEIVE_BYTES].into_boxed_slice();
+        Udp { socket, segmentation: true, buffer, filled: 0, segment: 1 }
+    }
+
+    pub(crate) fn raw(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    /// Receives into the own buffer; false if nothing is there.
+    pub(crate) fn receive(&mut self) -> io::Result<bool> {
+        let mut control = [0u64; CONTROL_WORDS];
+        let mut part =
+            libc::iovec { iov_base: self.buffer.as_mut_ptr().cast(), iov_len: self.buffer.len() };
+        // SAFETY: an all-zero msghdr is valid.
+        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+        header.msg_iov = &raw mut part;
+        header.msg_iovlen = 1;
+        header.msg_control = control.as_mut_ptr().cast();
+        header.msg_controllen = size_of_val(&control);
+        // SAFETY: the header describes our own buffers, which live until the call returns.
+        let got = unsafe { libc::recvmsg(self.raw(), &raw mut header, libc::MSG_DONTWAIT) };
+        if got < 0 {
+            let error = io::Error::last_os_error();
+            return match error.raw_os_error() {
+                // A peer's socket is gone: nothing arrived, the protocol goes on resending.
+                Some(libc::EAGAIN | libc::EINTR | libc::ECONNREFUSED) => Ok(false),
+                _ => Err(error),
+            };
+        }
+        self.filled = got as usize;
+        self.segment = self.filled.max(1);
+        // SAFETY: the kernel filled the header in; CMSG_FIRSTHDR looks at its control buffer only.
+        let first = unsafe { libc::CMSG_FIRSTHDR(&raw const header) };
+        // SAFETY: null or a control message inside of the control buffer, which is aligned.
+        if let Some(message) = unsafe { first.as_ref() }
+            && message.cmsg_level == libc::SOL_UDP
+            && message.cmsg_type == libc::UDP_GRO
+        {
+            // SAFETY: a UDP_GRO message carries an int.
+            let segment = unsafe { libc::CMSG_DATA(first).cast::<libc::c_int>().read_unaligned() };
+            self.segment = usize::try_from(segment).unwrap_or(0).clamp(1, self.segment);
+        }
+        Ok(true)
+    }
+
+    /// The datagrams received last.
+    pub(crate) fn datagrams(&self) -> impl Iterator<Item = &[u8]> {
+        self.buffer[..self.filled].chunks(self.segment)
+    }
+
+    /// Sends datagrams laid end to end, each `segment` long but perhaps the last. False if the
+    /// kernel refused: they count as lost.
+    pub(crate) fn send(
+        &mut self,
+        to: SocketAddrV4,
+        bytes: &[u8],
+        segment: usize,
+    ) -> io::Result<bool> {
+        let address = sys::raw_address(to);
+        if bytes.len() > segment && self.segmentation {
+            match self.send_once(&address, bytes, Some(segment as u16)) {
+                Err(error) if unsupported(&error) => self.segmentation = false,
+                done => return done,
+            }
+        }
+        let mut all = true;
+        for datagram in bytes.chunks(segment) {
+            all &= self.send_once(&address, datagram, None)?;
+        }
+        Ok(all)
+    }
+
+    fn send_once(
+        &self,
+        address: &libc::sockaddr_in,
+        bytes: &[u8],
+        segment: Option<u16>,
+    ) -> io::Result<bool> {
+        for attempt in 0..2 {
+            let sent = match segment {
+                None => self.send_plain(address, bytes),
+                Some(segment) => self.send_run(address, bytes, segment),
+            };
+            if sent >= 0 {
+                return Ok(true);
+            }
+            let error = io::Error::last_os_error();
+            match error.raw_os_error() {
+                Some(libc::EAGAIN) if attempt == 0 => self.wait_for_room(),
+                // An answer to an earlier packet ("port unreachable") or a signal: once more.
+                Some(libc::ECONNREFUSED | libc::EINTR) if attempt == 0 => {}
+                // Full queues, a firewall or a route that is away for the moment: losses.
+                Some(
+                    libc::EAGAIN
+                    | libc::EINTR
+                    | libc::ENOBUFS
+                    | libc::ENOMEM
+                    | libc::EPERM
+                    | libc::ECONNREFUSED
+                    | libc::ENETUNREACH
+                    | libc::EHOSTUNREACH
+                    | libc::ENETDOWN,
+                ) => return Ok(false),
+                _ => return Err(error),
+            }
+        }
+        Ok(false)
+    }
+
+    fn send_plain(&self, address: &libc::sockaddr_in, bytes: &[u8]) -> isize {
+        let length = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+        // SAFETY: pointers and lengths describe `bytes` and `address`.
+        unsafe {
+            libc::sendto(
+                self.raw(),
+                bytes.as_ptr().cast(),
+                bytes.len(),
+                libc::MSG_DONTWAIT,
+                std::ptr::from_ref(address).cast(),
+                length,
+            )
+        }
+    }
+
+    fn send_run(&self, address: &libc::sockaddr_in, bytes: &[u8], segment: u16) -> isize {
+        let mut control = [0u64; CONTROL_WORDS];
+        let mut part =
+            libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        // SAFETY: an all-zero msghdr is valid.
+        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+        header.msg_name = std::ptr::from_ref(address).cast_mut().cast();
+        header.msg_namelen = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+        header.msg_iov = &raw mut part;
+        header.msg_iovlen = 1;
+        header.msg_control = control.as_mut_ptr().cast();
+        // SAFETY: a constant computation.
+        header.msg_controllen = unsafe { libc::CMSG_SPACE(size_of::<u16>() as u32) } as usize;
+        // SAFETY: the control buffer is aligned and larger than one message with a u16.
+        unsafe {
+            let message = libc::CMSG_FIRSTHDR(&raw const header);
+            (*message).cmsg_level = libc::SOL_UDP;
+            (*message).cmsg_type = libc::UDP_SEGMENT;
+            (*message).cmsg_len = libc::CMSG_LEN(size_of::<u16>() as u32) as usize;
+            libc::CMSG_DATA(message).cast::<u16>().write_unaligned(segment);
+        }
+        // SAFETY: the header describes buffers that live until the call returns; the kernel only
+        // reads them.
+        unsafe { libc::sendmsg(self.raw(), &raw const header, libc::MSG_DONTWAIT) }
+    }
+
+    fn wait_for_room(&self) {
+        let mut poll = libc::pollfd { fd: self.raw(), events: libc::POLLOUT, revents: 0 };
+        // SAFETY: one structure of our own. Whatever the result, the send is tried again.
+        unsafe { libc::poll(&raw mut poll, 1, SEND_PATIENCE_MS) };
+    }
+}
+
+/// The kernel or the device does not segment.
+fn unsupported(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE | libc::EOPNOTSUPP)
+    )
+}
