@@ -1,1 +1,12 @@
-//! placeholder
+//! Figures, each as a ratio to a named peer measured in the same run.
+//!
+//! Ours and the peer run in turn, several times, on the same nodes and processors; what is compared is
+//! the median over the turns of the ratio within a turn, because processors drift in between.
+//! `kumi-bench all` prints a table for each benchmark and writes the same as JSON.
+#![forbid(unsafe_code)]
+
+pub mod cluster;
+pub mod error;
+pub mod figures;
+pub mod peer;
+pub mod record;

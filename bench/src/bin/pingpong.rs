@@ -1,0 +1,69 @@
+//! Ping-pong of two ranks by put with notification: each puts into the other's window and waits for
+//! the other's. Prints the median half round trip over batches as the peers do.
+#![forbid(unsafe_code)]
+
+use clap::Parser;
+use kumi_bench::record::median;
+use kumi_mem::{Context, Window};
+
+/// Round trips between two looks at the clock, as in `bench/peers/measure.h`.
+const BATCH: u32 = 200;
+/// Batches before those that count.
+const WARM_UP: u32 = 20;
+
+/// Ping-pong by put with notification, two ranks.
+#[derive(Parser)]
+struct Args {
+    /// Bytes of each put
+    #[arg(long, default_value_t = 8)]
+    size: usize,
+    /// Batches measured
+    #[arg(long, default_value_t = 200)]
+    batches: u32,
+}
+
+fn main() -> Result<(), kumi_mem::Error> {
+    let args = Args::parse();
+    let context = Context::init()?;
+    if context.ranks() != 2 {
+        eprintln!("two ranks are needed, there are {}; use `kumi run -n 2`", context.ranks());
+        std::process::exit(64);
+    }
+    let window = context.window(args.size)?;
+    let data = vec![b'k'; args.size];
+    context.barrier()?;
+    let mut half_ns = Vec::new();
+    let mut count = 0;
+    for batch in 0..WARM_UP + args.batches {
+        let begin = context.time();
+        for _ in 0..BATCH {
+            count += 1;
+            round_trip(&context, &window, &data, count)?;
+        }
+        if batch >= WARM_UP {
+            half_ns.push((context.time() - begin) * 1e9 / (2.0 * f64::from(BATCH)));
+        }
+    }
+    if context.rank() == 0 {
+        println!("half_round_trip_ns {:.1}", median(&half_ns));
+    }
+    context.barrier()
+}
+
+/// The `count`th round trip.
+fn round_trip(
+    context: &Context,
+    window: &Window<'_>,
+    data: &[u8],
+    count: u64,
+) -> Result<(), kumi_mem::Error> {
+    let other = 1 - context.rank();
+    if context.rank() == 0 {
+        window.put_notify(other, 0, data, 0)?;
+        window.wait_notify(0, count)?;
+    } else {
+        window.wait_notify(0, count)?;
+        window.put_notify(other, 0, data, 0)?;
+    }
+    Ok(())
+}

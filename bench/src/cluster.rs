@@ -1,0 +1,228 @@
+//! A local cluster for measuring, driven by the `kumi` command as users drive it.
+
+use crate::error::BenchError;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use tempfile::TempDir;
+
+/// One node as the cluster's configuration has it.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Its address.
+    pub address: String,
+    /// Its network namespace; none where the machine does not permit them.
+    pub netns: Option<String>,
+    /// Its processors; none when it may use all.
+    pub cpus: Vec<u32>,
+}
+
+impl Node {
+    /// A command that runs in this node's namespace.
+    pub fn command(&self, program: &Path) -> Command {
+        match &self.netns {
+            Some(name) => {
+                let mut command = Command::new("nsenter");
+                command.arg(format!("--net=/run/netns/{name}")).arg(program);
+                command
+            }
+            None => Command::new(program),
+        }
+    }
+
+    /// The processor to which a peer's process of this node is pinned.
+    pub fn cpu(&self, index: usize) -> String {
+        self.cpus.get(index).map_or_else(|| "-1".to_owned(), ToString::to_string)
+    }
+}
+
+/// The cluster; taken down when dropped.
+pub struct Cluster {
+    kumi: PathBuf,
+    name: String,
+    directory: TempDir,
+    /// Its nodes.
+    pub nodes: Vec<Node>,
+}
+
+impl Cluster {
+    /// Brings up `nodes` nodes on this machine, with more options for `kumi cluster up`.
+    ///
+    /// # Errors
+    /// When it does not come up.
+    pub fn up(nodes: u32, options: &[&str]) -> Result<Self, BenchError> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let kumi = program("kumi")?;
+        let directory = tempfile::Builder::new().prefix("kumi-bench-").tempdir();
+        let directory =
+            directory.map_err(|source| BenchError::File { path: std::env::temp_dir(), source })?;
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("b{}-{number}", std::process::id());
+        let mut cluster = Self { kumi, name, directory, nodes: Vec::new() };
+        let nodes = nodes.to_string();
+        let mut args = vec!["cluster", "up", "--local", &nodes];
+        args.extend(options);
+        cluster.kumi(&args)?;
+        cluster.nodes = cluster.read_nodes()?;
+        Ok(cluster)
+    }
+
+    fn read_nodes(&self) -> Result<Vec<Node>, BenchError> {
+        let path = self.directory.path().join(&self.name).join("cluster.toml");
+        let text = std::fs::read_to_string(&path)
+            .map_err(|source| BenchError::File { path: path.clone(), source })?;
+        let table: toml::Table = text.parse().unwrap_or_default();
+        let word = |node: &toml::Value, key: &str| {
+            node.get(key).and_then(toml::Value::as_str).map(str::to_owned)
+        };
+        let cpus = |node: &toml::Value| {
+            let list =
+                node.get("cpus").and_then(toml::Value::as_array).cloned().unwrap_or_default();
+            list.iter().filter_map(|cpu| u32::try_from(cpu.as_integer()?).ok()).collect()
+        };
+        let read = |node: &toml::Value| {
+            let address = word(node, "address")?;
+            Some(Node { address, netns: word(node, "netns"), cpus: cpus(node) })
+        };
+        let nodes = table.get("nodes").and_then(toml::Value::as_array);
+        nodes.and_then(|nodes| nodes.iter().map(read).collect()).ok_or_else(|| BenchError::Output {
+            wanted: "the nodes".to_owned(),
+            what: path.display().to_string(),
+            output: text,
+        })
+    }
+
+    /// `kumi ARGS` on this cluster.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.kumi);
+        command.args(args).stdin(Stdio::null());
+        command.env("KUMI_DIR", self.directory.path()).env("KUMI_CLUSTER", &self.name);
+        command
+    }
+
+    /// Runs `kumi ARGS` on this cluster; its standard output.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn kumi(&self, args: &[&str]) -> Result<String, BenchError> {
+        output(&mut self.command(args))
+    }
+
+    /// Starts `kumi run`, one rank on each of `nodes` nodes.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(&self, nodes: usize, program: &Path, args: &[&str]) -> Result<Child, BenchError> {
+        let mut command = self.command(&["run", "--nodes", &nodes.to_string(), "-n"]);
+        command.arg(nodes.to_string()).arg(program).args(args);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let what = format!("{command:?}");
+        command.spawn().map_err(|source| BenchError::Start { what, source })
+    }
+
+    /// Runs a program, one rank on each of `nodes` nodes; its standard output.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn run(&self, nodes: usize, program: &Path, args: &[&str]) -> Result<String, BenchError> {
+        finish(self.start(nodes, program, args)?, &program.display().to_string())
+    }
+
+    /// What `kumi stats --json` says.
+    ///
+    /// # Errors
+    /// When it fails or says something else than JSON.
+    pub fn stats(&self) -> Result<serde_json::Value, BenchError> {
+        let text = self.kumi(&["stats", "--json"])?;
+        serde_json::from_str(&text).map_err(|error| BenchError::Output {
+            wanted: error.to_string(),
+            what: "kumi stats --json".to_owned(),
+            output: text,
+        })
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if let Err(error) = self.kumi(&["cluster", "down"]) {
+            eprintln!("kumi-bench: {error}");
+        }
+    }
+}
+
+/// A program of the same build: beside this one.
+///
+/// # Errors
+/// When it is not there.
+pub fn program(name: &str) -> Result<PathBuf, BenchError> {
+    let own = std::env::current_exe()
+        .map_err(|source| BenchError::Start { what: name.to_owned(), source })?;
+    existing(own.with_file_name(name))
+}
+
+/// The path, if something is there.
+///
+/// # Errors
+/// When nothing is.
+pub fn existing(path: PathBuf) -> Result<PathBuf, BenchError> {
+    if path.is_file() { Ok(path) } else { Err(BenchError::Missing(path)) }
+}
+
+/// Runs a command to its end; its standard output.
+///
+/// # Errors
+/// When it cannot be run or fails.
+pub fn output(command: &mut Command) -> Result<String, BenchError> {
+    let what = format!("{command:?}");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn();
+    finish(child.map_err(|source| BenchError::Start { what: what.clone(), source })?, &what)
+}
+
+/// Waits for the end of a command; its standard output.
+///
+/// # Errors
+/// When it fails.
+pub fn finish(child: Child, what: &str) -> Result<String, BenchError> {
+    let Output { status, stdout, stderr } = child
+        .wait_with_output()
+        .map_err(|source| BenchError::Start { what: what.to_owned(), source })?;
+    if status.success() {
+        return Ok(String::from_utf8_lossy(&stdout).into_owned());
+    }
+    let said = format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+    Err(BenchError::Failed { what: what.to_owned(), status, said: said.trim().to_owned() })
+}
+
+/// The number behind `name` (and an optional `=`) at the beginning of a line of a program's output.
+///
+/// # Errors
+/// When there is none.
+pub fn number(output: &str, name: &str, what: &str) -> Result<f64, BenchError> {
+    let value = output.lines().map(str::trim).find_map(|line| {
+        let rest = line.strip_prefix(name)?.trim_start();
+        let rest = rest.strip_prefix('=').unwrap_or(rest);
+        rest.split_whitespace().next()?.parse().ok()
+    });
+    value.ok_or_else(|| BenchError::Output {
+        wanted: name.to_owned(),
+        what: what.to_owned(),
+        output: output.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_numbers_with_and_without_equals() {
+        let text =
+            " Time in seconds =       0.41\nhalf_round_trip_ns 5012.5\n Steps per second = 1e6\n";
+        let of = |name| number(text, name, "test").unwrap();
+        assert!((of("Time in seconds") - 0.41).abs() < 1e-12);
+        assert!((of("half_round_trip_ns") - 5012.5).abs() < 1e-12);
+        assert!((of("Steps per second") - 1e6).abs() < 1e-12);
+        assert!(number(text, "nothing", "test").is_err());
+    }
+}

@@ -1,0 +1,49 @@
+//! Why a figure could not be measured.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a figure could not be measured.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BenchError {
+    /// A program that should be built is not there.
+    #[error("there is no {}; run `make bench`, which builds it", .0.display())]
+    Missing(PathBuf),
+    /// A program could not be run at all.
+    #[error("cannot run {what}: {source}")]
+    Start {
+        /// Which.
+        what: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A program failed.
+    #[error("{what} failed ({status}): {said}")]
+    Failed {
+        /// Which.
+        what: String,
+        /// How it ended.
+        status: std::process::ExitStatus,
+        /// What it said.
+        said: String,
+    },
+    /// A program's output is not what it should be.
+    #[error("cannot find {wanted} in the output of {what}: {output}")]
+    Output {
+        /// What was looked for.
+        wanted: String,
+        /// Which program.
+        what: String,
+        /// What it printed.
+        output: String,
+    },
+    /// A file could not be read or written.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}

@@ -1,0 +1,74 @@
+//! The benchmarks: each measures some figures and makes a record of each.
+
+mod gang;
+mod launch;
+mod lockstep;
+mod pingpong;
+mod together;
+
+use crate::error::BenchError;
+use crate::peer::Peers;
+use crate::record::Record;
+
+/// What a benchmark has to go by.
+pub struct Setting {
+    /// The peers.
+    pub peers: Peers,
+    /// How many runs to take the median of; each benchmark has its own number if not given.
+    pub runs: Option<usize>,
+}
+
+/// A benchmark.
+pub struct Benchmark {
+    /// Its name, which is also that of its JSON file.
+    pub name: &'static str,
+    /// What it measures, in a line.
+    pub about: &'static str,
+    /// How many runs it takes by itself.
+    pub runs: usize,
+    measure: fn(&Setting, usize) -> Result<Vec<Record>, BenchError>,
+}
+
+impl Benchmark {
+    /// Measures.
+    ///
+    /// # Errors
+    /// When something cannot be measured at all; a missed goal or an absent peer is none.
+    pub fn measure(&self, setting: &Setting) -> Result<Vec<Record>, BenchError> {
+        (self.measure)(setting, setting.runs.unwrap_or(self.runs))
+    }
+}
+
+/// All benchmarks, in the order in which they run.
+pub const ALL: [Benchmark; 5] = [
+    Benchmark {
+        name: "pingpong",
+        about: "half round trip of an 8-byte put with notification",
+        runs: 7,
+        measure: pingpong::measure,
+    },
+    Benchmark {
+        name: "launch",
+        about: "a job of 8 ranks on 4 nodes that does nothing, warm",
+        runs: 25,
+        measure: launch::measure,
+    },
+    Benchmark {
+        name: "gang",
+        about: "what switching costs a program alone, and how nodes switch",
+        runs: 7,
+        measure: gang::measure,
+    },
+    Benchmark {
+        name: "lockstep",
+        about: "programs that synchronise every few microseconds, several at once",
+        runs: 5,
+        measure: lockstep::measure,
+    },
+    Benchmark {
+        name: "together",
+        about: "two and three programs at once against equal shares",
+        runs: 3,
+        measure: together::measure,
+    },
+];

@@ -1,0 +1,236 @@
+//! What a benchmark found: one record per figure, as a table and as JSON.
+
+use crate::error::BenchError;
+use serde::Serialize;
+use std::path::Path;
+
+/// What a figure must reach.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Goal {
+    /// Shown for comparison only.
+    None,
+    /// Ours over the peer's is at most this.
+    RatioAtMost(f64),
+    /// Ours over the peer's is at least this.
+    RatioAtLeast(f64),
+    /// Ours is at most this, whatever others reach.
+    OursAtMost(f64),
+}
+
+impl Goal {
+    /// Whether it is met; `None` without a goal or without a peer to compare with.
+    fn met(self, ours: f64, ratio: Option<f64>) -> Option<bool> {
+        match self {
+            Self::None => None,
+            Self::RatioAtMost(most) => Some(ratio? <= most),
+            Self::RatioAtLeast(least) => Some(ratio? >= least),
+            Self::OursAtMost(most) => Some(ours <= most),
+        }
+    }
+
+    fn text(self) -> Option<String> {
+        match self {
+            Self::None => None,
+            Self::RatioAtMost(most) => Some(format!("ratio <= {most}")),
+            Self::RatioAtLeast(least) => Some(format!("ratio >= {least}")),
+            Self::OursAtMost(most) => Some(format!("ours <= {most}")),
+        }
+    }
+}
+
+/// One figure.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Record {
+    /// What was measured.
+    pub figure: String,
+    /// Unit of `ours` and `peer`.
+    pub unit: &'static str,
+    /// Median of our runs.
+    pub ours: f64,
+    /// Median of the peer's runs; absent when the peer is, or when there is none to compare with.
+    pub peer: Option<f64>,
+    /// The peer with its version, or why it is absent.
+    pub peer_name: String,
+    /// Median over the runs of ours over the peer's in the same run.
+    pub ratio: Option<f64>,
+    /// What it must reach, if anything.
+    pub goal: Option<String>,
+    /// Whether it does; absent without a goal, or when the peer is absent.
+    pub met: Option<bool>,
+    /// How many runs the medians are over.
+    pub runs: usize,
+    /// Largest minus smallest of our runs, over their median.
+    pub spread: f64,
+}
+
+/// The peer's side of a figure.
+#[derive(Clone, Debug)]
+pub enum Peer<'a> {
+    /// Measured in the same runs as ours.
+    Measured(&'a str, &'a [f64]),
+    /// Not installed; why.
+    Absent(&'a str),
+    /// There is none.
+    Nobody,
+}
+
+impl<'a> Peer<'a> {
+    /// Its measurements if it has a name, otherwise that it is absent and why.
+    pub fn if_present(name: &'a Result<String, String>, values: &'a [f64]) -> Self {
+        match name {
+            Ok(name) => Self::Measured(name, values),
+            Err(why) => Self::Absent(why),
+        }
+    }
+}
+
+impl Record {
+    /// The record of a figure from its runs; run `i` of ours and of the peer belong together.
+    ///
+    /// # Panics
+    /// When there is no run, or not as many of the peer.
+    pub fn new(
+        figure: &str,
+        unit: &'static str,
+        ours: &[f64],
+        peer: &Peer<'_>,
+        goal: Goal,
+    ) -> Self {
+        let middle = median(ours);
+        let (name, peer, ratio) = match *peer {
+            Peer::Measured(name, values) => {
+                assert_eq!(ours.len(), values.len(), "{figure}: runs go in pairs");
+                let ratios: Vec<f64> = ours.iter().zip(values).map(|(a, b)| a / b).collect();
+                (name.to_owned(), Some(median(values)), Some(median(&ratios)))
+            }
+            Peer::Absent(why) => (format!("absent: {why}"), None, None),
+            Peer::Nobody => ("none".to_owned(), None, None),
+        };
+        let largest = ours.iter().copied().fold(f64::MIN, f64::max);
+        let smallest = ours.iter().copied().fold(f64::MAX, f64::min);
+        Self {
+            figure: figure.to_owned(),
+            unit,
+            ours: middle,
+            peer,
+            peer_name: name,
+            ratio,
+            goal: goal.text(),
+            met: goal.met(middle, ratio),
+            runs: ours.len(),
+            spread: if middle == 0.0 { 0.0 } else { (largest - smallest) / middle },
+        }
+    }
+}
+
+/// The median: of an even number of values the mean of the middle two.
+///
+/// # Panics
+/// When there is no value.
+pub fn median(values: &[f64]) -> f64 {
+    assert!(!values.is_empty(), "a median of nothing");
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let half = sorted.len() / 2;
+    if sorted.len() % 2 == 1 { sorted[half] } else { f64::midpoint(sorted[half - 1], sorted[half]) }
+}
+
+/// The records as a table.
+pub fn table(records: &[Record]) -> String {
+    let figure = records.iter().map(|record| record.figure.chars().count()).max().unwrap_or(0);
+    let mut text = format!(
+        "{:<figure$}  {:>10} {:>10} {:<8} {:>7} {:<14} {:<6} peer\n",
+        "figure", "ours", "peer", "unit", "ratio", "goal", "met"
+    );
+    for record in records {
+        let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), significant);
+        let met = match record.met {
+            Some(true) => "yes",
+            Some(false) => "NO",
+            None => "-",
+        };
+        text += &format!(
+            "{:<figure$}  {:>10} {:>10} {:<8} {:>7} {:<14} {:<6} {} ({} runs, spread {:.0} %)\n",
+            record.figure,
+            significant(record.ours),
+            number(record.peer),
+            record.unit,
+            record.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}")),
+            record.goal.as_deref().unwrap_or("-"),
+            met,
+            record.peer_name,
+            record.runs,
+            100.0 * record.spread,
+        );
+    }
+    text
+}
+
+/// Four significant digits, without an exponent.
+fn significant(value: f64) -> String {
+    let digits = if value == 0.0 { 0 } else { 3 - value.abs().log10().floor() as i32 };
+    format!("{value:.*}", usize::try_from(digits.clamp(0, 6)).unwrap_or(0))
+}
+
+/// Writes the records to `folder/name.json`.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write(folder: &Path, name: &str, records: &[Record]) -> Result<(), BenchError> {
+    let path = folder.join(format!("{name}.json"));
+    let failed = |source| BenchError::File { path: path.clone(), source };
+    std::fs::create_dir_all(folder).map_err(failed)?;
+    let text = serde_json::to_string_pretty(records).map_err(|error| failed(error.into()))?;
+    std::fs::write(&path, text + "\n").map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_taken_within_a_run() {
+        // The machine is twice as slow in the second run: the ratio does not see it.
+        let peer = Peer::Measured("peer 1.0", &[2.0, 4.0, 2.0]);
+        let record = Record::new("f", "us", &[3.0, 6.0, 3.2], &peer, Goal::RatioAtMost(1.5));
+        assert_eq!(record.ratio, Some(1.5));
+        assert_eq!((record.ours, record.peer), (3.2, Some(2.0)));
+        assert_eq!((record.met, record.runs), (Some(true), 3));
+        assert!((record.spread - 3.0 / 3.2).abs() < 1e-12);
+        assert_eq!(record.goal.as_deref(), Some("ratio <= 1.5"));
+    }
+
+    #[test]
+    fn an_absent_peer_is_said_to_be_absent() {
+        let peer = Peer::Absent("mpirun is not installed");
+        let record = Record::new("f", "us", &[3.0], &peer, Goal::RatioAtMost(1.0));
+        assert_eq!((record.peer, record.ratio, record.met), (None, None, None));
+        assert_eq!(record.peer_name, "absent: mpirun is not installed");
+    }
+
+    #[test]
+    fn goals_look_at_the_right_side() {
+        let peer = Peer::Measured("peer", &[2.0]);
+        let met = |goal| Record::new("f", "/s", &[3.0], &peer, goal).met;
+        assert_eq!(met(Goal::RatioAtLeast(1.5)), Some(true));
+        assert_eq!(met(Goal::RatioAtLeast(1.6)), Some(false));
+        assert_eq!(met(Goal::OursAtMost(2.9)), Some(false));
+        assert_eq!(met(Goal::None), None);
+        let alone = Record::new("f", "us", &[0.0], &Peer::Nobody, Goal::OursAtMost(0.0));
+        assert_eq!(alone.met, Some(true));
+    }
+
+    #[test]
+    fn medians_of_odd_and_even_numbers() {
+        assert!((median(&[3.0, 1.0, 2.0]) - 2.0).abs() < 1e-12);
+        assert!((median(&[4.0, 1.0, 2.0, 3.0]) - 2.5).abs() < 1e-12);
+    }
+
+    #[test]
+    fn numbers_have_four_digits() {
+        assert_eq!(significant(0.0), "0");
+        assert_eq!(significant(0.168_34), "0.1683");
+        assert_eq!(significant(5.012_3), "5.012");
+        assert_eq!(significant(1_234_567.8), "1234568");
+    }
+}
