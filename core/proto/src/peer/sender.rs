@@ -453,15 +453,18 @@ impl Sender {
         };
         let end = if wanted == State::Lost { self.next } else { self.tail };
         let index = ring.index(first);
+        let full = |slot: &Slot| usize::from(slot.length) == config.max_datagram;
+        if !full(&ring.slots[index]) {
+            return Some(Run { first, count: 1 });
+        }
         let most = budget
             .min(MOST_SEGMENTS)
             .min(MOST_BYTES / config.max_datagram)
             .min(ring.slots.len() - index)
             .min(end.wrapping_sub(first) as usize);
-        // One datagram may be longer than the bound of a segmented send leaves room for.
         let mut count = 1;
         while count < most
-            && usize::from(ring.slots[index + count - 1].length) == config.max_datagram
+            && full(&ring.slots[index + count - 1])
             && ring.slots[index + count].state == wanted
         {
             count += 1;

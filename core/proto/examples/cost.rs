@@ -1,0 +1,95 @@
+//! What the protocol itself costs: nanoseconds per packet, without any socket.
+//!
+//! `cargo run --release -p kumi-proto --example cost`
+
+use kumi_proto::wire::{Codec, HEADER_BYTES, Header, Kind};
+use kumi_proto::{ChannelKey, Config, Delivery, Endpoint, Rank, Sink};
+use std::hint::black_box;
+use std::time::Instant;
+
+struct Taken(u64);
+
+impl Sink for Taken {
+    fn deliver(&mut self, _: Rank, frame: &[u8]) -> Delivery {
+        self.0 += frame.len() as u64;
+        Delivery::Taken
+    }
+}
+
+/// Median of nine runs of `count` steps, in nanoseconds per step.
+fn measure(name: &str, count: u32, mut step: impl FnMut(u64)) {
+    let mut times: Vec<f64> = (0..9)
+        .map(|_| {
+            let start = Instant::now();
+            (0..count).for_each(|at| step(u64::from(at)));
+            start.elapsed().as_nanos() as f64 / f64::from(count)
+        })
+        .collect();
+    times.sort_by(f64::total_cmp);
+    println!("{name:<52} {:>8.1} ns", times[4]);
+}
+
+fn codec(length: usize) {
+    let codec = Codec::new(ChannelKey(7), 1_472);
+    let mut packet = vec![0; HEADER_BYTES + length];
+    measure(&format!("header + checksum, {length} B frame: write and check"), 200_000, |at| {
+        let sequence = at as u32;
+        let header = Header { kind: Kind::Data, flags: 0, from: 0, to: 1, sequence, ack: 0 };
+        codec.seal(&header, black_box(&mut packet));
+        black_box(codec.open(1, 2, black_box(&packet)).is_ok());
+    });
+}
+
+fn pair() -> (Endpoint, Endpoint) {
+    let make = |me| Endpoint::new(Config::default(), me, 2, ChannelKey(7)).unwrap();
+    (make(0), make(1))
+}
+
+/// Moves everything that `from` has to send; whether there was anything.
+fn carry(from: &mut Endpoint, to: &mut Endpoint, now: u64, sink: &mut Taken) -> bool {
+    let mut any = false;
+    while let Some(transmit) = from.poll_transmit(now) {
+        any = true;
+        for datagram in transmit.datagrams() {
+            to.handle_datagram(now, datagram, sink);
+        }
+    }
+    any
+}
+
+fn ping_pong(length: usize) {
+    let (mut a, mut b) = pair();
+    let frame = vec![1; length];
+    let mut sink = Taken(0);
+    let mut now = 0;
+    measure(&format!("ping-pong, {length} B frame: one send and receive"), 100_000, |at| {
+        now += 5;
+        let (from, to) = if at % 2 == 0 { (&mut a, &mut b) } else { (&mut b, &mut a) };
+        from.send(now, 1 - from.me(), &[&frame]).unwrap();
+        carry(from, to, now, &mut sink);
+    });
+    assert_eq!(sink.0, 900_000 * length as u64);
+}
+
+fn stream(length: usize) {
+    let (mut a, mut b) = pair();
+    let frame = vec![1; length];
+    let mut sink = Taken(0);
+    let mut now = 0;
+    measure(&format!("stream, {length} B frames: one send, receive, its acks"), 100_000, |_| {
+        while a.send(now, 1, &[&frame]).is_err() {
+            now += 10;
+            while carry(&mut a, &mut b, now, &mut sink) | carry(&mut b, &mut a, now, &mut sink) {}
+        }
+    });
+    assert!(sink.0 > 800_000 * length as u64);
+    assert_eq!(a.counters().resends, 0);
+}
+
+fn main() {
+    for length in [8, 1_440] {
+        codec(length);
+        ping_pong(length);
+        stream(length);
+    }
+}
