@@ -27,7 +27,7 @@ build: setup
 # The C examples, linked with libkumi.so of the same profile, into the folder where it lies.
 c: setup
 	@$(CARGO) build --quiet --locked --package kumi-c $(if $(filter release,$(PROFILE)),--release)
-	@$(MAKE) --no-print-directory -C examples/c OUT=$(BIN)
+	@$(MAKE) --no-print-directory -C examples/c PROFILE=$(PROFILE) LIB=$(BIN) OUT=$(BIN)
 
 demo: build
 	@$(TARGET)/release/kumi demo
