@@ -1,0 +1,185 @@
+//! What the fuzz targets run, and what must hold whatever they are given. `core/proto/tests/fuzzed.rs` runs
+//! the same with inputs from a seed, so that it needs no fuzzer.
+
+#![allow(dead_code)] // Each fuzz target uses one of them.
+
+use kumi_proto::frame::Frame;
+use kumi_proto::wire::{Codec, HEADER_BYTES, Header, Kind};
+use kumi_proto::{ChannelKey, Config, Counters, Delivery, Endpoint, Rank, Sink};
+
+const KEY: ChannelKey = ChannelKey(0xF022);
+const RANKS: u32 = 4;
+const MAX_DATAGRAM: usize = 96;
+
+/// Takes or refuses as the input says.
+#[derive(Default)]
+struct Inbox {
+    full: bool,
+    taken: u64,
+}
+
+impl Sink for Inbox {
+    fn deliver(&mut self, from: Rank, frame: &[u8]) -> Delivery {
+        assert!(from > 0 && from < RANKS && frame.len() <= MAX_DATAGRAM - HEADER_BYTES);
+        if self.full {
+            return Delivery::Full;
+        }
+        self.taken += 1;
+        Delivery::Taken
+    }
+}
+
+fn endpoint() -> Endpoint {
+    let config = Config {
+        max_datagram: MAX_DATAGRAM,
+        window: 16,
+        reorder_packets: 20,
+        first_sequence: u32::MAX - 40,
+        ..Config::default()
+    };
+    Endpoint::new(config, 0, RANKS, KEY).expect("these settings are right")
+}
+
+/// Every datagram raises exactly one of these.
+fn answered_for(counters: &Counters) -> u64 {
+    counters.data_in
+        + counters.acks_in
+        + counters.nacks_in
+        + counters.probes_in
+        + counters.dropped_in_all()
+}
+
+/// Takes what the endpoint sends now; it must come to an end.
+fn drain(endpoint: &mut Endpoint, now: u64) -> usize {
+    let mut count = 0;
+    while let Some(transmit) = endpoint.poll_transmit(now) {
+        assert!(transmit.to > 0 && transmit.to < RANKS);
+        assert!(transmit.bytes.len() <= 65_507);
+        for datagram in transmit.datagrams() {
+            assert!((HEADER_BYTES..=MAX_DATAGRAM).contains(&datagram.len()));
+            count += 1;
+        }
+    }
+    count
+}
+
+/// What must hold at any time.
+fn check(endpoint: &Endpoint, datagrams: u64, inbox: &Inbox) {
+    let counters = endpoint.counters();
+    assert_eq!(answered_for(counters), datagrams, "every datagram is counted once");
+    assert_eq!(counters.delivered, inbox.taken);
+    assert!(endpoint.kept() <= endpoint.config().reorder_packets);
+    let ring = 16 * (MAX_DATAGRAM + 32);
+    assert!(endpoint.memory() <= 3 * ring + 20 * MAX_DATAGRAM);
+    let flushed = (1..RANKS).all(|rank| endpoint.flushed(rank));
+    assert_eq!(endpoint.all_flushed(), flushed);
+    for rank in 1..RANKS {
+        assert_eq!(endpoint.flushed(rank), endpoint.room(rank) == 16);
+    }
+}
+
+/// Arbitrary bytes as a datagram to a fresh endpoint.
+pub fn datagram(input: &[u8]) {
+    let mut endpoint = endpoint();
+    let mut inbox = Inbox::default();
+    endpoint.handle_datagram(1, input, &mut inbox);
+    check(&endpoint, 1, &inbox);
+    drain(&mut endpoint, 1);
+}
+
+/// The input, byte by byte; zeros when it is used up.
+struct Bytes<'i>(&'i [u8]);
+
+impl Bytes<'_> {
+    fn next(&mut self) -> u8 {
+        let Some((&first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        first
+    }
+
+    fn u32(&mut self) -> u32 {
+        u32::from_le_bytes([self.next(), self.next(), self.next(), self.next()])
+    }
+
+    /// Mostly a number close to `base`, sometimes any.
+    fn near(&mut self, base: u32) -> u32 {
+        match self.next() {
+            255 => self.u32(),
+            small => base.wrapping_add(u32::from(small)).wrapping_sub(8),
+        }
+    }
+}
+
+/// Packets with right checksums and arbitrary contents, damaged ones, commands and jumps of time, mixed as the
+/// input says.
+pub fn packets(input: &[u8]) {
+    let mut input = Bytes(input);
+    let codec = Codec::new(KEY, MAX_DATAGRAM);
+    let mut endpoint = endpoint();
+    let mut inbox = Inbox::default();
+    let (mut now, mut datagrams) = (0, 0);
+    let first = endpoint.config().first_sequence;
+    while !input.0.is_empty() {
+        match input.next() {
+            action @ 0..=199 => {
+                let packet = forge(&mut input, &codec, first, action);
+                endpoint.handle_datagram(now, &packet, &mut inbox);
+                datagrams += 1;
+            }
+            action @ 200..=229 => {
+                let to = 1 + Rank::from(action) % 3;
+                let room = endpoint.room(to);
+                let length = usize::from(input.next()) % (MAX_DATAGRAM - HEADER_BYTES + 1);
+                let sent = endpoint.send(now, to, &[&[7; MAX_DATAGRAM][..length]]);
+                assert_eq!(sent.is_ok(), room > 0);
+            }
+            230..=234 => inbox.full = !inbox.full,
+            235..=239 => endpoint.request_ack(1 + Rank::from(input.next()) % 3),
+            240..=249 => {
+                now = endpoint.next_timeout().unwrap_or(now).max(now);
+                endpoint.handle_timeout(now);
+            }
+            _ => {
+                now += u64::from(input.u32());
+                endpoint.handle_timeout(now);
+            }
+        }
+        // One datagram can set free at most the windows of all peers, and an answer for each.
+        assert!(drain(&mut endpoint, now) <= 3 * 16 + 6);
+        assert!(endpoint.next_timeout().is_none_or(|time| time > now));
+        check(&endpoint, datagrams, &inbox);
+    }
+}
+
+/// A packet that passes most checks; with some actions a few bits are flipped after sealing.
+fn forge(input: &mut Bytes<'_>, codec: &Codec, first: u32, action: u8) -> Vec<u8> {
+    let kind = [Kind::Data, Kind::Ack, Kind::Nack, Kind::Probe][usize::from(action) % 4];
+    let flags = u16::from(input.next() % 8);
+    let from = 1 + Rank::from(input.next()) % 3;
+    let base = if kind == Kind::Data { first } else { 8 };
+    let header =
+        Header { kind, flags, from, to: 0, sequence: input.near(base), ack: input.near(first) };
+    let length = match kind {
+        Kind::Data => usize::from(input.next()) % (MAX_DATAGRAM - HEADER_BYTES + 2),
+        Kind::Ack | Kind::Nack => usize::from(input.next() % 3) * 8,
+        Kind::Probe => 0,
+    };
+    let mut packet = vec![0; HEADER_BYTES];
+    packet.extend((0..length).map(|_| input.next()));
+    codec.seal(&header, &mut packet);
+    if action >= 190 {
+        for _ in 0..2 {
+            let at = usize::from(input.next()) % packet.len();
+            packet[at] ^= input.next();
+        }
+    }
+    packet
+}
+
+/// Arbitrary bytes as a frame: what decodes has exactly one encoding.
+pub fn frame(input: &[u8]) {
+    if let Ok(frame) = Frame::decode(input) {
+        let header = frame.header();
+        assert_eq!([&header, frame.data()].concat(), input);
+    }
+}
