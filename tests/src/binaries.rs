@@ -46,7 +46,9 @@ fn build() -> PathBuf {
     assert!(cargo.status().expect("cargo runs").success(), "cargo build failed");
     let mut make = Command::new("make");
     make.arg("-C").arg(repository().join("examples/c"));
-    make.arg(format!("OUT={}", directory.display())).arg("--quiet");
+    for variable in ["LIB", "OUT"] {
+        make.arg(format!("{variable}={}", directory.display()));
+    }
     assert!(make.status().expect("make runs").success(), "the C examples do not build");
     directory.to_owned()
 }

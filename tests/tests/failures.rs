@@ -1,0 +1,175 @@
+//! Ranks, daemons and the head killed with -9: what had to do with them ends, the rest goes on.
+#![forbid(unsafe_code)]
+
+use kumi_tests::cluster::TestCluster;
+use kumi_tests::command::{self, Running};
+use kumi_tests::machine;
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+/// A failure is to be noticed within two seconds; this allows for a machine busy with other tests.
+const SOON: Duration = Duration::from_secs(8);
+
+/// A job that says its process numbers and then waits to be ended.
+struct Job<'c> {
+    cluster: &'c TestCluster,
+    run: Running,
+    record: Value,
+    ranks: Vec<u32>,
+}
+
+impl<'c> Job<'c> {
+    fn start(cluster: &'c TestCluster, name: &str, ranks: usize, nodes: usize) -> Self {
+        let (n, nodes) = (ranks.to_string(), nodes.to_string());
+        let script = "echo $$; exec sleep 600";
+        let args = ["run", "-n", &n, "--nodes", &nodes, "--name", name, "sh", "-c", script];
+        let run = cluster.start(&args);
+        let record = cluster.wait_state(name, "running");
+        let lines = cluster.wait_lines(&record, ranks);
+        let ranks = lines.iter().map(|line| line.parse().expect("a process number")).collect();
+        Self { cluster, run, record, ranks }
+    }
+
+    fn nodes(&self) -> Vec<u64> {
+        let nodes = self.record["nodes"].as_array().into_iter().flatten();
+        nodes.filter_map(Value::as_u64).collect()
+    }
+
+    #[track_caller]
+    fn must_run(&mut self) {
+        assert!(self.run.runs(), "its command has ended");
+        assert!(self.ranks.iter().all(|&rank| machine::lives(rank)), "a rank is gone");
+    }
+
+    /// Its end, which must come soon after `since`, with nothing of it left.
+    #[track_caller]
+    fn must_fail(self, since: Instant, code: i32, words: &[&str]) {
+        self.run.finish().fails(code, words);
+        assert!(since.elapsed() < SOON, "noticed only after {:?}", since.elapsed());
+        let living: Vec<u32> =
+            self.ranks.iter().copied().filter(|&rank| machine::lives(rank)).collect();
+        assert!(living.is_empty(), "ranks {living:?} live");
+        let jobs = self.cluster.json(&["ps", "--json"]);
+        let jobs = jobs.as_array().expect("an array");
+        assert!(jobs.iter().all(|job| job["job"] != self.record["job"]), "{jobs:?}");
+    }
+
+    /// Ends it.
+    fn end(self) {
+        self.cluster.kumi(&["kill", &self.record["job"].to_string()]).ok();
+        self.run.finish();
+    }
+}
+
+#[test]
+fn a_killed_rank_ends_its_job_and_no_other() {
+    let cluster = TestCluster::up(2);
+    let doomed = Job::start(&cluster, "doomed", 4, 2);
+    let mut other = Job::start(&cluster, "other", 4, 2);
+    let since = Instant::now();
+    // Whichever rank it was is named.
+    machine::signal(doomed.ranks[2], Signal::SIGKILL);
+    doomed.must_fail(since, 137, &["rank ", " on node", "9 (SIGKILL)"]);
+    other.must_run();
+    other.end();
+    cluster.kumi(&["run", "-n", "4", "--nodes", "2", "true"]).ok();
+}
+
+#[test]
+fn a_killed_daemon_ends_the_jobs_of_its_node_and_no_others() {
+    let mut cluster = TestCluster::up(3);
+    let doomed = Job::start(&cluster, "doomed", 3, 3);
+    let mut other = Job::start(&cluster, "other", 1, 1);
+    // Not the node of the other job.
+    let node = (0..3).rev().find(|node| !other.nodes().contains(&u64::from(*node)));
+    let node = node.expect("three nodes, one used");
+    let since = Instant::now();
+    machine::signal(cluster.pid(&format!("node-{node}")), Signal::SIGKILL);
+    doomed.must_fail(since, 75, &[&format!("node{node}"), "lost"]);
+    other.must_run();
+    command::wait_for("loss of the node", || (cluster.nodes_up() == 2).then_some(()));
+    cluster.kumi(&["run", "-n", "3", "--nodes", "3", "true"]).fails(75, &[]);
+    cluster.kumi(&["run", "-n", "2", "--nodes", "2", "true"]).ok();
+
+    let number = node.to_string();
+    let daemon = cluster.start_daemon(node, &["node", "--node", &number]);
+    command::wait_for("return of the node", || (cluster.nodes_up() == 3).then_some(()));
+    cluster.kumi(&["run", "-n", "3", "--nodes", "3", "true"]).ok();
+    other.must_run();
+    other.end();
+    cluster.down().ok();
+    daemon.finish();
+}
+
+#[test]
+fn a_killed_head_takes_no_job_with_it() {
+    let mut cluster = TestCluster::up(2);
+    cluster.kumi(&["run", "--name", "before", "true"]).ok();
+    // Long enough to be there before, while and after the head is away.
+    let script = "i=0; while test $i -lt 80; do echo $KUMI_RANK $i; sleep 0.1; i=$((i+1)); done";
+    let args = ["run", "-n", "2", "--nodes", "2", "--name", "steady", "sh", "-c", script];
+    let job = cluster.start(&args);
+    let record = cluster.wait_state("steady", "running");
+    cluster.wait_lines(&record, 10);
+    machine::signal(cluster.pid("head"), Signal::SIGKILL);
+    // Daemons and ranks go on while there is no head; shorter than the lease.
+    std::thread::sleep(Duration::from_millis(700));
+    let head = cluster.start_daemon(0, &["head"]);
+    let done = job.finish().ok();
+    for rank in 0..2 {
+        let prefix = format!("{rank} ");
+        let of_rank = done.out.lines().filter_map(|line| line.strip_prefix(&prefix));
+        let expected = (0..80).map(|number| number.to_string());
+        assert!(of_rank.eq(expected), "rank {rank}: lines are missing or doubled: {done:?}");
+    }
+    // The table has each job once, and new ones get new numbers.
+    cluster.kumi(&["run", "--name", "after", "true"]).ok();
+    let jobs = cluster.json(&["ps", "--all", "--json"]);
+    let jobs = jobs.as_array().expect("an array");
+    let mut names: Vec<&str> = jobs.iter().filter_map(|job| job["name"].as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["after", "before", "steady"]);
+    let mut numbers: Vec<u64> = jobs.iter().filter_map(|job| job["job"].as_u64()).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), 3);
+    cluster.down().ok();
+    head.finish();
+}
+
+#[test]
+fn without_a_head_for_longer_than_the_lease_jobs_end() {
+    let cluster = TestCluster::up(2);
+    let job = Job::start(&cluster, "leased", 2, 2);
+    machine::signal(cluster.pid("head"), Signal::SIGKILL);
+    let ranks = job.ranks.clone();
+    command::wait_for("end of the ranks", || {
+        ranks.iter().all(|&rank| !machine::lives(rank)).then_some(())
+    });
+    assert!(machine::lives(cluster.pid("node-0")), "the daemons wait for a head");
+    let head = cluster.start_daemon(0, &["head"]);
+    let done = job.run.finish();
+    assert_ne!(done.code(), 0, "{done:?}");
+    command::wait_for("return of the nodes", || {
+        let status = cluster.kumi(&["cluster", "status"]);
+        (status.code() == 0 && cluster.nodes_up() == 2).then_some(())
+    });
+    cluster.kumi(&["run", "-n", "2", "--nodes", "2", "true"]).ok();
+    drop(cluster);
+    head.finish();
+}
+
+#[test]
+fn an_inner_daemon_of_the_tree_is_survived() {
+    // Fan-out 2: nodes 0 and 1 attach to the head, the others below them.
+    let cluster = TestCluster::up_with(6, &["--fan-out", "2"]);
+    let status = cluster.json(&["cluster", "status", "--json"]);
+    assert_eq!(status["nodes"].as_array().map(Vec::len), Some(6));
+    let doomed = Job::start(&cluster, "doomed", 6, 6);
+    let since = Instant::now();
+    machine::signal(cluster.pid("node-0"), Signal::SIGKILL);
+    doomed.must_fail(since, 75, &["node0", "lost"]);
+    command::wait_for("its children elsewhere", || (cluster.nodes_up() == 5).then_some(()));
+    cluster.kumi(&["run", "-n", "5", "--nodes", "5", "true"]).ok();
+}

@@ -1,0 +1,135 @@
+//! A network that loses, throttles and parts: in the namespaces that the test's cluster made, and
+//! nowhere else.
+#![forbid(unsafe_code)]
+
+use kumi_tests::cluster::TestCluster;
+use kumi_tests::command::{self, Running};
+use kumi_tests::{binaries, machine};
+use std::process::Command;
+
+/// Whether the tools and rights are there; says so if not.
+fn possible(test: &str) -> bool {
+    let reason = if !machine::has_namespaces() {
+        "network namespaces are not permitted"
+    } else if !["nsenter", "iptables", "tc", "ip"].iter().all(|name| machine::has_command(name)) {
+        "nsenter, iptables, tc or ip is not installed"
+    } else {
+        return true;
+    };
+    machine::skipped(test, reason);
+    false
+}
+
+/// Runs a command in the namespace of a node.
+#[track_caller]
+fn on_node(cluster: &TestCluster, node: u32, words: &str) -> String {
+    let name = cluster.namespace(node).expect("a cluster of root has namespaces");
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--net=/run/netns/{name}")).args(words.split(' '));
+    command::run(command).ok().out
+}
+
+/// Verified runs of kernels that exchange much, on two nodes.
+#[track_caller]
+fn kernels_verify(cluster: &TestCluster) {
+    for (name, file) in [("IS", "is"), ("CG", "cg"), ("FT", "ft")] {
+        let path = binaries::path(file).display().to_string();
+        let args = ["run", "-n", "2", "--nodes", "2", "--name", name, &path, "--class", "S"];
+        let out = cluster.kumi(&args).ok().out;
+        let verified = out.lines().any(|line| {
+            line.trim_start().starts_with("Verification") && line.ends_with(" SUCCESSFUL")
+        });
+        assert!(verified, "{name}: {out}");
+    }
+}
+
+/// Packets that the rule of `lose` has dropped on a node.
+fn dropped(cluster: &TestCluster, node: u32) -> u64 {
+    let table = on_node(cluster, node, "iptables -L INPUT -v -n -x");
+    let line = table.lines().find(|line| line.contains("statistic")).expect("our rule");
+    line.split_whitespace().next().and_then(|word| word.parse().ok()).expect("a count")
+}
+
+fn survives_loss(test: &str, probability: &str) {
+    if !possible(test) {
+        return;
+    }
+    let cluster = TestCluster::up(2);
+    let rule = format!(
+        "iptables -A INPUT -p udp -m statistic --mode random --probability {probability} -j DROP"
+    );
+    for node in 0..2 {
+        on_node(&cluster, node, &rule);
+    }
+    kernels_verify(&cluster);
+    assert!(dropped(&cluster, 0) + dropped(&cluster, 1) > 0, "no packet was lost");
+}
+
+#[test]
+fn five_per_cent_of_all_packets_lost() {
+    survives_loss("five_per_cent_of_all_packets_lost", "0.05");
+}
+
+#[test]
+fn twenty_per_cent_of_all_packets_lost() {
+    survives_loss("twenty_per_cent_of_all_packets_lost", "0.20");
+}
+
+#[test]
+fn loss_while_jobs_are_switched() {
+    if !possible("loss_while_jobs_are_switched") {
+        return;
+    }
+    let cluster = TestCluster::up_with(2, &["--slice", "1ms"]);
+    let rule = "iptables -A INPUT -p udp -m statistic --mode random --probability 0.05 -j DROP";
+    for node in 0..2 {
+        on_node(&cluster, node, rule);
+    }
+    let path = binaries::path("is").display().to_string();
+    let args = ["run", "-n", "2", "--nodes", "2", &path, "--class", "S"];
+    let jobs: Vec<Running> = (0..3).map(|_| cluster.start(&args)).collect();
+    for job in jobs {
+        job.finish().ok();
+    }
+}
+
+#[test]
+fn a_slow_wire() {
+    if !possible("a_slow_wire") {
+        return;
+    }
+    let cluster = TestCluster::up(2);
+    for node in 0..2 {
+        let links = on_node(&cluster, node, "ip -o link show type veth");
+        let name = links.split(": ").nth(1).and_then(|name| name.split('@').next());
+        let name = name.expect("the node's interface");
+        let limit = "root tbf rate 100mbit burst 32kbit latency 20ms";
+        on_node(&cluster, node, &format!("tc qdisc add dev {name} {limit}"));
+    }
+    kernels_verify(&cluster);
+}
+
+#[test]
+fn a_node_that_is_cut_off_ends_its_jobs_and_comes_back() {
+    if !possible("a_node_that_is_cut_off_ends_its_jobs_and_comes_back") {
+        return;
+    }
+    let cluster = TestCluster::up(3);
+    let script = "echo $$; exec sleep 600";
+    let args = ["run", "-n", "3", "--nodes", "3", "--name", "cut", "sh", "-c", script];
+    let job = cluster.start(&args);
+    let record = cluster.wait_state("cut", "running");
+    let ranks = cluster.wait_lines(&record, 3);
+    on_node(&cluster, 2, "iptables -A INPUT ! -i lo -j DROP");
+    on_node(&cluster, 2, "iptables -A OUTPUT ! -o lo -j DROP");
+    job.finish().fails(75, &["node2", "lost"]);
+    // The side without the head ends its ranks by itself, when its lease runs out.
+    command::wait_for("end of the ranks on both sides", || {
+        let living = |rank: &String| machine::lives(rank.parse().expect("a process number"));
+        (!ranks.iter().any(living)).then_some(())
+    });
+    cluster.kumi(&["run", "-n", "2", "--nodes", "2", "true"]).ok();
+    on_node(&cluster, 2, "iptables -F");
+    command::wait_for("return of the node", || (cluster.nodes_up() == 3).then_some(()));
+    cluster.kumi(&["run", "-n", "3", "--nodes", "3", "true"]).ok();
+}
