@@ -9,3 +9,13 @@ pub mod config;
 pub mod exit;
 pub mod frame;
 pub mod paths;
+
+pub mod cgroup;
+pub mod clock;
+pub mod job;
+pub mod limits;
+pub mod link;
+pub mod node;
+pub mod switch;
+pub mod tls;
+pub mod watch;

@@ -1,0 +1,113 @@
+//! Jobs on this node: one task per job carries it from `Prepare` to `Freed`.
+
+pub mod program;
+pub mod shim;
+
+mod launch;
+mod orphans;
+mod run;
+mod streams;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use kumi_control::agent::AgentEvent;
+use kumi_control::message::{ContentHash, JobSpec, RankAddress, Refusal};
+use kumi_net::segment::Segment;
+use kumi_sched::{JobId, NodeId};
+use tokio::sync::{mpsc, watch};
+
+use crate::cgroup::Group;
+use crate::switch::Switcher;
+use crate::watch::Watcher;
+use program::Programs;
+
+pub use orphans::kill_descendants;
+
+/// What a job's task tells the daemon's main loop.
+#[derive(Debug)]
+pub enum JobEvent {
+    /// Something for the agent.
+    Agent(Box<AgentEvent>),
+    /// The task has ended without `Freed`, since the job was refused; nothing is left of it.
+    Gone(JobId),
+}
+
+/// What a job's task is told.
+#[derive(Debug)]
+pub enum Order {
+    /// This program is there now, or cannot be had.
+    Program(ContentHash, Result<(), Refusal>),
+    /// Let the ranks go.
+    Start {
+        /// By rank.
+        addresses: Vec<RankAddress>,
+        /// Largest UDP payload, in bytes.
+        max_datagram: u16,
+    },
+    /// Signal to all ranks.
+    Signal(u8),
+    /// For rank 0; empty closes it.
+    Input(Vec<u8>),
+    /// Kill and free.
+    Kill,
+}
+
+/// A job whose ranks exist, for the load sampler.
+#[derive(Debug)]
+pub struct Live {
+    /// Its contexts.
+    pub segment: Segment,
+    /// Lowest local rank.
+    pub first: u32,
+    /// Busy and all samples of each local rank since the last report.
+    pub load: Vec<(u64, u64)>,
+}
+
+/// What the tasks of all jobs share.
+#[derive(Debug)]
+pub struct Site {
+    /// This node.
+    pub node: NodeId,
+    /// Where ranks' sockets bind.
+    pub address: Ipv4Addr,
+    /// Largest UDP payload that the node's interface takes unfragmented, in bytes.
+    pub max_datagram: u16,
+    /// Processors of ranks.
+    pub cpus: Vec<usize>,
+    /// The node's control group, if there may be one.
+    pub group: Option<Group>,
+    /// This program's own file.
+    pub executable: PathBuf,
+    /// Limit of open files that ranks get.
+    pub open_files: u64,
+    /// Programs.
+    pub programs: RefCell<Programs>,
+    /// The switching thread.
+    pub switcher: Switcher,
+    /// Cleans up if this process is killed.
+    pub watcher: Watcher,
+    /// To the main loop.
+    pub events: mpsc::Sender<JobEvent>,
+    /// Whether pipes of ranks must not be read now.
+    pub blocked: watch::Receiver<bool>,
+    /// Jobs to be sampled.
+    pub live: RefCell<BTreeMap<JobId, Live>>,
+}
+
+impl Site {
+    async fn tell(&self, event: AgentEvent) {
+        // The main loop ends after all jobs.
+        let _ = self.events.send(JobEvent::Agent(Box::new(event))).await;
+    }
+}
+
+/// Starts the task of a job; orders go to the sender that is returned.
+pub fn start(site: &Rc<Site>, spec: Box<JobSpec>) -> mpsc::UnboundedSender<Order> {
+    let (orders, inbox) = mpsc::unbounded_channel();
+    tokio::task::spawn_local(run::run(Rc::clone(site), spec, inbox));
+    orders
+}

@@ -1,0 +1,280 @@
+//! Where the programs of jobs are on this node: at their own path if the content is the right one,
+//! otherwise in the node's cache, which is filled down the control tree.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kumi_control::message::{ContentHash, Program, Refusal, RefusalKind};
+
+use crate::client::refusal;
+use crate::paths;
+
+/// Largest program that is distributed, in bytes.
+pub const MAX_PROGRAM: u64 = 4 << 30;
+/// Most files whose hashes are remembered.
+const MAX_KNOWN: usize = 4096;
+
+/// What tells whether a file is still the one that was hashed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Version {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Version {
+    fn of(data: &fs::Metadata) -> Self {
+        Self {
+            device: data.dev(),
+            inode: data.ino(),
+            size: data.size(),
+            modified: (data.mtime(), data.mtime_nsec()),
+            changed: (data.ctime(), data.ctime_nsec()),
+        }
+    }
+}
+
+/// A program on its way here.
+#[derive(Debug)]
+struct Incoming {
+    file: File,
+    path: PathBuf,
+    hasher: blake3::Hasher,
+    offset: u64,
+    total: u64,
+}
+
+/// The programs of a node.
+#[derive(Debug)]
+pub struct Programs {
+    cache: PathBuf,
+    known: Arc<Mutex<HashMap<Version, ContentHash>>>,
+    incoming: BTreeMap<ContentHash, Incoming>,
+}
+
+impl Programs {
+    /// Programs with the cache in folder `cache`, which is made if it is not there.
+    ///
+    /// # Errors
+    /// When the folder cannot be made.
+    pub fn new(cache: PathBuf) -> io::Result<Self> {
+        fs::DirBuilder::new().recursive(true).mode(0o755).create(&cache)?;
+        for entry in fs::read_dir(&cache)? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "part") {
+                fs::remove_file(&path)?;
+            }
+        }
+        Ok(Self { cache, known: Arc::default(), incoming: BTreeMap::new() })
+    }
+
+    fn cached(&self, hash: ContentHash) -> PathBuf {
+        self.cache.join(paths::hex(&hash.0))
+    }
+
+    /// A future that finds the file to run: `None` when this node has no such content.
+    pub fn find(&self, program: &Program) -> impl Future<Output = Option<PathBuf>> + use<> {
+        let places = [PathBuf::from(&program.path), self.cached(program.hash)];
+        let (wanted, size) = (program.hash, program.size);
+        let known = Arc::clone(&self.known);
+        async move {
+            for place in places {
+                if has_content(&known, &place, wanted, size).await {
+                    return Some(place);
+                }
+            }
+            None
+        }
+    }
+
+    /// Takes a chunk of a program; whether it is complete now.
+    ///
+    /// # Errors
+    /// When it cannot be kept, chunks are missing, or the content is not what it should be; what
+    /// came so far is dropped.
+    pub fn store(
+        &mut self,
+        hash: ContentHash,
+        offset: u64,
+        total: u64,
+        data: &[u8],
+    ) -> Result<bool, Refusal> {
+        let result = self.try_store(hash, offset, total, data);
+        if !matches!(result, Ok(false))
+            && let Some(incoming) = self.incoming.remove(&hash)
+            && result.is_err()
+        {
+            // Best effort: a part that stays is removed at the next start.
+            let _ = fs::remove_file(&incoming.path);
+        }
+        result
+    }
+
+    fn try_store(
+        &mut self,
+        hash: ContentHash,
+        offset: u64,
+        total: u64,
+        data: &[u8],
+    ) -> Result<bool, Refusal> {
+        let failed = |error: io::Error| {
+            let message =
+                format!("the program cannot be kept in the node's cache: {error}; free some space");
+            refusal(RefusalKind::NoResources, message)
+        };
+        let broken = |what: &str| {
+            refusal(
+                RefusalKind::Internal,
+                format!("the program came damaged ({what}); run it again"),
+            )
+        };
+        if offset == 0 {
+            if total > MAX_PROGRAM {
+                return Err(refusal(
+                    RefusalKind::TooLarge,
+                    format!("the program has {total} bytes; at most {MAX_PROGRAM} are distributed"),
+                ));
+            }
+            let path = self.cached(hash).with_extension("part");
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(true).mode(0o644);
+            let file = options.open(&path).map_err(failed)?;
+            let hasher = blake3::Hasher::new();
+            self.incoming.insert(hash, Incoming { file, path, hasher, offset: 0, total });
+        }
+        let place = self.cached(hash);
+        let incoming = self.incoming.get_mut(&hash).ok_or_else(|| broken("no beginning"))?;
+        let end = offset.saturating_add(data.len() as u64);
+        if incoming.offset != offset || incoming.total != total || end > total {
+            return Err(broken("a gap"));
+        }
+        incoming.file.write_all(data).map_err(failed)?;
+        incoming.hasher.update(data);
+        incoming.offset = end;
+        if end < total {
+            return Ok(false);
+        }
+        if *incoming.hasher.finalize().as_bytes() != hash.0 {
+            return Err(broken("another content"));
+        }
+        incoming.file.set_permissions(fs::Permissions::from_mode(0o755)).map_err(failed)?;
+        let finished = self.incoming.remove(&hash).ok_or_else(|| broken("no beginning"))?;
+        // A file that is open for writing cannot be executed.
+        drop(finished.file);
+        fs::rename(&finished.path, &place).map_err(failed)?;
+        Ok(true)
+    }
+}
+
+async fn has_content(
+    known: &Mutex<HashMap<Version, ContentHash>>,
+    path: &Path,
+    wanted: ContentHash,
+    size: u64,
+) -> bool {
+    let Ok(data) = fs::metadata(path) else { return false };
+    if !path.is_absolute() || !data.is_file() || data.size() != size {
+        return false;
+    }
+    let version = Version::of(&data);
+    let lookup = known.lock().unwrap_or_else(PoisonError::into_inner).get(&version).copied();
+    if let Some(hash) = lookup {
+        return hash == wanted;
+    }
+    let owned = path.to_owned();
+    // A file that cannot be read is as good as none; so is one that changes meanwhile.
+    let Ok(Ok((read, hash))) = tokio::task::spawn_blocking(move || hash_file(&owned)).await else {
+        return false;
+    };
+    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    if known.len() >= MAX_KNOWN {
+        known.clear();
+    }
+    known.insert(read, hash);
+    read == version && hash == wanted
+}
+
+fn hash_file(path: &Path) -> io::Result<(Version, ContentHash)> {
+    // A path may have become a device or a pipe since it was looked at.
+    let mut file = OpenOptions::new()
+        .read(true)
+        .custom_flags(nix::fcntl::OFlag::O_NONBLOCK.bits())
+        .open(path)?;
+    let before = file.metadata()?;
+    if !before.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => break,
+            count => hasher.update(&buffer[..count]),
+        };
+    }
+    let after = Version::of(&file.metadata()?);
+    if after != Version::of(&before) {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    Ok((after, ContentHash(*hasher.finalize().as_bytes())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program(path: &Path, content: &[u8]) -> Program {
+        Program {
+            path: path.to_str().unwrap().to_owned(),
+            hash: ContentHash(*blake3::hash(content).as_bytes()),
+            size: content.len() as u64,
+        }
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn finds_by_content_wherever_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut programs = Programs::new(dir.path().join("cache/node-0")).unwrap();
+        let path = dir.path().join("prog");
+        fs::write(&path, b"one").unwrap();
+        let wanted = program(&path, b"one");
+        assert_eq!(programs.find(&wanted).await, Some(path.clone()));
+        assert_eq!(programs.find(&wanted).await, Some(path.clone()));
+        // Same size, other content.
+        fs::write(&path, b"two").unwrap();
+        assert_eq!(programs.find(&wanted).await, None);
+        assert_eq!(programs.store(wanted.hash, 0, 3, b"on"), Ok(false));
+        assert_eq!(programs.find(&wanted).await, None);
+        assert_eq!(programs.store(wanted.hash, 2, 3, b"e"), Ok(true));
+        let cached = programs.find(&wanted).await.unwrap();
+        assert_eq!(fs::read(&cached).unwrap(), b"one");
+        assert_eq!(fs::metadata(&cached).unwrap().permissions().mode() & 0o777, 0o755);
+    }
+
+    #[test]
+    fn damaged_programs_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut programs = Programs::new(dir.path().join("cache")).unwrap();
+        let hash = program(Path::new("/x"), b"abc").hash;
+        for chunks in [
+            &[(1, 3, &b"abc"[..])][..],
+            &[(0, 3, b"ab"), (1, 3, b"c")],
+            &[(0, 3, b"abcd")],
+            &[(0, 3, b"xyz")],
+            &[(0, 3, b"ab"), (2, 4, b"c")],
+        ] {
+            let results: Vec<_> =
+                chunks.iter().map(|&(o, t, d)| programs.store(hash, o, t, d)).collect();
+            assert!(results.last().unwrap().is_err(), "{chunks:?}");
+        }
+        let huge = programs.store(hash, 0, MAX_PROGRAM + 1, b"a").unwrap_err();
+        assert_eq!(huge.kind, RefusalKind::TooLarge);
+        assert_eq!(fs::read_dir(dir.path().join("cache")).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,494 @@
+//! The task of one job on this node.
+
+use std::net::SocketAddrV4;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
+
+use kumi_control::agent::AgentEvent;
+use kumi_control::message::{
+    JobSpec, NodeRanks, RankAddress, RankStatus, Refusal, RefusalKind, Stream,
+};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::pipe;
+use tokio::process::Child;
+use tokio::sync::mpsc;
+
+use super::launch::{Resources, Shims};
+use super::shim::ShimReport;
+use super::streams::{Input, pump};
+use super::{JobEvent, Live, Order, Site, kill_descendants};
+use crate::cgroup::Group;
+use crate::client::refusal;
+use crate::switch::Stopper;
+
+/// What the parts of a job tell its task.
+enum Part {
+    Report(ShimReport),
+    /// No shim has the status pipe any more: all are programs, or gone.
+    Launched,
+    Exited(usize, RankStatus),
+    /// One of the output pipes has ended.
+    Closed,
+}
+
+/// Why a job did not come to run.
+enum Stopped {
+    Refused(Refusal),
+    Killed,
+}
+
+impl From<Refusal> for Stopped {
+    fn from(refused: Refusal) -> Self {
+        Self::Refused(refused)
+    }
+}
+
+type Orders = mpsc::UnboundedReceiver<Order>;
+
+pub(super) async fn run(site: Rc<Site>, spec: Box<JobSpec>, mut orders: Orders) {
+    let job = spec.job;
+    let result = match find_program(&site, &spec, &mut orders).await {
+        Ok((part, program)) => Task::launch(&site, &spec, &part, program).map_err(Stopped::from),
+        Err(stopped) => Err(stopped),
+    };
+    match result {
+        Ok(task) => task.run(orders).await,
+        Err(Stopped::Killed) => site.tell(AgentEvent::Freed { job }).await,
+        Err(Stopped::Refused(refused)) => {
+            tracing::info!(%job, reason = refused.message, "refused");
+            site.tell(AgentEvent::Prepared { job, result: Err(refused) }).await;
+            // Fails only when the daemon is about to end.
+            let _ = site.events.send(JobEvent::Gone(job)).await;
+        }
+    }
+}
+
+/// Checks the request and finds the file to run, asking for it if this node lacks it.
+async fn find_program(
+    site: &Site,
+    spec: &JobSpec,
+    orders: &mut Orders,
+) -> Result<(NodeRanks, std::path::PathBuf), Stopped> {
+    let bad = |what: &str| refusal(RefusalKind::BadRequest, format!("the job cannot run: {what}"));
+    let part = spec.layout.iter().find(|part| part.node == site.node && part.count > 0);
+    let part = part.ok_or_else(|| bad("it has no rank on this node"))?;
+    let end = part.first.checked_add(part.count).filter(|&end| end <= spec.request.ranks);
+    if end.is_none() {
+        return Err(bad("its layout is beyond its number of ranks").into());
+    }
+    let own = nix::unistd::geteuid();
+    if !own.is_root() && spec.user.uid != own.as_raw() {
+        let message = format!(
+            "the node's daemon runs as user {own} and cannot run jobs of user {}; run it as root",
+            spec.user.uid
+        );
+        return Err(refusal(RefusalKind::NotPermitted, message).into());
+    }
+    let mut asked = false;
+    loop {
+        let finding = site.programs.borrow().find(&spec.request.program);
+        if let Some(path) = finding.await {
+            return Ok((part.clone(), path));
+        }
+        if asked {
+            let message = "the program was sent and is gone from the node's cache; run it again";
+            return Err(refusal(RefusalKind::Internal, message).into());
+        }
+        asked = true;
+        let hash = spec.request.program.hash;
+        site.tell(AgentEvent::ProgramNeeded { job: spec.job, hash }).await;
+        loop {
+            match orders.recv().await {
+                Some(Order::Program(which, result)) if which == hash => break result?,
+                Some(Order::Kill) | None => return Err(Stopped::Killed),
+                Some(_) => {}
+            }
+        }
+    }
+}
+
+/// A job that has processes.
+struct Task {
+    site: Rc<Site>,
+    job: kumi_sched::JobId,
+    first: u32,
+    group: Option<Group>,
+    /// Process groups of the ranks; 0 once the rank is reaped.
+    groups: Arc<Vec<AtomicI32>>,
+    input: Input,
+    go: Option<pipe::Sender>,
+    parts: mpsc::UnboundedReceiver<Part>,
+    addresses: kumi_control::message::PreparedRanks,
+    /// Shims that are not ready yet.
+    unready: usize,
+    prepared: bool,
+    started: bool,
+    launched: bool,
+    killed: bool,
+    failed: Option<Refusal>,
+    /// Exits that came before the start was reported.
+    early: Vec<(usize, RankStatus)>,
+    running: usize,
+    open_pipes: usize,
+}
+
+impl Task {
+    fn launch(
+        site: &Rc<Site>,
+        spec: &JobSpec,
+        part: &NodeRanks,
+        program: std::path::PathBuf,
+    ) -> Result<Self, Refusal> {
+        let resources = Resources::make(site, spec, part)?;
+        let shims = match resources.spawn(site, spec, part, program) {
+            Ok(shims) => shims,
+            Err(refused) => {
+                if let Some(group) = &resources.group
+                    && let Err(error) = group.destroy(Duration::from_secs(1))
+                {
+                    tracing::error!(job = %spec.job, %error, "a control group is left");
+                }
+                return Err(refused);
+            }
+        };
+        let Resources { group, segment, prepared, .. } = resources;
+        let count = shims.children.len();
+        let live = Live { segment, first: part.first, load: vec![(0, 0); count] };
+        site.live.borrow_mut().insert(spec.job, live);
+        let (tell, parts) = mpsc::unbounded_channel();
+        let Shims { children, go, status } = shims;
+        let pids = children
+            .iter()
+            .map(|child| AtomicI32::new(child.id().map_or(0, |id| i32::try_from(id).unwrap_or(0))));
+        let mut task = Self {
+            site: Rc::clone(site),
+            job: spec.job,
+            first: part.first,
+            group,
+            groups: Arc::new(pids.collect()),
+            input: Input::none(),
+            go: Some(go),
+            parts,
+            addresses: prepared,
+            unready: count,
+            prepared: false,
+            started: false,
+            launched: false,
+            killed: false,
+            failed: None,
+            early: Vec::new(),
+            running: count,
+            open_pipes: 0,
+        };
+        tokio::task::spawn_local(read_status(status, tell.clone()));
+        for (index, child) in children.into_iter().enumerate() {
+            task.attend(index, child, &tell);
+        }
+        Ok(task)
+    }
+
+    /// Starts the tasks that wait for a rank and read its output.
+    fn attend(&mut self, index: usize, mut child: Child, tell: &mpsc::UnboundedSender<Part>) {
+        let rank = self.rank(index);
+        if let Some(group) = child.id() {
+            self.site.watcher.add(group);
+        }
+        if let Some(pipe) = child.stdin.take() {
+            self.input = Input::start(pipe);
+        }
+        let outputs: [(Stream, Option<Box<dyn tokio::io::AsyncRead + Unpin>>); 2] = [
+            (Stream::Out, child.stdout.take().map(|pipe| Box::new(pipe) as _)),
+            (Stream::Err, child.stderr.take().map(|pipe| Box::new(pipe) as _)),
+        ];
+        for (stream, pipe) in outputs {
+            let Some(pipe) = pipe else { continue };
+            self.open_pipes += 1;
+            let (site, tell, job) = (Rc::clone(&self.site), tell.clone(), self.job);
+            tokio::task::spawn_local(async move {
+                if let Err(error) = pump(site, job, rank, stream, pipe).await {
+                    tracing::error!(%job, rank, %error, "output of a rank could not be read");
+                }
+                // The job's task outlives its parts.
+                let _ = tell.send(Part::Closed);
+            });
+        }
+        let (groups, site, tell) = (Arc::clone(&self.groups), Rc::clone(&self.site), tell.clone());
+        tokio::task::spawn_local(async move {
+            let status = child.wait().await;
+            // Before anything else runs: from now on the number may be another process's.
+            let group = groups[index].swap(0, Ordering::Relaxed);
+            site.watcher.remove(group);
+            let status = status.map_or(RankStatus::Exited(255), rank_status);
+            let _ = tell.send(Part::Exited(index, status));
+        });
+    }
+
+    fn rank(&self, index: usize) -> u32 {
+        self.first.saturating_add(u32::try_from(index).unwrap_or(u32::MAX))
+    }
+
+    async fn run(mut self, mut orders: Orders) {
+        while self.running > 0 {
+            tokio::select! {
+                biased;
+                Some(part) = self.parts.recv() => self.part(part).await,
+                order = orders.recv() => match order {
+                    Some(order) => self.order(order).await,
+                    None => {
+                        // The main loop is gone; this must not be left behind.
+                        self.kill();
+                        break;
+                    }
+                },
+            }
+        }
+        self.finish().await;
+        if self.failed.is_some() && !self.killed {
+            // Refused, and cleaned up: the head's `Kill` is answered without this task.
+            let _ = self.site.events.send(JobEvent::Gone(self.job)).await;
+        } else {
+            self.site.tell(AgentEvent::Freed { job: self.job }).await;
+        }
+    }
+
+    async fn part(&mut self, part: Part) {
+        match part {
+            Part::Report(ShimReport { result: Ok(()), .. }) => {
+                self.unready = self.unready.saturating_sub(1);
+                if self.unready == 0 && !self.prepared && self.failed.is_none() {
+                    self.prepared = true;
+                    let (job, result) = (self.job, Ok(self.addresses.clone()));
+                    self.site.tell(AgentEvent::Prepared { job, result }).await;
+                }
+            }
+            Part::Report(ShimReport { result: Err(refused), .. }) => self.fail(refused).await,
+            Part::Launched => self.launched().await,
+            Part::Exited(index, status) => self.exited(index, status).await,
+            Part::Closed => self.open_pipes = self.open_pipes.saturating_sub(1),
+        }
+    }
+
+    /// A rank cannot be started, so none is.
+    async fn fail(&mut self, refused: Refusal) {
+        if self.failed.is_some() || self.killed {
+            return;
+        }
+        tracing::info!(job = %self.job, reason = refused.message, "could not be started");
+        self.failed = Some(refused.clone());
+        self.kill_ranks();
+        let job = self.job;
+        if !self.prepared {
+            self.site.tell(AgentEvent::Prepared { job, result: Err(refused) }).await;
+        } else if self.started {
+            self.site.tell(AgentEvent::Started { job, result: Err(refused) }).await;
+        }
+    }
+
+    async fn launched(&mut self) {
+        self.launched = true;
+        if self.started && self.failed.is_none() && !self.killed {
+            self.site.tell(AgentEvent::Started { job: self.job, result: Ok(()) }).await;
+        }
+        for (index, status) in std::mem::take(&mut self.early) {
+            self.tell_exit(index, status).await;
+        }
+    }
+
+    async fn exited(&mut self, index: usize, status: RankStatus) {
+        self.running -= 1;
+        if !self.prepared && self.failed.is_none() && !self.killed {
+            let message = format!(
+                "rank {} ended before it was started ({status:?}); see the node's log",
+                self.rank(index)
+            );
+            return self.fail(refusal(RefusalKind::Internal, message)).await;
+        }
+        if self.launched {
+            self.tell_exit(index, status).await;
+        } else {
+            self.early.push((index, status));
+        }
+    }
+
+    async fn tell_exit(&self, index: usize, status: RankStatus) {
+        if self.failed.is_none() {
+            let rank = self.rank(index);
+            self.site.tell(AgentEvent::RankExited { job: self.job, rank, status }).await;
+        }
+    }
+
+    async fn order(&mut self, order: Order) {
+        match order {
+            Order::Program(..) => {}
+            Order::Start { addresses, max_datagram } => self.start(&addresses, max_datagram).await,
+            Order::Signal(signal) => self.signal(signal),
+            Order::Input(data) => {
+                if !self.input.give(data) {
+                    let data = b"kumi: standard input is closed: the rank does not read it and too much waits\n".to_vec();
+                    let (job, rank, stream) = (self.job, self.first, Stream::Err);
+                    self.site.tell(AgentEvent::Output { job, rank, stream, data }).await;
+                }
+            }
+            Order::Kill => self.kill(),
+        }
+    }
+
+    async fn start(&mut self, addresses: &[RankAddress], max_datagram: u16) {
+        if self.started || self.killed || self.failed.is_some() {
+            return;
+        }
+        let Some(mut go) = self.go.take() else { return };
+        self.started = true;
+        let peers: Vec<_> =
+            addresses.iter().map(|at| SocketAddrV4::new(at.ip.into(), at.port)).collect();
+        let published = match self.site.live.borrow_mut().get_mut(&self.job) {
+            Some(live) => live.segment.publish_peers(&peers, max_datagram),
+            None => Ok(()),
+        };
+        if let Err(error) = published {
+            let message = format!("the job's addresses cannot be used: {error}");
+            return self.fail(refusal(RefusalKind::Internal, message)).await;
+        }
+        match self.stopper() {
+            Ok(stopper) => self.site.switcher.add(self.job, stopper),
+            Err(error) => {
+                let message =
+                    format!("the job cannot be stopped and continued: {error}; see `kumi doctor`");
+                return self.fail(refusal(RefusalKind::NoResources, message)).await;
+            }
+        }
+        // A rank that is gone already takes no byte; the others each take one.
+        if let Err(error) = go.write_all(&vec![1; self.groups.len()]).await {
+            let message =
+                format!("the ranks ended before they were started: {error}; see the node's log");
+            self.fail(refusal(RefusalKind::Internal, message)).await;
+        }
+    }
+
+    fn stopper(&self) -> std::io::Result<Stopper> {
+        match &self.group {
+            Some(group) => group.open("cgroup.freeze").map(Stopper::Freezer),
+            None => Ok(Stopper::Signals(Arc::clone(&self.groups))),
+        }
+    }
+
+    fn signal(&self, signal: u8) {
+        let Ok(signal) = Signal::try_from(i32::from(signal)) else {
+            return tracing::warn!(job = %self.job, signal, "no such signal");
+        };
+        for group in self.groups.iter() {
+            let group = group.load(Ordering::Relaxed);
+            if group > 0
+                && let Err(error) = killpg(Pid::from_raw(group), signal)
+                && error != nix::Error::ESRCH
+            {
+                tracing::warn!(job = %self.job, %signal, %error, "a rank could not be signalled");
+            }
+        }
+    }
+
+    fn kill(&mut self) {
+        self.killed = true;
+        self.kill_ranks();
+    }
+
+    fn kill_ranks(&mut self) {
+        self.go = None;
+        if let Some(group) = &self.group
+            && let Err(error) = group.kill()
+        {
+            tracing::error!(job = %self.job, %error, "the control group could not be killed");
+        }
+        self.signal(Signal::SIGKILL as u8);
+    }
+
+    /// All ranks have ended: kills what they left, takes in their last output and removes the rest.
+    async fn finish(&mut self) {
+        self.kill_ranks();
+        match &self.group {
+            Some(group) => {
+                if let Err(error) = group.wait_empty().await {
+                    tracing::error!(job = %self.job, %error, "cannot wait for the control group");
+                }
+            }
+            None => self.sweep().await,
+        }
+        while self.running > 0 || self.open_pipes > 0 || !self.launched {
+            match self.parts.recv().await {
+                Some(part) => self.part(part).await,
+                None => break,
+            }
+        }
+        self.site.switcher.remove(self.job);
+        self.site.live.borrow_mut().remove(&self.job);
+        if let Some(group) = &self.group {
+            remove_group(group).await;
+        }
+    }
+
+    async fn sweep(&self) {
+        for pause in 0..100 {
+            let ranks: Vec<_> = self.groups.iter().map(|g| g.load(Ordering::Relaxed)).collect();
+            if kill_descendants(Some(self.job), &ranks) == 0 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+        }
+        tracing::error!(job = %self.job, "processes of the job could not be killed");
+    }
+}
+
+async fn remove_group(group: &Group) {
+    for pause in 0..100 {
+        match group.remove() {
+            Ok(()) => return,
+            // The last process is dead, but its group counts it for a moment more.
+            Err(_) if pause < 99 => tokio::time::sleep(Duration::from_millis(pause.min(10))).await,
+            Err(error) => {
+                tracing::error!(group = %group.path().display(), %error, "a control group is left");
+            }
+        }
+    }
+}
+
+fn rank_status(status: ExitStatus) -> RankStatus {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => RankStatus::Exited(u8::try_from(code).unwrap_or(255)),
+        (None, Some(signal)) => RankStatus::Signalled(u8::try_from(signal).unwrap_or(255)),
+        (None, None) => RankStatus::Exited(255),
+    }
+}
+
+async fn read_status(mut status: pipe::Receiver, tell: mpsc::UnboundedSender<Part>) {
+    let mut bytes = Vec::new();
+    loop {
+        match status.read_buf(&mut bytes).await {
+            Ok(count) if count > 0 => {}
+            _ => break,
+        }
+        while let Some(report) = ShimReport::take(&mut bytes) {
+            // The job's task outlives its parts.
+            let _ = tell.send(Part::Report(report));
+        }
+    }
+    let _ = tell.send(Part::Launched);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_of_ranks() {
+        assert_eq!(rank_status(ExitStatus::from_raw(3 << 8)), RankStatus::Exited(3));
+        assert_eq!(rank_status(ExitStatus::from_raw(9)), RankStatus::Signalled(9));
+        // With a core dump.
+        assert_eq!(rank_status(ExitStatus::from_raw(11 | 0x80)), RankStatus::Signalled(11));
+    }
+}

@@ -1,0 +1,305 @@
+//! `kumid rank`: the process that becomes a rank.
+//!
+//! Started when a job is prepared, it takes over the rank's processor, user and folder, says that
+//! it is ready, waits for the go, and then turns into the program. What fails on the way comes
+//! back through a pipe that the program no longer has, as a typed refusal.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::RawFd;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use kumi_control::message::{Refusal, RefusalKind, User};
+use nix::errno::Errno;
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::Signal;
+use nix::unistd::{AccessFlags, Gid, Pid, Uid};
+use serde::{Deserialize, Serialize};
+
+use crate::client::refusal;
+use crate::exit::ExitCode;
+
+/// What the ranks of a job on one node have to know, in a file that all of them read.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ShimSpec {
+    /// The file to run.
+    pub path: PathBuf,
+    /// `argv`.
+    pub args: Vec<String>,
+    /// The environment, without what is added for each rank.
+    pub env: Vec<(String, String)>,
+    /// Added for each local rank.
+    pub rank_env: Vec<Vec<(String, String)>>,
+    /// Working directory.
+    pub cwd: String,
+    /// Who to become; `None` to stay who the daemon is.
+    pub user: Option<User>,
+    /// Processors of the node; local rank `i` runs on number `i` modulo their count.
+    pub cpus: Vec<usize>,
+    /// Limit of open files to set: what the daemon had before it raised its own.
+    pub open_files: u64,
+    /// `cgroup.procs` of the job, to be joined; `None` when it was started there.
+    pub group: Option<PathBuf>,
+    /// The daemon's process.
+    pub daemon: u32,
+    /// Reading end of the pipe through which the go comes.
+    pub go: RawFd,
+    /// Writing end of the pipe for [`ShimReport`]s.
+    pub status: RawFd,
+}
+
+/// What a rank says before it turns into the program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShimReport {
+    /// Which local rank.
+    pub local: u32,
+    /// Ready to go, or why it failed.
+    pub result: Result<(), Refusal>,
+}
+
+/// Longest report: what a pipe takes in one piece.
+const MAX_REPORT: usize = 4096;
+
+impl ShimReport {
+    /// Its bytes: a `u16` length and postcard, short enough to be written in one piece.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut report = self.clone();
+        if let Err(refused) = &mut report.result {
+            let mut end = refused.message.len().min(MAX_REPORT / 2);
+            while !refused.message.is_char_boundary(end) {
+                end -= 1;
+            }
+            refused.message.truncate(end);
+        }
+        let mut bytes = vec![0; 2];
+        if let Ok(content) = postcard::to_allocvec(&report) {
+            bytes.extend_from_slice(&content);
+        }
+        let length = u16::try_from(bytes.len() - 2).unwrap_or(0);
+        bytes[..2].copy_from_slice(&length.to_le_bytes());
+        bytes
+    }
+
+    /// Takes the first report off `bytes`, once it is there whole. What does not decode (nobody but
+    /// the shim has the pipe) is skipped.
+    pub fn take(bytes: &mut Vec<u8>) -> Option<Self> {
+        loop {
+            let length = usize::from(u16::from_le_bytes([*bytes.first()?, *bytes.get(1)?]));
+            let content = bytes.get(2..2 + length)?;
+            let report = postcard::from_bytes(content).ok();
+            bytes.drain(..2 + length);
+            if report.is_some() {
+                return report;
+            }
+        }
+    }
+}
+
+/// Runs as local rank `local` by the spec in descriptor `spec`. Returns only when it did not become
+/// the program.
+pub fn main(spec: RawFd, local: u32) -> ExitCode {
+    match prepare(spec, local) {
+        Ok(ready) => ready.wait_and_run(),
+        Err(code) => code,
+    }
+}
+
+struct Ready {
+    spec: ShimSpec,
+    local: u32,
+    go: File,
+    status: File,
+}
+
+/// Opens an inherited descriptor anew, to be closed on exec, and closes the inherited one.
+fn take(fd: RawFd, options: &OpenOptions) -> io::Result<File> {
+    let file = options.open(format!("/proc/self/fd/{fd}"))?;
+    nix::unistd::close(fd)?;
+    Ok(file)
+}
+
+fn prepare(spec: RawFd, local: u32) -> Result<Ready, ExitCode> {
+    // Nobody to tell until the status pipe is open: the daemon sees that the rank ended.
+    let spec = take(spec, OpenOptions::new().read(true)).and_then(|mut file| {
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        postcard::from_bytes::<ShimSpec>(&bytes).map_err(io::Error::other)
+    });
+    let spec = spec.map_err(|_| ExitCode::Internal)?;
+    let status =
+        take(spec.status, OpenOptions::new().write(true)).map_err(|_| ExitCode::Internal)?;
+    let go = take(spec.go, OpenOptions::new().read(true)).map_err(|_| ExitCode::Internal)?;
+    let mut ready = Ready { spec, local, go, status };
+    let result = ready.become_user();
+    let failed = result.is_err();
+    ready.report(result);
+    if failed { Err(ExitCode::Internal) } else { Ok(ready) }
+}
+
+impl Ready {
+    fn report(&mut self, result: Result<(), Refusal>) {
+        let report = ShimReport { local: self.local, result };
+        // If the daemon is gone, so is this process in a moment.
+        let _ = self.status.write_all(&report.encode());
+    }
+
+    fn become_user(&self) -> Result<(), Refusal> {
+        let spec = &self.spec;
+        if let Some(group) = &spec.group {
+            let joined =
+                OpenOptions::new().write(true).open(group).and_then(|mut f| f.write_all(b"0"));
+            joined.map_err(|error| internal("join its control group", &error))?;
+        }
+        if let Some(&cpu) = usize::try_from(self.local)
+            .ok()
+            .and_then(|local| spec.cpus.get(local % spec.cpus.len().max(1)))
+        {
+            let mut set = CpuSet::new();
+            set.set(cpu).and_then(|()| sched_setaffinity(Pid::from_raw(0), &set)).map_err(|error| {
+                let what = format!("a rank cannot run on processor {cpu}: {error}; correct `cpus` of the node in cluster.toml");
+                refusal(RefusalKind::BadRequest, what)
+            })?;
+        }
+        if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+            setrlimit(Resource::RLIMIT_NOFILE, spec.open_files.min(hard), hard)
+                .map_err(|error| internal("set its limit of open files", &error))?;
+        }
+        if let Some(user) = &spec.user {
+            change_user(user).map_err(|error| {
+                let what = format!(
+                    "the node cannot run processes as user {}: {error}; run its daemon as root",
+                    user.uid
+                );
+                refusal(RefusalKind::NotPermitted, what)
+            })?;
+        }
+        // Ranks do not outlive their daemon even where no control group would tell who they are.
+        nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
+            .map_err(|error| internal("tie itself to its daemon", &error))?;
+        if nix::unistd::getppid().as_raw().cast_unsigned() != spec.daemon {
+            return Err(refusal(RefusalKind::NodeLost, "the node's daemon is gone; try again"));
+        }
+        std::env::set_current_dir(&spec.cwd).map_err(|error| cwd_refusal(&spec.cwd, &error))?;
+        nix::unistd::eaccess(&spec.path, AccessFlags::X_OK)
+            .map_err(|error| exec_refusal(&spec.path.display().to_string(), &error.into()))
+    }
+
+    fn wait_and_run(mut self) -> ExitCode {
+        let mut go = [0];
+        match self.go.read(&mut go) {
+            Ok(1) => {}
+            // The job was called off, or the daemon is gone.
+            _ => return ExitCode::Ok,
+        }
+        let spec = &self.spec;
+        let mut command = Command::new(&spec.path);
+        if let Some((name, rest)) = spec.args.split_first() {
+            command.arg0(name).args(rest);
+        }
+        let rank_env = usize::try_from(self.local).ok().and_then(|local| spec.rank_env.get(local));
+        command.env_clear().envs(spec.env.iter().map(|(k, v)| (k, v)));
+        command.envs(rank_env.into_iter().flatten().map(|(k, v)| (k, v)));
+        let error = command.exec();
+        let refused = exec_refusal(&spec.path.display().to_string(), &error);
+        self.report(Err(refused));
+        ExitCode::Internal
+    }
+}
+
+fn change_user(user: &User) -> nix::Result<()> {
+    let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
+    let name =
+        nix::unistd::User::from_uid(uid)?.and_then(|user| std::ffi::CString::new(user.name).ok());
+    match name {
+        Some(name) => nix::unistd::initgroups(&name, gid)?,
+        // Not known by name on this machine: the primary group is all it has.
+        None => nix::unistd::setgroups(&[gid])?,
+    }
+    nix::unistd::setgid(gid)?;
+    nix::unistd::setuid(uid)
+}
+
+fn internal(what: &str, error: &dyn std::fmt::Display) -> Refusal {
+    refusal(RefusalKind::Internal, format!("a rank could not {what}: {error}; see the node's log"))
+}
+
+fn errno(error: &io::Error) -> Errno {
+    Errno::from_raw(error.raw_os_error().unwrap_or(0))
+}
+
+/// Why the working directory cannot be used.
+pub(crate) fn cwd_refusal(cwd: &str, error: &io::Error) -> Refusal {
+    let kind = match errno(error) {
+        Errno::ENOENT | Errno::ENOTDIR => RefusalKind::NotFound,
+        Errno::EACCES | Errno::EPERM => RefusalKind::NotPermitted,
+        _ => RefusalKind::Internal,
+    };
+    refusal(
+        kind,
+        format!(
+            "the working directory {cwd} cannot be entered: {error}; make it on every node or choose another with --cwd"
+        ),
+    )
+}
+
+/// Why a program cannot be executed.
+pub(crate) fn exec_refusal(path: &str, error: &io::Error) -> Refusal {
+    let (kind, advice) = match errno(error) {
+        Errno::ENOENT => {
+            (RefusalKind::NotFound, "the program or the interpreter it names is not on the node")
+        }
+        Errno::EACCES | Errno::EPERM => (
+            RefusalKind::NotExecutable,
+            "make it executable for its user, and the folders above it too",
+        ),
+        Errno::ENOEXEC => (
+            RefusalKind::NotExecutable,
+            "it is neither a program for this machine nor a script with #!",
+        ),
+        Errno::E2BIG => (RefusalKind::BadRequest, "shorten arguments or environment"),
+        Errno::ENOMEM | Errno::EAGAIN | Errno::EMFILE | Errno::ENFILE => {
+            (RefusalKind::NoResources, "wait until memory, processes or files are free on the node")
+        }
+        _ => (RefusalKind::NotExecutable, "check the file"),
+    };
+    refusal(kind, format!("{path} cannot be executed: {error}; {advice}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_map_to_refusals() {
+        let kind = |error: Errno| exec_refusal("/x", &error.into()).kind;
+        assert_eq!(kind(Errno::ENOENT), RefusalKind::NotFound);
+        assert_eq!(kind(Errno::EACCES), RefusalKind::NotExecutable);
+        assert_eq!(kind(Errno::ENOEXEC), RefusalKind::NotExecutable);
+        assert_eq!(kind(Errno::E2BIG), RefusalKind::BadRequest);
+        assert_eq!(kind(Errno::ENOMEM), RefusalKind::NoResources);
+        assert_eq!(cwd_refusal("/x", &Errno::ENOENT.into()).kind, RefusalKind::NotFound);
+        assert_eq!(cwd_refusal("/x", &Errno::EACCES.into()).kind, RefusalKind::NotPermitted);
+        assert!(exec_refusal("/x", &Errno::ENOENT.into()).message.contains("/x"));
+    }
+
+    #[test]
+    fn reports_come_apart_again() {
+        let good = ShimReport { local: 3, result: Ok(()) };
+        let long = refusal(RefusalKind::Internal, "ä".repeat(9_000));
+        let bad = ShimReport { local: 4, result: Err(long) };
+        let mut bytes = good.encode();
+        bytes.extend(bad.encode());
+        assert!(bytes.len() < MAX_REPORT);
+        let last = bytes.pop().unwrap();
+        assert_eq!(ShimReport::take(&mut bytes), Some(good));
+        assert_eq!(ShimReport::take(&mut bytes), None);
+        bytes.push(last);
+        let shortened = ShimReport::take(&mut bytes).unwrap();
+        assert_eq!(shortened.local, 4);
+        assert!(shortened.result.unwrap_err().message.len() > 1_000);
+        assert_eq!(ShimReport::take(&mut bytes), None);
+    }
+}

@@ -1,0 +1,166 @@
+//! What this machine permits, what its absence costs, and how to get it: for `kumi doctor`, and for
+//! what a node says of itself.
+
+use std::fs;
+use std::path::Path;
+
+use kumi_sched::NodeId;
+
+use crate::cgroup;
+
+/// One thing that Kumi can use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// What it is.
+    pub name: &'static str,
+    /// Whether it is there.
+    pub ok: bool,
+    /// What was found, in a few words.
+    pub found: String,
+    /// What is done without it, and what that costs.
+    pub cost: &'static str,
+    /// How to get it.
+    pub remedy: &'static str,
+}
+
+/// What a node says of itself when it has no control groups.
+pub fn cgroup_sentence(reason: &str) -> String {
+    format!(
+        "no control groups ({reason}): jobs are stopped and continued by signals, which ranks can see and which switch more slowly"
+    )
+}
+
+/// What a node says of itself when it has no real-time priority.
+pub fn realtime_sentence() -> String {
+    "no real-time priority: switches come late while ranks compute; slices below 10 ms are not kept"
+        .to_owned()
+}
+
+fn check(
+    name: &'static str,
+    found: Result<String, String>,
+    cost: &'static str,
+    remedy: &'static str,
+) -> Check {
+    let ok = found.is_ok();
+    Check { name, ok, found: found.unwrap_or_else(|reason| reason), cost, remedy }
+}
+
+/// Tries everything out. Leaves nothing behind.
+pub fn checks() -> Vec<Check> {
+    vec![
+        check(
+            "control groups (cgroup v2)",
+            control_groups(),
+            "jobs are stopped and continued by signals: slower, and ranks can see it",
+            "run as root, or let systemd delegate a group (Delegate=yes); mount cgroup2 in containers",
+        ),
+        check(
+            "real-time priority",
+            realtime(),
+            "switches come late while ranks compute; slices below 10 ms are not kept",
+            "run as root, or set LimitRTPRIO=50 (systemd) or rtprio in limits.conf",
+        ),
+        check(
+            "network namespaces",
+            network_namespaces(),
+            "local clusters use loopback addresses instead of a network of their own",
+            "run as root outside of restricted containers",
+        ),
+        check(
+            "other users' jobs",
+            if nix::unistd::geteuid().is_root() {
+                Ok("root: jobs run as whoever submits them".to_owned())
+            } else {
+                Err("not root".to_owned())
+            },
+            "only the user who runs the daemons can run jobs",
+            "run the daemons as root",
+        ),
+        check(
+            "shared memory files (memfd)",
+            memfd(),
+            "no job can run",
+            "a kernel from 3.17 on, and memory",
+        ),
+        check(
+            "segmentation offload for UDP",
+            segmentation(),
+            "long messages between nodes cost a system call for each packet",
+            "a kernel from 4.18 on",
+        ),
+        check(
+            "open files",
+            open_files(),
+            "jobs with many ranks on a node are refused",
+            "raise the hard limit: LimitNOFILE= (systemd) or nofile in limits.conf",
+        ),
+    ]
+}
+
+fn control_groups() -> Result<String, String> {
+    let name = format!("doctor-{}", std::process::id());
+    let group = cgroup::node_group(&name, NodeId(0))?;
+    let place = group.path().parent().map(Path::to_owned);
+    group.remove().map_err(|error| error.to_string())?;
+    let parent = place.ok_or("no parent group")?;
+    fs::remove_dir(&parent).map_err(|error| error.to_string())?;
+    Ok(format!("under {}", parent.parent().unwrap_or(&parent).display()))
+}
+
+fn realtime() -> Result<String, String> {
+    let tried = std::thread::Builder::new().spawn(crate::switch::realtime_this_thread);
+    match tried.map_err(|error| error.to_string())?.join() {
+        Ok(true) => Ok("SCHED_FIFO is permitted".to_owned()),
+        _ => Err("SCHED_FIFO is not permitted".to_owned()),
+    }
+}
+
+fn network_namespaces() -> Result<String, String> {
+    // In a thread of its own, which alone moves into the new namespace and ends there.
+    let tried = std::thread::Builder::new()
+        .spawn(|| nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET));
+    match tried.map_err(|error| error.to_string())?.join() {
+        Ok(Ok(())) => Ok("can be made".to_owned()),
+        Ok(Err(error)) => Err(format!("cannot be made: {error}")),
+        Err(_) => Err("cannot be tried".to_owned()),
+    }
+}
+
+fn memfd() -> Result<String, String> {
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+    memfd_create(c"kumi-doctor", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)
+        .map(|_| "can be made and sealed".to_owned())
+        .map_err(|error| error.to_string())
+}
+
+fn segmentation() -> Result<String, String> {
+    use nix::sys::socket::{setsockopt, sockopt};
+    let tried = std::net::UdpSocket::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
+    setsockopt(&tried, sockopt::UdpGsoSegment, &1200).map_err(|error| error.to_string())?;
+    setsockopt(&tried, sockopt::UdpGroSegment, &true).map_err(|error| error.to_string())?;
+    Ok("sending and receiving".to_owned())
+}
+
+fn open_files() -> Result<String, String> {
+    use nix::sys::resource::{Resource, getrlimit};
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(|error| error.to_string())?;
+    let found = format!("at most {hard}");
+    if hard >= 4096 { Ok(found) } else { Err(found) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_check_says_something() {
+        let checks = checks();
+        assert!(checks.iter().any(|check| check.name.starts_with("control groups")));
+        for check in &checks {
+            assert!(!check.found.is_empty() && !check.cost.is_empty() && !check.remedy.is_empty());
+        }
+        let memory = checks.iter().find(|check| check.name.contains("memfd")).unwrap();
+        assert!(memory.ok, "{memory:?}");
+    }
+}

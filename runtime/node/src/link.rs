@@ -1,0 +1,281 @@
+//! Links of the control tree: TLS connections between daemons, authenticated by name.
+//!
+//! Who calls sends a [`LinkHello`]; who is called answers with a [`LinkWelcome`] or a refusal.
+//! After that both send frames: `Up` from the child, `Down` from the parent. A connection may
+//! also carry one client of a node to the head.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddrV4;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use kumi_control::message::{CONTROL_VERSION, Refusal, RefusalKind, User};
+use kumi_sched::NodeId;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+
+use crate::client::refusal;
+use crate::frame::{self, FrameError, LINK_LIMIT};
+use crate::tls::{self, Credentials, Identity};
+
+/// A link on which nothing came for this long is closed.
+pub const SILENCE: Duration = Duration::from_secs(3);
+/// How long connecting and introducing may take together.
+pub const HANDSHAKE: Duration = Duration::from_secs(2);
+
+/// What a connection is for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Purpose {
+    /// A link of the tree.
+    Tree,
+    /// A client of the node's machine, whose credentials the node took from its socket.
+    Client(User),
+}
+
+/// First frame of who calls.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkHello {
+    /// `CONTROL_VERSION`.
+    pub version: u32,
+    /// Name of the cluster.
+    pub cluster: String,
+    /// Who calls.
+    pub node: NodeId,
+    /// Differs with each start of the caller.
+    pub incarnation: u64,
+    /// What for.
+    pub purpose: Purpose,
+}
+
+/// First frame of who is called, if it agrees.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkWelcome {
+    /// `CONTROL_VERSION`.
+    pub version: u32,
+}
+
+/// Why a link did not come about.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// No connection, or authentication failed.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// It took too long.
+    #[error("no answer within {HANDSHAKE:?}")]
+    Timeout,
+    /// Something that is not the protocol.
+    #[error("{0}")]
+    Frame(#[from] FrameError),
+    /// The other side closed the connection.
+    #[error("closed by the other side")]
+    Closed,
+    /// The certificate is for someone else.
+    #[error("{0}")]
+    Tls(#[from] tls::TlsError),
+    /// The other side refused.
+    #[error("refused: {}", .0.message)]
+    Refused(Refusal),
+}
+
+/// Counts of what was dropped or refused, by reason.
+#[derive(Clone, Debug, Default)]
+pub struct Refusals(Arc<Mutex<BTreeMap<String, u64>>>);
+
+impl Refusals {
+    /// Counts one.
+    pub fn count(&self, reason: &str) {
+        let mut counts = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match counts.get_mut(reason) {
+            Some(count) => *count += 1,
+            None => {
+                counts.insert(reason.to_owned(), 1);
+            }
+        }
+    }
+
+    /// All counts.
+    pub fn snapshot(&self) -> Vec<(String, u64)> {
+        let counts = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        counts.iter().map(|(reason, &count)| (reason.clone(), count)).collect()
+    }
+
+    /// Counts what ended a link, if it was a violation.
+    pub fn count_frame(&self, error: &FrameError) {
+        match error {
+            FrameError::TooLong { .. } => self.count("frame too long"),
+            FrameError::Malformed(_) => self.count("frame malformed"),
+            FrameError::Truncated | FrameError::Io(_) => {}
+        }
+    }
+}
+
+/// The sending side of a link: frames are queued here and written by a task of their own.
+#[derive(Clone, Debug)]
+pub struct Outbox {
+    frames: mpsc::UnboundedSender<Vec<u8>>,
+    queued: Arc<AtomicUsize>,
+    sent: Arc<AtomicU64>,
+}
+
+impl Outbox {
+    /// Queues a frame; counted in `sent` of [`Outbox::start`]. Returns whether the link takes it.
+    pub fn send<T: Serialize>(&self, value: &T) -> bool {
+        match frame::encode(value, LINK_LIMIT) {
+            Ok(bytes) => self.send_bytes(bytes),
+            Err(error) => {
+                tracing::error!(%error, "a message is too long to send and is dropped");
+                false
+            }
+        }
+    }
+
+    fn send_bytes(&self, bytes: Vec<u8>) -> bool {
+        let length = bytes.len();
+        self.queued.fetch_add(length, Ordering::Relaxed);
+        let taken = self.frames.send(bytes).is_ok();
+        if taken {
+            self.sent.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.queued.fetch_sub(length, Ordering::Relaxed);
+        }
+        taken
+    }
+
+    /// Bytes not yet written.
+    pub fn queued(&self) -> usize {
+        self.queued.load(Ordering::Relaxed)
+    }
+
+    /// An outbox and the future that writes its frames to `stream`; it ends when every clone of
+    /// the outbox is gone or the stream fails. Frames sent are counted in `sent`.
+    pub fn start<W>(
+        mut stream: W,
+        sent: Arc<AtomicU64>,
+    ) -> (Self, impl Future<Output = io::Result<()>>)
+    where
+        W: AsyncWrite + Unpin,
+    {
+        let (frames, mut queue) = mpsc::unbounded_channel::<Vec<u8>>();
+        let queued = Arc::new(AtomicUsize::new(0));
+        let written = Arc::clone(&queued);
+        let write = async move {
+            while let Some(mut batch) = queue.recv().await {
+                while batch.len() < 64 << 10 {
+                    let Ok(more) = queue.try_recv() else { break };
+                    batch.extend_from_slice(&more);
+                }
+                stream.write_all(&batch).await?;
+                stream.flush().await?;
+                written.fetch_sub(batch.len(), Ordering::Relaxed);
+            }
+            stream.shutdown().await
+        };
+        (Self { frames, queued, sent }, write)
+    }
+}
+
+/// Receives a frame of a link.
+///
+/// # Errors
+/// When the link is silent for too long, ends or breaks the rules.
+pub async fn receive<T: DeserializeOwned>(
+    stream: &mut (impl AsyncRead + Unpin),
+) -> Result<T, LinkError> {
+    match tokio::time::timeout(SILENCE, frame::read(stream, LINK_LIMIT)).await {
+        Ok(Ok(Some(value))) => Ok(value),
+        Ok(Ok(None)) => Err(LinkError::Closed),
+        Ok(Err(error)) => Err(error.into()),
+        Err(_) => Err(LinkError::Timeout),
+    }
+}
+
+/// An authenticated outgoing connection.
+pub type CallerStream = tokio_rustls::client::TlsStream<TcpStream>;
+/// An authenticated incoming connection.
+pub type CalledStream = tokio_rustls::server::TlsStream<TcpStream>;
+
+/// Calls `peer` at `address` and introduces itself.
+///
+/// # Errors
+/// When it cannot be reached in time, is not who it should be, or refuses.
+pub async fn call(
+    credentials: &Credentials,
+    peer: Identity,
+    address: SocketAddrV4,
+    hello: &LinkHello,
+) -> Result<CallerStream, LinkError> {
+    let handshake = async {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        let mut stream = credentials.connect(peer, stream).await?;
+        frame::write(&mut stream, hello, LINK_LIMIT).await?;
+        match frame::read(&mut stream, LINK_LIMIT).await? {
+            Some(Ok(LinkWelcome { .. })) => Ok(stream),
+            Some(Err(refused)) => Err(LinkError::Refused(refused)),
+            None => Err(LinkError::Closed),
+        }
+    };
+    tokio::time::timeout(HANDSHAKE, handshake).await.map_err(|_| LinkError::Timeout)?
+}
+
+/// Answers an incoming connection: authenticates, reads the hello and checks version, cluster and
+/// name; `agree` then decides on the rest.
+///
+/// # Errors
+/// When the caller does not belong here or is refused; it has been told why where possible.
+pub async fn answer(
+    credentials: &Credentials,
+    cluster: &str,
+    stream: TcpStream,
+    agree: impl FnOnce(&LinkHello) -> Result<(), Refusal>,
+) -> Result<(LinkHello, CalledStream), LinkError> {
+    let handshake = async {
+        stream.set_nodelay(true)?;
+        let mut stream = credentials.accept(stream).await?;
+        // Versions may differ in everything but this first number.
+        let content = frame::read_content(&mut stream, frame::CLIENT_LIMIT).await?;
+        let content = content.ok_or(LinkError::Closed)?;
+        let verdict = match postcard::take_from_bytes::<u32>(&content) {
+            Ok((version, _)) if version != CONTROL_VERSION => Err(refusal(
+                RefusalKind::Version,
+                format!(
+                    "this daemon speaks version {CONTROL_VERSION} and you version {version}; install the same version everywhere"
+                ),
+            )),
+            _ => frame::decode::<LinkHello>(&content).map(|hello| {
+                check(&stream, cluster, &hello).and_then(|()| agree(&hello)).map(|()| hello)
+            })?,
+        };
+        match verdict {
+            Ok(hello) => {
+                let welcome = Ok::<_, Refusal>(LinkWelcome { version: CONTROL_VERSION });
+                frame::write(&mut stream, &welcome, LINK_LIMIT).await?;
+                Ok((hello, stream))
+            }
+            Err(refused) => {
+                frame::write(&mut stream, &Err::<LinkWelcome, _>(&refused), LINK_LIMIT).await?;
+                stream.shutdown().await?;
+                Err(LinkError::Refused(refused))
+            }
+        }
+    };
+    tokio::time::timeout(HANDSHAKE, handshake).await.map_err(|_| LinkError::Timeout)?
+}
+
+fn check(stream: &CalledStream, cluster: &str, hello: &LinkHello) -> Result<(), Refusal> {
+    if hello.cluster != cluster {
+        let message = format!(
+            "this is cluster {cluster}, not {}; check the addresses in cluster.toml",
+            hello.cluster
+        );
+        return Err(refusal(RefusalKind::BadRequest, message));
+    }
+    tls::check_name(stream, Identity::Node(hello.node))
+        .map_err(|error| refusal(RefusalKind::NotPermitted, error.to_string()))
+}

@@ -1,0 +1,64 @@
+//! Clients on the node's machine: each is relayed to the head on a connection of its own, with the
+//! credentials that the kernel has of it.
+
+use std::io;
+use std::time::Duration;
+
+use kumi_control::message::{ClientReply, Refusal, RefusalKind, User};
+use tokio::net::{UnixListener, UnixStream};
+
+use super::tree::Tree;
+use crate::client::refusal;
+use crate::frame;
+use crate::link::{self, LinkError, Purpose};
+use crate::tls::Identity;
+
+/// Accepts clients.
+pub(super) async fn serve(listener: UnixListener, tree: Tree) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                tokio::task::spawn_local(relay(stream, tree.clone()));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a client could not be accepted");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+async fn relay(mut stream: UnixStream, tree: Tree) {
+    if let Err(refused) = try_relay(&mut stream, &tree).await {
+        tree.shared.refusals.count("client refused");
+        let reply = ClientReply::Refused(refused);
+        if let Err(error) = frame::write(&mut stream, &reply, frame::LINK_LIMIT).await {
+            tracing::debug!(%error, "a refused client is gone");
+        }
+    }
+}
+
+async fn try_relay(stream: &mut UnixStream, tree: &Tree) -> Result<(), Refusal> {
+    let unknown = |error: io::Error| {
+        refusal(RefusalKind::NotPermitted, format!("the system does not say who you are: {error}"))
+    };
+    let credentials = stream.peer_cred().map_err(unknown)?;
+    let user = User { uid: credentials.uid(), gid: credentials.gid() };
+    let hello = tree.hello(Purpose::Client(user));
+    let called = link::call(&tree.credentials, Identity::Head, tree.config.head, &hello).await;
+    let mut head = called.map_err(|error| match error {
+        LinkError::Refused(refused) => refused,
+        error => refusal(
+            RefusalKind::NodeLost,
+            format!(
+                "the head at {} cannot be reached: {error}; see `kumi cluster status`",
+                tree.config.head
+            ),
+        ),
+    })?;
+    // Either end going away is the normal end of it.
+    if let Err(error) = tokio::io::copy_bidirectional(stream, &mut head).await {
+        tracing::debug!(%error, "a client's connection ended");
+    }
+    Ok(())
+}

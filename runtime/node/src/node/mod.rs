@@ -1,0 +1,327 @@
+//! `kumid node`: the daemon of one node.
+//!
+//! One thread runs everything but the switching: the links of the tree, the clients of this
+//! machine, the tasks of the jobs, and the agent that decides.
+
+mod clients;
+mod sampling;
+mod setup;
+mod tree;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use kumi_control::agent::{Agent, AgentAction, AgentConfig, AgentEvent, LinkId};
+use kumi_control::message::{Command, ContentHash, Down, NodeSet, Refusal, Up};
+use kumi_sched::{JobId, NodeId};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+
+use crate::clock::{self, SharedClock};
+use crate::exit::{ExitCode, Failure};
+use crate::job::{self, JobEvent, Order, Site};
+use crate::link::{Outbox, Refusals};
+use sampling::Sampler;
+
+/// Most bytes waiting for the parent before the pipes of ranks are left alone.
+const MAX_QUEUED: usize = 4 << 20;
+/// How often to look whether the queue to a slow parent has drained.
+const DRAIN_LOOK: Duration = Duration::from_millis(5);
+
+/// What the links tell the main loop.
+#[derive(Debug)]
+enum TreeEvent {
+    ParentUp(Outbox),
+    ParentDown,
+    Parent(Down),
+    ChildUp(LinkId, Outbox),
+    ChildDown(LinkId),
+    Child(LinkId, Up),
+}
+
+/// What links and clients share.
+#[derive(Debug, Clone)]
+struct Shared {
+    clock: SharedClock,
+    refusals: Refusals,
+    /// Control messages sent and received.
+    messages: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+struct JobEntry {
+    orders: mpsc::UnboundedSender<Order>,
+    /// The agent waits for `Freed`.
+    kill_wanted: bool,
+}
+
+/// Runs the daemon of `node` of the cluster in `dir` until it is told to stop.
+///
+/// # Errors
+/// What kept it from starting, or ended it.
+pub fn run(dir: &Path, node: NodeId) -> Result<(), Failure> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
+            Failure::new(
+                ExitCode::MachineLimits,
+                format!("no event loop can be made: {error}; raise the limit of open files"),
+            )
+        })?;
+    let tasks = tokio::task::LocalSet::new();
+    let result = tasks.block_on(&runtime, async {
+        let started = setup::Started::start(dir, node).await?;
+        let mut driver = Driver::new(started)?;
+        driver.run().await
+    });
+    // Tasks hold parts of the site, and the switching thread ends with the last of them.
+    drop(tasks);
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    result
+}
+
+struct Driver {
+    agent: Agent,
+    site: Rc<Site>,
+    shared: Shared,
+    sampler: Sampler,
+    jobs: BTreeMap<JobId, JobEntry>,
+    parent: Option<Outbox>,
+    children: BTreeMap<LinkId, Outbox>,
+    blocked: watch::Sender<bool>,
+    job_events: mpsc::Receiver<JobEvent>,
+    tree_events: mpsc::Receiver<TreeEvent>,
+    files: setup::Files,
+    stopping: bool,
+    done: bool,
+}
+
+impl Driver {
+    fn new(started: setup::Started) -> Result<Self, Failure> {
+        let setup::Started {
+            site,
+            shared,
+            description,
+            blocked,
+            job_events,
+            tree_events,
+            files,
+            sample_recent,
+        } = started;
+        Ok(Self {
+            agent: Agent::new(AgentConfig { description }),
+            site,
+            shared,
+            sampler: Sampler::new(sample_recent),
+            jobs: BTreeMap::new(),
+            parent: None,
+            children: BTreeMap::new(),
+            blocked,
+            job_events,
+            tree_events,
+            files,
+            stopping: false,
+            done: false,
+        })
+    }
+
+    async fn run(&mut self) -> Result<(), Failure> {
+        let failed = |error: std::io::Error| {
+            Failure::new(ExitCode::Internal, format!("signals cannot be received: {error}"))
+        };
+        let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+        let mut child = signal(SignalKind::child()).map_err(failed)?;
+        while !self.done {
+            let timeout = self.next_timeout();
+            tokio::select! {
+                biased;
+                Some(event) = self.tree_events.recv() => self.tree_event(event),
+                Some(event) = self.job_events.recv() => self.job_event(event),
+                () = tokio::time::sleep(timeout) => self.agent_event(AgentEvent::Timeout),
+                () = self.sampler.due() => self.sampler.look(&self.site),
+                _ = child.recv() => self.site.watcher.revive(),
+                _ = terminate.recv() => self.stop(),
+                _ = interrupt.recv() => self.stop(),
+            }
+            self.update_blocked();
+        }
+        self.flush().await;
+        tracing::info!("stopped");
+        self.files.remove();
+        Ok(())
+    }
+
+    fn next_timeout(&self) -> Duration {
+        let now = clock::monotonic();
+        let agent = self.agent.next_timeout();
+        let agent = agent
+            .map_or(Duration::from_secs(3600), |at| Duration::from_nanos(at.saturating_sub(now)));
+        if *self.blocked.borrow() { agent.min(DRAIN_LOOK) } else { agent }
+    }
+
+    fn update_blocked(&mut self) {
+        let queued = self.parent.as_ref().map_or(0, Outbox::queued);
+        let blocked = self.agent.output_blocked() || queued > MAX_QUEUED;
+        self.blocked.send_if_modified(|now| std::mem::replace(now, blocked) != blocked);
+    }
+
+    /// Told to stop by a signal: at the second one without ceremony.
+    fn stop(&mut self) {
+        if self.stopping {
+            tracing::warn!("told to stop again: stopping at once");
+            self.done = true;
+            return;
+        }
+        tracing::info!("told to stop: killing jobs");
+        self.stopping = true;
+        let own = NodeSet::from_nodes([self.site.node]);
+        self.agent_event(AgentEvent::Parent(Down::Command(own, Command::Shutdown)));
+    }
+
+    fn tree_event(&mut self, event: TreeEvent) {
+        let event = match event {
+            TreeEvent::ParentUp(outbox) => {
+                self.parent = Some(outbox);
+                AgentEvent::ParentUp
+            }
+            TreeEvent::ParentDown => {
+                self.parent = None;
+                AgentEvent::ParentDown
+            }
+            TreeEvent::Parent(down) => AgentEvent::Parent(down),
+            TreeEvent::ChildUp(link, outbox) => {
+                self.children.insert(link, outbox);
+                AgentEvent::ChildUp(link)
+            }
+            TreeEvent::ChildDown(link) => {
+                self.children.remove(&link);
+                AgentEvent::ChildDown(link)
+            }
+            TreeEvent::Child(link, up) => AgentEvent::Child(link, up),
+        };
+        self.agent_event(event);
+    }
+
+    fn job_event(&mut self, event: JobEvent) {
+        match event {
+            JobEvent::Agent(event) => {
+                if let AgentEvent::Freed { job } = *event {
+                    self.jobs.remove(&job);
+                }
+                self.agent_event(*event);
+            }
+            JobEvent::Gone(job) => {
+                if self.jobs.remove(&job).is_some_and(|entry| entry.kill_wanted) {
+                    self.agent_event(AgentEvent::Freed { job });
+                }
+            }
+        }
+    }
+
+    fn agent_event(&mut self, event: AgentEvent) {
+        self.agent.handle(clock::monotonic(), event);
+        while let Some(action) = self.agent.poll_action() {
+            self.act(action);
+        }
+    }
+
+    fn act(&mut self, action: AgentAction) {
+        match action {
+            AgentAction::ToParent(report) => {
+                if let Some(parent) = &self.parent {
+                    parent.send(&Up::Report(report));
+                }
+            }
+            AgentAction::ToChild(link, nodes, command) => {
+                if let Some(child) = self.children.get(&link) {
+                    child.send(&Down::Command(nodes, command));
+                }
+            }
+            AgentAction::Prepare(spec) => self.prepare(spec),
+            AgentAction::Start { job, addresses, max_datagram } => {
+                self.order(job, Order::Start { addresses, max_datagram });
+            }
+            AgentAction::StoreProgram { hash, offset, total, data } => {
+                let stored = self.site.programs.borrow_mut().store(hash, offset, total, &data);
+                match stored {
+                    Ok(false) => {}
+                    Ok(true) => self.program(hash, &Ok(())),
+                    Err(refused) => self.program(hash, &Err(refused)),
+                }
+            }
+            AgentAction::ProgramMissing(hash) => self.program(hash, &Err(setup::program_missing())),
+            AgentAction::Signal { job, signal } => self.order(job, Order::Signal(signal)),
+            AgentAction::Input { job, data } => self.order(job, Order::Input(data)),
+            AgentAction::Kill { job } => self.kill(job),
+            AgentAction::Apply(timetable) => {
+                self.sampler.set_mode(timetable.mode);
+                self.site.switcher.set_timetable(timetable);
+            }
+            AgentAction::Sample { request } => {
+                let sample = self.sampler.sample(&self.site, &self.shared);
+                self.agent_event(AgentEvent::Sampled { request, sample });
+            }
+            AgentAction::LeaseExpired => {
+                tracing::warn!("the head has not been heard of for its lease: killing all jobs");
+            }
+            AgentAction::Shutdown => self.done = true,
+        }
+    }
+
+    fn prepare(&mut self, spec: Box<kumi_control::message::JobSpec>) {
+        let id = spec.job;
+        tracing::info!(job = %id, name = spec.request.name, "prepare");
+        let orders = job::start(&self.site, spec);
+        self.jobs.insert(id, JobEntry { orders, kill_wanted: false });
+    }
+
+    fn order(&mut self, job: JobId, order: Order) {
+        // A job that has just ended takes no orders; what became of it is on its way to the agent.
+        if let Some(entry) = self.jobs.get(&job)
+            && entry.orders.send(order).is_err()
+        {
+            tracing::debug!(%job, "an order came after the end of the job");
+        }
+    }
+
+    fn kill(&mut self, job: JobId) {
+        match self.jobs.get_mut(&job) {
+            Some(entry) => {
+                entry.kill_wanted = true;
+                self.order(job, Order::Kill);
+            }
+            None => self.agent_event(AgentEvent::Freed { job }),
+        }
+    }
+
+    /// All jobs are told; those that do not wait for this program ignore it.
+    fn program(&mut self, hash: ContentHash, result: &Result<(), Refusal>) {
+        if let Err(refused) = result {
+            tracing::warn!(
+                hash = crate::paths::hex(&hash.0),
+                reason = refused.message,
+                "no program"
+            );
+        }
+        for entry in self.jobs.values() {
+            // A job that has ended waits for nothing.
+            let _ = entry.orders.send(Order::Program(hash, result.clone()));
+        }
+    }
+
+    /// Lets the last reports leave before the connections are closed.
+    async fn flush(&self) {
+        let end = tokio::time::Instant::now() + Duration::from_secs(1);
+        while self.parent.as_ref().is_some_and(|parent| parent.queued() > 0)
+            && tokio::time::Instant::now() < end
+        {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let messages = self.shared.messages.load(Ordering::Relaxed);
+        tracing::debug!(messages, "control messages in all");
+    }
+}

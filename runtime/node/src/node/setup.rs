@@ -1,0 +1,305 @@
+//! What a node's daemon needs before its main loop begins.
+
+use std::cell::RefCell;
+use std::fs;
+use std::io;
+use std::net::{SocketAddrV4, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use kumi_control::message::{NodeDescription, Refusal, RefusalKind};
+use kumi_sched::NodeId;
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::socket::{getsockopt, sockopt};
+use nix::unistd::Pid;
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{mpsc, watch};
+
+use super::{Shared, TreeEvent, clients, tree};
+use crate::cgroup;
+use crate::client::refusal;
+use crate::clock::{self, SharedClock};
+use crate::config::ClusterConfig;
+use crate::exit::{ExitCode, Failure};
+use crate::job::program::Programs;
+use crate::job::{JobEvent, Site};
+use crate::limits;
+use crate::link::Refusals;
+use crate::paths;
+use crate::switch::Switcher;
+use crate::tls::{Credentials, Identity};
+use crate::watch::Watcher;
+
+/// Events that may wait for the main loop before their senders do.
+const QUEUE: usize = 256;
+/// UDP and IPv4 headers, in bytes.
+const HEADERS: u32 = 28;
+/// Largest UDP payload there is over IPv4, in bytes.
+const MAX_PAYLOAD: u32 = 65_507;
+/// Switches reported one by one, over all nodes of the cluster.
+const RECENT_OF_ALL: usize = 65_536;
+
+/// Files that exist while the daemon runs.
+#[derive(Debug)]
+pub(super) struct Files {
+    socket: PathBuf,
+    pid: PathBuf,
+    group: Option<cgroup::Group>,
+}
+
+impl Files {
+    /// Removes them, and the node's control group.
+    pub(super) fn remove(&self) {
+        for path in [&self.socket, &self.pid] {
+            if let Err(error) = fs::remove_file(path)
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                tracing::warn!(path = %path.display(), %error, "a file is left");
+            }
+        }
+        if let Some(group) = &self.group {
+            if let Err(error) = group.destroy(Duration::from_secs(1)) {
+                tracing::error!(group = %group.path().display(), %error, "a control group is left");
+            }
+            remove_cluster_group(group);
+        }
+    }
+}
+
+/// Removes the cluster's group if this was its last node.
+fn remove_cluster_group(node: &cgroup::Group) {
+    if let Some(cluster) = node.path().parent() {
+        // It stays while other nodes of this machine have theirs.
+        let _ = fs::remove_dir(cluster);
+    }
+}
+
+/// A daemon that is ready for its main loop.
+pub(super) struct Started {
+    pub(super) site: Rc<Site>,
+    pub(super) shared: Shared,
+    pub(super) description: NodeDescription,
+    pub(super) blocked: watch::Sender<bool>,
+    pub(super) job_events: mpsc::Receiver<JobEvent>,
+    pub(super) tree_events: mpsc::Receiver<TreeEvent>,
+    pub(super) files: Files,
+    pub(super) sample_recent: usize,
+}
+
+/// The refusal of a job whose program nobody has.
+pub(super) fn program_missing() -> Refusal {
+    refusal(
+        RefusalKind::NotFound,
+        "the program is not on the node and the client that could send it is gone; run it again",
+    )
+}
+
+/// A failure to do `what`.
+fn failure(code: ExitCode, what: &str) -> impl Fn(io::Error) -> Failure {
+    move |error| Failure::new(code, format!("{what}: {error}"))
+}
+
+impl Started {
+    pub(super) async fn start(dir: &Path, node: NodeId) -> Result<Self, Failure> {
+        let config = Arc::new(ClusterConfig::load(dir)?);
+        let own = config.node(node)?.clone();
+        let credentials = Credentials::load(dir, Identity::Node(node))?;
+        let listener = listen(own.endpoint()).await?;
+        let open_files = raise_open_files();
+        let executable = std::env::current_exe()
+            .map_err(failure(ExitCode::Internal, "kumid does not find its own file"))?;
+        let cpus = processors(&own.cpus)?;
+        let mut limits = Vec::new();
+        let group = node_group(&config.name, node, &mut limits);
+        let watcher = Watcher::start(&executable, group.as_ref())
+            .map_err(failure(ExitCode::MachineLimits, "no watcher can be started"))?;
+        let clock = SharedClock::default();
+        let switcher = Switcher::start(node, clock.clone(), cpus.first().copied())
+            .map_err(failure(ExitCode::MachineLimits, "no switching thread can be started"))?;
+        if !switcher.realtime() {
+            limits.push(limits::realtime_sentence());
+        }
+        let programs = Programs::new(paths::cache(dir, node))
+            .map_err(failure(ExitCode::Io, "the program cache cannot be made"))?;
+        let (job_sender, job_events) = mpsc::channel(QUEUE);
+        let (tree_sender, tree_events) = mpsc::channel(QUEUE);
+        let (blocked, blocked_view) = watch::channel(false);
+        let processors = u32::try_from(cpus.len()).unwrap_or(u32::MAX);
+        let site = Rc::new(Site {
+            node,
+            address: own.address,
+            max_datagram: max_datagram(&config, node),
+            cpus,
+            group: group.clone(),
+            executable,
+            open_files,
+            programs: RefCell::new(programs),
+            switcher,
+            watcher,
+            events: job_sender,
+            blocked: blocked_view,
+            live: RefCell::default(),
+        });
+        let shared =
+            Shared { clock, refusals: Refusals::default(), messages: Arc::new(AtomicU64::new(0)) };
+        let incarnation = clock::wall_ms() << 16 | u64::from(std::process::id() & 0xffff);
+        let tree = tree::Tree {
+            config: Arc::clone(&config),
+            node,
+            incarnation,
+            credentials,
+            shared: shared.clone(),
+            events: tree_sender,
+        };
+        let socket = paths::node_socket(dir, node);
+        let clients = listen_unix(&socket)?;
+        tokio::task::spawn_local(clients::serve(clients, tree.clone()));
+        tokio::task::spawn_local(tree::serve_children(listener, tree.clone()));
+        tokio::task::spawn_local(tree::keep_parent(tree));
+        let pid = paths::node_pid(dir, node);
+        write_pid(&pid)?;
+        let description = NodeDescription {
+            node,
+            incarnation,
+            name: own.name.clone(),
+            processors,
+            max_ranks: processors.saturating_mul(config.max_ranks_per_processor),
+            limits,
+            jobs: Vec::new(),
+        };
+        tracing::info!(%node, address = %own.endpoint(), max_datagram = site.max_datagram, cpus = ?site.cpus, limits = ?description.limits, "ready");
+        Ok(Self {
+            site,
+            shared,
+            description,
+            blocked,
+            job_events,
+            tree_events,
+            files: Files { socket, pid, group },
+            sample_recent: (RECENT_OF_ALL / config.nodes.len().max(1)).min(crate::switch::RING),
+        })
+    }
+}
+
+/// Listens on a TCP address.
+///
+/// # Errors
+/// `Exists` when it is in use.
+pub(crate) async fn listen(address: SocketAddrV4) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address).await.map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => Failure::new(
+            ExitCode::Exists,
+            format!("{address} is in use: another daemon or program listens there; stop it or change the port in cluster.toml"),
+        ),
+        io::ErrorKind::AddrNotAvailable => Failure::new(
+            ExitCode::BadConfig,
+            format!("{address} is not an address of this machine; correct cluster.toml, or start the daemon on the right host"),
+        ),
+        _ => Failure::new(ExitCode::MachineLimits, format!("{address} cannot be listened on: {error}")),
+    })
+}
+
+/// Listens on a Unix socket that every user may connect to: who they are is asked of the kernel.
+///
+/// # Errors
+/// When it cannot be made.
+pub(crate) fn listen_unix(path: &Path) -> Result<UnixListener, Failure> {
+    let make = || {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let listener = UnixListener::bind(path)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
+        Ok(listener)
+    };
+    make().map_err(|error| {
+        Failure::new(
+            ExitCode::Io,
+            format!("the socket {} cannot be made: {error}; choose a shorter or another directory with KUMI_DIR", path.display()),
+        )
+    })
+}
+
+/// Says that this process is ready.
+///
+/// # Errors
+/// When the file cannot be written.
+pub(crate) fn write_pid(path: &Path) -> Result<(), Failure> {
+    let draft = path.with_extension("pid.new");
+    fs::write(&draft, format!("{}\n", std::process::id()))
+        .and_then(|()| fs::rename(&draft, path))
+        .map_err(|error| {
+            Failure::new(ExitCode::Io, format!("{} cannot be written: {error}", path.display()))
+        })
+}
+
+/// Raises the limit of open files as far as permitted; returns what it was, for ranks.
+pub(crate) fn raise_open_files() -> u64 {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 1024 };
+    if let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
+        tracing::warn!(%error, soft, "the limit of open files stays");
+    }
+    soft
+}
+
+/// The processors ranks may use: those configured, or all this process may run on.
+fn processors(configured: &[usize]) -> Result<Vec<usize>, Failure> {
+    let internal = |error: nix::Error| {
+        Failure::new(ExitCode::Internal, format!("the processors cannot be listed: {error}"))
+    };
+    let allowed = sched_getaffinity(Pid::from_raw(0)).map_err(internal)?;
+    let is_allowed = |&cpu: &usize| allowed.is_set(cpu).unwrap_or(false);
+    if configured.is_empty() {
+        return Ok((0..CpuSet::count()).filter(is_allowed).collect());
+    }
+    match configured.iter().find(|cpu| !is_allowed(cpu)) {
+        None => Ok(configured.to_vec()),
+        Some(cpu) => Err(Failure::new(
+            ExitCode::BadConfig,
+            format!(
+                "processor {cpu} is not one that this daemon may use; correct `cpus` of the node in cluster.toml"
+            ),
+        )),
+    }
+}
+
+/// The node's control group, without what a former life left in it; otherwise what is done instead
+/// is added to `limits`.
+fn node_group(cluster: &str, node: NodeId, limits: &mut Vec<String>) -> Option<cgroup::Group> {
+    let cleaned = cgroup::node_group(cluster, node).and_then(|group| {
+        let left =
+            |error: io::Error| format!("{} cannot be cleaned: {error}", group.path().display());
+        group.destroy(Duration::from_secs(5)).map_err(left)?;
+        cgroup::node_group(cluster, node)
+    });
+    match cleaned {
+        Ok(group) => Some(group),
+        Err(reason) => {
+            limits.push(limits::cgroup_sentence(&reason));
+            if let Err(error) = nix::sys::prctl::set_child_subreaper(true) {
+                tracing::warn!(%error, "orphans of ranks will not be found");
+            }
+            None
+        }
+    }
+}
+
+/// Largest UDP payload that goes unfragmented to every other node, by the routes of this machine.
+fn max_datagram(config: &ClusterConfig, node: NodeId) -> u16 {
+    let own = usize::try_from(node.0).unwrap_or(usize::MAX);
+    let others = config.nodes.iter().enumerate().filter(|&(index, _)| index != own);
+    let largest = others.filter_map(|(_, other)| {
+        // Connecting sends nothing; it only looks up the route. No route: no datagrams either.
+        let socket = UdpSocket::bind((config.nodes.get(own)?.address, 0)).ok()?;
+        socket.connect(other.endpoint()).ok()?;
+        u32::try_from(getsockopt(&socket, sockopt::IpMtu).ok()?).ok()
+    });
+    let mtu = largest.min().unwrap_or(MAX_PAYLOAD + HEADERS);
+    u16::try_from(mtu.saturating_sub(HEADERS).min(MAX_PAYLOAD)).unwrap_or(u16::MAX)
+}

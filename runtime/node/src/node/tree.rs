@@ -1,0 +1,240 @@
+//! The node's place in the control tree: the link to its parent, and those from its children.
+
+use std::net::SocketAddrV4;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use kumi_control::clock::ClockFilter;
+use kumi_control::message::{CONTROL_VERSION, Down, RefusalKind, Up};
+use kumi_control::tree::{LinkId, Parent, parent_candidates};
+use kumi_sched::NodeId;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use super::{Shared, TreeEvent};
+use crate::client::refusal;
+use crate::clock::monotonic;
+use crate::config::ClusterConfig;
+use crate::link::{self, CallerStream, LinkError, LinkHello, Outbox, Purpose};
+use crate::tls::{Credentials, Identity};
+
+/// Time between probes of the parent's clock, which also show that the link lives.
+const PROBE: Duration = Duration::from_millis(250);
+/// Probes sent at once at first, to have a good offset soon, and the time between them.
+const FIRST_PROBES: u32 = 8;
+const FIRST_PROBE: Duration = Duration::from_millis(4);
+/// Pauses between rounds of attempts to find a parent: from, to.
+const BACK_OFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+/// How long the configured parent is waited for before its ancestors are asked: at the start of
+/// the daemon, when the others may just be starting too, and after a link was lost.
+const PATIENCE_AT_START: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// What the links need.
+#[derive(Clone)]
+pub(super) struct Tree {
+    pub(super) config: Arc<ClusterConfig>,
+    pub(super) node: NodeId,
+    pub(super) incarnation: u64,
+    pub(super) credentials: Credentials,
+    pub(super) shared: Shared,
+    pub(super) events: mpsc::Sender<TreeEvent>,
+}
+
+impl Tree {
+    pub(super) fn hello(&self, purpose: Purpose) -> LinkHello {
+        LinkHello {
+            version: CONTROL_VERSION,
+            cluster: self.config.name.clone(),
+            node: self.node,
+            incarnation: self.incarnation,
+            purpose,
+        }
+    }
+
+    fn candidates(&self, of: NodeId) -> Vec<Parent> {
+        parent_candidates(of, self.config.node_count(), self.config.fan_out)
+    }
+
+    fn address(&self, parent: Parent) -> Option<(Identity, SocketAddrV4)> {
+        match parent {
+            Parent::Head => Some((Identity::Head, self.config.head)),
+            Parent::Node(node) => {
+                Some((Identity::Node(node), self.config.node(node).ok()?.endpoint()))
+            }
+        }
+    }
+}
+
+/// Keeps a link to a parent: the configured one, or the nearest ancestor that answers.
+pub(super) async fn keep_parent(tree: Tree) {
+    let candidates = tree.candidates(tree.node);
+    let mut filter = ClockFilter::new();
+    let mut patience = PATIENCE_AT_START;
+    loop {
+        let (parent, stream) = find_parent(&tree, &candidates, patience).await;
+        patience = PATIENCE;
+        tracing::info!(?parent, "attached");
+        let error = attend_parent(&tree, stream, &mut filter).await;
+        tracing::warn!(?parent, %error, "the link to the parent is gone");
+        if let LinkError::Frame(error) = &error {
+            tree.shared.refusals.count_frame(error);
+        }
+        if tree.events.send(TreeEvent::ParentDown).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn find_parent(
+    tree: &Tree,
+    candidates: &[Parent],
+    patience: Duration,
+) -> (Parent, CallerStream) {
+    let start = Instant::now();
+    let mut pause = BACK_OFF.0;
+    let mut complained = false;
+    loop {
+        for (index, &parent) in candidates.iter().enumerate() {
+            if index > 0 && start.elapsed() < patience {
+                break;
+            }
+            let Some((identity, address)) = tree.address(parent) else { continue };
+            let hello = tree.hello(Purpose::Tree);
+            match link::call(&tree.credentials, identity, address, &hello).await {
+                Ok(stream) => return (parent, stream),
+                Err(error) if complained => {
+                    tracing::debug!(?parent, %address, %error, "no link");
+                }
+                Err(error) => tracing::info!(?parent, %address, %error, "no link yet; trying on"),
+            }
+        }
+        complained |= start.elapsed() > patience;
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(BACK_OFF.1);
+    }
+}
+
+/// Carries the link to the parent until it ends, and keeps the clock by it.
+async fn attend_parent(tree: &Tree, stream: CallerStream, filter: &mut ClockFilter) -> LinkError {
+    let (mut read, write) = tokio::io::split(stream);
+    let (outbox, writing) = Outbox::start(write, Arc::clone(&tree.shared.messages));
+    if tree.events.send(TreeEvent::ParentUp(outbox.clone())).await.is_err() {
+        return LinkError::Closed;
+    }
+    let filter = std::cell::RefCell::new(filter);
+    let reading = async {
+        loop {
+            let down = match link::receive::<Down>(&mut read).await {
+                Ok(down) => down,
+                Err(error) => return error,
+            };
+            let received = monotonic();
+            tree.shared.messages.fetch_add(1, Ordering::Relaxed);
+            if let Down::Clock { stamp, time } = down {
+                let mut filter = filter.borrow_mut();
+                filter.sample(stamp, time, received);
+                tree.shared.clock.set(received, filter.cluster_time(received));
+            } else if tree.events.send(TreeEvent::Parent(down)).await.is_err() {
+                return LinkError::Closed;
+            }
+        }
+    };
+    let probing = async {
+        for count in 0_u32.. {
+            outbox.send(&Up::ClockProbe { stamp: monotonic() });
+            let pause = if count < FIRST_PROBES { FIRST_PROBE } else { PROBE };
+            let mut steps = tokio::time::interval(pause.min(PROBE / 10));
+            steps.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            let end = Instant::now() + pause;
+            while Instant::now() < end {
+                steps.tick().await;
+                // The filter approaches a new offset gradually; the switching thread sees steps.
+                let (now, filter) = (monotonic(), filter.borrow());
+                if filter.synchronised() {
+                    tree.shared.clock.set(now, filter.cluster_time(now));
+                }
+            }
+        }
+        LinkError::Closed
+    };
+    tokio::select! {
+        error = reading => error,
+        error = probing => error,
+        written = writing => written.err().map_or(LinkError::Closed, LinkError::Io),
+    }
+}
+
+/// Accepts the links of children.
+pub(super) async fn serve_children(listener: TcpListener, tree: Tree) {
+    let mut next = 0;
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                next += 1;
+                tokio::task::spawn_local(attend_child(tree.clone(), LinkId(next), stream));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a child could not be accepted");
+                tokio::time::sleep(BACK_OFF.0).await;
+            }
+        }
+    }
+}
+
+async fn attend_child(tree: Tree, id: LinkId, stream: TcpStream) {
+    let agree = |hello: &LinkHello| {
+        let ours = tree.candidates(hello.node).contains(&Parent::Node(tree.node));
+        if ours && hello.purpose == Purpose::Tree {
+            Ok(())
+        } else {
+            Err(refusal(
+                RefusalKind::BadRequest,
+                format!(
+                    "node {} is not below node {}; all hosts must have the same cluster.toml",
+                    hello.node, tree.node
+                ),
+            ))
+        }
+    };
+    let answered = link::answer(&tree.credentials, &tree.config.name, stream, agree).await;
+    let (hello, stream) = match answered {
+        Ok(answered) => answered,
+        Err(error) => {
+            tree.shared.refusals.count("link refused");
+            return tracing::warn!(%error, "a link was refused");
+        }
+    };
+    tracing::info!(node = %hello.node, "child attached");
+    let (mut read, write) = tokio::io::split(stream);
+    let (outbox, writing) = Outbox::start(write, Arc::clone(&tree.shared.messages));
+    if tree.events.send(TreeEvent::ChildUp(id, outbox.clone())).await.is_err() {
+        return;
+    }
+    let reading = async {
+        loop {
+            let up = match link::receive::<Up>(&mut read).await {
+                Ok(up) => up,
+                Err(error) => return error,
+            };
+            tree.shared.messages.fetch_add(1, Ordering::Relaxed);
+            if let Up::ClockProbe { stamp } = up {
+                outbox.send(&Down::Clock { stamp, time: tree.shared.clock.now() });
+            } else if tree.events.send(TreeEvent::Child(id, up)).await.is_err() {
+                return LinkError::Closed;
+            }
+        }
+    };
+    let error = tokio::select! {
+        error = reading => error,
+        written = writing => written.err().map_or(LinkError::Closed, LinkError::Io),
+    };
+    tracing::info!(node = %hello.node, %error, "child gone");
+    if let LinkError::Frame(error) = &error {
+        tree.shared.refusals.count_frame(error);
+    }
+    // Fails only when the daemon is about to end.
+    let _ = tree.events.send(TreeEvent::ChildDown(id)).await;
+}

@@ -1,0 +1,238 @@
+//! Records of switches, from the switching thread to whoever asks, without locks.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hdrhistogram::Histogram;
+use kumi_control::message::{Percentiles, SwitchSample};
+use kumi_sched::ClusterTime;
+
+/// Switches remembered one by one.
+pub const RING: usize = 4096;
+
+/// One switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Generation of the timetable.
+    pub generation: u64,
+    /// Tick.
+    pub tick: u64,
+    /// Cluster time at which it began.
+    pub begin: ClusterTime,
+    /// Nanoseconds the stopping took.
+    pub freeze_ns: u64,
+    /// Nanoseconds the continuing took.
+    pub thaw_ns: u64,
+    /// Nanoseconds by which it began behind the timetable.
+    pub late_ns: u64,
+}
+
+#[derive(Debug, Default)]
+struct Slot([AtomicU64; 6]);
+
+/// A ring with one writer, which never waits, and one reader.
+#[derive(Debug)]
+pub struct Ring {
+    slots: Vec<Slot>,
+    /// Records ever written.
+    written: AtomicU64,
+    /// Ticks that passed unseen.
+    missed: AtomicU64,
+    /// Stops and continuations that failed.
+    failed: AtomicU64,
+    /// One more than the job scheduled now; 0 for none.
+    current: AtomicU64,
+}
+
+impl Default for Ring {
+    fn default() -> Self {
+        Self {
+            slots: (0..RING).map(|_| Slot::default()).collect(),
+            written: AtomicU64::new(0),
+            missed: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            current: AtomicU64::new(0),
+        }
+    }
+}
+
+fn place(position: u64) -> usize {
+    usize::try_from(position % RING as u64).unwrap_or(0)
+}
+
+impl Ring {
+    /// Adds a record. Only the switching thread calls this.
+    pub fn push(&self, record: &Record) {
+        let position = self.written.load(Ordering::Relaxed);
+        let values = [
+            record.generation,
+            record.tick,
+            record.begin.0,
+            record.freeze_ns,
+            record.thaw_ns,
+            record.late_ns,
+        ];
+        for (cell, value) in self.slots[place(position)].0.iter().zip(values) {
+            cell.store(value, Ordering::Relaxed);
+        }
+        self.written.store(position + 1, Ordering::Release);
+    }
+
+    fn read(&self, position: u64) -> Record {
+        let [generation, tick, begin, freeze_ns, thaw_ns, late_ns] =
+            std::array::from_fn(|i| self.slots[place(position)].0[i].load(Ordering::Relaxed));
+        Record { generation, tick, begin: ClusterTime(begin), freeze_ns, thaw_ns, late_ns }
+    }
+
+    /// Counts ticks that were not kept.
+    pub fn miss(&self, ticks: u64) {
+        self.missed.fetch_add(ticks, Ordering::Relaxed);
+    }
+
+    /// Counts a stop or continuation that failed.
+    pub fn fail(&self) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Stops and continuations that failed.
+    pub fn failures(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Says which job is scheduled from now on.
+    pub fn set_current(&self, job: Option<kumi_sched::JobId>) {
+        self.current.store(job.map_or(0, |job| job.0.saturating_add(1)), Ordering::Relaxed);
+    }
+
+    /// The job scheduled now, if it is one.
+    pub fn current(&self) -> Option<kumi_sched::JobId> {
+        self.current.load(Ordering::Relaxed).checked_sub(1).map(kumi_sched::JobId)
+    }
+}
+
+/// The reader's side: histograms of everything, and the last records.
+#[derive(Debug)]
+pub struct Digest {
+    read: u64,
+    freeze: Histogram<u64>,
+    thaw: Histogram<u64>,
+    total: Histogram<u64>,
+    lateness: Histogram<u64>,
+    recent: VecDeque<Record>,
+}
+
+/// Longest time a histogram distinguishes: 10 s.
+const LONGEST: u64 = 10_000_000_000;
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST, 3).expect("bounds that the histogram documents as valid")
+}
+
+impl Default for Digest {
+    fn default() -> Self {
+        Self {
+            read: 0,
+            freeze: histogram(),
+            thaw: histogram(),
+            total: histogram(),
+            lateness: histogram(),
+            recent: VecDeque::with_capacity(RING),
+        }
+    }
+}
+
+impl Digest {
+    /// Takes what the ring has since the last time. Call it at least every `RING` switches;
+    /// otherwise the oldest are left out of the histograms.
+    pub fn drain(&mut self, ring: &Ring) {
+        let written = ring.written.load(Ordering::Acquire);
+        // The writer may be at work in the slot that comes next: leave some room.
+        let oldest = written.saturating_sub(RING as u64 - 16);
+        for position in self.read.max(oldest)..written {
+            let record = ring.read(position);
+            if ring.written.load(Ordering::Acquire) - position >= RING as u64 {
+                continue;
+            }
+            self.freeze.saturating_record(record.freeze_ns.max(1));
+            self.thaw.saturating_record(record.thaw_ns.max(1));
+            self.total.saturating_record((record.freeze_ns + record.thaw_ns).max(1));
+            self.lateness.saturating_record(record.late_ns.max(1));
+            if self.recent.len() == RING {
+                self.recent.pop_front();
+            }
+            self.recent.push_back(record);
+        }
+        self.read = written;
+    }
+
+    /// The summary, with at most the last `recent` switches one by one.
+    pub fn sample(&self, ring: &Ring, recent: usize) -> SwitchSample {
+        let skip = self.recent.len().saturating_sub(recent);
+        let last = self.recent.iter().skip(skip);
+        SwitchSample {
+            count: self.total.len(),
+            freeze: percentiles(&self.freeze),
+            thaw: percentiles(&self.thaw),
+            total: percentiles(&self.total),
+            lateness: percentiles(&self.lateness),
+            recent: last.map(|r| (r.generation, r.tick, r.begin)).collect(),
+            missed_ticks: ring.missed.load(Ordering::Relaxed),
+            messages: 0,
+        }
+    }
+}
+
+fn percentiles(histogram: &Histogram<u64>) -> Percentiles {
+    if histogram.is_empty() {
+        return Percentiles::default();
+    }
+    // The mean of values up to 10^10 fits, and its fraction of a nanosecond means nothing.
+    let mean = histogram.mean().round();
+    Percentiles {
+        count: histogram.len(),
+        p50: histogram.value_at_quantile(0.5),
+        p90: histogram.value_at_quantile(0.9),
+        p99: histogram.value_at_quantile(0.99),
+        max: histogram.max(),
+        mean: if mean > 0.0 { mean as u64 } else { 0 },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(tick: u64) -> Record {
+        let begin = ClusterTime(tick * 100 + 7);
+        Record { generation: 1, tick, begin, freeze_ns: 10, thaw_ns: 30, late_ns: 7 }
+    }
+
+    #[test]
+    fn everything_arrives_once() {
+        let (ring, mut digest) = (Ring::default(), Digest::default());
+        for tick in 0..10 {
+            ring.push(&record(tick));
+        }
+        digest.drain(&ring);
+        digest.drain(&ring);
+        ring.push(&record(10));
+        ring.miss(2);
+        digest.drain(&ring);
+        let sample = digest.sample(&ring, 2);
+        assert_eq!((sample.count, sample.missed_ticks), (11, 2));
+        assert_eq!((sample.total.p50, sample.total.max, sample.freeze.mean), (40, 40, 10));
+        assert_eq!(sample.recent, vec![(1, 9, ClusterTime(907)), (1, 10, ClusterTime(1_007))]);
+    }
+
+    #[test]
+    fn a_slow_reader_gets_the_latest() {
+        let (ring, mut digest) = (Ring::default(), Digest::default());
+        for tick in 0..2 * RING as u64 {
+            ring.push(&record(tick));
+        }
+        digest.drain(&ring);
+        let sample = digest.sample(&ring, RING);
+        assert_eq!(sample.count, RING as u64 - 16);
+        assert_eq!(sample.recent.last().unwrap().1, 2 * RING as u64 - 1);
+    }
+}

@@ -1,0 +1,330 @@
+//! The cluster's certificate authority, and mutual authentication of the daemons.
+//!
+//! Every cluster has an authority of its own. The head is `head.kumi`, node `i` is `node-<i>.kumi`.
+//! Both sides of a link show certificates; who calls checks the name of whom it called, and who is
+//! called checks that the caller's certificate carries the name it claims.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use kumi_sched::NodeId;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose,
+};
+use rustls::client::verify_server_name;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use rustls::version::TLS13;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+use crate::exit::{ExitCode, Failure};
+use crate::paths;
+
+/// Who a certificate is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Identity {
+    /// The head.
+    Head,
+    /// A node.
+    Node(NodeId),
+}
+
+impl Identity {
+    /// The subject name in its certificate.
+    pub fn name(self) -> String {
+        format!("{}.kumi", self.file())
+    }
+
+    /// The stem of its files under `tls/`.
+    fn file(self) -> String {
+        match self {
+            Self::Head => "head".to_owned(),
+            Self::Node(node) => format!("node-{node}"),
+        }
+    }
+
+    fn server_name(self) -> ServerName<'static> {
+        // Letters, digits, one dash and one dot make a DNS name whatever the number.
+        ServerName::try_from(self.name()).expect("a DNS name")
+    }
+}
+
+/// Why certificates could not be made, loaded or accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// The cluster has certificates already.
+    #[error("{0} exists already; take the cluster down or remove it to make a new authority")]
+    Exists(PathBuf),
+    /// A file cannot be read or written.
+    #[error(
+        "{path} cannot be used: {source}; copy it from where the cluster was initialised, and check its owner and permissions"
+    )]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file holds something else.
+    #[error(
+        "{path} is not what it should be ({reason}); copy it again from where the cluster was initialised"
+    )]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Making a certificate failed.
+    #[error("a certificate could not be made: {0}")]
+    Make(#[from] rcgen::Error),
+    /// The TLS library does not accept the configuration.
+    #[error(
+        "the certificates do not fit together: {0}; copy them again from where the cluster was initialised"
+    )]
+    Setup(String),
+    /// The peer's certificate is for someone else.
+    #[error(
+        "the peer says it is {claimed} and its certificate is for someone else; check that each host has the files of its own node"
+    )]
+    WrongName {
+        /// The name it should have.
+        claimed: String,
+    },
+}
+
+impl From<TlsError> for Failure {
+    fn from(error: TlsError) -> Self {
+        let code = match error {
+            TlsError::Exists(_) => ExitCode::Exists,
+            TlsError::Make(_) => ExitCode::Internal,
+            TlsError::File { ref source, .. } if source.kind() != io::ErrorKind::NotFound => {
+                ExitCode::Io
+            }
+            _ => ExitCode::BadConfig,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+fn file_error(path: &Path) -> impl FnOnce(io::Error) -> TlsError {
+    let path = path.to_owned();
+    move |source| TlsError::File { path, source }
+}
+
+fn write_new(path: &Path, mode: u32, text: &str) -> Result<(), TlsError> {
+    let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
+    file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(file_error(path))
+}
+
+/// Makes the authority of cluster `cluster` and certificates for its head and `nodes` nodes, in
+/// `<dir>/tls`. Keys are readable by their owner only.
+///
+/// # Errors
+/// When there is an authority already, or files cannot be written.
+pub fn create(dir: &Path, cluster: &str, nodes: u32) -> Result<(), TlsError> {
+    let tls = paths::tls(dir);
+    if tls.join("ca.pem").exists() {
+        return Err(TlsError::Exists(tls));
+    }
+    fs::DirBuilder::new().recursive(true).mode(0o755).create(&tls).map_err(file_error(&tls))?;
+    let mut params = CertificateParams::default();
+    params.distinguished_name = subject(&format!("Kumi cluster {cluster}"));
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    let key = KeyPair::generate()?;
+    let authority = params.self_signed(&key)?;
+    write_new(&tls.join("ca.key"), 0o600, &key.serialize_pem())?;
+    let issuer = Issuer::new(params, key);
+    for identity in
+        [Identity::Head].into_iter().chain((0..nodes).map(|i| Identity::Node(NodeId(i))))
+    {
+        let mut params = CertificateParams::new(vec![identity.name()])?;
+        params.distinguished_name = subject(&identity.name());
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &issuer)?;
+        let stem = identity.file();
+        write_new(&tls.join(format!("{stem}.key")), 0o600, &key.serialize_pem())?;
+        write_new(&tls.join(format!("{stem}.pem")), 0o644, &certificate.pem())?;
+    }
+    // Last, since it says that everything is there.
+    write_new(&tls.join("ca.pem"), 0o644, &authority.pem())
+}
+
+fn subject(name: &str) -> DistinguishedName {
+    let mut subject = DistinguishedName::new();
+    subject.push(DnType::CommonName, name);
+    subject
+}
+
+/// What one side of a link needs to prove who it is and to check the other.
+#[derive(Clone)]
+pub struct Credentials {
+    client: Arc<ClientConfig>,
+    server: Arc<ServerConfig>,
+}
+
+impl Credentials {
+    /// Loads the certificates of `identity` from `<dir>/tls`.
+    ///
+    /// # Errors
+    /// When files are missing, unreadable, or do not fit together.
+    pub fn load(dir: &Path, identity: Identity) -> Result<Self, TlsError> {
+        let tls = paths::tls(dir);
+        let mut roots = RootCertStore::empty();
+        let path = tls.join("ca.pem");
+        roots
+            .add(certificate(&path)?)
+            .map_err(|error| TlsError::Content { path, reason: error.to_string() })?;
+        let roots = Arc::new(roots);
+        let chain = vec![certificate(&tls.join(format!("{}.pem", identity.file())))?];
+        let key = private_key(&tls.join(format!("{}.key", identity.file())))?;
+        let provider = Arc::new(ring::default_provider());
+        let setup = |error: &dyn std::fmt::Display| TlsError::Setup(error.to_string());
+        let client = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&[&TLS13])
+            .map_err(|error| setup(&error))?
+            .with_root_certificates(Arc::clone(&roots))
+            .with_client_auth_cert(chain.clone(), key.clone_key())
+            .map_err(|error| setup(&error))?;
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider))
+            .build()
+            .map_err(|error| setup(&error))?;
+        let mut server = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13])
+            .map_err(|error| setup(&error))?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain, key)
+            .map_err(|error| setup(&error))?;
+        server.send_tls13_tickets = 0;
+        Ok(Self { client: Arc::new(client), server: Arc::new(server) })
+    }
+
+    /// Authenticates an outgoing connection to `peer`.
+    ///
+    /// # Errors
+    /// When the peer is not who was called, or refuses us, or the connection fails.
+    pub async fn connect<S>(
+        &self,
+        peer: Identity,
+        stream: S,
+    ) -> io::Result<tokio_rustls::client::TlsStream<S>>
+    where
+        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+    {
+        let connector = tokio_rustls::TlsConnector::from(Arc::clone(&self.client));
+        connector.connect(peer.server_name(), stream).await
+    }
+
+    /// Authenticates an incoming connection: the peer has some certificate of this cluster, whose
+    /// name is then to be checked with [`check_name`].
+    ///
+    /// # Errors
+    /// When the peer has none, or the connection fails.
+    pub async fn accept<S>(&self, stream: S) -> io::Result<tokio_rustls::server::TlsStream<S>>
+    where
+        S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+    {
+        tokio_rustls::TlsAcceptor::from(Arc::clone(&self.server)).accept(stream).await
+    }
+}
+
+/// Checks that the certificate of the peer of an accepted connection is that of `claimed`.
+///
+/// # Errors
+/// `WrongName` when it is not.
+pub fn check_name<S>(
+    stream: &tokio_rustls::server::TlsStream<S>,
+    claimed: Identity,
+) -> Result<(), TlsError> {
+    let wrong = || TlsError::WrongName { claimed: claimed.name() };
+    let chain = stream.get_ref().1.peer_certificates().ok_or_else(wrong)?;
+    let certificate = chain.first().ok_or_else(wrong)?;
+    let parsed = ParsedCertificate::try_from(certificate).map_err(|_| wrong())?;
+    verify_server_name(&parsed, &claimed.server_name()).map_err(|_| wrong())
+}
+
+fn certificate(path: &Path) -> Result<CertificateDer<'static>, TlsError> {
+    let text = fs::read(path).map_err(file_error(path))?;
+    CertificateDer::from_pem_slice(&text)
+        .map_err(|error| TlsError::Content { path: path.to_owned(), reason: error.to_string() })
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    let text = fs::read(path).map_err(file_error(path))?;
+    PrivateKeyDer::from_pem_slice(&text)
+        .map_err(|error| TlsError::Content { path: path.to_owned(), reason: error.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    const NODE1: Identity = Identity::Node(NodeId(1));
+
+    async fn meet(
+        caller: &Credentials,
+        called: Identity,
+        listener: &Credentials,
+        claimed: Identity,
+    ) -> Result<(), String> {
+        let (near, far) = tokio::io::duplex(64 << 10);
+        let accept = async {
+            let stream = listener.accept(far).await.map_err(|error| format!("accept: {error}"))?;
+            check_name(&stream, claimed).map_err(|error| error.to_string())
+        };
+        let connect = async {
+            let stream = caller.connect(called, near).await;
+            stream.map_err(|error| format!("connect: {error}"))
+        };
+        let (connected, accepted) = tokio::join!(connect, accept);
+        connected.map(drop).and(accepted)
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn both_sides_are_checked() {
+        let dir = tempfile::tempdir().unwrap();
+        create(dir.path(), "default", 2).unwrap();
+        let load = |identity| Credentials::load(dir.path(), identity).unwrap();
+        let (head, node1) = (load(Identity::Head), load(NODE1));
+        meet(&node1, Identity::Head, &head, NODE1).await.unwrap();
+        let error = meet(&node1, Identity::Head, &head, Identity::Node(NodeId(0))).await;
+        assert!(error.unwrap_err().contains("says it is node-0.kumi"));
+        // Whoever answers under the head's address must have the head's certificate.
+        let error = meet(&head, Identity::Head, &node1, Identity::Head).await.unwrap_err();
+        assert!(error.starts_with("connect:"), "{error}");
+        // Another cluster's certificates are worth nothing here.
+        let other = tempfile::tempdir().unwrap();
+        create(other.path(), "other", 2).unwrap();
+        let stranger = Credentials::load(other.path(), NODE1).unwrap();
+        assert!(meet(&stranger, Identity::Head, &head, NODE1).await.is_err());
+    }
+
+    #[test]
+    fn files_are_kept_and_keys_are_private() {
+        let dir = tempfile::tempdir().unwrap();
+        create(dir.path(), "default", 1).unwrap();
+        for name in ["ca.key", "head.key", "node-0.key"] {
+            let mode =
+                fs::metadata(dir.path().join("tls").join(name)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{name}");
+        }
+        let again = create(dir.path(), "default", 1).unwrap_err();
+        assert_eq!(Failure::from(again).code, ExitCode::Exists);
+        let missing = Credentials::load(dir.path(), NODE1).err().unwrap();
+        assert!(missing.to_string().contains("node-1.pem"));
+        fs::write(dir.path().join("tls/node-0.key"), "no key").unwrap();
+        let broken = Credentials::load(dir.path(), Identity::Node(NodeId(0))).err().unwrap();
+        assert_eq!(Failure::from(broken).code, ExitCode::BadConfig);
+    }
+}

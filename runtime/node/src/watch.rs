@@ -1,0 +1,149 @@
+//! `kumid watch`: kills and removes what a node's daemon leaves behind when it is killed itself.
+//!
+//! The watcher reads a pipe from the daemon, and does its work when that ends. Where there are no
+//! control groups the daemon writes the process groups of its ranks into the pipe. If the watcher
+//! dies, the daemon starts another.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::io::{self, BufRead, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+use crate::cgroup::Group;
+use crate::exit::ExitCode;
+
+/// The daemon's handle on its watcher.
+#[derive(Debug)]
+pub struct Watcher {
+    executable: PathBuf,
+    group: Option<PathBuf>,
+    process: RefCell<Option<(Child, ChildStdin)>>,
+    /// Process groups of living ranks, for a watcher that is started later.
+    ranks: RefCell<BTreeSet<u32>>,
+    restarts: Cell<u32>,
+}
+
+impl Watcher {
+    /// Starts a watcher over the node's control group, or over process groups if there is none.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(executable: &Path, group: Option<&Group>) -> io::Result<Self> {
+        let watcher = Self {
+            executable: executable.to_owned(),
+            group: group.map(|group| group.path().to_owned()),
+            process: RefCell::new(None),
+            ranks: RefCell::default(),
+            restarts: Cell::new(0),
+        };
+        *watcher.process.borrow_mut() = Some(watcher.spawn()?);
+        Ok(watcher)
+    }
+
+    fn spawn(&self) -> io::Result<(Child, ChildStdin)> {
+        use std::os::unix::process::CommandExt;
+        let mut command = Command::new(&self.executable);
+        command.arg("watch");
+        if let Some(group) = &self.group {
+            command.arg(group);
+        }
+        // A process group of its own, so that what is sent to the daemon's does not reach it.
+        let command = command.env_clear().current_dir("/").process_group(0);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn()?;
+        let pipe = child.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        for rank in self.ranks.borrow().iter() {
+            writeln!(&pipe, "+{rank}")?;
+        }
+        Ok((child, pipe))
+    }
+
+    /// Its process, if it runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.process.borrow().as_ref().map(|(child, _)| child.id())
+    }
+
+    /// Starts another if it has died. To be called whenever a child of the daemon has ended.
+    pub fn revive(&self) {
+        let mut process = self.process.borrow_mut();
+        let dead = match process.as_mut() {
+            Some((child, _)) => !matches!(child.try_wait(), Ok(None)),
+            None => true,
+        };
+        if !dead {
+            return;
+        }
+        self.restarts.set(self.restarts.get().saturating_add(1));
+        tracing::warn!(restarts = self.restarts.get(), "the watcher died; starting another");
+        *process = match self.spawn() {
+            Ok(started) => Some(started),
+            Err(error) => {
+                tracing::error!(%error, "no watcher: jobs would survive if this daemon were killed");
+                None
+            }
+        };
+    }
+
+    /// A rank has come, leading this process group.
+    pub fn add(&self, group: u32) {
+        self.ranks.borrow_mut().insert(group);
+        self.tell(format_args!("+{group}\n"));
+    }
+
+    /// The rank that led this process group is gone.
+    pub fn remove(&self, group: i32) {
+        let group = group.cast_unsigned();
+        self.ranks.borrow_mut().remove(&group);
+        self.tell(format_args!("-{group}\n"));
+    }
+
+    fn tell(&self, line: std::fmt::Arguments<'_>) {
+        if self.group.is_some() {
+            return;
+        }
+        let told = match self.process.borrow_mut().as_mut() {
+            Some((_, pipe)) => pipe.write_all(line.to_string().as_bytes()),
+            None => Err(io::ErrorKind::BrokenPipe.into()),
+        };
+        if told.is_err() {
+            self.revive();
+        }
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        if let Some((mut child, pipe)) = self.process.borrow_mut().take() {
+            drop(pipe);
+            if let Err(error) = child.wait() {
+                tracing::warn!(%error, "the watcher could not be waited for");
+            }
+        }
+    }
+}
+
+/// Watches over the daemon at the other end of standard input.
+pub fn main(group: Option<PathBuf>) -> ExitCode {
+    let mut ranks = BTreeSet::new();
+    // An unreadable pipe means the same as its end.
+    for line in io::stdin().lock().lines().map_while(Result::ok) {
+        match (line.get(..1), line.get(1..).and_then(|number| number.parse::<i32>().ok())) {
+            (Some("+"), Some(rank)) if rank > 1 => ranks.insert(rank),
+            (Some("-"), Some(rank)) => ranks.remove(&rank),
+            _ => false,
+        };
+    }
+    for &rank in &ranks {
+        // Gone already is what is wanted.
+        let _ = killpg(Pid::from_raw(rank), Signal::SIGKILL);
+    }
+    let Some(group) = group.map(Group::at) else { return ExitCode::Ok };
+    match group.destroy(Duration::from_secs(10)) {
+        Ok(()) => ExitCode::Ok,
+        Err(_) => ExitCode::Internal,
+    }
+}
