@@ -126,6 +126,9 @@ int npb_finish(const char *name, struct npb_options options, int verified,
 	                  : 0.0;
 
 	if (kumi_rank() == 0) {
+		printf(" Time in seconds = %24.6f\n"
+		       " Verification    = %24s\n",
+		       seconds, verified ? "SUCCESSFUL" : "UNSUCCESSFUL");
 		printf("RESULT name=%s class=%c verified=%s seconds=%.6f "
 		       "mops=%.2f ranks=%d repeat=%d\n",
 		       name, options.class_name, verified ? "yes" : "no",

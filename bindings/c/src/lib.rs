@@ -1,1 +1,41 @@
-//! placeholder
+//! `libkumi`: the C interface of Kumi.
+//!
+//! `include/kumi.h` is the documentation of every function here; this crate
+//! is the thin layer below it. Each function checks its arguments, turns
+//! pointers and lengths into slices, calls [`kumi_mem`] and turns the outcome
+//! into a number. A panic stops at this boundary and becomes
+//! [`Code::Internal`]: unwinding never reaches C.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `code` | the error numbers, their texts, and the last failure's detail |
+//! | `state` | the one [`kumi_mem::Context`] of the process, and who may use it |
+//! | `args` | checks of pointers, lengths, ranks and tags |
+//! | `control`, `message`, `window`, `collective` | the functions |
+
+mod args;
+mod code;
+mod collective;
+mod control;
+mod message;
+mod state;
+mod window;
+
+pub use code::Code;
+pub use collective::{
+    kumi_allreduce, kumi_alltoall, kumi_alltoallv, kumi_barrier, kumi_broadcast, kumi_gather,
+    kumi_reduce,
+};
+pub use control::{
+    kumi_error_detail, kumi_error_string, kumi_finalize, kumi_init, kumi_job, kumi_node, kumi_rank,
+    kumi_size, kumi_time, kumi_version,
+};
+pub use message::{
+    KumiStatus, kumi_flush, kumi_message_probe, kumi_message_recv, kumi_message_send,
+    kumi_message_sendrecv, kumi_progress,
+};
+pub use window::{
+    KumiWindow, kumi_window_base, kumi_window_create, kumi_window_fetch_add, kumi_window_free,
+    kumi_window_get, kumi_window_notified, kumi_window_put, kumi_window_put_notify,
+    kumi_window_wait_notify,
+};

@@ -18,8 +18,7 @@ static void expect(int holds, const char *what)
 	fprintf(stderr, "FAILED: %s\n", what);
 }
 
-/* A million-step walk and a jump end in the same state, and the sequence
- * begins as 48-bit arithmetic by hand says. */
+/* A walk of a million steps and a jump end in the same state. */
 static void test_random(void)
 {
 	uint64_t state = NPB_SEED;

@@ -1,0 +1,146 @@
+//! Error numbers and their texts.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char, c_int};
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $value:literal, $text:literal;)*) => {
+        /// `kumi_error` of `kumi.h`. A number is never used again for
+        /// something else; new ones are added at the end.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(i32)]
+        pub enum Code { $($(#[$doc])* $name = $value,)* }
+
+        impl Code {
+            /// Every code, in the order of the header.
+            pub const EVERY: &'static [Code] = &[$(Code::$name,)*];
+
+            /// One sentence that explains the code.
+            #[must_use]
+            pub fn text(self) -> &'static CStr {
+                match self { $(Code::$name => $text,)* }
+            }
+        }
+    };
+}
+
+codes! {
+    /// Success.
+    Ok = 0, c"success";
+    /// `kumi_init` has not succeeded.
+    NotInitialised = -1, c"the library is not initialised: call kumi_init first";
+    /// `kumi_init` was called twice.
+    AlreadyInitialised = -2, c"the library is initialised already: call kumi_init once";
+    /// The process was not started by `kumi run`.
+    NotLaunched = -3, c"the program was not started as part of a job: start it with `kumi run -n N PROGRAM`, or set KUMI_SINGLETON=1 for a job of one rank";
+    /// Not the thread that called `kumi_init`.
+    WrongThread = -4, c"called by another thread than the one that called kumi_init";
+    /// A pointer that must not be NULL is.
+    Null = -5, c"a pointer is NULL where data is needed";
+    /// A pointer or offset is not aligned for its type.
+    Alignment = -6, c"a pointer or offset is not a multiple of the element's size";
+    /// No such rank.
+    Rank = -7, c"there is no such rank in this job";
+    /// A tag is negative.
+    Tag = -8, c"tags are 0 or greater";
+    /// A length or count is impossible.
+    Length = -9, c"a length or count is impossible, or does not match that of another rank";
+    /// Outside the target's window.
+    Bounds = -10, c"the range lies outside the target's piece of the window";
+    /// The message is longer than the buffer.
+    Truncated = -11, c"the message is longer than the buffer; the status tells its length";
+    /// The window lacks the right.
+    Right = -12, c"the window does not grant the right to do this";
+    /// Not a window, or freed.
+    Window = -13, c"this is not a window of this rank, or it was freed";
+    /// No such notification counter.
+    Notify = -14, c"notification counters are 0 to 63";
+    /// Not an element type.
+    Type = -15, c"this is not a kumi_type";
+    /// Not an operation, or not one for the type.
+    Operation = -16, c"this is not a kumi_op, or not one for this type (bit operations are for integers)";
+    /// Out of memory.
+    Memory = -17, c"out of memory";
+    /// The operating system refused.
+    Io = -18, c"the operating system refused an operation";
+    /// A defect in the library.
+    Internal = -19, c"a defect in the library (please report it)";
+    /// Anything that has no number of its own.
+    Other = -20, c"the operation failed; kumi_error_detail tells why";
+}
+
+/// A refused call: its number and what exactly was wrong.
+#[derive(Debug)]
+pub struct Failure {
+    /// The number that C gets.
+    pub code: Code,
+    /// What `kumi_error_detail` says.
+    pub detail: String,
+}
+
+impl Failure {
+    /// A failure with its particulars.
+    pub fn new(code: Code, detail: impl Into<String>) -> Self {
+        Failure { code, detail: detail.into() }
+    }
+}
+
+impl From<Code> for Failure {
+    fn from(code: Code) -> Self {
+        Failure::new(code, code.text().to_string_lossy())
+    }
+}
+
+thread_local! {
+    static DETAIL: RefCell<CString> = RefCell::new(CString::default());
+}
+
+/// Keeps the failure's detail for `kumi_error_detail`; returns its number.
+pub fn report(failure: &Failure) -> c_int {
+    let bytes: Vec<u8> = failure.detail.bytes().filter(|byte| *byte != 0).collect();
+    let text = CString::new(bytes).unwrap_or_default();
+    // While the thread ends the slot is gone; the number still tells.
+    let kept = DETAIL.try_with(|slot| slot.replace(text));
+    drop(kept);
+    failure.code as c_int
+}
+
+/// The last failure's detail in this thread; valid until the next failure.
+pub fn last_detail() -> *const c_char {
+    DETAIL.try_with(|slot| slot.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+/// The sentence for a number that may come from anywhere.
+pub fn text_of(error: c_int) -> &'static CStr {
+    Code::EVERY
+        .iter()
+        .find(|code| **code as c_int == error)
+        .map_or(c"unknown error number", |code| code.text())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn numbers_and_texts_are_distinct() {
+        let numbers: BTreeSet<i32> = Code::EVERY.iter().map(|code| *code as i32).collect();
+        let texts: BTreeSet<&CStr> = Code::EVERY.iter().map(|code| code.text()).collect();
+        assert_eq!(numbers.len(), Code::EVERY.len());
+        assert_eq!(texts.len(), Code::EVERY.len());
+        assert_eq!(numbers.iter().max(), Some(&0));
+        assert_eq!(text_of(-7), Code::Rank.text());
+        assert_eq!(text_of(1), c"unknown error number");
+        assert_eq!(text_of(c_int::MIN), c"unknown error number");
+    }
+
+    #[test]
+    fn detail_survives_bytes_that_c_strings_cannot_hold() {
+        assert_eq!(report(&Failure::new(Code::Io, "a\0b")), -18);
+        // SAFETY: `last_detail` points to a C string that lives until the
+        // next failure of this thread.
+        let text = unsafe { CStr::from_ptr(last_detail()) };
+        assert_eq!(text, c"ab");
+    }
+}

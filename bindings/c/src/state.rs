@@ -1,0 +1,132 @@
+//! The one context of the process and the rules for using it.
+//!
+//! [`Context`] is neither `Send` nor `Sync`, so the pointer to the state is
+//! kept in a slot of the thread that made it. Other threads find their slot
+//! empty and are refused; no lock is needed.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::c_int;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use kumi_mem::Context;
+
+use crate::code::{Code, Failure, report};
+use crate::window::KumiWindow;
+
+/// What lives between `kumi_init` and `kumi_finalize`.
+pub struct State {
+    /// The job as this rank sees it. Leaked so that windows can borrow it for
+    /// as long as the state lives; [`finalise`] takes it back.
+    pub context: &'static Context,
+    /// Windows that were handed out and not yet freed. A handle from C is
+    /// followed only if it is found here.
+    pub windows: RefCell<Vec<*mut KumiWindow>>,
+}
+
+/// Some thread holds a state.
+static ACTIVE: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// This thread's state, made by `Box::into_raw`, or null.
+    static STATE: Cell<*mut State> = const { Cell::new(ptr::null_mut()) };
+}
+
+fn current() -> Result<*mut State, Failure> {
+    let state = STATE.with(Cell::get);
+    if !state.is_null() {
+        Ok(state)
+    } else if ACTIVE.load(Ordering::Acquire) {
+        Err(Code::WrongThread.into())
+    } else {
+        Err(Code::NotInitialised.into())
+    }
+}
+
+/// Runs `body`, turns its failure or panic into a number.
+pub fn guard(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => Code::Ok as c_int,
+        Ok(Err(failure)) => report(&failure),
+        Err(panic) => {
+            let what = panic
+                .downcast_ref::<&str>()
+                .map(|text| (*text).to_owned())
+                .or_else(|| panic.downcast_ref::<String>().cloned())
+                .unwrap_or_else(|| "a panic without a message".to_owned());
+            report(&Failure::new(
+                Code::Internal,
+                format!("{}: {what}", Code::Internal.text().to_string_lossy()),
+            ))
+        }
+    }
+}
+
+/// Runs `body` with the state, if this thread has it.
+pub fn with(body: impl FnOnce(&State) -> Result<(), Failure>) -> c_int {
+    guard(|| {
+        let state = current()?;
+        // SAFETY: `current` gave this thread's own pointer, which `initialise`
+        // made and only `finalise`, in the same thread, invalidates. `body`
+        // cannot call it: the library calls nothing of the program's.
+        body(unsafe { &*state })
+    })
+}
+
+/// Like [`with`], for functions that return a number themselves; a failure's
+/// number is returned in its place.
+pub fn value(body: impl FnOnce(&State) -> Result<c_int, Failure>) -> c_int {
+    let mut result = 0;
+    let code = with(|state| {
+        result = body(state)?;
+        Ok(())
+    });
+    if code == Code::Ok as c_int { result } else { code }
+}
+
+/// `kumi_init`: makes the context.
+pub fn initialise() -> Result<(), Failure> {
+    if ACTIVE.swap(true, Ordering::AcqRel) {
+        return Err(Code::AlreadyInitialised.into());
+    }
+    let made = catch_unwind(Context::init);
+    let context = match made {
+        Ok(Ok(context)) => context,
+        Ok(Err(error)) => {
+            ACTIVE.store(false, Ordering::Release);
+            return Err(error.into());
+        }
+        Err(panic) => {
+            ACTIVE.store(false, Ordering::Release);
+            std::panic::resume_unwind(panic);
+        }
+    };
+    let state = Box::new(State {
+        context: Box::leak(Box::new(context)),
+        windows: RefCell::new(Vec::new()),
+    });
+    STATE.with(|slot| slot.set(Box::into_raw(state)));
+    Ok(())
+}
+
+/// `kumi_finalize`: frees windows, then the context.
+pub fn finalise() -> Result<(), Failure> {
+    let pointer = current()?;
+    STATE.with(|slot| slot.set(ptr::null_mut()));
+    // SAFETY: the pointer came from `Box::into_raw` in `initialise` and was
+    // just removed from the only place that held it.
+    let state = unsafe { Box::from_raw(pointer) };
+    let context = ptr::from_ref(state.context).cast_mut();
+    for window in state.windows.take() {
+        // SAFETY: a pointer in `windows` came from `Box::into_raw` in
+        // `kumi_window_create` and is removed when it is freed.
+        drop(unsafe { Box::from_raw(window) });
+    }
+    drop(state);
+    // SAFETY: `initialise` leaked this box; the windows and the state, which
+    // borrowed it, are gone.
+    drop(unsafe { Box::from_raw(context) });
+    ACTIVE.store(false, Ordering::Release);
+    Ok(())
+}

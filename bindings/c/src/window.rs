@@ -1,0 +1,197 @@
+//! Windows.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::ptr;
+
+use kumi_mem::Window;
+
+use crate::args::{input, output, rank, required, store};
+use crate::code::{Code, Failure};
+use crate::state::{State, with};
+
+/// `kumi_window` of `kumi.h`: opaque to C.
+pub struct KumiWindow {
+    window: Window<'static>,
+}
+
+/// The window behind a handle, if it is one that was given out.
+fn find(state: &State, handle: *mut KumiWindow) -> Result<&Window<'static>, Failure> {
+    if !state.windows.borrow().contains(&handle) {
+        return Err(Code::Window.into());
+    }
+    // SAFETY: the handle is in the list, so it came from `Box::into_raw` and
+    // was not freed. It lives at least as long as this call: only
+    // `kumi_window_free` and `kumi_finalize`, in this thread, free it.
+    Ok(unsafe { &(*handle).window })
+}
+
+/// See `kumi.h`.
+///
+/// # Safety
+/// `window` points to memory for a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_window_create(bytes: usize, window: *mut *mut KumiWindow) -> c_int {
+    with(|state| {
+        required(window, "window")?;
+        let made = state.context.window(bytes)?;
+        let handle = Box::into_raw(Box::new(KumiWindow { window: made }));
+        state.windows.borrow_mut().push(handle);
+        // SAFETY: promised by the caller.
+        unsafe { store(window, handle) }
+    })
+}
+
+/// See `kumi.h`.
+///
+/// # Safety
+/// Nothing uses the memory that `kumi_window_base` gave for the window afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_window_free(window: *mut KumiWindow) -> c_int {
+    with(|state| {
+        if window.is_null() {
+            return Ok(());
+        }
+        let mut windows = state.windows.borrow_mut();
+        let place = windows.iter().position(|known| *known == window).ok_or(Code::Window)?;
+        windows.swap_remove(place);
+        drop(windows);
+        // SAFETY: the handle was in the list, so it came from `Box::into_raw`
+        // and was not freed; now it is in no list.
+        drop(unsafe { Box::from_raw(window) });
+        Ok(())
+    })
+}
+
+/// See `kumi.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn kumi_window_base(window: *mut KumiWindow) -> *mut c_void {
+    let mut base = ptr::null_mut();
+    let _ = with(|state| {
+        base = find(state, window)?.base().cast();
+        Ok(())
+    });
+    base
+}
+
+/// See `kumi.h`.
+///
+/// # Safety
+/// `data` points to `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_window_put(
+    window: *mut KumiWindow,
+    to: c_int,
+    offset: usize,
+    data: *const c_void,
+    length: usize,
+) -> c_int {
+    with(|state| {
+        let window = find(state, window)?;
+        // SAFETY: promised by the caller.
+        let data = unsafe { input(data.cast::<u8>(), length, "data") }?;
+        Ok(window.put(rank(to)?, offset, data)?)
+    })
+}
+
+/// See `kumi.h`.
+///
+/// # Safety
+/// `data` points to `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_window_put_notify(
+    window: *mut KumiWindow,
+    to: c_int,
+    offset: usize,
+    data: *const c_void,
+    length: usize,
+    notify: c_uint,
+) -> c_int {
+    with(|state| {
+        let window = find(state, window)?;
+        // SAFETY: promised by the caller.
+        let data = unsafe { input(data.cast::<u8>(), length, "data") }?;
+        Ok(window.put_notify(rank(to)?, offset, data, notify)?)
+    })
+}
+
+/// See `kumi.h`.
+///
+/// # Safety
+/// `buffer` points to `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_window_get(
+    window: *mut KumiWindow,
+    from: c_int,
+    offset: usize,
+    length: usize,
+    buffer: *mut c_void,
+) -> c_int {
+    with(|state| {
+        let window = find(state, window)?;
+        // SAFETY: promised by the caller.
+        let buffer = unsafe { output(buffer.cast::<u8>(), length, "buffer") }?;
+        Ok(window.get(rank(from)?, offset, buffer)?)
+    })
+}
+
+/// See `kumi.h`.
+///
+/// # Safety
+/// `old` is null or points to memory for a `uint64_t`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_window_fetch_add(
+    window: *mut KumiWindow,
+    to: c_int,
+    offset: usize,
+    operand: u64,
+    old: *mut u64,
+) -> c_int {
+    with(|state| {
+        let window = find(state, window)?;
+        if !offset.is_multiple_of(size_of::<u64>()) {
+            let text = format!("offset {offset} is not a multiple of 8");
+            return Err(Failure::new(Code::Alignment, text));
+        }
+        let before = window.fetch_add(rank(to)?, offset, operand)?;
+        // SAFETY: promised by the caller.
+        unsafe { store(old, before) }
+    })
+}
+
+/// See `kumi.h`.
+///
+/// # Safety
+/// `count` points to memory for a `uint64_t`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_window_notified(
+    window: *mut KumiWindow,
+    notify: c_uint,
+    count: *mut u64,
+) -> c_int {
+    with(|state| {
+        let window = find(state, window)?;
+        required(count, "count")?;
+        let seen = window.notified(notify)?;
+        // SAFETY: promised by the caller.
+        unsafe { store(count, seen) }
+    })
+}
+
+/// See `kumi.h`.
+///
+/// # Safety
+/// `count` is null or points to memory for a `uint64_t`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_window_wait_notify(
+    window: *mut KumiWindow,
+    notify: c_uint,
+    at_least: u64,
+    count: *mut u64,
+) -> c_int {
+    with(|state| {
+        let window = find(state, window)?;
+        let seen = window.wait_notify(notify, at_least)?;
+        // SAFETY: promised by the caller.
+        unsafe { store(count, seen) }
+    })
+}

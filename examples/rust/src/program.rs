@@ -1,0 +1,177 @@
+//! What every program does around its kernel: read the options, join the job, report.
+
+use std::fmt;
+use std::process::ExitCode;
+
+use clap::{Parser, ValueEnum};
+use kumi_mem::{Context, Op};
+
+/// Exit code for wrong options.
+pub const USAGE: u8 = 64;
+
+/// The options do not fit: the program ends with code 64.
+#[derive(Debug)]
+pub struct UsageError(pub String);
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for UsageError {}
+
+/// Size of a NAS kernel's problem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Class {
+    /// Small, for tests.
+    #[value(name = "S")]
+    S,
+    /// Workstation.
+    #[value(name = "W")]
+    W,
+    /// The smallest that is measured.
+    #[value(name = "A")]
+    A,
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+/// Options of the NAS kernels.
+#[derive(Debug, Parser)]
+#[command(about = "A NAS Parallel Benchmarks kernel; run it with `kumi run -n RANKS`")]
+pub struct NasOptions {
+    /// Size of the problem
+    #[arg(long, value_enum, default_value = "S")]
+    pub class: Class,
+    /// Run the timed section this many times
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub repeat: u32,
+}
+
+/// Reads the options `A`, joins the job, runs `body`. The exit code is 0 if `body` says that its
+/// result is verified, 1 if not or if it fails, 64 for wrong options.
+pub fn run<A: Parser>(body: impl FnOnce(&Context, &A) -> anyhow::Result<bool>) -> ExitCode {
+    let options = match A::try_parse() {
+        Ok(options) => options,
+        Err(error) => return explain(&error),
+    };
+    match Context::init().map_err(anyhow::Error::from).and_then(|context| {
+        let outcome = body(&context, &options);
+        // Nobody leaves while others may still want something of this rank.
+        if outcome.is_ok() {
+            context.barrier()?;
+        }
+        outcome
+    }) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{}: {error:#}", name());
+            if error.is::<UsageError>() { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
+        }
+    }
+}
+
+/// Prints help or what is wrong with the options, in a job once and not by every rank.
+fn explain(error: &clap::Error) -> ExitCode {
+    let wrong = error.use_stderr();
+    let first = Context::init().map_or(true, |context| context.rank() == 0);
+    if first && error.print().is_err() {
+        return ExitCode::FAILURE;
+    }
+    if wrong { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
+}
+
+fn name() -> String {
+    let path = std::env::args_os().next().unwrap_or_default();
+    let file = std::path::Path::new(&path).file_name().unwrap_or_default();
+    file.to_string_lossy().into_owned()
+}
+
+/// The largest `seconds` of all ranks. Collective.
+///
+/// # Errors
+/// What the runtime says.
+pub fn slowest(context: &Context, seconds: f64) -> anyhow::Result<f64> {
+    let mut time = [seconds];
+    context.allreduce(Op::Max, &mut time)?;
+    Ok(time[0])
+}
+
+/// The outcome of a program.
+#[derive(Clone, Copy, Debug)]
+pub struct Outcome<'n> {
+    /// The program's name.
+    pub name: &'n str,
+    /// The class, or "-".
+    pub class: &'n str,
+    /// Whether the result is right.
+    pub verified: bool,
+    /// Seconds of all repeats of the timed section.
+    pub seconds: f64,
+    /// What all repeats together count as.
+    pub operations: f64,
+    /// Repeats of the timed section.
+    pub repeat: u32,
+}
+
+impl Outcome<'_> {
+    /// The last line of the program's output; `ranks` ran it.
+    #[must_use]
+    pub fn line(&self, ranks: u32) -> String {
+        let mops = if self.seconds > 0.0 { self.operations / self.seconds / 1e6 } else { 0.0 };
+        format!(
+            "RESULT name={} class={} verified={} seconds={:.6} mops={mops:.2} ranks={ranks} repeat={}",
+            self.name,
+            self.class,
+            if self.verified { "yes" } else { "no" },
+            self.seconds,
+            self.repeat,
+        )
+    }
+
+    /// Prints the outcome of a NAS kernel (rank 0); returns `verified`.
+    pub fn print(&self, context: &Context) -> bool {
+        if context.rank() == 0 {
+            let word = if self.verified { "SUCCESSFUL" } else { "UNSUCCESSFUL" };
+            println!(" Time in seconds = {:24.6}", self.seconds);
+            println!(" Verification    = {word:>24}");
+            println!("{}", self.line(context.ranks()));
+        }
+        self.verified
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_has_the_agreed_fields() {
+        let outcome = Outcome {
+            name: "EP",
+            class: "W",
+            verified: true,
+            seconds: 0.5,
+            operations: 1e6,
+            repeat: 3,
+        };
+        assert_eq!(
+            outcome.line(2),
+            "RESULT name=EP class=W verified=yes seconds=0.500000 mops=2.00 ranks=2 repeat=3"
+        );
+    }
+
+    #[test]
+    fn nas_options_are_checked() {
+        assert!(NasOptions::try_parse_from(["ep", "--class", "Q"]).is_err());
+        assert!(NasOptions::try_parse_from(["ep", "--repeat", "0"]).is_err());
+        let options = NasOptions::try_parse_from(["ep", "--class", "A", "--repeat", "7"]).unwrap();
+        assert_eq!((options.class, options.repeat), (Class::A, 7));
+    }
+}
