@@ -1,1 +1,42 @@
-//! placeholder
+//! Memory-based communication between the ranks of a job: windows with put, get and atomics that
+//! need no help of the target's program, tagged messages, collectives.
+//!
+//! ```
+//! use kumi_mem::{Context, Op};
+//!
+//! # fn main() -> Result<(), kumi_mem::Error> {
+//! // `Context::init()` in a program that `kumi run` starts; a job of one rank here.
+//! let context = Context::init_singleton()?;
+//! let window = context.window(64)?;
+//! let next = (context.rank() + 1) % context.ranks();
+//! window.put_notify(next, 8, b"to you!!", 0)?;
+//! window.wait_notify(0, 1)?;
+//! let mut sum = [u64::from(context.rank())];
+//! context.allreduce(Op::Sum, &mut sum)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Ranks of the same node share memory: a put there is a copy. Ranks of other nodes are reached
+//! over UDP, by the protocol of `kumi-proto`; a handler thread serves what they ask while the
+//! program computes.
+//!
+//! Environment: `KUMI_SPIN` (`adaptive`, `infinite` or microseconds: how long a wait spins before
+//! it blocks), `KUMI_UNEXPECTED_BYTES` (bytes of messages kept that nobody has received yet,
+//! default 16 MiB; beyond, their senders wait).
+
+mod collective;
+mod context;
+mod engine;
+mod error;
+mod mailbox;
+mod scalar;
+mod window;
+mod windows;
+
+pub use context::Context;
+pub use error::{Error, Refusal};
+pub use mailbox::{Received, Source, Tag};
+pub use scalar::{Op, Scalar};
+pub use window::Window;
+pub use windows::Rights;

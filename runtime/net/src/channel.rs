@@ -242,7 +242,7 @@ impl<H: Handler> Channel<H> {
                 }
                 Seen::Socket => {
                     waiting.idle(false);
-                    guard.core.take_datagrams();
+                    guard.core.take_datagrams(&self.shared.place);
                 }
                 Seen::Deadline => {}
                 Seen::Bound => {
@@ -384,7 +384,7 @@ impl<H: Handler> Guard<'_, H> {
             if !self.core.receive()? {
                 break;
             }
-            self.core.take_datagrams();
+            self.core.take_datagrams(&self.shared.place);
             self.core.service(&self.shared.place)?;
         }
         self.core.service(&self.shared.place)?;

@@ -15,13 +15,13 @@ use crate::{ChannelError, sys};
 /// two at once.
 pub trait Handler: Send + 'static {
     /// A frame from a rank, in order. After [`Delivery::Full`] the same frame comes again later.
-    fn frame(&mut self, from: Rank, frame: &[u8]) -> Delivery;
-    /// Hands out answers to ranks of other nodes, as long as `send` takes them (it says false when
-    /// that rank's ring is full).
+    fn frame(&mut self, place: &Place, from: Rank, frame: &[u8]) -> Delivery;
+    /// Hands out answers of at most `most` bytes to ranks of other nodes, as long as `send` takes
+    /// them (it says false when that rank's ring is full).
     ///
     /// # Errors
     /// Those of `send`.
-    fn answer(&mut self, send: &mut Answers<'_>) -> Result<(), ChannelError>;
+    fn answer(&mut self, most: usize, send: &mut Answers<'_>) -> Result<(), ChannelError>;
     /// Messages that nobody has received yet.
     fn unread(&self) -> u64;
     /// Operations refused so far.
@@ -31,11 +31,11 @@ pub trait Handler: Send + 'static {
 /// Takes the parts of an answer to a rank; false if its ring is full.
 pub type Answers<'a> = dyn FnMut(Rank, &[&[u8]]) -> Result<bool, ChannelError> + 'a;
 
-struct Into<'h, H>(&'h mut H);
+struct Into<'h, H>(&'h mut H, &'h Place);
 
 impl<H: Handler> Sink for Into<'_, H> {
     fn deliver(&mut self, from: Rank, frame: &[u8]) -> Delivery {
-        self.0.frame(from, frame)
+        self.0.frame(self.1, from, frame)
     }
 }
 
@@ -195,7 +195,7 @@ impl<H: Handler> Core<H> {
         loop {
             let record = ring.peek().map_err(|damage| ChannelError::Ring { from, damage })?;
             let Some(frame) = record else { break };
-            if self.handler.frame(from, frame) == Delivery::Full {
+            if self.handler.frame(place, from, frame) == Delivery::Full {
                 if !self.stalled.contains(&local) {
                     self.stalled.push(local);
                 }
@@ -234,12 +234,12 @@ impl<H: Handler> Core<H> {
     }
 
     /// Handles what [`Core::receive`] got.
-    pub(crate) fn take_datagrams(&mut self) {
+    pub(crate) fn take_datagrams(&mut self, place: &Place) {
         let Some(Remote { endpoint, udp }) = &mut self.remote else { return };
         let now = sys::now();
         self.interval = 1;
         for datagram in udp.datagrams() {
-            endpoint.handle_datagram(now, datagram, &mut Into(&mut self.handler));
+            endpoint.handle_datagram(now, datagram, &mut Into(&mut self.handler, place));
         }
     }
 
@@ -250,8 +250,9 @@ impl<H: Handler> Core<H> {
             remote.endpoint.handle_timeout(now);
             let endpoint = &mut remote.endpoint;
             let ranks = place.ranks();
-            self.handler
-                .answer(&mut |to, parts| take_full(endpoint.send(now, to, parts), ranks))?;
+            let most = endpoint.max_frame();
+            let mut send = |to, parts: &[&[u8]]| take_full(endpoint.send(now, to, parts), ranks);
+            self.handler.answer(most, &mut send)?;
             self.publish(place);
             self.transmit(place)?;
         }

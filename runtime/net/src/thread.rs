@@ -243,7 +243,7 @@ fn serve<H: Handler>(core: &mut Core<H>, place: &Place) -> Result<(), ChannelErr
         if !core.receive()? {
             break;
         }
-        core.take_datagrams();
+        core.take_datagrams(place);
         core.service(place)?;
     }
     core.service(place)?;

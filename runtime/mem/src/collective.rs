@@ -1,0 +1,299 @@
+//! Collectives over all ranks, made of messages with tags of the library's own.
+//!
+//! All ranks call them in the same order. A rank sends to a partner and receives from another at
+//! the same time, so no order of arrival blocks anybody.
+
+use crate::context::Context;
+use crate::error::Error;
+use crate::mailbox::{Received, Source, Tag, Wanted};
+use crate::scalar::{Op, Scalar, bytes, bytes_mut};
+
+const BARRIER: i32 = -1;
+const BROADCAST: i32 = -2;
+const REDUCE: i32 = -3;
+const ALLREDUCE: i32 = -4;
+const GATHER: i32 = -5;
+const ALLTOALL: i32 = -6;
+const WORDS: i32 = -7;
+const RING: i32 = -8;
+
+/// From this many bytes on, an all-reduce moves pieces around a ring instead of everything log2(n)
+/// times.
+const RING_BYTES: usize = 32 * 1024;
+
+fn wanted(from: u32, tag: i32) -> Wanted {
+    Wanted { from: Source::Rank(from), tag: Tag::Is(tag) }
+}
+
+fn same_length(what: &'static str, given: usize, needed: usize) -> Result<(), Error> {
+    if given == needed { Ok(()) } else { Err(Error::BadLength { what, given, needed }) }
+}
+
+impl Context {
+    /// Receives exactly this many elements.
+    fn recv_exact<T: Scalar>(&self, from: u32, tag: i32, into: &mut [T]) -> Result<(), Error> {
+        exact(self.recv_any(wanted(from, tag), bytes_mut(into)), size_of_val(into))
+    }
+
+    /// Sends and receives exactly this many elements.
+    fn swap<T: Scalar>(
+        &self,
+        to: u32,
+        data: &[T],
+        from: u32,
+        into: &mut [T],
+        tag: i32,
+    ) -> Result<(), Error> {
+        let wanted = wanted(from, tag);
+        let received = self.exchange(to, tag, bytes(data), wanted, bytes_mut(into));
+        exact(received, size_of_val(into))
+    }
+
+    /// Returns when all ranks have called it.
+    ///
+    /// Dissemination (Hensgen, Finkel, Manber 1988): in round k a rank tells the one 2^k ahead.
+    ///
+    /// # Errors
+    /// [`Error::Fault`], [`Error::Io`].
+    pub fn barrier(&self) -> Result<(), Error> {
+        let (me, ranks) = (self.rank(), self.ranks());
+        let mut distance = 1;
+        while distance < ranks {
+            let to = (me + distance) % ranks;
+            let from = (me + ranks - distance) % ranks;
+            self.exchange(to, BARRIER, &[], wanted(from, BARRIER), &mut [])?;
+            distance *= 2;
+        }
+        Ok(())
+    }
+
+    /// Copies the root's data to all ranks, along a binomial tree.
+    ///
+    /// # Errors
+    /// [`Error::BadRank`], [`Error::BadLength`] where lengths differ.
+    pub fn broadcast<T: Scalar>(&self, root: u32, data: &mut [T]) -> Result<(), Error> {
+        self.check_rank(root)?;
+        let (ranks, place) = (self.ranks(), self.place_from(root));
+        let mut bit = 1;
+        while bit < ranks && place & bit == 0 {
+            bit *= 2;
+        }
+        if place != 0 {
+            self.recv_exact(self.rank_at(root, place - bit), BROADCAST, data)?;
+        }
+        while bit > 1 {
+            bit /= 2;
+            if place + bit < ranks {
+                self.send_any(self.rank_at(root, place + bit), BROADCAST, bytes(data))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// This rank's place counted from the root.
+    fn place_from(&self, root: u32) -> u32 {
+        (self.rank() + self.ranks() - root) % self.ranks()
+    }
+
+    fn rank_at(&self, root: u32, place: u32) -> u32 {
+        ((u64::from(place) + u64::from(root)) % u64::from(self.ranks())) as u32
+    }
+
+    /// Combines the data of all ranks, element by element; the result is at the root, the others'
+    /// data is used up. Binomial tree.
+    ///
+    /// # Errors
+    /// [`Error::BadRank`], [`Error::BadLength`], [`Error::BadOperation`].
+    pub fn reduce<T: Scalar>(&self, root: u32, op: Op, data: &mut [T]) -> Result<(), Error> {
+        self.check_rank(root)?;
+        T::combine(op, &mut [], &[])?;
+        let (ranks, place) = (self.ranks(), self.place_from(root));
+        let mut other = vec![T::default(); data.len()];
+        let mut bit = 1;
+        while bit < ranks {
+            if place & bit != 0 {
+                return self.send_any(self.rank_at(root, place - bit), REDUCE, bytes(data));
+            }
+            if place + bit < ranks {
+                self.recv_exact(self.rank_at(root, place + bit), REDUCE, &mut other)?;
+                T::combine(op, data, &other)?;
+            }
+            bit *= 2;
+        }
+        Ok(())
+    }
+
+    /// Combines the data of all ranks, element by element; all have the same result, bit by bit.
+    /// Recursive doubling for little data, a ring for much (Thakur, Rabenseifner, Gropp 2005).
+    ///
+    /// # Errors
+    /// [`Error::BadLength`], [`Error::BadOperation`].
+    pub fn allreduce<T: Scalar>(&self, op: Op, data: &mut [T]) -> Result<(), Error> {
+        T::combine(op, &mut [], &[])?;
+        let ranks = self.ranks() as usize;
+        if ranks > 2 && size_of_val(data) >= RING_BYTES && data.len() >= ranks {
+            return self.allreduce_ring(op, data);
+        }
+        self.allreduce_doubling(op, data)
+    }
+
+    /// Ranks beyond the largest power of two hand their data to a partner first and get the result
+    /// from it.
+    fn allreduce_doubling<T: Scalar>(&self, op: Op, data: &mut [T]) -> Result<(), Error> {
+        let (me, ranks) = (self.rank(), self.ranks());
+        let power = 1 << ranks.ilog2();
+        let extra = ranks - power;
+        let mut other = vec![T::default(); data.len()];
+        if me >= power {
+            self.send_any(me - power, ALLREDUCE, bytes(data))?;
+            return self.recv_exact(me - power, ALLREDUCE, data);
+        }
+        if me < extra {
+            self.recv_exact(me + power, ALLREDUCE, &mut other)?;
+            T::combine(op, data, &other)?;
+        }
+        let mut bit = 1;
+        while bit < power {
+            let partner = me ^ bit;
+            self.swap(partner, data, partner, &mut other, ALLREDUCE)?;
+            // In the order of ranks, so that both compute the same even where order shows.
+            if partner < me {
+                T::combine(op, &mut other, data)?;
+                data.copy_from_slice(&other);
+            } else {
+                T::combine(op, data, &other)?;
+            }
+            bit *= 2;
+        }
+        if me < extra {
+            self.send_any(me + power, ALLREDUCE, bytes(data))?;
+        }
+        Ok(())
+    }
+
+    /// Each piece goes round once to be summed and once to be shown.
+    fn allreduce_ring<T: Scalar>(&self, op: Op, data: &mut [T]) -> Result<(), Error> {
+        let (me, ranks, length) = (self.rank() as usize, self.ranks() as usize, data.len());
+        let piece = |index: usize| {
+            let index = index % ranks;
+            length * index / ranks..length * (index + 1) / ranks
+        };
+        let (to, from) = (((me + 1) % ranks) as u32, ((me + ranks - 1) % ranks) as u32);
+        let mut other = vec![T::default(); length.div_ceil(ranks)];
+        for step in 0..ranks - 1 {
+            let (out, into) = (piece(me + ranks - step), piece(me + 2 * ranks - step - 1));
+            let other = &mut other[..into.len()];
+            self.swap(to, &data[out], from, other, RING)?;
+            T::combine(op, &mut data[into], other)?;
+        }
+        for step in 0..ranks - 1 {
+            let (out, into) = (piece(me + ranks + 1 - step), piece(me + 2 * ranks - step));
+            let other = &mut other[..into.len()];
+            self.swap(to, &data[out], from, other, RING)?;
+            data[into].copy_from_slice(other);
+        }
+        Ok(())
+    }
+
+    /// Collects the data of all ranks at the root, in the order of ranks.
+    ///
+    /// # Errors
+    /// [`Error::BadRank`], [`Error::BadLength`].
+    pub fn gather<T: Scalar>(&self, root: u32, send: &[T], recv: &mut [T]) -> Result<(), Error> {
+        self.check_rank(root)?;
+        if self.rank() != root {
+            return self.send_any(root, GATHER, bytes(send));
+        }
+        let ranks = self.ranks() as usize;
+        same_length("the receive buffer", recv.len(), send.len() * ranks)?;
+        for rank in 0..ranks {
+            let into = &mut recv[rank * send.len()..(rank + 1) * send.len()];
+            if rank as u32 == root {
+                into.copy_from_slice(send);
+            } else {
+                self.recv_exact(rank as u32, GATHER, into)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the i-th block to rank i and receives one block from each, in the order of ranks.
+    ///
+    /// # Errors
+    /// [`Error::BadLength`] if lengths are not equal and multiples of the number of ranks.
+    pub fn alltoall<T: Scalar>(&self, send: &[T], recv: &mut [T]) -> Result<(), Error> {
+        let ranks = self.ranks() as usize;
+        same_length("the receive buffer", recv.len(), send.len())?;
+        same_length("the data", send.len(), send.len() / ranks * ranks)?;
+        let counts = vec![send.len() / ranks; ranks];
+        self.alltoallv(send, &counts, recv, &counts)
+    }
+
+    /// As [`Context::alltoall`] with blocks of different lengths, laid end to end. Pairwise
+    /// exchange: in step i with the ranks i ahead and i behind.
+    ///
+    /// # Errors
+    /// [`Error::BadLength`] if counts and buffers, or the counts of two ranks, do not fit.
+    pub fn alltoallv<T: Scalar>(
+        &self,
+        send: &[T],
+        send_counts: &[usize],
+        recv: &mut [T],
+        recv_counts: &[usize],
+    ) -> Result<(), Error> {
+        let (me, ranks) = (self.rank() as usize, self.ranks() as usize);
+        same_length("the counts to send", send_counts.len(), ranks)?;
+        same_length("the counts to receive", recv_counts.len(), ranks)?;
+        let (from_here, to_here) = (starts(send_counts), starts(recv_counts));
+        same_length("the data to send", send.len(), from_here[ranks])?;
+        same_length("the receive buffer", recv.len(), to_here[ranks])?;
+        same_length("the count to receive from oneself", recv_counts[me], send_counts[me])?;
+        recv[to_here[me]..to_here[me + 1]].copy_from_slice(&send[from_here[me]..from_here[me + 1]]);
+        for step in 1..ranks {
+            let (to, from) = ((me + step) % ranks, (me + ranks - step) % ranks);
+            let out = &send[from_here[to]..from_here[to + 1]];
+            let into = &mut recv[to_here[from]..to_here[from + 1]];
+            self.swap(to as u32, out, from as u32, into, ALLTOALL)?;
+        }
+        Ok(())
+    }
+}
+
+/// What was received must be as long as this rank expects, or the ranks' lengths differ.
+fn exact(received: Result<Received, Error>, needed: usize) -> Result<(), Error> {
+    let given = match received {
+        Ok(received) => received.len,
+        Err(Error::Truncated { needed }) => needed,
+        Err(other) => return Err(other),
+    };
+    same_length("the data of another rank (in bytes)", given, needed)
+}
+
+/// Where each block begins, and where the last one ends.
+fn starts(counts: &[usize]) -> Vec<usize> {
+    let mut at = 0usize;
+    let mut starts = vec![0];
+    for count in counts {
+        at = at.saturating_add(*count);
+        starts.push(at);
+    }
+    starts
+}
+
+/// One word of every rank, in the order of ranks (Bruck et al. 1997: as many rounds as a barrier).
+pub(crate) fn all_words(context: &Context, mine: u64) -> Result<Vec<u64>, Error> {
+    let (me, ranks) = (context.rank(), context.ranks());
+    // words[i] is that of the rank i ahead of this one.
+    let mut words = vec![mine];
+    while words.len() < ranks as usize {
+        let distance = words.len() as u32;
+        let take = words.len().min(ranks as usize - words.len());
+        let to = (me + ranks - distance) % ranks;
+        let from = (me + distance) % ranks;
+        let mut more = vec![0u64; take];
+        context.swap(to, &words[..take], from, &mut more, WORDS)?;
+        words.extend_from_slice(&more);
+    }
+    words.rotate_right(me as usize);
+    Ok(words)
+}

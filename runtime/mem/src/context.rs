@@ -1,0 +1,523 @@
+//! A rank's side of its job.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use kumi_net::launch::{Launch, LaunchError};
+use kumi_net::layout::DEFAULT_ARENA_BYTES;
+use kumi_net::{AttachError, Channel, Delivery, Guard, Place, SpinMode, Wait};
+use kumi_proto::frame::{Frame, MESSAGE_BYTES, MESSAGE_PART_BYTES};
+
+use crate::engine::{Engine, FENCE, Pending};
+use crate::error::{Error, Refusal};
+use crate::mailbox::{Buffer, Received, Source, Tag, Wanted};
+
+/// Bytes of messages that are kept unread, unless `KUMI_UNEXPECTED_BYTES` says otherwise.
+const UNREAD_BYTES: usize = 16 << 20;
+/// How long the end waits for acks after the last sign of life of a peer.
+const LINGER: Duration = Duration::from_secs(2);
+/// Frames queued to another node before they are put on the wire together.
+const BATCH: u32 = 40;
+
+/// A rank's side of its job: one per process, used from one thread.
+///
+/// Messages between a pair of ranks arrive in order, each exactly once. When the program ends
+/// without an error, drop the context (or call [`Context::finalize`]): it stays until what was sent
+/// has arrived.
+#[derive(Debug)]
+pub struct Context {
+    pub(crate) channel: Channel<Engine>,
+    /// Identifier of the next window; the same at all ranks, which create them in the same order.
+    pub(crate) next_window: Cell<u32>,
+    /// Ranks of other nodes that were put or sent to since the last proof that all arrived.
+    dirty: Vec<Cell<bool>>,
+    finished: Cell<bool>,
+}
+
+impl Context {
+    /// Joins the job that `kumi run` started this process for. With `KUMI_SINGLETON=1` a program
+    /// that was started by hand runs as a job of one rank.
+    ///
+    /// # Errors
+    /// [`Error::NotLaunched`], [`Error::Attach`].
+    pub fn init() -> Result<Context, Error> {
+        match Launch::from_env() {
+            Ok(launch) => {
+                let (place, socket) = Place::attach(&launch)?;
+                Context::start(place, Some(socket))
+            }
+            Err(LaunchError::NotLaunched)
+                if std::env::var_os("KUMI_SINGLETON").is_some_and(|value| value == "1") =>
+            {
+                Context::init_singleton()
+            }
+            Err(error) => Err(AttachError::from(error).into()),
+        }
+    }
+
+    /// A job of this process alone, without a daemon.
+    ///
+    /// # Errors
+    /// [`Error::Attach`] if the kernel refuses the memory.
+    pub fn init_singleton() -> Result<Context, Error> {
+        Context::start(Place::singleton(DEFAULT_ARENA_BYTES)?, None)
+    }
+
+    fn start(place: Place, socket: Option<std::os::fd::OwnedFd>) -> Result<Context, Error> {
+        let engine = Engine::new(unread_bytes()?, place.arena_bytes());
+        let dirty = vec![Cell::new(false); place.ranks() as usize];
+        let channel = Channel::start(place, socket, SpinMode::from_env()?, engine)?;
+        Ok(Context { channel, next_window: Cell::new(0), dirty, finished: Cell::new(false) })
+    }
+
+    /// This rank.
+    #[must_use]
+    pub fn rank(&self) -> u32 {
+        self.place().rank()
+    }
+
+    /// Ranks of the job.
+    #[must_use]
+    pub fn ranks(&self) -> u32 {
+        self.place().ranks()
+    }
+
+    /// The job's number.
+    #[must_use]
+    pub fn job(&self) -> u64 {
+        self.place().job()
+    }
+
+    /// The node this rank runs on.
+    #[must_use]
+    pub fn node(&self) -> u32 {
+        self.place().node()
+    }
+
+    /// Whether a rank runs on the same node, so that both share memory.
+    #[must_use]
+    pub fn same_node(&self, rank: u32) -> bool {
+        self.place().local_of(rank).is_some()
+    }
+
+    /// Seconds on a monotonic clock, the same for all ranks of a machine.
+    #[must_use]
+    pub fn time(&self) -> f64 {
+        kumi_net::sys::seconds()
+    }
+
+    /// The counters of this rank's channel by name; see `kumi_net::counters`.
+    #[must_use]
+    pub fn counters(&self) -> Vec<(&'static str, u64)> {
+        let load = |counter: &std::sync::atomic::AtomicU64| {
+            counter.load(std::sync::atomic::Ordering::Relaxed)
+        };
+        let values = self.place().own().counters.iter().map(load);
+        kumi_net::counters::NAMES.into_iter().zip(values).collect()
+    }
+
+    pub(crate) fn place(&self) -> &Place {
+        self.channel.place()
+    }
+
+    /// # Errors
+    /// [`Error::BadRank`].
+    pub(crate) fn check_rank(&self, rank: u32) -> Result<(), Error> {
+        let ranks = self.ranks();
+        if rank < ranks { Ok(()) } else { Err(Error::BadRank { rank, ranks }) }
+    }
+
+    /// Drives the channel until `attempt` gives something.
+    pub(crate) fn drive<R>(
+        &self,
+        wait: Wait,
+        mut attempt: impl FnMut(&mut Guard<'_, Engine>) -> Result<Option<R>, Error>,
+    ) -> Result<R, Error> {
+        self.channel.wait(wait, |guard| {
+            if let Some(fault) = &guard.handler().fault {
+                return Err(Error::Fault(fault.clone()));
+            }
+            attempt(guard)
+        })
+    }
+
+    // ---- messages ---------------------------------------------------------------------------
+
+    /// Sends a message. Returns when it is in the channel; the data may change then.
+    ///
+    /// # Errors
+    /// [`Error::BadRank`], [`Error::BadTag`], [`Error::Refused`] for earlier puts to this rank,
+    /// [`Error::Unread`] for a message to the own rank that is too large to keep.
+    pub fn send(&self, to: u32, tag: i32, data: &[u8]) -> Result<(), Error> {
+        check_tag(tag)?;
+        self.send_any(to, tag, data)
+    }
+
+    /// As [`Context::send`], with the library's own tags too.
+    pub(crate) fn send_any(&self, to: u32, tag: i32, data: &[u8]) -> Result<(), Error> {
+        self.check_rank(to)?;
+        let (tag, total) = (tag.cast_unsigned(), data.len() as u64);
+        if to == self.rank() {
+            return self.send_to_self(tag.cast_signed(), data);
+        }
+        self.send_frames(to, data, |most, done| {
+            let rest = &data[done..];
+            if done == 0 {
+                Frame::Message { tag, total, data: &rest[..rest.len().min(most - MESSAGE_BYTES)] }
+            } else {
+                Frame::MessagePart { data: &rest[..rest.len().min(most - MESSAGE_PART_BYTES)] }
+            }
+        })
+    }
+
+    /// A message to the own rank goes straight to where it would end.
+    fn send_to_self(&self, tag: i32, data: &[u8]) -> Result<(), Error> {
+        let me = self.rank();
+        let mut guard = self.channel.lock()?;
+        let taken = guard.handler().mailbox.first(me, tag, data.len() as u64, data);
+        match taken {
+            Ok(Delivery::Taken) => Ok(()),
+            Ok(Delivery::Full) => Err(Error::Unread { bytes: data.len() }),
+            Err(what) => Err(Error::Fault(what.to_string())),
+        }
+    }
+
+    /// Queues the frames that carry `data` to another rank: `frame(most, done)` makes the one that
+    /// begins after `done` bytes and is at most `most` bytes long. At least one is sent.
+    pub(crate) fn send_frames<'d>(
+        &self,
+        to: u32,
+        data: &'d [u8],
+        frame: impl Fn(usize, usize) -> Frame<'d>,
+    ) -> Result<(), Error> {
+        let remote = !self.same_node(to);
+        if remote {
+            self.dirty[to as usize].set(true);
+        }
+        let (mut done, mut begun) = (0, false);
+        self.drive(Wait::Room, |guard| {
+            if remote {
+                self.check_refused(guard, to)?;
+            }
+            let most = guard.max_frame(to);
+            let mut queued = 0;
+            while !begun || done < data.len() {
+                let frame = frame(most, done);
+                if !guard.send(to, &[&frame.header(), frame.data()])? {
+                    guard.transmit()?;
+                    return Ok(None);
+                }
+                begun = true;
+                done += frame.data().len();
+                queued += 1;
+                if queued % BATCH == 0 {
+                    guard.transmit()?;
+                }
+            }
+            guard.transmit()?;
+            Ok(Some(()))
+        })
+    }
+
+    fn check_refused(&self, guard: &mut Guard<'_, Engine>, to: u32) -> Result<(), Error> {
+        match guard.handler().refused_puts.remove(&to) {
+            Some((count, reason)) => Err(Error::Refused { rank: to, count, reason }),
+            None => Ok(()),
+        }
+    }
+
+    /// Receives a message into a buffer.
+    ///
+    /// # Errors
+    /// [`Error::BadRank`], [`Error::BadTag`], [`Error::Truncated`] if the buffer is too small (the
+    /// message is consumed then).
+    pub fn recv(&self, from: Source, tag: Tag, buffer: &mut [u8]) -> Result<Received, Error> {
+        self.recv_any(self.wanted(from, tag)?, buffer)
+    }
+
+    /// As [`Context::recv`], with the library's own tags too.
+    pub(crate) fn recv_any(&self, wanted: Wanted, buffer: &mut [u8]) -> Result<Received, Error> {
+        let mut posting = Posting::new(self, wanted, raw(buffer));
+        let (received, _) = posting.finish()?;
+        fits(received, buffer.len())
+    }
+
+    /// Receives a message of any length.
+    ///
+    /// # Errors
+    /// [`Error::BadRank`], [`Error::BadTag`].
+    pub fn recv_vec(&self, from: Source, tag: Tag) -> Result<(Received, Vec<u8>), Error> {
+        let wanted = self.wanted(from, tag)?;
+        let mut posting = Posting::new(self, wanted, Buffer::Grown(Vec::new()));
+        match posting.finish()? {
+            (received, Buffer::Grown(vector)) => Ok((received, vector)),
+            (_, Buffer::Raw(..)) => Err(Error::Fault("a receive came back changed".into())),
+        }
+    }
+
+    /// Sends one message and receives another, at the same time.
+    ///
+    /// # Errors
+    /// Those of [`Context::send`] and [`Context::recv`].
+    pub fn sendrecv(
+        &self,
+        to: u32,
+        send_tag: i32,
+        data: &[u8],
+        from: Source,
+        recv_tag: Tag,
+        buffer: &mut [u8],
+    ) -> Result<Received, Error> {
+        check_tag(send_tag)?;
+        self.exchange(to, send_tag, data, self.wanted(from, recv_tag)?, buffer)
+    }
+
+    /// As [`Context::sendrecv`], with the library's own tags too.
+    pub(crate) fn exchange(
+        &self,
+        to: u32,
+        send_tag: i32,
+        data: &[u8],
+        wanted: Wanted,
+        buffer: &mut [u8],
+    ) -> Result<Received, Error> {
+        self.check_rank(to)?;
+        let mut posting = Posting::new(self, wanted, raw(buffer));
+        posting.post()?;
+        self.send_any(to, send_tag, data)?;
+        let (received, _) = posting.finish()?;
+        fits(received, buffer.len())
+    }
+
+    /// Looks for a message without receiving it or waiting for it.
+    ///
+    /// # Errors
+    /// [`Error::BadRank`], [`Error::BadTag`].
+    pub fn probe(&self, from: Source, tag: Tag) -> Result<Option<Received>, Error> {
+        let wanted = self.wanted(from, tag)?;
+        let mut guard = self.channel.lock()?;
+        guard.progress()?;
+        Ok(guard.handler().mailbox.probe(wanted))
+    }
+
+    /// Takes what has arrived and sends what is due, without waiting.
+    ///
+    /// # Errors
+    /// [`Error::Fault`], [`Error::Io`].
+    pub fn progress(&self) -> Result<(), Error> {
+        let mut guard = self.channel.lock()?;
+        guard.progress()?;
+        match &guard.handler().fault {
+            Some(fault) => Err(Error::Fault(fault.clone())),
+            None => Ok(()),
+        }
+    }
+
+    fn wanted(&self, from: Source, tag: Tag) -> Result<Wanted, Error> {
+        if let Source::Rank(rank) = from {
+            self.check_rank(rank)?;
+        }
+        if let Tag::Is(tag) = tag {
+            check_tag(tag)?;
+        }
+        Ok(Wanted { from, tag })
+    }
+
+    // ---- completion -------------------------------------------------------------------------
+
+    /// Waits until all own puts to this rank have been applied and all messages to it have been
+    /// taken by its library (though not necessarily by its program).
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if a put since the last report was refused there.
+    pub fn flush(&self, to: u32) -> Result<(), Error> {
+        self.check_rank(to)?;
+        if self.same_node(to) {
+            return self.drive(Wait::Room, |guard| Ok(guard.flushed(to).then_some(())));
+        }
+        if self.dirty[to as usize].replace(false) {
+            let fence = |token| Frame::GetRequest { token, window: FENCE, offset: 0, len: 0 };
+            let nowhere = std::ptr::null_mut();
+            let pending = Pending::Bytes { into: nowhere, length: 0, received: 0 };
+            if let Err(reason) = self.request(to, pending, fence)? {
+                return Err(Error::Fault(format!("rank {to} refused a fence: {reason}")));
+            }
+        }
+        let mut guard = self.channel.lock()?;
+        self.check_refused(&mut guard, to)
+    }
+
+    /// [`Context::flush`] for all ranks.
+    ///
+    /// # Errors
+    /// As [`Context::flush`]; the first of several.
+    pub fn flush_all(&self) -> Result<(), Error> {
+        let mut first = Ok(());
+        for rank in 0..self.ranks() {
+            let done = self.flush(rank);
+            if first.is_ok() {
+                first = done;
+            }
+        }
+        first
+    }
+
+    /// Sends a request to a rank of another node and waits for its answer, or its refusal.
+    pub(crate) fn request(
+        &self,
+        to: u32,
+        pending: Pending,
+        frame: impl Fn(u64) -> Frame<'static>,
+    ) -> Result<Result<Pending, Refusal>, Error> {
+        let over = Withdraw(self);
+        let mut pending = Some(pending);
+        let (mut token, mut sent) = (0, false);
+        let result = self.drive(Wait::Frames, |guard| {
+            if let Some(pending) = pending.take() {
+                token = guard.handler().begin(pending);
+            }
+            if !sent {
+                sent = guard.send(to, &[&frame(token).header()])?;
+                guard.transmit()?;
+            }
+            let engine = guard.handler();
+            engine.mailbox.awaited = Some(to);
+            let Some(request) = &engine.request else { return Ok(None) };
+            if let Some(reason) = request.refused {
+                return Ok(Some(Err(reason)));
+            }
+            if !request.answered() {
+                return Ok(None);
+            }
+            Ok(engine.request.take().map(|request| Ok(request.pending)))
+        });
+        drop(over);
+        result
+    }
+
+    /// Ends this rank's part in the job: waits until what it sent has been acked, at most 2 s after
+    /// the last sign of life of a peer. Dropping the context does the same but cannot report.
+    ///
+    /// # Errors
+    /// [`Error::Fault`] if something was not acked in time, or the channel broke before.
+    pub fn finalize(mut self) -> Result<(), Error> {
+        self.finish()
+    }
+
+    fn finish(&mut self) -> Result<(), Error> {
+        if self.finished.replace(true) {
+            return Ok(());
+        }
+        if self.channel.finish(LINGER)? {
+            return Ok(());
+        }
+        let text = "messages or puts were not acknowledged before the end: a peer ended first";
+        Err(Error::Fault(text.into()))
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return; // The job is lost: its other ranks need not wait for this one.
+        }
+        if let Err(error) = self.finish() {
+            eprintln!("kumi: rank {}: {error}", self.rank());
+        }
+    }
+}
+
+/// Forgets the own request, whose memory the caller takes back.
+struct Withdraw<'c>(&'c Context);
+
+impl Drop for Withdraw<'_> {
+    fn drop(&mut self) {
+        // Without the lock the handler thread is dead and writes nowhere.
+        if let Ok(mut guard) = self.0.channel.lock() {
+            guard.handler().request = None;
+            guard.handler().mailbox.awaited = None;
+        }
+    }
+}
+
+/// A receive; withdrawn when it is dropped before its end, since its buffer is then gone.
+struct Posting<'c> {
+    context: &'c Context,
+    wanted: Wanted,
+    buffer: Option<Buffer>,
+    number: Option<u64>,
+}
+
+impl<'c> Posting<'c> {
+    fn new(context: &'c Context, wanted: Wanted, buffer: Buffer) -> Posting<'c> {
+        Posting { context, wanted, buffer: Some(buffer), number: None }
+    }
+
+    fn post(&mut self) -> Result<(), Error> {
+        let mut guard = self.context.channel.lock()?;
+        self.post_in(&mut guard);
+        Ok(())
+    }
+
+    fn post_in(&mut self, guard: &mut Guard<'_, Engine>) {
+        if let Some(buffer) = self.buffer.take() {
+            self.number = Some(guard.handler().mailbox.post(self.wanted, buffer));
+        }
+    }
+
+    /// Waits for the message.
+    fn finish(&mut self) -> Result<(Received, Buffer), Error> {
+        let context = self.context;
+        let awaited = match self.wanted.from {
+            Source::Rank(rank) => Some(rank),
+            Source::Any => None,
+        };
+        let result = context.drive(Wait::Frames, |guard| {
+            self.post_in(guard);
+            let mailbox = &mut guard.handler().mailbox;
+            let done = self.number.and_then(|number| mailbox.take(number));
+            mailbox.awaited = if done.is_some() { None } else { awaited };
+            Ok(done)
+        })?;
+        self.number = None;
+        Ok(result)
+    }
+}
+
+impl Drop for Posting<'_> {
+    fn drop(&mut self) {
+        if let Some(number) = self.number
+            && let Ok(mut guard) = self.context.channel.lock()
+        {
+            guard.handler().mailbox.withdraw(number);
+            guard.handler().mailbox.awaited = None;
+        }
+    }
+}
+
+fn raw(buffer: &mut [u8]) -> Buffer {
+    Buffer::Raw(buffer.as_mut_ptr(), buffer.len())
+}
+
+fn fits(received: Received, capacity: usize) -> Result<Received, Error> {
+    if received.len <= capacity {
+        Ok(received)
+    } else {
+        Err(Error::Truncated { needed: received.len })
+    }
+}
+
+fn check_tag(tag: i32) -> Result<(), Error> {
+    if tag >= 0 { Ok(()) } else { Err(Error::BadTag { tag }) }
+}
+
+fn unread_bytes() -> Result<usize, Error> {
+    let Ok(text) = std::env::var("KUMI_UNEXPECTED_BYTES") else { return Ok(UNREAD_BYTES) };
+    text.parse().map_err(|_| {
+        Error::Attach(AttachError::BadSetting {
+            name: "KUMI_UNEXPECTED_BYTES",
+            found: text,
+            expected: "a number of bytes",
+        })
+    })
+}

@@ -1,0 +1,292 @@
+//! What a rank does with the frames that reach it: called by whichever thread drives the channel.
+
+use std::collections::{HashMap, VecDeque};
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
+
+use kumi_net::{Answers, ChannelError, Delivery, Handler, Place};
+use kumi_proto::Rank;
+use kumi_proto::frame::{Frame, GET_REPLY_BYTES, Operation};
+
+use crate::error::Refusal;
+use crate::mailbox::Mailbox;
+use crate::windows::{Access, Windows};
+
+/// The window number of a fence: a request for no bytes, which every rank answers. Frames of a pair
+/// are in order, so its answer says that everything before it has been done.
+pub(crate) const FENCE: u32 = u32::MAX;
+
+/// Most answers that wait to be sent; beyond, requests are refused for now and come again.
+const MOST_ANSWERS: usize = 4096;
+
+/// An answer that waits to be sent.
+#[derive(Debug)]
+enum Answer {
+    Bytes { token: u64, window: u32, offset: u64, length: u32, sent: u32 },
+    Value { token: u64, value: u64 },
+    Refused { token: u64, reason: Refusal },
+}
+
+/// What the own blocking request waits for.
+#[derive(Debug)]
+pub(crate) enum Pending {
+    /// Bytes of a remote window, into memory that the caller keeps until the request is over.
+    Bytes { into: *mut u8, length: u32, received: u32 },
+    /// The value before an atomic operation.
+    Value(Option<u64>),
+}
+
+// SAFETY: the memory behind the pointer is lent by a caller that waits; which thread writes it does
+// not matter.
+unsafe impl Send for Pending {}
+
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) token: u64,
+    pub(crate) pending: Pending,
+    pub(crate) refused: Option<Refusal>,
+    /// An answer, or its first piece, has come (an answer can be empty).
+    begun: bool,
+}
+
+impl Request {
+    /// The whole answer is here.
+    pub(crate) fn answered(&self) -> bool {
+        match &self.pending {
+            Pending::Bytes { length, received, .. } => self.begun && length == received,
+            Pending::Value(value) => value.is_some(),
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) mailbox: Mailbox,
+    pub(crate) windows: Windows,
+    /// The own request under way: the program has one thread and waits for each.
+    pub(crate) request: Option<Request>,
+    /// Own puts that were refused, by target: how many and why the first.
+    pub(crate) refused_puts: HashMap<u32, (u64, Refusal)>,
+    /// A peer broke the protocol.
+    pub(crate) fault: Option<String>,
+    answers: VecDeque<(Rank, Answer)>,
+    refused_here: u64,
+    next_token: u64,
+}
+
+impl Engine {
+    pub(crate) fn new(bound: usize, arena_bytes: usize) -> Engine {
+        Engine {
+            mailbox: Mailbox::new(bound),
+            windows: Windows::new(arena_bytes),
+            request: None,
+            refused_puts: HashMap::new(),
+            fault: None,
+            answers: VecDeque::new(),
+            refused_here: 0,
+            next_token: 1,
+        }
+    }
+
+    /// Begins a request; its token.
+    pub(crate) fn begin(&mut self, pending: Pending) -> u64 {
+        let token = self.next_token;
+        self.next_token += 1;
+        self.request = Some(Request { token, pending, refused: None, begun: false });
+        token
+    }
+
+    fn take(&mut self, place: &Place, from: Rank, frame: &[u8]) -> Result<Delivery, String> {
+        match Frame::decode(frame).map_err(|error| error.to_string())? {
+            Frame::Message { tag, total, data } => {
+                Ok(self.mailbox.first(from, tag.cast_signed(), total, data)?)
+            }
+            Frame::MessagePart { data } => {
+                self.mailbox.part(from, data)?;
+                Ok(Delivery::Taken)
+            }
+            Frame::GetReply { token, offset_in_request, data } => {
+                self.bytes_arrived(token, offset_in_request, data).map(|()| Delivery::Taken)
+            }
+            Frame::AtomicReply { token, value } => match self.request_with(token) {
+                Some(Request { pending: Pending::Value(place), .. }) => {
+                    *place = Some(value);
+                    Ok(Delivery::Taken)
+                }
+                _ => Err("an answer to no request".into()),
+            },
+            Frame::Refused { token, code } => {
+                self.refusal_arrived(from, token, Refusal::from_code(code));
+                Ok(Delivery::Taken)
+            }
+            request => Ok(self.serve(place, from, &request)),
+        }
+    }
+
+    fn request_with(&mut self, token: u64) -> Option<&mut Request> {
+        self.request.as_mut().filter(|request| request.token == token)
+    }
+
+    fn bytes_arrived(&mut self, token: u64, at: u32, data: &[u8]) -> Result<(), String> {
+        let Some(request) = self.request_with(token) else {
+            return Err("an answer to no request".into());
+        };
+        let Pending::Bytes { into, length, received } = &mut request.pending else {
+            return Err("bytes in answer to a request for a value".into());
+        };
+        // In order, so each piece begins where the last one ended.
+        if at != *received || data.len() > (*length - at) as usize {
+            return Err("bytes that were not asked for".into());
+        }
+        if !data.is_empty() {
+            // SAFETY: inside of the lent memory by the check above.
+            unsafe { into.add(at as usize).copy_from_nonoverlapping(data.as_ptr(), data.len()) };
+        }
+        *received += data.len() as u32;
+        request.begun = true;
+        Ok(())
+    }
+
+    fn refusal_arrived(&mut self, from: Rank, token: u64, reason: Refusal) {
+        if token == 0 {
+            self.refused_puts.entry(from).or_insert((0, reason)).0 += 1;
+        } else if let Some(request) = self.request_with(token) {
+            request.refused = Some(reason);
+        }
+    }
+
+    /// What others ask of this rank.
+    fn serve(&mut self, place: &Place, from: Rank, request: &Frame<'_>) -> Delivery {
+        if self.answers.len() >= MOST_ANSWERS {
+            return Delivery::Full;
+        }
+        let answer = match *request {
+            Frame::Put { window, offset, notify, data } => {
+                match self.windows.put(place.own(), window, offset, notify, data) {
+                    Ok(()) => return Delivery::Taken,
+                    Err(reason) => Answer::Refused { token: 0, reason },
+                }
+            }
+            Frame::GetRequest { token, window, offset, len } => {
+                match self.readable(window, offset, len) {
+                    Ok(_) => Answer::Bytes { token, window, offset, length: len, sent: 0 },
+                    Err(reason) => Answer::Refused { token, reason },
+                }
+            }
+            Frame::AtomicRequest { token, window, offset, operation, operand, operand2 } => {
+                match self.windows.access(window, offset, 8, Access::Atomic) {
+                    Ok(word) => {
+                        // SAFETY: eight aligned bytes of a window, just checked.
+                        let word = unsafe { AtomicU64::from_ptr(word.cast().as_ptr()) };
+                        Answer::Value { token, value: apply(word, operation, operand, operand2) }
+                    }
+                    Err(reason) => Answer::Refused { token, reason },
+                }
+            }
+            _ => return Delivery::Taken,
+        };
+        self.refused_here += u64::from(matches!(answer, Answer::Refused { .. }));
+        self.answers.push_back((from, answer));
+        Delivery::Taken
+    }
+
+    fn readable(&self, window: u32, offset: u64, length: u32) -> Result<NonNull<u8>, Refusal> {
+        if window == FENCE && length == 0 {
+            return Ok(NonNull::dangling());
+        }
+        self.windows.access(window, offset, u64::from(length), Access::Read)
+    }
+
+    /// Sends an answer or a part of it; true when it is all sent.
+    fn send_answer(
+        &self,
+        to: Rank,
+        answer: &mut Answer,
+        most: usize,
+        send: &mut Answers<'_>,
+    ) -> Result<bool, ChannelError> {
+        let (token, window, offset, length, sent) = match answer {
+            Answer::Value { token, value } => {
+                let frame = Frame::AtomicReply { token: *token, value: *value };
+                return send(to, &[&frame.header()]);
+            }
+            Answer::Refused { token, reason } => {
+                let frame = Frame::Refused { token: *token, code: reason.code() };
+                return send(to, &[&frame.header()]);
+            }
+            Answer::Bytes { token, window, offset, length, sent } => {
+                (*token, *window, *offset, *length, sent)
+            }
+        };
+        loop {
+            // Anew for every piece: the window may be gone by now.
+            let memory = match self.readable(window, offset, length) {
+                Ok(memory) => memory,
+                Err(reason) => {
+                    let frame = Frame::Refused { token, code: reason.code() };
+                    return send(to, &[&frame.header()]);
+                }
+            };
+            let piece = ((length - *sent) as usize).min(most - GET_REPLY_BYTES);
+            // SAFETY: inside of the window; it may change while it is copied, as any get may see.
+            let data =
+                unsafe { std::slice::from_raw_parts(memory.as_ptr().add(*sent as usize), piece) };
+            let frame = Frame::GetReply { token, offset_in_request: *sent, data };
+            if !send(to, &[&frame.header(), data])? {
+                return Ok(false);
+            }
+            *sent += piece as u32;
+            if *sent == length {
+                return Ok(true);
+            }
+        }
+    }
+}
+
+fn apply(word: &AtomicU64, operation: Operation, operand: u64, operand2: u64) -> u64 {
+    match operation {
+        Operation::FetchAdd => word.fetch_add(operand, SeqCst),
+        Operation::Swap => word.swap(operand, SeqCst),
+        Operation::CompareSwap => match word.compare_exchange(operand, operand2, SeqCst, SeqCst) {
+            Ok(before) | Err(before) => before,
+        },
+    }
+}
+
+impl Handler for Engine {
+    fn frame(&mut self, place: &Place, from: Rank, frame: &[u8]) -> Delivery {
+        self.take(place, from, frame).unwrap_or_else(|what| {
+            let text = || format!("rank {from} sent what no rank sends ({what}); end the job");
+            self.fault.get_or_insert_with(text);
+            Delivery::Taken
+        })
+    }
+
+    fn answer(&mut self, most: usize, send: &mut Answers<'_>) -> Result<(), ChannelError> {
+        if self.answers.is_empty() {
+            return Ok(());
+        }
+        let mut full: Vec<Rank> = Vec::new();
+        for _ in 0..self.answers.len() {
+            let Some((to, mut answer)) = self.answers.pop_front() else { break };
+            // The order of answers to one rank is kept.
+            if full.contains(&to) || !self.send_answer(to, &mut answer, most, send)? {
+                if !full.contains(&to) {
+                    full.push(to);
+                }
+                self.answers.push_back((to, answer));
+            }
+        }
+        Ok(())
+    }
+
+    fn unread(&self) -> u64 {
+        self.mailbox.unread()
+    }
+
+    fn refused(&self) -> u64 {
+        self.refused_here
+    }
+}

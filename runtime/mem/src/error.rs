@@ -1,0 +1,209 @@
+//! What can go wrong, for users.
+
+use std::io;
+
+use kumi_net::{AttachError, ChannelError};
+
+/// Errors of every operation. The message says what happened and what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The program was not started as a rank of a job.
+    #[error(
+        "this program was not started by `kumi run`: start it with `kumi run -n RANKS PROGRAM`, or set KUMI_SINGLETON=1 to run it as a job of one rank"
+    )]
+    NotLaunched,
+    /// The job's channel cannot be joined.
+    #[error(transparent)]
+    Attach(AttachError),
+    /// No such rank.
+    #[error("rank {rank} does not exist in a job of {ranks} ranks")]
+    BadRank {
+        /// The rank asked for.
+        rank: u32,
+        /// Ranks of the job.
+        ranks: u32,
+    },
+    /// A negative tag: those are the library's own.
+    #[error("tag {tag} is negative: use 0 or more")]
+    BadTag {
+        /// The tag.
+        tag: i32,
+    },
+    /// Outside of the target's window. Memory is untouched.
+    #[error(
+        "bytes {offset}..{offset}+{length} are outside of the window's {size} bytes at rank {rank}"
+    )]
+    OutOfBounds {
+        /// The window's owner.
+        rank: u32,
+        /// First byte asked for.
+        offset: u64,
+        /// Bytes asked for.
+        length: u64,
+        /// Bytes there are.
+        size: u64,
+    },
+    /// The message is longer than the buffer; it has been consumed, its start is in the buffer.
+    #[error(
+        "the message has {needed} bytes, more than the buffer takes: give a larger one, or use recv_vec; the message is lost"
+    )]
+    Truncated {
+        /// Bytes of the message.
+        needed: usize,
+    },
+    /// The window does not grant the right to this operation. Memory is untouched.
+    #[error(
+        "the window at rank {rank} does not permit this operation: create it with the right to it"
+    )]
+    NoRight {
+        /// The window's owner.
+        rank: u32,
+    },
+    /// The target has no such window (any more).
+    #[error(
+        "rank {rank} does not have this window any more: synchronise before dropping a window that others use"
+    )]
+    BadWindow {
+        /// The rank asked.
+        rank: u32,
+    },
+    /// No such notification counter.
+    #[error("notification counter {notify} does not exist: use 0 to 63")]
+    BadNotify {
+        /// The number.
+        notify: u32,
+    },
+    /// An atomic operation at an offset that is not a multiple of 8.
+    #[error("offset {offset} is not a multiple of 8, as atomic operations need")]
+    BadAlignment {
+        /// The offset.
+        offset: u64,
+    },
+    /// An operation that the type does not have.
+    #[error("{operation} is for integers only")]
+    BadOperation {
+        /// The operation.
+        operation: &'static str,
+    },
+    /// Lengths that do not fit together.
+    #[error("{what} has {given} elements where {needed} are needed")]
+    BadLength {
+        /// The argument.
+        what: &'static str,
+        /// Its elements.
+        given: usize,
+        /// Elements needed.
+        needed: usize,
+    },
+    /// No memory for a window or a message.
+    #[error("no room for {bytes} bytes ({what})")]
+    OutOfMemory {
+        /// Bytes wanted.
+        bytes: u64,
+        /// What for.
+        what: &'static str,
+    },
+    /// Another rank could not make its part of a window, so nobody has it.
+    #[error(
+        "rank {rank} could not make its part of the window: it asked for too much, or has too many windows"
+    )]
+    WindowRefused {
+        /// The rank.
+        rank: u32,
+    },
+    /// Earlier puts to this rank were refused there (found out after `put` had returned). Memory
+    /// is untouched by them.
+    #[error("{count} earlier put(s) to rank {rank} were refused there: {reason}")]
+    Refused {
+        /// The target.
+        rank: u32,
+        /// How many since the last report.
+        count: u64,
+        /// Why (the first one).
+        reason: Refusal,
+    },
+    /// A message to the own rank that nobody receives and that is too large to keep.
+    #[error(
+        "a message of {bytes} bytes to the own rank is more than may be kept unread: receive first, or raise KUMI_UNEXPECTED_BYTES"
+    )]
+    Unread {
+        /// Bytes of the message.
+        bytes: usize,
+    },
+    /// A peer sent what no peer sends, or the channel broke.
+    #[error("communication has failed: {0}")]
+    Fault(String),
+    /// The kernel refused something.
+    #[error("the kernel refused a communication call: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Why a target refused an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Outside of the window.
+    #[error("outside of the window's bounds")]
+    Bounds,
+    /// The window does not grant the right.
+    #[error("the window does not grant the right")]
+    Right,
+    /// No such window.
+    #[error("no such window")]
+    Window,
+    /// No such notification counter.
+    #[error("no such notification counter")]
+    Notify,
+    /// Not aligned.
+    #[error("not a multiple of 8")]
+    Alignment,
+    /// A reason this version does not know.
+    #[error("for reason {0}, which this version does not know")]
+    Other(u8),
+}
+
+impl Refusal {
+    pub(crate) fn from_code(code: u8) -> Refusal {
+        use kumi_proto::frame;
+        match code {
+            frame::REFUSED_BOUNDS => Refusal::Bounds,
+            frame::REFUSED_RIGHT => Refusal::Right,
+            frame::REFUSED_WINDOW => Refusal::Window,
+            frame::REFUSED_NOTIFY => Refusal::Notify,
+            frame::REFUSED_ALIGNMENT => Refusal::Alignment,
+            other => Refusal::Other(other),
+        }
+    }
+
+    pub(crate) fn code(self) -> u8 {
+        use kumi_proto::frame;
+        match self {
+            Refusal::Bounds => frame::REFUSED_BOUNDS,
+            Refusal::Right => frame::REFUSED_RIGHT,
+            Refusal::Window => frame::REFUSED_WINDOW,
+            Refusal::Notify => frame::REFUSED_NOTIFY,
+            Refusal::Alignment => frame::REFUSED_ALIGNMENT,
+            Refusal::Other(code) => code,
+        }
+    }
+}
+
+impl From<AttachError> for Error {
+    fn from(error: AttachError) -> Error {
+        match error {
+            AttachError::Launch(kumi_net::launch::LaunchError::NotLaunched) => Error::NotLaunched,
+            other => Error::Attach(other),
+        }
+    }
+}
+
+impl From<ChannelError> for Error {
+    fn from(error: ChannelError) -> Error {
+        match error {
+            ChannelError::NoRank { to, ranks } => Error::BadRank { rank: to, ranks },
+            ChannelError::Io(error) => Error::Io(error),
+            other => Error::Fault(other.to_string()),
+        }
+    }
+}

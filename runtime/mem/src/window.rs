@@ -1,0 +1,456 @@
+//! Windows: memory of a rank that others read and write without its program's help.
+
+use std::cell::OnceCell;
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+
+use kumi_net::Wait;
+use kumi_net::counters::Counter;
+use kumi_net::layout::{NOTIFIES, Notify, WINDOWS, WindowEntry};
+use kumi_proto::frame::{Frame, Operation, PUT_BYTES};
+
+use crate::collective;
+use crate::context::Context;
+use crate::engine::{FENCE, Pending};
+use crate::error::{Error, Refusal};
+use crate::windows::{
+    Access, Memory, Rights, check, copy_in, counter_index, rights_in, state_word,
+};
+
+/// Most bytes of one get request; longer gets are several.
+const GET_PIECE: usize = 1 << 30;
+/// Calls of [`Window::notified`] between two looks at the network.
+const NOTIFIED_CALLS: u32 = 32;
+
+/// A window: at every rank of the job a piece of memory that the others can use. Its memory reads
+/// as zeros at first.
+///
+/// Ranks of the same node reach it directly. Ranks of other nodes send packets, which the owner's
+/// handler thread (or its main thread, when that waits) applies; bounds and rights are checked
+/// there. A remote put that is refused is therefore reported later: by the next operation to that
+/// rank or by [`Context::flush`], as [`Error::Refused`].
+///
+/// Eight aligned bytes are always written at once; larger pieces are not.
+#[derive(Debug)]
+pub struct Window<'c> {
+    context: &'c Context,
+    identifier: u32,
+    memory: Memory,
+    sizes: Vec<u64>,
+    /// Where the pieces of this node's ranks are, by local index, found out at first use.
+    near: Vec<OnceCell<Near>>,
+    idle_calls: std::cell::Cell<u32>,
+}
+
+/// A window's piece at a rank of this node.
+#[derive(Debug)]
+struct Near {
+    base: NonNull<u8>,
+    size: u64,
+    rights: Rights,
+    state: u64,
+    entry: NonNull<WindowEntry>,
+    notifies: NonNull<Notify>,
+}
+
+impl Context {
+    /// Makes a window with all rights. All ranks call this in the same order; sizes may differ.
+    ///
+    /// # Errors
+    /// [`Error::WindowRefused`] at all ranks if one of them has no room.
+    pub fn window(&self, bytes: usize) -> Result<Window<'_>, Error> {
+        self.window_with(bytes, Rights::ALL)
+    }
+
+    /// As [`Context::window`], with these rights for the others. (The owner's own `read`, `write`
+    /// and [`Window::base`] are not restricted.)
+    ///
+    /// # Errors
+    /// As [`Context::window`].
+    pub fn window_with(&self, bytes: usize, rights: Rights) -> Result<Window<'_>, Error> {
+        let identifier = self.next_window.get();
+        // The last number is the fence's.
+        self.next_window.set(identifier.wrapping_add(1) % FENCE);
+        let made = {
+            let mut guard = self.channel.lock()?;
+            guard.handler().windows.create(self.place(), identifier, bytes, rights)
+        };
+        let mine = made.map_or(u64::MAX, |_| bytes as u64);
+        // Also the moment from which all ranks have theirs.
+        let sizes = collective::all_words(self, mine);
+        let refused = match &sizes {
+            Ok(sizes) => sizes.iter().position(|size| *size == u64::MAX),
+            Err(_) => None,
+        };
+        match (made, sizes, refused) {
+            (Ok(memory), Ok(sizes), None) => {
+                let near = (0..self.place().local_count()).map(|_| OnceCell::new()).collect();
+                let idle_calls = std::cell::Cell::new(0);
+                Ok(Window { context: self, identifier, memory, sizes, near, idle_calls })
+            }
+            (_, Err(error), _) => {
+                self.remove_window(identifier)?;
+                Err(error)
+            }
+            (made, _, rank) => {
+                if made.is_ok() {
+                    self.remove_window(identifier)?;
+                }
+                Err(Error::WindowRefused { rank: rank.map_or(self.rank(), |rank| rank as u32) })
+            }
+        }
+    }
+
+    fn remove_window(&self, identifier: u32) -> Result<(), Error> {
+        let mut guard = self.channel.lock()?;
+        Ok(guard.handler().windows.remove(self.place(), identifier)?)
+    }
+}
+
+impl Window<'_> {
+    /// Bytes of the own piece.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "an empty window is nothing special")]
+    pub fn len(&self) -> usize {
+        self.memory.length
+    }
+
+    /// Bytes of a rank's piece.
+    ///
+    /// # Errors
+    /// [`Error::BadRank`].
+    pub fn size_at(&self, rank: u32) -> Result<u64, Error> {
+        self.context.check_rank(rank)?;
+        Ok(self.sizes[rank as usize])
+    }
+
+    /// The own memory. Others write it at any time: read it through [`Window::read`] or
+    /// [`Window::load_u64`], or after a synchronisation that says they are done.
+    #[must_use]
+    pub fn base(&self) -> *mut u8 {
+        self.memory.base.as_ptr()
+    }
+
+    /// Copies from the own memory.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), Error> {
+        let from = self.own(offset, into.len())?;
+        // SAFETY: the range is inside of the window; others may write meanwhile, as documented.
+        unsafe { into.as_mut_ptr().copy_from(from.as_ptr(), into.len()) };
+        Ok(())
+    }
+
+    /// Copies into the own memory.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`].
+    pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), Error> {
+        let to = self.own(offset, from.len())?;
+        // SAFETY: the range is inside of the window.
+        unsafe { copy_in(to, from) };
+        Ok(())
+    }
+
+    /// Reads eight aligned bytes of the own memory at once, in the machine's byte order.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`], [`Error::BadAlignment`].
+    pub fn load_u64(&self, offset: usize) -> Result<u64, Error> {
+        Ok(self.word(offset)?.load(Acquire))
+    }
+
+    /// Writes eight aligned bytes of the own memory at once.
+    ///
+    /// # Errors
+    /// [`Error::OutOfBounds`], [`Error::BadAlignment`].
+    pub fn store_u64(&self, offset: usize, value: u64) -> Result<(), Error> {
+        self.word(offset)?.store(value, Release);
+        Ok(())
+    }
+
+    fn word(&self, offset: usize) -> Result<&AtomicU64, Error> {
+        let place = self.own(offset, 8)?;
+        if !offset.is_multiple_of(8) {
+            return Err(Error::BadAlignment { offset: offset as u64 });
+        }
+        // SAFETY: eight bytes inside of the window, aligned since its start is.
+        Ok(unsafe { AtomicU64::from_ptr(place.cast().as_ptr()) })
+    }
+
+    fn own(&self, offset: usize, length: usize) -> Result<NonNull<u8>, Error> {
+        let size = self.memory.length as u64;
+        check(Rights::ALL, size, offset as u64, length as u64, Access::Read)
+            .map_err(|_| self.out_of_bounds(self.context.rank(), offset, length))?;
+        // SAFETY: just checked.
+        Ok(unsafe { self.memory.base.add(offset) })
+    }
+
+    fn out_of_bounds(&self, rank: u32, offset: usize, length: usize) -> Error {
+        let size = self.sizes.get(rank as usize).copied().unwrap_or(0);
+        Error::OutOfBounds { rank, offset: offset as u64, length: length as u64, size }
+    }
+
+    /// The error for a refusal of an operation of this range.
+    #[cold]
+    fn refused(&self, rank: u32, offset: usize, length: usize, reason: Refusal) -> Error {
+        match reason {
+            Refusal::Bounds => self.out_of_bounds(rank, offset, length),
+            Refusal::Right => Error::NoRight { rank },
+            Refusal::Alignment => Error::BadAlignment { offset: offset as u64 },
+            Refusal::Window => Error::BadWindow { rank },
+            reason => Error::Refused { rank, count: 1, reason },
+        }
+    }
+
+    /// The piece at a rank of this node, if it is one.
+    #[inline]
+    fn near(&self, rank: u32) -> Option<(usize, Result<&Near, Error>)> {
+        let local = self.context.place().local_of(rank)?;
+        let near = match self.near[local].get() {
+            Some(near) => near,
+            None => match self.find(local) {
+                Some(near) => self.near[local].get_or_init(|| near),
+                None => return Some((local, Err(Error::BadWindow { rank }))),
+            },
+        };
+        // SAFETY: the entry lies in the segment, which the context keeps mapped.
+        let state = unsafe { near.entry.as_ref() }.state.load(Acquire);
+        if state != near.state {
+            return Some((local, Err(Error::BadWindow { rank })));
+        }
+        Some((local, Ok(near)))
+    }
+
+    /// Reads the descriptor that the owner published and believes it only as far as it stays in
+    /// the owner's arena.
+    #[cold]
+    fn find(&self, local: usize) -> Option<Near> {
+        let place = self.context.place();
+        let context = place.context(local);
+        let slot = self.identifier as usize % WINDOWS;
+        let entry = &context.windows[slot];
+        let state = entry.state.load(Acquire);
+        let rights = rights_in(state, self.identifier)?;
+        let (offset, size) = (entry.offset.load(Relaxed), entry.length.load(Relaxed));
+        let end = offset.checked_add(size)?;
+        if end > place.arena_bytes() as u64 || !offset.is_multiple_of(8) {
+            return None;
+        }
+        debug_assert_eq!(state, state_word(self.identifier, rights));
+        // SAFETY: inside of the arena by the check above.
+        let base = unsafe { place.arena(local).add(offset as usize) };
+        let notifies = NonNull::from(&context.notifies.0[counter_index(self.identifier, 0)]);
+        Some(Near { base, size, rights, state, entry: NonNull::from(entry), notifies })
+    }
+
+    // ---- operations on others' memory -------------------------------------------------------
+
+    /// Writes into the piece of a rank (the own one too). Returns when the data may change.
+    ///
+    /// # Errors
+    /// [`Error::BadRank`]; on the same node [`Error::OutOfBounds`], [`Error::NoRight`],
+    /// [`Error::BadWindow`]; to another node [`Error::Refused`] for earlier puts.
+    #[inline]
+    pub fn put(&self, to: u32, offset: usize, data: &[u8]) -> Result<(), Error> {
+        match self.near(to) {
+            Some((_, near)) => {
+                self.put_near(near?, to, offset, data)?;
+                self.context.place().count(Counter::DirectPuts, 1);
+                Ok(())
+            }
+            None => self.put_far(to, offset, data, None),
+        }
+    }
+
+    /// As [`Window::put`]; when all is written, raises a notification counter (0 to 63) of the
+    /// window there by one.
+    ///
+    /// # Errors
+    /// As [`Window::put`], and [`Error::BadNotify`].
+    #[inline]
+    pub fn put_notify(
+        &self,
+        to: u32,
+        offset: usize,
+        data: &[u8],
+        notify: u32,
+    ) -> Result<(), Error> {
+        check_notify(notify)?;
+        let Some((local, near)) = self.near(to) else {
+            return self.put_far(to, offset, data, Some(notify));
+        };
+        let near = near?;
+        // SAFETY: `notifies` points to the window's NOTIFIES counters, and `notify` is one of them.
+        let counter = unsafe { near.notifies.add(notify as usize).as_ref() };
+        prefetch_to_write(counter);
+        self.put_near(near, to, offset, data)?;
+        counter.count.fetch_add(1, SeqCst);
+        let place = self.context.place();
+        place.wake(local);
+        place.count(Counter::DirectPuts, 1);
+        Ok(())
+    }
+
+    #[inline]
+    fn put_near(&self, near: &Near, to: u32, offset: usize, data: &[u8]) -> Result<(), Error> {
+        let length = data.len() as u64;
+        if let Err(reason) = check(near.rights, near.size, offset as u64, length, Access::Write) {
+            return Err(self.refused(to, offset, data.len(), reason));
+        }
+        // SAFETY: inside of the peer's window by the check.
+        unsafe { copy_in(near.base.add(offset), data) };
+        Ok(())
+    }
+
+    fn put_far(&self, to: u32, at: usize, data: &[u8], notify: Option<u32>) -> Result<(), Error> {
+        self.context.check_rank(to)?;
+        self.context.send_frames(to, data, |most, done| {
+            let rest = &data[done..];
+            let piece = rest.len().min(most - PUT_BYTES);
+            let notify = notify.filter(|_| piece == rest.len());
+            let (window, offset) = (self.identifier, (at as u64).wrapping_add(done as u64));
+            Frame::Put { window, offset, notify, data: &rest[..piece] }
+        })
+    }
+
+    /// Reads from the piece of a rank.
+    ///
+    /// # Errors
+    /// [`Error::BadRank`], [`Error::OutOfBounds`], [`Error::NoRight`], [`Error::BadWindow`].
+    pub fn get(&self, from: u32, offset: usize, into: &mut [u8]) -> Result<(), Error> {
+        let length = into.len();
+        if let Some((_, near)) = self.near(from) {
+            let near = near?;
+            check(near.rights, near.size, offset as u64, length as u64, Access::Read)
+                .map_err(|reason| self.refused(from, offset, length, reason))?;
+            // SAFETY: inside of the peer's window by the check; it may change meanwhile, as
+            // documented.
+            unsafe { into.as_mut_ptr().copy_from(near.base.as_ptr().add(offset), length) };
+            self.context.place().count(Counter::DirectGets, 1);
+            return Ok(());
+        }
+        self.context.check_rank(from)?;
+        let mut at = offset as u64;
+        // At least once, so that an empty get is checked too.
+        let (mut rest, mut first) = (into, true);
+        while first || !rest.is_empty() {
+            first = false;
+            let (piece, tail) = rest.split_at_mut(rest.len().min(GET_PIECE));
+            let (window, start, len) = (self.identifier, at, piece.len() as u32);
+            let frame = |token| Frame::GetRequest { token, window, offset: start, len };
+            let pending = Pending::Bytes { into: piece.as_mut_ptr(), length: len, received: 0 };
+            self.context
+                .request(from, pending, frame)?
+                .map_err(|reason| self.refused(from, offset, length, reason))?;
+            at = at.wrapping_add(u64::from(len));
+            rest = tail;
+        }
+        Ok(())
+    }
+
+    /// Adds to eight aligned bytes of the piece of a rank, wrapping; returns what was there.
+    /// Atomic with respect to all other operations through windows.
+    ///
+    /// # Errors
+    /// As [`Window::get`], and [`Error::BadAlignment`].
+    pub fn fetch_add(&self, to: u32, offset: usize, operand: u64) -> Result<u64, Error> {
+        if let Some((_, near)) = self.near(to) {
+            let near = near?;
+            check(near.rights, near.size, offset as u64, 8, Access::Atomic)
+                .map_err(|reason| self.refused(to, offset, 8, reason))?;
+            // SAFETY: eight aligned bytes of the peer's window by the check (windows start at
+            // multiples of eight).
+            let word = unsafe { AtomicU64::from_ptr(near.base.add(offset).cast().as_ptr()) };
+            self.context.place().count(Counter::DirectAtomics, 1);
+            return Ok(word.fetch_add(operand, SeqCst));
+        }
+        self.context.check_rank(to)?;
+        let (window, offset64) = (self.identifier, offset as u64);
+        let frame = |token| Frame::AtomicRequest {
+            token,
+            window,
+            offset: offset64,
+            operation: Operation::FetchAdd,
+            operand,
+            operand2: 0,
+        };
+        match self.context.request(to, Pending::Value(None), frame)? {
+            Ok(Pending::Value(Some(value))) => Ok(value),
+            Ok(_) => Err(Error::Fault("an atomic operation came back without a value".into())),
+            Err(reason) => Err(self.refused(to, offset, 8, reason)),
+        }
+    }
+
+    // ---- notifications ----------------------------------------------------------------------
+
+    /// How often a notification counter of the own piece was raised since the window was made.
+    ///
+    /// # Errors
+    /// [`Error::BadNotify`], [`Error::Fault`].
+    pub fn notified(&self, notify: u32) -> Result<u64, Error> {
+        check_notify(notify)?;
+        let calls = self.idle_calls.get() + 1;
+        self.idle_calls.set(calls % NOTIFIED_CALLS);
+        if calls == NOTIFIED_CALLS {
+            self.context.progress()?;
+        }
+        Ok(self.counter(notify).load(Acquire))
+    }
+
+    /// Waits until a notification counter has reached at least this count since the window was
+    /// made; returns the count.
+    ///
+    /// # Errors
+    /// [`Error::BadNotify`], [`Error::Fault`], [`Error::Io`].
+    #[inline]
+    pub fn wait_notify(&self, notify: u32, at_least: u64) -> Result<u64, Error> {
+        check_notify(notify)?;
+        let counter = self.counter(notify);
+        let count = counter.load(Acquire);
+        if count >= at_least {
+            return Ok(count);
+        }
+        let index = counter_index(self.identifier, notify);
+        self.context.drive(Wait::Counter { index, at_least }, |_| {
+            let count = counter.load(Acquire);
+            Ok((count >= at_least).then_some(count))
+        })
+    }
+
+    #[inline]
+    fn counter(&self, notify: u32) -> &AtomicU64 {
+        let index = counter_index(self.identifier, notify);
+        &self.context.place().own().notifies.0[index].count
+    }
+}
+
+impl Drop for Window<'_> {
+    fn drop(&mut self) {
+        // Only the kernel's refusal to take pages back can fail here, or a channel that is broken
+        // already; either way the memory stays with this process until it ends.
+        if let Err(error) = self.context.remove_window(self.identifier) {
+            eprintln!("kumi: rank {}: freeing a window: {error}", self.context.rank());
+        }
+    }
+}
+
+#[inline]
+fn check_notify(notify: u32) -> Result<(), Error> {
+    if (notify as usize) < NOTIFIES { Ok(()) } else { Err(Error::BadNotify { notify }) }
+}
+
+/// Asks for a line that is about to be written, so that its transfer overlaps that of the data.
+#[inline]
+fn prefetch_to_write<T>(place: &T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint; it changes nothing and cannot fault.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) std::ptr::from_ref(place),
+            options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = place;
+}
