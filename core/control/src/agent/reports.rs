@@ -36,6 +36,13 @@ impl Kept {
         }
     }
 
+    /// Whether nothing more is to be waited for. A node that lacks the program answers only when it
+    /// has it, and the head sends it only when it has heard of all nodes.
+    fn is_complete(&self) -> bool {
+        let wants = |node| self.wanted.as_ref().is_some_and(|(_, nodes)| nodes.contains(node));
+        self.awaiting.iter().all(wants)
+    }
+
     fn is_empty(&self) -> bool {
         self.prepared.is_empty()
             && self.awaiting.is_empty()
@@ -135,7 +142,7 @@ impl Agent {
     }
 
     pub(super) fn send_prepared_if_complete(&mut self, job: JobId) {
-        if self.kept.get(&job).is_some_and(|kept| kept.awaiting.is_empty()) {
+        if self.kept.get(&job).is_some_and(Kept::is_complete) {
             self.send_prepared(job);
         }
     }
@@ -145,6 +152,7 @@ impl Agent {
         let wanted = kept.wanted.get_or_insert_with(|| (hash, BTreeSet::new()));
         wanted.0 = hash;
         wanted.1.extend(nodes);
+        self.send_prepared_if_complete(job);
         let nodes = NodeSet::from_nodes(nodes.iter().copied());
         self.report(Report::ProgramWanted { job, hash, nodes });
     }

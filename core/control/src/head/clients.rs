@@ -103,6 +103,7 @@ impl Head {
         self.reply(client, ClientReply::Submitted { job });
         if let Some(entry) = self.jobs.get_mut(&job).filter(|job| !job.is_over()) {
             entry.submitter = Some(client);
+            entry.awaits_client = false;
         }
         self.follow(client, user, job, 0, true)?;
         // It may be the one who can supply the program.

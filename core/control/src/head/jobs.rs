@@ -26,6 +26,8 @@ pub(super) struct Job {
     /// Taken over from an earlier head: its ranks' addresses come with the nodes.
     pub(super) restored: bool,
     pub(super) submitter: Option<ClientId>,
+    /// Submitted to an earlier head: its client may not have come to this one yet.
+    pub(super) awaits_client: bool,
     pub(super) followers: BTreeSet<ClientId>,
     pub(super) killers: Vec<ClientId>,
     /// Standard input that came before there was a rank to read it.
@@ -63,6 +65,7 @@ impl Job {
             scheduled: false,
             restored: false,
             submitter: None,
+            awaits_client: false,
             followers: BTreeSet::new(),
             killers: Vec::new(),
             input: Vec::new(),
@@ -112,6 +115,7 @@ impl Head {
             self.next_job = self.next_job.max(id.0.saturating_add(1));
             self.tokens.insert(record.spec.request.token, id);
             let mut job = Job::new(record);
+            job.awaits_client = true;
             match job.record.state {
                 JobState::Ended(_) => {
                     job.parts.clear();

@@ -71,7 +71,7 @@ impl Head {
         let Some(job) = self.jobs.get(&id) else { return };
         let Some(source) = job.submitter else {
             // After a restart of the head the client may still come and submit again.
-            if !job.restored || self.clients_due.is_none() {
+            if !job.awaits_client || self.clients_due.is_none() {
                 self.no_source(id, hash);
             }
             return;
@@ -101,8 +101,13 @@ impl Head {
              it is gone; run it again and stay connected until it runs",
             job.record.spec.request.program.path
         );
-        let others = self.jobs.values().any(|other| other.id() != id && wants_hash(other, hash));
-        if !others {
+        // Another job's want may still be on its way.
+        let same = |other: &Job| {
+            other.id() != id
+                && other.record.state == JobState::Preparing
+                && other.record.spec.request.program.hash == hash
+        };
+        if !self.jobs.values().any(same) {
             self.send(&lacking, &Command::ProgramMissing(hash));
         }
         self.end(id, Outcome::Refused(refusal(RefusalKind::NotFound, message)));
@@ -213,9 +218,9 @@ impl Head {
             self.source_gone(client);
         }
         if self.clients_due.take_if(|due| now >= *due).is_some() {
-            let restored = self.jobs.values().filter(|job| job.restored);
-            let restored: Vec<JobId> = restored.map(Job::id).collect();
-            for id in restored {
+            let waiting = self.jobs.values().filter(|job| job.awaits_client);
+            let waiting: Vec<JobId> = waiting.map(Job::id).collect();
+            for id in waiting {
                 self.program_ready(id);
             }
         }

@@ -1,0 +1,182 @@
+//! What must always hold.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kumi_control::message::{JobRecord, JobState, Outcome, RankStatus};
+use kumi_sched::{Column, JobId};
+
+use crate::world::{GRACE, LEASE, MS, World};
+
+/// What really happened, to compare with what the head says.
+#[derive(Default)]
+pub struct Ledger {
+    pub control_messages: u64,
+    /// When the way between a node and the head was last disturbed.
+    pub disturbed: BTreeMap<u32, u64>,
+    pub died: BTreeSet<u32>,
+    pub refused: BTreeSet<JobId>,
+    pub killed: BTreeSet<JobId>,
+    pub exits: BTreeMap<(JobId, u32), RankStatus>,
+    started: BTreeSet<(JobId, u32)>,
+    causes: BTreeMap<JobId, u64>,
+}
+
+impl Ledger {
+    pub fn rank_started(&mut self, job: JobId, rank: u32) {
+        assert!(self.started.insert((job, rank)), "rank {rank} of job {job} started twice");
+    }
+
+    /// Something happened that must end the job.
+    pub fn must_end(&mut self, job: JobId, now: u64) {
+        self.causes.entry(job).or_insert(now);
+    }
+}
+
+impl World {
+    /// A job only ever goes on in its life.
+    pub fn check_step(&self, record: &JobRecord) {
+        let place = |state: &JobState| match state {
+            JobState::Queued => 0,
+            JobState::Preparing => 1,
+            JobState::Running => 2,
+            JobState::Ending(_) => 3,
+            JobState::Ended(_) => 4,
+        };
+        if let Some(last) = self.head.records.get(&record.spec.job) {
+            assert!(place(&last.state) < place(&record.state), "{last:?} then {record:?}");
+            if let (JobState::Ending(ending), JobState::Ended(ended)) = (&last.state, &record.state)
+            {
+                assert_eq!(ending, ended, "the outcome does not change");
+            }
+        }
+    }
+
+    /// A job's end has a real cause, and came soon after it.
+    pub fn check_end(&self, record: &JobRecord) {
+        let job = record.spec.job;
+        let JobState::Ended(outcome) = &record.state else { return };
+        match outcome {
+            Outcome::Success => {
+                for rank in 0..record.spec.request.ranks {
+                    let status = self.ledger.exits.get(&(job, rank));
+                    assert_eq!(status, Some(&RankStatus::Exited(0)), "job {job} rank {rank}");
+                }
+            }
+            Outcome::RankFailed { rank, node, status } => {
+                assert_eq!(self.ledger.exits.get(&(job, *rank)), Some(status));
+                let part = record.spec.layout.iter().find(|part| part.node == *node).unwrap();
+                assert!((part.first..part.first + part.count).contains(rank));
+            }
+            Outcome::Refused(refusal) => {
+                let token = record.spec.request.token;
+                let left = self.clients.iter().any(|client| client.token() == token && client.left);
+                let real = self.ledger.refused.contains(&job) || left;
+                assert!(real, "job {job} was refused for nothing: {refusal:?}");
+            }
+            Outcome::NodeLost(node) => {
+                let at = self.ledger.disturbed.get(&node.0);
+                let recent = at.is_some_and(|at| self.now - at < 2 * (LEASE + GRACE));
+                assert!(recent, "job {job} lost node {node}, which was never away");
+            }
+            Outcome::Killed => assert!(self.ledger.killed.contains(&job)),
+        }
+        if let Some(at) = self.ledger.causes.get(&job)
+            && self.scenario.faults.prompt()
+        {
+            let took = (self.now - at) / MS;
+            assert!(took <= 2_000, "job {job} took {took} ms to end: {outcome:?}");
+        }
+    }
+
+    /// Every running job is in the timetable, on all of its nodes in the same slots, and nothing
+    /// else is.
+    pub fn check_timetable(&self) {
+        let Some(head) = &self.head.head else { return };
+        let timetable = head.timetable();
+        let slots_of = |column: &Column, job: JobId| -> Vec<usize> {
+            (0..column.slots.len()).filter(|&slot| column.slots[slot] == Some(job)).collect()
+        };
+        let mut running = BTreeSet::new();
+        for record in head.records().filter(|record| record.state == JobState::Running) {
+            let job = record.spec.job;
+            running.insert(job);
+            let mut common: Option<Vec<usize>> = None;
+            for part in &record.spec.layout {
+                let column =
+                    timetable.column(part.node).expect("a running job's node has a column");
+                let slots = slots_of(column, job);
+                assert!(!slots.is_empty(), "job {job} gets no slice on node {}", part.node);
+                assert!(common.as_ref().is_none_or(|common| *common == slots));
+                common = Some(slots);
+            }
+        }
+        for column in &timetable.columns {
+            assert_eq!(column.slots.len(), timetable.cycle());
+            assert!(column.slots.iter().flatten().all(|job| running.contains(job)));
+        }
+    }
+
+    /// Long after the last fault: everybody is attached, goes by the timetable, and runs what runs.
+    pub fn check_settled(&self) {
+        let head = self.head.head.as_ref().expect("the head is back");
+        let live = |job: JobId| {
+            head.records().any(|r| r.spec.job == job && !matches!(r.state, JobState::Ended(_)))
+        };
+        for (number, node) in (0..).zip(&self.nodes) {
+            let id = kumi_sched::NodeId(number);
+            assert!(head.is_up(id), "node {number} is not attached");
+            let applied = node.timetable.as_ref().expect("every node has a timetable");
+            assert_eq!(applied.column(id), head.timetable().column(id), "node {number}");
+            for &job in node.jobs.keys() {
+                assert!(live(job), "job {job} is over, and half alive on node {number}");
+            }
+        }
+        for record in head.records() {
+            assert_ne!(record.state, JobState::Preparing, "job {} hangs", record.spec.job);
+            assert!(!matches!(record.state, JobState::Ending(_)), "{:?} hangs", record);
+            let for_ever =
+                record.state == JobState::Running && self.plan_of(record.spec.job).runs_for_ever;
+            for part in record.spec.layout.iter().filter(|_| for_ever) {
+                let local = self.nodes[part.node.0 as usize].jobs.get(&record.spec.job);
+                assert!(local.is_some_and(|local| local.started && !local.alive.is_empty()));
+            }
+        }
+    }
+
+    /// The end: everything has ended, everywhere, and everybody was told.
+    pub fn check_over(&self) {
+        for (job, record) in &self.head.records {
+            assert!(self.head.ended(*job).is_some(), "job {job} did not end: {:?}", record.state);
+        }
+        let tokens: BTreeSet<u128> =
+            self.head.records.values().map(|record| record.spec.request.token).collect();
+        assert_eq!(tokens.len(), self.head.records.len(), "a token has two jobs");
+        for (index, client) in self.clients.iter().enumerate().filter(|(_, c)| !c.left) {
+            let job = client.job.unwrap_or_else(|| panic!("client {index}'s job is lost"));
+            assert_eq!(client.outcome.as_ref(), self.head.ended(job), "client {index}");
+        }
+        for (number, node) in self.nodes.iter().enumerate() {
+            assert!(node.jobs.is_empty(), "node {number} has something left");
+            let agent = node.agent.as_ref().expect("all nodes are up");
+            assert_eq!(agent.description().jobs, [], "node {number} forgot its reports");
+            assert!(node.timetable.as_ref().is_none_or(|timetable| timetable.columns.is_empty()));
+        }
+        self.check_spools();
+    }
+
+    /// Where no link broke, a job's output is complete and there before its end.
+    fn check_spools(&self) {
+        let faults = self.scenario.faults;
+        if !faults.prompt() || faults.daemons {
+            return;
+        }
+        for (job, record) in &self.head.records {
+            if self.head.ended(*job) == Some(&Outcome::Success) {
+                let spool = String::from_utf8(self.head.spools[job].clone()).unwrap();
+                let lines: BTreeSet<&str> = spool.lines().collect();
+                assert_eq!(lines.len(), record.spec.request.ranks as usize);
+                assert_eq!(spool.lines().count(), lines.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The real head, with a table that survives it.
+
+use std::collections::BTreeMap;
+
+use kumi_control::head::{ClientId, Head, HeadAction, HeadConfig, HeadEvent};
+use kumi_control::message::{Command, JobRecord, JobState, Outcome};
+use kumi_control::tree::Parent;
+use kumi_sched::JobId;
+
+use crate::world::{Event, MS, World};
+
+pub struct HeadSim {
+    config: HeadConfig,
+    pub head: Option<Head>,
+    epoch: u64,
+    armed: Option<u64>,
+    /// The durable table.
+    pub records: BTreeMap<JobId, JobRecord>,
+    pub spools: BTreeMap<JobId, Vec<u8>>,
+    pub timetables_sent: u64,
+    generation: u64,
+    /// Dies in front of the action after this many.
+    pub fuse: Option<u64>,
+}
+
+impl HeadSim {
+    pub fn new(config: HeadConfig) -> Self {
+        Self {
+            config,
+            head: None,
+            epoch: 0,
+            armed: None,
+            records: BTreeMap::new(),
+            spools: BTreeMap::new(),
+            timetables_sent: 0,
+            generation: 0,
+            fuse: None,
+        }
+    }
+
+    pub fn alive(&self, epoch: u64) -> bool {
+        self.head.is_some() && self.epoch == epoch
+    }
+
+    pub fn current_epoch(&self) -> Option<u64> {
+        self.head.is_some().then_some(self.epoch)
+    }
+
+    /// How the job ended, by the durable table.
+    pub fn ended(&self, job: JobId) -> Option<&Outcome> {
+        match &self.records.get(&job)?.state {
+            JobState::Ended(outcome) => Some(outcome),
+            _ => None,
+        }
+    }
+}
+
+impl World {
+    pub fn start_head(&mut self) {
+        if self.head.head.is_some() {
+            return;
+        }
+        self.head.epoch += 1;
+        self.head.armed = None;
+        let records = self.head.records.values().cloned().collect();
+        let seed = [self.head.epoch as u8; 32];
+        self.head.head = Some(Head::new(self.head.config.clone(), records, seed));
+        self.head_event(HeadEvent::Timeout);
+    }
+
+    pub fn head_dies(&mut self) {
+        self.head.fuse = None;
+        if self.head.head.take().is_none() {
+            return;
+        }
+        for node in 0..self.scenario.nodes {
+            self.ledger.disturbed.insert(node, self.now);
+        }
+        self.break_links_of(Parent::Head);
+        self.clients_lose_head();
+        self.soon(100 * MS, 5_000 * MS, Event::HeadStarts);
+    }
+
+    pub fn head_event(&mut self, event: HeadEvent) {
+        let (now, wall_ms) = (self.now, self.wall_ms());
+        let Some(head) = &mut self.head.head else { return };
+        head.handle(now, wall_ms, event);
+        let mut actions = Vec::new();
+        while let Some(action) = head.poll_action() {
+            actions.push(action);
+        }
+        let timeout = head.next_timeout();
+        if head.timetable().generation != self.head.generation {
+            assert!(head.timetable().generation > self.head.generation, "generations rise");
+            self.head.generation = head.timetable().generation;
+            self.check_timetable();
+        }
+        for action in actions {
+            if let Some(fuse) = &mut self.head.fuse {
+                if *fuse == 0 && !self.calm {
+                    self.head_dies();
+                    return;
+                }
+                *fuse = fuse.saturating_sub(1);
+            }
+            self.head_acts(action);
+        }
+        if let Some(at) = timeout
+            && self.head.armed.is_none_or(|armed| at < armed)
+        {
+            self.head.armed = Some(at);
+            let epoch = self.head.epoch;
+            self.at(at.saturating_sub(now), Event::HeadTimer { epoch });
+        }
+    }
+
+    pub fn head_timer(&mut self, epoch: u64) {
+        if self.head.alive(epoch) {
+            self.head.armed = None;
+            self.head_event(HeadEvent::Timeout);
+        }
+    }
+
+    fn head_acts(&mut self, action: HeadAction) {
+        match action {
+            HeadAction::Persist(record) => {
+                if matches!(record.state, JobState::Ended(_)) {
+                    self.check_end(&record);
+                }
+                self.check_step(&record);
+                self.head.records.insert(record.spec.job, *record);
+            }
+            HeadAction::ToChild(link, nodes, command) => {
+                if matches!(command, Command::Timetable(_)) {
+                    self.head.timetables_sent += 1;
+                }
+                self.send_down(link.0, nodes, command);
+            }
+            HeadAction::ToClient(client, reply) => self.client_hears(client, reply),
+            HeadAction::Spool { job, data, .. } => {
+                self.head.spools.entry(job).or_default().extend(data);
+            }
+            HeadAction::Follow { client, job, .. } => self.client_follows(client, job),
+            HeadAction::EndSpool { job, outcome } => self.clients_hear_end(job, &outcome),
+            HeadAction::Shutdown => panic!("nobody asked for a shutdown"),
+        }
+    }
+
+    pub fn new_client(&mut self) -> ClientId {
+        self.next_connection += 1;
+        ClientId(self.next_connection)
+    }
+}

@@ -1,0 +1,89 @@
+//! A whole cluster in virtual time: the real head and agents over simulated links, with jobs that
+//! come and fail, daemons and heads that die, links that break and partitions that heal.
+//!
+//! Every run is a function of its seed. `KUMI_SIM_FACTOR=20 cargo test -p kumi-control` makes
+//! twenty times as many runs, `KUMI_SIM_SEED=7 cargo test -p kumi-control` the runs of one seed.
+
+mod check;
+mod clients;
+mod head;
+mod links;
+mod nodes;
+mod random;
+mod world;
+
+use world::{Faults, Scenario, World};
+
+/// Runs of each test; `KUMI_SIM_FACTOR` multiplies them.
+const RUNS: u64 = 400;
+
+struct SeedGuard(u64);
+
+impl Drop for SeedGuard {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the failing run: KUMI_SIM_SEED={}", self.0);
+        }
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+fn run(runs: u64, scenario: impl Fn(u64) -> Scenario) {
+    let seeds = match number("KUMI_SIM_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..runs * number("KUMI_SIM_FACTOR").unwrap_or(1),
+    };
+    for seed in seeds {
+        let _guard = SeedGuard(seed);
+        World::new(scenario(seed)).run();
+    }
+}
+
+fn small(seed: u64, faults: Faults) -> Scenario {
+    let nodes = [2, 5, 9, 16][(seed % 4) as usize];
+    let fan_out = [2, 3, 4][(seed / 4 % 3) as usize];
+    Scenario { seed, nodes, fan_out, jobs: 8, faults }
+}
+
+#[test]
+fn jobs_come_and_ranks_fail() {
+    run(RUNS, |seed| small(seed, Faults { ranks: true, ..Faults::default() }));
+}
+
+#[test]
+fn daemons_die() {
+    run(RUNS, |seed| small(seed, Faults { daemons: true, ..Faults::default() }));
+}
+
+#[test]
+fn heads_die() {
+    run(RUNS, |seed| small(seed, Faults { ranks: true, head: true, ..Faults::default() }));
+}
+
+#[test]
+fn links_break() {
+    run(RUNS, |seed| small(seed, Faults { links: true, partitions: true, ..Faults::default() }));
+}
+
+#[test]
+fn everything_at_once() {
+    run(RUNS, |seed| small(seed, Faults::all()));
+}
+
+#[test]
+fn sixty_four_nodes() {
+    run(RUNS / 8, |seed| Scenario {
+        seed,
+        nodes: 64,
+        fan_out: if seed % 2 == 0 { 4 } else { 16 },
+        jobs: 20,
+        faults: if seed % 4 < 2 {
+            Faults::all()
+        } else {
+            Faults { daemons: true, ..Faults::default() }
+        },
+    });
+}

@@ -1,0 +1,306 @@
+//! A node: the real agent, and a driver that runs pretended ranks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kumi_control::agent::{Agent, AgentAction, AgentConfig, AgentEvent};
+use kumi_control::message::{
+    ContentHash, JobSpec, NodeDescription, NodeSample, PreparedRanks, RankAddress, RankStatus,
+    Refusal, RefusalKind, Stream, SwitchSample,
+};
+use kumi_control::tree::Parent;
+use kumi_sched::{JobId, NodeId, Timetable};
+
+use crate::world::{Event, MS, World};
+
+#[derive(Default)]
+pub struct NodeSim {
+    pub agent: Option<Agent>,
+    pub incarnation: u64,
+    pub parent: Option<u64>,
+    armed: Option<u64>,
+    pub jobs: BTreeMap<JobId, Local>,
+    pub programs: BTreeSet<ContentHash>,
+    storing: BTreeMap<ContentHash, u64>,
+    pub timetable: Option<Timetable>,
+}
+
+pub struct Local {
+    spec: JobSpec,
+    pub alive: BTreeSet<u32>,
+    pub started: bool,
+    killed: bool,
+    waits_for_program: bool,
+}
+
+impl NodeSim {
+    pub fn alive(&self, incarnation: u64) -> bool {
+        self.agent.is_some() && self.incarnation == incarnation
+    }
+
+    pub fn current_incarnation(&self) -> Option<u64> {
+        self.agent.is_some().then_some(self.incarnation)
+    }
+}
+
+impl World {
+    fn node(&mut self, node: u32) -> &mut NodeSim {
+        &mut self.nodes[node as usize]
+    }
+
+    pub fn node_starts(&mut self, number: u32) {
+        let node = self.node(number);
+        if node.agent.is_some() {
+            return;
+        }
+        node.incarnation += 1;
+        let incarnation = node.incarnation;
+        let description = NodeDescription {
+            node: NodeId(number),
+            incarnation,
+            name: format!("n{number}"),
+            processors: 2,
+            max_ranks: 8,
+            limits: Vec::new(),
+            jobs: Vec::new(),
+        };
+        node.agent = Some(Agent::new(AgentConfig { description }));
+        self.at(0, Event::Connect { node: number, incarnation, candidate: 0 });
+    }
+
+    /// The daemon is killed; its watcher kills the ranks.
+    pub fn node_dies(&mut self, number: u32) {
+        if self.calm || self.nodes[number as usize].agent.is_none() {
+            return;
+        }
+        self.disturb(number);
+        let jobs = self.nodes[number as usize].jobs.iter();
+        let running = jobs.filter(|(_, local)| local.started && !local.alive.is_empty());
+        for job in running.map(|(&job, _)| job).collect::<Vec<JobId>>() {
+            self.ledger.must_end(job, self.now);
+        }
+        self.ledger.died.insert(number);
+        let node = self.node(number);
+        node.agent = None;
+        node.parent = None;
+        node.armed = None;
+        node.jobs.clear();
+        node.storing.clear();
+        node.timetable = None;
+        self.break_links_of(Parent::Node(NodeId(number)));
+        self.soon(100 * MS, 2_500 * MS, Event::NodeStarts(number));
+    }
+
+    pub fn agent_event(&mut self, number: u32, event: AgentEvent) {
+        let now = self.now;
+        let Some(agent) = &mut self.node(number).agent else { return };
+        agent.handle(now, event);
+        let mut actions = Vec::new();
+        while let Some(action) = agent.poll_action() {
+            actions.push(action);
+        }
+        let timeout = agent.next_timeout();
+        for action in actions {
+            self.act(number, action);
+        }
+        let node = self.node(number);
+        if let Some(at) = timeout
+            && node.armed.is_none_or(|armed| at < armed)
+        {
+            node.armed = Some(at);
+            let incarnation = node.incarnation;
+            self.at(at.saturating_sub(now), Event::NodeTimer { node: number, incarnation });
+        }
+    }
+
+    pub fn node_timer(&mut self, node: u32, incarnation: u64) {
+        if self.nodes[node as usize].alive(incarnation) {
+            self.node(node).armed = None;
+            self.agent_event(node, AgentEvent::Timeout);
+        }
+    }
+
+    fn later(&mut self, number: u32, low: u64, high: u64, event: AgentEvent) {
+        let incarnation = self.nodes[number as usize].incarnation;
+        self.soon(low, high, Event::Driver { node: number, incarnation, event });
+    }
+
+    fn act(&mut self, number: u32, action: AgentAction) {
+        match action {
+            AgentAction::ToParent(report) => {
+                if let Some(id) = self.nodes[number as usize].parent {
+                    self.send_up(id, report);
+                }
+            }
+            AgentAction::ToChild(link, nodes, command) => self.send_down(link.0, nodes, command),
+            AgentAction::Prepare(spec) => self.prepare(number, *spec),
+            AgentAction::Start { job, addresses, .. } => self.start(number, job, &addresses),
+            AgentAction::StoreProgram { hash, offset, total, data } => {
+                self.store(number, hash, offset, total, data.len() as u64);
+            }
+            AgentAction::ProgramMissing(hash) => self.program_missing(number, hash),
+            AgentAction::Signal { .. } | AgentAction::Input { .. } | AgentAction::LeaseExpired => {}
+            AgentAction::Kill { job } => self.kill(number, job),
+            AgentAction::Apply(timetable) => {
+                let node = self.node(number);
+                let newer = |old: &Timetable| old.generation < timetable.generation;
+                assert!(node.timetable.as_ref().is_none_or(newer), "timetables only get newer");
+                assert!(timetable.columns.iter().all(|column| column.node == NodeId(number)));
+                node.timetable = Some(timetable);
+            }
+            AgentAction::Sample { request } => {
+                let sample = NodeSample {
+                    node: NodeId(number),
+                    ranks: Vec::new(),
+                    switching: SwitchSample::default(),
+                    control_messages: 0,
+                    refused: Vec::new(),
+                };
+                self.later(number, MS, 3 * MS, AgentEvent::Sampled { request, sample });
+            }
+            AgentAction::Shutdown => {}
+        }
+    }
+
+    fn prepare(&mut self, number: u32, spec: JobSpec) {
+        let job = spec.job;
+        let part =
+            spec.layout.iter().find(|part| part.node.0 == number).expect("it has ranks here");
+        let alive = (part.first..part.first + part.count).collect();
+        let has_program = self.nodes[number as usize].programs.contains(&spec.request.program.hash);
+        let hash = spec.request.program.hash;
+        let local =
+            Local { spec, alive, started: false, killed: false, waits_for_program: !has_program };
+        assert!(self.node(number).jobs.insert(job, local).is_none(), "prepared twice");
+        if !has_program {
+            self.later(number, 0, MS, AgentEvent::ProgramNeeded { job, hash });
+        } else {
+            self.finish_prepare(number, job);
+        }
+    }
+
+    fn finish_prepare(&mut self, number: u32, job: JobId) {
+        let count = {
+            let local = self.node(number).jobs.get_mut(&job).expect("prepared");
+            local.waits_for_program = false;
+            local.alive.len()
+        };
+        let result = if self.scenario.faults.ranks && !self.calm && self.random.chance(1) {
+            self.ledger.refused.insert(job);
+            let message = "no memory".into();
+            Err(Refusal { kind: RefusalKind::NoResources, message })
+        } else {
+            let address = RankAddress { ip: [10, 0, 0, number as u8], port: 1 };
+            Ok(PreparedRanks { addresses: vec![address; count], max_datagram: 1400 })
+        };
+        self.later(number, MS / 2, 5 * MS, AgentEvent::Prepared { job, result });
+    }
+
+    fn store(&mut self, number: u32, hash: ContentHash, offset: u64, total: u64, length: u64) {
+        let node = self.node(number);
+        if offset == 0 {
+            node.storing.insert(hash, 0);
+        }
+        if node.storing.get(&hash) != Some(&offset) {
+            return;
+        }
+        node.storing.insert(hash, offset + length);
+        if offset + length == total {
+            node.programs.insert(hash);
+            let waiting: Vec<JobId> = self.waiting_for(number, hash);
+            for job in waiting {
+                self.finish_prepare(number, job);
+            }
+        }
+    }
+
+    fn waiting_for(&self, number: u32, hash: ContentHash) -> Vec<JobId> {
+        let jobs = self.nodes[number as usize].jobs.iter();
+        let waits = |local: &Local| {
+            local.waits_for_program && !local.killed && local.spec.request.program.hash == hash
+        };
+        jobs.filter(|(_, local)| waits(local)).map(|(&job, _)| job).collect()
+    }
+
+    fn program_missing(&mut self, number: u32, hash: ContentHash) {
+        for job in self.waiting_for(number, hash) {
+            let message = "no program".into();
+            let result = Err(Refusal { kind: RefusalKind::NotFound, message });
+            self.later(number, 0, MS, AgentEvent::Prepared { job, result });
+        }
+    }
+
+    fn start(&mut self, number: u32, job: JobId, addresses: &[RankAddress]) {
+        let local = self.node(number).jobs.get_mut(&job).expect("start of a prepared job");
+        assert!(!local.started && !local.killed, "job {job} started in a wrong state");
+        local.started = true;
+        let ranks: Vec<u32> = local.alive.iter().copied().collect();
+        assert_eq!(addresses.len() as u32, local.spec.request.ranks);
+        let plan = self.plan_of(job);
+        for rank in ranks {
+            self.ledger.rank_started(job, rank);
+            let data = format!("rank {rank}\n").into_bytes();
+            let stream = Stream::Out;
+            self.later(number, 0, MS, AgentEvent::Output { job, rank, stream, data });
+            let fails = plan.fails == Some(rank);
+            if plan.runs_for_ever && !fails {
+                continue;
+            }
+            let incarnation = self.nodes[number as usize].incarnation;
+            let exits = Event::RankExits { node: number, incarnation, job, rank, fails };
+            self.soon(2 * MS, plan.longest, exits);
+        }
+        self.later(number, 0, MS, AgentEvent::Started { job, result: Ok(()) });
+    }
+
+    pub fn rank_exits(
+        &mut self,
+        number: u32,
+        incarnation: u64,
+        job: JobId,
+        rank: u32,
+        fails: bool,
+    ) {
+        if !self.nodes[number as usize].alive(incarnation) {
+            return;
+        }
+        let Some(local) = self.node(number).jobs.get_mut(&job) else { return };
+        if local.killed || !local.alive.remove(&rank) {
+            return;
+        }
+        let last = local.alive.is_empty();
+        let status = if fails { RankStatus::Exited(3) } else { RankStatus::Exited(0) };
+        self.ledger.exits.insert((job, rank), status);
+        if fails {
+            self.ledger.must_end(job, self.now);
+        }
+        self.agent_event(number, AgentEvent::RankExited { job, rank, status });
+        if last && self.nodes[number as usize].jobs.get(&job).is_some_and(|local| !local.killed) {
+            self.later(number, MS, 3 * MS, AgentEvent::Freed { job });
+        }
+    }
+
+    fn kill(&mut self, number: u32, job: JobId) {
+        let Some(local) = self.node(number).jobs.get_mut(&job) else {
+            self.later(number, 0, MS, AgentEvent::Freed { job });
+            return;
+        };
+        assert!(!local.killed, "killed twice");
+        local.killed = true;
+        let ranks = std::mem::take(&mut local.alive);
+        for rank in ranks {
+            let status = RankStatus::Signalled(9);
+            self.later(number, 0, MS, AgentEvent::RankExited { job, rank, status });
+        }
+        self.later(number, MS, 3 * MS, AgentEvent::Freed { job });
+    }
+
+    pub fn driver(&mut self, number: u32, incarnation: u64, event: AgentEvent) {
+        if !self.nodes[number as usize].alive(incarnation) {
+            return;
+        }
+        if let AgentEvent::Freed { job } = event {
+            self.node(number).jobs.remove(&job);
+        }
+        self.agent_event(number, event);
+    }
+}

@@ -1,0 +1,273 @@
+//! Virtual time and what is in it.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
+use kumi_control::agent::AgentEvent;
+use kumi_control::head::HeadConfig;
+use kumi_control::message::{Down, Up};
+use kumi_sched::{JobId, Mode};
+
+use crate::check::Ledger;
+use crate::clients::Client;
+use crate::head::HeadSim;
+use crate::links::{Connection, End};
+use crate::nodes::NodeSim;
+use crate::random::Random;
+
+pub const MS: u64 = 1_000_000;
+pub const LEASE: u64 = 3_000 * MS;
+pub const GRACE: u64 = 1_000 * MS;
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// Ranks fail by themselves, nodes refuse to prepare, clients leave.
+    pub ranks: bool,
+    /// Daemons die and come back.
+    pub daemons: bool,
+    /// The head dies and comes back, perhaps between two actions.
+    pub head: bool,
+    /// Single links are cut.
+    pub links: bool,
+    /// Nodes are cut off for a while.
+    pub partitions: bool,
+}
+
+impl Faults {
+    pub fn all() -> Self {
+        Self { ranks: true, daemons: true, head: true, links: true, partitions: true }
+    }
+
+    /// Whether every end must come within two seconds of its cause: single failures only.
+    pub fn prompt(self) -> bool {
+        !self.head && !self.links && !self.partitions
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Scenario {
+    pub seed: u64,
+    pub nodes: u32,
+    pub fan_out: u32,
+    pub jobs: u64,
+    pub faults: Faults,
+}
+
+#[derive(Debug)]
+pub enum Event {
+    Up { connection: u64, up: Up },
+    Down { connection: u64, down: Down },
+    Notice { connection: u64, end: End },
+    Connect { node: u32, incarnation: u64, candidate: usize },
+    Driver { node: u32, incarnation: u64, event: AgentEvent },
+    RankExits { node: u32, incarnation: u64, job: JobId, rank: u32, fails: bool },
+    NodeTimer { node: u32, incarnation: u64 },
+    HeadTimer { epoch: u64 },
+    Client { index: usize },
+    ClientChunk { index: usize, epoch: u64, offset: u64 },
+    ClientKills { index: usize },
+    ClientLeaves { index: usize },
+    NodeDies(u32),
+    NodeStarts(u32),
+    HeadDies,
+    HeadStarts,
+    LinkBreaks,
+    Partition,
+    Heal,
+}
+
+struct Queued(u64, u64, Event);
+
+impl PartialEq for Queued {
+    fn eq(&self, other: &Self) -> bool {
+        (self.0, self.1) == (other.0, other.1)
+    }
+}
+impl Eq for Queued {}
+impl PartialOrd for Queued {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Queued {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.0, self.1).cmp(&(other.0, other.1))
+    }
+}
+
+pub struct World {
+    pub scenario: Scenario,
+    pub random: Random,
+    pub now: u64,
+    sequence: u64,
+    queue: BinaryHeap<Reverse<Queued>>,
+    pub head: HeadSim,
+    pub nodes: Vec<NodeSim>,
+    pub connections: BTreeMap<u64, Connection>,
+    pub next_connection: u64,
+    /// Nodes cut off from the rest and from the head.
+    pub cut_off: BTreeSet<u32>,
+    pub clients: Vec<Client>,
+    pub ledger: Ledger,
+    /// No more faults: everything that is dead has been started again.
+    pub calm: bool,
+}
+
+impl World {
+    pub fn new(scenario: Scenario) -> Self {
+        let names = (0..scenario.nodes).map(|node| format!("n{node}")).collect();
+        let config = HeadConfig {
+            cluster_name: "sim".into(),
+            nodes: names,
+            mode: Mode::Gang { force_switch: false },
+            slice_ns: 10 * MS,
+            max_jobs_per_node: 3,
+            owner_uid: 0,
+            lease_ns: LEASE,
+            detach_grace_ns: GRACE,
+        };
+        Self {
+            scenario,
+            random: Random::new(scenario.seed),
+            now: 1_000 * MS,
+            sequence: 0,
+            queue: BinaryHeap::new(),
+            head: HeadSim::new(config),
+            nodes: (0..scenario.nodes).map(|_| NodeSim::default()).collect(),
+            connections: BTreeMap::new(),
+            next_connection: 0,
+            cut_off: BTreeSet::new(),
+            clients: Vec::new(),
+            ledger: Ledger::default(),
+            calm: false,
+        }
+    }
+
+    pub fn at(&mut self, delay: u64, event: Event) {
+        self.sequence += 1;
+        self.queue.push(Reverse(Queued(self.now + delay, self.sequence, event)));
+    }
+
+    pub fn soon(&mut self, low: u64, high: u64, event: Event) {
+        let delay = self.random.within(low, high);
+        self.at(delay, event);
+    }
+
+    /// Milliseconds since the epoch.
+    pub fn wall_ms(&self) -> u64 {
+        1_700_000_000_000 + self.now / MS
+    }
+
+    pub fn run(&mut self) {
+        self.start_head();
+        for node in 0..self.scenario.nodes {
+            self.soon(0, 20 * MS, Event::NodeStarts(node));
+        }
+        for index in 0..self.scenario.jobs {
+            let client = Client::draw(&mut self.random, &self.scenario, index);
+            self.clients.push(client);
+            self.soon(0, 3_000 * MS, Event::Client { index: index as usize });
+        }
+        self.plan_faults();
+        self.advance(5_000 * MS);
+        self.calm_down();
+        self.advance(LEASE + GRACE + 2_000 * MS);
+        self.check_settled();
+        let before = self.head.timetables_sent;
+        self.advance(1_200 * MS);
+        assert_eq!(before, self.head.timetables_sent, "switching sends no message");
+        self.kill_rest();
+        self.advance(4_000 * MS);
+        self.check_over();
+    }
+
+    fn plan_faults(&mut self) {
+        let faults = self.scenario.faults;
+        let last = u64::from(self.scenario.nodes) - 1;
+        if faults.daemons {
+            // Far enough apart that each one's effect can be timed, unless all is mixed anyway.
+            for at in [800 * MS, 3_000 * MS] {
+                let node = self.random.within(0, last) as u32;
+                self.soon(at, at + 500 * MS, Event::NodeDies(node));
+            }
+        }
+        if faults.head {
+            self.soon(300 * MS, 4_500 * MS, Event::HeadDies);
+        }
+        if faults.links {
+            for _ in 0..3 {
+                self.soon(200 * MS, 4_500 * MS, Event::LinkBreaks);
+            }
+        }
+        if faults.partitions {
+            self.soon(300 * MS, 3_000 * MS, Event::Partition);
+        }
+    }
+
+    pub fn advance(&mut self, time: u64) {
+        let until = self.now + time;
+        while let Some(Reverse(Queued(at, _, _))) = self.queue.peek() {
+            if *at > until {
+                break;
+            }
+            let Some(Reverse(Queued(at, _, event))) = self.queue.pop() else { break };
+            self.now = at;
+            self.happen(event);
+        }
+        self.now = until;
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Up { connection, up } => self.deliver_up(connection, up),
+            Event::Down { connection, down } => self.deliver_down(connection, down),
+            Event::Notice { connection, end } => self.notice(connection, end),
+            Event::Connect { node, incarnation, candidate } => {
+                self.connect(node, incarnation, candidate);
+            }
+            Event::Driver { node, incarnation, event } => self.driver(node, incarnation, event),
+            Event::RankExits { node, incarnation, job, rank, fails } => {
+                self.rank_exits(node, incarnation, job, rank, fails);
+            }
+            Event::NodeTimer { node, incarnation } => self.node_timer(node, incarnation),
+            Event::HeadTimer { epoch } => self.head_timer(epoch),
+            Event::Client { index } => self.client_connects(index),
+            Event::ClientChunk { index, epoch, offset } => self.client_sends(index, epoch, offset),
+            Event::ClientKills { index } => self.client_kills(index),
+            Event::ClientLeaves { index } => self.client_leaves(index),
+            Event::NodeDies(node) => self.node_dies(node),
+            Event::NodeStarts(node) => self.node_starts(node),
+            Event::HeadDies => {
+                // In the middle of what it was doing, as often as not.
+                if self.random.chance(50) {
+                    self.head.fuse = Some(self.random.within(0, 6));
+                } else {
+                    self.head_dies();
+                }
+            }
+            Event::HeadStarts => self.start_head(),
+            Event::LinkBreaks => self.break_some_link(),
+            Event::Partition => self.partition(),
+            Event::Heal => self.cut_off.clear(),
+        }
+    }
+
+    /// Ends all faults.
+    fn calm_down(&mut self) {
+        self.calm = true;
+        self.head.fuse = None;
+        self.cut_off.clear();
+        for node in 0..self.scenario.nodes {
+            self.node_starts(node);
+        }
+        self.start_head();
+    }
+
+    /// Jobs that would run for ever are killed by their users.
+    fn kill_rest(&mut self) {
+        let live = self.head.records.keys().filter(|job| self.head.ended(**job).is_none());
+        for job in live.copied().collect::<Vec<_>>() {
+            self.kill_job(job);
+        }
+    }
+}
