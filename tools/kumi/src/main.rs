@@ -1,2 +1,83 @@
-//! placeholder
-fn main() {}
+//! `kumi`: the command with which people use a cluster.
+#![forbid(unsafe_code)]
+
+mod attach;
+mod cli;
+mod cluster;
+mod context;
+mod demo;
+mod describe;
+mod doctor;
+mod error;
+mod hosts;
+mod interrupts;
+mod kill;
+mod logs;
+mod output;
+mod parse;
+mod ps;
+mod run;
+mod stats;
+mod table;
+mod top;
+
+use clap::Parser;
+use cli::{Cli, Command};
+use context::Context;
+use error::Error;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are not failures; clap would exit with 2 for the rest.
+            let code = if error.use_stderr() { kumi_node::exit::ExitCode::Usage.code() } else { 0 };
+            let _closed = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    match execute(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            if error.speaks() {
+                output::note(&error.to_string());
+            }
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+fn execute(cli: Cli) -> Result<(), Error> {
+    if let Command::Demo(args) = &cli.command {
+        return demo::run(args).map_err(|error| {
+            output::note(&error.to_string());
+            Error::Silent(error.exit_code())
+        });
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|source| Error::SetUp { what: "the runtime", source })?;
+    let context = Context::new(&cli.cluster)?;
+    let result = runtime.block_on(dispatch(&context, cli.command));
+    // A thread may still sit in a read of standard input: it must not hold up the end.
+    runtime.shutdown_background();
+    result
+}
+
+async fn dispatch(context: &Context, command: Command) -> Result<(), Error> {
+    match command {
+        Command::Cluster(command) => cluster::run(context, command).await,
+        Command::Run(args) => run::run(context, args).await,
+        Command::Ps(args) => ps::run(context, &args).await,
+        Command::Kill(args) => kill::run(context, &args).await,
+        Command::Logs(args) => logs::run(context, &args).await,
+        Command::Attach(args) => attach::run(context, &args).await,
+        Command::Top(args) => top::run(context, &args).await,
+        Command::Stats(args) => stats::run(context, &args).await,
+        Command::Doctor(args) => doctor::run(&args),
+        // Brings its own runtime and cluster; handled before.
+        Command::Demo(_) => Ok(()),
+    }
+}

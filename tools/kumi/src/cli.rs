@@ -1,0 +1,318 @@
+//! What can be written on the command line.
+
+use crate::parse;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Turns Linux machines into one interactive parallel computer.
+#[derive(Debug, Parser)]
+#[command(name = "kumi", version, about, max_term_width = 100, disable_help_subcommand = true)]
+pub struct Cli {
+    /// The cluster to work with
+    #[arg(long, global = true, value_name = "NAME", env = "KUMI_CLUSTER", default_value = "default",
+          value_parser = parse::cluster_name)]
+    pub cluster: String,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make, start, look at, change and stop clusters
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
+    /// Run a parallel program and follow it
+    Run(RunArgs),
+    /// List jobs
+    Ps(PsArgs),
+    /// End jobs on all their nodes
+    Kill(KillArgs),
+    /// Show what a job has written
+    Logs(LogsArgs),
+    /// Follow a running job: its output, and signals to it
+    Attach(AttachArgs),
+    /// Live view of jobs, nodes and ranks
+    Top(TopArgs),
+    /// Figures of the switching and of the ranks' channels
+    Stats(StatsArgs),
+    /// What this machine permits, what it does not, what that costs and how to get it
+    Doctor(DoctorArgs),
+    /// Show what gang scheduling does, on a cluster of its own on this machine
+    Demo(crate::demo::DemoArgs),
+}
+
+/// `kumi cluster …`
+#[derive(Debug, Subcommand)]
+pub enum ClusterCommand {
+    /// Write a cluster's configuration and keys, start nothing
+    Init(InitArgs),
+    /// Start a cluster, making its configuration if there is none
+    Up(UpArgs),
+    /// Show the cluster's nodes
+    Status(StatusArgs),
+    /// End all jobs and stop the cluster, leaving nothing of it on this machine
+    Down(DownArgs),
+    /// Change how the processors are shared while jobs run
+    Set(SetArgs),
+}
+
+/// Where the nodes are.
+#[derive(Clone, Debug, Args)]
+#[group(required = false, multiple = false)]
+pub struct Place {
+    /// This many nodes on this machine
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=200))]
+    pub local: Option<u32>,
+    /// The hosts in FILE, one line each: NAME ADDRESS[:PORT] [cpus=LIST]
+    #[arg(long, value_name = "FILE")]
+    pub hosts: Option<PathBuf>,
+}
+
+/// How processors are shared and the tree is built.
+#[derive(Clone, Debug, Args)]
+pub struct Sharing {
+    /// Length of a slice, 250us to 10s
+    #[arg(long, value_name = "TIME", value_parser = parse::slice, default_value = "10ms")]
+    pub slice: Duration,
+    /// Processors of each node of a local cluster
+    #[arg(long, value_enum, default_value_t = Cpus::Auto)]
+    pub cpus: Cpus,
+    /// Switch whole jobs together (gang) or leave it to the operating systems (os)
+    #[arg(long, alias = "mode", value_enum, default_value_t = Policy::Gang)]
+    pub policy: Policy,
+    /// Switch even where one job runs alone, to measure what switching costs
+    #[arg(long)]
+    pub force_switch: bool,
+    /// Children per node of the control tree
+    #[arg(long, value_name = "K", default_value_t = 16,
+          value_parser = clap::value_parser!(u32).range(2..=1024))]
+    pub fan_out: u32,
+}
+
+/// `kumi cluster init`
+#[derive(Clone, Debug, Args)]
+pub struct InitArgs {
+    #[command(flatten)]
+    pub place: Place,
+    #[command(flatten)]
+    pub sharing: Sharing,
+    /// The cluster's name; the same as --cluster
+    #[arg(long, value_name = "NAME", value_parser = parse::cluster_name)]
+    pub name: Option<String>,
+}
+
+/// `kumi cluster up`
+#[derive(Clone, Debug, Args)]
+pub struct UpArgs {
+    #[command(flatten)]
+    pub place: Place,
+    #[command(flatten)]
+    pub sharing: Sharing,
+}
+
+/// `kumi cluster status`
+#[derive(Clone, Debug, Args)]
+pub struct StatusArgs {
+    /// As data
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `kumi cluster down`
+#[derive(Clone, Debug, Args)]
+pub struct DownArgs {
+    /// Of a cluster of hosts, remove the configuration and the keys too
+    #[arg(long)]
+    pub purge: bool,
+}
+
+/// `kumi cluster set`
+#[derive(Clone, Debug, Args)]
+#[group(required = true, multiple = true)]
+pub struct SetArgs {
+    /// Length of a slice, 250us to 10s
+    #[arg(long, value_name = "TIME", value_parser = parse::slice)]
+    pub slice: Option<Duration>,
+    /// Switch whole jobs together (gang) or leave it to the operating systems (os)
+    #[arg(long, alias = "mode", value_enum)]
+    pub policy: Option<Policy>,
+    /// Switch even where one job runs alone
+    #[arg(long, value_enum)]
+    pub force_switch: Option<OnOff>,
+}
+
+/// Which processors the nodes of a local cluster get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Cpus {
+    /// An equal share of the machine each; one each, in turn, when there are more nodes
+    Auto,
+    /// All of them for every node
+    All,
+    /// One each, in turn
+    PerNode,
+}
+
+/// How processors are shared among jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Policy {
+    /// All ranks of a job in the same slice
+    Gang,
+    /// Every job all the time, as the operating systems like
+    Os,
+}
+
+/// On or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OnOff {
+    /// On
+    On,
+    /// Off
+    Off,
+}
+
+/// `kumi run`
+#[derive(Clone, Debug, Args)]
+pub struct RunArgs {
+    /// Number of ranks
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub ranks: u32,
+    /// Number of nodes; chosen by the cluster if not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub nodes: Option<u32>,
+    /// Name shown by `kumi ps`; the program's if not given
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// Working directory on every node; this one if not given
+    #[arg(long, value_name = "DIR")]
+    pub cwd: Option<PathBuf>,
+    /// Set an environment variable; may be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse::env)]
+    pub env: Vec<(String, String)>,
+    /// Put the rank before each line of output
+    #[arg(short = 'l', long)]
+    pub label: bool,
+    /// The program and its arguments
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    pub command: Vec<String>,
+}
+
+/// `kumi ps`
+#[derive(Clone, Debug, Args)]
+pub struct PsArgs {
+    /// Also the jobs that are over
+    #[arg(short, long)]
+    pub all: bool,
+    /// As data
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `kumi kill`
+#[derive(Clone, Debug, Args)]
+pub struct KillArgs {
+    /// Numbers of the jobs, as `kumi ps` shows them
+    #[arg(required = true, value_name = "JOB")]
+    pub jobs: Vec<u64>,
+}
+
+/// `kumi logs`
+#[derive(Clone, Debug, Args)]
+pub struct LogsArgs {
+    /// Wait for more until the job is over
+    #[arg(short, long)]
+    pub follow: bool,
+    /// Put the rank before each line
+    #[arg(short = 'l', long)]
+    pub label: bool,
+    /// Number of the job
+    pub job: u64,
+}
+
+/// `kumi attach`
+#[derive(Clone, Debug, Args)]
+pub struct AttachArgs {
+    /// Put the rank before each line
+    #[arg(short = 'l', long)]
+    pub label: bool,
+    /// Number of the job
+    pub job: u64,
+}
+
+/// `kumi top`
+#[derive(Clone, Debug, Args)]
+pub struct TopArgs {
+    /// Print one plain text snapshot and exit
+    #[arg(long)]
+    pub once: bool,
+}
+
+/// `kumi stats`
+#[derive(Clone, Debug, Args)]
+pub struct StatsArgs {
+    /// As data
+    #[arg(long)]
+    pub json: bool,
+    /// Only the ranks of this job
+    pub job: Option<u64>,
+}
+
+/// `kumi doctor`
+#[derive(Clone, Debug, Args)]
+pub struct DoctorArgs {
+    /// As data
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn read(words: &[&str]) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(words)
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_follows_the_program_is_the_programs() {
+        let cli = read(&["kumi", "run", "-n", "8", "-l", "--env", "A=b", "prog", "-n", "--help"]);
+        let Command::Run(args) = cli.unwrap().command else { panic!("not run") };
+        assert_eq!(args.ranks, 8);
+        assert!(args.label);
+        assert_eq!(args.env, [("A".to_owned(), "b".to_owned())]);
+        assert_eq!(args.command, ["prog", "-n", "--help"]);
+    }
+
+    #[test]
+    fn wrong_values_are_refused() {
+        for words in [
+            &["kumi", "run", "-n", "0", "prog"][..],
+            &["kumi", "run", "-n", "-3", "prog"],
+            &["kumi", "run", "-n", "many", "prog"],
+            &["kumi", "run"],
+            &["kumi", "run", "--env", "A", "prog"],
+            &["kumi", "cluster", "up", "--local", "0"],
+            &["kumi", "cluster", "up", "--local", "2", "--hosts", "f"],
+            &["kumi", "cluster", "up", "--local", "2", "--slice", "1us"],
+            &["kumi", "cluster", "set"],
+            &["kumi", "--cluster", "A/b", "ps"],
+            &["kumi", "kill"],
+            &["kumi", "kill", "x"],
+        ] {
+            assert!(read(words).is_err(), "{words:?}");
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Starts daemons detached from this command, and notices when one of them fails.
+
+use super::{files, netns, processes};
+use crate::error::Error;
+use kumi_node::config::ClusterConfig;
+use kumi_node::exit::ExitCode;
+use kumi_node::paths;
+use kumi_sched::NodeId;
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// One daemon of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Daemon {
+    /// The head.
+    Head,
+    /// The daemon of a node.
+    Node(NodeId),
+}
+
+impl Daemon {
+    /// All daemons of a cluster, the head first.
+    pub fn all(config: &ClusterConfig) -> Vec<Self> {
+        let nodes = (0..config.node_count()).map(|node| Self::Node(NodeId(node)));
+        [Self::Head].into_iter().chain(nodes).collect()
+    }
+
+    /// `the head`, or the node's name.
+    pub fn title(self, config: &ClusterConfig) -> String {
+        match self {
+            Self::Head => "the head".to_owned(),
+            Self::Node(node) => {
+                config.node(node).map_or_else(|_| format!("node {node}"), |part| part.name.clone())
+            }
+        }
+    }
+
+    /// Its log.
+    pub fn log(self, dir: &Path) -> PathBuf {
+        match self {
+            Self::Head => paths::head_log(dir),
+            Self::Node(node) => paths::node_log(dir, node),
+        }
+    }
+
+    fn pid_file(self, dir: &Path) -> PathBuf {
+        match self {
+            Self::Head => paths::head_pid(dir),
+            Self::Node(node) => paths::node_pid(dir, node),
+        }
+    }
+
+    /// Whether it listens: its pid file names a process that lives.
+    pub fn ready(self, dir: &Path) -> bool {
+        let text = fs::read_to_string(self.pid_file(dir)).unwrap_or_default();
+        text.trim().parse().is_ok_and(|number: i32| !processes::is_dead(number))
+    }
+
+    /// What comes after `kumid`.
+    fn arguments(self) -> Vec<String> {
+        match self {
+            Self::Head => vec!["head".to_owned()],
+            Self::Node(node) => vec!["node".to_owned(), "--node".to_owned(), node.to_string()],
+        }
+    }
+
+    /// The head runs where node 0 does.
+    fn namespace(self, config: &ClusterConfig) -> Option<&str> {
+        let node = match self {
+            Self::Head => NodeId(0),
+            Self::Node(node) => node,
+        };
+        config.node(node).ok()?.netns.as_deref()
+    }
+}
+
+/// Where `kumid` is: beside this command, else on the search path.
+pub fn kumid() -> Result<PathBuf, Error> {
+    let own = std::env::current_exe()
+        .map_err(|source| Error::SetUp { what: "the search for kumid", source })?;
+    let beside = own.with_file_name("kumid");
+    if beside.is_file() {
+        return Ok(beside);
+    }
+    on_search_path("kumid").ok_or(Error::NoDaemon(own))
+}
+
+/// The first file of this name in the directories of `PATH`.
+pub fn on_search_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut places = std::env::split_paths(&path).map(|folder| folder.join(name));
+    places.find(|place| place.is_file())
+}
+
+/// Daemons that this command has started.
+#[derive(Default)]
+pub struct Started(Vec<(Daemon, Child)>);
+
+impl Started {
+    /// Starts one, in a session and, if it has one, a namespace of its own.
+    pub fn start(
+        &mut self,
+        kumid: &Path,
+        dir: &Path,
+        config: &ClusterConfig,
+        daemon: Daemon,
+    ) -> Result<(), Error> {
+        let log = daemon.log(dir);
+        let open = || OpenOptions::new().create(true).append(true).open(&log);
+        let failed = |source| Error::File { doing: "write", path: log.clone(), source };
+        let (out, err) = (open().map_err(failed)?, open().map_err(failed)?);
+        // `setsid` and `nsenter` replace themselves: the child is the daemon.
+        let mut command = Command::new("setsid");
+        if let Some(namespace) = daemon.namespace(config) {
+            let file = netns::file(namespace);
+            command.arg("nsenter").arg(format!("--net={}", file.display()));
+        }
+        command.arg(kumid).args(daemon.arguments()).arg("--cluster-dir").arg(dir);
+        command.current_dir("/").stdin(Stdio::null()).stdout(out).stderr(err);
+        let child = command.spawn().map_err(|error| Error::Machine {
+            what: "`setsid` cannot be run, which is part of util-linux".to_owned(),
+            said: error.to_string(),
+        })?;
+        self.0.push((daemon, child));
+        Ok(())
+    }
+
+    /// Fails when one of them has ended.
+    pub fn check(&mut self, dir: &Path, config: &ClusterConfig) -> Result<(), Error> {
+        for (daemon, child) in &mut self.0 {
+            let Ok(Some(status)) = child.try_wait() else { continue };
+            let code = status.code().and_then(|code| u8::try_from(code).ok());
+            return Err(Error::Daemon {
+                who: daemon.title(config),
+                said: files::tail(&daemon.log(dir)),
+                code: code.and_then(of_daemon).unwrap_or(ExitCode::Internal),
+            });
+        }
+        Ok(())
+    }
+
+    /// Those that do not listen yet.
+    pub fn not_ready(&self, dir: &Path) -> Vec<Daemon> {
+        self.0.iter().map(|(daemon, _)| *daemon).filter(|daemon| !daemon.ready(dir)).collect()
+    }
+
+    /// Ends them at once.
+    pub fn kill(&mut self) {
+        for (_, child) in &mut self.0 {
+            // One that has ended already is what is wanted.
+            let _ended = child.kill();
+            let _collected = child.wait();
+        }
+    }
+}
+
+/// Kumi's own exit codes of daemons; what a signal or another program left is none of them.
+fn of_daemon(code: u8) -> Option<ExitCode> {
+    let all = [
+        ExitCode::Usage,
+        ExitCode::BadConfig,
+        ExitCode::NoInput,
+        ExitCode::Unavailable,
+        ExitCode::Internal,
+        ExitCode::MachineLimits,
+        ExitCode::Exists,
+        ExitCode::Io,
+        ExitCode::TryLater,
+        ExitCode::Version,
+        ExitCode::NotPermitted,
+        ExitCode::TooLarge,
+    ];
+    all.into_iter().find(|known| known.code() == code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemons_exit_code_is_passed_on() {
+        assert_eq!(of_daemon(73), Some(ExitCode::Exists));
+        assert_eq!(of_daemon(77), Some(ExitCode::NotPermitted));
+        assert_eq!(of_daemon(0), None);
+        assert_eq!(of_daemon(101), None);
+    }
+
+    #[test]
+    fn a_daemon_is_ready_when_its_pid_file_names_a_living_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let daemon = Daemon::Node(NodeId(3));
+        assert!(!daemon.ready(dir.path()));
+        fs::write(dir.path().join("node-3.pid"), i32::MAX.to_string()).unwrap();
+        assert!(!daemon.ready(dir.path()));
+        fs::write(dir.path().join("node-3.pid"), format!("{}\n", std::process::id())).unwrap();
+        assert!(daemon.ready(dir.path()));
+    }
+}

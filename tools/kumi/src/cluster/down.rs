@@ -1,0 +1,91 @@
+//! `kumi cluster down`: ends all jobs and daemons and leaves nothing of the cluster on this
+//! machine. May be repeated, and works after everything was killed.
+
+use super::files::{self, Claim};
+use super::{cgroups, netns, processes};
+use crate::cli::DownArgs;
+use crate::context::Context;
+use crate::error::Error;
+use crate::output;
+use kumi_control::message::ClientRequest;
+use kumi_node::client::{Client, ClientError};
+use kumi_node::config::{ClusterConfig, ClusterKind};
+use std::time::Duration;
+
+/// How long the daemons may take to end by themselves once told.
+const ENDING: Duration = Duration::from_secs(10);
+
+/// Runs the command.
+pub async fn run(context: &Context, args: &DownArgs) -> Result<(), Error> {
+    // A configuration that cannot be read must not keep the cluster from going away.
+    let config = context.config().ok();
+    if let Some(config) = &config {
+        check_owner(config, "take down")?;
+    }
+    let claim = Claim::existing(context)?;
+    let left = claim.is_some() && !files::is_foreign(context.dir())?
+        || cgroups::any(&context.name)
+        || !netns::existing(&context.name).is_empty();
+    if !left {
+        return output::text(&format!("cluster {}: there is nothing to take down\n", context.name));
+    }
+    let told = tell(context, config.as_ref()).await?;
+    end_processes_within(context, if told { ENDING } else { Duration::ZERO })?;
+    netns::remove(&context.name)?;
+    let hosts = config.is_some_and(|config| config.kind == ClusterKind::Hosts);
+    if hosts && !args.purge {
+        files::remove_runtime(context.dir())?;
+        return output::text(&format!(
+            "cluster {} is down; its configuration and keys are kept in {} (--purge removes them)\n",
+            context.name,
+            context.dir().display()
+        ));
+    }
+    files::remove_all(context.dir())?;
+    output::text(&format!("cluster {} is down\n", context.name))
+}
+
+/// Fails unless this user may manage the cluster.
+pub fn check_owner(config: &ClusterConfig, what: &'static str) -> Result<(), Error> {
+    let user = nix::unistd::geteuid();
+    if user.is_root() || user.as_raw() == config.owner_uid {
+        return Ok(());
+    }
+    Err(Error::NotOwner { owner: output::user_name(config.owner_uid), what })
+}
+
+/// Asks the head to end everything; whether it was reached.
+async fn tell(context: &Context, config: Option<&ClusterConfig>) -> Result<bool, Error> {
+    let nodes = config.map_or(0, ClusterConfig::node_count);
+    let asked = async {
+        let mut client = Client::connect(context.dir(), nodes).await?;
+        client.ask(&ClientRequest::Shutdown).await
+    };
+    match tokio::time::timeout(ENDING, asked).await {
+        Ok(Err(ClientError::Refused(refusal))) => Err(Error::Client(ClientError::Refused(refusal))),
+        // The head may end before its answer arrives.
+        Ok(Ok(_) | Err(ClientError::Lost)) => Ok(true),
+        // Dead, hanging or of another version: it is killed.
+        Ok(Err(_)) | Err(_) => Ok(false),
+    }
+}
+
+/// Kills all processes of the cluster on this machine and removes its control groups.
+pub fn end_processes(context: &Context) -> Result<(), Error> {
+    end_processes_within(context, Duration::ZERO)
+}
+
+fn end_processes_within(context: &Context, patience: Duration) -> Result<(), Error> {
+    processes::wait_gone(context.dir(), patience);
+    let left = processes::kill_all(context.dir());
+    // After the daemons, so that none makes a group again.
+    cgroups::remove(&context.name)?;
+    if left.is_empty() {
+        return Ok(());
+    }
+    let numbers: Vec<String> = left.iter().map(ToString::to_string).collect();
+    Err(Error::LeftOver {
+        what: format!("processes {}", numbers.join(", ")),
+        said: "they do not end".to_owned(),
+    })
+}

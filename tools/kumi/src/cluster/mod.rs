@@ -1,0 +1,64 @@
+//! `kumi cluster`: makes, starts, shows, changes and stops clusters.
+
+mod cgroups;
+mod daemons;
+mod down;
+mod elsewhere;
+mod files;
+mod make;
+mod netns;
+mod processes;
+mod set;
+pub mod status;
+mod up;
+
+use crate::cli::{ClusterCommand, InitArgs};
+use crate::context::Context;
+use crate::error::Error;
+use crate::output;
+
+pub use daemons::{kumid, on_search_path};
+
+/// Runs the command.
+pub async fn run(context: &Context, command: ClusterCommand) -> Result<(), Error> {
+    match command {
+        ClusterCommand::Init(args) => init(context, &args),
+        ClusterCommand::Up(args) => up::run(context, &args).await,
+        ClusterCommand::Status(args) => status::run(context, &args).await,
+        ClusterCommand::Down(args) => down::run(context, &args).await,
+        ClusterCommand::Set(args) => set::run(context, &args).await,
+    }
+}
+
+/// `kumi cluster init`: configuration and keys, nothing else.
+fn init(context: &Context, args: &InitArgs) -> Result<(), Error> {
+    let named = match &args.name {
+        Some(name) => Context::new(name)?,
+        None => context.clone(),
+    };
+    let mut place = args.place.clone();
+    if place.local.is_none() && place.hosts.is_none() {
+        place.local = Some(u32::try_from(make::processors().len().clamp(1, 8)).unwrap_or(1));
+    }
+    let claim = files::Claim::new(&named)?;
+    if named.dir().join("cluster.toml").exists() {
+        return Err(Error::Exists {
+            what: format!(
+                "the cluster {} is already made, in {}",
+                named.name,
+                named.dir().display()
+            ),
+            advice: "remove it with `kumi cluster down --purge` or name another with --cluster"
+                .to_owned(),
+        });
+    }
+    let config = make::config(&named, &place, &args.sharing, netns::possible())?;
+    make::write(&named, &config).inspect_err(|_| claim.abandon())?;
+    output::text(&format!(
+        "cluster {} of {} nodes is made, in {}\nStart it: kumi cluster up --cluster {}\n",
+        named.name,
+        config.nodes.len(),
+        named.dir().display(),
+        named.name
+    ))
+}

@@ -1,0 +1,136 @@
+//! The network of a local cluster made by root: a namespace for each node, each joined by a veth
+//! pair to a bridge in a namespace of its own. The machine's own namespace is not touched.
+
+use crate::error::Error;
+use kumi_node::config::ClusterConfig;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Where `ip netns` keeps namespaces.
+const NAMESPACES: &str = "/run/netns";
+
+/// The namespace of node `node`.
+pub fn name(cluster: &str, node: usize) -> String {
+    format!("kumi-{cluster}-{node}")
+}
+
+/// The namespace of the bridge.
+fn switch(cluster: &str) -> String {
+    format!("kumi-{cluster}-sw")
+}
+
+/// The file by which a process enters the namespace.
+pub fn file(namespace: &str) -> PathBuf {
+    Path::new(NAMESPACES).join(namespace)
+}
+
+/// Whether this user on this machine can make namespaces: tried, with one that ends at once.
+pub fn possible() -> bool {
+    nix::unistd::geteuid().is_root()
+        && quiet(Command::new("unshare").args(["--net", "true"]))
+        && ["ip", "nsenter"].iter().all(|tool| quiet(Command::new(tool).arg("-V")))
+}
+
+fn quiet(command: &mut Command) -> bool {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// Makes all namespaces of the cluster. What exists already of them is made anew.
+pub fn create(config: &ClusterConfig) -> Result<(), Error> {
+    remove(&config.name)?;
+    let switch = switch(&config.name);
+    ip(&["netns", "add", &switch], "")?;
+    let mut plan = String::from("link add br0 type bridge\nlink set br0 up\nlink set lo up\n");
+    for (node, part) in config.nodes.iter().enumerate() {
+        let Some(namespace) = &part.netns else { continue };
+        ip(&["netns", "add", namespace], "")?;
+        let written = write!(
+            plan,
+            "link add v{node} type veth peer name eth0 netns {namespace}\n\
+             link set v{node} master br0 up\n"
+        );
+        debug_assert!(written.is_ok(), "writing to a string cannot fail");
+    }
+    ip(&["-n", &switch, "-batch", "-"], &plan)?;
+    for part in &config.nodes {
+        let Some(namespace) = &part.netns else { continue };
+        let plan =
+            format!("address add {}/24 dev eth0\nlink set eth0 up\nlink set lo up\n", part.address);
+        ip(&["-n", namespace, "-batch", "-"], &plan)?;
+    }
+    Ok(())
+}
+
+/// The namespaces that exist of this cluster.
+pub fn existing(cluster: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(NAMESPACES).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter(|name| belongs(name, cluster)).collect()
+}
+
+/// Whether a namespace is one of this cluster's, and not of one whose name begins like it.
+fn belongs(namespace: &str, cluster: &str) -> bool {
+    let rest = namespace.strip_prefix("kumi-").and_then(|rest| rest.strip_prefix(cluster));
+    rest.and_then(|rest| rest.strip_prefix('-')).is_some_and(|last| {
+        last == "sw" || (!last.is_empty() && last.bytes().all(|b| b.is_ascii_digit()))
+    })
+}
+
+/// Removes the cluster's namespaces, and with them its bridge and veth pairs.
+pub fn remove(cluster: &str) -> Result<(), Error> {
+    for namespace in existing(cluster) {
+        ip(&["netns", "delete", &namespace], "").map_err(|error| Error::LeftOver {
+            what: format!("the network namespace {namespace}"),
+            said: error.to_string(),
+        })?;
+    }
+    Ok(())
+}
+
+/// Runs `ip` with this input. It is kept out of the terminal's process group, so that Ctrl-C stops
+/// Kumi, which then cleans up, and not `ip` half-way.
+fn ip(args: &[&str], input: &str) -> Result<(), Error> {
+    let what = || format!("`ip {}` failed", args.join(" "));
+    let failed = |said: String| Error::Machine { what: what(), said };
+    let mut child = Command::new("ip")
+        .args(args)
+        .process_group(0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| failed(format!("it cannot be run ({error}); install iproute2")))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // `ip` that fails early closes its input; its own message says why.
+        let _early = stdin.write_all(input.as_bytes());
+    }
+    let output = child.wait_with_output().map_err(|error| failed(error.to_string()))?;
+    if output.status.success() {
+        Ok(())
+    } else {
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(failed(said.lines().next().unwrap_or("no reason given").to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_other_clusters_are_told_apart() {
+        assert!(belongs("kumi-lab-0", "lab"));
+        assert!(belongs("kumi-lab-12", "lab"));
+        assert!(belongs("kumi-lab-sw", "lab"));
+        assert!(belongs(&name("a-0", 3), "a-0"));
+        for other in ["kumi-lab-2-0", "kumi-lab-", "kumi-lab-x", "kumi-labs-0", "lab-0", "kumi-lab"]
+        {
+            assert!(!belongs(other, "lab"), "{other}");
+        }
+        assert!(!belongs("kumi-a-0-3", "a"));
+    }
+}

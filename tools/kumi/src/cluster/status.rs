@@ -1,0 +1,233 @@
+//! `kumi cluster status`: the nodes of the cluster.
+
+use crate::cli::StatusArgs;
+use crate::context::Context;
+use crate::error::Error;
+use crate::output;
+use crate::table::{self, Table};
+use kumi_control::message::{ClientReply, ClientRequest, ClusterStatus};
+use kumi_sched::Mode;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The cluster as `--json` shows it.
+#[derive(Serialize)]
+struct StatusView<'a> {
+    name: &'a str,
+    mode: &'static str,
+    force_switch: bool,
+    slice_us: f64,
+    since_ms: u64,
+    nodes_up: usize,
+    generation: u64,
+    slots: usize,
+    control_messages: u64,
+    nodes: Vec<NodeView<'a>>,
+}
+
+/// A node as `--json` shows it.
+#[derive(Serialize)]
+struct NodeView<'a> {
+    node: u32,
+    name: &'a str,
+    up: bool,
+    address: &'a str,
+    processors: Option<u32>,
+    jobs: Vec<u64>,
+    timetable: Vec<Option<u64>>,
+    limits: &'a [String],
+}
+
+/// Runs the command.
+pub async fn run(context: &Context, args: &StatusArgs) -> Result<(), Error> {
+    let mut client = context.connect().await?;
+    let status = match client.ask(&ClientRequest::Cluster).await? {
+        ClientReply::Cluster(status) => status,
+        other => return Err(Error::unexpected(&other)),
+    };
+    let addresses = context.addresses();
+    if args.json {
+        output::json(&view(&status, &addresses))
+    } else {
+        output::text(&render(&status, &addresses, output::wall_ms()))
+    }
+}
+
+/// `gang` or `os`, and whether needless switches are made.
+pub fn mode_words(mode: Mode) -> (&'static str, bool) {
+    match mode {
+        Mode::Gang { force_switch } => ("gang", force_switch),
+        Mode::OperatingSystem => ("os", false),
+    }
+}
+
+fn view<'a>(status: &'a ClusterStatus, addresses: &'a [String]) -> StatusView<'a> {
+    let (mode, force_switch) = mode_words(status.mode);
+    let node_view = |node: &'a kumi_control::message::NodeStatus| {
+        let description = node.description.as_ref();
+        NodeView {
+            node: node.node.0,
+            name: description.map_or("", |d| d.name.as_str()),
+            up: node.up,
+            address: address(addresses, node.node.0),
+            processors: description.map(|d| d.processors),
+            jobs: node.jobs.iter().map(|job| job.0).collect(),
+            timetable: slots(status, node.node),
+            limits: description.map_or(&[], |d| d.limits.as_slice()),
+        }
+    };
+    #[allow(clippy::cast_precision_loss)]
+    StatusView {
+        name: &status.name,
+        mode,
+        force_switch,
+        slice_us: status.slice_ns as f64 / 1e3,
+        since_ms: status.since_ms,
+        nodes_up: status.nodes.iter().filter(|node| node.up).count(),
+        generation: status.timetable.generation,
+        slots: status.timetable.cycle(),
+        control_messages: status.control_messages,
+        nodes: status.nodes.iter().map(node_view).collect(),
+    }
+}
+
+fn address(addresses: &[String], node: u32) -> &str {
+    usize::try_from(node).ok().and_then(|index| addresses.get(index)).map_or("", String::as_str)
+}
+
+fn slots(status: &ClusterStatus, node: kumi_sched::NodeId) -> Vec<Option<u64>> {
+    let column = status.timetable.column(node);
+    column.map_or_else(Vec::new, |c| c.slots.iter().map(|slot| slot.map(|job| job.0)).collect())
+}
+
+/// `gang scheduling in slices of 10ms`, for people.
+pub fn sharing(mode: Mode, slice_ns: u64) -> String {
+    let slice = table::slice(slice_ns);
+    match mode {
+        Mode::Gang { force_switch: false } => format!("gang scheduling in slices of {slice}"),
+        Mode::Gang { force_switch: true } => {
+            format!("gang scheduling in slices of {slice}, switching even for one job")
+        }
+        Mode::OperatingSystem => "scheduled by the operating systems".to_owned(),
+    }
+}
+
+/// The first line, the table of nodes, and what the machines do not permit.
+pub fn render(status: &ClusterStatus, addresses: &[String], now_ms: u64) -> String {
+    let up = status.nodes.iter().filter(|node| node.up).count();
+    let mut text = format!(
+        "cluster {}: {up} of {} nodes up, {}, running for {}\n\n",
+        status.name,
+        status.nodes.len(),
+        sharing(status.mode, status.slice_ns),
+        table::elapsed(now_ms.saturating_sub(status.since_ms)),
+    );
+    let mut nodes = Table::new(&[">NODE", "NAME", "STATE", "ADDRESS", ">CPUS", "JOBS"]);
+    let mut limits: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+    for node in &status.nodes {
+        let description = node.description.as_ref();
+        let name = description.map_or_else(|| "-".to_owned(), |d| table::shortened(&d.name, 32));
+        let jobs: Vec<String> = node.jobs.iter().map(ToString::to_string).collect();
+        nodes.row(vec![
+            node.node.to_string(),
+            name,
+            if node.up { "up" } else { "down" }.to_owned(),
+            address(addresses, node.node.0).to_owned(),
+            description.map_or_else(|| "-".to_owned(), |d| d.processors.to_string()),
+            if jobs.is_empty() { "-".to_owned() } else { jobs.join(",") },
+        ]);
+        for limit in description.map_or(&[][..], |d| &d.limits) {
+            limits.entry(limit).or_default().push(node.node.0);
+        }
+    }
+    text.push_str(&nodes.render());
+    if !limits.is_empty() {
+        text.push_str("\nWhat the machines do not permit (`kumi doctor` says more):\n");
+    }
+    for (limit, nodes) in limits {
+        let who = table::ranges(nodes);
+        text.push_str(&format!("  nodes {who}: {}\n", table::printable(limit)));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kumi_control::message::{NodeDescription, NodeStatus};
+    use kumi_sched::{ClusterTime, Column, JobId, NodeId, Timetable};
+
+    fn status() -> ClusterStatus {
+        let node = |number: u32, limits: &[&str]| NodeStatus {
+            node: NodeId(number),
+            up: true,
+            description: Some(NodeDescription {
+                node: NodeId(number),
+                incarnation: 1,
+                name: format!("node{number}"),
+                processors: 1,
+                max_ranks: 16,
+                limits: limits.iter().map(ToString::to_string).collect(),
+                jobs: Vec::new(),
+            }),
+            jobs: vec![JobId(3), JobId(4)],
+        };
+        let down = NodeStatus { node: NodeId(2), up: false, description: None, jobs: Vec::new() };
+        let column = |number| Column {
+            node: NodeId(number),
+            slots: vec![Some(JobId(3)), Some(JobId(4)), None],
+        };
+        ClusterStatus {
+            name: "default".into(),
+            nodes: vec![node(0, &["no real time"]), node(1, &["no real time"]), down],
+            mode: Mode::Gang { force_switch: false },
+            slice_ns: 10_000_000,
+            timetable: Timetable {
+                generation: 7,
+                start: ClusterTime(0),
+                slice_ns: 10_000_000,
+                mode: Mode::Gang { force_switch: false },
+                columns: vec![column(0), column(1)],
+            },
+            since_ms: 1_000,
+            control_messages: 99,
+        }
+    }
+
+    #[test]
+    fn the_page() {
+        let addresses = ["10.77.1.1:7701", "10.77.1.2:7701"].map(str::to_owned);
+        let expected = "\
+cluster default: 2 of 3 nodes up, gang scheduling in slices of 10ms, running for 1m05s
+
+NODE  NAME   STATE  ADDRESS         CPUS  JOBS
+   0  node0  up     10.77.1.1:7701     1  3,4
+   1  node1  up     10.77.1.2:7701     1  3,4
+   2  -      down                      -  -
+
+What the machines do not permit (`kumi doctor` says more):
+  nodes 0-1: no real time
+";
+        assert_eq!(render(&status(), &addresses, 66_000), expected);
+    }
+
+    #[test]
+    fn json() {
+        let status = status();
+        let value = serde_json::to_value(view(&status, &["10.77.1.1:7701".to_owned()])).unwrap();
+        assert_eq!(value["nodes_up"], 2);
+        assert_eq!(value["mode"], "gang");
+        assert_eq!(value["slice_us"], 10_000.0);
+        assert_eq!(value["nodes"][0]["timetable"], serde_json::json!([3, 4, null]));
+        assert_eq!(value["nodes"][0]["address"], "10.77.1.1:7701");
+        assert_eq!(value["nodes"][2]["up"], false);
+    }
+
+    #[test]
+    fn sharing_in_words() {
+        let gang = |force_switch| Mode::Gang { force_switch };
+        assert_eq!(sharing(gang(false), 250_000), "gang scheduling in slices of 250us");
+        assert!(sharing(gang(true), 250_000).ends_with("switching even for one job"));
+        assert_eq!(sharing(Mode::OperatingSystem, 1), "scheduled by the operating systems");
+    }
+}

@@ -1,0 +1,245 @@
+//! `kumi cluster up`: makes what is missing and starts what does not run. If anything fails,
+//! everything this command has started or made is taken down again.
+
+use super::daemons::{Daemon, Started, kumid};
+use super::files::{self, Claim};
+use super::{cgroups, down, elsewhere, make, netns, processes, status};
+use crate::cli::UpArgs;
+use crate::context::Context;
+use crate::error::Error;
+use crate::interrupts::{Interrupts, exit_code};
+use crate::output;
+use kumi_control::message::{ClientReply, ClientRequest, ClusterStatus};
+use kumi_node::client::{Client, ClientError};
+use kumi_node::config::{ClusterConfig, ClusterKind};
+use std::path::Path;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long all daemons together may take to join.
+const JOINING: Duration = Duration::from_secs(20);
+/// Pause between looks at them.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Runs the command.
+pub async fn run(context: &Context, args: &UpArgs) -> Result<(), Error> {
+    let kumid = kumid()?;
+    let mut interrupts = Interrupts::listen()?;
+    let asked = args.place.local.is_some() || args.place.hosts.is_some();
+    let exists = context.dir().join("cluster.toml").exists();
+    if exists && !asked {
+        let config = context.config()?;
+        down::check_owner(&config, "start")?;
+        let _claim = Claim::new(context)?;
+        return resume(context, &config, &kumid, &mut interrupts).await;
+    }
+    let claim = Claim::new(context)?;
+    let result = fresh(context, args, &kumid, &mut interrupts).await;
+    if result.is_err() {
+        claim.abandon();
+    }
+    result
+}
+
+/// Starts what does not run of a cluster that is made.
+async fn resume(
+    context: &Context,
+    config: &ClusterConfig,
+    kumid: &Path,
+    interrupts: &mut Interrupts,
+) -> Result<(), Error> {
+    let here = elsewhere::daemons_here(config)?;
+    let missing: Vec<Daemon> =
+        here.into_iter().filter(|daemon| !daemon.ready(context.dir())).collect();
+    if missing.is_empty() {
+        return Err(already_up(context));
+    }
+    if processes::existing(context.dir()).is_empty() {
+        clear(context)?;
+        return bring_up(context, config, kumid, interrupts).await;
+    }
+    let mut started = Started::default();
+    let result = start(context, config, kumid, &missing, &mut started, interrupts).await;
+    if result.is_err() {
+        started.kill();
+    }
+    output::text(&summary(context, config, result?))
+}
+
+/// Makes a configuration and starts all of it.
+async fn fresh(
+    context: &Context,
+    args: &UpArgs,
+    kumid: &Path,
+    interrupts: &mut Interrupts,
+) -> Result<(), Error> {
+    if !processes::existing(context.dir()).is_empty() {
+        return Err(already_up(context));
+    }
+    let namespaces = args.place.local.is_some() && netns::possible();
+    let config = make::config(context, &args.place, &args.sharing, namespaces)?;
+    if context.dir().join("cluster.toml").exists() {
+        same_nodes(context, &config)?;
+    }
+    clear(context)?;
+    make::write(context, &config)?;
+    bring_up(context, &config, kumid, interrupts).await
+}
+
+fn already_up(context: &Context) -> Error {
+    Error::Exists {
+        what: format!("the cluster {} is up already", context.name),
+        advice: "see `kumi cluster status`, or take it down with `kumi cluster down`".to_owned(),
+    }
+}
+
+/// A cluster that was made before keeps its jobs and keys, so it must be the same cluster.
+fn same_nodes(context: &Context, config: &ClusterConfig) -> Result<(), Error> {
+    let old = context.config()?;
+    down::check_owner(&old, "change")?;
+    let places = |c: &ClusterConfig| -> Vec<_> {
+        // Ports and namespaces of a local cluster are chosen anew each time.
+        let local = c.kind == ClusterKind::Local;
+        let place =
+            |n: &kumi_node::config::NodeConfig| (n.name.clone(), (!local).then(|| n.endpoint()));
+        c.nodes.iter().map(place).collect()
+    };
+    if old.kind == config.kind && places(&old) == places(config) {
+        return Ok(());
+    }
+    Err(Error::Exists {
+        what: format!("the cluster {} was made with other nodes", context.name),
+        advice: "start it as it is with `kumi cluster up`, or remove it with `kumi cluster down \
+                 --purge`"
+            .to_owned(),
+    })
+}
+
+/// Removes what a cluster that died has left and would be in the way.
+fn clear(context: &Context) -> Result<(), Error> {
+    cgroups::remove(&context.name)?;
+    netns::remove(&context.name)?;
+    files::remove_stale(context.dir())
+}
+
+/// Starts a cluster of which nothing runs, and takes it down again if that fails.
+async fn bring_up(
+    context: &Context,
+    config: &ClusterConfig,
+    kumid: &Path,
+    interrupts: &mut Interrupts,
+) -> Result<(), Error> {
+    let here = elsewhere::daemons_here(config)?;
+    let mut started = Started::default();
+    let result = async {
+        if config.nodes.iter().any(|node| node.netns.is_some()) {
+            netns::create(config)?;
+        }
+        start(context, config, kumid, &here, &mut started, interrupts).await
+    }
+    .await;
+    if result.is_err() {
+        started.kill();
+        // The reason why it failed matters more than a reason why cleaning up did.
+        if let Err(error) = down::end_processes(context).and_then(|()| clear(context)) {
+            output::note(&error.to_string());
+        }
+    }
+    output::text(&summary(context, config, result?))
+}
+
+/// Starts these daemons and waits until they have joined, or listen where others are elsewhere.
+async fn start(
+    context: &Context,
+    config: &ClusterConfig,
+    kumid: &Path,
+    daemons: &[Daemon],
+    started: &mut Started,
+    interrupts: &mut Interrupts,
+) -> Result<Option<ClusterStatus>, Error> {
+    for &daemon in daemons {
+        started.start(kumid, context.dir(), config, daemon)?;
+    }
+    let joined = wait_joined(context, config, started);
+    tokio::select! {
+        number = interrupts.next() => Err(Error::Interrupted(exit_code(number))),
+        status = joined => status,
+    }
+}
+
+async fn wait_joined(
+    context: &Context,
+    config: &ClusterConfig,
+    started: &mut Started,
+) -> Result<Option<ClusterStatus>, Error> {
+    let deadline = Instant::now() + JOINING;
+    let whole = config.kind == ClusterKind::Local;
+    let mut last = None;
+    loop {
+        started.check(context.dir(), config)?;
+        if started.not_ready(context.dir()).is_empty() {
+            if !whole {
+                return Ok(None);
+            }
+            last = ask_status(context).await?;
+            if let Some(status) = last.take_if(|status| status.nodes.iter().all(|node| node.up)) {
+                return Ok(Some(status));
+            }
+        }
+        if Instant::now() >= deadline {
+            return Err(not_attached(context, config, started, last.as_ref()));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// The cluster as the head sees it; `None` while it does not answer yet.
+async fn ask_status(context: &Context) -> Result<Option<ClusterStatus>, Error> {
+    let socket = kumi_node::paths::head_socket(context.dir());
+    let mut client = match Client::connect_to(&socket).await {
+        Ok(client) => client,
+        Err(ClientError::NotRunning(_) | ClientError::Lost) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    match client.ask(&ClientRequest::Cluster).await? {
+        ClientReply::Cluster(status) => Ok(Some(status)),
+        other => Err(Error::unexpected(&other)),
+    }
+}
+
+fn not_attached(
+    context: &Context,
+    config: &ClusterConfig,
+    started: &Started,
+    status: Option<&ClusterStatus>,
+) -> Error {
+    let mut missing = started.not_ready(context.dir());
+    if missing.is_empty() {
+        let nodes = status.iter().flat_map(|status| &status.nodes);
+        missing = nodes.filter(|node| !node.up).map(|node| Daemon::Node(node.node)).collect();
+    }
+    let first = *missing.first().unwrap_or(&Daemon::Head);
+    let titles: Vec<String> = missing.iter().map(|daemon| daemon.title(config)).collect();
+    Error::NotAttached {
+        missing: titles.join(", "),
+        seconds: JOINING.as_secs(),
+        said: format!("of {}, {}", first.title(config), files::tail(&first.log(context.dir()))),
+    }
+}
+
+fn summary(context: &Context, config: &ClusterConfig, status: Option<ClusterStatus>) -> String {
+    let Some(status) = status else {
+        return elsewhere::instructions(context, config);
+    };
+    let mut text = status::render(&status, &context.addresses(), output::wall_ms());
+    let option = match context.name.as_str() {
+        "default" => String::new(),
+        name => format!(" --cluster {name}"),
+    };
+    text.push_str(&format!(
+        "\nRun a program:  kumi{option} run -n {} hostname\nTake it down:   kumi{option} cluster \
+         down\n",
+        status.nodes.len()
+    ));
+    text
+}

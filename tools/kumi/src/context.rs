@@ -1,0 +1,70 @@
+//! Which cluster a command is about, and the way to it.
+
+use crate::describe::NodeNames;
+use crate::error::Error;
+use kumi_node::client::{Client, ClientError};
+use kumi_node::config::ClusterConfig;
+use kumi_node::paths;
+use std::path::{Path, PathBuf};
+
+/// The cluster that `--cluster` names.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// Its name.
+    pub name: String,
+    /// Its directory; may not exist.
+    pub dir: PathBuf,
+}
+
+impl Context {
+    /// The cluster of this name.
+    pub fn new(name: &str) -> Result<Self, Error> {
+        let dir = paths::cluster_dir(name).ok_or(Error::NoHome)?;
+        // Daemons run elsewhere: a relative name would mean another place there.
+        let dir = std::path::absolute(&dir).map_err(|source| Error::File {
+            doing: "find",
+            path: dir,
+            source,
+        })?;
+        Ok(Self { name: name.to_owned(), dir })
+    }
+
+    /// Its directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Its configuration.
+    pub fn config(&self) -> Result<ClusterConfig, Error> {
+        Ok(ClusterConfig::load(&self.dir)?)
+    }
+
+    /// A connection to its head.
+    pub async fn connect(&self) -> Result<Client, Error> {
+        let nodes = self.config()?.node_count();
+        self.connect_again(nodes).await
+    }
+
+    /// A connection to its head when the number of nodes is known already.
+    pub async fn connect_again(&self, nodes: u32) -> Result<Client, Error> {
+        match Client::connect(&self.dir, nodes).await {
+            // A frozen machine or a head that dies while greeting looks like no cluster at all.
+            Err(ClientError::Lost) => Err(ClientError::NotRunning(paths::head_socket(&self.dir)))?,
+            other => Ok(other?),
+        }
+    }
+
+    /// Names of the nodes as far as the configuration tells.
+    pub fn node_names(&self) -> NodeNames {
+        let config = self.config().ok();
+        let names = config.map(|c| c.nodes.into_iter().map(|node| node.name).collect());
+        NodeNames(names.unwrap_or_default())
+    }
+
+    /// `address:port` of each node as far as the configuration tells.
+    pub fn addresses(&self) -> Vec<String> {
+        let config = self.config().ok();
+        let all = config.map(|c| c.nodes.iter().map(|node| node.endpoint().to_string()).collect());
+        all.unwrap_or_default()
+    }
+}

@@ -1,0 +1,142 @@
+//! Sentences about jobs: how they ended, what state they are in.
+
+use crate::table;
+use kumi_control::message::{JobRecord, JobState, Outcome, RankStatus};
+use kumi_sched::NodeId;
+use nix::sys::signal::Signal;
+
+/// Names of the nodes, by number.
+#[derive(Clone, Debug, Default)]
+pub struct NodeNames(pub Vec<String>);
+
+impl NodeNames {
+    /// The node's name, or a name made from its number when the configuration has none.
+    pub fn get(&self, node: NodeId) -> String {
+        let known = usize::try_from(node.0).ok().and_then(|index| self.0.get(index));
+        known.map_or_else(|| format!("node {node}"), |name| table::printable(name))
+    }
+}
+
+/// `11 (SIGSEGV)`, or the bare number of a signal without a name.
+pub fn signal(number: u8) -> String {
+    match Signal::try_from(i32::from(number)) {
+        Ok(known) => format!("{number} ({known})"),
+        Err(_) => number.to_string(),
+    }
+}
+
+/// How a job ended, as a sentence without the leading name of the job; `None` for success.
+pub fn outcome(outcome: &Outcome, names: &NodeNames) -> Option<String> {
+    Some(match outcome {
+        Outcome::Success => return None,
+        Outcome::RankFailed { rank, node, status } => {
+            let place = format!("rank {rank} on {}", names.get(*node));
+            match status {
+                RankStatus::Exited(code) => format!("{place} exited with code {code}"),
+                RankStatus::Signalled(number) => {
+                    format!("{place} was killed by signal {}", signal(*number))
+                }
+            }
+        }
+        Outcome::Refused(refusal) => table::printable(&refusal.message),
+        Outcome::NodeLost(node) => {
+            format!("{} was lost while the job ran; run it again", names.get(*node))
+        }
+        Outcome::Killed => "it was killed".to_owned(),
+    })
+}
+
+/// `job 12 (cg)`; `job 12` when the name is not known.
+pub fn job(number: u64, name: &str) -> String {
+    if name.is_empty() {
+        format!("job {number}")
+    } else {
+        format!("job {number} ({})", table::shortened(name, 40))
+    }
+}
+
+/// The state in a few words for a column of `kumi ps`.
+pub fn state(state: &JobState) -> String {
+    match state {
+        JobState::Queued => "queued".to_owned(),
+        JobState::Preparing => "starting".to_owned(),
+        JobState::Running => "running".to_owned(),
+        JobState::Ending(_) => "ending".to_owned(),
+        JobState::Ended(outcome) => ended(outcome),
+    }
+}
+
+fn ended(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Success => "done".to_owned(),
+        Outcome::RankFailed { rank, status: RankStatus::Exited(code), .. } => {
+            format!("exit {code} (rank {rank})")
+        }
+        Outcome::RankFailed { rank, status: RankStatus::Signalled(number), .. } => {
+            match Signal::try_from(i32::from(*number)) {
+                Ok(known) => format!("{known} (rank {rank})"),
+                Err(_) => format!("signal {number} (rank {rank})"),
+            }
+        }
+        Outcome::Refused(_) => "refused".to_owned(),
+        Outcome::NodeLost(node) => format!("node {node} lost"),
+        Outcome::Killed => "killed".to_owned(),
+    }
+}
+
+/// The command of a job as it was written, arguments separated by spaces.
+pub fn command(record: &JobRecord) -> String {
+    record.spec.request.args.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kumi_control::message::{Refusal, RefusalKind};
+
+    fn names() -> NodeNames {
+        NodeNames(vec!["node0".into(), "node1".into()])
+    }
+
+    fn failed(rank: u32, node: u32, status: RankStatus) -> Outcome {
+        Outcome::RankFailed { rank, node: NodeId(node), status }
+    }
+
+    #[test]
+    fn a_failing_rank_is_named_with_its_node() {
+        let text = |o: &Outcome| outcome(o, &names()).unwrap();
+        assert_eq!(
+            text(&failed(3, 1, RankStatus::Signalled(11))),
+            "rank 3 on node1 was killed by signal 11 (SIGSEGV)"
+        );
+        assert_eq!(
+            text(&failed(0, 0, RankStatus::Exited(3))),
+            "rank 0 on node0 exited with code 3"
+        );
+        assert_eq!(
+            text(&failed(0, 7, RankStatus::Signalled(63))),
+            "rank 0 on node 7 was killed by signal 63"
+        );
+        assert_eq!(
+            text(&Outcome::NodeLost(NodeId(1))),
+            "node1 was lost while the job ran; run it again"
+        );
+    }
+
+    #[test]
+    fn success_says_nothing_and_a_refusal_says_its_own_sentence() {
+        assert_eq!(outcome(&Outcome::Success, &names()), None);
+        let refusal = Refusal { kind: RefusalKind::TooLarge, message: "too\nmany".into() };
+        assert_eq!(outcome(&Outcome::Refused(refusal), &names()).unwrap(), "too\u{fffd}many");
+    }
+
+    #[test]
+    fn jobs_and_states() {
+        assert_eq!(job(12, "cg"), "job 12 (cg)");
+        assert_eq!(job(12, ""), "job 12");
+        let status = RankStatus::Signalled(9);
+        assert_eq!(state(&JobState::Ended(failed(2, 0, status))), "SIGKILL (rank 2)");
+        assert_eq!(state(&JobState::Ended(failed(2, 0, RankStatus::Exited(1)))), "exit 1 (rank 2)");
+        assert_eq!(state(&JobState::Ending(Outcome::Killed)), "ending");
+    }
+}

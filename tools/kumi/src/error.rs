@@ -1,0 +1,274 @@
+//! Everything a user can be told went wrong: a sentence of what, what to do, and an exit code.
+
+use crate::hosts::HostsError;
+use kumi_control::message::ClientReply;
+use kumi_node::client::ClientError;
+use kumi_node::config::ConfigError;
+use kumi_node::exit::{ExitCode, Failure};
+use std::io;
+use std::path::PathBuf;
+
+/// Why the command failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A wrong combination or value that the command line parser cannot see.
+    #[error("{0}")]
+    Usage(String),
+    /// The configuration.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Talking to the head.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// A reply that does not answer the question.
+    #[error("the head answered '{0}' to another question; use the `kumi` and `kumid` of one build")]
+    Unexpected(String),
+    /// The host file's content.
+    #[error("host file {}: {source}", path.display())]
+    Hosts {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: HostsError,
+    },
+    /// The host file cannot be read.
+    #[error("the host file {} cannot be read: {source}; check its name and permissions", path.display())]
+    HostsUnreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Nothing by this name on the search path or at this place.
+    #[error("there is no program '{0}'; check the name, or give its path")]
+    ProgramNotFound(String),
+    /// It is there and cannot be executed.
+    #[error("{} cannot be executed: {reason}", path.display())]
+    NotExecutable {
+        /// The file.
+        path: PathBuf,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// The working directory.
+    #[error("{} is not a directory here; give an existing one with --cwd", .0.display())]
+    NoDirectory(PathBuf),
+    /// The environment has no place for clusters.
+    #[error(
+        "there is no place for the cluster's files: neither KUMI_DIR nor HOME is set; set KUMI_DIR"
+    )]
+    NoHome,
+    /// The sockets' names would be too long for the system.
+    #[error("the directory {} is too long a name for sockets ({length} bytes of at most {most}); set KUMI_DIR to a shorter one", path.display())]
+    LongDirectory {
+        /// The cluster's directory.
+        path: PathBuf,
+        /// Its length.
+        length: usize,
+        /// What fits.
+        most: usize,
+    },
+    /// A cluster is in the way.
+    #[error("{what}; {advice}")]
+    Exists {
+        /// What is there.
+        what: String,
+        /// What to do.
+        advice: String,
+    },
+    /// Another command is at work on the same cluster.
+    #[error("another `kumi cluster` command is at work in {}; wait for it to end", .0.display())]
+    Busy(PathBuf),
+    /// `kumid` is not installed.
+    #[error("the daemon `kumid` is neither beside {} nor on the search path; install both", .0.display())]
+    NoDaemon(PathBuf),
+    /// A daemon ended before it was ready.
+    #[error("{who} did not start: {said}")]
+    Daemon {
+        /// Head or node.
+        who: String,
+        /// The last lines of its log.
+        said: String,
+        /// Its own exit code, if it is one of Kumi's.
+        code: ExitCode,
+    },
+    /// Some daemons did not attach in time.
+    #[error(
+        "{missing} did not join within {seconds} s, so everything was taken down again; {said}"
+    )]
+    NotAttached {
+        /// Which.
+        missing: String,
+        /// How long they had.
+        seconds: u64,
+        /// The last lines of a log.
+        said: String,
+    },
+    /// The machine refused something that cannot be done without.
+    #[error("{what}: {said}; `kumi doctor` shows what this machine permits")]
+    Machine {
+        /// What was tried.
+        what: String,
+        /// What the system said.
+        said: String,
+    },
+    /// Something is left that could not be removed.
+    #[error(
+        "{what} of the cluster could not be removed: {said}; run `kumi cluster down` again, as its owner or root"
+    )]
+    LeftOver {
+        /// What.
+        what: String,
+        /// Why.
+        said: String,
+    },
+    /// Not the owner's command.
+    #[error("the cluster belongs to user {owner}; only they and root may {what} it")]
+    NotOwner {
+        /// The owner's name.
+        owner: String,
+        /// What was asked.
+        what: &'static str,
+    },
+    /// A file of the cluster.
+    #[error("cannot {doing} {}: {source}; check permissions and free space", path.display())]
+    File {
+        /// `write`, `read`, `make`, …
+        doing: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Keys and certificates, and other failures that daemons share with the command.
+    #[error(transparent)]
+    Failure(#[from] Failure),
+    /// No such running job, for `kumi stats JOB`.
+    #[error("job {job} has no running ranks; `kumi ps` lists the jobs")]
+    JobNotRunning {
+        /// Its number.
+        job: u64,
+    },
+    /// The head stayed away.
+    #[error(
+        "the head has not answered for {seconds} s; {job} may still run: when `kumi cluster status` works again, see `kumi ps`"
+    )]
+    HeadGone {
+        /// How long it was tried.
+        seconds: u64,
+        /// Which job.
+        job: String,
+    },
+    /// Standard output.
+    #[error("cannot write the output: {0}")]
+    Output(io::Error),
+    /// The terminal.
+    #[error("`kumi top` needs a terminal: {0}; use `kumi top --once` for a plain snapshot")]
+    Terminal(io::Error),
+    /// Signals or the runtime could not be set up.
+    #[error("cannot set up {what}: {source}")]
+    SetUp {
+        /// What.
+        what: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Nothing can run on this machine.
+    #[error("nothing can run on this machine; see the checks marked with 'no' above")]
+    NothingRuns,
+    /// The command was interrupted and everything was undone.
+    #[error("interrupted; what was started has been taken down again")]
+    Interrupted(u8),
+    /// Already said, or nothing to say: only the exit code.
+    #[error("exit code {0}")]
+    Silent(u8),
+}
+
+impl Error {
+    /// For a reply that does not fit the request. Only its kind is shown: it may be long.
+    pub fn unexpected(reply: &ClientReply) -> Self {
+        let text = format!("{reply:?}");
+        let kind = text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+        Self::Unexpected(kind.to_owned())
+    }
+
+    /// The exit code, as `docs/errors.md` lists them.
+    pub fn exit_code(&self) -> u8 {
+        let code = match self {
+            Self::Interrupted(code) | Self::Silent(code) => return *code,
+            // As a program that SIGPIPE ended: the reader has what it wanted.
+            Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => return 141,
+            Self::Usage(_) | Self::LongDirectory { .. } | Self::NoHome => ExitCode::Usage,
+            Self::Config(error) => error.exit_code(),
+            Self::Client(error) => error.exit_code(),
+            Self::Failure(failure) => failure.code,
+            Self::Unexpected(_) | Self::SetUp { .. } => ExitCode::Internal,
+            Self::Hosts { source: HostsError::TooMany(_), .. } => ExitCode::TooLarge,
+            Self::Hosts { .. } => ExitCode::BadConfig,
+            Self::HostsUnreadable { .. } | Self::NoDirectory(_) | Self::JobNotRunning { .. } => {
+                ExitCode::NoInput
+            }
+            Self::ProgramNotFound(_) => ExitCode::ProgramNotFound,
+            Self::NotExecutable { .. } => ExitCode::NotExecutable,
+            Self::Exists { .. } | Self::Busy(_) => ExitCode::Exists,
+            Self::NoDaemon(_) => ExitCode::NoInput,
+            Self::Daemon { code, .. } => *code,
+            Self::NotAttached { .. } | Self::HeadGone { .. } => ExitCode::Unavailable,
+            Self::Machine { .. } | Self::NothingRuns => ExitCode::MachineLimits,
+            Self::NotOwner { .. } => ExitCode::NotPermitted,
+            Self::File { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                ExitCode::NotPermitted
+            }
+            Self::File { .. } | Self::LeftOver { .. } | Self::Output(_) => ExitCode::Io,
+            Self::Terminal(_) => ExitCode::Usage,
+        };
+        code.code()
+    }
+
+    /// Whether a message belongs on standard error.
+    pub fn speaks(&self) -> bool {
+        match self {
+            Self::Silent(_) => false,
+            Self::Output(error) => error.kind() != io::ErrorKind::BrokenPipe,
+            _ => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_documented_codes() {
+        let missing = ConfigError::Missing("/nowhere".into());
+        let line = HostsError::Line { line: 3, reason: "x".into() };
+        let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let cases: [(Error, u8); 9] = [
+            (Error::Usage("x".into()), 64),
+            (Error::Hosts { path: "f".into(), source: line }, 65),
+            (Error::Hosts { path: "f".into(), source: HostsError::TooMany(9999) }, 78),
+            (Error::Config(missing), 69),
+            (Error::ProgramNotFound("x".into()), 127),
+            (Error::NotExecutable { path: "x".into(), reason: "y".into() }, 126),
+            (Error::File { doing: "write", path: "x".into(), source: denied() }, 77),
+            (Error::Output(io::ErrorKind::BrokenPipe.into()), 141),
+            (Error::Silent(3), 3),
+        ];
+        for (error, code) in cases {
+            assert_eq!(error.exit_code(), code, "{error}");
+        }
+    }
+
+    #[test]
+    fn an_unexpected_reply_is_named_by_its_kind_only() {
+        let error = Error::unexpected(&ClientReply::Jobs(Vec::new()));
+        assert!(matches!(&error, Error::Unexpected(kind) if kind == "Jobs"), "{error}");
+    }
+
+    #[test]
+    fn a_closed_pipe_is_not_worth_a_word() {
+        assert!(!Error::Output(io::ErrorKind::BrokenPipe.into()).speaks());
+        assert!(Error::Output(io::ErrorKind::StorageFull.into()).speaks());
+    }
+}

@@ -1,0 +1,181 @@
+//! The host file of `kumi cluster init --hosts` and `kumi cluster up --hosts`.
+//!
+//! One node per line, `name address[:port] [cpus=LIST]`; `#` begins a comment.
+
+use crate::parse;
+use kumi_node::config::MAX_NODES;
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+/// Port on which a node listens when its line names none.
+pub const NODE_PORT: u16 = 7701;
+/// Port on which the head listens, on the first host.
+pub const HEAD_PORT: u16 = 7700;
+
+/// One line of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Name shown to people; unique in the file.
+    pub name: String,
+    /// Where its daemon listens and its ranks' sockets bind.
+    pub address: Ipv4Addr,
+    /// TCP port of its daemon.
+    pub port: u16,
+    /// Processors its ranks may use; empty means all.
+    pub cpus: Vec<usize>,
+}
+
+/// What is wrong with a host file.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HostsError {
+    /// A line that cannot be understood or contradicts another.
+    #[error("line {line}: {reason}")]
+    Line {
+        /// Counted from 1.
+        line: usize,
+        /// What is wrong and what to write instead.
+        reason: String,
+    },
+    /// No line names a host.
+    #[error("it names no host; write one line 'name address' for each")]
+    Empty,
+    /// More hosts than a cluster may have.
+    #[error("it names {0} hosts and a cluster has at most {MAX_NODES}; make several clusters")]
+    TooMany(usize),
+}
+
+/// Reads the text of a host file. `resolve` looks up what is not a dotted address.
+pub fn parse(
+    text: &str,
+    resolve: &dyn Fn(&str) -> Option<Ipv4Addr>,
+) -> Result<Vec<Host>, HostsError> {
+    let mut hosts = Vec::new();
+    let mut names = BTreeMap::new();
+    let mut places = BTreeMap::new();
+    for (index, whole) in text.lines().enumerate() {
+        let line = index + 1;
+        let content = whole.split_once('#').map_or(whole, |(before, _)| before).trim();
+        if content.is_empty() {
+            continue;
+        }
+        let host =
+            parse_line(content, resolve).map_err(|reason| HostsError::Line { line, reason })?;
+        if let Some(other) = names.insert(host.name.clone(), line) {
+            let reason = format!("the name '{}' is already used in line {other}", host.name);
+            return Err(HostsError::Line { line, reason });
+        }
+        if let Some(other) = places.insert((host.address, host.port), line) {
+            let reason = format!(
+                "{}:{} is already used in line {other}; give one of them another port",
+                host.address, host.port
+            );
+            return Err(HostsError::Line { line, reason });
+        }
+        hosts.push(host);
+    }
+    match hosts.len() {
+        0 => Err(HostsError::Empty),
+        n if n > MAX_NODES => Err(HostsError::TooMany(n)),
+        _ => Ok(hosts),
+    }
+}
+
+fn parse_line(content: &str, resolve: &dyn Fn(&str) -> Option<Ipv4Addr>) -> Result<Host, String> {
+    let mut words = content.split_whitespace();
+    let name = words.next().unwrap_or_default();
+    let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
+    if name.len() > 64 || !name.chars().all(good) {
+        return Err(format!(
+            "'{name}' is not a host name; use at most 64 letters, digits, '-', '.' and '_'"
+        ));
+    }
+    let place = words
+        .next()
+        .ok_or_else(|| format!("the address of '{name}' is missing; write '{name} ADDRESS'"))?;
+    let (address, port) = match place.split_once(':') {
+        Some((address, port)) => match port.parse() {
+            Ok(port) if port != 0 => (address, port),
+            _ => return Err(format!("'{port}' is not a port; write a number from 1 to 65535")),
+        },
+        None => (place, NODE_PORT),
+    };
+    let address = match address.parse() {
+        Ok(address) => address,
+        Err(_) => resolve(address).ok_or_else(|| {
+            format!("'{address}' is neither an IPv4 address nor a name that can be looked up")
+        })?,
+    };
+    if address.is_unspecified() || address.is_multicast() || address.is_broadcast() {
+        return Err(format!("{address} is not the address of a host"));
+    }
+    let mut cpus = Vec::new();
+    for word in words {
+        cpus = match word.strip_prefix("cpus=") {
+            Some(list) => parse::cpu_list(list).ok_or_else(|| {
+                format!("'{list}' is not a list of processors; write for example cpus=0-3,8")
+            })?,
+            None => return Err(format!("'{word}' is not known here; only cpus=LIST may follow")),
+        };
+    }
+    Ok(Host { name: name.to_owned(), address, port, cpus })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Vec<Host>, HostsError> {
+        parse(text, &|name| (name == "alpha.lab").then(|| Ipv4Addr::new(10, 0, 0, 9)))
+    }
+
+    fn reason(text: &str) -> (usize, String) {
+        match read(text) {
+            Err(HostsError::Line { line, reason }) => (line, reason),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_file_with_everything() {
+        let text = "# lab\n\nalpha 10.0.0.1\n beta 10.0.0.2:9000 cpus=0-1,4 # the big one\n\
+                    gamma alpha.lab\n";
+        let hosts = read(text).unwrap();
+        assert_eq!(hosts.len(), 3);
+        assert_eq!((hosts[0].port, hosts[0].cpus.len()), (NODE_PORT, 0));
+        assert_eq!((hosts[1].port, hosts[1].cpus.clone()), (9000, vec![0, 1, 4]));
+        assert_eq!(hosts[2].address, Ipv4Addr::new(10, 0, 0, 9));
+    }
+
+    #[test]
+    fn errors_name_the_line_and_what_is_wrong() {
+        let cases = [
+            ("alpha\n", 1, "the address of 'alpha' is missing"),
+            ("\nalpha 10.0.0.1:0\n", 2, "'0' is not a port"),
+            ("a 10.0.0.1:99999\n", 1, "'99999' is not a port"),
+            ("a 10.0.0.300\n", 1, "'10.0.0.300' is neither"),
+            ("a 10.0.0.1\nb nowhere.lab\n", 2, "'nowhere.lab' is neither"),
+            ("a 10.0.0.1 cpus=3-1\n", 1, "'3-1' is not a list"),
+            ("a 10.0.0.1 cores=3\n", 1, "'cores=3' is not known"),
+            ("a/b 10.0.0.1\n", 1, "'a/b' is not a host name"),
+            ("a 10.0.0.1\na 10.0.0.2\n", 2, "already used in line 1"),
+            ("a 10.0.0.1\nb 10.0.0.1\n", 2, "10.0.0.1:7701 is already used in line 1"),
+            ("a 0.0.0.0\n", 1, "0.0.0.0 is not the address"),
+        ];
+        for (text, line, part) in cases {
+            let (at, why) = reason(text);
+            assert_eq!(at, line, "{text:?}");
+            assert!(why.contains(part), "{text:?}: {why}");
+        }
+    }
+
+    #[test]
+    fn a_file_without_hosts_is_refused() {
+        assert_eq!(read("# nobody\n\n"), Err(HostsError::Empty));
+        assert_eq!(read(""), Err(HostsError::Empty));
+    }
+
+    #[test]
+    fn two_nodes_on_one_address_need_two_ports() {
+        assert_eq!(read("a 10.0.0.1:7701\nb 10.0.0.1:7702\n").unwrap().len(), 2);
+    }
+}

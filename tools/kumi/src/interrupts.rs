@@ -1,0 +1,116 @@
+//! What a signal to the command means for the job it follows.
+//!
+//! The decision is pure; receiving is tokio's.
+
+use crate::error::Error;
+use nix::sys::signal::Signal;
+use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
+
+/// How far the user has gone in ending the job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Patience {
+    asked: u32,
+}
+
+/// What to do about a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reaction {
+    /// Send it to every rank.
+    Forward,
+    /// Kill the job.
+    Kill,
+    /// Leave at once with the exit code of this signal.
+    Leave,
+}
+
+impl Patience {
+    /// `running` says whether the job has ranks that could get the signal.
+    pub fn react(&mut self, received: Signal, running: bool) -> Reaction {
+        let ends = matches!(received, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP);
+        if !ends {
+            return Reaction::Forward;
+        }
+        self.asked += 1;
+        match self.asked {
+            1 if running => Reaction::Forward,
+            1 | 2 => Reaction::Kill,
+            _ => Reaction::Leave,
+        }
+    }
+}
+
+/// The exit code of a command that this signal ended.
+pub fn exit_code(received: Signal) -> u8 {
+    128u8.saturating_add(u8::try_from(received as i32).unwrap_or(0))
+}
+
+/// The signals that are forwarded, each with its stream.
+pub struct Interrupts(Vec<(Signal, Stream)>);
+
+impl Interrupts {
+    /// From now on these signals do not end the command by themselves.
+    pub fn listen() -> Result<Self, Error> {
+        let forwarded = [
+            Signal::SIGINT,
+            Signal::SIGTERM,
+            Signal::SIGHUP,
+            Signal::SIGQUIT,
+            Signal::SIGUSR1,
+            Signal::SIGUSR2,
+        ];
+        let streams = forwarded.into_iter().map(|number| {
+            let stream = signal(SignalKind::from_raw(number as i32));
+            stream.map(|stream| (number, stream))
+        });
+        streams
+            .collect::<Result<_, _>>()
+            .map(Self)
+            .map_err(|source| Error::SetUp { what: "signal handling", source })
+    }
+
+    /// The next signal.
+    pub async fn next(&mut self) -> Signal {
+        std::future::poll_fn(|context| {
+            for (number, stream) in &mut self.0 {
+                if let std::task::Poll::Ready(Some(())) = stream.poll_recv(context) {
+                    return std::task::Poll::Ready(*number);
+                }
+            }
+            std::task::Poll::Pending
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_interrupt_kills_and_the_third_leaves() {
+        let mut patience = Patience::default();
+        assert_eq!(patience.react(Signal::SIGINT, true), Reaction::Forward);
+        assert_eq!(patience.react(Signal::SIGINT, true), Reaction::Kill);
+        assert_eq!(patience.react(Signal::SIGTERM, true), Reaction::Leave);
+    }
+
+    #[test]
+    fn a_job_that_does_not_run_yet_is_killed_at_once() {
+        let mut patience = Patience::default();
+        assert_eq!(patience.react(Signal::SIGINT, false), Reaction::Kill);
+    }
+
+    #[test]
+    fn signals_for_the_program_never_end_the_job() {
+        let mut patience = Patience::default();
+        for _ in 0..5 {
+            assert_eq!(patience.react(Signal::SIGUSR1, true), Reaction::Forward);
+        }
+    }
+
+    #[test]
+    fn exit_codes_are_those_of_shells() {
+        assert_eq!(exit_code(Signal::SIGINT), 130);
+        assert_eq!(exit_code(Signal::SIGTERM), 143);
+    }
+}

@@ -1,0 +1,39 @@
+//! What the command writes on standard output, and small look-ups for it.
+
+use crate::error::Error;
+use serde::Serialize;
+use std::io::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Writes text to standard output.
+pub fn text(text: &str) -> Result<(), Error> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Error::Output)
+}
+
+/// Writes a value as indented JSON with a newline at the end.
+pub fn json(value: &impl Serialize) -> Result<(), Error> {
+    let mut line = serde_json::to_string_pretty(value).map_err(|e| Error::Output(e.into()))?;
+    line.push('\n');
+    text(&line)
+}
+
+/// A line for the person, on standard error.
+pub fn note(line: &str) {
+    // Nobody is left to tell when standard error is closed.
+    let _closed = writeln!(std::io::stderr(), "kumi: {line}");
+}
+
+/// Milliseconds since the epoch.
+pub fn wall_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A user's name, or the number when there is none.
+pub fn user_name(uid: u32) -> String {
+    match nix::unistd::User::from_uid(uid.into()) {
+        Ok(Some(user)) => user.name,
+        _ => uid.to_string(),
+    }
+}

@@ -1,0 +1,156 @@
+//! Values that people write on the command line.
+
+use kumi_node::config::{MAX_SLICE_US, MIN_SLICE_US, check_name};
+use std::num::ParseFloatError;
+use std::time::Duration;
+
+/// Shortest slice that may be asked for.
+pub const SHORTEST_SLICE: Duration = Duration::from_micros(MIN_SLICE_US);
+/// Longest slice that may be asked for.
+pub const LONGEST_SLICE: Duration = Duration::from_micros(MAX_SLICE_US);
+
+/// Why a value on the command line was not taken.
+#[derive(Debug, PartialEq, thiserror::Error)]
+pub enum ParseError {
+    /// Not a number with a unit.
+    #[error("'{0}' is not a time; write a number with a unit, for example 250us, 10ms or 1s")]
+    Duration(String),
+    /// A slice outside what the cluster can keep.
+    #[error("a slice of {0} is not possible; choose one from 250us to 10s, in whole microseconds")]
+    SliceRange(String),
+    /// `--env` without a name or without `=`.
+    #[error("'{0}' is not an environment setting; write NAME=VALUE")]
+    Env(String),
+    /// A cluster's name that could not be part of a file name.
+    #[error(
+        "'{0}' is not a cluster name; use 1 to 24 of the characters a-z, 0-9 and '-', which is neither first nor last (not first or last)"
+    )]
+    ClusterName(String),
+}
+
+/// A duration such as `250us`, `1.5ms`, `10ms` or `2s`.
+pub fn duration(text: &str) -> Result<Duration, ParseError> {
+    let bad = || ParseError::Duration(text.to_owned());
+    let digits = text.trim_end_matches(|c: char| c.is_alphabetic());
+    let nanos_per_unit = match &text[digits.len()..] {
+        "ns" => 1.0,
+        "us" | "µs" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        _ => return Err(bad()),
+    };
+    if !digits.chars().all(|c| c.is_ascii_digit() || c == '.') {
+        return Err(bad());
+    }
+    let number: f64 = digits.parse().map_err(|_: ParseFloatError| bad())?;
+    // Above this the conversion below would no longer be exact to the nanosecond.
+    if number * nanos_per_unit > 1e15 {
+        return Err(bad());
+    }
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    Ok(Duration::from_nanos((number * nanos_per_unit).round() as u64))
+}
+
+/// A slice: a duration within what the cluster can keep.
+pub fn slice(text: &str) -> Result<Duration, ParseError> {
+    let value = duration(text)?;
+    let whole = value.subsec_nanos().is_multiple_of(1000);
+    if whole && (SHORTEST_SLICE..=LONGEST_SLICE).contains(&value) {
+        Ok(value)
+    } else {
+        Err(ParseError::SliceRange(text.to_owned()))
+    }
+}
+
+/// `NAME=VALUE`; the value may be empty and may contain `=`.
+pub fn env(text: &str) -> Result<(String, String), ParseError> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err(ParseError::Env(text.to_owned())),
+    }
+}
+
+/// A cluster's name.
+pub fn cluster_name(text: &str) -> Result<String, ParseError> {
+    match check_name(text) {
+        Ok(()) => Ok(text.to_owned()),
+        Err(_) => Err(ParseError::ClusterName(text.to_owned())),
+    }
+}
+
+/// A list of processors as `taskset` writes it: `0-3,8`. `None` when it is not one.
+pub fn cpu_list(text: &str) -> Option<Vec<usize>> {
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        // No machine has more; a slip such as 0-99999999 must not fill the memory.
+        if first > last || last >= 8192 {
+            return None;
+        }
+        cpus.extend(first..=last);
+    }
+    cpus.sort_unstable();
+    cpus.dedup();
+    Some(cpus)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_take_the_units_people_write() {
+        assert_eq!(duration("250us"), Ok(Duration::from_micros(250)));
+        assert_eq!(duration("250µs"), Ok(Duration::from_micros(250)));
+        assert_eq!(duration("1.5ms"), Ok(Duration::from_micros(1500)));
+        assert_eq!(duration("2s"), Ok(Duration::from_secs(2)));
+        assert_eq!(duration(".5s"), Ok(Duration::from_millis(500)));
+    }
+
+    #[test]
+    fn durations_without_sense_are_refused() {
+        for text in
+            ["", "10", "ms", "-1ms", "1 ms", "1e3ms", "1m", "..ms", "99999999999999s", "１ms"]
+        {
+            assert_eq!(duration(text), Err(ParseError::Duration(text.to_owned())), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn slices_have_both_limits() {
+        assert_eq!(slice("250us"), Ok(SHORTEST_SLICE));
+        assert_eq!(slice("10s"), Ok(LONGEST_SLICE));
+        assert_eq!(slice("249us"), Err(ParseError::SliceRange("249us".to_owned())));
+        assert_eq!(slice("10.001s"), Err(ParseError::SliceRange("10.001s".to_owned())));
+        assert_eq!(slice("1000.5us"), Err(ParseError::SliceRange("1000.5us".to_owned())));
+        assert_eq!(slice("0ms"), Err(ParseError::SliceRange("0ms".to_owned())));
+    }
+
+    #[test]
+    fn environment_settings_split_at_the_first_equals_sign() {
+        let pair = |name: &str, value: &str| Ok((name.to_owned(), value.to_owned()));
+        assert_eq!(env("A=b"), pair("A", "b"));
+        assert_eq!(env("A="), pair("A", ""));
+        assert_eq!(env("A=b=c"), pair("A", "b=c"));
+        assert_eq!(env("A"), Err(ParseError::Env("A".to_owned())));
+        assert_eq!(env("=b"), Err(ParseError::Env("=b".to_owned())));
+    }
+
+    #[test]
+    fn cluster_names_fit_into_file_and_interface_names() {
+        assert_eq!(cluster_name("lab-2"), Ok("lab-2".to_owned()));
+        for text in ["", "Lab", "a/b", "..", "a.b", "abcdefghijklmnopqrstuvwxy", "a b"] {
+            assert_eq!(cluster_name(text), Err(ParseError::ClusterName(text.to_owned())));
+        }
+    }
+
+    #[test]
+    fn cpu_lists_as_taskset_writes_them() {
+        assert_eq!(cpu_list("0-3"), Some(vec![0, 1, 2, 3]));
+        assert_eq!(cpu_list("8,0-1,1"), Some(vec![0, 1, 8]));
+        for text in ["", "a", "3-1", "0-", "0,,1", "-1", "0-99999999"] {
+            assert_eq!(cpu_list(text), None, "{text:?}");
+        }
+    }
+}

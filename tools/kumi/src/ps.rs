@@ -1,0 +1,216 @@
+//! `kumi ps`: the jobs of the cluster.
+
+use crate::cli::PsArgs;
+use crate::context::Context;
+use crate::describe;
+use crate::error::Error;
+use crate::table::{self, Table};
+use kumi_control::message::{ClientReply, ClientRequest, JobRecord, JobState, Outcome, RankStatus};
+use serde::Serialize;
+
+/// One job as `--json` shows it.
+#[derive(Serialize)]
+struct JobView<'a> {
+    job: u64,
+    name: &'a str,
+    user: String,
+    uid: u32,
+    ranks: u32,
+    nodes: Vec<u32>,
+    state: &'static str,
+    outcome: Option<OutcomeView<'a>>,
+    submitted_ms: u64,
+    started_ms: Option<u64>,
+    ended_ms: Option<u64>,
+    command: &'a [String],
+    cwd: &'a str,
+}
+
+/// How a job ended, as `--json` shows it.
+#[derive(Serialize)]
+struct OutcomeView<'a> {
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rank: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exit_code: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    signal: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<&'a str>,
+}
+
+/// Runs the command.
+pub async fn run(context: &Context, args: &PsArgs) -> Result<(), Error> {
+    let mut client = context.connect().await?;
+    let records = match client.ask(&ClientRequest::Jobs { all: args.all }).await? {
+        ClientReply::Jobs(records) => records,
+        other => return Err(Error::unexpected(&other)),
+    };
+    if args.json {
+        crate::output::json(&views(&records))
+    } else {
+        crate::output::text(&render(&records, crate::output::wall_ms(), &crate::output::user_name))
+    }
+}
+
+fn views(records: &[JobRecord]) -> Vec<JobView<'_>> {
+    records.iter().map(view).collect()
+}
+
+fn view(record: &JobRecord) -> JobView<'_> {
+    let spec = &record.spec;
+    let (state, outcome) = match &record.state {
+        JobState::Queued => ("queued", None),
+        JobState::Preparing => ("starting", None),
+        JobState::Running => ("running", None),
+        JobState::Ending(outcome) => ("ending", Some(outcome)),
+        JobState::Ended(outcome) => ("ended", Some(outcome)),
+    };
+    JobView {
+        job: spec.job.0,
+        name: &spec.request.name,
+        user: crate::output::user_name(spec.user.uid),
+        uid: spec.user.uid,
+        ranks: spec.request.ranks,
+        nodes: spec.layout.iter().map(|part| part.node.0).collect(),
+        state,
+        outcome: outcome.map(outcome_view),
+        submitted_ms: record.submitted_ms,
+        started_ms: record.started_ms,
+        ended_ms: record.ended_ms,
+        command: &spec.request.args,
+        cwd: &spec.request.cwd,
+    }
+}
+
+fn outcome_view(outcome: &Outcome) -> OutcomeView<'_> {
+    let mut view = OutcomeView {
+        kind: "success",
+        rank: None,
+        node: None,
+        exit_code: None,
+        signal: None,
+        message: None,
+    };
+    match outcome {
+        Outcome::Success => {}
+        Outcome::RankFailed { rank, node, status } => {
+            view.kind = "rank_failed";
+            view.rank = Some(*rank);
+            view.node = Some(node.0);
+            match status {
+                RankStatus::Exited(code) => view.exit_code = Some(*code),
+                RankStatus::Signalled(number) => view.signal = Some(*number),
+            }
+        }
+        Outcome::Refused(refusal) => {
+            view.kind = "refused";
+            view.message = Some(&refusal.message);
+        }
+        Outcome::NodeLost(node) => {
+            view.kind = "node_lost";
+            view.node = Some(node.0);
+        }
+        Outcome::Killed => view.kind = "killed",
+    }
+    view
+}
+
+/// The table; `now_ms` is the wall clock.
+fn render(records: &[JobRecord], now_ms: u64, user: &dyn Fn(u32) -> String) -> String {
+    let mut table =
+        Table::new(&[">JOB", "NAME", "USER", ">RANKS", "NODES", "STATE", ">TIME", "COMMAND"]);
+    for record in records {
+        let spec = &record.spec;
+        let end = record.ended_ms.unwrap_or(now_ms);
+        let time = record
+            .started_ms
+            .map_or_else(|| "-".to_owned(), |start| table::elapsed(end.saturating_sub(start)));
+        table.row(vec![
+            spec.job.to_string(),
+            table::shortened(&spec.request.name, 24),
+            user(spec.user.uid),
+            spec.request.ranks.to_string(),
+            table::ranges(spec.layout.iter().map(|part| part.node.0)),
+            describe::state(&record.state),
+            time,
+            table::shortened(&describe::command(record), 60),
+        ]);
+    }
+    table.render()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kumi_control::message::{ContentHash, JobRequest, JobSpec, NodeRanks, Program, User};
+    use kumi_sched::{JobId, NodeId};
+
+    pub fn record(job: u64, name: &str, state: JobState) -> JobRecord {
+        let program = Program { path: "/bin/cg".into(), hash: ContentHash([0; 32]), size: 1 };
+        let request = JobRequest {
+            token: 1,
+            name: name.into(),
+            program,
+            args: vec!["./cg".into(), "A".into()],
+            env: Vec::new(),
+            cwd: "/tmp".into(),
+            ranks: 8,
+            nodes: None,
+        };
+        let part = |node, first| NodeRanks { node: NodeId(node), first, count: 4 };
+        let layout =
+            if state == JobState::Queued { Vec::new() } else { vec![part(0, 0), part(1, 4)] };
+        let started_ms = (!layout.is_empty()).then_some(2_000);
+        JobRecord {
+            spec: JobSpec {
+                job: JobId(job),
+                user: User { uid: 0, gid: 0 },
+                request,
+                layout,
+                channel_key: 7,
+            },
+            ended_ms: matches!(state, JobState::Ended(_)).then_some(5_400),
+            state,
+            submitted_ms: 1_000,
+            started_ms,
+        }
+    }
+
+    #[test]
+    fn the_table() {
+        let failed =
+            Outcome::RankFailed { rank: 3, node: NodeId(1), status: RankStatus::Signalled(11) };
+        let records = [
+            record(9, "cg", JobState::Running),
+            record(10, "waits", JobState::Queued),
+            record(11, "x", JobState::Ended(failed)),
+        ];
+        let expected = "\
+JOB  NAME   USER  RANKS  NODES  STATE              TIME  COMMAND
+  9  cg     root      8  0-1    running           1m00s  ./cg A
+ 10  waits  root      8  -      queued                -  ./cg A
+ 11  x      root      8  0-1    SIGSEGV (rank 3)   3.4s  ./cg A
+";
+        assert_eq!(render(&records, 62_000, &|_| "root".to_owned()), expected);
+    }
+
+    #[test]
+    fn json_has_the_outcome() {
+        let ended = JobState::Ended(Outcome::RankFailed {
+            rank: 3,
+            node: NodeId(1),
+            status: RankStatus::Exited(4),
+        });
+        let records = [record(11, "x", ended)];
+        let value = serde_json::to_value(views(&records)).unwrap();
+        assert_eq!(value[0]["state"], "ended");
+        assert_eq!(value[0]["outcome"]["exit_code"], 4);
+        assert_eq!(value[0]["outcome"]["rank"], 3);
+        assert_eq!(value[0]["nodes"], serde_json::json!([0, 1]));
+        assert!(value[0]["outcome"].get("signal").is_none());
+    }
+}

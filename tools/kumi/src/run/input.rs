@@ -1,0 +1,43 @@
+//! Standard input, read by a thread because a terminal cannot be read otherwise without changing
+//! it for everybody who shares it.
+
+use nix::unistd::{getpgrp, tcgetpgrp};
+use std::io::{self, IsTerminal, Read};
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// Largest piece, in bytes.
+const PIECE: usize = 64 << 10;
+/// Pieces read ahead of what the cluster has taken.
+const AHEAD: usize = 2;
+/// How often a command in the background looks whether it was brought to the foreground.
+const BACKGROUND_PAUSE: Duration = Duration::from_millis(200);
+
+/// Starts reading. An empty piece marks the end; the channel closes after it.
+pub fn start() -> io::Result<mpsc::Receiver<Vec<u8>>> {
+    let (sender, receiver) = mpsc::channel(AHEAD);
+    std::thread::Builder::new().name("input".to_owned()).spawn(move || read_all(&sender))?;
+    Ok(receiver)
+}
+
+fn read_all(sender: &mpsc::Sender<Vec<u8>>) {
+    let mut stdin = io::stdin().lock();
+    let terminal = stdin.is_terminal();
+    let mut piece = vec![0; PIECE];
+    loop {
+        // Reading the terminal from the background would stop the whole command.
+        while terminal && tcgetpgrp(io::stdin()).is_ok_and(|group| group != getpgrp()) {
+            std::thread::sleep(BACKGROUND_PAUSE);
+        }
+        let data = match stdin.read(&mut piece) {
+            Ok(count) => piece[..count].to_vec(),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            // A closed or unreadable standard input is an empty one.
+            Err(_) => Vec::new(),
+        };
+        let end = data.is_empty();
+        if sender.blocking_send(data).is_err() || end {
+            return;
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! `kumi run`: submits a job and follows it to its end.
+
+mod input;
+mod lines;
+mod program;
+pub mod session;
+mod writer;
+
+use crate::cli::RunArgs;
+use crate::context::Context;
+use crate::error::Error;
+use crate::output;
+use kumi_control::message::JobRequest;
+use session::{Session, Start};
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+
+/// Runs the command.
+pub async fn run(context: &Context, args: RunArgs) -> Result<(), Error> {
+    let client = context.connect().await?;
+    let place = program::find(&args.command[0], std::env::var_os("PATH").as_deref())?;
+    let program = program::identify(&place)?;
+    let base = place.file_name().map(|name| name.to_string_lossy().into_owned());
+    if args.nodes.is_some_and(|nodes| nodes > args.ranks) {
+        return Err(Error::Usage(format!(
+            "{} ranks cannot be spread over {} nodes; ask for at least as many ranks as nodes",
+            args.ranks,
+            args.nodes.unwrap_or_default()
+        )));
+    }
+    let mut env = environment(std::env::vars_os(), args.env);
+    // By this `kumi cluster down` finds ranks whose daemon and watcher were both killed.
+    env.retain(|(name, _)| name != "KUMI_CLUSTER_DIR");
+    env.push(("KUMI_CLUSTER_DIR".to_owned(), context.dir().to_string_lossy().into_owned()));
+    let request = JobRequest {
+        token: random_token()?,
+        name: args.name.or(base).unwrap_or_default(),
+        program,
+        cwd: working_directory(args.cwd.as_deref())?,
+        args: args.command,
+        env,
+        ranks: args.ranks,
+        nodes: args.nodes,
+    };
+    let mut session = Session::new(context, Start::Submit(Box::new(request)), args.label)?;
+    session.take_input();
+    session.run(client).await
+}
+
+/// Names this submission, so that submitting again after a lost connection finds the same job.
+fn random_token() -> Result<u128, Error> {
+    let mut bytes = [0; 16];
+    let source = Path::new("/dev/urandom");
+    std::fs::File::open(source)
+        .and_then(|mut file| file.read_exact(&mut bytes))
+        .map_err(|error| Error::File { doing: "read", path: source.to_owned(), source: error })?;
+    Ok(u128::from_le_bytes(bytes))
+}
+
+fn working_directory(asked: Option<&Path>) -> Result<String, Error> {
+    let place = match asked {
+        Some(directory) => std::path::absolute(directory),
+        None => std::env::current_dir(),
+    };
+    let place =
+        place.map_err(|_| Error::NoDirectory(asked.unwrap_or(Path::new(".")).to_owned()))?;
+    if !place.is_dir() {
+        return Err(Error::NoDirectory(place));
+    }
+    place.into_os_string().into_string().map_err(|name| {
+        Error::Usage(format!("the directory {} is not named in UTF-8", name.display()))
+    })
+}
+
+/// This process's environment with what `--env` sets; the later of two settings wins.
+fn environment(
+    own: impl Iterator<Item = (std::ffi::OsString, std::ffi::OsString)>,
+    set: Vec<(String, String)>,
+) -> Vec<(String, String)> {
+    let mut all = BTreeMap::new();
+    for (name, value) in own {
+        let shown = name.to_string_lossy().into_owned();
+        match (name.into_string(), value.into_string()) {
+            (Ok(name), Ok(value)) => {
+                all.insert(name, value);
+            }
+            _ => output::note(&format!(
+                "the environment variable {shown} is not UTF-8 and is not passed on"
+            )),
+        }
+    }
+    all.extend(set);
+    all.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt;
+
+    #[test]
+    fn settings_override_the_environment_and_the_last_one_wins() {
+        let own = [("A", "1"), ("B", "2")].map(|(n, v)| (OsString::from(n), OsString::from(v)));
+        let bad = (OsString::from("C"), OsString::from_vec(vec![0xff]));
+        let set = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let all = environment(
+            own.into_iter().chain([bad]),
+            vec![set("B", "x"), set("D", ""), set("B", "y")],
+        );
+        assert_eq!(all, [set("A", "1"), set("B", "y"), set("D", "")]);
+    }
+
+    #[test]
+    fn the_working_directory_must_exist() {
+        assert_eq!(working_directory(Some(Path::new("/"))).unwrap(), "/");
+        let error = working_directory(Some(Path::new("/nowhere/at/all"))).unwrap_err();
+        assert_eq!(error.exit_code(), 66);
+    }
+
+    #[test]
+    fn tokens_differ() {
+        assert_ne!(random_token().unwrap(), random_token().unwrap());
+    }
+}

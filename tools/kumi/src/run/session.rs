@@ -1,0 +1,522 @@
+//! Follows one job: output out, input and signals in, over as many connections as it takes.
+
+use super::input;
+use super::lines::Lines;
+use super::writer::Writer;
+use crate::context::Context;
+use crate::describe::{self, NodeNames};
+use crate::error::Error;
+use crate::interrupts::{Interrupts, Patience, Reaction, exit_code};
+use crate::output;
+use kumi_control::message::{
+    ClientReply, ClientRequest, ContentHash, JobRequest, JobState, Outcome, Stream,
+};
+use kumi_node::client::{Client, ClientError, Replies, Requests};
+use kumi_node::exit::{self, ExitCode};
+use kumi_node::frame::CHUNK;
+use kumi_sched::JobId;
+use nix::sys::signal::Signal;
+use std::collections::VecDeque;
+use std::io::{IsTerminal, Read};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+/// How long a head may stay away before the command gives up.
+const HEAD_AWAY: Duration = Duration::from_secs(60);
+/// Pause between attempts to reach it.
+const ATTEMPTS: Duration = Duration::from_millis(200);
+/// After this much silence an unfinished line is shown on a terminal.
+const PROMPT: Duration = Duration::from_millis(150);
+/// Replies read ahead of what is handled.
+const AHEAD: usize = 64;
+
+/// How a session begins.
+pub enum Start {
+    /// By submitting this.
+    Submit(Box<JobRequest>),
+    /// By following a job that exists.
+    Follow {
+        /// Which.
+        job: JobId,
+        /// Its name and number of ranks as far as they are known.
+        name: String,
+        /// Number of ranks.
+        ranks: u32,
+        /// Whether to wait for more.
+        wait: bool,
+    },
+}
+
+/// One job being followed.
+pub struct Session {
+    context: Context,
+    names: NodeNames,
+    nodes: u32,
+    start: Start,
+    job: Option<JobId>,
+    running: bool,
+    /// Where in the job's output the next unseen byte is.
+    seen: u64,
+    /// Whether the head has answered to the start on this connection.
+    confirmed: bool,
+    /// Standard input is to be read once the job runs.
+    wants_input: bool,
+    input: Option<mpsc::Receiver<Vec<u8>>>,
+    lines: Lines,
+    patience: Patience,
+    /// Forward signals; otherwise they end the command.
+    forward: bool,
+    last_signal: Option<Signal>,
+    kill_when_known: bool,
+    waiting: VecDeque<(Stream, Vec<u8>)>,
+}
+
+/// What one step of the loop brought.
+enum Event {
+    Reply(Result<Option<ClientReply>, ClientError>),
+    Written,
+    WriteFailed(std::io::Error),
+    Signal(Signal),
+    Input(Option<Vec<u8>>),
+    Quiet,
+}
+
+/// How a connection ended.
+enum End {
+    Over(Outcome),
+    /// All there is was shown and the job goes on.
+    Shown,
+    Lost,
+}
+
+impl Session {
+    /// A session; nothing is sent yet.
+    pub fn new(context: &Context, start: Start, label: bool) -> Result<Self, Error> {
+        let (ranks, job) = match &start {
+            Start::Submit(request) => (request.ranks, None),
+            Start::Follow { job, ranks, .. } => (*ranks, Some(*job)),
+        };
+        Ok(Self {
+            context: context.clone(),
+            names: context.node_names(),
+            nodes: context.config()?.node_count(),
+            start,
+            job,
+            running: false,
+            seen: 0,
+            confirmed: false,
+            wants_input: false,
+            input: None,
+            lines: Lines::new(ranks, label, std::io::stdout().is_terminal()),
+            patience: Patience::default(),
+            forward: true,
+            last_signal: None,
+            kill_when_known: false,
+            waiting: VecDeque::new(),
+        })
+    }
+
+    /// Hands standard input to rank 0.
+    pub fn take_input(&mut self) {
+        self.wants_input = true;
+    }
+
+    /// Lets signals end the command instead of reaching the job.
+    pub fn only_watch(&mut self) {
+        self.forward = false;
+    }
+
+    /// Follows the job to its end. The error, if any, has the exit code of the job.
+    pub async fn run(mut self, client: Client) -> Result<(), Error> {
+        let mut interrupts = Interrupts::listen()?;
+        let mut writer =
+            Writer::start().map_err(|source| Error::SetUp { what: "output", source })?;
+        let mut client = client;
+        let end = loop {
+            match self.connection(client, &mut interrupts, &mut writer).await? {
+                End::Lost => client = self.reconnect(&mut interrupts).await?,
+                End::Over(outcome) => break Some(outcome),
+                End::Shown => break None,
+            }
+        };
+        self.write_rest(&writer).await;
+        let failure = writer.finish().await;
+        let result = end.map_or(Ok(()), |outcome| self.verdict(&outcome));
+        match failure {
+            // The job's own failure says more than that nobody read its output.
+            Some(kind) => result.and(Err(Error::Output(kind.into()))),
+            None => result,
+        }
+    }
+
+    /// Serves one connection until it or the job ends.
+    async fn connection(
+        &mut self,
+        client: Client,
+        interrupts: &mut Interrupts,
+        writer: &mut Writer,
+    ) -> Result<End, Error> {
+        let (mut requests, replies) = client.split();
+        let mut replies = receive(replies);
+        self.confirmed = false;
+        let first = match &self.start {
+            Start::Submit(request) => ClientRequest::Submit(request.clone()),
+            Start::Follow { job, wait, .. } => {
+                ClientRequest::Follow { job: *job, offset: self.seen, wait: *wait }
+            }
+        };
+        if !sent(requests.send(&first).await)? {
+            return Ok(End::Lost);
+        }
+        loop {
+            let event = self.next(&mut replies, interrupts, writer).await;
+            let end = match event {
+                Event::Reply(Ok(Some(reply))) => self.reply(reply, &mut requests).await?,
+                Event::Reply(Ok(None) | Err(ClientError::Lost)) => Some(End::Lost),
+                Event::Reply(Err(error)) => return Err(error.into()),
+                Event::Written => None,
+                Event::WriteFailed(error) => self.write_failed(&error, &mut requests).await?,
+                Event::Signal(number) => self.signal(number, &mut requests).await?,
+                Event::Input(data) => self.give_input(data, &mut requests).await?,
+                Event::Quiet => {
+                    self.flush();
+                    None
+                }
+            };
+            if let Some(end) = end {
+                return Ok(end);
+            }
+        }
+    }
+
+    /// Waits for whatever comes first. Replies wait while output does.
+    async fn next(
+        &mut self,
+        replies: &mut mpsc::Receiver<Result<Option<ClientReply>, ClientError>>,
+        interrupts: &mut Interrupts,
+        writer: &mut Writer,
+    ) -> Event {
+        let terminal = std::io::stdout().is_terminal();
+        if let Some(piece) = self.waiting.pop_front() {
+            // Taken out only once there is room; put back otherwise.
+            tokio::select! {
+                biased;
+                number = interrupts.next() => {
+                    self.waiting.push_front(piece);
+                    return Event::Signal(number);
+                }
+                permit = writer.reserve() => {
+                    if let Some(permit) = permit {
+                        permit.send(piece);
+                    }
+                    return Event::Written;
+                }
+            }
+        }
+        let more_input = async {
+            match &mut self.input {
+                Some(input) => input.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            number = interrupts.next() => Event::Signal(number),
+            error = writer.failed() => Event::WriteFailed(error),
+            reply = replies.recv() => Event::Reply(reply.unwrap_or(Ok(None))),
+            data = more_input => Event::Input(data),
+            () = tokio::time::sleep(PROMPT), if terminal && self.lines.waiting() => Event::Quiet,
+        }
+    }
+
+    /// Takes one reply of the head.
+    async fn reply(
+        &mut self,
+        reply: ClientReply,
+        requests: &mut Requests,
+    ) -> Result<Option<End>, Error> {
+        match reply {
+            ClientReply::Refused(refusal) if !self.confirmed => {
+                return Err(ClientError::Refused(refusal).into());
+            }
+            // A signal or input for a job that has just ended.
+            ClientReply::Refused(refusal) => output::note(&refusal.message),
+            ClientReply::Submitted { job } => {
+                self.job = Some(job);
+                self.confirmed = true;
+                if self.kill_when_known {
+                    return lost_unless(requests.send(&ClientRequest::Kill { job }).await);
+                }
+            }
+            ClientReply::State { state, .. } => {
+                self.confirmed = true;
+                if state == JobState::Running {
+                    self.now_running()?;
+                }
+            }
+            ClientReply::ProgramWanted(hash) => return self.send_program(hash, requests).await,
+            ClientReply::Output { rank, stream, data, offset, .. } => {
+                self.confirmed = true;
+                self.now_running()?;
+                // After submitting again the job is told from its beginning.
+                if offset > self.seen {
+                    self.seen = offset;
+                    let ready = self.lines.take(rank, stream, &data);
+                    if !ready.is_empty() {
+                        self.waiting.push_back((stream, ready));
+                    }
+                }
+            }
+            ClientReply::Ended { outcome, .. } => return Ok(Some(End::Over(outcome))),
+            ClientReply::Done if self.only_shows() => return Ok(Some(End::Shown)),
+            // Answers to signals and the like.
+            ClientReply::Done => {}
+            other => return Err(Error::unexpected(&other)),
+        }
+        Ok(None)
+    }
+
+    fn only_shows(&self) -> bool {
+        matches!(self.start, Start::Follow { wait: false, .. })
+    }
+
+    fn now_running(&mut self) -> Result<(), Error> {
+        self.running = true;
+        if std::mem::take(&mut self.wants_input) {
+            let input =
+                input::start().map_err(|source| Error::SetUp { what: "standard input", source })?;
+            self.input = Some(input);
+        }
+        Ok(())
+    }
+
+    async fn give_input(
+        &mut self,
+        data: Option<Vec<u8>>,
+        requests: &mut Requests,
+    ) -> Result<Option<End>, Error> {
+        let Some(data) = data else {
+            self.input = None;
+            return Ok(None);
+        };
+        let Some(job) = self.job else { return Ok(None) };
+        lost_unless(requests.send(&ClientRequest::Input { job, data }).await)
+    }
+
+    async fn signal(
+        &mut self,
+        number: Signal,
+        requests: &mut Requests,
+    ) -> Result<Option<End>, Error> {
+        if !self.forward {
+            return Err(Error::Silent(exit_code(number)));
+        }
+        self.last_signal = Some(number);
+        let reaction = self.patience.react(number, self.running);
+        let Some(job) = self.job else {
+            // The head may have the job already: kill it as soon as its number is known.
+            self.kill_when_known |= reaction == Reaction::Kill;
+            return match reaction {
+                Reaction::Leave => Err(Error::Silent(exit_code(number))),
+                _ => Ok(None),
+            };
+        };
+        let request = match reaction {
+            Reaction::Forward => {
+                ClientRequest::Signal { job, signal: u8::try_from(number as i32).unwrap_or(0) }
+            }
+            Reaction::Kill => {
+                output::note(&format!("killing {}", self.job_words()));
+                ClientRequest::Kill { job }
+            }
+            Reaction::Leave => {
+                output::note(&format!("left {} while it was being killed", self.job_words()));
+                return Err(Error::Silent(exit_code(number)));
+            }
+        };
+        lost_unless(requests.send(&request).await)
+    }
+
+    /// Standard output is closed or full: the ranks learn of a closed one as if it were theirs.
+    async fn write_failed(
+        &mut self,
+        error: &std::io::Error,
+        requests: &mut Requests,
+    ) -> Result<Option<End>, Error> {
+        if error.kind() != std::io::ErrorKind::BrokenPipe {
+            output::note(&format!(
+                "the output cannot be written: {error}; the job goes on, see `kumi logs`"
+            ));
+            return Ok(None);
+        }
+        match self.job {
+            Some(job) if self.forward => {
+                let signal = u8::try_from(Signal::SIGPIPE as i32).unwrap_or(0);
+                lost_unless(requests.send(&ClientRequest::Signal { job, signal }).await)
+            }
+            _ => Err(Error::Output(std::io::ErrorKind::BrokenPipe.into())),
+        }
+    }
+
+    async fn send_program(
+        &mut self,
+        hash: ContentHash,
+        requests: &mut Requests,
+    ) -> Result<Option<End>, Error> {
+        let Start::Submit(request) = &self.start else { return Ok(None) };
+        let program = &request.program;
+        let path = std::path::Path::new(&program.path);
+        if program.hash != hash {
+            return Ok(None);
+        }
+        let failed = |source| Error::File { doing: "read", path: path.to_owned(), source };
+        let mut file = std::fs::File::open(path).map_err(failed)?;
+        let total = program.size;
+        let mut offset = 0;
+        while offset < total {
+            let mut data = vec![0; CHUNK.min(usize::try_from(total - offset).unwrap_or(CHUNK))];
+            file.read_exact(&mut data).map_err(failed)?;
+            let length = data.len() as u64;
+            let chunk = ClientRequest::ProgramChunk { hash, offset, total, data };
+            if !sent(requests.send(&chunk).await)? {
+                return Ok(Some(End::Lost));
+            }
+            offset += length;
+        }
+        Ok(None)
+    }
+
+    /// Tries to reach the head again. Signals end the attempts.
+    async fn reconnect(&mut self, interrupts: &mut Interrupts) -> Result<Client, Error> {
+        output::note("the connection to the head was lost; trying again");
+        let deadline = Instant::now() + HEAD_AWAY;
+        loop {
+            tokio::select! {
+                number = interrupts.next() => {
+                    output::note(&format!("left {}; it may still run", self.job_words()));
+                    return Err(Error::Silent(exit_code(number)));
+                }
+                () = tokio::time::sleep(ATTEMPTS) => {}
+            }
+            match self.context.connect_again(self.nodes).await {
+                Ok(client) => {
+                    output::note("the head is back");
+                    return Ok(client);
+                }
+                // Taken down meanwhile: nobody will come back.
+                Err(error) if !self.context.dir().exists() => return Err(error),
+                Err(Error::Client(ClientError::NotRunning(_))) if Instant::now() < deadline => {}
+                Err(Error::Client(ClientError::NotRunning(_))) => {
+                    let (seconds, job) = (HEAD_AWAY.as_secs(), self.job_words());
+                    return Err(Error::HeadGone { seconds, job });
+                }
+                // A node's daemon answers and has no head to ask: that is still "away".
+                Err(Error::Client(ClientError::Refused(_))) if Instant::now() < deadline => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn job_words(&self) -> String {
+        let name = match &self.start {
+            Start::Submit(request) => &request.name,
+            Start::Follow { name, .. } => name,
+        };
+        match self.job {
+            Some(job) => describe::job(job.0, name),
+            None => "the job".to_owned(),
+        }
+    }
+
+    fn flush(&mut self) {
+        self.waiting.extend(self.lines.flush());
+    }
+
+    /// Hands over what is left for writing.
+    async fn write_rest(&mut self, writer: &Writer) {
+        self.flush();
+        while let Some(piece) = self.waiting.pop_front() {
+            if let Some(permit) = writer.reserve().await {
+                permit.send(piece);
+            }
+        }
+    }
+
+    /// The message and exit code of a job that is over.
+    fn verdict(&self, outcome: &Outcome) -> Result<(), Error> {
+        if self.only_shows() || !self.forward {
+            return Ok(());
+        }
+        let Some(sentence) = describe::outcome(outcome, &self.names) else { return Ok(()) };
+        output::note(&format!("{}: {sentence}", self.job_words()));
+        Err(Error::Silent(code_of(outcome, self.last_signal)))
+    }
+}
+
+/// The exit code of `kumi run` for an outcome; `interrupted` is the last signal the user sent.
+fn code_of(outcome: &Outcome, interrupted: Option<Signal>) -> u8 {
+    match outcome {
+        Outcome::Success => ExitCode::Ok.code(),
+        Outcome::RankFailed { status, .. } => exit::of_rank(*status),
+        Outcome::Refused(refusal) => ExitCode::from(refusal).code(),
+        Outcome::NodeLost(_) => ExitCode::TryLater.code(),
+        Outcome::Killed => exit_code(interrupted.unwrap_or(Signal::SIGKILL)),
+    }
+}
+
+/// Reads replies in a task of its own: receiving must not be cut short half-way.
+fn receive(mut replies: Replies) -> mpsc::Receiver<Result<Option<ClientReply>, ClientError>> {
+    let (sender, receiver) = mpsc::channel(AHEAD);
+    tokio::spawn(async move {
+        loop {
+            let reply = replies.next().await;
+            let last = !matches!(reply, Ok(Some(_)));
+            if sender.send(reply).await.is_err() || last {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// Whether it went out; a lost connection is not an error here.
+fn sent(result: Result<(), ClientError>) -> Result<bool, Error> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(ClientError::Lost) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn lost_unless(result: Result<(), ClientError>) -> Result<Option<End>, Error> {
+    // The reading side will notice too and may still have the job's end in hand.
+    sent(result).map(|_| None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kumi_control::message::{RankStatus, Refusal, RefusalKind};
+    use kumi_sched::NodeId;
+
+    #[test]
+    fn exit_codes_of_jobs() {
+        let failed = |status| Outcome::RankFailed { rank: 1, node: NodeId(0), status };
+        let refused = |kind| Outcome::Refused(Refusal { kind, message: String::new() });
+        let cases = [
+            (Outcome::Success, None, 0),
+            (failed(RankStatus::Exited(3)), None, 3),
+            (failed(RankStatus::Signalled(11)), None, 139),
+            (refused(RefusalKind::TooLarge), None, 78),
+            (refused(RefusalKind::NotFound), None, 66),
+            (refused(RefusalKind::NotPermitted), None, 77),
+            (Outcome::NodeLost(NodeId(2)), None, 75),
+            (Outcome::Killed, None, 137),
+            (Outcome::Killed, Some(Signal::SIGINT), 130),
+        ];
+        for (outcome, interrupted, code) in cases {
+            assert_eq!(code_of(&outcome, interrupted), code, "{outcome:?}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Writes the job's output in a thread of its own, so that a reader who does not read (a pager)
+//! does not keep signals from being forwarded.
+
+use kumi_control::message::Stream;
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+use tokio::sync::mpsc;
+
+/// Pieces of output that may wait; the connection is not read while they do.
+const WAITING: usize = 64;
+
+/// The way to the writing thread.
+pub struct Writer {
+    sender: mpsc::Sender<(Stream, Vec<u8>)>,
+    failure: Arc<Mutex<Option<io::ErrorKind>>>,
+    failed: mpsc::Receiver<io::Error>,
+    done: mpsc::Receiver<()>,
+}
+
+impl Writer {
+    /// Starts the thread.
+    pub fn start() -> io::Result<Self> {
+        let (sender, receiver) = mpsc::channel(WAITING);
+        let (tell, failed) = mpsc::channel(1);
+        let (end, done) = mpsc::channel(1);
+        let failure = Arc::new(Mutex::new(None));
+        let seen = Arc::clone(&failure);
+        std::thread::Builder::new().name("output".to_owned()).spawn(move || {
+            write_all(receiver, &tell, &seen);
+            drop(end);
+        })?;
+        Ok(Self { sender, failure, failed, done })
+    }
+
+    /// Room for one more piece.
+    pub async fn reserve(&self) -> Option<mpsc::Permit<'_, (Stream, Vec<u8>)>> {
+        self.sender.reserve().await.ok()
+    }
+
+    /// Why writing failed, once; later output is dropped. Never returns if nothing fails.
+    pub async fn failed(&mut self) -> io::Error {
+        match self.failed.recv().await {
+            Some(error) => error,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Waits until everything is written.
+    pub async fn finish(mut self) -> Option<io::ErrorKind> {
+        drop(self.sender);
+        // The thread never sends; the channel closes when it ends.
+        let _closed = self.done.recv().await;
+        self.failure.lock().map_or(None, |failure| *failure)
+    }
+}
+
+fn write_all(
+    mut receiver: mpsc::Receiver<(Stream, Vec<u8>)>,
+    tell: &mpsc::Sender<io::Error>,
+    failure: &Mutex<Option<io::ErrorKind>>,
+) {
+    let mut broken = false;
+    while let Some((stream, data)) = receiver.blocking_recv() {
+        if broken {
+            continue;
+        }
+        let result = match stream {
+            Stream::Out => put(&mut io::stdout().lock(), &data),
+            Stream::Err => put(&mut io::stderr().lock(), &data),
+        };
+        if let Err(error) = result {
+            broken = true;
+            if let Ok(mut failure) = failure.lock() {
+                *failure = Some(error.kind());
+            }
+            // Nobody listens any more only when the job is over.
+            let _over = tell.try_send(error);
+        }
+    }
+}
+
+fn put(sink: &mut impl Write, data: &[u8]) -> io::Result<()> {
+    sink.write_all(data)?;
+    sink.flush()
+}

@@ -1,0 +1,257 @@
+//! `kumi stats`: figures of the switching and of the ranks' channels.
+
+mod skew;
+
+use crate::cli::StatsArgs;
+use crate::context::Context;
+use crate::error::Error;
+use crate::output;
+use crate::table::{self, Table};
+use kumi_control::message::{
+    ClientReply, ClientRequest, ClusterStatus, NodeSample, Percentiles, RankSample, SwitchSample,
+};
+use kumi_sched::JobId;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Everything `--json` shows.
+#[derive(Serialize)]
+struct StatsView<'a> {
+    mode: &'static str,
+    force_switch: bool,
+    slice_us: f64,
+    /// Control messages of the head since its start.
+    head_control_messages: u64,
+    /// Between nodes; absent when no tick was seen by two of them.
+    skew: Option<skew::Skew>,
+    nodes: Vec<NodeView<'a>>,
+}
+
+/// One node.
+#[derive(Serialize)]
+struct NodeView<'a> {
+    node: u32,
+    switching: SwitchView,
+    ranks: Vec<RankView<'a>>,
+    /// Control messages of the daemon since its start.
+    control_messages: u64,
+    refused: BTreeMap<&'a str, u64>,
+}
+
+/// A node's switches; times in nanoseconds.
+#[derive(Serialize)]
+struct SwitchView {
+    count: u64,
+    freeze: PercentilesView,
+    thaw: PercentilesView,
+    total: PercentilesView,
+    lateness: PercentilesView,
+    missed_ticks: u64,
+    messages: u64,
+}
+
+/// A histogram's summary in nanoseconds.
+#[derive(Serialize)]
+struct PercentilesView {
+    count: u64,
+    p50: u64,
+    p90: u64,
+    p99: u64,
+    max: u64,
+    mean: u64,
+}
+
+/// One rank.
+#[derive(Serialize)]
+struct RankView<'a> {
+    job: u64,
+    rank: u32,
+    idle: bool,
+    load: f64,
+    counters: BTreeMap<&'a str, u64>,
+}
+
+/// Runs the command.
+pub async fn run(context: &Context, args: &StatsArgs) -> Result<(), Error> {
+    let mut client = context.connect().await?;
+    let status = match client.ask(&ClientRequest::Cluster).await? {
+        ClientReply::Cluster(status) => status,
+        other => return Err(Error::unexpected(&other)),
+    };
+    let mut samples = match client.ask(&ClientRequest::Sample).await? {
+        ClientReply::Samples(samples) => samples,
+        other => return Err(Error::unexpected(&other)),
+    };
+    samples.sort_by_key(|sample| sample.node);
+    let job = args.job.map(JobId);
+    if let Some(job) = job
+        && !samples.iter().flat_map(|sample| &sample.ranks).any(|rank| rank.job == job)
+    {
+        return Err(Error::JobNotRunning { job: job.0 });
+    }
+    if args.json {
+        output::json(&view(&status, &samples, job))
+    } else {
+        output::text(&render(&status, &samples, job))
+    }
+}
+
+/// The ranks that were asked for, with their nodes, by job and rank.
+fn ranks(samples: &[NodeSample], job: Option<JobId>) -> Vec<(u32, &RankSample)> {
+    let all = samples.iter().flat_map(|node| node.ranks.iter().map(|rank| (node.node.0, rank)));
+    let mut wanted: Vec<_> =
+        all.filter(|(_, rank)| job.is_none_or(|job| rank.job == job)).collect();
+    wanted.sort_by_key(|(_, rank)| (rank.job, rank.rank));
+    wanted
+}
+
+impl From<Percentiles> for PercentilesView {
+    fn from(p: Percentiles) -> Self {
+        Self { count: p.count, p50: p.p50, p90: p.p90, p99: p.p99, max: p.max, mean: p.mean }
+    }
+}
+
+fn switch_view(switching: &SwitchSample) -> SwitchView {
+    SwitchView {
+        count: switching.count,
+        freeze: switching.freeze.into(),
+        thaw: switching.thaw.into(),
+        total: switching.total.into(),
+        lateness: switching.lateness.into(),
+        missed_ticks: switching.missed_ticks,
+        messages: switching.messages,
+    }
+}
+
+fn counters(pairs: &[(String, u64)]) -> BTreeMap<&str, u64> {
+    pairs.iter().map(|(name, value)| (name.as_str(), *value)).collect()
+}
+
+fn view<'a>(
+    status: &ClusterStatus,
+    samples: &'a [NodeSample],
+    job: Option<JobId>,
+) -> StatsView<'a> {
+    let (mode, force_switch) = crate::cluster::status::mode_words(status.mode);
+    let rank_view = |rank: &'a RankSample| RankView {
+        job: rank.job.0,
+        rank: rank.rank,
+        idle: rank.idle,
+        load: f64::from(rank.load_permille) / 1000.0,
+        counters: counters(&rank.counters),
+    };
+    let wanted = |rank: &&RankSample| job.is_none_or(|job| rank.job == job);
+    let node_view = |node: &'a NodeSample| NodeView {
+        node: node.node.0,
+        switching: switch_view(&node.switching),
+        ranks: node.ranks.iter().filter(wanted).map(rank_view).collect(),
+        control_messages: node.control_messages,
+        refused: counters(&node.refused),
+    };
+    #[allow(clippy::cast_precision_loss)]
+    StatsView {
+        mode,
+        force_switch,
+        slice_us: status.slice_ns as f64 / 1e3,
+        head_control_messages: status.control_messages,
+        skew: skew::between_nodes(samples),
+        nodes: samples.iter().map(node_view).collect(),
+    }
+}
+
+fn render(status: &ClusterStatus, samples: &[NodeSample], job: Option<JobId>) -> String {
+    let mut text = format!("{}\n\n", crate::cluster::status::sharing(status.mode, status.slice_ns));
+    let mut nodes = Table::new(&[
+        ">NODE",
+        ">SWITCHES",
+        ">FREEZE p50",
+        ">THAW p50",
+        ">SWITCH p50",
+        ">p90",
+        ">p99",
+        ">max",
+        ">LATE p50",
+        ">p99",
+        ">MISSED",
+        ">MESSAGES",
+    ]);
+    for node in samples {
+        let s = &node.switching;
+        let mut row = vec![node.node.to_string(), s.count.to_string()];
+        let times = [
+            s.freeze.p50,
+            s.thaw.p50,
+            s.total.p50,
+            s.total.p90,
+            s.total.p99,
+            s.total.max,
+            s.lateness.p50,
+            s.lateness.p99,
+        ];
+        row.extend(
+            times.map(|time| if s.count == 0 { "-".to_owned() } else { table::nanos(time) }),
+        );
+        row.extend([s.missed_ticks.to_string(), s.messages.to_string()]);
+        nodes.row(row);
+    }
+    text.push_str(&nodes.render());
+    text.push('\n');
+    text.push_str(&match skew::between_nodes(samples) {
+        Some(skew) => format!(
+            "skew between {} nodes over {} ticks: p50 {}, p99 {}, max {}\n",
+            skew.nodes,
+            skew.ticks,
+            table::nanos(skew.p50_ns),
+            table::nanos(skew.p99_ns),
+            table::nanos(skew.max_ns)
+        ),
+        None => "skew between nodes: no tick was switched on two nodes yet\n".to_owned(),
+    });
+    let daemons: u64 = samples.iter().map(|node| node.control_messages).sum();
+    text.push_str(&format!(
+        "control messages: head {}, daemons {daemons}\n",
+        status.control_messages
+    ));
+    for node in samples {
+        for (reason, count) in node.refused.iter().filter(|(_, count)| *count > 0) {
+            let reason = table::printable(reason);
+            text.push_str(&format!("node {} refused {count}: {reason}\n", node.node));
+        }
+    }
+    let wanted = ranks(samples, job);
+    if !wanted.is_empty() {
+        text.push('\n');
+        text.push_str(&rank_table(&wanted));
+    }
+    text
+}
+
+/// One column per counter that is not 0 everywhere.
+fn rank_table(ranks: &[(u32, &RankSample)]) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (_, rank) in ranks {
+        for (name, value) in &rank.counters {
+            if *value > 0 && seen.insert(name.as_str()) {
+                names.push(name);
+            }
+        }
+    }
+    let headings: Vec<String> =
+        names.iter().map(|name| format!(">{}", table::printable(name))).collect();
+    let mut all = vec![">JOB", ">RANK", ">NODE", ">LOAD"];
+    all.extend(headings.iter().map(String::as_str));
+    let mut table = Table::new(&all);
+    for (node, rank) in ranks {
+        let mut row = vec![
+            rank.job.to_string(),
+            rank.rank.to_string(),
+            node.to_string(),
+            format!("{}%", rank.load_permille / 10),
+        ];
+        let values = counters(&rank.counters);
+        row.extend(names.iter().map(|name| values.get(name).unwrap_or(&0).to_string()));
+        table.row(row);
+    }
+    table.render()
+}

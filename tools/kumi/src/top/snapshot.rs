@@ -1,0 +1,273 @@
+//! What `kumi top` shows, taken at one moment.
+
+use crate::cluster::status;
+use crate::describe;
+use crate::error::Error;
+use crate::table::{self, Table};
+use kumi_control::message::{
+    ClientReply, ClientRequest, ClusterStatus, JobRecord, NodeSample, NodeStatus,
+};
+use kumi_node::client::Client;
+use kumi_sched::JobId;
+
+/// The cluster, its jobs and a sample of every node.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    pub cluster: ClusterStatus,
+    pub jobs: Vec<JobRecord>,
+    pub samples: Vec<NodeSample>,
+}
+
+/// A rank's load as far as it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// The rank.
+    pub rank: u32,
+    /// 0 to 1000; `None` when its node did not answer.
+    pub permille: Option<u16>,
+}
+
+impl Snapshot {
+    /// Asks the head for one.
+    pub async fn take(client: &mut Client) -> Result<Self, Error> {
+        let cluster = match client.ask(&ClientRequest::Cluster).await? {
+            ClientReply::Cluster(cluster) => cluster,
+            other => return Err(Error::unexpected(&other)),
+        };
+        let jobs = match client.ask(&ClientRequest::Jobs { all: false }).await? {
+            ClientReply::Jobs(jobs) => jobs,
+            other => return Err(Error::unexpected(&other)),
+        };
+        let samples = match client.ask(&ClientRequest::Sample).await? {
+            ClientReply::Samples(samples) => samples,
+            other => return Err(Error::unexpected(&other)),
+        };
+        Ok(Self { cluster, jobs, samples })
+    }
+
+    /// `cluster default: 2 of 2 nodes up, gang scheduling …`
+    pub fn title(&self) -> String {
+        let up = self.cluster.nodes.iter().filter(|node| node.up).count();
+        format!(
+            "cluster {}: {up} of {} nodes up, {}",
+            self.cluster.name,
+            self.cluster.nodes.len(),
+            status::sharing(self.cluster.mode, self.cluster.slice_ns)
+        )
+    }
+
+    /// The loads of a job's ranks, in rank order.
+    pub fn loads(&self, record: &JobRecord) -> Vec<Load> {
+        let count = record.spec.layout.iter().map(|part| part.count).sum();
+        let mut loads: Vec<Load> = (0..count).map(|rank| Load { rank, permille: None }).collect();
+        let ranks = self.samples.iter().flat_map(|sample| &sample.ranks);
+        for rank in ranks.filter(|rank| rank.job == record.spec.job) {
+            let index = usize::try_from(rank.rank).unwrap_or(usize::MAX);
+            if let Some(load) = loads.get_mut(index) {
+                load.permille = Some(rank.load_permille.min(1000));
+            }
+        }
+        loads
+    }
+
+    /// The mean of the known loads in per cent, for a job's line.
+    pub fn mean_load(&self, record: &JobRecord) -> String {
+        let known: Vec<u64> =
+            self.loads(record).iter().filter_map(|load| load.permille.map(u64::from)).collect();
+        match known.len() as u64 {
+            0 => "-".to_owned(),
+            count => format!("{}%", known.iter().sum::<u64>() / count / 10),
+        }
+    }
+
+    /// The slots of a node's column: `3 4 . ` with dots for idle ones.
+    pub fn slots(&self, node: kumi_sched::NodeId) -> Vec<Option<JobId>> {
+        let column = self.cluster.timetable.column(node);
+        column.map_or_else(Vec::new, |column| column.slots.clone())
+    }
+
+    /// One line for each job: number, name, user, ranks, nodes, state, time, load.
+    pub fn job_rows(&self, now_ms: u64) -> Vec<[String; 8]> {
+        let row = |record: &JobRecord| {
+            let spec = &record.spec;
+            let time = record.started_ms.map_or_else(
+                || "-".to_owned(),
+                |start| table::elapsed(now_ms.saturating_sub(start)),
+            );
+            [
+                spec.job.to_string(),
+                table::shortened(&spec.request.name, 24),
+                crate::output::user_name(spec.user.uid),
+                spec.request.ranks.to_string(),
+                table::ranges(spec.layout.iter().map(|part| part.node.0)),
+                describe::state(&record.state),
+                time,
+                self.mean_load(record),
+            ]
+        };
+        self.jobs.iter().map(row).collect()
+    }
+
+    /// The plain text of `--once`.
+    pub fn text(&self, now_ms: u64) -> String {
+        let mut text = format!("{}\n\n", self.title());
+        let mut jobs =
+            Table::new(&[">JOB", "NAME", "USER", ">RANKS", "NODES", "STATE", ">TIME", ">LOAD"]);
+        for row in self.job_rows(now_ms) {
+            jobs.row(row.into());
+        }
+        text.push_str(&jobs.render());
+        text.push('\n');
+        let mut nodes = Table::new(&[">NODE", "NAME", "STATE", ">SWITCHES", "TIMETABLE"]);
+        for node in &self.cluster.nodes {
+            let sample = self.samples.iter().find(|sample| sample.node == node.node);
+            let slots: Vec<String> = self.slots(node.node).into_iter().map(slot_text).collect();
+            nodes.row(vec![
+                node.node.to_string(),
+                node_name(node),
+                if node.up { "up" } else { "down" }.to_owned(),
+                sample.map_or_else(|| "-".to_owned(), |s| s.switching.count.to_string()),
+                if slots.is_empty() { "-".to_owned() } else { slots.join(" ") },
+            ]);
+        }
+        text.push_str(&nodes.render());
+        for record in &self.jobs {
+            let loads: Vec<String> = self.loads(record).into_iter().map(load_text).collect();
+            if !loads.is_empty() {
+                let job = describe::job(record.spec.job.0, &record.spec.request.name);
+                text.push_str(&format!("\nload of {job} by rank: {}\n", loads.join(" ")));
+            }
+        }
+        text
+    }
+}
+
+/// A node's name as it told it, or a dash.
+pub fn node_name(node: &NodeStatus) -> String {
+    let description = node.description.as_ref();
+    description.map_or_else(|| "-".to_owned(), |known| table::shortened(&known.name, 24))
+}
+
+/// A slot's job, or a dot.
+pub fn slot_text(slot: Option<JobId>) -> String {
+    slot.map_or_else(|| ".".to_owned(), |job| job.to_string())
+}
+
+fn load_text(load: Load) -> String {
+    load.permille.map_or_else(|| "-".to_owned(), |permille| format!("{}%", permille / 10))
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use kumi_control::message::{
+        ContentHash, JobRequest, JobSpec, JobState, NodeDescription, NodeRanks, Program,
+        RankSample, SwitchSample, User,
+    };
+    use kumi_sched::{ClusterTime, Column, Mode, NodeId, Timetable};
+
+    fn job(number: u64, name: &str) -> JobRecord {
+        let program = Program { path: "/x".into(), hash: ContentHash([0; 32]), size: 1 };
+        let request = JobRequest {
+            token: number.into(),
+            name: name.into(),
+            program,
+            args: vec![name.into()],
+            env: Vec::new(),
+            cwd: "/".into(),
+            ranks: 4,
+            nodes: None,
+        };
+        let part = |node, first| NodeRanks { node: NodeId(node), first, count: 2 };
+        let spec = JobSpec {
+            job: JobId(number),
+            user: User { uid: 4_000_000, gid: 0 },
+            request,
+            layout: vec![part(0, 0), part(1, 2)],
+            channel_key: 0,
+        };
+        JobRecord {
+            spec,
+            state: JobState::Running,
+            submitted_ms: 0,
+            started_ms: Some(1_000),
+            ended_ms: None,
+        }
+    }
+
+    /// Two jobs on two nodes, of which the second has not answered.
+    pub fn snapshot() -> Snapshot {
+        let rank = |job, rank, load| RankSample {
+            job: JobId(job),
+            rank,
+            idle: load == 0,
+            load_permille: load,
+            counters: Vec::new(),
+        };
+        let sample = NodeSample {
+            node: NodeId(0),
+            ranks: vec![rank(3, 0, 1000), rank(3, 1, 250), rank(4, 0, 0), rank(4, 1, 999)],
+            switching: SwitchSample { count: 42, ..SwitchSample::default() },
+            control_messages: 5,
+            refused: Vec::new(),
+        };
+        let node = |number, up| NodeStatus {
+            node: NodeId(number),
+            up,
+            description: up.then(|| NodeDescription {
+                node: NodeId(number),
+                incarnation: 1,
+                name: format!("node{number}"),
+                processors: 1,
+                max_ranks: 16,
+                limits: Vec::new(),
+                jobs: Vec::new(),
+            }),
+            jobs: vec![JobId(3), JobId(4)],
+        };
+        let column = |number| Column {
+            node: NodeId(number),
+            slots: vec![Some(JobId(3)), Some(JobId(4)), None],
+        };
+        let mode = Mode::Gang { force_switch: false };
+        Snapshot {
+            cluster: ClusterStatus {
+                name: "lab".into(),
+                nodes: vec![node(0, true), node(1, false)],
+                mode,
+                slice_ns: 10_000_000,
+                timetable: Timetable {
+                    generation: 1,
+                    start: ClusterTime(0),
+                    slice_ns: 10_000_000,
+                    mode,
+                    columns: vec![column(0), column(1)],
+                },
+                since_ms: 0,
+                control_messages: 0,
+            },
+            jobs: vec![job(3, "cg"), job(4, "is")],
+            samples: vec![sample],
+        }
+    }
+
+    #[test]
+    fn the_plain_text() {
+        let expected = "\
+cluster lab: 1 of 2 nodes up, gang scheduling in slices of 10ms
+
+JOB  NAME  USER     RANKS  NODES  STATE    TIME  LOAD
+  3  cg    4000000      4  0-1    running  9.0s   62%
+  4  is    4000000      4  0-1    running  9.0s   49%
+
+NODE  NAME   STATE  SWITCHES  TIMETABLE
+   0  node0  up           42  3 4 .
+   1  -      down          -  3 4 .
+
+load of job 3 (cg) by rank: 100% 25% - -
+
+load of job 4 (is) by rank: 0% 99% - -
+";
+        assert_eq!(snapshot().text(10_000), expected);
+    }
+}
