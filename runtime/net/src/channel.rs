@@ -255,8 +255,11 @@ impl<H: Handler> Channel<H> {
                     }
                     guard.sleep(&waiting);
                     waiting.awake();
+                    // What woke it may be at the socket, which is else looked at now and then.
+                    guard.core.interval = 1;
                 }
             }
+            waiting.since = 0;
             guard.core.service(&self.shared.place).map_err(E::from)?;
         }
     }
@@ -481,7 +484,10 @@ impl<H: Handler> Guard<'_, H> {
 struct Waiting<'p> {
     place: &'p Place,
     wait: Wait,
+    /// First look at the clock.
     began: u64,
+    /// First look at the clock since something happened.
+    since: u64,
     slept: bool,
 }
 
@@ -492,7 +498,7 @@ impl<'p> Waiting<'p> {
             state.wait_at_least.store(at_least, Relaxed);
             state.wait_counter.store(index as u32 + 1, Release);
         }
-        Waiting { place, wait, began: 0, slept: false }
+        Waiting { place, wait, began: 0, since: 0, slept: false }
     }
 
     #[inline]
@@ -510,12 +516,15 @@ impl<'p> Waiting<'p> {
         self.place.own().state.idle.store(u32::from(idle), Release);
     }
 
-    /// Microseconds since the first look at the clock.
+    /// Microseconds since something happened.
     fn spun(&mut self, now: u64) -> u64 {
-        if self.began == 0 {
-            self.began = now;
+        if self.since == 0 {
+            self.since = now;
+            if self.began == 0 {
+                self.began = now;
+            }
         }
-        now - self.began
+        now - self.since
     }
 
     fn sleeping(&self, room: bool) {

@@ -1,0 +1,235 @@
+//! Starts the ranks of a small job without a daemon: the test binary runs itself once per rank.
+//! "Nodes" are addresses 127.0.0.x with a segment each, so that ranks of one node share memory and
+//! the others use UDP.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use kumi_mem::Context;
+use kumi_net::launch::{Launch, bind_socket, doorbell};
+use kumi_net::segment::{ContextSample, Segment, SegmentSpec};
+use kumi_net::sys::set_cloexec;
+
+/// How long a job may take: far more than any needs, since machines can be slow.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a job is started with.
+pub struct Job<'j> {
+    /// Ranks on each node.
+    pub layout: &'j [u32],
+    /// UDP payload.
+    pub max_datagram: u16,
+    /// Bytes of a ring.
+    pub ring_bytes: usize,
+    /// Environment of all ranks.
+    pub env: &'j [(&'j str, &'j str)],
+    /// Processor of each rank, if it is pinned.
+    pub cpus: &'j [usize],
+}
+
+impl Default for Job<'_> {
+    fn default() -> Self {
+        Job { layout: &[1], max_datagram: 1472, ring_bytes: 16 * 1024, env: &[], cpus: &[] }
+    }
+}
+
+/// A job that runs.
+pub struct Running {
+    layout: Vec<u32>,
+    segments: Vec<Segment>,
+    children: Vec<Child>,
+}
+
+/// True in a process that is a rank.
+pub fn is_rank() -> bool {
+    std::env::var_os("KUMI_RANK").is_some()
+}
+
+/// In a rank: runs the body and leaves. Otherwise starts the job and returns it.
+pub fn start(name: &str, job: &Job<'_>, body: impl FnOnce(&Context)) -> Running {
+    if is_rank() {
+        let context = Context::init().expect("init");
+        body(&context);
+        context.finalize().expect("finalize");
+        std::process::exit(0);
+    }
+    launch(&[name, "--exact", "--nocapture", "--test-threads=1"], job)
+}
+
+/// As [`start`], and waits for the job, which must succeed.
+pub fn run(name: &str, layouts: &[&[u32]], body: impl Fn(&Context)) {
+    for layout in layouts {
+        start(name, &Job { layout, ..Job::default() }, &body).finish();
+    }
+}
+
+/// Starts this executable with these arguments once per rank.
+pub fn launch(arguments: &[&str], job: &Job<'_>) -> Running {
+    let ranks: u32 = job.layout.iter().sum();
+    let mut sockets: Vec<OwnedFd> = Vec::new();
+    let mut addresses = Vec::new();
+    for (node, count) in job.layout.iter().enumerate() {
+        for _ in 0..*count {
+            let address = Ipv4Addr::new(127, 0, 0, node as u8 + 1);
+            let (socket, port) = bind_socket(address).expect("socket");
+            sockets.push(socket);
+            addresses.push(SocketAddrV4::new(address, port));
+        }
+    }
+    let mut running = Running { layout: job.layout.to_vec(), segments: vec![], children: vec![] };
+    let mut first = 0;
+    for (node, count) in job.layout.iter().enumerate() {
+        let spec = SegmentSpec {
+            channel_key: 0x1234_5678_9abc_def0,
+            ranks,
+            local_ranks: first..first + count,
+            ring_bytes: job.ring_bytes,
+            arena_bytes: 1 << 30,
+        };
+        let mut segment = Segment::create(&spec).expect("segment");
+        segment.publish_peers(&addresses, job.max_datagram).expect("peers");
+        let bells: Vec<OwnedFd> = (0..*count).map(|_| doorbell().expect("doorbell")).collect();
+        for rank in first..first + count {
+            let launch = Launch {
+                job: 7,
+                rank,
+                ranks,
+                node: node as u32,
+                segment: segment.as_fd().as_raw_fd(),
+                socket: sockets[rank as usize].as_raw_fd(),
+                doorbells: bells.iter().map(AsRawFd::as_raw_fd).collect(),
+            };
+            let cpu = job.cpus.get(rank as usize).copied();
+            running.children.push(spawn(arguments, &launch, job.env, cpu));
+        }
+        running.segments.push(segment);
+        first += count;
+    }
+    running
+}
+
+fn spawn(arguments: &[&str], launch: &Launch, env: &[(&str, &str)], cpu: Option<usize>) -> Child {
+    let passed: Vec<RawFd> =
+        [launch.segment, launch.socket].into_iter().chain(launch.doorbells.clone()).collect();
+    let mut command = Command::new(std::env::current_exe().expect("own path"));
+    command.args(arguments).envs(launch.to_env()).envs(env.iter().copied());
+    command.stdin(Stdio::null()).stdout(job_output()).stderr(Stdio::inherit());
+    // SAFETY: between fork and exec only system calls that are safe there.
+    unsafe {
+        command.pre_exec(move || {
+            for descriptor in &passed {
+                set_cloexec(*descriptor, false)?;
+            }
+            if let Some(cpu) = cpu {
+                pin(cpu);
+            }
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            Ok(())
+        });
+    }
+    command.spawn().expect("spawn")
+}
+
+fn pin(cpu: usize) {
+    // SAFETY: an all-zero set is valid; the call reads it.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
+    }
+}
+
+impl Running {
+    /// What the daemon would see of a rank.
+    pub fn sample(&self, rank: u32) -> ContextSample {
+        let mut first = 0;
+        for (segment, count) in self.segments.iter().zip(&self.layout) {
+            if rank < first + count {
+                return segment.sample((rank - first) as usize);
+            }
+            first += count;
+        }
+        panic!("no rank {rank}");
+    }
+
+    /// One counter of all ranks together.
+    pub fn total(&self, name: &str) -> u64 {
+        (0..self.layout.iter().sum()).map(|rank| counter(&self.sample(rank), name)).sum()
+    }
+
+    /// Waits until something is true of the samples.
+    pub fn until(&self, what: &str, condition: impl Fn(&Running) -> bool) {
+        let end = Instant::now() + PATIENCE;
+        while !condition(self) {
+            assert!(Instant::now() < end, "{what} did not come true");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Sends a signal to a rank.
+    pub fn signal(&self, rank: u32, signal: i32) {
+        // SAFETY: a plain system call on a child that has not been waited for.
+        let sent = unsafe { libc::kill(self.children[rank as usize].id() as i32, signal) };
+        assert_eq!(sent, 0, "kill");
+    }
+
+    /// Waits for all ranks, which must succeed; afterwards everything sent must have been taken.
+    pub fn finish(mut self) {
+        let end = Instant::now() + PATIENCE;
+        let mut left: Vec<usize> = (0..self.children.len()).collect();
+        while !left.is_empty() {
+            left.retain(|rank| match self.children[*rank].try_wait().expect("wait") {
+                None => true,
+                Some(status) => {
+                    assert!(status.success(), "rank {rank} of {:?}: {status}", self.layout);
+                    false
+                }
+            });
+            assert!(Instant::now() < end, "ranks {left:?} of {:?} hang", self.layout);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let (sent, delivered) = (self.total("sent"), self.total("delivered"));
+        assert_eq!(sent, delivered, "all that was sent was delivered ({:?})", self.layout);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// One counter of a sample.
+pub fn counter(sample: &ContextSample, name: &str) -> u64 {
+    sample.counters.iter().find(|(key, _)| *key == name).map_or(0, |(_, value)| *value)
+}
+
+/// Numbers that look random, the same in every run (splitmix64).
+pub struct Numbers(pub u64);
+
+impl Numbers {
+    /// The next one.
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// One below a bound.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
+
+/// The ranks' standard output: the test runner's noise, unless asked for.
+fn job_output() -> Stdio {
+    if std::env::var_os("KUMI_TEST_OUTPUT").is_some() { Stdio::inherit() } else { Stdio::null() }
+}
