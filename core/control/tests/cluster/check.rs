@@ -164,6 +164,17 @@ impl World {
         self.check_spools();
     }
 
+    /// After a shutdown: all is recorded as over, and nobody is left.
+    pub fn check_stopped(&self) {
+        assert!(self.head.stopped, "the head did not stop");
+        for (job, record) in &self.head.records {
+            assert!(self.head.ended(*job).is_some(), "job {job} did not end: {:?}", record.state);
+        }
+        for (number, node) in self.nodes.iter().enumerate() {
+            assert!(node.agent.is_none() && node.jobs.is_empty(), "node {number} did not stop");
+        }
+    }
+
     /// Where no link broke, a job's output is complete and there before its end.
     fn check_spools(&self) {
         let faults = self.scenario.faults;

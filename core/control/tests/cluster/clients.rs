@@ -92,7 +92,7 @@ impl Client {
 }
 
 const USER: User = User { uid: 1000, gid: 1000 };
-const ROOT: User = User { uid: 0, gid: 0 };
+pub const ROOT: User = User { uid: 0, gid: 0 };
 
 impl World {
     pub fn plan_of(&self, job: JobId) -> Plan {

@@ -21,6 +21,8 @@ pub struct HeadSim {
     generation: u64,
     /// Dies in front of the action after this many.
     pub fuse: Option<u64>,
+    /// It said that it may stop.
+    pub stopped: bool,
 }
 
 impl HeadSim {
@@ -35,6 +37,7 @@ impl HeadSim {
             timetables_sent: 0,
             generation: 0,
             fuse: None,
+            stopped: false,
         }
     }
 
@@ -142,7 +145,7 @@ impl World {
             }
             HeadAction::Follow { client, job, .. } => self.client_follows(client, job),
             HeadAction::EndSpool { job, outcome } => self.clients_hear_end(job, &outcome),
-            HeadAction::Shutdown => panic!("nobody asked for a shutdown"),
+            HeadAction::Shutdown => self.head.stopped = true,
         }
     }
 

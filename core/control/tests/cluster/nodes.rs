@@ -90,6 +90,15 @@ impl World {
         self.soon(100 * MS, 2_500 * MS, Event::NodeStarts(number));
     }
 
+    /// As it was told to: nothing runs any more.
+    fn node_stops(&mut self, number: u32) {
+        let node = self.node(number);
+        assert!(node.jobs.is_empty(), "node {number} stops and leaves something");
+        node.agent = None;
+        node.parent = None;
+        self.break_links_of(Parent::Node(NodeId(number)));
+    }
+
     pub fn agent_event(&mut self, number: u32, event: AgentEvent) {
         let now = self.now;
         let Some(agent) = &mut self.node(number).agent else { return };
@@ -157,7 +166,7 @@ impl World {
                 };
                 self.later(number, MS, 3 * MS, AgentEvent::Sampled { request, sample });
             }
-            AgentAction::Shutdown => {}
+            AgentAction::Shutdown => self.node_stops(number),
         }
     }
 

@@ -4,12 +4,12 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use kumi_control::agent::AgentEvent;
-use kumi_control::head::HeadConfig;
-use kumi_control::message::{Down, Up};
+use kumi_control::head::{HeadConfig, HeadEvent};
+use kumi_control::message::{ClientRequest, Down, Up};
 use kumi_sched::{JobId, Mode};
 
 use crate::check::Ledger;
-use crate::clients::Client;
+use crate::clients::{Client, ROOT};
 use crate::head::HeadSim;
 use crate::links::{Connection, End};
 use crate::nodes::NodeSim;
@@ -53,7 +53,7 @@ pub struct Scenario {
     pub faults: Faults,
 }
 
-#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a queue of some thousands")]
 pub enum Event {
     Up { connection: u64, up: Up },
     Down { connection: u64, down: Down },
@@ -176,9 +176,15 @@ impl World {
         let before = self.head.timetables_sent;
         self.advance(1_200 * MS);
         assert_eq!(before, self.head.timetables_sent, "switching sends no message");
-        self.kill_rest();
+        let shut_down_running = self.random.chance(30);
+        if !shut_down_running {
+            self.kill_rest();
+            self.advance(4_000 * MS);
+            self.check_over();
+        }
+        self.shut_down();
         self.advance(4_000 * MS);
-        self.check_over();
+        self.check_stopped();
     }
 
     fn plan_faults(&mut self) {
@@ -261,6 +267,15 @@ impl World {
             self.node_starts(node);
         }
         self.start_head();
+    }
+
+    /// `kumi cluster down`: every job ends, every daemon stops, then the head.
+    fn shut_down(&mut self) {
+        for job in self.head.records.keys() {
+            self.ledger.killed.insert(*job);
+        }
+        let id = self.new_client();
+        self.head_event(HeadEvent::Client(id, ROOT, ClientRequest::Shutdown));
     }
 
     /// Jobs that would run for ever are killed by their users.
