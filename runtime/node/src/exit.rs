@@ -40,6 +40,30 @@ pub enum ExitCode {
 }
 
 impl ExitCode {
+    /// All of them, ascending.
+    pub const ALL: [Self; 15] = [
+        Self::Ok,
+        Self::Usage,
+        Self::BadConfig,
+        Self::NoInput,
+        Self::Unavailable,
+        Self::Internal,
+        Self::MachineLimits,
+        Self::Exists,
+        Self::Io,
+        Self::TryLater,
+        Self::Version,
+        Self::NotPermitted,
+        Self::TooLarge,
+        Self::NotExecutable,
+        Self::ProgramNotFound,
+    ];
+
+    /// The one with this number, if there is one.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.code() == code)
+    }
+
     /// The number.
     pub fn code(self) -> u8 {
         self as u8
@@ -108,6 +132,22 @@ impl From<crate::config::ConfigError> for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_of_them_are_listed() {
+        use ExitCode as E;
+        for code in E::ALL {
+            // A new one does not compile here until it is counted.
+            match code {
+                E::Ok | E::Usage | E::BadConfig | E::NoInput | E::Unavailable | E::Internal => {}
+                E::MachineLimits | E::Exists | E::Io | E::TryLater | E::Version => {}
+                E::NotPermitted | E::TooLarge | E::NotExecutable | E::ProgramNotFound => {}
+            }
+            assert_eq!(E::from_code(code.code()), Some(code));
+        }
+        assert!(E::ALL.is_sorted_by_key(|code| code.code()));
+        assert_eq!(E::from_code(1), None);
+    }
 
     #[test]
     fn numbers_are_the_documented_ones() {
