@@ -261,6 +261,19 @@ mod tests {
     }
 
     #[test]
+    fn the_documentation_lists_every_exit_code() {
+        let text = include_str!("../../../docs/errors.md");
+        let table: Vec<&str> = text.lines().take_while(|line| !line.starts_with("## ")).collect();
+        let row = |line: &&str| line.starts_with("| ") && !line.starts_with("| code");
+        let rows = table.into_iter().filter(row).map(|line| {
+            let mut cells = line.split('|').map(|cell| cell.trim().trim_matches('`'));
+            (cells.nth(1).unwrap().to_owned(), cells.next().unwrap().to_owned())
+        });
+        let codes = ExitCode::ALL.map(|code| (code.code().to_string(), format!("{code:?}")));
+        assert_eq!(rows.collect::<Vec<_>>(), codes);
+    }
+
+    #[test]
     fn an_unexpected_reply_is_named_by_its_kind_only() {
         let error = Error::unexpected(&ClientReply::Jobs(Vec::new()));
         assert!(matches!(&error, Error::Unexpected(kind) if kind == "Jobs"), "{error}");

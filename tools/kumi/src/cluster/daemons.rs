@@ -157,21 +157,7 @@ impl Started {
 
 /// Kumi's own exit codes of daemons; what a signal or another program left is none of them.
 fn of_daemon(code: u8) -> Option<ExitCode> {
-    let all = [
-        ExitCode::Usage,
-        ExitCode::BadConfig,
-        ExitCode::NoInput,
-        ExitCode::Unavailable,
-        ExitCode::Internal,
-        ExitCode::MachineLimits,
-        ExitCode::Exists,
-        ExitCode::Io,
-        ExitCode::TryLater,
-        ExitCode::Version,
-        ExitCode::NotPermitted,
-        ExitCode::TooLarge,
-    ];
-    all.into_iter().find(|known| known.code() == code)
+    ExitCode::from_code(code).filter(|known| *known != ExitCode::Ok)
 }
 
 #[cfg(test)]
