@@ -24,6 +24,9 @@
  * kumi_window_free() (kumi_finalize() frees those that remain), and constant
  * strings, which nobody frees.
  *
+ * Communication.  Every function that communicates can also fail with
+ * KUMI_ERR_FAULT (a peer has ended or sent nonsense) or KUMI_ERR_IO.
+ *
  * Pointers.  A data pointer may be NULL only when its length or count is 0.
  * Arrays of a kumi_type must be aligned for that type.  An output pointer must
  * not be NULL unless its description says "or NULL".
@@ -92,7 +95,10 @@ typedef enum kumi_error {
 	KUMI_ERR_MEMORY = -17,             /* out of memory */
 	KUMI_ERR_IO = -18,                 /* the operating system refused */
 	KUMI_ERR_INTERNAL = -19,           /* a defect in the library */
-	KUMI_ERR_OTHER = -20               /* see kumi_error_detail() */
+	KUMI_ERR_ATTACH = -20,             /* the job cannot be joined */
+	KUMI_ERR_REFUSED = -21,            /* an earlier put was refused */
+	KUMI_ERR_FAULT = -22,              /* communication broke */
+	KUMI_ERR_OTHER = -23               /* see kumi_error_detail() */
 } kumi_error;
 
 /* What `error` (a kumi_error) means, in one sentence.  Never NULL; a number
@@ -115,15 +121,16 @@ const char *kumi_version(void);
 /* Joins the job, using the environment that `kumi run` made.  Call it once,
  * before everything else.
  * Errors: NOT_LAUNCHED if this process was not started by `kumi run` (set
- * KUMI_SINGLETON=1 to run as a job of one rank without a cluster),
- * ALREADY_INITIALISED, MEMORY, IO. */
+ * KUMI_SINGLETON=1 to run as a job of one rank without a cluster), ATTACH,
+ * ALREADY_INITIALISED. */
 int kumi_init(void);
 
 /* Leaves the job: frees the remaining windows and waits, for a bounded time,
  * until what this rank sent has been received.  Not collective: a rank that
  * must not leave before the others calls kumi_barrier() first.  Pointers from
  * kumi_window_base() are invalid afterwards.
- * Errors: NOT_INITIALISED, WRONG_THREAD. */
+ * Errors: FAULT if something was not received (the rank has left all the
+ * same); NOT_INITIALISED, WRONG_THREAD. */
 int kumi_finalize(void);
 
 /* This rank's number, 0 .. kumi_size()-1, or a negative kumi_error. */
@@ -159,7 +166,8 @@ typedef struct kumi_status {
 /* Sends `length` bytes at `data` to rank `to` (which may be the caller) with
  * `tag`, 0 .. INT_MAX.  Returns when the data has been copied; it may still be
  * on its way (see kumi_flush()).
- * Errors: RANK, TAG, NULL, LENGTH, MEMORY, IO. */
+ * Errors: RANK, TAG, NULL, LENGTH, MEMORY (a message to the own rank that is
+ * too large to keep), REFUSED (see kumi_window_put()), FAULT, IO. */
 int kumi_message_send(int to, int tag, const void *data, size_t length);
 
 /* Waits for a message from rank `from` (or KUMI_ANY_SOURCE) with `tag` (or
@@ -192,7 +200,7 @@ int kumi_progress(void);
 
 /* Waits until everything this rank has sent or put to rank `to` (or KUMI_ALL)
  * has been delivered: messages are in the receiver's memory, puts applied.
- * Errors: RANK, IO. */
+ * Errors: RANK, REFUSED (see kumi_window_put()), FAULT, IO. */
 int kumi_flush(int to);
 
 /* ------------------------------------------------------------------------
@@ -224,7 +232,10 @@ void *kumi_window_base(kumi_window *window);
 
 /* Copies `length` bytes from `data` to `offset` in rank `to`'s piece.  Returns
  * when the data has been copied away; kumi_flush() waits until it is in place.
- * Errors: WINDOW, RANK, NULL, BOUNDS, RIGHT, MEMORY, IO; memory is untouched. */
+ * Errors: WINDOW, RANK, NULL, BOUNDS, RIGHT, FAULT, IO; memory is untouched.
+ * A rank on another node checks bounds and rights when the data arrives: if it
+ * refuses, the next put or send to that rank, or kumi_flush(), fails with
+ * REFUSED. */
 int kumi_window_put(kumi_window *window, int to, size_t offset,
                     const void *data, size_t length);
 

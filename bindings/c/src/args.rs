@@ -175,7 +175,8 @@ pub fn dispatch(kind: c_int, work: impl Typed) -> Result<(), Failure> {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let code = match &error {
-            Error::NotLaunched { .. } => Code::NotLaunched,
+            Error::NotLaunched => Code::NotLaunched,
+            Error::Attach(_) => Code::Attach,
             Error::BadRank { .. } => Code::Rank,
             Error::BadTag { .. } => Code::Tag,
             Error::OutOfBounds { .. } => Code::Bounds,
@@ -183,10 +184,15 @@ impl From<Error> for Failure {
             Error::NoRight { .. } => Code::Right,
             Error::BadWindow { .. } => Code::Window,
             Error::BadNotify { .. } => Code::Notify,
+            Error::BadAlignment { .. } => Code::Alignment,
             Error::BadOperation { .. } => Code::Operation,
             Error::BadLength { .. } => Code::Length,
-            Error::OutOfMemory { .. } => Code::Memory,
-            Error::Io { .. } => Code::Io,
+            Error::OutOfMemory { .. } | Error::WindowRefused { .. } | Error::Unread { .. } => {
+                Code::Memory
+            }
+            Error::Refused { .. } => Code::Refused,
+            Error::Fault(_) => Code::Fault,
+            Error::Io(_) => Code::Io,
             _ => Code::Other,
         };
         Failure::new(code, error.to_string())

@@ -65,8 +65,14 @@ codes! {
     Io = -18, c"the operating system refused an operation";
     /// A defect in the library.
     Internal = -19, c"a defect in the library (please report it)";
+    /// The job's channel cannot be joined.
+    Attach = -20, c"the job's communication channel cannot be joined";
+    /// A put was refused by its target after the call had returned.
+    Refused = -21, c"an earlier put was refused by its target";
+    /// Communication broke.
+    Fault = -22, c"communication has failed, for example because a rank has ended";
     /// Anything that has no number of its own.
-    Other = -20, c"the operation failed; kumi_error_detail tells why";
+    Other = -23, c"the operation failed; kumi_error_detail tells why";
 }
 
 /// A refused call: its number and what exactly was wrong.

@@ -126,7 +126,8 @@ pub fn finalise() -> Result<(), Failure> {
     drop(state);
     // SAFETY: `initialise` leaked this box; the windows and the state, which
     // borrowed it, are gone.
-    drop(unsafe { Box::from_raw(context) });
+    let context = unsafe { Box::from_raw(context) };
+    let outcome = context.finalize();
     ACTIVE.store(false, Ordering::Release);
-    Ok(())
+    Ok(outcome?)
 }

@@ -1,0 +1,263 @@
+/* A user's program against kumi.h. RUST_STATUS_SIZE and the like come from the
+ * Rust side. Without an argument it runs what works outside a job, with "alone"
+ * everything in a job of one rank. Exit code 0 if all is as documented. */
+#include <kumi.h>
+
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+_Static_assert(sizeof(kumi_status) == RUST_STATUS_SIZE, "kumi_status: size");
+_Static_assert(offsetof(kumi_status, tag) == RUST_STATUS_TAG, "tag");
+_Static_assert(offsetof(kumi_status, length) == RUST_STATUS_LENGTH, "length");
+/* Enumerations are passed where Rust expects an int. */
+_Static_assert(sizeof(kumi_type) == sizeof(int), "kumi_type");
+_Static_assert(sizeof(kumi_op) == sizeof(int), "kumi_op");
+_Static_assert(sizeof(kumi_error) == sizeof(int), "kumi_error");
+_Static_assert(sizeof(size_t) == RUST_USIZE, "size_t");
+
+static int failures;
+
+#define EXPECT(condition)                                                     \
+	do {                                                                  \
+		if (!(condition)) {                                           \
+			failures++;                                           \
+			fprintf(stderr, "line %d: %s (%s)\n", __LINE__,       \
+			        #condition, kumi_error_detail());             \
+		}                                                             \
+	} while (0)
+
+static void outside(void)
+{
+	char version[32];
+	kumi_window *window = NULL;
+	int32_t value = 7;
+
+	EXPECT(strcmp(kumi_error_detail(), "") == 0);
+	snprintf(version, sizeof version, "%d.%d.%d", KUMI_VERSION_MAJOR,
+	         KUMI_VERSION_MINOR, KUMI_VERSION_PATCH);
+	EXPECT(strcmp(kumi_version(), version) == 0);
+	EXPECT(strcmp(kumi_error_string(KUMI_OK), "success") == 0);
+	EXPECT(strstr(kumi_error_string(1), "unknown") != NULL);
+	EXPECT(strstr(kumi_error_string(INT_MIN), "unknown") != NULL);
+	EXPECT(kumi_rank() == KUMI_ERR_NOT_INITIALISED);
+	EXPECT(kumi_size() == KUMI_ERR_NOT_INITIALISED);
+	EXPECT(kumi_node() == KUMI_ERR_NOT_INITIALISED);
+	EXPECT(kumi_job() == 0);
+	EXPECT(kumi_time() < 0.0);
+	EXPECT(kumi_finalize() == KUMI_ERR_NOT_INITIALISED);
+	EXPECT(kumi_barrier() == KUMI_ERR_NOT_INITIALISED);
+	EXPECT(kumi_message_send(0, 0, &value, sizeof value) ==
+	       KUMI_ERR_NOT_INITIALISED);
+	EXPECT(kumi_window_create(8, &window) == KUMI_ERR_NOT_INITIALISED);
+	EXPECT(window == NULL);
+	EXPECT(kumi_window_base(NULL) == NULL);
+	EXPECT(kumi_allreduce(&value, &value, 1, KUMI_I32, KUMI_SUM) ==
+	       KUMI_ERR_NOT_INITIALISED);
+	EXPECT(strlen(kumi_error_detail()) > 0);
+}
+
+static void not_launched(void)
+{
+	EXPECT(kumi_init() == KUMI_ERR_NOT_LAUNCHED);
+	EXPECT(strstr(kumi_error_detail(), "kumi run") != NULL);
+	/* A failed attempt leaves no trace. */
+	EXPECT(kumi_init() == KUMI_ERR_NOT_LAUNCHED);
+	EXPECT(kumi_rank() == KUMI_ERR_NOT_INITIALISED);
+}
+
+static void *other_thread(void *unused)
+{
+	(void)unused;
+	EXPECT(kumi_rank() == KUMI_ERR_WRONG_THREAD);
+	EXPECT(kumi_init() == KUMI_ERR_ALREADY_INITIALISED);
+	EXPECT(kumi_finalize() == KUMI_ERR_WRONG_THREAD);
+	EXPECT(kumi_time() < 0.0);
+	return NULL;
+}
+
+static void threads(void)
+{
+	pthread_t thread;
+
+	EXPECT(pthread_create(&thread, NULL, other_thread, NULL) == 0);
+	EXPECT(pthread_join(thread, NULL) == 0);
+}
+
+static void messages(void)
+{
+	char buffer[16] = "";
+	kumi_status status = { 0 };
+	int found = 1;
+
+	EXPECT(kumi_message_probe(KUMI_ANY_SOURCE, KUMI_ANY_TAG, &found,
+	                          NULL) == KUMI_OK);
+	EXPECT(found == 0);
+	EXPECT(kumi_message_send(0, 5, "hello", 6) == KUMI_OK);
+	EXPECT(kumi_message_probe(0, 5, &found, &status) == KUMI_OK);
+	EXPECT(found == 1 && status.length == 6 && status.tag == 5);
+	EXPECT(kumi_message_recv(KUMI_ANY_SOURCE, KUMI_ANY_TAG, buffer,
+	                         sizeof buffer, &status) == KUMI_OK);
+	EXPECT(strcmp(buffer, "hello") == 0);
+	EXPECT(status.source == 0 && status.tag == 5 && status.length == 6);
+	EXPECT(kumi_message_sendrecv(0, 1, "abc", 4, 0, 1, buffer, 4, NULL) ==
+	       KUMI_OK);
+	EXPECT(strcmp(buffer, "abc") == 0);
+	EXPECT(kumi_message_send(0, 0, NULL, 0) == KUMI_OK);
+	EXPECT(kumi_message_recv(0, 0, NULL, 0, &status) == KUMI_OK);
+	EXPECT(status.length == 0);
+	EXPECT(kumi_progress() == KUMI_OK);
+	EXPECT(kumi_flush(0) == KUMI_OK && kumi_flush(KUMI_ALL) == KUMI_OK);
+}
+
+static void bad_messages(void)
+{
+	char buffer[4];
+	kumi_status status = { 0 };
+	int found = 0;
+
+	EXPECT(kumi_message_send(1, 0, "x", 1) == KUMI_ERR_RANK);
+	EXPECT(kumi_message_send(-1, 0, "x", 1) == KUMI_ERR_RANK);
+	EXPECT(kumi_message_send(0, -2, "x", 1) == KUMI_ERR_TAG);
+	EXPECT(kumi_message_send(0, 0, NULL, 1) == KUMI_ERR_NULL);
+	EXPECT(kumi_message_send(0, 0, "x", SIZE_MAX) == KUMI_ERR_LENGTH);
+	EXPECT(kumi_message_recv(-2, 0, buffer, 4, NULL) == KUMI_ERR_RANK);
+	EXPECT(kumi_message_recv(0, -2, buffer, 4, NULL) == KUMI_ERR_TAG);
+	EXPECT(kumi_message_recv(0, 0, NULL, 4, NULL) == KUMI_ERR_NULL);
+	EXPECT(kumi_message_probe(0, 0, NULL, NULL) == KUMI_ERR_NULL);
+	EXPECT(kumi_message_sendrecv(0, 0, buffer, 4, 0, 0, buffer + 2, 2,
+	                             NULL) == KUMI_ERR_LENGTH);
+	EXPECT(kumi_flush(-2) == KUMI_ERR_RANK);
+	EXPECT(kumi_flush(1) == KUMI_ERR_RANK);
+	/* Too long for the buffer: told how long, and gone. */
+	EXPECT(kumi_message_send(0, 3, "longer", 7) == KUMI_OK);
+	EXPECT(kumi_message_recv(0, 3, buffer, 4, &status) ==
+	       KUMI_ERR_TRUNCATED);
+	EXPECT(status.length == 7);
+	EXPECT(kumi_message_probe(0, 3, &found, NULL) == KUMI_OK && !found);
+}
+
+static void windows(void)
+{
+	kumi_window *window = NULL;
+	uint64_t old = 9, count = 9;
+	char buffer[8];
+	char *base;
+
+	EXPECT(kumi_window_create(64, &window) == KUMI_OK && window != NULL);
+	base = kumi_window_base(window);
+	EXPECT(base != NULL && (uintptr_t)base % 8 == 0);
+	for (int i = 0; i < 64; i++)
+		EXPECT(base[i] == 0);
+	EXPECT(kumi_window_put(window, 0, 60, "abcd", 4) == KUMI_OK);
+	EXPECT(memcmp(base + 60, "abcd", 4) == 0);
+	EXPECT(kumi_window_put_notify(window, 0, 8, "12345678", 8, 63) ==
+	       KUMI_OK);
+	EXPECT(kumi_window_wait_notify(window, 63, 1, &count) == KUMI_OK);
+	EXPECT(count == 1);
+	EXPECT(kumi_window_notified(window, 0, &count) == KUMI_OK && count == 0);
+	EXPECT(kumi_window_get(window, 0, 8, 8, buffer) == KUMI_OK);
+	EXPECT(memcmp(buffer, "12345678", 8) == 0);
+	EXPECT(kumi_window_fetch_add(window, 0, 16, UINT64_MAX, &old) ==
+	       KUMI_OK && old == 0);
+	EXPECT(kumi_window_fetch_add(window, 0, 16, 3, NULL) == KUMI_OK);
+	EXPECT(kumi_window_fetch_add(window, 0, 16, 0, &old) == KUMI_OK);
+	EXPECT(old == 2);
+
+	EXPECT(kumi_window_put(window, 0, 61, "abcd", 4) == KUMI_ERR_BOUNDS);
+	EXPECT(kumi_window_put(window, 0, SIZE_MAX, "a", 1) == KUMI_ERR_BOUNDS);
+	EXPECT(kumi_window_put(window, 1, 0, "a", 1) == KUMI_ERR_RANK);
+	EXPECT(kumi_window_put(window, 0, 0, NULL, 1) == KUMI_ERR_NULL);
+	EXPECT(kumi_window_put_notify(window, 0, 0, "a", 1, KUMI_NOTIFY_COUNT) ==
+	       KUMI_ERR_NOTIFY);
+	EXPECT(kumi_window_wait_notify(window, 64, 0, NULL) == KUMI_ERR_NOTIFY);
+	EXPECT(kumi_window_get(window, 0, 64, 1, buffer) == KUMI_ERR_BOUNDS);
+	EXPECT(kumi_window_fetch_add(window, 0, 4, 1, NULL) ==
+	       KUMI_ERR_ALIGNMENT);
+	EXPECT(kumi_window_fetch_add(window, 0, 64, 1, NULL) ==
+	       KUMI_ERR_BOUNDS);
+
+	EXPECT(kumi_window_free(NULL) == KUMI_OK);
+	EXPECT(kumi_window_free(window) == KUMI_OK);
+	EXPECT(kumi_window_free(window) == KUMI_ERR_WINDOW);
+	EXPECT(kumi_window_put(window, 0, 0, "a", 1) == KUMI_ERR_WINDOW);
+	EXPECT(kumi_window_base(window) == NULL);
+	EXPECT(kumi_window_base((kumi_window *)buffer) == NULL);
+	EXPECT(kumi_window_create(8, NULL) == KUMI_ERR_NULL);
+	EXPECT(kumi_window_create(SIZE_MAX, &window) < KUMI_OK);
+	/* Left for kumi_finalize(). */
+	EXPECT(kumi_window_create(0, &window) == KUMI_OK);
+}
+
+static void collectives(void)
+{
+	double values[20], sums[20] = { 0 };
+	int16_t small[3] = { 1, -2, 3 }, smaller[3] = { 0 };
+	size_t counts[1] = { 3 }, wrong[1] = { 2 };
+
+	for (int i = 0; i < 20; i++)
+		values[i] = i;
+	EXPECT(kumi_barrier() == KUMI_OK);
+	EXPECT(kumi_broadcast(0, values, 20, KUMI_F64) == KUMI_OK);
+	EXPECT(kumi_allreduce(values, sums, 20, KUMI_F64, KUMI_SUM) == KUMI_OK);
+	EXPECT(memcmp(values, sums, sizeof sums) == 0);
+	EXPECT(kumi_allreduce(sums, sums, 3, KUMI_F64, KUMI_MAX) == KUMI_OK);
+	EXPECT(sums[2] == 2.0);
+	EXPECT(kumi_reduce(0, small, smaller, 3, KUMI_I16, KUMI_BITXOR) ==
+	       KUMI_OK && smaller[1] == -2);
+	EXPECT(kumi_gather(0, small, smaller, 3, KUMI_I16) == KUMI_OK);
+	EXPECT(kumi_alltoall(small, smaller, 3, KUMI_I16) == KUMI_OK);
+	memset(smaller, 0, sizeof smaller);
+	EXPECT(kumi_alltoallv(small, counts, smaller, counts, KUMI_I16) ==
+	       KUMI_OK && smaller[2] == 3);
+	EXPECT(kumi_allreduce(NULL, NULL, 0, KUMI_U8, KUMI_SUM) == KUMI_OK);
+
+	EXPECT(kumi_broadcast(1, values, 1, KUMI_F64) == KUMI_ERR_RANK);
+	EXPECT(kumi_broadcast(0, NULL, 1, KUMI_F64) == KUMI_ERR_NULL);
+	EXPECT(kumi_broadcast(0, values, 1, (kumi_type)0) == KUMI_ERR_TYPE);
+	EXPECT(kumi_broadcast(0, values, SIZE_MAX / 4, KUMI_F64) ==
+	       KUMI_ERR_LENGTH);
+	EXPECT(kumi_broadcast(0, (char *)values + 1, 1, KUMI_F64) ==
+	       KUMI_ERR_ALIGNMENT);
+	EXPECT(kumi_allreduce(values, sums, 1, KUMI_F64, (kumi_op)99) ==
+	       KUMI_ERR_OPERATION);
+	EXPECT(kumi_allreduce(values, sums, 1, KUMI_F64, KUMI_BITOR) ==
+	       KUMI_ERR_OPERATION);
+	EXPECT(kumi_allreduce(values, NULL, 1, KUMI_F64, KUMI_SUM) ==
+	       KUMI_ERR_NULL);
+	EXPECT(kumi_gather(0, small, small, 3, KUMI_I16) == KUMI_ERR_LENGTH);
+	EXPECT(kumi_alltoallv(small, NULL, smaller, counts, KUMI_I16) ==
+	       KUMI_ERR_NULL);
+	EXPECT(kumi_alltoallv(small, counts, smaller, wrong, KUMI_I16) ==
+	       KUMI_ERR_LENGTH);
+}
+
+static void alone(void)
+{
+	double begin;
+
+	EXPECT(kumi_init() == KUMI_OK);
+	EXPECT(kumi_init() == KUMI_ERR_ALREADY_INITIALISED);
+	EXPECT(kumi_rank() == 0 && kumi_size() == 1 && kumi_node() >= 0);
+	begin = kumi_time();
+	EXPECT(begin >= 0.0 && kumi_time() >= begin);
+	threads();
+	messages();
+	bad_messages();
+	windows();
+	collectives();
+	EXPECT(kumi_finalize() == KUMI_OK);
+	EXPECT(kumi_finalize() == KUMI_ERR_NOT_INITIALISED);
+	EXPECT(kumi_rank() == KUMI_ERR_NOT_INITIALISED);
+}
+
+int main(int argc, char **argv)
+{
+	outside();
+	if (argc > 1 && strcmp(argv[1], "alone") == 0)
+		alone();
+	else
+		not_launched();
+	return failures > 0;
+}

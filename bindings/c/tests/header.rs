@@ -1,0 +1,205 @@
+//! `kumi.h` says what the Rust side does: numbers, prototypes, and a C program that uses all of it.
+
+use std::collections::BTreeMap;
+use std::mem::{offset_of, size_of};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use kumi::{Code, KumiStatus};
+
+fn package() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The header without comments and preprocessor lines.
+fn header() -> String {
+    let text = std::fs::read_to_string(package().join("include/kumi.h")).unwrap();
+    let mut bare = String::new();
+    for (i, part) in text.split("/*").enumerate() {
+        bare.push_str(if i == 0 { part } else { part.split_once("*/").unwrap().1 });
+    }
+    bare.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join(" ")
+}
+
+/// The folder with the libraries of this build: that of the test, or the one above.
+fn libraries() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let mut folders = test.ancestors().skip(1);
+    folders.find(|folder| folder.join("libkumi.so").is_file()).unwrap().to_path_buf()
+}
+
+/// A fresh folder with a link to the library under the name that programs look for.
+fn workplace(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    // What an earlier run left; it may not be there.
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    std::os::unix::fs::symlink(libraries().join("libkumi.so"), folder.join("libkumi.so.0"))
+        .unwrap();
+    std::os::unix::fs::symlink("libkumi.so.0", folder.join("libkumi.so")).unwrap();
+    folder
+}
+
+/// Runs a command without the variables of a job; its success and what it printed.
+fn run(command: &mut Command) -> (bool, String) {
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("KUMI_") && name != "KUMI_SINGLETON" {
+            command.env_remove(name);
+        }
+    }
+    let output = command.output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+}
+
+#[test]
+fn error_numbers_are_those_of_the_header() {
+    let text = header();
+    let list = text.split_once("typedef enum kumi_error {").unwrap().1.split_once('}').unwrap().0;
+    let in_header: BTreeMap<String, i32> = list
+        .split(',')
+        .map(|line| {
+            let (name, number) = line.split_once('=').unwrap();
+            (name.trim().to_owned(), number.trim().parse().unwrap())
+        })
+        .collect();
+    let in_rust: BTreeMap<String, i32> = Code::EVERY
+        .iter()
+        .map(|code| {
+            let mut name = String::from(if *code == Code::Ok { "KUMI" } else { "KUMI_ERR" });
+            for letter in format!("{code:?}").chars() {
+                if letter.is_uppercase() {
+                    name.push('_');
+                }
+                name.push(letter.to_ascii_uppercase());
+            }
+            (name, *code as i32)
+        })
+        .collect();
+    assert_eq!(in_header, in_rust);
+}
+
+/// The Rust type for a C parameter or result, without the parameter's name.
+fn rust_type(declaration: &str) -> &'static str {
+    let stars = declaration.matches('*').count();
+    let spaced = declaration.replace('*', " ");
+    let mut words: Vec<&str> = spaced.split_whitespace().collect();
+    let constant = words[0] == "const";
+    words.retain(|word| *word != "const");
+    match (words[0], stars, constant) {
+        ("int" | "kumi_type" | "kumi_op", 0, false) => "c_int",
+        ("unsigned", 0, false) => "c_uint",
+        ("size_t", 0, false) => "usize",
+        ("uint64_t", 0, false) => "u64",
+        ("double", 0, false) => "f64",
+        ("void", 1, true) => "*const c_void",
+        ("void", 1, false) => "*mut c_void",
+        ("char", 1, true) => "*const c_char",
+        ("int", 1, false) => "*mut c_int",
+        ("uint64_t", 1, false) => "*mut u64",
+        ("size_t", 1, true) => "*const usize",
+        ("kumi_status", 1, false) => "*mut KumiStatus",
+        ("kumi_window", 1, false) => "*mut KumiWindow",
+        ("kumi_window", 2, false) => "*mut *mut KumiWindow",
+        _ => panic!("{declaration}: a type this test does not know"),
+    }
+}
+
+fn prototypes_of_header() -> BTreeMap<String, String> {
+    let text = header();
+    let mut found = BTreeMap::new();
+    for statement in text.split(['{', '}', ';']) {
+        let Some((front, parameters)) = statement.split_once('(') else { continue };
+        let name_at = front.rfind("kumi_").unwrap();
+        let parameters = parameters.trim_end().strip_suffix(')').unwrap();
+        let parameters: Vec<_> = match parameters {
+            "void" => Vec::new(),
+            list => list.split(',').map(rust_type).collect(),
+        };
+        let result = rust_type(&front[..name_at]);
+        let name = front[name_at..].to_owned();
+        found.insert(name, format!("({}) -> {result}", parameters.join(", ")));
+    }
+    found
+}
+
+fn prototypes_of_rust() -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for file in std::fs::read_dir(package().join("src")).unwrap() {
+        let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+        for function in text.split("extern \"C\" fn ").skip(1) {
+            let (name, rest) = function.split_once('(').unwrap();
+            let (parameters, rest) = rest.split_once(')').unwrap();
+            let result = rest.split_once('{').unwrap().0.trim().strip_prefix("-> ").unwrap();
+            let parameters: Vec<_> = parameters
+                .split(',')
+                .filter_map(|parameter| Some(parameter.split_once(':')?.1.trim()))
+                .collect();
+            found.insert(name.to_owned(), format!("({}) -> {result}", parameters.join(", ")));
+        }
+    }
+    found
+}
+
+#[test]
+fn prototypes_are_those_of_the_header() {
+    let in_header = prototypes_of_header();
+    assert!(in_header.len() > 25, "{in_header:?}");
+    assert_eq!(in_header, prototypes_of_rust());
+}
+
+#[test]
+fn a_c_program_gets_what_the_header_promises() {
+    let folder = workplace("abi");
+    let program = folder.join("abi");
+    let definitions = [
+        ("STATUS_SIZE", size_of::<KumiStatus>()),
+        ("STATUS_TAG", offset_of!(KumiStatus, tag)),
+        ("STATUS_LENGTH", offset_of!(KumiStatus, length)),
+        ("USIZE", size_of::<usize>()),
+    ];
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]);
+    compiler.args(definitions.map(|(name, value)| format!("-DRUST_{name}={value}")));
+    compiler.arg("-I").arg(package().join("include")).arg(package().join("tests/abi.c"));
+    compiler.arg("-o").arg(&program).arg("-L").arg(&folder).args(["-lkumi", "-lpthread"]);
+    compiler.arg(format!("-Wl,-rpath,{}", folder.display()));
+    assert_eq!(run(&mut compiler), (true, String::new()));
+
+    let outside = run(Command::new(&program).env_remove("KUMI_SINGLETON"));
+    assert_eq!(outside, (true, String::new()));
+    let alone = run(Command::new(&program).arg("alone").env("KUMI_SINGLETON", "1"));
+    assert_eq!(alone, (true, String::new()));
+}
+
+#[test]
+fn the_header_is_c_plus_plus_too() {
+    let folder = workplace("cxx");
+    let source = folder.join("header.cc");
+    std::fs::write(
+        &source,
+        "#include <kumi.h>\nint main() { return kumi_version() == nullptr; }\n",
+    )
+    .unwrap();
+    let mut compiler = Command::new("c++");
+    compiler.args(["-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-I"]);
+    let checked = run(compiler.arg(package().join("include")).arg(&source));
+    assert_eq!(checked, (true, String::new()));
+}
+
+/// The examples in C: their kernels' own tests, and they themselves as jobs of one rank.
+#[test]
+fn the_examples_hold() {
+    let folder = workplace("examples");
+    let mut make = Command::new("make");
+    make.arg("-C").arg(package().join("../../examples/c")).arg("check");
+    make.arg(format!("OUT={}", folder.display())).arg(format!("LIB={}", folder.display()));
+    // The variables of a make that runs this test are not meant for that one.
+    make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").env_remove("MFLAGS");
+    let (good, text) = run(&mut make);
+    assert!(good, "{text}");
+    for name in ["CG", "IS"] {
+        let line = format!("RESULT name={name} class=S verified=yes");
+        assert!(text.contains(&line), "{text}");
+    }
+}
