@@ -5,7 +5,7 @@
 
 mod clients;
 mod sampling;
-mod setup;
+pub(crate) mod setup;
 mod tree;
 
 use std::collections::BTreeMap;

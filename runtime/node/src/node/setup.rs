@@ -46,7 +46,7 @@ const RECENT_OF_ALL: usize = 65_536;
 
 /// Files that exist while the daemon runs.
 #[derive(Debug)]
-pub(super) struct Files {
+pub(crate) struct Files {
     socket: PathBuf,
     pid: PathBuf,
     group: Option<cgroup::Group>,
@@ -80,7 +80,7 @@ fn remove_cluster_group(node: &cgroup::Group) {
 }
 
 /// A daemon that is ready for its main loop.
-pub(super) struct Started {
+pub(crate) struct Started {
     pub(super) site: Rc<Site>,
     pub(super) shared: Shared,
     pub(super) description: NodeDescription,

@@ -1,0 +1,106 @@
+//! `kumid`: the daemon of a node, the head of a cluster, and two small helpers of the daemon.
+//!
+//! People start it through `kumi cluster up`, or from a service unit.
+#![forbid(unsafe_code)]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use kumi_node::exit::{ExitCode as Code, Failure};
+use kumi_node::{head, job, node, watch};
+use kumi_sched::NodeId;
+
+const HELP: &str = "\
+kumid: daemon of a Kumi cluster; started by `kumi cluster up`, or by hand on real hosts:
+
+    kumid head --cluster-dir DIR           the head of the cluster
+    kumid node --cluster-dir DIR --node I  the daemon of node I
+
+DIR holds cluster.toml and tls/, made by `kumi cluster init`. Logs go to standard error;
+KUMI_LOG sets how much (error, warn, info, debug). SIGTERM stops it: a node kills its jobs, the
+head leaves them running.
+
+    kumid rank, kumid watch                used by the daemon itself
+";
+
+enum Call {
+    Head(PathBuf),
+    Node(PathBuf, NodeId),
+    Rank(i32, u32),
+    Watch(Option<PathBuf>),
+    Help,
+    Version,
+}
+
+fn usage(message: &str) -> Failure {
+    Failure::new(Code::Usage, format!("{message}; see `kumid --help`"))
+}
+
+fn parse(arguments: &[String]) -> Result<Call, Failure> {
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        ["rank", spec, local] => {
+            let parsed = spec.parse().ok().zip(local.parse().ok());
+            parsed
+                .map(|(spec, local)| Call::Rank(spec, local))
+                .ok_or_else(|| usage("`kumid rank` is not for people"))
+        }
+        ["watch"] => Ok(Call::Watch(None)),
+        ["watch", group] => Ok(Call::Watch(Some(group.into()))),
+        ["head", "--cluster-dir", dir] => Ok(Call::Head(dir.into())),
+        ["node", "--cluster-dir", dir, "--node", node]
+        | ["node", "--node", node, "--cluster-dir", dir] => {
+            let node =
+                node.parse().map_err(|_| usage(&format!("{node:?} is not a node's number")))?;
+            Ok(Call::Node(dir.into(), NodeId(node)))
+        }
+        ["--help" | "-h" | "help"] => Ok(Call::Help),
+        ["--version" | "-V"] => Ok(Call::Version),
+        [] => Err(usage("nothing to do")),
+        _ => Err(usage("the arguments are not understood")),
+    }
+}
+
+fn start_log() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("KUMI_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .init();
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args_os()
+        .skip(1)
+        .map(|argument| argument.to_string_lossy().into_owned())
+        .collect();
+    let result = parse(&arguments).and_then(|call| match call {
+        Call::Rank(spec, local) => Ok(job::shim::main(spec, local)),
+        Call::Watch(group) => Ok(watch::main(group)),
+        Call::Head(dir) => {
+            start_log();
+            head::run(&dir).map(|()| Code::Ok)
+        }
+        Call::Node(dir, number) => {
+            start_log();
+            node::run(&dir, number).map(|()| Code::Ok)
+        }
+        Call::Help => {
+            print!("{HELP}");
+            Ok(Code::Ok)
+        }
+        Call::Version => {
+            println!("kumid {}", env!("CARGO_PKG_VERSION"));
+            Ok(Code::Ok)
+        }
+    });
+    match result {
+        Ok(code) => code.into(),
+        Err(failure) => {
+            eprintln!("kumid: {failure}");
+            failure.code.into()
+        }
+    }
+}

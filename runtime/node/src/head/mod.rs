@@ -1,0 +1,410 @@
+//! `kumid head`: where jobs are placed and recorded, and where clients ask.
+
+mod clients;
+mod spool;
+mod table;
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use kumi_control::head::{ClientId, Head, HeadAction, HeadConfig, HeadEvent, LinkId};
+use kumi_control::message::{ClientReply, Down, JobRecord, RefusalKind, Up};
+use kumi_sched::{ClusterTime, JobId};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use crate::client::refusal;
+use crate::clock::{monotonic, wall_ms};
+use crate::config::ClusterConfig;
+use crate::exit::{ExitCode, Failure};
+use crate::link::{self, CalledStream, LinkError, LinkHello, Outbox, Purpose, Refusals};
+use crate::node::setup::{listen, listen_unix, raise_open_files, write_pid};
+use crate::paths;
+use crate::tls::{Credentials, Identity};
+use clients::Mouth;
+use spool::Spools;
+use table::Table;
+
+/// How long a node may be away before its jobs fail.
+const DETACH_GRACE: Duration = Duration::from_secs(1);
+/// Between attempts to write records that could not be written.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What links and clients tell the main loop.
+#[derive(Debug)]
+enum Event {
+    Head(HeadEvent),
+    LinkUp(LinkId, Outbox),
+    LinkDown(LinkId),
+    ClientUp(ClientId, Mouth),
+    ClientDown(ClientId),
+}
+
+/// What links and clients share.
+#[derive(Clone)]
+struct Shared {
+    config: Arc<ClusterConfig>,
+    credentials: Credentials,
+    events: mpsc::Sender<Event>,
+    refusals: Refusals,
+    messages: Arc<AtomicU64>,
+    ids: Rc<Cell<u64>>,
+}
+
+impl Shared {
+    /// A number for a link or client, never given again.
+    fn next_id(&self) -> u64 {
+        self.ids.set(self.ids.get() + 1);
+        self.ids.get()
+    }
+}
+
+/// Runs the head of the cluster in `dir` until it is told to stop.
+///
+/// # Errors
+/// What kept it from starting, or ended it.
+pub fn run(dir: &Path) -> Result<(), Failure> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
+            Failure::new(
+                ExitCode::MachineLimits,
+                format!("no event loop can be made: {error}; raise the limit of open files"),
+            )
+        })?;
+    let tasks = tokio::task::LocalSet::new();
+    tasks.block_on(&runtime, async { Driver::start(dir).await?.run().await })
+}
+
+struct Driver {
+    head: Head,
+    table: Table,
+    /// Records that could not be written yet, the latest of each job.
+    unwritten: BTreeMap<JobId, JobRecord>,
+    spools: Spools,
+    links: BTreeMap<LinkId, Outbox>,
+    clients: BTreeMap<ClientId, Mouth>,
+    events: mpsc::Receiver<Event>,
+    files: [PathBuf; 2],
+    done: bool,
+}
+
+fn seed() -> Result<[u8; 32], Failure> {
+    let mut seed = [0; 32];
+    fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut seed)).map_err(
+        |error| {
+            Failure::new(ExitCode::MachineLimits, format!("/dev/urandom cannot be read: {error}"))
+        },
+    )?;
+    Ok(seed)
+}
+
+impl Driver {
+    async fn start(dir: &Path) -> Result<Self, Failure> {
+        let config = Arc::new(ClusterConfig::load(dir)?);
+        let credentials = Credentials::load(dir, Identity::Head)?;
+        raise_open_files();
+        // First, since it makes sure that there is only one head.
+        let listener = listen(config.head).await?;
+        let mut table = Table::open(&paths::head_db(dir))?;
+        let records = table.load()?;
+        let known: std::collections::BTreeSet<_> = records.iter().map(|r| r.spec.job).collect();
+        let spools =
+            Spools::open(paths::spool(dir), |job| known.contains(&job)).map_err(|error| {
+                Failure::new(
+                    ExitCode::Io,
+                    format!("{} cannot be used: {error}", paths::spool(dir).display()),
+                )
+            })?;
+        let jobs = records.len();
+        let head = Head::new(head_config(&config), records, seed()?);
+        let (sender, events) = mpsc::channel(256);
+        let shared = Shared {
+            config: Arc::clone(&config),
+            credentials,
+            events: sender,
+            refusals: Refusals::default(),
+            messages: Arc::new(AtomicU64::new(0)),
+            ids: Rc::default(),
+        };
+        let socket = paths::head_socket(dir);
+        let local = listen_unix(&socket)?;
+        tokio::task::spawn_local(clients::serve(local, shared.clone()));
+        tokio::task::spawn_local(serve_links(listener, shared));
+        let pid = paths::head_pid(dir);
+        write_pid(&pid)?;
+        tracing::info!(cluster = config.name, address = %config.head, nodes = config.nodes.len(), jobs, "ready");
+        Ok(Self {
+            head,
+            table,
+            unwritten: BTreeMap::new(),
+            spools,
+            links: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            events,
+            files: [socket, pid],
+            done: false,
+        })
+    }
+
+    async fn run(&mut self) -> Result<(), Failure> {
+        let failed = |error: std::io::Error| {
+            Failure::new(ExitCode::Internal, format!("signals cannot be received: {error}"))
+        };
+        let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+        while !self.done {
+            let timeout = self.next_timeout();
+            tokio::select! {
+                biased;
+                Some(event) = self.events.recv() => self.event(event),
+                () = tokio::time::sleep(timeout) => {
+                    self.write_again();
+                    self.handle(HeadEvent::Timeout);
+                }
+                // Jobs run on; the next head takes over.
+                _ = terminate.recv() => self.done = true,
+                _ = interrupt.recv() => self.done = true,
+            }
+        }
+        self.flush().await;
+        tracing::info!("stopped");
+        for path in &self.files {
+            if let Err(error) = fs::remove_file(path) {
+                tracing::warn!(path = %path.display(), %error, "a file is left");
+            }
+        }
+        Ok(())
+    }
+
+    fn next_timeout(&self) -> Duration {
+        let now = monotonic();
+        let head = self.head.next_timeout();
+        let head = head
+            .map_or(Duration::from_secs(3600), |at| Duration::from_nanos(at.saturating_sub(now)));
+        if self.unwritten.is_empty() { head } else { head.min(RETRY) }
+    }
+
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::Head(event) => {
+                if let Some(refused) = self.refuse_submission(&event) {
+                    return refused;
+                }
+                self.handle(event);
+            }
+            Event::LinkUp(link, outbox) => {
+                self.links.insert(link, outbox);
+                self.handle(HeadEvent::ChildUp(link));
+            }
+            Event::LinkDown(link) => {
+                self.links.remove(&link);
+                self.handle(HeadEvent::ChildDown(link));
+            }
+            Event::ClientUp(client, mouth) => {
+                self.clients.insert(client, mouth);
+            }
+            Event::ClientDown(client) => {
+                self.clients.remove(&client);
+                self.handle(HeadEvent::ClientGone(client));
+            }
+        }
+    }
+
+    /// While records cannot be written no new job is taken: it could be lost.
+    fn refuse_submission(&self, event: &HeadEvent) -> Option<()> {
+        let HeadEvent::Client(client, _, kumi_control::message::ClientRequest::Submit(_)) = event
+        else {
+            return None;
+        };
+        if self.unwritten.is_empty() {
+            return None;
+        }
+        let message = "the job table cannot be written (is the disk of the head full?); jobs that run go on, new ones are refused until it can";
+        self.reply(*client, ClientReply::Refused(refusal(RefusalKind::NoResources, message)));
+        Some(())
+    }
+
+    fn handle(&mut self, event: HeadEvent) {
+        let mut events = std::collections::VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            self.head.handle(monotonic(), wall_ms(), event);
+            let mut records = BTreeMap::new();
+            while let Some(action) = self.head.poll_action() {
+                match action {
+                    HeadAction::Persist(record) => {
+                        records.insert(record.spec.job, *record);
+                    }
+                    action => {
+                        self.persist(std::mem::take(&mut records));
+                        events.extend(self.act(action));
+                    }
+                }
+            }
+            self.persist(records);
+        }
+    }
+
+    /// Makes records durable, those that failed before included.
+    fn persist(&mut self, records: BTreeMap<JobId, JobRecord>) {
+        if records.is_empty() {
+            return;
+        }
+        self.unwritten.extend(records);
+        self.write_again();
+    }
+
+    fn write_again(&mut self) {
+        if self.unwritten.is_empty() {
+            return;
+        }
+        match self.table.persist(self.unwritten.values()) {
+            Ok(()) => self.unwritten.clear(),
+            Err(error) => {
+                tracing::error!(%error, jobs = self.unwritten.len(), "records are kept in memory")
+            }
+        }
+    }
+
+    fn act(&mut self, action: HeadAction) -> Option<HeadEvent> {
+        match action {
+            HeadAction::Persist(record) => {
+                self.persist(BTreeMap::from([(record.spec.job, *record)]))
+            }
+            HeadAction::ToChild(link, nodes, command) => {
+                if let Some(outbox) = self.links.get(&link) {
+                    outbox.send(&Down::Command(nodes, command));
+                }
+            }
+            HeadAction::ToClient(client, reply) => self.reply(client, reply),
+            HeadAction::Spool { job, rank, stream, data } => {
+                return Some(match self.spools.append(job, rank, stream, &data) {
+                    Ok(end) => HeadEvent::Spooled { job, end },
+                    Err(error) => {
+                        tracing::error!(%job, %error, "output cannot be kept");
+                        HeadEvent::SpoolFailed { job, reason: error.to_string() }
+                    }
+                });
+            }
+            HeadAction::Follow { client, job, offset, wait } => {
+                if let Some(mouth) = self.clients.get(&client) {
+                    let output = mouth.output.clone();
+                    tokio::task::spawn_local(self.spools.follow(job, offset, wait, output));
+                }
+            }
+            HeadAction::EndSpool { job, outcome } => self.spools.finish(job, outcome),
+            HeadAction::Shutdown => self.done = true,
+        }
+        None
+    }
+
+    fn reply(&self, client: ClientId, reply: ClientReply) {
+        if let Some(mouth) = self.clients.get(&client)
+            && mouth.answers.send(reply).is_err()
+        {
+            tracing::debug!(client = client.0, "a client is gone");
+        }
+    }
+
+    /// Lets what is queued leave before the connections are closed.
+    async fn flush(&mut self) {
+        let end = tokio::time::Instant::now() + Duration::from_secs(1);
+        // Clients' answers are written by their tasks, which get their turn here too.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        while self.links.values().any(|outbox| outbox.queued() > 0)
+            && tokio::time::Instant::now() < end
+        {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+fn head_config(config: &ClusterConfig) -> HeadConfig {
+    HeadConfig {
+        cluster_name: config.name.clone(),
+        nodes: config.nodes.iter().map(|node| node.name.clone()).collect(),
+        mode: config.mode(),
+        slice_ns: config.slice_ns(),
+        max_jobs_per_node: config.max_jobs_per_node,
+        owner_uid: config.owner_uid,
+        lease_ns: config.lease_ms.saturating_mul(1_000_000),
+        detach_grace_ns: u64::try_from(DETACH_GRACE.as_nanos()).unwrap_or(u64::MAX),
+    }
+}
+
+async fn serve_links(listener: TcpListener, shared: Shared) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                tokio::task::spawn_local(attend(stream, shared.clone()));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a link could not be accepted");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+async fn attend(stream: TcpStream, shared: Shared) {
+    let agree = |hello: &LinkHello| {
+        shared.config.node(hello.node).map(drop).map_err(|error| {
+            refusal(
+                RefusalKind::BadRequest,
+                format!("{error}; all hosts must have the same cluster.toml"),
+            )
+        })
+    };
+    match link::answer(&shared.credentials, &shared.config.name, stream, agree).await {
+        Ok((hello, stream)) => match hello.purpose.clone() {
+            Purpose::Tree => attend_link(&hello, stream, &shared).await,
+            Purpose::Client(user) => clients::attend(stream, user, shared).await,
+        },
+        Err(error) => {
+            shared.refusals.count("link refused");
+            tracing::warn!(%error, "a link was refused");
+        }
+    }
+}
+
+async fn attend_link(hello: &LinkHello, stream: CalledStream, shared: &Shared) {
+    let id = LinkId(shared.next_id());
+    tracing::info!(node = %hello.node, "attached");
+    let (mut read, write) = tokio::io::split(stream);
+    let (outbox, writing) = Outbox::start(write, Arc::clone(&shared.messages));
+    if shared.events.send(Event::LinkUp(id, outbox.clone())).await.is_err() {
+        return;
+    }
+    let reading = async {
+        loop {
+            let up = match link::receive::<Up>(&mut read).await {
+                Ok(up) => up,
+                Err(error) => return error,
+            };
+            shared.messages.fetch_add(1, Ordering::Relaxed);
+            if let Up::ClockProbe { stamp } = up {
+                // The cluster's clock is this machine's.
+                outbox.send(&Down::Clock { stamp, time: ClusterTime(monotonic()) });
+            } else if shared.events.send(Event::Head(HeadEvent::Child(id, up))).await.is_err() {
+                return LinkError::Closed;
+            }
+        }
+    };
+    let error = tokio::select! {
+        error = reading => error,
+        written = writing => written.err().map_or(LinkError::Closed, LinkError::Io),
+    };
+    tracing::info!(node = %hello.node, %error, "detached");
+    if let LinkError::Frame(error) = &error {
+        shared.refusals.count_frame(error);
+    }
+    // Fails only when the head is about to end.
+    let _ = shared.events.send(Event::LinkDown(id)).await;
+}

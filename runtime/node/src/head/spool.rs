@@ -1,0 +1,371 @@
+//! Output of jobs on disk, and the followers that read it.
+//!
+//! A spool is a row of frames: rank (`u32`), stream (`u8`: 0 output, 1 errors), length (`u32`), all
+//! little-endian, then the bytes. An offset counts bytes of the file and stands between frames.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use kumi_control::message::{ClientReply, Outcome, Refusal, RefusalKind, Stream};
+use kumi_sched::JobId;
+use tokio::sync::{mpsc, watch};
+
+use crate::client::refusal;
+
+/// Bytes in front of each piece of output.
+const HEADER: usize = 9;
+/// Longest piece of output there can be, in bytes.
+const MAX_PIECE: usize = 1 << 20;
+/// How much a follower reads at once, in bytes.
+const READ: usize = 256 << 10;
+/// Spools that are over and whose state is remembered.
+const REMEMBERED: usize = 256;
+
+/// How far a spool has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes written.
+    pub end: u64,
+    /// Set when no more will come.
+    pub outcome: Option<Outcome>,
+}
+
+#[derive(Debug)]
+struct Spool {
+    file: Option<File>,
+    progress: watch::Sender<Progress>,
+}
+
+/// The spools of all jobs.
+#[derive(Debug)]
+pub struct Spools {
+    folder: PathBuf,
+    spools: BTreeMap<JobId, Spool>,
+}
+
+fn frame(rank: u32, stream: Stream, data: &[u8]) -> Option<Vec<u8>> {
+    let length = u32::try_from(data.len()).ok().filter(|_| data.len() <= MAX_PIECE)?;
+    let mut bytes = Vec::with_capacity(HEADER + data.len());
+    bytes.extend_from_slice(&rank.to_le_bytes());
+    bytes.push(u8::from(stream == Stream::Err));
+    bytes.extend_from_slice(&length.to_le_bytes());
+    bytes.extend_from_slice(data);
+    Some(bytes)
+}
+
+/// The first frame of `bytes` and its length, `None` if it is not there whole.
+///
+/// # Errors
+/// When this is no frame.
+fn parse(bytes: &[u8]) -> Result<Option<(u32, Stream, &[u8], usize)>, ()> {
+    let Some((header, rest)) = bytes.split_at_checked(HEADER) else { return Ok(None) };
+    let word = |at: usize| {
+        u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+    };
+    let stream = match header[4] {
+        0 => Stream::Out,
+        1 => Stream::Err,
+        _ => return Err(()),
+    };
+    let length = usize::try_from(word(5)).map_err(|_| ())?;
+    if length > MAX_PIECE {
+        return Err(());
+    }
+    Ok(rest.get(..length).map(|data| (word(0), stream, data, HEADER + length)))
+}
+
+/// Length of the whole frames of a spool; what a crash cut off is behind it.
+fn whole_length(file: &mut File) -> io::Result<u64> {
+    if !file.metadata()?.is_file() {
+        return Ok(0);
+    }
+    let mut reader = io::BufReader::new(file);
+    let mut end = 0;
+    let mut header = [0; HEADER];
+    loop {
+        match reader.read_exact(&mut header) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(end),
+            other => other?,
+        }
+        let length = u64::from(u32::from_le_bytes([header[5], header[6], header[7], header[8]]));
+        let skipped = io::copy(&mut (&mut reader).take(length), &mut io::sink())?;
+        if skipped < length || length > MAX_PIECE as u64 || header[4] > 1 {
+            return Ok(end);
+        }
+        end += HEADER as u64 + length;
+    }
+}
+
+impl Spools {
+    /// Spools in `folder`, which is made; files of jobs that are not `known` are removed.
+    ///
+    /// # Errors
+    /// When the folder cannot be used.
+    pub fn open(folder: PathBuf, known: impl Fn(JobId) -> bool) -> io::Result<Self> {
+        fs::create_dir_all(&folder)?;
+        for entry in fs::read_dir(&folder)? {
+            let entry = entry?;
+            let job = entry.file_name().to_str().and_then(|name| name.parse().ok());
+            if job.is_some_and(|job| !known(JobId(job))) {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(Self { folder, spools: BTreeMap::new() })
+    }
+
+    fn path(&self, job: JobId) -> PathBuf {
+        self.folder.join(job.to_string())
+    }
+
+    fn spool(&mut self, job: JobId) -> &mut Spool {
+        if self.spools.len() > REMEMBERED && !self.spools.contains_key(&job) {
+            self.spools.retain(|_, spool| {
+                spool.progress.borrow().outcome.is_none() || spool.progress.receiver_count() > 0
+            });
+        }
+        let path = self.path(job);
+        self.spools.entry(job).or_insert_with(|| {
+            // Without a file there is no output yet; one that cannot be read shows as empty, and
+            // appending to it fails and is told.
+            let end = File::open(path).and_then(|mut file| whole_length(&mut file)).unwrap_or(0);
+            Spool { file: None, progress: watch::Sender::new(Progress { end, outcome: None }) }
+        })
+    }
+
+    /// Appends output; returns the new end.
+    ///
+    /// # Errors
+    /// When it cannot be written; the spool then ends where it did before.
+    pub fn append(
+        &mut self,
+        job: JobId,
+        rank: u32,
+        stream: Stream,
+        data: &[u8],
+    ) -> io::Result<u64> {
+        let path = self.path(job);
+        let spool = self.spool(job);
+        let end = spool.progress.borrow().end;
+        let bytes = frame(rank, stream, data).ok_or(io::ErrorKind::InvalidInput)?;
+        let file = match &mut spool.file {
+            Some(file) => file,
+            none => {
+                let file =
+                    OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+                file.set_len(end)?;
+                none.insert(file)
+            }
+        };
+        file.seek(SeekFrom::Start(end))?;
+        if let Err(error) = file.write_all(&bytes) {
+            file.set_len(end)?;
+            return Err(error);
+        }
+        let end = end + bytes.len() as u64;
+        spool.progress.send_modify(|progress| progress.end = end);
+        Ok(end)
+    }
+
+    /// No more will come.
+    pub fn finish(&mut self, job: JobId, outcome: Outcome) {
+        let spool = self.spool(job);
+        spool.file = None;
+        spool.progress.send_modify(|progress| progress.outcome = Some(outcome));
+    }
+
+    /// A follower of the job from `offset` on, which sends to `client` until the end.
+    pub fn follow(
+        &mut self,
+        job: JobId,
+        offset: u64,
+        wait: bool,
+        client: mpsc::Sender<ClientReply>,
+    ) -> impl Future<Output = ()> + use<> {
+        let path = self.path(job);
+        let progress = self.spool(job).progress.subscribe();
+        let follower = Follower { path, job, offset, wait, progress, client };
+        follower.run()
+    }
+}
+
+struct Follower {
+    path: PathBuf,
+    job: JobId,
+    offset: u64,
+    wait: bool,
+    progress: watch::Receiver<Progress>,
+    client: mpsc::Sender<ClientReply>,
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Refusal {
+    let message = format!("the output in {} cannot be read: {error}", path.display());
+    refusal(RefusalKind::NoResources, message)
+}
+
+impl Follower {
+    async fn run(mut self) {
+        if let Err(refused) = self.serve().await {
+            // A client that is gone needs no answer.
+            let _ = self.client.send(ClientReply::Refused(refused)).await;
+        }
+    }
+
+    async fn serve(&mut self) -> Result<(), Refusal> {
+        let mut file = None;
+        let mut bytes = Vec::new();
+        loop {
+            let Progress { end, outcome } = self.progress.borrow_and_update().clone();
+            if end > self.offset && file.is_none() {
+                let opened = File::open(&self.path).and_then(|mut file| {
+                    file.seek(SeekFrom::Start(self.offset))?;
+                    Ok(file)
+                });
+                file = Some(opened.map_err(|error| unreadable(&self.path, &error))?);
+            }
+            if let Some(file) = &mut file {
+                while self.offset + (bytes.len() as u64) < end {
+                    self.read(file, end, &mut bytes)?;
+                    if !self.send(&mut bytes).await? {
+                        return Ok(());
+                    }
+                }
+            }
+            if let Some(outcome) = outcome {
+                let ended = ClientReply::Ended { job: self.job, outcome };
+                let _ = self.client.send(ended).await;
+                return Ok(());
+            }
+            if !self.wait {
+                let _ = self.client.send(ClientReply::Done).await;
+                return Ok(());
+            }
+            tokio::select! {
+                changed = self.progress.changed() => if changed.is_err() { return Ok(()) },
+                () = self.client.closed() => return Ok(()),
+            }
+        }
+    }
+
+    fn read(&self, file: &mut File, end: u64, bytes: &mut Vec<u8>) -> Result<(), Refusal> {
+        let left = end - self.offset - bytes.len() as u64;
+        let count = file
+            .take(left.min(READ as u64))
+            .read_to_end(bytes)
+            .map_err(|error| unreadable(&self.path, &error))?;
+        if count == 0 {
+            return Err(unreadable(&self.path, &io::ErrorKind::UnexpectedEof.into()));
+        }
+        Ok(())
+    }
+
+    /// Sends the whole frames of `bytes` and takes them off; whether the client still listens.
+    async fn send(&mut self, bytes: &mut Vec<u8>) -> Result<bool, Refusal> {
+        let mut used = 0;
+        loop {
+            let Ok(next) = parse(&bytes[used..]) else {
+                let message = format!(
+                    "{} is not where a piece of the output of job {} begins",
+                    self.offset, self.job
+                );
+                return Err(refusal(RefusalKind::BadRequest, message));
+            };
+            let Some((rank, stream, data, length)) = next else { break };
+            used += length;
+            self.offset += length as u64;
+            let (job, data, offset) = (self.job, data.to_vec(), self.offset);
+            let reply = ClientReply::Output { job, rank, stream, data, offset };
+            if self.client.send(reply).await.is_err() {
+                return Ok(false);
+            }
+        }
+        bytes.drain(..used);
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JOB: JobId = JobId(4);
+
+    async fn all(spools: &mut Spools, offset: u64, wait: bool) -> Vec<ClientReply> {
+        let (client, mut replies) = mpsc::channel(1);
+        let follower = tokio::spawn(spools.follow(JOB, offset, wait, client));
+        let mut got = Vec::new();
+        while let Some(reply) = replies.recv().await {
+            got.push(reply);
+        }
+        follower.await.unwrap();
+        got
+    }
+
+    fn output(rank: u32, data: &[u8], offset: u64) -> ClientReply {
+        ClientReply::Output { job: JOB, rank, stream: Stream::Out, data: data.to_vec(), offset }
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn followers_get_everything_in_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut spools = Spools::open(dir.path().join("spool"), |_| true).unwrap();
+        assert_eq!(all(&mut spools, 0, false).await, [ClientReply::Done]);
+        let (client, mut live) = mpsc::channel(1);
+        tokio::spawn(spools.follow(JOB, 0, true, client));
+        assert_eq!(spools.append(JOB, 0, Stream::Out, b"one").unwrap(), 12);
+        assert_eq!(live.recv().await, Some(output(0, b"one", 12)));
+        assert_eq!(spools.append(JOB, 1, Stream::Out, b"two").unwrap(), 24);
+        assert_eq!(live.recv().await, Some(output(1, b"two", 24)));
+        let late = all(&mut spools, 12, false).await;
+        assert_eq!(late, [output(1, b"two", 24), ClientReply::Done]);
+        spools.finish(JOB, Outcome::Success);
+        let ended = ClientReply::Ended { job: JOB, outcome: Outcome::Success };
+        assert_eq!(live.recv().await, Some(ended.clone()));
+        assert_eq!(all(&mut spools, 24, true).await, [ended]);
+        // An offset inside a frame.
+        assert!(matches!(all(&mut spools, 5, true).await[..], [ClientReply::Refused(_)]));
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_restart_drops_what_was_cut_off() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut spools = Spools::open(dir.path().to_owned(), |_| true).unwrap();
+        spools.append(JOB, 0, Stream::Out, b"whole").unwrap();
+        spools.append(JobId(5), 0, Stream::Out, b"forgotten").unwrap();
+        drop(spools);
+        let cut = frame(0, Stream::Out, b"cut off").unwrap();
+        let mut file = OpenOptions::new().append(true).open(dir.path().join("4")).unwrap();
+        file.write_all(&cut[..12]).unwrap();
+        let mut spools = Spools::open(dir.path().to_owned(), |job| job == JOB).unwrap();
+        assert!(!dir.path().join("5").exists());
+        assert_eq!(all(&mut spools, 0, false).await, [output(0, b"whole", 14), ClientReply::Done]);
+        assert_eq!(spools.append(JOB, 0, Stream::Out, b"next").unwrap(), 27);
+        assert_eq!(all(&mut spools, 14, false).await, [output(0, b"next", 27), ClientReply::Done]);
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn long_output_comes_in_pieces() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut spools = Spools::open(dir.path().to_owned(), |_| true).unwrap();
+        let piece = vec![b'x'; 60_000];
+        for rank in 0..20 {
+            spools.append(JOB, rank, Stream::Out, &piece).unwrap();
+        }
+        let got = all(&mut spools, 0, false).await;
+        assert_eq!(got.len(), 21);
+        assert_eq!(got[19], output(19, &piece, 20 * 60_009));
+    }
+
+    #[test]
+    fn a_full_disk_is_told() {
+        let full = Path::new("/dev/full");
+        if !full.exists() {
+            return eprintln!("skipped: no /dev/full");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let mut spools = Spools::open(dir.path().to_owned(), |_| true).unwrap();
+        std::os::unix::fs::symlink(full, dir.path().join("4")).unwrap();
+        assert!(spools.append(JOB, 0, Stream::Out, b"lost").is_err());
+    }
+}

@@ -1,0 +1,245 @@
+//! The head's durable job table: SQLite, one row per job.
+
+use std::path::Path;
+use std::time::Duration;
+
+use kumi_control::message::{CONTROL_VERSION, JobRecord, JobState};
+use kumi_sched::JobId;
+use rusqlite::{Connection, TransactionBehavior, params};
+
+use crate::exit::{ExitCode, Failure};
+
+/// Layout of the table. Rows hold records as postcard, which fits one `CONTROL_VERSION` only.
+const SCHEMA: u32 = 1;
+/// Jobs that are over and stay in the table.
+const ENDED_KEPT: u32 = 4096;
+
+/// Why the table cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TableError {
+    /// SQLite says no.
+    #[error(
+        "the job table cannot be used: {0}; check space and permissions of the cluster directory"
+    )]
+    Sqlite(#[from] rusqlite::Error),
+    /// Made by another version of Kumi.
+    #[error(
+        "the job table was made by another version ({found}, this is {SCHEMA}.{CONTROL_VERSION}); take the cluster down with that version, or remove head.db"
+    )]
+    Version {
+        /// Its version.
+        found: String,
+    },
+    /// A row does not decode.
+    #[error("job {job} in the job table is damaged: {reason}; restore head.db or remove it")]
+    Damaged {
+        /// The job.
+        job: i64,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A record does not encode.
+    #[error("a record cannot be encoded: {0}")]
+    Encode(#[from] postcard::Error),
+}
+
+impl From<TableError> for Failure {
+    fn from(error: TableError) -> Self {
+        let code = match error {
+            TableError::Version { .. } => ExitCode::Version,
+            _ => ExitCode::Io,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+/// The open table.
+#[derive(Debug)]
+pub struct Table {
+    connection: Connection,
+}
+
+fn version() -> u32 {
+    SCHEMA << 16 | (CONTROL_VERSION & 0xffff)
+}
+
+impl Table {
+    /// Opens the table at `path`, or makes it.
+    ///
+    /// # Errors
+    /// When it cannot be opened or is of another version.
+    pub fn open(path: &Path) -> Result<Self, TableError> {
+        let connection = Connection::open(path)?;
+        connection.busy_timeout(Duration::from_secs(5))?;
+        connection.pragma_update(None, "journal_mode", "WAL")?;
+        // Every commit reaches the disk: a job that was accepted survives a power cut.
+        connection.pragma_update(None, "synchronous", "FULL")?;
+        let found: u32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        if found == 0 {
+            connection.execute_batch(&format!(
+                "BEGIN;
+                 CREATE TABLE jobs (
+                     job INTEGER PRIMARY KEY,
+                     name TEXT NOT NULL,
+                     uid INTEGER NOT NULL,
+                     state TEXT NOT NULL,
+                     record BLOB NOT NULL
+                 ) STRICT;
+                 PRAGMA user_version = {};
+                 COMMIT;",
+                version()
+            ))?;
+        } else if found != version() {
+            return Err(TableError::Version {
+                found: format!("{}.{}", found >> 16, found & 0xffff),
+            });
+        }
+        Ok(Self { connection })
+    }
+
+    /// All jobs, ascending. The oldest of those that are over are dropped first if they are many.
+    ///
+    /// # Errors
+    /// When a row cannot be read.
+    pub fn load(&mut self) -> Result<Vec<JobRecord>, TableError> {
+        self.connection.execute(
+            "DELETE FROM jobs WHERE state = 'ended' AND job NOT IN
+                 (SELECT job FROM jobs WHERE state = 'ended' ORDER BY job DESC LIMIT ?1)",
+            params![ENDED_KEPT],
+        )?;
+        let mut statement = self.connection.prepare("SELECT job, record FROM jobs ORDER BY job")?;
+        let rows = statement
+            .query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, Vec<u8>>(1)?)))?;
+        let mut records = Vec::new();
+        for row in rows {
+            let (job, bytes) = row?;
+            let record: JobRecord = postcard::from_bytes(&bytes)
+                .map_err(|error| TableError::Damaged { job, reason: error.to_string() })?;
+            if i64::try_from(record.spec.job.0) != Ok(job) {
+                return Err(TableError::Damaged { job, reason: "another job's record".to_owned() });
+            }
+            records.push(record);
+        }
+        Ok(records)
+    }
+
+    /// Makes records durable, in one step.
+    ///
+    /// # Errors
+    /// When they cannot be written; then none is.
+    pub fn persist<'a>(
+        &mut self,
+        records: impl IntoIterator<Item = &'a JobRecord>,
+    ) -> Result<(), TableError> {
+        let transaction =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        {
+            let mut statement = transaction.prepare_cached(
+                "INSERT OR REPLACE INTO jobs (job, name, uid, state, record) VALUES (?1, ?2, ?3, ?4, ?5)",
+            )?;
+            for record in records {
+                let spec = &record.spec;
+                statement.execute(params![
+                    number(spec.job),
+                    spec.request.name,
+                    spec.user.uid,
+                    state_name(&record.state),
+                    postcard::to_allocvec(record)?,
+                ])?;
+            }
+        }
+        transaction.commit()?;
+        Ok(())
+    }
+}
+
+/// Job numbers count from 1 and stay far below what SQLite's integers hold.
+fn number(job: JobId) -> i64 {
+    i64::try_from(job.0).unwrap_or(i64::MAX)
+}
+
+fn state_name(state: &JobState) -> &'static str {
+    match state {
+        JobState::Queued => "queued",
+        JobState::Preparing => "preparing",
+        JobState::Running => "running",
+        JobState::Ending(_) => "ending",
+        JobState::Ended(_) => "ended",
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use kumi_control::message::{ContentHash, JobRequest, JobSpec, Outcome, Program, User};
+
+    pub(crate) fn record(job: u64, state: JobState) -> JobRecord {
+        let program = Program { path: "/bin/true".into(), hash: ContentHash([7; 32]), size: 9 };
+        let request = JobRequest {
+            token: u128::MAX - u128::from(job),
+            name: "true".into(),
+            program,
+            args: vec!["true".into()],
+            env: vec![("A".into(), "b".into())],
+            cwd: "/".into(),
+            ranks: 2,
+            nodes: None,
+        };
+        JobRecord {
+            spec: JobSpec {
+                job: JobId(job),
+                user: User { uid: 1, gid: 2 },
+                request,
+                layout: Vec::new(),
+                channel_key: u64::MAX,
+            },
+            state,
+            submitted_ms: 5,
+            started_ms: None,
+            ended_ms: None,
+        }
+    }
+
+    #[test]
+    fn records_survive() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("head.db");
+        let mut table = Table::open(&path).unwrap();
+        assert_eq!(table.load().unwrap(), []);
+        let first = record(1, JobState::Queued);
+        let second = record(2, JobState::Running);
+        table.persist([&first, &second]).unwrap();
+        let first = record(1, JobState::Ended(Outcome::Success));
+        table.persist([&first]).unwrap();
+        drop(table);
+        let mut table = Table::open(&path).unwrap();
+        assert_eq!(table.load().unwrap(), [first, second]);
+    }
+
+    #[test]
+    fn other_versions_and_damage_are_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("head.db");
+        let mut table = Table::open(&path).unwrap();
+        table.persist([&record(3, JobState::Queued)]).unwrap();
+        table.connection.execute("UPDATE jobs SET record = x'00'", []).unwrap();
+        assert!(matches!(table.load(), Err(TableError::Damaged { job: 3, .. })));
+        table.connection.pragma_update(None, "user_version", 99 << 16 | 1).unwrap();
+        drop(table);
+        let error = Table::open(&path).unwrap_err();
+        assert!(error.to_string().contains("99.1"));
+        assert_eq!(Failure::from(error).code, ExitCode::Version);
+    }
+
+    #[test]
+    fn the_oldest_of_many_are_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut table = Table::open(&dir.path().join("head.db")).unwrap();
+        let mut records = vec![record(1, JobState::Running)];
+        records.extend((2..4100).map(|job| record(job, JobState::Ended(Outcome::Killed))));
+        table.persist(&records).unwrap();
+        let left = table.load().unwrap();
+        assert_eq!(left.len(), 4097);
+        assert_eq!((left[0].spec.job, left[1].spec.job), (JobId(1), JobId(4)));
+    }
+}
