@@ -58,6 +58,8 @@ pub struct Session {
     running: bool,
     /// Where in the job's output the next unseen byte is.
     seen: u64,
+    /// Output up to here was shown on an earlier connection.
+    shown: u64,
     /// Whether the head has answered to the start on this connection.
     confirmed: bool,
     /// Standard input is to be read once the job runs.
@@ -105,6 +107,7 @@ impl Session {
             job,
             running: false,
             seen: 0,
+            shown: 0,
             confirmed: false,
             wants_input: false,
             input: None,
@@ -160,6 +163,7 @@ impl Session {
         let (mut requests, replies) = client.split();
         let mut replies = receive(replies);
         self.confirmed = false;
+        self.shown = self.seen;
         let first = match &self.start {
             Start::Submit(request) => ClientRequest::Submit(request.clone()),
             Start::Follow { job, wait, .. } => {
@@ -260,7 +264,7 @@ impl Session {
                 self.confirmed = true;
                 self.now_running()?;
                 // After submitting again the job is told from its beginning.
-                if offset > self.seen {
+                if offset > self.shown {
                     self.seen = offset;
                     let ready = self.lines.take(rank, stream, &data);
                     if !ready.is_empty() {
