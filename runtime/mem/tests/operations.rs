@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Numbers, run};
+use common::{Job, Numbers, run, start};
 use kumi_mem::{Context, Error, Op, Refusal, Rights, Source, Tag};
 
 /// One rank, one node, several nodes, both; odd counts too.
@@ -62,9 +62,10 @@ fn tags_and_sources_select() {
 
 #[test]
 fn large_messages_cross() {
-    run("large_messages_cross", &[&[2], &[1, 1], &[2, 1]], |context| {
+    let body = |context: &Context| {
         let (me, ranks) = (context.rank(), context.ranks());
-        let size = 1 << 20;
+        // Both send first: fits what may be kept unread.
+        let size = 400_000;
         for other in (0..ranks).filter(|other| *other != me) {
             context.send(other, 0, &pattern(me, other, size)).expect("send");
         }
@@ -74,16 +75,27 @@ fn large_messages_cross() {
             assert!(data == pattern(other, me, size));
         }
         // More than may be kept unread: streams into the posted receive.
-        let size = 20 << 20;
-        let next = (me + 1) % ranks;
-        let before = (me + ranks - 1) % ranks;
+        let size = 3 << 20;
+        let (next, before) = ((me + 1) % ranks, (me + ranks - 1) % ranks);
         let data = pattern(me, next, size);
         let mut into = vec![0; size];
-        context
-            .sendrecv(next, 1, &data, Source::Rank(before), Tag::Is(1), &mut into)
-            .expect("sendrecv");
+        let from = Source::Rank(before);
+        context.sendrecv(next, 1, &data, from, Tag::Is(1), &mut into).expect("sendrecv");
         assert!(into == pattern(before, me, size));
-    });
+        // The same one after the other; the senders wait for the receive meanwhile.
+        if me % 2 == 0 && me + 1 < ranks {
+            context.send(me + 1, 2, &pattern(me, next, size)).expect("send");
+        } else if me % 2 == 1 {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            let (_, data) = context.recv_vec(Source::Any, Tag::Is(2)).expect("recv");
+            assert!(data == pattern(me - 1, me, size));
+        }
+    };
+    for layout in [&[2][..], &[1, 1], &[2, 1]] {
+        let env = &[("KUMI_UNEXPECTED_BYTES", "1000000")];
+        let job = Job { layout, env, ..Job::default() };
+        start("large_messages_cross", &job, body).finish();
+    }
 }
 
 #[test]

@@ -134,7 +134,8 @@ fn spawn(arguments: &[&str], launch: &Launch, env: &[(&str, &str)], cpu: Option<
     command.spawn().expect("spawn")
 }
 
-fn pin(cpu: usize) {
+/// Binds the calling thread to a processor.
+pub fn pin(cpu: usize) {
     // SAFETY: an all-zero set is valid; the call reads it.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
@@ -189,7 +190,10 @@ impl Running {
                     false
                 }
             });
-            assert!(Instant::now() < end, "ranks {left:?} of {:?} hang", self.layout);
+            if Instant::now() > end {
+                let samples: Vec<_> = left.iter().map(|rank| self.sample(*rank as u32)).collect();
+                panic!("ranks {left:?} of {:?} hang: {samples:#?}", self.layout);
+            }
             std::thread::sleep(Duration::from_millis(1));
         }
         let (sent, delivered) = (self.total("sent"), self.total("delivered"));
