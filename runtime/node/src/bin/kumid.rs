@@ -71,6 +71,20 @@ fn start_log() {
         .init();
 }
 
+/// Closes what whoever started this process forgot to: ranks would inherit it. To be called before
+/// anything is opened.
+fn close_inherited() {
+    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return };
+    let open: Vec<i32> =
+        entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    for fd in open {
+        if fd > 2 {
+            // The folder that was read is among them, and closed already.
+            let _ = nix::unistd::close(fd);
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args_os()
         .skip(1)
@@ -80,10 +94,12 @@ fn main() -> ExitCode {
         Call::Rank(spec, local) => Ok(job::shim::main(spec, local)),
         Call::Watch(group) => Ok(watch::main(group)),
         Call::Head(dir) => {
+            close_inherited();
             start_log();
             head::run(&dir).map(|()| Code::Ok)
         }
         Call::Node(dir, number) => {
+            close_inherited();
             start_log();
             node::run(&dir, number).map(|()| Code::Ok)
         }

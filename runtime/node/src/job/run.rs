@@ -317,7 +317,8 @@ impl Task {
     }
 
     async fn tell_exit(&self, index: usize, status: RankStatus) {
-        if self.failed.is_none() {
+        // How a rank ends that is killed says nothing; the job is told of as a whole.
+        if self.failed.is_none() && !self.killed {
             let rank = self.rank(index);
             self.site.tell(AgentEvent::RankExited { job: self.job, rank, status }).await;
         }

@@ -16,11 +16,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kumi_control::agent::{Agent, AgentAction, AgentConfig, AgentEvent, LinkId};
-use kumi_control::message::{Command, ContentHash, Down, NodeSet, Refusal, Up};
+use kumi_control::message::{ContentHash, Down, Refusal, RefusalKind, Up};
 use kumi_sched::{JobId, NodeId};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
+use crate::client::refusal;
 use crate::clock::{self, SharedClock};
 use crate::exit::{ExitCode, Failure};
 use crate::job::{self, JobEvent, Order, Site};
@@ -148,6 +149,7 @@ impl Driver {
                 _ = interrupt.recv() => self.stop(),
             }
             self.update_blocked();
+            self.done |= self.stopping && self.jobs.is_empty();
         }
         self.flush().await;
         tracing::info!("stopped");
@@ -178,8 +180,11 @@ impl Driver {
         }
         tracing::info!("told to stop: killing jobs");
         self.stopping = true;
-        let own = NodeSet::from_nodes([self.site.node]);
-        self.agent_event(AgentEvent::Parent(Down::Command(own, Command::Shutdown)));
+        // Not by the agent's order, so that it reports the jobs as given up, not as ended well.
+        let jobs: Vec<_> = self.jobs.keys().copied().collect();
+        for job in jobs {
+            self.order(job, Order::Kill);
+        }
     }
 
     fn tree_event(&mut self, event: TreeEvent) {
@@ -274,6 +279,11 @@ impl Driver {
 
     fn prepare(&mut self, spec: Box<kumi_control::message::JobSpec>) {
         let id = spec.job;
+        if self.stopping {
+            let refused =
+                refusal(RefusalKind::NodeLost, "the node is being stopped; try again later");
+            return self.agent_event(AgentEvent::Prepared { job: id, result: Err(refused) });
+        }
         tracing::info!(job = %id, name = spec.request.name, "prepare");
         let orders = job::start(&self.site, spec);
         self.jobs.insert(id, JobEntry { orders, kill_wanted: false });

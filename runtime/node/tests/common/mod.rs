@@ -1,0 +1,249 @@
+//! A cluster of real daemons on loopback addresses in a temporary directory.
+
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use kumi_control::message::{
+    ClientReply, ClientRequest, ContentHash, JobRequest, JobState, Outcome, Program, Stream,
+};
+use kumi_node::client::Client;
+use kumi_node::config::{ClusterConfig, ClusterKind, ModeName, NodeConfig};
+use kumi_node::{cgroup, paths, tls};
+use kumi_sched::{JobId, NodeId};
+
+/// Longest time anything may take here.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The daemons; dropped, they are stopped.
+pub struct Cluster {
+    pub dir: tempfile::TempDir,
+    pub config: ClusterConfig,
+    pub head: Option<Child>,
+    pub nodes: Vec<Option<Child>>,
+}
+
+fn free_port(address: Ipv4Addr) -> u16 {
+    TcpListener::bind((address, 0)).unwrap().local_addr().unwrap().port()
+}
+
+/// A loopback address of this test's own.
+fn address(node: u8) -> Ipv4Addr {
+    let [high, low] = ((std::process::id() % 60_000) as u16).to_be_bytes();
+    Ipv4Addr::new(127, high.max(1), low, node + 1)
+}
+
+static CLUSTERS: AtomicU32 = AtomicU32::new(0);
+
+impl Cluster {
+    /// A cluster with these nodes, configured and not started.
+    pub fn configured(nodes: u8, mode: ModeName) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        // Jobs of other users must be able to get there.
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let serial = CLUSTERS.fetch_add(1, Ordering::Relaxed);
+        let node = |index: u8| NodeConfig {
+            name: format!("node{index}"),
+            address: address(index),
+            port: free_port(address(index)),
+            cpus: Vec::new(),
+            netns: None,
+        };
+        let config = ClusterConfig {
+            name: format!("t{}-{serial}", std::process::id()),
+            kind: ClusterKind::Local,
+            head: SocketAddrV4::new(address(0), free_port(address(0))),
+            slice_us: 1_000,
+            mode,
+            force_switch: false,
+            fan_out: 16,
+            max_jobs_per_node: 16,
+            max_ranks_per_processor: 16,
+            lease_ms: 3_000,
+            owner_uid: nix::unistd::geteuid().as_raw(),
+            nodes: (0..nodes).map(node).collect(),
+        };
+        config.save(dir.path()).unwrap();
+        tls::create(dir.path(), &config.name, nodes.into()).unwrap();
+        Self { dir, config, head: None, nodes: (0..nodes).map(|_| None).collect() }
+    }
+
+    /// A running cluster: every node is attached.
+    pub async fn up(nodes: u8, mode: ModeName) -> Self {
+        let mut cluster = Self::configured(nodes, mode);
+        cluster.start_head();
+        for node in 0..nodes {
+            cluster.start_node(node.into());
+        }
+        cluster.wait_attached(nodes.into()).await;
+        cluster
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn command(&self, arguments: &[&str], log: &Path) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kumid"));
+        let log = std::fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
+        command.arg(arguments[0]).arg("--cluster-dir").arg(self.path()).args(&arguments[1..]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        command
+    }
+
+    pub fn start_head(&mut self) {
+        let log = paths::head_log(self.path());
+        self.head = Some(self.command(&["head"], &log).spawn().unwrap());
+    }
+
+    pub fn start_node(&mut self, node: usize) {
+        let log = paths::node_log(self.path(), NodeId(node as u32));
+        let number = node.to_string();
+        let child = self.command(&["node", "--node", &number], &log).spawn().unwrap();
+        self.nodes[node] = Some(child);
+    }
+
+    pub async fn client(&self) -> Client {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match Client::connect_to(&paths::head_socket(self.path())).await {
+                Ok(client) => return client,
+                Err(error) => assert!(Instant::now() < end, "{error}\n{}", self.logs()),
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    pub async fn wait_attached(&self, count: usize) {
+        let mut client = self.client().await;
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let ClientReply::Cluster(status) = client.ask(&ClientRequest::Cluster).await.unwrap()
+            else {
+                panic!("no status");
+            };
+            if status.nodes.iter().filter(|node| node.up).count() == count {
+                return;
+            }
+            assert!(Instant::now() < end, "not attached\n{}", self.logs());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    pub fn logs(&self) -> String {
+        let mut files = vec![paths::head_log(self.path())];
+        files.extend((0..self.nodes.len()).map(|i| paths::node_log(self.path(), NodeId(i as u32))));
+        let text = |path: &PathBuf| std::fs::read_to_string(path).unwrap_or_default();
+        files.iter().map(|path| format!("== {}\n{}", path.display(), text(path))).collect()
+    }
+
+    /// The cluster's control groups, if there may be any.
+    pub fn groups(&self) -> Option<PathBuf> {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let path = cgroup::mount_point(&mounts)?.join(format!("kumi-{}", self.config.name));
+        path.exists().then_some(path)
+    }
+
+    pub fn signal(child: &Child, signal: nix::sys::signal::Signal) {
+        let pid = nix::unistd::Pid::from_raw(child.id() as i32);
+        nix::sys::signal::kill(pid, signal).unwrap();
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        use nix::sys::signal::Signal;
+        let children: Vec<_> = self.nodes.drain(..).flatten().chain(self.head.take()).collect();
+        for mut child in children {
+            if matches!(child.try_wait(), Ok(None)) {
+                Self::signal(&child, Signal::SIGTERM);
+            }
+            let end = Instant::now() + Duration::from_secs(5);
+            while matches!(child.try_wait(), Ok(None)) {
+                if Instant::now() > end {
+                    child.kill().unwrap();
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+}
+
+static TOKENS: AtomicU32 = AtomicU32::new(0);
+
+pub fn request(words: &[&str], ranks: u32) -> JobRequest {
+    let content = std::fs::read(words[0]).unwrap();
+    JobRequest {
+        token: u128::from(std::process::id()) << 64
+            | u128::from(TOKENS.fetch_add(1, Ordering::Relaxed)),
+        name: words[0].into(),
+        program: Program {
+            path: words[0].into(),
+            hash: ContentHash(*blake3::hash(&content).as_bytes()),
+            size: content.len() as u64,
+        },
+        args: words.iter().map(ToString::to_string).collect(),
+        env: vec![("PATH".into(), "/usr/bin:/bin".into()), ("WORD".into(), "kumi".into())],
+        cwd: "/".into(),
+        ranks,
+        nodes: None,
+    }
+}
+
+/// What came of a job.
+#[derive(Debug)]
+pub struct Ran {
+    pub job: JobId,
+    pub outcome: Outcome,
+    pub out: String,
+    pub err: String,
+}
+
+/// Collects what comes until the job ends, answering requests for the program.
+pub async fn collect(
+    cluster: &Cluster,
+    client: &mut Client,
+    mut on: impl FnMut(&ClientReply),
+) -> Ran {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    loop {
+        let next = tokio::time::timeout(PATIENCE, client.next()).await;
+        let reply = next.unwrap_or_else(|_| panic!("no end\n{}", cluster.logs()));
+        let reply = reply.unwrap().expect("the head closed the connection");
+        on(&reply);
+        match reply {
+            ClientReply::Output { stream: Stream::Out, data, .. } => out.extend(data),
+            ClientReply::Output { stream: Stream::Err, data, .. } => err.extend(data),
+            ClientReply::Ended { job, outcome } => {
+                let text = |bytes| String::from_utf8(bytes).unwrap();
+                return Ran { job, outcome, out: text(out), err: text(err) };
+            }
+            ClientReply::Refused(refused) => panic!("{}", refused.message),
+            _ => {}
+        }
+    }
+}
+
+pub async fn run(cluster: &Cluster, request: JobRequest) -> Ran {
+    let mut client = cluster.client().await;
+    client.send(&ClientRequest::Submit(Box::new(request))).await.unwrap();
+    collect(cluster, &mut client, |_| {}).await
+}
+
+/// Submits and waits until the job runs.
+pub async fn start(cluster: &Cluster, request: JobRequest) -> (JobId, Client) {
+    let mut client = cluster.client().await;
+    client.send(&ClientRequest::Submit(Box::new(request))).await.unwrap();
+    loop {
+        let next = tokio::time::timeout(PATIENCE, client.next()).await;
+        let reply = next.unwrap_or_else(|_| panic!("does not run\n{}", cluster.logs()));
+        match reply.unwrap().unwrap() {
+            ClientReply::State { job, state: JobState::Running } => return (job, client),
+            ClientReply::Ended { outcome, .. } => panic!("{outcome:?}\n{}", cluster.logs()),
+            _ => {}
+        }
+    }
+}
