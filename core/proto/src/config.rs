@@ -13,6 +13,10 @@ pub struct Config {
     /// Most packets in flight to one peer, and slots of its send ring; a power of two from 2 to
     /// 1,024. Default 128.
     pub window: usize,
+    /// Send rings (`window` × `max_datagram` bytes each) that are allocated before those of peers to which
+    /// nothing is unacked are used again for others; there are more only while more peers have
+    /// something unacked. At least 1. Default 64.
+    pub rings: usize,
     /// Most early packets kept for all peers together. Default 2,048.
     pub reorder_packets: usize,
     /// An ack is sent at the latest after this many packets from one peer. Default 16.
@@ -51,6 +55,7 @@ impl Default for Config {
         Self {
             max_datagram: 1_472,
             window: 128,
+            rings: 64,
             reorder_packets: 2_048,
             ack_every: 16,
             ack_delay: 250,
@@ -77,6 +82,9 @@ pub enum ConfigError {
     /// `window` is not a power of two from 2 to 1,024.
     #[error("window is {0} packets; it must be a power of two from 2 to 1024")]
     Window(usize),
+    /// `rings` is 0.
+    #[error("rings is 0; it must be at least 1")]
+    Rings,
     /// `ack_every` is 0.
     #[error("ack_every is 0; it must be at least 1 packet")]
     AckEvery,
@@ -113,6 +121,9 @@ impl Config {
         // A selective ack of the whole window has to fit into one packet.
         if HEADER_BYTES + self.window.div_ceil(64) * 8 > self.max_datagram {
             return Err(ConfigError::Window(self.window));
+        }
+        if self.rings == 0 {
+            return Err(ConfigError::Rings);
         }
         if self.ack_every == 0 {
             return Err(ConfigError::AckEvery);

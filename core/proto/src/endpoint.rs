@@ -1,6 +1,6 @@
 //! One rank's end of a channel: commands and datagrams in, packets and deliveries out.
 
-use crate::peer::{Data, NEVER, Peer, Plan, Shared};
+use crate::peer::{Data, NEVER, Peer, Plan, Ring, Shared};
 use crate::wire::{ChannelKey, Codec, Drop, HEADER_BYTES, Header, Kind};
 use crate::{Config, ConfigError, Counters, Micros, Rank};
 use alloc::boxed::Box;
@@ -91,6 +91,10 @@ pub struct Endpoint {
     deadline: Micros,
     /// Peers to which something is unacked.
     unflushed: usize,
+    /// Peers that have a send ring.
+    rings: Vec<Rank>,
+    /// Where in `rings` to look first for one to use again.
+    next_ring: usize,
     /// Where acks, nacks and probes are written.
     control: [u8; CONTROL_BYTES],
 }
@@ -123,6 +127,8 @@ impl Endpoint {
             listed: Vec::new(),
             deadline: NEVER,
             unflushed: 0,
+            rings: Vec::new(),
+            next_ring: 0,
             control: [0; CONTROL_BYTES],
         })
     }
@@ -211,12 +217,57 @@ impl Endpoint {
         if peer.sender.room(config) == 0 {
             return Err(SendError::Full);
         }
+        if !peer.sender.has_ring() {
+            return self.send_with_new_ring(now, to, parts);
+        }
         self.unflushed += usize::from(peer.sender.flushed());
         peer.sender.queue(config, parts, length);
         self.shared.counters.sent += 1;
         self.shared.counters.sent_bytes += length as u64;
         enqueue(peer, to, &mut self.ready);
         Ok(())
+    }
+
+    /// [`Self::send`] to a peer that has no ring: the first time, or when its ring was used for another.
+    #[cold]
+    fn send_with_new_ring(
+        &mut self,
+        now: Micros,
+        to: Rank,
+        parts: &[&[u8]],
+    ) -> Result<(), SendError> {
+        let ring = self.spare_ring(to);
+        let peer = contact(&mut self.peers[to as usize], &self.shared.config);
+        peer.sender.give_ring(ring);
+        self.send(now, to, parts)
+    }
+
+    /// A ring for `to`: a new one, or that of a peer to which nothing is unacked once there are enough.
+    fn spare_ring(&mut self, to: Rank) -> Box<Ring> {
+        let count = self.rings.len();
+        if count >= self.shared.config.rings {
+            for at in (self.next_ring..count).chain(0..self.next_ring) {
+                let owner = self.peers[self.rings[at] as usize].as_deref_mut();
+                if let Some(ring) = owner.and_then(|peer| peer.sender.take_ring()) {
+                    self.rings[at] = to;
+                    self.next_ring = (at + 1) % count;
+                    return ring;
+                }
+            }
+        }
+        self.rings.push(to);
+        Ring::new(&self.shared.config)
+    }
+
+    /// Makes every ack that is held back leave at the next [`Self::poll_transmit`]: for a rank that is about to
+    /// end, or to compute for long without driving the channel.
+    pub fn hurry_acks(&mut self) {
+        for &rank in &self.listed {
+            if let Some(peer) = self.peers[rank as usize].as_deref_mut() {
+                peer.receiver.hurry_ack();
+                enqueue(peer, rank, &mut self.ready);
+            }
+        }
     }
 
     /// Asks `to` to ack what was sent to it without waiting for its delayed ack: one small packet, at

@@ -107,6 +107,43 @@ fn an_ack_is_sent_every_so_many_packets() {
 }
 
 #[test]
+fn acks_held_back_can_be_hurried() {
+    let (mut a, mut b) = (endpoint(0), endpoint(1));
+    a.send(0, 1, &[b"x"]).unwrap();
+    b.handle_datagram(5, &polled(&mut a, 0)[0], &mut Count(0));
+    assert!(polled(&mut b, 5).is_empty());
+    b.hurry_acks();
+    let acks = polled(&mut b, 5);
+    assert_eq!(acks.len(), 1);
+    a.handle_datagram(10, &acks[0], &mut Count(0));
+    assert!(a.all_flushed());
+    b.hurry_acks();
+    assert!(polled(&mut b, 5).is_empty());
+}
+
+#[test]
+fn an_answer_to_a_probe_across_a_stop_gives_no_round_trip() {
+    let config = Config::default();
+    let (mut a, mut b) = (endpoint(0), endpoint(1));
+    a.send(0, 1, &[b"x"]).unwrap();
+    a.request_ack(1);
+    let out = polled(&mut a, 0);
+    assert_eq!(out.len(), 2);
+    for datagram in &out {
+        b.handle_datagram(5, datagram, &mut Count(0));
+    }
+    let answer = polled(&mut b, 5);
+    // Stopped for a while, longer than the timeout: the next one is still the initial one.
+    let now = 100_000;
+    a.handle_datagram(now, &answer[0], &mut Count(0));
+    assert!(a.all_flushed());
+    a.send(now + 1, 1, &[b"y"]).unwrap();
+    polled(&mut a, now + 1);
+    a.handle_timeout(now + 1);
+    assert_eq!(a.next_timeout(), Some(now + 1 + config.initial_rto));
+}
+
+#[test]
 fn wrong_settings_are_refused() {
     let refused = |config: Config| Endpoint::new(config, 0, 2, ChannelKey(0)).unwrap_err();
     let default = Config::default;
@@ -118,6 +155,7 @@ fn wrong_settings_are_refused() {
     }
     let tight = Config { max_datagram: 64, window: 512, ..default() };
     assert_eq!(refused(tight), ConfigError::Window(512));
+    assert_eq!(refused(Config { rings: 0, ..default() }), ConfigError::Rings);
     assert_eq!(refused(Config { ack_every: 0, ..default() }), ConfigError::AckEvery);
     for config in [
         Config { min_rto: 0, ..default() },

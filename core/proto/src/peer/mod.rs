@@ -4,7 +4,7 @@ mod receiver;
 mod sender;
 
 pub(crate) use receiver::{Data, Receiver};
-pub(crate) use sender::{Run, Sender};
+pub(crate) use sender::{Ring, Run, Sender};
 
 use crate::wire::{Codec, Kind};
 use crate::{Config, Counters, Micros, Rank};

@@ -202,6 +202,11 @@ impl Receiver {
         }
     }
 
+    /// The delayed ack, if one is held back, is due now.
+    pub(crate) fn hurry_ack(&mut self) {
+        self.ack_now |= self.ack_at != NEVER;
+    }
+
     /// Whether an ack or nack has to leave now.
     pub(crate) fn must_respond(&self, config: &Config) -> bool {
         self.ack_now || self.nack || self.echo.is_some() || self.unacked >= config.ack_every

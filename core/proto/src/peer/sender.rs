@@ -41,13 +41,13 @@ struct Slot {
 
 /// One contiguous region of `window` slots, each `max_datagram` long: header, then frame.
 #[derive(Debug)]
-struct Ring {
+pub(crate) struct Ring {
     bytes: Box<[u8]>,
     slots: Box<[Slot]>,
 }
 
 impl Ring {
-    fn new(config: &Config) -> Box<Self> {
+    pub(crate) fn new(config: &Config) -> Box<Self> {
         let slot =
             Slot { sent_at: 0, transmission: 0, length: 0, state: State::Queued, resent: false };
         Box::new(Self {
@@ -191,9 +191,23 @@ impl Sender {
         }
     }
 
-    /// Copies a frame of `length` bytes into the ring. The caller has checked length and room.
+    pub(crate) fn has_ring(&self) -> bool {
+        self.ring.is_some()
+    }
+
+    pub(crate) fn give_ring(&mut self, ring: Box<Ring>) {
+        self.ring = Some(ring);
+    }
+
+    /// Gives up the ring, if nothing is in it.
+    pub(crate) fn take_ring(&mut self) -> Option<Box<Ring>> {
+        if self.flushed() { self.ring.take() } else { None }
+    }
+
+    /// Copies a frame of `length` bytes into the ring. The caller has checked length and room, and that there
+    /// is a ring.
     pub(crate) fn queue(&mut self, config: &Config, parts: &[&[u8]], length: usize) {
-        let ring = self.ring.get_or_insert_with(|| Ring::new(config));
+        let Some(ring) = &mut self.ring else { return };
         let index = ring.index(self.tail);
         let mut at = index * config.max_datagram + HEADER_BYTES;
         for part in parts {

@@ -300,7 +300,7 @@ impl Net {
                 rings += usize::from(node.sent[to] > 0);
             }
             assert!(node.endpoint.kept() <= config.reorder_packets);
-            let ring = config.window * (config.max_datagram + 32);
+            let ring = config.window * (config.max_datagram + 16);
             let most = rings * ring + config.reorder_packets * config.max_datagram;
             assert!(node.endpoint.memory() <= most, "memory is bounded");
         }
