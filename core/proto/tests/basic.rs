@@ -111,28 +111,47 @@ fn full_packets_leave_as_one_run() {
     assert_eq!(inbox.frames[100].1, b"short");
 }
 
+/// Kinds, numbers, acks and lengths of packets.
+fn summary(packets: &[Vec<u8>]) -> Vec<(u8, u32, u32, usize)> {
+    let number = |p: &[u8], at| u32::from_le_bytes([p[at], p[at + 1], p[at + 2], p[at + 3]]);
+    packets.iter().map(|p| (p[7], number(p, 20), number(p, 24), p.len() - 32)).collect()
+}
+
+/// The example at the end of docs/protocol.md.
 #[test]
 fn a_gap_is_nacked_probed_and_filled() {
+    const DATA: u8 = 1;
+    const ACK: u8 = 2;
+    const NACK: u8 = 3;
+    const PROBE: u8 = 4;
     let (mut a, mut b) = pair(&Config::default());
     let mut inbox = Inbox::default();
     for frame in [b"A", b"B", b"C"] {
         a.send(0, 1, &[frame]).unwrap();
     }
     let packets = drain(&mut a, 0);
+    assert_eq!(summary(&packets), [(DATA, 0, 0, 1), (DATA, 1, 0, 1), (DATA, 2, 0, 1)]);
     feed(&mut b, 10, &[packets[0].clone(), packets[2].clone()], &mut inbox);
-    let mut now = 10;
-    while !a.all_flushed() {
-        let back = drain(&mut b, now);
-        feed(&mut a, now + 5, &back, &mut Inbox::default());
-        let forth = drain(&mut a, now + 5);
-        now += 10;
-        assert!(now < 100, "one gap takes two round trips, no timeout");
-        feed(&mut b, now, &forth, &mut inbox);
-    }
+    let nack = drain(&mut b, 10);
+    assert_eq!(summary(&nack), [(NACK, 0, 1, 8)]);
+    assert_eq!(nack[0][32..], [2, 0, 0, 0, 0, 0, 0, 0]);
+    feed(&mut a, 20, &nack, &mut Inbox::default());
+    let probe = drain(&mut a, 20);
+    assert_eq!(summary(&probe), [(PROBE, 1, 0, 0)]);
+    feed(&mut b, 30, &probe, &mut inbox);
+    let answer = drain(&mut b, 30);
+    assert_eq!(summary(&answer), [(ACK, 1, 1, 8)]);
+    feed(&mut a, 40, &answer, &mut Inbox::default());
+    let resend = drain(&mut a, 40);
+    assert_eq!(summary(&resend), [(DATA, 1, 0, 1), (PROBE, 2, 0, 0)]);
+    feed(&mut b, 50, &resend, &mut inbox);
+    let answer = drain(&mut b, 50);
+    assert_eq!(summary(&answer), [(ACK, 2, 3, 0)]);
+    feed(&mut a, 60, &answer, &mut Inbox::default());
+    assert!(a.all_flushed());
     let frames: Vec<_> = inbox.frames.iter().map(|(_, frame)| frame[0]).collect();
     assert_eq!(frames, b"ABC");
-    assert_eq!((a.counters().resends, b.counters().nacks_out), (1, 1));
-    assert_eq!(b.kept(), 0);
+    assert_eq!((a.counters().resends, b.counters().nacks_out, b.kept()), (1, 1, 0));
 }
 
 #[test]

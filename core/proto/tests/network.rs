@@ -179,6 +179,30 @@ fn a_stop_of_both_ends_at_any_step_is_a_cut() {
 }
 
 #[test]
+fn what_has_arrived_is_never_sent_again() {
+    // As long as packets do not overtake each other, whatever is lost and whoever is stopped.
+    for seed in 0..30 {
+        let mut random = Random(seed);
+        let faults = Faults { loss: 10 * random.below(31) as u32, ..Faults::NONE };
+        let mut net = Net::new(seed, 3, &config(), faults);
+        for _ in 0..30 {
+            all_to_all(&mut net, random.below(10));
+            let rank = random.below(3) as usize;
+            match random.below(4) {
+                0 => net.stop(rank),
+                1 => net.stop_after(rank, random.below(40) as u32),
+                _ => net.resume(rank),
+            }
+            net.run(random.below(30_000));
+        }
+        net.settle(60_000_000);
+        assert_eq!(net.total(|c| c.duplicates), 0, "seed {seed}");
+        let lost = net.total(|c| c.data_out) - net.total(|c| c.data_in);
+        assert_eq!(net.total(|c| c.resends), lost, "seed {seed}");
+    }
+}
+
+#[test]
 fn a_stop_gives_no_round_trip() {
     let mut net = Net::new(4, 2, &config(), Faults::NONE);
     net.send(0, 1, 50);
