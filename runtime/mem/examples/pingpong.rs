@@ -27,8 +27,9 @@ fn main() {
         return;
     }
     let layout: &[u32] = if mode == "far" { &[1, 1] } else { &[2] };
-    let env = &[("KUMI_TEST_OUTPUT", "1"), ("KUMI_SPIN", "infinite")];
-    let job = Job { layout, ring_bytes: 256 * 1024, env, cpus: &[0, 1], ..Job::default() };
+    let env = &[("KUMI_SPIN", "infinite")];
+    let job =
+        Job { layout, ring_bytes: 256 * 1024, env, cpus: &[0, 1], show: true, ..Job::default() };
     launch(&[&mode], &job).finish();
     if mode == "far" { raw_udp() } else { raw_flags() }
 }
@@ -37,7 +38,7 @@ fn rank(context: &Context) {
     let (me, other) = (context.rank(), 1 - context.rank());
     let window = context.window(4096).expect("window");
     let mut half = Vec::new();
-    let mut count = 0;
+    let mut count = 0u64;
     context.barrier().expect("barrier");
     for _ in 0..BATCHES {
         let begin = Instant::now();

@@ -245,6 +245,8 @@ impl<H: Handler> Channel<H> {
                     guard.core.take_datagrams(&self.shared.place);
                 }
                 Seen::Deadline => {}
+                // Room is made without any sign while this rank is awake.
+                Seen::Turn => continue,
                 Seen::Bound => {
                     let room = wait == Wait::Room;
                     waiting.slept = true;
@@ -328,11 +330,14 @@ enum Seen {
     Ring,
     Socket,
     Deadline,
+    Turn,
     Bound,
 }
 
 /// Spins between two looks at the clock.
 const CLOCK_SPINS: u32 = 512;
+/// Spins between two tries of a wait for room; divides [`CLOCK_SPINS`].
+const ROOM_SPINS: u32 = 64;
 /// How many spins one look at the socket counts as.
 const SOCKET_SPINS: u32 = 64;
 
@@ -401,7 +406,7 @@ impl<H: Handler> Guard<'_, H> {
         waiting: &mut Waiting<'_>,
         bound: Option<u64>,
     ) -> Result<Seen, ChannelError> {
-        let mut spins = 0;
+        let mut spins = waiting.spins;
         let mut socket = self.core.interval;
         let remote = self.core.remote.is_some();
         let place = &self.shared.place;
@@ -425,8 +430,14 @@ impl<H: Handler> Guard<'_, H> {
                 }
             }
             spins += 1;
-            if spins >= CLOCK_SPINS || bound == Some(0) {
-                spins = 0;
+            let clock = spins >= CLOCK_SPINS || bound == Some(0);
+            if waiting.wait == Wait::Room && !clock && spins >= waiting.next_try {
+                waiting.next_try = spins + ROOM_SPINS;
+                waiting.spins = spins;
+                return Ok(Seen::Turn);
+            }
+            if clock {
+                (spins, waiting.spins, waiting.next_try) = (0, 0, ROOM_SPINS);
                 let now = sys::now();
                 if self.core.deadline().is_some_and(|deadline| deadline <= now) {
                     return Ok(Seen::Deadline);
@@ -489,6 +500,9 @@ struct Waiting<'p> {
     /// First look at the clock since something happened.
     since: u64,
     slept: bool,
+    /// Spins since the last look at the clock, and at how many a wait for room tries again.
+    spins: u32,
+    next_try: u32,
 }
 
 impl<'p> Waiting<'p> {
@@ -498,7 +512,7 @@ impl<'p> Waiting<'p> {
             state.wait_at_least.store(at_least, Relaxed);
             state.wait_counter.store(index as u32 + 1, Release);
         }
-        Waiting { place, wait, began: 0, since: 0, slept: false }
+        Waiting { place, wait, began: 0, since: 0, slept: false, spins: 0, next_try: ROOM_SPINS }
     }
 
     #[inline]

@@ -29,11 +29,20 @@ pub struct Job<'j> {
     pub env: &'j [(&'j str, &'j str)],
     /// Processor of each rank, if it is pinned.
     pub cpus: &'j [usize],
+    /// Show what the ranks print (in tests that is the test runner's noise).
+    pub show: bool,
 }
 
 impl Default for Job<'_> {
     fn default() -> Self {
-        Job { layout: &[1], max_datagram: 1472, ring_bytes: 16 * 1024, env: &[], cpus: &[] }
+        Job {
+            layout: &[1],
+            max_datagram: 1472,
+            ring_bytes: 16 * 1024,
+            env: &[],
+            cpus: &[],
+            show: false,
+        }
     }
 }
 
@@ -104,7 +113,7 @@ pub fn launch(arguments: &[&str], job: &Job<'_>) -> Running {
                 doorbells: bells.iter().map(AsRawFd::as_raw_fd).collect(),
             };
             let cpu = job.cpus.get(rank as usize).copied();
-            running.children.push(spawn(arguments, &launch, job.env, cpu));
+            running.children.push(spawn(arguments, &launch, job, cpu));
         }
         running.segments.push(segment);
         first += count;
@@ -112,12 +121,15 @@ pub fn launch(arguments: &[&str], job: &Job<'_>) -> Running {
     running
 }
 
-fn spawn(arguments: &[&str], launch: &Launch, env: &[(&str, &str)], cpu: Option<usize>) -> Child {
+fn spawn(arguments: &[&str], launch: &Launch, job: &Job<'_>, cpu: Option<usize>) -> Child {
     let passed: Vec<RawFd> =
         [launch.segment, launch.socket].into_iter().chain(launch.doorbells.clone()).collect();
     let mut command = Command::new(std::env::current_exe().expect("own path"));
-    command.args(arguments).envs(launch.to_env()).envs(env.iter().copied());
-    command.stdin(Stdio::null()).stdout(job_output()).stderr(Stdio::inherit());
+    command.args(arguments).envs(launch.to_env()).envs(job.env.iter().copied());
+    command
+        .stdin(Stdio::null())
+        .stdout(if job.show { Stdio::inherit() } else { Stdio::null() })
+        .stderr(Stdio::inherit());
     // SAFETY: between fork and exec only system calls that are safe there.
     unsafe {
         command.pre_exec(move || {
@@ -192,7 +204,7 @@ impl Running {
             });
             if Instant::now() > end {
                 let samples: Vec<_> = left.iter().map(|rank| self.sample(*rank as u32)).collect();
-                panic!("ranks {left:?} of {:?} hang: {samples:#?}", self.layout);
+                panic!("ranks {left:?} of {:?} hang: {samples:?}", self.layout);
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -231,9 +243,4 @@ impl Numbers {
     pub fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
-}
-
-/// The ranks' standard output: the test runner's noise, unless asked for.
-fn job_output() -> Stdio {
-    if std::env::var_os("KUMI_TEST_OUTPUT").is_some() { Stdio::inherit() } else { Stdio::null() }
 }
