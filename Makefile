@@ -24,9 +24,11 @@ build: setup
 	$(CARGO) build --release --workspace --locked
 	@$(MAKE) --no-print-directory c PROFILE=release
 
-# The C examples, linked with libkumi.so of the same profile, into the folder where it lies.
+# libkumi with its kumi.pc, and the C examples, linked with the libkumi.so of the same profile, in
+# the folder where it lies.
 c: setup
 	@$(CARGO) build --quiet --locked --package kumi-c $(if $(filter release,$(PROFILE)),--release)
+	@$(MAKE) --no-print-directory -C bindings/c pc PROFILE=$(PROFILE) CARGO_TARGET_DIR=$(TARGET)
 	@$(MAKE) --no-print-directory -C examples/c PROFILE=$(PROFILE) LIB=$(BIN) OUT=$(BIN)
 
 demo: build
