@@ -264,12 +264,22 @@ pub struct JobRecord {
     pub ended_ms: Option<u64>,
 }
 
+/// One of the links between a node and whoever hears of it, named by the daemon below it: its
+/// incarnation, and how often it has attached. Later links of a daemon compare greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Hop {
+    /// Of the daemon below the link.
+    pub incarnation: u64,
+    /// How often it has attached, this time included.
+    pub attachment: u64,
+}
+
 /// What a daemon says of itself when it attaches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeDescription {
     /// Its number.
     pub node: NodeId,
-    /// Differs with each start of the daemon.
+    /// Rises with each start of the daemon.
     pub incarnation: u64,
     /// Name shown to people.
     pub name: String,
@@ -282,6 +292,9 @@ pub struct NodeDescription {
     /// Jobs it has anything of, with the ranks not yet reported as exited; also jobs of which it
     /// still keeps final reports, with no ranks. A job not listed is not known to the node.
     pub jobs: Vec<(JobId, Vec<u32>)>,
+    /// The links to whoever reads this, from the node upwards; filled in by the agents. Tells an
+    /// outdated announcement from a new one when they arrive in the wrong order.
+    pub path: Vec<Hop>,
 }
 
 /// Commands from the head to nodes. Each travels with the set of nodes it is for.

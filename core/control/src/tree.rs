@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use kumi_sched::{JobId, NodeId};
 
-use crate::message::{NodeDescription, NodeSet};
+use crate::message::{Hop, NodeDescription, NodeSet};
 
 /// Fan-out of the tree unless the configuration says otherwise (8 to 16 were best in the
 /// measurements of Hori, SCore-D, on 64 nodes).
@@ -43,108 +43,115 @@ pub fn parent_candidates(node: NodeId, nodes: u32, fan_out: u32) -> Vec<Parent> 
 /// Through which child each node of a subtree is reached.
 ///
 /// A node that moves from one parent to another may be announced on its new path before its old
-/// one is known to be gone, and in the worst case an old announcement arrives after the new one.
-/// So every link's claim on a node is kept until that link takes it back, and the latest is used.
+/// one is known to be gone, and the old parent, when it moves itself, may announce it once more.
+/// The paths tell: two paths of a node are the same up to some daemon, which attached twice, and
+/// its later link is the one that lives.
 #[derive(Clone, Debug, Default)]
 pub struct Routes {
-    claims: BTreeMap<NodeId, Vec<Claim>>,
+    reached: BTreeMap<NodeId, Route>,
+    /// The newest path by which each node was ever announced.
+    newest: BTreeMap<NodeId, Vec<Hop>>,
 }
 
 #[derive(Clone, Debug)]
-struct Claim {
+struct Route {
     link: LinkId,
     description: NodeDescription,
 }
 
-/// What became of nodes that a link no longer reaches.
-#[derive(Clone, Debug, Default)]
-pub struct Rerouted {
-    /// Not reached any more.
-    pub lost: Vec<NodeId>,
-    /// Reached by another link, and what was known of them there.
-    pub moved: Vec<(LinkId, NodeDescription)>,
+/// Whether `path` is not older than `newest`. A lower incarnation is only believed of a node that
+/// is not reached any more: clocks may be set back between two starts of a daemon.
+fn is_current(path: &[Hop], newest: &[Hop], reached: bool) -> bool {
+    match path.iter().zip(newest).find(|(hop, newest)| hop != newest) {
+        Some((hop, newest)) if hop.incarnation != newest.incarnation => {
+            hop.incarnation > newest.incarnation || !reached
+        }
+        Some((hop, newest)) => hop.attachment > newest.attachment,
+        None => true,
+    }
 }
 
 impl Routes {
-    /// A node is reached through `link` from now on.
-    pub fn attach(&mut self, link: LinkId, description: NodeDescription) {
-        let claims = self.claims.entry(description.node).or_default();
-        claims.retain(|claim| claim.link != link);
-        claims.push(Claim { link, description });
-    }
-
-    /// `link` no longer reaches these nodes. The set may come from the wire.
-    pub fn detach(&mut self, link: LinkId, nodes: &NodeSet) -> Rerouted {
-        let mut rerouted = Rerouted::default();
-        for (&node, claims) in self.claims.iter_mut().filter(|(node, _)| nodes.contains(**node)) {
-            let used = claims.last().is_some_and(|claim| claim.link == link);
-            claims.retain(|claim| claim.link != link);
-            match claims.last() {
-                None => rerouted.lost.push(node),
-                Some(claim) if used => rerouted.moved.push((claim.link, claim.description.clone())),
-                Some(_) => {}
-            }
+    /// A node is announced on `link`. Returns whether it is reached there from now on; otherwise
+    /// the announcement was outdated, and changes nothing.
+    pub fn attach(&mut self, link: LinkId, description: NodeDescription) -> bool {
+        let node = description.node;
+        let reached = self.reached.contains_key(&node);
+        let current = |newest: &Vec<Hop>| is_current(&description.path, newest, reached);
+        if !self.newest.get(&node).is_none_or(current) {
+            return false;
         }
-        self.claims.retain(|_, claims| !claims.is_empty());
-        rerouted
+        self.newest.insert(node, description.path.clone());
+        self.reached.insert(node, Route { link, description });
+        true
     }
 
-    /// `link` is gone.
-    pub fn drop_link(&mut self, link: LinkId) -> Rerouted {
-        let claimed = |claims: &&Vec<Claim>| claims.iter().any(|claim| claim.link == link);
-        let nodes = self.claims.iter().filter(|(_, claims)| claimed(claims));
-        let nodes = NodeSet::from_nodes(nodes.map(|(&node, _)| node));
-        self.detach(link, &nodes)
+    /// `link` no longer reaches these nodes. Returns those that now are not reached at all. The set
+    /// may come from the wire.
+    pub fn detach(&mut self, link: LinkId, nodes: &NodeSet) -> Vec<NodeId> {
+        let gone = |node: NodeId, route: &Route| route.link == link && nodes.contains(node);
+        self.drop_where(gone)
+    }
+
+    /// `link` is gone. Returns the nodes that now are not reached.
+    pub fn drop_link(&mut self, link: LinkId) -> Vec<NodeId> {
+        self.drop_where(|_, route| route.link == link)
+    }
+
+    fn drop_where(&mut self, gone: impl Fn(NodeId, &Route) -> bool) -> Vec<NodeId> {
+        let lost = self.reached.iter().filter(|(node, route)| gone(**node, route));
+        let lost: Vec<NodeId> = lost.map(|(&node, _)| node).collect();
+        for node in &lost {
+            self.reached.remove(node);
+        }
+        lost
     }
 
     /// The link that reaches `node`.
     pub fn link(&self, node: NodeId) -> Option<LinkId> {
-        self.claims.get(&node)?.last().map(|claim| claim.link)
-    }
-
-    /// Whether `link` has a claim on `node`, used or not.
-    pub fn claimed(&self, link: LinkId, node: NodeId) -> bool {
-        self.claims.get(&node).is_some_and(|claims| claims.iter().any(|claim| claim.link == link))
+        self.reached.get(&node).map(|route| route.link)
     }
 
     /// The nodes that are reached, ascending.
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.claims.keys().copied()
+        self.reached.keys().copied()
+    }
+
+    /// Those of `nodes` that are reached by `link`. The set may come from the wire.
+    pub fn among(&self, link: LinkId, nodes: &NodeSet) -> Vec<NodeId> {
+        let here = self.reached.iter().filter(|(_, route)| route.link == link);
+        here.map(|(&node, _)| node).filter(|&node| nodes.contains(node)).collect()
     }
 
     /// What is known of the nodes that are reached, ascending.
     pub fn descriptions(&self) -> impl Iterator<Item = &NodeDescription> + '_ {
-        self.claims.values().filter_map(|claims| claims.last()).map(|claim| &claim.description)
+        self.reached.values().map(|route| &route.description)
     }
 
     /// Those of `nodes` that are reached, by link. The set may come from the wire.
     pub fn by_link(&self, nodes: &NodeSet) -> BTreeMap<LinkId, NodeSet> {
         let mut groups: BTreeMap<LinkId, Vec<NodeId>> = BTreeMap::new();
-        for (&node, claims) in self.claims.iter().filter(|(node, _)| nodes.contains(**node)) {
-            if let Some(claim) = claims.last() {
-                groups.entry(claim.link).or_default().push(node);
-            }
+        for (&node, route) in self.reached.iter().filter(|(node, _)| nodes.contains(**node)) {
+            groups.entry(route.link).or_default().push(node);
         }
         groups.into_iter().map(|(link, nodes)| (link, NodeSet::from_nodes(nodes))).collect()
     }
 
     /// Notes that `node` was sent a job, so that an announcement of the node names it.
     pub fn job_begins(&mut self, node: NodeId, job: JobId, ranks: Vec<u32>) {
-        if let Some(claim) = self.claims.get_mut(&node).and_then(|claims| claims.last_mut()) {
-            claim.description.jobs.retain(|(known, _)| *known != job);
-            claim.description.jobs.push((job, ranks));
+        if let Some(route) = self.reached.get_mut(&node) {
+            route.description.jobs.retain(|(known, _)| *known != job);
+            route.description.jobs.push((job, ranks));
         }
     }
 
     /// Notes that nothing of the job is left on `node` (`forgotten`: nor any report of it).
     pub fn job_ends(&mut self, node: NodeId, job: JobId, forgotten: bool) {
-        let Some(claim) = self.claims.get_mut(&node).and_then(|claims| claims.last_mut()) else {
-            return;
-        };
+        let Some(route) = self.reached.get_mut(&node) else { return };
         if forgotten {
-            claim.description.jobs.retain(|(known, _)| *known != job);
+            route.description.jobs.retain(|(known, _)| *known != job);
         }
-        for (_, ranks) in claim.description.jobs.iter_mut().filter(|(known, _)| *known == job) {
+        for (_, ranks) in route.description.jobs.iter_mut().filter(|(known, _)| *known == job) {
             ranks.clear();
         }
     }
@@ -155,7 +162,9 @@ mod tests {
     use super::*;
     use alloc::string::String;
 
-    fn description(node: u32) -> NodeDescription {
+    /// `path`: the attachments of the daemons on the way, all in their first incarnation.
+    fn description(node: u32, path: &[u64]) -> NodeDescription {
+        let hop = |&attachment| Hop { incarnation: 1, attachment };
         NodeDescription {
             node: NodeId(node),
             incarnation: 1,
@@ -164,6 +173,7 @@ mod tests {
             max_ranks: 16,
             limits: Vec::new(),
             jobs: Vec::new(),
+            path: path.iter().map(hop).collect(),
         }
     }
 
@@ -197,25 +207,40 @@ mod tests {
     }
 
     #[test]
-    fn an_announcement_that_comes_late_does_not_lose_the_node() {
+    fn an_outdated_announcement_does_not_move_the_node() {
         let (old, new) = (LinkId(1), LinkId(2));
         let mut routes = Routes::default();
-        routes.attach(new, description(5));
-        routes.attach(old, description(5));
-        assert_eq!(routes.link(NodeId(5)), Some(old));
+        assert!(routes.attach(old, description(5, &[1, 1])));
+        assert!(routes.attach(new, description(5, &[2, 7])));
+        assert!(!routes.attach(old, description(5, &[1, 2])), "its parent moved, it had left");
         let all = NodeSet::from_nodes([NodeId(5), NodeId(6)]);
-        let rerouted = routes.detach(old, &all);
-        assert!(rerouted.lost.is_empty());
-        assert_eq!(rerouted.moved[0].0, new);
+        assert_eq!(routes.detach(old, &all), [], "the old parent no longer speaks for it");
         assert_eq!(routes.link(NodeId(5)), Some(new));
-        assert_eq!(routes.drop_link(new).lost, [NodeId(5)]);
-        assert_eq!(routes.nodes().count(), 0);
+        assert!(routes.attach(new, description(5, &[2, 7])), "said again");
+        assert_eq!(routes.drop_link(new), [NodeId(5)]);
+        assert!(!routes.attach(old, description(5, &[1, 3])), "outdated all the same");
+        assert!(routes.attach(new, description(5, &[2, 8])));
+    }
+
+    #[test]
+    fn a_restarted_daemon_is_believed() {
+        let mut routes = Routes::default();
+        let second = |incarnation| {
+            let mut description = description(5, &[1]);
+            description.path[0].incarnation = incarnation;
+            description
+        };
+        assert!(routes.attach(LinkId(1), description(5, &[9])));
+        assert!(routes.attach(LinkId(2), second(8)));
+        assert!(!routes.attach(LinkId(1), second(3)));
+        routes.drop_link(LinkId(2));
+        assert!(routes.attach(LinkId(3), second(3)), "the clock was set back");
     }
 
     #[test]
     fn jobs_are_followed() {
         let mut routes = Routes::default();
-        routes.attach(LinkId(1), description(5));
+        routes.attach(LinkId(1), description(5, &[1]));
         routes.job_begins(NodeId(5), JobId(1), [0, 1].into());
         routes.job_begins(NodeId(5), JobId(2), [7].into());
         routes.job_ends(NodeId(5), JobId(1), false);

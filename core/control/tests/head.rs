@@ -45,6 +45,7 @@ fn description(node: u32) -> NodeDescription {
         max_ranks: 8,
         limits: Vec::new(),
         jobs: Vec::new(),
+        path: Vec::new(),
     }
 }
 

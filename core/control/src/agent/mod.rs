@@ -25,7 +25,7 @@ use kumi_sched::{JobId, Timetable};
 
 use crate::lease::Lease;
 use crate::message::{
-    Command, ContentHash, Down, JobSpec, Nanos, NodeDescription, NodeSample, NodeSet,
+    Command, ContentHash, Down, Hop, JobSpec, Nanos, NodeDescription, NodeSample, NodeSet,
     PreparedRanks, RankAddress, RankStatus, Refusal, Report, Stream, Up,
 };
 pub use crate::tree::LinkId;
@@ -39,7 +39,7 @@ use samples::Gathering;
 /// What an agent is told at its start.
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
-    /// Its node. The list of jobs is ignored: a new daemon has none.
+    /// Its node. The lists of jobs and hops are ignored: a new daemon has none.
     pub description: NodeDescription,
 }
 
@@ -187,6 +187,8 @@ pub enum AgentAction {
 pub struct Agent {
     description: NodeDescription,
     parent_up: bool,
+    /// How often it has attached.
+    attachments: u64,
     links: BTreeSet<LinkId>,
     routes: Routes,
     jobs: BTreeMap<JobId, LocalJob>,
@@ -209,9 +211,11 @@ impl Agent {
     pub fn new(config: AgentConfig) -> Self {
         let mut description = config.description;
         description.jobs.clear();
+        description.path.clear();
         Self {
             description,
             parent_up: false,
+            attachments: 0,
             links: BTreeSet::new(),
             routes: Routes::default(),
             jobs: BTreeMap::new(),
@@ -285,6 +289,11 @@ impl Agent {
     /// The nodes below this one.
     pub fn subtree(&self) -> NodeSet {
         NodeSet::from_nodes(self.routes.nodes())
+    }
+
+    /// The link to the present parent.
+    fn hop(&self) -> Hop {
+        Hop { incarnation: self.description.incarnation, attachment: self.attachments }
     }
 
     fn push(&mut self, action: AgentAction) {

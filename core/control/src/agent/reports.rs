@@ -18,6 +18,8 @@ pub(super) struct Kept {
     pub(super) unsent: BTreeSet<NodeId>,
     /// Who lacks the program.
     pub(super) wanted: Option<(ContentHash, BTreeSet<NodeId>)>,
+    /// Of these the parent does not know it yet.
+    pub(super) unsent_wants: BTreeSet<NodeId>,
     /// The first rank known to have failed; the head needs no other.
     pub(super) failed: Option<(u32, NodeId, RankStatus)>,
     pub(super) abandoned: BTreeSet<NodeId>,
@@ -31,6 +33,11 @@ impl Kept {
         for nodes in [&mut self.awaiting, &mut self.unsent, &mut self.abandoned, &mut self.freed] {
             nodes.retain(|&node| !gone(node));
         }
+        self.no_longer_wants(gone);
+    }
+
+    fn no_longer_wants(&mut self, gone: &dyn Fn(NodeId) -> bool) {
+        self.unsent_wants.retain(|&node| !gone(node));
         if let Some((_, nodes)) = &mut self.wanted {
             nodes.retain(|&node| !gone(node));
         }
@@ -65,9 +72,10 @@ impl Agent {
     /// waits for comes first, and `Freed` last, behind the output it vouches for.
     pub(super) fn parent_up(&mut self) {
         self.parent_up = true;
+        self.attachments += 1;
         let mut nodes = Vec::from([self.description()]);
         nodes.extend(self.routes.descriptions().cloned());
-        self.report(Report::Attached(nodes));
+        self.announce(nodes);
         self.repeat_kept();
     }
 
@@ -86,12 +94,10 @@ impl Agent {
     fn repeat_preparation(&mut self, job: JobId) {
         let Some(kept) = self.kept.get_mut(&job) else { return };
         kept.unsent = kept.prepared.keys().copied().collect();
-        let wanted = kept.wanted.as_ref().filter(|(_, nodes)| !nodes.is_empty());
-        let wanted = wanted.map(|(hash, nodes)| (*hash, set(nodes)));
-        self.send_prepared(job);
-        if let Some((hash, nodes)) = wanted {
-            self.report(Report::ProgramWanted { job, hash, nodes });
+        if let Some((_, nodes)) = &kept.wanted {
+            kept.unsent_wants.clone_from(nodes);
         }
+        self.send_answers(job);
     }
 
     fn repeat_end(&mut self, job: JobId) {
@@ -109,14 +115,19 @@ impl Agent {
     }
 
     /// Sends the answers to `Prepare` that are there. Without a parent they stay unsent.
-    fn send_prepared(&mut self, job: JobId) {
+    fn send_answers(&mut self, job: JobId) {
         let parent_up = self.parent_up;
         let Some(kept) = self.kept.get_mut(&job).filter(|_| parent_up) else { return };
         let unsent = core::mem::take(&mut kept.unsent);
         let nodes: Vec<PreparedNode> =
             unsent.iter().filter_map(|node| kept.prepared.get(node).cloned()).collect();
+        let wants = set(&core::mem::take(&mut kept.unsent_wants));
+        let hash = kept.wanted.as_ref().map(|(hash, _)| *hash);
         if !nodes.is_empty() {
             self.report(Report::Prepared { job, nodes });
+        }
+        if let Some(hash) = hash.filter(|_| !wants.is_empty()) {
+            self.report(Report::ProgramWanted { job, hash, nodes: wants });
         }
     }
 
@@ -129,21 +140,19 @@ impl Agent {
             refused |= prepared.result.is_err();
             kept.awaiting.remove(&node);
             kept.unsent.insert(node);
-            if let Some((_, wanting)) = &mut kept.wanted {
-                wanting.remove(&node);
-            }
+            kept.no_longer_wants(&|wanting| wanting == node);
             kept.prepared.insert(node, prepared);
         }
         if refused {
-            self.send_prepared(job);
+            self.send_answers(job);
         } else {
-            self.send_prepared_if_complete(job);
+            self.send_answers_if_complete(job);
         }
     }
 
-    pub(super) fn send_prepared_if_complete(&mut self, job: JobId) {
+    pub(super) fn send_answers_if_complete(&mut self, job: JobId) {
         if self.kept.get(&job).is_some_and(Kept::is_complete) {
-            self.send_prepared(job);
+            self.send_answers(job);
         }
     }
 
@@ -152,9 +161,8 @@ impl Agent {
         let wanted = kept.wanted.get_or_insert_with(|| (hash, BTreeSet::new()));
         wanted.0 = hash;
         wanted.1.extend(nodes);
-        self.send_prepared_if_complete(job);
-        let nodes = NodeSet::from_nodes(nodes.iter().copied());
-        self.report(Report::ProgramWanted { job, hash, nodes });
+        kept.unsent_wants.extend(nodes);
+        self.send_answers_if_complete(job);
     }
 
     pub(super) fn keep_failed(&mut self, job: JobId, rank: u32, node: NodeId, status: RankStatus) {
@@ -175,11 +183,9 @@ impl Agent {
         let kept = self.keep(job);
         kept.freed.extend(nodes);
         kept.awaiting.retain(|node| !nodes.contains(node));
-        if let Some((_, wanting)) = &mut kept.wanted {
-            wanting.retain(|node| !nodes.contains(node));
-        }
+        kept.no_longer_wants(&|node| nodes.contains(&node));
         // Answers of others may have waited for a node that will not answer any more.
-        self.send_prepared_if_complete(job);
+        self.send_answers_if_complete(job);
         let nodes = NodeSet::from_nodes(nodes.iter().copied());
         self.report(Report::Freed { job, nodes });
     }
@@ -189,7 +195,7 @@ impl Agent {
         let jobs: Vec<JobId> = self.kept.keys().copied().collect();
         for job in jobs {
             self.keep(job).drop_nodes(&|node| nodes.contains(&node));
-            self.send_prepared_if_complete(job);
+            self.send_answers_if_complete(job);
         }
         self.kept.retain(|_, kept| !kept.is_empty());
     }

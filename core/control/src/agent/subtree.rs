@@ -9,7 +9,10 @@ use super::{Agent, AgentAction};
 use crate::message::{
     Command, JobSpec, Nanos, NodeDescription, NodeSample, NodeSet, PreparedNode, Report,
 };
-use crate::tree::{LinkId, Rerouted};
+use crate::tree::LinkId;
+
+/// A tree as deep as this has a fan-out of 1; anything longer is nonsense.
+const MOST_HOPS: usize = 1 << 12;
 
 impl Agent {
     /// A command for some nodes: each child gets its part, and this node's is carried out. Nodes
@@ -69,26 +72,21 @@ impl Agent {
                 kept.awaiting.insert(node)
             };
         }
-        self.send_prepared_if_complete(spec.job);
+        self.send_answers_if_complete(spec.job);
     }
 
     /// A child's link is gone, and with it all nodes that were reached through it.
     pub(super) fn child_down(&mut self, link: LinkId) {
         self.links.remove(&link);
-        let rerouted = self.routes.drop_link(link);
-        self.rerouted(rerouted);
+        let lost = self.routes.drop_link(link);
+        self.lost(lost);
     }
 
-    fn rerouted(&mut self, rerouted: Rerouted) {
-        let Rerouted { lost, moved } = rerouted;
+    fn lost(&mut self, lost: Vec<NodeId>) {
         if !lost.is_empty() {
             self.drop_kept(&lost);
             self.drop_sampled(&lost);
             self.report(Report::Detached(NodeSet::from_nodes(lost)));
-        }
-        if !moved.is_empty() {
-            self.report(Report::Attached(moved.into_iter().map(|(_, node)| node).collect()));
-            self.repeat_kept();
         }
     }
 
@@ -99,15 +97,15 @@ impl Agent {
         match report {
             Report::Attached(nodes) => self.child_attached(link, nodes),
             Report::Detached(nodes) => {
-                let rerouted = self.routes.detach(link, &nodes);
-                self.rerouted(rerouted);
+                let lost = self.routes.detach(link, &nodes);
+                self.lost(lost);
             }
             Report::Prepared { job, mut nodes } => {
-                nodes.retain(|prepared| self.routes.claimed(link, prepared.node));
+                nodes.retain(|prepared| self.routes.link(prepared.node) == Some(link));
                 self.child_prepared(job, nodes);
             }
             Report::ProgramWanted { job, hash, nodes } => {
-                let nodes = self.claimed(link, &nodes);
+                let nodes = self.routes.among(link, &nodes);
                 if !nodes.is_empty() {
                     self.keep_wanted(job, hash, &nodes);
                 }
@@ -116,7 +114,7 @@ impl Agent {
                 self.keep_failed(job, rank, node, status);
             }
             Report::Abandoned { job, nodes } => {
-                let nodes = self.claimed(link, &nodes);
+                let nodes = self.routes.among(link, &nodes);
                 if !nodes.is_empty() {
                     self.keep_abandoned(job, &nodes);
                 }
@@ -127,21 +125,27 @@ impl Agent {
         }
     }
 
-    /// The nodes a child's report names that are really below it.
-    fn claimed(&self, link: LinkId, nodes: &NodeSet) -> Vec<NodeId> {
-        let known = self.routes.nodes();
-        known.filter(|&node| nodes.contains(node) && self.routes.claimed(link, node)).collect()
-    }
-
     fn child_attached(&mut self, link: LinkId, nodes: Vec<NodeDescription>) {
         let here = self.description.node;
-        let nodes: Vec<_> = nodes.into_iter().filter(|node| node.node != here).collect();
-        for node in &nodes {
-            self.routes.attach(link, node.clone());
-        }
+        let mut current = nodes;
+        current.retain(|node| {
+            node.node != here && !node.path.is_empty() && node.path.len() <= MOST_HOPS
+        });
+        current.retain(|node| self.routes.attach(link, node.clone()));
         // What was kept of them is repeated by themselves now.
-        let numbers: Vec<NodeId> = nodes.iter().map(|node| node.node).collect();
+        let numbers: Vec<NodeId> = current.iter().map(|node| node.node).collect();
         self.drop_kept(&numbers);
+        if !current.is_empty() {
+            self.announce(current);
+        }
+    }
+
+    /// Tells the parent of nodes below, by way of this one's link to it.
+    pub(super) fn announce(&mut self, mut nodes: Vec<NodeDescription>) {
+        let hop = self.hop();
+        for node in &mut nodes {
+            node.path.push(hop);
+        }
         self.report(Report::Attached(nodes));
     }
 
@@ -152,7 +156,7 @@ impl Agent {
     }
 
     fn child_freed(&mut self, link: LinkId, job: JobId, nodes: &NodeSet) {
-        let nodes = self.claimed(link, nodes);
+        let nodes = self.routes.among(link, nodes);
         for &node in &nodes {
             self.routes.job_ends(node, job, false);
         }
@@ -162,7 +166,7 @@ impl Agent {
     }
 
     fn child_samples(&mut self, link: LinkId, request: u64, mut nodes: Vec<NodeSample>) {
-        nodes.retain(|sample| self.routes.claimed(link, sample.node));
+        nodes.retain(|sample| self.routes.link(sample.node) == Some(link));
         if !nodes.is_empty() {
             self.add_samples(request, nodes);
         }

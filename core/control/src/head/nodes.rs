@@ -8,7 +8,7 @@ use kumi_sched::{JobId, NodeId};
 use super::Head;
 use super::jobs::Over;
 use crate::message::{Command, JobState, Nanos, NodeDescription, NodeSet, Outcome};
-use crate::tree::{LinkId, Rerouted};
+use crate::tree::LinkId;
 
 /// A configured node.
 #[derive(Debug, Default)]
@@ -48,27 +48,21 @@ impl Head {
 
     pub(super) fn child_down(&mut self, link: LinkId) {
         self.links.remove(&link);
-        let rerouted = self.routes.drop_link(link);
-        self.rerouted(rerouted);
+        let lost = self.routes.drop_link(link);
+        self.detached(&lost);
     }
 
-    pub(super) fn rerouted(&mut self, rerouted: Rerouted) {
+    /// These nodes are not reached any more. They have a little time to come back.
+    pub(super) fn detached(&mut self, lost: &[NodeId]) {
         let lost_at = self.now.saturating_add(self.config.detach_grace_ns);
-        for &node in &rerouted.lost {
+        for &node in lost {
             self.policy.remove_node(node);
             self.drop_receiver(node);
             if let Some(entry) = self.node_mut(node) {
                 entry.lost_at = Some(lost_at);
             }
         }
-        self.sampling_without(&rerouted.lost);
-        let mut by_link: BTreeMap<LinkId, Vec<NodeDescription>> = BTreeMap::new();
-        for (link, description) in rerouted.moved {
-            by_link.entry(link).or_default().push(description);
-        }
-        for (link, nodes) in by_link {
-            self.reconcile(link, &nodes);
-        }
+        self.sampling_without(lost);
     }
 
     /// Nodes attached through `link`: for the first time, again, or by another way.
@@ -76,9 +70,7 @@ impl Head {
         let known = self.nodes.len();
         let mut nodes = nodes;
         nodes.retain(|node| usize::try_from(node.node.0).is_ok_and(|number| number < known));
-        for node in &nodes {
-            self.routes.attach(link, node.clone());
-        }
+        nodes.retain(|node| self.routes.attach(link, node.clone()));
         self.reconcile(link, &nodes);
         self.unscheduled = true;
     }

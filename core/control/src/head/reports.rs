@@ -20,8 +20,8 @@ impl Head {
         match report {
             Report::Attached(nodes) => self.attached(link, nodes),
             Report::Detached(nodes) => {
-                let rerouted = self.routes.detach(link, &nodes);
-                self.rerouted(rerouted);
+                let lost = self.routes.detach(link, &nodes);
+                self.detached(&lost);
             }
             Report::Prepared { job, nodes } => self.prepared(job, nodes),
             Report::ProgramWanted { job, hash, nodes } => {
@@ -86,8 +86,7 @@ impl Head {
     fn freed(&mut self, link: LinkId, id: JobId, nodes: &NodeSet) {
         if self.jobs.get(&id).is_none_or(Job::is_over) {
             // Said again by nodes that missed that it is recorded.
-            let known = self.routes.nodes().filter(|&node| self.routes.claimed(link, node));
-            let known = NodeSet::from_nodes(known.filter(|&node| nodes.contains(node)));
+            let known = NodeSet::from_nodes(self.routes.among(link, nodes));
             if !known.is_empty() {
                 self.send_on(link, known, Command::Forget { job: id });
             }

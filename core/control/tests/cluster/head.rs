@@ -85,6 +85,7 @@ impl World {
     }
 
     pub fn head_event(&mut self, event: HeadEvent) {
+        self.trace("head hears", &event);
         let (now, wall_ms) = (self.now, self.wall_ms());
         let Some(head) = &mut self.head.head else { return };
         head.handle(now, wall_ms, event);
@@ -106,6 +107,7 @@ impl World {
                 }
                 *fuse = fuse.saturating_sub(1);
             }
+            self.trace("head", &action);
             self.head_acts(action);
         }
         if let Some(at) = timeout

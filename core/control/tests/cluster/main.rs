@@ -2,7 +2,7 @@
 //! come and fail, daemons and heads that die, links that break and partitions that heal.
 //!
 //! Every run is a function of its seed. `KUMI_SIM_FACTOR=20 cargo test -p kumi-control` makes
-//! twenty times as many runs, `KUMI_SIM_SEED=7 cargo test -p kumi-control` the runs of one seed.
+//! twenty times as many runs, `KUMI_SIM_SEED=7` those of one seed, and `KUMI_SIM_TRACE=1` tells all.
 
 mod check;
 mod clients;

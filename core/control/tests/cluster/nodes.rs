@@ -62,6 +62,7 @@ impl World {
             max_ranks: 8,
             limits: Vec::new(),
             jobs: Vec::new(),
+            path: Vec::new(),
         };
         node.agent = Some(Agent::new(AgentConfig { description }));
         self.at(0, Event::Connect { node: number, incarnation, candidate: 0 });
@@ -100,6 +101,7 @@ impl World {
     }
 
     pub fn agent_event(&mut self, number: u32, event: AgentEvent) {
+        self.trace(format_args!("node {number} hears"), &event);
         let now = self.now;
         let Some(agent) = &mut self.node(number).agent else { return };
         agent.handle(now, event);
@@ -109,6 +111,7 @@ impl World {
         }
         let timeout = agent.next_timeout();
         for action in actions {
+            self.trace(format_args!("node {number}"), &action);
             self.act(number, action);
         }
         let node = self.node(number);

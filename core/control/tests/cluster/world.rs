@@ -111,6 +111,7 @@ pub struct World {
     pub ledger: Ledger,
     /// No more faults: everything that is dead has been started again.
     pub calm: bool,
+    traced: bool,
 }
 
 impl World {
@@ -140,6 +141,7 @@ impl World {
             clients: Vec::new(),
             ledger: Ledger::default(),
             calm: false,
+            traced: std::env::var_os("KUMI_SIM_TRACE").is_some(),
         }
     }
 
@@ -151,6 +153,13 @@ impl World {
     pub fn soon(&mut self, low: u64, high: u64, event: Event) {
         let delay = self.random.within(low, high);
         self.at(delay, event);
+    }
+
+    /// With `KUMI_SIM_TRACE` set, what everybody hears and does.
+    pub fn trace(&self, who: impl std::fmt::Display, what: &dyn std::fmt::Debug) {
+        if self.traced {
+            println!("{:>8} us {who}: {what:?}", self.now / 1000);
+        }
     }
 
     /// Milliseconds since the epoch.

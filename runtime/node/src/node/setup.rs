@@ -171,6 +171,7 @@ impl Started {
             max_ranks: processors.saturating_mul(config.max_ranks_per_processor),
             limits,
             jobs: Vec::new(),
+            path: Vec::new(),
         };
         tracing::info!(%node, address = %own.endpoint(), max_datagram = site.max_datagram, cpus = ?site.cpus, limits = ?description.limits, "ready");
         Ok(Self {

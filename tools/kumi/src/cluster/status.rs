@@ -169,6 +169,7 @@ mod tests {
                 max_ranks: 16,
                 limits: limits.iter().map(ToString::to_string).collect(),
                 jobs: Vec::new(),
+                path: Vec::new(),
             }),
             jobs: vec![JobId(3), JobId(4)],
         };

@@ -222,6 +222,7 @@ pub mod tests {
                 max_ranks: 16,
                 limits: Vec::new(),
                 jobs: Vec::new(),
+                path: Vec::new(),
             }),
             jobs: vec![JobId(3), JobId(4)],
         };
