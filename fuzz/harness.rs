@@ -34,6 +34,7 @@ fn endpoint() -> Endpoint {
         max_datagram: MAX_DATAGRAM,
         window: 16,
         reorder_packets: 20,
+        rings: 1,
         first_sequence: u32::MAX - 40,
         ..Config::default()
     };

@@ -1,10 +1,12 @@
 //! The state kept for one other rank: what is sent to it and what comes from it.
 
 mod receiver;
+mod ring;
 mod sender;
 
 pub(crate) use receiver::{Data, Receiver};
-pub(crate) use sender::{Ring, Run, Sender};
+pub(crate) use ring::Ring;
+pub(crate) use sender::{Run, Sender};
 
 use crate::wire::{Codec, Kind};
 use crate::{Config, Counters, Micros, Rank};

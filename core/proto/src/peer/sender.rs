@@ -1,12 +1,12 @@
 //! What is sent to one peer: ring, acks, losses, timeouts, probes, refusals.
 
+use super::ring::{Ring, Slot, State};
 use super::{NEVER, Shared};
 use crate::congestion::Congestion;
 use crate::rtt::Rtt;
 use crate::wire::{ACK_NOW, ECHO, FULL, HEADER_BYTES, Header, Kind};
 use crate::{Config, Micros, Rank};
 use alloc::boxed::Box;
-use alloc::vec;
 
 /// A packet is lost when one sent this many transmissions later is acked.
 const REORDER: i32 = 3;
@@ -14,57 +14,6 @@ const REORDER: i32 = 3;
 const MOST_SEGMENTS: usize = 44;
 /// Most bytes of one transmit: the largest UDP payload.
 const MOST_BYTES: usize = 65_507;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// Not sent yet.
-    Queued,
-    /// Sent, not known to have arrived.
-    Flight,
-    /// Has arrived early: selectively acked.
-    Arrived,
-    /// To be sent again.
-    Lost,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    sent_at: Micros,
-    /// Which of this peer's transmissions the last one was.
-    transmission: u32,
-    /// Bytes of the packet, header included.
-    length: u16,
-    state: State,
-    /// Sent more than once: gives no round trip (Karn).
-    resent: bool,
-}
-
-/// One contiguous region of `window` slots, each `max_datagram` long: header, then frame.
-#[derive(Debug)]
-pub(crate) struct Ring {
-    bytes: Box<[u8]>,
-    slots: Box<[Slot]>,
-}
-
-impl Ring {
-    pub(crate) fn new(config: &Config) -> Box<Self> {
-        let slot =
-            Slot { sent_at: 0, transmission: 0, length: 0, state: State::Queued, resent: false };
-        Box::new(Self {
-            bytes: vec![0; config.window * config.max_datagram].into(),
-            slots: vec![slot; config.window].into(),
-        })
-    }
-
-    fn index(&self, sequence: u32) -> usize {
-        sequence as usize & (self.slots.len() - 1)
-    }
-
-    fn slot(&mut self, sequence: u32) -> &mut Slot {
-        let index = self.index(sequence);
-        &mut self.slots[index]
-    }
-}
 
 /// What holds sending back after a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,7 +130,7 @@ impl Sender {
 
     /// Bytes of memory that the ring takes.
     pub(crate) fn memory(&self) -> usize {
-        self.ring.as_ref().map_or(0, |ring| ring.bytes.len() + core::mem::size_of_val(&*ring.slots))
+        self.ring.as_ref().map_or(0, |ring| ring.memory())
     }
 
     pub(crate) fn deadline(&self) -> Micros {

@@ -1,0 +1,63 @@
+//! Where the packets to one peer lie until they are acked.
+
+use crate::{Config, Micros};
+use alloc::boxed::Box;
+use alloc::vec;
+
+/// What is known of a packet in the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Not sent yet.
+    Queued,
+    /// Sent, not known to have arrived.
+    Flight,
+    /// Has arrived early: selectively acked.
+    Arrived,
+    /// To be sent again.
+    Lost,
+}
+
+/// What is kept beside a packet's bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slot {
+    pub(super) sent_at: Micros,
+    /// Which of this peer's transmissions the last one was.
+    pub(super) transmission: u32,
+    /// Bytes of the packet, header included.
+    pub(super) length: u16,
+    pub(super) state: State,
+    /// Sent more than once: gives no round trip (Karn).
+    pub(super) resent: bool,
+}
+
+/// One contiguous region of `window` slots, each `max_datagram` long: header, then frame.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    pub(super) bytes: Box<[u8]>,
+    pub(super) slots: Box<[Slot]>,
+}
+
+impl Ring {
+    pub(crate) fn new(config: &Config) -> Box<Self> {
+        let slot =
+            Slot { sent_at: 0, transmission: 0, length: 0, state: State::Queued, resent: false };
+        Box::new(Self {
+            bytes: vec![0; config.window * config.max_datagram].into(),
+            slots: vec![slot; config.window].into(),
+        })
+    }
+
+    pub(super) fn index(&self, sequence: u32) -> usize {
+        sequence as usize & (self.slots.len() - 1)
+    }
+
+    pub(super) fn slot(&mut self, sequence: u32) -> &mut Slot {
+        let index = self.index(sequence);
+        &mut self.slots[index]
+    }
+
+    /// Bytes of memory that it takes.
+    pub(super) fn memory(&self) -> usize {
+        self.bytes.len() + core::mem::size_of_val(&*self.slots)
+    }
+}
