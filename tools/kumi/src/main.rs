@@ -31,10 +31,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are not failures; clap would exit with 2 for the rest.
-            let code = if error.use_stderr() { kumi_node::exit::ExitCode::Usage.code() } else { 0 };
-            let _closed = error.print();
-            return ExitCode::from(code);
+            return refuse(&error);
         }
     };
     match execute(cli) {
@@ -46,6 +43,19 @@ fn main() -> ExitCode {
             ExitCode::from(error.exit_code())
         }
     }
+}
+
+/// Help and version are not failures. The rest is told as every other failure is, and not with
+/// clap's own exit code.
+fn refuse(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() {
+        // A closed standard output is the reader's choice.
+        let _closed = error.print();
+        return ExitCode::SUCCESS;
+    }
+    let text = error.render().to_string();
+    output::note(text.strip_prefix("error: ").unwrap_or(&text).trim_end());
+    kumi_node::exit::ExitCode::Usage.into()
 }
 
 fn execute(cli: Cli) -> Result<(), Error> {

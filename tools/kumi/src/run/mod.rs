@@ -24,7 +24,7 @@ pub async fn run(context: &Context, args: RunArgs) -> Result<(), Error> {
     let base = place.file_name().map(|name| name.to_string_lossy().into_owned());
     if args.nodes.is_some_and(|nodes| nodes > args.ranks) {
         return Err(Error::Usage(format!(
-            "{} ranks cannot be spread over {} nodes; ask for at least as many ranks as nodes",
+            "there are fewer ranks ({}) than nodes ({}); ask for at least one rank on each node",
             args.ranks,
             args.nodes.unwrap_or_default()
         )));

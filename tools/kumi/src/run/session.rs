@@ -28,6 +28,8 @@ const HEAD_AWAY: Duration = Duration::from_secs(60);
 const ATTEMPTS: Duration = Duration::from_millis(200);
 /// After this much silence an unfinished line is shown on a terminal.
 const PROMPT: Duration = Duration::from_millis(150);
+/// A job that has waited this long for nodes is worth a word.
+const QUEUED: Duration = Duration::from_secs(1);
 /// Replies read ahead of what is handled.
 const AHEAD: usize = 64;
 
@@ -71,6 +73,10 @@ pub struct Session {
     forward: bool,
     last_signal: Option<Signal>,
     kill_when_known: bool,
+    /// When to look why the job still waits.
+    look_at: Option<Instant>,
+    /// Why the job was given up, if it was.
+    given_up: Option<String>,
     waiting: VecDeque<(Stream, Vec<u8>)>,
 }
 
@@ -82,6 +88,7 @@ enum Event {
     Signal(Signal),
     Input(Option<Vec<u8>>),
     Quiet,
+    StillQueued,
 }
 
 /// How a connection ended.
@@ -116,6 +123,8 @@ impl Session {
             forward: true,
             last_signal: None,
             kill_when_known: false,
+            look_at: None,
+            given_up: None,
             waiting: VecDeque::new(),
         })
     }
@@ -187,6 +196,7 @@ impl Session {
                     self.flush();
                     None
                 }
+                Event::StillQueued => self.look_at_queue(&mut requests).await?,
             };
             if let Some(end) = end {
                 return Ok(end);
@@ -224,12 +234,19 @@ impl Session {
                 None => std::future::pending().await,
             }
         };
+        let look = async {
+            match self.look_at {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             biased;
             number = interrupts.next() => Event::Signal(number),
             error = writer.failed() => Event::WriteFailed(error),
             reply = replies.recv() => Event::Reply(reply.unwrap_or(Ok(None))),
             data = more_input => Event::Input(data),
+            () = look => Event::StillQueued,
             () = tokio::time::sleep(PROMPT), if terminal && self.lines.waiting() => Event::Quiet,
         }
     }
@@ -255,6 +272,9 @@ impl Session {
             }
             ClientReply::State { state, .. } => {
                 self.confirmed = true;
+                self.look_at = (state == JobState::Queued
+                    && matches!(self.start, Start::Submit(_)))
+                .then(|| Instant::now() + QUEUED);
                 if state == JobState::Running {
                     self.now_running()?;
                 }
@@ -293,6 +313,28 @@ impl Session {
             self.input = Some(input);
         }
         Ok(())
+    }
+
+    /// The job has waited for a while. When nodes are missing nobody knows for how long it would:
+    /// it is given up; when all are there it only waits for its turn.
+    async fn look_at_queue(&mut self, requests: &mut Requests) -> Result<Option<End>, Error> {
+        self.look_at = None;
+        let (Some(job), Start::Submit(request)) = (self.job, &self.start) else { return Ok(None) };
+        let mut client = self.context.connect_again(self.nodes).await?;
+        let ClientReply::Cluster(status) = client.ask(&ClientRequest::Cluster).await? else {
+            return Ok(None);
+        };
+        let up = status.nodes.iter().filter(|node| node.up).count();
+        let wanted = request.nodes.unwrap_or(request.ranks.min(self.nodes));
+        if usize::try_from(wanted).is_ok_and(|wanted| wanted <= up) {
+            output::note(&format!("{} waits for a free place, see `kumi ps`", self.job_words()));
+            return Ok(None);
+        }
+        self.given_up = Some(format!(
+            "it needs {wanted} nodes and {up} are up; start the others (`kumi cluster status` names \
+             them), or ask for fewer with --nodes"
+        ));
+        lost_unless(requests.send(&ClientRequest::Kill { job }).await)
     }
 
     async fn give_input(
@@ -451,6 +493,10 @@ impl Session {
     fn verdict(&self, outcome: &Outcome) -> Result<(), Error> {
         if self.only_shows() || !self.forward {
             return Ok(());
+        }
+        if let (Some(reason), Outcome::Killed) = (&self.given_up, outcome) {
+            output::note(&format!("{}: {reason}", self.job_words()));
+            return Err(Error::Silent(ExitCode::TryLater.code()));
         }
         let Some(sentence) = describe::outcome(outcome, &self.names) else { return Ok(()) };
         output::note(&format!("{}: {sentence}", self.job_words()));
