@@ -1,0 +1,404 @@
+//! An agent between a parent and children that the test speaks for.
+
+use kumi_control::agent::{Agent, AgentAction, AgentConfig, AgentEvent, LinkId};
+use kumi_control::message::{
+    Command, ContentHash, Down, Hop, JobRequest, JobSpec, NodeDescription, NodeRanks, NodeSample,
+    NodeSet, PreparedNode, PreparedRanks, Program, RankAddress, RankStatus, Refusal, RefusalKind,
+    Report, Stream, SwitchSample, Up, User,
+};
+use kumi_sched::{ClusterTime, Column, JobId, Mode, NodeId, Timetable};
+
+const MS: u64 = 1_000_000;
+const JOB: JobId = JobId(4);
+const LEFT: LinkId = LinkId(1);
+const RIGHT: LinkId = LinkId(2);
+const HASH: ContentHash = ContentHash([7; 32]);
+
+/// Node 0, with node 1 (and 3 behind it) to the left and node 2 to the right.
+struct Test {
+    agent: Agent,
+    now: u64,
+}
+
+fn description(node: u32) -> NodeDescription {
+    NodeDescription {
+        node: NodeId(node),
+        incarnation: 1,
+        name: format!("n{node}"),
+        processors: 1,
+        max_ranks: 8,
+        limits: Vec::new(),
+        jobs: Vec::new(),
+        path: vec![Hop { incarnation: 1, attachment: 1 }],
+    }
+}
+
+fn set(nodes: impl IntoIterator<Item = u32>) -> NodeSet {
+    NodeSet::from_nodes(nodes.into_iter().map(NodeId))
+}
+
+fn prepared(node: u32) -> PreparedNode {
+    PreparedNode { node: NodeId(node), result: Ok(ranks(node)) }
+}
+
+fn ranks(node: u32) -> PreparedRanks {
+    PreparedRanks {
+        addresses: vec![RankAddress { ip: [10, 0, 0, node as u8], port: 1 }],
+        max_datagram: 1400,
+    }
+}
+
+/// A job with one rank on each of four nodes.
+fn spec() -> JobSpec {
+    JobSpec {
+        job: JOB,
+        user: User { uid: 1, gid: 1 },
+        request: JobRequest {
+            token: 1,
+            name: "job".into(),
+            program: Program { path: "/bin/true".into(), hash: HASH, size: 1 },
+            args: vec!["true".into()],
+            env: Vec::new(),
+            cwd: "/".into(),
+            ranks: 4,
+            nodes: None,
+        },
+        layout: (0..4).map(|n| NodeRanks { node: NodeId(n), first: n, count: 1 }).collect(),
+        channel_key: 1,
+    }
+}
+
+impl Test {
+    fn new() -> Self {
+        let mut test =
+            Self { agent: Agent::new(AgentConfig { description: description(0) }), now: MS };
+        test.event(AgentEvent::ParentUp);
+        test.event(AgentEvent::ChildUp(LEFT));
+        test.event(AgentEvent::ChildUp(RIGHT));
+        test.child(LEFT, Report::Attached(vec![description(1), description(3)]));
+        test.child(RIGHT, Report::Attached(vec![description(2)]));
+        test.command(set(0..4), Command::Lease { nanos: 3_000 * MS });
+        test
+    }
+
+    fn event(&mut self, event: AgentEvent) -> Vec<AgentAction> {
+        self.now += 1000;
+        self.agent.handle(self.now, event);
+        std::iter::from_fn(|| self.agent.poll_action()).collect()
+    }
+
+    fn command(&mut self, nodes: NodeSet, command: Command) -> Vec<AgentAction> {
+        self.event(AgentEvent::Parent(Down::Command(nodes, command)))
+    }
+
+    fn child(&mut self, link: LinkId, report: Report) -> Vec<AgentAction> {
+        self.event(AgentEvent::Child(link, Up::Report(report)))
+    }
+
+    fn prepare(&mut self) -> Vec<AgentAction> {
+        self.command(set(0..4), Command::Prepare(Box::new(spec())))
+    }
+
+    fn start(&mut self) -> Vec<AgentAction> {
+        let addresses = vec![RankAddress { ip: [10, 0, 0, 1], port: 1 }; 4];
+        self.command(set(0..4), Command::Start { job: JOB, addresses, max_datagram: 1400 })
+    }
+
+    /// The job prepared everywhere and started.
+    fn running() -> Self {
+        let mut test = Self::new();
+        test.prepare();
+        test.event(AgentEvent::Prepared { job: JOB, result: Ok(ranks(0)) });
+        test.child(LEFT, Report::Prepared { job: JOB, nodes: vec![prepared(1), prepared(3)] });
+        test.child(RIGHT, Report::Prepared { job: JOB, nodes: vec![prepared(2)] });
+        test.start();
+        test
+    }
+
+    fn advance(&mut self, time: u64) -> Vec<AgentAction> {
+        let until = self.now + time;
+        let mut actions = Vec::new();
+        while let Some(at) = self.agent.next_timeout().filter(|at| *at <= until) {
+            self.now = self.now.max(at);
+            actions.extend(self.event(AgentEvent::Timeout));
+        }
+        self.now = until;
+        actions
+    }
+}
+
+fn up(report: Report) -> AgentAction {
+    AgentAction::ToParent(report)
+}
+
+fn freed(nodes: impl IntoIterator<Item = u32>) -> Report {
+    Report::Freed { job: JOB, nodes: set(nodes) }
+}
+
+fn output(data: &[u8]) -> AgentEvent {
+    AgentEvent::Output { job: JOB, rank: 0, stream: Stream::Out, data: data.to_vec() }
+}
+
+#[test]
+fn commands_go_where_they_belong_once() {
+    let mut test = Test::new();
+    let actions = test.prepare();
+    let below: Vec<_> = actions
+        .iter()
+        .filter_map(|action| match action {
+            AgentAction::ToChild(link, nodes, Command::Prepare(_)) => Some((*link, nodes.clone())),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(below, [(LEFT, set([1, 3])), (RIGHT, set([2]))]);
+    assert!(actions.contains(&AgentAction::Prepare(Box::new(spec()))));
+    let actions = test.command(set([3, 9]), Command::Signal { job: JOB, signal: 2 });
+    let signal = Command::Signal { job: JOB, signal: 2 };
+    assert_eq!(actions, [AgentAction::ToChild(LEFT, set([3]), signal)]);
+}
+
+#[test]
+fn answers_are_combined() {
+    let mut test = Test::new();
+    test.prepare();
+    assert!(test.event(AgentEvent::Prepared { job: JOB, result: Ok(ranks(0)) }).is_empty());
+    let left = Report::Prepared { job: JOB, nodes: vec![prepared(1), prepared(3)] };
+    assert!(test.child(LEFT, left).is_empty());
+    let right = Report::Prepared { job: JOB, nodes: vec![prepared(2), prepared(3)] };
+    let all = Report::Prepared { job: JOB, nodes: (0..4).map(prepared).collect() };
+    assert_eq!(test.child(RIGHT, right), [up(all)], "3 is not to the right, and was heard of");
+}
+
+#[test]
+fn a_refusal_does_not_wait() {
+    let mut test = Test::new();
+    test.prepare();
+    let refusal = Refusal { kind: RefusalKind::NotFound, message: "no such directory".into() };
+    let result = Err(refusal.clone());
+    let actions = test.event(AgentEvent::Prepared { job: JOB, result: Err(refusal) });
+    let nodes = vec![PreparedNode { node: NodeId(0), result }];
+    assert_eq!(actions, [up(Report::Prepared { job: JOB, nodes })]);
+}
+
+#[test]
+fn a_lost_child_is_not_waited_for() {
+    let mut test = Test::new();
+    test.prepare();
+    test.event(AgentEvent::Prepared { job: JOB, result: Ok(ranks(0)) });
+    test.child(RIGHT, Report::Prepared { job: JOB, nodes: vec![prepared(2)] });
+    let actions = test.event(AgentEvent::ChildDown(LEFT));
+    let nodes = vec![prepared(0), prepared(2)];
+    let detached = up(Report::Detached(set([1, 3])));
+    assert_eq!(actions, [up(Report::Prepared { job: JOB, nodes }), detached]);
+}
+
+#[test]
+fn who_lacks_the_program_is_told_together_and_holds_nobody_up() {
+    let mut test = Test::new();
+    test.prepare();
+    let wanted = |nodes| Report::ProgramWanted { job: JOB, hash: HASH, nodes };
+    assert!(test.event(AgentEvent::ProgramNeeded { job: JOB, hash: HASH }).is_empty());
+    assert!(test.child(LEFT, wanted(set([1, 3]))).is_empty());
+    let right = Report::Prepared { job: JOB, nodes: vec![prepared(2)] };
+    let actions = test.child(RIGHT, right.clone());
+    assert_eq!(actions, [up(right), up(wanted(set([0, 1, 3])))]);
+}
+
+#[test]
+fn nothing_starts_twice() {
+    let mut test = Test::running();
+    let own = |actions: Vec<AgentAction>| -> Vec<AgentAction> {
+        actions.into_iter().filter(|a| !matches!(a, AgentAction::ToChild(..))).collect()
+    };
+    assert!(own(test.start()).is_empty());
+    let again = own(test.prepare());
+    let nodes = (0..4).map(prepared).collect();
+    assert_eq!(again, [up(Report::Prepared { job: JOB, nodes })], "only the answer comes again");
+    test.command(set([0]), Command::Kill { job: JOB });
+    assert!(own(test.start()).is_empty());
+    test.event(AgentEvent::Freed { job: JOB });
+    assert!(own(test.start()).is_empty());
+    assert!(own(test.prepare()).iter().all(|a| !matches!(a, AgentAction::Prepare(_))));
+}
+
+#[test]
+fn the_first_failure_is_told_and_killed_ranks_are_no_failures() {
+    let mut test = Test::running();
+    let status = RankStatus::Exited(3);
+    let actions = test.event(AgentEvent::RankExited { job: JOB, rank: 0, status });
+    let failed = |rank, node| Report::RankFailed { job: JOB, rank, node: NodeId(node), status };
+    assert_eq!(actions, [up(failed(0, 0))]);
+    assert!(test.child(LEFT, failed(3, 3)).is_empty(), "the head needs one");
+    let mut test = Test::running();
+    let actions = test.command(set([0]), Command::Kill { job: JOB });
+    assert_eq!(actions, [AgentAction::Kill { job: JOB }]);
+    let status = RankStatus::Signalled(9);
+    assert!(test.event(AgentEvent::RankExited { job: JOB, rank: 0, status }).is_empty());
+    assert_eq!(test.event(AgentEvent::Freed { job: JOB }), [up(freed([0]))]);
+}
+
+#[test]
+fn what_matters_is_said_again_until_it_may_be_forgotten() {
+    let mut test = Test::running();
+    test.event(AgentEvent::ParentDown);
+    assert!(test.event(output(b"one")).is_empty());
+    let status = RankStatus::Exited(0);
+    test.event(AgentEvent::RankExited { job: JOB, rank: 0, status });
+    assert!(test.event(AgentEvent::Freed { job: JOB }).is_empty());
+    assert!(test.child(LEFT, freed([3])).is_empty());
+    let actions = test.event(AgentEvent::ParentUp);
+    let [AgentAction::ToParent(Report::Attached(nodes)), rest @ ..] = &actions[..] else {
+        panic!("{actions:?}")
+    };
+    let jobs: Vec<_> = nodes.iter().map(|node| (node.node.0, node.jobs.clone())).collect();
+    let with = |ranks: &[u32]| vec![(JOB, ranks.to_vec())];
+    assert_eq!(jobs, [(0, with(&[])), (1, with(&[1])), (2, with(&[2])), (3, with(&[]))]);
+    let data = b"one".to_vec();
+    let expected = [
+        up(Report::Prepared { job: JOB, nodes: (0..4).map(prepared).collect() }),
+        up(Report::Output { job: JOB, rank: 0, stream: Stream::Out, data }),
+        up(freed([0, 3])),
+    ];
+    assert_eq!(rest, expected);
+
+    test.child(LEFT, freed([1]));
+    test.child(RIGHT, freed([2]));
+    test.command(set(0..4), Command::Forget { job: JOB });
+    test.event(AgentEvent::ParentDown);
+    let actions = test.event(AgentEvent::ParentUp);
+    let [AgentAction::ToParent(Report::Attached(nodes))] = &actions[..] else {
+        panic!("{actions:?}")
+    };
+    assert!(nodes.iter().all(|node| node.jobs.is_empty()));
+}
+
+#[test]
+fn output_without_a_parent_is_bounded() {
+    let mut test = Test::running();
+    test.event(AgentEvent::ParentDown);
+    let megabyte = vec![b'x'; 1 << 20];
+    for _ in 0..4 {
+        assert!(!test.agent.output_blocked());
+        test.event(output(&megabyte));
+    }
+    assert!(test.agent.output_blocked());
+    let report = Report::Output { job: JOB, rank: 3, stream: Stream::Out, data: megabyte.clone() };
+    for _ in 0..40 {
+        test.child(LEFT, report.clone());
+    }
+    let actions = test.event(AgentEvent::ParentUp);
+    assert!(!test.agent.output_blocked());
+    let sizes = actions.iter().filter_map(|action| match action {
+        AgentAction::ToParent(Report::Output { data, .. }) => Some(data.len()),
+        _ => None,
+    });
+    let sum: usize = sizes.sum();
+    assert!((15 << 20..17 << 20).contains(&sum), "{sum}");
+    let told = actions.iter().any(|action| match action {
+        AgentAction::ToParent(Report::Output { rank: 3, stream: Stream::Err, data, .. }) => {
+            String::from_utf8_lossy(data).contains("dropped")
+        }
+        _ => false,
+    });
+    assert!(told, "nothing is lost in silence");
+}
+
+#[test]
+fn without_a_lease_all_jobs_are_given_up() {
+    let mut test = Test::running();
+    test.event(AgentEvent::ParentDown);
+    assert!(test.advance(2_900 * MS).is_empty());
+    let actions = test.advance(200 * MS);
+    assert_eq!(actions, [AgentAction::LeaseExpired, AgentAction::Kill { job: JOB }]);
+    let status = RankStatus::Signalled(9);
+    test.event(AgentEvent::RankExited { job: JOB, rank: 0, status });
+    test.event(AgentEvent::Freed { job: JOB });
+    let actions = test.event(AgentEvent::ParentUp);
+    let abandoned = Report::Abandoned { job: JOB, nodes: set([0]) };
+    assert!(actions.ends_with(&[up(abandoned), up(freed([0]))]), "{actions:?}");
+    assert_eq!(test.agent.next_timeout(), None);
+}
+
+#[test]
+fn leases_are_renewed_and_passed_on() {
+    let mut test = Test::running();
+    for _ in 0..10 {
+        assert!(test.advance(1_000 * MS).is_empty());
+        let actions = test.command(set(0..4), Command::Lease { nanos: 3_000 * MS });
+        assert_eq!(actions.len(), 2, "one message a child");
+    }
+}
+
+#[test]
+fn a_job_that_vanishes_is_not_a_success() {
+    let mut test = Test::running();
+    let actions = test.event(AgentEvent::Freed { job: JOB });
+    let abandoned = Report::Abandoned { job: JOB, nodes: set([0]) };
+    assert_eq!(actions, [up(abandoned), up(freed([0]))]);
+}
+
+#[test]
+fn samples_of_the_subtree_come_together_or_late() {
+    let sample = |node| NodeSample {
+        node: NodeId(node),
+        ranks: Vec::new(),
+        switching: SwitchSample::default(),
+        control_messages: 0,
+        refused: Vec::new(),
+    };
+    let samples = |nodes: Vec<NodeSample>| Report::Samples { request: 8, nodes };
+    let mut test = Test::new();
+    let actions = test.command(set(0..4), Command::Sample { request: 8 });
+    assert!(actions.contains(&AgentAction::Sample { request: 8 }));
+    assert!(test.event(AgentEvent::Sampled { request: 8, sample: sample(0) }).is_empty());
+    assert!(test.child(RIGHT, samples(vec![sample(2)])).is_empty());
+    let actions = test.advance(600 * MS);
+    assert_eq!(actions, [up(samples(vec![sample(0), sample(2)]))]);
+    let late = test.child(LEFT, samples(vec![sample(1), sample(3)]));
+    assert_eq!(late, [up(samples(vec![sample(1), sample(3)]))]);
+}
+
+#[test]
+fn everybody_gets_their_columns() {
+    let column = |node| Column { node: NodeId(node), slots: vec![Some(JOB)] };
+    let timetable = |generation, nodes: &[u32]| Timetable {
+        generation,
+        start: ClusterTime(5),
+        slice_ns: 10,
+        mode: Mode::OperatingSystem,
+        columns: nodes.iter().map(|&node| column(node)).collect(),
+    };
+    let mut test = Test::new();
+    let actions = test.command(set(0..4), Command::Timetable(timetable(2, &[0, 1, 2, 3])));
+    let expected = [
+        AgentAction::ToChild(LEFT, set([1, 3]), Command::Timetable(timetable(2, &[1, 3]))),
+        AgentAction::ToChild(RIGHT, set([2]), Command::Timetable(timetable(2, &[2]))),
+        AgentAction::Apply(timetable(2, &[0])),
+    ];
+    assert_eq!(actions, expected);
+    assert!(test.command(set([0]), Command::Timetable(timetable(2, &[]))).is_empty());
+    assert!(test.command(set([0]), Command::Timetable(timetable(1, &[]))).is_empty());
+    let actions = test.command(set([0]), Command::Timetable(timetable(3, &[])));
+    assert_eq!(actions, [AgentAction::Apply(timetable(3, &[]))]);
+}
+
+#[test]
+fn a_daemon_stops_when_its_jobs_and_children_are_gone() {
+    let mut test = Test::running();
+    let actions = test.command(set(0..4), Command::Shutdown);
+    assert!(actions.contains(&AgentAction::Kill { job: JOB }));
+    assert!(test.event(AgentEvent::ChildDown(LEFT)).iter().all(|a| *a != AgentAction::Shutdown));
+    let actions = test.event(AgentEvent::Freed { job: JOB });
+    assert_eq!(actions, [up(freed([0]))]);
+    let actions = test.event(AgentEvent::ChildDown(RIGHT));
+    assert_eq!(actions.last(), Some(&AgentAction::Shutdown));
+    assert_eq!(test.agent.next_timeout(), None);
+}
+
+#[test]
+fn children_that_do_not_stop_are_left_behind() {
+    let mut test = Test::new();
+    assert!(!test.command(set([0]), Command::Shutdown).contains(&AgentAction::Shutdown));
+    assert!(test.advance(1_900 * MS).is_empty());
+    assert_eq!(test.advance(200 * MS), [AgentAction::Shutdown]);
+}
