@@ -1,5 +1,7 @@
 //! What the fuzz targets run, and what must hold whatever they are given. `core/proto/tests/fuzzed.rs` runs
 //! the same with inputs from a seed, so that it needs no fuzzer.
+//!
+//! With one (`cargo install cargo-fuzz`): `cargo +nightly fuzz run packets -- -max_total_time=60`.
 
 #![allow(dead_code)] // Each fuzz target uses one of them.
 
