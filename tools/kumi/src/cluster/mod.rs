@@ -52,7 +52,8 @@ fn init(context: &Context, args: &InitArgs) -> Result<(), Error> {
                 .to_owned(),
         });
     }
-    let config = make::config(&named, &place, &args.sharing, netns::possible())?;
+    let config = make::config(&named, &place, &args.sharing, netns::possible())
+        .inspect_err(|_| claim.abandon())?;
     make::write(&named, &config).inspect_err(|_| claim.abandon())?;
     output::text(&format!(
         "cluster {} of {} nodes is made, in {}\nStart it: kumi cluster up --cluster {}\n",
