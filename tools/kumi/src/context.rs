@@ -3,7 +3,7 @@
 use crate::describe::NodeNames;
 use crate::error::Error;
 use kumi_node::client::{Client, ClientError};
-use kumi_node::config::ClusterConfig;
+use kumi_node::config::{ClusterConfig, NodeConfig};
 use kumi_node::paths;
 use std::path::{Path, PathBuf};
 
@@ -56,15 +56,23 @@ impl Context {
 
     /// Names of the nodes as far as the configuration tells.
     pub fn node_names(&self) -> NodeNames {
-        let config = self.config().ok();
-        let names = config.map(|c| c.nodes.into_iter().map(|node| node.name).collect());
-        NodeNames(names.unwrap_or_default())
+        NodeNames(self.places().into_iter().map(|place| place.name).collect())
     }
 
-    /// `address:port` of each node as far as the configuration tells.
-    pub fn addresses(&self) -> Vec<String> {
-        let config = self.config().ok();
-        let all = config.map(|c| c.nodes.iter().map(|node| node.endpoint().to_string()).collect());
-        all.unwrap_or_default()
+    /// Names and addresses of the nodes as far as the configuration tells.
+    pub fn places(&self) -> Vec<Place> {
+        let nodes = self.config().map(|config| config.nodes).unwrap_or_default();
+        let place =
+            |node: NodeConfig| Place { address: node.endpoint().to_string(), name: node.name };
+        nodes.into_iter().map(place).collect()
     }
+}
+
+/// A node as the configuration has it.
+#[derive(Clone, Debug, Default)]
+pub struct Place {
+    /// Its name.
+    pub name: String,
+    /// `address:port` of its daemon.
+    pub address: String,
 }

@@ -1,11 +1,11 @@
 //! `kumi cluster status`: the nodes of the cluster.
 
 use crate::cli::StatusArgs;
-use crate::context::Context;
+use crate::context::{Context, Place};
 use crate::error::Error;
 use crate::output;
 use crate::table::{self, Table};
-use kumi_control::message::{ClientReply, ClientRequest, ClusterStatus};
+use kumi_control::message::{ClientReply, ClientRequest, ClusterStatus, NodeStatus};
 use kumi_sched::Mode;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -45,11 +45,11 @@ pub async fn run(context: &Context, args: &StatusArgs) -> Result<(), Error> {
         ClientReply::Cluster(status) => status,
         other => return Err(Error::unexpected(&other)),
     };
-    let addresses = context.addresses();
+    let places = context.places();
     if args.json {
-        output::json(&view(&status, &addresses))
+        output::json(&view(&status, &places))
     } else {
-        output::text(&render(&status, &addresses, output::wall_ms()))
+        output::text(&render(&status, &places, output::wall_ms()))
     }
 }
 
@@ -61,15 +61,15 @@ pub fn mode_words(mode: Mode) -> (&'static str, bool) {
     }
 }
 
-fn view<'a>(status: &'a ClusterStatus, addresses: &'a [String]) -> StatusView<'a> {
+fn view<'a>(status: &'a ClusterStatus, places: &'a [Place]) -> StatusView<'a> {
     let (mode, force_switch) = mode_words(status.mode);
-    let node_view = |node: &'a kumi_control::message::NodeStatus| {
+    let node_view = |node: &'a NodeStatus| {
         let description = node.description.as_ref();
         NodeView {
             node: node.node.0,
-            name: description.map_or("", |d| d.name.as_str()),
+            name: name(node, places),
             up: node.up,
-            address: address(addresses, node.node.0),
+            address: place(places, node).map_or("", |place| &place.address),
             processors: description.map(|d| d.processors),
             jobs: node.jobs.iter().map(|job| job.0).collect(),
             timetable: slots(status, node.node),
@@ -91,8 +91,14 @@ fn view<'a>(status: &'a ClusterStatus, addresses: &'a [String]) -> StatusView<'a
     }
 }
 
-fn address(addresses: &[String], node: u32) -> &str {
-    usize::try_from(node).ok().and_then(|index| addresses.get(index)).map_or("", String::as_str)
+fn place<'a>(places: &'a [Place], node: &NodeStatus) -> Option<&'a Place> {
+    usize::try_from(node.node.0).ok().and_then(|index| places.get(index))
+}
+
+/// As the node told it, or as the configuration has it while it has not been there.
+fn name<'a>(node: &'a NodeStatus, places: &'a [Place]) -> &'a str {
+    let told = node.description.as_ref().map(|description| description.name.as_str());
+    told.or(place(places, node).map(|place| place.name.as_str())).unwrap_or("-")
 }
 
 fn slots(status: &ClusterStatus, node: kumi_sched::NodeId) -> Vec<Option<u64>> {
@@ -113,7 +119,7 @@ pub fn sharing(mode: Mode, slice_ns: u64) -> String {
 }
 
 /// The first line, the table of nodes, and what the machines do not permit.
-pub fn render(status: &ClusterStatus, addresses: &[String], now_ms: u64) -> String {
+pub fn render(status: &ClusterStatus, places: &[Place], now_ms: u64) -> String {
     let up = status.nodes.iter().filter(|node| node.up).count();
     let mut text = format!(
         "cluster {}: {up} of {} nodes up, {}, running for {}\n\n",
@@ -123,21 +129,22 @@ pub fn render(status: &ClusterStatus, addresses: &[String], now_ms: u64) -> Stri
         table::elapsed(now_ms.saturating_sub(status.since_ms)),
     );
     let mut nodes = Table::new(&[">NODE", "NAME", "STATE", "ADDRESS", ">CPUS", "JOBS"]);
-    let mut limits: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+    let mut limits: BTreeMap<String, Vec<u32>> = BTreeMap::new();
     for node in &status.nodes {
         let description = node.description.as_ref();
-        let name = description.map_or_else(|| "-".to_owned(), |d| table::shortened(&d.name, 32));
         let jobs: Vec<String> = node.jobs.iter().map(ToString::to_string).collect();
         nodes.row(vec![
             node.node.to_string(),
-            name,
+            table::shortened(name(node, places), 32),
             if node.up { "up" } else { "down" }.to_owned(),
-            address(addresses, node.node.0).to_owned(),
+            place(places, node).map_or_else(String::new, |place| place.address.clone()),
             description.map_or_else(|| "-".to_owned(), |d| d.processors.to_string()),
             if jobs.is_empty() { "-".to_owned() } else { jobs.join(",") },
         ]);
         for limit in description.map_or(&[][..], |d| &d.limits) {
-            limits.entry(limit).or_default().push(node.node.0);
+            // Nodes that lack the same thing at their own places are told together.
+            let own = format!("node-{}", node.node);
+            limits.entry(limit.replace(&own, "node-*")).or_default().push(node.node.0);
         }
     }
     text.push_str(&nodes.render());
@@ -146,7 +153,7 @@ pub fn render(status: &ClusterStatus, addresses: &[String], now_ms: u64) -> Stri
     }
     for (limit, nodes) in limits {
         let who = table::ranges(nodes);
-        text.push_str(&format!("  nodes {who}: {}\n", table::printable(limit)));
+        text.push_str(&format!("  nodes {who}: {}\n", table::printable(&limit)));
     }
     text
 }
@@ -154,7 +161,7 @@ pub fn render(status: &ClusterStatus, addresses: &[String], now_ms: u64) -> Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kumi_control::message::{NodeDescription, NodeStatus};
+    use kumi_control::message::NodeDescription;
     use kumi_sched::{ClusterTime, Column, JobId, NodeId, Timetable};
 
     fn status() -> ClusterStatus {
@@ -180,7 +187,11 @@ mod tests {
         };
         ClusterStatus {
             name: "default".into(),
-            nodes: vec![node(0, &["no real time"]), node(1, &["no real time"]), down],
+            nodes: vec![
+                node(0, &["no real time in node-0"]),
+                node(1, &["no real time in node-1"]),
+                down,
+            ],
             mode: Mode::Gang { force_switch: false },
             slice_ns: 10_000_000,
             timetable: Timetable {
@@ -197,25 +208,28 @@ mod tests {
 
     #[test]
     fn the_page() {
-        let addresses = ["10.77.1.1:7701", "10.77.1.2:7701"].map(str::to_owned);
+        let places = [("node0", "10.77.1.1:7701"), ("node1", "10.77.1.2:7701"), ("late", "x:1")]
+            .map(|(name, address)| Place { name: name.into(), address: address.into() });
         let expected = "\
 cluster default: 2 of 3 nodes up, gang scheduling in slices of 10ms, running for 1m05s
 
 NODE  NAME   STATE  ADDRESS         CPUS  JOBS
    0  node0  up     10.77.1.1:7701     1  3,4
    1  node1  up     10.77.1.2:7701     1  3,4
-   2  -      down                      -  -
+   2  late   down   x:1                -  -
 
 What the machines do not permit (`kumi doctor` says more):
-  nodes 0-1: no real time
+  nodes 0-1: no real time in node-*
 ";
-        assert_eq!(render(&status(), &addresses, 66_000), expected);
+        assert_eq!(render(&status(), &places, 66_000), expected);
     }
 
     #[test]
     fn json() {
         let status = status();
-        let value = serde_json::to_value(view(&status, &["10.77.1.1:7701".to_owned()])).unwrap();
+        let first = Place { name: "node0".into(), address: "10.77.1.1:7701".into() };
+        let places = [first];
+        let value = serde_json::to_value(view(&status, &places)).unwrap();
         assert_eq!(value["nodes_up"], 2);
         assert_eq!(value["mode"], "gang");
         assert_eq!(value["slice_us"], 10_000.0);

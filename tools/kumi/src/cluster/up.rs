@@ -173,7 +173,7 @@ async fn wait_joined(
     started: &mut Started,
 ) -> Result<Option<ClusterStatus>, Error> {
     let deadline = Instant::now() + JOINING;
-    let whole = config.kind == ClusterKind::Local;
+    let whole = elsewhere::daemons_here(config)? == Daemon::all(config);
     let mut last = None;
     loop {
         started.check(context.dir(), config)?;
@@ -231,7 +231,7 @@ fn summary(context: &Context, config: &ClusterConfig, status: Option<ClusterStat
     let Some(status) = status else {
         return elsewhere::instructions(context, config);
     };
-    let mut text = status::render(&status, &context.addresses(), output::wall_ms());
+    let mut text = status::render(&status, &context.places(), output::wall_ms());
     let option = match context.name.as_str() {
         "default" => String::new(),
         name => format!(" --cluster {name}"),
