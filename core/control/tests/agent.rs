@@ -234,7 +234,19 @@ fn the_first_failure_is_told_and_killed_ranks_are_no_failures() {
     assert_eq!(actions, [AgentAction::Kill { job: JOB }]);
     let status = RankStatus::Signalled(9);
     assert!(test.event(AgentEvent::RankExited { job: JOB, rank: 0, status }).is_empty());
-    assert_eq!(test.event(AgentEvent::Freed { job: JOB }), [up(freed([0]))]);
+    assert!(test.event(AgentEvent::Freed { job: JOB }).is_empty());
+    assert!(test.child(RIGHT, freed([2])).is_empty());
+    assert_eq!(test.child(LEFT, freed([1, 3])), [up(freed(0..4))], "gone everywhere, said once");
+}
+
+#[test]
+fn a_lost_child_does_not_hold_up_the_end_either() {
+    let mut test = Test::running();
+    test.command(set(0..4), Command::Kill { job: JOB });
+    test.event(AgentEvent::Freed { job: JOB });
+    test.child(RIGHT, freed([2]));
+    let actions = test.event(AgentEvent::ChildDown(LEFT));
+    assert_eq!(actions, [up(freed([0, 2])), up(Report::Detached(set([1, 3])))]);
 }
 
 #[test]
@@ -333,8 +345,7 @@ fn leases_are_renewed_and_passed_on() {
 fn a_job_that_vanishes_is_not_a_success() {
     let mut test = Test::running();
     let actions = test.event(AgentEvent::Freed { job: JOB });
-    let abandoned = Report::Abandoned { job: JOB, nodes: set([0]) };
-    assert_eq!(actions, [up(abandoned), up(freed([0]))]);
+    assert_eq!(actions, [up(Report::Abandoned { job: JOB, nodes: set([0]) })]);
 }
 
 #[test]
@@ -389,16 +400,18 @@ fn a_daemon_stops_when_its_jobs_and_children_are_gone() {
     assert!(actions.contains(&AgentAction::Kill { job: JOB }));
     assert!(test.event(AgentEvent::ChildDown(LEFT)).iter().all(|a| *a != AgentAction::Shutdown));
     let actions = test.event(AgentEvent::Freed { job: JOB });
-    assert_eq!(actions, [up(freed([0]))]);
+    assert!(actions.is_empty());
     let actions = test.event(AgentEvent::ChildDown(RIGHT));
-    assert_eq!(actions.last(), Some(&AgentAction::Shutdown));
+    let expected = [up(freed([0])), up(Report::Detached(set([2]))), AgentAction::Shutdown];
+    assert_eq!(actions, expected);
     assert_eq!(test.agent.next_timeout(), None);
 }
 
 #[test]
 fn children_that_do_not_stop_are_left_behind() {
-    let mut test = Test::new();
+    let mut test = Test::running();
     assert!(!test.command(set([0]), Command::Shutdown).contains(&AgentAction::Shutdown));
+    test.event(AgentEvent::Freed { job: JOB });
     assert!(test.advance(1_900 * MS).is_empty());
-    assert_eq!(test.advance(200 * MS), [AgentAction::Shutdown]);
+    assert_eq!(test.advance(200 * MS), [up(freed([0])), AgentAction::Shutdown]);
 }

@@ -41,6 +41,11 @@ impl Agent {
         self.jobs.values().any(|job| job.phase != Phase::Freed)
     }
 
+    /// Whether anything but reports is left of this one here.
+    pub(super) fn has_live_job(&self, job: JobId) -> bool {
+        self.phase(job).is_some_and(|phase| phase != Phase::Freed)
+    }
+
     /// This node's part of a command.
     pub(super) fn carry_out(&mut self, now: Nanos, command: Command) {
         match command {

@@ -313,6 +313,7 @@ impl Agent {
         let reported = self.parent_up || now >= deadline;
         if !self.stopped && !self.has_live_jobs() && alone && reported {
             self.stopped = true;
+            self.send_all_freed();
             self.push(AgentAction::Shutdown);
         }
     }

@@ -24,13 +24,21 @@ pub(super) struct Kept {
     pub(super) failed: Option<(u32, NodeId, RankStatus)>,
     pub(super) abandoned: BTreeSet<NodeId>,
     pub(super) freed: BTreeSet<NodeId>,
+    /// Of these the parent does not know it yet.
+    unsent_freed: BTreeSet<NodeId>,
 }
 
 impl Kept {
     /// Nodes that left will report again by themselves where they attach next.
     fn drop_nodes(&mut self, gone: &dyn Fn(NodeId) -> bool) {
         self.prepared.retain(|&node, _| !gone(node));
-        for nodes in [&mut self.awaiting, &mut self.unsent, &mut self.abandoned, &mut self.freed] {
+        for nodes in [
+            &mut self.awaiting,
+            &mut self.unsent,
+            &mut self.abandoned,
+            &mut self.freed,
+            &mut self.unsent_freed,
+        ] {
             nodes.retain(|&node| !gone(node));
         }
         self.no_longer_wants(gone);
@@ -101,7 +109,8 @@ impl Agent {
     }
 
     fn repeat_end(&mut self, job: JobId) {
-        let Some(kept) = self.kept.get(&job) else { return };
+        let Some(kept) = self.kept.get_mut(&job) else { return };
+        kept.unsent_freed.clear();
         let (failed, abandoned, freed) = (kept.failed, set(&kept.abandoned), set(&kept.freed));
         if let Some((rank, node, status)) = failed {
             self.report(Report::RankFailed { job, rank, node, status });
@@ -182,12 +191,41 @@ impl Agent {
     pub(super) fn keep_freed(&mut self, job: JobId, nodes: &[NodeId]) {
         let kept = self.keep(job);
         kept.freed.extend(nodes);
+        kept.unsent_freed.extend(nodes);
         kept.awaiting.retain(|node| !nodes.contains(node));
         kept.no_longer_wants(&|node| nodes.contains(&node));
         // Answers of others may have waited for a node that will not answer any more.
         self.send_answers_if_complete(job);
-        let nodes = NodeSet::from_nodes(nodes.iter().copied());
-        self.report(Report::Freed { job, nodes });
+        self.send_freed_if_complete(job);
+    }
+
+    /// Says that the job is gone from here and below once it is gone everywhere there: the head
+    /// cannot do anything sooner.
+    fn send_freed_if_complete(&mut self, job: JobId) {
+        let parent_up = self.parent_up;
+        let Some(kept) = self.kept.get(&job).filter(|_| parent_up) else { return };
+        let below = self.routes.descriptions();
+        let below = below.filter(|node| node.jobs.iter().any(|(listed, _)| *listed == job));
+        let gone = below.map(|node| node.node).all(|node| kept.freed.contains(&node));
+        if gone && !self.has_live_job(job) {
+            self.send_freed(job);
+        }
+    }
+
+    fn send_freed(&mut self, job: JobId) {
+        let Some(kept) = self.kept.get_mut(&job) else { return };
+        let nodes = set(&core::mem::take(&mut kept.unsent_freed));
+        if !nodes.is_empty() {
+            self.report(Report::Freed { job, nodes });
+        }
+    }
+
+    /// The daemon stops: says what it knows, complete or not.
+    pub(super) fn send_all_freed(&mut self) {
+        let jobs: Vec<JobId> = self.kept.keys().copied().collect();
+        for job in jobs {
+            self.send_freed(job);
+        }
     }
 
     /// These nodes are no longer below this one.
@@ -196,6 +234,7 @@ impl Agent {
         for job in jobs {
             self.keep(job).drop_nodes(&|node| nodes.contains(&node));
             self.send_answers_if_complete(job);
+            self.send_freed_if_complete(job);
         }
         self.kept.retain(|_, kept| !kept.is_empty());
     }
