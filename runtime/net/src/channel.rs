@@ -196,6 +196,7 @@ impl<H: Handler> Channel<H> {
         if let Some(message) = shared.failed.get() {
             return Err(ChannelError::HandlerThread(message.clone()));
         }
+        guard.core.look_at_clock();
         if guard.core.armed {
             guard.core.armed = false;
             if let Some(alarm) = &shared.alarm {
@@ -243,6 +244,13 @@ impl<H: Handler> Channel<H> {
                 Seen::Socket => {
                     waiting.idle(false);
                     guard.core.take_datagrams(&self.shared.place);
+                    // What was waited for first; acks can ride on what the program sends next, and
+                    // the handler thread's tick sees to the rest.
+                    if let Some(result) = attempt(&mut guard)? {
+                        guard.core.publish(&self.shared.place);
+                        waiting.over(&mut spin);
+                        return Ok(result);
+                    }
                 }
                 Seen::Deadline => {}
                 // Room is made without any sign while this rank is awake.
@@ -257,6 +265,7 @@ impl<H: Handler> Channel<H> {
                     }
                     guard.sleep(&waiting);
                     waiting.awake();
+                    guard.core.look_at_clock();
                     // What woke it may be at the socket, which is else looked at now and then.
                     guard.core.interval = 1;
                 }
@@ -303,6 +312,7 @@ impl<H: Handler> Channel<H> {
             waiting.sleeping(false);
             guard.sleep_until(&waiting, Some(progress + patience + 1));
             waiting.awake();
+            guard.core.look_at_clock();
         }
     }
 
@@ -439,6 +449,9 @@ impl<H: Handler> Guard<'_, H> {
             if clock {
                 (spins, waiting.spins, waiting.next_try) = (0, 0, ROOM_SPINS);
                 let now = sys::now();
+                if let Some(remote) = &mut self.core.remote {
+                    remote.now = now;
+                }
                 if self.core.deadline().is_some_and(|deadline| deadline <= now) {
                     return Ok(Seen::Deadline);
                 }
@@ -484,8 +497,9 @@ impl<H: Handler> Guard<'_, H> {
     /// Sends the acks that are still held back: nobody will do it later.
     fn last_acks(&mut self) -> Result<(), ChannelError> {
         if let Some(remote) = &mut self.core.remote {
-            let later = sys::now() + remote.endpoint.config().ack_delay;
-            remote.endpoint.handle_timeout(later);
+            // As if their delay were over. Nothing is done with the endpoint afterwards.
+            remote.now = sys::now() + remote.endpoint.config().ack_delay;
+            remote.endpoint.handle_timeout(remote.now);
         }
         self.transmit()
     }

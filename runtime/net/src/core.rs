@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use kumi_proto::{ChannelKey, Config, Delivery, Endpoint, Rank, SendError, Sink};
 
 use crate::counters::Counter;
-use crate::place::{AttachError, Place};
+use crate::place::{AttachError, Place, io_error};
 use crate::ring::{self, Consumer, Producer};
 use crate::udp::Udp;
 use crate::{ChannelError, sys};
@@ -43,6 +43,8 @@ impl<H: Handler> Sink for Into<'_, H> {
 pub(crate) struct Remote {
     pub(crate) endpoint: Endpoint,
     pub(crate) udp: Udp,
+    /// The time, read when the lock was taken and whenever something happened since.
+    pub(crate) now: u64,
 }
 
 /// See the module.
@@ -81,7 +83,7 @@ impl<H: Handler> Core<H> {
                 let key = ChannelKey(place.channel_key());
                 let endpoint = Endpoint::new(protocol(place), place.rank(), place.ranks(), key)
                     .map_err(|_| AttachError::BadSegment("the protocol refuses its numbers"))?;
-                Some(Remote { endpoint, udp: Udp::new(socket) })
+                Some(Remote { endpoint, udp: udp(place, socket)?, now: sys::now() })
             }
             _ => None,
         };
@@ -120,9 +122,8 @@ impl<H: Handler> Core<H> {
         }
         let ranks = place.ranks();
         let Some(remote) = &mut self.remote else { return Err(ChannelError::NoRank { to, ranks }) };
-        let taken = take_full(remote.endpoint.send(sys::now(), to, parts), ranks)?;
         self.interval = 1;
-        Ok(taken)
+        take_full(remote.endpoint.send(remote.now, to, parts), ranks)
     }
 
     fn send_local(&mut self, place: &Place, local: usize, parts: &[&[u8]]) -> bool {
@@ -235,18 +236,18 @@ impl<H: Handler> Core<H> {
 
     /// Handles what [`Core::receive`] got.
     pub(crate) fn take_datagrams(&mut self, place: &Place) {
-        let Some(Remote { endpoint, udp }) = &mut self.remote else { return };
-        let now = sys::now();
+        let Some(Remote { endpoint, udp, now }) = &mut self.remote else { return };
+        *now = sys::now();
         self.interval = 1;
         for datagram in udp.datagrams() {
-            endpoint.handle_datagram(now, datagram, &mut Into(&mut self.handler, place));
+            endpoint.handle_datagram(*now, datagram, &mut Into(&mut self.handler, place));
         }
     }
 
     /// Hands out answers, acts on deadlines, sends what is to be sent, and publishes the counters.
     pub(crate) fn service(&mut self, place: &Place) -> Result<(), ChannelError> {
         if let Some(remote) = &mut self.remote {
-            let now = sys::now();
+            let now = remote.now;
             remote.endpoint.handle_timeout(now);
             let endpoint = &mut remote.endpoint;
             let ranks = place.ranks();
@@ -261,9 +262,8 @@ impl<H: Handler> Core<H> {
 
     /// Sends what is to be sent.
     pub(crate) fn transmit(&mut self, place: &Place) -> Result<(), ChannelError> {
-        let Some(Remote { endpoint, udp }) = &mut self.remote else { return Ok(()) };
-        let now = sys::now();
-        while let Some(run) = endpoint.poll_transmit(now) {
+        let Some(Remote { endpoint, udp, now }) = &mut self.remote else { return Ok(()) };
+        while let Some(run) = endpoint.poll_transmit(*now) {
             if !udp.send(place.address(run.to), run.bytes, run.segment)? {
                 place.count(Counter::SendFailures, 1);
             }
@@ -291,6 +291,14 @@ impl<H: Handler> Core<H> {
         place.set(Counter::Delivered, delivered);
     }
 
+    /// Reads the clock.
+    #[inline]
+    pub(crate) fn look_at_clock(&mut self) {
+        if let Some(remote) = &mut self.remote {
+            remote.now = sys::now();
+        }
+    }
+
     /// The next deadline of the protocol.
     pub(crate) fn deadline(&self) -> Option<u64> {
         self.remote.as_ref().and_then(|remote| remote.endpoint.next_timeout())
@@ -300,6 +308,14 @@ impl<H: Handler> Core<H> {
 fn publish_sent(place: &Place, ring_sent: u64, remote: Option<&Remote>) {
     let remote = remote.map_or(0, |remote| remote.endpoint.counters().sent);
     place.set(Counter::Sent, ring_sent + remote);
+}
+
+/// The socket; connected if there is but one rank to talk to: the kernel then need not look for the
+/// way every time.
+fn udp(place: &Place, socket: std::os::fd::OwnedFd) -> Result<Udp, AttachError> {
+    let mut far = (0..place.ranks()).filter(|rank| place.local_of(*rank).is_none());
+    let only = far.next().filter(|_| far.next().is_none());
+    Udp::new(socket, only.map(|rank| place.address(rank))).map_err(io_error("connect"))
 }
 
 /// Turns "full" into false.

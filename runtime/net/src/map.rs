@@ -42,6 +42,7 @@ impl Mapping {
     ///
     /// # Panics
     /// If they are not inside the mapping: offsets come from a checked [`crate::layout::Layout`].
+    #[inline]
     pub(crate) fn at(&self, offset: usize, bytes: usize) -> NonNull<u8> {
         assert!(
             offset.checked_add(bytes).is_some_and(|end| end <= self.length),
@@ -58,6 +59,7 @@ impl Mapping {
     ///
     /// # Panics
     /// If it is not inside the mapping or not aligned.
+    #[inline]
     pub(crate) unsafe fn view<T>(&self, offset: usize) -> &T {
         let place = self.at(offset, size_of::<T>()).cast::<T>();
         assert!(place.is_aligned(), "misaligned structure in the segment");

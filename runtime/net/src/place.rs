@@ -164,18 +164,21 @@ impl Place {
 
     /// This rank's index among those of its node.
     #[must_use]
+    #[inline]
     pub fn local(&self) -> usize {
         self.local
     }
 
     /// Ranks of the job on this node.
     #[must_use]
+    #[inline]
     pub fn local_count(&self) -> usize {
         self.layout.local_count as usize
     }
 
     /// The index of a rank among those of this node, if it is one of them.
     #[must_use]
+    #[inline]
     pub fn local_of(&self, rank: u32) -> Option<usize> {
         let index = rank.checked_sub(self.layout.local_first)?;
         (index < self.layout.local_count).then_some(index as usize)
@@ -186,6 +189,7 @@ impl Place {
     /// # Panics
     /// If there is no such rank.
     #[must_use]
+    #[inline]
     pub fn context(&self, local: usize) -> &RankContext {
         assert!(local < self.local_count(), "no such rank on this node");
         segment::context(&self.map, &self.layout, local)
@@ -193,6 +197,7 @@ impl Place {
 
     /// The own context.
     #[must_use]
+    #[inline]
     pub fn own(&self) -> &RankContext {
         self.context(self.local)
     }

@@ -213,6 +213,7 @@ fn has_what_it_waits_for(context: &RankContext) -> bool {
     context.notifies.0.get(index).is_some_and(|notify| notify.count.load(Relaxed) >= wanted)
 }
 
+#[inline]
 pub(crate) fn context<'m>(map: &'m Mapping, layout: &Layout, local: usize) -> &'m RankContext {
     // SAFETY: RankContext consists of atomics only.
     unsafe { map.view(layout.context(local)) }

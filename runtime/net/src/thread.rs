@@ -65,7 +65,6 @@ impl Alarm {
         let add = libc::EPOLL_CTL_ADD;
         alarm.control(add, alarm.timer.as_raw_fd(), events, TIMER).map_err(io_error("epoll"))?;
         alarm.control(add, alarm.stop.as_raw_fd(), events, STOP).map_err(io_error("epoll"))?;
-        alarm.control(add, socket, 0, SOCKET).map_err(io_error("epoll"))?;
         Ok(alarm)
     }
 
@@ -81,15 +80,21 @@ impl Alarm {
     /// Main is active: packets do not wake the handler for now.
     #[cold]
     pub(crate) fn disarm(&self) {
-        // The socket is in the set for as long as both live; should this fail nevertheless, the
-        // handler wakes once too often.
-        let _ = self.control(libc::EPOLL_CTL_MOD, self.socket, 0, SOCKET);
+        // Taken out of the set rather than masked: the kernel then has no callback to make for
+        // every packet. Should it fail, the handler wakes once too often.
+        let _ = self.control(libc::EPOLL_CTL_DEL, self.socket, 0, SOCKET);
         self.tick();
     }
 
     fn arm(&self) -> io::Result<()> {
         let events = (libc::EPOLLIN | libc::EPOLLONESHOT) as u32;
-        self.control(libc::EPOLL_CTL_MOD, self.socket, events, SOCKET)
+        match self.control(libc::EPOLL_CTL_ADD, self.socket, events, SOCKET) {
+            // Fired and not taken out since.
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
+                self.control(libc::EPOLL_CTL_MOD, self.socket, events, SOCKET)
+            }
+            done => done,
+        }
     }
 
     /// Wakes the handler after one tick.
@@ -239,6 +244,7 @@ const MOST_RECEIVES: usize = 16;
 
 fn serve<H: Handler>(core: &mut Core<H>, place: &Place) -> Result<(), ChannelError> {
     place.count(Counter::HandlerRuns, 1);
+    core.look_at_clock();
     for _ in 0..MOST_RECEIVES {
         if !core.receive()? {
             break;

@@ -18,6 +18,7 @@ const SEND_PATIENCE_MS: libc::c_int = 2;
 #[derive(Debug)]
 pub(crate) struct Udp {
     socket: OwnedFd,
+    connected: bool,
     segmentation: bool,
     buffer: Box<[u8]>,
     filled: usize,
@@ -25,12 +26,29 @@ pub(crate) struct Udp {
 }
 
 impl Udp {
-    /// Uses a bound, non-blocking socket.
-    pub(crate) fn new(socket: OwnedFd) -> Udp {
+    /// Uses a bound, non-blocking socket; connects it to `only` if that is given.
+    pub(crate) fn new(socket: OwnedFd, only: Option<SocketAddrV4>) -> io::Result<Udp> {
+        if let Some(only) = only {
+            let address = sys::raw_address(only);
+            let length = size_of_val(&address) as libc::socklen_t;
+            // SAFETY: pointer and length describe `address`.
+            let done =
+                unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), length) };
+            if done != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
         // An old kernel refuses: packets then come one by one.
         let _ = sys::set_option(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1);
         let buffer = vec![0; RECEIVE_BYTES].into_boxed_slice();
-        Udp { socket, segmentation: true, buffer, filled: 0, segment: 1 }
+        Ok(Udp {
+            socket,
+            connected: only.is_some(),
+            segmentation: true,
+            buffer,
+            filled: 0,
+            segment: 1,
+        })
     }
 
     pub(crate) fn raw(&self) -> RawFd {
@@ -139,15 +157,15 @@ impl Udp {
     }
 
     fn send_plain(&self, address: &libc::sockaddr_in, bytes: &[u8]) -> isize {
-        let length = size_of::<libc::sockaddr_in>() as libc::socklen_t;
-        // SAFETY: pointers and lengths describe `bytes` and `address`.
+        let (address, length) = self.name(address);
+        // SAFETY: pointers and lengths describe `bytes` and the address, or none.
         unsafe {
             libc::sendto(
                 self.raw(),
                 bytes.as_ptr().cast(),
                 bytes.len(),
                 libc::MSG_DONTWAIT,
-                std::ptr::from_ref(address).cast(),
+                address.cast(),
                 length,
             )
         }
@@ -159,8 +177,9 @@ impl Udp {
             libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
         // SAFETY: an all-zero msghdr is valid.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
-        header.msg_name = std::ptr::from_ref(address).cast_mut().cast();
-        header.msg_namelen = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+        let (address, length) = self.name(address);
+        header.msg_name = address.cast_mut().cast();
+        header.msg_namelen = length;
         header.msg_iov = &raw mut part;
         header.msg_iovlen = 1;
         header.msg_control = control.as_mut_ptr().cast();
@@ -177,6 +196,14 @@ impl Udp {
         // SAFETY: the header describes buffers that live until the call returns; the kernel only
         // reads them.
         unsafe { libc::sendmsg(self.raw(), &raw const header, libc::MSG_DONTWAIT) }
+    }
+
+    /// What names the receiver in a send: nothing if the socket is connected.
+    fn name(&self, to: &libc::sockaddr_in) -> (*const libc::sockaddr_in, libc::socklen_t) {
+        if self.connected {
+            return (std::ptr::null(), 0);
+        }
+        (to, size_of::<libc::sockaddr_in>() as libc::socklen_t)
     }
 
     fn wait_for_room(&self) {

@@ -192,6 +192,13 @@ impl Running {
 
     /// Waits for all ranks, which must succeed; afterwards everything sent must have been taken.
     pub fn finish(mut self) {
+        self.wait();
+        let (sent, delivered) = (self.total("sent"), self.total("delivered"));
+        assert_eq!(sent, delivered, "all that was sent was delivered ({:?})", self.layout);
+    }
+
+    /// Waits for all ranks, which must succeed.
+    pub fn wait(&mut self) {
         let end = Instant::now() + PATIENCE;
         let mut left: Vec<usize> = (0..self.children.len()).collect();
         while !left.is_empty() {
@@ -208,8 +215,6 @@ impl Running {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        let (sent, delivered) = (self.total("sent"), self.total("delivered"));
-        assert_eq!(sent, delivered, "all that was sent was delivered ({:?})", self.layout);
     }
 }
 

@@ -1,0 +1,305 @@
+//! What is between the operations: the idle flag, stopped and killed ranks, waiting in every way,
+//! the handler thread, bounds, the end.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{Job, counter, is_rank, launch, start};
+use kumi_mem::{Context, Error, Source, Tag};
+
+const BOTH: [&[u32]; 2] = [&[2], &[1, 1]];
+
+fn sleep_ms(milliseconds: u64) {
+    std::thread::sleep(Duration::from_millis(milliseconds));
+}
+
+/// Computes without calling the library.
+fn compute(time: Duration) {
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        std::hint::spin_loop();
+    }
+}
+
+#[test]
+fn idle_is_shown_exactly_while_a_rank_waits() {
+    let body = |context: &Context| {
+        // Rank 1 is silent for a while, then rank 0 gets what it waits for and computes.
+        if context.rank() == 0 {
+            context.recv(Source::Rank(1), Tag::Is(1), &mut [0; 8]).expect("recv");
+            compute(Duration::from_millis(300));
+            context.recv(Source::Rank(1), Tag::Is(2), &mut [0; 8]).expect("recv");
+        } else {
+            compute(Duration::from_millis(300));
+            context.send(0, 1, &[0; 8]).expect("send");
+            context.recv(Source::Rank(0), Tag::Is(9), &mut []).map(drop).unwrap_or_default();
+        }
+    };
+    for layout in BOTH {
+        let job = start(
+            "idle_is_shown_exactly_while_a_rank_waits",
+            &Job { layout, ..Job::default() },
+            body,
+        );
+        job.until("attached", |job| job.sample(0).attached && job.sample(1).attached);
+        job.until("idle in its first wait", |job| {
+            let (zero, one) = (job.sample(0), job.sample(1));
+            zero.idle && !one.idle
+        });
+        job.until("busy with computing", |job| !job.sample(0).idle && job.sample(1).idle);
+        job.until("idle for ever, and nothing in flight", |job| {
+            let still = job.sample(0).idle && job.sample(1).idle;
+            still && job.total("sent") == job.total("delivered")
+        });
+        sleep_ms(20);
+        assert!(job.sample(0).idle && job.sample(1).idle, "a deadlock stays one");
+        assert_eq!(job.total("sent"), job.total("delivered"));
+        // Dropping the job kills it: waiting ranks wait for ever.
+    }
+}
+
+#[test]
+fn a_notification_not_noticed_yet_is_not_idle() {
+    let body = |context: &Context| {
+        let window = context.window(64).expect("window");
+        if context.rank() == 0 {
+            window.wait_notify(3, 1).expect("wait");
+        } else {
+            // Until rank 0 is stopped in its wait.
+            sleep_ms(300);
+            window.put_notify(0, 0, &[1; 8], 3).expect("put");
+            sleep_ms(300);
+        }
+        context.barrier().expect("barrier");
+    };
+    let job = Job { layout: &[2], ..Job::default() };
+    let job = start("a_notification_not_noticed_yet_is_not_idle", &job, body);
+    job.until("idle behind the making of the window", |job| {
+        job.total("delivered") == 2 && job.sample(0).idle && !job.sample(1).idle
+    });
+    job.signal(0, libc::SIGSTOP);
+    assert!(job.sample(0).idle);
+    job.until("put", |job| counter(&job.sample(1), "direct_puts") == 1);
+    job.until("not idle any more, though stopped", |job| !job.sample(0).idle);
+    job.signal(0, libc::SIGCONT);
+    job.finish();
+}
+
+#[test]
+fn stopping_ranks_at_any_moment_is_harmless() {
+    let body = |context: &Context| {
+        let (me, ranks) = (context.rank(), context.ranks());
+        let window = context.window(8 * ranks as usize).expect("window");
+        let next = (me + 1) % ranks;
+        let before = (me + ranks - 1) % ranks;
+        let data = vec![me as u8; 20_000];
+        for round in 1..=150u64 {
+            window.put_notify(next, 8 * me as usize, &round.to_ne_bytes(), 0).expect("put");
+            let mut into = vec![0; 20_000];
+            let from = Source::Rank(before);
+            context.sendrecv(next, 0, &data, from, Tag::Is(0), &mut into).expect("sendrecv");
+            assert!(into.iter().all(|byte| *byte == before as u8));
+            window.wait_notify(0, round).expect("wait");
+            assert_eq!(window.load_u64(8 * before as usize).expect("load"), round);
+            let mut sum = [round];
+            context.allreduce(kumi_mem::Op::Sum, &mut sum).expect("allreduce");
+            assert_eq!(sum, [round * u64::from(ranks)]);
+            context.barrier().expect("barrier");
+        }
+    };
+    for layout in [&[3][..], &[2, 1]] {
+        let job = start(
+            "stopping_ranks_at_any_moment_is_harmless",
+            &Job { layout, ..Job::default() },
+            body,
+        );
+        let mut numbers = common::Numbers(layout.len() as u64);
+        job.until("attached", |job| (0..3).all(|rank| job.sample(rank).attached));
+        for _ in 0..25 {
+            let rank = numbers.below(4) as u32;
+            let ranks = if rank == 3 { 0..3 } else { rank..rank + 1 };
+            if ranks.clone().any(|rank| !job.sample(rank).attached) {
+                break;
+            }
+            for rank in ranks.clone() {
+                job.signal(rank, libc::SIGSTOP);
+            }
+            sleep_ms(numbers.below(15));
+            for rank in ranks {
+                job.signal(rank, libc::SIGCONT);
+            }
+            sleep_ms(numbers.below(5));
+        }
+        job.finish();
+    }
+}
+
+#[test]
+fn the_handler_thread_serves_while_main_computes() {
+    let body = |context: &Context| {
+        let window = context.window(4096).expect("window");
+        context.barrier().expect("barrier");
+        if context.rank() == 0 {
+            compute(Duration::from_millis(400));
+            assert_eq!(window.load_u64(0).expect("load"), 100, "all done meanwhile");
+            assert_eq!(window.notified(1).expect("notified"), 1);
+        } else {
+            let begin = Instant::now();
+            for _ in 0..100 {
+                window.fetch_add(0, 0, 1).expect("fetch_add");
+            }
+            window.put_notify(0, 64, &[7; 2000], 1).expect("put");
+            let mut back = [0; 2000];
+            window.get(0, 64, &mut back).expect("get");
+            assert_eq!(back, [7; 2000]);
+            context.flush(0).expect("flush");
+            assert!(begin.elapsed() < Duration::from_millis(390), "while rank 0 computed");
+        }
+        context.barrier().expect("barrier");
+    };
+    let job = Job { layout: &[1, 1], ..Job::default() };
+    start("the_handler_thread_serves_while_main_computes", &job, body).finish();
+}
+
+#[test]
+fn every_way_of_waiting_works() {
+    let body = |context: &Context| {
+        let window = context.window(64).expect("window");
+        let (me, ranks) = (context.rank(), context.ranks());
+        let next = (me + 1) % ranks;
+        for round in 1..=60 {
+            window.put_notify(next, 0, &[1; 8], 0).expect("put");
+            window.wait_notify(0, round).expect("wait");
+            context.send(next, 0, &[0; 3000]).expect("send");
+            context.recv(Source::Any, Tag::Any, &mut [0; 3000]).expect("recv");
+            context.barrier().expect("barrier");
+        }
+    };
+    for spin in ["0", "5", "adaptive"] {
+        for layout in [&[3][..], &[2, 1], &[1, 1]] {
+            let env = &[("KUMI_SPIN", spin)];
+            // All on one processor: whoever waits must let the others run.
+            let cpus = &[0, 0, 0];
+            let job = Job { layout, env, cpus, ..Job::default() };
+            start("every_way_of_waiting_works", &job, body).finish();
+        }
+    }
+}
+
+#[test]
+fn infinite_spinning_ranks_share_a_processor() {
+    let body = |context: &Context| {
+        for _ in 0..5 {
+            context.barrier().expect("barrier");
+        }
+        let other = 1 - context.rank();
+        let mut data = vec![0; 100_000];
+        let out = data.clone();
+        let from = Source::Rank(other);
+        context.sendrecv(other, 0, &out, from, Tag::Any, &mut data).expect("sendrecv");
+    };
+    for layout in BOTH {
+        let env = &[("KUMI_SPIN", "infinite")];
+        let job = Job { layout, env, cpus: &[1, 1], ..Job::default() };
+        start("infinite_spinning_ranks_share_a_processor", &job, body).finish();
+    }
+}
+
+#[test]
+fn unread_messages_are_bounded_and_their_senders_wait() {
+    let body = |context: &Context| {
+        if context.rank() == 0 {
+            // Rank 1 computes: its handler thread can keep about 40 of these.
+            for tag in 0..200 {
+                context.send(1, tag, &[tag as u8; 1000]).expect("send");
+            }
+            let own = context.send(0, 0, &vec![0; 100_000]);
+            assert!(matches!(own, Err(Error::Unread { bytes: 100_000 })), "{own:?}");
+        } else {
+            compute(Duration::from_millis(100));
+            let unread = context.counters().iter().find(|(name, _)| *name == "unread").map(|c| c.1);
+            assert!(unread <= Some(40), "{unread:?}");
+            for tag in (0..200).rev().chain([200]) {
+                if tag == 200 {
+                    break;
+                }
+                let mut data = [0; 1000];
+                let received = context.recv(Source::Rank(0), Tag::Is(tag), &mut data);
+                assert_eq!(received.expect("recv").len, 1000);
+                assert_eq!(data, [tag as u8; 1000]);
+            }
+        }
+        context.barrier().expect("barrier");
+    };
+    for layout in BOTH {
+        let env = &[("KUMI_UNEXPECTED_BYTES", "40000")];
+        let job = Job { layout, env, ..Job::default() };
+        start("unread_messages_are_bounded_and_their_senders_wait", &job, body).finish();
+    }
+}
+
+#[test]
+fn a_peer_that_ended_delays_the_end_only_for_a_while() {
+    let job = Job { layout: &[1, 1], ..Job::default() };
+    if is_rank() {
+        let context = Context::init().expect("init");
+        if context.rank() == 0 {
+            context.send(1, 0, &[1; 100]).expect("send");
+            let begin = Instant::now();
+            let end = context.finalize();
+            assert!(matches!(end, Err(Error::Fault(_))), "{end:?}");
+            assert!(begin.elapsed() >= Duration::from_secs(2));
+        }
+        std::process::exit(0); // Rank 1 without leaving properly.
+    }
+    let name = "a_peer_that_ended_delays_the_end_only_for_a_while";
+    launch(&[name, "--exact", "--nocapture", "--test-threads=1"], &job).wait();
+}
+
+#[test]
+fn what_was_sent_last_arrives_though_the_sender_ends() {
+    let body = |context: &Context| {
+        if context.rank() == 0 {
+            context.send(1, 0, &vec![5; 50_000]).expect("send");
+        } else {
+            sleep_ms(50);
+            let (_, data) = context.recv_vec(Source::Rank(0), Tag::Any).expect("recv");
+            assert!(data == vec![5; 50_000]);
+        }
+    };
+    for layout in BOTH {
+        let job = Job { layout, ring_bytes: 128 * 1024, ..Job::default() };
+        start("what_was_sent_last_arrives_though_the_sender_ends", &job, body).finish();
+    }
+}
+
+#[test]
+fn a_job_of_one_needs_no_daemon() {
+    if is_rank() {
+        return;
+    }
+    let context = Context::init_singleton().expect("singleton");
+    assert_eq!((context.rank(), context.ranks()), (0, 1));
+    let window = context.window(64).expect("window");
+    window.put_notify(0, 0, &7u64.to_ne_bytes(), 0).expect("put");
+    assert_eq!(window.wait_notify(0, 1).expect("wait"), 1);
+    assert_eq!(window.fetch_add(0, 0, 1).expect("fetch_add"), 7);
+    context.send(0, 4, b"me").expect("send");
+    let (received, data) = context.recv_vec(Source::Any, Tag::Any).expect("recv");
+    assert_eq!((received.tag, data.as_slice()), (4, &b"me"[..]));
+    context.barrier().expect("barrier");
+    let mut sum = [3.5];
+    context.allreduce(kumi_mem::Op::Sum, &mut sum).expect("allreduce");
+    assert_eq!(sum, [3.5]);
+    drop(window);
+    context.finalize().expect("finalize");
+}
+
+#[test]
+fn without_a_launcher_init_says_so() {
+    if is_rank() || std::env::var_os("KUMI_SINGLETON").is_some() {
+        return;
+    }
+    assert!(matches!(Context::init(), Err(Error::NotLaunched)));
+}
