@@ -42,6 +42,7 @@ lint: setup
 test: lint
 	$(CARGO) build --workspace --locked
 	@$(MAKE) --no-print-directory c PROFILE=debug
+	@$(MAKE) --no-print-directory -C examples/c check PROFILE=debug LIB=$(TARGET)/debug OUT=$(TARGET)/debug
 	KUMI_BIN_DIR=$(TARGET)/debug $(CARGO) test --workspace --locked --no-fail-fast
 
 bench-build: build
