@@ -124,3 +124,55 @@ fn a_user_without_rights_has_a_cluster_on_loopback() {
     let word = state.display().to_string();
     assert!(machine::processes(&word).is_empty(), "{:?}", machine::processes(&word));
 }
+
+/// Two jobs that share two nodes, from up to down, in one shell of which `limits` takes rights away.
+fn two_jobs_share_with(mut limits: Command) -> command::Finished {
+    let script = r#"
+        set -e
+        trap '"$KUMI" cluster down' EXIT
+        "$KUMI" cluster up --local 2
+        "$KUMI" run -n 2 --nodes 2 "$LOCKSTEP" --seconds 1 &
+        first=$!
+        "$KUMI" run -n 2 --nodes 2 "$LOCKSTEP" --seconds 1
+        wait $first
+        "$KUMI" stats --json
+        "$KUMI" cluster status
+    "#;
+    let state = tempfile::Builder::new().prefix("kumi-test-").tempdir().expect("a directory");
+    limits.args(["sh", "-c", script]);
+    limits.env("KUMI", binaries::path("kumi")).env("LOCKSTEP", binaries::path("lockstep"));
+    limits.env("KUMI_DIR", state.path()).env("KUMI_CLUSTER", format!("l{}", std::process::id()));
+    let done = command::run(limits);
+    let word = state.path().display().to_string();
+    assert!(machine::processes(&word).is_empty(), "{:?}", machine::processes(&word));
+    done
+}
+
+#[test]
+fn root_without_capabilities_has_a_cluster() {
+    const TEST: &str = "root_without_capabilities_has_a_cluster";
+    if !machine::is_root() || !machine::has_command("setpriv") {
+        return machine::skipped(TEST, "needs root and setpriv");
+    }
+    let mut limits = Command::new("setpriv");
+    limits.args(["--bounding-set=-all", "--inh-caps=-all"]);
+    let done = two_jobs_share_with(limits).ok();
+    assert!(done.out.contains("127.0.0."), "loopback, for want of namespaces: {done:#?}");
+}
+
+#[test]
+fn without_cgroup_v2_jobs_are_stopped_by_signals() {
+    const TEST: &str = "without_cgroup_v2_jobs_are_stopped_by_signals";
+    let Some(mount) = machine::cgroup_mount().filter(|_| machine::has_namespaces()) else {
+        return machine::skipped(TEST, "needs cgroup v2 and the right to unmount it for itself");
+    };
+    let mut limits = Command::new("unshare");
+    limits.args(["--mount", "sh", "-c", "umount -l \"$0\" && exec \"$@\""]).arg(&mount);
+    let done = two_jobs_share_with(limits).ok();
+    let json = done.out.find('{').map(|begin| &done.out[begin..]).unwrap_or_default();
+    let mut values = serde_json::Deserializer::from_str(json).into_iter::<serde_json::Value>();
+    let stats = values.next().and_then(Result::ok).expect("statistics");
+    for node in stats["nodes"].as_array().expect("nodes") {
+        assert!(node["switching"]["count"].as_u64() > Some(10), "{node}");
+    }
+}
