@@ -240,21 +240,53 @@ fn unread_messages_are_bounded_and_their_senders_wait() {
 }
 
 #[test]
-fn a_peer_that_ended_delays_the_end_only_for_a_while() {
+fn a_peer_that_ended_does_not_keep_others_from_ending() {
+    let job = Job { layout: &[1, 1, 1], ..Job::default() };
+    if is_rank() {
+        let context = Context::init().expect("init");
+        context.barrier().expect("barrier");
+        match context.rank() {
+            0 => {
+                compute(Duration::from_millis(100));
+                context.send(1, 0, &[1; 100]).expect("send");
+                context.finalize().expect("rank 1 has ended: nothing to wait for");
+            }
+            1 => {} // Ends without leaving properly.
+            _ => {
+                context.send(0, 0, &[1; 100]).expect("send");
+                compute(Duration::from_millis(300));
+                context.finalize().expect("acked");
+            }
+        }
+        std::process::exit(0);
+    }
+    let name = "a_peer_that_ended_does_not_keep_others_from_ending";
+    let begin = Instant::now();
+    launch(&[name, "--exact", "--nocapture", "--test-threads=1"], &job).wait();
+    assert!(begin.elapsed() < Duration::from_secs(15));
+}
+
+#[test]
+fn a_peer_that_is_stopped_delays_the_end_only_for_a_while() {
     let job = Job { layout: &[1, 1], ..Job::default() };
     if is_rank() {
         let context = Context::init().expect("init");
-        if context.rank() == 0 {
-            context.send(1, 0, &[1; 100]).expect("send");
-            let begin = Instant::now();
-            let end = context.finalize();
-            assert!(matches!(end, Err(Error::Fault(_))), "{end:?}");
-            assert!(begin.elapsed() >= Duration::from_secs(2));
+        if context.rank() == 1 {
+            std::thread::sleep(Duration::from_secs(60));
         }
-        std::process::exit(0); // Rank 1 without leaving properly.
+        sleep_ms(100);
+        context.send(1, 0, &[1; 100]).expect("send");
+        let begin = Instant::now();
+        let end = context.finalize();
+        assert!(matches!(end, Err(Error::Fault(_))), "{end:?}");
+        assert!(begin.elapsed() >= Duration::from_secs(2));
+        std::process::exit(0);
     }
-    let name = "a_peer_that_ended_delays_the_end_only_for_a_while";
-    launch(&[name, "--exact", "--nocapture", "--test-threads=1"], &job).wait();
+    let name = "a_peer_that_is_stopped_delays_the_end_only_for_a_while";
+    let mut job = launch(&[name, "--exact", "--nocapture", "--test-threads=1"], &job);
+    job.until("attached", |job| job.sample(1).attached);
+    job.signal(1, libc::SIGSTOP);
+    job.wait_for(0);
 }
 
 #[test]

@@ -275,8 +275,12 @@ impl<H: Handler> Channel<H> {
         }
     }
 
-    /// Waits until everything sent to ranks of other nodes has been acked, at most for `patience`
-    /// after the last progress, then stops the handler thread. True if all was acked.
+    /// Waits until everything sent to ranks of other nodes has been acked or their processes have
+    /// ended, at most for `patience` after the last progress, then stops the handler thread. False
+    /// if the patience was over first.
+    ///
+    /// A peer whose last ack got lost resends to nobody once this rank has ended. The kernel's
+    /// answer ("port unreachable") tells it so; without that answer its patience ends.
     ///
     /// # Errors
     /// Those of the channel.
@@ -288,16 +292,29 @@ impl<H: Handler> Channel<H> {
 
     fn linger(&self, patience: Duration) -> Result<bool, ChannelError> {
         let patience = patience.as_micros() as u64;
+        let place = &self.shared.place;
         let mut guard = self.lock()?;
         let mut progress = sys::now();
         let mut seen = None;
+        let mut gone = vec![false; place.ranks() as usize];
+        if let Some(remote) = &guard.core.remote {
+            remote.udp.keep_errors()?;
+        }
         loop {
             guard.progress()?;
             let Some(remote) = &guard.core.remote else { return Ok(true) };
-            if remote.endpoint.all_flushed() {
+            while let Some(address) = remote.udp.unreachable() {
+                let at = |rank: &u32| place.address(*rank) == address;
+                if let Some(rank) = (0..place.ranks()).find(at) {
+                    gone[rank as usize] = true;
+                }
+            }
+            if guard.hurry_acks(&gone) {
                 guard.last_acks()?;
                 return Ok(true);
             }
+            guard.transmit()?;
+            let Some(remote) = &guard.core.remote else { return Ok(true) };
             let now = sys::now();
             let counters = remote.endpoint.counters();
             let state = Some((counters.acks_in, counters.data_in, counters.nacks_in));
@@ -307,8 +324,7 @@ impl<H: Handler> Channel<H> {
             if now > progress + patience {
                 return Ok(false);
             }
-            guard.hurry_acks();
-            let waiting = Waiting::new(&self.shared.place, Wait::Frames);
+            let waiting = Waiting::new(place, Wait::Frames);
             waiting.sleeping(false);
             guard.sleep_until(&waiting, Some(progress + patience + 1));
             waiting.awake();
@@ -482,16 +498,20 @@ impl<H: Handler> Guard<'_, H> {
         sys::sleep(place.own_bell(), socket, until.map(|until| until.saturating_sub(sys::now())));
     }
 
-    /// Asks the peers for the acks that finishing waits for.
-    fn hurry_acks(&mut self) {
-        let ranks = self.shared.place.ranks();
-        if let Some(remote) = &mut self.core.remote {
-            for rank in (0..ranks).filter(|rank| *rank != self.shared.place.rank()) {
-                if !remote.endpoint.flushed(rank) {
-                    remote.endpoint.request_ack(rank);
-                }
+    /// Asks the peers for the acks that finishing waits for; true if it waits for none.
+    fn hurry_acks(&mut self, gone: &[bool]) -> bool {
+        let Some(remote) = &mut self.core.remote else { return true };
+        if remote.endpoint.all_flushed() {
+            return true;
+        }
+        let mut none = true;
+        for (rank, gone) in (0..).zip(gone) {
+            if !gone && !remote.endpoint.flushed(rank) {
+                remote.endpoint.request_ack(rank);
+                none = false;
             }
         }
+        none
     }
 
     /// Sends the acks that are still held back: nobody will do it later.

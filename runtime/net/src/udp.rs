@@ -206,6 +206,47 @@ impl Udp {
         (to, size_of::<libc::sockaddr_in>() as libc::socklen_t)
     }
 
+    /// From now on the kernel keeps the answers "nobody listens there" for [`Udp::unreachable`].
+    pub(crate) fn keep_errors(&self) -> io::Result<()> {
+        sys::set_option(self.socket.as_fd(), libc::IPPROTO_IP, libc::IP_RECVERR, 1)
+    }
+
+    /// An address at which nobody listens any more, as a packet sent there has found out.
+    pub(crate) fn unreachable(&self) -> Option<SocketAddrV4> {
+        let mut name = sys::raw_address(SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, 0));
+        let mut control = [0u64; 4 * CONTROL_WORDS];
+        // SAFETY: an all-zero msghdr is valid.
+        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+        header.msg_name = (&raw mut name).cast();
+        header.msg_namelen = size_of_val(&name) as libc::socklen_t;
+        header.msg_control = control.as_mut_ptr().cast();
+        header.msg_controllen = size_of_val(&control);
+        loop {
+            let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+            // SAFETY: the header describes our own buffers; the packet's bytes are not asked for.
+            if unsafe { libc::recvmsg(self.raw(), &raw mut header, flags) } < 0 {
+                return None;
+            }
+            // SAFETY: the kernel filled the header in; looks at its control buffer only.
+            let first = unsafe { libc::CMSG_FIRSTHDR(&raw const header) };
+            // SAFETY: null or a control message inside of the aligned control buffer.
+            if let Some(message) = unsafe { first.as_ref() }
+                && message.cmsg_level == libc::IPPROTO_IP
+                && message.cmsg_type == libc::IP_RECVERR
+            {
+                // SAFETY: such a message carries this structure.
+                let error = unsafe {
+                    libc::CMSG_DATA(first).cast::<libc::sock_extended_err>().read_unaligned()
+                };
+                if error.ee_errno == libc::ECONNREFUSED as u32 {
+                    let host = std::net::Ipv4Addr::from(u32::from_be(name.sin_addr.s_addr));
+                    return Some(SocketAddrV4::new(host, u16::from_be(name.sin_port)));
+                }
+            }
+            header.msg_controllen = size_of_val(&control);
+        }
+    }
+
     fn wait_for_room(&self) {
         let mut poll = libc::pollfd { fd: self.raw(), events: libc::POLLOUT, revents: 0 };
         // SAFETY: one structure of our own. Whatever the result, the send is tried again.

@@ -197,6 +197,19 @@ impl Running {
         assert_eq!(sent, delivered, "all that was sent was delivered ({:?})", self.layout);
     }
 
+    /// Waits for one rank, which must succeed.
+    pub fn wait_for(&mut self, rank: usize) {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.children[rank].try_wait().expect("wait") {
+                assert!(status.success(), "rank {rank}: {status}");
+                return;
+            }
+            assert!(Instant::now() < end, "rank {rank} hangs");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Waits for all ranks, which must succeed.
     pub fn wait(&mut self) {
         let end = Instant::now() + PATIENCE;
