@@ -15,6 +15,42 @@ pub const CONTROL_VERSION: u32 = 1;
 /// Nanoseconds on some monotonic clock of the process at hand.
 pub type Nanos = u64;
 
+/// Bytes as one piece. On the wire it is what a sequence of `u8` is; element by element a chunk
+/// would take milliseconds where the compiler does not optimise, and a flood of output would keep
+/// the head from everything else.
+mod bytes {
+    use alloc::vec::Vec;
+    use core::fmt;
+    use serde::de::{Deserializer, Error, Visitor};
+    use serde::ser::Serializer;
+
+    pub(super) fn serialize<S: Serializer>(data: &[u8], to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_bytes(data)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+        from.deserialize_byte_buf(Bytes)
+    }
+
+    struct Bytes;
+
+    impl Visitor<'_> for Bytes {
+        type Value = Vec<u8>;
+
+        fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+            to.write_str("bytes")
+        }
+
+        fn visit_bytes<E: Error>(self, data: &[u8]) -> Result<Vec<u8>, E> {
+            Ok(data.to_vec())
+        }
+
+        fn visit_byte_buf<E: Error>(self, data: Vec<u8>) -> Result<Vec<u8>, E> {
+            Ok(data)
+        }
+    }
+}
+
 /// A set of nodes: sorted, disjoint, half-open ranges of node numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeSet(Vec<(u32, u32)>);
@@ -311,6 +347,7 @@ pub enum Command {
         /// Size of the whole file.
         total: u64,
         /// The bytes.
+        #[serde(with = "bytes")]
         data: Vec<u8>,
     },
     /// The content wanted for this job cannot be had; jobs waiting for it are refused.
@@ -341,6 +378,7 @@ pub enum Command {
         /// The job.
         job: JobId,
         /// The bytes.
+        #[serde(with = "bytes")]
         data: Vec<u8>,
     },
     /// The timetable from its start time on; each receiver forwards the columns below it.
@@ -415,6 +453,7 @@ pub enum Report {
         /// Which stream.
         stream: Stream,
         /// The bytes.
+        #[serde(with = "bytes")]
         data: Vec<u8>,
     },
     /// Answers to `Sample`.
@@ -567,6 +606,7 @@ pub enum ClientRequest {
         /// Whole size.
         total: u64,
         /// Bytes.
+        #[serde(with = "bytes")]
         data: Vec<u8>,
     },
     /// Standard input for rank 0; empty closes it.
@@ -574,6 +614,7 @@ pub enum ClientRequest {
         /// The job.
         job: JobId,
         /// Bytes.
+        #[serde(with = "bytes")]
         data: Vec<u8>,
     },
     /// A signal for every rank.
@@ -639,6 +680,7 @@ pub enum ClientReply {
         /// The stream.
         stream: Stream,
         /// Bytes.
+        #[serde(with = "bytes")]
         data: Vec<u8>,
         /// Spool position after this.
         offset: u64,

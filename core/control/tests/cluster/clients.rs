@@ -69,6 +69,22 @@ impl Client {
         }
     }
 
+    /// A job with four ranks on every node.
+    pub fn with_whole_cluster(scenario: &Scenario, first: bool) -> Self {
+        let plan = Plan {
+            ranks: scenario.nodes * 4,
+            nodes: Some(scenario.nodes),
+            program: 0,
+            longest: 100 * MS,
+            fails: None,
+            runs_for_ever: false,
+            leaves: false,
+            killed: false,
+        };
+        let (id, job, outcome) = (None, None, None);
+        Self { plan, token: u128::from(first), id, follows: false, job, outcome, left: false }
+    }
+
     pub fn token(&self) -> u128 {
         self.token
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kumi_control::head::{ClientId, Head, HeadAction, HeadConfig, HeadEvent};
-use kumi_control::message::{Command, JobRecord, JobState, Outcome};
+use kumi_control::message::{Command, JobRecord, JobState, Outcome, Report, Up};
 use kumi_control::tree::Parent;
 use kumi_sched::JobId;
 
@@ -17,10 +17,11 @@ pub struct HeadSim {
     /// The durable table.
     pub records: BTreeMap<JobId, JobRecord>,
     pub spools: BTreeMap<JobId, Vec<u8>>,
-    pub timetables_sent: u64,
     generation: u64,
     /// Dies in front of the action after this many.
     pub fuse: Option<u64>,
+    /// Commands sent and reports heard, by kind.
+    pub messages: BTreeMap<&'static str, u64>,
     /// It said that it may stop.
     pub stopped: bool,
 }
@@ -34,9 +35,9 @@ impl HeadSim {
             armed: None,
             records: BTreeMap::new(),
             spools: BTreeMap::new(),
-            timetables_sent: 0,
             generation: 0,
             fuse: None,
+            messages: BTreeMap::new(),
             stopped: false,
         }
     }
@@ -55,6 +56,30 @@ impl HeadSim {
             JobState::Ended(outcome) => Some(outcome),
             _ => None,
         }
+    }
+}
+
+fn command_kind(command: &Command) -> &'static str {
+    match command {
+        Command::Prepare(_) => "Prepare",
+        Command::ProgramChunk { .. } => "ProgramChunk",
+        Command::Start { .. } => "Start",
+        Command::Kill { .. } => "Kill",
+        Command::Timetable(_) => "Timetable",
+        Command::Forget { .. } => "Forget",
+        Command::Lease { .. } => "Lease",
+        _ => "other commands",
+    }
+}
+
+fn report_kind(report: &Report) -> &'static str {
+    match report {
+        Report::Attached(_) => "Attached",
+        Report::Prepared { .. } => "Prepared",
+        Report::ProgramWanted { .. } => "ProgramWanted",
+        Report::Freed { .. } => "Freed",
+        Report::Output { .. } => "Output",
+        _ => "other reports",
     }
 }
 
@@ -86,6 +111,9 @@ impl World {
 
     pub fn head_event(&mut self, event: HeadEvent) {
         self.trace("head hears", &event);
+        if let HeadEvent::Child(_, Up::Report(report)) = &event {
+            *self.head.messages.entry(report_kind(report)).or_default() += 1;
+        }
         let (now, wall_ms) = (self.now, self.wall_ms());
         let Some(head) = &mut self.head.head else { return };
         head.handle(now, wall_ms, event);
@@ -136,9 +164,7 @@ impl World {
                 self.head.records.insert(record.spec.job, *record);
             }
             HeadAction::ToChild(link, nodes, command) => {
-                if matches!(command, Command::Timetable(_)) {
-                    self.head.timetables_sent += 1;
-                }
+                *self.head.messages.entry(command_kind(&command)).or_default() += 1;
                 self.send_down(link.0, nodes, command);
             }
             HeadAction::ToClient(client, reply) => self.client_hears(client, reply),

@@ -87,3 +87,10 @@ fn sixty_four_nodes() {
         },
     });
 }
+
+#[test]
+fn a_thousand_nodes() {
+    let scenario =
+        Scenario { seed: 1, nodes: 1024, fan_out: 16, jobs: 0, faults: Faults::default() };
+    World::new(scenario).run_large_jobs();
+}

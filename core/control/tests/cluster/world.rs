@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use kumi_control::agent::AgentEvent;
 use kumi_control::head::{HeadConfig, HeadEvent};
 use kumi_control::message::{ClientRequest, Down, Up};
-use kumi_sched::{JobId, Mode};
+use kumi_control::tree::parent_candidates;
+use kumi_sched::{JobId, Mode, NodeId};
 
 use crate::check::Ledger;
 use crate::clients::{Client, ROOT};
@@ -182,9 +183,9 @@ impl World {
         self.calm_down();
         self.advance(LEASE + GRACE + 2_000 * MS);
         self.check_settled();
-        let before = self.head.timetables_sent;
+        let before = self.messages_but_leases();
         self.advance(1_200 * MS);
-        assert_eq!(before, self.head.timetables_sent, "switching sends no message");
+        assert_eq!(before, self.messages_but_leases(), "switching sends no message");
         let shut_down_running = self.random.chance(30);
         if !shut_down_running {
             self.kill_rest();
@@ -194,6 +195,54 @@ impl World {
         self.shut_down();
         self.advance(4_000 * MS);
         self.check_stopped();
+    }
+
+    /// Nothing goes wrong, and jobs take all of the cluster, the second with the program already
+    /// there: what does it cost the head?
+    pub fn run_large_jobs(&mut self) {
+        self.start_head();
+        for node in 0..self.scenario.nodes {
+            // Parents before their children.
+            let tree = parent_candidates(NodeId(node), self.scenario.nodes, self.scenario.fan_out);
+            self.at(tree.len() as u64 * 30 * MS, Event::NodeStarts(node));
+        }
+        let children = u64::from(self.scenario.fan_out);
+        for first in [true, false] {
+            self.clients.push(Client::with_whole_cluster(&self.scenario, first));
+            let index = self.clients.len() - 1;
+            self.at(1_000 * MS, Event::Client { index });
+            self.head.messages.clear();
+            self.advance(3_000 * MS);
+            self.check_over();
+            let mut most = BTreeMap::from([
+                ("Prepare", children),
+                ("Prepared", children),
+                ("Start", children),
+                ("Freed", children),
+                ("Forget", children),
+                ("Timetable", 2 * children),
+            ]);
+            if first {
+                // Those that lacked the program answer one by one, as they have it.
+                most.insert("Prepared", u64::from(self.scenario.nodes));
+                most.extend([("ProgramWanted", children), ("ProgramChunk", 3 * children)]);
+                for kind in ["Attached", "Timetable"] {
+                    most.insert(kind, u64::from(self.scenario.nodes) + 2 * children);
+                }
+            }
+            for (kind, count) in self.messages_but_leases() {
+                let most = most.get(kind).copied().unwrap_or(0);
+                assert!(count <= most, "{count} messages {kind} at the head");
+            }
+        }
+    }
+
+    /// What the head sent and heard, beside leases and output.
+    fn messages_but_leases(&self) -> BTreeMap<&'static str, u64> {
+        let mut messages = self.head.messages.clone();
+        messages.remove("Lease");
+        messages.remove("Output");
+        messages
     }
 
     fn plan_faults(&mut self) {
