@@ -494,6 +494,23 @@ fn a_new_head_gives_up_on_nodes_that_do_not_come() {
 }
 
 #[test]
+fn a_new_head_may_have_fewer_nodes() {
+    let mut test = Test::new(2);
+    let job = test.running(1, 2);
+    let head = Head::new(config(1), test.records.clone(), [2; 32]);
+    let mut test = Test { head, now: test.now, records: test.records };
+    test.event(HeadEvent::Timeout);
+    assert_eq!(test.state(job), JobState::Ending(Outcome::NodeLost(NodeId(1))));
+    test.event(HeadEvent::ChildUp(LINK));
+    let mut node = description(0);
+    node.jobs = vec![(job, vec![0])];
+    let actions = test.report(Report::Attached(vec![node]));
+    assert!(commands(&actions).contains(&(&set([0]), &Command::Kill { job })));
+    test.report(Report::Freed { job, nodes: set([0]) });
+    assert_eq!(test.state(job), JobState::Ended(Outcome::NodeLost(NodeId(1))));
+}
+
+#[test]
 fn input_waits_for_the_job() {
     let mut test = Test::new(2);
     let (job, _) = test.submit(request(1, 2, Some(2)));

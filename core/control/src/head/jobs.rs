@@ -125,7 +125,8 @@ impl Head {
                 }
                 JobState::Queued => self.unscheduled = true,
                 JobState::Preparing | JobState::Running | JobState::Ending(_) => {
-                    let nodes: Vec<NodeId> = job.parts.keys().copied().collect();
+                    let nodes = job.parts.keys().copied().filter(|&node| self.is_configured(node));
+                    let nodes: Vec<NodeId> = nodes.collect();
                     job.restored = true;
                     job.scheduled = self.policy.restore(id, &nodes).is_ok();
                     self.policy.set_active(id, job.record.state == JobState::Running);

@@ -38,8 +38,22 @@ impl Head {
         self.nodes.get_mut(usize::try_from(node.0).ok()?)
     }
 
-    /// After a restart: the nodes of jobs that are not over have some time to attach.
+    pub(super) fn is_configured(&self, node: NodeId) -> bool {
+        usize::try_from(node.0).is_ok_and(|number| number < self.nodes.len())
+    }
+
+    /// After a restart: the nodes of jobs that are not over have some time to attach, unless they
+    /// were taken out of the configuration meanwhile.
     pub(super) fn await_restored_nodes(&mut self) {
+        let parts = self.jobs.values().flat_map(|job| {
+            let id = job.id();
+            job.parts.keys().map(move |&node| (id, node))
+        });
+        let gone: Vec<(JobId, NodeId)> =
+            parts.filter(|&(_, node)| !self.is_configured(node)).collect();
+        for (id, node) in gone {
+            self.part_lost(id, node);
+        }
         let deadline = self.now.saturating_add(self.restart_grace());
         for node in self.nodes.iter_mut().filter(|node| !node.jobs.is_empty()) {
             node.lost_at = Some(deadline);
@@ -67,9 +81,8 @@ impl Head {
 
     /// Nodes attached through `link`: for the first time, again, or by another way.
     pub(super) fn attached(&mut self, link: LinkId, nodes: Vec<NodeDescription>) {
-        let known = self.nodes.len();
         let mut nodes = nodes;
-        nodes.retain(|node| usize::try_from(node.node.0).is_ok_and(|number| number < known));
+        nodes.retain(|node| self.is_configured(node.node));
         nodes.retain(|node| self.routes.attach(link, node.clone()));
         self.reconcile(link, &nodes);
         self.unscheduled = true;
