@@ -194,8 +194,7 @@ int main(int argc, char **argv)
 		if (kumi_rank() == 0)
 			fprintf(stderr, "cg: %d ranks: it must be a power of "
 			                "two, at most 1024\n", kumi_size());
-		kumi_finalize();
-		return NPB_EXIT_USAGE;
+		npb_leave(NPB_EXIT_USAGE);
 	}
 	solver_make(&solver, options.class_name);
 	/* One step to touch all memory, as the specification allows. */
@@ -219,5 +218,5 @@ int main(int argc, char **argv)
 	operations = 2.0 * solver.class->iterations * solver.class->order *
 	             (3.0 + terms + CG_STEPS * (5.0 + terms) + 3.0);
 	solver_free(&solver);
-	return npb_finish("CG", options, verified, seconds, operations);
+	npb_finish("CG", options, verified, seconds, operations);
 }

@@ -264,12 +264,11 @@ int main(int argc, char **argv)
 		if (kumi_rank() == 0)
 			fprintf(stderr, "is: %d ranks are too many, at most %d\n",
 			        kumi_size(), IS_MOST_RANKS);
-		kumi_finalize();
-		return NPB_EXIT_USAGE;
+		npb_leave(NPB_EXIT_USAGE);
 	}
 	sorter_make(&sorter, options.class_name);
 	verified = run(&sorter, options, &seconds);
 	operations = (double)IS_ITERATIONS * (1 << sorter.class->log2_keys);
 	sorter_free(&sorter);
-	return npb_finish("IS", options, verified, seconds, operations);
+	npb_finish("IS", options, verified, seconds, operations);
 }

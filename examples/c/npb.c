@@ -82,11 +82,19 @@ struct npb_options npb_start(int argc, char **argv, const char *name,
 			print_usage(help ? stdout : stderr, name, what);
 		}
 		if (joined == KUMI_OK)
-			kumi_finalize();
+			npb_leave(help ? 0 : NPB_EXIT_USAGE);
 		exit(help ? 0 : NPB_EXIT_USAGE);
 	}
 	npb_check(joined, "kumi_init");
 	return options;
+}
+
+void npb_leave(int code)
+{
+	fflush(stdout);
+	npb_check(kumi_barrier(), "kumi_barrier");
+	npb_check(kumi_finalize(), "kumi_finalize");
+	exit(code);
 }
 
 void npb_check(int code, const char *what)
@@ -118,7 +126,7 @@ double npb_slowest(double seconds)
 	return seconds;
 }
 
-int npb_finish(const char *name, struct npb_options options, int verified,
+void npb_finish(const char *name, struct npb_options options, int verified,
                double seconds, double operations)
 {
 	double mops = seconds > 0.0
@@ -133,9 +141,6 @@ int npb_finish(const char *name, struct npb_options options, int verified,
 		       "mops=%.2f ranks=%d repeat=%d\n",
 		       name, options.class_name, verified ? "yes" : "no",
 		       seconds, mops, kumi_size(), options.repeat);
-		fflush(stdout);
 	}
-	npb_check(kumi_barrier(), "kumi_barrier");
-	npb_check(kumi_finalize(), "kumi_finalize");
-	return verified ? 0 : 1;
+	npb_leave(verified ? 0 : 1);
 }

@@ -54,10 +54,16 @@ void *npb_allocate(uint64_t count, uint64_t size);
 /* The largest `seconds` of all ranks.  Collective. */
 double npb_slowest(double seconds);
 
-/* Prints the RESULT line (rank 0), leaves the job and returns the exit code.
+/* Leaves the job together with the other ranks, and exits with `code`.  They
+ * wait for each other because a rank that exits with a code other than 0 ends
+ * the whole job, perhaps before rank 0 has said why. */
+_Noreturn void npb_leave(int code);
+
+/* Prints the RESULT line (rank 0), leaves the job and exits with the code.
  * `seconds` is the time of all repeats, `operations` what one repeat counts
  * as by the specification. */
-int npb_finish(const char *name, struct npb_options options, int verified,
-               double seconds, double operations);
+_Noreturn void npb_finish(const char *name, struct npb_options options,
+                          int verified, double seconds,
+                          double operations);
 
 #endif

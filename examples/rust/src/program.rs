@@ -9,7 +9,7 @@ use kumi_mem::{Context, Op};
 /// Exit code for wrong options.
 pub const USAGE: u8 = 64;
 
-/// The options do not fit: the program ends with code 64.
+/// The options do not fit: the program ends with code 64. All ranks must find the same.
 #[derive(Debug)]
 pub struct UsageError(pub String);
 
@@ -60,31 +60,56 @@ pub fn run<A: Parser>(body: impl FnOnce(&Context, &A) -> anyhow::Result<bool>) -
         Ok(options) => options,
         Err(error) => return explain(&error),
     };
-    match Context::init().map_err(anyhow::Error::from).and_then(|context| {
-        let outcome = body(&context, &options);
+    let context = match Context::init() {
+        Ok(context) => context,
+        Err(error) => return fail(&error.into()),
+    };
+    let outcome = body(&context, &options).and_then(|verified| {
         // Nobody leaves while others may still want something of this rank.
-        if outcome.is_ok() {
-            context.barrier()?;
-        }
-        outcome
-    }) {
+        context.barrier()?;
+        Ok(verified)
+    });
+    match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("{}: {error:#}", name());
-            if error.is::<UsageError>() { ExitCode::from(USAGE) } else { ExitCode::FAILURE }
+        Err(error) if error.is::<UsageError>() => {
+            say_once(&context, || eprintln!("{}: {error:#}", name()));
+            ExitCode::from(USAGE)
         }
+        Err(error) => fail(&error),
+    }
+}
+
+/// Says why the program ends.
+fn fail(error: &anyhow::Error) -> ExitCode {
+    eprintln!("{}: {error:#}", name());
+    ExitCode::FAILURE
+}
+
+/// What all ranks find wrong, said by one of them. The others wait: a rank that ends with a code
+/// ends the whole job, perhaps before rank 0 has spoken.
+fn say_once(context: &Context, say: impl FnOnce()) {
+    if context.rank() == 0 {
+        say();
+    }
+    if let Err(error) = context.barrier() {
+        eprintln!("{}: {error}", name());
     }
 }
 
 /// Prints help or what is wrong with the options, in a job once and not by every rank.
 fn explain(error: &clap::Error) -> ExitCode {
-    let wrong = error.use_stderr();
-    let first = Context::init().map_or(true, |context| context.rank() == 0);
-    if first && error.print().is_err() {
-        return ExitCode::FAILURE;
+    let print = || {
+        if let Err(error) = error.print() {
+            eprintln!("{}: {error}", name());
+        }
+    };
+    match Context::init() {
+        Ok(context) => say_once(&context, print),
+        // Outside a job: this process is all there is.
+        Err(_) => print(),
     }
-    if wrong { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
+    if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
 }
 
 fn name() -> String {

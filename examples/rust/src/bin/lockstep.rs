@@ -61,7 +61,7 @@ fn main() -> ExitCode {
         let partner = if rank ^ 1 < ranks { rank ^ 1 } else { rank };
         let exchange = Exchange { window: &window, partner };
         context.barrier()?;
-        let begin = wait_for_start(options.start_at)?;
+        let begin = wait_for_start(context, options.start_at)?;
         let until = options.steps.map_or(Until::Time(begin + duration), Until::Steps);
         let (steps, verified) = exchange.run(rounds, until)?;
         let seconds = begin.elapsed().as_secs_f64();
@@ -86,17 +86,19 @@ fn check(options: &Options) -> Result<Duration, UsageError> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// Sleeps until the time asked for; refuses one that has passed, since the copies would then not
-/// run at the same time. Returns the moment of the start.
-fn wait_for_start(start_at: Option<f64>) -> anyhow::Result<Instant> {
+/// Sleeps until the time asked for; refuses one that has passed for any rank, since the copies
+/// would then not run at the same time. Returns the moment of the start.
+fn wait_for_start(context: &Context, start_at: Option<f64>) -> anyhow::Result<Instant> {
     let Some(start_at) = start_at else { return Ok(Instant::now()) };
-    let wrong = || UsageError(format!("--start-at {start_at}: not a time ahead, within a day"));
-    let start = Duration::try_from_secs_f64(start_at).map_err(|_| wrong())?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
-    let left = start.checked_sub(now).ok_or_else(wrong)?;
-    if left > Duration::from_secs(86_400) {
-        return Err(wrong().into());
+    let left = start_at - now.as_secs_f64();
+    let mut good = [u8::from((0.0..86_400.0).contains(&left))];
+    context.allreduce(Op::Min, &mut good)?;
+    if good[0] == 0 {
+        let text = format!("--start-at {start_at}: not a time ahead, within a day");
+        return Err(UsageError(text).into());
     }
+    let left = Duration::from_secs_f64(left);
     let begin = Instant::now() + left;
     std::thread::sleep(left);
     Ok(begin)
