@@ -14,4 +14,6 @@ pub mod clock;
 pub mod head;
 pub mod lease;
 pub mod message;
+mod node_set;
+mod sample;
 pub mod tree;

@@ -9,6 +9,9 @@ use alloc::vec::Vec;
 use kumi_sched::{ClusterTime, JobId, Mode, NodeId, Timetable};
 use serde::{Deserialize, Serialize};
 
+pub use crate::node_set::NodeSet;
+pub use crate::sample::{NodeSample, Percentiles, RankSample, SwitchSample};
+
 /// Version of everything in this module. A peer with another version is refused by name.
 pub const CONTROL_VERSION: u32 = 1;
 
@@ -48,53 +51,6 @@ mod bytes {
         fn visit_byte_buf<E: Error>(self, data: Vec<u8>) -> Result<Vec<u8>, E> {
             Ok(data)
         }
-    }
-}
-
-/// A set of nodes: sorted, disjoint, half-open ranges of node numbers.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeSet(Vec<(u32, u32)>);
-
-impl NodeSet {
-    /// The set of exactly these nodes, in any order, repeats allowed.
-    pub fn from_nodes(nodes: impl IntoIterator<Item = NodeId>) -> Self {
-        let mut numbers: Vec<u32> = nodes.into_iter().map(|node| node.0).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        let mut ranges: Vec<(u32, u32)> = Vec::new();
-        for number in numbers {
-            match ranges.last_mut() {
-                Some((_, end)) if *end == number => *end += 1,
-                _ => ranges.push((number, number.saturating_add(1))),
-            }
-        }
-        Self(ranges)
-    }
-
-    /// Whether `node` is in the set.
-    pub fn contains(&self, node: NodeId) -> bool {
-        self.0.iter().any(|&(start, end)| (start..end).contains(&node.0))
-    }
-
-    /// The nodes, ascending.
-    pub fn iter(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.0.iter().flat_map(|&(start, end)| (start..end).map(NodeId))
-    }
-
-    /// Whether no node is in the set.
-    pub fn is_empty(&self) -> bool {
-        self.0.iter().all(|&(start, end)| start >= end)
-    }
-
-    /// How many nodes are in the set. Constant in the number of nodes, unlike [`NodeSet::iter`].
-    pub fn len(&self) -> u64 {
-        self.0.iter().map(|&(start, end)| u64::from(end.saturating_sub(start))).sum()
-    }
-
-    /// The nodes that are in both sets. Takes time for every node of `self`, so a set that came
-    /// from the wire (a few bytes can name all numbers there are) belongs on the other side.
-    pub fn intersection(&self, other: &Self) -> Self {
-        Self::from_nodes(self.iter().filter(|&node| other.contains(node)))
     }
 }
 
@@ -507,75 +463,6 @@ pub enum Up {
         /// The child's clock.
         stamp: Nanos,
     },
-}
-
-/// What a node measured, for `kumi top` and `kumi stats`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeSample {
-    /// The node.
-    pub node: NodeId,
-    /// Its ranks, read from their channel contexts.
-    pub ranks: Vec<RankSample>,
-    /// Gang switching.
-    pub switching: SwitchSample,
-    /// Control messages sent and received by the daemon since its start.
-    pub control_messages: u64,
-    /// What was dropped or refused on the control plane, by reason.
-    pub refused: Vec<(String, u64)>,
-}
-
-/// One rank as its daemon sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RankSample {
-    /// The job.
-    pub job: JobId,
-    /// The rank.
-    pub rank: u32,
-    /// Whether it waits with nothing else to do.
-    pub idle: bool,
-    /// Share of the samples since the last report in which it was busy while scheduled, 0 to 1000.
-    pub load_permille: u16,
-    /// Counters of its channel context by name: messages sent, delivered, unread, resends, ...
-    pub counters: Vec<(String, u64)>,
-}
-
-/// Histograms of a node's switches. Percentiles in nanoseconds.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SwitchSample {
-    /// Switches made.
-    pub count: u64,
-    /// Writing the freeze.
-    pub freeze: Percentiles,
-    /// Writing the thaw.
-    pub thaw: Percentiles,
-    /// Both together.
-    pub total: Percentiles,
-    /// Begin of the switch behind the timetable, by the node's idea of the cluster clock.
-    pub lateness: Percentiles,
-    /// The last switches: tick of which generation, and cluster time at which the switch began, so
-    /// that the skew between nodes can be computed.
-    pub recent: Vec<(u64, u64, ClusterTime)>,
-    /// Ticks that could not be kept because the node came too late.
-    pub missed_ticks: u64,
-    /// Control messages the daemon sent on behalf of switching; stays 0.
-    pub messages: u64,
-}
-
-/// Summary of a histogram.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Percentiles {
-    /// Number of values.
-    pub count: u64,
-    /// Median.
-    pub p50: u64,
-    /// 90th percentile.
-    pub p90: u64,
-    /// 99th percentile.
-    pub p99: u64,
-    /// Largest.
-    pub max: u64,
-    /// Mean.
-    pub mean: u64,
 }
 
 /// What a client asks of the head.

@@ -11,6 +11,8 @@ use crate::message::{
     JobRecord, JobRequest, JobSpec, JobState, NodeRanks, Outcome, Refusal, RefusalKind, User,
 };
 
+/// Jobs that are not over; more are refused, so that a runaway script does not fill the head.
+const MOST_LIVE: usize = 10_000;
 /// Arguments and environment together; with the rest of a `Prepare` they fit a frame.
 const MOST_TEXT: usize = 512 << 10;
 
@@ -124,6 +126,10 @@ impl Head {
             return Err(refusal(RefusalKind::NodeLost, message));
         }
         self.check_request(&request)?;
+        if self.jobs.len() - self.ended.len() >= MOST_LIVE {
+            let message = format!("{MOST_LIVE} jobs are waiting or running; try again later");
+            return Err(refusal(RefusalKind::NoResources, message));
+        }
         let id = JobId(self.next_job);
         self.next_job += 1;
         self.tokens.insert(request.token, id);

@@ -1,0 +1,76 @@
+//! What nodes measure.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use kumi_sched::{ClusterTime, JobId, NodeId};
+use serde::{Deserialize, Serialize};
+
+/// What a node measured, for `kumi top` and `kumi stats`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeSample {
+    /// The node.
+    pub node: NodeId,
+    /// Its ranks, read from their channel contexts.
+    pub ranks: Vec<RankSample>,
+    /// Gang switching.
+    pub switching: SwitchSample,
+    /// Control messages sent and received by the daemon since its start.
+    pub control_messages: u64,
+    /// What was dropped or refused on the control plane, by reason.
+    pub refused: Vec<(String, u64)>,
+}
+
+/// One rank as its daemon sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankSample {
+    /// The job.
+    pub job: JobId,
+    /// The rank.
+    pub rank: u32,
+    /// Whether it waits with nothing else to do.
+    pub idle: bool,
+    /// Share of the samples since the last report in which it was busy while scheduled, 0 to 1000.
+    pub load_permille: u16,
+    /// Counters of its channel context by name: messages sent, delivered, unread, resends, ...
+    pub counters: Vec<(String, u64)>,
+}
+
+/// Histograms of a node's switches. Percentiles in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwitchSample {
+    /// Switches made.
+    pub count: u64,
+    /// Writing the freeze.
+    pub freeze: Percentiles,
+    /// Writing the thaw.
+    pub thaw: Percentiles,
+    /// Both together.
+    pub total: Percentiles,
+    /// Begin of the switch behind the timetable, by the node's idea of the cluster clock.
+    pub lateness: Percentiles,
+    /// The last switches: tick of which generation, and cluster time at which the switch began, so
+    /// that the skew between nodes can be computed.
+    pub recent: Vec<(u64, u64, ClusterTime)>,
+    /// Ticks that could not be kept because the node came too late.
+    pub missed_ticks: u64,
+    /// Control messages the daemon sent on behalf of switching; stays 0.
+    pub messages: u64,
+}
+
+/// Summary of a histogram.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Percentiles {
+    /// Number of values.
+    pub count: u64,
+    /// Median.
+    pub p50: u64,
+    /// 90th percentile.
+    pub p90: u64,
+    /// 99th percentile.
+    pub p99: u64,
+    /// Largest.
+    pub max: u64,
+    /// Mean.
+    pub mean: u64,
+}

@@ -1,0 +1,270 @@
+//! What clients may ask, and what they are told.
+
+use super::*;
+
+#[test]
+fn what_never_fits_is_refused() {
+    let mut test = Test::new(4);
+    let kind = |test: &mut Test, change: &dyn Fn(&mut JobRequest)| {
+        let mut wrong = request(1, 4, None);
+        change(&mut wrong);
+        refusal(&test.ask(&ALICE, ClientRequest::Submit(Box::new(wrong))))
+    };
+    assert_eq!(kind(&mut test, &|r| r.nodes = Some(5)), Some(RefusalKind::TooLarge));
+    assert_eq!(kind(&mut test, &|r| r.ranks = 33), Some(RefusalKind::TooLarge));
+    assert_eq!(
+        kind(&mut test, &|r| (r.ranks, r.nodes) = (17, Some(2))),
+        Some(RefusalKind::TooLarge)
+    );
+    assert_eq!(kind(&mut test, &|r| r.ranks = u32::MAX), Some(RefusalKind::TooLarge));
+    let bad = Some(RefusalKind::BadRequest);
+    assert_eq!(kind(&mut test, &|r| r.ranks = 0), bad);
+    assert_eq!(kind(&mut test, &|r| r.nodes = Some(0)), bad);
+    assert_eq!(kind(&mut test, &|r| (r.ranks, r.nodes) = (1, Some(2))), bad);
+    assert_eq!(kind(&mut test, &|r| r.cwd = "here".into()), bad);
+    assert_eq!(kind(&mut test, &|r| r.program.path = "true".into()), bad);
+    assert_eq!(kind(&mut test, &|r| r.args.clear()), bad);
+    assert_eq!(kind(&mut test, &|r| r.args.push("a\0b".into())), bad);
+    assert_eq!(kind(&mut test, &|r| r.args.push("x".repeat(600 << 10))), bad);
+    assert_eq!(test.head.records().count(), 0, "nothing is left of a refused job");
+    assert_eq!(kind(&mut test, &|r| r.ranks = 32), None, "as many as fit");
+    let token = request(1, 1, None);
+    let actions = test.ask(&BOB, ClientRequest::Submit(Box::new(token)));
+    assert_eq!(refusal(&actions), Some(RefusalKind::NotPermitted), "another user's token");
+}
+
+#[test]
+fn the_same_token_is_the_same_job() {
+    let mut test = Test::new(2);
+    let (job, _) = test.submit(request(9, 1, None));
+    let (again, actions) = test.submit(request(9, 1, None));
+    assert_eq!(job, again);
+    assert!(commands(&actions).is_empty());
+    let head = Head::new(config(2), test.records.clone(), [2; 32]);
+    let mut test = Test { head, now: test.now + MS, records: test.records };
+    let (again, _) = test.submit(request(9, 1, None));
+    assert_eq!(job, again, "also to a head that was started again");
+    let (other, _) = test.submit(request(10, 1, None));
+    assert!(other > job);
+}
+
+#[test]
+fn only_those_may_who_may() {
+    let mut test = Test::new(2);
+    let job = test.running(1, 2);
+    let not_permitted = Some(RefusalKind::NotPermitted);
+    let requests = || {
+        [
+            ClientRequest::Signal { job, signal: 10 },
+            ClientRequest::Input { job, data: vec![1] },
+            ClientRequest::Follow { job, offset: 0, wait: false },
+            ClientRequest::Kill { job },
+        ]
+    };
+    for request in requests() {
+        let actions = test.ask(&BOB, request);
+        assert_eq!(refusal(&actions), not_permitted);
+        assert_eq!(actions.len(), 1);
+    }
+    for request in requests() {
+        assert_eq!(refusal(&test.ask(&OWNER, request)), None);
+    }
+    assert_eq!(test.state(job), JobState::Ending(Outcome::Killed));
+    let configure = ClientRequest::Configure { mode: None, slice_ns: Some(MS) };
+    for request in [configure.clone(), ClientRequest::Shutdown] {
+        assert_eq!(refusal(&test.ask(&ALICE, request)), not_permitted);
+    }
+    assert!(replied(&test.ask(&OWNER, configure), &ClientReply::Done));
+    let unknown = ClientRequest::Kill { job: JobId(77) };
+    assert_eq!(refusal(&test.ask(&ALICE, unknown)), Some(RefusalKind::NoSuchJob));
+}
+
+#[test]
+fn the_program_is_asked_for_once_and_sent_to_those_who_lack_it() {
+    let mut test = Test::new(4);
+    let (job, _) = test.submit(request(1, 4, Some(4)));
+    let wanted = |nodes| Report::ProgramWanted { job, hash: HASH, nodes };
+    assert!(test.report(wanted(set([1]))).is_empty());
+    assert!(test.prepare(job, [(0, 1), (3, 1)]).is_empty());
+    let actions = test.report(wanted(set([2])));
+    assert_eq!(actions, [HeadAction::ToClient(CLIENT, ClientReply::ProgramWanted(HASH))]);
+    let chunk = |offset, data: &[u8]| ClientRequest::ProgramChunk {
+        hash: HASH,
+        offset,
+        total: 10,
+        data: data.to_vec(),
+    };
+    let stranger = HeadEvent::Client(ClientId(2), BOB, chunk(0, b"evil"));
+    assert!(test.event(stranger).is_empty(), "nobody asked for it");
+    for (offset, data) in [(0, b"01234"), (5, b"56789")] {
+        let actions = test.ask(&ALICE, chunk(offset, data));
+        let command = Command::ProgramChunk { hash: HASH, offset, total: 10, data: data.to_vec() };
+        assert_eq!(actions, [HeadAction::ToChild(LINK, set([1, 2]), command)]);
+    }
+    assert!(test.ask(&ALICE, chunk(0, b"again")).is_empty(), "it is all there");
+    test.prepare(job, [(1, 1), (2, 1)]);
+    assert_eq!(test.state(job), JobState::Running);
+}
+
+#[test]
+fn a_program_that_cannot_be_had_refuses_the_job() {
+    let refused = |test: &Test, job, wanted: RefusalKind| match test.state(job) {
+        JobState::Ending(Outcome::Refused(refusal)) => assert_eq!(refusal.kind, wanted),
+        other => panic!("{other:?}"),
+    };
+    let begin = |token| {
+        let mut test = Test::new(1);
+        let (job, _) = test.submit(request(token, 1, None));
+        let nodes = set([0]);
+        let actions = test.report(Report::ProgramWanted { job, hash: HASH, nodes });
+        assert!(replied(&actions, &ClientReply::ProgramWanted(HASH)));
+        (test, job)
+    };
+    let (mut test, job) = begin(1);
+    let actions = test.event(HeadEvent::ClientGone(CLIENT));
+    refused(&test, job, RefusalKind::NotFound);
+    let sent = commands(&actions);
+    assert!(sent.contains(&(&set([0]), &Command::ProgramMissing(HASH))));
+    assert!(sent.contains(&(&set([0]), &Command::Kill { job })));
+
+    let (mut test, job) = begin(2);
+    let data = vec![0; 11];
+    test.ask(&ALICE, ClientRequest::ProgramChunk { hash: HASH, offset: 0, total: 11, data });
+    refused(&test, job, RefusalKind::BadRequest);
+
+    let (mut test, job) = begin(3);
+    test.advance(29_000 * MS);
+    assert_eq!(test.state(job), JobState::Preparing);
+    test.advance(2_000 * MS);
+    refused(&test, job, RefusalKind::NotFound);
+}
+
+#[test]
+fn input_waits_for_the_job() {
+    let mut test = Test::new(2);
+    let (job, _) = test.submit(request(1, 2, Some(2)));
+    let input = |data: &[u8]| ClientRequest::Input { job, data: data.to_vec() };
+    assert!(test.ask(&ALICE, input(b"one")).is_empty());
+    assert!(test.ask(&ALICE, input(b"two")).is_empty());
+    assert_eq!(
+        refusal(&test.ask(&ALICE, input(&vec![0; 1 << 20]))),
+        Some(RefusalKind::NoResources)
+    );
+    let actions = test.prepare(job, [(0, 1), (1, 1)]);
+    let inputs: Vec<_> = commands(&actions)
+        .into_iter()
+        .filter_map(|(nodes, command)| match command {
+            Command::Input { data, .. } => Some((nodes.clone(), data.clone())),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(inputs, [(set([0]), b"one".to_vec()), (set([0]), b"two".to_vec())]);
+    let actions = test.ask(&ALICE, input(b""));
+    let closed = Command::Input { job, data: Vec::new() };
+    assert_eq!(actions, [HeadAction::ToChild(LINK, set([0]), closed)]);
+}
+
+#[test]
+fn signals_end_what_does_not_run_yet() {
+    let mut test = Test::new(1);
+    let job = test.running(1, 1);
+    let actions = test.ask(&ALICE, ClientRequest::Signal { job, signal: 2 });
+    assert_eq!(commands(&actions), [(&set([0]), &Command::Signal { job, signal: 2 })]);
+    let actions = test.ask(&ALICE, ClientRequest::Signal { job, signal: 0 });
+    assert_eq!(refusal(&actions), Some(RefusalKind::BadRequest));
+    test.running(2, 1);
+    let (queued, _) = test.submit(request(3, 1, Some(1)));
+    test.ask(&ALICE, ClientRequest::Signal { job: queued, signal: 10 });
+    assert_eq!(test.state(queued), JobState::Queued);
+    let actions = test.ask(&ALICE, ClientRequest::Signal { job: queued, signal: 2 });
+    assert_eq!(test.state(queued), JobState::Ended(Outcome::Killed));
+    let outcome = Outcome::Killed;
+    assert!(actions.contains(&HeadAction::EndSpool { job: queued, outcome }));
+}
+
+#[test]
+fn samples_are_gathered_for_a_second() {
+    let sample = |node| NodeSample {
+        node: NodeId(node),
+        ranks: Vec::new(),
+        switching: SwitchSample::default(),
+        control_messages: 1,
+        refused: Vec::new(),
+    };
+    let mut test = Test::new(3);
+    let actions = test.ask(&ALICE, ClientRequest::Sample);
+    assert_eq!(commands(&actions), [(&set(0..3), &Command::Sample { request: 1 })]);
+    assert!(test.event(HeadEvent::Client(ClientId(2), BOB, ClientRequest::Sample)).is_empty());
+    let nodes = vec![sample(2), sample(0), sample(2)];
+    assert!(test.report(Report::Samples { request: 1, nodes }).is_empty());
+    let actions = test.advance(1_100 * MS);
+    let answer = ClientReply::Samples(vec![sample(0), sample(2)]);
+    let clients: Vec<ClientId> = actions
+        .iter()
+        .filter_map(|action| match action {
+            HeadAction::ToClient(client, reply) if *reply == answer => Some(*client),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(clients, [CLIENT, ClientId(2)], "whoever asked meanwhile is answered too");
+    assert!(test.report(Report::Samples { request: 1, nodes: vec![sample(1)] }).is_empty());
+}
+
+#[test]
+fn lists_tell_no_secrets() {
+    let mut test = Test::new(1);
+    let job = test.running(1, 1);
+    let over = test.running(2, 1);
+    test.report(Report::Freed { job: over, nodes: set([0]) });
+    let listed = |test: &mut Test, all| {
+        let actions = test.ask(&BOB, ClientRequest::Jobs { all });
+        match actions.into_iter().next() {
+            Some(HeadAction::ToClient(_, ClientReply::Jobs(records))) => records,
+            other => panic!("{other:?}"),
+        }
+    };
+    let records = listed(&mut test, true);
+    assert_eq!(records.iter().map(|r| r.spec.job).collect::<Vec<_>>(), [job, over]);
+    assert!(records.iter().all(|r| r.spec.request.env.is_empty() && r.spec.channel_key == 0));
+    assert_eq!(listed(&mut test, false).len(), 1);
+}
+
+#[test]
+fn output_that_cannot_be_kept_is_told_once() {
+    let mut test = Test::new(1);
+    let job = test.running(1, 1);
+    test.event(HeadEvent::Spooled { job, end: 17 });
+    let failed = || HeadEvent::SpoolFailed { job, reason: "no space left".into() };
+    let actions = test.event(failed());
+    let [HeadAction::ToClient(CLIENT, ClientReply::Output { offset: 17, data, .. })] = &actions[..]
+    else {
+        panic!("{actions:?}")
+    };
+    assert!(String::from_utf8_lossy(data).contains("no space left"));
+    assert!(test.event(failed()).is_empty());
+    let output = Report::Output { job, rank: 0, stream: Stream::Out, data: vec![1] };
+    assert!(test.report(output).is_empty());
+    assert_eq!(test.state(job), JobState::Running);
+}
+
+#[test]
+fn following_a_job_that_is_over_ends_at_once() {
+    let mut test = Test::new(1);
+    let job = test.running(1, 1);
+    test.report(Report::Freed { job, nodes: set([0]) });
+    let head = Head::new(config(1), test.records.clone(), [2; 32]);
+    let mut test = Test { head, now: test.now, records: test.records };
+    let actions = test.ask(&ALICE, ClientRequest::Follow { job, offset: 3, wait: true });
+    let follow = HeadAction::Follow { client: CLIENT, job, offset: 3, wait: true };
+    assert_eq!(actions, [follow, HeadAction::EndSpool { job, outcome: Outcome::Success }]);
+    assert!(replied(&test.ask(&ALICE, ClientRequest::Kill { job }), &ClientReply::Done));
+}
+
+#[test]
+fn versions_must_agree() {
+    let mut test = Test::new(1);
+    let version = kumi_control::message::CONTROL_VERSION;
+    let hello = |version| ClientRequest::Hello { version };
+    assert!(replied(&test.ask(&ALICE, hello(version)), &ClientReply::Welcome { version }));
+    assert_eq!(refusal(&test.ask(&ALICE, hello(version + 1))), Some(RefusalKind::Version));
+}

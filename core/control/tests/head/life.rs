@@ -1,0 +1,107 @@
+//! The life of a job, and when the timetable goes out.
+
+use super::*;
+
+#[test]
+fn a_job_from_submission_to_its_end() {
+    let mut test = Test::new(3);
+    let (job, actions) = test.submit(request(1, 5, None));
+    let prepare = position(&actions, |a| matches!(command_of(a), Some((_, Command::Prepare(_)))));
+    assert!(position(&actions, |a| is_state(a, &JobState::Preparing)) < prepare);
+    let Some((nodes, Command::Prepare(spec))) = command_of(&actions[prepare]) else { panic!() };
+    assert_eq!(*nodes, set(0..3), "two processors a node");
+    let layout: Vec<_> = spec.layout.iter().map(|p| (p.node.0, p.first, p.count)).collect();
+    assert_eq!(layout, [(0, 0, 2), (1, 2, 2), (2, 4, 1)]);
+    assert!(actions.iter().any(|a| matches!(a, HeadAction::Follow { offset: 0, wait: true, .. })));
+
+    assert!(commands(&test.prepare(job, [(0, 2), (2, 1)])).is_empty(), "one is not prepared");
+    let actions = test.prepare(job, [(1, 2)]);
+    let persisted = position(&actions, |a| is_state(a, &JobState::Running));
+    let timetable =
+        position(&actions, |a| matches!(command_of(a), Some((_, Command::Timetable(_)))));
+    let start = position(&actions, |a| matches!(command_of(a), Some((_, Command::Start { .. }))));
+    assert!(persisted < timetable && timetable < start);
+    let Some((_, Command::Timetable(sent))) = command_of(&actions[timetable]) else { panic!() };
+    assert!(sent.start.0 > test.now && sent.start.0 < test.now + 10 * MS);
+    assert!(sent.columns.iter().all(|column| column.sole_job() == Some(job)));
+    let Some((_, Command::Start { addresses, max_datagram, .. })) = command_of(&actions[start])
+    else {
+        panic!()
+    };
+    let owners: Vec<u8> = addresses.iter().map(|address| address.ip[3]).collect();
+    assert_eq!((owners, *max_datagram), (vec![0, 0, 1, 1, 2], 1400));
+
+    let data = b"hello\n".to_vec();
+    let output = Report::Output { job, rank: 4, stream: Stream::Out, data: data.clone() };
+    let spool = HeadAction::Spool { job, rank: 4, stream: Stream::Out, data };
+    assert_eq!(test.report(output), [spool]);
+    assert!(test.report(Report::Freed { job, nodes: set([0, 1]) }).is_empty());
+    let actions = test.report(Report::Freed { job, nodes: set([2]) });
+    let ended = position(&actions, |a| is_state(a, &JobState::Ended(Outcome::Success)));
+    let spool = HeadAction::EndSpool { job, outcome: Outcome::Success };
+    assert!(ended < position(&actions, |a| *a == spool));
+    assert!(commands(&actions).contains(&(&set(0..3), &Command::Forget { job })));
+    assert!(test.head.timetable().columns.is_empty());
+}
+
+#[test]
+fn the_first_failing_rank_ends_the_job_everywhere() {
+    let mut test = Test::new(3);
+    let job = test.running(1, 3);
+    let status = RankStatus::Signalled(11);
+    let failed = |rank, node| Report::RankFailed { job, rank, node: NodeId(node), status };
+    assert!(test.report(failed(1, 2)).is_empty(), "rank 1 is not on node 2");
+    assert!(test.report(failed(9, 1)).is_empty(), "there is no rank 9");
+    let actions = test.report(failed(1, 1));
+    let outcome = Outcome::RankFailed { rank: 1, node: NodeId(1), status };
+    assert!(commands(&actions).contains(&(&set(0..3), &Command::Kill { job })));
+    test.report(failed(2, 2));
+    assert_eq!(test.state(job), JobState::Ending(outcome.clone()), "the first counts");
+    test.report(Report::Freed { job, nodes: set(0..3) });
+    assert_eq!(test.state(job), JobState::Ended(outcome));
+}
+
+#[test]
+fn jobs_wait_for_nodes_and_rows() {
+    let mut test = Test::without_nodes(2);
+    let (first, actions) = test.submit(request(1, 2, Some(2)));
+    assert!(actions.iter().any(|a| is_state(a, &JobState::Queued)));
+    let (too_large, _) = test.submit(request(2, 16, Some(1)));
+    let actions = test.report(Report::Attached(vec![description(0)]));
+    assert!(matches!(test.state(too_large), JobState::Ended(Outcome::Refused(_))), "{actions:?}");
+    assert_eq!(test.state(first), JobState::Queued);
+    test.report(Report::Attached(vec![description(1)]));
+    assert_eq!(test.state(first), JobState::Preparing);
+    let (second, _) = test.submit(request(3, 2, Some(2)));
+    let (third, _) = test.submit(request(4, 2, Some(2)));
+    assert_eq!(test.state(second), JobState::Preparing);
+    assert_eq!(test.state(third), JobState::Queued, "two rows");
+    let actions = test.ask(&ALICE, ClientRequest::Kill { job: second });
+    assert!(!replied(&actions, &ClientReply::Done), "something may be left");
+    let actions = test.report(Report::Freed { job: second, nodes: set(0..2) });
+    assert!(replied(&actions, &ClientReply::Done));
+    assert_eq!(test.state(third), JobState::Preparing);
+}
+
+#[test]
+fn the_timetable_goes_out_once_per_change() {
+    let timetables = |actions: &[HeadAction]| {
+        commands(actions).iter().filter(|(_, c)| matches!(c, Command::Timetable(_))).count()
+    };
+    let mut test = Test::new(2);
+    let (job, _) = test.submit(request(1, 2, Some(2)));
+    assert_eq!(timetables(&test.prepare(job, [(0, 1), (1, 1)])), 1);
+    let actions = test.advance(10_000 * MS);
+    assert_eq!(timetables(&actions), 0, "slices cost nothing");
+    let leases =
+        commands(&actions).iter().filter(|(_, c)| matches!(c, Command::Lease { .. })).count();
+    assert!((9..=11).contains(&leases), "{leases}");
+    let configure = |mode, slice_ns| ClientRequest::Configure { mode, slice_ns };
+    assert_eq!(timetables(&test.ask(&OWNER, configure(None, Some(10 * MS)))), 0, "as it was");
+    assert_eq!(timetables(&test.ask(&OWNER, configure(Some(Mode::OperatingSystem), None))), 1);
+    assert_eq!(timetables(&test.ask(&OWNER, configure(None, Some(250_000)))), 1);
+    let too_short = test.ask(&OWNER, configure(None, Some(1)));
+    assert_eq!(refusal(&too_short), Some(RefusalKind::BadRequest));
+    let attached = test.report(Report::Attached(vec![description(1)]));
+    assert!(timetables(&attached) >= 1, "whoever attaches gets it");
+}

@@ -1,0 +1,188 @@
+//! The head against nodes that the test speaks for: what it asks of them, in which order, and what
+//! it refuses.
+
+use kumi_control::head::{ClientId, Head, HeadAction, HeadConfig, HeadEvent, LinkId};
+use kumi_control::message::{
+    ClientReply, ClientRequest, Command, ContentHash, JobRecord, JobRequest, JobState,
+    NodeDescription, NodeSample, NodeSet, Outcome, PreparedNode, PreparedRanks, Program,
+    RankAddress, RankStatus, RefusalKind, Report, Stream, SwitchSample, Up, User,
+};
+use kumi_sched::{JobId, Mode, NodeId};
+
+mod clients;
+mod life;
+mod nodes;
+
+const MS: u64 = 1_000_000;
+const ALICE: User = User { uid: 1000, gid: 1000 };
+const BOB: User = User { uid: 1001, gid: 1001 };
+const OWNER: User = User { uid: 500, gid: 500 };
+const LINK: LinkId = LinkId(1);
+const CLIENT: ClientId = ClientId(1);
+const HASH: ContentHash = ContentHash([7; 32]);
+
+struct Test {
+    head: Head,
+    now: u64,
+    records: Vec<JobRecord>,
+}
+
+fn config(nodes: u32) -> HeadConfig {
+    HeadConfig {
+        cluster_name: "test".into(),
+        nodes: (0..nodes).map(|node| format!("n{node}")).collect(),
+        mode: Mode::Gang { force_switch: false },
+        slice_ns: 10 * MS,
+        max_jobs_per_node: 2,
+        owner_uid: 500,
+        lease_ns: 3_000 * MS,
+        detach_grace_ns: 1_000 * MS,
+    }
+}
+
+fn description(node: u32) -> NodeDescription {
+    NodeDescription {
+        node: NodeId(node),
+        incarnation: 1,
+        name: format!("n{node}"),
+        processors: 2,
+        max_ranks: 8,
+        limits: Vec::new(),
+        jobs: Vec::new(),
+        path: Vec::new(),
+    }
+}
+
+fn request(token: u128, ranks: u32, nodes: Option<u32>) -> JobRequest {
+    JobRequest {
+        token,
+        name: "job".into(),
+        program: Program { path: "/bin/true".into(), hash: HASH, size: 10 },
+        args: vec!["true".into()],
+        env: vec![("SECRET".into(), "x".into())],
+        cwd: "/".into(),
+        ranks,
+        nodes,
+    }
+}
+
+fn set(nodes: impl IntoIterator<Item = u32>) -> NodeSet {
+    NodeSet::from_nodes(nodes.into_iter().map(NodeId))
+}
+
+impl Test {
+    /// A head whose nodes are all attached.
+    fn new(nodes: u32) -> Self {
+        let mut test = Self::without_nodes(nodes);
+        test.report(Report::Attached((0..nodes).map(description).collect()));
+        test
+    }
+
+    fn without_nodes(nodes: u32) -> Self {
+        let head = Head::new(config(nodes), Vec::new(), [1; 32]);
+        let mut test = Self { head, now: MS, records: Vec::new() };
+        assert_eq!(test.head.next_timeout(), Some(0));
+        test.event(HeadEvent::Timeout);
+        test.event(HeadEvent::ChildUp(LINK));
+        test
+    }
+
+    fn event(&mut self, event: HeadEvent) -> Vec<HeadAction> {
+        self.now += 1000;
+        self.head.handle(self.now, 1_700_000_000_000 + self.now / MS, event);
+        let actions: Vec<HeadAction> = std::iter::from_fn(|| self.head.poll_action()).collect();
+        for action in &actions {
+            if let HeadAction::Persist(record) = action {
+                self.records.retain(|known| known.spec.job != record.spec.job);
+                self.records.push((**record).clone());
+            }
+        }
+        actions
+    }
+
+    fn report(&mut self, report: Report) -> Vec<HeadAction> {
+        self.event(HeadEvent::Child(LINK, Up::Report(report)))
+    }
+
+    fn ask(&mut self, user: &User, request: ClientRequest) -> Vec<HeadAction> {
+        self.event(HeadEvent::Client(CLIENT, user.clone(), request))
+    }
+
+    fn submit(&mut self, request: JobRequest) -> (JobId, Vec<HeadAction>) {
+        let actions = self.ask(&ALICE, ClientRequest::Submit(Box::new(request)));
+        let job = actions.iter().find_map(|action| match action {
+            HeadAction::ToClient(_, ClientReply::Submitted { job }) => Some(*job),
+            _ => None,
+        });
+        (job.unwrap_or_else(|| panic!("not submitted: {actions:?}")), actions)
+    }
+
+    fn prepare(
+        &mut self,
+        job: JobId,
+        nodes: impl IntoIterator<Item = (u32, usize)>,
+    ) -> Vec<HeadAction> {
+        let prepared = nodes.into_iter().map(|(node, ranks)| PreparedNode {
+            node: NodeId(node),
+            result: Ok(PreparedRanks {
+                addresses: vec![RankAddress { ip: [10, 0, 0, node as u8], port: 9 }; ranks],
+                max_datagram: 1400 + node as u16,
+            }),
+        });
+        let nodes = prepared.collect();
+        self.report(Report::Prepared { job, nodes })
+    }
+
+    /// One rank on each of these nodes, running.
+    fn running(&mut self, token: u128, nodes: u32) -> JobId {
+        let (job, _) = self.submit(request(token, nodes, Some(nodes)));
+        self.prepare(job, (0..nodes).map(|node| (node, 1)));
+        assert_eq!(self.state(job), JobState::Running);
+        job
+    }
+
+    fn state(&self, job: JobId) -> JobState {
+        self.head.records().find(|record| record.spec.job == job).expect("known").state.clone()
+    }
+
+    fn advance(&mut self, time: u64) -> Vec<HeadAction> {
+        let until = self.now + time;
+        let mut actions = Vec::new();
+        while let Some(at) = self.head.next_timeout().filter(|at| *at <= until) {
+            self.now = self.now.max(at);
+            actions.extend(self.event(HeadEvent::Timeout));
+        }
+        self.now = until;
+        actions
+    }
+}
+
+fn commands(actions: &[HeadAction]) -> Vec<(&NodeSet, &Command)> {
+    actions.iter().filter_map(command_of).collect()
+}
+
+fn command_of(action: &HeadAction) -> Option<(&NodeSet, &Command)> {
+    match action {
+        HeadAction::ToChild(_, nodes, command) => Some((nodes, command)),
+        _ => None,
+    }
+}
+
+fn refusal(actions: &[HeadAction]) -> Option<RefusalKind> {
+    actions.iter().find_map(|action| match action {
+        HeadAction::ToClient(_, ClientReply::Refused(refusal)) => Some(refusal.kind),
+        _ => None,
+    })
+}
+
+fn replied(actions: &[HeadAction], reply: &ClientReply) -> bool {
+    actions.iter().any(|a| matches!(a, HeadAction::ToClient(_, given) if given == reply))
+}
+
+fn position(actions: &[HeadAction], wanted: impl Fn(&HeadAction) -> bool) -> usize {
+    actions.iter().position(wanted).unwrap_or_else(|| panic!("not among {actions:#?}"))
+}
+
+fn is_state(action: &HeadAction, state: &JobState) -> bool {
+    matches!(action, HeadAction::Persist(record) if record.state == *state)
+}

@@ -1,0 +1,146 @@
+//! Nodes that leave, come back and talk nonsense; heads that are started again.
+
+use super::*;
+
+#[test]
+fn a_lost_node_takes_its_jobs_with_it_after_the_grace() {
+    let mut test = Test::new(3);
+    let job = test.running(1, 2);
+    test.report(Report::Detached(set([1])));
+    test.advance(900 * MS);
+    assert_eq!(test.state(job), JobState::Running);
+    let mut back = description(1);
+    back.jobs = vec![(job, vec![1])];
+    let actions = test.report(Report::Attached(vec![back.clone()]));
+    assert!(commands(&actions).iter().any(|(_, c)| matches!(c, Command::Start { .. })));
+    test.advance(5_000 * MS);
+    assert_eq!(test.state(job), JobState::Running, "it came back in time");
+
+    test.report(Report::Detached(set([1])));
+    let actions = test.advance(1_100 * MS);
+    assert!(commands(&actions).contains(&(&set([0]), &Command::Kill { job })));
+    test.report(Report::Freed { job, nodes: set([0]) });
+    assert_eq!(test.state(job), JobState::Ended(Outcome::NodeLost(NodeId(1))));
+    let actions = test.report(Report::Attached(vec![back]));
+    assert!(commands(&actions).contains(&(&set([1]), &Command::Kill { job })), "half alive there");
+    let actions = test.report(Report::Freed { job, nodes: set([1]) });
+    assert_eq!(commands(&actions), [(&set([1]), &Command::Forget { job })]);
+}
+
+#[test]
+fn a_daemon_started_again_has_lost_its_jobs() {
+    let mut test = Test::new(2);
+    let job = test.running(1, 2);
+    let (preparing, _) = test.submit(request(2, 2, Some(2)));
+    let mut fresh = description(1);
+    fresh.incarnation = 2;
+    let actions = test.report(Report::Attached(vec![fresh]));
+    assert_eq!(test.state(job), JobState::Ending(Outcome::NodeLost(NodeId(1))));
+    let again = |(nodes, command): &(&NodeSet, &Command)| {
+        **nodes == set([1]) && matches!(command, Command::Prepare(spec) if spec.job == preparing)
+    };
+    assert!(commands(&actions).iter().any(again), "what had not begun can begin");
+}
+
+#[test]
+fn abandoned_is_not_success() {
+    let mut test = Test::new(2);
+    let job = test.running(1, 2);
+    test.report(Report::Abandoned { job, nodes: set([1]) });
+    test.report(Report::Freed { job, nodes: set(0..2) });
+    assert_eq!(test.state(job), JobState::Ended(Outcome::NodeLost(NodeId(1))));
+}
+
+#[test]
+fn a_new_head_goes_on_with_what_runs() {
+    let mut test = Test::new(2);
+    let running = test.running(1, 2);
+    let (queued, _) = test.submit(request(2, 2, Some(2)));
+    let (later, _) = test.submit(request(3, 2, Some(2)));
+    let generation = test.head.timetable().generation;
+    let head = Head::new(config(2), test.records.clone(), [2; 32]);
+    let mut test = Test { head, now: test.now + 500 * MS, records: test.records };
+    test.event(HeadEvent::Timeout);
+    assert!(test.head.timetable().generation > generation);
+    assert_eq!(test.head.timetable().columns.len(), 2, "what ran has its slots");
+    test.event(HeadEvent::ChildUp(LINK));
+    let mut nodes: Vec<_> = (0..2).map(description).collect();
+    nodes[0].jobs = vec![(running, vec![0]), (JobId(99), vec![5])];
+    nodes[1].jobs = vec![(running, vec![])];
+    let actions = test.report(Report::Attached(nodes));
+    let sent = commands(&actions);
+    assert!(sent.contains(&(&set([0]), &Command::Kill { job: JobId(99) })), "nobody knows it");
+    assert_eq!(test.state(running), JobState::Running);
+    let again =
+        |(_, c): &(&NodeSet, &Command)| matches!(c, Command::Prepare(spec) if spec.job == queued);
+    assert!(sent.iter().any(again), "it was being prepared, and the nodes know nothing of it");
+    assert_eq!(test.state(later), JobState::Queued);
+    test.prepare(running, [(0, 1), (1, 1)]);
+    test.report(Report::Freed { job: running, nodes: set(0..2) });
+    assert_eq!(test.state(running), JobState::Ended(Outcome::Success));
+    assert_eq!(test.state(later), JobState::Preparing);
+}
+
+#[test]
+fn a_new_head_gives_up_on_nodes_that_do_not_come() {
+    let mut test = Test::new(2);
+    let job = test.running(1, 2);
+    let head = Head::new(config(2), test.records.clone(), [2; 32]);
+    let mut test = Test { head, now: test.now, records: test.records };
+    test.event(HeadEvent::Timeout);
+    test.advance(3_900 * MS);
+    assert_eq!(test.state(job), JobState::Running);
+    test.advance(200 * MS);
+    assert_eq!(test.state(job), JobState::Ended(Outcome::NodeLost(NodeId(0))));
+}
+
+#[test]
+fn a_new_head_may_have_fewer_nodes() {
+    let mut test = Test::new(2);
+    let job = test.running(1, 2);
+    let head = Head::new(config(1), test.records.clone(), [2; 32]);
+    let mut test = Test { head, now: test.now, records: test.records };
+    test.event(HeadEvent::Timeout);
+    assert_eq!(test.state(job), JobState::Ending(Outcome::NodeLost(NodeId(1))));
+    test.event(HeadEvent::ChildUp(LINK));
+    let mut node = description(0);
+    node.jobs = vec![(job, vec![0])];
+    let actions = test.report(Report::Attached(vec![node]));
+    assert!(commands(&actions).contains(&(&set([0]), &Command::Kill { job })));
+    test.report(Report::Freed { job, nodes: set([0]) });
+    assert_eq!(test.state(job), JobState::Ended(Outcome::NodeLost(NodeId(1))));
+}
+
+#[test]
+fn nonsense_from_daemons_does_no_harm() {
+    let mut test = Test::new(2);
+    let job = test.running(1, 1);
+    let all = all_numbers();
+    test.report(Report::Freed { job: JobId(5), nodes: all.clone() });
+    test.report(Report::Detached(set([])));
+    test.report(Report::Attached(vec![description(2), description(u32::MAX)]));
+    test.report(Report::Freed { job, nodes: set([1]) });
+    assert_eq!(test.state(job), JobState::Running, "node 1 is not its node");
+    let unknown = Report::Output { job: JobId(9), rank: 0, stream: Stream::Out, data: vec![1] };
+    assert!(test.report(unknown).is_empty());
+    let no_rank = Report::Output { job, rank: 1, stream: Stream::Out, data: vec![1] };
+    assert!(test.report(no_rank).is_empty());
+    let stranger = Up::Report(Report::Detached(all.clone()));
+    assert!(test.event(HeadEvent::Child(LinkId(9), stranger)).is_empty(), "no such link");
+    assert!(test.head.is_up(NodeId(0)));
+    let (short, _) = test.submit(request(2, 4, Some(2)));
+    test.prepare(short, [(0, 1)]);
+    match test.state(short) {
+        JobState::Ending(Outcome::Refused(refusal)) => {
+            assert_eq!(refusal.kind, RefusalKind::Internal);
+        }
+        other => panic!("{other:?}"),
+    }
+    test.report(Report::Detached(all));
+    assert!(!test.head.is_up(NodeId(0)));
+}
+
+/// A set that names every number there is, as only the wire can bring it.
+fn all_numbers() -> NodeSet {
+    postcard::from_bytes(&postcard::to_allocvec(&vec![(0u32, u32::MAX)]).unwrap()).unwrap()
+}
