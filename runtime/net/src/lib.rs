@@ -20,6 +20,7 @@ mod map;
 mod place;
 mod ring;
 pub mod segment;
+pub mod spawn;
 mod spin;
 pub mod sys;
 mod thread;

@@ -180,6 +180,16 @@ mod tests {
     }
 
     #[test]
+    fn bytes_are_a_sequence_of_numbers_on_the_wire() {
+        let request = ClientRequest::Input { job: kumi_sched::JobId(5), data: vec![7, 200, 9] };
+        let bytes = encode(&request, CLIENT_LIMIT).unwrap();
+        assert_eq!(bytes[4..], [4, 5, 3, 7, 200, 9]);
+        assert_eq!(decode::<ClientRequest>(&bytes[4..]).unwrap(), request);
+        // A length that lies.
+        assert!(decode::<ClientRequest>(&[4, 5, 200, 7]).is_err());
+    }
+
+    #[test]
     fn too_long_is_refused_before_sending() {
         let chunk = vec![0u8; 2000];
         assert!(matches!(encode(&chunk, 1000), Err(FrameError::TooLong { limit: 1000, .. })));

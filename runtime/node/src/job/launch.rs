@@ -4,18 +4,16 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::process::Stdio;
 
 use kumi_control::message::{JobSpec, NodeRanks, PreparedRanks, RankAddress, Refusal, RefusalKind};
 use kumi_net::launch::Launch;
 use kumi_net::layout::{DEFAULT_ARENA_BYTES, DEFAULT_RING_BYTES};
 use kumi_net::segment::{Segment, SegmentSpec};
-use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use tokio::net::unix::pipe;
-use tokio::process::{Child, Command};
 
 use super::Site;
+use super::process::{self, Process};
 use super::shim::ShimSpec;
 use crate::cgroup::Group;
 use crate::client::refusal;
@@ -31,9 +29,16 @@ pub(super) struct Resources {
 
 /// The ranks as shims, and the pipes to and from them.
 pub(super) struct Shims {
-    pub(super) children: Vec<Child>,
+    pub(super) ranks: Vec<Rank>,
     pub(super) go: pipe::Sender,
     pub(super) status: pipe::Receiver,
+}
+
+/// A process that is or becomes a rank, and the ends of its streams.
+pub(super) struct Rank {
+    pub(super) process: Process,
+    pub(super) input: Option<pipe::Sender>,
+    pub(super) outputs: [pipe::Receiver; 2],
 }
 
 fn resources(what: &str, error: &dyn std::fmt::Display) -> Refusal {
@@ -118,48 +123,69 @@ impl Resources {
             user: (spec.user.uid != own).then(|| spec.user.clone()),
             cpus: site.cpus.clone(),
             open_files: site.open_files,
-            group: self.group.as_ref().map(|group| group.path().join("cgroup.procs")),
+            group: self.group.as_ref().map(|group| group.path().to_owned()),
             daemon: std::process::id(),
             go: go_end.as_raw_fd(),
             status: status_end.as_raw_fd(),
         };
         let file = spec_file(&shim).map_err(failed)?;
-        let mut children: Vec<Child> = Vec::new();
-        for (local, socket) in self.sockets.iter().enumerate() {
-            let mut fds = vec![file.as_fd(), go_end.as_fd(), status_end.as_fd()];
-            fds.extend([self.segment.as_fd(), socket.as_fd()]);
-            fds.extend(self.doorbells.iter().map(AsFd::as_fd));
-            let child = Inherit::new(&fds).and_then(|inherit| {
-                let child =
-                    self.spawn_one(site, file.as_raw_fd(), local, part.first == 0 && local == 0);
-                inherit.end().and(child)
-            });
-            match child {
-                Ok(child) => children.push(child),
+        let null = File::open("/dev/null").map_err(failed)?;
+        let folder = self.group.as_ref().map(Group::open_folder).transpose().map_err(failed)?;
+        let shared = [file.as_fd(), go_end.as_fd(), status_end.as_fd()];
+        let mut ranks: Vec<Rank> = Vec::new();
+        for local in 0..self.sockets.len() {
+            let input = part.first == 0 && local == 0;
+            match self.spawn_one(site, local, input, &shared, null.as_fd(), folder.as_ref()) {
+                Ok(rank) => ranks.push(rank),
                 Err(error) => {
-                    for child in &mut children {
+                    for rank in &mut ranks {
                         // They have not become anything yet; their group is killed as well.
-                        let _ = child.start_kill();
+                        rank.process.kill();
                     }
                     return Err(failed(error));
                 }
             }
         }
-        Ok(Shims { children, go, status })
+        Ok(Shims { ranks, go, status })
     }
 
-    fn spawn_one(&self, site: &Site, spec: i32, local: usize, input: bool) -> io::Result<Child> {
-        Command::new(&site.executable)
-            .arg("rank")
-            .arg(spec.to_string())
-            .arg(local.to_string())
-            .env_clear()
-            .stdin(if input { Stdio::piped() } else { Stdio::null() })
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .spawn()
+    /// Starts one shim. `shared` are descriptors that all ranks inherit, the spec's first.
+    fn spawn_one(
+        &self,
+        site: &Site,
+        local: usize,
+        input: bool,
+        shared: &[BorrowedFd<'_>; 3],
+        null: BorrowedFd<'_>,
+        group: Option<&File>,
+    ) -> io::Result<Rank> {
+        let (out, out_end) = output_pipe()?;
+        let (err, err_end) = output_pipe()?;
+        let (input, input_end) = match input {
+            true => {
+                let (sender, receiver) = pipe::pipe()?;
+                (Some(sender), Some(receiver.into_blocking_fd()?))
+            }
+            false => (None, None),
+        };
+        let mut inherited = shared.to_vec();
+        inherited.extend([self.segment.as_fd(), self.sockets[local].as_fd()]);
+        inherited.extend(self.doorbells.iter().map(AsFd::as_fd));
+        let stdin = input_end.as_ref().map_or(null, AsFd::as_fd);
+        let start = process::Start {
+            executable: &site.executable,
+            arguments: ["rank".to_owned(), shared[0].as_raw_fd().to_string(), local.to_string()],
+            streams: [stdin, out_end.as_fd(), err_end.as_fd()],
+            inherited: &inherited,
+            group,
+        };
+        Ok(Rank { process: start.start()?, input, outputs: [out, err] })
     }
+}
+
+fn output_pipe() -> io::Result<(pipe::Receiver, OwnedFd)> {
+    let (sender, receiver) = pipe::pipe()?;
+    Ok((receiver, sender.into_blocking_fd()?))
 }
 
 fn spec_file(shim: &ShimSpec) -> io::Result<OwnedFd> {
@@ -168,37 +194,4 @@ fn spec_file(shim: &ShimSpec) -> io::Result<OwnedFd> {
     let mut file = File::from(file);
     file.write_all(&bytes)?;
     Ok(file.into())
-}
-
-/// Lets children inherit descriptors, under the numbers they have here, while it lives. Children
-/// are started by one thread only, so no other can inherit them by accident.
-struct Inherit<'fd>(Vec<BorrowedFd<'fd>>);
-
-fn set_inherited(fd: BorrowedFd<'_>, inherited: bool) -> io::Result<()> {
-    let flags = if inherited { FdFlag::empty() } else { FdFlag::FD_CLOEXEC };
-    fcntl(fd, FcntlArg::F_SETFD(flags))?;
-    Ok(())
-}
-
-impl<'fd> Inherit<'fd> {
-    fn new(fds: &[BorrowedFd<'fd>]) -> io::Result<Self> {
-        let inherit = Self(fds.to_vec());
-        for &fd in fds {
-            set_inherited(fd, true)?;
-        }
-        Ok(inherit)
-    }
-
-    fn end(mut self) -> io::Result<()> {
-        std::mem::take(&mut self.0).into_iter().try_for_each(|fd| set_inherited(fd, false))
-    }
-}
-
-impl Drop for Inherit<'_> {
-    fn drop(&mut self) {
-        for &fd in &self.0 {
-            // On the way out of an error; the descriptors are about to be closed.
-            let _ = set_inherited(fd, false);
-        }
-    }
 }

@@ -5,6 +5,7 @@ pub mod shim;
 
 mod launch;
 mod orphans;
+mod process;
 mod run;
 mod streams;
 

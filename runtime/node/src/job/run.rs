@@ -1,8 +1,6 @@
 //! The task of one job on this node.
 
 use std::net::SocketAddrV4;
-use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -16,10 +14,9 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
-use tokio::process::Child;
 use tokio::sync::mpsc;
 
-use super::launch::{Resources, Shims};
+use super::launch::{Rank, Resources, Shims};
 use super::shim::ShimReport;
 use super::streams::{Input, pump};
 use super::{JobEvent, Live, Order, Site, kill_descendants};
@@ -158,14 +155,14 @@ impl Task {
             }
         };
         let Resources { group, segment, prepared, .. } = resources;
-        let count = shims.children.len();
+        let count = shims.ranks.len();
         let live = Live { segment, first: part.first, load: vec![(0, 0); count] };
         site.live.borrow_mut().insert(spec.job, live);
         let (tell, parts) = mpsc::unbounded_channel();
-        let Shims { children, go, status } = shims;
-        let pids = children
-            .iter()
-            .map(|child| AtomicI32::new(child.id().map_or(0, |id| i32::try_from(id).unwrap_or(0))));
+        let Shims { ranks, go, status } = shims;
+        let pids = ranks.iter().map(|rank| {
+            AtomicI32::new(rank.process.pid().and_then(|id| i32::try_from(id).ok()).unwrap_or(0))
+        });
         let mut task = Self {
             site: Rc::clone(site),
             job: spec.job,
@@ -187,27 +184,23 @@ impl Task {
             open_pipes: 0,
         };
         tokio::task::spawn_local(read_status(status, tell.clone()));
-        for (index, child) in children.into_iter().enumerate() {
-            task.attend(index, child, &tell);
+        for (index, rank) in ranks.into_iter().enumerate() {
+            task.attend(index, rank, &tell);
         }
         Ok(task)
     }
 
     /// Starts the tasks that wait for a rank and read its output.
-    fn attend(&mut self, index: usize, mut child: Child, tell: &mpsc::UnboundedSender<Part>) {
-        let rank = self.rank(index);
-        if let Some(group) = child.id() {
+    fn attend(&mut self, index: usize, rank: Rank, tell: &mpsc::UnboundedSender<Part>) {
+        let Rank { process, input, outputs } = rank;
+        if let Some(group) = process.pid() {
             self.site.watcher.add(group);
         }
-        if let Some(pipe) = child.stdin.take() {
+        if let Some(pipe) = input {
             self.input = Input::start(pipe);
         }
-        let outputs: [(Stream, Option<Box<dyn tokio::io::AsyncRead + Unpin>>); 2] = [
-            (Stream::Out, child.stdout.take().map(|pipe| Box::new(pipe) as _)),
-            (Stream::Err, child.stderr.take().map(|pipe| Box::new(pipe) as _)),
-        ];
-        for (stream, pipe) in outputs {
-            let Some(pipe) = pipe else { continue };
+        let rank = self.rank(index);
+        for (stream, pipe) in [Stream::Out, Stream::Err].into_iter().zip(outputs) {
             self.open_pipes += 1;
             let (site, tell, job) = (Rc::clone(&self.site), tell.clone(), self.job);
             tokio::task::spawn_local(async move {
@@ -220,11 +213,14 @@ impl Task {
         }
         let (groups, site, tell) = (Arc::clone(&self.groups), Rc::clone(&self.site), tell.clone());
         tokio::task::spawn_local(async move {
-            let status = child.wait().await;
+            let status = process.wait().await;
             // Before anything else runs: from now on the number may be another process's.
             let group = groups[index].swap(0, Ordering::Relaxed);
             site.watcher.remove(group);
-            let status = status.map_or(RankStatus::Exited(255), rank_status);
+            let status = status.unwrap_or_else(|error| {
+                tracing::error!(group, %error, "a rank could not be waited for");
+                RankStatus::Exited(255)
+            });
             let _ = tell.send(Part::Exited(index, status));
         });
     }
@@ -458,14 +454,6 @@ async fn remove_group(group: &Group) {
     }
 }
 
-fn rank_status(status: ExitStatus) -> RankStatus {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => RankStatus::Exited(u8::try_from(code).unwrap_or(255)),
-        (None, Some(signal)) => RankStatus::Signalled(u8::try_from(signal).unwrap_or(255)),
-        (None, None) => RankStatus::Exited(255),
-    }
-}
-
 async fn read_status(mut status: pipe::Receiver, tell: mpsc::UnboundedSender<Part>) {
     let mut bytes = Vec::new();
     loop {
@@ -479,17 +467,4 @@ async fn read_status(mut status: pipe::Receiver, tell: mpsc::UnboundedSender<Par
         }
     }
     let _ = tell.send(Part::Launched);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn statuses_of_ranks() {
-        assert_eq!(rank_status(ExitStatus::from_raw(3 << 8)), RankStatus::Exited(3));
-        assert_eq!(rank_status(ExitStatus::from_raw(9)), RankStatus::Signalled(9));
-        // With a core dump.
-        assert_eq!(rank_status(ExitStatus::from_raw(11 | 0x80)), RankStatus::Signalled(11));
-    }
 }

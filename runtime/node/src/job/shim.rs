@@ -8,7 +8,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use kumi_control::message::{Refusal, RefusalKind, User};
@@ -41,7 +41,7 @@ pub struct ShimSpec {
     pub cpus: Vec<usize>,
     /// Limit of open files to set: what the daemon had before it raised its own.
     pub open_files: u64,
-    /// `cgroup.procs` of the job, to be joined; `None` when it was started there.
+    /// Control group of the job, to be joined unless the process was born there.
     pub group: Option<PathBuf>,
     /// The daemon's process.
     pub daemon: u32,
@@ -149,9 +149,7 @@ impl Ready {
     fn become_user(&self) -> Result<(), Refusal> {
         let spec = &self.spec;
         if let Some(group) = &spec.group {
-            let joined =
-                OpenOptions::new().write(true).open(group).and_then(|mut f| f.write_all(b"0"));
-            joined.map_err(|error| internal("join its control group", &error))?;
+            join(group).map_err(|error| internal("join its control group", &error))?;
         }
         if let Some(&cpu) = usize::try_from(self.local)
             .ok()
@@ -207,6 +205,16 @@ impl Ready {
         self.report(Err(refused));
         ExitCode::Internal
     }
+}
+
+/// Joining makes the kernel wait for some milliseconds, so it is not done twice.
+fn join(group: &Path) -> io::Result<()> {
+    let own = std::fs::read_to_string("/proc/self/cgroup")?;
+    let own = own.lines().find_map(|line| line.strip_prefix("0::/"));
+    if own.is_some_and(|own| !own.is_empty() && group.ends_with(own)) {
+        return Ok(());
+    }
+    OpenOptions::new().write(true).open(group.join("cgroup.procs"))?.write_all(b"0")
 }
 
 fn change_user(user: &User) -> nix::Result<()> {

@@ -7,7 +7,7 @@ use kumi_control::agent::AgentEvent;
 use kumi_control::message::Stream;
 use kumi_sched::JobId;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::process::ChildStdin;
+use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
 use super::Site;
@@ -50,7 +50,7 @@ pub(super) struct Input {
 }
 
 impl Input {
-    pub(super) fn start(mut pipe: ChildStdin) -> Self {
+    pub(super) fn start(mut pipe: pipe::Sender) -> Self {
         let (queue, mut inbox) = mpsc::unbounded_channel::<Vec<u8>>();
         let waiting = Rc::new(std::cell::Cell::new(0usize));
         let left = Rc::clone(&waiting);

@@ -1,0 +1,215 @@
+//! Processes that become ranks: born in their control group where the kernel can do that, otherwise
+//! started like any other.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::Stdio;
+
+use kumi_control::message::RankStatus;
+use kumi_net::spawn::{Birth, Born, spawn};
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::Pid;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::process::{Child, Command};
+
+/// What to start.
+pub(super) struct Start<'a> {
+    pub(super) executable: &'a Path,
+    pub(super) arguments: [String; 3],
+    pub(super) streams: [BorrowedFd<'a>; 3],
+    pub(super) inherited: &'a [BorrowedFd<'a>],
+    /// Folder of the control group.
+    pub(super) group: Option<&'a File>,
+}
+
+/// A process that was started and is not waited for yet.
+#[derive(Debug)]
+pub(super) enum Process {
+    Born(Born),
+    Child(Child),
+}
+
+impl Start<'_> {
+    /// Starts it, leading a process group of its own.
+    pub(super) fn start(&self) -> io::Result<Process> {
+        if let Some(group) = self.group {
+            match self.bear(group) {
+                Ok(born) => return Ok(Process::Born(born)),
+                // Older kernels and some containers cannot; the shim then joins the group itself.
+                Err(error) => tracing::debug!(%error, "no process is born in its control group"),
+            }
+        }
+        self.spawn().map(Process::Child)
+    }
+
+    fn bear(&self, group: &File) -> io::Result<Born> {
+        use std::os::fd::AsFd;
+        let text = |bytes: &[u8]| CString::new(bytes).map_err(io::Error::other);
+        let program = text(self.executable.as_os_str().as_bytes())?;
+        let [a, b, c] = &self.arguments;
+        let (a, b, c) = (text(a.as_bytes())?, text(b.as_bytes())?, text(c.as_bytes())?);
+        spawn(&Birth {
+            program: &program,
+            arguments: &[&program, &a, &b, &c],
+            streams: self.streams,
+            inherited: self.inherited,
+            group: group.as_fd(),
+        })
+    }
+
+    fn spawn(&self) -> io::Result<Child> {
+        let owned = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map(Stdio::from);
+        let [stdin, stdout, stderr] = self.streams;
+        let mut command = Command::new(self.executable);
+        command.args(&self.arguments).env_clear().process_group(0);
+        command.stdin(owned(stdin)?).stdout(owned(stdout)?).stderr(owned(stderr)?);
+        let inherit = Inherit::new(self.inherited)?;
+        let child = command.spawn();
+        inherit.end().and(child)
+    }
+}
+
+impl Process {
+    /// Its number, which is also that of its process group.
+    pub(super) fn pid(&self) -> Option<u32> {
+        match self {
+            Self::Born(born) => u32::try_from(born.pid).ok(),
+            Self::Child(child) => child.id(),
+        }
+    }
+
+    /// Kills it, before it has been waited for.
+    pub(super) fn kill(&mut self) {
+        // Gone already is as good.
+        match self {
+            Self::Born(born) => drop(kill(Pid::from_raw(born.pid), Signal::SIGKILL)),
+            Self::Child(child) => drop(child.start_kill()),
+        }
+    }
+
+    /// Waits for its end.
+    pub(super) async fn wait(self) -> io::Result<RankStatus> {
+        match self {
+            Self::Child(mut child) => child.wait().await.map(rank_status),
+            Self::Born(born) => wait_born(born.pidfd).await,
+        }
+    }
+}
+
+async fn wait_born(pidfd: OwnedFd) -> io::Result<RankStatus> {
+    #[expect(
+        deprecated,
+        reason = "the other constructor is unsafe; an OwnedFd keeps its descriptor"
+    )]
+    let pidfd = AsyncFd::with_interest(pidfd, Interest::READABLE)?;
+    loop {
+        use std::os::fd::AsFd;
+        let id = Id::PIDFd(pidfd.get_ref().as_fd());
+        match waitid(id, WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG)? {
+            WaitStatus::Exited(_, code) => {
+                return Ok(RankStatus::Exited(u8::try_from(code & 0xff).unwrap_or(255)));
+            }
+            WaitStatus::Signaled(_, signal, _) => {
+                return Ok(RankStatus::Signalled(u8::try_from(signal as i32).unwrap_or(255)));
+            }
+            _ => pidfd.readable().await?.clear_ready(),
+        }
+    }
+}
+
+fn rank_status(status: std::process::ExitStatus) -> RankStatus {
+    use std::os::unix::process::ExitStatusExt;
+    match (status.code(), status.signal()) {
+        (Some(code), _) => RankStatus::Exited(u8::try_from(code).unwrap_or(255)),
+        (None, Some(signal)) => RankStatus::Signalled(u8::try_from(signal).unwrap_or(255)),
+        (None, None) => RankStatus::Exited(255),
+    }
+}
+
+/// Lets children inherit descriptors, under the numbers they have here, while it lives. Children
+/// are started by one thread only, so no other can inherit them by accident.
+struct Inherit<'fd>(Vec<BorrowedFd<'fd>>);
+
+fn set_inherited(fd: BorrowedFd<'_>, inherited: bool) -> io::Result<()> {
+    let flags = if inherited { FdFlag::empty() } else { FdFlag::FD_CLOEXEC };
+    fcntl(fd, FcntlArg::F_SETFD(flags))?;
+    Ok(())
+}
+
+impl<'fd> Inherit<'fd> {
+    fn new(fds: &[BorrowedFd<'fd>]) -> io::Result<Self> {
+        let inherit = Self(fds.to_vec());
+        for &fd in fds {
+            set_inherited(fd, true)?;
+        }
+        Ok(inherit)
+    }
+
+    fn end(mut self) -> io::Result<()> {
+        std::mem::take(&mut self.0).into_iter().try_for_each(|fd| set_inherited(fd, false))
+    }
+}
+
+impl Drop for Inherit<'_> {
+    fn drop(&mut self) {
+        for &fd in &self.0 {
+            // On the way out of an error; the descriptors are about to be closed.
+            let _ = set_inherited(fd, false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+    use std::os::unix::process::ExitStatusExt;
+
+    #[test]
+    fn statuses_of_ranks() {
+        let status = |raw| rank_status(std::process::ExitStatus::from_raw(raw));
+        assert_eq!(status(3 << 8), RankStatus::Exited(3));
+        assert_eq!(status(9), RankStatus::Signalled(9));
+        // With a core dump.
+        assert_eq!(status(11 | 0x80), RankStatus::Signalled(11));
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn both_ways_of_starting_agree() {
+        let null = File::options().read(true).write(true).open("/dev/null").unwrap();
+        let name = format!("start-{}", std::process::id());
+        let group = crate::cgroup::node_group(&name, kumi_sched::NodeId(0));
+        let folder = group.as_ref().ok().map(|group| group.open_folder().unwrap());
+        for (script, wanted) in [
+            ("exit 3", RankStatus::Exited(3)),
+            ("kill -9 $$", RankStatus::Signalled(9)),
+            ("test $(ps -o pgid= $$) = $$ || exit 1", RankStatus::Exited(0)),
+        ] {
+            for folder in [None, folder.as_ref()] {
+                let start = Start {
+                    executable: Path::new("/bin/sh"),
+                    arguments: [
+                        "-c".to_owned(),
+                        format!("PATH=/usr/bin:/bin; {script}"),
+                        "x".to_owned(),
+                    ],
+                    streams: [null.as_fd(); 3],
+                    inherited: &[],
+                    group: folder,
+                };
+                assert_eq!(start.start().unwrap().wait().await.unwrap(), wanted, "{script}");
+            }
+        }
+        if let Ok(group) = group {
+            group.destroy(std::time::Duration::from_secs(1)).unwrap();
+            std::fs::remove_dir(group.path().parent().unwrap()).unwrap();
+        }
+    }
+}
