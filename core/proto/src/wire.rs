@@ -17,6 +17,18 @@ pub const ECHO: u16 = 1 << 1;
 /// Nack: the packet numbered `ack` was refused because the receiver is full.
 pub const FULL: u16 = 1 << 2;
 
+/// How long the first packet of a run that the kernel joined is, by its own header: all of a run are
+/// as long, but perhaps the last. At least 1 and at most the run. Nothing is checked: a wrong length
+/// makes pieces that [`Codec::open`] refuses.
+#[must_use]
+pub fn first_length(run: &[u8]) -> usize {
+    let length = match run.first_chunk::<HEADER_BYTES>() {
+        Some(header) => HEADER_BYTES + usize::from(u16_at(header, 28)),
+        None => run.len(),
+    };
+    length.min(run.len()).max(1)
+}
+
 /// The random key of a job's channel. Whoever does not know it cannot make a packet that is accepted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ChannelKey(pub u64);
