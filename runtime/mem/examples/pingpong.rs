@@ -15,8 +15,8 @@ use std::time::Instant;
 use common::{Job, is_rank, launch};
 use kumi_mem::{Context, Source, Tag};
 
-const ROUNDS: u64 = 500;
-const BATCHES: usize = 200;
+const ROUNDS: u64 = 200;
+const BATCHES: usize = 300;
 
 fn main() {
     let mode = std::env::args().nth(1).unwrap_or_else(|| "near".into());

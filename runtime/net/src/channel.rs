@@ -453,7 +453,11 @@ impl<H: Handler> Guard<'_, H> {
                     self.core.look_less(place);
                     socket = self.core.interval;
                     spins += SOCKET_SPINS;
+                } else {
+                    std::hint::spin_loop();
                 }
+            } else {
+                std::hint::spin_loop();
             }
             spins += 1;
             let clock = spins >= CLOCK_SPINS || bound == Some(0);
@@ -475,7 +479,6 @@ impl<H: Handler> Guard<'_, H> {
                     return Ok(Seen::Bound);
                 }
             }
-            std::hint::spin_loop();
         }
     }
 

@@ -56,18 +56,14 @@ impl Udp {
     }
 
     /// Receives into the own buffer; false if nothing is there.
+    ///
+    /// A plain `recv`, since this is polled: how long the packets of a joined run are is in the
+    /// first one's header as well as in the control message that a slower call would bring.
+    #[inline]
     pub(crate) fn receive(&mut self) -> io::Result<bool> {
-        let mut control = [0u64; CONTROL_WORDS];
-        let mut part =
-            libc::iovec { iov_base: self.buffer.as_mut_ptr().cast(), iov_len: self.buffer.len() };
-        // SAFETY: an all-zero msghdr is valid.
-        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
-        header.msg_iov = &raw mut part;
-        header.msg_iovlen = 1;
-        header.msg_control = control.as_mut_ptr().cast();
-        header.msg_controllen = size_of_val(&control);
-        // SAFETY: the header describes our own buffers, which live until the call returns.
-        let got = unsafe { libc::recvmsg(self.raw(), &raw mut header, libc::MSG_DONTWAIT) };
+        let (start, room) = (self.buffer.as_mut_ptr(), self.buffer.len());
+        // SAFETY: pointer and length describe our own buffer.
+        let got = unsafe { libc::recv(self.raw(), start.cast(), room, libc::MSG_DONTWAIT) };
         if got < 0 {
             let error = io::Error::last_os_error();
             return match error.raw_os_error() {
@@ -77,18 +73,7 @@ impl Udp {
             };
         }
         self.filled = got as usize;
-        self.segment = self.filled.max(1);
-        // SAFETY: the kernel filled the header in; CMSG_FIRSTHDR looks at its control buffer only.
-        let first = unsafe { libc::CMSG_FIRSTHDR(&raw const header) };
-        // SAFETY: null or a control message inside of the control buffer, which is aligned.
-        if let Some(message) = unsafe { first.as_ref() }
-            && message.cmsg_level == libc::SOL_UDP
-            && message.cmsg_type == libc::UDP_GRO
-        {
-            // SAFETY: a UDP_GRO message carries an int.
-            let segment = unsafe { libc::CMSG_DATA(first).cast::<libc::c_int>().read_unaligned() };
-            self.segment = usize::try_from(segment).unwrap_or(0).clamp(1, self.segment);
-        }
+        self.segment = kumi_proto::wire::first_length(&self.buffer[..self.filled]);
         Ok(true)
     }
 
