@@ -111,6 +111,11 @@ fn full_packets_leave_as_one_run() {
     assert_eq!(inbox.frames[100].1, b"short");
 }
 
+const DATA: u8 = 1;
+const ACK: u8 = 2;
+const NACK: u8 = 3;
+const PROBE: u8 = 4;
+
 /// Kinds, numbers, acks and lengths of packets.
 fn summary(packets: &[Vec<u8>]) -> Vec<(u8, u32, u32, usize)> {
     let number = |p: &[u8], at| u32::from_le_bytes([p[at], p[at + 1], p[at + 2], p[at + 3]]);
@@ -120,10 +125,6 @@ fn summary(packets: &[Vec<u8>]) -> Vec<(u8, u32, u32, usize)> {
 /// The example at the end of docs/protocol.md.
 #[test]
 fn a_gap_is_nacked_probed_and_filled() {
-    const DATA: u8 = 1;
-    const ACK: u8 = 2;
-    const NACK: u8 = 3;
-    const PROBE: u8 = 4;
     let (mut a, mut b) = pair(&Config::default());
     let mut inbox = Inbox::default();
     for frame in [b"A", b"B", b"C"] {
@@ -152,6 +153,35 @@ fn a_gap_is_nacked_probed_and_filled() {
     let frames: Vec<_> = inbox.frames.iter().map(|(_, frame)| frame[0]).collect();
     assert_eq!(frames, b"ABC");
     assert_eq!((a.counters().resends, b.counters().nacks_out, b.kept()), (1, 1, 0));
+}
+
+#[test]
+fn three_later_packets_prove_a_loss() {
+    let (mut a, mut b) = pair(&Config::default());
+    for frame in [b"A", b"B", b"C", b"D", b"E"] {
+        a.send(0, 1, &[frame]).unwrap();
+    }
+    let mut packets = drain(&mut a, 0);
+    packets.remove(1);
+    feed(&mut b, 10, &packets, &mut Inbox::default());
+    let nack = drain(&mut b, 10);
+    assert_eq!(summary(&nack), [(NACK, 0, 1, 8)]);
+    feed(&mut a, 20, &nack, &mut Inbox::default());
+    // Sent again at once; the probe behind it asks how that went.
+    assert_eq!(summary(&drain(&mut a, 20)), [(DATA, 1, 0, 1), (PROBE, 1, 0, 0)]);
+}
+
+#[test]
+fn a_nack_does_not_ride_on_data() {
+    let (mut a, mut b) = pair(&Config::default());
+    for frame in [b"A", b"B", b"C"] {
+        a.send(0, 1, &[frame]).unwrap();
+    }
+    let mut packets = drain(&mut a, 0);
+    packets.remove(1);
+    feed(&mut b, 10, &packets, &mut Inbox::default());
+    b.send(10, 0, &[b"reply"]).unwrap();
+    assert_eq!(summary(&drain(&mut b, 10)), [(NACK, 0, 1, 8), (DATA, 0, 1, 5)]);
 }
 
 #[test]
