@@ -68,7 +68,7 @@ impl ClientError {
     }
 }
 
-fn from_frame(error: FrameError) -> ClientError {
+fn from_frame(error: &FrameError) -> ClientError {
     match error {
         FrameError::Io(_) | FrameError::Truncated => ClientError::Lost,
         FrameError::TooLong { .. } | FrameError::Malformed(_) => {
@@ -104,7 +104,7 @@ impl Replies {
     /// When the connection failed or what comes is not the protocol. A `ClientReply::Refused` is
     /// returned as a reply.
     pub async fn next(&mut self) -> Result<Option<ClientReply>, ClientError> {
-        frame::read(&mut self.0, frame::LINK_LIMIT).await.map_err(from_frame)
+        frame::read(&mut self.0, frame::LINK_LIMIT).await.map_err(|error| from_frame(&error))
     }
 }
 

@@ -268,7 +268,7 @@ impl Driver {
         match self.table.persist(self.unwritten.values()) {
             Ok(()) => self.unwritten.clear(),
             Err(error) => {
-                tracing::error!(%error, jobs = self.unwritten.len(), "records are kept in memory")
+                tracing::error!(%error, jobs = self.unwritten.len(), "records are kept in memory");
             }
         }
     }
@@ -276,7 +276,7 @@ impl Driver {
     fn act(&mut self, action: HeadAction) -> Option<HeadEvent> {
         match action {
             HeadAction::Persist(record) => {
-                self.persist(BTreeMap::from([(record.spec.job, *record)]))
+                self.persist(BTreeMap::from([(record.spec.job, *record)]));
             }
             HeadAction::ToChild(link, nodes, command) => {
                 if let Some(outbox) = self.links.get(&link) {

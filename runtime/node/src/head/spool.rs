@@ -55,11 +55,19 @@ fn frame(rank: u32, stream: Stream, data: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The first frame of `bytes` and its length, `None` if it is not there whole.
+/// A piece of output and the length of its frame.
+struct Piece<'a> {
+    rank: u32,
+    stream: Stream,
+    data: &'a [u8],
+    length: usize,
+}
+
+/// The first frame of `bytes`, `None` if it is not there whole.
 ///
 /// # Errors
 /// When this is no frame.
-fn parse(bytes: &[u8]) -> Result<Option<(u32, Stream, &[u8], usize)>, ()> {
+fn parse(bytes: &[u8]) -> Result<Option<Piece<'_>>, ()> {
     let Some((header, rest)) = bytes.split_at_checked(HEADER) else { return Ok(None) };
     let word = |at: usize| {
         u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
@@ -73,7 +81,8 @@ fn parse(bytes: &[u8]) -> Result<Option<(u32, Stream, &[u8], usize)>, ()> {
     if length > MAX_PIECE {
         return Err(());
     }
-    Ok(rest.get(..length).map(|data| (word(0), stream, data, HEADER + length)))
+    let piece = |data| Piece { rank: word(0), stream, data, length: HEADER + length };
+    Ok(rest.get(..length).map(piece))
 }
 
 /// Length of the whole frames of a spool; what a crash cut off is behind it.
@@ -271,7 +280,7 @@ impl Follower {
                 );
                 return Err(refusal(RefusalKind::BadRequest, message));
             };
-            let Some((rank, stream, data, length)) = next else { break };
+            let Some(Piece { rank, stream, data, length }) = next else { break };
             used += length;
             self.offset += length as u64;
             let (job, data, offset) = (self.job, data.to_vec(), self.offset);
