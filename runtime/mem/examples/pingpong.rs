@@ -82,7 +82,7 @@ fn bulk(context: &Context) {
     let size = 4 << 20;
     let mut data = vec![1u8; size];
     let begin = Instant::now();
-    let rounds = 50;
+    let rounds: usize = std::env::var("ROUNDS").map_or(50, |text| text.parse().expect("number"));
     for _ in 0..rounds {
         if me == 0 {
             context.send(other, 1, &data).expect("send");

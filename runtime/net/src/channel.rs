@@ -412,7 +412,13 @@ impl<H: Handler> Guard<'_, H> {
     /// # Errors
     /// Those of the channel.
     pub fn progress(&mut self) -> Result<(), ChannelError> {
-        self.core.drain_rings(&self.shared.place)?;
+        let most = 2 * self.shared.place.ring_bytes() / crate::core::ENOUGH + 1;
+        for _ in 0..most {
+            self.core.drain_rings(&self.shared.place)?;
+            if !self.core.ring_hint(&self.shared.place) {
+                break;
+            }
+        }
         // Bounded: a flood must not keep the caller here.
         for _ in 0..64 {
             if !self.core.receive()? {
@@ -437,6 +443,9 @@ impl<H: Handler> Guard<'_, H> {
         let remote = self.core.remote.is_some();
         let place = &self.shared.place;
         let words = &place.own().wake.pending[..place.local_count().div_ceil(64)];
+        if self.core.ring_hint(place) {
+            return Ok(Seen::Ring);
+        }
         loop {
             if waiting.satisfied(Acquire) {
                 return Ok(Seen::Counter);
@@ -489,7 +498,7 @@ impl<H: Handler> Guard<'_, H> {
     /// Blocks until the socket, the doorbell or a deadline calls. The `sleeping` flag is set.
     fn sleep_until(&mut self, waiting: &Waiting<'_>, latest: Option<u64>) {
         let place = &self.shared.place;
-        if waiting.satisfied(SeqCst) || Core::<H>::ring_hint(place) {
+        if waiting.satisfied(SeqCst) || self.core.ring_hint(place) {
             return;
         }
         let until = match (self.core.deadline(), latest) {

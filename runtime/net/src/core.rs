@@ -55,6 +55,8 @@ pub(crate) struct Core<H> {
     incoming: Vec<Option<Consumer>>,
     /// Rings whose next record the handler had no room for.
     stalled: Vec<usize>,
+    /// Rings that were left before they were empty, to look first whether the wait is over.
+    unfinished: Vec<usize>,
     ring_sent: u64,
     ring_delivered: u64,
     /// The handler thread has the socket in its set.
@@ -62,6 +64,10 @@ pub(crate) struct Core<H> {
     /// Spins between two looks at the socket.
     pub(crate) interval: u32,
 }
+
+/// Bytes taken from a ring before the waiting program is asked whether that was it: what follows may
+/// be for a receive that it posts next, and need not be kept until then.
+pub(crate) const ENOUGH: usize = 16 * 1024;
 
 /// Most spins between two looks at the socket.
 const MOST_INTERVAL: u32 = 1024;
@@ -94,6 +100,7 @@ impl<H: Handler> Core<H> {
             outgoing: (0..local).map(|_| None).collect(),
             incoming: (0..local).map(|_| None).collect(),
             stalled: Vec::new(),
+            unfinished: Vec::new(),
             ring_sent: 0,
             ring_delivered: 0,
             armed: false,
@@ -157,13 +164,17 @@ impl<H: Handler> Core<H> {
 
     /// Something may lie in a ring towards this rank.
     #[inline]
-    pub(crate) fn ring_hint(place: &Place) -> bool {
+    pub(crate) fn ring_hint(&self, place: &Place) -> bool {
         let words = place.local_count().div_ceil(64);
-        place.own().wake.pending[..words].iter().any(|word| word.load(Relaxed) != 0)
+        !self.unfinished.is_empty()
+            || place.own().wake.pending[..words].iter().any(|word| word.load(Relaxed) != 0)
     }
 
-    /// Takes what lies in the rings.
+    /// Takes what lies in the rings; of each, not much more than [`ENOUGH`] bytes at once.
     pub(crate) fn drain_rings(&mut self, place: &Place) -> Result<(), ChannelError> {
+        for local in std::mem::take(&mut self.unfinished) {
+            self.drain_ring(place, local)?;
+        }
         for local in std::mem::take(&mut self.stalled) {
             self.drain_ring(place, local)?;
         }
@@ -192,8 +203,14 @@ impl<H: Handler> Core<H> {
             // SAFETY: as for the producer; only this rank consumes from it.
             unsafe { Consumer::new(head, data, size) }
         });
-        let mut taken = false;
+        let mut taken = 0;
         loop {
+            if taken >= ENOUGH {
+                if !self.unfinished.contains(&local) {
+                    self.unfinished.push(local);
+                }
+                break;
+            }
             let record = ring.peek().map_err(|damage| ChannelError::Ring { from, damage })?;
             let Some(frame) = record else { break };
             if self.handler.frame(place, from, frame) == Delivery::Full {
@@ -202,11 +219,11 @@ impl<H: Handler> Core<H> {
                 }
                 break;
             }
+            taken += frame.len() + 8;
             ring.consume();
-            taken = true;
             self.ring_delivered += 1;
         }
-        if taken {
+        if taken > 0 {
             self.publish(place);
             // Pairs with the producer's flag: it sleeps only if it sees no room after setting it.
             std::sync::atomic::fence(SeqCst);
