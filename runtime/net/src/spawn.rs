@@ -149,7 +149,13 @@ mod tests {
         reader.read_to_string(&mut said).unwrap();
         assert_eq!(said, format!("{} {}\n0\n", born.pid, std::process::id()));
         assert_eq!(wait(&born), 1);
-        let missing = Birth { program: c"/no/such/file", ..birth };
-        assert_eq!(wait(&spawn(&Birth { streams: [null.as_fd(); 3], ..missing }).unwrap()), 127);
+        let missing = Birth {
+            program: c"/no/such/file",
+            arguments: &[c"sh"],
+            streams: [null.as_fd(); 3],
+            inherited: &[],
+            group: group.as_fd(),
+        };
+        assert_eq!(wait(&spawn(&missing).unwrap()), 127);
     }
 }
