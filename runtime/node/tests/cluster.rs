@@ -230,6 +230,36 @@ fn sleeps(long: &str) -> bool {
         .any(|line| line == wanted.as_bytes())
 }
 
+/// The watcher of a daemon.
+fn watcher_of(daemon: u32) -> Option<i32> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let mut numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    numbers.find(|pid| {
+        let read =
+            |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+        let parent = read("stat")
+            .rsplit_once(") ")
+            .and_then(|(_, rest)| rest.split(' ').nth(1)?.parse().ok());
+        parent == Some(daemon) && read("cmdline").contains("\0watch\0")
+    })
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_dead_watcher_is_replaced() {
+    let mut cluster = Cluster::up(1, ModeName::Gang).await;
+    let (_, mut client) = start(&cluster, request(&["/bin/sleep", "6543"], 1)).await;
+    let daemon = cluster.nodes[0].as_ref().unwrap().id();
+    let first = watcher_of(daemon).expect("a watcher");
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(first), Signal::SIGKILL).unwrap();
+    until(&cluster, "another watcher", || watcher_of(daemon).is_some_and(|pid| pid != first)).await;
+    let mut daemon = cluster.nodes[0].take().unwrap();
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    let lost = collect(&cluster, &mut client, |_| {}).await;
+    assert_eq!(lost.outcome, Outcome::NodeLost(NodeId(0)), "{}", cluster.logs());
+    until(&cluster, "no rank is left", || !sleeps("6543")).await;
+}
+
 #[tokio::test(flavor = "current_thread")]
 async fn jobs_outlive_the_head() {
     let mut cluster = Cluster::up(2, ModeName::Gang).await;

@@ -57,8 +57,13 @@ where
     if shared.events.send(Event::ClientUp(id, mouth)).await.is_err() {
         return;
     }
+    let mut congested = shared.congested.clone();
     let reading = async {
         loop {
+            // Programs and input wait with the client rather than in memory here.
+            if congested.wait_for(|congested| !congested).await.is_err() {
+                return None;
+            }
             match frame::read::<ClientRequest>(&mut read, CLIENT_LIMIT).await {
                 Ok(Some(request)) => {
                     let event = HeadEvent::Client(id, user.clone(), request);

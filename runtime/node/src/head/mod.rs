@@ -19,7 +19,7 @@ use kumi_control::message::{ClientReply, Down, JobRecord, RefusalKind, Up};
 use kumi_sched::{ClusterTime, JobId};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::client::refusal;
 use crate::clock::{monotonic, wall_ms};
@@ -37,6 +37,11 @@ use table::Table;
 const DETACH_GRACE: Duration = Duration::from_secs(1);
 /// Between attempts to write records that could not be written.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// Most bytes that may wait for one link before clients are left alone, and how often to look
+/// whether they have gone.
+const MAX_QUEUED: usize = 8 << 20;
+const DRAIN_LOOK: Duration = Duration::from_millis(5);
 
 /// What links and clients tell the main loop.
 #[derive(Debug)]
@@ -56,6 +61,8 @@ struct Shared {
     events: mpsc::Sender<Event>,
     refusals: Refusals,
     messages: Arc<AtomicU64>,
+    /// Whether so much waits for some link that clients must not send more.
+    congested: watch::Receiver<bool>,
     ids: Rc<Cell<u64>>,
 }
 
@@ -92,6 +99,7 @@ struct Driver {
     links: BTreeMap<LinkId, Outbox>,
     clients: BTreeMap<ClientId, Mouth>,
     events: mpsc::Receiver<Event>,
+    congestion: watch::Sender<bool>,
     files: [PathBuf; 2],
     done: bool,
 }
@@ -126,12 +134,14 @@ impl Driver {
         let jobs = records.len();
         let head = Head::new(head_config(&config), records, seed()?);
         let (sender, events) = mpsc::channel(256);
+        let congestion = watch::Sender::new(false);
         let shared = Shared {
             config: Arc::clone(&config),
             credentials,
             events: sender,
             refusals: Refusals::default(),
             messages: Arc::new(AtomicU64::new(0)),
+            congested: congestion.subscribe(),
             ids: Rc::default(),
         };
         let socket = paths::head_socket(dir);
@@ -149,6 +159,7 @@ impl Driver {
             links: BTreeMap::new(),
             clients: BTreeMap::new(),
             events,
+            congestion,
             files: [socket, pid],
             done: false,
         })
@@ -173,6 +184,8 @@ impl Driver {
                 _ = terminate.recv() => self.done = true,
                 _ = interrupt.recv() => self.done = true,
             }
+            let congested = self.links.values().any(|outbox| outbox.queued() > MAX_QUEUED);
+            self.congestion.send_if_modified(|now| std::mem::replace(now, congested) != congested);
         }
         self.flush().await;
         tracing::info!("stopped");
@@ -189,6 +202,7 @@ impl Driver {
         let head = self.head.next_timeout();
         let head = head
             .map_or(Duration::from_secs(3600), |at| Duration::from_nanos(at.saturating_sub(now)));
+        let head = if *self.congestion.borrow() { head.min(DRAIN_LOOK) } else { head };
         if self.unwritten.is_empty() { head } else { head.min(RETRY) }
     }
 

@@ -20,6 +20,7 @@ use kumi_control::message::{ContentHash, Down, Refusal, RefusalKind, Up};
 use kumi_sched::{JobId, NodeId};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
 use crate::client::refusal;
 use crate::clock::{self, SharedClock};
@@ -32,6 +33,11 @@ use sampling::Sampler;
 const MAX_QUEUED: usize = 4 << 20;
 /// How often to look whether the queue to a slow parent has drained.
 const DRAIN_LOOK: Duration = Duration::from_millis(5);
+
+/// How long a daemon that is told to stop waits for its jobs to be freed, which may hang on output
+/// that nobody takes; and how often it looks.
+const STOP_PATIENCE: Duration = Duration::from_secs(3);
+const STOP_LOOK: Duration = Duration::from_millis(100);
 
 /// What the links tell the main loop.
 #[derive(Debug)]
@@ -96,7 +102,8 @@ struct Driver {
     job_events: mpsc::Receiver<JobEvent>,
     tree_events: mpsc::Receiver<TreeEvent>,
     files: setup::Files,
-    stopping: bool,
+    /// Told to stop by a signal: until when to wait for the jobs to be freed.
+    stopping: Option<Instant>,
     done: bool,
 }
 
@@ -124,7 +131,7 @@ impl Driver {
             job_events,
             tree_events,
             files,
-            stopping: false,
+            stopping: None,
             done: false,
         })
     }
@@ -149,7 +156,8 @@ impl Driver {
                 _ = interrupt.recv() => self.stop(),
             }
             self.update_blocked();
-            self.done |= self.stopping && self.jobs.is_empty();
+            self.done |=
+                self.stopping.is_some_and(|end| self.jobs.is_empty() || Instant::now() >= end);
         }
         self.flush().await;
         tracing::info!("stopped");
@@ -162,6 +170,7 @@ impl Driver {
         let agent = self.agent.next_timeout();
         let agent = agent
             .map_or(Duration::from_secs(3600), |at| Duration::from_nanos(at.saturating_sub(now)));
+        let agent = if self.stopping.is_some() { agent.min(STOP_LOOK) } else { agent };
         if *self.blocked.borrow() { agent.min(DRAIN_LOOK) } else { agent }
     }
 
@@ -173,13 +182,13 @@ impl Driver {
 
     /// Told to stop by a signal: at the second one without ceremony.
     fn stop(&mut self) {
-        if self.stopping {
+        if self.stopping.is_some() {
             tracing::warn!("told to stop again: stopping at once");
             self.done = true;
             return;
         }
         tracing::info!("told to stop: killing jobs");
-        self.stopping = true;
+        self.stopping = Some(Instant::now() + STOP_PATIENCE);
         // Not by the agent's order, so that it reports the jobs as given up, not as ended well.
         let jobs: Vec<_> = self.jobs.keys().copied().collect();
         for job in jobs {
@@ -279,7 +288,7 @@ impl Driver {
 
     fn prepare(&mut self, spec: Box<kumi_control::message::JobSpec>) {
         let id = spec.job;
-        if self.stopping {
+        if self.stopping.is_some() {
             let refused =
                 refusal(RefusalKind::NodeLost, "the node is being stopped; try again later");
             return self.agent_event(AgentEvent::Prepared { job: id, result: Err(refused) });
@@ -325,9 +334,8 @@ impl Driver {
 
     /// Lets the last reports leave before the connections are closed.
     async fn flush(&self) {
-        let end = tokio::time::Instant::now() + Duration::from_secs(1);
-        while self.parent.as_ref().is_some_and(|parent| parent.queued() > 0)
-            && tokio::time::Instant::now() < end
+        let end = Instant::now() + Duration::from_secs(1);
+        while self.parent.as_ref().is_some_and(|parent| parent.queued() > 0) && Instant::now() < end
         {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }

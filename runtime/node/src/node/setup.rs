@@ -168,7 +168,9 @@ impl Started {
             incarnation,
             name: own.name.clone(),
             processors,
-            max_ranks: processors.saturating_mul(config.max_ranks_per_processor),
+            max_ranks: processors
+                .saturating_mul(config.max_ranks_per_processor)
+                .min(kumi_net::layout::MAX_LOCAL_RANKS),
             limits,
             jobs: Vec::new(),
             path: Vec::new(),

@@ -278,7 +278,7 @@ impl Worker {
         // A job whose group is gone is about to be taken away; anything else is tried again at
         // the next tick, and counted.
         if let Err(error) = stopper.set_running(running)
-            && error != nix::Error::ENODEV
+            && !matches!(error, nix::Error::ENODEV | nix::Error::ENOENT)
         {
             self.ring.fail();
             self.plan.set_running(job, !running);

@@ -110,11 +110,31 @@ impl Plan {
                 }
             }
         }
+        if let Some(job) = self.early_bird() {
+            step.current = Some(job);
+        }
         step.wake = match (step.wake, started) {
             (Some(tick), Some(start)) => Some(tick.min(start)),
             (tick, start) => tick.or(start),
         };
         self.decide(step, everything, forced);
+    }
+
+    /// The job that may run before its timetable starts: the only one here, when nothing of the
+    /// timetable in force is left. Its start is not held up by the lead that switches need.
+    fn early_bird(&self) -> Option<JobId> {
+        let next = self.next.as_ref()?;
+        let present = |timetable: &Timetable| match (timetable.mode, timetable.column(self.node)) {
+            (Mode::OperatingSystem, _) => true,
+            (_, column) => column
+                .into_iter()
+                .flat_map(|column| column.slots.iter().flatten())
+                .any(|job| self.jobs.contains_key(job)),
+        };
+        if self.timetable.as_ref().is_some_and(present) {
+            return None;
+        }
+        next.column(self.node)?.sole_job()
     }
 
     /// Compares what runs with what should.
@@ -211,6 +231,23 @@ mod tests {
         assert_eq!((step.freeze, step.thaw), (vec![A], vec![B]));
         plan.set_timetable(timetable(7, 0, GANG, &[Some(A)]));
         assert_eq!(at(&mut plan, 510).thaw, vec![A]);
+    }
+
+    #[test]
+    fn a_job_alone_need_not_wait_for_its_timetable() {
+        let mut plan = Plan::new(NODE);
+        plan.add(A);
+        plan.set_timetable(timetable(1, 1_000, GANG, &[Some(A)]));
+        let step = at(&mut plan, 10);
+        assert_eq!((step.freeze, step.current), (vec![], Some(A)));
+        assert_eq!(step.wake, Some(ClusterTime(1_000)));
+        at(&mut plan, 1_000);
+        // While it is here the next has to wait; when it is gone, no more.
+        plan.add(B);
+        plan.set_timetable(timetable(2, 2_000, GANG, &[Some(B)]));
+        assert_eq!(at(&mut plan, 1_010).freeze, vec![B]);
+        plan.remove(A);
+        assert_eq!(at(&mut plan, 1_020).thaw, vec![B]);
     }
 
     #[test]
