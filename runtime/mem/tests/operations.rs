@@ -36,6 +36,41 @@ fn messages_of_all_sizes_arrive_in_order() {
 }
 
 #[test]
+fn datagrams_of_all_sizes_will_do() {
+    for max_datagram in [548, 1472, 8972, 65507] {
+        let job = Job { layout: &[1, 2], max_datagram, ..Job::default() };
+        let body = |context: &Context| {
+            let (me, ranks) = (context.rank(), context.ranks());
+            let (next, before) = ((me + 1) % ranks, (me + ranks - 1) % ranks);
+            let data = pattern(me, next, 200_000);
+            let mut into = vec![0; data.len()];
+            let from = Source::Rank(before);
+            context.sendrecv(next, 1, &data, from, Tag::Is(1), &mut into).expect("sendrecv");
+            assert!(into == pattern(before, me, into.len()));
+        };
+        start("datagrams_of_all_sizes_will_do", &job, body).finish();
+    }
+}
+
+/// More ranks on a node than fit one word of the wake flags, and more than there are processors.
+#[test]
+fn many_ranks_on_a_node() {
+    run("many_ranks_on_a_node", &[&[66, 2]], |context| {
+        let (me, ranks) = (context.rank(), context.ranks());
+        let window = context.window(64).expect("window");
+        let far = (me + ranks / 2) % ranks;
+        window.put_notify(far, 0, &u64::from(me).to_ne_bytes(), 9).expect("put");
+        window.wait_notify(9, 1).expect("wait");
+        let from = (me + ranks - ranks / 2) % ranks;
+        assert_eq!(window.load_u64(0).expect("load"), u64::from(from));
+        let mut sum = [u64::from(me)];
+        context.allreduce(Op::Sum, &mut sum).expect("allreduce");
+        assert_eq!(sum, [u64::from(ranks * (ranks - 1) / 2)]);
+        context.barrier().expect("barrier");
+    });
+}
+
+#[test]
 fn tags_and_sources_select() {
     run("tags_and_sources_select", &[&[2], &[1, 1]], |context| {
         let other = 1 - context.rank();

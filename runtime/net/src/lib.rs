@@ -25,10 +25,12 @@ mod spin;
 pub mod sys;
 mod thread;
 mod udp;
+mod wait;
 
-pub use channel::{Channel, ChannelError, Guard, Wait};
+pub use channel::{Channel, ChannelError, Guard};
 pub use core::{Answers, Handler};
 pub use kumi_proto::{Delivery, frame};
 pub use place::{AttachError, Place};
 pub use ring::RingDamage;
 pub use spin::SpinMode;
+pub use wait::Wait;

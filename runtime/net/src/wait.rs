@@ -1,0 +1,205 @@
+//! How the main thread waits: what it looks at while it spins, and how it goes to sleep.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+
+use crate::channel::{ChannelError, Guard};
+use crate::core::Handler;
+use crate::counters::Counter;
+use crate::place::Place;
+use crate::spin::Spin;
+use crate::sys;
+
+/// What a wait ends with, beside a frame from anywhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// Only frames.
+    Frames,
+    /// Room in a ring to a rank of this node.
+    Room,
+    /// The own notification counter with this index reaches this count.
+    Counter {
+        /// Window slot × [`crate::layout::NOTIFIES`] + number.
+        index: usize,
+        /// The count.
+        at_least: u64,
+    },
+}
+
+/// What [`Guard::watch`] saw.
+pub(crate) enum Seen {
+    Counter,
+    Ring,
+    Socket,
+    Deadline,
+    Turn,
+    Bound,
+}
+
+/// Spins between two looks at the clock.
+const CLOCK_SPINS: u32 = 512;
+/// Spins between two tries of a wait for room; divides [`CLOCK_SPINS`].
+const ROOM_SPINS: u32 = 64;
+/// How many spins one look at the socket counts as.
+const SOCKET_SPINS: u32 = 64;
+
+impl<H: Handler> Guard<'_, H> {
+    /// Spins until something may have happened.
+    pub(crate) fn watch(
+        &mut self,
+        waiting: &mut Waiting<'_>,
+        bound: Option<u64>,
+    ) -> Result<Seen, ChannelError> {
+        let mut spins = waiting.spins;
+        let mut socket = self.core.interval;
+        let remote = self.core.remote.is_some();
+        let place = &self.shared.place;
+        let words = &place.own().wake.pending[..place.local_count().div_ceil(64)];
+        if self.core.ring_hint(place) {
+            return Ok(Seen::Ring);
+        }
+        loop {
+            if waiting.satisfied(Acquire) {
+                return Ok(Seen::Counter);
+            }
+            if words.iter().any(|word| word.load(Relaxed) != 0) {
+                return Ok(Seen::Ring);
+            }
+            if remote {
+                socket -= 1;
+                if socket == 0 {
+                    if self.core.receive()? {
+                        return Ok(Seen::Socket);
+                    }
+                    self.core.look_less(place);
+                    socket = self.core.interval;
+                    spins += SOCKET_SPINS;
+                } else {
+                    std::hint::spin_loop();
+                }
+            } else {
+                std::hint::spin_loop();
+            }
+            spins += 1;
+            let clock = spins >= CLOCK_SPINS || bound == Some(0);
+            if waiting.wait == Wait::Room && !clock && spins >= waiting.next_try {
+                waiting.next_try = spins + ROOM_SPINS;
+                waiting.spins = spins;
+                return Ok(Seen::Turn);
+            }
+            if clock {
+                (spins, waiting.spins, waiting.next_try) = (0, 0, ROOM_SPINS);
+                let now = sys::now();
+                if let Some(remote) = &mut self.core.remote {
+                    remote.now = now;
+                }
+                if self.core.deadline().is_some_and(|deadline| deadline <= now) {
+                    return Ok(Seen::Deadline);
+                }
+                if bound.is_some_and(|bound| waiting.spun(now) >= bound) {
+                    return Ok(Seen::Bound);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn sleep(&mut self, waiting: &Waiting<'_>) {
+        self.sleep_until(waiting, None);
+    }
+
+    /// Blocks until the socket, the doorbell or a deadline calls. The `sleeping` flag is set.
+    pub(crate) fn sleep_until(&mut self, waiting: &Waiting<'_>, latest: Option<u64>) {
+        let place = &self.shared.place;
+        if waiting.satisfied(SeqCst) || self.core.ring_hint(place) {
+            return;
+        }
+        let until = match (self.core.deadline(), latest) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        place.count(Counter::Sleeps, 1);
+        let socket = self.core.remote.as_ref().map_or(-1, |remote| remote.udp.raw());
+        sys::sleep(place.own_bell(), socket, until.map(|until| until.saturating_sub(sys::now())));
+    }
+}
+
+/// The flags of a wait in the own context; they are cleared when it ends, however it ends.
+pub(crate) struct Waiting<'p> {
+    place: &'p Place,
+    wait: Wait,
+    /// First look at the clock.
+    began: u64,
+    /// First look at the clock since something happened.
+    pub(crate) since: u64,
+    pub(crate) slept: bool,
+    /// Spins since the last look at the clock, and at how many a wait for room tries again.
+    spins: u32,
+    next_try: u32,
+}
+
+impl<'p> Waiting<'p> {
+    pub(crate) fn new(place: &'p Place, wait: Wait) -> Waiting<'p> {
+        let state = &place.own().state;
+        if let Wait::Counter { index, at_least } = wait {
+            state.wait_at_least.store(at_least, Relaxed);
+            state.wait_counter.store(index as u32 + 1, Release);
+        }
+        Waiting { place, wait, began: 0, since: 0, slept: false, spins: 0, next_try: ROOM_SPINS }
+    }
+
+    #[inline]
+    fn satisfied(&self, order: std::sync::atomic::Ordering) -> bool {
+        match self.wait {
+            Wait::Counter { index, at_least } => {
+                self.place.own().notifies.0[index].count.load(order) >= at_least
+            }
+            _ => false,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn idle(&self, idle: bool) {
+        self.place.own().state.idle.store(u32::from(idle), Release);
+    }
+
+    /// Microseconds since something happened.
+    fn spun(&mut self, now: u64) -> u64 {
+        if self.since == 0 {
+            self.since = now;
+            if self.began == 0 {
+                self.began = now;
+            }
+        }
+        now - self.since
+    }
+
+    pub(crate) fn sleeping(&self, room: bool) {
+        let sleep = &self.place.own().sleep;
+        sleep.wants_room.store(u32::from(room), SeqCst);
+        sleep.sleeping.store(1, SeqCst);
+    }
+
+    pub(crate) fn awake(&self) {
+        let sleep = &self.place.own().sleep;
+        sleep.sleeping.store(0, SeqCst);
+        sleep.wants_room.store(0, SeqCst);
+    }
+
+    pub(crate) fn over(&mut self, spin: &mut Spin) {
+        if self.slept {
+            spin.blocked(sys::now().saturating_sub(self.began));
+        } else {
+            spin.spun();
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let context = self.place.own();
+        context.state.idle.store(0, Release);
+        context.state.wait_counter.store(0, Relaxed);
+        if context.sleep.sleeping.load(Relaxed) != 0 {
+            self.awake();
+        }
+    }
+}
