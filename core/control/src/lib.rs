@@ -10,6 +10,7 @@
 extern crate alloc;
 
 pub mod agent;
+mod bytes;
 pub mod clock;
 pub mod head;
 pub mod lease;

@@ -18,42 +18,6 @@ pub const CONTROL_VERSION: u32 = 1;
 /// Nanoseconds on some monotonic clock of the process at hand.
 pub type Nanos = u64;
 
-/// Bytes as one piece. On the wire it is what a sequence of `u8` is; element by element a chunk
-/// would take milliseconds where the compiler does not optimise, and a flood of output would keep
-/// the head from everything else.
-mod bytes {
-    use alloc::vec::Vec;
-    use core::fmt;
-    use serde::de::{Deserializer, Error, Visitor};
-    use serde::ser::Serializer;
-
-    pub(super) fn serialize<S: Serializer>(data: &[u8], to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_bytes(data)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
-        from.deserialize_byte_buf(Bytes)
-    }
-
-    struct Bytes;
-
-    impl Visitor<'_> for Bytes {
-        type Value = Vec<u8>;
-
-        fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-            to.write_str("bytes")
-        }
-
-        fn visit_bytes<E: Error>(self, data: &[u8]) -> Result<Vec<u8>, E> {
-            Ok(data.to_vec())
-        }
-
-        fn visit_byte_buf<E: Error>(self, data: Vec<u8>) -> Result<Vec<u8>, E> {
-            Ok(data)
-        }
-    }
-}
-
 /// Who a job runs as; looked up by the daemon that accepted the client, from the socket's peer
 /// credentials, never from what the client says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -303,7 +267,7 @@ pub enum Command {
         /// Size of the whole file.
         total: u64,
         /// The bytes.
-        #[serde(with = "bytes")]
+        #[serde(with = "crate::bytes")]
         data: Vec<u8>,
     },
     /// The content wanted for this job cannot be had; jobs waiting for it are refused.
@@ -334,7 +298,7 @@ pub enum Command {
         /// The job.
         job: JobId,
         /// The bytes.
-        #[serde(with = "bytes")]
+        #[serde(with = "crate::bytes")]
         data: Vec<u8>,
     },
     /// The timetable from its start time on; each receiver forwards the columns below it.
@@ -409,7 +373,7 @@ pub enum Report {
         /// Which stream.
         stream: Stream,
         /// The bytes.
-        #[serde(with = "bytes")]
+        #[serde(with = "crate::bytes")]
         data: Vec<u8>,
     },
     /// Answers to `Sample`.
@@ -493,7 +457,7 @@ pub enum ClientRequest {
         /// Whole size.
         total: u64,
         /// Bytes.
-        #[serde(with = "bytes")]
+        #[serde(with = "crate::bytes")]
         data: Vec<u8>,
     },
     /// Standard input for rank 0; empty closes it.
@@ -501,7 +465,7 @@ pub enum ClientRequest {
         /// The job.
         job: JobId,
         /// Bytes.
-        #[serde(with = "bytes")]
+        #[serde(with = "crate::bytes")]
         data: Vec<u8>,
     },
     /// A signal for every rank.
@@ -567,7 +531,7 @@ pub enum ClientReply {
         /// The stream.
         stream: Stream,
         /// Bytes.
-        #[serde(with = "bytes")]
+        #[serde(with = "crate::bytes")]
         data: Vec<u8>,
         /// Spool position after this.
         offset: u64,

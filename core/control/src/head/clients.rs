@@ -173,6 +173,9 @@ impl Head {
         let state = self.jobs.get(&id).map(|job| (job.record.state.clone(), job.live_nodes()));
         match state {
             Some((JobState::Running, nodes)) => {
+                if let Some(job) = self.jobs.get_mut(&id) {
+                    job.asked_to_end |= ENDING_SIGNALS.contains(&signal);
+                }
                 self.send(&nodes, &Command::Signal { job: id, signal });
             }
             Some((JobState::Queued | JobState::Preparing, _))

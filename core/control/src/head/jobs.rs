@@ -8,12 +8,14 @@ use kumi_sched::{JobId, NodeId, Placement};
 
 use super::{ClientId, Head, HeadAction};
 use crate::message::{
-    ClientReply, Command, ContentHash, JobRecord, JobState, NodeSet, Outcome, PreparedRanks,
+    ClientReply, Command, ContentHash, JobRecord, JobState, Nanos, NodeSet, Outcome, PreparedRanks,
     RankAddress, Refusal, RefusalKind,
 };
 
 /// Ended jobs that are remembered, for `kumi ps --all` and repeated submissions.
 const ENDED_KEPT: usize = 4096;
+/// How long the other ranks have, after one has failed, when all were asked to end by a signal.
+const ENDING_GRACE: Nanos = 1_000_000_000;
 
 /// A job as the head follows it.
 #[derive(Debug)]
@@ -30,6 +32,11 @@ pub(super) struct Job {
     pub(super) awaits_client: bool,
     pub(super) followers: BTreeSet<ClientId>,
     pub(super) killers: Vec<ClientId>,
+    /// A signal that asks programs to end was sent to its ranks.
+    pub(super) asked_to_end: bool,
+    /// How it ends, and when what is left of it is killed: ranks that were asked to end may finish
+    /// what they do about it after the first of them has.
+    pub(super) ends: Option<(Outcome, Nanos)>,
     /// Standard input that came before there was a rank to read it.
     pub(super) input: Vec<Vec<u8>>,
     pub(super) spool_end: u64,
@@ -68,6 +75,8 @@ impl Job {
             awaits_client: false,
             followers: BTreeSet::new(),
             killers: Vec::new(),
+            asked_to_end: false,
+            ends: None,
             input: Vec::new(),
             spool_end: 0,
             spool_failed: false,
@@ -227,6 +236,31 @@ impl Head {
         }
     }
 
+    /// A rank failed: the job ends, at once or, if its ranks were asked to end, a little later.
+    pub(super) fn end_by_rank(&mut self, id: JobId, outcome: Outcome) {
+        let now = self.now;
+        match self.jobs.get_mut(&id) {
+            Some(job) if job.asked_to_end && job.record.state == JobState::Running => {
+                job.ends.get_or_insert((outcome, now.saturating_add(ENDING_GRACE)));
+            }
+            _ => self.end(id, outcome),
+        }
+    }
+
+    /// Ends the jobs whose ranks have had their time to end by themselves.
+    pub(super) fn check_ends(&mut self) {
+        let now = self.now;
+        let due = |job: &Job| job.ends.clone().filter(|(_, at)| *at <= now && !job.is_over());
+        let due: Vec<(JobId, Outcome)> =
+            self.jobs.values().filter_map(|job| Some((job.id(), due(job)?.0))).collect();
+        for (id, outcome) in due {
+            if let Some(job) = self.jobs.get_mut(&id) {
+                job.ends = None;
+            }
+            self.end(id, outcome);
+        }
+    }
+
     /// Ends the job's life once nothing of it is left anywhere.
     pub(super) fn finish_if_freed(&mut self, id: JobId) {
         let Some(job) = self.jobs.get(&id) else { return };
@@ -234,7 +268,10 @@ impl Head {
             return;
         }
         match &job.record.state {
-            JobState::Running => self.finish(id, Outcome::Success),
+            JobState::Running => {
+                let outcome = job.ends.as_ref().map_or(Outcome::Success, |(how, _)| how.clone());
+                self.finish(id, outcome);
+            }
             JobState::Ending(outcome) => {
                 let outcome = outcome.clone();
                 self.finish(id, outcome);

@@ -271,6 +271,7 @@ impl Head {
             HeadEvent::SpoolFailed { job, reason } => self.spool_failed(job, &reason),
         }
         self.check_lost_nodes();
+        self.check_ends();
         self.check_transfers();
         self.check_gathering();
         self.schedule();
@@ -294,7 +295,9 @@ impl Head {
         let transfer = self.transfers.values().filter_map(Transfer::deadline).min();
         let gathering = self.gathering.as_ref().map(Gathering::deadline);
         let shutdown = self.shutdown.as_ref().filter(|s| !s.done).map(|s| s.deadline);
-        let times = [lost, lease, transfer, self.clients_due, gathering, shutdown];
+        let live = self.jobs.values().filter(|job| !job.is_over());
+        let ends = live.filter_map(|job| job.ends.as_ref().map(|(_, at)| *at)).min();
+        let times = [lost, lease, transfer, self.clients_due, gathering, shutdown, ends];
         times.into_iter().flatten().min()
     }
 

@@ -79,7 +79,7 @@ impl Head {
             part.node == node && rank >= part.first && rank - part.first < part.count
         };
         if !status.success() && job.record.spec.layout.iter().any(|part| runs(&part)) {
-            self.end(id, Outcome::RankFailed { rank, node, status });
+            self.end_by_rank(id, Outcome::RankFailed { rank, node, status });
         }
     }
 

@@ -62,6 +62,37 @@ fn the_first_failing_rank_ends_the_job_everywhere() {
 }
 
 #[test]
+fn ranks_that_were_asked_to_end_may_finish() {
+    let mut test = Test::new(2);
+    let status = RankStatus::Exited(9);
+    let failed = |job, rank| Report::RankFailed { job, rank, node: NodeId(rank), status };
+    let outcome = |rank| Outcome::RankFailed { rank, node: NodeId(rank), status };
+    // All end by themselves: nothing is killed, and the first is named.
+    let job = test.running(1, 2);
+    test.ask(&ALICE, ClientRequest::Signal { job, signal: 15 });
+    assert!(test.report(failed(job, 1)).is_empty());
+    assert!(test.report(failed(job, 0)).is_empty());
+    assert_eq!(test.state(job), JobState::Running);
+    test.report(Report::Freed { job, nodes: set(0..2) });
+    assert_eq!(test.state(job), JobState::Ended(outcome(1)));
+    // One stays: it is killed after a second.
+    let job = test.running(2, 2);
+    test.ask(&ALICE, ClientRequest::Signal { job, signal: 2 });
+    assert!(test.report(failed(job, 0)).is_empty());
+    let kills = |actions: &[HeadAction]| {
+        commands(actions).iter().any(|(_, command)| **command == Command::Kill { job })
+    };
+    assert!(!kills(&test.advance(900 * MS)));
+    assert!(kills(&test.advance(200 * MS)));
+    assert_eq!(test.state(job), JobState::Ending(outcome(0)));
+    // A signal that does not ask for an end changes nothing.
+    let job = test.running(3, 2);
+    test.ask(&ALICE, ClientRequest::Signal { job, signal: 10 });
+    test.report(failed(job, 0));
+    assert_eq!(test.state(job), JobState::Ending(outcome(0)));
+}
+
+#[test]
 fn jobs_wait_for_nodes_and_rows() {
     let mut test = Test::without_nodes(2);
     let (first, actions) = test.submit(request(1, 2, Some(2)));
