@@ -161,52 +161,9 @@ fn view<'a>(
 
 fn render(status: &ClusterStatus, samples: &[NodeSample], job: Option<JobId>) -> String {
     let mut text = format!("{}\n\n", crate::cluster::status::sharing(status.mode, status.slice_ns));
-    let mut nodes = Table::new(&[
-        ">NODE",
-        ">SWITCHES",
-        ">FREEZE p50",
-        ">THAW p50",
-        ">SWITCH p50",
-        ">p90",
-        ">p99",
-        ">max",
-        ">LATE p50",
-        ">p99",
-        ">MISSED",
-        ">MESSAGES",
-    ]);
-    for node in samples {
-        let s = &node.switching;
-        let mut row = vec![node.node.to_string(), s.count.to_string()];
-        let times = [
-            s.freeze.p50,
-            s.thaw.p50,
-            s.total.p50,
-            s.total.p90,
-            s.total.p99,
-            s.total.max,
-            s.lateness.p50,
-            s.lateness.p99,
-        ];
-        row.extend(
-            times.map(|time| if s.count == 0 { "-".to_owned() } else { table::nanos(time) }),
-        );
-        row.extend([s.missed_ticks.to_string(), s.messages.to_string()]);
-        nodes.row(row);
-    }
-    text.push_str(&nodes.render());
+    text.push_str(&switch_table(samples));
     text.push('\n');
-    text.push_str(&match skew::between_nodes(samples) {
-        Some(skew) => format!(
-            "skew between {} nodes over {} ticks: p50 {}, p99 {}, max {}\n",
-            skew.nodes,
-            skew.ticks,
-            table::nanos(skew.p50_ns),
-            table::nanos(skew.p99_ns),
-            table::nanos(skew.max_ns)
-        ),
-        None => "skew between nodes: no tick was switched on two nodes yet\n".to_owned(),
-    });
+    text.push_str(&skew_line(samples));
     let daemons: u64 = samples.iter().map(|node| node.control_messages).sum();
     text.push_str(&format!(
         "control messages: head {}, daemons {daemons}\n",
@@ -224,6 +181,43 @@ fn render(status: &ClusterStatus, samples: &[NodeSample], job: Option<JobId>) ->
         text.push_str(&rank_table(&wanted));
     }
     text
+}
+
+fn switch_table(samples: &[NodeSample]) -> String {
+    let [switches, late] =
+        [[">SWITCH p50", ">p90", ">p99", ">max"].as_slice(), &[">LATE p50", ">p99"]];
+    let phases = [">NODE", ">SWITCHES", ">FREEZE p50", ">THAW p50"].as_slice();
+    let headings = [phases, switches, late, &[">MISSED", ">MESSAGES"]].concat();
+    let mut nodes = Table::new(&headings);
+    for node in samples {
+        let s = &node.switching;
+        let times = [
+            [s.freeze.p50, s.thaw.p50].as_slice(),
+            &[s.total.p50, s.total.p90, s.total.p99, s.total.max],
+            &[s.lateness.p50, s.lateness.p99],
+        ]
+        .concat();
+        let mut row = vec![node.node.to_string(), s.count.to_string()];
+        let written = |time: u64| if s.count == 0 { "-".to_owned() } else { table::nanos(time) };
+        row.extend(times.into_iter().map(written));
+        row.extend([s.missed_ticks.to_string(), s.messages.to_string()]);
+        nodes.row(row);
+    }
+    nodes.render()
+}
+
+fn skew_line(samples: &[NodeSample]) -> String {
+    let Some(skew) = skew::between_nodes(samples) else {
+        return "skew between nodes: no tick was switched on two nodes yet\n".to_owned();
+    };
+    format!(
+        "skew between {} nodes over {} ticks: p50 {}, p99 {}, max {}\n",
+        skew.nodes,
+        skew.ticks,
+        table::nanos(skew.p50_ns),
+        table::nanos(skew.p99_ns),
+        table::nanos(skew.max_ns)
+    )
 }
 
 /// One column per counter that is not 0 everywhere.
@@ -254,4 +248,79 @@ fn rank_table(ranks: &[(u32, &RankSample)]) -> String {
         table.row(row);
     }
     table.render()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kumi_sched::{ClusterTime, Mode, NodeId, Timetable};
+
+    fn status() -> ClusterStatus {
+        let mode = Mode::Gang { force_switch: false };
+        let slice_ns = 1_000_000;
+        let start = ClusterTime(0);
+        let timetable = Timetable { generation: 1, start, slice_ns, mode, columns: Vec::new() };
+        let (name, nodes) = (String::from("lab"), Vec::new());
+        ClusterStatus { name, nodes, mode, slice_ns, timetable, since_ms: 0, control_messages: 40 }
+    }
+
+    fn sample(node: u32, count: u64, begin: u64) -> NodeSample {
+        let p = |p50| Percentiles { count, p50, p90: p50, p99: 2 * p50, max: 3 * p50, mean: p50 };
+        let rank = |job, rank, sent| RankSample {
+            job: JobId(job),
+            rank,
+            idle: false,
+            load_permille: 987,
+            counters: vec![("sent".into(), sent), ("resent".into(), 0)],
+        };
+        NodeSample {
+            node: NodeId(node),
+            ranks: vec![rank(7, node, 100 + u64::from(node)), rank(8, node, 5)],
+            switching: SwitchSample {
+                count,
+                freeze: p(6_500),
+                thaw: p(1_700),
+                total: p(8_600),
+                lateness: p(50_600),
+                recent: vec![(1, 9, ClusterTime(begin))],
+                missed_ticks: 0,
+                messages: 0,
+            },
+            control_messages: 10,
+            refused: vec![("bad frame".into(), u64::from(node))],
+        }
+    }
+
+    #[test]
+    fn the_page() {
+        let samples = [sample(0, 42, 1_000), sample(1, 0, 28_700)];
+        let expected = "\
+gang scheduling in slices of 1ms
+
+NODE  SWITCHES  FREEZE p50  THAW p50  SWITCH p50    p90     p99     max  LATE p50      p99  MISSED  MESSAGES
+   0        42       6.5us     1.7us       8.6us  8.6us  17.2us  25.8us    50.6us  101.2us       0         0
+   1         0           -         -           -      -       -       -         -        -       0         0
+
+skew between 2 nodes over 1 ticks: p50 27.7us, p99 27.7us, max 27.7us
+control messages: head 40, daemons 20
+node 1 refused 1: bad frame
+
+JOB  RANK  NODE  LOAD  sent
+  7     0     0   98%   100
+  7     1     1   98%   101
+";
+        assert_eq!(render(&status(), &samples, Some(JobId(7))), expected);
+    }
+
+    #[test]
+    fn json_has_what_programs_read() {
+        let samples = [sample(0, 42, 1_000), sample(1, 42, 28_700)];
+        let status = status();
+        let value = serde_json::to_value(view(&status, &samples, None)).unwrap();
+        assert_eq!(value["nodes"][0]["switching"]["total"]["p99"], 17_200);
+        assert_eq!(value["nodes"][1]["ranks"][0]["counters"]["sent"], 101);
+        assert_eq!(value["nodes"][1]["refused"]["bad frame"], 1);
+        assert_eq!(value["skew"]["p50_ns"], 27_700);
+        assert_eq!(value["head_control_messages"], 40);
+    }
 }
