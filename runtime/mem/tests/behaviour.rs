@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use common::{Job, counter, is_rank, launch, start};
 use kumi_mem::{Context, Error, Source, Tag};
+use kumi_net::layout::{Layout, RankContext};
 
 const BOTH: [&[u32]; 2] = [&[2], &[1, 1]];
 
@@ -173,6 +174,7 @@ fn every_way_of_waiting_works() {
             window.wait_notify(0, round).expect("wait");
             context.send(next, 0, &[0; 3000]).expect("send");
             context.recv(Source::Any, Tag::Any, &mut [0; 3000]).expect("recv");
+            context.flush(next).expect("flush");
             context.barrier().expect("barrier");
         }
     };
@@ -304,6 +306,58 @@ fn what_was_sent_last_arrives_though_the_sender_ends() {
         let job = Job { layout, ring_bytes: 128 * 1024, ..Job::default() };
         start("what_was_sent_last_arrives_though_the_sender_ends", &job, body).finish();
     }
+}
+
+#[test]
+fn strangers_packets_are_dropped_and_counted() {
+    let body = |context: &Context| {
+        context.barrier().expect("barrier");
+        if context.rank() == 0 {
+            // Until the packets are there.
+            let invalid = || context.counters().iter().find(|c| c.0 == "invalid").map(|c| c.1);
+            while invalid() < Some(50) {
+                context.progress().expect("progress");
+            }
+        }
+        context.barrier().expect("barrier");
+    };
+    let job = Job { layout: &[1, 1, 1], ..Job::default() };
+    let job = start("strangers_packets_are_dropped_and_counted", &job, body);
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("socket");
+    let mut numbers = common::Numbers(3);
+    for length in 1..=50 {
+        let mut packet: Vec<u8> = (0..length * 3).map(|_| numbers.next() as u8).collect();
+        if length % 2 == 0 && packet.len() > 7 {
+            packet[4..7].copy_from_slice(&[0x4b, 0x55, 1]); // Looks like one of ours.
+        }
+        socket.send_to(&packet, job.addresses[0]).expect("send");
+    }
+    job.finish();
+}
+
+#[test]
+fn a_damaged_ring_is_an_error_not_a_crash() {
+    let body = |context: &Context| {
+        if context.rank() == 0 {
+            let end = context.recv(Source::Rank(1), Tag::Any, &mut [0; 8]);
+            assert!(
+                matches!(end, Err(Error::Fault(ref text)) if text.contains("rank 1")),
+                "{end:?}"
+            );
+            std::process::exit(0);
+        }
+        sleep_ms(60_000);
+    };
+    // Spinning, so that it looks without being woken.
+    let job = Job { layout: &[2], env: &[("KUMI_SPIN", "infinite")], ..Job::default() };
+    let ring = job.ring_bytes as u64;
+    let mut job = start("a_damaged_ring_is_an_error_not_a_crash", &job, body);
+    job.until("waiting", |job| job.sample(0).idle);
+    let layout = Layout::new(2, 0, 2, ring, 1 << 30).expect("layout");
+    job.scribble(0, layout.ring(1, 0), &u64::MAX.to_ne_bytes());
+    let pending = layout.context(0) + std::mem::offset_of!(RankContext, wake);
+    job.scribble(0, pending, &2u64.to_ne_bytes());
+    job.wait_for(0);
 }
 
 #[test]

@@ -49,6 +49,8 @@ impl Default for Job<'_> {
 /// A job that runs.
 pub struct Running {
     layout: Vec<u32>,
+    /// Where each rank's socket is.
+    pub addresses: Vec<SocketAddrV4>,
     segments: Vec<Segment>,
     children: Vec<Child>,
 }
@@ -89,7 +91,8 @@ pub fn launch(arguments: &[&str], job: &Job<'_>) -> Running {
             addresses.push(SocketAddrV4::new(address, port));
         }
     }
-    let mut running = Running { layout: job.layout.to_vec(), segments: vec![], children: vec![] };
+    let (layout, segments, children) = (job.layout.to_vec(), vec![], vec![]);
+    let mut running = Running { layout, addresses: addresses.clone(), segments, children };
     let mut first = 0;
     for (node, count) in job.layout.iter().enumerate() {
         let spec = SegmentSpec {
@@ -167,6 +170,13 @@ impl Running {
             first += count;
         }
         panic!("no rank {rank}");
+    }
+
+    /// Writes into the segment of a node, as a broken rank would.
+    pub fn scribble(&self, node: usize, offset: usize, bytes: &[u8]) {
+        let file = self.segments[node].as_fd().try_clone_to_owned().expect("dup");
+        let file = std::fs::File::from(file);
+        std::os::unix::fs::FileExt::write_all_at(&file, bytes, offset as u64).expect("write");
     }
 
     /// One counter of all ranks together.

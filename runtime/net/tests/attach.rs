@@ -1,0 +1,96 @@
+//! What a rank accepts from its environment, and what it says to the rest.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{AsRawFd, IntoRawFd};
+use std::os::unix::fs::FileExt;
+
+use kumi_net::launch::{Launch, LaunchError, bind_socket, doorbell};
+use kumi_net::segment::{Segment, SegmentSpec};
+use kumi_net::{AttachError, Place};
+
+fn segment(publish: bool) -> Segment {
+    let local_ranks = 1..3;
+    let spec =
+        SegmentSpec { channel_key: 9, ranks: 3, local_ranks, ring_bytes: 4096, arena_bytes: 8192 };
+    let mut segment = Segment::create(&spec).expect("segment");
+    if publish {
+        let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1);
+        segment.publish_peers(&[address; 3], 1472).expect("peers");
+    }
+    segment
+}
+
+/// A launch block with descriptors of its own, which the attaching rank takes over.
+fn launch(segment: &Segment, rank: u32) -> Launch {
+    let bell = || doorbell().expect("doorbell").into_raw_fd();
+    Launch {
+        job: 5,
+        rank,
+        ranks: 3,
+        node: 1,
+        segment: segment.as_fd().try_clone_to_owned().expect("dup").into_raw_fd(),
+        socket: bind_socket(Ipv4Addr::LOCALHOST).expect("socket").0.into_raw_fd(),
+        doorbells: vec![bell(), bell()],
+    }
+}
+
+#[test]
+fn a_rank_attaches_once_and_its_daemon_sees_it() {
+    let segment = segment(true);
+    let (place, _socket) = Place::attach(&launch(&segment, 2)).expect("attach");
+    assert_eq!((place.rank(), place.ranks(), place.node(), place.job()), (2, 3, 1, 5));
+    assert_eq!((place.local(), place.local_of(0), place.local_of(1)), (1, None, Some(0)));
+    assert!(segment.sample(1).attached && !segment.sample(0).attached);
+    let again = Place::attach(&launch(&segment, 2));
+    assert!(matches!(again, Err(AttachError::AlreadyAttached(2))));
+    drop(place);
+    assert!(!segment.sample(1).attached);
+    let later = Place::attach(&launch(&segment, 2));
+    assert!(matches!(later, Err(AttachError::AlreadyAttached(2))), "once per job");
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let unpublished = segment(false);
+    let result = Place::attach(&launch(&unpublished, 1));
+    assert!(matches!(result, Err(AttachError::BadSegment(_))), "{result:?}");
+
+    let segment = segment(true);
+    let result = Place::attach(&launch(&segment, 0));
+    assert!(matches!(result, Err(AttachError::BadSegment(_))), "another node's rank");
+    let mut few = launch(&segment, 1);
+    few.doorbells.pop();
+    assert!(matches!(Place::attach(&few), Err(AttachError::BadSegment(_))));
+    let mut closed = launch(&segment, 1);
+    closed.socket = 1_000_000;
+    let result = Place::attach(&closed);
+    assert!(matches!(
+        result,
+        Err(AttachError::Launch(LaunchError::Closed { descriptor: 1_000_000, .. }))
+    ));
+    let mut other = launch(&segment, 1);
+    other.segment = std::fs::File::open("/proc/self/exe").expect("file").into_raw_fd();
+    assert!(matches!(Place::attach(&other), Err(AttachError::BadSegment(_))));
+    assert!(Place::attach(&launch(&segment, 1)).is_ok(), "and what fits is accepted afterwards");
+}
+
+#[test]
+fn any_damaged_header_is_refused_or_harmless() {
+    // Every byte of the header, with several values: an error or the right layout, no panic.
+    for at in 0..64u64 {
+        for value in [0u8, 1, 0x7f, 0xff] {
+            let segment = segment(true);
+            let file = std::fs::File::from(segment.as_fd().try_clone_to_owned().expect("dup"));
+            file.write_all_at(&[value], at).expect("write");
+            let block = launch(&segment, 1);
+            let socket = block.socket;
+            if Place::attach(&block).is_err() {
+                for descriptor in [socket, block.segment].iter().chain(&block.doorbells) {
+                    // SAFETY: attaching failed, so they are still ours; so many would run out.
+                    unsafe { libc::close(*descriptor) };
+                }
+            }
+            assert!(file.as_raw_fd() >= 0);
+        }
+    }
+}
