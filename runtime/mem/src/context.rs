@@ -335,31 +335,56 @@ impl Context {
         if self.same_node(to) {
             return self.drive(Wait::Room, |guard| Ok(guard.flushed(to).then_some(())));
         }
-        if self.dirty[to as usize].replace(false) {
-            let fence = |token| Frame::GetRequest { token, window: FENCE, offset: 0, len: 0 };
-            let nowhere = std::ptr::null_mut();
-            let pending = Pending::Bytes { into: nowhere, length: 0, received: 0 };
-            if let Err(reason) = self.request(to, pending, fence)? {
-                return Err(Error::Fault(format!("rank {to} refused a fence: {reason}")));
-            }
-        }
+        self.fence(&[to])?;
         let mut guard = self.channel.lock()?;
         self.check_refused(&mut guard, to)
     }
 
-    /// [`Context::flush`] for all ranks.
+    /// [`Context::flush`] for all ranks, at the same time.
     ///
     /// # Errors
     /// As [`Context::flush`]; the first of several.
     pub fn flush_all(&self) -> Result<(), Error> {
+        let (near, far): (Vec<u32>, Vec<u32>) =
+            (0..self.ranks()).partition(|rank| self.same_node(*rank));
+        self.fence(&far)?;
+        self.drive(Wait::Room, |guard| {
+            Ok(near.iter().all(|rank| guard.flushed(*rank)).then_some(()))
+        })?;
         let mut first = Ok(());
-        for rank in 0..self.ranks() {
-            let done = self.flush(rank);
+        let mut guard = self.channel.lock()?;
+        for rank in far {
+            let done = self.check_refused(&mut guard, rank);
             if first.is_ok() {
                 first = done;
             }
         }
         first
+    }
+
+    /// Asks those of these ranks that something was sent to since the last time for an answer, and
+    /// waits for all: frames of a pair are in order, so all that was sent before has been taken and
+    /// the refusals of puts have come.
+    fn fence(&self, ranks: &[u32]) -> Result<(), Error> {
+        let dirty = |rank: &&u32| self.dirty[**rank as usize].replace(false);
+        let mut unsent: Vec<u32> = ranks.iter().filter(dirty).copied().collect();
+        self.drive(Wait::Frames, |guard| {
+            while let Some(to) = unsent.last().copied() {
+                let token = guard.handler().token();
+                let frame = Frame::GetRequest { token, window: FENCE, offset: 0, len: 0 };
+                if !guard.send(to, &[&frame.header()])? {
+                    break;
+                }
+                guard.handler().fences.push((to, token));
+                unsent.pop();
+            }
+            guard.transmit()?;
+            let engine = guard.handler();
+            // One after the other, as everything else that may hold an answer back.
+            engine.mailbox.awaited =
+                engine.fences.first().map(|fence| fence.0).or(unsent.last().copied());
+            Ok((unsent.is_empty() && engine.fences.is_empty()).then_some(()))
+        })
     }
 
     /// Sends a request to a rank of another node and waits for its answer, or its refusal.

@@ -67,6 +67,8 @@ pub(crate) struct Engine {
     pub(crate) windows: Windows,
     /// The own request under way: the program has one thread and waits for each.
     pub(crate) request: Option<Request>,
+    /// Own fences that have not been answered: whom they were sent to, and their tokens.
+    pub(crate) fences: Vec<(Rank, u64)>,
     /// Own puts that were refused, by target: how many and why the first.
     pub(crate) refused_puts: HashMap<u32, (u64, Refusal)>,
     /// A peer broke the protocol.
@@ -82,6 +84,7 @@ impl Engine {
             mailbox: Mailbox::new(bound),
             windows: Windows::new(arena_bytes),
             request: None,
+            fences: Vec::new(),
             refused_puts: HashMap::new(),
             fault: None,
             answers: VecDeque::new(),
@@ -90,10 +93,15 @@ impl Engine {
         }
     }
 
+    /// A token that no request has had.
+    pub(crate) fn token(&mut self) -> u64 {
+        self.next_token += 1;
+        self.next_token - 1
+    }
+
     /// Begins a request; its token.
     pub(crate) fn begin(&mut self, pending: Pending) -> u64 {
-        let token = self.next_token;
-        self.next_token += 1;
+        let token = self.token();
         self.request = Some(Request { token, pending, refused: None, begun: false });
         token
     }
@@ -108,6 +116,10 @@ impl Engine {
                 Ok(Delivery::Taken)
             }
             Frame::GetReply { token, offset_in_request, data } => {
+                if let Some(at) = self.fences.iter().position(|fence| *fence == (from, token)) {
+                    self.fences.swap_remove(at);
+                    return Ok(Delivery::Taken);
+                }
                 self.bytes_arrived(token, offset_in_request, data).map(|()| Delivery::Taken)
             }
             Frame::AtomicReply { token, value } => match self.request_with(token) {

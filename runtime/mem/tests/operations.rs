@@ -146,6 +146,12 @@ fn put_get_and_atomics() {
             window.put_notify(to, me as usize * piece, &data, me % 64).expect("put");
             window.fetch_add(to, counter, u64::from(me) + 1).expect("fetch_add");
         }
+        context.flush_all().expect("flush");
+        for to in 0..ranks {
+            let mut there = vec![0; piece];
+            window.get(to, me as usize * piece, &mut there).expect("get");
+            assert!(there == pattern(me, to, piece), "applied");
+        }
         for from in 0..ranks {
             window.wait_notify(from % 64, 1).expect("wait");
             let mut got = vec![0; piece];
