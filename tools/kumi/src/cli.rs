@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Turns Linux machines into one interactive parallel computer.
 #[derive(Debug, Parser)]
-#[command(name = "kumi", version, about, max_term_width = 100, disable_help_subcommand = true)]
+#[command(name = "kumi", version, max_term_width = 100, disable_help_subcommand = true)]
 pub struct Cli {
     /// The cluster to work with
     #[arg(long, global = true, value_name = "NAME", env = "KUMI_CLUSTER", default_value = "default",

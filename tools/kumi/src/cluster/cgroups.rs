@@ -3,6 +3,7 @@
 use crate::error::Error;
 use kumi_node::cgroup::{Group, mount_point};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -28,7 +29,11 @@ fn find(folder: &Path, name: &str, depth: u32, found: &mut Vec<PathBuf>) {
             continue;
         }
         if entry.file_name() == name {
-            found.push(entry.path());
+            // Another user's cluster of this name, in a group delegated to them, is not ours.
+            let user = nix::unistd::geteuid().as_raw();
+            if entry.metadata().is_ok_and(|data| data.uid() == user) {
+                found.push(entry.path());
+            }
         } else if depth > 0 {
             find(&entry.path(), name, depth - 1, found);
         }

@@ -23,15 +23,18 @@ pub async fn run(context: &Context, args: &DownArgs) -> Result<(), Error> {
         check_owner(config, "take down")?;
     }
     let claim = Claim::existing(context)?;
-    let left = claim.is_some() && !files::is_foreign(context.dir())?
-        || cgroups::any(&context.name)
-        || !netns::existing(&context.name).is_empty();
+    let ours = claim.is_some() && !files::is_foreign(context.dir())?;
+    let alone = processes::namesake(context.dir()).is_none();
+    let named = || cgroups::any(&context.name) || !netns::existing(&context.name).is_empty();
+    let left = ours || alone && named();
     if !left {
         return output::text(&format!("cluster {}: there is nothing to take down\n", context.name));
     }
     let told = tell(context, config.as_ref()).await?;
     end_processes_within(context, if told { ENDING } else { Duration::ZERO })?;
-    netns::remove(&context.name)?;
+    if alone {
+        netns::remove(&context.name)?;
+    }
     let hosts = config.is_some_and(|config| config.kind == ClusterKind::Hosts);
     if hosts && !args.purge {
         files::remove_runtime(context.dir())?;
@@ -79,7 +82,9 @@ fn end_processes_within(context: &Context, patience: Duration) -> Result<(), Err
     processes::wait_gone(context.dir(), patience);
     let left = processes::kill_all(context.dir());
     // After the daemons, so that none makes a group again.
-    cgroups::remove(&context.name)?;
+    if processes::namesake(context.dir()).is_none() {
+        cgroups::remove(&context.name)?;
+    }
     if left.is_empty() {
         return Ok(());
     }

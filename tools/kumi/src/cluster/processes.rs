@@ -2,9 +2,11 @@
 
 use nix::sys::signal::{Signal, kill as send};
 use nix::unistd::Pid;
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// How long killed processes may take to be gone.
@@ -38,11 +40,29 @@ fn watcher_arguments(cmdline: &[u8], dir: &Path) -> bool {
         && words[2].windows(part.len()).any(|window| window == part.as_bytes())
 }
 
-/// `… --cluster-dir DIR …`
 fn daemon_arguments(cmdline: &[u8], dir: &Path) -> bool {
-    let words: Vec<&[u8]> = cmdline.split(|&byte| byte == 0).collect();
-    let dir = dir.as_os_str().as_bytes();
-    words.windows(2).any(|pair| pair[0] == b"--cluster-dir" && pair[1] == dir)
+    cluster_dir(cmdline) == Some(dir)
+}
+
+/// DIR of `… --cluster-dir DIR …`.
+fn cluster_dir(cmdline: &[u8]) -> Option<&Path> {
+    let mut words = cmdline.split(|&byte| byte == 0);
+    words.find(|word| *word == b"--cluster-dir")?;
+    Some(Path::new(OsStr::from_bytes(words.next()?)))
+}
+
+/// Where else a cluster of the same name is run by the same user. The names of network namespaces
+/// and control groups are made of the cluster's name, so they are that cluster's then.
+pub fn namesake(dir: &Path) -> Option<PathBuf> {
+    let user = nix::unistd::geteuid().as_raw();
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let own = entries.filter(|entry| entry.metadata().is_ok_and(|data| data.uid() == user));
+    let mut lines = own.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    lines.find_map(|line| namesake_in(&line, dir).map(Path::to_owned))
+}
+
+fn namesake_in<'l>(cmdline: &'l [u8], dir: &Path) -> Option<&'l Path> {
+    cluster_dir(cmdline).filter(|other| *other != dir && other.file_name() == dir.file_name())
 }
 
 /// `KUMI_CLUSTER_DIR=DIR`, which `kumi run` gives to ranks, and `KUMI_JOB`, which their daemon does.
@@ -111,6 +131,16 @@ mod tests {
         let watch = |group: &str| format!("/usr/bin/kumid\0watch\0{group}\0").into_bytes();
         assert!(watcher_arguments(&watch("/sys/fs/cgroup/kumi-lab/node-1"), dir));
         assert!(!watcher_arguments(&watch("/sys/fs/cgroup/kumi-lab2/node-1"), dir));
+    }
+
+    #[test]
+    fn clusters_of_the_same_name_in_another_place_are_noticed() {
+        let dir = Path::new("/var/lib/kumi/lab");
+        let line = |dir: &str| format!("kumid\0head\0--cluster-dir\0{dir}\0").into_bytes();
+        assert_eq!(namesake_in(&line("/tmp/lab"), dir), Some(Path::new("/tmp/lab")));
+        assert_eq!(namesake_in(&line("/var/lib/kumi/lab"), dir), None);
+        assert_eq!(namesake_in(&line("/tmp/lab2"), dir), None);
+        assert_eq!(namesake_in(b"kumid\0--cluster-dir", dir), None);
     }
 
     #[test]

@@ -25,6 +25,12 @@ const LOOK: Duration = Duration::from_millis(10);
 pub async fn run(context: &Context, args: &UpArgs) -> Result<(), Error> {
     let kumid = kumid()?;
     let mut interrupts = Interrupts::listen()?;
+    if let Some(other) = processes::namesake(context.dir()) {
+        return Err(Error::Exists {
+            what: format!("a cluster {} runs already, from {}", context.name, other.display()),
+            advice: "name this one otherwise with --cluster".to_owned(),
+        });
+    }
     let asked = args.place.local.is_some() || args.place.hosts.is_some();
     let exists = context.dir().join("cluster.toml").exists();
     if exists && !asked {
