@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use kumi_control::message::{ClientReply, Outcome, Refusal, RefusalKind, Stream};
@@ -114,6 +115,8 @@ impl Spools {
     /// When the folder cannot be used.
     pub fn open(folder: PathBuf, known: impl Fn(JobId) -> bool) -> io::Result<Self> {
         fs::create_dir_all(&folder)?;
+        // What jobs write is for their users, who get it through the head.
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700))?;
         for entry in fs::read_dir(&folder)? {
             let entry = entry?;
             let job = entry.file_name().to_str().and_then(|name| name.parse().ok());

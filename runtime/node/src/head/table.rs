@@ -1,5 +1,7 @@
 //! The head's durable job table: SQLite, one row per job.
 
+use std::fs::{OpenOptions, Permissions};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -22,6 +24,11 @@ pub enum TableError {
         "the job table cannot be used: {0}; check space and permissions of the cluster directory"
     )]
     Sqlite(#[from] rusqlite::Error),
+    /// Its file cannot be made.
+    #[error(
+        "the job table cannot be made: {0}; check space and permissions of the cluster directory"
+    )]
+    File(#[from] std::io::Error),
     /// Made by another version of Kumi.
     #[error(
         "the job table was made by another version ({found}, this is {SCHEMA}.{CONTROL_VERSION}); take the cluster down with that version, or remove head.db"
@@ -59,6 +66,14 @@ pub struct Table {
     connection: Connection,
 }
 
+/// Makes the file, readable by its owner only: records hold environments and keys. What SQLite puts
+/// beside it gets the same permissions.
+fn private(path: &Path) -> std::io::Result<()> {
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    file.set_permissions(Permissions::from_mode(0o600))
+}
+
 fn version() -> u32 {
     SCHEMA << 16 | (CONTROL_VERSION & 0xffff)
 }
@@ -69,6 +84,7 @@ impl Table {
     /// # Errors
     /// When it cannot be opened or is of another version.
     pub fn open(path: &Path) -> Result<Self, TableError> {
+        private(path)?;
         let connection = Connection::open(path)?;
         connection.busy_timeout(Duration::from_secs(5))?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
@@ -206,6 +222,7 @@ pub(crate) mod tests {
         let path = dir.path().join("head.db");
         let mut table = Table::open(&path).unwrap();
         assert_eq!(table.load().unwrap(), []);
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let first = record(1, JobState::Queued);
         let second = record(2, JobState::Running);
         table.persist([&first, &second]).unwrap();

@@ -200,6 +200,10 @@ impl Ready {
         let rank_env = usize::try_from(self.local).ok().and_then(|local| spec.rank_env.get(local));
         command.env_clear().envs(spec.env.iter().map(|(k, v)| (k, v)));
         command.envs(rank_env.into_iter().flatten().map(|(k, v)| (k, v)));
+        // Pinned to one, a rank cannot see by itself whether it shares that one with others.
+        if !spec.cpus.is_empty() {
+            command.env("KUMI_PROCESSORS", spec.cpus.len().to_string());
+        }
         let error = command.exec();
         let refused = exec_refusal(&spec.path.display().to_string(), &error);
         self.report(Err(refused));
