@@ -221,6 +221,32 @@ async fn a_killed_daemon_leaves_nothing_and_comes_back() {
     assert_eq!(run(&cluster, request(&["/bin/true"], 4)).await.outcome, Outcome::Success);
 }
 
+#[tokio::test(flavor = "current_thread")]
+async fn nodes_below_a_lost_one_find_another_parent() {
+    let mut cluster = Cluster::configured(7, ModeName::Gang);
+    cluster.config.fan_out = 2;
+    cluster.config.save(cluster.path()).unwrap();
+    let mut cluster = cluster.start().await;
+    let on = |nodes| kumi_control::message::JobRequest {
+        nodes: Some(nodes),
+        ..request(&["/bin/sh", "-c", "echo $KUMI_NODE"], nodes)
+    };
+    let all = run(&cluster, on(7)).await;
+    assert_eq!(all.outcome, Outcome::Success, "{}", cluster.logs());
+    assert_eq!(all.out.lines().count(), 7);
+    assert!(cluster.logs().contains("parent=Node(NodeId(2))"), "{}", cluster.logs());
+    // Above nodes 2, 3 and 6.
+    let mut inner = cluster.nodes[0].take().unwrap();
+    inner.kill().unwrap();
+    inner.wait().unwrap();
+    cluster.wait_attached(6).await;
+    let rest = run(&cluster, on(6)).await;
+    assert_eq!(rest.outcome, Outcome::Success, "{}", cluster.logs());
+    let mut nodes: Vec<_> = rest.out.lines().collect();
+    nodes.sort_unstable();
+    assert_eq!(nodes, ["1", "2", "3", "4", "5", "6"]);
+}
+
 /// Whether a `sleep` for so long runs.
 fn sleeps(long: &str) -> bool {
     let wanted = format!("/bin/sleep\0{long}\0");

@@ -73,7 +73,13 @@ impl Cluster {
 
     /// A running cluster: every node is attached.
     pub async fn up(nodes: u8, mode: ModeName) -> Self {
-        let mut cluster = Self::configured(nodes, mode);
+        Self::configured(nodes, mode).start().await
+    }
+
+    /// Starts it; every node is attached.
+    pub async fn start(self) -> Self {
+        let mut cluster = self;
+        let nodes = u8::try_from(cluster.nodes.len()).unwrap();
         cluster.start_head();
         for node in 0..nodes {
             cluster.start_node(node.into());
