@@ -87,8 +87,13 @@ impl Spin {
     }
 }
 
-/// Processors this thread may run on.
+/// Processors the ranks of this node may run on. A daemon that pins each rank to one of them says in
+/// `KUMI_PROCESSORS` how many there are; otherwise those of this thread are all.
 pub(crate) fn processors() -> usize {
+    let told = std::env::var("KUMI_PROCESSORS").ok().and_then(|number| number.parse().ok());
+    if let Some(number @ 1..) = told {
+        return number;
+    }
     // SAFETY: an all-zero set is valid, and the kernel writes at most its size.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
