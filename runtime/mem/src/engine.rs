@@ -294,6 +294,10 @@ impl Handler for Engine {
         Ok(())
     }
 
+    fn owes_answers(&self) -> bool {
+        !self.answers.is_empty()
+    }
+
     fn unread(&self) -> u64 {
         self.mailbox.unread()
     }

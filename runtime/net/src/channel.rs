@@ -228,9 +228,12 @@ impl<H: Handler> Channel<H> {
                 Seen::Socket => {
                     waiting.idle(false);
                     guard.core.take_datagrams(&self.shared.place);
-                    // What was waited for first; acks can ride on what the program sends next, and
-                    // the handler thread's tick sees to the rest.
+                    // What was waited for first; an ack can ride on what the program sends next,
+                    // or else waits for the handler thread's tick.
                     if let Some(result) = attempt(&mut guard)? {
+                        if guard.core.is_pressed() {
+                            guard.core.service(&self.shared.place).map_err(E::from)?;
+                        }
                         guard.core.publish(&self.shared.place);
                         waiting.over(&mut spin);
                         return Ok(result);
@@ -240,18 +243,15 @@ impl<H: Handler> Channel<H> {
                 // Room is made without any sign while this rank is awake.
                 Seen::Turn => continue,
                 Seen::Bound => {
-                    let room = wait == Wait::Room;
                     waiting.slept = true;
-                    waiting.sleeping(room);
-                    if room && let Some(result) = attempt(&mut guard)? {
+                    waiting.sleeping(wait == Wait::Room);
+                    if wait == Wait::Room
+                        && let Some(result) = attempt(&mut guard)?
+                    {
                         waiting.over(&mut spin);
                         return Ok(result);
                     }
-                    guard.sleep(&waiting);
-                    waiting.awake();
-                    guard.core.look_at_clock();
-                    // What woke it may be at the socket, which is else looked at now and then.
-                    guard.core.interval = 1;
+                    guard.sleep(&waiting, None);
                 }
             }
             waiting.since = 0;
@@ -310,9 +310,7 @@ impl<H: Handler> Channel<H> {
             }
             let waiting = Waiting::new(place, Wait::Frames);
             waiting.sleeping(false);
-            guard.sleep_until(&waiting, Some(progress + patience + 1));
-            waiting.awake();
-            guard.core.look_at_clock();
+            guard.sleep(&waiting, Some(progress + patience + 1));
         }
     }
 

@@ -22,6 +22,8 @@ pub trait Handler: Send + 'static {
     /// # Errors
     /// Those of `send`.
     fn answer(&mut self, most: usize, send: &mut Answers<'_>) -> Result<(), ChannelError>;
+    /// There are answers that have not been handed out.
+    fn owes_answers(&self) -> bool;
     /// Messages that nobody has received yet.
     fn unread(&self) -> u64;
     /// Operations refused so far.
@@ -268,6 +270,12 @@ impl<H: Handler> Core<H> {
         for datagram in udp.datagrams() {
             endpoint.handle_datagram(*now, datagram, &mut Into(&mut self.handler, place));
         }
+    }
+
+    /// What was received last should not wait: answers are owed, or much came at once, so that the
+    /// sender may be waiting for acks.
+    pub(crate) fn is_pressed(&self) -> bool {
+        self.handler.owes_answers() || self.remote.as_ref().is_some_and(|it| it.udp.is_run())
     }
 
     /// Hands out answers, acts on deadlines, sends what is to be sent, and publishes the counters.

@@ -83,6 +83,11 @@ impl Udp {
         Ok(true)
     }
 
+    /// What was received last is more than one datagram.
+    pub(crate) fn is_run(&self) -> bool {
+        self.filled > self.segment
+    }
+
     /// The datagrams received last.
     pub(crate) fn datagrams(&self) -> impl Iterator<Item = &[u8]> {
         self.buffer[..self.filled].chunks(self.segment)

@@ -102,23 +102,24 @@ impl<H: Handler> Guard<'_, H> {
         }
     }
 
-    pub(crate) fn sleep(&mut self, waiting: &Waiting<'_>) {
-        self.sleep_until(waiting, None);
-    }
-
-    /// Blocks until the socket, the doorbell or a deadline calls. The `sleeping` flag is set.
-    pub(crate) fn sleep_until(&mut self, waiting: &Waiting<'_>, latest: Option<u64>) {
+    /// Blocks until the socket, the doorbell, a deadline or the latest time calls. The caller has
+    /// set the `sleeping` flag; it is cleared here.
+    pub(crate) fn sleep(&mut self, waiting: &Waiting<'_>, latest: Option<u64>) {
         let place = &self.shared.place;
-        if waiting.satisfied(SeqCst) || self.core.ring_hint(place) {
-            return;
+        if !waiting.satisfied(SeqCst) && !self.core.ring_hint(place) {
+            let until = match (self.core.deadline(), latest) {
+                (Some(one), Some(other)) => Some(one.min(other)),
+                (one, other) => one.or(other),
+            };
+            place.count(Counter::Sleeps, 1);
+            let socket = self.core.remote.as_ref().map_or(-1, |remote| remote.udp.raw());
+            let time = until.map(|until| until.saturating_sub(sys::now()));
+            sys::sleep(place.own_bell(), socket, time);
         }
-        let until = match (self.core.deadline(), latest) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        };
-        place.count(Counter::Sleeps, 1);
-        let socket = self.core.remote.as_ref().map_or(-1, |remote| remote.udp.raw());
-        sys::sleep(place.own_bell(), socket, until.map(|until| until.saturating_sub(sys::now())));
+        waiting.awake();
+        self.core.look_at_clock();
+        // What woke it may be at the socket, which is else looked at now and then.
+        self.core.interval = 1;
     }
 }
 
