@@ -140,24 +140,30 @@ fn stopping_ranks_at_any_moment_is_harmless() {
 fn the_handler_thread_serves_while_main_computes() {
     let body = |context: &Context| {
         let window = context.window(4096).expect("window");
-        context.barrier().expect("barrier");
-        if context.rank() == 0 {
-            compute(Duration::from_millis(400));
-            assert_eq!(window.load_u64(0).expect("load"), 100, "all done meanwhile");
-            assert_eq!(window.notified(1).expect("notified"), 1);
-        } else {
-            let begin = Instant::now();
-            for _ in 0..100 {
-                window.fetch_add(0, 0, 1).expect("fetch_add");
+        // After a short wait, and after one so long that the handler thread sleeps deep.
+        for (round, pause) in [(1, 0), (2, 200)] {
+            if context.rank() == 1 {
+                sleep_ms(pause);
             }
-            window.put_notify(0, 64, &[7; 2000], 1).expect("put");
-            let mut back = [0; 2000];
-            window.get(0, 64, &mut back).expect("get");
-            assert_eq!(back, [7; 2000]);
-            context.flush(0).expect("flush");
-            assert!(begin.elapsed() < Duration::from_millis(390), "while rank 0 computed");
+            context.barrier().expect("barrier");
+            if context.rank() == 0 {
+                compute(Duration::from_millis(400));
+                assert_eq!(window.load_u64(0).expect("load"), 100 * round, "all done meanwhile");
+                assert_eq!(window.notified(1).expect("notified"), round);
+            } else {
+                let begin = Instant::now();
+                for _ in 0..100 {
+                    window.fetch_add(0, 0, 1).expect("fetch_add");
+                }
+                window.put_notify(0, 64, &[7; 2000], 1).expect("put");
+                let mut back = [0; 2000];
+                window.get(0, 64, &mut back).expect("get");
+                assert_eq!(back, [7; 2000]);
+                context.flush(0).expect("flush");
+                assert!(begin.elapsed() < Duration::from_millis(390), "while rank 0 computed");
+            }
+            context.barrier().expect("barrier");
         }
-        context.barrier().expect("barrier");
     };
     let job = Job { layout: &[1, 1], ..Job::default() };
     start("the_handler_thread_serves_while_main_computes", &job, body).finish();
