@@ -25,6 +25,8 @@ pub(super) struct Job {
     pub(super) parts: BTreeMap<NodeId, Part>,
     /// Whether the policy knows it.
     pub(super) scheduled: bool,
+    /// How many nodes it waits for, once the policy knows it.
+    pub(super) wanted: u32,
     /// Taken over from an earlier head: its ranks' addresses come with the nodes.
     pub(super) restored: bool,
     pub(super) submitter: Option<ClientId>,
@@ -70,6 +72,7 @@ impl Job {
             record,
             parts,
             scheduled: false,
+            wanted: 0,
             restored: false,
             submitter: None,
             awaits_client: false,
@@ -241,7 +244,8 @@ impl Head {
         let now = self.now;
         match self.jobs.get_mut(&id) {
             Some(job) if job.asked_to_end && job.record.state == JobState::Running => {
-                job.ends.get_or_insert((outcome, now.saturating_add(ENDING_GRACE)));
+                let (_, at) = job.ends.get_or_insert((outcome, now.saturating_add(ENDING_GRACE)));
+                self.ends_due = Some(self.ends_due.map_or(*at, |due| due.min(*at)));
             }
             _ => self.end(id, outcome),
         }
@@ -250,6 +254,9 @@ impl Head {
     /// Ends the jobs whose ranks have had their time to end by themselves.
     pub(super) fn check_ends(&mut self) {
         let now = self.now;
+        if self.ends_due.is_none_or(|due| now < due) {
+            return;
+        }
         let due = |job: &Job| job.ends.clone().filter(|(_, at)| *at <= now && !job.is_over());
         let due: Vec<(JobId, Outcome)> =
             self.jobs.values().filter_map(|job| Some((job.id(), due(job)?.0))).collect();
@@ -259,6 +266,8 @@ impl Head {
             }
             self.end(id, outcome);
         }
+        let left = self.jobs.values().filter(|job| !job.is_over());
+        self.ends_due = left.filter_map(|job| job.ends.as_ref().map(|(_, at)| *at)).min();
     }
 
     /// Ends the job's life once nothing of it is left anywhere.

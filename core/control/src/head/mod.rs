@@ -170,8 +170,10 @@ pub struct Head {
     gathering: Option<Gathering>,
     requests: u64,
     lease_due: Nanos,
-    /// After a restart: until when jobs whose program only a client has wait for it to come back.
-    clients_due: Option<Nanos>,
+    /// Just started: until when nodes that attach are waited for, and clients that may come back.
+    starting: Option<Nanos>,
+    /// When the first of the jobs whose ranks were asked to end has had its time.
+    ends_due: Option<Nanos>,
     /// Shutting down: who asked, and when to stop waiting for the daemons.
     shutdown: Option<Shutdown>,
     messages: u64,
@@ -239,7 +241,8 @@ impl Head {
             gathering: None,
             requests: 0,
             lease_due: 0,
-            clients_due: None,
+            starting: None,
+            ends_due: None,
             shutdown: None,
             messages: 0,
             actions: VecDeque::new(),
@@ -255,7 +258,7 @@ impl Head {
         self.wall_ms = wall_ms;
         if self.started.is_none() {
             self.started = Some((now, wall_ms));
-            self.clients_due = Some(now.saturating_add(self.restart_grace()));
+            self.starting = Some(now.saturating_add(self.restart_grace()));
             self.await_restored_nodes();
         }
         match event {
@@ -295,9 +298,7 @@ impl Head {
         let transfer = self.transfers.values().filter_map(Transfer::deadline).min();
         let gathering = self.gathering.as_ref().map(Gathering::deadline);
         let shutdown = self.shutdown.as_ref().filter(|s| !s.done).map(|s| s.deadline);
-        let live = self.jobs.values().filter(|job| !job.is_over());
-        let ends = live.filter_map(|job| job.ends.as_ref().map(|(_, at)| *at)).min();
-        let times = [lost, lease, transfer, self.clients_due, gathering, shutdown, ends];
+        let times = [lost, lease, transfer, self.starting, gathering, shutdown, self.ends_due];
         times.into_iter().flatten().min()
     }
 

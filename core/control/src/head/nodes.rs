@@ -204,6 +204,7 @@ impl Head {
                 continue;
             }
             node.lost_at = None;
+            self.unscheduled = true;
             let jobs: Vec<JobId> = node.jobs.iter().copied().collect();
             for id in jobs {
                 if let Ok(number) = u32::try_from(number) {

@@ -45,28 +45,33 @@ impl Head {
     }
 
     /// On how many nodes the job goes: as asked, or as many as have a processor for each rank, or
-    /// all of them.
+    /// all that are up. Just after the head's start its nodes are still attaching, and a job that
+    /// leaves the number open waits for them.
     ///
     /// # Errors
-    /// `Ok(None)` while no node is known. An error when the job can never fit.
+    /// `Ok(None)` while it cannot be said. An error when the job can never fit.
     fn wanted_nodes(&self, request: &JobRequest) -> Result<Option<u32>, Refusal> {
         let Some((processors, max_ranks)) = self.smallest_node() else { return Ok(None) };
         let fewest = request.ranks.div_ceil(max_ranks);
-        let nodes = match request.nodes {
-            Some(nodes) => nodes,
-            None => request.ranks.div_ceil(processors).min(self.cluster_size()),
-        };
-        if nodes < fewest {
+        let most = request.nodes.unwrap_or(self.cluster_size());
+        if most < fewest {
             let message = format!(
-                "{} ranks on {nodes} nodes are {} ranks on a node, and a node takes at most \
+                "{} ranks on {most} nodes are {} ranks on a node, and a node takes at most \
                  {max_ranks}; ask for fewer ranks{}",
                 request.ranks,
-                request.ranks.div_ceil(nodes.max(1)),
+                request.ranks.div_ceil(most.max(1)),
                 if fewest <= self.cluster_size() { " or more nodes" } else { "" }
             );
             return Err(refusal(RefusalKind::TooLarge, message));
         }
-        Ok(Some(nodes))
+        if request.nodes.is_some() {
+            return Ok(request.nodes);
+        }
+        let up = u32::try_from(self.routes.nodes().count()).unwrap_or(u32::MAX);
+        if up == 0 || (self.starting.is_some() && up < self.cluster_size()) {
+            return Ok(None);
+        }
+        Ok(Some(request.ranks.div_ceil(processors).min(up).max(fewest)))
     }
 
     /// Whether a request makes sense on this cluster at all.
@@ -175,7 +180,26 @@ impl Head {
         }
     }
 
+    /// Nodes came or went: queued jobs that left their number open may want another. All queue
+    /// again then, in the order in which they were submitted.
+    fn reconsider(&mut self) {
+        let queued = |job: &&Job| job.scheduled && job.record.state == JobState::Queued;
+        let other = |job: &Job| {
+            let request = &job.record.spec.request;
+            request.nodes.is_none()
+                && self.wanted_nodes(request).is_ok_and(|wanted| wanted != Some(job.wanted))
+        };
+        if !self.jobs.values().filter(queued).any(other) {
+            return;
+        }
+        for job in self.jobs.values_mut().filter(|job| queued(&&**job)) {
+            self.policy.leave(job.id());
+            job.scheduled = false;
+        }
+    }
+
     fn hand_over(&mut self) {
+        self.reconsider();
         let waiting = self.jobs.values();
         let waiting = waiting.filter(|job| !job.scheduled && job.record.state == JobState::Queued);
         let waiting: Vec<JobId> = waiting.map(Job::id).collect();
@@ -183,18 +207,18 @@ impl Head {
             let Some(job) = self.jobs.get(&id) else { continue };
             let refused = match self.wanted_nodes(&job.record.spec.request) {
                 Ok(None) => continue,
-                Ok(Some(nodes)) => self.policy.arrive(id, nodes).err().map(|error| {
-                    refusal(RefusalKind::Internal, format!("the scheduler refused: {error}"))
-                }),
+                Ok(Some(nodes)) => {
+                    if let Some(job) = self.jobs.get_mut(&id) {
+                        (job.scheduled, job.wanted) = (true, nodes);
+                    }
+                    self.policy.arrive(id, nodes).err().map(|error| {
+                        refusal(RefusalKind::Internal, format!("the scheduler refused: {error}"))
+                    })
+                }
                 Err(refusal) => Some(refusal),
             };
-            match refused {
-                Some(refusal) => self.end(id, Outcome::Refused(refusal)),
-                None => {
-                    if let Some(job) = self.jobs.get_mut(&id) {
-                        job.scheduled = true;
-                    }
-                }
+            if let Some(refusal) = refused {
+                self.end(id, Outcome::Refused(refusal));
             }
         }
     }

@@ -71,7 +71,7 @@ impl Head {
         let Some(job) = self.jobs.get(&id) else { return };
         let Some(source) = job.submitter else {
             // After a restart of the head the client may still come and submit again.
-            if !job.awaits_client || self.clients_due.is_none() {
+            if !job.awaits_client || self.starting.is_none() {
                 self.no_source(id, hash);
             }
             return;
@@ -217,7 +217,8 @@ impl Head {
         for client in late {
             self.source_gone(client);
         }
-        if self.clients_due.take_if(|due| now >= *due).is_some() {
+        if self.starting.take_if(|until| now >= *until).is_some() {
+            self.unscheduled = true;
             let waiting = self.jobs.values().filter(|job| job.awaits_client);
             let waiting: Vec<JobId> = waiting.map(Job::id).collect();
             for id in waiting {

@@ -34,6 +34,38 @@ fn what_never_fits_is_refused() {
 }
 
 #[test]
+fn a_job_that_leaves_it_open_takes_the_nodes_that_are_up() {
+    let mut test = Test::without_nodes(4);
+    let placed = |test: &Test, job| match test.state(job) {
+        JobState::Queued => 0,
+        _ => {
+            let mut records = test.head.records();
+            records.find(|r| r.spec.job == job).expect("known").spec.layout.len()
+        }
+    };
+    let (first, _) = test.submit(request(1, 8, None));
+    test.report(Report::Attached((0..3).map(description).collect()));
+    assert_eq!(placed(&test, first), 0, "the fourth may be on its way");
+    test.advance(4_100 * MS);
+    assert_eq!(placed(&test, first), 3);
+    let (second, _) = test.submit(request(2, 8, None));
+    assert_eq!(placed(&test, second), 3);
+    // Both rows are full; one of the nodes is lost before there is room again.
+    let (third, _) = test.submit(request(3, 8, None));
+    let (fourth, _) = test.submit(request(4, 3, Some(3)));
+    test.report(Report::Detached(set([2])));
+    test.advance(1_100 * MS);
+    for job in [first, second] {
+        assert_eq!(test.state(job), JobState::Ending(Outcome::NodeLost(NodeId(2))));
+        test.report(Report::Freed { job, nodes: set(0..2) });
+    }
+    assert_eq!(placed(&test, third), 2);
+    assert_eq!(placed(&test, fourth), 0, "it asked for three");
+    test.report(Report::Attached(vec![description(2)]));
+    assert_eq!(placed(&test, fourth), 3);
+}
+
+#[test]
 fn the_same_token_is_the_same_job() {
     let mut test = Test::new(2);
     let (job, _) = test.submit(request(9, 1, None));
