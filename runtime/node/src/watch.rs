@@ -143,7 +143,10 @@ pub fn main(group: Option<PathBuf>) -> ExitCode {
     }
     let Some(group) = group.map(Group::at) else { return ExitCode::Ok };
     match group.destroy(Duration::from_secs(10)) {
-        Ok(()) => ExitCode::Ok,
+        Ok(()) => {
+            group.remove_empty_parent();
+            ExitCode::Ok
+        }
         Err(_) => ExitCode::Internal,
     }
 }

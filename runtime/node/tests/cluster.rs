@@ -247,6 +247,31 @@ async fn nodes_below_a_lost_one_find_another_parent() {
     assert_eq!(nodes, ["1", "2", "3", "4", "5", "6"]);
 }
 
+#[tokio::test(flavor = "current_thread")]
+async fn a_daemon_cleans_up_after_its_former_life() {
+    let mut cluster = Cluster::up(1, ModeName::Gang).await;
+    if cluster.groups().is_none() {
+        return eprintln!("skipped: no control groups, nothing would say what is left");
+    }
+    let script = request(&["/bin/sh", "-c", "/bin/sleep 8765 & echo; wait"], 1);
+    let (_, mut client) = start(&cluster, script).await;
+    until(&cluster, "the rank sleeps", || sleeps("8765")).await;
+    // The watcher dies while the daemon cannot start another.
+    let mut daemon = cluster.nodes[0].take().unwrap();
+    Cluster::signal(&daemon, Signal::SIGSTOP);
+    let watcher = watcher_of(daemon.id()).expect("a watcher");
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(watcher), Signal::SIGKILL).unwrap();
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    assert!(sleeps("8765"));
+    cluster.start_node(0);
+    let lost = collect(&cluster, &mut client, |_| {}).await;
+    assert_eq!(lost.outcome, Outcome::NodeLost(NodeId(0)), "{}", cluster.logs());
+    until(&cluster, "the leftover is killed", || !sleeps("8765")).await;
+    cluster.wait_attached(1).await;
+    assert_eq!(run(&cluster, request(&["/bin/true"], 1)).await.outcome, Outcome::Success);
+}
+
 /// Whether a `sleep` for so long runs.
 fn sleeps(long: &str) -> bool {
     let wanted = format!("/bin/sleep\0{long}\0");

@@ -15,6 +15,8 @@ use crate::paths;
 
 /// Largest program that is distributed, in bytes.
 pub const MAX_PROGRAM: u64 = 4 << 30;
+/// Most bytes kept in the cache; the oldest programs make room.
+const CACHE_BYTES: u64 = 8 << 30;
 /// Most files whose hashes are remembered.
 const MAX_KNOWN: usize = 4096;
 
@@ -141,6 +143,7 @@ impl Programs {
                     format!("the program has {total} bytes; at most {MAX_PROGRAM} are distributed"),
                 ));
             }
+            make_room(&self.cache, CACHE_BYTES.saturating_sub(total)).map_err(failed)?;
             let path = self.cached(hash).with_extension("part");
             let mut options = OpenOptions::new();
             options.write(true).create(true).truncate(true).mode(0o644);
@@ -170,6 +173,27 @@ impl Programs {
         fs::rename(&finished.path, &place).map_err(failed)?;
         Ok(true)
     }
+}
+
+/// Removes the oldest programs until at most `limit` bytes are left. Those that run keep what they
+/// have of them.
+fn make_room(cache: &Path, limit: u64) -> io::Result<()> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(cache)? {
+        let entry = entry?;
+        let data = entry.metadata()?;
+        files.push((data.modified()?, data.size(), entry.path()));
+    }
+    files.sort_unstable();
+    let mut used: u64 = files.iter().map(|(_, size, _)| size).sum();
+    for (_, size, path) in files {
+        if used <= limit {
+            break;
+        }
+        fs::remove_file(path)?;
+        used -= size;
+    }
+    Ok(())
 }
 
 async fn has_content(
@@ -255,6 +279,24 @@ mod tests {
         let cached = programs.find(&wanted).await.unwrap();
         assert_eq!(fs::read(&cached).unwrap(), b"one");
         assert_eq!(fs::metadata(&cached).unwrap().permissions().mode() & 0o777, 0o755);
+    }
+
+    #[test]
+    fn the_oldest_make_room() {
+        let dir = tempfile::tempdir().unwrap();
+        for (age, name) in [(30, "c"), (20, "b"), (40, "d"), (10, "a")] {
+            let file = File::create(dir.path().join(name)).unwrap();
+            file.set_len(100).unwrap();
+            let then = std::time::SystemTime::now() - std::time::Duration::from_secs(age);
+            file.set_modified(then).unwrap();
+        }
+        make_room(dir.path(), 400).unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 4);
+        make_room(dir.path(), 250).unwrap();
+        let mut left: Vec<_> =
+            fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["a", "b"]);
     }
 
     #[test]

@@ -66,16 +66,8 @@ impl Files {
             if let Err(error) = group.destroy(Duration::from_secs(1)) {
                 tracing::error!(group = %group.path().display(), %error, "a control group is left");
             }
-            remove_cluster_group(group);
+            group.remove_empty_parent();
         }
-    }
-}
-
-/// Removes the cluster's group if this was its last node.
-fn remove_cluster_group(node: &cgroup::Group) {
-    if let Some(cluster) = node.path().parent() {
-        // It stays while other nodes of this machine have theirs.
-        let _ = fs::remove_dir(cluster);
     }
 }
 
