@@ -123,7 +123,7 @@ pub enum Error {
         said: String,
     },
     /// Not the owner's command.
-    #[error("the cluster belongs to user {owner}; only they and root may {what} it")]
+    #[error("the cluster belongs to user {owner}; only they and root may {what}")]
     NotOwner {
         /// The owner's name.
         owner: String,

@@ -20,7 +20,7 @@ pub async fn run(context: &Context, args: &DownArgs) -> Result<(), Error> {
     // A configuration that cannot be read must not keep the cluster from going away.
     let config = context.config().ok();
     if let Some(config) = &config {
-        check_owner(config, "take down")?;
+        check_owner(config, "take it down")?;
     }
     let claim = Claim::existing(context)?;
     let ours = claim.is_some() && !files::is_foreign(context.dir())?;

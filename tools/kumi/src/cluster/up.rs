@@ -35,7 +35,7 @@ pub async fn run(context: &Context, args: &UpArgs) -> Result<(), Error> {
     let exists = context.dir().join("cluster.toml").exists();
     if exists && !asked {
         let config = context.config()?;
-        down::check_owner(&config, "start")?;
+        down::check_owner(&config, "start it")?;
         let _claim = Claim::new(context)?;
         return resume(context, &config, &kumid, &mut interrupts).await;
     }
@@ -102,7 +102,7 @@ fn already_up(context: &Context) -> Error {
 /// A cluster that was made before keeps its jobs and keys, so it must be the same cluster.
 fn same_nodes(context: &Context, config: &ClusterConfig) -> Result<(), Error> {
     let old = context.config()?;
-    down::check_owner(&old, "change")?;
+    down::check_owner(&old, "change it")?;
     let places = |c: &ClusterConfig| -> Vec<_> {
         // Ports and namespaces of a local cluster are chosen anew each time.
         let local = c.kind == ClusterKind::Local;
