@@ -128,9 +128,9 @@ pub mod defaults {
     pub fn max_ranks_per_processor() -> u32 {
         16
     }
-    /// 3 s.
+    /// 15 s: time to start a head again, by hand if need be.
     pub fn lease_ms() -> u64 {
-        3_000
+        15_000
     }
 }
 
@@ -380,7 +380,7 @@ port = 7701
         let config = parse(GOOD).unwrap();
         assert_eq!(config.mode(), Mode::OperatingSystem);
         assert_eq!(config.slice_ns(), 1_000_000);
-        assert_eq!((config.fan_out, config.lease_ms), (16, 3_000));
+        assert_eq!((config.fan_out, config.lease_ms), (16, 15_000));
         assert_eq!(config.nodes[1].cpus, Vec::<usize>::new());
         let dir = tempfile::tempdir().unwrap();
         config.save(dir.path()).unwrap();

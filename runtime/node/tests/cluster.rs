@@ -316,9 +316,11 @@ async fn jobs_outlive_the_head() {
     let mut cluster = Cluster::up(2, ModeName::Gang).await;
     let script = "echo begin; sleep 0.7; echo end";
     let (job, mut client) = start(&cluster, request(&["/bin/sh", "-c", script], 2)).await;
-    loop {
-        if let ClientReply::Output { .. } = client.next().await.unwrap().unwrap() {
-            break;
+    // Output that is on its way when the head dies is lost, so both have to be here.
+    let mut begun = 0;
+    while begun < 2 {
+        if let ClientReply::Output { data, .. } = client.next().await.unwrap().unwrap() {
+            begun += data.iter().filter(|&&byte| byte == b'\n').count();
         }
     }
     let mut head = cluster.head.take().unwrap();

@@ -32,6 +32,8 @@ enum Part {
     Exited(usize, RankStatus),
     /// One of the output pipes has ended.
     Closed,
+    /// A shim ended a while ago, and if it had a reason it has come.
+    Silent(usize, RankStatus),
 }
 
 /// Why a job did not come to run.
@@ -45,6 +47,9 @@ impl From<Refusal> for Stopped {
         Self::Refused(refused)
     }
 }
+
+/// How long after the end of a shim its report is waited for.
+const REPORT_LAG: Duration = Duration::from_millis(20);
 
 type Orders = mpsc::UnboundedReceiver<Order>;
 
@@ -121,6 +126,7 @@ struct Task {
     input: Input,
     go: Option<pipe::Sender>,
     parts: mpsc::UnboundedReceiver<Part>,
+    tell: mpsc::UnboundedSender<Part>,
     addresses: kumi_control::message::PreparedRanks,
     /// Shims that are not ready yet.
     unready: usize,
@@ -172,6 +178,7 @@ impl Task {
             input: Input::none(),
             go: Some(go),
             parts,
+            tell: tell.clone(),
             addresses: prepared,
             unready: count,
             prepared: false,
@@ -245,6 +252,9 @@ impl Task {
             }
         }
         self.finish().await;
+        if let Some(&(index, status)) = self.early.first() {
+            self.fail_silently(index, status).await;
+        }
         if self.failed.is_some() && !self.killed {
             // Refused, and cleaned up: the head's `Kill` is answered without this task.
             let _ = self.site.events.send(JobEvent::Gone(self.job)).await;
@@ -266,7 +276,18 @@ impl Task {
             Part::Report(ShimReport { result: Err(refused), .. }) => self.fail(refused).await,
             Part::Launched => self.launched().await,
             Part::Exited(index, status) => self.exited(index, status).await,
+            Part::Silent(index, status) => self.fail_silently(index, status).await,
             Part::Closed => self.open_pipes = self.open_pipes.saturating_sub(1),
+        }
+    }
+
+    /// A rank ended before it was ready and did not say why.
+    async fn fail_silently(&mut self, index: usize, status: RankStatus) {
+        if !self.prepared {
+            let rank = self.rank(index);
+            let message =
+                format!("rank {rank} ended before it was started ({status:?}); see the node's log");
+            self.fail(refusal(RefusalKind::Internal, message)).await;
         }
     }
 
@@ -291,21 +312,26 @@ impl Task {
         if self.started && self.failed.is_none() && !self.killed {
             self.site.tell(AgentEvent::Started { job: self.job, result: Ok(()) }).await;
         }
-        for (index, status) in std::mem::take(&mut self.early) {
-            self.tell_exit(index, status).await;
+        if self.prepared {
+            for (index, status) in std::mem::take(&mut self.early) {
+                self.tell_exit(index, status).await;
+            }
         }
     }
 
     async fn exited(&mut self, index: usize, status: RankStatus) {
         self.running -= 1;
-        if !self.prepared && self.failed.is_none() && !self.killed {
-            let message = format!(
-                "rank {} ended before it was started ({status:?}); see the node's log",
-                self.rank(index)
-            );
-            return self.fail(refusal(RefusalKind::Internal, message)).await;
+        if !self.prepared {
+            // Its report may be on its way still.
+            let tell = self.tell.clone();
+            tokio::task::spawn_local(async move {
+                tokio::time::sleep(REPORT_LAG).await;
+                tokio::task::yield_now().await;
+                // The job may be over by then.
+                let _ = tell.send(Part::Silent(index, status));
+            });
         }
-        if self.launched {
+        if self.launched && self.prepared {
             self.tell_exit(index, status).await;
         } else {
             self.early.push((index, status));
