@@ -140,7 +140,7 @@ fn a_killed_head_takes_no_job_with_it() {
 
 #[test]
 fn without_a_head_for_longer_than_the_lease_jobs_end() {
-    let cluster = TestCluster::up(2);
+    let cluster = TestCluster::up_with(2, &["--lease", "2s"]);
     let job = Job::start(&cluster, "leased", 2, 2);
     machine::signal(cluster.pid("head"), Signal::SIGKILL);
     let ranks = job.ranks.clone();

@@ -114,7 +114,7 @@ fn a_node_that_is_cut_off_ends_its_jobs_and_comes_back() {
     if !possible("a_node_that_is_cut_off_ends_its_jobs_and_comes_back") {
         return;
     }
-    let cluster = TestCluster::up(3);
+    let cluster = TestCluster::up_with(3, &["--lease", "2s"]);
     let script = "echo $$; exec sleep 600";
     let args = ["run", "-n", "3", "--nodes", "3", "--name", "cut", "sh", "-c", script];
     let job = cluster.start(&args);

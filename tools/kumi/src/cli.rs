@@ -89,6 +89,9 @@ pub struct Sharing {
     #[arg(long, value_name = "K", default_value_t = 16,
           value_parser = clap::value_parser!(u32).range(2..=1024))]
     pub fan_out: u32,
+    /// How long nodes that have lost the head go on with their jobs, 500ms to 3600s
+    #[arg(long, value_name = "TIME", value_parser = parse::duration, default_value = "15s")]
+    pub lease: Duration,
 }
 
 /// `kumi cluster init`

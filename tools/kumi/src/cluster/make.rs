@@ -53,7 +53,7 @@ pub fn config(
         fan_out: sharing.fan_out,
         max_jobs_per_node: defaults::max_jobs_per_node(),
         max_ranks_per_processor: defaults::max_ranks_per_processor(),
-        lease_ms: defaults::lease_ms(),
+        lease_ms: u64::try_from(sharing.lease.as_millis()).unwrap_or(u64::MAX),
         owner_uid: nix::unistd::geteuid().as_raw(),
         nodes,
     };
