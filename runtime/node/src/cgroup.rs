@@ -5,6 +5,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -94,6 +95,11 @@ impl Group {
     /// Its folder.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// What tells this group from another made later at the same place; `None` when there is none.
+    pub fn identity(&self) -> Option<u64> {
+        fs::metadata(&self.path).ok().map(|data| data.ino())
     }
 
     /// Makes a group below this one.

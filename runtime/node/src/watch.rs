@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
@@ -126,8 +126,13 @@ impl Drop for Watcher {
     }
 }
 
+/// How long processes that are killed may take to go.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// Watches over the daemon at the other end of standard input.
 pub fn main(group: Option<PathBuf>) -> ExitCode {
+    let group = group.map(Group::at);
+    let identity = group.as_ref().and_then(Group::identity);
     let mut ranks = BTreeSet::new();
     // An unreadable pipe means the same as its end.
     for line in io::stdin().lock().lines().map_while(Result::ok) {
@@ -141,12 +146,15 @@ pub fn main(group: Option<PathBuf>) -> ExitCode {
         // Gone already is what is wanted.
         let _ = killpg(Pid::from_raw(rank), Signal::SIGKILL);
     }
-    let Some(group) = group.map(Group::at) else { return ExitCode::Ok };
-    match group.destroy(Duration::from_secs(10)) {
-        Ok(()) => {
-            group.remove_empty_parent();
-            ExitCode::Ok
+    let Some(group) = group else { return ExitCode::Ok };
+    let end = Instant::now() + PATIENCE;
+    // A daemon that has been started again has made the group anew, and that one is not ours.
+    while identity.is_some() && group.identity() == identity {
+        match group.destroy(Duration::ZERO) {
+            Ok(()) => group.remove_empty_parent(),
+            Err(_) if Instant::now() >= end => return ExitCode::Internal,
+            Err(_) => std::thread::sleep(Duration::from_millis(1)),
         }
-        Err(_) => ExitCode::Internal,
     }
+    ExitCode::Ok
 }
