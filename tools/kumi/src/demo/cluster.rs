@@ -1,10 +1,15 @@
 //! The demonstration's own cluster, driven as a user would: by running this very command.
 
 use super::DemoError;
+use kumi_node::exit::ExitCode;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::process::Command;
+
+/// How long a killed command may take to let go of the cluster.
+const LET_GO: Duration = Duration::from_secs(10);
 
 /// A cluster of its own name in a temporary directory; taken down when dropped.
 pub struct DemoCluster {
@@ -77,13 +82,22 @@ impl DemoCluster {
             return Ok(());
         }
         let shown = "cluster down".to_owned();
-        let output = std::process::Command::new(&self.kumi)
-            .args(["cluster", "down"])
-            .stdin(Stdio::null())
-            .env("KUMI_DIR", self.path())
-            .env("KUMI_CLUSTER", &self.name)
-            .output()
-            .map_err(|source| DemoError::Start { what: shown.clone(), source })?;
+        let begin = Instant::now();
+        let output = loop {
+            let output = std::process::Command::new(&self.kumi)
+                .args(["cluster", "down"])
+                .stdin(Stdio::null())
+                .env("KUMI_DIR", self.path())
+                .env("KUMI_CLUSTER", &self.name)
+                .output()
+                .map_err(|source| DemoError::Start { what: shown.clone(), source })?;
+            // An interrupted `cluster up` has been killed and lets go of the cluster in a moment.
+            let busy = output.status.code() == Some(ExitCode::Exists.code().into());
+            if !busy || begin.elapsed() > LET_GO {
+                break output;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        };
         check(shown, &output)?;
         self.up = false;
         Ok(())
