@@ -113,8 +113,22 @@ impl Cluster {
     /// # Errors
     /// When it cannot be started.
     pub fn start(&self, nodes: usize, program: &Path, args: &[&str]) -> Result<Child, BenchError> {
+        self.start_with(&[], nodes, program, args)
+    }
+
+    /// As [`Cluster::start`], with more options for `kumi run`.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_with(
+        &self,
+        options: &[&str],
+        nodes: usize,
+        program: &Path,
+        args: &[&str],
+    ) -> Result<Child, BenchError> {
         let mut command = self.command(&["run", "--nodes", &nodes.to_string(), "-n"]);
-        command.arg(nodes.to_string()).arg(program).args(args);
+        command.arg(nodes.to_string()).args(options).arg(program).args(args);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let what = format!("{command:?}");
         command.spawn().map_err(|source| BenchError::Start { what, source })
