@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use kumi_control::message::{CONTROL_VERSION, Refusal, RefusalKind, User};
-use kumi_sched::NodeId;
+use kumi_control::message::{CONTROL_VERSION, Down, Refusal, RefusalKind, Up, User};
+use kumi_sched::{ClusterTime, NodeId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
@@ -199,6 +199,36 @@ pub async fn receive<T: DeserializeOwned>(
 pub type CallerStream = tokio_rustls::client::TlsStream<TcpStream>;
 /// An authenticated incoming connection.
 pub type CalledStream = tokio_rustls::server::TlsStream<TcpStream>;
+
+/// Serves the link of an accepted child until it ends, and says why: answers clock probes with
+/// `time`, counts frames in `messages` and hands the rest to `deliver`, which says whether anybody
+/// still listens.
+pub async fn serve_child(
+    mut read: impl AsyncRead + Unpin,
+    (outbox, writing): (Outbox, impl Future<Output = io::Result<()>>),
+    messages: &AtomicU64,
+    time: impl Fn() -> ClusterTime,
+    deliver: impl AsyncFn(Up) -> bool,
+) -> LinkError {
+    let reading = async {
+        loop {
+            let up = match receive::<Up>(&mut read).await {
+                Ok(up) => up,
+                Err(error) => return error,
+            };
+            messages.fetch_add(1, Ordering::Relaxed);
+            if let Up::ClockProbe { stamp } = up {
+                outbox.send(&Down::Clock { stamp, time: time() });
+            } else if !deliver(up).await {
+                return LinkError::Closed;
+            }
+        }
+    };
+    tokio::select! {
+        error = reading => error,
+        written = writing => written.err().map_or(LinkError::Closed, LinkError::Io),
+    }
+}
 
 /// Calls `peer` at `address` and introduces itself.
 ///

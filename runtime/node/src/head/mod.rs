@@ -11,11 +11,11 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use kumi_control::head::{ClientId, Head, HeadAction, HeadConfig, HeadEvent, LinkId};
-use kumi_control::message::{ClientReply, Down, JobRecord, RefusalKind, Up};
+use kumi_control::message::{ClientReply, Down, JobRecord, RefusalKind};
 use kumi_sched::{ClusterTime, JobId};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
@@ -175,14 +175,15 @@ impl Driver {
             let timeout = self.next_timeout();
             tokio::select! {
                 biased;
+                // First: a flood of events must not keep it from ending. Jobs run on; the next
+                // head takes over.
+                _ = terminate.recv() => self.done = true,
+                _ = interrupt.recv() => self.done = true,
                 Some(event) = self.events.recv() => self.event(event),
                 () = tokio::time::sleep(timeout) => {
                     self.write_again();
                     self.handle(HeadEvent::Timeout);
                 }
-                // Jobs run on; the next head takes over.
-                _ = terminate.recv() => self.done = true,
-                _ = interrupt.recv() => self.done = true,
             }
             let congested = self.links.values().any(|outbox| outbox.queued() > MAX_QUEUED);
             self.congestion.send_if_modified(|now| std::mem::replace(now, congested) != congested);
@@ -391,30 +392,16 @@ async fn attend(stream: TcpStream, shared: Shared) {
 async fn attend_link(hello: &LinkHello, stream: CalledStream, shared: &Shared) {
     let id = LinkId(shared.next_id());
     tracing::info!(node = %hello.node, "attached");
-    let (mut read, write) = tokio::io::split(stream);
+    let (read, write) = tokio::io::split(stream);
     let (outbox, writing) = Outbox::start(write, Arc::clone(&shared.messages));
     if shared.events.send(Event::LinkUp(id, outbox.clone())).await.is_err() {
         return;
     }
-    let reading = async {
-        loop {
-            let up = match link::receive::<Up>(&mut read).await {
-                Ok(up) => up,
-                Err(error) => return error,
-            };
-            shared.messages.fetch_add(1, Ordering::Relaxed);
-            if let Up::ClockProbe { stamp } = up {
-                // The cluster's clock is this machine's.
-                outbox.send(&Down::Clock { stamp, time: ClusterTime(monotonic()) });
-            } else if shared.events.send(Event::Head(HeadEvent::Child(id, up))).await.is_err() {
-                return LinkError::Closed;
-            }
-        }
-    };
-    let error = tokio::select! {
-        error = reading => error,
-        written = writing => written.err().map_or(LinkError::Closed, LinkError::Io),
-    };
+    // The cluster's clock is this machine's.
+    let time = || ClusterTime(monotonic());
+    let deliver =
+        async |up| shared.events.send(Event::Head(HeadEvent::Child(id, up))).await.is_ok();
+    let error = link::serve_child(read, (outbox, writing), &shared.messages, time, deliver).await;
     tracing::info!(node = %hello.node, %error, "detached");
     if let LinkError::Frame(error) = &error {
         shared.refusals.count_frame(error);

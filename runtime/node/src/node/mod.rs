@@ -147,13 +147,14 @@ impl Driver {
             let timeout = self.next_timeout();
             tokio::select! {
                 biased;
+                // First: a flood of events must not keep it from stopping.
+                _ = terminate.recv() => self.stop(),
+                _ = interrupt.recv() => self.stop(),
                 Some(event) = self.tree_events.recv() => self.tree_event(event),
                 Some(event) = self.job_events.recv() => self.job_event(event),
                 () = tokio::time::sleep(timeout) => self.agent_event(AgentEvent::Timeout),
                 () = self.sampler.due() => self.sampler.look(&self.site),
                 _ = child.recv() => self.site.watcher.revive(),
-                _ = terminate.recv() => self.stop(),
-                _ = interrupt.recv() => self.stop(),
             }
             self.update_blocked();
             self.done |=

@@ -111,17 +111,12 @@ impl Started {
         let watcher = Watcher::start(&executable, group.as_ref())
             .map_err(failure(ExitCode::MachineLimits, "no watcher can be started"))?;
         let clock = SharedClock::default();
-        let switcher = Switcher::start(node, clock.clone(), cpus.first().copied())
-            .map_err(failure(ExitCode::MachineLimits, "no switching thread can be started"))?;
-        if !switcher.realtime() {
-            limits.push(limits::realtime_sentence());
-        }
+        let switcher = start_switcher(node, &clock, &cpus, &mut limits)?;
         let programs = Programs::new(paths::cache(dir, node))
             .map_err(failure(ExitCode::Io, "the program cache cannot be made"))?;
         let (job_sender, job_events) = mpsc::channel(QUEUE);
         let (tree_sender, tree_events) = mpsc::channel(QUEUE);
         let (blocked, blocked_view) = watch::channel(false);
-        let processors = u32::try_from(cpus.len()).unwrap_or(u32::MAX);
         let site = Rc::new(Site {
             node,
             address: own.address,
@@ -155,18 +150,7 @@ impl Started {
         tokio::task::spawn_local(tree::keep_parent(tree));
         let pid = paths::node_pid(dir, node);
         write_pid(&pid)?;
-        let description = NodeDescription {
-            node,
-            incarnation,
-            name: own.name.clone(),
-            processors,
-            max_ranks: processors
-                .saturating_mul(config.max_ranks_per_processor)
-                .min(kumi_net::layout::MAX_LOCAL_RANKS),
-            limits,
-            jobs: Vec::new(),
-            path: Vec::new(),
-        };
+        let description = describe(&config, node, &own.name, incarnation, &site.cpus, limits);
         tracing::info!(%node, address = %own.endpoint(), max_datagram = site.max_datagram, cpus = ?site.cpus, limits = ?description.limits, "ready");
         Ok(Self {
             site,
@@ -178,6 +162,43 @@ impl Started {
             files: Files { socket, pid, group },
             sample_recent: (RECENT_OF_ALL / config.nodes.len().max(1)).min(crate::switch::RING),
         })
+    }
+}
+
+fn start_switcher(
+    node: NodeId,
+    clock: &SharedClock,
+    cpus: &[usize],
+    limits: &mut Vec<String>,
+) -> Result<Switcher, Failure> {
+    let switcher = Switcher::start(node, clock.clone(), cpus.first().copied())
+        .map_err(failure(ExitCode::MachineLimits, "no switching thread can be started"))?;
+    if !switcher.realtime() {
+        limits.push(limits::realtime_sentence());
+    }
+    Ok(switcher)
+}
+
+fn describe(
+    config: &ClusterConfig,
+    node: NodeId,
+    name: &str,
+    incarnation: u64,
+    cpus: &[usize],
+    limits: Vec<String>,
+) -> NodeDescription {
+    let processors = u32::try_from(cpus.len()).unwrap_or(u32::MAX);
+    NodeDescription {
+        node,
+        incarnation,
+        name: name.to_owned(),
+        processors,
+        max_ranks: processors
+            .saturating_mul(config.max_ranks_per_processor)
+            .min(kumi_net::layout::MAX_LOCAL_RANKS),
+        limits,
+        jobs: Vec::new(),
+        path: Vec::new(),
     }
 }
 

@@ -208,29 +208,15 @@ async fn attend_child(tree: Tree, id: LinkId, stream: TcpStream) {
         }
     };
     tracing::info!(node = %hello.node, "child attached");
-    let (mut read, write) = tokio::io::split(stream);
+    let (read, write) = tokio::io::split(stream);
     let (outbox, writing) = Outbox::start(write, Arc::clone(&tree.shared.messages));
     if tree.events.send(TreeEvent::ChildUp(id, outbox.clone())).await.is_err() {
         return;
     }
-    let reading = async {
-        loop {
-            let up = match link::receive::<Up>(&mut read).await {
-                Ok(up) => up,
-                Err(error) => return error,
-            };
-            tree.shared.messages.fetch_add(1, Ordering::Relaxed);
-            if let Up::ClockProbe { stamp } = up {
-                outbox.send(&Down::Clock { stamp, time: tree.shared.clock.now() });
-            } else if tree.events.send(TreeEvent::Child(id, up)).await.is_err() {
-                return LinkError::Closed;
-            }
-        }
-    };
-    let error = tokio::select! {
-        error = reading => error,
-        written = writing => written.err().map_or(LinkError::Closed, LinkError::Io),
-    };
+    let time = || tree.shared.clock.now();
+    let deliver = async |up| tree.events.send(TreeEvent::Child(id, up)).await.is_ok();
+    let error =
+        link::serve_child(read, (outbox, writing), &tree.shared.messages, time, deliver).await;
     tracing::info!(node = %hello.node, %error, "child gone");
     if let LinkError::Frame(error) = &error {
         tree.shared.refusals.count_frame(error);
