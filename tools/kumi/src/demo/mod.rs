@@ -236,7 +236,12 @@ impl<'c> Demo<'c> {
     async fn calibrate(&mut self) -> Result<(), DemoError> {
         for index in 0..self.programs.len() {
             let (_, output) = self.one(index).await?;
-            let seconds = timed_seconds(&output).unwrap_or_default().max(1e-3);
+            let seconds = timed_seconds(&output).ok_or_else(|| DemoError::Answer {
+                shown: "run",
+                reason: "the program does not say how long it took".to_owned(),
+            })?;
+            // The smallest class may take less than the clock shows.
+            let seconds = seconds.max(1e-3);
             self.judge(index, &output);
             // At least 1, at most what even the smallest class needs: the casts cannot truncate.
             self.programs[index].repeat =
