@@ -4,6 +4,7 @@ mod gang;
 mod launch;
 mod lockstep;
 mod pingpong;
+mod shares;
 mod together;
 
 use crate::error::BenchError;
@@ -56,19 +57,19 @@ pub const ALL: [Benchmark; 5] = [
     Benchmark {
         name: "gang",
         about: "what switching costs a program alone, and how nodes switch",
-        runs: 7,
+        runs: 40,
         measure: gang::measure,
     },
     Benchmark {
         name: "lockstep",
         about: "programs that synchronise every few microseconds, several at once",
-        runs: 5,
+        runs: 30,
         measure: lockstep::measure,
     },
     Benchmark {
         name: "together",
         about: "two and three programs at once against equal shares",
-        runs: 3,
+        runs: 16,
         measure: together::measure,
     },
 ];

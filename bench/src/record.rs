@@ -53,13 +53,15 @@ pub struct Record {
     pub peer_name: String,
     /// Median over the runs of ours over the peer's in the same run.
     pub ratio: Option<f64>,
+    /// Where the median of the ratio lies with 95 % confidence; absent with fewer than 6 runs.
+    pub ratio_range: Option<[f64; 2]>,
     /// What it must reach, if anything.
     pub goal: Option<String>,
     /// Whether it does; absent without a goal, or when the peer is absent.
     pub met: Option<bool>,
     /// How many runs the medians are over.
     pub runs: usize,
-    /// Largest minus smallest of our runs, over their median.
+    /// Width of the middle half of our runs, over their median.
     pub spread: f64,
 }
 
@@ -97,17 +99,17 @@ impl Record {
         goal: Goal,
     ) -> Self {
         let middle = median(ours);
-        let (name, peer, ratio) = match *peer {
+        let (name, peer, ratios) = match *peer {
             Peer::Measured(name, values) => {
                 assert_eq!(ours.len(), values.len(), "{figure}: runs go in pairs");
                 let ratios: Vec<f64> = ours.iter().zip(values).map(|(a, b)| a / b).collect();
-                (name.to_owned(), Some(median(values)), Some(median(&ratios)))
+                (name.to_owned(), Some(median(values)), ratios)
             }
-            Peer::Absent(why) => (format!("absent: {why}"), None, None),
-            Peer::Nobody => ("none".to_owned(), None, None),
+            Peer::Absent(why) => (format!("absent: {why}"), None, Vec::new()),
+            Peer::Nobody => ("none".to_owned(), None, Vec::new()),
         };
-        let largest = ours.iter().copied().fold(f64::MIN, f64::max);
-        let smallest = ours.iter().copied().fold(f64::MAX, f64::min);
+        let ratio = (!ratios.is_empty()).then(|| median(&ratios));
+        let middle_half = quantile(ours, 0.75) - quantile(ours, 0.25);
         Self {
             figure: figure.to_owned(),
             unit,
@@ -115,10 +117,11 @@ impl Record {
             peer,
             peer_name: name,
             ratio,
+            ratio_range: median_range(&ratios),
             goal: goal.text(),
             met: goal.met(middle, ratio),
             runs: ours.len(),
-            spread: if middle == 0.0 { 0.0 } else { (largest - smallest) / middle },
+            spread: if middle == 0.0 { 0.0 } else { middle_half / middle },
         }
     }
 }
@@ -128,34 +131,64 @@ impl Record {
 /// # Panics
 /// When there is no value.
 pub fn median(values: &[f64]) -> f64 {
+    quantile(values, 0.5)
+}
+
+/// The value below which this part of the values lies, between two of them in proportion.
+///
+/// # Panics
+/// When there is no value.
+fn quantile(values: &[f64], part: f64) -> f64 {
+    let sorted = sorted(values);
+    let place = part * (sorted.len() - 1) as f64;
+    let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
+    below + (above - below) * place.fract()
+}
+
+fn sorted(values: &[f64]) -> Vec<f64> {
     assert!(!values.is_empty(), "a median of nothing");
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let half = sorted.len() / 2;
-    if sorted.len() % 2 == 1 { sorted[half] } else { f64::midpoint(sorted[half - 1], sorted[half]) }
+    sorted
+}
+
+/// Two of the values between which the median of what they were drawn from lies with a confidence
+/// of at least about 95 %, whatever its distribution (by the sign test); `None` if they are too few.
+fn median_range(values: &[f64]) -> Option<[f64; 2]> {
+    let count = values.len() as f64;
+    if values.len() < 6 {
+        return None;
+    }
+    // Normal approximation of the binomial distribution of how many values lie below the median.
+    let below = ((count - 1.96 * count.sqrt()) / 2.0).floor().max(0.0) as usize;
+    let sorted = sorted(values);
+    Some([sorted[below], sorted[sorted.len() - 1 - below]])
 }
 
 /// The records as a table.
 pub fn table(records: &[Record]) -> String {
     let figure = records.iter().map(|record| record.figure.chars().count()).max().unwrap_or(0);
     let mut text = format!(
-        "{:<figure$}  {:>10} {:>10} {:<8} {:>7} {:<14} {:<6} peer\n",
-        "figure", "ours", "peer", "unit", "ratio", "goal", "met"
+        "{:<figure$}  {:>10} {:>10} {:<8} {:>7} {:<14} {:<14} {:<6} peer\n",
+        "figure", "ours", "peer", "unit", "ratio", "95 % range", "goal", "met"
     );
     for record in records {
         let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), significant);
+        let range = record.ratio_range;
+        let range = range.map_or_else(|| "-".to_owned(), |[a, b]| format!("{a:.3} to {b:.3}"));
         let met = match record.met {
             Some(true) => "yes",
             Some(false) => "NO",
             None => "-",
         };
         text += &format!(
-            "{:<figure$}  {:>10} {:>10} {:<8} {:>7} {:<14} {:<6} {} ({} runs, spread {:.0} %)\n",
+            "{:<figure$}  {:>10} {:>10} {:<8} {:>7} {:<14} {:<14} {:<6} {} ({} runs, spread {:.0} %)\n",
             record.figure,
             significant(record.ours),
             number(record.peer),
             record.unit,
             record.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}")),
+            range,
             record.goal.as_deref().unwrap_or("-"),
             met,
             record.peer_name,
@@ -196,7 +229,9 @@ mod tests {
         assert_eq!(record.ratio, Some(1.5));
         assert_eq!((record.ours, record.peer), (3.2, Some(2.0)));
         assert_eq!((record.met, record.runs), (Some(true), 3));
-        assert!((record.spread - 3.0 / 3.2).abs() < 1e-12);
+        // The middle half lies from 3.1 to 4.6.
+        assert!((record.spread - 1.5 / 3.2).abs() < 1e-12);
+        assert_eq!(record.ratio_range, None, "too few runs");
         assert_eq!(record.goal.as_deref(), Some("ratio <= 1.5"));
     }
 
@@ -224,6 +259,15 @@ mod tests {
     fn medians_of_odd_and_even_numbers() {
         assert!((median(&[3.0, 1.0, 2.0]) - 2.0).abs() < 1e-12);
         assert!((median(&[4.0, 1.0, 2.0, 3.0]) - 2.5).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_range_of_a_median_comes_from_the_middle() {
+        let values: Vec<f64> = (1..=40).map(f64::from).collect();
+        // With 40 values 13 or fewer lie below the median once in 52 times, and as often above.
+        assert_eq!(median_range(&values), Some([14.0, 27.0]));
+        assert_eq!(median_range(&values[..6]), Some([1.0, 6.0]));
+        assert_eq!(median_range(&values[..5]), None);
     }
 
     #[test]

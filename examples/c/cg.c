@@ -159,7 +159,8 @@ static double solve(struct solver *s)
 }
 
 /* Inverse iteration from x = (1, ..., 1).  Returns the estimate zeta. */
-static double iterate(struct solver *s, int iterations, int show)
+static double iterate(struct solver *s, int iterations,
+                      struct npb_options *options, int show)
 {
 	double zeta = 0.0;
 
@@ -177,6 +178,7 @@ static double iterate(struct solver *s, int iterations, int show)
 		if (show && s->rank == 0)
 			printf("iteration %2d  rest %.6e  zeta %.13f\n", step,
 			       rest, zeta);
+		npb_step_done(options);
 	}
 	return zeta;
 }
@@ -198,13 +200,14 @@ int main(int argc, char **argv)
 	}
 	solver_make(&solver, options.class_name);
 	/* One step to touch all memory, as the specification allows. */
-	iterate(&solver, 1, 0);
+	iterate(&solver, 1, &options, 0);
 	for (int i = 0; i < options.repeat; i++) {
 		double begin, zeta, error;
 
 		npb_check(kumi_barrier(), "kumi_barrier");
 		begin = kumi_time();
-		zeta = iterate(&solver, solver.class->iterations, i == 0);
+		zeta = iterate(&solver, solver.class->iterations, &options,
+		               i == 0);
 		seconds += npb_slowest(kumi_time() - begin);
 		error = fabs(zeta - solver.class->zeta) / solver.class->zeta;
 		/* Written so that a NaN fails. */

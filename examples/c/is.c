@@ -223,12 +223,12 @@ static int verify_order(struct sorter *s)
 	return good;
 }
 
-static int run(struct sorter *s, struct npb_options options, double *seconds)
+static int run(struct sorter *s, struct npb_options *options, double *seconds)
 {
 	int32_t right = 0;
 	int ordered = 1;
 
-	for (int i = 0; i < options.repeat; i++) {
+	for (int i = 0; i < options->repeat; i++) {
 		double begin;
 
 		is_keys_make(s->class, s->first, s->count, s->keys);
@@ -238,8 +238,10 @@ static int run(struct sorter *s, struct npb_options options, double *seconds)
 			rank_keys(s, 1);
 		npb_check(kumi_barrier(), "kumi_barrier");
 		begin = kumi_time();
-		for (int step = 1; step <= IS_ITERATIONS; step++)
+		for (int step = 1; step <= IS_ITERATIONS; step++) {
 			right += rank_keys(s, step);
+			npb_step_done(options);
+		}
 		*seconds += npb_slowest(kumi_time() - begin);
 		ordered &= verify_order(s);
 	}
@@ -247,9 +249,9 @@ static int run(struct sorter *s, struct npb_options options, double *seconds)
 	          "kumi_allreduce");
 	if (s->rank == 0)
 		printf("checks right %d of %d, keys in order: %s\n", right,
-		       IS_CHECKS * IS_ITERATIONS * options.repeat,
+		       IS_CHECKS * IS_ITERATIONS * options->repeat,
 		       ordered ? "yes" : "no");
-	return ordered && right == IS_CHECKS * IS_ITERATIONS * options.repeat;
+	return ordered && right == IS_CHECKS * IS_ITERATIONS * options->repeat;
 }
 
 int main(int argc, char **argv)
@@ -267,7 +269,7 @@ int main(int argc, char **argv)
 		npb_leave(NPB_EXIT_USAGE);
 	}
 	sorter_make(&sorter, options.class_name);
-	verified = run(&sorter, options, &seconds);
+	verified = run(&sorter, &options, &seconds);
 	operations = (double)IS_ITERATIONS * (1 << sorter.class->log2_keys);
 	sorter_free(&sorter);
 	npb_finish("IS", options, verified, seconds, operations);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <kumi.h>
 
@@ -23,9 +24,11 @@ static void print_usage(FILE *out, const char *name, const char *what)
 {
 	fprintf(out,
 	        "%s: %s\n"
-	        "Usage: kumi run -n RANKS %s [--class S|W|A] [--repeat N]\n"
+	        "Usage: kumi run -n RANKS %s [--class S|W|A] [--repeat N] "
+	        "[--progress]\n"
 	        "  --class C    size of the problem (default S)\n"
 	        "  --repeat N   run the timed section N times (default 1)\n"
+	        "  --progress   print how far it is: PROGRESS steps unix_time\n"
 	        "  --help       this text\n"
 	        "Last line: RESULT name=... class=... verified=yes|no "
 	        "seconds=... mops=... ranks=... repeat=...\n"
@@ -44,6 +47,10 @@ static const char *parse(int argc, char **argv, struct npb_options *options,
 		if (strcmp(option, "--help") == 0) {
 			*help = 1;
 			return NULL;
+		}
+		if (strcmp(option, "--progress") == 0) {
+			options->progress = 1;
+			continue;
 		}
 		if (strcmp(option, "--class") == 0) {
 			if (value == NULL || strlen(value) != 1 ||
@@ -87,6 +94,24 @@ struct npb_options npb_start(int argc, char **argv, const char *name,
 	}
 	npb_check(joined, "kumi_init");
 	return options;
+}
+
+void npb_step_done(struct npb_options *options)
+{
+	const double interval = 0.05;
+	struct timespec now;
+	double seconds;
+
+	options->steps++;
+	if (!options->progress || kumi_rank() != 0)
+		return;
+	clock_gettime(CLOCK_REALTIME, &now);
+	seconds = (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+	if (seconds < options->shown + interval)
+		return;
+	options->shown = seconds;
+	printf("PROGRESS %ld %.6f\n", options->steps, seconds);
+	fflush(stdout);
 }
 
 void npb_leave(int code)

@@ -38,12 +38,19 @@ uint64_t npb_skip(uint64_t state, uint64_t steps);
 struct npb_options {
 	char class_name; /* 'S', 'W' or 'A' */
 	int repeat;      /* times to run the timed section, at least 1 */
+	int progress;    /* show how far the program is */
+	long steps;      /* so far, see npb_step_done() */
+	double shown;    /* when they were shown last */
 };
 
 /* Joins the job and reads the options.  For wrong options and for --help it
  * does not return: rank 0 prints, everybody exits (64 or 0). */
 struct npb_options npb_start(int argc, char **argv, const char *name,
                              const char *what);
+
+/* Counts a step of the kernel.  With --progress rank 0 prints, at most every
+ * 50 ms, "PROGRESS <steps so far> <seconds since 1970>". */
+void npb_step_done(struct npb_options *options);
 
 /* Prints `what` failed with the kumi_error `code` and exits with 1. */
 void npb_check(int code, const char *what);

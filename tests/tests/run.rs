@@ -159,6 +159,22 @@ fn a_job_can_be_killed_by_its_number() {
 }
 
 #[test]
+fn any_signal_reaches_all_ranks() {
+    let cluster = TestCluster::up(2);
+    let script = "trap 'echo usr1; exit 0' USR1; echo ready; while :; do sleep 0.05; done";
+    let args = ["run", "-n", "2", "--nodes", "2", "--name", "x", "sh", "-c", script];
+    let job = cluster.start(&args);
+    let record = cluster.wait_state("x", "running");
+    cluster.wait_lines(&record, 2);
+    let number = record["job"].to_string();
+    cluster.kumi(&["kill", "--signal", "usr1", &number]).ok();
+    assert_eq!(lines(&job.finish().ok().out), ["ready", "ready", "usr1", "usr1"]);
+    for wrong in ["0", "65", "WHAT"] {
+        cluster.kumi(&["kill", "-s", wrong, &number]).fails(64, &["signal"]);
+    }
+}
+
+#[test]
 fn a_job_outlives_the_command_that_started_it() {
     let cluster = TestCluster::up(2);
     let args = ["run", "-n", "2", "--name", "orphan", "sh", "-c", WAITS];

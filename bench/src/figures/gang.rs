@@ -4,61 +4,69 @@
 use super::Setting;
 use crate::cluster::{self, Cluster};
 use crate::error::BenchError;
+use crate::meter::{Meter, Window};
 use crate::record::{Goal, Peer, Record};
 use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
 
-/// About how long a program should run for one value, in seconds: short, so that the two sides of a
-/// pair see the same machine.
-const SECONDS: f64 = 1.0;
-
-/// Slices with the largest ratio to no switching at all.
-const SLICES: [(&str, f64); 4] = [("100ms", 1.005), ("10ms", 1.01), ("1ms", 1.04), ("250us", 1.12)];
+/// Slices with the largest ratio to no switching at all, and how long a window is: some slices and
+/// some steps of the program.
+const SLICES: [(&str, f64, u64); 4] =
+    [("100ms", 1.005, 600), ("10ms", 1.01, 250), ("1ms", 1.04, 250), ("250us", 1.12, 250)];
+/// The shortest window for IS.A, whose steps are long, in milliseconds.
+const IS_WINDOW: u64 = 500;
+/// Most clusters brought up for the statistics of switching.
+const MOST_CLUSTERS: usize = 7;
 
 pub(super) fn measure(_: &Setting, runs: usize) -> Result<Vec<Record>, BenchError> {
     let mut records = Vec::new();
-    for (name, file) in [("CG", "cg"), ("IS", "is")] {
-        records.extend(overhead(name, &cluster::program(file)?, runs)?);
+    for (name, file, least) in [("CG", "cg", 0), ("IS", "is", IS_WINDOW)] {
+        records.extend(overhead(name, &cluster::program(file)?, least, runs)?);
     }
-    records.extend(switches(runs)?);
-    records.push(traffic(runs)?);
+    let clusters = runs.min(MOST_CLUSTERS);
+    records.extend(switches(clusters)?);
+    records.push(traffic(clusters)?);
     Ok(records)
 }
 
-/// Seconds of the timed region of a NAS kernel of class A, one rank on each of two nodes.
-fn seconds(cluster: &Cluster, program: &Path, repeat: &str) -> Result<f64, BenchError> {
-    let output = cluster.run(2, program, &["--class", "A", "--repeat", repeat])?;
-    cluster::number(&output, "Time in seconds", &program.display().to_string())
-}
-
-/// One slice's runs.
-#[derive(Clone, Default)]
-struct Runs {
-    forced: Vec<f64>,
-    unswitched: Vec<f64>,
-}
-
-/// The program alone with the switching forced, against the program alone without.
-fn overhead(name: &str, program: &Path, runs: usize) -> Result<Vec<Record>, BenchError> {
+/// A program alone with the switching forced, against the same run in the windows before and after,
+/// in which there is none.
+fn overhead(
+    name: &str,
+    program: &Path,
+    least: u64,
+    runs: usize,
+) -> Result<Vec<Record>, BenchError> {
     let cluster = Cluster::up(2, &[])?;
-    let once = seconds(&cluster, program, "1")?;
-    let repeat = (SECONDS / once).ceil().max(1.0).to_string();
-    let mut all = vec![Runs::default(); SLICES.len()];
+    let meter =
+        Meter::start(&cluster, name, &[], program, &["--class", "A", "--repeat", "1000000"])?;
+    let window = |settings: &[&str], length: u64| {
+        cluster.kumi(&[&["cluster", "set", "--force-switch"], settings].concat())?;
+        Ok::<Window, BenchError>(Window::pass(Duration::from_millis(length.max(least))))
+    };
+    let mut windows = Vec::new();
     for _ in 0..runs {
-        for ((slice, _), of_slice) in SLICES.iter().zip(&mut all) {
-            // Both sides of a pair one right after the other: the machine drifts.
-            cluster.kumi(&["cluster", "set", "--force-switch", "off"])?;
-            of_slice.unswitched.push(seconds(&cluster, program, &repeat)?);
-            cluster.kumi(&["cluster", "set", "--force-switch", "on", "--slice", slice])?;
-            of_slice.forced.push(seconds(&cluster, program, &repeat)?);
+        for (index, (slice, _, length)) in SLICES.iter().enumerate() {
+            let before = window(&["off"], *length)?;
+            let forced = window(&["on", "--slice", slice], *length)?;
+            let after = window(&["off"], *length)?;
+            windows.push((index, [before, forced, after]));
         }
     }
+    Meter::catch_up();
+    let mut of_slice = vec![(Vec::new(), Vec::new()); SLICES.len()];
+    for (index, [before, forced, after]) in windows {
+        let (ours, peer) = &mut of_slice[index];
+        ours.push(1e3 * meter.seconds_per_step(forced)?);
+        let (before, after) = (meter.seconds_per_step(before)?, meter.seconds_per_step(after)?);
+        peer.push(1e3 * f64::midpoint(before, after));
+    }
     let mut records = Vec::new();
-    for ((slice, most), Runs { forced, unswitched }) in SLICES.iter().zip(&all) {
+    for ((slice, most, _), (forced, unswitched)) in SLICES.iter().zip(&of_slice) {
         let figure = format!("{name}.A alone, forced switch every {slice}");
         let peer = Peer::Measured("the same without switching", unswitched);
-        records.push(Record::new(&figure, "s", forced, &peer, Goal::RatioAtMost(*most)));
+        records.push(Record::new(&figure, "ms/step", forced, &peer, Goal::RatioAtMost(*most)));
     }
     Ok(records)
 }

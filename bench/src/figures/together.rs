@@ -1,66 +1,93 @@
-//! Two and three programs at once: each against its completion time under exactly equal shares.
+//! Two and three programs at once, each against exactly equal shares of the machine.
 //!
-//! The demonstration measures this; here it is repeated and the medians are taken.
+//! The programs go on running while they share the processors under gang scheduling, under
+//! operating-system scheduling, and each has them alone, in turn.
 
 use super::Setting;
-use crate::cluster;
+use super::shares::{Lengths, Shares};
+use crate::cluster::{self, Cluster};
 use crate::error::BenchError;
+use crate::meter::{Meter, Window};
 use crate::record::{Goal, Peer, Record};
-use serde_json::Value;
-use std::collections::BTreeMap;
-use std::process::Command;
+use std::time::Duration;
 
-/// About how long each program runs alone, in seconds.
-const SECONDS: &str = "3";
+/// The kernels: name and program file.
+const EP: (&str, &str) = ("EP", "ep");
+const CG: (&str, &str) = ("CG", "cg");
+const IS: (&str, &str) = ("IS", "is");
 
-/// Times of one program over the runs.
-#[derive(Default)]
-struct Times {
-    gang: Vec<f64>,
-    os: Vec<f64>,
-    ideal: Vec<f64>,
-}
+/// Long enough for some steps of IS.A among three jobs.
+const LENGTHS: Lengths =
+    Lengths { together: Duration::from_millis(1600), alone: Duration::from_millis(600) };
+/// A window of a program alone, or beside one that sleeps.
+const PAUSED: Duration = Duration::from_millis(400);
 
 pub(super) fn measure(_: &Setting, runs: usize) -> Result<Vec<Record>, BenchError> {
     let mut records = Vec::new();
-    for programs in ["CG,IS", "EP,CG,IS"] {
-        let mut times: BTreeMap<String, Times> = BTreeMap::new();
-        for _ in 0..runs {
-            demonstrate(programs, &mut times)?;
+    for slice in ["10ms", "100ms"] {
+        let cluster = Cluster::up(2, &["--slice", slice])?;
+        for programs in [&[CG, IS][..], &[EP, CG, IS]] {
+            records.extend(share(&cluster, slice, programs, runs)?);
         }
-        let jobs = programs.split(',').count();
-        for (name, Times { gang, os, ideal }) in &times {
-            let equal = Peer::Measured("exactly equal shares", ideal);
-            let figure = format!("{name} of {jobs} jobs together, gang");
-            records.push(Record::new(&figure, "s", gang, &equal, Goal::RatioAtMost(1.03)));
-            let figure = format!("{name} of {jobs} jobs together, operating system");
-            records.push(Record::new(&figure, "s", os, &equal, Goal::None));
+        records.push(paused(&cluster, slice, runs)?);
+    }
+    Ok(records)
+}
+
+fn start<'c>(cluster: &'c Cluster, (name, file): (&str, &str)) -> Result<Meter<'c>, BenchError> {
+    let args = ["--class", "A", "--repeat", "1000000"];
+    Meter::start(cluster, name, &[], &cluster::program(file)?, &args)
+}
+
+fn share(
+    cluster: &Cluster,
+    slice: &str,
+    programs: &[(&str, &str)],
+    runs: usize,
+) -> Result<Vec<Record>, BenchError> {
+    let meters = programs.iter().map(|program| start(cluster, *program));
+    let meters = meters.collect::<Result<Vec<_>, _>>()?;
+    let shares = Shares::measure(cluster, &meters, LENGTHS, runs)?;
+    let jobs = programs.len();
+    let mut records = Vec::new();
+    for (index, (name, _)) in programs.iter().enumerate() {
+        let per_step = |seconds: &[f64]| -> Vec<f64> { seconds.iter().map(|s| s * 1e3).collect() };
+        let [gang, os] = [&shares.gang, &shares.os].map(|all| per_step(&all[index]));
+        let equal: Vec<f64> =
+            per_step(&shares.alone[index]).iter().map(|alone| alone * jobs as f64).collect();
+        let equal = Peer::Measured("exactly equal shares", &equal);
+        let figure = format!("{name}.A of {jobs} jobs together, gang {slice}");
+        records.push(Record::new(&figure, "ms/step", &gang, &equal, Goal::RatioAtMost(1.03)));
+        if slice == "10ms" {
+            let figure = format!("{name}.A of {jobs} jobs together, operating system");
+            records.push(Record::new(&figure, "ms/step", &os, &equal, Goal::None));
         }
     }
     Ok(records)
 }
 
-fn demonstrate(programs: &str, times: &mut BTreeMap<String, Times>) -> Result<(), BenchError> {
-    let file = tempfile::NamedTempFile::new()
-        .map_err(|source| BenchError::File { path: std::env::temp_dir(), source })?;
-    let mut command = Command::new(cluster::program("kumi")?);
-    command.args(["demo", "--nodes", "2", "--programs", programs, "--seconds", SECONDS, "--json"]);
-    let output = cluster::output(command.arg(file.path()))?;
-    let wrong = || BenchError::Output {
-        wanted: "programs[]".to_owned(),
-        what: "kumi demo".to_owned(),
-        output: output.clone(),
-    };
-    let text = std::fs::read_to_string(file.path())
-        .map_err(|source| BenchError::File { path: file.path().to_owned(), source })?;
-    let json: Value = serde_json::from_str(&text).map_err(|_| wrong())?;
-    for program in json["programs"].as_array().ok_or_else(wrong)? {
-        let number = |field: &str| program[field].as_f64().ok_or_else(wrong);
-        let words = [&program["name"], &program["class"]].map(|word| word.as_str().unwrap_or("?"));
-        let times = times.entry(words.join(".")).or_default();
-        times.gang.push(number("together_gang_s")?);
-        times.os.push(number("together_os_s")?);
-        times.ideal.push(number("together_gang_s")? / number("ratio_gang")?);
+/// CG, which works on more memory than the processor's own caches hold, stopped every other slice
+/// with nothing else running: what a pause itself costs, before any other program.
+fn paused(cluster: &Cluster, slice: &str, runs: usize) -> Result<Record, BenchError> {
+    let meter = start(cluster, CG)?;
+    let sleep = cluster::existing("/bin/sleep".into())?;
+    let _asleep = Meter::spawn(cluster, "asleep", &[], &sleep, &["100000"])?;
+    let mut windows = Vec::new();
+    for _ in 0..runs {
+        let pair = ["gang", "os"].map(|mode| {
+            cluster.kumi(&["cluster", "set", "--mode", mode])?;
+            Ok::<Window, BenchError>(Window::pass(PAUSED))
+        });
+        windows.push(pair);
     }
-    Ok(())
+    cluster.kumi(&["cluster", "set", "--mode", "gang"])?;
+    Meter::catch_up();
+    let (mut ours, mut peer) = (Vec::new(), Vec::new());
+    for [paused, alone] in windows {
+        ours.push(1e3 * meter.seconds_per_step(paused?)?);
+        peer.push(2e3 * meter.seconds_per_step(alone?)?);
+    }
+    let figure = format!("CG.A stopped every other {slice}, nothing else running");
+    let peer = Peer::Measured("half the machine", &peer);
+    Ok(Record::new(&figure, "ms/step", &ours, &peer, Goal::None))
 }

@@ -55,12 +55,14 @@ impl Tally {
     pub fn of_batches(first: u64, end: u64) -> Self {
         let mut tally = Self::default();
         for batch in first..end {
-            tally.add_batch(Random::new(SEED).skip(2 * BATCH * batch));
+            tally.add_batch(batch);
         }
         tally
     }
 
-    fn add_batch(&mut self, mut random: Random) {
+    /// Adds the pairs of a batch.
+    pub fn add_batch(&mut self, batch: u64) {
+        let mut random = Random::new(SEED).skip(2 * BATCH * batch);
         // Summed apart, so that the rounding does not depend on which rank has which batch.
         let (mut sum_x, mut sum_y) = (0.0, 0.0);
         for _ in 0..BATCH {

@@ -15,9 +15,11 @@ pub fn percentile(sorted: &[u64], percent: f64) -> u64 {
 /// while the program is switched out.
 #[inline]
 pub fn compute(rounds: u64) {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    // Nothing but registers in the loop, and each round needs the one before: memory, even a word
+    // of the stack, takes several times as long between system calls as in the calibration.
+    let mut state = black_box(0x9e37_79b9_7f4a_7c15_u64);
     for _ in 0..rounds {
-        state = black_box(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+        state = (state ^ (state >> 29)).wrapping_mul(6_364_136_223_846_793_005);
     }
     black_box(state);
 }

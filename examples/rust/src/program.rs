@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Parser, ValueEnum};
 use kumi_mem::{Context, Op};
@@ -51,6 +52,44 @@ pub struct NasOptions {
     /// Run the timed section this many times
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub repeat: u32,
+    /// Print how far it is: PROGRESS steps unix_time
+    #[arg(long)]
+    pub progress: bool,
+}
+
+/// Shows how far a program is: rank 0 prints `PROGRESS <steps so far> <seconds since 1970>`, at
+/// most every 50 ms.
+#[derive(Debug)]
+pub struct Progress {
+    shows: bool,
+    steps: u64,
+    shown: f64,
+}
+
+impl Progress {
+    /// Shows nothing if it is not asked for.
+    #[must_use]
+    pub fn new(context: &Context, asked: bool) -> Self {
+        Self { shows: asked && context.rank() == 0, steps: 0, shown: 0.0 }
+    }
+
+    /// Counts this many more steps.
+    #[inline]
+    pub fn add(&mut self, steps: u64) {
+        self.steps += steps;
+        if self.shows {
+            self.show();
+        }
+    }
+
+    fn show(&mut self) {
+        const INTERVAL: f64 = 0.05;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        if now >= self.shown + INTERVAL {
+            self.shown = now;
+            println!("PROGRESS {} {now:.6}", self.steps);
+        }
+    }
 }
 
 /// Reads the options `A`, joins the job, runs `body`. The exit code is 0 if `body` says that its

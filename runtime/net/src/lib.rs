@@ -32,5 +32,7 @@ pub use core::{Answers, Handler};
 pub use kumi_proto::{Delivery, frame};
 pub use place::{AttachError, Place};
 pub use ring::RingDamage;
+#[cfg(fuzzing)]
+pub use ring::fuzzed;
 pub use spin::SpinMode;
 pub use wait::Wait;

@@ -203,36 +203,81 @@ impl Consumer {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::layout::{PAGE, RingPosition};
-    use proptest::prelude::*;
-    use std::collections::VecDeque;
+/// What the fuzz target runs, and the tests with it.
+#[cfg(any(test, fuzzing))]
+pub mod fuzzed {
+    use super::{Consumer, Producer};
+    use crate::layout::{RingHead, RingPosition};
+    use std::cell::UnsafeCell;
+    use std::ptr::NonNull;
     use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::Ordering::Relaxed;
 
-    const SIZE: usize = 4096;
+    pub(super) const SIZE: usize = 4096;
 
     #[repr(C, align(4096))]
-    struct Memory {
-        head: RingHead,
-        data: std::cell::UnsafeCell<[u8; SIZE]>,
+    pub(super) struct Memory {
+        pub(super) head: RingHead,
+        pub(super) data: UnsafeCell<[u8; SIZE]>,
     }
     // SAFETY: as in a segment: reached by the two ends only.
     unsafe impl Sync for Memory {}
 
-    fn memory() -> Box<Memory> {
+    pub(super) fn memory() -> Box<Memory> {
         let position = || RingPosition(AtomicU64::new(0));
         let head = RingHead { tail: position(), head: position() };
-        Box::new(Memory { head, data: std::cell::UnsafeCell::new([0; SIZE]) })
+        Box::new(Memory { head, data: UnsafeCell::new([0; SIZE]) })
     }
 
-    fn ends(memory: &Memory) -> (Producer, Consumer) {
+    pub(super) fn ends(memory: &Memory) -> (Producer, Consumer) {
         let head = NonNull::from(&memory.head);
-        let data = NonNull::new(memory.data.get().cast()).expect("not null");
-        // SAFETY: the tests keep the memory while they use the ends, one of each.
+        let data = NonNull::from(&memory.data).cast();
+        // SAFETY: the callers keep the memory while they use the ends, one of each.
         unsafe { (Producer::new(head, data, SIZE), Consumer::new(head, data, SIZE)) }
     }
+
+    /// Reads a ring with any contents: an error or some bytes of the ring, never a panic, and never
+    /// a record outside of the ring. Then writes into it.
+    pub(super) fn survive(memory: &Memory) {
+        let (mut producer, mut consumer) = ends(memory);
+        let base = memory.data.get() as usize;
+        for _ in 0..100 {
+            let Ok(Some(record)) = consumer.peek() else { break };
+            let start = record.as_ptr() as usize;
+            assert!(start >= base && start + record.len() <= base + SIZE);
+            let sum: u64 = record.iter().map(|byte| u64::from(*byte)).sum();
+            std::hint::black_box(sum);
+            consumer.consume();
+        }
+        std::hint::black_box(producer.push(&[&[1; 100]]));
+    }
+
+    /// What a broken or hostile peer of this node may leave in a ring: both positions, then the
+    /// bytes from the start of the data.
+    pub fn ring(input: &[u8]) {
+        let mut words = input.chunks(8).map(|chunk| {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            u64::from_le_bytes(word)
+        });
+        let memory = memory();
+        memory.head.tail.0.store(words.next().unwrap_or(0), Relaxed);
+        memory.head.head.0.store(words.next().unwrap_or(0), Relaxed);
+        for (at, word) in words.take(SIZE / 8).enumerate() {
+            // SAFETY: inside of the data, and no other thread is there.
+            unsafe { memory.data.get().cast::<u64>().add(at).write(word) };
+        }
+        survive(&memory);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fuzzed::{Memory, SIZE, ends, memory, survive};
+    use super::*;
+    use crate::layout::PAGE;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
 
     #[test]
     fn the_head_takes_a_page() {
@@ -313,25 +358,17 @@ mod tests {
             let memory = memory();
             memory.head.head.0.store(head, Relaxed);
             memory.head.tail.0.store(tail, Relaxed);
-            let (mut producer, mut consumer) = ends(&memory);
             for (at, word) in words {
                 // SAFETY: inside of the data, and no other thread is there.
                 unsafe { memory.data.get().cast::<u64>().add(at).write(word) };
             }
-            let base = memory.data.get() as usize;
-            for _ in 0..100 {
-                match consumer.peek() {
-                    Ok(Some(record)) => {
-                        let start = record.as_ptr() as usize;
-                        prop_assert!(start >= base && start + record.len() <= base + SIZE);
-                        let sum: u64 = record.iter().map(|byte| u64::from(*byte)).sum();
-                        std::hint::black_box(sum);
-                        consumer.consume();
-                    }
-                    Ok(None) | Err(_) => break,
-                }
-            }
-            std::hint::black_box(producer.push(&[&[1; 100]]));
+            survive(&memory);
+        }
+
+        /// The same with bytes, as the fuzz target gives them.
+        #[test]
+        fn any_bytes_are_survived(input in prop::collection::vec(any::<u8>(), 0..256)) {
+            fuzzed::ring(&input);
         }
     }
 }

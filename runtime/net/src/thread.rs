@@ -129,12 +129,14 @@ impl Alarm {
     fn wait(&self) -> io::Result<()> {
         let mut event = libc::epoll_event { events: 0, u64: 0 };
         // SAFETY: room for one event.
-        let count = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), &raw mut event, 1, -1) };
-        if count < 0 {
+        while unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), &raw mut event, 1, -1) } < 0 {
             let error = io::Error::last_os_error();
-            return if error.kind() == io::ErrorKind::Interrupted { Ok(()) } else { Err(error) };
+            // The freezer interrupts it at every switch: nothing has called, main is to run.
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
         }
-        if count == 1 && event.u64 == TIMER {
+        if event.u64 == TIMER {
             let mut expired = 0u64;
             // SAFETY: a timer gives eight bytes; non-blocking.
             unsafe { libc::read(self.timer.as_raw_fd(), (&raw mut expired).cast(), 8) };

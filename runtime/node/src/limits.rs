@@ -87,7 +87,7 @@ pub fn checks() -> Vec<Check> {
             "segmentation offload for UDP",
             segmentation(),
             "long messages between nodes cost a system call for each packet",
-            "a kernel from 4.18 on",
+            "a kernel from 5.0 on",
         ),
         check(
             "open files",

@@ -2,6 +2,7 @@
 
 use crate::parse;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use nix::sys::signal::Signal;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ pub enum Command {
     Run(RunArgs),
     /// List jobs
     Ps(PsArgs),
-    /// End jobs on all their nodes
+    /// End jobs on all their nodes, or send all their ranks a signal
     Kill(KillArgs),
     /// Show what a job has written
     Logs(LogsArgs),
@@ -224,6 +225,22 @@ pub struct KillArgs {
     /// Numbers of the jobs, as `kumi ps` shows them
     #[arg(required = true, value_name = "JOB")]
     pub jobs: Vec<u64>,
+    /// Send their ranks this signal, by name or number, instead of ending the jobs
+    #[arg(short, long, value_name = "SIGNAL", value_parser = signal)]
+    pub signal: Option<u8>,
+}
+
+/// A signal as `kill` takes it: `USR1`, `SIGUSR1` or 10.
+fn signal(text: &str) -> Result<u8, String> {
+    let name = text.to_ascii_uppercase();
+    let full = if name.starts_with("SIG") { name } else { format!("SIG{name}") };
+    let named = full.parse().map(|signal: Signal| signal as i32);
+    named
+        .or_else(|_| text.parse())
+        .ok()
+        .and_then(|number| u8::try_from(number).ok())
+        .filter(|number| (1..=64).contains(number))
+        .ok_or_else(|| "give a name as USR1 or a number from 1 to 64".to_owned())
 }
 
 /// `kumi logs`

@@ -1,4 +1,4 @@
-//! `kumi kill`: ends jobs on all their nodes.
+//! `kumi kill`: ends jobs on all their nodes, or sends all their ranks a signal.
 
 use crate::cli::KillArgs;
 use crate::context::Context;
@@ -13,7 +13,11 @@ pub async fn run(context: &Context, args: &KillArgs) -> Result<(), Error> {
     let mut client = context.connect().await?;
     let mut first = Ok(());
     for &number in &args.jobs {
-        let request = ClientRequest::Kill { job: JobId(number) };
+        let job = JobId(number);
+        let request = match args.signal {
+            None => ClientRequest::Kill { job },
+            Some(signal) => ClientRequest::Signal { job, signal },
+        };
         let failure = match client.ask(&request).await {
             Ok(ClientReply::Done) => continue,
             Ok(other) => return Err(Error::unexpected(&other)),

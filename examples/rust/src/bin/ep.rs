@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use kumi_examples::ep::{RINGS, Tally};
-use kumi_examples::program::{NasOptions, Outcome, run, slowest};
+use kumi_examples::program::{NasOptions, Outcome, Progress, run, slowest};
 use kumi_mem::{Context, Op};
 
 fn main() -> ExitCode {
@@ -19,10 +19,11 @@ fn main() -> ExitCode {
                 * (1u64 << (options.class.ep_log2_pairs() + 1)) as f64,
             repeat: options.repeat,
         };
+        let mut progress = Progress::new(context, options.progress);
         for repeat in 0..options.repeat {
             context.barrier()?;
             let begin = context.time();
-            let tally = count(context, options.class.ep_batches())?;
+            let tally = count(context, options.class.ep_batches(), &mut progress)?;
             outcome.seconds += slowest(context, context.time() - begin)?;
             outcome.verified &= tally.verify(options.class);
             if repeat == 0 && context.rank() == 0 {
@@ -34,9 +35,17 @@ fn main() -> ExitCode {
 }
 
 /// Each rank counts an equal part of the batches; the sums of all.
-fn count(context: &Context, batches: u64) -> Result<Tally, kumi_mem::Error> {
+fn count(
+    context: &Context,
+    batches: u64,
+    progress: &mut Progress,
+) -> Result<Tally, kumi_mem::Error> {
     let (rank, ranks) = (u64::from(context.rank()), u64::from(context.ranks()));
-    let mine = Tally::of_batches(batches * rank / ranks, batches * (rank + 1) / ranks);
+    let mut mine = Tally::default();
+    for batch in batches * rank / ranks..batches * (rank + 1) / ranks {
+        mine.add_batch(batch);
+        progress.add(1);
+    }
     // The counts are below 2^53: they are exact as floating-point numbers, and one reduction does.
     let mut sums = [0.0; RINGS + 2];
     sums[RINGS] = mine.sum_x;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use kumi_examples::fft::Complex;
 use kumi_examples::ft::{ITERATIONS, Solver};
-use kumi_examples::program::{NasOptions, Outcome, UsageError, run, slowest};
+use kumi_examples::program::{NasOptions, Outcome, Progress, UsageError, run, slowest};
 use kumi_mem::{Context, Error, Op};
 
 fn main() -> ExitCode {
@@ -27,10 +27,11 @@ fn main() -> ExitCode {
             operations: f64::from(options.repeat) * operations(grid.points()),
             repeat: options.repeat,
         };
+        let mut progress = Progress::new(context, options.progress);
         for repeat in 0..options.repeat {
             context.barrier()?;
             let begin = context.time();
-            let sums = solve(context, &mut solver, repeat == 0)?;
+            let sums = solve(context, &mut solver, repeat == 0, &mut progress)?;
             outcome.seconds += slowest(context, context.time() - begin)?;
             outcome.verified &= class.ft_verify(&sums);
         }
@@ -43,6 +44,7 @@ fn solve(
     context: &Context,
     solver: &mut Solver,
     show: bool,
+    progress: &mut Progress,
 ) -> Result<[Complex; ITERATIONS], Error> {
     let mut transpose = |send: &mut Vec<f64>, recv: &mut Vec<f64>| {
         if context.ranks() == 1 {
@@ -61,6 +63,7 @@ fn solve(
         if show && context.rank() == 0 {
             println!("step {} check sum {:.12e} {:.12e}", step + 1, sum.re, sum.im);
         }
+        progress.add(1);
     }
     Ok(sums)
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::Context as _;
 use clap::Parser;
 use kumi_examples::measure::{calibrate, compute};
-use kumi_examples::program::{Outcome, UsageError, run};
+use kumi_examples::program::{Outcome, Progress, UsageError, run};
 use kumi_mem::{Context, Op, Window};
 
 /// Steps between two looks at the clock.
@@ -34,6 +34,9 @@ struct Options {
     /// When to start, in seconds since 1970, so that several copies start together
     #[arg(long, value_name = "UNIX_SECONDS")]
     start_at: Option<f64>,
+    /// Print how far it is: PROGRESS steps unix_time
+    #[arg(long)]
+    progress: bool,
 }
 
 /// When to stop.
@@ -63,7 +66,8 @@ fn main() -> ExitCode {
         context.barrier()?;
         let begin = wait_for_start(context, options.start_at)?;
         let until = options.steps.map_or(Until::Time(begin + duration), Until::Steps);
-        let (steps, verified) = exchange.run(rounds, until)?;
+        let (steps, verified) =
+            exchange.run(rounds, until, Progress::new(context, options.progress))?;
         let seconds = begin.elapsed().as_secs_f64();
         let mut least = [steps, u64::from(verified)];
         context.allreduce(Op::Min, &mut least)?;
@@ -107,7 +111,12 @@ fn wait_for_start(context: &Context, start_at: Option<f64>) -> anyhow::Result<In
 impl Exchange<'_, '_> {
     /// Steps until this rank or its partner stops; how many, and whether the partner's words were
     /// always those of the same step.
-    fn run(&self, rounds: u64, until: Until) -> Result<(u64, bool), kumi_mem::Error> {
+    fn run(
+        &self,
+        rounds: u64,
+        until: Until,
+        mut progress: Progress,
+    ) -> Result<(u64, bool), kumi_mem::Error> {
         let mut verified = true;
         let mut step = 0_u64;
         loop {
@@ -124,6 +133,9 @@ impl Exchange<'_, '_> {
             step += 1;
             self.window.wait_notify(0, step)?;
             verified &= self.window.load_u64(slot)? == step - 1;
+            if step.is_multiple_of(CLOCK_EVERY) {
+                progress.add(CLOCK_EVERY);
+            }
             // Both know both flags, so both stop after the same step.
             if stop || self.window.load_u64(slot + 8)? != 0 {
                 return Ok((step, verified));

@@ -1,0 +1,74 @@
+//! Jobs that share the processors, and each of them alone, in turn.
+
+use crate::cluster::Cluster;
+use crate::error::BenchError;
+use crate::meter::{Meter, Window};
+use std::time::Duration;
+
+/// How long the windows are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lengths {
+    pub(super) together: Duration,
+    pub(super) alone: Duration,
+}
+
+/// Seconds per step, by job and then by cycle.
+pub(super) struct Shares {
+    pub(super) gang: Vec<Vec<f64>>,
+    pub(super) os: Vec<Vec<f64>>,
+    pub(super) alone: Vec<Vec<f64>>,
+}
+
+/// The windows of one cycle.
+struct Cycle {
+    gang: Window,
+    os: Window,
+    alone: Vec<Window>,
+}
+
+impl Shares {
+    /// Lets the jobs run together under gang scheduling, then under that of the operating systems,
+    /// then each alone while the others are stopped, `cycles` times over.
+    ///
+    /// # Errors
+    /// When a command fails or a job makes no steps.
+    pub(super) fn measure(
+        cluster: &Cluster,
+        jobs: &[Meter<'_>],
+        lengths: Lengths,
+        cycles: usize,
+    ) -> Result<Self, BenchError> {
+        let all: Vec<&Meter<'_>> = jobs.iter().collect();
+        let mut windows = Vec::new();
+        for _ in 0..cycles {
+            cluster.kumi(&["cluster", "set", "--mode", "gang"])?;
+            let gang = Window::pass(lengths.together);
+            cluster.kumi(&["cluster", "set", "--mode", "os"])?;
+            let os = Window::pass(lengths.together);
+            // Not under gang scheduling: a stopped job would have its slices.
+            Meter::signal(&all, "STOP")?;
+            let mut alone = Vec::new();
+            for job in &all {
+                Meter::signal(&[job], "CONT")?;
+                alone.push(Window::pass(lengths.alone));
+                Meter::signal(&[job], "STOP")?;
+            }
+            Meter::signal(&all, "CONT")?;
+            windows.push(Cycle { gang, os, alone });
+        }
+        cluster.kumi(&["cluster", "set", "--mode", "gang"])?;
+        Meter::catch_up();
+        let of = |window: &dyn Fn(&Cycle, usize) -> Window| {
+            let of_job = |(index, job): (usize, &Meter<'_>)| {
+                let cycles = windows.iter().map(|cycle| window(cycle, index));
+                cycles.map(|window| job.seconds_per_step(window)).collect()
+            };
+            jobs.iter().enumerate().map(of_job).collect::<Result<Vec<Vec<f64>>, BenchError>>()
+        };
+        Ok(Self {
+            gang: of(&|cycle, _| cycle.gang)?,
+            os: of(&|cycle, _| cycle.os)?,
+            alone: of(&|cycle, index| cycle.alone[index])?,
+        })
+    }
+}
