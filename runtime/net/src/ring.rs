@@ -122,7 +122,7 @@ impl Producer {
                 to = to.add(part.len());
             }
         }
-        self.tail += (skip + need) as u64;
+        self.tail = self.tail.wrapping_add((skip + need) as u64);
         self.place.positions().tail.0.store(self.tail, Release);
         true
     }
@@ -197,7 +197,7 @@ impl Consumer {
 
     /// Consumes the record that [`Consumer::peek`] returned last.
     pub(crate) fn consume(&mut self) {
-        self.head += self.step;
+        self.head = self.head.wrapping_add(self.step);
         self.step = 0;
         self.place.positions().head.0.store(self.head, Release);
     }
@@ -363,6 +363,21 @@ mod tests {
                 unsafe { memory.data.get().cast::<u64>().add(at).write(word) };
             }
             survive(&memory);
+        }
+
+        /// Positions that a broken peer has put before their largest value are passed.
+        #[test]
+        fn positions_wrap_around(back in 0u64..64, length in 0usize..64) {
+            let memory = memory();
+            let start = 0u64.wrapping_sub(8 * back);
+            memory.head.head.0.store(start, Relaxed);
+            memory.head.tail.0.store(start, Relaxed);
+            let (mut producer, mut consumer) = ends(&memory);
+            for _ in 0..100 {
+                prop_assert!(producer.push(&[&[7; 64][..length]]));
+                prop_assert_eq!(consumer.peek(), Ok(Some(&[7; 64][..length])));
+                consumer.consume();
+            }
         }
 
         /// The same with bytes, as the fuzz target gives them.
