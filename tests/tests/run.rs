@@ -175,6 +175,27 @@ fn any_signal_reaches_all_ranks() {
 }
 
 #[test]
+fn memory_of_computing_ranks_is_read_under_any_scheduling_of_the_handler() {
+    let cluster = TestCluster::up(2);
+    let dense = kumi_tests::binaries::path("dense").display().to_string();
+    for setting in ["", "other:low", "fifo:high", "rr:even"] {
+        let variable = format!("KUMI_HANDLER={setting}");
+        for program in ["reads", "lu", "product", "sort"] {
+            let args = ["run", "-n", "2", "--nodes", "2", "--env", &variable, &dense, program];
+            let done = cluster.kumi(&[&args[..], &["--side", "64"]].concat());
+            if done.code() != 0 && done.err.contains("KUMI_HANDLER asks for") {
+                println!("SKIPPED {setting}: real-time priorities are not permitted here");
+                continue;
+            }
+            let out = done.ok().out;
+            assert!(out.contains("verified=yes"), "{setting} {program}: {out}");
+        }
+    }
+    let args = ["run", "-n", "2", "--nodes", "2", "--env", "KUMI_HANDLER=fast", &dense, "lu"];
+    cluster.kumi(&args).fails(1, &["KUMI_HANDLER", "other, rr or fifo"]);
+}
+
+#[test]
 fn a_job_outlives_the_command_that_started_it() {
     let cluster = TestCluster::up(2);
     let args = ["run", "-n", "2", "--name", "orphan", "sh", "-c", WAITS];

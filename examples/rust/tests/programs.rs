@@ -30,7 +30,8 @@ fn last_line(output: &Output) -> String {
     text(&output.stdout).lines().last().unwrap_or_default().to_owned()
 }
 
-const PROGRAMS: [&str; 5] = [
+const PROGRAMS: [&str; 6] = [
+    env!("CARGO_BIN_EXE_dense"),
     env!("CARGO_BIN_EXE_ep"),
     env!("CARGO_BIN_EXE_ft"),
     env!("CARGO_BIN_EXE_raytracer"),
@@ -48,6 +49,19 @@ fn kernels_verify_class_s() {
         assert!(line.ends_with(" ranks=1 repeat=1"), "{line}");
         assert!(text(&output.stdout).contains(" Verification    ="), "{line}");
     }
+}
+
+#[test]
+fn dense_programs_verify() {
+    for program in ["lu", "product", "sort"] {
+        let output = alone(env!("CARGO_BIN_EXE_dense"), &[program, "--side", "50"]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let line = last_line(&output);
+        assert!(line.starts_with(&format!("RESULT name={program} class=- verified=yes")), "{line}");
+    }
+    let output = alone(env!("CARGO_BIN_EXE_dense"), &["reads"]);
+    assert_eq!(output.status.code(), Some(64));
+    assert!(text(&output.stderr).contains("at least 2 ranks"));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kumi_net::launch::{Launch, LaunchError};
 use kumi_net::layout::DEFAULT_ARENA_BYTES;
-use kumi_net::{AttachError, Channel, Delivery, Guard, Place, SpinMode, Wait};
+use kumi_net::{AttachError, Channel, Delivery, Guard, Place, Settings, Wait};
 use kumi_proto::frame::{Frame, MESSAGE_BYTES, MESSAGE_PART_BYTES};
 
 use crate::engine::{Engine, FENCE, Pending};
@@ -66,7 +66,7 @@ impl Context {
     fn start(place: Place, socket: Option<std::os::fd::OwnedFd>) -> Result<Context, Error> {
         let engine = Engine::new(unread_bytes()?, place.arena_bytes());
         let dirty = vec![Cell::new(false); place.ranks() as usize];
-        let channel = Channel::start(place, socket, SpinMode::from_env()?, engine)?;
+        let channel = Channel::start(place, socket, Settings::from_env()?, engine)?;
         Ok(Context { channel, next_window: Cell::new(0), dirty, finished: Cell::new(false) })
     }
 

@@ -21,7 +21,8 @@
 //! over UDP, by the protocol of `kumi-proto`; a handler thread serves what they ask while the
 //! program computes.
 //!
-//! Environment: `KUMI_SPIN` (`adaptive`, `infinite` or microseconds: how long a wait spins before
+//! Environment: `KUMI_HANDLER` (`other`, `rr` or `fifo` with `:low`, `:even` or `:high`: how the handler thread
+//! is scheduled beside the main thread), `KUMI_SPIN` (`adaptive`, `infinite` or microseconds: how long a wait spins before
 //! it blocks), `KUMI_UNEXPECTED_BYTES` (bytes of messages kept that nobody has received yet,
 //! default 16 MiB; beyond, their senders wait).
 

@@ -16,6 +16,7 @@ use kumi_proto::SendError;
 use crate::core::{Core, Handler};
 use crate::lock::DriveLock;
 use crate::place::{AttachError, Place};
+use crate::priority::{HandlerSetting, Thread};
 use crate::ring::RingDamage;
 use crate::spin::{Spin, SpinMode, processors};
 use crate::sys;
@@ -83,6 +84,25 @@ impl<H> Shared<H> {
     }
 }
 
+/// Settings of a rank's channel that its environment has.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// How long waits spin.
+    pub spin: SpinMode,
+    /// How handler and main thread are scheduled; as the process is, if nothing is said.
+    pub handler: Option<HandlerSetting>,
+}
+
+impl Settings {
+    /// Reads `KUMI_SPIN` and `KUMI_HANDLER`.
+    ///
+    /// # Errors
+    /// [`AttachError::BadSetting`].
+    pub fn from_env() -> Result<Settings, AttachError> {
+        Ok(Settings { spin: SpinMode::from_env()?, handler: HandlerSetting::from_env()? })
+    }
+}
+
 /// A rank's channel. Used from one thread (not `Sync`); its handler thread lives until it is
 /// dropped.
 pub struct Channel<H: Handler> {
@@ -133,7 +153,7 @@ impl<H: Handler> Channel<H> {
     pub fn start(
         place: Place,
         socket: Option<OwnedFd>,
-        spin: SpinMode,
+        settings: Settings,
         handler: H,
     ) -> Result<Channel<H>, AttachError> {
         let core = Core::new(&place, socket, handler)?;
@@ -153,10 +173,13 @@ impl<H: Handler> Channel<H> {
             place,
         });
         let thread = match &shared.alarm {
-            Some(_) => Some(start(Arc::clone(&shared))?),
+            Some(_) => Some(start(Arc::clone(&shared), settings.handler)?),
             None => None,
         };
-        let spin = RefCell::new(Spin::new(spin, crowded));
+        if let (Some(handler), Some(_)) = (settings.handler, &thread) {
+            handler.apply(Thread::Main)?;
+        }
+        let spin = RefCell::new(Spin::new(settings.spin, crowded));
         Ok(Channel { shared, thread, spin, _not_sync: PhantomData })
     }
 

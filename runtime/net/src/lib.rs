@@ -18,6 +18,7 @@ pub mod layout;
 mod lock;
 mod map;
 mod place;
+mod priority;
 mod ring;
 pub mod segment;
 pub mod spawn;
@@ -27,10 +28,11 @@ mod thread;
 mod udp;
 mod wait;
 
-pub use channel::{Channel, ChannelError, Guard};
+pub use channel::{Channel, ChannelError, Guard, Settings};
 pub use core::{Answers, Handler};
 pub use kumi_proto::{Delivery, frame};
 pub use place::{AttachError, Place};
+pub use priority::{HandlerSetting, Policy, Priority};
 pub use ring::RingDamage;
 #[cfg(fuzzing)]
 pub use ring::fuzzed;

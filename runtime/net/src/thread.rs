@@ -11,14 +11,15 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use crate::channel::{ChannelError, Shared};
 use crate::core::{Core, Handler};
 use crate::counters::Counter;
 use crate::place::{AttachError, Place, io_error};
+use crate::priority::{HandlerSetting, Thread};
 use crate::sys;
 
 /// First tick after main was seen, microseconds.
@@ -146,7 +147,11 @@ impl Alarm {
 }
 
 /// Starts the handler thread, with all signals blocked: they are for the program's own threads.
-pub(crate) fn start<H: Handler>(shared: Arc<Shared<H>>) -> Result<JoinHandle<()>, AttachError> {
+/// Returns when it is scheduled as the setting says.
+pub(crate) fn start<H: Handler>(
+    shared: Arc<Shared<H>>,
+    setting: Option<HandlerSetting>,
+) -> Result<JoinHandle<()>, AttachError> {
     // SAFETY: all-zero sets are valid and are filled in before use.
     let before = unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
@@ -156,10 +161,24 @@ pub(crate) fn start<H: Handler>(shared: Arc<Shared<H>>) -> Result<JoinHandle<()>
         before
     };
     let builder = std::thread::Builder::new().name("kumi-handler".into());
-    let thread = builder.spawn(move || run(&shared)).map_err(io_error("starting a thread"));
+    let (tell, told) = mpsc::sync_channel(1);
+    let body = move || {
+        let scheduled = setting.map_or(Ok(()), |setting| setting.apply(Thread::Handler));
+        let go_on = scheduled.is_ok();
+        // Whoever starts the thread waits for this answer.
+        let _ = tell.send(scheduled);
+        if go_on {
+            run(&shared);
+        }
+    };
+    let thread = builder.spawn(body).map_err(io_error("starting a thread"));
     // SAFETY: restores what was there.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
-    thread
+    let thread = thread?;
+    match told.recv() {
+        Ok(scheduled) => scheduled.map(|()| thread),
+        Err(mpsc::RecvError) => Err(io_error("starting a thread")(io::ErrorKind::Other.into())),
+    }
 }
 
 /// Runs until told to stop. What goes wrong is kept for the next call of the main thread.
