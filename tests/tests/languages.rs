@@ -46,3 +46,16 @@ fn cpp() {
     let few = ["run", "-n", "4", "--nodes", "2", &heat, "--points", "3"];
     cluster.kumi(&few).fails(64, &["more ranks than rows"]);
 }
+
+#[test]
+fn fortran() {
+    let cluster = TestCluster::up(2);
+    greets(&cluster, "hello-fortran");
+    verifies(&cluster, "poisson", &["--points", "30"]);
+    verifies(&cluster, "poisson", &["--points", "4"]);
+    let unit = four_ranks(&cluster, "fortran-unit", &[]);
+    assert_eq!(unit, "the module kumi holds\n".repeat(4));
+    let poisson = binaries::path("poisson").display().to_string();
+    let few = ["run", "-n", "4", "--nodes", "2", &poisson, "--points", "3"];
+    cluster.kumi(&few).fails(64, &["more ranks than columns"]);
+}
