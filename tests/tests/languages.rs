@@ -2,8 +2,9 @@
 //! two nodes.
 #![forbid(unsafe_code)]
 
-use kumi_tests::binaries;
 use kumi_tests::cluster::TestCluster;
+use kumi_tests::{binaries, command, source};
+use std::process::Command;
 
 /// The output of a program that runs as four ranks on two nodes and ends well.
 #[track_caller]
@@ -58,4 +59,53 @@ fn fortran() {
     let poisson = binaries::path("poisson").display().to_string();
     let few = ["run", "-n", "4", "--nodes", "2", &poisson, "--points", "3"];
     cluster.kumi(&few).fails(64, &["more ranks than columns"]);
+}
+
+#[test]
+fn outside_a_job_they_say_how_to_start_them() {
+    for program in ["hello-cpp", "heat", "hello-fortran", "poisson"] {
+        let mut alone = Command::new(binaries::path(program));
+        alone.env_remove("KUMI_SINGLETON");
+        command::run(alone).fails(1, &["kumi_init: ", "kumi run -n"]);
+    }
+    for program in ["heat", "poisson"] {
+        let run = |option: &str| {
+            let mut alone = Command::new(binaries::path(program));
+            alone.arg(option).env_remove("KUMI_SINGLETON");
+            command::run(alone)
+        };
+        assert!(run("--help").ok().out.contains("Usage:"));
+        run("--what").fails(64, &["unknown option", "Usage:"]);
+    }
+}
+
+/// The names of a list in parentheses: the last word of each item.
+fn names<'a>(list: &'a str) -> Vec<&'a str> {
+    let last =
+        |item: &'a str| item.trim().rsplit(|c: char| !(c.is_alphanumeric() || c == '_')).next();
+    list.split(',').filter_map(last).filter(|name| !["", "void"].contains(name)).collect()
+}
+
+/// A compiler cannot see whether an interface to a C function is that function's.
+#[test]
+fn the_interfaces_of_fortran_are_those_of_the_header() {
+    let read = |path: &str| std::fs::read_to_string(binaries::repository().join(path)).expect(path);
+    let header = source::code_only(&read("bindings/c/include/kumi.h"));
+    let module = read("bindings/fortran/kumi_c.f90").replace("&\n", "");
+    let mut bound = 0;
+    for line in module.lines().map(str::trim).filter(|line| line.contains(" bind(c")) {
+        let Some(rest) = line.strip_prefix("function ") else { continue };
+        let (own, rest) = rest.split_once('(').expect("arguments");
+        let (arguments, rest) = rest.split_once(')').expect("arguments");
+        let name = rest.split_once("name='").map_or(own, |(_, rest)| rest.trim_end_matches("')"));
+        if name == "strlen" {
+            continue;
+        }
+        let (_, prototype) =
+            header.split_once(&format!("{name}(")).unwrap_or_else(|| panic!("no {name} in kumi.h"));
+        let (parameters, _) = prototype.split_once(')').expect("parameters");
+        assert_eq!(names(arguments), names(parameters), "{name}");
+        bound += 1;
+    }
+    assert!(bound > 25, "only {bound} functions found");
 }
