@@ -2,7 +2,7 @@
 #
 #   make demo         build, bring up a cluster here, time-share EP, CG and IS on it, print the table
 #   make test         everything continuous integration runs
-#   make build        release build of everything, examples in C included
+#   make build        release build of everything, examples in C, C++ and Fortran included
 #   make bench        all figures, each beside its peer; ends with the goals that are missed
 #   make bench-peers  install the peers that are distribution packages
 
@@ -13,7 +13,7 @@ PROFILE ?= release
 # The folder that cargo gives a profile's output.
 BIN = $(TARGET)/$(PROFILE)
 
-.PHONY: all build c demo test lint bench bench-peers bench-build setup clean
+.PHONY: all build c cpp fortran demo test lint bench bench-peers bench-build setup clean
 
 all: build
 
@@ -22,7 +22,7 @@ setup:
 
 build: setup
 	$(CARGO) build --release --workspace --locked
-	@$(MAKE) --no-print-directory c PROFILE=release
+	@$(MAKE) --no-print-directory c cpp fortran PROFILE=release
 
 # libkumi with its kumi.pc, and the C examples, linked with the libkumi.so of the same profile, in
 # the folder where it lies.
@@ -30,6 +30,16 @@ c: setup
 	@$(CARGO) build --quiet --locked --package kumi-c $(if $(filter release,$(PROFILE)),--release)
 	@$(MAKE) --no-print-directory -C bindings/c pc PROFILE=$(PROFILE) CARGO_TARGET_DIR=$(TARGET)
 	@$(MAKE) --no-print-directory -C examples/c PROFILE=$(PROFILE) LIB=$(BIN) OUT=$(BIN)
+
+# The C++ examples and the tests of kumi.hpp, beside the C examples.
+cpp: c
+	@$(MAKE) --no-print-directory -C examples/cpp LIB=$(BIN) OUT=$(BIN)
+	@$(MAKE) --no-print-directory -C bindings/cpp LIB=$(BIN) OUT=$(BIN)
+
+# The module kumi, its tests and the Fortran examples.
+fortran: c
+	@$(MAKE) --no-print-directory -C bindings/fortran LIB=$(BIN) OUT=$(BIN)
+	@$(MAKE) --no-print-directory -C examples/fortran LIB=$(BIN) OUT=$(BIN)
 
 demo: build
 	@$(TARGET)/release/kumi demo
@@ -41,8 +51,10 @@ lint: setup
 # The whole-system tests run the binaries of this build, in the profile that the tests have anyway.
 test: lint
 	$(CARGO) build --workspace --locked
-	@$(MAKE) --no-print-directory c PROFILE=debug
-	@$(MAKE) --no-print-directory -C examples/c check PROFILE=debug LIB=$(TARGET)/debug OUT=$(TARGET)/debug
+	@$(MAKE) --no-print-directory c cpp fortran PROFILE=debug
+	@for folder in examples/c bindings/cpp examples/cpp bindings/fortran examples/fortran; do \
+	  $(MAKE) --no-print-directory -C $$folder check PROFILE=debug LIB=$(TARGET)/debug OUT=$(TARGET)/debug || exit 1; \
+	done
 	KUMI_BIN_DIR=$(TARGET)/debug $(CARGO) test --workspace --locked --no-fail-fast
 
 bench-build: build

@@ -44,11 +44,15 @@ fn build() -> PathBuf {
         cargo.arg("--release");
     }
     assert!(cargo.status().expect("cargo runs").success(), "cargo build failed");
-    let mut make = Command::new("make");
-    make.arg("-C").arg(repository().join("examples/c"));
-    for variable in ["LIB", "OUT"] {
-        make.arg(format!("{variable}={}", directory.display()));
+    for folder in
+        ["examples/c", "bindings/cpp", "examples/cpp", "bindings/fortran", "examples/fortran"]
+    {
+        let mut make = Command::new("make");
+        make.arg("-C").arg(repository().join(folder));
+        for variable in ["LIB", "OUT"] {
+            make.arg(format!("{variable}={}", directory.display()));
+        }
+        assert!(make.status().expect("make runs").success(), "{folder} does not build");
     }
-    assert!(make.status().expect("make runs").success(), "the C examples do not build");
     directory.to_owned()
 }

@@ -199,30 +199,77 @@ fn function(code: &str, name: String, at: usize, open: usize) -> Function {
     Function { name, line: newlines(&code[..at]) + 1, lines: newlines(&code[at..end]) + 1 }
 }
 
-/// The functions with bodies of a C source: a body opens at depth 0 behind a parenthesis.
+/// The functions with bodies of a C or C++ source: a body opens behind a parenthesis, outside of
+/// other functions; namespaces and classes are looked into.
 pub fn c_functions(text: &str) -> Vec<Function> {
     let code = code_only(text);
     let (mut depth, mut begin) = (0_i32, 0);
+    // For each open brace, by how much it has raised the depth.
+    let mut open = Vec::new();
     let mut found = Vec::new();
     for (index, byte) in code.bytes().enumerate() {
         match byte {
             b'{' => {
                 let head = &code[begin..index];
-                if depth == 0 && head.trim_end().ends_with(')') {
+                let is_function = opens_function(head);
+                if depth == 0 && is_function {
                     let start = begin + (head.len() - head.trim_start().len());
                     let name = head.split('(').next().unwrap_or_default();
                     let name = name.rsplit(|c: char| !(c.is_alphanumeric() || c == '_')).next();
                     found.push(function(&code, name.unwrap_or_default().to_owned(), start, index));
                 }
-                depth += 1;
+                let raises = i32::from(depth > 0 || is_function || !opens_scope(head));
+                open.push(raises);
+                depth += raises;
+                if raises == 0 {
+                    begin = index + 1;
+                }
             }
             b'}' => {
-                depth -= 1;
+                depth -= open.pop().unwrap_or_default();
                 begin = index + 1;
             }
             b';' if depth == 0 => begin = index + 1,
+            b':' if depth == 0 && is_access(&code[begin..index]) => begin = index + 1,
             b'\n' if code[begin..index].trim_start().starts_with('#') => begin = index + 1,
             _ => {}
+        }
+    }
+    found
+}
+
+/// Whether what stands before a colon says who may use the members of a class that follow.
+fn is_access(head: &str) -> bool {
+    ["public", "protected", "private"].contains(&head.trim())
+}
+
+/// Whether what stands before a brace is the head of a function.
+fn opens_function(head: &str) -> bool {
+    let head = head.trim_end();
+    [")", ") const", ") noexcept", ") const noexcept"].iter().any(|end| head.ends_with(end))
+}
+
+/// Whether what stands before a brace is the head of a namespace or class, with members.
+fn opens_scope(head: &str) -> bool {
+    let mut words = head.split_whitespace();
+    !head.contains('=') && words.any(|word| ["namespace", "class", "struct"].contains(&word))
+}
+
+/// The procedures of a Fortran source, those of interfaces too.
+pub fn fortran_functions(text: &str) -> Vec<Function> {
+    let mut open: Vec<(String, usize)> = Vec::new();
+    let mut found = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let code = line.split(['!', '\'']).next().unwrap_or_default();
+        let words: Vec<&str> = code.split(|c: char| !(c.is_alphanumeric() || c == '_')).collect();
+        let at = words.iter().position(|word| ["subroutine", "function"].contains(word));
+        let Some(at) = at else { continue };
+        if words.iter().take(at).any(|word| *word == "end") {
+            let (name, line) = open.pop().unwrap_or_default();
+            found.push(Function { name, line, lines: number + 1 - line });
+        } else {
+            let name = words[at + 1..].iter().find(|word| !word.is_empty());
+            open.push((name.copied().unwrap_or_default().to_owned(), number));
         }
     }
     found

@@ -41,6 +41,8 @@ fn exceptions() -> BTreeMap<String, usize> {
 fn functions(file: &Source) -> Vec<Function> {
     if file.path.ends_with(".rs") {
         source::rust_functions(&file.text)
+    } else if file.path.ends_with(".f90") {
+        source::fortran_functions(&file.text)
     } else {
         source::c_functions(&file.text)
     }
@@ -49,7 +51,7 @@ fn functions(file: &Source) -> Vec<Function> {
 /// What is longer than it should be: key as in the list of exceptions, and its length.
 fn too_long() -> BTreeMap<String, usize> {
     let mut found = BTreeMap::new();
-    for file in source::files(&["rs", "c", "h"]) {
+    for file in source::files(&["rs", "c", "h", "cpp", "hpp", "f90"]) {
         let lines = file.text.lines().count();
         if lines > FILE_LINES {
             found.insert(file.path.clone(), lines);
@@ -93,7 +95,7 @@ fn nothing_is_left_open() {
     let words = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X:")];
     let macros = [concat!("todo", "!("), concat!("unimplemented", "!("), concat!("dbg", "!(")];
     let mut wrong = Vec::new();
-    for file in source::files(&["rs", "c", "h", "toml", "md", "sh", "yml"]) {
+    for file in source::files(&["rs", "c", "h", "cpp", "hpp", "f90", "toml", "md", "sh", "yml"]) {
         for (index, line) in file.text.lines().enumerate() {
             if words.iter().chain(&macros).any(|word| line.contains(word)) {
                 wrong.push(format!("{}:{}: {}", file.path, index + 1, line.trim()));
@@ -207,4 +209,11 @@ impl<'a> Thing<'a> {
     let text = "#include <a.h>\nstruct s { int a; };\nstatic int f(int a)\n{\n    return a;\n}\n\
                 int g(void) { if (1) { return '}'; }\n return 0; }\n";
     assert_eq!(source::c_functions(text), [named("f", 3, 4), named("g", 7, 2)]);
+    let text = "namespace {\nclass a : public b {\npublic:\n  a(int c) : b(c) {}\n  int size() const\n  \
+                {\n    return 1;\n  }\n};\nint many[] = {1, 2};\n}\nint f(void)\n{\n}\n";
+    let methods = [named("a", 4, 1), named("size", 5, 4), named("f", 12, 3)];
+    assert_eq!(source::c_functions(text), methods);
+    let text = "subroutine a(b)\n  ! no function\n  print *, 'a function'\ncontains\n  pure integer function c()\n\
+                \u{20} end function c\nend subroutine a\n";
+    assert_eq!(source::fortran_functions(text), [named("c", 5, 2), named("a", 1, 7)]);
 }

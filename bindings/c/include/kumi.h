@@ -24,8 +24,13 @@
  * kumi_window_free() (kumi_finalize() frees those that remain), and constant
  * strings, which nobody frees.
  *
- * Communication.  Every function that communicates can also fail with
- * KUMI_ERR_FAULT (a peer has ended or sent nonsense) or KUMI_ERR_IO.
+ * Errors.  The descriptions name them without KUMI_ERR_.  Every function but
+ * kumi_init() and those that explain errors can fail with NOT_INITIALISED and
+ * WRONG_THREAD, every function that communicates also with FAULT (a peer has
+ * ended or sent nonsense) or IO, and all with INTERNAL.
+ *
+ * Other ranks see of a call only what its description says.  A rank that exits
+ * with another code than 0, or that a signal kills, ends the whole job.
  *
  * Pointers.  A data pointer may be NULL only when its length or count is 0.
  * Arrays of a kumi_type must be aligned for that type.  An output pointer must
@@ -119,7 +124,8 @@ const char *kumi_version(void);
  * ------------------------------------------------------------------------ */
 
 /* Joins the job, using the environment that `kumi run` made.  Call it once,
- * before everything else.
+ * before everything else.  Other ranks need not wait for it: what they send to
+ * this rank before is kept.
  * Errors: NOT_LAUNCHED if this process was not started by `kumi run` (set
  * KUMI_SINGLETON=1 to run as a job of one rank without a cluster), ATTACH,
  * ALREADY_INITIALISED. */
@@ -128,7 +134,8 @@ int kumi_init(void);
 /* Leaves the job: frees the remaining windows and waits, for a bounded time,
  * until what this rank sent has been received.  Not collective: a rank that
  * must not leave before the others calls kumi_barrier() first.  Pointers from
- * kumi_window_base() are invalid afterwards.
+ * kumi_window_base() are invalid afterwards.  Other ranks must not send to this
+ * rank or use its windows any more.
  * Errors: FAULT if something was not received (the rank has left all the
  * same); NOT_INITIALISED, WRONG_THREAD. */
 int kumi_finalize(void);
@@ -165,7 +172,8 @@ typedef struct kumi_status {
 
 /* Sends `length` bytes at `data` to rank `to` (which may be the caller) with
  * `tag`, 0 .. INT_MAX.  Returns when the data has been copied; it may still be
- * on its way (see kumi_flush()).
+ * on its way (see kumi_flush()).  Waits only while the buffer for that rank is
+ * full.  The other rank sees the message when it receives or probes.
  * Errors: RANK, TAG, NULL, LENGTH, MEMORY (a message to the own rank that is
  * too large to keep), REFUSED (see kumi_window_put()), FAULT, IO. */
 int kumi_message_send(int to, int tag, const void *data, size_t length);
@@ -193,9 +201,10 @@ int kumi_message_sendrecv(int to, int send_tag, const void *data,
  * Errors: RANK, TAG, NULL, IO. */
 int kumi_message_probe(int from, int tag, int *found, kumi_status *status);
 
-/* Lets the library work once: receives and sends what is due.  Never needed
- * for correctness; a rank that computes for long is served by a thread.
- * Errors: IO. */
+/* Lets the library work once, without waiting: receives and sends what is due.
+ * Never needed for correctness; a rank that computes for long is served by a
+ * thread.
+ * Errors: FAULT, IO. */
 int kumi_progress(void);
 
 /* Waits until everything this rank has sent or put to rank `to` (or KUMI_ALL)
@@ -209,17 +218,25 @@ int kumi_flush(int to);
 
 /* A window is one piece of memory per rank, made together, addressed by
  * (rank, offset in bytes).  Each rank's piece comes with KUMI_NOTIFY_COUNT
- * counters that count arrived puts. */
+ * counters that count arrived puts.
+ *
+ * Order.  When a message is received or a notification seen, all earlier puts
+ * of its sender to this rank are in place.  Nothing is promised about the order
+ * of what different ranks do.  Eight aligned bytes change at once; more may be
+ * seen half done. */
 typedef struct kumi_window kumi_window;
 
 /* Collective.  Makes a window whose piece on this rank has `bytes` bytes, all
  * zero; sizes may differ between ranks and may be 0.  *window is the handle,
- * valid in this rank only; free it with kumi_window_free().
- * Errors: NULL, LENGTH, MEMORY, IO. */
+ * valid in this rank only; free it with kumi_window_free().  When it returns,
+ * every rank's piece can be used.
+ * Errors: NULL; MEMORY at all ranks if one of them has no room for its piece or
+ * has too many windows. */
 int kumi_window_create(size_t bytes, kumi_window **window);
 
 /* Frees this rank's piece and handle.  Make sure first (kumi_barrier()) that
- * no other rank still uses the piece.  NULL is allowed and does nothing.
+ * no other rank still uses the piece: from now on it gets WINDOW, or REFUSED
+ * for puts to another node.  NULL is allowed and does nothing.
  * Errors: WINDOW if it is not a window or was freed already. */
 int kumi_window_free(kumi_window *window);
 
@@ -232,6 +249,7 @@ void *kumi_window_base(kumi_window *window);
 
 /* Copies `length` bytes from `data` to `offset` in rank `to`'s piece.  Returns
  * when the data has been copied away; kumi_flush() waits until it is in place.
+ * Rank `to` sees the bytes change, whatever it does meanwhile.
  * Errors: WINDOW, RANK, NULL, BOUNDS, RIGHT, FAULT, IO; memory is untouched.
  * A rank on another node checks bounds and rights when the data arrives: if it
  * refuses, the next put or send to that rank, or kumi_flush(), fails with
@@ -246,20 +264,21 @@ int kumi_window_put_notify(kumi_window *window, int to, size_t offset,
                            const void *data, size_t length, unsigned notify);
 
 /* Copies `length` bytes at `offset` of rank `from`'s piece to `buffer`, and
- * waits for them.
+ * waits for them.  It has them as they are after all earlier puts of this rank
+ * to that one.
  * Errors: WINDOW, RANK, NULL, BOUNDS, RIGHT, IO. */
 int kumi_window_get(kumi_window *window, int from, size_t offset,
                     size_t length, void *buffer);
 
 /* Adds `operand` (modulo 2^64) to the uint64_t at `offset` (a multiple of 8)
  * of rank `to`'s piece, as one step that no other fetch_add interrupts, and
- * waits; *old (or NULL) is the value before.
+ * waits; *old (or NULL) is the value before.  Rank `to` sees the sum.
  * Errors: WINDOW, RANK, BOUNDS, ALIGNMENT, RIGHT, IO. */
 int kumi_window_fetch_add(kumi_window *window, int to, size_t offset,
                           uint64_t operand, uint64_t *old);
 
-/* *count becomes what this rank's counter `notify` shows: the number of
- * kumi_window_put_notify() calls applied since the window was made.
+/* *count becomes what this rank's counter `notify` shows, without waiting: the
+ * number of kumi_window_put_notify() calls applied since the window was made.
  * Errors: WINDOW, NOTIFY, NULL. */
 int kumi_window_notified(kumi_window *window, unsigned notify,
                          uint64_t *count);
@@ -301,23 +320,31 @@ typedef enum kumi_op {
 	KUMI_BITXOR = 7
 } kumi_op;
 
-/* Returns when all ranks have called it.
- * Errors: IO. */
+/* Returns when all ranks have called it.  It does not wait for puts: a rank
+ * that wants its own to be in place afterwards calls kumi_flush() before.
+ * Errors: FAULT, IO. */
 int kumi_barrier(void);
 
-/* Copies `count` elements at `data` of rank `root` to `data` of all ranks.
- * Errors: RANK, NULL, ALIGNMENT, LENGTH, TYPE, IO. */
+/* Copies `count` elements at `data` of rank `root` to `data` of all ranks.  A
+ * rank returns when it has them and has passed them on.
+ * Errors: RANK, NULL, ALIGNMENT, LENGTH (also if another rank's count differs),
+ * TYPE, IO. */
 int kumi_broadcast(int root, void *data, size_t count, kumi_type type);
 
 /* recv[i] on rank `root` becomes the reduction by `op` of send[i] of all
  * ranks, 0 <= i < count.  On other ranks `recv` is ignored and may be NULL.
- * `send` and `recv` may be the same array.
- * Errors: RANK, NULL, ALIGNMENT, LENGTH, TYPE, OPERATION, MEMORY, IO. */
+ * `send` and `recv` may be the same array.  The root returns when all ranks
+ * have called it, others may return earlier.  In which order the elements are
+ * combined is not said: floating-point sums may differ in their last bits
+ * between numbers of ranks.
+ * Errors: RANK, NULL, ALIGNMENT, LENGTH (also if another rank's count differs),
+ * TYPE, OPERATION, MEMORY, IO. */
 int kumi_reduce(int root, const void *send, void *recv, size_t count,
                 kumi_type type, kumi_op op);
 
-/* Like kumi_reduce(), with the result in `recv` of every rank.  `send` and
- * `recv` may be the same array.
+/* Like kumi_reduce(), with the result, the same bit by bit, in `recv` of every
+ * rank.  `send` and `recv` may be the same array.  Returns when all ranks have
+ * called it.
  * Errors: NULL, ALIGNMENT, LENGTH, TYPE, OPERATION, MEMORY, IO. */
 int kumi_allreduce(const void *send, void *recv, size_t count, kumi_type type,
                    kumi_op op);
@@ -325,13 +352,15 @@ int kumi_allreduce(const void *send, void *recv, size_t count, kumi_type type,
 /* Collects `count` elements of `send` of every rank in `recv` of rank `root`,
  * which has kumi_size() * count elements: rank r's start at r * count.  On
  * other ranks `recv` is ignored and may be NULL.  The arrays must not overlap.
+ * The root returns when all ranks have called it, others may return earlier.
  * Errors: RANK, NULL, ALIGNMENT, LENGTH, TYPE, IO. */
 int kumi_gather(int root, const void *send, void *recv, size_t count,
                 kumi_type type);
 
 /* Block r (elements r * count_per_rank and on) of `send` goes to rank r, where
  * it arrives in the block of `recv` that has the sender's number.  Both arrays
- * have kumi_size() * count_per_rank elements and must not overlap.
+ * have kumi_size() * count_per_rank elements and must not overlap.  Returns
+ * when all ranks have called it.
  * Errors: NULL, ALIGNMENT, LENGTH, TYPE, IO. */
 int kumi_alltoall(const void *send, void *recv, size_t count_per_rank,
                   kumi_type type);

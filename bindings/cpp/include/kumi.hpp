@@ -1,0 +1,497 @@
+/*
+ * kumi.hpp - Kumi for C++17: kumi.h with objects, types and exceptions.
+ *
+ * A program includes this header and links with -lkumi (`pkg-config --cflags
+ * --libs kumi`); there is no other library.  kumi.h says in full what each
+ * function does, which errors it has and what other ranks see; here stands
+ * only what is different.
+ *
+ * Errors.  What kumi.h returns as a number is thrown as kumi::error.  Nothing
+ * is thrown by destructors: they say on standard error what went wrong.
+ *
+ * Data.  Where a function takes data, it takes one object or a contiguous
+ * range (array, std::array, std::vector, std::string, kumi::span) of a
+ * trivially copyable type that is not a pointer.  It never allocates or resizes
+ * for the caller, unless it returns a std::vector.
+ *
+ * Units.  Counts, sizes and offsets are elements, not bytes; offsets count
+ * from 0.
+ *
+ * Lifetimes.  One kumi::context at a time, made and used by one thread.  Every
+ * kumi::window should end before its context, as it does when it is declared
+ * after it; one that outlives it is empty from then on.
+ *
+ * SPDX-License-Identifier: Apache-2.0 OR MIT
+ */
+#ifndef KUMI_HPP
+#define KUMI_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <kumi.h>
+#include <kumi/data.hpp>
+
+namespace kumi {
+
+/* ------------------------------------------------------------------------
+ * The job
+ * ------------------------------------------------------------------------ */
+
+/* This rank's part in the job, from construction (kumi_init) to destruction
+ * (kumi_finalize). */
+class context {
+public:
+	context() { detail::check(kumi_init(), "kumi_init"); }
+
+	~context()
+	{
+		if (alive_ && kumi_finalize() != KUMI_OK)
+			std::fprintf(stderr, "kumi: kumi_finalize: %s\n",
+			             kumi_error_detail());
+	}
+
+	context(const context &) = delete;
+	context &operator=(const context &) = delete;
+
+	/* Ends the part before the destructor would, which cannot throw: the
+	 * way to learn that something was not received.  Nothing else may be
+	 * called afterwards. */
+	void finalize()
+	{
+		alive_.reset();
+		detail::check(kumi_finalize(), "kumi_finalize");
+	}
+
+	int rank() const { return number(kumi_rank(), "kumi_rank"); }
+	int size() const { return number(kumi_size(), "kumi_size"); }
+	int node() const { return number(kumi_node(), "kumi_node"); }
+
+	std::uint64_t job() const
+	{
+		number(kumi_rank(), "kumi_job");
+		return kumi_job();
+	}
+
+	/* Seconds. */
+	double time() const
+	{
+		number(kumi_rank(), "kumi_time");
+		return kumi_time();
+	}
+
+	/* Sends data to rank `to`. */
+	template <class R>
+	void send(int to, int tag, const R &data)
+	{
+		auto what = detail::view(data);
+		detail::check(kumi_message_send(to, tag, what.data(),
+		                                detail::bytes(what)),
+		              "kumi_message_send");
+	}
+
+	/* Waits for a message and stores it in `into`, which may be longer;
+	 * the result says from whom, with which tag and how many bytes.
+	 * Throws truncated if the message is longer. */
+	template <class R>
+	kumi_status recv(int from, int tag, R &&into)
+	{
+		static_assert(detail::is_output<R>, "kumi: give a variable");
+		auto where = detail::target(into);
+		kumi_status status{};
+		int code = kumi_message_recv(from, tag, where.data(),
+		                             detail::bytes(where), &status);
+		received(code, "kumi_message_recv", status);
+		return status;
+	}
+
+	/* Waits for a message that is one T.
+	 * Throws error KUMI_ERR_LENGTH if it is shorter. */
+	template <class T>
+	T recv_value(int from, int tag)
+	{
+		T value{};
+		kumi_status status = recv(from, tag, value);
+		detail::require(status.length == sizeof(T), "kumi_message_recv",
+		                "the message is shorter than the type");
+		return value;
+	}
+
+	/* send() and recv() at once. */
+	template <class R, class S>
+	kumi_status sendrecv(int to, int send_tag, const R &data, int from,
+	                     int recv_tag, S &&into)
+	{
+		static_assert(detail::is_output<S>, "kumi: give a variable");
+		auto what = detail::view(data);
+		auto where = detail::target(into);
+		kumi_status status{};
+		int code = kumi_message_sendrecv(
+		    to, send_tag, what.data(), detail::bytes(what), from,
+		    recv_tag, where.data(), detail::bytes(where), &status);
+		received(code, "kumi_message_sendrecv", status);
+		return status;
+	}
+
+	/* What recv() would find now, if anything. */
+	std::optional<kumi_status> probe(int from, int tag)
+	{
+		kumi_status status{};
+		int found = 0;
+		detail::check(kumi_message_probe(from, tag, &found, &status),
+		              "kumi_message_probe");
+		if (found == 0)
+			return std::nullopt;
+		return status;
+	}
+
+	void progress() { detail::check(kumi_progress(), "kumi_progress"); }
+
+	/* Waits until what was sent and put to rank `to`, or to all, is
+	 * there. */
+	void flush(int to = KUMI_ALL)
+	{
+		detail::check(kumi_flush(to), "kumi_flush");
+	}
+
+	void barrier() { detail::check(kumi_barrier(), "kumi_barrier"); }
+
+	/* Copies the root's data to all. */
+	template <class R>
+	void broadcast(int root, R &&data)
+	{
+		static_assert(detail::is_output<R>, "kumi: give a variable");
+		auto all = detail::target(data);
+		using unit = detail::moved<element<R>>;
+		detail::check(kumi_broadcast(root, all.data(),
+		                             all.size() * unit::units,
+		                             unit::type()),
+		              "kumi_broadcast");
+	}
+
+	/* Reduces the elements of `data`, a range: at the root they become
+	 * the result, elsewhere they stay. */
+	template <class R>
+	std::enable_if_t<detail::range<R>> reduce(int root, R &&data, op how)
+	{
+		auto all = detail::target(data);
+		detail::check(kumi_reduce(root, all.data(), all.data(),
+		                          all.size(), type_of<element<R>>(),
+		                          static_cast<kumi_op>(how)),
+		              "kumi_reduce");
+	}
+
+	/* Reduces one number: the root gets the result, the others `value`. */
+	template <class T>
+	std::enable_if_t<!detail::range<T>, T> reduce(int root, T value, op how)
+	{
+		reduce(root, span<T>(&value, 1), how);
+		return value;
+	}
+
+	/* Reduces the elements of `data`, a range, which become the result at
+	 * every rank. */
+	template <class R>
+	std::enable_if_t<detail::range<R>> allreduce(R &&data, op how)
+	{
+		auto all = detail::target(data);
+		detail::check(kumi_allreduce(all.data(), all.data(), all.size(),
+		                             type_of<element<R>>(),
+		                             static_cast<kumi_op>(how)),
+		              "kumi_allreduce");
+	}
+
+	/* Reduces one number: every rank gets the result. */
+	template <class T>
+	std::enable_if_t<!detail::range<T>, T> allreduce(T value, op how)
+	{
+		allreduce(span<T>(&value, 1), how);
+		return value;
+	}
+
+	/* The data of all ranks, in their order, at the root; nothing
+	 * elsewhere. */
+	template <class R>
+	auto gather(int root, const R &data)
+	{
+		using T = element<const R>;
+		using unit = detail::moved<T>;
+		auto mine = detail::view(data);
+		std::vector<T> all;
+		if (rank() == root)
+			all.resize(mine.size() *
+			           static_cast<std::size_t>(size()));
+		detail::check(kumi_gather(root, mine.data(), all.data(),
+		                          mine.size() * unit::units,
+		                          unit::type()),
+		              "kumi_gather");
+		return all;
+	}
+
+	/* Both ranges have one block for every rank, all of one length.
+	 * Throws error KUMI_ERR_LENGTH, before anything is sent, if they have
+	 * not. */
+	template <class R, class S>
+	void alltoall(const R &data, S &&into)
+	{
+		using T = element<const R>;
+		using unit = detail::moved<T>;
+		static_assert(detail::same<T, element<S>>, "kumi: two types");
+		auto what = detail::view(data);
+		auto where = detail::target(into);
+		auto ranks = static_cast<std::size_t>(size());
+		detail::require(what.size() == where.size() &&
+		                    what.size() % ranks == 0,
+		                "kumi_alltoall",
+		                "both arrays need one block for every rank");
+		detail::check(kumi_alltoall(what.data(), where.data(),
+		                            what.size() / ranks * unit::units,
+		                            unit::type()),
+		              "kumi_alltoall");
+	}
+
+	/* Blocks of different lengths, without gaps, which fill both ranges.
+	 * Throws error KUMI_ERR_LENGTH, before anything is sent, if the counts
+	 * do not add up to their sizes. */
+	template <class R, class S>
+	void alltoallv(const R &data, std::vector<std::size_t> counts, S &&into,
+	               std::vector<std::size_t> into_counts)
+	{
+		using T = element<const R>;
+		static_assert(detail::same<T, element<S>>, "kumi: two types");
+		auto what = detail::view(data);
+		auto where = detail::target(into);
+		blocks<T>(counts, what.size());
+		blocks<T>(into_counts, where.size());
+		detail::check(kumi_alltoallv(what.data(), counts.data(),
+		                             where.data(), into_counts.data(),
+		                             detail::moved<T>::type()),
+		              "kumi_alltoallv");
+	}
+
+private:
+	template <class>
+	friend class window;
+
+	/* The type of an object, or of a range's elements. */
+	template <class R>
+	using element = std::remove_cv_t<std::remove_pointer_t<decltype(
+	    detail::view(std::declval<std::remove_reference_t<R> &>()).data())>>;
+
+	static int number(int value, const char *function)
+	{
+		detail::check(value, function);
+		return value;
+	}
+
+	static void received(int code, const char *function,
+	                     const kumi_status &status)
+	{
+		if (code == KUMI_ERR_TRUNCATED)
+			throw truncated(function, status.length);
+		detail::check(code, function);
+	}
+
+	/* Checks the blocks' lengths and turns them into those of what
+	 * moved<T> says. */
+	template <class T>
+	void blocks(std::vector<std::size_t> &counts, std::size_t whole) const
+	{
+		std::size_t rest = whole;
+		bool fits = counts.size() == static_cast<std::size_t>(size());
+		for (std::size_t &count : counts) {
+			fits = fits && count <= rest;
+			rest -= fits ? count : 0;
+			count *= fits ? detail::moved<T>::units : 0;
+		}
+		detail::require(fits && rest == 0, "kumi_alltoallv",
+		                "there must be one count for every rank, and "
+		                "they must add up to the array's size");
+	}
+
+	/* Windows see by it whether the library still knows them. */
+	std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
+};
+
+/* ------------------------------------------------------------------------
+ * Windows
+ * ------------------------------------------------------------------------ */
+
+/* A window of elements of type T.  It frees its piece when it ends: make sure
+ * first (context::barrier) that no other rank still uses it. */
+template <class T>
+class window {
+	static_assert(std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> &&
+	                  !std::is_const_v<T> && alignof(T) <= 8,
+	              "kumi: elements of windows must be trivially copyable, not "
+	              "pointers, and aligned to at most 8 bytes");
+
+public:
+	/* Collective: this rank's piece has `elements` elements, all bits
+	 * zero. */
+	window(context &job, std::size_t elements) : alive_(job.alive_)
+	{
+		detail::check(kumi_window_create(detail::scaled<T>(elements),
+		                                 &handle_),
+		              "kumi_window_create");
+		piece_ = span<T>(static_cast<T *>(kumi_window_base(handle_)),
+		                 elements);
+	}
+
+	~window()
+	{
+		if (release() != KUMI_OK)
+			std::fprintf(stderr, "kumi: kumi_window_free: %s\n",
+			             kumi_error_detail());
+	}
+
+	window(const window &) = delete;
+	window &operator=(const window &) = delete;
+
+	window(window &&other) noexcept { swap(other); }
+	/* What this window was ends with `other`. */
+	window &operator=(window &&other) noexcept
+	{
+		swap(other);
+		return *this;
+	}
+
+	/* Frees the piece before the destructor would, which cannot throw. */
+	void free() { detail::check(release(), "kumi_window_free"); }
+
+	/* This rank's piece: see kumi_window_base() for when to read it. */
+	span<T> piece() const noexcept { return piece_; }
+	T *data() const noexcept { return piece_.data(); }
+	std::size_t size() const noexcept { return piece_.size(); }
+	T *begin() const noexcept { return piece_.begin(); }
+	T *end() const noexcept { return piece_.end(); }
+	T &operator[](std::size_t i) const { return piece_[i]; }
+
+	/* Copies data, one T or a range of them, to rank `to`'s elements from
+	 * `offset` on. */
+	template <class R>
+	void put(int to, std::size_t offset, const R &data)
+	{
+		auto what = elements(data);
+		detail::check(kumi_window_put(handle_, to,
+		                              detail::scaled<T>(offset),
+		                              what.data(), detail::bytes(what)),
+		              "kumi_window_put");
+	}
+
+	/* The same, then rank `to`'s counter `notify` goes up by 1. */
+	template <class R>
+	void put_notify(int to, std::size_t offset, const R &data,
+	                unsigned notify)
+	{
+		auto what = elements(data);
+		detail::check(kumi_window_put_notify(
+		                  handle_, to, detail::scaled<T>(offset),
+		                  what.data(), detail::bytes(what), notify),
+		              "kumi_window_put_notify");
+	}
+
+	/* Fills `into`, one T or a range of them, from rank `from`'s elements
+	 * from `offset` on. */
+	template <class R>
+	void get(int from, std::size_t offset, R &&into) const
+	{
+		static_assert(detail::is_output<R>, "kumi: give a variable");
+		auto where = detail::target(into);
+		static_assert(
+		    detail::same<T, std::remove_reference_t<
+		                        decltype(*where.data())>>,
+		    "kumi: the window has elements of another type");
+		detail::check(kumi_window_get(handle_, from,
+		                              detail::scaled<T>(offset),
+		                              detail::bytes(where), where.data()),
+		              "kumi_window_get");
+	}
+
+	/* Rank `from`'s element `offset`. */
+	T get(int from, std::size_t offset) const
+	{
+		T value{};
+		get(from, offset, value);
+		return value;
+	}
+
+	/* Adds to rank `to`'s element `offset` in one step, wrapping around;
+	 * the result is what was there.  For 8-byte integers. */
+	T fetch_add(int to, std::size_t offset, T operand)
+	{
+		static_assert(is_number<T> && std::is_integral_v<T> &&
+		                  sizeof(T) == 8,
+		              "kumi: fetch_add is for 8-byte integers");
+		std::uint64_t old = 0;
+		detail::check(kumi_window_fetch_add(
+		                  handle_, to, detail::scaled<T>(offset),
+		                  static_cast<std::uint64_t>(operand), &old),
+		              "kumi_window_fetch_add");
+		return static_cast<T>(old);
+	}
+
+	/* How many puts with this notification have arrived. */
+	std::uint64_t notified(unsigned notify) const
+	{
+		std::uint64_t count = 0;
+		detail::check(kumi_window_notified(handle_, notify, &count),
+		              "kumi_window_notified");
+		return count;
+	}
+
+	/* Waits until at least so many have arrived; the result is how many. */
+	std::uint64_t wait_notify(unsigned notify, std::uint64_t at_least) const
+	{
+		std::uint64_t count = 0;
+		detail::check(kumi_window_wait_notify(handle_, notify, at_least,
+		                                      &count),
+		              "kumi_window_wait_notify");
+		return count;
+	}
+
+	/* For functions of kumi.h; it still belongs to this object. */
+	kumi_window *handle() const noexcept { return handle_; }
+
+private:
+	template <class R>
+	static auto elements(const R &data) noexcept
+	{
+		auto what = detail::view(data);
+		static_assert(
+		    detail::same<T,
+		                 std::remove_reference_t<decltype(*what.data())>>,
+		    "kumi: the window has elements of another type");
+		return what;
+	}
+
+	/* kumi_finalize() frees what is left: after it nothing is. */
+	int release() noexcept
+	{
+		kumi_window *handle = std::exchange(handle_, nullptr);
+		piece_ = span<T>();
+		return alive_.expired() ? int(KUMI_OK)
+		                        : kumi_window_free(handle);
+	}
+
+	void swap(window &other) noexcept
+	{
+		std::swap(handle_, other.handle_);
+		std::swap(piece_, other.piece_);
+		std::swap(alive_, other.alive_);
+	}
+
+	kumi_window *handle_ = nullptr;
+	span<T> piece_;
+	std::weak_ptr<const bool> alive_;
+};
+
+} // namespace kumi
+
+#endif /* KUMI_HPP */

@@ -1,0 +1,93 @@
+! kumi: message passing and memory-based communication between the ranks of one parallel job, for
+! Fortran 2008.
+!
+! A program says `use kumi` and is linked with -lkumi_fortran -lkumi (`pkg-config --cflags --libs
+! kumi-fortran`).  The procedures have the names of kumi.h, the arguments its order and meaning; kumi.h
+! says in full what each does, which errors it has and what other ranks see.  Here stands what is
+! different.
+!
+! DATA
+!   `data`, `send` and `recv` are scalars or arrays of 1 to 4 dimensions, of
+!       integer(c_int8_t), (c_int16_t), (c_int32_t) or (c_int64_t),
+!       real(c_float) or (c_double), complex(c_float_complex) or (c_double_complex)
+!   (the kinds of iso_c_binding: c_int32_t is the default integer, c_float the default real, c_double is
+!   double precision).  Lengths, counts and types are theirs and are not passed.  An array section that
+!   is not contiguous is copied by the compiler.  Text (character(len=*)) can be sent, received and
+!   broadcast.  Other integer arguments are default integers.
+!
+! UNITS
+!   An `offset` counts elements of the type of `data`, from 0, in default or in c_int64_t integers.
+!   status%length is in bytes.
+!
+! ERRORS
+!   Every subroutine ends with an optional argument `stat`, as `allocate` has it: if it is there it
+!   becomes KUMI_OK or a negative KUMI_ERR_ number, otherwise an error is told on standard error and ends
+!   the program with `error stop`.  kumi_error_detail() tells the particulars, kumi_error_string(stat)
+!   the meaning.  Output arguments other than `stat` are not defined after an error.  kumi_rank(),
+!   kumi_size() and kumi_node() return a negative KUMI_ERR_ number instead.
+!
+! PROCEDURES (arguments in brackets are optional)
+!   kumi_init([stat])                       kumi_finalize([stat])
+!   kumi_rank()  kumi_size()  kumi_node()   integer
+!   kumi_job()                              integer(c_int64_t)
+!   kumi_time()                             real(c_double), seconds
+!   kumi_version()  kumi_error_string(error)  kumi_error_detail()   text
+!
+!   kumi_message_send(to, tag, data [, stat])
+!   kumi_message_recv(from, tag, data [, status] [, stat])
+!   kumi_message_sendrecv(to, send_tag, send, from, recv_tag, recv [, status] [, stat])
+!   kumi_message_probe(from, tag, found [, status] [, stat])     found is a logical
+!   kumi_progress([stat])                   kumi_flush(to [, stat])
+!
+!   kumi_window_allocate(extents, window, array [, stat])
+!       Collective.  Makes a window with room for an array of these extents (one number for each
+!       dimension; they may differ between ranks and be 0) and associates the pointer `array` with it.
+!       The array is all zero, and its elements are the window's elements in array element order.  The
+!       pointer is to be used no more once the window is freed.  Others may write to the array at any
+!       time: read what a put brought only after its notification or a barrier that followed a flush.
+!   kumi_window_create(bytes, window [, stat])
+!       Collective.  Only makes the window; `bytes` is of either integer kind.
+!   kumi_window_array(window, extents, array [, stat])
+!       Associates the pointer `array` with the beginning of this rank's piece.
+!       Errors: WINDOW; BOUNDS if the array is larger than the piece.
+!   kumi_window_free(window [, stat])
+!   kumi_window_put(window, to, offset, data [, stat])
+!   kumi_window_put_notify(window, to, offset, data, notify [, stat])
+!   kumi_window_get(window, from, offset, data [, stat])
+!   kumi_window_fetch_add(window, to, offset, operand [, old] [, stat])
+!       `operand` and `old` are integer(c_int64_t), `offset` counts 8-byte integers.
+!   kumi_window_notified(window, notify, count [, stat])
+!   kumi_window_wait_notify(window, notify, at_least [, count] [, stat])
+!       `count` is integer(c_int64_t), `at_least` of either kind.
+!
+!   kumi_barrier([stat])
+!   kumi_broadcast(root, data [, stat])
+!   kumi_reduce(root, data, op [, stat])          `data` of the root becomes the result
+!   kumi_reduce(root, send, recv, op [, stat])
+!   kumi_allreduce(data, op [, stat])             `data` becomes the result
+!   kumi_allreduce(send, recv, op [, stat])
+!       `op` is KUMI_SUM, KUMI_PRODUCT, KUMI_MIN, KUMI_MAX, KUMI_BITAND, KUMI_BITOR or KUMI_BITXOR; for
+!       complex numbers KUMI_SUM only.
+!   kumi_gather(root, send, recv [, stat])
+!       `recv` has one dimension more than `send`, the last: one entry for every rank.  Both may be
+!       vectors.  Only the root's `recv` matters.
+!   kumi_alltoall(send, recv [, stat])            arrays of one block for every rank
+!   kumi_alltoallv(send, send_counts, recv, recv_counts [, stat])
+!       Vectors, and vectors of counts that add up to their sizes.
+!   Arrays whose sizes do not fit together are KUMI_ERR_LENGTH, before anything is sent.
+!
+! SPDX-License-Identifier: Apache-2.0 OR MIT
+module kumi
+  use kumi_c, only: kumi_status, kumi_rank, kumi_size, kumi_node, kumi_job, kumi_time
+  use kumi_codes
+  use kumi_base, only: kumi_op, kumi_window, KUMI_SUM, KUMI_PRODUCT, KUMI_MIN, KUMI_MAX, KUMI_BITAND, KUMI_BITOR, &
+    KUMI_BITXOR, &
+    kumi_error_string, kumi_error_detail, kumi_version, kumi_init, kumi_finalize, kumi_progress, kumi_flush, &
+    kumi_barrier, kumi_message_probe, kumi_window_create, kumi_window_free, kumi_window_fetch_add, &
+    kumi_window_notified, kumi_window_wait_notify
+  use kumi_arrays
+  implicit none
+  public
+  private :: OP_SUM, OP_PRODUCT, OP_MIN, OP_MAX, OP_BITAND, OP_BITOR, OP_BITXOR, TYPE_U8, TYPE_I8, TYPE_U16, &
+    TYPE_I16, TYPE_U32, TYPE_I32, TYPE_U64, TYPE_I64, TYPE_F32, TYPE_F64
+end module kumi
