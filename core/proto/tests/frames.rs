@@ -1,8 +1,9 @@
 //! Frames: test vectors, sizes, and that nothing else decodes.
 
 use kumi_proto::frame::{
-    ATOMIC_REPLY_BYTES, ATOMIC_REQUEST_BYTES, Frame, FrameError, GET_REPLY_BYTES,
-    GET_REQUEST_BYTES, MESSAGE_BYTES, MESSAGE_PART_BYTES, Operation, PUT_BYTES, REFUSED_BYTES,
+    APPEND_BYTES, APPEND_REPLY_BYTES, ATOMIC_REPLY_BYTES, ATOMIC_REQUEST_BYTES, Frame, FrameError,
+    GET_REPLY_BYTES, GET_REQUEST_BYTES, MESSAGE_BYTES, MESSAGE_PART_BYTES, Operation, PUT_BYTES,
+    REFUSED_BYTES,
 };
 use proptest::prelude::*;
 
@@ -60,6 +61,21 @@ fn vectors() -> Vec<(Frame<'static>, usize, &'static str)> {
             "07000000 1112131415161718 ffffffffffffffff",
         ),
         (Frame::Refused { token, code: 3 }, REFUSED_BYTES, "08030000 1112131415161718"),
+        (
+            Frame::Append { token, window, offset, wait: true, signal: false, data: b"rec" },
+            APPEND_BYTES,
+            "10010000 21222324 0102030405060708 1112131415161718 726563",
+        ),
+        (
+            Frame::Append { token, window, offset, wait: false, signal: true, data: b"" },
+            APPEND_BYTES,
+            "10020000 21222324 0102030405060708 1112131415161718",
+        ),
+        (
+            Frame::AppendReply { token, again: true },
+            APPEND_REPLY_BYTES,
+            "11010000 1112131415161718",
+        ),
     ]
 }
 
@@ -93,7 +109,7 @@ fn forbidden_values_do_not_decode() {
         bytes
     };
     assert_eq!(Frame::decode(&[]), Err(FrameError::Empty));
-    for kind in [0, 9, 255] {
+    for kind in [0, 9, 15, 18, 255] {
         assert_eq!(Frame::decode(&[kind; 64]), Err(FrameError::Kind(kind)));
     }
     for index in 0..vectors().len() {
@@ -112,8 +128,10 @@ fn forbidden_values_do_not_decode() {
     assert_eq!(Frame::decode(&changed(6, 1, 3)), field(6, "operation"));
     assert_eq!(Frame::decode(&changed(6, 1, 1)), field(6, "operand2"));
     assert_eq!(Frame::decode(&changed(8, 1, 0)), field(8, "code"));
+    assert_eq!(Frame::decode(&changed(9, 1, 4)), field(16, "flags"));
+    assert_eq!(Frame::decode(&changed(11, 1, 2)), field(17, "outcome"));
     assert_eq!(Frame::decode(&[2, 0, 0, 0]), Err(FrameError::Length { kind: 2, length: 4 }));
-    for index in [4, 6, 7, 8] {
+    for index in [4, 6, 7, 8, 11] {
         let mut bytes = bytes(&vectors()[index].0);
         bytes.push(0);
         assert!(matches!(Frame::decode(&bytes), Err(FrameError::Length { .. })));
@@ -125,7 +143,7 @@ proptest! {
 
     /// Whatever decodes is what its own fields encode to: there is one encoding of a frame.
     #[test]
-    fn one_encoding(kind in 0..10u8, parameter in 0..4u8, rest in prop::collection::vec(0..2u8, 0..64)) {
+    fn one_encoding(kind in 0..20u8, parameter in 0..4u8, rest in prop::collection::vec(0..2u8, 0..64)) {
         let input = [&[kind, parameter, 0, 0], &rest[..]].concat();
         if let Ok(frame) = Frame::decode(&input) {
             prop_assert_eq!(bytes(&frame), input);

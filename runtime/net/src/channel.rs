@@ -15,6 +15,7 @@ use kumi_proto::SendError;
 
 use crate::core::{Core, Handler};
 use crate::lock::DriveLock;
+use crate::nudge::Nudge;
 use crate::place::{AttachError, Place};
 use crate::ring::RingDamage;
 use crate::spin::{Spin, SpinMode, processors};
@@ -164,6 +165,12 @@ impl<H: Handler> Channel<H> {
     #[must_use]
     pub fn place(&self) -> &Place {
         &self.shared.place
+    }
+
+    /// A way to have this channel served from another thread.
+    #[must_use]
+    pub fn nudge(&self) -> Nudge {
+        Nudge::new(Arc::clone(&self.shared))
     }
 
     /// Takes the right to drive the channel.

@@ -102,6 +102,11 @@ impl Alarm {
         self.after(Some(TICK));
     }
 
+    /// Wakes the handler at once.
+    pub(crate) fn now(&self) {
+        self.after(Some(1));
+    }
+
     /// Wakes the handler after so many microseconds, or not.
     fn after(&self, microseconds: Option<u64>) {
         let time = microseconds.map_or(0, |time| time.max(1));
@@ -145,8 +150,19 @@ impl Alarm {
     }
 }
 
-/// Starts the handler thread, with all signals blocked: they are for the program's own threads.
+/// Starts the handler thread.
 pub(crate) fn start<H: Handler>(shared: Arc<Shared<H>>) -> Result<JoinHandle<()>, AttachError> {
+    quiet_thread("kumi-handler", move || run(&shared)).map_err(io_error("starting a thread"))
+}
+
+/// Starts a thread with all signals blocked: they are for the program's own threads.
+///
+/// # Errors
+/// What the kernel says, for example that there are too many threads.
+pub fn quiet_thread(
+    name: &str,
+    body: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
     // SAFETY: all-zero sets are valid and are filled in before use.
     let before = unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
@@ -155,8 +171,7 @@ pub(crate) fn start<H: Handler>(shared: Arc<Shared<H>>) -> Result<JoinHandle<()>
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
         before
     };
-    let builder = std::thread::Builder::new().name("kumi-handler".into());
-    let thread = builder.spawn(move || run(&shared)).map_err(io_error("starting a thread"));
+    let thread = std::thread::Builder::new().name(name.into()).spawn(body);
     // SAFETY: restores what was there.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
     thread
