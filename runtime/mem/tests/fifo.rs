@@ -260,6 +260,8 @@ fn damage_is_found_by_both_sides() {
             }
             put(64, 0);
             put(256, 0);
+            context.flush(1).expect("flush");
+            context.barrier().expect("barrier");
             window.append(1, 0, b"whole again").expect("append");
         } else {
             for _ in 0..4 {
@@ -268,6 +270,7 @@ fn damage_is_found_by_both_sides() {
                 assert!(damaged(&found), "{found:?}");
                 context.barrier().expect("barrier");
             }
+            context.barrier().expect("barrier");
             assert_eq!(fifo.pop_vec().expect("pop"), (0, b"whole again".to_vec()));
         }
         context.barrier().expect("barrier");
@@ -358,6 +361,7 @@ fn a_fifo_that_goes_away_tells_those_who_wait() {
             window.wait_notify(0, 1).expect("wait");
             std::thread::sleep(std::time::Duration::from_millis(50));
             drop(fifo);
+            context.barrier().expect("barrier");
             let again = window.fifo(0, 32, 0).expect("the memory can be used again");
             context.barrier().expect("barrier");
             assert_eq!(again.pop_vec().expect("pop"), (1, vec![3]));
@@ -368,6 +372,7 @@ fn a_fifo_that_goes_away_tells_those_who_wait() {
                 Err(Error::NoFifo { rank: 0, offset: 0 }) => {}
                 other => panic!("{other:?}"),
             }
+            context.barrier().expect("barrier");
             context.barrier().expect("barrier");
             window.append(0, 0, &[3]).expect("append");
         }

@@ -82,7 +82,6 @@ fn a_handler_is_never_entered_twice() {
 #[test]
 fn a_panic_becomes_an_error_of_the_next_call() {
     run("a_panic_becomes_an_error_of_the_next_call", BOTH, |context| {
-        let other = 1 - context.rank();
         let window = context.window(4096).expect("window");
         let (out, signals) = mpsc::channel();
         window
@@ -96,21 +95,25 @@ fn a_panic_becomes_an_error_of_the_next_call() {
             })
             .expect("port");
         context.barrier().expect("barrier");
-        for data in [&b"bad"[..], b"bad", b"good"] {
-            window.signal(other, 512, data).expect("signal");
+        if context.rank() == 0 {
+            for data in [&b"bad"[..], b"bad", b"good"] {
+                window.signal(1, 512, data).expect("signal");
+            }
+            context.barrier().expect("barrier");
+            return;
         }
         // The handler runs with the next record after each panic; when the third has run both panics
         // have been noted.
         for right in [0, 0, 1] {
             assert_eq!(signals.recv_timeout(PATIENCE), Ok(right));
         }
-        match context.flush(other) {
+        match context.flush(0) {
             Err(Error::HandlerPanicked { offset: 512, count: 2, text }) => {
-                assert_eq!(text, format!("of rank {other}"));
+                assert_eq!(text, "of rank 0");
             }
             found => panic!("{found:?}"),
         }
-        context.flush(other).expect("said once");
+        context.flush(0).expect("said once");
         context.barrier().expect("barrier");
     });
 }
