@@ -318,7 +318,8 @@ impl<'d> Frame<'d> {
             }
             Self::Refused { token, code } => Writer::new([REFUSED, code, 0, 0]).u64(token),
             Self::Append { token, window, offset, wait, signal, .. } => {
-                let flags = u8::from(wait) * APPEND_WAIT | u8::from(signal) * APPEND_SIGNAL;
+                let flags =
+                    if wait { APPEND_WAIT } else { 0 } | if signal { APPEND_SIGNAL } else { 0 };
                 Writer::new([APPEND, flags, 0, 0]).u32(window).u64(offset).u64(token)
             }
             Self::AppendReply { token, again } => {
