@@ -16,7 +16,7 @@ fn vectors() -> Vec<(Frame<'static>, usize, &'static str)> {
     let token = 0x1817_1615_1413_1211;
     let offset = 0x0807_0605_0403_0201;
     let window = 0x2423_2221;
-    vec![
+    [
         (
             Frame::Message { tag: (-2i32).cast_unsigned(), total: 5, data: b"abc" },
             MESSAGE_BYTES,
@@ -61,6 +61,15 @@ fn vectors() -> Vec<(Frame<'static>, usize, &'static str)> {
             "07000000 1112131415161718 ffffffffffffffff",
         ),
         (Frame::Refused { token, code: 3 }, REFUSED_BYTES, "08030000 1112131415161718"),
+    ]
+    .into_iter()
+    .chain(append_vectors())
+    .collect()
+}
+
+fn append_vectors() -> [(Frame<'static>, usize, &'static str); 3] {
+    let (token, offset, window) = (0x1817_1615_1413_1211, 0x0807_0605_0403_0201, 0x2423_2221);
+    [
         (
             Frame::Append { token, window, offset, wait: true, signal: false, data: b"rec" },
             APPEND_BYTES,

@@ -324,7 +324,7 @@ impl Handler for Engine {
     }
 
     fn owes_answers(&self) -> bool {
-        !self.answers.is_empty()
+        !self.answers.is_empty() || self.fifos.owes_answers()
     }
 
     fn unread(&self) -> u64 {

@@ -133,6 +133,11 @@ impl Fifos {
         }
     }
 
+    /// Requests wait, perhaps long enough.
+    pub(crate) fn owes_answers(&self) -> bool {
+        self.parked > 0 || !self.orphans.is_empty()
+    }
+
     /// Requests that have waited long enough: rank, token, and the refusal unless there is room.
     /// Those of one FIFO in their order, as far as their records fit together.
     pub(crate) fn grants(&mut self) -> Vec<(Rank, u64, Option<Refusal>)> {
