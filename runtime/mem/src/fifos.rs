@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::SeqCst;
 
-use kumi_net::layout::{NOTIFIES, ROOM};
+use kumi_net::layout::{NOTIFIES, ROOM, SIGNALS, WINDOWS};
 use kumi_net::{Place, sys};
 use kumi_proto::Rank;
 
@@ -170,13 +170,14 @@ impl Fifos {
 /// or, at a signal port, by waking its thread.
 pub(crate) fn announce(place: &Place, local: usize, queue: &Queue, counter: Option<usize>) {
     let Some(index) = counter else {
+        place.context(local).notifies.0[SIGNALS].count.fetch_add(1, SeqCst);
         let sleeping = &queue.positions().sleeping;
         if sleeping.load(SeqCst) != 0 && sleeping.swap(0, SeqCst) != 0 {
             sys::wake_sleeper(sleeping);
         }
         return;
     };
-    debug_assert!(index < NOTIFIES * kumi_net::layout::WINDOWS);
+    debug_assert!(index < NOTIFIES * WINDOWS);
     place.context(local).notifies.0[index].count.fetch_add(1, SeqCst);
     place.wake(local);
 }

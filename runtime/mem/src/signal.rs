@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use kumi_net::layout::SIGNALS;
 use kumi_net::{Nudge, quiet_thread, sys};
 
 use crate::context::Context;
@@ -181,6 +182,8 @@ fn run(port: &Shared, mut handler: impl FnMut(Signal<'_>)) {
     let ranks = place.ranks();
     let (mut head, mut buffer) = (0, Vec::new());
     let sleeping = &port.queue.positions().sleeping;
+    // For a moment below 0, if the sender has not come to raise it: not idle either.
+    let unhandled = &place.own().notifies.0[SIGNALS].count;
     while !port.stop.load(SeqCst) {
         let next = match port.queue.peek(head, ranks) {
             Ok(Some(next)) => next,
@@ -210,5 +213,11 @@ fn run(port: &Shared, mut handler: impl FnMut(Signal<'_>)) {
             let text = text.unwrap_or("no message").to_string();
             port.failures.add(Failure::Panic { offset: port.key.1, text });
         }
+        unhandled.fetch_sub(1, SeqCst);
+    }
+    // What comes too late is no work any more.
+    while let Ok(Some(next)) = port.queue.peek(head, ranks) {
+        head = port.queue.take(head, next, &mut []);
+        unhandled.fetch_sub(1, SeqCst);
     }
 }

@@ -5,7 +5,7 @@ mod common;
 use std::collections::VecDeque;
 
 use common::{Job, Numbers, counter, run, start};
-use kumi_mem::{Context, Error, FIFO_OVERHEAD, Popped, Rights, Source, Tag};
+use kumi_mem::{Context, Error, FIFO_OVERHEAD, Fifo, Popped, Rights, Source, Tag};
 
 const BOTH: &[&[u32]] = &[&[2], &[1, 1]];
 /// Near and far senders of one receiver.
@@ -378,4 +378,59 @@ fn a_fifo_that_goes_away_tells_those_who_wait() {
         }
         context.barrier().expect("barrier");
     });
+}
+
+/// Ranks are stopped and continued while all append to all, near and far, with much too little room.
+#[test]
+fn stopping_ranks_at_any_moment_loses_nothing() {
+    const RECORDS: u32 = 120;
+    let body = |context: &Context| {
+        let (me, ranks) = (context.rank(), context.ranks());
+        let window = context.window(4096).expect("window");
+        let fifo = window.fifo(0, 200, 0).expect("fifo");
+        context.barrier().expect("barrier");
+        let mut next = vec![0; ranks as usize];
+        let mut sent = 0;
+        while sent < RECORDS || next.iter().sum::<u32>() < ranks * RECORDS {
+            // To the own FIFO first: the others' may need this rank's help.
+            let to = (0..ranks).map(|i| (me + i) % ranks);
+            let data = record(me, sent, 120);
+            if sent < RECORDS {
+                for to in to {
+                    while !window.try_append(to, 0, &data).expect("append") {
+                        pop_all(&fifo, &mut next);
+                    }
+                }
+                sent += 1;
+            }
+            pop_all(&fifo, &mut next);
+        }
+        assert_eq!(next, vec![RECORDS; ranks as usize]);
+        context.barrier().expect("barrier");
+    };
+    for layout in [&[3][..], &[2, 1]] {
+        let name = "stopping_ranks_at_any_moment_loses_nothing";
+        let job = start(name, &Job { layout, ..Job::default() }, body);
+        let mut numbers = Numbers(layout.len() as u64);
+        job.until("attached", |job| (0..3).all(|rank| job.sample(rank).attached));
+        for _ in 0..25 {
+            let rank = numbers.below(3) as u32;
+            if !job.sample(rank).attached {
+                break;
+            }
+            job.signal(rank, libc::SIGSTOP);
+            std::thread::sleep(std::time::Duration::from_millis(numbers.below(10)));
+            job.signal(rank, libc::SIGCONT);
+            std::thread::sleep(std::time::Duration::from_millis(numbers.below(5)));
+        }
+        job.finish();
+    }
+}
+
+fn pop_all(fifo: &Fifo<'_>, next: &mut [u32]) {
+    while let Some((from, data)) = fifo.try_pop_vec().expect("pop") {
+        let number = &mut next[from as usize];
+        assert!(data == record(from, *number, 120), "record {number} of {from}");
+        *number += 1;
+    }
 }

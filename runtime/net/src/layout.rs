@@ -151,10 +151,14 @@ pub struct RankContext {
 /// Place of the room counter among the notification counters, behind those of the windows. Whoever takes something out of a FIFO raises that of each local rank which waits for room in it.
 pub const ROOM: usize = WINDOWS * NOTIFIES;
 
-/// All notification counters of a rank, from a page boundary on: those of the windows, then [`ROOM`].
+/// Place of the number of signals that no handler has finished with yet: who sends one raises it, the port's thread lowers it.
+/// A rank with such is not idle, whatever its main thread does.
+pub const SIGNALS: usize = ROOM + 1;
+
+/// All notification counters of a rank, from a page boundary on: those of the windows, then [`ROOM`] and [`SIGNALS`].
 #[repr(C, align(4096))]
 #[derive(Debug)]
-pub struct NotifyTable(pub [Notify; ROOM + 1]);
+pub struct NotifyTable(pub [Notify; SIGNALS + 1]);
 
 /// Positions of a ring from one rank to another; the data follows at the next page.
 #[repr(C, align(4096))]
