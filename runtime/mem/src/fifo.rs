@@ -70,6 +70,20 @@ impl Window<'_> {
     /// Making it permits them to append, whatever the window's rights: in a window
     /// without the right to write, nothing else can change it.
     ///
+    /// ```
+    /// # fn main() -> Result<(), kumi_mem::Error> {
+    /// let context = kumi_mem::Context::init_singleton()?;
+    /// let window = context.window(4096)?;
+    /// let fifo = window.fifo(0, 1024, 0)?;
+    /// context.barrier()?;
+    /// let next = (context.rank() + 1) % context.ranks();
+    /// window.append(next, 0, b"a record")?;
+    /// let (from, record) = fifo.pop_vec()?;
+    /// # assert_eq!((from, &record[..]), (0, &b"a record"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::OutOfBounds`], [`Error::BadFifo`] for a wrong offset or capacity and for memory that is another FIFO's,
     /// [`Error::BadNotify`].

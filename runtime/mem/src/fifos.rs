@@ -202,3 +202,110 @@ pub(crate) fn made_room(place: &Place, queue: &Queue, far: &AtomicU32) -> bool {
     }
     far.load(SeqCst) != 0
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::MARK_FIFO;
+
+    const CAPACITY: u64 = 64;
+
+    fn fixture() -> (Place, Fifos, Queue, Arc<AtomicU32>) {
+        let place = Place::singleton(1 << 20).expect("place");
+        // SAFETY: the start of the own arena, a page's multiple and long enough.
+        let queue = unsafe { Queue::at(place.arena(0), CAPACITY) };
+        queue.open(MARK_FIFO, 5);
+        let mut fifos = Fifos::default();
+        let far = fifos.add((3, 0), queue, CAPACITY, false, 5).expect("free");
+        (place, fifos, queue, far)
+    }
+
+    fn arrived(from: Rank, token: u64, wait: bool, data: &[u8]) -> Arrived<'_> {
+        Arrived { from, token, wait, signal: false, data }
+    }
+
+    fn pop(queue: &Queue, head: &mut u64) -> Vec<u8> {
+        let next = queue.peek(*head, 9).expect("undamaged").expect("a record");
+        let mut data = vec![0; next.length];
+        *head = queue.take(*head, next, &mut data);
+        data
+    }
+
+    #[test]
+    fn who_waits_is_answered_in_order_as_room_comes() {
+        let (place, mut fifos, queue, far) = fixture();
+        let key = (3, 0);
+        let mut head = 0;
+        for from in 1..3 {
+            let data = [from as u8; 24];
+            let record = arrived(from, 0, true, &data);
+            assert_eq!(fifos.append(&place, key, record), Outcome::Taken);
+        }
+        assert_eq!(place.own().notifies.0[counter_index(3, 5)].count.load(SeqCst), 2);
+        let full = Outcome::Refused(Refusal::Full);
+        assert_eq!(fifos.append(&place, key, arrived(3, 7, false, b"")), full);
+        for (from, token, length) in [(3, 30, 24), (4, 40, 8), (5, 50, 8), (6, 60, 0)] {
+            let record = arrived(from, token, true, &[0; 24][..length]);
+            assert_eq!(fifos.append(&place, key, record), Outcome::Parked);
+            // One request a rank.
+            assert_eq!(fifos.append(&place, key, record), full);
+        }
+        assert_eq!((far.load(SeqCst), fifos.grants()), (4, vec![]));
+        assert_eq!(pop(&queue, &mut head), [1; 24]);
+        assert_eq!(fifos.grants(), [(3, 30, None)], "the first needs all of it");
+        assert_eq!(pop(&queue, &mut head), [2; 24]);
+        assert_eq!(fifos.grants(), [(4, 40, None), (5, 50, None), (6, 60, None)]);
+        assert_eq!((far.load(SeqCst), fifos.owes_answers()), (0, false));
+    }
+
+    #[test]
+    fn who_waits_for_what_goes_away_is_told() {
+        let (place, mut fifos, _, far) = fixture();
+        for _ in 0..2 {
+            assert_eq!(fifos.append(&place, (3, 0), arrived(1, 0, true, &[1; 24])), Outcome::Taken);
+        }
+        assert_eq!(fifos.append(&place, (3, 0), arrived(2, 20, true, b"")), Outcome::Parked);
+        fifos.remove_window(2);
+        assert_eq!((fifos.grants(), far.load(SeqCst)), (vec![], 1));
+        fifos.remove_window(3);
+        assert!(fifos.owes_answers());
+        assert_eq!(fifos.grants(), [(2, 20, Some(Refusal::Fifo))]);
+        assert!(!fifos.owes_answers());
+        let gone = Outcome::Refused(Refusal::Fifo);
+        assert_eq!(fifos.append(&place, (3, 0), arrived(2, 21, true, b"")), gone);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_and_damage_ends_a_wait() {
+        let (place, mut fifos, queue, _) = fixture();
+        let key = (3, 0);
+        for wrong in [(3, 64), (2, 0), (u32::MAX, u64::MAX)] {
+            let found = fifos.append(&place, wrong, arrived(1, 1, true, b"x"));
+            assert_eq!(found, Outcome::Refused(Refusal::Fifo));
+        }
+        let signal = Arrived { signal: true, ..arrived(1, 1, true, b"x") };
+        assert_eq!(fifos.append(&place, key, signal), Outcome::Refused(Refusal::Fifo));
+        let long = arrived(1, 1, true, &[0; 57]);
+        assert_eq!(fifos.append(&place, key, long), Outcome::Refused(Refusal::Record));
+        assert_eq!(fifos.append(&place, key, arrived(1, 1, true, &[0; 56])), Outcome::Taken);
+        assert_eq!(fifos.append(&place, key, arrived(1, 1, true, b"")), Outcome::Parked);
+        queue.open(MARK_FIFO, 5);
+        assert_eq!(queue.push(1, &[0; 56]), Ok(Push::Taken));
+        // SAFETY: the queue's tail, inside of the own arena.
+        unsafe { place.arena(0).cast::<u64>().add(8).write_volatile(3) };
+        assert_eq!(fifos.grants(), [(1, 1, Some(Refusal::Damage))]);
+        let damaged = Outcome::Refused(Refusal::Damage);
+        assert_eq!(fifos.append(&place, key, arrived(1, 2, true, b"")), damaged);
+    }
+
+    #[test]
+    fn queues_do_not_overlap() {
+        let (_place, mut fifos, queue, _) = fixture();
+        let end = OVERHEAD as u64 + CAPACITY;
+        let mut add = |window, at| fifos.add((window, at), queue, CAPACITY, true, 0).is_some();
+        assert!(!add(3, 0) && !add(3, end - 64));
+        assert!(add(3, end) && add(4, 0) && add(3, 3 * end));
+        assert!(!add(3, 2 * end + 64), "into the one behind");
+        assert!(add(3, 2 * end));
+    }
+}

@@ -1,5 +1,5 @@
 //! Memory-based communication between the ranks of a job: windows with put, get and atomics that
-//! need no help of the target's program, tagged messages, collectives.
+//! need no help of the target's program, FIFOs and signal ports in them, tagged messages, collectives.
 //!
 //! ```
 //! use kumi_mem::{Context, Op};

@@ -89,7 +89,8 @@ fn a_panic_becomes_an_error_of_the_next_call() {
                 if signal.data == b"bad" {
                     // Told before, so that the test knows that it comes.
                     out.send(0).expect("send");
-                    panic!("of rank {}", signal.from);
+                    // A panic without the hook's lines on standard error.
+                    std::panic::resume_unwind(Box::new(format!("of rank {}", signal.from)));
                 }
                 out.send(1).expect("send");
             })
@@ -127,7 +128,9 @@ fn a_panic_that_no_call_told_is_told_at_the_end() {
         window
             .on_signal(0, 64, move |signal| {
                 out.send(()).expect("send");
-                assert!(signal.data.is_empty(), "at the end");
+                if !signal.data.is_empty() {
+                    std::panic::resume_unwind(Box::new("at the end"));
+                }
             })
             .expect("port");
         for data in [&b"bad"[..], b""] {
