@@ -64,6 +64,8 @@ pub(crate) struct Shared<H> {
     pub(crate) epoch: AtomicU64,
     /// The handler sleeps without a tick because main has been waiting for long.
     pub(crate) deep: AtomicBool,
+    /// Another thread has asked for service since the handler last served.
+    pub(crate) nudged: AtomicBool,
     pub(crate) stop: AtomicBool,
     pub(crate) failed: OnceLock<String>,
     /// Wakes the handler thread; none if there is no handler thread.
@@ -148,6 +150,7 @@ impl<H: Handler> Channel<H> {
             lock: DriveLock::default(),
             epoch: AtomicU64::new(0),
             deep: AtomicBool::new(false),
+            nudged: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             failed: OnceLock::new(),
             alarm,

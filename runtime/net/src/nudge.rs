@@ -47,6 +47,8 @@ impl<H: Handler> Nudged for Shared<H> {
         self.place.own().wake.pending[me / 64].fetch_or(1 << (me % 64), SeqCst);
         self.place.wake(me);
         if let Some(alarm) = &self.alarm {
+            // Before the alarm: the handler may be about to set it to another time.
+            self.nudged.store(true, SeqCst);
             alarm.now();
         }
     }

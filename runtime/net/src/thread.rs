@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::thread::JoinHandle;
 
 use crate::channel::{ChannelError, Shared};
@@ -241,6 +241,7 @@ fn round<H: Handler>(
     // SAFETY: the lock is held until the end of this function.
     let core = unsafe { shared.core() };
     shared.deep.store(false, Relaxed);
+    shared.nudged.store(false, SeqCst);
     serve(core, &shared.place)?;
     let epoch = shared.epoch.load(Relaxed);
     if epoch == ticker.epoch {
@@ -252,6 +253,9 @@ fn round<H: Handler>(
         ticker.epoch = epoch;
         ticker.tick = (ticker.tick * 2).min(LONGEST_TICK);
         alarm.after(Some(ticker.tick));
+    }
+    if shared.nudged.load(SeqCst) {
+        alarm.now();
     }
     Ok(())
 }
