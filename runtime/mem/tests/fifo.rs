@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::VecDeque;
 
-use common::{Job, Numbers, counter, run, start};
+use common::{Job, Numbers, closed_gate, counter, run, start};
 use kumi_mem::{Context, Error, FIFO_OVERHEAD, Fifo, Popped, Rights, Source, Tag};
 
 const BOTH: &[&[u32]] = &[&[2], &[1, 1]];
@@ -285,7 +285,7 @@ fn who_waits_is_idle_and_nobody_else() {
             let fifo = window.fifo(0, 16, 0).expect("fifo");
             context.barrier().expect("barrier");
             // Until rank 1 waits for room, and was looked at.
-            std::thread::sleep(std::time::Duration::from_millis(300));
+            while closed_gate(window.base() as usize) {}
             assert_eq!(fifo.pop_vec().expect("pop"), (1, vec![1]));
             assert_eq!(fifo.pop_vec().expect("pop"), (1, vec![2]));
             // Nothing more comes.
@@ -303,6 +303,7 @@ fn who_waits_is_idle_and_nobody_else() {
         job.until("idle while it is full", |job| {
             job.sample(1).idle && !job.sample(0).idle && job.total("sent") == job.total("delivered")
         });
+        job.open_gate();
         job.until("idle while it is empty", |job| {
             job.sample(0).idle
                 && job.sample(1).idle
@@ -324,9 +325,8 @@ fn room_not_noticed_yet_is_not_idle() {
             context.barrier().expect("barrier");
             context.barrier().expect("barrier");
             // Until rank 1 waits for room and is stopped.
-            std::thread::sleep(std::time::Duration::from_millis(300));
+            while closed_gate(window.base() as usize) {}
             fifo.pop_vec().expect("pop");
-            std::thread::sleep(std::time::Duration::from_millis(300));
             fifo.pop_vec().expect("pop");
         } else {
             context.barrier().expect("barrier");
@@ -346,6 +346,7 @@ fn room_not_noticed_yet_is_not_idle() {
     });
     job.signal(1, libc::SIGSTOP);
     assert!(job.sample(1).idle);
+    job.open_gate();
     job.until("not idle any more, though stopped", |job| !job.sample(1).idle);
     job.signal(1, libc::SIGCONT);
     job.finish();

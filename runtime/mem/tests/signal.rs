@@ -214,7 +214,8 @@ fn signals_are_served_while_main_waits() {
 fn a_rank_with_a_signal_to_handle_is_not_idle() {
     let body = |context: &kumi_mem::Context| {
         let window = context.window(4096).expect("window");
-        let handler = |_: kumi_mem::Signal<'_>| std::thread::sleep(Duration::from_millis(200));
+        let base = window.base() as usize;
+        let handler = move |_: kumi_mem::Signal<'_>| while common::closed_gate(base) {};
         window.on_signal(0, 64, handler).expect("port");
         context.barrier().expect("barrier");
         if context.rank() == 1 {
@@ -228,10 +229,11 @@ fn a_rank_with_a_signal_to_handle_is_not_idle() {
         let job = common::Job { layout, ..common::Job::default() };
         let name = "a_rank_with_a_signal_to_handle_is_not_idle";
         let job = common::start(name, &job, body);
-        // Rank 1 waits, so it has sent both; rank 0 waits too, but its handler sleeps.
+        // Rank 1 waits, so it has sent both; rank 0 waits too, but its handler does not.
         job.until("busy with the handler only", |job| {
             job.sample(1).idle && !job.sample(0).idle && job.total("sent") == job.total("delivered")
         });
+        job.open_gate();
         job.until("idle after it", |job| job.sample(0).idle && job.sample(1).idle);
         std::thread::sleep(Duration::from_millis(20));
         assert!(job.sample(0).idle && job.sample(1).idle, "and stays so");
