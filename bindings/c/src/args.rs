@@ -194,7 +194,7 @@ impl From<Error> for Failure {
             Error::Fault(_) => Code::Fault,
             Error::BadFifo { .. } | Error::NoFifo { .. } => Code::Fifo,
             Error::FifoFull { .. } => Code::Full,
-            Error::RecordTooLong { .. } => Code::Length,
+            Error::RecordTooLong { .. } | Error::FifoTooSmall { .. } => Code::Length,
             Error::ShortBuffer { .. } => Code::Truncated,
             Error::FifoDamaged { .. } => Code::Damaged,
             Error::HandlerPanicked { .. } => Code::Handler,

@@ -163,14 +163,12 @@ pub enum Error {
         /// Where it is.
         offset: u64,
     },
-    /// A record that is longer than any or than this FIFO takes. Nothing was appended.
-    #[error(
-        "a record of {length} bytes is too long, at most {most} will do: send it in pieces, or make the FIFO larger"
-    )]
+    /// A record that is longer than one frame carries. Nothing was appended.
+    #[error("a record of {length} bytes is too long: send at most {most} at once")]
     RecordTooLong {
         /// Bytes of the record.
         length: usize,
-        /// Bytes of the longest one that may fit.
+        /// Bytes of the longest one in this job.
         most: usize,
     },
     /// The buffer is shorter than the record, which stays in the FIFO.
@@ -182,6 +180,18 @@ pub enum Error {
         needed: usize,
         /// Bytes of the buffer.
         given: usize,
+    },
+    /// A record that this FIFO or port never has room for. Nothing was appended.
+    #[error(
+        "a record of {length} bytes never fits the FIFO at offset {offset} of rank {rank}: make it with a larger capacity, 8 bytes more than the longest record and a multiple of 8"
+    )]
+    FifoTooSmall {
+        /// The FIFO's owner.
+        rank: u32,
+        /// Where it is.
+        offset: u64,
+        /// Bytes of the record.
+        length: usize,
     },
     /// The memory of a FIFO holds what nobody writes there.
     #[error(

@@ -138,7 +138,7 @@ impl Window<'_> {
     /// that was put to that rank before.
     ///
     /// # Errors
-    /// [`Error::BadRank`], [`Error::BadWindow`], [`Error::NoFifo`], [`Error::RecordTooLong`], [`Error::FifoDamaged`],
+    /// [`Error::BadRank`], [`Error::BadWindow`], [`Error::NoFifo`], [`Error::RecordTooLong`], [`Error::FifoTooSmall`], [`Error::FifoDamaged`],
     /// [`Error::FifoFull`] if it is the own one, which nobody would empty meanwhile,
     /// [`Error::HandlerPanicked`]. Nothing was appended then.
     pub fn append(&self, to: u32, offset: usize, record: &[u8]) -> Result<(), Error> {
@@ -222,7 +222,7 @@ impl Window<'_> {
                 }
                 Ok(Push::Full) if !wait || (mark == MARK_FIFO && local == me) => return Ok(false),
                 Ok(Push::Full) => {}
-                Ok(Push::TooLong) => return Err(too_long(record, queue.capacity())),
+                Ok(Push::TooLong) => return Err(too_small(to, offset as u64, record)),
                 Err(_) => return Err(damaged),
             }
             queue.positions().waiting[me / 64].fetch_or(1 << (me % 64), SeqCst);
@@ -248,9 +248,13 @@ impl Window<'_> {
         let Some(room) = room.filter(|_| offset.is_multiple_of(ALIGNMENT)) else {
             return Err(none);
         };
-        // SAFETY: inside of the piece by the check, and a multiple of 64 as pieces start at pages.
+        // SAFETY: inside of the piece by the check.
         let base = unsafe { near.base.add(offset) };
-        // SAFETY: `OVERHEAD` bytes are there; it consists of atomics.
+        // Pieces start at pages, but where this one does was read from shared memory.
+        if !base.cast::<Head>().is_aligned() {
+            return Err(Error::FifoDamaged { rank, offset: at });
+        }
+        // SAFETY: `OVERHEAD` bytes are there, aligned; it consists of atomics.
         let head: &Head = unsafe { base.cast().as_ref() };
         if head.mark.load(Acquire) != mark {
             return Err(none);
@@ -287,10 +291,7 @@ impl Window<'_> {
             return match refused {
                 Refusal::Full => Ok(false),
                 Refusal::Fifo => Err(Error::NoFifo { rank: to, offset }),
-                Refusal::Record => {
-                    let (length, most) = (data.len(), data.len().saturating_sub(1));
-                    Err(Error::RecordTooLong { length, most })
-                }
+                Refusal::Record => Err(too_small(to, offset, data)),
                 Refusal::Damage => Err(Error::FifoDamaged { rank: to, offset }),
                 reason => Err(Error::Refused { rank: to, count: 1, reason }),
             };
@@ -298,8 +299,8 @@ impl Window<'_> {
     }
 }
 
-fn too_long(record: &[u8], capacity: u64) -> Error {
-    Error::RecordTooLong { length: record.len(), most: capacity as usize - 8 }
+fn too_small(rank: u32, offset: u64, record: &[u8]) -> Error {
+    Error::FifoTooSmall { rank, offset, length: record.len() }
 }
 
 impl Context {

@@ -143,10 +143,6 @@ impl Queue {
         Ok(Some((tail, head)))
     }
 
-    pub(crate) fn capacity(&self) -> u64 {
-        self.capacity
-    }
-
     /// Whether a record of this length fits now.
     pub(crate) fn has_room(&self, length: usize) -> Result<bool, Damage> {
         self.has_free(need(length))

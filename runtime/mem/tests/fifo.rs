@@ -116,7 +116,7 @@ fn a_random_history_is_that_of_queues() {
                 if from == me {
                     match window.try_append(owner, places[which], &data) {
                         Ok(taken) => assert!(possible && taken == fits, "step {step}: {taken}"),
-                        Err(Error::RecordTooLong { .. }) => assert!(!possible, "step {step}"),
+                        Err(Error::FifoTooSmall { .. }) => assert!(!possible, "step {step}"),
                         Err(error) => panic!("step {step}: {error}"),
                     }
                 }
@@ -158,7 +158,7 @@ fn what_is_wrong_is_refused_with_its_own_error() {
             let found = window.append(to, 1024, &vec![0; most + 1]);
             assert!(matches!(found, Err(Error::RecordTooLong { .. })), "{found:?}");
             let found = window.append(to, 1024, &[0; 505]);
-            assert!(matches!(found, Err(Error::RecordTooLong { length: 505, .. })), "{found:?}");
+            assert!(matches!(found, Err(Error::FifoTooSmall { length: 505, .. })), "{found:?}");
         }
         assert!(matches!(window.append(2, 1024, b"x"), Err(Error::BadRank { rank: 2, ranks: 2 })));
         context.barrier().expect("barrier");
