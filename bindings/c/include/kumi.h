@@ -20,9 +20,9 @@
  *
  * Ownership.  Every buffer belongs to the caller.  A buffer given to a sending
  * function may be changed as soon as the function returns.  The library hands
- * out two kinds of things: windows, which the caller frees with
- * kumi_window_free() (kumi_finalize() frees those that remain), and constant
- * strings, which nobody frees.
+ * out three kinds of things: windows, which the caller frees with
+ * kumi_window_free() (kumi_finalize() frees those that remain), FIFOs in them
+ * (likewise, kumi_fifo_free()), and constant strings, which nobody frees.
  *
  * Errors.  The descriptions name them without KUMI_ERR_.  Every function but
  * kumi_init() and those that explain errors can fail with NOT_INITIALISED and
@@ -103,7 +103,11 @@ typedef enum kumi_error {
 	KUMI_ERR_ATTACH = -20,             /* the job cannot be joined */
 	KUMI_ERR_REFUSED = -21,            /* an earlier put was refused */
 	KUMI_ERR_FAULT = -22,              /* communication broke */
-	KUMI_ERR_OTHER = -23               /* see kumi_error_detail() */
+	KUMI_ERR_OTHER = -23,              /* see kumi_error_detail() */
+	KUMI_ERR_FIFO = -40,               /* no such FIFO or signal port */
+	KUMI_ERR_FULL = -41,               /* the own FIFO is full */
+	KUMI_ERR_DAMAGED = -42,            /* a FIFO was written over */
+	KUMI_ERR_HANDLER = -43             /* a signal handler failed */
 } kumi_error;
 
 /* What `error` (a kumi_error) means, in one sentence.  Never NULL; a number
@@ -374,6 +378,114 @@ int kumi_alltoall(const void *send, void *recv, size_t count_per_rank,
  * TYPE, IO. */
 int kumi_alltoallv(const void *send, const size_t *send_counts, void *recv,
                    const size_t *recv_counts, kumi_type type);
+
+/* ------------------------------------------------------------------------
+ * FIFOs and signals: records appended to memory that the receiver chose
+ * ------------------------------------------------------------------------ */
+
+/* A FIFO is a queue of records in a window's memory on one rank, its owner.
+ * The owner makes it and takes records out; every rank appends, addressing it
+ * as (window, rank, offset).  Records of one sender stay in order, none is
+ * lost or overwritten: who finds the FIFO full waits, or is told. */
+typedef struct kumi_fifo kumi_fifo;
+
+/* Bytes that a FIFO or signal port takes in the window beside its capacity,
+ * and what its offset must be a multiple of. */
+#define KUMI_FIFO_OVERHEAD 256
+#define KUMI_FIFO_ALIGNMENT 64
+
+/* Makes a FIFO in this rank's piece of `window`, at `offset` (a multiple of
+ * KUMI_FIFO_ALIGNMENT).  It takes KUMI_FIFO_OVERHEAD + `capacity` bytes, which
+ * are overwritten now and belong to the FIFO until it is freed; `capacity` is
+ * a multiple of 8, 16 .. 2^31.  A record takes 8 bytes and its length, padded
+ * to a multiple of 8.  With every record this rank's counter `notify` of the
+ * window goes up by 1; FIFOs may share one, so that
+ * kumi_window_wait_notify() waits for any of them.  *fifo is the handle; free
+ * it with kumi_fifo_free().  Not collective: tell the others (for example by a
+ * barrier) before they append.
+ * Errors: WINDOW, NULL, BOUNDS, NOTIFY, FIFO if offset or capacity are not as
+ * said or the memory is another FIFO's. */
+int kumi_fifo_create(kumi_window *window, size_t offset, size_t capacity,
+                     unsigned notify, kumi_fifo **fifo);
+
+/* Frees a FIFO, with the records in it.  Make sure first that no other rank
+ * still appends; one that waits for room gets FIFO.  kumi_window_free() and
+ * kumi_finalize() free the FIFOs that are left.  NULL is allowed and does
+ * nothing.
+ * Errors: FIFO if it is not a FIFO or was freed already. */
+int kumi_fifo_free(kumi_fifo *fifo);
+
+/* *bytes becomes the length of the longest record in this job; it is the same
+ * at all ranks and to all ranks.  At least 256; about 1,400 where the network
+ * carries packets of 1,500.
+ * Errors: NULL. */
+int kumi_fifo_max_record(size_t *bytes);
+
+/* Appends the `length` bytes at `data` (0 .. kumi_fifo_max_record()) as one
+ * record to the FIFO at `offset` of rank `to`'s piece.  Waits while it is full;
+ * returns when the record is in the FIFO, behind everything that was put to
+ * that rank before.
+ * Errors: WINDOW, RANK, NULL, LENGTH if the record is too long for the job or
+ * this FIFO, FIFO if there is none, FULL if it is this rank's own and full,
+ * DAMAGED, HANDLER.  Nothing was appended then. */
+int kumi_fifo_append(kumi_window *window, int to, size_t offset,
+                     const void *data, size_t length);
+
+/* Like kumi_fifo_append() without waiting for room: *appended becomes 1, or 0
+ * if the FIFO is full and nothing was appended.
+ * Errors: those of kumi_fifo_append() but FULL. */
+int kumi_fifo_try_append(kumi_window *window, int to, size_t offset,
+                         const void *data, size_t length, int *appended);
+
+/* Takes the next record out of this rank's FIFO, and waits for it: copies it
+ * to `buffer` of `capacity` bytes.  *length (or NULL) is its length, *source
+ * (or NULL) the rank that appended it.
+ * Errors: TRUNCATED if it is longer than `capacity`: it stays, and *length is
+ * the length needed; FIFO, NULL, DAMAGED, HANDLER. */
+int kumi_fifo_pop(kumi_fifo *fifo, void *buffer, size_t capacity,
+                  size_t *length, int *source);
+
+/* Like kumi_fifo_pop() without waiting: *found becomes 1, or 0 if there is no
+ * record; then nothing else is written.
+ * Errors: those of kumi_fifo_pop(). */
+int kumi_fifo_try_pop(kumi_fifo *fifo, void *buffer, size_t capacity,
+                      int *found, size_t *length, int *source);
+
+/* What runs for each signal: `argument` is what kumi_signal_handle() was given,
+ * `data` the record, which is gone when the handler returns. */
+typedef void (*kumi_signal_handler)(void *argument, int source,
+                                    const void *data, size_t length);
+
+/* Makes a signal port in this rank's piece of `window`: a FIFO, placed like one
+ * (kumi_fifo_create()), whose records go to `handler`.  Handlers run on a
+ * thread of the port, also while this rank computes or waits: those of one port
+ * one at a time and in the order of each sender, those of different ports at
+ * the same time.  A handler has all rights of its process, but functions of
+ * this library fail in it with WRONG_THREAD; it must return, and must not
+ * jump or throw out.  If one panics (in Rust), the next call of a communicating
+ * function fails with HANDLER and has done nothing.
+ * Errors: those of kumi_fifo_create(); NULL, IO. */
+int kumi_signal_handle(kumi_window *window, size_t offset, size_t capacity,
+                       kumi_signal_handler handler, void *argument);
+
+/* Takes a signal port away, waiting for a handler that runs.  Records that no
+ * handler has had are dropped.  kumi_window_free() and kumi_finalize() do it for
+ * the ports that are left.
+ * Errors: WINDOW, FIFO if there is no port at `offset`. */
+int kumi_signal_remove(kumi_window *window, size_t offset);
+
+/* Sends a signal: appends a record to the signal port at `offset` of rank
+ * `to`'s piece, whose handler then runs there.  Waits while the port is full,
+ * not for the handler.
+ * Errors: those of kumi_fifo_append() but FULL. */
+int kumi_signal_send(kumi_window *window, int to, size_t offset,
+                     const void *data, size_t length);
+
+/* Like kumi_signal_send() without waiting for room: *sent becomes 1, or 0 if
+ * the port is full and nothing was sent.
+ * Errors: those of kumi_signal_send(). */
+int kumi_signal_try_send(kumi_window *window, int to, size_t offset,
+                         const void *data, size_t length, int *sent);
 
 #ifdef __cplusplus
 }

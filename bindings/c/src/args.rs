@@ -192,6 +192,12 @@ impl From<Error> for Failure {
             }
             Error::Refused { .. } => Code::Refused,
             Error::Fault(_) => Code::Fault,
+            Error::BadFifo { .. } | Error::NoFifo { .. } => Code::Fifo,
+            Error::FifoFull { .. } => Code::Full,
+            Error::RecordTooLong { .. } | Error::FifoTooSmall { .. } => Code::Length,
+            Error::ShortBuffer { .. } => Code::Truncated,
+            Error::FifoDamaged { .. } => Code::Damaged,
+            Error::HandlerPanicked { .. } => Code::Handler,
             Error::Io(_) => Code::Io,
             _ => Code::Other,
         };

@@ -73,6 +73,14 @@ codes! {
     Fault = -22, c"communication has failed, for example because a rank has ended";
     /// Anything that has no number of its own.
     Other = -23, c"the operation failed; kumi_error_detail tells why";
+    /// Not a FIFO or signal port, or freed.
+    Fifo = -40, c"there is no such FIFO or signal port, or it was freed";
+    /// The own FIFO is full.
+    Full = -41, c"the own FIFO is full and nobody else would empty it";
+    /// A FIFO's memory is damaged.
+    Damaged = -42, c"the FIFO has been written over";
+    /// A signal handler panicked.
+    Handler = -43, c"a signal handler failed; the call did nothing";
 }
 
 /// A refused call: its number and what exactly was wrong.

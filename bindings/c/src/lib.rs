@@ -11,12 +11,13 @@
 //! | `code` | the error numbers, their texts, and the last failure's detail |
 //! | `state` | the one [`kumi_mem::Context`] of the process, and who may use it |
 //! | `args` | checks of pointers, lengths, ranks and tags |
-//! | `control`, `message`, `window`, `collective` | the functions |
+//! | `control`, `message`, `window`, `collective`, `fifo` | the functions |
 
 mod args;
 mod code;
 mod collective;
 mod control;
+mod fifo;
 mod message;
 mod state;
 mod window;
@@ -29,6 +30,11 @@ pub use collective::{
 pub use control::{
     kumi_error_detail, kumi_error_string, kumi_finalize, kumi_init, kumi_job, kumi_node, kumi_rank,
     kumi_size, kumi_time, kumi_version,
+};
+pub use fifo::{
+    KumiFifo, KumiSignalHandler, kumi_fifo_append, kumi_fifo_create, kumi_fifo_free,
+    kumi_fifo_max_record, kumi_fifo_pop, kumi_fifo_try_append, kumi_fifo_try_pop,
+    kumi_signal_handle, kumi_signal_remove, kumi_signal_send, kumi_signal_try_send,
 };
 pub use message::{
     KumiStatus, kumi_flush, kumi_message_probe, kumi_message_recv, kumi_message_send,

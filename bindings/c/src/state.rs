@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use kumi_mem::Context;
 
 use crate::code::{Code, Failure, report};
+use crate::fifo::{self, KumiFifo};
 use crate::window::KumiWindow;
 
 /// What lives between `kumi_init` and `kumi_finalize`.
@@ -23,6 +24,8 @@ pub struct State {
     /// Windows that were handed out and not yet freed. A handle from C is
     /// followed only if it is found here.
     pub windows: RefCell<Vec<*mut KumiWindow>>,
+    /// FIFOs, likewise.
+    pub fifos: RefCell<Vec<*mut KumiFifo>>,
 }
 
 /// Some thread holds a state.
@@ -69,7 +72,8 @@ pub fn with(body: impl FnOnce(&State) -> Result<(), Failure>) -> c_int {
         let state = current()?;
         // SAFETY: `current` gave this thread's own pointer, which `initialise`
         // made and only `finalise`, in the same thread, invalidates. `body`
-        // cannot call it: the library calls nothing of the program's.
+        // cannot call it: in this thread the library calls nothing of the program's (signal handlers
+        // have threads of their own).
         body(unsafe { &*state })
     })
 }
@@ -105,6 +109,7 @@ pub fn initialise() -> Result<(), Failure> {
     let state = Box::new(State {
         context: Box::leak(Box::new(context)),
         windows: RefCell::new(Vec::new()),
+        fifos: RefCell::new(Vec::new()),
     });
     STATE.with(|slot| slot.set(Box::into_raw(state)));
     Ok(())
@@ -118,6 +123,7 @@ pub fn finalise() -> Result<(), Failure> {
     // just removed from the only place that held it.
     let state = unsafe { Box::from_raw(pointer) };
     let context = ptr::from_ref(state.context).cast_mut();
+    fifo::free_those_of(&state, None);
     for window in state.windows.take() {
         // SAFETY: a pointer in `windows` came from `Box::into_raw` in
         // `kumi_window_create` and is removed when it is freed.

@@ -7,15 +7,16 @@ use kumi_mem::Window;
 
 use crate::args::{input, output, rank, required, store};
 use crate::code::{Code, Failure};
+use crate::fifo;
 use crate::state::{State, with};
 
 /// `kumi_window` of `kumi.h`: opaque to C.
 pub struct KumiWindow {
-    window: Window<'static>,
+    pub(crate) window: Window<'static>,
 }
 
 /// The window behind a handle, if it is one that was given out.
-fn find(state: &State, handle: *mut KumiWindow) -> Result<&Window<'static>, Failure> {
+pub fn find(state: &State, handle: *mut KumiWindow) -> Result<&Window<'static>, Failure> {
     if !state.windows.borrow().contains(&handle) {
         return Err(Code::Window.into());
     }
@@ -55,6 +56,7 @@ pub unsafe extern "C" fn kumi_window_free(window: *mut KumiWindow) -> c_int {
         let place = windows.iter().position(|known| *known == window).ok_or(Code::Window)?;
         windows.swap_remove(place);
         drop(windows);
+        fifo::free_those_of(state, Some(window));
         // SAFETY: the handle was in the list, so it came from `Box::into_raw`
         // and was not freed; now it is in no list.
         drop(unsafe { Box::from_raw(window) });

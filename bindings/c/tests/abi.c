@@ -16,6 +16,9 @@ _Static_assert(sizeof(kumi_type) == sizeof(int), "kumi_type");
 _Static_assert(sizeof(kumi_op) == sizeof(int), "kumi_op");
 _Static_assert(sizeof(kumi_error) == sizeof(int), "kumi_error");
 _Static_assert(sizeof(size_t) == RUST_USIZE, "size_t");
+_Static_assert(KUMI_FIFO_OVERHEAD == RUST_FIFO_OVERHEAD, "overhead");
+_Static_assert(KUMI_FIFO_ALIGNMENT == RUST_FIFO_ALIGNMENT, "alignment");
+_Static_assert(sizeof(kumi_signal_handler) == RUST_HANDLER, "handler");
 
 static int failures;
 
@@ -190,6 +193,123 @@ static void windows(void)
 	EXPECT(kumi_window_create(0, &window) == KUMI_OK);
 }
 
+static void fifos(void)
+{
+	kumi_window *window = NULL;
+	kumi_fifo *fifo = NULL, *second = NULL;
+	size_t most = 0, length = 0;
+	uint64_t count = 9;
+	int source = 9, found = 9, appended = 9;
+	char buffer[64];
+
+	EXPECT(kumi_fifo_max_record(&most) == KUMI_OK && most >= 256);
+	EXPECT(kumi_window_create(4096, &window) == KUMI_OK);
+	EXPECT(kumi_fifo_create(window, 64, 32, 7, &fifo) == KUMI_OK);
+	EXPECT(kumi_fifo_try_pop(fifo, buffer, 64, &found, &length, &source) ==
+	       KUMI_OK && found == 0 && length == 0 && source == 9);
+	EXPECT(kumi_fifo_append(window, 0, 64, "hello", 6) == KUMI_OK);
+	EXPECT(kumi_fifo_try_append(window, 0, 64, NULL, 0, &appended) ==
+	       KUMI_OK && appended == 1);
+	EXPECT(kumi_fifo_try_append(window, 0, 64, "x", 1, &appended) ==
+	       KUMI_OK && appended == 0);
+	EXPECT(kumi_fifo_append(window, 0, 64, "x", 1) == KUMI_ERR_FULL);
+	EXPECT(kumi_window_notified(window, 7, &count) == KUMI_OK && count == 2);
+	EXPECT(kumi_fifo_pop(fifo, buffer, 5, &length, &source) ==
+	       KUMI_ERR_TRUNCATED && length == 6 && source == 9);
+	EXPECT(kumi_fifo_pop(fifo, buffer, 64, &length, &source) == KUMI_OK);
+	EXPECT(length == 6 && source == 0 && strcmp(buffer, "hello") == 0);
+	EXPECT(kumi_fifo_try_pop(fifo, NULL, 0, &found, NULL, NULL) ==
+	       KUMI_OK && found == 1);
+
+	EXPECT(kumi_fifo_append(window, 0, 64, buffer, 25) == KUMI_ERR_LENGTH);
+	EXPECT(kumi_fifo_append(window, 0, 128, "x", 1) == KUMI_ERR_FIFO);
+	EXPECT(kumi_fifo_append(window, 1, 64, "x", 1) == KUMI_ERR_RANK);
+	EXPECT(kumi_fifo_append(window, 0, 64, NULL, 1) == KUMI_ERR_NULL);
+	EXPECT(kumi_fifo_append(window, 0, 64, "x", SIZE_MAX) ==
+	       KUMI_ERR_LENGTH);
+	EXPECT(kumi_signal_send(window, 0, 64, "x", 1) == KUMI_ERR_FIFO);
+	EXPECT(kumi_fifo_create(window, 320, 64, 0, &second) == KUMI_ERR_FIFO);
+	EXPECT(kumi_fifo_create(window, 4032, 64, 0, &second) ==
+	       KUMI_ERR_BOUNDS);
+	EXPECT(kumi_fifo_create(window, 1024, 64, 64, &second) ==
+	       KUMI_ERR_NOTIFY);
+	EXPECT(kumi_fifo_create(window, 1024, 64, 0, NULL) == KUMI_ERR_NULL);
+	EXPECT(kumi_fifo_create(NULL, 1024, 64, 0, &second) == KUMI_ERR_WINDOW);
+	EXPECT(second == NULL);
+	memset((char *)kumi_window_base(window) + 64 + 64, 0xff, 8);
+	EXPECT(kumi_fifo_append(window, 0, 64, "x", 1) == KUMI_ERR_DAMAGED);
+
+	EXPECT(kumi_fifo_free(NULL) == KUMI_OK);
+	EXPECT(kumi_fifo_free(fifo) == KUMI_OK);
+	EXPECT(kumi_fifo_free(fifo) == KUMI_ERR_FIFO);
+	EXPECT(kumi_fifo_try_pop(fifo, buffer, 64, &found, NULL, NULL) ==
+	       KUMI_ERR_FIFO);
+	/* Freed with its window, and another one by kumi_finalize(). */
+	EXPECT(kumi_fifo_create(window, 0, 64, 0, &fifo) == KUMI_OK);
+	EXPECT(kumi_window_free(window) == KUMI_OK);
+	EXPECT(kumi_fifo_free(fifo) == KUMI_ERR_FIFO);
+	EXPECT(kumi_window_create(4096, &window) == KUMI_OK);
+	EXPECT(kumi_fifo_create(window, 0, 64, 0, &fifo) == KUMI_OK);
+}
+
+struct heard {
+	pthread_mutex_t lock;
+	pthread_cond_t more;
+	int count;
+	int code;
+	size_t length;
+	char text[16];
+};
+
+static void hear(void *argument, int source, const void *data, size_t length)
+{
+	struct heard *heard = argument;
+
+	pthread_mutex_lock(&heard->lock);
+	heard->count += source == 0;
+	heard->code = kumi_barrier();
+	heard->length = length;
+	memcpy(heard->text, data, length);
+	pthread_cond_signal(&heard->more);
+	pthread_mutex_unlock(&heard->lock);
+}
+
+static void signals(void)
+{
+	struct heard heard = { PTHREAD_MUTEX_INITIALIZER,
+		               PTHREAD_COND_INITIALIZER, 0, 0, 0, "" };
+	kumi_window *window = NULL;
+	int sent = 9;
+
+	EXPECT(kumi_window_create(4096, &window) == KUMI_OK);
+	EXPECT(kumi_signal_handle(window, 0, 64, NULL, &heard) ==
+	       KUMI_ERR_NULL);
+	EXPECT(kumi_signal_handle(window, 8, 64, hear, &heard) ==
+	       KUMI_ERR_FIFO);
+	EXPECT(kumi_signal_handle(window, 128, 64, hear, &heard) == KUMI_OK);
+	EXPECT(kumi_signal_send(window, 0, 128, "one", 4) == KUMI_OK);
+	pthread_mutex_lock(&heard.lock);
+	while (heard.count < 1)
+		pthread_cond_wait(&heard.more, &heard.lock);
+	EXPECT(heard.code == KUMI_ERR_WRONG_THREAD);
+	EXPECT(heard.length == 4 && strcmp(heard.text, "one") == 0);
+	pthread_mutex_unlock(&heard.lock);
+	EXPECT(kumi_signal_try_send(window, 0, 128, "two", 4, &sent) ==
+	       KUMI_OK && sent == 1);
+	EXPECT(kumi_signal_try_send(window, 0, 128, "two", 4, NULL) ==
+	       KUMI_ERR_NULL);
+	pthread_mutex_lock(&heard.lock);
+	while (heard.count < 2)
+		pthread_cond_wait(&heard.more, &heard.lock);
+	pthread_mutex_unlock(&heard.lock);
+	EXPECT(kumi_fifo_append(window, 0, 128, "x", 1) == KUMI_ERR_FIFO);
+	EXPECT(kumi_signal_remove(window, 64) == KUMI_ERR_FIFO);
+	EXPECT(kumi_signal_remove(window, 128) == KUMI_OK);
+	EXPECT(kumi_signal_send(window, 0, 128, "x", 1) == KUMI_ERR_FIFO);
+	/* Left for kumi_finalize(). */
+	EXPECT(kumi_signal_handle(window, 128, 64, hear, &heard) == KUMI_OK);
+}
+
 static void collectives(void)
 {
 	double values[20], sums[20] = { 0 };
@@ -246,6 +366,8 @@ static void alone(void)
 	messages();
 	bad_messages();
 	windows();
+	fifos();
+	signals();
 	collectives();
 	EXPECT(kumi_finalize() == KUMI_OK);
 	EXPECT(kumi_finalize() == KUMI_ERR_NOT_INITIALISED);

@@ -5,7 +5,7 @@ use std::mem::{offset_of, size_of};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use kumi::{Code, KumiStatus};
+use kumi::{Code, KumiSignalHandler, KumiStatus};
 
 fn package() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -101,6 +101,10 @@ fn rust_type(declaration: &str) -> &'static str {
         ("kumi_status", 1, false) => "*mut KumiStatus",
         ("kumi_window", 1, false) => "*mut KumiWindow",
         ("kumi_window", 2, false) => "*mut *mut KumiWindow",
+        ("size_t", 1, false) => "*mut usize",
+        ("kumi_fifo", 1, false) => "*mut KumiFifo",
+        ("kumi_fifo", 2, false) => "*mut *mut KumiFifo",
+        ("kumi_signal_handler", 0, false) => "Option<KumiSignalHandler>",
         _ => panic!("{declaration}: a type this test does not know"),
     }
 }
@@ -109,6 +113,9 @@ fn prototypes_of_header() -> BTreeMap<String, String> {
     let text = header();
     let mut found = BTreeMap::new();
     for statement in text.split(['{', '}', ';']) {
+        if statement.trim_start().starts_with("typedef") {
+            continue;
+        }
         let Some((front, parameters)) = statement.split_once('(') else { continue };
         let name_at = front.rfind("kumi_").unwrap();
         let parameters = parameters.trim_end().strip_suffix(')').unwrap();
@@ -157,6 +164,9 @@ fn a_c_program_gets_what_the_header_promises() {
         ("STATUS_TAG", offset_of!(KumiStatus, tag)),
         ("STATUS_LENGTH", offset_of!(KumiStatus, length)),
         ("USIZE", size_of::<usize>()),
+        ("FIFO_OVERHEAD", kumi_mem::FIFO_OVERHEAD),
+        ("FIFO_ALIGNMENT", kumi_mem::FIFO_ALIGNMENT),
+        ("HANDLER", size_of::<Option<KumiSignalHandler>>()),
     ];
     let mut compiler = Command::new("cc");
     compiler.args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]);

@@ -20,6 +20,10 @@ pub const ATOMIC_REQUEST_BYTES: usize = 40;
 pub const ATOMIC_REPLY_BYTES: usize = 20;
 /// Bytes of a [`Frame::Refused`].
 pub const REFUSED_BYTES: usize = 12;
+/// Bytes before the record of a [`Frame::Append`].
+pub const APPEND_BYTES: usize = 24;
+/// Bytes of a [`Frame::AppendReply`].
+pub const APPEND_REPLY_BYTES: usize = 12;
 /// Most bytes before a frame's data.
 pub const MOST_HEADER_BYTES: usize = ATOMIC_REQUEST_BYTES;
 
@@ -33,6 +37,15 @@ pub const REFUSED_WINDOW: u8 = 3;
 pub const REFUSED_NOTIFY: u8 = 4;
 /// [`Frame::Refused`]: an atomic operation's offset is not a multiple of 8.
 pub const REFUSED_ALIGNMENT: u8 = 5;
+
+/// [`Frame::Refused`]: there is no such FIFO or signal port.
+pub const REFUSED_FIFO: u8 = 16;
+/// [`Frame::Refused`]: the FIFO is full.
+pub const REFUSED_FULL: u8 = 17;
+/// [`Frame::Refused`]: the record is longer than the FIFO takes.
+pub const REFUSED_RECORD: u8 = 18;
+/// [`Frame::Refused`]: the FIFO's memory holds what nobody writes there.
+pub const REFUSED_DAMAGE: u8 = 19;
 
 /// An atomic operation on eight bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,6 +136,28 @@ pub enum Frame<'d> {
         /// One of the `REFUSED_` constants; an unknown one is to be shown as its number.
         code: u8,
     },
+    /// Append a record to a FIFO in a window of the rank addressed.
+    Append {
+        /// Chosen by the asking rank; comes back with the reply.
+        token: u64,
+        /// The window's number.
+        window: u32,
+        /// Where the FIFO begins in the window, in bytes.
+        offset: u64,
+        /// If it is full: answer only when there is room.
+        wait: bool,
+        /// The FIFO is a signal port, whose handler is to run.
+        signal: bool,
+        /// The record.
+        data: &'d [u8],
+    },
+    /// An [`Frame::Append`] has been taken, or may be asked for again.
+    AppendReply {
+        /// The request's.
+        token: u64,
+        /// The FIFO was full and has room now; the record was not taken.
+        again: bool,
+    },
 }
 
 /// Why bytes are not a frame.
@@ -175,6 +210,12 @@ const GET_REPLY: u8 = 5;
 const ATOMIC_REQUEST: u8 = 6;
 const ATOMIC_REPLY: u8 = 7;
 const REFUSED: u8 = 8;
+const APPEND: u8 = 16;
+const APPEND_REPLY: u8 = 17;
+
+/// Flags of an [`Frame::Append`].
+const APPEND_WAIT: u8 = 1;
+const APPEND_SIGNAL: u8 = 2;
 
 /// Writes fields one behind the other.
 struct Writer(FrameHeader);
@@ -276,6 +317,14 @@ impl<'d> Frame<'d> {
                 Writer::new([ATOMIC_REPLY, 0, 0, 0]).u64(token).u64(value)
             }
             Self::Refused { token, code } => Writer::new([REFUSED, code, 0, 0]).u64(token),
+            Self::Append { token, window, offset, wait, signal, .. } => {
+                let flags =
+                    if wait { APPEND_WAIT } else { 0 } | if signal { APPEND_SIGNAL } else { 0 };
+                Writer::new([APPEND, flags, 0, 0]).u32(window).u64(offset).u64(token)
+            }
+            Self::AppendReply { token, again } => {
+                Writer::new([APPEND_REPLY, u8::from(again), 0, 0]).u64(token)
+            }
         };
         writer.0
     }
@@ -286,11 +335,13 @@ impl<'d> Frame<'d> {
             Self::Message { data, .. }
             | Self::MessagePart { data }
             | Self::Put { data, .. }
-            | Self::GetReply { data, .. } => data,
+            | Self::GetReply { data, .. }
+            | Self::Append { data, .. } => data,
             Self::GetRequest { .. }
             | Self::AtomicRequest { .. }
             | Self::AtomicReply { .. }
-            | Self::Refused { .. } => &[],
+            | Self::Refused { .. }
+            | Self::AppendReply { .. } => &[],
         }
     }
 
@@ -300,13 +351,14 @@ impl<'d> Frame<'d> {
     /// [`FrameError`] for anything that [`Self::header`] followed by data cannot have made.
     pub fn decode(bytes: &'d [u8]) -> Result<Self, FrameError> {
         let &kind = bytes.first().ok_or(FrameError::Empty)?;
-        if !(MESSAGE..=REFUSED).contains(&kind) {
+        if !matches!(kind, MESSAGE..=REFUSED | APPEND | APPEND_REPLY) {
             return Err(FrameError::Kind(kind));
         }
         let mut r = Reader { kind, frame: bytes, at: 1 };
         let [parameter, reserved @ ..] = r.take::<3>()?;
         zero(&r, &reserved)?;
-        if !matches!(kind, PUT | ATOMIC_REQUEST | REFUSED) && parameter != 0 {
+        let has_parameter = matches!(kind, PUT | ATOMIC_REQUEST | REFUSED | APPEND | APPEND_REPLY);
+        if !has_parameter && parameter != 0 {
             return Err(r.bad("reserved"));
         }
         match kind {
@@ -328,6 +380,15 @@ impl<'d> Frame<'d> {
                 let (token, value) = (r.u64()?, r.u64()?);
                 r.end()?;
                 Ok(Self::AtomicReply { token, value })
+            }
+            APPEND => Self::decode_append(r, parameter),
+            APPEND_REPLY => {
+                let token = r.u64()?;
+                r.end()?;
+                if parameter > 1 {
+                    return Err(r.bad("outcome"));
+                }
+                Ok(Self::AppendReply { token, again: parameter == 1 })
             }
             _ => {
                 let token = r.u64()?;
@@ -373,5 +434,13 @@ impl<'d> Frame<'d> {
             return Err(r.bad("operand2"));
         }
         Ok(Self::AtomicRequest { token, window, offset, operation, operand, operand2 })
+    }
+    fn decode_append(mut r: Reader<'d>, flags: u8) -> Result<Self, FrameError> {
+        if flags & !(APPEND_WAIT | APPEND_SIGNAL) != 0 {
+            return Err(r.bad("flags"));
+        }
+        let (window, offset, token) = (r.u32()?, r.u64()?, r.u64()?);
+        let (wait, signal) = (flags & APPEND_WAIT != 0, flags & APPEND_SIGNAL != 0);
+        Ok(Self::Append { token, window, offset, wait, signal, data: r.rest() })
     }
 }

@@ -1,8 +1,9 @@
 //! Frames: test vectors, sizes, and that nothing else decodes.
 
 use kumi_proto::frame::{
-    ATOMIC_REPLY_BYTES, ATOMIC_REQUEST_BYTES, Frame, FrameError, GET_REPLY_BYTES,
-    GET_REQUEST_BYTES, MESSAGE_BYTES, MESSAGE_PART_BYTES, Operation, PUT_BYTES, REFUSED_BYTES,
+    APPEND_BYTES, APPEND_REPLY_BYTES, ATOMIC_REPLY_BYTES, ATOMIC_REQUEST_BYTES, Frame, FrameError,
+    GET_REPLY_BYTES, GET_REQUEST_BYTES, MESSAGE_BYTES, MESSAGE_PART_BYTES, Operation, PUT_BYTES,
+    REFUSED_BYTES,
 };
 use proptest::prelude::*;
 
@@ -15,7 +16,7 @@ fn vectors() -> Vec<(Frame<'static>, usize, &'static str)> {
     let token = 0x1817_1615_1413_1211;
     let offset = 0x0807_0605_0403_0201;
     let window = 0x2423_2221;
-    vec![
+    [
         (
             Frame::Message { tag: (-2i32).cast_unsigned(), total: 5, data: b"abc" },
             MESSAGE_BYTES,
@@ -61,6 +62,30 @@ fn vectors() -> Vec<(Frame<'static>, usize, &'static str)> {
         ),
         (Frame::Refused { token, code: 3 }, REFUSED_BYTES, "08030000 1112131415161718"),
     ]
+    .into_iter()
+    .chain(append_vectors())
+    .collect()
+}
+
+fn append_vectors() -> [(Frame<'static>, usize, &'static str); 3] {
+    let (token, offset, window) = (0x1817_1615_1413_1211, 0x0807_0605_0403_0201, 0x2423_2221);
+    [
+        (
+            Frame::Append { token, window, offset, wait: true, signal: false, data: b"rec" },
+            APPEND_BYTES,
+            "10010000 21222324 0102030405060708 1112131415161718 726563",
+        ),
+        (
+            Frame::Append { token, window, offset, wait: false, signal: true, data: b"" },
+            APPEND_BYTES,
+            "10020000 21222324 0102030405060708 1112131415161718",
+        ),
+        (
+            Frame::AppendReply { token, again: true },
+            APPEND_REPLY_BYTES,
+            "11010000 1112131415161718",
+        ),
+    ]
 }
 
 #[test]
@@ -93,7 +118,7 @@ fn forbidden_values_do_not_decode() {
         bytes
     };
     assert_eq!(Frame::decode(&[]), Err(FrameError::Empty));
-    for kind in [0, 9, 255] {
+    for kind in [0, 9, 15, 18, 255] {
         assert_eq!(Frame::decode(&[kind; 64]), Err(FrameError::Kind(kind)));
     }
     for index in 0..vectors().len() {
@@ -120,12 +145,29 @@ fn forbidden_values_do_not_decode() {
     }
 }
 
+#[test]
+fn forbidden_values_of_appends_do_not_decode() {
+    let changed = |index: usize, byte| {
+        let mut bytes = bytes(&append_vectors()[index].0);
+        bytes[1] = byte;
+        bytes
+    };
+    let flags = Err(FrameError::Field { kind: 16, field: "flags" });
+    assert_eq!(Frame::decode(&changed(0, 4)), flags);
+    assert_eq!(Frame::decode(&changed(1, 0x82)), flags);
+    let outcome = Err(FrameError::Field { kind: 17, field: "outcome" });
+    assert_eq!(Frame::decode(&changed(2, 2)), outcome);
+    let mut longer = bytes(&append_vectors()[2].0);
+    longer.push(0);
+    assert_eq!(Frame::decode(&longer), Err(FrameError::Length { kind: 17, length: 13 }));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Whatever decodes is what its own fields encode to: there is one encoding of a frame.
     #[test]
-    fn one_encoding(kind in 0..10u8, parameter in 0..4u8, rest in prop::collection::vec(0..2u8, 0..64)) {
+    fn one_encoding(kind in 0..20u8, parameter in 0..4u8, rest in prop::collection::vec(0..2u8, 0..64)) {
         let input = [&[kind, parameter, 0, 0], &rest[..]].concat();
         if let Ok(frame) = Frame::decode(&input) {
             prop_assert_eq!(bytes(&frame), input);

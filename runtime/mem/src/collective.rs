@@ -56,6 +56,7 @@ impl Context {
     /// # Errors
     /// [`Error::Fault`], [`Error::Io`].
     pub fn barrier(&self) -> Result<(), Error> {
+        self.check_handlers()?;
         let (me, ranks) = (self.rank(), self.ranks());
         let mut distance = 1;
         while distance < ranks {

@@ -1,16 +1,18 @@
 //! A rank's side of its job.
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kumi_net::launch::{Launch, LaunchError};
 use kumi_net::layout::DEFAULT_ARENA_BYTES;
 use kumi_net::{AttachError, Channel, Delivery, Guard, Place, Settings, Wait};
-use kumi_proto::frame::{Frame, MESSAGE_BYTES, MESSAGE_PART_BYTES};
+use kumi_proto::frame::{APPEND_BYTES, Frame, MESSAGE_BYTES, MESSAGE_PART_BYTES};
 
 use crate::engine::{Engine, FENCE, Pending};
 use crate::error::{Error, Refusal};
 use crate::mailbox::{Buffer, Received, Source, Tag, Wanted};
+use crate::signal::Failures;
 
 /// Bytes of messages that are kept unread, unless `KUMI_UNEXPECTED_BYTES` says otherwise.
 const UNREAD_BYTES: usize = 16 << 20;
@@ -32,6 +34,10 @@ pub struct Context {
     /// Ranks of other nodes that were put or sent to since the last proof that all arrived.
     dirty: Vec<Cell<bool>>,
     finished: Cell<bool>,
+    /// Bytes of the longest record of a FIFO.
+    pub(crate) max_record: usize,
+    /// What went wrong in signal handlers.
+    pub(crate) failures: Arc<Failures>,
 }
 
 impl Context {
@@ -67,7 +73,12 @@ impl Context {
         let engine = Engine::new(unread_bytes()?, place.arena_bytes());
         let dirty = vec![Cell::new(false); place.ranks() as usize];
         let channel = Channel::start(place, socket, Settings::from_env()?, engine)?;
-        Ok(Context { channel, next_window: Cell::new(0), dirty, finished: Cell::new(false) })
+        let place = channel.place();
+        let far = (0..place.ranks()).find(|rank| place.local_of(*rank).is_none());
+        let max_record = channel.lock()?.max_frame(far.unwrap_or(place.rank())) - APPEND_BYTES;
+        let (next_window, finished) = (Cell::new(0), Cell::new(false));
+        let failures = Arc::default();
+        Ok(Context { channel, next_window, dirty, finished, max_record, failures })
     }
 
     /// This rank.
@@ -149,6 +160,7 @@ impl Context {
     /// [`Error::BadRank`], [`Error::BadTag`], [`Error::Refused`] for earlier puts to this rank,
     /// [`Error::Unread`] for a message to the own rank that is too large to keep.
     pub fn send(&self, to: u32, tag: i32, data: &[u8]) -> Result<(), Error> {
+        self.check_handlers()?;
         check_tag(tag)?;
         self.send_any(to, tag, data)
     }
@@ -232,6 +244,7 @@ impl Context {
     /// [`Error::BadRank`], [`Error::BadTag`], [`Error::Truncated`] if the buffer is too small (the
     /// message is consumed then).
     pub fn recv(&self, from: Source, tag: Tag, buffer: &mut [u8]) -> Result<Received, Error> {
+        self.check_handlers()?;
         self.recv_any(self.wanted(from, tag)?, buffer)
     }
 
@@ -247,6 +260,7 @@ impl Context {
     /// # Errors
     /// [`Error::BadRank`], [`Error::BadTag`].
     pub fn recv_vec(&self, from: Source, tag: Tag) -> Result<(Received, Vec<u8>), Error> {
+        self.check_handlers()?;
         let wanted = self.wanted(from, tag)?;
         let mut posting = Posting::new(self, wanted, Buffer::Grown(Vec::new()));
         match posting.finish()? {
@@ -268,6 +282,7 @@ impl Context {
         recv_tag: Tag,
         buffer: &mut [u8],
     ) -> Result<Received, Error> {
+        self.check_handlers()?;
         check_tag(send_tag)?;
         self.exchange(to, send_tag, data, self.wanted(from, recv_tag)?, buffer)
     }
@@ -294,6 +309,7 @@ impl Context {
     /// # Errors
     /// [`Error::BadRank`], [`Error::BadTag`].
     pub fn probe(&self, from: Source, tag: Tag) -> Result<Option<Received>, Error> {
+        self.check_handlers()?;
         let wanted = self.wanted(from, tag)?;
         let mut guard = self.channel.lock()?;
         guard.progress()?;
@@ -303,8 +319,14 @@ impl Context {
     /// Takes what has arrived and sends what is due, without waiting.
     ///
     /// # Errors
-    /// [`Error::Fault`], [`Error::Io`].
+    /// [`Error::HandlerPanicked`], [`Error::Fault`], [`Error::Io`].
     pub fn progress(&self) -> Result<(), Error> {
+        self.check_handlers()?;
+        self.serve()
+    }
+
+    /// As [`Context::progress`], whatever signal handlers did.
+    pub(crate) fn serve(&self) -> Result<(), Error> {
         let mut guard = self.channel.lock()?;
         guard.progress()?;
         match &guard.handler().fault {
@@ -331,6 +353,7 @@ impl Context {
     /// # Errors
     /// [`Error::Refused`] if a put since the last report was refused there.
     pub fn flush(&self, to: u32) -> Result<(), Error> {
+        self.check_handlers()?;
         self.check_rank(to)?;
         if self.same_node(to) {
             return self.drive(Wait::Room, |guard| Ok(guard.flushed(to).then_some(())));
@@ -345,6 +368,7 @@ impl Context {
     /// # Errors
     /// As [`Context::flush`]; the first of several.
     pub fn flush_all(&self) -> Result<(), Error> {
+        self.check_handlers()?;
         let (near, far): (Vec<u32>, Vec<u32>) =
             (0..self.ranks()).partition(|rank| self.same_node(*rank));
         self.fence(&far)?;
@@ -388,11 +412,11 @@ impl Context {
     }
 
     /// Sends a request to a rank of another node and waits for its answer, or its refusal.
-    pub(crate) fn request(
+    pub(crate) fn request<'d>(
         &self,
         to: u32,
         pending: Pending,
-        frame: impl Fn(u64) -> Frame<'static>,
+        frame: impl Fn(u64) -> Frame<'d>,
     ) -> Result<Result<Pending, Refusal>, Error> {
         let over = Withdraw(self);
         let mut pending = Some(pending);
@@ -402,7 +426,8 @@ impl Context {
                 token = guard.handler().begin(pending);
             }
             if !sent {
-                sent = guard.send(to, &[&frame(token).header()])?;
+                let frame = frame(token);
+                sent = guard.send(to, &[&frame.header(), frame.data()])?;
                 guard.transmit()?;
             }
             let engine = guard.handler();
@@ -424,9 +449,11 @@ impl Context {
     /// the last sign of life of a peer. Dropping the context does the same but cannot report.
     ///
     /// # Errors
-    /// [`Error::Fault`] if something was not acked in time, or the channel broke before.
+    /// [`Error::Fault`] if something was not acked in time, or the channel broke before;
+    /// [`Error::HandlerPanicked`] if no call has said so yet (all the same it is over).
     pub fn finalize(mut self) -> Result<(), Error> {
-        self.finish()
+        self.finish()?;
+        self.check_handlers()
     }
 
     fn finish(&mut self) -> Result<(), Error> {

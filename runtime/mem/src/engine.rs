@@ -10,6 +10,7 @@ use kumi_proto::Rank;
 use kumi_proto::frame::{Frame, GET_REPLY_BYTES, Operation};
 
 use crate::error::Refusal;
+use crate::fifos::{Arrived, Fifos, Outcome};
 use crate::mailbox::Mailbox;
 use crate::windows::{Access, Windows};
 
@@ -26,6 +27,7 @@ enum Answer {
     Bytes { token: u64, window: u32, offset: u64, length: u32, sent: u32 },
     Value { token: u64, value: u64 },
     Refused { token: u64, reason: Refusal },
+    Append { token: u64, again: bool },
 }
 
 /// What the own blocking request waits for.
@@ -65,6 +67,7 @@ impl Request {
 pub(crate) struct Engine {
     pub(crate) mailbox: Mailbox,
     pub(crate) windows: Windows,
+    pub(crate) fifos: Fifos,
     /// The own request under way: the program has one thread and waits for each.
     pub(crate) request: Option<Request>,
     /// Own fences that have not been answered: whom they were sent to, and their tokens.
@@ -83,6 +86,7 @@ impl Engine {
         Engine {
             mailbox: Mailbox::new(bound),
             windows: Windows::new(arena_bytes),
+            fifos: Fifos::default(),
             request: None,
             fences: Vec::new(),
             refused_puts: HashMap::new(),
@@ -122,13 +126,8 @@ impl Engine {
                 }
                 self.bytes_arrived(token, offset_in_request, data).map(|()| Delivery::Taken)
             }
-            Frame::AtomicReply { token, value } => match self.request_with(token) {
-                Some(Request { pending: Pending::Value(place), .. }) => {
-                    *place = Some(value);
-                    Ok(Delivery::Taken)
-                }
-                _ => Err("an answer to no request".into()),
-            },
+            Frame::AtomicReply { token, value } => self.value_arrived(token, value),
+            Frame::AppendReply { token, again } => self.value_arrived(token, u64::from(again)),
             Frame::Refused { token, code } => {
                 self.refusal_arrived(from, token, Refusal::from_code(code));
                 Ok(Delivery::Taken)
@@ -139,6 +138,16 @@ impl Engine {
 
     fn request_with(&mut self, token: u64) -> Option<&mut Request> {
         self.request.as_mut().filter(|request| request.token == token)
+    }
+
+    fn value_arrived(&mut self, token: u64, value: u64) -> Result<Delivery, String> {
+        match self.request_with(token) {
+            Some(Request { pending: Pending::Value(place), .. }) => {
+                *place = Some(value);
+                Ok(Delivery::Taken)
+            }
+            _ => Err("an answer to no request".into()),
+        }
     }
 
     fn bytes_arrived(&mut self, token: u64, at: u32, data: &[u8]) -> Result<(), String> {
@@ -197,9 +206,19 @@ impl Engine {
                     Err(reason) => Answer::Refused { token, reason },
                 }
             }
+            Frame::Append { token, window, offset, wait, signal, data } => {
+                let record = Arrived { from, token, wait, signal, data };
+                match self.fifos.append(place, (window, offset), record) {
+                    Outcome::Taken => Answer::Append { token, again: false },
+                    Outcome::Parked => return Delivery::Taken,
+                    Outcome::Refused(reason) => Answer::Refused { token, reason },
+                }
+            }
             _ => return Delivery::Taken,
         };
-        self.refused_here += u64::from(matches!(answer, Answer::Refused { .. }));
+        // A full FIFO is no mistake.
+        let refused = matches!(answer, Answer::Refused { reason, .. } if reason != Refusal::Full);
+        self.refused_here += u64::from(refused);
         self.answers.push_back((from, answer));
         Delivery::Taken
     }
@@ -226,6 +245,10 @@ impl Engine {
             }
             Answer::Refused { token, reason } => {
                 let frame = Frame::Refused { token: *token, code: reason.code() };
+                return send(to, &[&frame.header()]);
+            }
+            Answer::Append { token, again } => {
+                let frame = Frame::AppendReply { token: *token, again: *again };
                 return send(to, &[&frame.header()]);
             }
             Answer::Bytes { token, window, offset, length, sent } => {
@@ -277,6 +300,12 @@ impl Handler for Engine {
     }
 
     fn answer(&mut self, most: usize, send: &mut Answers<'_>) -> Result<(), ChannelError> {
+        for (to, token, refusal) in self.fifos.grants() {
+            self.answers.push_back(match refusal {
+                None => (to, Answer::Append { token, again: true }),
+                Some(reason) => (to, Answer::Refused { token, reason }),
+            });
+        }
         if self.answers.is_empty() {
             return Ok(());
         }
@@ -295,7 +324,7 @@ impl Handler for Engine {
     }
 
     fn owes_answers(&self) -> bool {
-        !self.answers.is_empty()
+        !self.answers.is_empty() || self.fifos.owes_answers()
     }
 
     fn unread(&self) -> u64 {

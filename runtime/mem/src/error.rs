@@ -137,6 +137,84 @@ pub enum Error {
     /// The kernel refused something.
     #[error("the kernel refused a communication call: {0}")]
     Io(#[from] io::Error),
+    /// A FIFO or signal port cannot be made so.
+    #[error("no FIFO or signal port can be made there: {what}")]
+    BadFifo {
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// No such FIFO, or it is a signal port (and the other way round).
+    #[error(
+        "rank {rank} has no such FIFO or signal port at offset {offset} of its window: make it and synchronise before others use it"
+    )]
+    NoFifo {
+        /// The window's owner.
+        rank: u32,
+        /// The offset asked for.
+        offset: u64,
+    },
+    /// The own FIFO is full, so that waiting for room would never end.
+    #[error(
+        "the FIFO at offset {offset} of rank {rank} is full and nobody would empty it: pop first"
+    )]
+    FifoFull {
+        /// The FIFO's owner.
+        rank: u32,
+        /// Where it is.
+        offset: u64,
+    },
+    /// A record that is longer than one frame carries. Nothing was appended.
+    #[error("a record of {length} bytes is too long: send at most {most} at once")]
+    RecordTooLong {
+        /// Bytes of the record.
+        length: usize,
+        /// Bytes of the longest one in this job.
+        most: usize,
+    },
+    /// The buffer is shorter than the record, which stays in the FIFO.
+    #[error(
+        "the next record has {needed} bytes, the buffer {given}: give a larger one; the record is still there"
+    )]
+    ShortBuffer {
+        /// Bytes of the record.
+        needed: usize,
+        /// Bytes of the buffer.
+        given: usize,
+    },
+    /// A record that this FIFO or port never has room for. Nothing was appended.
+    #[error(
+        "a record of {length} bytes never fits the FIFO at offset {offset} of rank {rank}: make it with a larger capacity, 8 bytes more than the longest record and a multiple of 8"
+    )]
+    FifoTooSmall {
+        /// The FIFO's owner.
+        rank: u32,
+        /// Where it is.
+        offset: u64,
+        /// Bytes of the record.
+        length: usize,
+    },
+    /// The memory of a FIFO holds what nobody writes there.
+    #[error(
+        "the FIFO at offset {offset} of rank {rank} has been written over: end the job and look for stray writes and puts there"
+    )]
+    FifoDamaged {
+        /// The FIFO's owner.
+        rank: u32,
+        /// Where it is.
+        offset: u64,
+    },
+    /// A signal handler panicked. The call that says so did nothing.
+    #[error(
+        "the handler of the signal port at offset {offset} panicked ({count} time(s) in all handlers since the last report): {text}"
+    )]
+    HandlerPanicked {
+        /// Where the port is.
+        offset: u64,
+        /// How many panics there were since the last report.
+        count: u64,
+        /// What the first panic said.
+        text: String,
+    },
 }
 
 /// Why a target refused an operation.
@@ -158,6 +236,18 @@ pub enum Refusal {
     /// Not aligned.
     #[error("not a multiple of 8")]
     Alignment,
+    /// No such FIFO or signal port.
+    #[error("no such FIFO or signal port")]
+    Fifo,
+    /// The FIFO is full.
+    #[error("the FIFO is full")]
+    Full,
+    /// The record is longer than the FIFO takes.
+    #[error("the record is longer than the FIFO takes")]
+    Record,
+    /// The FIFO's memory holds what nobody writes there.
+    #[error("the FIFO's memory is damaged")]
+    Damage,
     /// A reason this version does not know.
     #[error("for reason {0}, which this version does not know")]
     Other(u8),
@@ -172,6 +262,10 @@ impl Refusal {
             frame::REFUSED_WINDOW => Refusal::Window,
             frame::REFUSED_NOTIFY => Refusal::Notify,
             frame::REFUSED_ALIGNMENT => Refusal::Alignment,
+            frame::REFUSED_FIFO => Refusal::Fifo,
+            frame::REFUSED_FULL => Refusal::Full,
+            frame::REFUSED_RECORD => Refusal::Record,
+            frame::REFUSED_DAMAGE => Refusal::Damage,
             other => Refusal::Other(other),
         }
     }
@@ -184,6 +278,10 @@ impl Refusal {
             Refusal::Window => frame::REFUSED_WINDOW,
             Refusal::Notify => frame::REFUSED_NOTIFY,
             Refusal::Alignment => frame::REFUSED_ALIGNMENT,
+            Refusal::Fifo => frame::REFUSED_FIFO,
+            Refusal::Full => frame::REFUSED_FULL,
+            Refusal::Record => frame::REFUSED_RECORD,
+            Refusal::Damage => frame::REFUSED_DAMAGE,
             Refusal::Other(code) => code,
         }
     }

@@ -1,5 +1,5 @@
 //! Memory-based communication between the ranks of a job: windows with put, get and atomics that
-//! need no help of the target's program, tagged messages, collectives.
+//! need no help of the target's program, FIFOs and signal ports in them, tagged messages, collectives.
 //!
 //! ```
 //! use kumi_mem::{Context, Op};
@@ -30,14 +30,20 @@ mod collective;
 mod context;
 mod engine;
 mod error;
+mod fifo;
+mod fifos;
 mod mailbox;
+mod queue;
 mod scalar;
+mod signal;
 mod window;
 mod windows;
 
 pub use context::Context;
 pub use error::{Error, Refusal};
+pub use fifo::{FIFO_ALIGNMENT, FIFO_OVERHEAD, Fifo, Popped};
 pub use mailbox::{Received, Source, Tag};
 pub use scalar::{Op, Scalar};
+pub use signal::Signal;
 pub use window::Window;
 pub use windows::Rights;

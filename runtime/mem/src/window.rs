@@ -14,6 +14,7 @@ use crate::collective;
 use crate::context::Context;
 use crate::engine::{FENCE, Pending};
 use crate::error::{Error, Refusal};
+use crate::signal::Port;
 use crate::windows::{
     Access, Memory, Rights, check, copy_in, counter_index, rights_in, state_word,
 };
@@ -34,20 +35,22 @@ const NOTIFIED_CALLS: u32 = 32;
 /// Eight aligned bytes are always written at once; larger pieces are not.
 #[derive(Debug)]
 pub struct Window<'c> {
-    context: &'c Context,
-    identifier: u32,
+    pub(crate) context: &'c Context,
+    pub(crate) identifier: u32,
     memory: Memory,
     sizes: Vec<u64>,
     /// Where the pieces of this node's ranks are, by local index, found out at first use.
     near: Vec<OnceCell<Near>>,
     idle_calls: std::cell::Cell<u32>,
+    /// The signal ports in the own piece.
+    pub(crate) ports: std::cell::RefCell<Vec<Port>>,
 }
 
 /// A window's piece at a rank of this node.
 #[derive(Debug)]
-struct Near {
-    base: NonNull<u8>,
-    size: u64,
+pub(crate) struct Near {
+    pub(crate) base: NonNull<u8>,
+    pub(crate) size: u64,
     rights: Rights,
     state: u64,
     entry: NonNull<WindowEntry>,
@@ -87,7 +90,8 @@ impl Context {
             (Ok(memory), Ok(sizes), None) => {
                 let near = (0..self.place().local_count()).map(|_| OnceCell::new()).collect();
                 let idle_calls = std::cell::Cell::new(0);
-                Ok(Window { context: self, identifier, memory, sizes, near, idle_calls })
+                let ports = std::cell::RefCell::default();
+                Ok(Window { context: self, identifier, memory, sizes, near, idle_calls, ports })
             }
             (_, Err(error), _) => {
                 self.remove_window(identifier)?;
@@ -104,6 +108,7 @@ impl Context {
 
     fn remove_window(&self, identifier: u32) -> Result<(), Error> {
         let mut guard = self.channel.lock()?;
+        guard.handler().fifos.remove_window(identifier);
         Ok(guard.handler().windows.remove(self.place(), identifier)?)
     }
 }
@@ -180,7 +185,7 @@ impl Window<'_> {
         Ok(unsafe { AtomicU64::from_ptr(place.cast().as_ptr()) })
     }
 
-    fn own(&self, offset: usize, length: usize) -> Result<NonNull<u8>, Error> {
+    pub(crate) fn own(&self, offset: usize, length: usize) -> Result<NonNull<u8>, Error> {
         let size = self.memory.length as u64;
         check(Rights::ALL, size, offset as u64, length as u64, Access::Read)
             .map_err(|_| self.out_of_bounds(self.context.rank(), offset, length))?;
@@ -207,7 +212,7 @@ impl Window<'_> {
 
     /// The piece at a rank of this node, if it is one.
     #[inline]
-    fn near(&self, rank: u32) -> Option<(usize, Result<&Near, Error>)> {
+    pub(crate) fn near(&self, rank: u32) -> Option<(usize, Result<&Near, Error>)> {
         let local = self.context.place().local_of(rank)?;
         let near = match self.near[local].get() {
             Some(near) => near,
@@ -408,6 +413,7 @@ impl Window<'_> {
     #[inline]
     pub fn wait_notify(&self, notify: u32, at_least: u64) -> Result<u64, Error> {
         check_notify(notify)?;
+        self.context.check_handlers()?;
         let counter = self.counter(notify);
         let count = counter.load(Acquire);
         if count >= at_least {
@@ -429,6 +435,8 @@ impl Window<'_> {
 
 impl Drop for Window<'_> {
     fn drop(&mut self) {
+        // Their threads end before the memory goes.
+        self.remove_signals();
         // Only the kernel's refusal to take pages back can fail here, or a channel that is broken
         // already; either way the memory stays with this process until it ends.
         if let Err(error) = self.context.remove_window(self.identifier) {
@@ -438,7 +446,7 @@ impl Drop for Window<'_> {
 }
 
 #[inline]
-fn check_notify(notify: u32) -> Result<(), Error> {
+pub(crate) fn check_notify(notify: u32) -> Result<(), Error> {
     if (notify as usize) < NOTIFIES { Ok(()) } else { Err(Error::BadNotify { notify }) }
 }
 

@@ -15,6 +15,7 @@ use kumi_proto::SendError;
 
 use crate::core::{Core, Handler};
 use crate::lock::DriveLock;
+use crate::nudge::Nudge;
 use crate::place::{AttachError, Place};
 use crate::priority::{HandlerSetting, Thread};
 use crate::ring::RingDamage;
@@ -64,6 +65,8 @@ pub(crate) struct Shared<H> {
     pub(crate) epoch: AtomicU64,
     /// The handler sleeps without a tick because main has been waiting for long.
     pub(crate) deep: AtomicBool,
+    /// Another thread has asked for service since the handler last served.
+    pub(crate) nudged: AtomicBool,
     pub(crate) stop: AtomicBool,
     pub(crate) failed: OnceLock<String>,
     /// Wakes the handler thread; none if there is no handler thread.
@@ -167,6 +170,7 @@ impl<H: Handler> Channel<H> {
             lock: DriveLock::default(),
             epoch: AtomicU64::new(0),
             deep: AtomicBool::new(false),
+            nudged: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             failed: OnceLock::new(),
             alarm,
@@ -187,6 +191,12 @@ impl<H: Handler> Channel<H> {
     #[must_use]
     pub fn place(&self) -> &Place {
         &self.shared.place
+    }
+
+    /// A way to have this channel served from another thread.
+    #[must_use]
+    pub fn nudge(&self) -> Nudge {
+        Nudge::new(Arc::clone(&self.shared))
     }
 
     /// Takes the right to drive the channel.

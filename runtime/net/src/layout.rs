@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 /// First eight bytes of a segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"KUMISEG\x01");
 /// Version of this layout; a rank refuses a segment of another one.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Everything large starts at a multiple of this.
 pub const PAGE: usize = 4096;
 /// Most ranks of one job on one node: one bit each in [`Wake::pending`].
@@ -148,10 +148,17 @@ pub struct RankContext {
     pub notifies: NotifyTable,
 }
 
-/// All notification counters of a rank, from a page boundary on.
+/// Place of the room counter among the notification counters, behind those of the windows. Whoever takes something out of a FIFO raises that of each local rank which waits for room in it.
+pub const ROOM: usize = WINDOWS * NOTIFIES;
+
+/// Place of the number of signals that no handler has finished with yet: who sends one raises it, the port's thread lowers it.
+/// A rank with such is not idle, whatever its main thread does.
+pub const SIGNALS: usize = ROOM + 1;
+
+/// All notification counters of a rank, from a page boundary on: those of the windows, then [`ROOM`] and [`SIGNALS`].
 #[repr(C, align(4096))]
 #[derive(Debug)]
-pub struct NotifyTable(pub [Notify; WINDOWS * NOTIFIES]);
+pub struct NotifyTable(pub [Notify; SIGNALS + 1]);
 
 /// Positions of a ring from one rank to another; the data follows at the next page.
 #[repr(C, align(4096))]
@@ -175,7 +182,7 @@ const _: () = assert!(size_of::<WindowEntry>() == 32 && size_of::<Notify>() == 6
 const _: () = assert!(std::mem::offset_of!(RankContext, counters) == 192);
 const _: () = assert!(std::mem::offset_of!(RankContext, windows) == 704);
 const _: () = assert!(std::mem::offset_of!(RankContext, notifies) == 12288);
-const _: () = assert!(size_of::<RankContext>() == 12288 + WINDOWS * NOTIFIES * 64);
+const _: () = assert!(size_of::<RankContext>() == 12288 + ROOM * 64 + PAGE);
 const _: () = assert!(size_of::<RingHead>() == PAGE);
 
 /// Offsets of the parts of a segment, computed from the few numbers in its header.

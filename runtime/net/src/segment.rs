@@ -8,7 +8,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::counters;
-use crate::layout::{ATTACH_NOW, Header, Layout, MAGIC, Peer, RankContext, VERSION, page_up};
+use crate::layout::{
+    ATTACH_NOW, Header, Layout, MAGIC, Peer, RankContext, SIGNALS, VERSION, page_up,
+};
 use crate::map::Mapping;
 
 /// Smallest datagram size that [`Segment::publish_peers`] accepts: what every IPv4 path carries.
@@ -184,8 +186,10 @@ impl Segment {
         }
         let context = context(&self.map, &self.layout, local_index);
         let state = &context.state;
-        let idle = state.idle.load(Acquire) == 1 && !has_what_it_waits_for(context);
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let idle = state.idle.load(Acquire) == 1
+            && !has_what_it_waits_for(context)
+            && load(&context.notifies.0[SIGNALS].count) == 0;
         ContextSample {
             idle,
             attached: state.attached.load(Relaxed) == ATTACH_NOW,

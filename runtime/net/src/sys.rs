@@ -132,3 +132,16 @@ pub fn seconds() -> f64 {
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
+
+/// Sleeps while a word of shared memory has this value, until [`wake_sleeper`] or for no reason.
+pub fn sleep_while(word: &std::sync::atomic::AtomicU32, value: u32) {
+    let none: *const libc::timespec = std::ptr::null();
+    // SAFETY: the word outlives the call. Every return is answered by looking again.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, none) };
+}
+
+/// Wakes a thread, of any process, that sleeps at a word of shared memory.
+pub fn wake_sleeper(word: &std::sync::atomic::AtomicU32) {
+    // SAFETY: the word outlives the call.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1) };
+}

@@ -11,7 +11,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
@@ -103,6 +103,11 @@ impl Alarm {
         self.after(Some(TICK));
     }
 
+    /// Wakes the handler at once.
+    pub(crate) fn now(&self) {
+        self.after(Some(1));
+    }
+
     /// Wakes the handler after so many microseconds, or not.
     fn after(&self, microseconds: Option<u64>) {
         let time = microseconds.map_or(0, |time| time.max(1));
@@ -146,21 +151,11 @@ impl Alarm {
     }
 }
 
-/// Starts the handler thread, with all signals blocked: they are for the program's own threads.
-/// Returns when it is scheduled as the setting says.
+/// Starts the handler thread. Returns when it is scheduled as the setting says.
 pub(crate) fn start<H: Handler>(
     shared: Arc<Shared<H>>,
     setting: Option<HandlerSetting>,
 ) -> Result<JoinHandle<()>, AttachError> {
-    // SAFETY: all-zero sets are valid and are filled in before use.
-    let before = unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        let mut before: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-        before
-    };
-    let builder = std::thread::Builder::new().name("kumi-handler".into());
     let (tell, told) = mpsc::sync_channel(1);
     let body = move || {
         let scheduled = setting.map_or(Ok(()), |setting| setting.apply(Thread::Handler));
@@ -171,14 +166,33 @@ pub(crate) fn start<H: Handler>(
             run(&shared);
         }
     };
-    let thread = builder.spawn(body).map_err(io_error("starting a thread"));
-    // SAFETY: restores what was there.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
-    let thread = thread?;
+    let thread = quiet_thread("kumi-handler", body).map_err(io_error("starting a thread"))?;
     match told.recv() {
         Ok(scheduled) => scheduled.map(|()| thread),
         Err(mpsc::RecvError) => Err(io_error("starting a thread")(io::ErrorKind::Other.into())),
     }
+}
+
+/// Starts a thread with all signals blocked: they are for the program's own threads.
+///
+/// # Errors
+/// What the kernel says, for example that there are too many threads.
+pub fn quiet_thread(
+    name: &str,
+    body: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    // SAFETY: all-zero sets are valid and are filled in before use.
+    let before = unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        before
+    };
+    let thread = std::thread::Builder::new().name(name.into()).spawn(body);
+    // SAFETY: restores what was there.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
+    thread
 }
 
 /// Runs until told to stop. What goes wrong is kept for the next call of the main thread.
@@ -245,6 +259,7 @@ fn round<H: Handler>(
     // SAFETY: the lock is held until the end of this function.
     let core = unsafe { shared.core() };
     shared.deep.store(false, Relaxed);
+    shared.nudged.store(false, SeqCst);
     serve(core, &shared.place)?;
     let epoch = shared.epoch.load(Relaxed);
     if epoch == ticker.epoch {
@@ -256,6 +271,9 @@ fn round<H: Handler>(
         ticker.epoch = epoch;
         ticker.tick = (ticker.tick * 2).min(LONGEST_TICK);
         alarm.after(Some(ticker.tick));
+    }
+    if shared.nudged.load(SeqCst) {
+        alarm.now();
     }
     Ok(())
 }

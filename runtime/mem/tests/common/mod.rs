@@ -11,11 +11,15 @@ use std::time::{Duration, Instant};
 
 use kumi_mem::Context;
 use kumi_net::launch::{Launch, bind_socket, doorbell};
+use kumi_net::layout::Layout;
 use kumi_net::segment::{ContextSample, Segment, SegmentSpec};
 use kumi_net::sys::set_cloexec;
 
 /// How long a job may take: far more than any needs, since machines can be slow.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Bytes of an arena.
+const ARENA: u64 = 1 << 30;
 
 /// What a job is started with.
 pub struct Job<'j> {
@@ -46,6 +50,16 @@ impl Default for Job<'_> {
     }
 }
 
+/// Where in the first window's memory at rank 0 the gate is.
+pub const GATE: usize = 3072;
+
+/// True until the test calls [`Running::open_gate`]; for rank 0, with the base of the first window.
+pub fn closed_gate(base: usize) -> bool {
+    std::thread::sleep(Duration::from_millis(1));
+    // SAFETY: the window has more than so many bytes and lives as long as the test uses it.
+    unsafe { ((base + GATE) as *const u64).read_volatile() == 0 }
+}
+
 /// A job that runs.
 pub struct Running {
     layout: Vec<u32>,
@@ -53,6 +67,7 @@ pub struct Running {
     pub addresses: Vec<SocketAddrV4>,
     segments: Vec<Segment>,
     children: Vec<Child>,
+    ring_bytes: u64,
 }
 
 /// True in a process that is a rank.
@@ -92,7 +107,10 @@ pub fn launch(arguments: &[&str], job: &Job<'_>) -> Running {
         }
     }
     let (layout, segments, children) = (job.layout.to_vec(), vec![], vec![]);
-    let mut running = Running { layout, addresses: addresses.clone(), segments, children };
+    let ring_bytes = job.ring_bytes as u64;
+    let addresses_there = addresses.clone();
+    let mut running =
+        Running { layout, addresses: addresses_there, segments, children, ring_bytes };
     let mut first = 0;
     for (node, count) in job.layout.iter().enumerate() {
         let spec = SegmentSpec {
@@ -100,7 +118,7 @@ pub fn launch(arguments: &[&str], job: &Job<'_>) -> Running {
             ranks,
             local_ranks: first..first + count,
             ring_bytes: job.ring_bytes,
-            arena_bytes: 1 << 30,
+            arena_bytes: ARENA,
         };
         let mut segment = Segment::create(&spec).expect("segment");
         segment.publish_peers(&addresses, job.max_datagram).expect("peers");
@@ -177,6 +195,14 @@ impl Running {
         let file = self.segments[node].as_fd().try_clone_to_owned().expect("dup");
         let file = std::fs::File::from(file);
         std::os::unix::fs::FileExt::write_all_at(&file, bytes, offset as u64).expect("write");
+    }
+
+    /// Lets rank 0 pass [`closed_gate`], which looks at a word of the segment: the first window of
+    /// the job and this offset in it.
+    pub fn open_gate(&self) {
+        let (ranks, local) = (self.layout.iter().sum(), self.layout[0]);
+        let layout = Layout::new(ranks, 0, local, self.ring_bytes, ARENA).expect("layout");
+        self.scribble(0, layout.arena(0) + GATE, &1u64.to_ne_bytes());
     }
 
     /// One counter of all ranks together.
