@@ -2,6 +2,7 @@
 #
 #   make demo         build, bring up a cluster here, time-share EP, CG and IS on it, print the table
 #   make test         everything continuous integration runs
+#   make python       the Python package: a wheel in target/python, tested in target/python/venv
 #   make build        release build of everything, examples in C included
 #   make bench        all figures, each beside its peer; ends with the goals that are missed
 #   make bench-peers  install the peers that are distribution packages
@@ -13,7 +14,7 @@ PROFILE ?= release
 # The folder that cargo gives a profile's output.
 BIN = $(TARGET)/$(PROFILE)
 
-.PHONY: all build c demo test lint bench bench-peers bench-build setup clean
+.PHONY: all build c python demo test lint bench bench-peers bench-build setup clean
 
 all: build
 
@@ -31,6 +32,9 @@ c: setup
 	@$(MAKE) --no-print-directory -C bindings/c pc PROFILE=$(PROFILE) CARGO_TARGET_DIR=$(TARGET)
 	@$(MAKE) --no-print-directory -C examples/c PROFILE=$(PROFILE) LIB=$(BIN) OUT=$(BIN)
 
+python: setup
+	@$(MAKE) --no-print-directory -C bindings/python check PROFILE=$(PROFILE) CARGO_TARGET_DIR=$(TARGET)
+
 demo: build
 	@$(TARGET)/release/kumi demo
 
@@ -43,7 +47,9 @@ test: lint
 	$(CARGO) build --workspace --locked
 	@$(MAKE) --no-print-directory c PROFILE=debug
 	@$(MAKE) --no-print-directory -C examples/c check PROFILE=debug LIB=$(TARGET)/debug OUT=$(TARGET)/debug
-	KUMI_BIN_DIR=$(TARGET)/debug $(CARGO) test --workspace --locked --no-fail-fast
+	@$(MAKE) --no-print-directory python PROFILE=debug
+	KUMI_BIN_DIR=$(TARGET)/debug KUMI_PYTHON=$(TARGET)/python/venv/bin/python \
+	  $(CARGO) test --workspace --locked --no-fail-fast
 
 bench-build: build
 	@$(MAKE) --no-print-directory -C bench/peers OUT=$(TARGET)/bench/peers
