@@ -8,6 +8,9 @@
 #   make bench-peers  install the peers that are distribution packages
 
 export PATH := $(HOME)/.cargo/bin:$(PATH):/usr/local/sbin:/usr/sbin:/sbin
+# What the build of PyO3 needs to know of Python, without asking an interpreter: where cargo and maturin
+# tell it differently, each builds it again after the other.
+export PYO3_CONFIG_FILE := $(CURDIR)/bindings/python/pyo3-config.txt
 CARGO ?= cargo
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 PROFILE ?= release
