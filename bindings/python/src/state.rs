@@ -45,7 +45,7 @@ pub fn current() -> Result<Rc<State>, Failure> {
         let text = "this process is a fork of a rank; only the rank itself can communicate";
         return Err(Failure::new("ForkedError", text));
     }
-    if let Some(state) = STATE.with_borrow(|slot| slot.as_ref().map(|state| Rc::clone(state))) {
+    if let Some(state) = STATE.with_borrow(|slot| slot.clone().map(ManuallyDrop::into_inner)) {
         return Ok(state);
     }
     if ACTIVE.load(Ordering::Acquire) {

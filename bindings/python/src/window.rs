@@ -219,7 +219,7 @@ impl NativeWindow {
     /// # Safety
     /// The interpreter calls it, with memory for a buffer in `view`.
     unsafe fn __getbuffer__(
-        slf: Bound<'_, Self>,
+        slf: &Bound<'_, Self>,
         view: *mut ffi::Py_buffer,
         flags: c_int,
     ) -> PyResult<()> {
