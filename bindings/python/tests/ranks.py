@@ -54,6 +54,7 @@ def puts_and_gets_reach_every_rank() -> None:
             assert window.wait_notify(rank, 1) == 1
         assert window.array[1].tolist() == [rank * 100 + me for rank in range(ranks)]
         assert not window.array[0].any() and not window.array[2:].any()
+        kumi.barrier()  # The others have theirs too.
         for rank in range(ranks):
             there = window.get(rank, ranks, ranks)
             assert there.tolist() == [other * 100 + rank for other in range(ranks)]
