@@ -2,18 +2,22 @@
 #
 #   make demo         build, bring up a cluster here, time-share EP, CG and IS on it, print the table
 #   make test         everything continuous integration runs
+#   make python       the Python package: a wheel in target/python, tested in target/python/venv
 #   make build        release build of everything, examples in C, C++ and Fortran included
 #   make bench        all figures, each beside its peer; ends with the goals that are missed
 #   make bench-peers  install the peers that are distribution packages
 
 export PATH := $(HOME)/.cargo/bin:$(PATH):/usr/local/sbin:/usr/sbin:/sbin
+# What the build of PyO3 needs to know of Python, without asking an interpreter: where cargo and maturin
+# tell it differently, each builds it again after the other.
+export PYO3_CONFIG_FILE := $(CURDIR)/bindings/python/pyo3-config.txt
 CARGO ?= cargo
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 PROFILE ?= release
 # The folder that cargo gives a profile's output.
 BIN = $(TARGET)/$(PROFILE)
 
-.PHONY: all build c cpp fortran demo test lint bench bench-peers bench-build setup clean
+.PHONY: all build c cpp fortran python demo test lint bench bench-peers bench-build setup clean
 
 all: build
 
@@ -41,6 +45,9 @@ fortran: c
 	@$(MAKE) --no-print-directory -C bindings/fortran LIB=$(BIN) OUT=$(BIN)
 	@$(MAKE) --no-print-directory -C examples/fortran LIB=$(BIN) OUT=$(BIN)
 
+python: setup
+	@$(MAKE) --no-print-directory -C bindings/python check PROFILE=$(PROFILE) CARGO_TARGET_DIR=$(TARGET)
+
 demo: build
 	@$(TARGET)/release/kumi demo
 
@@ -55,7 +62,9 @@ test: lint
 	@for folder in examples/c bindings/cpp examples/cpp bindings/fortran examples/fortran; do \
 	  $(MAKE) --no-print-directory -C $$folder check PROFILE=debug LIB=$(TARGET)/debug OUT=$(TARGET)/debug || exit 1; \
 	done
-	KUMI_BIN_DIR=$(TARGET)/debug $(CARGO) test --workspace --locked --no-fail-fast
+	@$(MAKE) --no-print-directory python PROFILE=debug
+	KUMI_BIN_DIR=$(TARGET)/debug KUMI_PYTHON=$(TARGET)/python/venv/bin/python \
+	  $(CARGO) test --workspace --locked --no-fail-fast
 
 bench-build: build
 	@$(MAKE) --no-print-directory -C bench/peers OUT=$(TARGET)/bench/peers

@@ -13,7 +13,7 @@ const FUNCTION_LINES: usize = 60;
 const EXCEPTIONS: &str = "tests/style-exceptions.toml";
 
 /// Which of our crates each crate may use: dependencies point down only (ARCHITECTURE.md).
-const LAYERS: [(&str, &[&str]); 11] = [
+const LAYERS: [(&str, &[&str]); 12] = [
     ("kumi-proto", &[]),
     ("kumi-sched", &[]),
     ("kumi-control", &["kumi-sched"]),
@@ -21,6 +21,7 @@ const LAYERS: [(&str, &[&str]); 11] = [
     ("kumi-mem", &["kumi-proto", "kumi-net"]),
     ("kumi-node", &["kumi-control", "kumi-sched", "kumi-net"]),
     ("kumi-c", &["kumi-mem"]),
+    ("kumi-python", &["kumi-mem"]),
     ("kumi", &["kumi-node", "kumi-control", "kumi-sched"]),
     ("kumi-examples", &["kumi-mem"]),
     ("kumi-bench", &["kumi-mem"]),

@@ -456,6 +456,18 @@ impl Context {
         self.check_handlers()
     }
 
+    /// As [`Context::finalize`], for a program that goes on to use the memory of its windows (by
+    /// [`crate::Window::base`]): that stays mapped until the process ends.
+    ///
+    /// # Errors
+    /// As [`Context::finalize`].
+    pub fn finalize_keeping_memory(mut self) -> Result<(), Error> {
+        let finished = self.finish();
+        // Dropping the channel would unmap the segment; its handler thread has ended.
+        std::mem::forget(self);
+        finished
+    }
+
     fn finish(&mut self) -> Result<(), Error> {
         if self.finished.replace(true) {
             return Ok(());

@@ -1,0 +1,150 @@
+"""Exceptions. All are :class:`KumiError`; each says what happened and what to do."""
+
+from __future__ import annotations
+
+
+class KumiError(Exception):
+    """What every exception of this package is.
+
+    Particulars are attributes, which the subclasses list.
+    """
+
+    def __init__(self, message: str, /, **details: int) -> None:
+        super().__init__(message)
+        for name, value in details.items():
+            setattr(self, name, value)
+
+
+class NotInitialisedError(KumiError):
+    """:func:`kumi.init` has not been called, or :func:`kumi.finalize` has."""
+
+
+class AlreadyInitialisedError(KumiError):
+    """:func:`kumi.init` was called twice."""
+
+
+class WrongThreadError(KumiError):
+    """Called by another thread than the one that called :func:`kumi.init`."""
+
+
+class ForkedError(KumiError):
+    """Called in a fork of a rank; only the rank itself can communicate."""
+
+
+class FreedWindowError(KumiError, ValueError):
+    """The window was freed."""
+
+
+class OverlapError(KumiError, ValueError):
+    """Two arrays of one call share memory."""
+
+
+class NotLaunchedError(KumiError):
+    """The program was not started by ``kumi run``, nor with ``KUMI_SINGLETON=1``."""
+
+
+class AttachError(KumiError):
+    """The job's channel cannot be joined."""
+
+
+class BadRankError(KumiError, ValueError):
+    """There is no such rank."""
+
+    rank: int
+    ranks: int
+
+
+class BadTagError(KumiError, ValueError):
+    """Tags are 0 to 2,147,483,647."""
+
+    tag: int
+
+
+class OutOfBoundsError(KumiError, IndexError):
+    """Outside of the target's piece of the window. Memory is untouched. In bytes."""
+
+    rank: int
+    offset: int
+    length: int
+    size: int
+
+
+class TruncatedError(KumiError, ValueError):
+    """The message is longer than the buffer, which has its start; the message is consumed."""
+
+    needed: int
+
+
+class NoRightError(KumiError, PermissionError):
+    """The window does not grant the right to this operation. Memory is untouched."""
+
+    rank: int
+
+
+class BadWindowError(KumiError):
+    """The target does not have this window any more."""
+
+    rank: int
+
+
+class BadNotifyError(KumiError, ValueError):
+    """Notification counters are 0 to 63."""
+
+    notify: int
+
+
+class BadAlignmentError(KumiError, ValueError):
+    """An atomic operation at bytes that are not aligned for it."""
+
+    offset: int
+
+
+class BadOperationError(KumiError, TypeError):
+    """The element type does not have the operation: bit operations are for integers."""
+
+
+class BadLengthError(KumiError, ValueError):
+    """Lengths that do not fit together, here or at another rank. In bytes or elements."""
+
+    given: int
+    needed: int
+
+
+class OutOfMemoryError(KumiError, MemoryError):
+    """No room for a window or a message."""
+
+    bytes: int
+
+
+class WindowRefusedError(KumiError):
+    """A rank could not make its part of a window, so nobody has it."""
+
+    rank: int
+
+
+class RefusedError(KumiError):
+    """Earlier puts to this rank were refused there. Memory is untouched by them."""
+
+    rank: int
+    count: int
+
+
+class UnreadError(KumiError):
+    """A message to the own rank that nobody receives and that is too large to keep."""
+
+    bytes: int
+
+
+class FaultError(KumiError):
+    """Communication broke, for example because a rank has ended."""
+
+
+class IoError(KumiError):
+    """The kernel refused something."""
+
+    errno: int
+
+
+# Users know them by the package's name only.
+for _class in (KumiError, *KumiError.__subclasses__()):
+    _class.__module__ = "kumi"

@@ -1,0 +1,59 @@
+"""Tagged messages: reliable, and in order between each pair of ranks."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from . import _native
+
+
+class Status(NamedTuple):
+    """What came, or would come."""
+
+    #: The rank that sent it.
+    source: int
+    #: The tag it was sent with, 0 or more.
+    tag: int
+    #: Its whole length in bytes.
+    length: int
+
+
+class Message(NamedTuple):
+    """A received message."""
+
+    #: The rank that sent it.
+    source: int
+    #: The tag it was sent with, 0 or more.
+    tag: int
+    #: What it says; ``numpy.frombuffer(message.data, dtype)`` for an array.
+    data: bytes
+
+
+def send(to: int, data: Any, tag: int = 0) -> None:
+    """Sends a bytes-like object (a contiguous numpy array is one) to a rank.
+
+    Returns when it is in the channel: ``data`` may change then. See :func:`kumi.flush`.
+    """
+    _native.send(to, data, tag)
+
+
+def recv(source: int | None = None, tag: int | None = None) -> Message:
+    """Waits for a message from ``source``, or from any rank, with ``tag``, or with any tag.
+
+    Messages of one rank with one tag are received in the order they were sent.
+    """
+    return Message(*_native.recv(source, tag))
+
+
+def recv_into(buffer: Any, source: int | None = None, tag: int | None = None) -> Status:
+    """As :func:`recv`, into a writable bytes-like object, from its start.
+
+    Raises :class:`kumi.TruncatedError` if the message is longer; it is consumed then.
+    """
+    return Status(*_native.recv_into(buffer, source, tag))
+
+
+def probe(source: int | None = None, tag: int | None = None) -> Status | None:
+    """Describes the message that :func:`recv` would give at once, which stays; or None."""
+    found = _native.probe(source, tag)
+    return None if found is None else Status(*found)

@@ -1,0 +1,85 @@
+# The types of the module in Rust. Offsets and lengths are in bytes. Memory is typed as Any: before
+# Python 3.12 type checkers do not know which classes, numpy's array among them, have a buffer.
+from typing import Any, final
+
+__all__ = [
+    "NativeWindow",
+    "alltoall",
+    "barrier",
+    "broadcast",
+    "finalize",
+    "flush",
+    "forked",
+    "gather",
+    "initialise",
+    "job",
+    "node",
+    "owned",
+    "probe",
+    "progress",
+    "rank",
+    "reap",
+    "recv",
+    "recv_into",
+    "reduce",
+    "same_node",
+    "send",
+    "size",
+    "time",
+]
+
+@final
+class NativeWindow:
+    def __new__(cls, bytes: int, read: bool, write: bool, atomic: bool) -> NativeWindow: ...
+    @property
+    def freed(self) -> bool: ...
+    def free(self) -> None: ...
+    def size_at(self, rank: int) -> int: ...
+    def put(self, rank: int, data: Any, offset: int, notify: int | None) -> None: ...
+    def get(self, rank: int, into: Any, offset: int) -> None: ...
+    def fetch_add(self, rank: int, offset: int, operand: int) -> int: ...
+    def notified(self, notify: int) -> int: ...
+    def wait_notify(self, notify: int, at_least: int) -> int: ...
+
+def initialise() -> None: ...
+def finalize() -> None: ...
+def forked() -> None: ...
+def owned() -> bool | None: ...
+def rank() -> int:
+    """This rank's number, from 0."""
+
+def size() -> int:
+    """The number of ranks in the job."""
+
+def node() -> int:
+    """The number of the node this rank runs on, as the cluster counts them."""
+
+def job() -> int:
+    """The job's number, 0 for a job of one rank without a cluster."""
+
+def same_node(rank: int) -> bool:
+    """Whether a rank runs on the same node, so that both share memory."""
+
+def time() -> float:
+    """Seconds on a monotonic clock, the same for all ranks of a machine."""
+
+def barrier() -> None:
+    """Returns when all ranks have called it."""
+
+def flush(rank: int | None = None) -> None:
+    """Waits until all own puts to a rank have been applied and all messages to it delivered."""
+
+def progress() -> None:
+    """Takes what has arrived and sends what is due, without waiting."""
+
+def send(to: int, data: Any, tag: int) -> None: ...
+def reap() -> None: ...
+def recv(source: int | None, tag: int | None) -> tuple[int, int, bytes]: ...
+def recv_into(
+    buffer: Any, source: int | None, tag: int | None
+) -> tuple[int, int, int]: ...
+def probe(source: int | None, tag: int | None) -> tuple[int, int, int] | None: ...
+def broadcast(root: int, data: Any) -> None: ...
+def reduce(root: int | None, data: Any, code: str, op: int) -> None: ...
+def gather(root: int, send: Any, recv: Any) -> None: ...
+def alltoall(send: Any, recv: Any) -> None: ...

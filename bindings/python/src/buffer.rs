@@ -1,0 +1,105 @@
+//! Memory of Python objects, held for the length of a call.
+//!
+//! While a buffer is held its owner neither frees nor resizes it. Another thread of the program may
+//! write to it meanwhile, as the documentation of the package forbids; what is sent or received is
+//! then undefined, but stays inside of the buffer.
+
+use pyo3::buffer::PyUntypedBuffer;
+use pyo3::prelude::*;
+
+use crate::error::wrong_type;
+
+/// Contiguous memory to read.
+pub struct Input(PyUntypedBuffer);
+
+/// Contiguous memory to write.
+pub struct Output(PyUntypedBuffer);
+
+impl Input {
+    /// Takes hold of the memory of `object`; `what` names it in the message.
+    ///
+    /// # Errors
+    /// `TypeError` if it has none, or none that can be copied as bytes.
+    pub fn of(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Input> {
+        hold(object, what).map(Input)
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        let length = self.0.len_bytes();
+        if length == 0 {
+            return &[];
+        }
+        // SAFETY: the buffer is contiguous, so that these are all its bytes, and is held while
+        // `self` is borrowed.
+        unsafe { std::slice::from_raw_parts(self.0.buf_ptr().cast::<u8>(), length) }
+    }
+}
+
+impl Output {
+    /// As [`Input::of`], for memory that may be written.
+    ///
+    /// # Errors
+    /// `TypeError`, also if it is read-only.
+    pub fn of(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Output> {
+        let buffer = hold(object, what)?;
+        if buffer.readonly() {
+            return Err(wrong_type(format!("{what} is read-only and cannot be written to")));
+        }
+        Ok(Output(buffer))
+    }
+
+    /// Its bytes.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        let length = self.0.len_bytes();
+        if length == 0 {
+            return &mut [];
+        }
+        // SAFETY: as in `Input::bytes`; it may be written, and this is the only borrow of `self`.
+        unsafe { std::slice::from_raw_parts_mut(self.0.buf_ptr().cast::<u8>(), length) }
+    }
+
+    /// Its elements, if the memory is aligned for them and holds a whole number of them.
+    pub fn elements<T: kumi_mem::Scalar>(&mut self) -> Option<&mut [T]> {
+        // SAFETY: every bit pattern is a valid scalar, they are sealed to the integers and floats.
+        let (before, elements, after) = unsafe { self.bytes().align_to_mut::<T>() };
+        (before.is_empty() && after.is_empty()).then_some(elements)
+    }
+
+    /// Whether the two share memory.
+    pub fn overlaps(&self, other: &Input) -> bool {
+        let range = |buffer: &PyUntypedBuffer| {
+            let start = buffer.buf_ptr() as usize;
+            (start, start + buffer.len_bytes())
+        };
+        let ((a, a_end), (b, b_end)) = (range(&self.0), range(&other.0));
+        a < b_end && b < a_end
+    }
+}
+
+fn hold(object: &Bound<'_, PyAny>, what: &str) -> PyResult<PyUntypedBuffer> {
+    let py = object.py();
+    let buffer = PyUntypedBuffer::get(object).map_err(|error| {
+        let text = format!("{what} gives no memory that can be sent as bytes: {}", error.value(py));
+        let refusal = wrong_type(text);
+        refusal.set_cause(py, Some(error));
+        refusal
+    })?;
+    if !buffer.is_c_contiguous() {
+        return Err(wrong_type(format!(
+            "{what} is not contiguous in C order: pass numpy.ascontiguousarray({what})"
+        )));
+    }
+    if holds_references(buffer.format().to_bytes()) {
+        let text =
+            format!("{what} holds references to Python objects, which mean nothing to others");
+        return Err(wrong_type(text));
+    }
+    Ok(buffer)
+}
+
+/// Whether a format of the `struct` module's notation, as PEP 3118 extends it, has an `O`. Names of
+/// fields stand between colons.
+fn holds_references(format: &[u8]) -> bool {
+    format.split(|byte| *byte == b':').step_by(2).any(|codes| codes.contains(&b'O'))
+}

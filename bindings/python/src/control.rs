@@ -1,0 +1,103 @@
+//! Start, end, who am I, and completion.
+
+use pyo3::prelude::*;
+
+use crate::error::Failure;
+use crate::state::{State, current, finalise, fork, is_active, is_owner, released};
+
+/// A rank of the job from a number of the program's.
+pub fn rank_of(state: &State, rank: i64) -> Result<u32, Failure> {
+    let ranks = state.context.ranks();
+    u32::try_from(rank).ok().filter(|rank| *rank < ranks).ok_or_else(|| {
+        let text = format!("rank {rank} does not exist in a job of {ranks} ranks");
+        Failure::new("BadRankError", text).with("rank", rank).with("ranks", ranks)
+    })
+}
+
+/// Joins the job.
+#[pyfunction]
+pub fn initialise(py: Python<'_>) -> PyResult<()> {
+    Ok(crate::state::initialise(py)?)
+}
+
+/// Leaves the job.
+#[pyfunction]
+pub fn finalize(py: Python<'_>) -> PyResult<()> {
+    Ok(finalise(py)?)
+}
+
+/// Tells the library that this process is the child of a fork.
+#[pyfunction]
+pub fn forked() {
+    fork();
+}
+
+/// Whether this thread has joined the job (True), another one has (False), or none (None).
+#[pyfunction]
+pub fn owned() -> Option<bool> {
+    is_active().then(is_owner)
+}
+
+/// This rank's number.
+#[pyfunction]
+pub fn rank() -> PyResult<u32> {
+    Ok(current()?.context.rank())
+}
+
+/// The number of ranks.
+#[pyfunction]
+pub fn size() -> PyResult<u32> {
+    Ok(current()?.context.ranks())
+}
+
+/// The number of this rank's node.
+#[pyfunction]
+pub fn node() -> PyResult<u32> {
+    Ok(current()?.context.node())
+}
+
+/// The job's number.
+#[pyfunction]
+pub fn job() -> PyResult<u64> {
+    Ok(current()?.context.job())
+}
+
+/// Whether a rank is on this node.
+#[pyfunction]
+pub fn same_node(rank: i64) -> PyResult<bool> {
+    let state = current()?;
+    Ok(state.context.same_node(rank_of(&state, rank)?))
+}
+
+/// Seconds on a monotonic clock.
+#[pyfunction]
+pub fn time() -> PyResult<f64> {
+    Ok(current()?.context.time())
+}
+
+/// Returns when all ranks have called it.
+#[pyfunction]
+pub fn barrier(py: Python<'_>) -> PyResult<()> {
+    let state = current()?;
+    Ok(released(py, || state.context.barrier()).map_err(Failure::from)?)
+}
+
+/// Waits until what was sent or put to a rank, or to all, has arrived.
+#[pyfunction]
+#[pyo3(signature = (rank=None))]
+pub fn flush(py: Python<'_>, rank: Option<i64>) -> PyResult<()> {
+    let state = current()?;
+    let to = rank.map(|rank| rank_of(&state, rank)).transpose()?;
+    let done = released(py, || match to {
+        Some(rank) => state.context.flush(rank),
+        None => state.context.flush_all(),
+    });
+    Ok(done.map_err(Failure::from)?)
+}
+
+/// Takes what has arrived and sends what is due, without waiting.
+#[pyfunction]
+pub fn progress(py: Python<'_>) -> PyResult<()> {
+    let state = current()?;
+    Ok(released(py, || state.context.progress()).map_err(Failure::from)?)
+}

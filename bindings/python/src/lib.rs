@@ -1,0 +1,38 @@
+//! `kumi._native`: the Python package's layer in Rust.
+//!
+//! What users see is `python/kumi/`, which checks shapes and element types and calls this module
+//! with buffers and byte offsets. Each function here turns buffers into slices, releases the
+//! interpreter's lock, calls [`kumi_mem`] and turns an error into an exception of `kumi._errors`.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `state` | the one [`kumi_mem::Context`] of the process, and who may use it |
+//! | `buffer` | contiguous memory of Python objects, for the length of a call |
+//! | `error` | which exception an error becomes |
+//! | `control`, `message`, `window`, `collective` | the functions |
+
+mod buffer;
+mod collective;
+mod control;
+mod error;
+mod message;
+mod state;
+mod window;
+
+use pyo3::prelude::*;
+
+/// The module's contents.
+#[pymodule]
+mod _native {
+    #[pymodule_export]
+    use crate::collective::{alltoall, broadcast, gather, reduce};
+    #[pymodule_export]
+    use crate::control::{
+        barrier, finalize, flush, forked, initialise, job, node, owned, progress, rank, same_node,
+        size, time,
+    };
+    #[pymodule_export]
+    use crate::message::{probe, recv, recv_into, send};
+    #[pymodule_export]
+    use crate::window::{NativeWindow, reap};
+}

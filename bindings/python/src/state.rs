@@ -1,0 +1,154 @@
+//! The one context of the process and the rules for using it.
+//!
+//! [`Context`] is neither `Send` nor `Sync`, so the state is kept in a slot of the thread that made
+//! it. Other threads find their slot empty and are refused; no lock is needed. While a call waits,
+//! the interpreter's lock is released, but this thread is in the call, so that nothing of Python
+//! runs in it and calls the library again.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::mem::ManuallyDrop;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use kumi_mem::Context;
+use pyo3::prelude::*;
+
+use crate::error::Failure;
+use crate::window::Entry;
+
+/// What lives between `initialise` and `finalize`.
+pub struct State {
+    /// The job as this rank sees it. Leaked so that windows can borrow it for as long as the state
+    /// lives; [`finalise`] takes it back.
+    pub context: &'static Context,
+    /// The windows that still have memory, by their number.
+    pub windows: RefCell<HashMap<u64, Entry>>,
+    /// The number of the next window.
+    pub next: Cell<u64>,
+}
+
+/// Some thread holds a state.
+static ACTIVE: AtomicBool = AtomicBool::new(false);
+/// This process is a fork of one that held a state. The rank is the other one.
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// This thread's state. When the thread ends without `finalize` the state stays: numpy arrays
+    /// in other threads may still show memory of its windows.
+    static STATE: RefCell<Option<ManuallyDrop<Rc<State>>>> = const { RefCell::new(None) };
+}
+
+/// This thread's state.
+pub fn current() -> Result<Rc<State>, Failure> {
+    if FORKED.load(Ordering::Relaxed) {
+        let text = "this process is a fork of a rank; only the rank itself can communicate";
+        return Err(Failure::new("ForkedError", text));
+    }
+    if let Some(state) = STATE.with_borrow(|slot| slot.clone().map(ManuallyDrop::into_inner)) {
+        return Ok(state);
+    }
+    if ACTIVE.load(Ordering::Acquire) {
+        let text = "called by another thread than the one that called kumi.init()";
+        return Err(Failure::new("WrongThreadError", text));
+    }
+    Err(Failure::new("NotInitialisedError", "kumi.init() has not been called"))
+}
+
+/// Whether this thread has a state.
+pub fn is_owner() -> bool {
+    current().is_ok()
+}
+
+/// Whether any thread of this process has a state.
+pub fn is_active() -> bool {
+    ACTIVE.load(Ordering::Acquire) && !FORKED.load(Ordering::Relaxed)
+}
+
+/// From now on every call is refused: for the child of a fork.
+pub fn fork() {
+    if ACTIVE.load(Ordering::Acquire) {
+        FORKED.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Runs `body` without the interpreter's lock, so that other threads of the program go on.
+///
+/// `body` must not touch Python objects, but may read and write memory of buffers that the caller
+/// holds for the length of the call.
+pub fn released<R: Send>(py: Python<'_>, body: impl FnOnce() -> R) -> R {
+    struct Here<F>(F);
+    impl<R, F: FnOnce() -> R> Here<F> {
+        fn run(self) -> R {
+            (self.0)()
+        }
+    }
+    // SAFETY: `detach` asks for `Send` to keep Python objects out, and runs the closure at once in
+    // the calling thread: nothing is sent anywhere.
+    unsafe impl<F> Send for Here<F> {}
+    let here = Here(body);
+    py.detach(move || here.run())
+}
+
+/// Makes the context.
+pub fn initialise(py: Python<'_>) -> Result<(), Failure> {
+    if FORKED.load(Ordering::Relaxed) {
+        return current().map(drop);
+    }
+    if ACTIVE.swap(true, Ordering::AcqRel) {
+        let text = "kumi.init() has been called already; once is enough";
+        return Err(Failure::new("AlreadyInitialisedError", text));
+    }
+    let context = match released(py, || Context::init().map(Box::new).map(Raw::new)) {
+        Ok(context) => context.leak(),
+        Err(error) => {
+            ACTIVE.store(false, Ordering::Release);
+            return Err(error.into());
+        }
+    };
+    let state = State { context, windows: RefCell::default(), next: Cell::new(0) };
+    STATE.with_borrow_mut(|slot| *slot = Some(ManuallyDrop::new(Rc::new(state))));
+    Ok(())
+}
+
+/// A context on its way out of [`released`], whose results must be `Send`.
+struct Raw(Box<Context>);
+
+// SAFETY: `released` runs in the calling thread, so the context never changes threads.
+unsafe impl Send for Raw {}
+
+impl Raw {
+    fn new(context: Box<Context>) -> Raw {
+        Raw(context)
+    }
+
+    fn leak(self) -> &'static Context {
+        Box::leak(self.0)
+    }
+}
+
+/// Frees the windows, then the context.
+pub fn finalise(py: Python<'_>) -> Result<(), Failure> {
+    drop(current()?);
+    let taken = STATE.with_borrow_mut(Option::take).map(ManuallyDrop::into_inner);
+    let Some(state) = taken else { return Ok(()) };
+    let state = match Rc::try_unwrap(state) {
+        Ok(state) => state,
+        Err(state) => {
+            // A buffer of a class written in Python can run code in the middle of a call.
+            STATE.with_borrow_mut(|slot| *slot = Some(ManuallyDrop::new(state)));
+            return Err(Failure::new("KumiError", "kumi.finalize() inside of another call"));
+        }
+    };
+    let windows = state.windows.into_inner().into_values();
+    let shown = windows.map(Entry::end).filter(|shown| *shown).count();
+    let context = std::ptr::from_ref(state.context).cast_mut();
+    // SAFETY: `initialise` leaked this box, the state is gone, and of the windows, which borrow it
+    // too, only those are left that were forgotten because arrays show them.
+    let context = unsafe { Box::from_raw(context) };
+    let outcome = released(py, || {
+        if shown == 0 { context.finalize() } else { context.finalize_keeping_memory() }
+    });
+    ACTIVE.store(false, Ordering::Release);
+    Ok(outcome?)
+}

@@ -1,0 +1,253 @@
+//! Windows. Offsets and lengths are in bytes here; `python/kumi/_window.py` counts elements.
+//!
+//! A window's memory is shown to Python as a buffer, of which numpy makes an array without a copy.
+//! Arrays may outlive `free` and even `finalize`: the memory of a window that is shown stays, with
+//! the window's place at the other ranks, until a later call of the owner finds the last array gone.
+
+use std::ffi::c_int;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use kumi_mem::{Rights, Window};
+use pyo3::exceptions::PyBufferError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+
+use crate::buffer::{Input, Output};
+use crate::control::rank_of;
+use crate::error::Failure;
+use crate::state::{State, current, released};
+
+/// What a window and the objects that show its memory know of each other. The views may be made
+/// and dropped in any thread.
+#[derive(Debug, Default)]
+struct Shown {
+    /// Buffers of the memory that Python has not released.
+    views: AtomicUsize,
+    /// `free` was called, or `finalize`.
+    freed: AtomicBool,
+}
+
+/// A window that has memory.
+pub struct Entry {
+    window: Rc<Window<'static>>,
+    shown: Arc<Shown>,
+}
+
+impl Entry {
+    /// Whether nobody can use it any more.
+    fn is_over(&self) -> bool {
+        self.shown.freed.load(Ordering::Acquire) && self.shown.views.load(Ordering::Acquire) == 0
+    }
+
+    /// Ends it with the job. If its memory is still shown it is forgotten instead: true.
+    pub fn end(self) -> bool {
+        self.shown.freed.store(true, Ordering::Release);
+        match Rc::try_unwrap(self.window) {
+            Ok(window) if self.shown.views.load(Ordering::Acquire) == 0 => {
+                drop(window);
+                false
+            }
+            Ok(window) => {
+                std::mem::forget(window);
+                true
+            }
+            Err(window) => {
+                std::mem::forget(window);
+                true
+            }
+        }
+    }
+}
+
+/// Gives the memory of windows back that are freed and no longer shown.
+#[pyfunction]
+pub fn reap() -> PyResult<()> {
+    clear(current()?.as_ref());
+    Ok(())
+}
+
+fn clear(state: &State) {
+    state.windows.borrow_mut().retain(|_, entry| !entry.is_over());
+}
+
+/// One rank's handle of a window.
+#[pyclass(frozen, module = "kumi._native")]
+pub struct NativeWindow {
+    number: u64,
+    address: usize,
+    bytes: usize,
+    shown: Arc<Shown>,
+}
+
+impl NativeWindow {
+    fn check(&self) -> Result<(), Failure> {
+        if self.shown.freed.load(Ordering::Acquire) {
+            let text = "this window was freed (by free(), a with block, or kumi.finalize())";
+            return Err(Failure::new("FreedWindowError", text));
+        }
+        Ok(())
+    }
+
+    /// The state of this thread and the window in it.
+    fn find(&self) -> Result<(Rc<State>, Rc<Window<'static>>), Failure> {
+        self.check()?;
+        let state = current()?;
+        let window = state.windows.borrow().get(&self.number).map(|entry| Rc::clone(&entry.window));
+        let gone = || Failure::new("FreedWindowError", "this window is not one of this job");
+        Ok((state, window.ok_or_else(gone)?))
+    }
+}
+
+/// A counter's number; one that is no `u32` is left to the library to refuse.
+fn notify_of(notify: i64) -> Result<u32, Failure> {
+    u32::try_from(notify).map_err(|_| {
+        let text = format!("notification counter {notify} does not exist: use 0 to 63");
+        Failure::new("BadNotifyError", text).with("notify", notify)
+    })
+}
+
+#[pymethods]
+impl NativeWindow {
+    /// Makes a window; all ranks call it in the same order.
+    #[new]
+    fn new(py: Python<'_>, bytes: usize, read: bool, write: bool, atomic: bool) -> PyResult<Self> {
+        let state = current()?;
+        clear(&state);
+        let mut rights = Rights::ALL;
+        (rights.read, rights.write, rights.atomic) = (read, write, atomic);
+        let context = state.context;
+        let mut made = None;
+        released(py, || {
+            made = Some(context.window_with(bytes, rights));
+        });
+        let Some(made) = made else {
+            return Err(Failure::new("KumiError", "the window was not made").into());
+        };
+        let window = made.map_err(Failure::from)?;
+        let number = state.next.get();
+        state.next.set(number + 1);
+        let address = window.base() as usize;
+        let shown = Arc::<Shown>::default();
+        let entry = Entry { window: Rc::new(window), shown: Arc::clone(&shown) };
+        state.windows.borrow_mut().insert(number, entry);
+        Ok(NativeWindow { number, address, bytes, shown })
+    }
+
+    /// Refuses operations from now on; [`reap`] gives the memory back once nothing shows it.
+    fn free(&self) -> PyResult<()> {
+        if !self.shown.freed.load(Ordering::Acquire) {
+            current()?;
+            self.shown.freed.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Whether it was freed.
+    #[getter]
+    fn freed(&self) -> bool {
+        self.shown.freed.load(Ordering::Acquire)
+    }
+
+    /// Bytes of a rank's piece.
+    fn size_at(&self, rank: i64) -> PyResult<u64> {
+        let (state, window) = self.find()?;
+        Ok(window.size_at(rank_of(&state, rank)?).map_err(Failure::from)?)
+    }
+
+    /// Writes into the piece of a rank.
+    #[pyo3(signature = (rank, data, offset, notify))]
+    fn put(
+        &self,
+        py: Python<'_>,
+        rank: i64,
+        data: &Bound<'_, PyAny>,
+        offset: usize,
+        notify: Option<i64>,
+    ) -> PyResult<()> {
+        let data = Input::of(data, "array")?;
+        let (state, window) = self.find()?;
+        let to = rank_of(&state, rank)?;
+        let notify = notify.map(notify_of).transpose()?;
+        let done = released(py, || match notify {
+            Some(notify) => window.put_notify(to, offset, data.bytes(), notify),
+            None => window.put(to, offset, data.bytes()),
+        });
+        Ok(done.map_err(Failure::from)?)
+    }
+
+    /// Reads from the piece of a rank.
+    fn get(
+        &self,
+        py: Python<'_>,
+        rank: i64,
+        into: &Bound<'_, PyAny>,
+        offset: usize,
+    ) -> PyResult<()> {
+        let mut into = Output::of(into, "out")?;
+        let (state, window) = self.find()?;
+        let from = rank_of(&state, rank)?;
+        let done = released(py, || window.get(from, offset, into.bytes()));
+        Ok(done.map_err(Failure::from)?)
+    }
+
+    /// Adds to eight bytes of the piece of a rank; returns what was there.
+    fn fetch_add(&self, py: Python<'_>, rank: i64, offset: usize, operand: u64) -> PyResult<u64> {
+        let (state, window) = self.find()?;
+        let to = rank_of(&state, rank)?;
+        let before = released(py, || window.fetch_add(to, offset, operand));
+        Ok(before.map_err(Failure::from)?)
+    }
+
+    /// What a notification counter shows.
+    fn notified(&self, py: Python<'_>, notify: i64) -> PyResult<u64> {
+        let (_state, window) = self.find()?;
+        let notify = notify_of(notify)?;
+        Ok(released(py, || window.notified(notify)).map_err(Failure::from)?)
+    }
+
+    /// Waits until a notification counter shows at least this.
+    fn wait_notify(&self, py: Python<'_>, notify: i64, at_least: u64) -> PyResult<u64> {
+        let (_state, window) = self.find()?;
+        let notify = notify_of(notify)?;
+        Ok(released(py, || window.wait_notify(notify, at_least)).map_err(Failure::from)?)
+    }
+
+    /// Shows the own piece.
+    ///
+    /// # Safety
+    /// The interpreter calls it, with memory for a buffer in `view`.
+    unsafe fn __getbuffer__(
+        slf: &Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        if view.is_null() {
+            return Err(PyBufferError::new_err("there is no memory for the buffer"));
+        }
+        let this = slf.get();
+        this.check()?;
+        let length = ffi::Py_ssize_t::try_from(this.bytes)?;
+        // SAFETY: `view` is the interpreter's to fill. The memory is that of the window's own
+        // piece, which may be written, and stays while `views` is not 0 (see `Entry`): neither
+        // `clear` nor `end` gives it back, and both run with the interpreter's lock held.
+        let done = unsafe {
+            let start = this.address as *mut std::ffi::c_void;
+            ffi::PyBuffer_FillInfo(view, slf.as_ptr(), start, length, 0, flags)
+        };
+        if done != 0 {
+            return Err(PyErr::fetch(slf.py()));
+        }
+        this.shown.views.fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// One view less.
+    ///
+    /// # Safety
+    /// The interpreter calls it, once for each buffer that `__getbuffer__` filled.
+    unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {
+        self.shown.views.fetch_sub(1, Ordering::AcqRel);
+    }
+}

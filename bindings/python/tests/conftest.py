@@ -1,0 +1,22 @@
+"""Jobs of one rank, each test its own."""
+
+from collections.abc import Iterator
+
+import pytest
+
+import kumi
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test is a rank of a job that runs the tests."""
+    for name in ("KUMI_JOB", "KUMI_RANK", "KUMI_RANKS", "KUMI_NODE", "KUMI_FDS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("KUMI_SINGLETON", "1")
+
+
+@pytest.fixture
+def job(alone: None) -> Iterator[kumi.Job]:
+    """A job of one rank, left at the end of the test."""
+    with kumi.init() as joined:
+        yield joined

@@ -1,0 +1,76 @@
+//! The Python package between ranks: its own program of tests, and the examples.
+#![forbid(unsafe_code)]
+
+use kumi_tests::binaries::repository;
+use kumi_tests::cluster::TestCluster;
+use kumi_tests::command::Finished;
+use kumi_tests::machine;
+use std::path::PathBuf;
+
+/// The interpreter with the package: `$KUMI_PYTHON`, which `make test` sets, or that of `make
+/// python` beside this test. None, after saying so, if it was not built.
+fn interpreter(test: &str) -> Option<String> {
+    let path = match std::env::var_os("KUMI_PYTHON") {
+        Some(path) => PathBuf::from(path),
+        None => {
+            let exe = std::env::current_exe().expect("a test knows where it is");
+            let target = exe.ancestors().nth(3).expect("tests lie in target/<profile>/deps");
+            target.join("python/venv/bin/python")
+        }
+    };
+    if !path.is_file() {
+        let reason = format!("there is no {}; run `make python` first", path.display());
+        machine::skipped(test, &reason);
+        return None;
+    }
+    Some(path.display().to_string())
+}
+
+/// Runs a program of the repository on 2 nodes with 2 ranks each.
+#[track_caller]
+fn run(cluster: &TestCluster, python: &str, program: &str, arguments: &[&str]) -> Finished {
+    let program = repository().join(program).display().to_string();
+    let mut args = vec!["run", "-n", "4", "--nodes", "2", python, &program];
+    args.extend(arguments);
+    cluster.kumi(&args)
+}
+
+#[test]
+fn python_programs_communicate() {
+    let Some(python) = interpreter("python_programs_communicate") else { return };
+    let cluster = TestCluster::up(2);
+    let source = std::fs::read_to_string(repository().join("bindings/python/tests/ranks.py"));
+    let tests = source.expect("the program").matches("\n@test\n").count();
+    let out = run(&cluster, &python, "bindings/python/tests/ranks.py", &[]).ok().out;
+    assert!(tests > 5, "{tests}");
+    assert_eq!(out.lines().filter(|line| line.starts_with("passed ")).count(), 4 * tests, "{out}");
+}
+
+#[test]
+fn python_examples_verify() {
+    let Some(python) = interpreter("python_examples_verify") else { return };
+    let cluster = TestCluster::up(2);
+    let out = run(&cluster, &python, "examples/python/hello.py", &[]).ok().out;
+    let mut lines: Vec<&str> = out.lines().collect();
+    lines.sort_unstable();
+    let line = |rank| format!("hello from rank {rank} of 4 on node {}, turn {rank}", rank / 2);
+    assert_eq!(lines, [line(0), line(1), line(2), line(3)]);
+    // Rows that four ranks cannot share equally.
+    let size = ["--size", "37", "--steps", "60"];
+    let out = run(&cluster, &python, "examples/python/heat.py", &size).ok().out;
+    assert!(out.contains("verified=yes") && out.contains("ranks=4"), "{out}");
+    run(&cluster, &python, "examples/python/heat.py", &["--size", "x"]).fails(64, &["--size"]);
+}
+
+#[test]
+fn an_exception_in_a_rank_ends_the_job_and_is_seen() {
+    let Some(python) = interpreter("an_exception_in_a_rank_ends_the_job_and_is_seen") else {
+        return;
+    };
+    let cluster = TestCluster::up(2);
+    // Rank 3 fails; the others would wait for ever.
+    let script = "import kumi\nkumi.init()\nkumi.send(9, b'') if kumi.rank() == 3 else kumi.recv()";
+    let args = ["run", "-n", "4", "--nodes", "2", &python, "-c", script];
+    let words = ["kumi.BadRankError: rank 9 does not exist in a job of 4 ranks", "rank 3"];
+    cluster.kumi(&args).fails(1, &words);
+}
