@@ -10,6 +10,7 @@
 //!
 //! Linux only.
 
+mod ack;
 mod channel;
 mod core;
 pub mod counters;
@@ -18,6 +19,7 @@ pub mod layout;
 mod lock;
 mod map;
 mod place;
+mod publish;
 mod ring;
 pub mod segment;
 pub mod spawn;
@@ -29,7 +31,7 @@ mod wait;
 
 pub use channel::{Channel, ChannelError, Guard};
 pub use core::{Answers, Handler};
-pub use kumi_proto::{Delivery, frame};
+pub use kumi_proto::{Delivery, PEERS_LISTED, PeerCounters, frame};
 pub use place::{AttachError, Place};
 pub use ring::RingDamage;
 #[cfg(fuzzing)]
