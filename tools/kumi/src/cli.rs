@@ -167,6 +167,25 @@ pub enum Policy {
     Os,
 }
 
+/// How packets are acked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Ack {
+    /// Every data packet by a packet of its own, to compare with
+    PerMessage,
+    /// By replies and other data, else late and many at once
+    Reduced,
+}
+
+impl Ack {
+    /// The value of `KUMI_ACK` that means it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::PerMessage => "per-message",
+            Self::Reduced => "reduced",
+        }
+    }
+}
+
 /// On or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OnOff {
@@ -198,6 +217,9 @@ pub struct RunArgs {
     /// Put the rank before each line of output
     #[arg(short = 'l', long)]
     pub label: bool,
+    /// How packets between nodes are acked; reduced unless KUMI_ACK says otherwise
+    #[arg(long, value_name = "MODE", value_enum)]
+    pub ack: Option<Ack>,
     /// The program and its arguments
     #[arg(
         required = true,
@@ -280,6 +302,9 @@ pub struct StatsArgs {
     /// As data
     #[arg(long)]
     pub json: bool,
+    /// Also each rank's peers on other nodes: packets by kind, bytes, round trip, what is not acked
+    #[arg(long, requires = "job")]
+    pub peers: bool,
     /// Only the ranks of this job
     pub job: Option<u64>,
 }
@@ -324,6 +349,8 @@ mod tests {
             &["kumi", "run", "-n", "many", "prog"],
             &["kumi", "run"],
             &["kumi", "run", "--env", "A", "prog"],
+            &["kumi", "run", "--ack", "sometimes", "prog"],
+            &["kumi", "stats", "--peers"],
             &["kumi", "cluster", "up", "--local", "0"],
             &["kumi", "cluster", "up", "--local", "2", "--hosts", "f"],
             &["kumi", "cluster", "up", "--local", "2", "--slice", "1us"],

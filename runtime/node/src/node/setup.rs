@@ -41,6 +41,8 @@ const QUEUE: usize = 256;
 const HEADERS: u32 = 28;
 /// Largest UDP payload there is over IPv4, in bytes.
 const MAX_PAYLOAD: u32 = 65_507;
+/// Peers of a job's ranks that are told, over all nodes of the cluster: about 100 bytes each.
+const PEERS_OF_ALL: usize = 65_536;
 /// Switches reported one by one, over all nodes of the cluster.
 const RECENT_OF_ALL: usize = 65_536;
 
@@ -81,6 +83,9 @@ pub(crate) struct Started {
     pub(super) tree_events: mpsc::Receiver<TreeEvent>,
     pub(super) files: Files,
     pub(super) sample_recent: usize,
+    pub(super) sample_peers: usize,
+    /// Where figures are served, and the cluster's name for them.
+    pub(super) metrics: Option<(TcpListener, String)>,
 }
 
 /// The refusal of a job whose program nobody has.
@@ -97,11 +102,19 @@ fn failure(code: ExitCode, what: &str) -> impl Fn(io::Error) -> Failure {
 }
 
 impl Started {
-    pub(super) async fn start(dir: &Path, node: NodeId) -> Result<Self, Failure> {
+    pub(super) async fn start(
+        dir: &Path,
+        node: NodeId,
+        metrics: Option<&str>,
+    ) -> Result<Self, Failure> {
         let config = Arc::new(ClusterConfig::load(dir)?);
         let own = config.node(node)?.clone();
         let credentials = Credentials::load(dir, Identity::Node(node))?;
         let listener = listen(own.endpoint()).await?;
+        let metrics = match config.metrics_of(node, metrics)? {
+            Some(address) => Some((listen_for_scrapes(address).await?, config.name.clone())),
+            None => None,
+        };
         let open_files = raise_open_files();
         let executable = std::env::current_exe()
             .map_err(failure(ExitCode::Internal, "kumid does not find its own file"))?;
@@ -161,6 +174,8 @@ impl Started {
             tree_events,
             files: Files { socket, pid, group },
             sample_recent: (RECENT_OF_ALL / config.nodes.len().max(1)).min(crate::switch::RING),
+            sample_peers: PEERS_OF_ALL / config.nodes.len().max(1),
+            metrics,
         })
     }
 }
@@ -217,6 +232,21 @@ pub(crate) async fn listen(address: SocketAddrV4) -> Result<TcpListener, Failure
             format!("{address} is not an address of this machine; correct cluster.toml, or start the daemon on the right host"),
         ),
         _ => Failure::new(ExitCode::MachineLimits, format!("{address} cannot be listened on: {error}")),
+    })
+}
+
+/// Listens where figures are served.
+async fn listen_for_scrapes(address: SocketAddrV4) -> Result<TcpListener, Failure> {
+    let bound = TcpListener::bind(address).await;
+    bound.map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => Failure::new(
+            ExitCode::Exists,
+            format!("{address}, where figures are to be served, is in use: another node of this machine or another program listens there; change `metrics` in cluster.toml, or start this daemon with --metrics and another port"),
+        ),
+        _ => Failure::new(
+            ExitCode::BadConfig,
+            format!("figures cannot be served at {address}: {error}; change `metrics` in cluster.toml, or start this daemon with --metrics and another address"),
+        ),
     })
 }
 
