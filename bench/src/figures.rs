@@ -3,6 +3,7 @@
 mod gang;
 mod launch;
 mod lockstep;
+mod pages;
 mod pingpong;
 mod shares;
 mod together;
@@ -41,7 +42,7 @@ impl Benchmark {
 }
 
 /// All benchmarks, in the order in which they run.
-pub const ALL: [Benchmark; 5] = [
+pub const ALL: [Benchmark; 6] = [
     Benchmark {
         name: "pingpong",
         about: "half round trip of an 8-byte put with notification",
@@ -71,5 +72,11 @@ pub const ALL: [Benchmark; 5] = [
         about: "two and three programs at once against equal shares",
         runs: 16,
         measure: together::measure,
+    },
+    Benchmark {
+        name: "pages",
+        about: "page requests of 16 clients, acks reduced and per message",
+        runs: 9,
+        measure: pages::measure,
     },
 ];

@@ -114,6 +114,11 @@ pub struct UpArgs {
     pub place: Place,
     #[command(flatten)]
     pub sharing: Sharing,
+    /// Largest packet of the network between the nodes of a local cluster, where the nodes are
+    /// network namespaces; 9000 is that of an Ethernet with jumbo frames
+    #[arg(long, value_name = "BYTES", default_value_t = 1500,
+          value_parser = clap::value_parser!(u32).range(1280..=65535))]
+    pub mtu: u32,
 }
 
 /// `kumi cluster status`
@@ -354,6 +359,7 @@ mod tests {
             &["kumi", "cluster", "up", "--local", "0"],
             &["kumi", "cluster", "up", "--local", "2", "--hosts", "f"],
             &["kumi", "cluster", "up", "--local", "2", "--slice", "1us"],
+            &["kumi", "cluster", "up", "--local", "2", "--mtu", "100"],
             &["kumi", "cluster", "set"],
             &["kumi", "--cluster", "A/b", "ps"],
             &["kumi", "kill"],
