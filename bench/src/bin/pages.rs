@@ -13,6 +13,9 @@ const PAGE: usize = 4_096;
 const ASK: i32 = 1;
 const GIVE: i32 = 2;
 
+/// Names of the counters of packets sent.
+const KINDS: [&str; 4] = ["data_out", "acks_out", "nacks_out", "probes_out"];
+
 /// Page requests of many clients to rank 0.
 #[derive(Parser)]
 struct Args {
@@ -51,13 +54,19 @@ fn main() -> Result<(), Error> {
     let begin = context.time();
     round(&context, client, args.clients, args.requests)?;
     let seconds = context.time() - begin;
-    let mut sent = [packets(&context) - before];
+    let after = packets(&context);
+    let mut sent: Vec<u64> =
+        after.iter().zip(before).map(|(after, before)| after - before).collect();
     context.barrier()?;
     context.allreduce(Op::Sum, &mut sent)?;
     if context.rank() == 0 {
         let requests = (args.clients * args.requests) as f64;
         println!("requests_per_second {:.0}", requests / seconds);
-        println!("packets_per_request {:.4}", sent[0] as f64 / requests);
+        let all: u64 = sent.iter().sum();
+        println!("packets_per_request {:.4}", all as f64 / requests);
+        for (kind, count) in KINDS.iter().zip(&sent) {
+            println!("{kind}_per_request {:.4}", *count as f64 / requests);
+        }
     }
     context.finalize()
 }
@@ -81,8 +90,9 @@ fn round(context: &Context, client: bool, clients: u64, requests: u64) -> Result
     Ok(())
 }
 
-/// Packets of any kind that this rank has sent.
-fn packets(context: &Context) -> u64 {
+/// Packets that this rank has sent, by kind.
+fn packets(context: &Context) -> [u64; 4] {
     let counters = context.counters();
-    counters.iter().find(|(name, _)| *name == "packets_out").map_or(0, |(_, value)| *value)
+    let of = |kind: &&str| counters.iter().find(|(name, _)| name == kind);
+    KINDS.map(|kind| of(&kind).map_or(0, |(_, value)| *value))
 }

@@ -321,7 +321,7 @@ pub enum Command {
         /// The job.
         job: JobId,
     },
-    /// Answer with `Sample`: only ranks of this job, with their peers.
+    /// Answer with `Sample`: only ranks of this job, with their peers but without counters and load.
     SamplePeers {
         /// Returned with the answer.
         request: u64,
@@ -505,7 +505,7 @@ pub enum ClientRequest {
     },
     /// Kill all jobs and stop all daemons and the head. Only the cluster's owner and root may.
     Shutdown,
-    /// A sample of the nodes of a job: only its ranks, with their peers.
+    /// A sample of the nodes of a job: only its ranks, with their peers but without counters and load.
     SamplePeers {
         /// The job.
         job: JobId,

@@ -94,7 +94,8 @@ impl Sampler {
         self.around(ranks, site, shared)
     }
 
-    /// The ranks of a job with their peers. Shares of load are for [`Sampler::sample`]: 0 here.
+    /// The ranks of a job with their peers, and nothing else of them: counters and shares of load are
+    /// for [`Sampler::sample`], and a frame has room for one of the two.
     pub(super) fn sample_peers(&self, site: &Site, shared: &Shared, job: JobId) -> NodeSample {
         let mut ranks = Vec::new();
         if let Some(live) = site.live.borrow().get(&job) {
@@ -107,7 +108,7 @@ impl Sampler {
                     rank,
                     idle: context.idle,
                     load_permille: 0,
-                    counters: named(&context),
+                    counters: Vec::new(),
                     peers,
                     peers_left_out,
                 });
