@@ -61,7 +61,8 @@ fn packets_by_kind_and_peer_in_both_modes() {
             assert!(number(&peer["round_trip_us"]) > 0, "{rank}");
             assert_eq!(number(&rank["peers_left_out"]), 0);
             let counters = &rank["counters"];
-            assert!(number(&counters["data_in"]) > 1_000, "{rank}");
+            // Read a moment before the peers.
+            assert!((1..=data).contains(&number(&counters["data_in"])), "{rank}");
             assert!(
                 number(&counters["waits_spun"]) + number(&counters["waits_blocked"]) > 0,
                 "{rank}"

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CONNECTION, CONTENT_TYPE};
+use hyper::header::{ALLOW, CONNECTION, CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
@@ -72,7 +72,7 @@ impl<F: Figures> Cache<F> {
             }
             _ => {
                 let mut answer = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
-                answer.headers_mut().insert(ALLOW, "GET, HEAD".parse().expect("a plain word"));
+                answer.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
                 answer
             }
         }
@@ -83,8 +83,8 @@ fn respond(status: StatusCode, format: &'static str, body: Bytes) -> Response<Fu
     let mut answer = Response::new(Full::new(body));
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
-    headers.insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(format));
-    headers.insert(CONNECTION, hyper::header::HeaderValue::from_static("close"));
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(format));
+    headers.insert(CONNECTION, HeaderValue::from_static("close"));
     answer
 }
 
