@@ -4,6 +4,7 @@ mod gang;
 mod handler;
 mod launch;
 mod lockstep;
+mod pages;
 mod pingpong;
 mod shares;
 mod together;
@@ -42,7 +43,7 @@ impl Benchmark {
 }
 
 /// All benchmarks, in the order in which they run.
-pub const ALL: [Benchmark; 6] = [
+pub const ALL: [Benchmark; 7] = [
     Benchmark {
         name: "pingpong",
         about: "half round trip of an 8-byte put with notification",
@@ -78,5 +79,11 @@ pub const ALL: [Benchmark; 6] = [
         about: "reads from ranks that compute, by the scheduling of the handler thread",
         runs: 3,
         measure: handler::measure,
+    },
+    Benchmark {
+        name: "pages",
+        about: "page requests of 16 clients, acks reduced and per message",
+        runs: 9,
+        measure: pages::measure,
     },
 ];

@@ -10,10 +10,10 @@ use kumi_sched::{ClusterTime, JobId, Mode, NodeId, Timetable};
 use serde::{Deserialize, Serialize};
 
 pub use crate::node_set::NodeSet;
-pub use crate::sample::{NodeSample, Percentiles, RankSample, SwitchSample};
+pub use crate::sample::{NodeSample, PeerSample, Percentiles, RankSample, SwitchSample};
 
 /// Version of everything in this module. A peer with another version is refused by name.
-pub const CONTROL_VERSION: u32 = 1;
+pub const CONTROL_VERSION: u32 = 2;
 
 /// Nanoseconds on some monotonic clock of the process at hand.
 pub type Nanos = u64;
@@ -321,6 +321,13 @@ pub enum Command {
         /// The job.
         job: JobId,
     },
+    /// Answer with `Sample`: only ranks of this job, with their peers but without counters and load.
+    SamplePeers {
+        /// Returned with the answer.
+        request: u64,
+        /// The job.
+        job: JobId,
+    },
 }
 
 /// Reports from nodes to the head.
@@ -498,6 +505,11 @@ pub enum ClientRequest {
     },
     /// Kill all jobs and stop all daemons and the head. Only the cluster's owner and root may.
     Shutdown,
+    /// A sample of the nodes of a job: only its ranks, with their peers but without counters and load.
+    SamplePeers {
+        /// The job.
+        job: JobId,
+    },
 }
 
 /// What the head answers.

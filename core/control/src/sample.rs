@@ -34,6 +34,34 @@ pub struct RankSample {
     pub load_permille: u16,
     /// Counters of its channel context by name: messages sent, delivered, unread, resends, ...
     pub counters: Vec<(String, u64)>,
+    /// Of its peers on other nodes, if they were asked for: those with the most bytes, those together
+    /// that the rank does not count one by one last.
+    pub peers: Vec<PeerSample>,
+    /// Peers it has that are not in `peers` because the answer would be too long.
+    pub peers_left_out: u32,
+}
+
+/// What passed between a rank and a peer on another node, and what is under way.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerSample {
+    /// The peer; `None`: all those together that the rank does not count one by one.
+    pub rank: Option<u32>,
+    /// Packets sent: data (resends included), acks, nacks, probes.
+    pub out: [u64; 4],
+    /// Packets received: data, acks, nacks, probes.
+    pub came: [u64; 4],
+    /// Bytes sent and received, headers included.
+    pub bytes: [u64; 2],
+    /// Data packets sent again.
+    pub resends: u64,
+    /// Data packets received that had come before.
+    pub duplicates: u64,
+    /// Smoothed round trip in microseconds; 0 if it is not known.
+    pub round_trip_us: u64,
+    /// Packets in the send ring that are not acked.
+    pub unacked_packets: u64,
+    /// Their bytes, headers included.
+    pub unacked_bytes: u64,
 }
 
 /// Histograms of a node's switches. Percentiles in nanoseconds.

@@ -48,6 +48,21 @@ pub struct Config {
     /// Number of the first packet of every pair. Default 0; another one lets a test cross the
     /// wrap of the numbers.
     pub first_sequence: u32,
+    /// How data packets are acked. Each rank decides for what it receives; ranks may differ. Default
+    /// [`AckMode::Reduced`].
+    pub ack: AckMode,
+}
+
+/// How data packets are acked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AckMode {
+    /// Acks ride on packets of the other direction, so that a reply is the ack of its request; those
+    /// of their own are cumulative and delayed.
+    #[default]
+    Reduced,
+    /// Every data packet that arrives is answered at once by an ack or nack of its own: the baseline
+    /// that the reduction is measured against.
+    PerMessage,
 }
 
 impl Default for Config {
@@ -68,6 +83,7 @@ impl Default for Config {
             full_retry_max: 10_000,
             initial_window: 32,
             first_sequence: 0,
+            ack: AckMode::Reduced,
         }
     }
 }

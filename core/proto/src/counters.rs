@@ -1,5 +1,6 @@
 //! What an endpoint counted since it was made.
 
+use crate::Rank;
 use crate::wire::{Drop, Kind};
 
 macro_rules! counters {
@@ -86,6 +87,43 @@ counters! {
     drop_kind,
     /// Datagrams with numbers outside the window.
     drop_window,
+}
+
+/// What passed between this rank and one other since the endpoint was made, and what is under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeerCounters {
+    /// The other rank; `None`: all those together that are beyond [`crate::PEERS_LISTED`].
+    pub rank: Option<Rank>,
+    /// Data packets sent, resends included.
+    pub data_out: u64,
+    /// Acks sent that did not ride on data.
+    pub acks_out: u64,
+    /// Nacks sent.
+    pub nacks_out: u64,
+    /// Probes sent.
+    pub probes_out: u64,
+    /// Data packets received that passed the checks.
+    pub data_in: u64,
+    /// Acks received that passed the checks.
+    pub acks_in: u64,
+    /// Nacks received that passed the checks.
+    pub nacks_in: u64,
+    /// Probes received that passed the checks.
+    pub probes_in: u64,
+    /// Bytes of the packets sent, headers included.
+    pub bytes_out: u64,
+    /// Bytes of the packets received, headers included.
+    pub bytes_in: u64,
+    /// Data packets sent again.
+    pub resends: u64,
+    /// Data packets dropped because they had come before.
+    pub duplicates: u64,
+    /// Smoothed round trip in microseconds; 0 before the first sample, and for many peers together.
+    pub round_trip_us: u64,
+    /// Packets in the send ring, not acked.
+    pub unacked_packets: u64,
+    /// Their bytes, headers included.
+    pub unacked_bytes: u64,
 }
 
 impl Counters {

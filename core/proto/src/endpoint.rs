@@ -1,8 +1,9 @@
 //! One rank's end of a channel: commands and datagrams in, packets and deliveries out.
 
 use crate::peer::{Data, NEVER, Peer, Plan, Ring, Shared};
+use crate::tally::{Exceptions, PEERS_LISTED, Tallies};
 use crate::wire::{ChannelKey, Codec, Drop, HEADER_BYTES, Header, Kind};
-use crate::{Config, ConfigError, Counters, Micros, Rank};
+use crate::{Config, ConfigError, Counters, Micros, PeerCounters, Rank};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -95,6 +96,8 @@ pub struct Endpoint {
     rings: Vec<Rank>,
     /// Where in `rings` to look first for one to use again.
     next_ring: usize,
+    /// Counts by peer.
+    tallies: Tallies,
     /// Where acks, nacks and probes are written.
     control: [u8; CONTROL_BYTES],
 }
@@ -129,6 +132,7 @@ impl Endpoint {
             unflushed: 0,
             rings: Vec::new(),
             next_ring: 0,
+            tallies: Tallies::default(),
             control: [0; CONTROL_BYTES],
         })
     }
@@ -157,6 +161,54 @@ impl Endpoint {
     /// What was counted since the endpoint was made.
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
+    }
+
+    /// Packets that lie in send rings, not acked, and their bytes, headers included.
+    pub fn unacked(&self) -> (u64, u64) {
+        let of = self.rings.iter().filter_map(|&rank| self.peer(rank));
+        of.map(|peer| peer.sender.unacked())
+            .fold((0, 0), |sum, (packets, bytes)| (sum.0 + packets, sum.1 + bytes))
+    }
+
+    /// Smoothed round trip in microseconds, the mean over the peers of which it is known; 0 before the
+    /// first sample. Of at most [`crate::PEERS_LISTED`] peers, those with the first traffic.
+    pub fn round_trip_us(&self) -> u64 {
+        let listed = self.tallies.places.iter().filter_map(|tally| tally.counters.rank);
+        let known = listed.filter_map(|rank| self.peer(rank)?.sender.round_trip());
+        let (sum, count) = known.fold((0, 0), |(sum, count), one| (sum + one, count + 1));
+        sum / u64::max(count, 1)
+    }
+
+    /// Hands out what was counted by peer and has changed since the last call, each with its place in a
+    /// table of [`crate::PEERS_LISTED`] + 1 places. A peer keeps its place.
+    pub fn changed_peers(&mut self, mut visit: impl FnMut(usize, &PeerCounters)) {
+        if !core::mem::take(&mut self.tallies.changed) {
+            return;
+        }
+        for place in 0..self.tallies.places.len() {
+            if !core::mem::take(&mut self.tallies.places[place].changed) {
+                continue;
+            }
+            let mut counters = self.tallies.places[place].counters;
+            let unacked = match counters.rank.map(|rank| self.peer(rank)) {
+                Some(Some(peer)) => {
+                    counters.round_trip_us = peer.sender.round_trip().unwrap_or(0);
+                    peer.sender.unacked()
+                }
+                Some(None) => (0, 0),
+                None => self.unacked_beyond_list(),
+            };
+            (counters.unacked_packets, counters.unacked_bytes) = unacked;
+            visit(place, &counters);
+        }
+    }
+
+    /// As [`Self::unacked`], of the peers that share the last place.
+    fn unacked_beyond_list(&self) -> (u64, u64) {
+        let of = self.rings.iter().filter_map(|&rank| self.peer(rank));
+        of.filter(|peer| usize::from(peer.tally) == PEERS_LISTED)
+            .map(|peer| peer.sender.unacked())
+            .fold((0, 0), |sum, (packets, bytes)| (sum.0 + packets, sum.1 + bytes))
     }
 
     /// Everything sent to `to` has been acked, that is, taken by its sink.
@@ -304,6 +356,7 @@ impl Endpoint {
             return Err(Drop::Window);
         }
         shared.counters.packet_in(header.kind, datagram.len());
+        let before = Exceptions::of(&shared.counters);
         let was_flushed = peer.sender.flushed();
         peer.sender.on_ack(now, &header, map, shared);
         self.unflushed -= usize::from(!was_flushed && peer.sender.flushed());
@@ -316,6 +369,9 @@ impl Endpoint {
             Kind::Probe => peer.receiver.on_probe(from, header.sequence, shared, sink),
             Kind::Ack | Kind::Nack => {}
         }
+        let tally = self.tallies.of(&mut peer.tally, from);
+        tally.packet_in(header.kind, datagram.len());
+        tally.since(before, &shared.counters);
         enqueue(peer, from, &mut self.ready);
         list(peer, from, &mut self.listed, &mut self.deadline);
         Ok(())
@@ -383,6 +439,7 @@ impl Endpoint {
                 let header = Header { kind, flags, from: shared.me, to, sequence, ack };
                 shared.codec.seal(&header, bytes);
                 shared.counters.packet_out(kind, bytes.len());
+                self.tallies.of(&mut peer.tally, to).packet_out(kind, 1, bytes.len());
                 return Some(Transmit { to, bytes, segment: bytes.len() });
             }
             Plan::Nothing => return None,
@@ -390,8 +447,12 @@ impl Endpoint {
         peer.receiver.ack_rode();
         peer.sender.arm(now, &shared.config);
         list(peer, to, &mut self.listed, &mut self.deadline);
+        let before = Exceptions::of(&shared.counters);
         let bytes = peer.sender.transmit(now, run, to, ack, shared);
         let segment = bytes.len().min(shared.config.max_datagram);
+        let tally = self.tallies.of(&mut peer.tally, to);
+        tally.packet_out(Kind::Data, bytes.len().div_ceil(segment.max(1)) as u64, bytes.len());
+        tally.since(before, &shared.counters);
         Some(Transmit { to, bytes, segment })
     }
 

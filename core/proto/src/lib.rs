@@ -38,11 +38,13 @@ mod endpoint;
 pub mod frame;
 mod peer;
 mod rtt;
+mod tally;
 pub mod wire;
 
-pub use config::{Config, ConfigError};
-pub use counters::Counters;
+pub use config::{AckMode, Config, ConfigError};
+pub use counters::{Counters, PeerCounters};
 pub use endpoint::{Delivery, Endpoint, SendError, Sink, Transmit};
+pub use tally::PEERS_LISTED;
 pub use wire::ChannelKey;
 
 /// A rank's number in its job: dense, from 0.

@@ -53,7 +53,6 @@ impl Rtt {
     }
 
     /// Smoothed round trip in microseconds, if measured.
-    #[cfg(test)]
     pub(crate) fn smoothed(&self) -> Option<Micros> {
         (self.srtt_8 != 0).then(|| u64::from(self.srtt_8 / 8))
     }

@@ -120,6 +120,7 @@ impl Context {
     /// The counters of this rank's channel by name; see `kumi_net::counters`.
     #[must_use]
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.channel.publish();
         let load = |counter: &std::sync::atomic::AtomicU64| {
             counter.load(std::sync::atomic::Ordering::Relaxed)
         };

@@ -199,6 +199,14 @@ impl<H: Handler> Channel<H> {
         Nudge::new(Arc::clone(&self.shared))
     }
 
+    /// Brings all counters in the context up to date. Without it those that are not needed at once
+    /// are some milliseconds old. If the handler thread has failed they stay as they are.
+    pub fn publish(&self) {
+        if let Ok(guard) = self.lock() {
+            guard.core.publish_all(&self.shared.place);
+        }
+    }
+
     /// Takes the right to drive the channel.
     ///
     /// # Errors
@@ -303,6 +311,7 @@ impl<H: Handler> Channel<H> {
     /// Those of the channel.
     pub fn finish(&mut self, patience: Duration) -> Result<bool, ChannelError> {
         let flushed = self.linger(patience);
+        self.publish();
         self.stop_thread();
         flushed
     }

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use kumi_proto::{ChannelKey, Config, Delivery, Endpoint, Rank, SendError, Sink};
+use kumi_proto::{AckMode, ChannelKey, Config, Delivery, Endpoint, Rank, SendError, Sink};
 
 use crate::counters::Counter;
 use crate::place::{AttachError, Place, io_error};
@@ -47,6 +47,8 @@ pub(crate) struct Remote {
     pub(crate) udp: Udp,
     /// The time, read when the lock was taken and whenever something happened since.
     pub(crate) now: u64,
+    /// When everything was last published.
+    pub(crate) published: u64,
 }
 
 /// See the module.
@@ -83,10 +85,10 @@ const MOST_IN_FLIGHT: usize = 300_000;
 
 /// Settings of the protocol for this driver, the same at all ranks. A deadline found late by less
 /// than `late` may be the handler thread's tick, not a stop.
-fn protocol(place: &Place) -> Config {
+fn protocol(place: &Place, ack: AckMode) -> Config {
     let max_datagram = place.max_datagram().min(MOST_DATAGRAM);
     let window = 1 << (MOST_IN_FLIGHT / max_datagram).clamp(16, 128).ilog2();
-    Config { max_datagram, window, late: 5_000, ..Config::default() }
+    Config { max_datagram, window, late: 5_000, ack, ..Config::default() }
 }
 
 impl<H: Handler> Core<H> {
@@ -95,12 +97,16 @@ impl<H: Handler> Core<H> {
         socket: Option<std::os::fd::OwnedFd>,
         handler: H,
     ) -> Result<Core<H>, AttachError> {
+        // Read by every rank, so that a wrong one is found whatever the layout of the job.
+        let ack = crate::ack::from_env()?;
         let remote = match socket {
             Some(socket) if place.local_count() < place.ranks() as usize => {
                 let key = ChannelKey(place.channel_key());
-                let endpoint = Endpoint::new(protocol(place), place.rank(), place.ranks(), key)
-                    .map_err(|_| AttachError::BadSegment("the protocol refuses its numbers"))?;
-                Some(Remote { endpoint, udp: udp(place, socket)?, now: sys::now() })
+                let endpoint =
+                    Endpoint::new(protocol(place, ack), place.rank(), place.ranks(), key)
+                        .map_err(|_| AttachError::BadSegment("the protocol refuses its numbers"))?;
+                let (now, published) = (sys::now(), 0);
+                Some(Remote { endpoint, udp: udp(place, socket)?, now, published })
             }
             _ => None,
         };
@@ -264,7 +270,7 @@ impl<H: Handler> Core<H> {
 
     /// Handles what [`Core::receive`] got.
     pub(crate) fn take_datagrams(&mut self, place: &Place) {
-        let Some(Remote { endpoint, udp, now }) = &mut self.remote else { return };
+        let Some(Remote { endpoint, udp, now, .. }) = &mut self.remote else { return };
         *now = sys::now();
         self.interval = 1;
         for datagram in udp.datagrams() {
@@ -273,9 +279,12 @@ impl<H: Handler> Core<H> {
     }
 
     /// What was received last should not wait: answers are owed, or much came at once, so that the
-    /// sender may be waiting for acks.
+    /// sender may be waiting for acks, or acks do not wait at all.
     pub(crate) fn is_pressed(&self) -> bool {
-        self.handler.owes_answers() || self.remote.as_ref().is_some_and(|it| it.udp.is_run())
+        let pressed = |remote: &Remote| {
+            remote.udp.is_run() || remote.endpoint.config().ack == AckMode::PerMessage
+        };
+        self.handler.owes_answers() || self.remote.as_ref().is_some_and(pressed)
     }
 
     /// Hands out answers, acts on deadlines, sends what is to be sent, and publishes the counters.
@@ -290,13 +299,14 @@ impl<H: Handler> Core<H> {
             self.handler.answer(most, &mut send)?;
             self.publish(place);
             self.transmit(place)?;
+            self.publish_sometimes(place);
         }
         Ok(())
     }
 
     /// Sends what is to be sent.
     pub(crate) fn transmit(&mut self, place: &Place) -> Result<(), ChannelError> {
-        let Some(Remote { endpoint, udp, now }) = &mut self.remote else { return Ok(()) };
+        let Some(Remote { endpoint, udp, now, .. }) = &mut self.remote else { return Ok(()) };
         while let Some(run) = endpoint.poll_transmit(*now) {
             if !udp.send(place.address(run.to), run.bytes, run.segment)? {
                 place.count(Counter::SendFailures, 1);

@@ -40,10 +40,36 @@ pub enum Counter {
     HandlerRuns,
     /// Datagrams the kernel refused to send (left to the resend timer).
     SendFailures,
+    /// Data packets sent, resends included.
+    DataOut,
+    /// Acks sent that did not ride on data.
+    AcksOut,
+    /// Probes sent.
+    ProbesOut,
+    /// Data packets received.
+    DataIn,
+    /// Acks received that did not ride on data.
+    AcksIn,
+    /// Probes received.
+    ProbesIn,
+    /// Bytes of the packets sent, headers included.
+    BytesOut,
+    /// Bytes of the packets received, headers included.
+    BytesIn,
+    /// Smoothed round trip in microseconds, the mean over the peers of other nodes (a level).
+    RoundTripUs,
+    /// Packets in the send rings to other nodes that are not acked (a level).
+    UnackedPackets,
+    /// Their bytes, headers included (a level).
+    UnackedBytes,
+    /// Waits that ended while the program spun.
+    WaitsSpun,
+    /// Waits for which the program slept.
+    WaitsBlocked,
 }
 
 /// The names of the counters, by place.
-pub const NAMES: [&str; 18] = [
+pub const NAMES: [&str; 31] = [
     "sent",
     "delivered",
     "unread",
@@ -62,6 +88,26 @@ pub const NAMES: [&str; 18] = [
     "doorbells",
     "handler_runs",
     "send_failures",
+    "data_out",
+    "acks_out",
+    "probes_out",
+    "data_in",
+    "acks_in",
+    "probes_in",
+    "bytes_out",
+    "bytes_in",
+    "round_trip_us",
+    "unacked_packets",
+    "unacked_bytes",
+    "waits_spun",
+    "waits_blocked",
 ];
 
-const _: () = assert!(Counter::SendFailures as usize + 1 == NAMES.len());
+/// Whether a counter of this name is a level, which falls too.
+#[must_use]
+pub fn is_level(name: &str) -> bool {
+    matches!(name, "unread" | "round_trip_us" | "unacked_packets" | "unacked_bytes")
+}
+
+const _: () = assert!(Counter::WaitsBlocked as usize + 1 == NAMES.len());
+const _: () = assert!(NAMES.len() <= 64, "the context has room for so many");

@@ -146,6 +146,8 @@ pub struct RankContext {
     pub windows: [WindowEntry; WINDOWS],
     /// Notification counters: window slot × [`NOTIFIES`] + number.
     pub notifies: NotifyTable,
+    /// Written by the owner only, now and then: counts by peer.
+    pub peers: PeerTable,
 }
 
 /// Place of the room counter among the notification counters, behind those of the windows. Whoever takes something out of a FIFO raises that of each local rank which waits for room in it.
@@ -154,6 +156,29 @@ pub const ROOM: usize = WINDOWS * NOTIFIES;
 /// Place of the number of signals that no handler has finished with yet: who sends one raises it, the port's thread lowers it.
 /// A rank with such is not idle, whatever its main thread does.
 pub const SIGNALS: usize = ROOM + 1;
+
+/// Values of a [`PeerEntry`]: packets out (data, acks, nacks, probes), packets in (the same), bytes out
+/// and in, resends, duplicates, smoothed round trip in microseconds, unacked packets and bytes.
+pub const PEER_VALUES: usize = 15;
+/// [`PeerEntry::who`] of an entry that is not used.
+pub const PEER_NOBODY: u64 = 0;
+/// [`PeerEntry::who`] of the entry that is for all peers together that have none of their own.
+pub const PEER_OTHERS: u64 = u64::MAX;
+
+/// What passed between a rank and one peer on another node.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub struct PeerEntry {
+    /// The peer's rank plus one, [`PEER_NOBODY`] or [`PEER_OTHERS`].
+    pub who: AtomicU64,
+    /// See [`PEER_VALUES`].
+    pub values: [AtomicU64; PEER_VALUES],
+}
+
+/// The peers with the first traffic, and all others together.
+#[repr(C, align(4096))]
+#[derive(Debug)]
+pub struct PeerTable(pub [PeerEntry; kumi_proto::PEERS_LISTED + 1]);
 
 /// All notification counters of a rank, from a page boundary on: those of the windows, then [`ROOM`] and [`SIGNALS`].
 #[repr(C, align(4096))]
@@ -182,7 +207,10 @@ const _: () = assert!(size_of::<WindowEntry>() == 32 && size_of::<Notify>() == 6
 const _: () = assert!(std::mem::offset_of!(RankContext, counters) == 192);
 const _: () = assert!(std::mem::offset_of!(RankContext, windows) == 704);
 const _: () = assert!(std::mem::offset_of!(RankContext, notifies) == 12288);
-const _: () = assert!(size_of::<RankContext>() == 12288 + ROOM * 64 + PAGE);
+const _: () = assert!(size_of::<NotifyTable>() == ROOM * 64 + PAGE);
+const _: () = assert!(std::mem::offset_of!(RankContext, peers) == 12288 + ROOM * 64 + PAGE);
+const _: () = assert!(size_of::<PeerEntry>() == 128 && size_of::<PeerTable>() == 2 * PAGE);
+const _: () = assert!(size_of::<RankContext>() == 12288 + ROOM * 64 + 3 * PAGE);
 const _: () = assert!(size_of::<RingHead>() == PAGE);
 
 /// Offsets of the parts of a segment, computed from the few numbers in its header.

@@ -10,6 +10,7 @@
 //!
 //! Linux only.
 
+mod ack;
 mod channel;
 mod core;
 pub mod counters;
@@ -20,6 +21,7 @@ mod map;
 mod nudge;
 mod place;
 mod priority;
+mod publish;
 mod ring;
 pub mod segment;
 pub mod spawn;
@@ -31,7 +33,7 @@ mod wait;
 
 pub use channel::{Channel, ChannelError, Guard, Settings};
 pub use core::{Answers, Handler};
-pub use kumi_proto::{Delivery, frame};
+pub use kumi_proto::{Delivery, PEERS_LISTED, PeerCounters, frame};
 pub use nudge::Nudge;
 pub use place::{AttachError, Place};
 pub use priority::{HandlerSetting, Policy, Priority};

@@ -201,6 +201,17 @@ impl Segment {
         }
     }
 
+    /// What a local rank says of its peers on other nodes: those with the first traffic one by one, all
+    /// others together, each once. Some milliseconds old; accepts any contents, as [`Segment::sample`].
+    #[must_use]
+    pub fn sample_peers(&self, local_index: usize) -> Vec<kumi_proto::PeerCounters> {
+        if local_index >= self.layout.local_count as usize {
+            return Vec::new();
+        }
+        let context = context(&self.map, &self.layout, local_index);
+        crate::publish::read(&context.peers, self.layout.ranks)
+    }
+
     fn header(&self) -> &Header {
         // SAFETY: Header consists of atomics only.
         unsafe { self.map.view(0) }

@@ -292,6 +292,6 @@ fn serve<H: Handler>(core: &mut Core<H>, place: &Place) -> Result<(), ChannelErr
         core.service(place)?;
     }
     core.service(place)?;
-    core.publish(place);
+    core.publish_all(place);
     Ok(())
 }

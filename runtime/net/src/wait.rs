@@ -92,6 +92,7 @@ impl<H: Handler> Guard<'_, H> {
                 if let Some(remote) = &mut self.core.remote {
                     remote.now = now;
                 }
+                self.core.publish_sometimes(place);
                 if self.core.deadline().is_some_and(|deadline| deadline <= now) {
                     return Ok(Seen::Deadline);
                 }
@@ -112,6 +113,7 @@ impl<H: Handler> Guard<'_, H> {
                 (one, other) => one.or(other),
             };
             place.count(Counter::Sleeps, 1);
+            self.core.publish_all(place);
             let socket = self.core.remote.as_ref().map_or(-1, |remote| remote.udp.raw());
             let time = until.map(|until| until.saturating_sub(sys::now()));
             sys::sleep(place.own_bell(), socket, time);
@@ -187,8 +189,10 @@ impl<'p> Waiting<'p> {
 
     pub(crate) fn over(&mut self, spin: &mut Spin) {
         if self.slept {
+            self.place.count(Counter::WaitsBlocked, 1);
             spin.blocked(sys::now().saturating_sub(self.began));
         } else {
+            self.place.count(Counter::WaitsSpun, 1);
             spin.spun();
         }
     }

@@ -4,8 +4,9 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::AsRawFd;
 
 use kumi_net::launch::{Launch, LaunchError, bind_socket, doorbell};
-use kumi_net::layout::{Layout, PAGE};
+use kumi_net::layout::{Layout, PAGE, PEER_OTHERS, PeerEntry, RankContext};
 use kumi_net::segment::{Segment, SegmentError, SegmentSpec};
+use kumi_net::{PEERS_LISTED, PeerCounters};
 use proptest::prelude::*;
 
 fn spec(ranks: u32, local: std::ops::Range<u32>) -> SegmentSpec {
@@ -23,6 +24,44 @@ fn fresh_segment_samples_as_unattached_and_busy() {
         assert_eq!(sample.counters[0].0, "sent");
     }
     assert!(segment.sample(2).counters.is_empty(), "no such rank");
+}
+
+#[test]
+fn peers_are_read_where_the_layout_says() {
+    let segment = Segment::create(&spec(4, 1..3)).expect("segment");
+    assert!(segment.sample_peers(0).is_empty() && segment.sample_peers(9).is_empty());
+    let layout = Layout::new(4, 1, 2, 8192, 1 << 20).expect("layout");
+    let table = layout.context(1) + std::mem::offset_of!(RankContext, peers);
+    let write = |entry: usize, words: &[u64]| {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        scribble(&segment, table + entry * size_of::<PeerEntry>(), &bytes);
+    };
+    // Rank 3, rank 3 again, a rank that does not exist, all others.
+    write(0, &[4, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24]);
+    write(1, &[4, 99]);
+    write(2, &[5, 98]);
+    write(PEERS_LISTED, &[PEER_OTHERS, 97]);
+    let peers = segment.sample_peers(1);
+    let listed = PeerCounters {
+        rank: Some(3),
+        data_out: 10,
+        acks_out: 11,
+        nacks_out: 12,
+        probes_out: 13,
+        data_in: 14,
+        acks_in: 15,
+        nacks_in: 16,
+        probes_in: 17,
+        bytes_out: 18,
+        bytes_in: 19,
+        resends: 20,
+        duplicates: 21,
+        round_trip_us: 22,
+        unacked_packets: 23,
+        unacked_bytes: 24,
+    };
+    assert_eq!(peers, [listed, PeerCounters { data_out: 97, ..PeerCounters::default() }]);
+    assert!(segment.sample_peers(0).is_empty());
 }
 
 #[test]
@@ -108,12 +147,12 @@ proptest! {
 
     #[test]
     fn sampling_accepts_any_contents(
-        writes in prop::collection::vec((0usize..200_000, prop::collection::vec(any::<u8>(), 1..64)), 1..40),
+        writes in prop::collection::vec((0usize..3_300_000, prop::collection::vec(any::<u8>(), 1..64)), 1..40),
         fill in prop::option::of(any::<u8>()),
     ) {
         let segment = Segment::create(&spec(3, 0..3)).expect("segment");
         if let Some(byte) = fill {
-            scribble(&segment, 0, &vec![byte; 3 * 64 * 1024]);
+            scribble(&segment, 0, &vec![byte; 3_300_000]);
         }
         for (offset, bytes) in &writes {
             scribble(&segment, *offset, bytes);
@@ -121,6 +160,9 @@ proptest! {
         for local in 0..5 {
             let sample = segment.sample(local);
             prop_assert!(local >= 3 || sample.counters.len() > 10);
+            let peers = segment.sample_peers(local);
+            prop_assert!(peers.iter().all(|peer| peer.rank.is_none_or(|rank| rank < 3)));
+            prop_assert!(peers.len() <= 4, "three ranks and the others, each once");
         }
     }
 

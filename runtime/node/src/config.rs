@@ -101,6 +101,10 @@ pub struct ClusterConfig {
     /// Who besides root may reconfigure the cluster and take it down.
     #[serde(default)]
     pub owner_uid: u32,
+    /// Where each node serves its figures to Prometheus, `PORT` or `ADDRESS:PORT`; nowhere if it is
+    /// not given. See [`ClusterConfig::metrics_of`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<String>,
     /// The nodes; a node's number is its place here.
     pub nodes: Vec<NodeConfig>,
 }
@@ -202,6 +206,17 @@ pub fn check_name(name: &str) -> Result<(), ConfigError> {
     }
 }
 
+/// `PORT` with the address that goes with it, or `ADDRESS:PORT`.
+fn listening_address(text: &str, address: Ipv4Addr) -> Result<SocketAddrV4, ConfigError> {
+    let port = text.parse().ok().map(|port| SocketAddrV4::new(address, port));
+    match port.or_else(|| text.parse().ok()) {
+        Some(found) if found.port() != 0 => Ok(found),
+        _ => invalid(format!(
+            "metrics is {text:?}, which is neither a port from 1 to 65535 nor an IPv4 address with one, as 127.0.0.1:9464"
+        )),
+    }
+}
+
 impl ClusterConfig {
     /// Reads and checks the configuration in cluster directory `dir`.
     ///
@@ -266,6 +281,9 @@ impl ClusterConfig {
         if self.head.port() == 0 || self.head.ip().is_unspecified() {
             return invalid(format!("head {} is not an address others can reach", self.head));
         }
+        if let Some(text) = &self.metrics {
+            listening_address(text, Ipv4Addr::LOCALHOST)?;
+        }
         self.validate_nodes()
     }
 
@@ -312,6 +330,25 @@ impl ClusterConfig {
             }
         }
         Ok(())
+    }
+
+    /// Where `node` serves its figures, if it is to. `told`, from the command line, replaces what the
+    /// file says. A port alone is for this machine only: it goes with 127.0.0.1, or in a local cluster
+    /// with the node's own address, so that each of its nodes has one.
+    ///
+    /// # Errors
+    /// When it is neither a port nor an IPv4 address with a port, or there is no such node.
+    pub fn metrics_of(
+        &self,
+        node: NodeId,
+        told: Option<&str>,
+    ) -> Result<Option<SocketAddrV4>, ConfigError> {
+        let Some(text) = told.or(self.metrics.as_deref()) else { return Ok(None) };
+        let own = match self.kind {
+            ClusterKind::Local => self.node(node)?.address,
+            ClusterKind::Hosts => Ipv4Addr::LOCALHOST,
+        };
+        listening_address(text, own).map(Some)
     }
 
     /// The mode as the scheduler says it.
@@ -389,6 +426,21 @@ port = 7701
     }
 
     #[test]
+    fn figures_are_served_where_it_says() {
+        let mut config = parse(GOOD).unwrap();
+        let of = |config: &ClusterConfig, node, told| {
+            config.metrics_of(NodeId(node), told).unwrap().map(|address| address.to_string())
+        };
+        assert_eq!(of(&config, 0, None), None, "off unless asked for");
+        assert_eq!(of(&config, 1, Some("9464")).as_deref(), Some("10.77.3.2:9464"));
+        config.metrics = Some("0.0.0.0:9000".to_owned());
+        assert_eq!(of(&config, 1, None).as_deref(), Some("0.0.0.0:9000"));
+        config.kind = ClusterKind::Hosts;
+        assert_eq!(of(&config, 1, Some("9464")).as_deref(), Some("127.0.0.1:9464"));
+        assert!(config.metrics_of(NodeId(0), Some("localhost:1")).is_err());
+    }
+
+    #[test]
     fn a_missing_cluster_is_not_a_broken_one() {
         let dir = tempfile::tempdir().unwrap();
         let error = ClusterConfig::load(dir.path()).unwrap_err();
@@ -409,6 +461,8 @@ port = 7701
             ("cpus = [0]", "cpus = [0, 0]", "cpus of node"),
             ("owner_uid = 1000", "owner = 1000", "unknown field"),
             ("address = \"10.77.3.2\"", "address = \"0.0.0.0\"", "not an address"),
+            ("owner_uid = 1000", "metrics = \"everywhere\"", "neither a port"),
+            ("owner_uid = 1000", "metrics = \"127.0.0.1:0\"", "neither a port"),
         ] {
             assert!(GOOD.contains(from), "{from}");
             let error = parse(&GOOD.replace(from, to)).unwrap_err();

@@ -16,6 +16,7 @@ pub mod head;
 pub mod job;
 pub mod limits;
 pub mod link;
+mod metrics;
 pub mod node;
 pub mod switch;
 pub mod tls;

@@ -114,6 +114,11 @@ pub struct UpArgs {
     pub place: Place,
     #[command(flatten)]
     pub sharing: Sharing,
+    /// Largest packet of the network between the nodes of a local cluster, where the nodes are
+    /// network namespaces; 9000 is that of an Ethernet with jumbo frames
+    #[arg(long, value_name = "BYTES", default_value_t = 1500,
+          value_parser = clap::value_parser!(u32).range(1280..=65535))]
+    pub mtu: u32,
 }
 
 /// `kumi cluster status`
@@ -167,6 +172,25 @@ pub enum Policy {
     Os,
 }
 
+/// How packets are acked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Ack {
+    /// Every data packet by a packet of its own, to compare with
+    PerMessage,
+    /// By replies and other data, else late and many at once
+    Reduced,
+}
+
+impl Ack {
+    /// The value of `KUMI_ACK` that means it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::PerMessage => "per-message",
+            Self::Reduced => "reduced",
+        }
+    }
+}
+
 /// On or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OnOff {
@@ -198,6 +222,9 @@ pub struct RunArgs {
     /// Put the rank before each line of output
     #[arg(short = 'l', long)]
     pub label: bool,
+    /// How packets between nodes are acked; reduced unless KUMI_ACK says otherwise
+    #[arg(long, value_name = "MODE", value_enum)]
+    pub ack: Option<Ack>,
     /// The program and its arguments
     #[arg(
         required = true,
@@ -280,6 +307,9 @@ pub struct StatsArgs {
     /// As data
     #[arg(long)]
     pub json: bool,
+    /// Also each rank's peers on other nodes: packets by kind, bytes, round trip, what is not acked
+    #[arg(long, requires = "job")]
+    pub peers: bool,
     /// Only the ranks of this job
     pub job: Option<u64>,
 }
@@ -324,9 +354,12 @@ mod tests {
             &["kumi", "run", "-n", "many", "prog"],
             &["kumi", "run"],
             &["kumi", "run", "--env", "A", "prog"],
+            &["kumi", "run", "--ack", "sometimes", "prog"],
+            &["kumi", "stats", "--peers"],
             &["kumi", "cluster", "up", "--local", "0"],
             &["kumi", "cluster", "up", "--local", "2", "--hosts", "f"],
             &["kumi", "cluster", "up", "--local", "2", "--slice", "1us"],
+            &["kumi", "cluster", "up", "--local", "2", "--mtu", "100"],
             &["kumi", "cluster", "set"],
             &["kumi", "--cluster", "A/b", "ps"],
             &["kumi", "kill"],

@@ -80,6 +80,9 @@ impl Agent {
             }
             Command::Lease { nanos } => self.lease.grant(now, nanos),
             Command::Sample { request } => self.push(AgentAction::Sample { request }),
+            Command::SamplePeers { request, job } => {
+                self.push(AgentAction::SamplePeers { request, job });
+            }
             Command::Shutdown => self.shut_down(now),
             Command::Forget { job } => {
                 if self.phase(job) == Some(Phase::Freed) {

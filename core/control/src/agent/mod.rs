@@ -106,7 +106,7 @@ pub enum AgentEvent {
         /// The job.
         job: JobId,
     },
-    /// Outcome of [`AgentAction::Sample`].
+    /// Outcome of [`AgentAction::Sample`] and [`AgentAction::SamplePeers`].
     Sampled {
         /// As asked.
         request: u64,
@@ -180,6 +180,13 @@ pub enum AgentAction {
     LeaseExpired,
     /// All is freed and reported: stop the daemon.
     Shutdown,
+    /// Measure the ranks of a job with their peers; ends in [`AgentEvent::Sampled`].
+    SamplePeers {
+        /// Comes back with the sample.
+        request: u64,
+        /// The job.
+        job: JobId,
+    },
 }
 
 /// The state machine of a node's daemon.

@@ -43,7 +43,7 @@ impl Agent {
     fn before_forwarding(&mut self, now: Nanos, nodes: &NodeSet, command: &Command) {
         match command {
             Command::Prepare(spec) => self.await_prepared(spec, nodes),
-            Command::Sample { request } => {
+            Command::Sample { request } | Command::SamplePeers { request, .. } => {
                 let reached = self.reached(nodes);
                 self.gather(now, *request, reached);
             }

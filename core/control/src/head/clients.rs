@@ -49,10 +49,8 @@ impl Head {
                 self.reply(client, ClientReply::Cluster(status));
                 Ok(())
             }
-            ClientRequest::Sample => {
-                self.sample(client);
-                Ok(())
-            }
+            ClientRequest::Sample => self.sample(client, None),
+            ClientRequest::SamplePeers { job } => self.sample(client, Some(job)),
             ClientRequest::Configure { mode, slice_ns } => {
                 self.configure(client, user, mode, slice_ns)
             }

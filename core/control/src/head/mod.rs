@@ -167,7 +167,8 @@ pub struct Head {
     /// Jobs whose submitters wait for them to be handed to the policy.
     unscheduled: bool,
     transfers: BTreeMap<ContentHash, Transfer>,
-    gathering: Option<Gathering>,
+    /// By the job whose peers are asked for; none: of all nodes.
+    gatherings: BTreeMap<Option<JobId>, Gathering>,
     requests: u64,
     lease_due: Nanos,
     /// Just started: until when nodes that attach are waited for, and clients that may come back.
@@ -238,7 +239,7 @@ impl Head {
             timetable_stale: true,
             unscheduled: false,
             transfers: BTreeMap::new(),
-            gathering: None,
+            gatherings: BTreeMap::new(),
             requests: 0,
             lease_due: 0,
             starting: None,
@@ -296,7 +297,7 @@ impl Head {
         let lost = self.nodes.iter().filter_map(|node| node.lost_at).min();
         let lease = (!self.links.is_empty()).then_some(self.lease_due);
         let transfer = self.transfers.values().filter_map(Transfer::deadline).min();
-        let gathering = self.gathering.as_ref().map(Gathering::deadline);
+        let gathering = self.gatherings.values().map(Gathering::deadline).min();
         let shutdown = self.shutdown.as_ref().filter(|s| !s.done).map(|s| s.deadline);
         let times = [lost, lease, transfer, self.starting, gathering, shutdown, self.ends_due];
         times.into_iter().flatten().min()

@@ -1,12 +1,15 @@
-//! Samples of all nodes for `kumi top` and `kumi stats`: one gathering at a time, bounded in time.
+//! Samples of all nodes for `kumi top` and `kumi stats`, or of a job's with its ranks' peers: one
+//! gathering of each kind at a time, bounded in time.
 
 use alloc::collections::BTreeSet;
+use alloc::format;
 use alloc::vec::Vec;
 
-use kumi_sched::NodeId;
+use kumi_sched::{JobId, NodeId};
 
+use super::jobs::refusal;
 use super::{ClientId, Head};
-use crate::message::{ClientReply, Command, Nanos, NodeSample, NodeSet};
+use crate::message::{ClientReply, Command, Nanos, NodeSample, NodeSet, Refusal, RefusalKind};
 
 /// What has not come by then is missing from the answer.
 const PATIENCE: Nanos = 1_000_000_000;
@@ -28,29 +31,54 @@ impl Gathering {
 }
 
 impl Head {
-    pub(super) fn sample(&mut self, client: ClientId) {
-        if let Some(gathering) = &mut self.gathering {
+    /// Asks the nodes: all of them, or those of a job for its ranks' peers.
+    pub(super) fn sample(&mut self, client: ClientId, job: Option<JobId>) -> Result<(), Refusal> {
+        let concerned: Option<NodeSet> = match job {
+            Some(id) => Some(self.nodes_of(id)?),
+            None => None,
+        };
+        if let Some(gathering) = self.gatherings.get_mut(&job) {
             gathering.clients.insert(client);
-            return;
+            return Ok(());
         }
         self.requests += 1;
         let request = self.requests;
-        let awaiting: BTreeSet<NodeId> = self.routes.nodes().collect();
+        let concerns = |node: &NodeId| concerned.as_ref().is_none_or(|nodes| nodes.contains(*node));
+        let awaiting: BTreeSet<NodeId> = self.routes.nodes().filter(concerns).collect();
         let nodes = NodeSet::from_nodes(awaiting.iter().copied());
-        self.gathering = Some(Gathering {
+        let gathering = Gathering {
             request,
             clients: BTreeSet::from([client]),
             awaiting,
             samples: Vec::new(),
             deadline: self.now.saturating_add(PATIENCE),
-        });
-        self.send(&nodes, &Command::Sample { request });
+        };
+        self.gatherings.insert(job, gathering);
+        let command = match job {
+            Some(job) => Command::SamplePeers { request, job },
+            None => Command::Sample { request },
+        };
+        self.send(&nodes, &command);
+        Ok(())
+    }
+
+    /// The nodes of a job; that it is known bounds how many gatherings there can be.
+    fn nodes_of(&self, id: JobId) -> Result<NodeSet, Refusal> {
+        match self.jobs.get(&id) {
+            Some(job) => {
+                Ok(NodeSet::from_nodes(job.record.spec.layout.iter().map(|part| part.node)))
+            }
+            None => {
+                let message =
+                    format!("there is no job {id}; `kumi ps --all` lists those there are");
+                Err(refusal(RefusalKind::NoSuchJob, message))
+            }
+        }
     }
 
     pub(super) fn samples(&mut self, request: u64, nodes: Vec<NodeSample>) {
-        let Some(gathering) = self.gathering.as_mut().filter(|g| g.request == request) else {
-            return;
-        };
+        let mut gatherings = self.gatherings.values_mut();
+        let Some(gathering) = gatherings.find(|g| g.request == request) else { return };
         for sample in nodes {
             if gathering.awaiting.remove(&sample.node) {
                 gathering.samples.push(sample);
@@ -59,18 +87,23 @@ impl Head {
     }
 
     pub(super) fn sampling_without(&mut self, nodes: &[NodeId]) {
-        if let Some(gathering) = &mut self.gathering {
+        for gathering in self.gatherings.values_mut() {
             gathering.awaiting.retain(|node| !nodes.contains(node));
         }
     }
 
     pub(super) fn check_gathering(&mut self) {
         let now = self.now;
-        let due = |g: &mut Gathering| g.awaiting.is_empty() || now >= g.deadline;
-        let Some(mut gathering) = self.gathering.take_if(due) else { return };
-        gathering.samples.sort_by_key(|sample| sample.node);
-        for client in gathering.clients {
-            self.reply(client, ClientReply::Samples(gathering.samples.clone()));
+        let due = |g: &Gathering| g.awaiting.is_empty() || now >= g.deadline;
+        let ready: Vec<Option<JobId>> =
+            self.gatherings.iter().filter(|(_, g)| due(g)).map(|(&job, _)| job).collect();
+        for mut gathering in
+            ready.iter().filter_map(|job| self.gatherings.remove(job)).collect::<Vec<_>>()
+        {
+            gathering.samples.sort_by_key(|sample| sample.node);
+            for client in gathering.clients {
+                self.reply(client, ClientReply::Samples(gathering.samples.clone()));
+            }
         }
     }
 }

@@ -159,7 +159,7 @@ impl World {
                 assert!(timetable.columns.iter().all(|column| column.node == NodeId(number)));
                 node.timetable = Some(timetable);
             }
-            AgentAction::Sample { request } => {
+            AgentAction::Sample { request } | AgentAction::SamplePeers { request, .. } => {
                 let sample = NodeSample {
                     node: NodeId(number),
                     ranks: Vec::new(),

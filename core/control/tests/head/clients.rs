@@ -243,6 +243,32 @@ fn samples_are_gathered_for_a_second() {
 }
 
 #[test]
+fn peers_are_asked_of_the_jobs_nodes_only() {
+    let sample = |node| NodeSample {
+        node: NodeId(node),
+        ranks: Vec::new(),
+        switching: SwitchSample::default(),
+        control_messages: 1,
+        refused: Vec::new(),
+    };
+    let mut test = Test::new(3);
+    let job = test.running(2, 2);
+    let nodes: Vec<u32> =
+        test.head.records().next().unwrap().spec.layout.iter().map(|part| part.node.0).collect();
+    // A gathering of all nodes that is under way is another one.
+    test.ask(&ALICE, ClientRequest::Sample);
+    let actions = test.ask(&BOB, ClientRequest::SamplePeers { job });
+    let wanted = Command::SamplePeers { request: 2, job };
+    assert_eq!(commands(&actions), [(&set(nodes.clone()), &wanted)]);
+    assert!(test.report(Report::Samples { request: 2, nodes: vec![sample(nodes[1])] }).is_empty());
+    let actions = test.report(Report::Samples { request: 2, nodes: vec![sample(nodes[0])] });
+    let answer = ClientReply::Samples(nodes.iter().map(|&node| sample(node)).collect());
+    assert_eq!(actions, [HeadAction::ToClient(CLIENT, answer)]);
+    let unknown = test.ask(&ALICE, ClientRequest::SamplePeers { job: JobId(99) });
+    assert_eq!(refusal(&unknown), Some(RefusalKind::NoSuchJob));
+}
+
+#[test]
 fn lists_tell_no_secrets() {
     let mut test = Test::new(1);
     let job = test.running(1, 1);

@@ -8,6 +8,7 @@ pub(crate) use receiver::{Data, Receiver};
 pub(crate) use ring::Ring;
 pub(crate) use sender::{Run, Sender};
 
+use crate::tally::NOWHERE;
 use crate::wire::{Codec, Kind};
 use crate::{Config, Counters, Micros, Rank};
 
@@ -36,6 +37,8 @@ pub(crate) struct Peer {
     pub(crate) queued: bool,
     /// In the endpoint's list of peers with a deadline.
     pub(crate) listed: bool,
+    /// Its place in the table of counters.
+    pub(crate) tally: u8,
 }
 
 /// What to put on the wire next for one peer.
@@ -52,6 +55,7 @@ impl Peer {
             receiver: Receiver::new(config),
             queued: false,
             listed: false,
+            tally: NOWHERE,
         }
     }
 

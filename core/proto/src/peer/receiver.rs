@@ -3,7 +3,7 @@
 use super::{NEVER, Shared};
 use crate::endpoint::{Delivery, Sink};
 use crate::wire::{ACK_NOW, ECHO, FULL, Kind};
-use crate::{Config, Micros, Rank};
+use crate::{AckMode, Config, Micros, Rank};
 use alloc::boxed::Box;
 use alloc::vec;
 
@@ -24,6 +24,8 @@ pub(crate) struct Receiver {
     expected: u32,
     /// Packets taken since the last ack.
     unacked: u32,
+    /// Packets that have not been answered by an ack of their own; stays 0 when acks are reduced.
+    owed: u32,
     /// Early packets since the last progress.
     early: u32,
     /// When the delayed ack is due.
@@ -44,6 +46,7 @@ impl Receiver {
         Self {
             expected: config.first_sequence,
             unacked: 0,
+            owed: 0,
             early: 0,
             ack_at: NEVER,
             ack_now: false,
@@ -76,7 +79,12 @@ impl Receiver {
         shared: &mut Shared,
         sink: &mut S,
     ) {
-        if packet.flags & ACK_NOW != 0 {
+        let each = shared.config.ack == AckMode::PerMessage;
+        if each {
+            // No more than a window can be on its way; what is doubled beyond that shares an ack.
+            let most = u32::try_from(shared.config.window).unwrap_or(u32::MAX);
+            self.owed = (self.owed + 1).min(most);
+        } else if packet.flags & ACK_NOW != 0 {
             self.ack_now = true;
         }
         let ahead = packet.sequence.wrapping_sub(self.expected).cast_signed();
@@ -88,7 +96,7 @@ impl Receiver {
                 return;
             }
             self.unacked += 1;
-            if self.ack_at == NEVER {
+            if self.ack_at == NEVER && !each {
                 self.ack_at = now.saturating_add(shared.config.ack_delay);
             }
         } else {
@@ -209,12 +217,16 @@ impl Receiver {
 
     /// Whether an ack or nack has to leave now.
     pub(crate) fn must_respond(&self, config: &Config) -> bool {
-        self.ack_now || self.nack || self.echo.is_some() || self.unacked >= config.ack_every
+        self.ack_now
+            || self.nack
+            || self.echo.is_some()
+            || self.owed > 0
+            || (self.unacked >= config.ack_every && config.ack == AckMode::Reduced)
     }
 
     /// Whether the ack field of a data packet or probe says all there is to say.
     pub(crate) fn can_ride(&self) -> bool {
-        !self.nack && self.echo.is_none() && self.kept.is_none()
+        !self.nack && self.echo.is_none() && self.kept.is_none() && self.owed == 0
     }
 
     pub(crate) fn response_kind(&self) -> Kind {
@@ -233,6 +245,9 @@ impl Receiver {
         let mut flags = if self.echo.is_some() { ECHO } else { 0 };
         if self.nack && self.full {
             flags |= FULL;
+        }
+        if self.echo.is_none() {
+            self.owed = self.owed.saturating_sub(1);
         }
         let number = self.echo.take().unwrap_or(0);
         self.nack = false;

@@ -43,6 +43,8 @@ pub(crate) struct Sender {
     next: u32,
     /// The number that the next frame queued will get.
     tail: u32,
+    /// Bytes of the packets from `oldest` to `tail`, headers included.
+    held: u32,
     /// Slots in state `Flight`.
     in_flight: u32,
     /// Slots in state `Lost`.
@@ -102,6 +104,7 @@ impl Sender {
             oldest: config.first_sequence,
             next: config.first_sequence,
             tail: config.first_sequence,
+            held: 0,
             in_flight: 0,
             lost: 0,
             transmission: 0,
@@ -131,6 +134,16 @@ impl Sender {
     /// Bytes of memory that the ring takes.
     pub(crate) fn memory(&self) -> usize {
         self.ring.as_ref().map_or(0, |ring| ring.memory())
+    }
+
+    /// Packets in the ring, and their bytes.
+    pub(crate) fn unacked(&self) -> (u64, u64) {
+        (u64::from(self.tail.wrapping_sub(self.oldest)), u64::from(self.held))
+    }
+
+    /// Smoothed round trip in microseconds, if measured.
+    pub(crate) fn round_trip(&self) -> Option<Micros> {
+        self.rtt.smoothed()
     }
 
     pub(crate) fn deadline(&self) -> Micros {
@@ -168,6 +181,7 @@ impl Sender {
         slot.length = u16::try_from(HEADER_BYTES + length).unwrap_or(u16::MAX);
         slot.state = State::Queued;
         slot.resent = false;
+        self.held += u32::from(slot.length);
         self.tail = self.tail.wrapping_add(1);
     }
 
@@ -252,6 +266,7 @@ impl Sender {
             if !slot.resent && slot.transmission.wrapping_sub(self.newest).cast_signed() > 0 {
                 self.newest = slot.transmission;
             }
+            self.held -= u32::from(slot.length);
             self.oldest = self.oldest.wrapping_add(1);
         }
     }

@@ -190,6 +190,18 @@ impl Running {
         panic!("no rank {rank}");
     }
 
+    /// What the daemon would see of a rank's peers on other nodes.
+    pub fn peers(&self, rank: u32) -> Vec<kumi_net::PeerCounters> {
+        let mut first = 0;
+        for (segment, count) in self.segments.iter().zip(&self.layout) {
+            if rank < first + count {
+                return segment.sample_peers((rank - first) as usize);
+            }
+            first += count;
+        }
+        panic!("no rank {rank}");
+    }
+
     /// Writes into the segment of a node, as a broken rank would.
     pub fn scribble(&self, node: usize, offset: usize, bytes: &[u8]) {
         let file = self.segments[node].as_fd().try_clone_to_owned().expect("dup");

@@ -14,7 +14,9 @@ const HELP: &str = "\
 kumid: daemon of a Kumi cluster; started by `kumi cluster up`, or by hand on real hosts:
 
     kumid head --cluster-dir DIR           the head of the cluster
-    kumid node --cluster-dir DIR --node I  the daemon of node I
+    kumid node --cluster-dir DIR --node I [--metrics [ADDRESS:]PORT]
+                                           the daemon of node I; with --metrics it serves figures
+                                           to Prometheus there, whatever cluster.toml says
 
 DIR holds cluster.toml and tls/, made by `kumi cluster init`. Logs go to standard error;
 KUMI_LOG sets how much (error, warn, info, debug). SIGTERM stops it: a node kills its jobs, the
@@ -25,7 +27,7 @@ head leaves them running.
 
 enum Call {
     Head(PathBuf),
-    Node(PathBuf, NodeId),
+    Node(PathBuf, NodeId, Option<String>),
     Rank(i32, u32),
     Watch(Option<PathBuf>),
     Help,
@@ -37,7 +39,17 @@ fn usage(message: &str) -> Failure {
 }
 
 fn parse(arguments: &[String]) -> Result<Call, Failure> {
-    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let mut words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let mut metrics = None;
+    if words.first() == Some(&"node")
+        && let Some(at) = words.iter().position(|word| *word == "--metrics")
+    {
+        let Some(address) = words.get(at + 1) else {
+            return Err(usage("--metrics needs a port or an address with a port"));
+        };
+        metrics = Some((*address).to_owned());
+        words.drain(at..at + 2);
+    }
     match words[..] {
         ["rank", spec, local] => {
             let parsed = spec.parse().ok().zip(local.parse().ok());
@@ -52,7 +64,7 @@ fn parse(arguments: &[String]) -> Result<Call, Failure> {
         | ["node", "--node", node, "--cluster-dir", dir] => {
             let node =
                 node.parse().map_err(|_| usage(&format!("{node:?} is not a node's number")))?;
-            Ok(Call::Node(dir.into(), NodeId(node)))
+            Ok(Call::Node(dir.into(), NodeId(node), metrics))
         }
         ["--help" | "-h" | "help"] => Ok(Call::Help),
         ["--version" | "-V"] => Ok(Call::Version),
@@ -98,10 +110,10 @@ fn main() -> ExitCode {
             start_log();
             head::run(&dir).map(|()| Code::Ok)
         }
-        Call::Node(dir, number) => {
+        Call::Node(dir, number, metrics) => {
             close_inherited();
             start_log();
-            node::run(&dir, number).map(|()| Code::Ok)
+            node::run(&dir, number, metrics.as_deref()).map(|()| Code::Ok)
         }
         Call::Help => {
             print!("{HELP}");

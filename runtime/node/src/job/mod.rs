@@ -60,6 +60,8 @@ pub enum Order {
 /// A job whose ranks exist, for the load sampler.
 #[derive(Debug)]
 pub struct Live {
+    /// The job's name.
+    pub name: String,
     /// Its contexts.
     pub segment: Segment,
     /// Lowest local rank.

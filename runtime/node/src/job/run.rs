@@ -162,7 +162,8 @@ impl Task {
         };
         let Resources { group, segment, prepared, .. } = resources;
         let count = shims.ranks.len();
-        let live = Live { segment, first: part.first, load: vec![(0, 0); count] };
+        let name = spec.request.name.clone();
+        let live = Live { name, segment, first: part.first, load: vec![(0, 0); count] };
         site.live.borrow_mut().insert(spec.job, live);
         let (tell, parts) = mpsc::unbounded_channel();
         let Shims { ranks, go, status } = shims;

@@ -4,10 +4,12 @@
 //! machine, the tasks of the jobs, and the agent that decides.
 
 mod clients;
+mod figures;
 mod sampling;
 pub(crate) mod setup;
 mod tree;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
@@ -27,6 +29,7 @@ use crate::clock::{self, SharedClock};
 use crate::exit::{ExitCode, Failure};
 use crate::job::{self, JobEvent, Order, Site};
 use crate::link::{Outbox, Refusals};
+use figures::Source;
 use sampling::Sampler;
 
 /// Most bytes waiting for the parent before the pipes of ranks are left alone.
@@ -66,11 +69,12 @@ struct JobEntry {
     kill_wanted: bool,
 }
 
-/// Runs the daemon of `node` of the cluster in `dir` until it is told to stop.
+/// Runs the daemon of `node` of the cluster in `dir` until it is told to stop. `metrics` replaces
+/// what the configuration says of where to serve figures.
 ///
 /// # Errors
 /// What kept it from starting, or ended it.
-pub fn run(dir: &Path, node: NodeId) -> Result<(), Failure> {
+pub fn run(dir: &Path, node: NodeId, metrics: Option<&str>) -> Result<(), Failure> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
             Failure::new(
@@ -80,7 +84,7 @@ pub fn run(dir: &Path, node: NodeId) -> Result<(), Failure> {
         })?;
     let tasks = tokio::task::LocalSet::new();
     let result = tasks.block_on(&runtime, async {
-        let started = setup::Started::start(dir, node).await?;
+        let started = setup::Started::start(dir, node, metrics).await?;
         let mut driver = Driver::new(started)?;
         driver.run().await
     });
@@ -94,7 +98,7 @@ struct Driver {
     agent: Agent,
     site: Rc<Site>,
     shared: Shared,
-    sampler: Sampler,
+    sampler: Rc<RefCell<Sampler>>,
     jobs: BTreeMap<JobId, JobEntry>,
     parent: Option<Outbox>,
     children: BTreeMap<LinkId, Outbox>,
@@ -118,12 +122,19 @@ impl Driver {
             tree_events,
             files,
             sample_recent,
+            sample_peers,
+            metrics,
         } = started;
+        let sampler = Rc::new(RefCell::new(Sampler::new(sample_recent, sample_peers)));
+        if let Some((listener, cluster)) = metrics {
+            let source = Source::new(cluster, &site, &shared, &sampler);
+            tokio::task::spawn_local(crate::metrics::serve(listener, source));
+        }
         Ok(Self {
             agent: Agent::new(AgentConfig { description }),
             site,
             shared,
-            sampler: Sampler::new(sample_recent),
+            sampler,
             jobs: BTreeMap::new(),
             parent: None,
             children: BTreeMap::new(),
@@ -145,6 +156,7 @@ impl Driver {
         let mut child = signal(SignalKind::child()).map_err(failed)?;
         while !self.done {
             let timeout = self.next_timeout();
+            let look = self.sampler.borrow().due();
             tokio::select! {
                 biased;
                 // First: a flood of events must not keep it from stopping.
@@ -153,7 +165,7 @@ impl Driver {
                 Some(event) = self.tree_events.recv() => self.tree_event(event),
                 Some(event) = self.job_events.recv() => self.job_event(event),
                 () = tokio::time::sleep(timeout) => self.agent_event(AgentEvent::Timeout),
-                () = self.sampler.due() => self.sampler.look(&self.site),
+                () = tokio::time::sleep_until(look) => self.sampler.borrow_mut().look(&self.site),
                 _ = child.recv() => self.site.watcher.revive(),
             }
             self.update_blocked();
@@ -273,17 +285,21 @@ impl Driver {
             AgentAction::Input { job, data } => self.order(job, Order::Input(data)),
             AgentAction::Kill { job } => self.kill(job),
             AgentAction::Apply(timetable) => {
-                self.sampler.set_mode(timetable.mode);
+                self.sampler.borrow_mut().set_mode(timetable.mode);
                 self.site.switcher.set_timetable(timetable);
             }
             AgentAction::Sample { request } => {
-                let sample = self.sampler.sample(&self.site, &self.shared);
+                let sample = self.sampler.borrow_mut().sample(&self.site, &self.shared);
                 self.agent_event(AgentEvent::Sampled { request, sample });
             }
             AgentAction::LeaseExpired => {
                 tracing::warn!("the head has not been heard of for its lease: killing all jobs");
             }
             AgentAction::Shutdown => self.done = true,
+            AgentAction::SamplePeers { request, job } => {
+                let sample = self.sampler.borrow().sample_peers(&self.site, &self.shared, job);
+                self.agent_event(AgentEvent::Sampled { request, sample });
+            }
         }
     }
 

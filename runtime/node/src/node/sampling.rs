@@ -3,8 +3,10 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use kumi_control::message::{NodeSample, RankSample};
-use kumi_sched::Mode;
+use kumi_control::message::{NodeSample, PeerSample, RankSample, SwitchSample};
+use kumi_net::PeerCounters;
+use kumi_net::segment::ContextSample;
+use kumi_sched::{JobId, Mode};
 use tokio::time::Instant;
 
 use super::Shared;
@@ -25,13 +27,23 @@ pub(super) struct Sampler {
     asked: Option<Instant>,
     next: Instant,
     recent: usize,
+    /// Peers told of all ranks of a job together.
+    most_peers: usize,
 }
 
 impl Sampler {
-    /// A sampler that reports at most the last `recent` switches one by one.
-    pub(super) fn new(recent: usize) -> Self {
+    /// A sampler that reports at most the last `recent` switches one by one, and at most `most_peers`
+    /// peers of a job's ranks.
+    pub(super) fn new(recent: usize, most_peers: usize) -> Self {
         let mode = Mode::Gang { force_switch: false };
-        Self { digest: Digest::default(), mode, asked: None, next: Instant::now(), recent }
+        Self {
+            digest: Digest::default(),
+            mode,
+            asked: None,
+            next: Instant::now(),
+            recent,
+            most_peers,
+        }
     }
 
     /// The mode by which jobs run from now on.
@@ -39,9 +51,9 @@ impl Sampler {
         self.mode = mode;
     }
 
-    /// Comes when it is time to look.
-    pub(super) fn due(&self) -> tokio::time::Sleep {
-        tokio::time::sleep_until(self.next)
+    /// When it is time to look.
+    pub(super) fn due(&self) -> Instant {
+        self.next
     }
 
     /// Looks at the ranks of the jobs that are scheduled now.
@@ -73,10 +85,46 @@ impl Sampler {
                     rank,
                     idle: context.idle,
                     load_permille: u16::try_from(permille).unwrap_or(1000),
-                    counters: context.counters.iter().map(|&(n, v)| (n.to_owned(), v)).collect(),
+                    counters: named(&context),
+                    peers: Vec::new(),
+                    peers_left_out: 0,
                 });
             }
         }
+        self.around(ranks, site, shared)
+    }
+
+    /// The ranks of a job with their peers, and nothing else of them: counters and shares of load are
+    /// for [`Sampler::sample`], and a frame has room for one of the two.
+    pub(super) fn sample_peers(&self, site: &Site, shared: &Shared, job: JobId) -> NodeSample {
+        let mut ranks = Vec::new();
+        if let Some(live) = site.live.borrow().get(&job) {
+            let most = (self.most_peers / live.load.len().max(1)).max(1);
+            for (local, rank) in (0..live.load.len()).zip(live.first..) {
+                let context = live.segment.sample(local);
+                let (peers, peers_left_out) = peers(live.segment.sample_peers(local), most);
+                ranks.push(RankSample {
+                    job,
+                    rank,
+                    idle: context.idle,
+                    load_permille: 0,
+                    counters: Vec::new(),
+                    peers,
+                    peers_left_out,
+                });
+            }
+        }
+        self.around(ranks, site, shared)
+    }
+
+    /// The switches so far, without the single ones; nanoseconds that they took, and by which they
+    /// were late, together.
+    pub(super) fn switches(&self, site: &Site) -> (SwitchSample, [u64; 2]) {
+        (self.digest.sample(site.switcher.ring(), 0), self.digest.sums())
+    }
+
+    /// A sample of the node with these ranks.
+    fn around(&self, ranks: Vec<RankSample>, site: &Site, shared: &Shared) -> NodeSample {
         let mut refused = shared.refusals.snapshot();
         let failures = site.switcher.ring().failures();
         if failures > 0 {
@@ -90,6 +138,30 @@ impl Sampler {
             refused,
         }
     }
+}
+
+fn named(context: &ContextSample) -> Vec<(String, u64)> {
+    context.counters.iter().map(|&(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// At most `most` of a rank's peers, those with the most bytes, and how many were left out.
+fn peers(mut all: Vec<PeerCounters>, most: usize) -> (Vec<PeerSample>, u32) {
+    let bytes = |peer: &PeerCounters| peer.bytes_out.saturating_add(peer.bytes_in);
+    all.sort_by_key(|peer| (peer.rank.is_none(), std::cmp::Reverse(bytes(peer))));
+    let left_out = all.len().saturating_sub(most);
+    all.truncate(most);
+    let sample = |peer: PeerCounters| PeerSample {
+        rank: peer.rank,
+        out: [peer.data_out, peer.acks_out, peer.nacks_out, peer.probes_out],
+        came: [peer.data_in, peer.acks_in, peer.nacks_in, peer.probes_in],
+        bytes: [peer.bytes_out, peer.bytes_in],
+        resends: peer.resends,
+        duplicates: peer.duplicates,
+        round_trip_us: peer.round_trip_us,
+        unacked_packets: peer.unacked_packets,
+        unacked_bytes: peer.unacked_bytes,
+    };
+    (all.into_iter().map(sample).collect(), u32::try_from(left_out).unwrap_or(u32::MAX))
 }
 
 fn look_at(live: &mut Live) {

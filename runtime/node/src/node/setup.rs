@@ -41,6 +41,8 @@ const QUEUE: usize = 256;
 const HEADERS: u32 = 28;
 /// Largest UDP payload there is over IPv4, in bytes.
 const MAX_PAYLOAD: u32 = 65_507;
+/// Peers of a job's ranks that are told, over all nodes of the cluster: about 100 bytes each.
+const PEERS_OF_ALL: usize = 65_536;
 /// Switches reported one by one, over all nodes of the cluster.
 const RECENT_OF_ALL: usize = 65_536;
 
@@ -81,6 +83,9 @@ pub(crate) struct Started {
     pub(super) tree_events: mpsc::Receiver<TreeEvent>,
     pub(super) files: Files,
     pub(super) sample_recent: usize,
+    pub(super) sample_peers: usize,
+    /// Where figures are served, and the cluster's name for them.
+    pub(super) metrics: Option<(TcpListener, String)>,
 }
 
 /// The refusal of a job whose program nobody has.
@@ -97,14 +102,14 @@ fn failure(code: ExitCode, what: &str) -> impl Fn(io::Error) -> Failure {
 }
 
 impl Started {
-    pub(super) async fn start(dir: &Path, node: NodeId) -> Result<Self, Failure> {
+    pub(super) async fn start(dir: &Path, node: NodeId, at: Option<&str>) -> Result<Self, Failure> {
         let config = Arc::new(ClusterConfig::load(dir)?);
         let own = config.node(node)?.clone();
         let credentials = Credentials::load(dir, Identity::Node(node))?;
         let listener = listen(own.endpoint()).await?;
+        let metrics = listen_for_scrapes(&config, node, at).await?;
         let open_files = raise_open_files();
-        let executable = std::env::current_exe()
-            .map_err(failure(ExitCode::Internal, "kumid does not find its own file"))?;
+        let executable = own_file()?;
         let cpus = processors(&own.cpus)?;
         let mut limits = Vec::new();
         let group = node_group(&config.name, node, &mut limits);
@@ -112,11 +117,10 @@ impl Started {
             .map_err(failure(ExitCode::MachineLimits, "no watcher can be started"))?;
         let clock = SharedClock::default();
         let switcher = start_switcher(node, &clock, &cpus, &mut limits)?;
-        let programs = Programs::new(paths::cache(dir, node))
-            .map_err(failure(ExitCode::Io, "the program cache cannot be made"))?;
         let (job_sender, job_events) = mpsc::channel(QUEUE);
         let (tree_sender, tree_events) = mpsc::channel(QUEUE);
         let (blocked, blocked_view) = watch::channel(false);
+        let of_all = |most: usize| most / config.nodes.len().max(1);
         let site = Rc::new(Site {
             node,
             address: own.address,
@@ -125,7 +129,7 @@ impl Started {
             group: group.clone(),
             executable,
             open_files,
-            programs: RefCell::new(programs),
+            programs: RefCell::new(programs(dir, node)?),
             switcher,
             watcher,
             events: job_sender,
@@ -144,10 +148,7 @@ impl Started {
             events: tree_sender,
         };
         let socket = paths::node_socket(dir, node);
-        let clients = listen_unix(&socket)?;
-        tokio::task::spawn_local(clients::serve(clients, tree.clone()));
-        tokio::task::spawn_local(tree::serve_children(listener, tree.clone()));
-        tokio::task::spawn_local(tree::keep_parent(tree));
+        spawn_links(&socket, listener, tree)?;
         let pid = paths::node_pid(dir, node);
         write_pid(&pid)?;
         let description = describe(&config, node, &own.name, incarnation, &site.cpus, limits);
@@ -160,7 +161,9 @@ impl Started {
             job_events,
             tree_events,
             files: Files { socket, pid, group },
-            sample_recent: (RECENT_OF_ALL / config.nodes.len().max(1)).min(crate::switch::RING),
+            sample_recent: of_all(RECENT_OF_ALL).min(crate::switch::RING),
+            sample_peers: of_all(PEERS_OF_ALL),
+            metrics,
         })
     }
 }
@@ -218,6 +221,44 @@ pub(crate) async fn listen(address: SocketAddrV4) -> Result<TcpListener, Failure
         ),
         _ => Failure::new(ExitCode::MachineLimits, format!("{address} cannot be listened on: {error}")),
     })
+}
+
+fn own_file() -> Result<PathBuf, Failure> {
+    std::env::current_exe().map_err(failure(ExitCode::Internal, "kumid does not find its own file"))
+}
+
+fn programs(dir: &Path, node: NodeId) -> Result<Programs, Failure> {
+    Programs::new(paths::cache(dir, node))
+        .map_err(failure(ExitCode::Io, "the program cache cannot be made"))
+}
+
+/// Starts the tasks of the links and of this machine's clients.
+fn spawn_links(socket: &Path, listener: TcpListener, tree: tree::Tree) -> Result<(), Failure> {
+    let clients = listen_unix(socket)?;
+    tokio::task::spawn_local(clients::serve(clients, tree.clone()));
+    tokio::task::spawn_local(tree::serve_children(listener, tree.clone()));
+    tokio::task::spawn_local(tree::keep_parent(tree));
+    Ok(())
+}
+
+/// Listens where figures are served, if they are.
+async fn listen_for_scrapes(
+    config: &ClusterConfig,
+    node: NodeId,
+    told: Option<&str>,
+) -> Result<Option<(TcpListener, String)>, Failure> {
+    let Some(address) = config.metrics_of(node, told)? else { return Ok(None) };
+    let bound = TcpListener::bind(address).await.map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => Failure::new(
+            ExitCode::Exists,
+            format!("{address}, where figures are to be served, is in use: another node of this machine or another program listens there; change `metrics` in cluster.toml, or start this daemon with --metrics and another port"),
+        ),
+        _ => Failure::new(
+            ExitCode::BadConfig,
+            format!("figures cannot be served at {address}: {error}; change `metrics` in cluster.toml, or start this daemon with --metrics and another address"),
+        ),
+    })?;
+    Ok(Some((bound, config.name.clone())))
 }
 
 /// Listens on a Unix socket that every user may connect to: who they are is asked of the kernel.

@@ -118,6 +118,8 @@ pub struct Digest {
     thaw: Histogram<u64>,
     total: Histogram<u64>,
     lateness: Histogram<u64>,
+    /// Nanoseconds of all switches, and by which they were late.
+    sums: [u64; 2],
     recent: VecDeque<Record>,
 }
 
@@ -136,6 +138,7 @@ impl Default for Digest {
             thaw: histogram(),
             total: histogram(),
             lateness: histogram(),
+            sums: [0; 2],
             recent: VecDeque::with_capacity(RING),
         }
     }
@@ -157,12 +160,19 @@ impl Digest {
             self.thaw.saturating_record(record.thaw_ns.max(1));
             self.total.saturating_record((record.freeze_ns + record.thaw_ns).max(1));
             self.lateness.saturating_record(record.late_ns.max(1));
+            self.sums[0] += record.freeze_ns + record.thaw_ns;
+            self.sums[1] += record.late_ns;
             if self.recent.len() == RING {
                 self.recent.pop_front();
             }
             self.recent.push_back(record);
         }
         self.read = written;
+    }
+
+    /// Nanoseconds that all switches took, and by which they were late, together.
+    pub fn sums(&self) -> [u64; 2] {
+        self.sums
     }
 
     /// The summary, with at most the last `recent` switches one by one.

@@ -1,4 +1,5 @@
 //! A cluster of real daemons on loopback addresses in a temporary directory.
+#![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 use std::path::{Path, PathBuf};
@@ -64,6 +65,7 @@ impl Cluster {
             max_ranks_per_processor: 16,
             lease_ms: 3_000,
             owner_uid: nix::unistd::geteuid().as_raw(),
+            metrics: None,
             nodes: (0..nodes).map(node).collect(),
         };
         config.save(dir.path()).unwrap();

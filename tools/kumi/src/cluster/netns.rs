@@ -39,8 +39,9 @@ fn quiet(command: &mut Command) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Makes all namespaces of the cluster. What exists already of them is made anew.
-pub fn create(config: &ClusterConfig) -> Result<(), Error> {
+/// Makes all namespaces of the cluster, with a network that carries packets of `mtu` bytes. What exists
+/// already of them is made anew.
+pub fn create(config: &ClusterConfig, mtu: u32) -> Result<(), Error> {
     remove(&config.name)?;
     let switch = switch(&config.name);
     ip(&["netns", "add", &switch], "")?;
@@ -50,7 +51,7 @@ pub fn create(config: &ClusterConfig) -> Result<(), Error> {
         ip(&["netns", "add", namespace], "")?;
         let written = write!(
             plan,
-            "link add v{node} type veth peer name eth0 netns {namespace}\n\
+            "link add v{node} mtu {mtu} type veth peer name eth0 mtu {mtu} netns {namespace}\n\
              link set v{node} master br0 up\n"
         );
         debug_assert!(written.is_ok(), "writing to a string cannot fail");

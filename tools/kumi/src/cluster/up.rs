@@ -37,7 +37,7 @@ pub async fn run(context: &Context, args: &UpArgs) -> Result<(), Error> {
         let config = context.config()?;
         down::check_owner(&config, "start it")?;
         let _claim = Claim::new(context)?;
-        return resume(context, &config, &kumid, &mut interrupts).await;
+        return resume(context, &config, &kumid, args.mtu, &mut interrupts).await;
     }
     let claim = Claim::new(context)?;
     let result = fresh(context, args, &kumid, &mut interrupts).await;
@@ -52,6 +52,7 @@ async fn resume(
     context: &Context,
     config: &ClusterConfig,
     kumid: &Path,
+    mtu: u32,
     interrupts: &mut Interrupts,
 ) -> Result<(), Error> {
     let here = elsewhere::daemons_here(config)?;
@@ -62,7 +63,7 @@ async fn resume(
     }
     if processes::existing(context.dir()).is_empty() {
         clear(context)?;
-        return bring_up(context, config, kumid, interrupts).await;
+        return bring_up(context, config, kumid, mtu, interrupts).await;
     }
     let mut started = Started::default();
     let result = start(context, config, kumid, &missing, &mut started, interrupts).await;
@@ -89,7 +90,7 @@ async fn fresh(
     }
     clear(context)?;
     make::write(context, &config)?;
-    bring_up(context, &config, kumid, interrupts).await
+    bring_up(context, &config, kumid, args.mtu, interrupts).await
 }
 
 fn already_up(context: &Context) -> Error {
@@ -133,13 +134,14 @@ async fn bring_up(
     context: &Context,
     config: &ClusterConfig,
     kumid: &Path,
+    mtu: u32,
     interrupts: &mut Interrupts,
 ) -> Result<(), Error> {
     let here = elsewhere::daemons_here(config)?;
     let mut started = Started::default();
     let result = async {
         if config.nodes.iter().any(|node| node.netns.is_some()) {
-            netns::create(config)?;
+            netns::create(config, mtu)?;
         }
         start(context, config, kumid, &here, &mut started, interrupts).await
     }

@@ -30,9 +30,11 @@ pub async fn run(context: &Context, args: RunArgs) -> Result<(), Error> {
         )));
     }
     let mut env = environment(std::env::vars_os(), args.env);
+    if let Some(ack) = args.ack {
+        set(&mut env, "KUMI_ACK", ack.word().to_owned());
+    }
     // By this `kumi cluster down` finds ranks whose daemon and watcher were both killed.
-    env.retain(|(name, _)| name != "KUMI_CLUSTER_DIR");
-    env.push(("KUMI_CLUSTER_DIR".to_owned(), context.dir().to_string_lossy().into_owned()));
+    set(&mut env, "KUMI_CLUSTER_DIR", context.dir().to_string_lossy().into_owned());
     let request = JobRequest {
         token: random_token()?,
         name: args.name.or(base).unwrap_or_default(),
@@ -46,6 +48,12 @@ pub async fn run(context: &Context, args: RunArgs) -> Result<(), Error> {
     let mut session = Session::new(context, Start::Submit(Box::new(request)), args.label)?;
     session.take_input();
     session.run(client).await
+}
+
+/// Sets a variable whatever it was before.
+fn set(env: &mut Vec<(String, String)>, name: &str, value: String) {
+    env.retain(|(other, _)| other != name);
+    env.push((name.to_owned(), value));
 }
 
 /// Names this submission, so that submitting again after a lost connection finds the same job.

@@ -1,5 +1,6 @@
 //! `kumi stats`: figures of the switching and of the ranks' channels.
 
+mod peers;
 mod skew;
 
 use crate::cli::StatsArgs;
@@ -69,6 +70,12 @@ struct RankView<'a> {
     idle: bool,
     load: f64,
     counters: BTreeMap<&'a str, u64>,
+    /// With --peers: on other nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peers: Option<Vec<peers::PeerView>>,
+    /// With --peers: how many more there are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peers_left_out: Option<u32>,
 }
 
 /// Runs the command.
@@ -89,11 +96,21 @@ pub async fn run(context: &Context, args: &StatsArgs) -> Result<(), Error> {
     {
         return Err(Error::JobNotRunning { job: job.0 });
     }
-    if args.json {
-        output::json(&view(&status, &samples, job))
-    } else {
-        output::text(&render(&status, &samples, job))
+    if let Some(job) = job.filter(|_| args.peers) {
+        match client.ask(&ClientRequest::SamplePeers { job }).await? {
+            ClientReply::Samples(of_job) => peers::merge(&mut samples, job, of_job),
+            other => return Err(Error::unexpected(&other)),
+        }
     }
+    if args.json {
+        return output::json(&view(&status, &samples, job, args.peers));
+    }
+    let mut text = render(&status, &samples, job);
+    if args.peers {
+        text.push('\n');
+        text.push_str(&peers::table(&ranks(&samples, job)));
+    }
+    output::text(&text)
 }
 
 /// The ranks that were asked for, with their nodes, by job and rank.
@@ -131,6 +148,7 @@ fn view<'a>(
     status: &ClusterStatus,
     samples: &'a [NodeSample],
     job: Option<JobId>,
+    with_peers: bool,
 ) -> StatsView<'a> {
     let (mode, force_switch) = crate::cluster::status::mode_words(status.mode);
     let rank_view = |rank: &'a RankSample| RankView {
@@ -139,6 +157,8 @@ fn view<'a>(
         idle: rank.idle,
         load: f64::from(rank.load_permille) / 1000.0,
         counters: counters(&rank.counters),
+        peers: with_peers.then(|| peers::view(rank)),
+        peers_left_out: with_peers.then_some(rank.peers_left_out),
     };
     let wanted = |rank: &&RankSample| job.is_none_or(|job| rank.job == job);
     let node_view = |node: &'a NodeSample| NodeView {
@@ -272,6 +292,8 @@ mod tests {
             idle: false,
             load_permille: 987,
             counters: vec![("sent".into(), sent), ("resent".into(), 0)],
+            peers: Vec::new(),
+            peers_left_out: 0,
         };
         NodeSample {
             node: NodeId(node),
@@ -316,7 +338,7 @@ JOB  RANK  NODE  LOAD  sent
     fn json_has_what_programs_read() {
         let samples = [sample(0, 42, 1_000), sample(1, 42, 28_700)];
         let status = status();
-        let value = serde_json::to_value(view(&status, &samples, None)).unwrap();
+        let value = serde_json::to_value(view(&status, &samples, None, false)).unwrap();
         assert_eq!(value["nodes"][0]["switching"]["total"]["p99"], 17_200);
         assert_eq!(value["nodes"][1]["ranks"][0]["counters"]["sent"], 101);
         assert_eq!(value["nodes"][1]["refused"]["bad frame"], 1);

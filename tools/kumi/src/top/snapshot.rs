@@ -203,6 +203,8 @@ pub mod tests {
             idle: load == 0,
             load_permille: load,
             counters: Vec::new(),
+            peers: Vec::new(),
+            peers_left_out: 0,
         };
         let sample = NodeSample {
             node: NodeId(0),

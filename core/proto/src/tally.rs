@@ -1,0 +1,97 @@
+//! Counts by peer: of the first that had traffic one by one, of all others together.
+
+use crate::counters::PeerCounters;
+use crate::wire::Kind;
+use crate::{Counters, Rank};
+use alloc::vec::Vec;
+
+/// The place of a peer that has none yet.
+pub(crate) const NOWHERE: u8 = u8::MAX;
+
+/// Peers that are counted one by one, in the order of their first packet; the others share one more
+/// place, so that memory is bounded and sums are right.
+pub const PEERS_LISTED: usize = 62;
+
+const _: () = assert!(PEERS_LISTED < NOWHERE as usize);
+
+/// What is counted for one place, and whether that changed since it was last looked at.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    pub(crate) counters: PeerCounters,
+    pub(crate) changed: bool,
+}
+
+/// The table.
+#[derive(Debug, Default)]
+pub(crate) struct Tallies {
+    pub(crate) places: Vec<Tally>,
+    /// Some place has changed.
+    pub(crate) changed: bool,
+}
+
+impl Tallies {
+    /// The counters of a peer whose place is `place`, which is assigned if it has none; they count as
+    /// changed.
+    #[inline]
+    pub(crate) fn of(&mut self, place: &mut u8, rank: Rank) -> &mut PeerCounters {
+        if *place == NOWHERE {
+            *place = self.assign(rank);
+        }
+        self.changed = true;
+        let tally = &mut self.places[usize::from(*place)];
+        tally.changed = true;
+        &mut tally.counters
+    }
+
+    #[cold]
+    fn assign(&mut self, rank: Rank) -> u8 {
+        let place = self.places.len().min(PEERS_LISTED);
+        if place == self.places.len() {
+            let rank = (place < PEERS_LISTED).then_some(rank);
+            let counters = PeerCounters { rank, ..PeerCounters::default() };
+            self.places.push(Tally { counters, changed: false });
+        }
+        u8::try_from(place).unwrap_or(NOWHERE)
+    }
+}
+
+impl PeerCounters {
+    pub(crate) fn packet_out(&mut self, kind: Kind, packets: u64, bytes: usize) {
+        *match kind {
+            Kind::Data => &mut self.data_out,
+            Kind::Ack => &mut self.acks_out,
+            Kind::Nack => &mut self.nacks_out,
+            Kind::Probe => &mut self.probes_out,
+        } += packets;
+        self.bytes_out += bytes as u64;
+    }
+
+    pub(crate) fn packet_in(&mut self, kind: Kind, bytes: usize) {
+        *match kind {
+            Kind::Data => &mut self.data_in,
+            Kind::Ack => &mut self.acks_in,
+            Kind::Nack => &mut self.nacks_in,
+            Kind::Probe => &mut self.probes_in,
+        } += 1;
+        self.bytes_in += bytes as u64;
+    }
+
+    /// Adds what `now` counted beyond `before` of what is not counted by packet.
+    pub(crate) fn since(&mut self, before: Exceptions, now: &Counters) {
+        self.resends += now.resends - before.resends;
+        self.duplicates += now.duplicates - before.duplicates;
+    }
+}
+
+/// The counters of exceptions at some moment.
+#[derive(Clone, Copy)]
+pub(crate) struct Exceptions {
+    resends: u64,
+    duplicates: u64,
+}
+
+impl Exceptions {
+    pub(crate) fn of(counters: &Counters) -> Self {
+        Self { resends: counters.resends, duplicates: counters.duplicates }
+    }
+}

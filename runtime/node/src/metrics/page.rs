@@ -1,0 +1,106 @@
+//! The text format of Prometheus, version 0.0.4.
+
+use std::fmt::{Display, Write as _};
+
+/// What a family's values mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Only rises; its name gets the suffix `_total`.
+    Counter,
+    /// Rises and falls.
+    Gauge,
+    /// Quantiles, a sum and a count.
+    Summary,
+}
+
+/// A page that is being written. All names begin with `kumi_`.
+#[derive(Debug, Default)]
+pub(crate) struct Page {
+    text: String,
+    name: String,
+}
+
+impl Page {
+    /// Begins a family; the samples that follow are its. `name` is of `a-z`, `0-9` and `_`.
+    pub(crate) fn family(&mut self, name: &str, kind: Kind, help: &str) {
+        debug_assert!(name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_')));
+        debug_assert!(!help.contains(['\\', '\n']));
+        let (suffix, kind) = match kind {
+            Kind::Counter => ("_total", "counter"),
+            Kind::Gauge => ("", "gauge"),
+            Kind::Summary => ("", "summary"),
+        };
+        self.name = format!("kumi_{name}{suffix}");
+        let name = &self.name;
+        self.text.push_str(&format!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
+    }
+
+    /// A sample of the family.
+    pub(crate) fn sample(&mut self, labels: &[(&str, &str)], value: impl Display) {
+        self.sample_of("", labels, value);
+    }
+
+    /// A sample of a part of the family, such as `_sum`.
+    pub(crate) fn sample_of(&mut self, suffix: &str, labels: &[(&str, &str)], value: impl Display) {
+        self.text.push_str(&self.name);
+        self.text.push_str(suffix);
+        for (index, (label, text)) in labels.iter().enumerate() {
+            self.text.push_str(if index == 0 { "{" } else { "," });
+            self.text.push_str(label);
+            self.text.push_str("=\"");
+            escape(&mut self.text, text);
+            self.text.push('"');
+        }
+        if !labels.is_empty() {
+            self.text.push('}');
+        }
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.text, " {value}");
+    }
+
+    /// The page.
+    pub(crate) fn finish(self) -> String {
+        self.text
+    }
+}
+
+/// A label's value may be anything; three characters would end it or the line.
+fn escape(out: &mut String, text: &str) {
+    for character in text.chars() {
+        match character {
+            '\\' => out.push_str("\\\\"),
+            '"' => out.push_str("\\\""),
+            '\n' => out.push_str("\\n"),
+            other => out.push(other),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page() {
+        let mut page = Page::default();
+        page.family("jobs", Kind::Gauge, "Jobs here.");
+        page.sample(&[], 2);
+        page.family("job_info", Kind::Gauge, "Names.");
+        page.sample(&[("job", "7"), ("name", "a\"b\\c\nd {x=\"y\"} 1")], 1);
+        page.family("wait_seconds", Kind::Summary, "Waits.");
+        page.sample(&[("quantile", "0.5")], 0.25);
+        page.sample_of("_count", &[], 3);
+        let expected = r#"# HELP kumi_jobs Jobs here.
+# TYPE kumi_jobs gauge
+kumi_jobs 2
+# HELP kumi_job_info Names.
+# TYPE kumi_job_info gauge
+kumi_job_info{job="7",name="a\"b\\c\nd {x=\"y\"} 1"} 1
+# HELP kumi_wait_seconds Waits.
+# TYPE kumi_wait_seconds summary
+kumi_wait_seconds{quantile="0.5"} 0.25
+kumi_wait_seconds_count 3
+"#;
+        assert_eq!(page.finish(), expected);
+    }
+}

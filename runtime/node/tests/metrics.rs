@@ -1,0 +1,101 @@
+//! What daemons serve to Prometheus.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddrV4, TcpListener, TcpStream};
+use std::time::Instant;
+
+use common::{Cluster, PATIENCE, request, start};
+use kumi_node::config::ModeName;
+use kumi_node::paths;
+use kumi_sched::NodeId;
+
+fn scrape(address: SocketAddrV4) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: kumi\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, page) = answer.split_once("\r\n\r\n").expect("a head and a page");
+    assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
+    page.to_owned()
+}
+
+/// The value of the sample that is written so.
+fn value(page: &str, sample: &str) -> Option<f64> {
+    page.lines().find_map(|line| line.strip_prefix(sample)?.strip_prefix(' ')?.parse().ok())
+}
+
+/// Every family is announced once before its samples, and every line is one of the three that there are.
+fn check_format(page: &str) {
+    let mut families = std::collections::BTreeSet::new();
+    let mut current = String::new();
+    for line in page.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            current = rest.split(' ').next().unwrap().to_owned();
+            assert!(families.insert(current.clone()), "{current} is announced twice");
+        } else if !line.starts_with("# HELP ") {
+            assert!(line.starts_with(&current), "{line} is not of {current}");
+            let (_, value) = line.rsplit_once(' ').unwrap();
+            assert!(value.parse::<f64>().is_ok(), "{line}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_node_shows_itself_its_jobs_and_their_ranks() {
+    let mut cluster = Cluster::configured(2, ModeName::Os);
+    // A port alone is enough: in a local cluster each node has an address of its own.
+    let own = cluster.config.nodes[0].address;
+    let port = TcpListener::bind((own, 0)).unwrap().local_addr().unwrap().port();
+    cluster.config.metrics = Some(port.to_string());
+    cluster.config.save(cluster.path()).unwrap();
+    let cluster = cluster.start().await;
+    let mut wanted = request(&["/bin/sleep", "600"], 4);
+    wanted.name = "a \"name\"\nkumi_jobs 99".to_owned();
+    wanted.nodes = Some(2);
+    let (job, _client) = start(&cluster, wanted).await;
+    let end = Instant::now() + PATIENCE;
+    for node in 0..2 {
+        let address = SocketAddrV4::new(cluster.config.nodes[node].address, port);
+        let mut page = scrape(address);
+        while value(&page, "kumi_jobs") != Some(1.0) {
+            assert!(Instant::now() < end, "{page}");
+            page = scrape(address);
+        }
+        check_format(&page);
+        let name = &cluster.config.name;
+        let info = format!("kumi_node_info{{cluster=\"{name}\",node=\"{node}\",version=");
+        assert!(page.contains(&info), "{page}");
+        let named = format!(r#"kumi_job_info{{job="{job}",name="a \"name\"\nkumi_jobs 99"}}"#);
+        assert_eq!(value(&page, &named), Some(1.0), "{page}");
+        assert_eq!(value(&page, &format!("kumi_job_ranks{{job=\"{job}\"}}")), Some(2.0));
+        let rank = 2 * node;
+        let of_rank = format!("kumi_rank_data_out_total{{job=\"{job}\",rank=\"{rank}\"}}");
+        assert_eq!(value(&page, &of_rank), Some(0.0), "{page}");
+        assert_eq!(value(&page, "kumi_switch_seconds_count"), Some(0.0), "{page}");
+        assert!(value(&page, "kumi_control_messages_total") > Some(0.0), "{page}");
+    }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn it_is_off_unless_asked_for_and_a_port_in_use_is_named() {
+    let mut cluster = Cluster::configured(1, ModeName::Os).start().await;
+    drop(cluster.nodes[0].take().map(|mut child| {
+        Cluster::signal(&child, nix::sys::signal::Signal::SIGTERM);
+        child.wait()
+    }));
+    // Somebody is there already; the command line says where, whatever the file says.
+    let taken = TcpListener::bind((cluster.config.nodes[0].address, 0)).unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let log = paths::node_log(cluster.path(), NodeId(0));
+    let ran = cluster.command(&["node", "--node", "0", "--metrics", &address], &log).status();
+    assert_eq!(ran.unwrap().code(), Some(73));
+    let said = cluster.logs();
+    assert!(
+        said.contains(&format!("{address}, where figures are to be served, is in use")),
+        "{said}"
+    );
+    let ran = cluster.command(&["node", "--node", "0", "--metrics", "here"], &log).status();
+    assert_eq!(ran.unwrap().code(), Some(65));
+}
