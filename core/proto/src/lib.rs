@@ -38,11 +38,13 @@ mod endpoint;
 pub mod frame;
 mod peer;
 mod rtt;
+pub mod seal;
 pub mod wire;
 
 pub use config::{Config, ConfigError};
 pub use counters::Counters;
 pub use endpoint::{Delivery, Endpoint, SendError, Sink, Transmit};
+pub use seal::SealKey;
 pub use wire::ChannelKey;
 
 /// A rank's number in its job: dense, from 0.

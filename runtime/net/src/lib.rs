@@ -29,7 +29,7 @@ mod wait;
 
 pub use channel::{Channel, ChannelError, Guard};
 pub use core::{Answers, Handler};
-pub use kumi_proto::{Delivery, frame};
+pub use kumi_proto::{Delivery, SealKey, frame};
 pub use place::{AttachError, Place};
 pub use ring::RingDamage;
 #[cfg(fuzzing)]
