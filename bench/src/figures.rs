@@ -1,5 +1,6 @@
 //! The benchmarks: each measures some figures and makes a record of each.
 
+mod encryption;
 mod gang;
 mod launch;
 mod lockstep;
@@ -41,7 +42,7 @@ impl Benchmark {
 }
 
 /// All benchmarks, in the order in which they run.
-pub const ALL: [Benchmark; 5] = [
+pub const ALL: [Benchmark; 6] = [
     Benchmark {
         name: "pingpong",
         about: "half round trip of an 8-byte put with notification",
@@ -71,5 +72,11 @@ pub const ALL: [Benchmark; 5] = [
         about: "two and three programs at once against equal shares",
         runs: 16,
         measure: together::measure,
+    },
+    Benchmark {
+        name: "encryption",
+        about: "what encrypting packets costs, against the same in clear",
+        runs: 11,
+        measure: encryption::measure,
     },
 ];

@@ -13,7 +13,7 @@ pub use crate::node_set::NodeSet;
 pub use crate::sample::{NodeSample, Percentiles, RankSample, SwitchSample};
 
 /// Version of everything in this module. A peer with another version is refused by name.
-pub const CONTROL_VERSION: u32 = 1;
+pub const CONTROL_VERSION: u32 = 2;
 
 /// Nanoseconds on some monotonic clock of the process at hand.
 pub type Nanos = u64;
@@ -74,6 +74,20 @@ pub struct JobRequest {
     pub ranks: u32,
     /// Number of nodes; `None` lets the head choose.
     pub nodes: Option<u32>,
+    /// Whether packets between nodes are encrypted; `None` means as the cluster is configured. A job
+    /// that the head has accepted says yes or no.
+    pub encrypt: Option<bool>,
+}
+
+/// The random key with which a job's packets are encrypted.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SealKey(pub [u8; 16]);
+
+impl core::fmt::Debug for SealKey {
+    /// Does not show the key: it must not end up in logs.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("SealKey(..)")
+    }
 }
 
 /// A placed job, as every node of it gets it.
@@ -89,6 +103,8 @@ pub struct JobSpec {
     pub layout: Vec<NodeRanks>,
     /// The channel's random key, which keeps strangers' packets out.
     pub channel_key: u64,
+    /// The key with which packets are encrypted; none if they are not, and when the job is over.
+    pub seal_key: Option<SealKey>,
 }
 
 /// Where a rank's socket is: IPv4 address and UDP port.

@@ -101,6 +101,9 @@ pub struct ClusterConfig {
     /// Who besides root may reconfigure the cluster and take it down.
     #[serde(default)]
     pub owner_uid: u32,
+    /// Whether the packets of jobs that do not say are encrypted between nodes.
+    #[serde(default)]
+    pub encrypt: bool,
     /// The nodes; a node's number is its place here.
     pub nodes: Vec<NodeConfig>,
 }
@@ -380,7 +383,8 @@ port = 7701
         let config = parse(GOOD).unwrap();
         assert_eq!(config.mode(), Mode::OperatingSystem);
         assert_eq!(config.slice_ns(), 1_000_000);
-        assert_eq!((config.fan_out, config.lease_ms), (16, 15_000));
+        assert_eq!((config.fan_out, config.lease_ms, config.encrypt), (16, 15_000, false));
+        assert!(parse(&format!("encrypt = true{GOOD}")).unwrap().encrypt);
         assert_eq!(config.nodes[1].cpus, Vec::<usize>::new());
         let dir = tempfile::tempdir().unwrap();
         config.save(dir.path()).unwrap();

@@ -64,6 +64,7 @@ impl Cluster {
             max_ranks_per_processor: 16,
             lease_ms: 3_000,
             owner_uid: nix::unistd::geteuid().as_raw(),
+            encrypt: false,
             nodes: (0..nodes).map(node).collect(),
         };
         config.save(dir.path()).unwrap();
@@ -196,6 +197,7 @@ pub fn request(words: &[&str], ranks: u32) -> JobRequest {
         cwd: "/".into(),
         ranks,
         nodes: None,
+        encrypt: None,
     }
 }
 

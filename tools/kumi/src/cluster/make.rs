@@ -55,6 +55,7 @@ pub fn config(
         max_ranks_per_processor: defaults::max_ranks_per_processor(),
         lease_ms: u64::try_from(sharing.lease.as_millis()).unwrap_or(u64::MAX),
         owner_uid: nix::unistd::geteuid().as_raw(),
+        encrypt: sharing.encrypt,
         nodes,
     };
     config.validate()?;
