@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use kumi_sched::{ClusterTime, JobId, Mode, NodeId, Timetable};
 use serde::{Deserialize, Serialize};
 
+pub use crate::key::SealKey;
 pub use crate::node_set::NodeSet;
 pub use crate::sample::{NodeSample, Percentiles, RankSample, SwitchSample};
 
@@ -77,17 +78,6 @@ pub struct JobRequest {
     /// Whether packets between nodes are encrypted; `None` means as the cluster is configured. A job
     /// that the head has accepted says yes or no.
     pub encrypt: Option<bool>,
-}
-
-/// The random key with which a job's packets are encrypted.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SealKey(pub [u8; 16]);
-
-impl core::fmt::Debug for SealKey {
-    /// Does not show the key: it must not end up in logs.
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("SealKey(..)")
-    }
 }
 
 /// A placed job, as every node of it gets it.
