@@ -7,7 +7,7 @@
 
 use kumi_proto::frame::Frame;
 use kumi_proto::wire::{Codec, HEADER_BYTES, Header, Kind};
-use kumi_proto::{ChannelKey, Config, Counters, Delivery, Endpoint, Rank, Sink};
+use kumi_proto::{ChannelKey, Config, Counters, Delivery, Endpoint, Rank, SealKey, Sink};
 
 const KEY: ChannelKey = ChannelKey(0xF022);
 const RANKS: u32 = 4;
@@ -31,16 +31,24 @@ impl Sink for Inbox {
     }
 }
 
-fn endpoint() -> Endpoint {
-    let config = Config {
+fn config() -> Config {
+    Config {
         max_datagram: MAX_DATAGRAM,
         window: 16,
         reorder_packets: 20,
         rings: 1,
         first_sequence: u32::MAX - 40,
         ..Config::default()
-    };
-    Endpoint::new(config, 0, RANKS, KEY).expect("these settings are right")
+    }
+}
+
+fn endpoint() -> Endpoint {
+    Endpoint::new(config(), 0, RANKS, KEY).expect("these settings are right")
+}
+
+fn encrypted() -> Endpoint {
+    let key = SealKey([0xF0; 16]);
+    Endpoint::encrypted(config(), 0, RANKS, KEY, &key).expect("these settings are right")
 }
 
 /// Every datagram raises exactly one of these.
@@ -81,13 +89,14 @@ fn check(endpoint: &Endpoint, datagrams: u64, inbox: &Inbox) {
     }
 }
 
-/// Arbitrary bytes as a datagram to a fresh endpoint.
+/// Arbitrary bytes as a datagram to a fresh endpoint, with and without encryption.
 pub fn datagram(input: &[u8]) {
-    let mut endpoint = endpoint();
-    let mut inbox = Inbox::default();
-    endpoint.handle_datagram(1, input, &mut inbox);
-    check(&endpoint, 1, &inbox);
-    drain(&mut endpoint, 1);
+    for mut endpoint in [endpoint(), encrypted()] {
+        let mut inbox = Inbox::default();
+        endpoint.handle_datagram(1, input, &mut inbox);
+        check(&endpoint, 1, &inbox);
+        drain(&mut endpoint, 1);
+    }
 }
 
 /// The input, byte by byte; zeros when it is used up.

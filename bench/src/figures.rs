@@ -1,5 +1,6 @@
 //! The benchmarks: each measures some figures and makes a record of each.
 
+mod encryption;
 mod gang;
 mod handler;
 mod launch;
@@ -43,7 +44,7 @@ impl Benchmark {
 }
 
 /// All benchmarks, in the order in which they run.
-pub const ALL: [Benchmark; 7] = [
+pub const ALL: [Benchmark; 8] = [
     Benchmark {
         name: "pingpong",
         about: "half round trip of an 8-byte put with notification",
@@ -85,5 +86,11 @@ pub const ALL: [Benchmark; 7] = [
         about: "page requests of 16 clients, acks reduced and per message",
         runs: 9,
         measure: pages::measure,
+    },
+    Benchmark {
+        name: "encryption",
+        about: "what encrypting packets costs, against the same in clear",
+        runs: 11,
+        measure: encryption::measure,
     },
 ];

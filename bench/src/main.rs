@@ -12,7 +12,8 @@ use std::process::ExitCode;
 #[derive(Parser)]
 #[command(version, about)]
 struct Args {
-    /// Which benchmarks: all, or some of pingpong, launch, gang, lockstep, together, handler, pages
+    /// Which benchmarks: all, or some of pingpong, launch, gang, lockstep, together, handler, pages,
+    /// encryption
     #[arg(required = true, value_parser = names())]
     benchmarks: Vec<String>,
     /// Folder of the built peers

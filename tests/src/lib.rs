@@ -9,3 +9,4 @@ pub mod cluster;
 pub mod command;
 pub mod machine;
 pub mod source;
+pub mod wire;

@@ -6,8 +6,6 @@ use clap::Parser;
 use kumi_bench::record::median;
 use kumi_mem::{Context, Window};
 
-/// Round trips between two looks at the clock, as in `bench/peers/measure.h`.
-const BATCH: u32 = 200;
 /// Batches before those that count.
 const WARM_UP: u32 = 20;
 
@@ -20,6 +18,9 @@ struct Args {
     /// Batches measured
     #[arg(long, default_value_t = 200)]
     batches: u32,
+    /// Round trips between two looks at the clock; the peers' number unless given
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..))]
+    batch: u32,
 }
 
 fn main() -> Result<(), kumi_mem::Error> {
@@ -36,12 +37,12 @@ fn main() -> Result<(), kumi_mem::Error> {
     let mut count = 0;
     for batch in 0..WARM_UP + args.batches {
         let begin = context.time();
-        for _ in 0..BATCH {
+        for _ in 0..args.batch {
             count += 1;
             round_trip(&context, &window, &data, count)?;
         }
         if batch >= WARM_UP {
-            half_ns.push((context.time() - begin) * 1e9 / (2.0 * f64::from(BATCH)));
+            half_ns.push((context.time() - begin) * 1e9 / (2.0 * f64::from(args.batch)));
         }
     }
     if context.rank() == 0 {

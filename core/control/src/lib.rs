@@ -13,6 +13,7 @@ pub mod agent;
 mod bytes;
 pub mod clock;
 pub mod head;
+mod key;
 pub mod lease;
 pub mod message;
 mod node_set;

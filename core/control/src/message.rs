@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use kumi_sched::{ClusterTime, JobId, Mode, NodeId, Timetable};
 use serde::{Deserialize, Serialize};
 
+pub use crate::key::SealKey;
 pub use crate::node_set::NodeSet;
 pub use crate::sample::{NodeSample, PeerSample, Percentiles, RankSample, SwitchSample};
 
@@ -74,6 +75,9 @@ pub struct JobRequest {
     pub ranks: u32,
     /// Number of nodes; `None` lets the head choose.
     pub nodes: Option<u32>,
+    /// Whether packets between nodes are encrypted; `None` means as the cluster is configured. A job
+    /// that the head has accepted says yes or no.
+    pub encrypt: Option<bool>,
 }
 
 /// A placed job, as every node of it gets it.
@@ -89,6 +93,8 @@ pub struct JobSpec {
     pub layout: Vec<NodeRanks>,
     /// The channel's random key, which keeps strangers' packets out.
     pub channel_key: u64,
+    /// The key with which packets are encrypted; none if they are not, and when the job is over.
+    pub seal_key: Option<SealKey>,
 }
 
 /// Where a rank's socket is: IPv4 address and UDP port.

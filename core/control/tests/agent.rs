@@ -62,9 +62,11 @@ fn spec() -> JobSpec {
             cwd: "/".into(),
             ranks: 4,
             nodes: None,
+            encrypt: None,
         },
         layout: (0..4).map(|n| NodeRanks { node: NodeId(n), first: n, count: 1 }).collect(),
         channel_key: 1,
+        seal_key: None,
     }
 }
 

@@ -2,8 +2,9 @@
 //!
 //! `cargo run --release -p kumi-proto --example cost`
 
+use kumi_proto::seal::{SealedCodec, TRAILER_BYTES};
 use kumi_proto::wire::{Codec, HEADER_BYTES, Header, Kind};
-use kumi_proto::{ChannelKey, Config, Delivery, Endpoint, Rank, Sink};
+use kumi_proto::{ChannelKey, Config, Delivery, Endpoint, Rank, SealKey, Sink};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -42,9 +43,30 @@ fn codec(length: usize) {
     });
 }
 
-fn pair() -> (Endpoint, Endpoint) {
-    let make = |me| Endpoint::new(Config::default(), me, 2, ChannelKey(7)).unwrap();
+fn sealed_codec(length: usize) {
+    let mut codec = SealedCodec::new(ChannelKey(7), &SealKey([7; 16]), 1_472, 0);
+    let mut packet = vec![0; HEADER_BYTES + length + TRAILER_BYTES];
+    let mut room = vec![0; 1_472];
+    measure(&format!("header + encryption, {length} B frame: write and check"), 10_000, |at| {
+        let sequence = at as u32;
+        let header = Header { kind: Kind::Data, flags: 0, from: 0, to: 1, sequence, ack: 0 };
+        codec.seal(&header, black_box(&mut packet));
+        black_box(codec.open(1, 2, black_box(&packet), &mut room).is_ok());
+    });
+}
+
+fn pair(encrypted: bool) -> (Endpoint, Endpoint) {
+    let (config, key, seal) = (Config::default(), ChannelKey(7), SealKey([7; 16]));
+    let make = |me| match encrypted {
+        true => Endpoint::encrypted(config.clone(), me, 2, key, &seal).unwrap(),
+        false => Endpoint::new(config.clone(), me, 2, key).unwrap(),
+    };
     (make(0), make(1))
+}
+
+/// What to call it.
+fn how(encrypted: bool) -> &'static str {
+    if encrypted { "encrypted " } else { "" }
 }
 
 /// Moves everything that `from` has to send; whether there was anything.
@@ -59,12 +81,13 @@ fn carry(from: &mut Endpoint, to: &mut Endpoint, now: u64, sink: &mut Taken) -> 
     any
 }
 
-fn ping_pong(length: usize) {
-    let (mut a, mut b) = pair();
+fn ping_pong(length: usize, encrypted: bool) {
+    let (mut a, mut b) = pair(encrypted);
     let frame = vec![1; length];
     let mut sink = Taken(0);
     let mut now = 0;
-    measure(&format!("ping-pong, {length} B frame: one send and receive"), 10_000, |at| {
+    let how = how(encrypted);
+    measure(&format!("{how}ping-pong, {length} B frame: one send and receive"), 10_000, |at| {
         now += 5;
         let (from, to) = if at % 2 == 0 { (&mut a, &mut b) } else { (&mut b, &mut a) };
         from.send(now, 1 - from.me(), &[&frame]).unwrap();
@@ -73,25 +96,35 @@ fn ping_pong(length: usize) {
     assert_eq!(sink.0, u64::from(RUNS) * 10_000 * length as u64);
 }
 
-fn stream(length: usize) {
-    let (mut a, mut b) = pair();
+fn stream(length: usize, encrypted: bool) {
+    let (mut a, mut b) = pair(encrypted);
     let frame = vec![1; length];
     let mut sink = Taken(0);
     let mut now = 0;
-    measure(&format!("stream, {length} B frames: one send, receive, its acks"), 10_000, |_| {
-        while a.send(now, 1, &[&frame]).is_err() {
-            now += 10;
-            while carry(&mut a, &mut b, now, &mut sink) | carry(&mut b, &mut a, now, &mut sink) {}
-        }
-    });
+    let how = how(encrypted);
+    measure(
+        &format!("{how}stream, {length} B frames: one send, receive, its acks"),
+        10_000,
+        |_| {
+            while a.send(now, 1, &[&frame]).is_err() {
+                now += 10;
+                while carry(&mut a, &mut b, now, &mut sink) | carry(&mut b, &mut a, now, &mut sink)
+                {
+                }
+            }
+        },
+    );
     assert!(sink.0 > 400_000 * length as u64);
     assert_eq!(a.counters().resends, 0);
 }
 
 fn main() {
-    for length in [8, 1_440] {
+    for length in [8, 1_420] {
         codec(length);
-        ping_pong(length);
-        stream(length);
+        sealed_codec(length);
+        for encrypted in [false, true] {
+            ping_pong(length, encrypted);
+            stream(length, encrypted);
+        }
     }
 }

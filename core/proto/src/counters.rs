@@ -79,12 +79,16 @@ counters! {
     drop_key,
     /// Datagrams damaged on the way.
     drop_checksum,
+    /// Encrypted datagrams damaged on the way or made with another key.
+    drop_seal,
     /// Datagrams addressed to another rank.
     drop_destination,
     /// Datagrams that do not come from another rank of this job.
     drop_source,
     /// Datagrams of an unknown kind, or with flags or a length that their kind does not allow.
     drop_kind,
+    /// Encrypted datagrams far older than others that came from their sender.
+    drop_stale,
     /// Datagrams with numbers outside the window.
     drop_window,
 }
@@ -135,9 +139,11 @@ impl Counters {
             Drop::Length => &mut self.drop_length,
             Drop::Key => &mut self.drop_key,
             Drop::Checksum => &mut self.drop_checksum,
+            Drop::Seal => &mut self.drop_seal,
             Drop::Destination => &mut self.drop_destination,
             Drop::Source => &mut self.drop_source,
             Drop::Kind => &mut self.drop_kind,
+            Drop::Stale => &mut self.drop_stale,
             Drop::Window => &mut self.drop_window,
         } += 1;
     }
@@ -170,9 +176,11 @@ impl Counters {
             + self.drop_length
             + self.drop_key
             + self.drop_checksum
+            + self.drop_seal
             + self.drop_destination
             + self.drop_source
             + self.drop_kind
+            + self.drop_stale
             + self.drop_window
     }
 }

@@ -1,15 +1,17 @@
 //! One rank's end of a channel: commands and datagrams in, packets and deliveries out.
 
-use crate::peer::{Data, NEVER, Peer, Plan, Ring, Shared};
+use crate::peer::{Data, NEVER, Peer, Plan, Ring, Shared, run_bytes};
+use crate::seal::{Opened, Packets, SealKey, TRAILER_BYTES};
 use crate::tally::{Exceptions, PEERS_LISTED, Tallies};
-use crate::wire::{ChannelKey, Codec, Drop, HEADER_BYTES, Header, Kind};
+use crate::wire::{ChannelKey, Drop, HEADER_BYTES, Header, Kind};
 use crate::{Config, ConfigError, Counters, Micros, PeerCounters, Rank};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use alloc::vec;
 use alloc::vec::Vec;
 
-/// Longest ack: header and a bit for each of 1,024 packets.
-const CONTROL_BYTES: usize = HEADER_BYTES + 128;
+/// Longest ack: header, a bit for each of 1,024 packets, and an encrypted packet's trailer.
+const CONTROL_BYTES: usize = HEADER_BYTES + 128 + TRAILER_BYTES;
 
 /// What became of a delivered frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +102,8 @@ pub struct Endpoint {
     tallies: Tallies,
     /// Where acks, nacks and probes are written.
     control: [u8; CONTROL_BYTES],
+    /// Where encrypted bodies are decrypted; empty on a channel without encryption.
+    opened: Box<[u8]>,
 }
 
 impl Endpoint {
@@ -109,17 +113,51 @@ impl Endpoint {
     /// # Errors
     /// A setting that is out of its range, or a rank that does not exist.
     pub fn new(config: Config, me: Rank, ranks: u32, key: ChannelKey) -> Result<Self, ConfigError> {
+        let packets = Packets::clear(key, config.max_datagram);
+        Self::with_packets(config, me, ranks, packets)
+    }
+
+    /// The same on a channel whose packets are encrypted with `seal`. It takes 65,507 bytes more, and
+    /// about as much again as one datagram.
+    ///
+    /// For each key there may be one endpoint of a rank, ever.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn encrypted(
+        config: Config,
+        me: Rank,
+        ranks: u32,
+        key: ChannelKey,
+        seal: &SealKey,
+    ) -> Result<Self, ConfigError> {
+        config.check()?;
+        let packets = Packets::sealed(key, seal, config.max_datagram, run_bytes(&config));
+        Self::with_packets(config, me, ranks, packets)
+    }
+
+    fn with_packets(
+        config: Config,
+        me: Rank,
+        ranks: u32,
+        packets: Packets,
+    ) -> Result<Self, ConfigError> {
         config.check()?;
         if me >= ranks {
             return Err(ConfigError::Rank { me, ranks });
         }
-        let codec = Codec::new(key, config.max_datagram);
+        // A selective ack of the whole window has to fit into one packet, trailer included.
+        let longest_ack = HEADER_BYTES + config.window.div_ceil(64) * 8 + packets.trailer();
+        if longest_ack > config.max_datagram {
+            return Err(ConfigError::Window(config.window));
+        }
+        let opened = if packets.trailer() == 0 { 0 } else { config.max_datagram };
         let mut peers = Vec::new();
         peers.resize_with(ranks as usize, || None);
         Ok(Self {
             shared: Shared {
                 config,
-                codec,
+                packets,
                 me,
                 counters: Counters::default(),
                 kept: 0,
@@ -134,6 +172,7 @@ impl Endpoint {
             next_ring: 0,
             tallies: Tallies::default(),
             control: [0; CONTROL_BYTES],
+            opened: vec![0; opened].into(),
         })
     }
 
@@ -155,7 +194,7 @@ impl Endpoint {
 
     /// Most bytes of a frame.
     pub fn max_frame(&self) -> usize {
-        self.shared.config.max_datagram - HEADER_BYTES
+        self.shared.config.max_datagram - HEADER_BYTES - self.shared.packets.trailer()
     }
 
     /// What was counted since the endpoint was made.
@@ -263,7 +302,7 @@ impl Endpoint {
         if length > self.max_frame() {
             return Err(SendError::TooLong { length, most: self.max_frame() });
         }
-        self.notice_stop(now);
+        self.shared.notice_stop(now, self.deadline);
         let config = &self.shared.config;
         let peer = contact(&mut self.peers[to as usize], config);
         if peer.sender.room(config) == 0 {
@@ -343,11 +382,17 @@ impl Endpoint {
     }
 
     fn take<S: Sink>(&mut self, now: Micros, datagram: &[u8], sink: &mut S) -> Result<(), Drop> {
-        let (header, body) = self.shared.codec.open(self.shared.me, self.ranks(), datagram)?;
-        self.notice_stop(now);
+        let (me, ranks) = (self.shared.me, self.ranks());
+        let packets = &self.shared.packets;
+        let Opened { header, counter, body } =
+            packets.open(me, ranks, datagram, &mut self.opened)?;
+        self.shared.notice_stop(now, self.deadline);
         let shared = &mut self.shared;
         let from = header.from;
         let peer = contact(&mut self.peers[from as usize], &shared.config);
+        if !peer.receiver.is_fresh(counter) {
+            return Err(Drop::Stale);
+        }
         let map = if matches!(header.kind, Kind::Ack | Kind::Nack) { body } else { &[] };
         if !peer.sender.accepts(header.ack, map, &shared.config)
             || (header.kind == Kind::Data
@@ -355,6 +400,7 @@ impl Endpoint {
         {
             return Err(Drop::Window);
         }
+        peer.receiver.took(counter);
         shared.counters.packet_in(header.kind, datagram.len());
         let before = Exceptions::of(&shared.counters);
         let was_flushed = peer.sender.flushed();
@@ -383,7 +429,7 @@ impl Endpoint {
         if now < self.deadline {
             return;
         }
-        self.notice_stop(now);
+        self.shared.notice_stop(now, self.deadline);
         self.deadline = NEVER;
         let mut at = 0;
         while let Some(&rank) = self.listed.get(at) {
@@ -400,13 +446,6 @@ impl Endpoint {
                 self.deadline = self.deadline.min(deadline);
                 at += 1;
             }
-        }
-    }
-
-    /// A deadline found late means that this rank was stopped.
-    fn notice_stop(&mut self, now: Micros) {
-        if now > self.deadline.saturating_add(self.shared.config.late) {
-            self.shared.stopped = now;
         }
     }
 
@@ -435,9 +474,10 @@ impl Endpoint {
                     peer.receiver.respond(&mut self.control[HEADER_BYTES..])
                 };
                 list(peer, to, &mut self.listed, &mut self.deadline);
-                let bytes = &mut self.control[..HEADER_BYTES + length];
+                let length = HEADER_BYTES + length + shared.packets.trailer();
+                let bytes = &mut self.control[..length];
                 let header = Header { kind, flags, from: shared.me, to, sequence, ack };
-                shared.codec.seal(&header, bytes);
+                shared.packets.seal(&header, bytes);
                 shared.counters.packet_out(kind, bytes.len());
                 self.tallies.of(&mut peer.tally, to).packet_out(kind, 1, bytes.len());
                 return Some(Transmit { to, bytes, segment: bytes.len() });
@@ -447,12 +487,10 @@ impl Endpoint {
         peer.receiver.ack_rode();
         peer.sender.arm(now, &shared.config);
         list(peer, to, &mut self.listed, &mut self.deadline);
-        let before = Exceptions::of(&shared.counters);
-        let bytes = peer.sender.transmit(now, run, to, ack, shared);
-        let segment = bytes.len().min(shared.config.max_datagram);
+        let max_datagram = shared.config.max_datagram;
         let tally = self.tallies.of(&mut peer.tally, to);
-        tally.packet_out(Kind::Data, bytes.len().div_ceil(segment.max(1)) as u64, bytes.len());
-        tally.since(before, &shared.counters);
+        let bytes = peer.sender.transmit(now, run, to, ack, shared, tally);
+        let segment = bytes.len().min(max_datagram);
         Some(Transmit { to, bytes, segment })
     }
 
@@ -461,7 +499,7 @@ impl Endpoint {
         loop {
             let to = self.ready.pop_front()?;
             let Some(peer) = self.peers[to as usize].as_deref_mut() else { continue };
-            match peer.plan(&self.shared.config) {
+            match peer.plan(&self.shared) {
                 Plan::Nothing => peer.queued = false,
                 plan => {
                     self.ready.push_back(to);

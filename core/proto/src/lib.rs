@@ -38,12 +38,14 @@ mod endpoint;
 pub mod frame;
 mod peer;
 mod rtt;
+pub mod seal;
 mod tally;
 pub mod wire;
 
 pub use config::{AckMode, Config, ConfigError};
 pub use counters::{Counters, PeerCounters};
 pub use endpoint::{Delivery, Endpoint, SendError, Sink, Transmit};
+pub use seal::SealKey;
 pub use tally::PEERS_LISTED;
 pub use wire::ChannelKey;
 

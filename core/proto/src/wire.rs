@@ -7,7 +7,7 @@ use twox_hash::XxHash3_64;
 pub const HEADER_BYTES: usize = 32;
 /// Marks a datagram as one of this protocol: `K` `U`.
 pub const MAGIC: u16 = 0x554B;
-/// Version of packets and rules.
+/// Version of packets and rules; encrypted packets have [`crate::seal::SEALED_VERSION`].
 pub const VERSION: u8 = 1;
 
 /// Data: answer with an ack at once.
@@ -91,12 +91,16 @@ pub enum Drop {
     Key,
     /// Damaged on the way.
     Checksum,
+    /// Encrypted, and damaged on the way or not made with this channel's key.
+    Seal,
     /// Addressed to another rank.
     Destination,
     /// Not from another rank of this job.
     Source,
     /// Unknown kind, or flags or length that the kind does not allow.
     Kind,
+    /// Encrypted, and far older than what came from that rank before.
+    Stale,
     /// Numbers outside the window.
     Window,
 }
@@ -130,7 +134,7 @@ fn u16_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
 
-fn u32_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u32 {
+pub(crate) fn u32_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
@@ -139,11 +143,89 @@ fn low32(hash: u64) -> u32 {
     hash as u32
 }
 
+/// The tag by which a channel's packets are told from those of others.
+pub(crate) fn key_tag(key: ChannelKey) -> u32 {
+    low32(XxHash3_64::oneshot_with_seed(key.0, b"kumi key"))
+}
+
+/// Writes all of a header but its first four bytes; `length` is what follows it, in bytes.
+///
+/// # Panics
+/// If `length` is above 65,535: the caller's fault.
+pub(crate) fn write_header(
+    bytes: &mut [u8; HEADER_BYTES],
+    version: u8,
+    tag: u32,
+    header: &Header,
+    length: usize,
+) {
+    let length = u16::try_from(length).expect("body above 65,535 bytes");
+    bytes[4..6].copy_from_slice(&MAGIC.to_le_bytes());
+    bytes[6] = version;
+    bytes[7] = header.kind as u8;
+    bytes[8..12].copy_from_slice(&tag.to_le_bytes());
+    bytes[12..16].copy_from_slice(&header.from.to_le_bytes());
+    bytes[16..20].copy_from_slice(&header.to.to_le_bytes());
+    bytes[20..24].copy_from_slice(&header.sequence.to_le_bytes());
+    bytes[24..28].copy_from_slice(&header.ack.to_le_bytes());
+    bytes[28..30].copy_from_slice(&length.to_le_bytes());
+    bytes[30..32].copy_from_slice(&header.flags.to_le_bytes());
+}
+
+/// Header and rest of a datagram of this version and channel: the checks before checksum or seal.
+pub(crate) fn split(
+    datagram: &[u8],
+    version: u8,
+    tag: u32,
+    max_datagram: usize,
+) -> Result<(&[u8; HEADER_BYTES], &[u8]), Drop> {
+    let (bytes, body) = datagram.split_first_chunk::<HEADER_BYTES>().ok_or(Drop::Short)?;
+    if u16_at(bytes, 4) != MAGIC {
+        return Err(Drop::Magic);
+    }
+    if bytes[6] != version {
+        return Err(Drop::Version);
+    }
+    if usize::from(u16_at(bytes, 28)) != body.len() || datagram.len() > max_datagram {
+        return Err(Drop::Length);
+    }
+    if u32_at(bytes, 8) != tag {
+        return Err(Drop::Key);
+    }
+    Ok((bytes, body))
+}
+
+/// The fields of a header in front of a body of `length` bytes: the checks after checksum or seal.
+pub(crate) fn read_header(
+    bytes: &[u8; HEADER_BYTES],
+    length: usize,
+    me: Rank,
+    ranks: u32,
+) -> Result<Header, Drop> {
+    let (from, to) = (u32_at(bytes, 12), u32_at(bytes, 16));
+    if to != me {
+        return Err(Drop::Destination);
+    }
+    if from >= ranks || from == me {
+        return Err(Drop::Source);
+    }
+    let kind = Kind::from_byte(bytes[7]).ok_or(Drop::Kind)?;
+    let flags = u16_at(bytes, 30);
+    let body_fits = match kind {
+        Kind::Data => true,
+        Kind::Ack | Kind::Nack => length.is_multiple_of(8),
+        Kind::Probe => length == 0,
+    };
+    if flags & !kind.flags() != 0 || !body_fits {
+        return Err(Drop::Kind);
+    }
+    Ok(Header { kind, flags, from, to, sequence: u32_at(bytes, 20), ack: u32_at(bytes, 24) })
+}
+
 impl Codec {
     /// For a channel whose datagrams have at most `max_datagram` bytes.
     pub fn new(key: ChannelKey, max_datagram: usize) -> Self {
-        let tag = low32(XxHash3_64::oneshot_with_seed(key.0, b"kumi key"));
-        Self { key, tag, max_datagram }
+        Self { key, tag: key_tag(key), max_datagram }
     }
 
     /// Completes a packet whose body is already in place behind the first [`HEADER_BYTES`] bytes.
@@ -151,19 +233,9 @@ impl Codec {
     /// # Panics
     /// If `packet` is shorter than a header or longer than 65,535 bytes: the caller's fault.
     pub fn seal(&self, header: &Header, packet: &mut [u8]) {
-        let length = u16::try_from(packet.len() - HEADER_BYTES).expect("body above 65,535 bytes");
-        let bytes: &mut [u8; HEADER_BYTES] =
-            packet.first_chunk_mut().expect("packet shorter than its header");
-        bytes[4..6].copy_from_slice(&MAGIC.to_le_bytes());
-        bytes[6] = VERSION;
-        bytes[7] = header.kind as u8;
-        bytes[8..12].copy_from_slice(&self.tag.to_le_bytes());
-        bytes[12..16].copy_from_slice(&header.from.to_le_bytes());
-        bytes[16..20].copy_from_slice(&header.to.to_le_bytes());
-        bytes[20..24].copy_from_slice(&header.sequence.to_le_bytes());
-        bytes[24..28].copy_from_slice(&header.ack.to_le_bytes());
-        bytes[28..30].copy_from_slice(&length.to_le_bytes());
-        bytes[30..32].copy_from_slice(&header.flags.to_le_bytes());
+        let length = packet.len() - HEADER_BYTES;
+        let bytes = packet.first_chunk_mut().expect("packet shorter than its header");
+        write_header(bytes, VERSION, self.tag, header, length);
         let checksum = self.checksum(packet);
         packet[..4].copy_from_slice(&checksum.to_le_bytes());
     }
@@ -183,41 +255,10 @@ impl Codec {
         ranks: u32,
         datagram: &'d [u8],
     ) -> Result<(Header, &'d [u8]), Drop> {
-        let (bytes, body) = datagram.split_first_chunk::<HEADER_BYTES>().ok_or(Drop::Short)?;
-        if u16_at(bytes, 4) != MAGIC {
-            return Err(Drop::Magic);
-        }
-        if bytes[6] != VERSION {
-            return Err(Drop::Version);
-        }
-        if usize::from(u16_at(bytes, 28)) != body.len() || datagram.len() > self.max_datagram {
-            return Err(Drop::Length);
-        }
-        if u32_at(bytes, 8) != self.tag {
-            return Err(Drop::Key);
-        }
+        let (bytes, body) = split(datagram, VERSION, self.tag, self.max_datagram)?;
         if u32_at(bytes, 0) != self.checksum(datagram) {
             return Err(Drop::Checksum);
         }
-        let (from, to) = (u32_at(bytes, 12), u32_at(bytes, 16));
-        if to != me {
-            return Err(Drop::Destination);
-        }
-        if from >= ranks || from == me {
-            return Err(Drop::Source);
-        }
-        let kind = Kind::from_byte(bytes[7]).ok_or(Drop::Kind)?;
-        let flags = u16_at(bytes, 30);
-        let body_fits = match kind {
-            Kind::Data => true,
-            Kind::Ack | Kind::Nack => body.len().is_multiple_of(8),
-            Kind::Probe => body.is_empty(),
-        };
-        if flags & !kind.flags() != 0 || !body_fits {
-            return Err(Drop::Kind);
-        }
-        let header =
-            Header { kind, flags, from, to, sequence: u32_at(bytes, 20), ack: u32_at(bytes, 24) };
-        Ok((header, body))
+        Ok((read_header(bytes, body.len(), me, ranks)?, body))
     }
 }

@@ -4,8 +4,9 @@
 mod harness;
 mod sim;
 
+use kumi_proto::seal::SealedCodec;
 use kumi_proto::wire::{Codec, Header, Kind};
-use kumi_proto::{ChannelKey, frame::Frame};
+use kumi_proto::{ChannelKey, SealKey, frame::Frame};
 use sim::Random;
 
 fn bytes(random: &mut Random, most: u64) -> Vec<u8> {
@@ -19,13 +20,16 @@ fn datagrams() {
         harness::datagram(&vec![0; length]);
         harness::datagram(&vec![255; length]);
     }
-    // A right packet, then the same with bytes changed, cut and made longer.
+    // Right packets, then the same with bytes changed, cut and made longer.
     let header = Header { kind: Kind::Data, flags: 0, from: 1, to: 0, sequence: 0, ack: 0 };
-    let mut good = vec![0; 60];
-    Codec::new(ChannelKey(0xF022), 96).seal(&header, &mut good);
-    for _ in 0..5_000 {
+    let mut good = [vec![0; 60], vec![0; 60]];
+    let key = ChannelKey(0xF022);
+    Codec::new(key, 96).seal(&header, &mut good[0]);
+    SealedCodec::new(key, &SealKey([0xF0; 16]), 96, 0).seal(&header, &mut good[1]);
+    good.iter().for_each(|good| harness::datagram(good));
+    for turn in 0..5_000 {
         harness::datagram(&bytes(&mut random, 128));
-        let mut bad = good.clone();
+        let mut bad = good[turn % 2].clone();
         for _ in 0..=random.below(3) {
             let at = random.below(60) as usize;
             bad[at] = random.next() as u8;

@@ -17,19 +17,22 @@ fn all_to_all(net: &mut Net, frames: u64) {
 
 #[test]
 fn a_good_wire_needs_no_resend() {
-    let mut net = Net::new(1, 4, &config(), Faults::NONE);
-    all_to_all(&mut net, 500);
-    net.settle(1_000_000);
-    assert_eq!(net.total(|c| c.resends + c.duplicates + c.nacks_out + c.timeouts), 0);
-    assert_eq!(net.total(|c| c.dropped_in_all()), 0);
-    assert_eq!(net.total(|c| c.sent), 4 * 3 * 500);
-    assert_eq!(net.total(|c| c.data_out), 4 * 3 * 500);
+    for encrypted in [false, true] {
+        let mut net = Net::with(1, 4, &config(), Faults::NONE, encrypted);
+        all_to_all(&mut net, 500);
+        net.settle(1_000_000);
+        assert_eq!(net.total(|c| c.resends + c.duplicates + c.nacks_out + c.timeouts), 0);
+        assert_eq!(net.total(|c| c.dropped_in_all()), 0);
+        assert_eq!(net.total(|c| c.sent), 4 * 3 * 500);
+        assert_eq!(net.total(|c| c.data_out), 4 * 3 * 500);
+    }
 }
 
 #[test]
 fn a_terrible_wire_delivers_everything_in_order() {
     for seed in 0..10 {
-        let mut net = Net::new(seed, 3, &config(), Faults::HEAVY);
+        let encrypted = seed % 2 == 1;
+        let mut net = Net::with(seed, 3, &config(), Faults::HEAVY, encrypted);
         all_to_all(&mut net, 100);
         for _ in 0..200 {
             net.run(1_000);
@@ -37,7 +40,9 @@ fn a_terrible_wire_delivers_everything_in_order() {
         }
         net.settle(60_000_000);
         assert!(net.total(|c| c.resends) > 0);
-        assert!(net.total(|c| c.drop_checksum) > 0);
+        let (checksum, seal) = (net.total(|c| c.drop_checksum), net.total(|c| c.drop_seal));
+        assert_eq!((checksum > 0, seal > 0), (!encrypted, encrypted));
+        assert_eq!(net.total(|c| c.drop_stale), 0);
     }
 }
 
@@ -51,9 +56,11 @@ fn each_fault_alone() {
         Faults { delay: 50_000, ..Faults::NONE },
     ];
     for (seed, faults) in cases.into_iter().enumerate() {
-        let mut net = Net::new(seed as u64, 2, &config(), faults);
-        all_to_all(&mut net, 200);
-        net.settle(60_000_000);
+        for encrypted in [false, true] {
+            let mut net = Net::with(seed as u64, 2, &config(), faults, encrypted);
+            all_to_all(&mut net, 200);
+            net.settle(60_000_000);
+        }
     }
 }
 
@@ -350,8 +357,9 @@ proptest! {
         faults in faults(),
         socket_limit in prop_oneof![Just(usize::MAX), 5..60usize],
         script in prop::collection::vec(action(), 1..40),
+        encrypted in any::<bool>(),
     ) {
-        let mut net = Net::new(seed, RANKS as u32, &config(), faults);
+        let mut net = Net::with(seed, RANKS as u32, &config(), faults, encrypted);
         net.socket_limit = socket_limit;
         for action in script {
             match action {

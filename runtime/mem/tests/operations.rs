@@ -37,8 +37,11 @@ fn messages_of_all_sizes_arrive_in_order() {
 
 #[test]
 fn datagrams_of_all_sizes_will_do() {
-    for max_datagram in [548, 1472, 8972, 65507] {
-        let job = Job { layout: &[1, 2], max_datagram, ..Job::default() };
+    let sizes = [548, 1472, 8972, 65507];
+    for (max_datagram, encrypted) in
+        sizes.into_iter().flat_map(|size| [(size, false), (size, true)])
+    {
+        let job = Job { layout: &[1, 2], max_datagram, encrypted, ..Job::default() };
         let body = |context: &Context| {
             let (me, ranks) = (context.rank(), context.ranks());
             let (next, before) = ((me + 1) % ranks, (me + ranks - 1) % ranks);

@@ -102,9 +102,13 @@ impl<H: Handler> Core<H> {
         let remote = match socket {
             Some(socket) if place.local_count() < place.ranks() as usize => {
                 let key = ChannelKey(place.channel_key());
-                let endpoint =
-                    Endpoint::new(protocol(place, ack), place.rank(), place.ranks(), key)
-                        .map_err(|_| AttachError::BadSegment("the protocol refuses its numbers"))?;
+                let (config, me, ranks) = (protocol(place, ack), place.rank(), place.ranks());
+                let endpoint = match place.seal_key() {
+                    Some(seal) => Endpoint::encrypted(config, me, ranks, key, seal),
+                    None => Endpoint::new(config, me, ranks, key),
+                };
+                let endpoint = endpoint
+                    .map_err(|_| AttachError::BadSegment("the protocol refuses its numbers"))?;
                 let (now, published) = (sys::now(), 0);
                 Some(Remote { endpoint, udp: udp(place, socket)?, now, published })
             }

@@ -56,6 +56,12 @@ pub struct Header {
     pub arena_bytes: AtomicU64,
     /// Bytes of the whole segment.
     pub total_bytes: AtomicU64,
+    /// 1 if the channel's packets are encrypted, 0 if not.
+    pub encrypted: AtomicU32,
+    /// 0.
+    pub reserved: AtomicU32,
+    /// Key with which they are encrypted, its first byte lowest; 0 if they are not.
+    pub seal_key: [AtomicU64; 2],
 }
 
 /// Where one rank's socket is: IPv4 address in the upper 32 bits of the low 48, port in the low 16.
@@ -200,7 +206,7 @@ pub struct RingHead {
 #[derive(Debug)]
 pub struct RingPosition(pub AtomicU64);
 
-const _: () = assert!(size_of::<Header>() == 64 && size_of::<Peer>() == 8);
+const _: () = assert!(size_of::<Header>() == 128 && size_of::<Peer>() == 8);
 const _: () =
     assert!(size_of::<Sleep>() == 64 && size_of::<Wake>() == 64 && size_of::<State>() == 64);
 const _: () = assert!(size_of::<WindowEntry>() == 32 && size_of::<Notify>() == 64);

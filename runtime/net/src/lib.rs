@@ -33,7 +33,7 @@ mod wait;
 
 pub use channel::{Channel, ChannelError, Guard, Settings};
 pub use core::{Answers, Handler};
-pub use kumi_proto::{Delivery, PEERS_LISTED, PeerCounters, frame};
+pub use kumi_proto::{Delivery, PEERS_LISTED, PeerCounters, SealKey, frame};
 pub use nudge::Nudge;
 pub use place::{AttachError, Place};
 pub use priority::{HandlerSetting, Policy, Priority};

@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
+use kumi_proto::SealKey;
+
 use crate::launch::{Launch, LaunchError};
 use crate::layout::{
     ATTACH_DONE, ATTACH_NEVER, ATTACH_NOW, Header, Layout, MAGIC, PAGE, RankContext, VERSION,
@@ -66,6 +68,7 @@ pub struct Place {
     node: u32,
     local: usize,
     channel_key: u64,
+    seal_key: Option<SealKey>,
     max_datagram: usize,
     bells: Vec<OwnedFd>,
 }
@@ -102,6 +105,7 @@ impl Place {
         }
         let (channel_key, max_datagram) =
             (header.channel_key.load(Relaxed), header.max_datagram.load(Relaxed) as usize);
+        let seal_key = seal_key(header)?;
         claim(&segment::context(&map, &layout, local).state.attached, launch.rank)?;
         drop(std::mem::ManuallyDrop::into_inner(segment)); // The mapping keeps the memory.
         let own = |raw: RawFd| {
@@ -112,7 +116,18 @@ impl Place {
         let socket = own(launch.socket)?;
         let bells = launch.doorbells.iter().map(|raw| own(*raw)).collect::<Result<_, _>>()?;
         let (job, rank, node) = (launch.job, launch.rank, launch.node);
-        let place = Place { map, layout, job, rank, node, local, channel_key, max_datagram, bells };
+        let place = Place {
+            map,
+            layout,
+            job,
+            rank,
+            node,
+            local,
+            channel_key,
+            seal_key,
+            max_datagram,
+            bells,
+        };
         Ok((place, socket))
     }
 
@@ -123,6 +138,7 @@ impl Place {
     pub fn singleton(arena_bytes: u64) -> Result<Place, AttachError> {
         let spec = SegmentSpec {
             channel_key: 1,
+            seal_key: None,
             ranks: 1,
             local_ranks: 0..1,
             ring_bytes: crate::layout::DEFAULT_RING_BYTES,
@@ -135,7 +151,19 @@ impl Place {
         let bells = vec![sys::doorbell().map_err(io_error("eventfd"))?];
         let (channel_key, max_datagram) = (1, usize::from(segment::MIN_DATAGRAM));
         let (job, rank, node, local) = (0, 0, 0, 0);
-        Ok(Place { map, layout, job, rank, node, local, channel_key, max_datagram, bells })
+        let seal_key = None;
+        Ok(Place {
+            map,
+            layout,
+            job,
+            rank,
+            node,
+            local,
+            channel_key,
+            seal_key,
+            max_datagram,
+            bells,
+        })
     }
 
     /// The job's number.
@@ -280,6 +308,10 @@ impl Place {
         self.channel_key
     }
 
+    pub(crate) fn seal_key(&self) -> Option<&SealKey> {
+        self.seal_key.as_ref()
+    }
+
     pub(crate) fn max_datagram(&self) -> usize {
         self.max_datagram
     }
@@ -316,6 +348,16 @@ fn check_open(descriptor: RawFd, what: &'static str) -> Result<(), LaunchError> 
     // SAFETY: no pointers.
     let open = unsafe { libc::fcntl(descriptor, libc::F_GETFD) } >= 0;
     if open { Ok(()) } else { Err(LaunchError::Closed { descriptor, what }) }
+}
+
+/// The key with which the channel's packets are encrypted, if they are.
+fn seal_key(header: &Header) -> Result<Option<SealKey>, AttachError> {
+    let [low, high] = [&header.seal_key[0], &header.seal_key[1]].map(|half| half.load(Relaxed));
+    match header.encrypted.load(Relaxed) {
+        0 => Ok(None),
+        1 => Ok(Some(SealKey((u128::from(high) << 64 | u128::from(low)).to_le_bytes()))),
+        _ => Err(AttachError::BadSegment("it is neither encrypted nor not")),
+    }
 }
 
 fn claim(attached: &std::sync::atomic::AtomicU32, rank: u32) -> Result<(), AttachError> {

@@ -7,6 +7,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use kumi_proto::SealKey;
+
 use crate::counters;
 use crate::layout::{
     ATTACH_NOW, Header, Layout, MAGIC, Peer, RankContext, SIGNALS, VERSION, page_up,
@@ -21,6 +23,8 @@ pub const MIN_DATAGRAM: u16 = 548;
 pub struct SegmentSpec {
     /// Secret of the job's channel, random.
     pub channel_key: u64,
+    /// Secret with which packets are encrypted, random; none if they are not to be.
+    pub seal_key: Option<SealKey>,
     /// Ranks of the job.
     pub ranks: u32,
     /// The ranks on this node.
@@ -135,6 +139,12 @@ impl Segment {
         let header = segment.header();
         header.version.store(VERSION, Relaxed);
         header.channel_key.store(spec.channel_key, Relaxed);
+        if let Some(key) = &spec.seal_key {
+            let key = u128::from_le_bytes(key.0);
+            header.seal_key[0].store(key as u64, Relaxed);
+            header.seal_key[1].store((key >> 64) as u64, Relaxed);
+            header.encrypted.store(1, Relaxed);
+        }
         header.ranks.store(layout.ranks, Relaxed);
         header.local_first.store(layout.local_first, Relaxed);
         header.local_count.store(layout.local_count, Relaxed);

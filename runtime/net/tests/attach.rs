@@ -6,12 +6,13 @@ use std::os::unix::fs::FileExt;
 
 use kumi_net::launch::{Launch, LaunchError, bind_socket, doorbell};
 use kumi_net::segment::{Segment, SegmentSpec};
-use kumi_net::{AttachError, Place};
+use kumi_net::{AttachError, Place, SealKey};
 
 fn segment(publish: bool) -> Segment {
     let local_ranks = 1..3;
-    let spec =
-        SegmentSpec { channel_key: 9, ranks: 3, local_ranks, ring_bytes: 4096, arena_bytes: 8192 };
+    let seal_key = Some(SealKey([3; 16]));
+    let (channel_key, ranks, ring_bytes, arena_bytes) = (9, 3, 4096, 8192);
+    let spec = SegmentSpec { channel_key, seal_key, ranks, local_ranks, ring_bytes, arena_bytes };
     let mut segment = Segment::create(&spec).expect("segment");
     if publish {
         let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 1);
@@ -77,7 +78,7 @@ fn what_does_not_fit_is_refused() {
 #[test]
 fn any_damaged_header_is_refused_or_harmless() {
     // Every byte of the header, with several values: an error or the right layout, no panic.
-    for at in 0..64u64 {
+    for at in 0..128u64 {
         for value in [0u8, 1, 0x7f, 0xff] {
             let segment = segment(true);
             let file = std::fs::File::from(segment.as_fd().try_clone_to_owned().expect("dup"));

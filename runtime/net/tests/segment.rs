@@ -11,7 +11,9 @@ use proptest::prelude::*;
 
 fn spec(ranks: u32, local: std::ops::Range<u32>) -> SegmentSpec {
     let arena_bytes = 1 << 20;
-    SegmentSpec { channel_key: 7, ranks, local_ranks: local, ring_bytes: 8192, arena_bytes }
+    let local_ranks = local;
+    let (channel_key, seal_key, ring_bytes) = (7, None, 8192);
+    SegmentSpec { channel_key, seal_key, ranks, local_ranks, ring_bytes, arena_bytes }
 }
 
 #[test]

@@ -105,6 +105,9 @@ pub struct ClusterConfig {
     /// not given. See [`ClusterConfig::metrics_of`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics: Option<String>,
+    /// Whether the packets of jobs that do not say are encrypted between nodes.
+    #[serde(default)]
+    pub encrypt: bool,
     /// The nodes; a node's number is its place here.
     pub nodes: Vec<NodeConfig>,
 }
@@ -417,7 +420,8 @@ port = 7701
         let config = parse(GOOD).unwrap();
         assert_eq!(config.mode(), Mode::OperatingSystem);
         assert_eq!(config.slice_ns(), 1_000_000);
-        assert_eq!((config.fan_out, config.lease_ms), (16, 15_000));
+        assert_eq!((config.fan_out, config.lease_ms, config.encrypt), (16, 15_000, false));
+        assert!(parse(&format!("encrypt = true{GOOD}")).unwrap().encrypt);
         assert_eq!(config.nodes[1].cpus, Vec::<usize>::new());
         let dir = tempfile::tempdir().unwrap();
         config.save(dir.path()).unwrap();

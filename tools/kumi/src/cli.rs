@@ -93,6 +93,9 @@ pub struct Sharing {
     /// How long nodes that have lost the head go on with their jobs, 500ms to 3600s
     #[arg(long, value_name = "TIME", value_parser = parse::duration, default_value = "15s")]
     pub lease: Duration,
+    /// Encrypt the packets of jobs between nodes, unless `kumi run` says otherwise
+    #[arg(long)]
+    pub encrypt: bool,
 }
 
 /// `kumi cluster init`
@@ -225,6 +228,9 @@ pub struct RunArgs {
     /// How packets between nodes are acked; reduced unless KUMI_ACK says otherwise
     #[arg(long, value_name = "MODE", value_enum)]
     pub ack: Option<Ack>,
+    /// Encrypt packets between nodes, or do not; as the cluster is configured if not given
+    #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "on")]
+    pub encrypt: Option<OnOff>,
     /// The program and its arguments
     #[arg(
         required = true,
@@ -342,8 +348,22 @@ mod tests {
         let Command::Run(args) = cli.unwrap().command else { panic!("not run") };
         assert_eq!(args.ranks, 8);
         assert!(args.label);
+        assert_eq!(args.encrypt, None);
         assert_eq!(args.env, [("A".to_owned(), "b".to_owned())]);
         assert_eq!(args.command, ["prog", "-n", "--help"]);
+    }
+
+    #[test]
+    fn encryption_is_on_off_or_not_mentioned() {
+        for (word, expected) in
+            [("--encrypt", OnOff::On), ("--encrypt=on", OnOff::On), ("--encrypt=off", OnOff::Off)]
+        {
+            let Command::Run(args) = read(&["kumi", "run", word, "prog"]).unwrap().command else {
+                panic!("not run")
+            };
+            assert_eq!((args.encrypt, &*args.command[0]), (Some(expected), "prog"));
+        }
+        assert!(read(&["kumi", "run", "--encrypt=maybe", "prog"]).is_err());
     }
 
     #[test]

@@ -24,6 +24,7 @@ struct JobView<'a> {
     ended_ms: Option<u64>,
     command: &'a [String],
     cwd: &'a str,
+    encrypted: bool,
 }
 
 /// How a job ended, as `--json` shows it.
@@ -83,6 +84,7 @@ fn view(record: &JobRecord) -> JobView<'_> {
         ended_ms: record.ended_ms,
         command: &spec.request.args,
         cwd: &spec.request.cwd,
+        encrypted: spec.request.encrypt == Some(true),
     }
 }
 
@@ -160,6 +162,7 @@ mod tests {
             cwd: "/tmp".into(),
             ranks: 8,
             nodes: None,
+            encrypt: None,
         };
         let part = |node, first| NodeRanks { node: NodeId(node), first, count: 4 };
         let layout =
@@ -172,6 +175,7 @@ mod tests {
                 request,
                 layout,
                 channel_key: 7,
+                seal_key: None,
             },
             ended_ms: matches!(state, JobState::Ended(_)).then_some(5_400),
             state,

@@ -218,6 +218,7 @@ impl Head {
             let mut record = job.record.clone();
             record.spec.request.env = Vec::new();
             record.spec.channel_key = 0;
+            record.spec.seal_key = None;
             records.push(record);
         }
         records.sort_by_key(|record| record.spec.job);

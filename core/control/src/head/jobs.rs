@@ -165,6 +165,10 @@ impl Head {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.record.state = state.clone();
         let over = job.is_over();
+        if over {
+            // What was recorded of its packets must not be readable by who gets the table later.
+            job.record.spec.seal_key = None;
+        }
         let followers = job.followers.clone();
         self.persist(id);
         for client in followers.into_iter().filter(|_| !over) {

@@ -63,6 +63,8 @@ pub struct HeadConfig {
     pub lease_ns: Nanos,
     /// How long a node may be away before its jobs fail, in nanoseconds.
     pub detach_grace_ns: Nanos,
+    /// Whether packets of jobs that do not say are encrypted.
+    pub encrypt: bool,
 }
 
 /// A client's connection; given by the driver, never reused.

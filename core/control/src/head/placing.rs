@@ -8,7 +8,8 @@ use kumi_sched::{JobId, NodeId};
 use super::Head;
 use super::jobs::{Job, refusal};
 use crate::message::{
-    JobRecord, JobRequest, JobSpec, JobState, NodeRanks, Outcome, Refusal, RefusalKind, User,
+    JobRecord, JobRequest, JobSpec, JobState, NodeRanks, Outcome, Refusal, RefusalKind, SealKey,
+    User,
 };
 
 /// Jobs that are not over; more are refused, so that a runaway script does not fill the head.
@@ -117,7 +118,11 @@ impl Head {
     ///
     /// # Errors
     /// Nothing of a refused job is kept.
-    pub(super) fn submit(&mut self, user: &User, request: JobRequest) -> Result<JobId, Refusal> {
+    pub(super) fn submit(
+        &mut self,
+        user: &User,
+        mut request: JobRequest,
+    ) -> Result<JobId, Refusal> {
         if let Some(&known) = self.tokens.get(&request.token) {
             let owner = self.jobs.get(&known).map(|job| job.record.spec.user.uid);
             if owner == Some(user.uid) {
@@ -138,9 +143,12 @@ impl Head {
         let id = JobId(self.next_job);
         self.next_job += 1;
         self.tokens.insert(request.token, id);
-        let channel_key = self.channel_key(id, request.token);
-        let spec =
-            JobSpec { job: id, user: user.clone(), request, layout: Vec::new(), channel_key };
+        let (channel_key, seal_key) = self.keys(id, request.token);
+        let encrypt = request.encrypt.unwrap_or(self.config.encrypt);
+        request.encrypt = Some(encrypt);
+        let seal_key = encrypt.then_some(seal_key);
+        let (user, layout) = (user.clone(), Vec::new());
+        let spec = JobSpec { job: id, user, request, layout, channel_key, seal_key };
         let record = JobRecord {
             spec,
             state: JobState::Queued,
@@ -158,16 +166,18 @@ impl Head {
         Ok(id)
     }
 
-    /// Different for every job and not to be guessed from those of others.
-    fn channel_key(&self, id: JobId, token: u128) -> u64 {
+    /// A job's channel key, and the key with which its packets are encrypted if they are: different
+    /// for every job, not to be guessed from those of others, nor one from the other.
+    fn keys(&self, id: JobId, token: u128) -> (u64, SealKey) {
         let mut hasher = blake3::Hasher::new_keyed(&self.seed);
         hasher.update(&id.0.to_le_bytes());
         hasher.update(&token.to_le_bytes());
         hasher.update(&self.wall_ms.to_le_bytes());
         let hash = hasher.finalize();
-        let mut key = [0; 8];
-        key.copy_from_slice(&hash.as_bytes()[..8]);
-        u64::from_le_bytes(key)
+        let (mut channel, mut seal) = ([0; 8], [0; 16]);
+        channel.copy_from_slice(&hash.as_bytes()[..8]);
+        seal.copy_from_slice(&hash.as_bytes()[16..]);
+        (u64::from_le_bytes(channel), SealKey(seal))
     }
 
     /// Hands new jobs to the policy, and places those that fit now.

@@ -103,6 +103,7 @@ impl Client {
             cwd: "/".into(),
             ranks: self.plan.ranks,
             nodes: self.plan.nodes,
+            encrypt: None,
         }
     }
 }

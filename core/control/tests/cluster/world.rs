@@ -127,6 +127,7 @@ impl World {
             owner_uid: 0,
             lease_ns: LEASE,
             detach_grace_ns: GRACE,
+            encrypt: false,
         };
         Self {
             scenario,

@@ -284,6 +284,7 @@ fn lists_tell_no_secrets() {
     let records = listed(&mut test, true);
     assert_eq!(records.iter().map(|r| r.spec.job).collect::<Vec<_>>(), [job, over]);
     assert!(records.iter().all(|r| r.spec.request.env.is_empty() && r.spec.channel_key == 0));
+    assert!(records.iter().all(|r| r.spec.seal_key.is_none()));
     assert_eq!(listed(&mut test, false).len(), 1);
 }
 

@@ -10,6 +10,7 @@ use kumi_control::message::{
 use kumi_sched::{JobId, Mode, NodeId};
 
 mod clients;
+mod keys;
 mod life;
 mod nodes;
 
@@ -37,6 +38,7 @@ fn config(nodes: u32) -> HeadConfig {
         owner_uid: 500,
         lease_ns: 3_000 * MS,
         detach_grace_ns: 1_000 * MS,
+        encrypt: false,
     }
 }
 
@@ -63,6 +65,7 @@ fn request(token: u128, ranks: u32, nodes: Option<u32>) -> JobRequest {
         cwd: "/".into(),
         ranks,
         nodes,
+        encrypt: None,
     }
 }
 

@@ -6,10 +6,11 @@ mod sender;
 
 pub(crate) use receiver::{Data, Receiver};
 pub(crate) use ring::Ring;
-pub(crate) use sender::{Run, Sender};
+pub(crate) use sender::{Run, Sender, run_bytes};
 
+use crate::seal::Packets;
 use crate::tally::NOWHERE;
-use crate::wire::{Codec, Kind};
+use crate::wire::Kind;
 use crate::{Config, Counters, Micros, Rank};
 
 /// "No deadline".
@@ -19,13 +20,22 @@ pub(crate) const NEVER: Micros = Micros::MAX;
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: Config,
-    pub(crate) codec: Codec,
+    pub(crate) packets: Packets,
     pub(crate) me: Rank,
     pub(crate) counters: Counters,
     /// Early packets kept now, for all peers together.
     pub(crate) kept: usize,
     /// When this rank was last found to have been stopped; round trips from before give no sample.
     pub(crate) stopped: Micros,
+}
+
+impl Shared {
+    /// A deadline found late means that this rank was stopped.
+    pub(crate) fn notice_stop(&mut self, now: Micros, deadline: Micros) {
+        if now > deadline.saturating_add(self.config.late) {
+            self.stopped = now;
+        }
+    }
 }
 
 /// One other rank.
@@ -71,12 +81,12 @@ impl Peer {
     }
 
     /// Order of sending: an ack or nack that cannot ride on data, resends, new data, probe.
-    pub(crate) fn plan(&mut self, config: &Config) -> Plan {
-        let respond = self.receiver.must_respond(config);
+    pub(crate) fn plan(&mut self, shared: &Shared) -> Plan {
+        let respond = self.receiver.must_respond(&shared.config);
         if respond && !self.receiver.can_ride() {
             return Plan::Control(self.receiver.response_kind());
         }
-        if let Some(run) = self.sender.next_run(config) {
+        if let Some(run) = self.sender.next_run(shared) {
             return Plan::Data(run);
         }
         if respond {

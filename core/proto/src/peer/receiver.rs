@@ -2,6 +2,7 @@
 
 use super::{NEVER, Shared};
 use crate::endpoint::{Delivery, Sink};
+use crate::seal::STALE;
 use crate::wire::{ACK_NOW, ECHO, FULL, Kind};
 use crate::{AckMode, Config, Micros, Rank};
 use alloc::boxed::Box;
@@ -39,6 +40,8 @@ pub(crate) struct Receiver {
     /// The probe to answer.
     echo: Option<u32>,
     kept: Option<Box<Kept>>,
+    /// Highest counter of an encrypted packet taken; 0 if there was none.
+    newest: u64,
 }
 
 impl Receiver {
@@ -54,6 +57,7 @@ impl Receiver {
             full: false,
             echo: None,
             kept: None,
+            newest: 0,
         }
     }
 
@@ -69,6 +73,16 @@ impl Receiver {
     pub(crate) fn accepts(&self, sequence: u32, config: &Config) -> bool {
         let ahead = sequence.wrapping_sub(self.expected).cast_signed();
         usize::try_from(ahead).is_ok_and(|ahead| ahead < config.window) || ahead < 0
+    }
+
+    /// Whether a packet with this counter is not so old that its numbers might have come round since.
+    pub(crate) fn is_fresh(&self, counter: u64) -> bool {
+        self.newest.saturating_sub(counter) <= STALE
+    }
+
+    /// A packet with this counter was taken.
+    pub(crate) fn took(&mut self, counter: u64) {
+        self.newest = self.newest.max(counter);
     }
 
     /// Takes a data packet whose number [`Self::accepts`].

@@ -5,7 +5,7 @@ use super::{NEVER, Shared};
 use crate::congestion::Congestion;
 use crate::rtt::Rtt;
 use crate::wire::{ACK_NOW, ECHO, FULL, HEADER_BYTES, Header, Kind};
-use crate::{Config, Micros, Rank};
+use crate::{Config, Micros, PeerCounters, Rank};
 use alloc::boxed::Box;
 
 /// A packet is lost when one sent this many transmissions later is acked.
@@ -14,6 +14,11 @@ const REORDER: i32 = 3;
 const MOST_SEGMENTS: usize = 44;
 /// Most bytes of one transmit: the largest UDP payload.
 const MOST_BYTES: usize = 65_507;
+
+/// Length of the longest run of packets, in bytes.
+pub(crate) fn run_bytes(config: &Config) -> usize {
+    MOST_BYTES.min(MOST_SEGMENTS * config.max_datagram)
+}
 
 /// What holds sending back after a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -403,7 +408,8 @@ impl Sender {
     // ---- sending ----------------------------------------------------------------------------
 
     /// What may be sent now.
-    pub(crate) fn next_run(&mut self, config: &Config) -> Option<Run> {
+    pub(crate) fn next_run(&mut self, shared: &Shared) -> Option<Run> {
+        let config = &shared.config;
         if self.lost == 0 && self.next == self.tail {
             return None;
         }
@@ -431,7 +437,8 @@ impl Sender {
         };
         let end = if wanted == State::Lost { self.next } else { self.tail };
         let index = ring.index(first);
-        let full = |slot: &Slot| usize::from(slot.length) == config.max_datagram;
+        let longest = config.max_datagram - shared.packets.trailer();
+        let full = |slot: &Slot| usize::from(slot.length) == longest;
         if !full(&ring.slots[index]) {
             return Some(Run { first, count: 1 });
         }
@@ -457,19 +464,21 @@ impl Sender {
         }
     }
 
-    /// Writes the headers of a run that [`Self::next_run`] gave; returns its bytes.
-    pub(crate) fn transmit(
-        &mut self,
+    /// Completes the packets of a run that [`Self::next_run`] gave; returns its bytes.
+    pub(crate) fn transmit<'r>(
+        &'r mut self,
         now: Micros,
         run: Run,
         to: Rank,
         ack: u32,
-        shared: &mut Shared,
-    ) -> &[u8] {
+        shared: &'r mut Shared,
+        tally: &mut PeerCounters,
+    ) -> &'r [u8] {
         let Some(ring) = self.ring.as_deref_mut() else { return &[] };
         let stride = shared.config.max_datagram;
         let index = ring.index(run.first);
-        let mut end = index * stride;
+        let kept = &mut ring.bytes[index * stride..];
+        let mut end = 0;
         for at in 0..run.count {
             let slot = &mut ring.slots[index + at];
             // At most 1,024 slots.
@@ -480,6 +489,7 @@ impl Sender {
                 self.recovering = true;
                 slot.resent = true;
                 shared.counters.resends += 1;
+                tally.resends += 1;
             } else {
                 self.next = self.next.wrapping_add(1);
             }
@@ -492,12 +502,14 @@ impl Sender {
             let fills = self.in_flight >= self.congestion.window() || self.full != Full::No;
             let flags = if fills { ACK_NOW } else { 0 };
             let header = Header { kind: Kind::Data, flags, from: shared.me, to, sequence, ack };
-            let start = (index + at) * stride;
-            end = start + usize::from(slot.length);
-            shared.codec.seal(&header, &mut ring.bytes[start..end]);
-            shared.counters.packet_out(Kind::Data, end - start);
+            let start = at * stride;
+            let packet = &mut kept[start..start + usize::from(slot.length)];
+            let length = shared.packets.seal_kept(&header, packet, start);
+            end = start + length;
+            shared.counters.packet_out(Kind::Data, length);
+            tally.packet_out(Kind::Data, 1, length);
         }
-        &ring.bytes[index * stride..end]
+        &shared.packets.run(kept)[..end]
     }
 
     /// Whether a probe is to leave now, everything that may be sent having left.

@@ -3,9 +3,11 @@
 
 #![allow(dead_code)] // Each test program uses a part of it.
 
-use kumi_proto::{ChannelKey, Config, Counters, Delivery, Endpoint, Rank, SendError, Sink};
+use kumi_proto::{
+    ChannelKey, Config, Counters, Delivery, Endpoint, Rank, SealKey, SendError, Sink,
+};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BinaryHeap, HashSet, VecDeque};
 
 /// Steele, Lea, Flood: "Fast splittable pseudorandom number generators" (SplitMix64).
 #[derive(Clone, Debug)]
@@ -55,6 +57,8 @@ enum Event {
 /// Checks what is delivered.
 struct Inbox {
     me: Rank,
+    /// Longest frame.
+    most: usize,
     /// By source: frames delivered.
     delivered: Vec<u64>,
     full: bool,
@@ -66,7 +70,8 @@ struct Inbox {
 impl Sink for Inbox {
     fn deliver(&mut self, from: Rank, frame: &[u8]) -> Delivery {
         let index = self.delivered[from as usize];
-        assert_eq!(frame, payload(from, self.me, index), "{from} to {}: frame {index}", self.me);
+        let expected = payload(from, self.me, index, self.most);
+        assert_eq!(frame, expected, "{from} to {}: frame {index}", self.me);
         if self.full || self.random.chance(self.refuse) {
             return Delivery::Full;
         }
@@ -75,14 +80,14 @@ impl Sink for Inbox {
     }
 }
 
-/// The content of frame `index` of a pair; its length is a function of the pair and index too.
-fn payload(from: Rank, to: Rank, index: u64) -> Vec<u8> {
+/// The content of frame `index` of a pair; its length, at most `most`, is a function of the pair and index too.
+fn payload(from: Rank, to: Rank, index: u64, most: usize) -> Vec<u8> {
     let mut random = Random(u64::from(from) << 48 | u64::from(to) << 32 | index);
     let length = match random.below(4) {
         0 => 0,
         1 => random.below(32),
-        2 => MAX_DATAGRAM as u64 - 32,
-        _ => random.below(MAX_DATAGRAM as u64 - 31),
+        2 => most as u64,
+        _ => random.below(most as u64 + 1),
     };
     (0..length).map(|_| random.next() as u8).collect()
 }
@@ -123,15 +128,30 @@ pub struct Net {
     free: Vec<usize>,
     serial: u64,
     random: Random,
+    encrypted: bool,
+    /// Sender and counter of every encrypted packet.
+    numbers: HashSet<(usize, u64)>,
 }
 
 impl Net {
     pub fn new(seed: u64, ranks: u32, config: &Config, faults: Faults) -> Self {
+        Self::with(seed, ranks, config, faults, false)
+    }
+
+    /// A network whose channel is encrypted, or not.
+    pub fn with(seed: u64, ranks: u32, config: &Config, faults: Faults, encrypted: bool) -> Self {
         let count = ranks as usize;
+        let key = ChannelKey(seed ^ 0x5eed);
+        let endpoint = |me| match encrypted {
+            true => Endpoint::encrypted(config.clone(), me, ranks, key, &SealKey([9; 16])).unwrap(),
+            false => Endpoint::new(config.clone(), me, ranks, key).unwrap(),
+        };
+        let most = endpoint(0).max_frame();
         let node = |me| Node {
-            endpoint: Endpoint::new(config.clone(), me, ranks, ChannelKey(seed ^ 0x5eed)).unwrap(),
+            endpoint: endpoint(me),
             inbox: Inbox {
                 me,
+                most,
                 delivered: vec![0; count],
                 full: false,
                 refuse: 0,
@@ -158,6 +178,8 @@ impl Net {
             free: Vec::new(),
             serial: 0,
             random: Random(seed),
+            encrypted,
+            numbers: HashSet::new(),
         }
     }
 
@@ -310,6 +332,11 @@ impl Net {
 
     fn wire(&mut self, from: usize, to: usize, bytes: &[u8]) {
         self.packets_to[to] += 1;
+        if self.encrypted {
+            let (low, high) = (&bytes[..4], &bytes[bytes.len() - 4..]);
+            let number = u64::from_le_bytes([low, high].concat().try_into().unwrap());
+            assert!(self.numbers.insert((from, number)), "{from} used number {number} twice");
+        }
         if self.partitioned && self.side[from] != self.side[to] {
             return;
         }
@@ -413,7 +440,7 @@ impl Node {
         let me = self.inbox.me;
         for to in 0..self.wanted.len() {
             while self.wanted[to] > 0 {
-                let frame = payload(me, to as Rank, self.sent[to]);
+                let frame = payload(me, to as Rank, self.sent[to], self.inbox.most);
                 let (head, tail) = frame.split_at(frame.len() / 3);
                 match self.endpoint.send(now, to as Rank, &[head, tail]) {
                     Ok(()) => {

@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use kumi_mem::Context;
+use kumi_net::SealKey;
 use kumi_net::launch::{Launch, bind_socket, doorbell};
 use kumi_net::layout::Layout;
 use kumi_net::segment::{ContextSample, Segment, SegmentSpec};
@@ -33,6 +34,8 @@ pub struct Job<'j> {
     pub env: &'j [(&'j str, &'j str)],
     /// Processor of each rank, if it is pinned.
     pub cpus: &'j [usize],
+    /// Packets are encrypted.
+    pub encrypted: bool,
     /// Show what the ranks print (in tests that is the test runner's noise).
     pub show: bool,
 }
@@ -45,6 +48,7 @@ impl Default for Job<'_> {
             ring_bytes: 16 * 1024,
             env: &[],
             cpus: &[],
+            encrypted: false,
             show: false,
         }
     }
@@ -115,6 +119,7 @@ pub fn launch(arguments: &[&str], job: &Job<'_>) -> Running {
     for (node, count) in job.layout.iter().enumerate() {
         let spec = SegmentSpec {
             channel_key: 0x1234_5678_9abc_def0,
+            seal_key: job.encrypted.then_some(SealKey([0x5a; 16])),
             ranks,
             local_ranks: first..first + count,
             ring_bytes: job.ring_bytes,

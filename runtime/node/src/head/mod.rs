@@ -351,6 +351,7 @@ fn head_config(config: &ClusterConfig) -> HeadConfig {
         owner_uid: config.owner_uid,
         lease_ns: config.lease_ms.saturating_mul(1_000_000),
         detach_grace_ns: u64::try_from(DETACH_GRACE.as_nanos()).unwrap_or(u64::MAX),
+        encrypt: config.encrypt,
     }
 }
 

@@ -200,6 +200,7 @@ pub(crate) mod tests {
             cwd: "/".into(),
             ranks: 2,
             nodes: None,
+            encrypt: None,
         };
         JobRecord {
             spec: JobSpec {
@@ -208,6 +209,7 @@ pub(crate) mod tests {
                 request,
                 layout: Vec::new(),
                 channel_key: u64::MAX,
+                seal_key: None,
             },
             state,
             submitted_ms: 5,

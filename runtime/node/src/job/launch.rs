@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use kumi_control::message::{JobSpec, NodeRanks, PreparedRanks, RankAddress, Refusal, RefusalKind};
+use kumi_net::SealKey;
 use kumi_net::launch::Launch;
 use kumi_net::layout::{DEFAULT_ARENA_BYTES, DEFAULT_RING_BYTES};
 use kumi_net::segment::{Segment, SegmentSpec};
@@ -53,6 +54,7 @@ impl Resources {
         let local_ranks = part.first..part.first.saturating_add(part.count);
         let segment = Segment::create(&SegmentSpec {
             channel_key: spec.channel_key,
+            seal_key: spec.seal_key.as_ref().map(|key| SealKey(key.0)),
             ranks,
             local_ranks: local_ranks.clone(),
             ring_bytes: DEFAULT_RING_BYTES,

@@ -66,6 +66,7 @@ impl Cluster {
             lease_ms: 3_000,
             owner_uid: nix::unistd::geteuid().as_raw(),
             metrics: None,
+            encrypt: false,
             nodes: (0..nodes).map(node).collect(),
         };
         config.save(dir.path()).unwrap();
@@ -198,6 +199,7 @@ pub fn request(words: &[&str], ranks: u32) -> JobRequest {
         cwd: "/".into(),
         ranks,
         nodes: None,
+        encrypt: None,
     }
 }
 

@@ -6,7 +6,7 @@ mod program;
 pub mod session;
 mod writer;
 
-use crate::cli::RunArgs;
+use crate::cli::{OnOff, RunArgs};
 use crate::context::Context;
 use crate::error::Error;
 use crate::output;
@@ -44,6 +44,7 @@ pub async fn run(context: &Context, args: RunArgs) -> Result<(), Error> {
         env,
         ranks: args.ranks,
         nodes: args.nodes,
+        encrypt: args.encrypt.map(|value| value == OnOff::On),
     };
     let mut session = Session::new(context, Start::Submit(Box::new(request)), args.label)?;
     session.take_input();

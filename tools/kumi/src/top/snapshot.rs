@@ -177,6 +177,7 @@ pub mod tests {
             cwd: "/".into(),
             ranks: 4,
             nodes: None,
+            encrypt: None,
         };
         let part = |node, first| NodeRanks { node: NodeId(node), first, count: 2 };
         let spec = JobSpec {
@@ -185,6 +186,7 @@ pub mod tests {
             request,
             layout: vec![part(0, 0), part(1, 2)],
             channel_key: 0,
+            seal_key: None,
         };
         JobRecord {
             spec,

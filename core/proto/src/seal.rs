@@ -1,0 +1,224 @@
+//! Encrypted packets: the header in clear, the body encrypted, both authenticated. Byte table, and what
+//! this protects against: `docs/protocol.md`, "Encrypted packets".
+
+use crate::wire::{
+    ChannelKey, Drop, HEADER_BYTES, Header, key_tag, read_header, split, u32_at, write_header,
+};
+use crate::{Rank, wire};
+use alloc::boxed::Box;
+use alloc::vec;
+use ring::aead::{AES_128_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+
+/// Version of encrypted packets.
+pub const SEALED_VERSION: u8 = 2;
+/// Bytes of the authentication tag, the first of the trailer.
+pub const TAG_BYTES: usize = 16;
+/// Bytes behind an encrypted packet's body: the tag, and the upper half of the counter.
+pub const TRAILER_BYTES: usize = TAG_BYTES + 4;
+/// A packet whose counter is more than this behind the highest taken from its sender is dropped: by then
+/// the numbers of data and acks might have come round.
+pub const STALE: u64 = 1 << 20;
+
+/// The random key with which a job's packets are encrypted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct SealKey(pub [u8; 16]);
+
+impl core::fmt::Debug for SealKey {
+    /// Does not show the key: it must not end up in logs.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("SealKey(..)")
+    }
+}
+
+/// A packet that was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened<'b> {
+    /// Its header.
+    pub header: Header,
+    /// Which of its sender's packets it is.
+    pub counter: u64,
+    /// Its body, decrypted.
+    pub body: &'b [u8],
+}
+
+/// Encrypts the packets of one rank and decrypts those of its peers.
+///
+/// It owns the counter that makes every nonce different, so it cannot be copied: two that seal with the
+/// same key for the same rank would break the cipher.
+#[derive(Debug)]
+pub struct SealedCodec {
+    key: LessSafeKey,
+    tag: u32,
+    max_datagram: usize,
+    /// The number of the next packet.
+    counter: u64,
+}
+
+fn nonce(from: Rank, counter: u64) -> Nonce {
+    let mut bytes = [0; NONCE_LEN];
+    bytes[..4].copy_from_slice(&from.to_le_bytes());
+    bytes[4..].copy_from_slice(&counter.to_le_bytes());
+    Nonce::assume_unique_for_key(bytes)
+}
+
+impl SealedCodec {
+    /// For a channel whose datagrams have at most `max_datagram` bytes. The first packet sealed gets the
+    /// number `first`: 0, except in tests.
+    ///
+    /// # Panics
+    /// Never: the key has the length that the cipher wants.
+    pub fn new(channel: ChannelKey, key: &SealKey, max_datagram: usize, first: u64) -> Self {
+        let key = UnboundKey::new(&AES_128_GCM, &key.0).expect("a key of 16 bytes");
+        Self { key: LessSafeKey::new(key), tag: key_tag(channel), max_datagram, counter: first }
+    }
+
+    /// Completes and encrypts a packet whose body is in place behind the first [`HEADER_BYTES`] bytes and
+    /// in front of the last [`TRAILER_BYTES`].
+    ///
+    /// # Panics
+    /// If `packet` is shorter than header and trailer or longer than 65,535 bytes: the caller's fault. After
+    /// 2⁶⁴ packets.
+    pub fn seal(&mut self, header: &Header, packet: &mut [u8]) {
+        let counter = self.counter;
+        self.counter = counter.checked_add(1).expect("no number is used twice");
+        let (bytes, rest) =
+            packet.split_first_chunk_mut::<HEADER_BYTES>().expect("packet shorter than its header");
+        write_header(bytes, SEALED_VERSION, self.tag, header, rest.len());
+        let counter_bytes = counter.to_le_bytes();
+        bytes[..4].copy_from_slice(&counter_bytes[..4]);
+        let (body, trailer) = rest
+            .split_last_chunk_mut::<TRAILER_BYTES>()
+            .expect("packet shorter than its header and trailer");
+        let tag = self
+            .key
+            .seal_in_place_separate_tag(nonce(header.from, counter), Aad::from(&*bytes), body)
+            .expect("shorter than 64 GB");
+        trailer[..TAG_BYTES].copy_from_slice(tag.as_ref());
+        trailer[TAG_BYTES..].copy_from_slice(&counter_bytes[4..]);
+    }
+
+    /// Header, counter and body of a datagram, if every check passes that needs no state of the pair. The
+    /// body is decrypted into `room`, which must hold `max_datagram` bytes; what is in it after an error
+    /// means nothing.
+    ///
+    /// # Errors
+    /// The first check that fails.
+    ///
+    /// # Panics
+    /// If `room` is too small.
+    pub fn open<'r>(
+        &self,
+        me: Rank,
+        ranks: u32,
+        datagram: &[u8],
+        room: &'r mut [u8],
+    ) -> Result<Opened<'r>, Drop> {
+        let (bytes, rest) = split(datagram, SEALED_VERSION, self.tag, self.max_datagram)?;
+        let (body, trailer) = rest.split_last_chunk::<TRAILER_BYTES>().ok_or(Drop::Length)?;
+        let (tag, upper) = trailer.split_at(TAG_BYTES);
+        let upper = upper.try_into().map_or(0, u32::from_le_bytes);
+        let counter = u64::from(upper) << 32 | u64::from(u32_at(bytes, 0));
+        let from = u32_at(bytes, 12);
+        let room = &mut room[..body.len()];
+        room.copy_from_slice(body);
+        let tag = tag.try_into().map_err(|_| Drop::Seal)?;
+        let body = self
+            .key
+            .open_in_place_separate_tag(nonce(from, counter), Aad::from(bytes), tag, room, 0..)
+            .map_err(|_| Drop::Seal)?;
+        Ok(Opened { header: read_header(bytes, body.len(), me, ranks)?, counter, body })
+    }
+}
+
+/// How a channel's packets are written and checked.
+#[derive(Debug)]
+pub(crate) enum Packets {
+    /// In clear, with a checksum.
+    Clear(wire::Codec),
+    /// Encrypted.
+    Sealed(Box<Sealed>),
+}
+
+/// What an endpoint needs to send encrypted packets.
+#[derive(Debug)]
+pub(crate) struct Sealed {
+    codec: SealedCodec,
+    /// Where frames are encrypted: the ring keeps them in clear, to send them again under other numbers.
+    out: Box<[u8]>,
+}
+
+impl Packets {
+    pub(crate) fn clear(key: ChannelKey, max_datagram: usize) -> Self {
+        Self::Clear(wire::Codec::new(key, max_datagram))
+    }
+
+    /// `run_bytes` is the length of the longest run of packets.
+    pub(crate) fn sealed(
+        channel: ChannelKey,
+        key: &SealKey,
+        max_datagram: usize,
+        run_bytes: usize,
+    ) -> Self {
+        let codec = SealedCodec::new(channel, key, max_datagram, 0);
+        Self::Sealed(Box::new(Sealed { codec, out: vec![0; run_bytes].into() }))
+    }
+
+    /// Bytes behind the body.
+    pub(crate) fn trailer(&self) -> usize {
+        match self {
+            Self::Clear(_) => 0,
+            Self::Sealed(_) => TRAILER_BYTES,
+        }
+    }
+
+    /// Completes a packet where it is; the trailer's place included.
+    pub(crate) fn seal(&mut self, header: &Header, packet: &mut [u8]) {
+        match self {
+            Self::Clear(codec) => codec.seal(header, packet),
+            Self::Sealed(sealed) => sealed.codec.seal(header, packet),
+        }
+    }
+
+    /// Completes a packet that the ring keeps and that is to be at byte `at` of [`Self::run`]; its length on
+    /// the wire.
+    pub(crate) fn seal_kept(&mut self, header: &Header, kept: &mut [u8], at: usize) -> usize {
+        match self {
+            Self::Clear(codec) => {
+                codec.seal(header, kept);
+                kept.len()
+            }
+            Self::Sealed(sealed) => {
+                let length = kept.len() + TRAILER_BYTES;
+                let packet = &mut sealed.out[at..at + length];
+                packet[HEADER_BYTES..kept.len()].copy_from_slice(&kept[HEADER_BYTES..]);
+                sealed.codec.seal(header, packet);
+                length
+            }
+        }
+    }
+
+    /// Where the packets that [`Self::seal_kept`] completed lie end to end; `kept` are those of the ring.
+    pub(crate) fn run<'r>(&'r self, kept: &'r [u8]) -> &'r [u8] {
+        match self {
+            Self::Clear(_) => kept,
+            Self::Sealed(sealed) => &sealed.out,
+        }
+    }
+
+    /// Header, counter (0 if there is none) and body of a datagram; see [`SealedCodec::open`].
+    pub(crate) fn open<'b>(
+        &self,
+        me: Rank,
+        ranks: u32,
+        datagram: &'b [u8],
+        room: &'b mut [u8],
+    ) -> Result<Opened<'b>, Drop> {
+        match self {
+            Self::Clear(codec) => {
+                let (header, body) = codec.open(me, ranks, datagram)?;
+                Ok(Opened { header, counter: 0, body })
+            }
+            Self::Sealed(sealed) => sealed.codec.open(me, ranks, datagram, room),
+        }
+    }
+}
