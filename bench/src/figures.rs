@@ -1,11 +1,17 @@
 //! The benchmarks: each measures some figures and makes a record of each.
 
+mod bulk;
+mod flood;
+mod footprint;
 mod gang;
 mod launch;
 mod lockstep;
 mod pingpong;
+mod put;
+mod rate;
 mod shares;
 mod together;
+mod turns;
 
 use crate::error::BenchError;
 use crate::peer::Peers;
@@ -41,7 +47,7 @@ impl Benchmark {
 }
 
 /// All benchmarks, in the order in which they run.
-pub const ALL: [Benchmark; 5] = [
+pub const ALL: [Benchmark; 10] = [
     Benchmark {
         name: "pingpong",
         about: "half round trip of an 8-byte put with notification",
@@ -71,5 +77,35 @@ pub const ALL: [Benchmark; 5] = [
         about: "two and three programs at once against equal shares",
         runs: 16,
         measure: together::measure,
+    },
+    Benchmark {
+        name: "put",
+        about: "half round trip of an 8-byte put, polling, blocked, and on one node",
+        runs: 15,
+        measure: put::measure,
+    },
+    Benchmark {
+        name: "bulk",
+        about: "bytes a second of large puts",
+        runs: 15,
+        measure: bulk::measure,
+    },
+    Benchmark {
+        name: "rate",
+        about: "16-byte puts a second, many in flight",
+        runs: 15,
+        measure: rate::measure,
+    },
+    Benchmark {
+        name: "footprint",
+        about: "memory of a rank's idle channel in a job of 1,024 ranks",
+        runs: 3,
+        measure: footprint::measure,
+    },
+    Benchmark {
+        name: "flood",
+        about: "half round trip of a pair of ranks beside a job that floods its own channel",
+        runs: 30,
+        measure: flood::measure,
     },
 ];

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use clap::Parser;
+use kumi_bench::progress;
 use kumi_bench::record::median;
 use kumi_mem::{Context, Window};
 
@@ -10,6 +11,8 @@ use kumi_mem::{Context, Window};
 const BATCH: u32 = 200;
 /// Batches before those that count.
 const WARM_UP: u32 = 20;
+/// Batches between two lines that show progress.
+const SHOWN: u64 = 5;
 
 /// Ping-pong by put with notification, two ranks.
 #[derive(Parser)]
@@ -20,6 +23,9 @@ struct Args {
     /// Batches measured
     #[arg(long, default_value_t = 200)]
     batches: u32,
+    /// Do not end, and print how far it is every few batches: PROGRESS round_trips unix_time
+    #[arg(long)]
+    progress: bool,
 }
 
 fn main() -> Result<(), kumi_mem::Error> {
@@ -32,6 +38,9 @@ fn main() -> Result<(), kumi_mem::Error> {
     let window = context.window(args.size)?;
     let data = vec![b'k'; args.size];
     context.barrier()?;
+    if args.progress {
+        return go_on(&context, &window, &data);
+    }
     let mut half_ns = Vec::new();
     let mut count = 0;
     for batch in 0..WARM_UP + args.batches {
@@ -48,6 +57,20 @@ fn main() -> Result<(), kumi_mem::Error> {
         println!("half_round_trip_ns {:.1}", median(&half_ns));
     }
     context.barrier()
+}
+
+/// Round trips without end.
+fn go_on(context: &Context, window: &Window<'_>, data: &[u8]) -> Result<(), kumi_mem::Error> {
+    let mut count = 0;
+    loop {
+        for _ in 0..SHOWN * u64::from(BATCH) {
+            count += 1;
+            round_trip(context, window, data, count)?;
+        }
+        if context.rank() == 0 {
+            progress::show(count);
+        }
+    }
 }
 
 /// The `count`th round trip.
