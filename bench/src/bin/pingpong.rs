@@ -11,8 +11,8 @@ use kumi_mem::{Context, Window};
 const BATCH: u32 = 200;
 /// Batches before those that count.
 const WARM_UP: u32 = 20;
-/// Batches between two lines that show progress.
-const SHOWN: u64 = 5;
+/// Seconds between two lines that show progress.
+const SHOWN: f64 = 0.01;
 
 /// Ping-pong by put with notification, two ranks.
 #[derive(Parser)]
@@ -23,7 +23,7 @@ struct Args {
     /// Batches measured
     #[arg(long, default_value_t = 200)]
     batches: u32,
-    /// Do not end, and print how far it is every few batches: PROGRESS round_trips unix_time
+    /// Do not end, and print how far it is now and then: PROGRESS round_trips unix_time
     #[arg(long)]
     progress: bool,
 }
@@ -61,13 +61,15 @@ fn main() -> Result<(), kumi_mem::Error> {
 
 /// Round trips without end.
 fn go_on(context: &Context, window: &Window<'_>, data: &[u8]) -> Result<(), kumi_mem::Error> {
-    let mut count = 0;
+    let (mut count, mut shown) = (0, context.time());
     loop {
-        for _ in 0..SHOWN * u64::from(BATCH) {
+        for _ in 0..BATCH {
             count += 1;
             round_trip(context, window, data, count)?;
         }
-        if context.rank() == 0 {
+        let now = context.time();
+        if context.rank() == 0 && now > shown + SHOWN {
+            shown = now;
             progress::show(count);
         }
     }
