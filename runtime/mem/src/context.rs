@@ -6,7 +6,7 @@ use std::time::Duration;
 use kumi_net::launch::{Launch, LaunchError};
 use kumi_net::layout::DEFAULT_ARENA_BYTES;
 use kumi_net::{AttachError, Channel, Delivery, Guard, Place, SpinMode, Wait};
-use kumi_proto::frame::{Frame, MESSAGE_BYTES, MESSAGE_PART_BYTES};
+use kumi_proto::frame::{Frame, MESSAGE_BYTES, MESSAGE_PART_BYTES, PUT_BYTES};
 
 use crate::engine::{Engine, FENCE, Pending};
 use crate::error::{Error, Refusal};
@@ -16,8 +16,6 @@ use crate::mailbox::{Buffer, Received, Source, Tag, Wanted};
 const UNREAD_BYTES: usize = 16 << 20;
 /// How long the end waits for acks after the last sign of life of a peer.
 const LINGER: Duration = Duration::from_secs(2);
-/// Frames queued to another node before they are put on the wire together.
-const BATCH: u32 = 40;
 
 /// A rank's side of its job: one per process, used from one thread.
 ///
@@ -200,8 +198,15 @@ impl Context {
                 self.check_refused(guard, to)?;
             }
             let most = guard.max_frame(to);
-            let mut queued = 0;
+            // Frames until the next transmit.
+            let mut batch = 0;
             while !begun || done < data.len() {
+                if batch == 0 {
+                    match worthwhile(guard, to, data.len() - done, most) {
+                        Some(frames) => batch = frames,
+                        None => return Ok(None),
+                    }
+                }
                 let frame = frame(most, done);
                 if !guard.send(to, &[&frame.header(), frame.data()])? {
                     guard.transmit()?;
@@ -209,12 +214,14 @@ impl Context {
                 }
                 begun = true;
                 done += frame.data().len();
-                queued += 1;
-                if queued % BATCH == 0 {
+                batch -= 1;
+                if batch == 0 {
                     guard.transmit()?;
                 }
             }
-            guard.transmit()?;
+            if batch > 0 {
+                guard.transmit()?;
+            }
             Ok(Some(()))
         })
     }
@@ -518,6 +525,15 @@ impl Drop for Posting<'_> {
             guard.handler().mailbox.awaited = None;
         }
     }
+}
+
+/// How many of the frames that carry so many bytes to queue and then put on the wire together: to a rank of this
+/// node all, otherwise an even part of them that makes one run; `None` while there is no room for that.
+fn worthwhile(guard: &Guard<'_, Engine>, to: u32, bytes: usize, most: usize) -> Option<usize> {
+    let frames = bytes.div_ceil(most - PUT_BYTES).max(1);
+    let Some((room, run)) = guard.room(to) else { return Some(frames) };
+    let batch = frames.div_ceil(frames.div_ceil(run));
+    (room >= batch).then_some(batch)
 }
 
 fn raw(buffer: &mut [u8]) -> Buffer {
