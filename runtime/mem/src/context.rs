@@ -6,11 +6,12 @@ use std::time::Duration;
 use kumi_net::launch::{Launch, LaunchError};
 use kumi_net::layout::DEFAULT_ARENA_BYTES;
 use kumi_net::{AttachError, Channel, Delivery, Guard, Place, SpinMode, Wait};
-use kumi_proto::frame::{Frame, MESSAGE_BYTES, MESSAGE_PART_BYTES, PUT_BYTES};
+use kumi_proto::frame::{Frame, MESSAGE_BYTES, MESSAGE_PART_BYTES};
 
 use crate::engine::{Engine, FENCE, Pending};
 use crate::error::{Error, Refusal};
 use crate::mailbox::{Buffer, Received, Source, Tag, Wanted};
+use crate::parts::worthwhile;
 
 /// Bytes of messages that are kept unread, unless `KUMI_UNEXPECTED_BYTES` says otherwise.
 const UNREAD_BYTES: usize = 16 << 20;
@@ -525,15 +526,6 @@ impl Drop for Posting<'_> {
             guard.handler().mailbox.awaited = None;
         }
     }
-}
-
-/// How many of the frames that carry so many bytes to queue and then put on the wire together: to a rank of this
-/// node all, otherwise an even part of them that makes one run; `None` while there is no room for that.
-fn worthwhile(guard: &Guard<'_, Engine>, to: u32, bytes: usize, most: usize) -> Option<usize> {
-    let frames = bytes.div_ceil(most - PUT_BYTES).max(1);
-    let Some((room, run)) = guard.room(to) else { return Some(frames) };
-    let batch = frames.div_ceil(frames.div_ceil(run));
-    (room >= batch).then_some(batch)
 }
 
 fn raw(buffer: &mut [u8]) -> Buffer {

@@ -30,6 +30,7 @@ mod context;
 mod engine;
 mod error;
 mod mailbox;
+mod parts;
 mod scalar;
 mod window;
 mod windows;

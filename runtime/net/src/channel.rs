@@ -247,7 +247,6 @@ impl<H: Handler> Channel<H> {
                 // Room is made without any sign while this rank is awake.
                 Seen::Turn => continue,
                 Seen::Bound => {
-                    waiting.slept = true;
                     waiting.sleeping(wait == Wait::Room);
                     if wait == Wait::Room
                         && let Some(result) = attempt(&mut guard)?
@@ -255,7 +254,8 @@ impl<H: Handler> Channel<H> {
                         waiting.over(&mut spin);
                         return Ok(result);
                     }
-                    guard.sleep(&waiting, None);
+                    guard.sleep(&mut waiting, None);
+                    continue;
                 }
             }
             waiting.since = 0;
@@ -312,9 +312,9 @@ impl<H: Handler> Channel<H> {
             if now > progress + patience {
                 return Ok(false);
             }
-            let waiting = Waiting::new(place, Wait::Frames);
+            let mut waiting = Waiting::new(place, Wait::Frames);
             waiting.sleeping(false);
-            guard.sleep(&waiting, Some(progress + patience + 1));
+            guard.sleep(&mut waiting, Some(progress + patience + 1));
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use kumi_proto::{ChannelKey, Config, Delivery, Endpoint, Rank, SendError, Sink};
 
 use crate::counters::Counter;
+use crate::doze::Doze;
 use crate::place::{AttachError, Place, io_error};
 use crate::ring::{self, Consumer, Producer};
 use crate::udp::Udp;
@@ -45,6 +46,8 @@ impl<H: Handler> Sink for Into<'_, H> {
 pub(crate) struct Remote {
     pub(crate) endpoint: Endpoint,
     pub(crate) udp: Udp,
+    /// The main thread's sleep.
+    pub(crate) doze: Doze,
     /// The time, read when the lock was taken and whenever something happened since.
     pub(crate) now: u64,
 }
@@ -100,7 +103,8 @@ impl<H: Handler> Core<H> {
                 let key = ChannelKey(place.channel_key());
                 let endpoint = Endpoint::new(protocol(place), place.rank(), place.ranks(), key)
                     .map_err(|_| AttachError::BadSegment("the protocol refuses its numbers"))?;
-                Some(Remote { endpoint, udp: udp(place, socket)?, now: sys::now() })
+                let doze = Doze::new().map_err(io_error("timerfd_create"))?;
+                Some(Remote { endpoint, udp: udp(place, socket)?, doze, now: sys::now() })
             }
             _ => None,
         };
@@ -264,7 +268,7 @@ impl<H: Handler> Core<H> {
 
     /// Handles what [`Core::receive`] got.
     pub(crate) fn take_datagrams(&mut self, place: &Place) {
-        let Some(Remote { endpoint, udp, now }) = &mut self.remote else { return };
+        let Some(Remote { endpoint, udp, now, .. }) = &mut self.remote else { return };
         *now = sys::now();
         self.interval = 1;
         for datagram in udp.datagrams() {
@@ -296,7 +300,7 @@ impl<H: Handler> Core<H> {
 
     /// Sends what is to be sent.
     pub(crate) fn transmit(&mut self, place: &Place) -> Result<(), ChannelError> {
-        let Some(Remote { endpoint, udp, now }) = &mut self.remote else { return Ok(()) };
+        let Some(Remote { endpoint, udp, now, .. }) = &mut self.remote else { return Ok(()) };
         while let Some(run) = endpoint.poll_transmit(*now) {
             if !udp.send(place.address(run.to), run.bytes, run.segment)? {
                 place.count(Counter::SendFailures, 1);

@@ -13,6 +13,7 @@
 mod channel;
 mod core;
 pub mod counters;
+mod doze;
 pub mod launch;
 pub mod layout;
 mod lock;
