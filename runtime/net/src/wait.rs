@@ -57,8 +57,7 @@ impl<H: Handler> Guard<'_, H> {
         if self.core.ring_hint(place) {
             return Ok(Seen::Ring);
         }
-        // Who blocks at once need not look first: the kernel looks before it blocks.
-        if bound == Some(0) && !waiting.slept && !waiting.satisfied(Acquire) {
+        if bound == Some(0) && waiting.blocks_unseen() {
             return Ok(Seen::Bound);
         }
         loop {
@@ -164,6 +163,11 @@ impl<'p> Waiting<'p> {
             }
             _ => false,
         }
+    }
+
+    /// Who blocks at once need not look at the socket first: the kernel does before it blocks.
+    fn blocks_unseen(&self) -> bool {
+        !self.slept && !self.satisfied(Acquire)
     }
 
     #[inline]
