@@ -5,6 +5,7 @@
 #   make python       the Python package: a wheel in target/python, tested in target/python/venv
 #   make build        release build of everything, examples in C, C++ and Fortran included
 #   make bench        all figures, each beside its peer; ends with the goals that are missed
+#   make bench-transport  the figures of the transport only
 #   make bench-peers  install the peers that are distribution packages
 
 export PATH := $(HOME)/.cargo/bin:$(PATH):/usr/local/sbin:/usr/sbin:/sbin
@@ -17,7 +18,7 @@ PROFILE ?= release
 # The folder that cargo gives a profile's output.
 BIN = $(TARGET)/$(PROFILE)
 
-.PHONY: all build c cpp fortran python demo test lint bench bench-peers bench-build setup clean
+.PHONY: all build c cpp fortran python demo test lint bench bench-transport bench-peers bench-build setup clean
 
 all: build
 
@@ -71,6 +72,9 @@ bench-build: build
 
 bench: bench-build
 	@$(TARGET)/release/kumi-bench all --peers $(TARGET)/bench/peers --out $(TARGET)/bench
+
+bench-transport: bench-build
+	@$(TARGET)/release/kumi-bench put bulk rate pages encryption handler footprint flood --peers $(TARGET)/bench/peers --out $(TARGET)/bench
 
 bench-peers:
 	@scripts/setup peers

@@ -49,11 +49,17 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* The median of the values, which it sorts. */
+static inline double median(double *values, int count)
+{
+    qsort(values, (size_t)count, sizeof *values, ascending);
+    return values[count / 2];
+}
+
 /* Prints the median half round trip over the batches, in nanoseconds: the only line on stdout. */
 static inline void report(double *half_ns, int batches)
 {
-    qsort(half_ns, (size_t)batches, sizeof *half_ns, ascending);
-    printf("half_round_trip_ns %.1f\n", half_ns[batches / 2]);
+    printf("half_round_trip_ns %.1f\n", median(half_ns, batches));
 }
 
 /* Reads a whole number that must be between low and high. */

@@ -1,30 +1,22 @@
 /*
- * Raw ping-pong over UDP or TCP, both ends polling their socket without ever blocking.
+ * Raw ping-pong over UDP or TCP, both ends polling their socket without ever blocking, or both
+ * blocking in every receive.
  *
- *   wire udp|tcp serve LOCAL_IP PORT CPU SIZE
- *   wire udp|tcp ping  SERVER_IP PORT CPU SIZE BATCHES
+ *   wire udp|tcp|udp-blocking serve LOCAL_IP PORT CPU SIZE
+ *   wire udp|tcp|udp-blocking ping  SERVER_IP PORT CPU SIZE BATCHES
  *
  * The server serves one client and ends with it (TCP) or is ended by whoever started it (UDP).
  */
+#include "address.h"
 #include "measure.h"
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #define MOST_BYTES 65000
 
-static struct sockaddr_in address(const char *ip, int port)
-{
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    if (inet_pton(AF_INET, ip, &to.sin_addr) != 1) {
-        fprintf(stderr, "not an IPv4 address: %s\n", ip);
-        exit(2);
-    }
-    return to;
-}
+/* How to receive: MSG_DONTWAIT polls. */
+static int wait_flag = MSG_DONTWAIT;
 
 static void no_delay(int fd)
 {
@@ -45,11 +37,11 @@ static void send_all(int fd, const char *data, size_t size)
     }
 }
 
-/* Polls until `size` bytes have come; 0 when the other end has closed. */
+/* Polls, or waits, until `size` bytes have come; 0 when the other end has closed. */
 static int receive_all(int fd, char *data, size_t size)
 {
     for (size_t done = 0; done < size;) {
-        ssize_t n = recv(fd, data + done, size - done, MSG_DONTWAIT);
+        ssize_t n = recv(fd, data + done, size - done, wait_flag);
         if (n > 0)
             done += (size_t)n;
         else if (n == 0)
@@ -122,10 +114,12 @@ static int ping(int type, const char *ip, int port, size_t size, int batches)
 int main(int argc, char **argv)
 {
     if (argc < 7) {
-        fprintf(stderr, "usage: wire udp|tcp serve|ping IP PORT CPU SIZE [BATCHES]\n");
+        fprintf(stderr, "usage: wire udp|tcp|udp-blocking serve|ping IP PORT CPU SIZE [BATCHES]\n");
         return 2;
     }
     int type = strcmp(argv[1], "tcp") == 0 ? SOCK_STREAM : SOCK_DGRAM;
+    if (strcmp(argv[1], "udp-blocking") == 0)
+        wait_flag = 0;
     int port = number(argv[4], 1, 65535);
     size_t size = (size_t)number(argv[6], 1, MOST_BYTES);
     alarm(PATIENCE_S);

@@ -51,6 +51,19 @@ impl Cluster {
     /// # Errors
     /// When it does not come up.
     pub fn up(nodes: u32, options: &[&str]) -> Result<Self, BenchError> {
+        Self::up_with(nodes, options, &[])
+    }
+
+    /// As [`Cluster::up`], with settings of `cluster.toml` that have no option: lines that replace
+    /// those of the same name.
+    ///
+    /// # Errors
+    /// As [`Cluster::up`].
+    pub fn up_with(
+        nodes: u32,
+        options: &[&str],
+        settings: &[(&str, u32)],
+    ) -> Result<Self, BenchError> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let kumi = program("kumi")?;
         let directory = tempfile::Builder::new().prefix("kumi-bench-").tempdir();
@@ -60,15 +73,38 @@ impl Cluster {
         let name = format!("b{}-{number}", std::process::id());
         let mut cluster = Self { kumi, name, directory, nodes: Vec::new() };
         let nodes = nodes.to_string();
-        let mut args = vec!["cluster", "up", "--local", &nodes];
-        args.extend(options);
-        cluster.kumi(&args)?;
+        let make = |what| [&["cluster", what, "--local", &nodes], options].concat();
+        if settings.is_empty() {
+            cluster.kumi(&make("up"))?;
+        } else {
+            cluster.kumi(&make("init"))?;
+            cluster.set(settings)?;
+            cluster.kumi(&["cluster", "up"])?;
+        }
         cluster.nodes = cluster.read_nodes()?;
         Ok(cluster)
     }
 
+    fn file(&self) -> PathBuf {
+        self.directory.path().join(&self.name).join("cluster.toml")
+    }
+
+    fn set(&self, settings: &[(&str, u32)]) -> Result<(), BenchError> {
+        let path = self.file();
+        let failed = |source| BenchError::File { path: path.clone(), source };
+        let text = std::fs::read_to_string(&path).map_err(failed)?;
+        let line = |line: &str| {
+            let has = |name: &str| line.split('=').next().map(str::trim) == Some(name);
+            match settings.iter().find(|(name, _)| has(name)) {
+                Some((name, value)) => format!("{name} = {value}\n"),
+                None => format!("{line}\n"),
+            }
+        };
+        std::fs::write(&path, text.lines().map(line).collect::<String>()).map_err(failed)
+    }
+
     fn read_nodes(&self) -> Result<Vec<Node>, BenchError> {
-        let path = self.directory.path().join(&self.name).join("cluster.toml");
+        let path = self.file();
         let text = std::fs::read_to_string(&path)
             .map_err(|source| BenchError::File { path: path.clone(), source })?;
         let table: toml::Table = text.parse().unwrap_or_default();

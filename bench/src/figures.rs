@@ -1,14 +1,20 @@
 //! The benchmarks: each measures some figures and makes a record of each.
 
+mod bulk;
 mod encryption;
+mod flood;
+mod footprint;
 mod gang;
 mod handler;
 mod launch;
 mod lockstep;
 mod pages;
 mod pingpong;
+mod put;
+mod rate;
 mod shares;
 mod together;
+mod turns;
 
 use crate::error::BenchError;
 use crate::peer::Peers;
@@ -44,7 +50,7 @@ impl Benchmark {
 }
 
 /// All benchmarks, in the order in which they run.
-pub const ALL: [Benchmark; 8] = [
+pub const ALL: [Benchmark; 13] = [
     Benchmark {
         name: "pingpong",
         about: "half round trip of an 8-byte put with notification",
@@ -92,5 +98,35 @@ pub const ALL: [Benchmark; 8] = [
         about: "what encrypting packets costs, against the same in clear",
         runs: 11,
         measure: encryption::measure,
+    },
+    Benchmark {
+        name: "put",
+        about: "half round trip of an 8-byte put, polling, blocked, and on one node",
+        runs: 15,
+        measure: put::measure,
+    },
+    Benchmark {
+        name: "bulk",
+        about: "bytes a second of large puts",
+        runs: 15,
+        measure: bulk::measure,
+    },
+    Benchmark {
+        name: "rate",
+        about: "16-byte puts a second, many in flight",
+        runs: 15,
+        measure: rate::measure,
+    },
+    Benchmark {
+        name: "footprint",
+        about: "memory of a rank's idle channel in a job of 1,024 ranks",
+        runs: 3,
+        measure: footprint::measure,
+    },
+    Benchmark {
+        name: "flood",
+        about: "half round trip of a pair of ranks beside a job that floods its own channel",
+        runs: 30,
+        measure: flood::measure,
     },
 ];

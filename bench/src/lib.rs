@@ -11,4 +11,6 @@ pub mod error;
 pub mod figures;
 pub mod meter;
 pub mod peer;
+pub mod progress;
 pub mod record;
+pub mod ucx;

@@ -12,8 +12,7 @@ use std::process::ExitCode;
 #[derive(Parser)]
 #[command(version, about)]
 struct Args {
-    /// Which benchmarks: all, or some of pingpong, launch, gang, lockstep, together, handler, pages,
-    /// encryption
+    /// Which benchmarks: all, or some of those that are there
     #[arg(required = true, value_parser = names())]
     benchmarks: Vec<String>,
     /// Folder of the built peers

@@ -35,6 +35,10 @@ impl Window {
         std::thread::sleep(length);
         Self { from, to: unix_time() }
     }
+
+    fn holds(&self, sample: &Sample) -> bool {
+        (self.from..=self.to).contains(&sample.time)
+    }
 }
 
 fn unix_time() -> f64 {
@@ -145,6 +149,21 @@ impl<'c> Meter<'c> {
         seconds.ok_or_else(|| self.nothing(&format!("two progress lines in {window:?}")))
     }
 
+    /// Makes sure that it showed progress before the window and none within it.
+    ///
+    /// # Errors
+    /// When it went on, or has not begun.
+    pub fn made_no_step(&self, window: Window) -> Result<(), BenchError> {
+        let samples = self.samples();
+        let begun = samples.iter().any(|sample| sample.steps > 0.0 && sample.time < window.from);
+        if begun && !samples.iter().any(|sample| window.holds(sample)) {
+            return Ok(());
+        }
+        let output = format!("{} progress lines", samples.len());
+        let (wanted, what) = (format!("a standstill in {window:?}"), format!("job {}", self.job));
+        Err(BenchError::Output { wanted, what, output })
+    }
+
     /// Sends all ranks of the jobs a signal.
     ///
     /// # Errors
@@ -196,8 +215,7 @@ fn number_of(cluster: &Cluster, name: &str) -> Result<Option<String>, BenchError
 }
 
 fn seconds_per_step(samples: &[Sample], window: Window) -> Option<f64> {
-    let mut inside =
-        samples.iter().filter(|sample| (window.from..=window.to).contains(&sample.time));
+    let mut inside = samples.iter().filter(|sample| window.holds(sample));
     let first = inside.next()?;
     let last = inside.next_back()?;
     let steps = last.steps - first.steps;

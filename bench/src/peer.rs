@@ -1,4 +1,4 @@
-//! The peers: raw ping-pongs in C (`bench/peers/`) and Open MPI where it is installed.
+//! The peers: raw programs in C (`bench/peers/`), and Open MPI and UCX where they are installed.
 
 use crate::cluster::{self, Node};
 use crate::error::BenchError;
@@ -6,16 +6,51 @@ use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 /// The port of raw ping-pongs, in namespaces or on loopback addresses of this machine.
 const PORT: &str = "7900";
+
+/// The end of a peer that waits for the other one; it is ended when dropped.
+pub(crate) struct Server(Child);
+
+impl Server {
+    /// Starts it and waits until it has printed `word`, if that is given, or has ended without.
+    pub(crate) fn start(mut command: Command, word: Option<&str>) -> Result<Self, BenchError> {
+        let what = format!("{command:?}");
+        command.stdin(Stdio::null());
+        if word.is_some() {
+            command.stdout(Stdio::piped());
+        } else {
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+        }
+        let started = command.spawn();
+        let child = started.map_err(|source| BenchError::Start { what: what.clone(), source })?;
+        let mut server = Self(child);
+        let (Some(word), Some(out)) = (word, server.0.stdout.take()) else { return Ok(server) };
+        let mut line = String::new();
+        match BufReader::new(out).read_line(&mut line) {
+            Ok(_) if line.trim() == word => Ok(server),
+            _ => Err(BenchError::Output { wanted: word.to_owned(), what, output: line }),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ended = self.0.kill();
+        let _status = self.0.wait();
+    }
+}
 
 /// The peers on this machine.
 pub struct Peers {
     folder: PathBuf,
     /// "Open MPI 4.1.4", or why it is absent.
     pub mpi: Result<String, String>,
+    /// "UCX 1.13.1", or why it is absent.
+    pub ucx: Result<String, String>,
     /// "Linux 6.1.0".
     pub kernel: String,
 }
@@ -25,7 +60,7 @@ impl Peers {
     pub fn find(folder: &Path) -> Self {
         let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let kernel = format!("Linux {}", release.split('-').next().unwrap_or_default().trim());
-        Self { folder: folder.to_owned(), mpi: mpi_version(), kernel }
+        Self { folder: folder.to_owned(), mpi: mpi_version(), ucx: crate::ucx::version(), kernel }
     }
 
     /// Open MPI's name with how it is used, or why it is absent.
@@ -36,38 +71,78 @@ impl Peers {
         self.mpi.as_ref().map(|version| format!("{version}, {how}")).map_err(Clone::clone)
     }
 
-    /// Half round trip in microseconds of a raw busy-polling ping-pong; `kind` is "udp" or "tcp".
+    /// Half round trip in microseconds of a raw ping-pong; `kind` is "udp" or "tcp", which poll, or
+    /// "udp-blocking". With `batches` the number of batches is not the usual one.
     ///
     /// # Errors
     /// When it fails.
-    pub fn wire(&self, kind: &str, nodes: &[Node], bytes: &str) -> Result<f64, BenchError> {
-        let wire = cluster::existing(self.folder.join("wire"))?;
+    pub fn wire(
+        &self,
+        kind: &str,
+        nodes: &[Node],
+        bytes: &str,
+        batches: Option<&str>,
+    ) -> Result<f64, BenchError> {
+        let output = self.two_ends("wire", kind, "ping", nodes, bytes, batches.unwrap_or("200"))?;
+        half_round_trip_us(&output, "wire ping")
+    }
+
+    /// Megabytes per second of a raw one-way transfer from and to a buffer of so many bytes; `kind` is
+    /// "gso" (UDP in runs of packets) or "tcp".
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn bulk(
+        &self,
+        kind: &str,
+        nodes: &[Node],
+        bytes: &str,
+        batches: &str,
+    ) -> Result<f64, BenchError> {
+        let output = self.two_ends("bulk", kind, "send", nodes, bytes, batches)?;
+        cluster::number(&output, "megabytes_per_second", "bulk send")
+    }
+
+    /// Runs a raw program at two nodes, the server first; the output of the other end.
+    fn two_ends(
+        &self,
+        program: &str,
+        kind: &str,
+        role: &str,
+        nodes: &[Node],
+        bytes: &str,
+        batches: &str,
+    ) -> Result<String, BenchError> {
+        let path = cluster::existing(self.folder.join(program))?;
         let address = &nodes[1].address;
         let end = |node: &Node, role: &str| {
-            let mut command = node.command(&wire);
+            let mut command = node.command(&path);
             command.args([kind, role, address, PORT, &node.cpu(0), bytes]);
             command
         };
-        let mut server = end(&nodes[1], "serve");
-        server.stdout(Stdio::piped());
-        let mut server = server
-            .spawn()
-            .map_err(|source| BenchError::Start { what: "wire serve".to_owned(), source })?;
-        // It says when it listens, or ends without a word.
-        let mut ready = String::new();
-        let said = server.stdout.take().map(|out| BufReader::new(out).read_line(&mut ready));
-        let result = match said {
-            Some(Ok(1..)) => cluster::output(end(&nodes[0], "ping").arg("200")),
-            _ => Err(BenchError::Output {
-                wanted: "ready".to_owned(),
-                what: "wire serve".to_owned(),
-                output: ready,
-            }),
-        };
-        // Over TCP it has ended by itself.
-        let _ended = server.kill();
-        let _status = server.wait();
-        half_round_trip_us(&result?, "wire ping")
+        // Over TCP it ends by itself.
+        let _server = Server::start(end(&nodes[1], "serve"), Some("ready"))?;
+        cluster::output(end(&nodes[0], role).arg(batches))
+    }
+
+    /// Megabytes per second of memcpy on a node's first processor; `kind` is "ordinary" or "shared",
+    /// the memory copied to.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn copy(&self, kind: &str, node: &Node, bytes: &str) -> Result<f64, BenchError> {
+        let mut command = Command::new(cluster::existing(self.folder.join("copy"))?);
+        command.args([kind, &node.cpu(0), bytes, "100"]);
+        let output = cluster::output(&mut command)?;
+        cluster::number(&output, "megabytes_per_second", "copy")
+    }
+
+    /// Median half round trip in microseconds of a test of UCX's own benchmark over TCP.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn ucx(&self, test: &str, nodes: &[Node], bytes: &str) -> Result<f64, BenchError> {
+        crate::ucx::latency(test, nodes, bytes)
     }
 
     /// Half round trip in microseconds of two flags in shared memory, one to a processor.
@@ -86,10 +161,25 @@ impl Peers {
     /// # Errors
     /// When it fails.
     pub fn mpi_between(&self, nodes: &[Node], bytes: &str) -> Result<f64, BenchError> {
-        let program = cluster::existing(self.folder.join("mpi"))?;
+        let output = self.mpi_far(nodes, "mpi", &[bytes, "200"])?;
+        half_round_trip_us(&output, "mpirun mpi")
+    }
+
+    /// Messages per second from one node to another over TCP, so many in flight at once.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn mpi_rate(&self, nodes: &[Node], bytes: &str, window: &str) -> Result<f64, BenchError> {
+        let output = self.mpi_far(nodes, "mpirate", &[bytes, "50", window])?;
+        cluster::number(&output, "messages_per_second", "mpirun mpirate")
+    }
+
+    /// Runs an MPI program between two nodes over TCP.
+    fn mpi_far(&self, nodes: &[Node], program: &str, args: &[&str]) -> Result<String, BenchError> {
+        let program = cluster::existing(self.folder.join(program))?;
         let agent = self.write_agent(nodes)?;
         let Some(netns) = &nodes[0].netns else {
-            return self.mpi_run(mpirun(), "tcp,self", [None, None], nodes, &program, bytes);
+            return mpi_run(mpirun(), "tcp,self", [None, None], nodes, &program, args);
         };
         // Each node needs a host name of its own, or the library takes both for one machine.
         let mut command = Command::new("nsenter");
@@ -97,7 +187,7 @@ impl Peers {
         command.args(["unshare", "--uts", "sh", "-c", "hostname \"$0\" && exec \"$@\"", netns]);
         command.arg("mpirun").args(MPIRUN_OPTIONS).args(["--mca", "plm_rsh_agent"]).arg(agent);
         let hosts = [Some(nodes[0].address.as_str()), Some(nodes[1].address.as_str())];
-        self.mpi_run(command, "tcp,self", hosts, nodes, &program, bytes)
+        mpi_run(command, "tcp,self", hosts, nodes, &program, args)
     }
 
     /// The same between two processors of one node, over shared memory.
@@ -108,33 +198,9 @@ impl Peers {
         let program = cluster::existing(self.folder.join("mpi"))?;
         let second = Node { cpus: node.cpus.iter().skip(1).copied().collect(), ..node.clone() };
         let nodes = [node.clone(), second];
-        self.mpi_run(mpirun(), "vader,self", [None, None], &nodes, &program, bytes)
-    }
-
-    fn mpi_run(
-        &self,
-        mut command: Command,
-        transports: &str,
-        hosts: [Option<&str>; 2],
-        nodes: &[Node],
-        program: &Path,
-        bytes: &str,
-    ) -> Result<f64, BenchError> {
-        command.args(["--mca", "pml", "ob1", "--mca", "btl", transports]);
-        for (index, (host, node)) in hosts.iter().zip(nodes).enumerate() {
-            if index > 0 {
-                command.arg(":");
-            }
-            if let Some(host) = host {
-                command.args(["--host", host]);
-            }
-            command.args(["-np", "1"]);
-            if let Some(cpu) = node.cpus.first() {
-                command.args(["taskset", "-c", &cpu.to_string()]);
-            }
-            command.arg(program).args([bytes, "200"]);
-        }
-        half_round_trip_us(&cluster::output(&mut command)?, "mpirun mpi")
+        let args = [bytes, "200"];
+        let output = mpi_run(mpirun(), "vader,self", [None, None], &nodes, &program, &args)?;
+        half_round_trip_us(&output, "mpirun mpi")
     }
 
     /// The "remote shell" by which mpirun reaches the other namespace.
@@ -172,6 +238,32 @@ fn mpirun() -> Command {
     let mut command = Command::new("mpirun");
     command.args(MPIRUN_OPTIONS);
     command
+}
+
+/// One rank on each of two nodes, or both on this machine.
+fn mpi_run(
+    mut command: Command,
+    transports: &str,
+    hosts: [Option<&str>; 2],
+    nodes: &[Node],
+    program: &Path,
+    args: &[&str],
+) -> Result<String, BenchError> {
+    command.args(["--mca", "pml", "ob1", "--mca", "btl", transports]);
+    for (index, (host, node)) in hosts.iter().zip(nodes).enumerate() {
+        if index > 0 {
+            command.arg(":");
+        }
+        if let Some(host) = host {
+            command.args(["--host", host]);
+        }
+        command.args(["-np", "1"]);
+        if let Some(cpu) = node.cpus.first() {
+            command.args(["taskset", "-c", &cpu.to_string()]);
+        }
+        command.arg(program).args(args);
+    }
+    cluster::output(&mut command)
 }
 
 fn mpi_version() -> Result<String, String> {

@@ -35,9 +35,9 @@ fn between(setting: &Setting, runs: usize) -> Result<Vec<Record>, BenchError> {
     let nodes = &cluster.nodes;
     let mut all = Runs::default();
     for _ in 0..runs {
-        all.raw.push(peers.wire("udp", nodes, BYTES)?);
+        all.raw.push(peers.wire("udp", nodes, BYTES, None)?);
         all.ours.push(ours(&cluster, "2")?);
-        all.tcp.push(peers.wire("tcp", nodes, BYTES)?);
+        all.tcp.push(peers.wire("tcp", nodes, BYTES, None)?);
         if peers.mpi.is_ok() {
             all.mpi.push(peers.mpi_between(nodes, BYTES)?);
         }

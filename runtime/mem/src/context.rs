@@ -12,14 +12,13 @@ use kumi_proto::frame::{APPEND_BYTES, Frame, MESSAGE_BYTES, MESSAGE_PART_BYTES};
 use crate::engine::{Engine, FENCE, Pending};
 use crate::error::{Error, Refusal};
 use crate::mailbox::{Buffer, Received, Source, Tag, Wanted};
+use crate::parts::worthwhile;
 use crate::signal::Failures;
 
 /// Bytes of messages that are kept unread, unless `KUMI_UNEXPECTED_BYTES` says otherwise.
 const UNREAD_BYTES: usize = 16 << 20;
 /// How long the end waits for acks after the last sign of life of a peer.
 const LINGER: Duration = Duration::from_secs(2);
-/// Frames queued to another node before they are put on the wire together.
-const BATCH: u32 = 40;
 
 /// A rank's side of its job: one per process, used from one thread.
 ///
@@ -213,8 +212,15 @@ impl Context {
                 self.check_refused(guard, to)?;
             }
             let most = guard.max_frame(to);
-            let mut queued = 0;
+            // Frames until the next transmit.
+            let mut batch = 0;
             while !begun || done < data.len() {
+                if batch == 0 {
+                    match worthwhile(guard, to, data.len() - done, most) {
+                        Some(frames) => batch = frames,
+                        None => return Ok(None),
+                    }
+                }
                 let frame = frame(most, done);
                 if !guard.send(to, &[&frame.header(), frame.data()])? {
                     guard.transmit()?;
@@ -222,12 +228,14 @@ impl Context {
                 }
                 begun = true;
                 done += frame.data().len();
-                queued += 1;
-                if queued % BATCH == 0 {
+                batch -= 1;
+                if batch == 0 {
                     guard.transmit()?;
                 }
             }
-            guard.transmit()?;
+            if batch > 0 {
+                guard.transmit()?;
+            }
             Ok(Some(()))
         })
     }

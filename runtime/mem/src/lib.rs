@@ -34,6 +34,7 @@ mod error;
 mod fifo;
 mod fifos;
 mod mailbox;
+mod parts;
 mod queue;
 mod scalar;
 mod signal;

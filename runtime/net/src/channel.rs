@@ -24,6 +24,10 @@ use crate::sys;
 use crate::thread::{Alarm, start};
 use crate::wait::{Seen, Wait, Waiting};
 
+/// Most packets of one run, and most bytes, as the protocol hands them out.
+const MOST_SEGMENTS: usize = 44;
+const MOST_BYTES: usize = 65_507;
+
 /// What can go wrong on a channel that is up.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -284,7 +288,6 @@ impl<H: Handler> Channel<H> {
                 // Room is made without any sign while this rank is awake.
                 Seen::Turn => continue,
                 Seen::Bound => {
-                    waiting.slept = true;
                     waiting.sleeping(wait == Wait::Room);
                     if wait == Wait::Room
                         && let Some(result) = attempt(&mut guard)?
@@ -292,7 +295,8 @@ impl<H: Handler> Channel<H> {
                         waiting.over(&mut spin);
                         return Ok(result);
                     }
-                    guard.sleep(&waiting, None);
+                    guard.sleep(&mut waiting, None);
+                    continue;
                 }
             }
             waiting.since = 0;
@@ -350,9 +354,9 @@ impl<H: Handler> Channel<H> {
             if now > progress + patience {
                 return Ok(false);
             }
-            let waiting = Waiting::new(place, Wait::Frames);
+            let mut waiting = Waiting::new(place, Wait::Frames);
             waiting.sleeping(false);
-            guard.sleep(&waiting, Some(progress + patience + 1));
+            guard.sleep(&mut waiting, Some(progress + patience + 1));
         }
     }
 
@@ -393,6 +397,23 @@ impl<H: Handler> Guard<'_, H> {
     /// [`ChannelError::NoRank`], [`ChannelError::Protocol`].
     pub fn send(&mut self, to: u32, parts: &[&[u8]]) -> Result<bool, ChannelError> {
         self.core.send(&self.shared.place, to, parts)
+    }
+
+    /// How many frames [`Guard::send`] takes for a rank of another node now, and how many are worth
+    /// waiting for when more are to follow: a run of packets, which leaves by one system call. (Filling
+    /// every place as soon as an ack frees it makes ever shorter runs, and as many acks.)
+    ///
+    /// `None` for a rank of this node.
+    #[must_use]
+    pub fn room(&self, to: u32) -> Option<(usize, usize)> {
+        let remote = self.core.remote.as_ref()?;
+        if self.shared.place.local_of(to).is_some() {
+            return None;
+        }
+        let endpoint = &remote.endpoint;
+        let config = endpoint.config();
+        let run = (MOST_BYTES / config.max_datagram).min(MOST_SEGMENTS);
+        Some((endpoint.room(to), run.min(config.window / 2).max(1)))
     }
 
     /// Puts queued frames on the wire.

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use kumi_proto::{AckMode, ChannelKey, Config, Delivery, Endpoint, Rank, SendError, Sink};
 
 use crate::counters::Counter;
+use crate::doze::Doze;
 use crate::place::{AttachError, Place, io_error};
 use crate::ring::{self, Consumer, Producer};
 use crate::udp::Udp;
@@ -45,6 +46,8 @@ impl<H: Handler> Sink for Into<'_, H> {
 pub(crate) struct Remote {
     pub(crate) endpoint: Endpoint,
     pub(crate) udp: Udp,
+    /// The main thread's sleep.
+    pub(crate) doze: Doze,
     /// The time, read when the lock was taken and whenever something happened since.
     pub(crate) now: u64,
     /// When everything was last published.
@@ -109,8 +112,9 @@ impl<H: Handler> Core<H> {
                 };
                 let endpoint = endpoint
                     .map_err(|_| AttachError::BadSegment("the protocol refuses its numbers"))?;
+                let doze = Doze::new().map_err(io_error("timerfd_create"))?;
                 let (now, published) = (sys::now(), 0);
-                Some(Remote { endpoint, udp: udp(place, socket)?, now, published })
+                Some(Remote { endpoint, udp: udp(place, socket)?, doze, now, published })
             }
             _ => None,
         };

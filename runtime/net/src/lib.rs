@@ -14,6 +14,7 @@ mod ack;
 mod channel;
 mod core;
 pub mod counters;
+mod doze;
 pub mod launch;
 pub mod layout;
 mod lock;

@@ -104,24 +104,32 @@ pub fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1_000
 }
 
-/// Blocks until the doorbell rings, the socket (if not negative) has something, the time is over or
-/// a signal comes; then silences the doorbell.
-pub(crate) fn sleep(bell: RawFd, socket: RawFd, microseconds: Option<u64>) {
-    let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    let mut list = [entry(bell), entry(socket)];
-    let limit = microseconds.map(|time| libc::timespec {
-        tv_sec: (time / 1_000_000) as libc::time_t,
-        tv_nsec: (time % 1_000_000) as libc::c_long * 1_000,
-    });
-    let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the list and the time are ours and outlive the call; negative descriptors are skipped.
-    // Every result means the same to the caller: look again.
-    unsafe { libc::ppoll(list.as_mut_ptr(), 2, limit, std::ptr::null()) };
-    if list[0].revents != 0 {
-        let mut rings = 0u64;
-        // SAFETY: an eventfd gives eight bytes; non-blocking.
-        unsafe { libc::read(bell, (&raw mut rings).cast(), 8) };
+pub(crate) fn timespec(microseconds: u64) -> libc::timespec {
+    libc::timespec {
+        tv_sec: (microseconds / 1_000_000) as libc::time_t,
+        tv_nsec: (microseconds % 1_000_000) as libc::c_long * 1_000,
     }
+}
+
+/// Blocks until one of the descriptors is readable or a signal comes; which of them are. The first is
+/// a doorbell, which is silenced.
+pub(crate) fn wait_readable<const N: usize>(descriptors: [RawFd; N]) -> [bool; N] {
+    let mut list = descriptors.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+    // SAFETY: the list is ours and outlives the call. Every result means the same to the caller:
+    // look again.
+    unsafe { libc::poll(list.as_mut_ptr(), N as libc::nfds_t, -1) };
+    let readable = list.map(|entry| entry.revents != 0);
+    if readable[0] {
+        silence(descriptors[0]);
+    }
+    readable
+}
+
+/// Takes what an eventfd or a timer has counted.
+pub(crate) fn silence(descriptor: RawFd) {
+    let mut count = 0u64;
+    // SAFETY: they give eight bytes; non-blocking.
+    unsafe { libc::read(descriptor, (&raw mut count).cast(), 8) };
 }
 
 /// Seconds on the monotonic clock, to the nanosecond.

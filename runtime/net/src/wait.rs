@@ -57,6 +57,9 @@ impl<H: Handler> Guard<'_, H> {
         if self.core.ring_hint(place) {
             return Ok(Seen::Ring);
         }
+        if bound == Some(0) && waiting.blocks_unseen() {
+            return Ok(Seen::Bound);
+        }
         loop {
             if waiting.satisfied(Acquire) {
                 return Ok(Seen::Counter);
@@ -104,8 +107,9 @@ impl<H: Handler> Guard<'_, H> {
     }
 
     /// Blocks until the socket, the doorbell, a deadline or the latest time calls. The caller has
-    /// set the `sleeping` flag; it is cleared here.
-    pub(crate) fn sleep(&mut self, waiting: &Waiting<'_>, latest: Option<u64>) {
+    /// set the `sleeping` flag; it is cleared here. Go straight to what woke it; deadlines are looked at
+    /// when nothing did.
+    pub(crate) fn sleep(&mut self, waiting: &mut Waiting<'_>, latest: Option<u64>) {
         let place = &self.shared.place;
         if !waiting.satisfied(SeqCst) && !self.core.ring_hint(place) {
             let until = match (self.core.deadline(), latest) {
@@ -114,11 +118,15 @@ impl<H: Handler> Guard<'_, H> {
             };
             place.count(Counter::Sleeps, 1);
             self.core.publish_all(place);
-            let socket = self.core.remote.as_ref().map_or(-1, |remote| remote.udp.raw());
-            let time = until.map(|until| until.saturating_sub(sys::now()));
-            sys::sleep(place.own_bell(), socket, time);
+            let bell = place.own_bell();
+            match &mut self.core.remote {
+                Some(remote) => remote.doze.sleep(bell, remote.udp.raw(), until),
+                // Without packets there are no deadlines.
+                None => drop(sys::wait_readable([bell])),
+            }
         }
         waiting.awake();
+        waiting.since = 0;
         self.core.look_at_clock();
         // What woke it may be at the socket, which is else looked at now and then.
         self.core.interval = 1;
@@ -159,6 +167,11 @@ impl<'p> Waiting<'p> {
         }
     }
 
+    /// Who blocks at once need not look at the socket first: the kernel does before it blocks.
+    fn blocks_unseen(&self) -> bool {
+        !self.slept && !self.satisfied(Acquire)
+    }
+
     #[inline]
     pub(crate) fn idle(&self, idle: bool) {
         self.place.own().state.idle.store(u32::from(idle), Release);
@@ -175,7 +188,8 @@ impl<'p> Waiting<'p> {
         now - self.since
     }
 
-    pub(crate) fn sleeping(&self, room: bool) {
+    pub(crate) fn sleeping(&mut self, room: bool) {
+        self.slept = true;
         let sleep = &self.place.own().sleep;
         sleep.wants_room.store(u32::from(room), SeqCst);
         sleep.sleeping.store(1, SeqCst);

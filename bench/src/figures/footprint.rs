@@ -1,0 +1,35 @@
+//! Memory of a rank's idle channel in a job of 1,024 ranks.
+//!
+//! The job is real: 1,024 processes on eight nodes, each of which joins, meets its peers in a barrier
+//! and then sleeps. Two processors are enough for that, since nobody computes and a waiting rank of a
+//! crowded node blocks. Each rank tells by how much its process has grown since before it joined;
+//! shared pages count in proportion, so that the sum over the ranks of a node counts the job's segment
+//! once.
+
+use super::Setting;
+use crate::cluster::{self, Cluster};
+use crate::error::BenchError;
+use crate::record::{Goal, Peer, Record};
+
+const RANKS: &str = "1024";
+const NODES: u32 = 8;
+/// Ranks that a node takes for each of its processors: enough even with one.
+const CROWD: (&str, u32) = ("max_ranks_per_processor", 128);
+
+pub(super) fn measure(_: &Setting, runs: usize) -> Result<Vec<Record>, BenchError> {
+    let cluster = Cluster::up_with(NODES, &["--cpus", "all"], &[CROWD])?;
+    let program = cluster::program("kumi-bench-footprint")?.display().to_string();
+    let (mut mean, mut most) = (Vec::new(), Vec::new());
+    for _ in 0..runs {
+        let nodes = NODES.to_string();
+        let output = cluster.kumi(&["run", "-n", RANKS, "--nodes", &nodes, &program])?;
+        let kilobytes = |name| Ok(cluster::number(&output, name, "kumi-bench-footprint")? / 1024.0);
+        mean.push(kilobytes("bytes_per_rank")?);
+        most.push(kilobytes("most_bytes_of_a_rank")?);
+    }
+    let record = |what: &str, values: &[f64]| {
+        let figure = format!("idle channel of {RANKS} ranks, {what}");
+        Record::new(&figure, "KB", values, &Peer::Nobody, Goal::OursAtMost(1024.0))
+    };
+    Ok(vec![record("mean rank", &mean), record("largest rank", &most)])
+}
