@@ -346,6 +346,46 @@ int kumi_alltoall(const void *send, void *recv, size_t count_per_rank,
 int kumi_alltoallv(const void *send, const size_t *send_counts, void *recv,
                    const size_t *recv_counts, kumi_type type);
 
+/* ------------------------------------------------------------------------
+ * One-sided operations: more on windows
+ * ------------------------------------------------------------------------ */
+
+/* Atomic operations on the uint64_t, with _u32 on the uint32_t, at `offset` (a
+ * multiple of its size) of rank `to`'s piece.  Each is one step that no other
+ * operation of the same width on the same bytes interrupts, whichever rank
+ * does it, and waits; *old (or NULL) is the value before.  They add (modulo
+ * 2^64 or 2^32), and, or, exclusive-or, store `value`, or store `value` if
+ * what is there equals `expected` (it did if *old does).
+ * Do not mix the widths on the same bytes: each operation is still one step,
+ * but the order in which ranks see those of different width is not promised.
+ * kumi_window_fetch_add(), above, belongs to these.
+ * Errors: WINDOW, RANK, BOUNDS, ALIGNMENT, RIGHT, FAULT, IO; memory is
+ * untouched. */
+int kumi_window_fetch_and(kumi_window *window, int to, size_t offset,
+                          uint64_t operand, uint64_t *old);
+int kumi_window_fetch_or(kumi_window *window, int to, size_t offset,
+                         uint64_t operand, uint64_t *old);
+int kumi_window_fetch_xor(kumi_window *window, int to, size_t offset,
+                          uint64_t operand, uint64_t *old);
+int kumi_window_swap(kumi_window *window, int to, size_t offset,
+                     uint64_t value, uint64_t *old);
+int kumi_window_compare_swap(kumi_window *window, int to, size_t offset,
+                             uint64_t expected, uint64_t value,
+                             uint64_t *old);
+int kumi_window_fetch_add_u32(kumi_window *window, int to, size_t offset,
+                              uint32_t operand, uint32_t *old);
+int kumi_window_fetch_and_u32(kumi_window *window, int to, size_t offset,
+                              uint32_t operand, uint32_t *old);
+int kumi_window_fetch_or_u32(kumi_window *window, int to, size_t offset,
+                             uint32_t operand, uint32_t *old);
+int kumi_window_fetch_xor_u32(kumi_window *window, int to, size_t offset,
+                              uint32_t operand, uint32_t *old);
+int kumi_window_swap_u32(kumi_window *window, int to, size_t offset,
+                         uint32_t value, uint32_t *old);
+int kumi_window_compare_swap_u32(kumi_window *window, int to, size_t offset,
+                             uint32_t expected, uint32_t value,
+                             uint32_t *old);
+
 #ifdef __cplusplus
 }
 #endif

@@ -11,9 +11,10 @@
 //! | `code` | the error numbers, their texts, and the last failure's detail |
 //! | `state` | the one [`kumi_mem::Context`] of the process, and who may use it |
 //! | `args` | checks of pointers, lengths, ranks and tags |
-//! | `control`, `message`, `window`, `collective` | the functions |
+//! | `control`, `message`, `window`, `atomic`, `collective` | the functions |
 
 mod args;
+mod atomic;
 mod code;
 mod collective;
 mod control;
@@ -21,6 +22,12 @@ mod message;
 mod state;
 mod window;
 
+pub use atomic::{
+    kumi_window_compare_swap, kumi_window_compare_swap_u32, kumi_window_fetch_add_u32,
+    kumi_window_fetch_and, kumi_window_fetch_and_u32, kumi_window_fetch_or,
+    kumi_window_fetch_or_u32, kumi_window_fetch_xor, kumi_window_fetch_xor_u32, kumi_window_swap,
+    kumi_window_swap_u32,
+};
 pub use code::Code;
 pub use collective::{
     kumi_allreduce, kumi_alltoall, kumi_alltoallv, kumi_barrier, kumi_broadcast, kumi_gather,

@@ -190,6 +190,49 @@ static void windows(void)
 	EXPECT(kumi_window_create(0, &window) == KUMI_OK);
 }
 
+static void atomics(void)
+{
+	kumi_window *window = NULL;
+	uint64_t wide = 9;
+	uint32_t narrow = 9;
+
+	EXPECT(kumi_window_create(64, &window) == KUMI_OK);
+	EXPECT(kumi_window_swap(window, 0, 8, 12, &wide) == KUMI_OK);
+	EXPECT(wide == 0);
+	EXPECT(kumi_window_fetch_and(window, 0, 8, 6, &wide) == KUMI_OK);
+	EXPECT(wide == 12);
+	EXPECT(kumi_window_fetch_or(window, 0, 8, 3, &wide) == KUMI_OK);
+	EXPECT(wide == 4);
+	EXPECT(kumi_window_fetch_xor(window, 0, 8, 5, NULL) == KUMI_OK);
+	EXPECT(kumi_window_compare_swap(window, 0, 8, 2, UINT64_MAX, &wide) ==
+	       KUMI_OK);
+	EXPECT(wide == 2);
+	EXPECT(kumi_window_compare_swap(window, 0, 8, 2, 0, &wide) == KUMI_OK);
+	EXPECT(wide == UINT64_MAX);
+	EXPECT(kumi_window_swap_u32(window, 0, 20, 12, &narrow) == KUMI_OK);
+	EXPECT(narrow == 0);
+	EXPECT(kumi_window_fetch_and_u32(window, 0, 20, 6, &narrow) == KUMI_OK);
+	EXPECT(narrow == 12);
+	EXPECT(kumi_window_fetch_or_u32(window, 0, 20, 3, &narrow) == KUMI_OK);
+	EXPECT(narrow == 4);
+	EXPECT(kumi_window_fetch_xor_u32(window, 0, 20, 5, NULL) == KUMI_OK);
+	EXPECT(kumi_window_compare_swap_u32(window, 0, 20, 2, UINT32_MAX,
+	                                    &narrow) == KUMI_OK);
+	EXPECT(narrow == 2);
+	EXPECT(kumi_window_fetch_add_u32(window, 0, 20, 2, &narrow) == KUMI_OK);
+	EXPECT(narrow == UINT32_MAX);
+	EXPECT(kumi_window_fetch_add(window, 0, 16, 0, &wide) == KUMI_OK);
+	EXPECT(wide == (uint64_t)1 << 32);
+	EXPECT(kumi_window_swap_u32(window, 0, 18, 1, &narrow) ==
+	       KUMI_ERR_ALIGNMENT);
+	EXPECT(kumi_window_swap(window, 0, 20, 1, &wide) == KUMI_ERR_ALIGNMENT);
+	EXPECT(kumi_window_swap_u32(window, 0, 64, 1, NULL) ==
+	       KUMI_ERR_BOUNDS);
+	EXPECT(kumi_window_swap(window, 1, 0, 1, NULL) == KUMI_ERR_RANK);
+	EXPECT(kumi_window_free(window) == KUMI_OK);
+	EXPECT(kumi_window_swap(window, 0, 0, 1, NULL) == KUMI_ERR_WINDOW);
+}
+
 static void collectives(void)
 {
 	double values[20], sums[20] = { 0 };
@@ -246,6 +289,7 @@ static void alone(void)
 	messages();
 	bad_messages();
 	windows();
+	atomics();
 	collectives();
 	EXPECT(kumi_finalize() == KUMI_OK);
 	EXPECT(kumi_finalize() == KUMI_ERR_NOT_INITIALISED);

@@ -31,10 +31,10 @@ pub const REFUSED_RIGHT: u8 = 2;
 pub const REFUSED_WINDOW: u8 = 3;
 /// [`Frame::Refused`]: there is no such notify counter.
 pub const REFUSED_NOTIFY: u8 = 4;
-/// [`Frame::Refused`]: an atomic operation's offset is not a multiple of 8.
+/// [`Frame::Refused`]: an atomic operation's offset is not a multiple of its width.
 pub const REFUSED_ALIGNMENT: u8 = 5;
 
-/// An atomic operation on eight bytes.
+/// An atomic operation on eight or four bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Operation {
@@ -44,6 +44,33 @@ pub enum Operation {
     Swap = 1,
     /// Stores the second operand if the value equals the first.
     CompareSwap = 2,
+    /// Ands the operand, bit by bit.
+    FetchAnd = 3,
+    /// Ors the operand, bit by bit.
+    FetchOr = 4,
+    /// Exclusive-ors the operand, bit by bit.
+    FetchXor = 5,
+}
+
+/// How many bytes an atomic operation is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Width {
+    /// Eight bytes.
+    Eight = 0,
+    /// Four bytes: the upper halves of operands and values are 0.
+    Four = 1,
+}
+
+impl Width {
+    /// The number of bytes.
+    #[must_use]
+    pub fn bytes(self) -> u64 {
+        match self {
+            Self::Eight => 8,
+            Self::Four => 4,
+        }
+    }
 }
 
 /// One frame.
@@ -104,6 +131,8 @@ pub enum Frame<'d> {
         offset: u64,
         /// What to do.
         operation: Operation,
+        /// On how many bytes.
+        width: Width,
         /// Operand; of a compare-swap: the value expected.
         operand: u64,
         /// Of a compare-swap: the new value. Otherwise 0.
@@ -264,8 +293,8 @@ impl<'d> Frame<'d> {
             Self::GetReply { token, offset_in_request, .. } => {
                 Writer::new([GET_REPLY, 0, 0, 0]).u32(offset_in_request).u64(token)
             }
-            Self::AtomicRequest { token, window, offset, operation, operand, operand2 } => {
-                Writer::new([ATOMIC_REQUEST, operation as u8, 0, 0])
+            Self::AtomicRequest { token, window, offset, operation, width, operand, operand2 } => {
+                Writer::new([ATOMIC_REQUEST, operation as u8, width as u8, 0])
                     .u32(window)
                     .u64(offset)
                     .u64(token)
@@ -304,11 +333,13 @@ impl<'d> Frame<'d> {
             return Err(FrameError::Kind(kind));
         }
         let mut r = Reader { kind, frame: bytes, at: 1 };
-        let [parameter, reserved @ ..] = r.take::<3>()?;
-        zero(&r, &reserved)?;
-        if !matches!(kind, PUT | ATOMIC_REQUEST | REFUSED) && parameter != 0 {
-            return Err(r.bad("reserved"));
-        }
+        let [parameter, second, third] = r.take::<3>()?;
+        let used = match kind {
+            ATOMIC_REQUEST => 2,
+            PUT | REFUSED => 1,
+            _ => 0,
+        };
+        zero(&r, &[parameter, second, third][used..])?;
         match kind {
             MESSAGE => Self::decode_message(r),
             MESSAGE_PART if r.rest().is_empty() => Err(r.bad_length()),
@@ -323,7 +354,7 @@ impl<'d> Frame<'d> {
                 let (offset_in_request, token) = (r.u32()?, r.u64()?);
                 Ok(Self::GetReply { token, offset_in_request, data: r.rest() })
             }
-            ATOMIC_REQUEST => Self::decode_atomic(r, parameter),
+            ATOMIC_REQUEST => Self::decode_atomic(r, parameter, second),
             ATOMIC_REPLY => {
                 let (token, value) = (r.u64()?, r.u64()?);
                 r.end()?;
@@ -359,7 +390,7 @@ impl<'d> Frame<'d> {
         Ok(Self::Put { window, offset, notify, data: r.rest() })
     }
 
-    fn decode_atomic(mut r: Reader<'d>, operation: u8) -> Result<Self, FrameError> {
+    fn decode_atomic(mut r: Reader<'d>, operation: u8, width: u8) -> Result<Self, FrameError> {
         let (window, offset, token) = (r.u32()?, r.u64()?, r.u64()?);
         let (operand, operand2) = (r.u64()?, r.u64()?);
         r.end()?;
@@ -367,11 +398,25 @@ impl<'d> Frame<'d> {
             0 => Operation::FetchAdd,
             1 => Operation::Swap,
             2 => Operation::CompareSwap,
+            3 => Operation::FetchAnd,
+            4 => Operation::FetchOr,
+            5 => Operation::FetchXor,
             _ => return Err(r.bad("operation")),
         };
+        let width = match width {
+            0 => Width::Eight,
+            1 => Width::Four,
+            _ => return Err(r.bad("width")),
+        };
+        if width == Width::Four && operand > u64::from(u32::MAX) {
+            return Err(r.bad("operand"));
+        }
+        if width == Width::Four && operand2 > u64::from(u32::MAX) {
+            return Err(r.bad("operand2"));
+        }
         if operation != Operation::CompareSwap && operand2 != 0 {
             return Err(r.bad("operand2"));
         }
-        Ok(Self::AtomicRequest { token, window, offset, operation, operand, operand2 })
+        Ok(Self::AtomicRequest { token, window, offset, operation, width, operand, operand2 })
     }
 }

@@ -3,6 +3,7 @@
 use kumi_proto::frame::{
     ATOMIC_REPLY_BYTES, ATOMIC_REQUEST_BYTES, Frame, FrameError, GET_REPLY_BYTES,
     GET_REQUEST_BYTES, MESSAGE_BYTES, MESSAGE_PART_BYTES, Operation, PUT_BYTES, REFUSED_BYTES,
+    Width,
 };
 use proptest::prelude::*;
 
@@ -48,6 +49,7 @@ fn vectors() -> Vec<(Frame<'static>, usize, &'static str)> {
                 window,
                 offset,
                 operation: Operation::CompareSwap,
+                width: Width::Eight,
                 operand: 1,
                 operand2: 2,
             },
@@ -60,6 +62,19 @@ fn vectors() -> Vec<(Frame<'static>, usize, &'static str)> {
             "07000000 1112131415161718 ffffffffffffffff",
         ),
         (Frame::Refused { token, code: 3 }, REFUSED_BYTES, "08030000 1112131415161718"),
+        (
+            Frame::AtomicRequest {
+                token,
+                window,
+                offset,
+                operation: Operation::FetchXor,
+                width: Width::Four,
+                operand: 0xa1a2_a3a4,
+                operand2: 0,
+            },
+            ATOMIC_REQUEST_BYTES,
+            "06050100 21222324 0102030405060708 1112131415161718 a4a3a2a100000000 0000000000000000",
+        ),
     ]
 }
 
@@ -98,8 +113,9 @@ fn forbidden_values_do_not_decode() {
     }
     for index in 0..vectors().len() {
         for at in [2, 3] {
-            let bytes = changed(index, at, 1);
-            assert_eq!(Frame::decode(&bytes), field(bytes[0], "reserved"));
+            let bytes = changed(index, at, 2);
+            let name = if bytes[0] == 6 && at == 2 { "width" } else { "reserved" };
+            assert_eq!(Frame::decode(&bytes), field(bytes[0], name));
         }
     }
     for index in [0, 1, 4, 5, 7] {
@@ -109,11 +125,15 @@ fn forbidden_values_do_not_decode() {
     assert_eq!(Frame::decode(&changed(0, 8, 2)), field(1, "total"));
     assert_eq!(Frame::decode(&changed(2, 1, 2)), field(3, "notify"));
     assert_eq!(Frame::decode(&changed(2, 1, 0)), field(3, "notify"));
-    assert_eq!(Frame::decode(&changed(6, 1, 3)), field(6, "operation"));
+    assert_eq!(Frame::decode(&changed(6, 1, 6)), field(6, "operation"));
+    assert_eq!(Frame::decode(&changed(9, 28, 1)), field(6, "operand"));
+    let mut wide = bytes(&vectors()[6].0);
+    (wide[2], wide[36]) = (1, 1);
+    assert_eq!(Frame::decode(&wide), field(6, "operand2"));
     assert_eq!(Frame::decode(&changed(6, 1, 1)), field(6, "operand2"));
     assert_eq!(Frame::decode(&changed(8, 1, 0)), field(8, "code"));
     assert_eq!(Frame::decode(&[2, 0, 0, 0]), Err(FrameError::Length { kind: 2, length: 4 }));
-    for index in [4, 6, 7, 8] {
+    for index in [4, 6, 7, 8, 9] {
         let mut bytes = bytes(&vectors()[index].0);
         bytes.push(0);
         assert!(matches!(Frame::decode(&bytes), Err(FrameError::Length { .. })));
@@ -125,8 +145,8 @@ proptest! {
 
     /// Whatever decodes is what its own fields encode to: there is one encoding of a frame.
     #[test]
-    fn one_encoding(kind in 0..10u8, parameter in 0..4u8, rest in prop::collection::vec(0..2u8, 0..64)) {
-        let input = [&[kind, parameter, 0, 0], &rest[..]].concat();
+    fn one_encoding(kind in 0..10u8, parameter in 0..7u8, second in 0..3u8, rest in prop::collection::vec(0..2u8, 0..64)) {
+        let input = [&[kind, parameter, second, 0], &rest[..]].concat();
         if let Ok(frame) = Frame::decode(&input) {
             prop_assert_eq!(bytes(&frame), input);
         }

@@ -2,13 +2,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::SeqCst;
 
 use kumi_net::{Answers, ChannelError, Delivery, Handler, Place};
 use kumi_proto::Rank;
-use kumi_proto::frame::{Frame, GET_REPLY_BYTES, Operation};
+use kumi_proto::frame::{Frame, GET_REPLY_BYTES};
 
+use crate::atomic::Atomic;
 use crate::error::Refusal;
 use crate::mailbox::Mailbox;
 use crate::windows::{Access, Windows};
@@ -187,12 +186,12 @@ impl Engine {
                     Err(reason) => Answer::Refused { token, reason },
                 }
             }
-            Frame::AtomicRequest { token, window, offset, operation, operand, operand2 } => {
-                match self.windows.access(window, offset, 8, Access::Atomic) {
+            Frame::AtomicRequest { token, window, offset, operation, width, operand, operand2 } => {
+                match self.windows.access(window, offset, width.bytes(), Access::Atomic) {
                     Ok(word) => {
-                        // SAFETY: eight aligned bytes of a window, just checked.
-                        let word = unsafe { AtomicU64::from_ptr(word.cast().as_ptr()) };
-                        Answer::Value { token, value: apply(word, operation, operand, operand2) }
+                        let atomic = Atomic { operation, width, operand, operand2 };
+                        // SAFETY: aligned bytes of a window, just checked.
+                        Answer::Value { token, value: unsafe { atomic.apply(word) } }
                     }
                     Err(reason) => Answer::Refused { token, reason },
                 }
@@ -254,16 +253,6 @@ impl Engine {
                 return Ok(true);
             }
         }
-    }
-}
-
-fn apply(word: &AtomicU64, operation: Operation, operand: u64, operand2: u64) -> u64 {
-    match operation {
-        Operation::FetchAdd => word.fetch_add(operand, SeqCst),
-        Operation::Swap => word.swap(operand, SeqCst),
-        Operation::CompareSwap => match word.compare_exchange(operand, operand2, SeqCst, SeqCst) {
-            Ok(before) | Err(before) => before,
-        },
     }
 }
 

@@ -74,11 +74,15 @@ pub enum Error {
         /// The number.
         notify: u32,
     },
-    /// An atomic operation at an offset that is not a multiple of 8.
-    #[error("offset {offset} is not a multiple of 8, as atomic operations need")]
+    /// An atomic operation at an offset that is not a multiple of its width.
+    #[error(
+        "offset {offset} is not a multiple of {width}, as atomic operations on {width} bytes need"
+    )]
     BadAlignment {
         /// The offset.
         offset: u64,
+        /// Bytes of the operation: 4 or 8.
+        width: u64,
     },
     /// An operation that the type does not have.
     #[error("{operation} is for integers only")]
@@ -156,7 +160,7 @@ pub enum Refusal {
     #[error("no such notification counter")]
     Notify,
     /// Not aligned.
-    #[error("not a multiple of 8")]
+    #[error("not a multiple of the operation's width")]
     Alignment,
     /// A reason this version does not know.
     #[error("for reason {0}, which this version does not know")]

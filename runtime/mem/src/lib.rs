@@ -25,6 +25,7 @@
 //! it blocks), `KUMI_UNEXPECTED_BYTES` (bytes of messages kept that nobody has received yet,
 //! default 16 MiB; beyond, their senders wait).
 
+mod atomic;
 mod collective;
 mod context;
 mod engine;

@@ -3,12 +3,12 @@
 use std::cell::OnceCell;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 use kumi_net::Wait;
 use kumi_net::counters::Counter;
 use kumi_net::layout::{NOTIFIES, Notify, WINDOWS, WindowEntry};
-use kumi_proto::frame::{Frame, Operation, PUT_BYTES};
+use kumi_proto::frame::{Frame, PUT_BYTES};
 
 use crate::collective;
 use crate::context::Context;
@@ -34,8 +34,8 @@ const NOTIFIED_CALLS: u32 = 32;
 /// Eight aligned bytes are always written at once; larger pieces are not.
 #[derive(Debug)]
 pub struct Window<'c> {
-    context: &'c Context,
-    identifier: u32,
+    pub(crate) context: &'c Context,
+    pub(crate) identifier: u32,
     memory: Memory,
     sizes: Vec<u64>,
     /// Where the pieces of this node's ranks are, by local index, found out at first use.
@@ -45,10 +45,10 @@ pub struct Window<'c> {
 
 /// A window's piece at a rank of this node.
 #[derive(Debug)]
-struct Near {
-    base: NonNull<u8>,
-    size: u64,
-    rights: Rights,
+pub(crate) struct Near {
+    pub(crate) base: NonNull<u8>,
+    pub(crate) size: u64,
+    pub(crate) rights: Rights,
     state: u64,
     entry: NonNull<WindowEntry>,
     notifies: NonNull<Notify>,
@@ -154,33 +154,7 @@ impl Window<'_> {
         Ok(())
     }
 
-    /// Reads eight aligned bytes of the own memory at once, in the machine's byte order.
-    ///
-    /// # Errors
-    /// [`Error::OutOfBounds`], [`Error::BadAlignment`].
-    pub fn load_u64(&self, offset: usize) -> Result<u64, Error> {
-        Ok(self.word(offset)?.load(Acquire))
-    }
-
-    /// Writes eight aligned bytes of the own memory at once.
-    ///
-    /// # Errors
-    /// [`Error::OutOfBounds`], [`Error::BadAlignment`].
-    pub fn store_u64(&self, offset: usize, value: u64) -> Result<(), Error> {
-        self.word(offset)?.store(value, Release);
-        Ok(())
-    }
-
-    fn word(&self, offset: usize) -> Result<&AtomicU64, Error> {
-        let place = self.own(offset, 8)?;
-        if !offset.is_multiple_of(8) {
-            return Err(Error::BadAlignment { offset: offset as u64 });
-        }
-        // SAFETY: eight bytes inside of the window, aligned since its start is.
-        Ok(unsafe { AtomicU64::from_ptr(place.cast().as_ptr()) })
-    }
-
-    fn own(&self, offset: usize, length: usize) -> Result<NonNull<u8>, Error> {
+    pub(crate) fn own(&self, offset: usize, length: usize) -> Result<NonNull<u8>, Error> {
         let size = self.memory.length as u64;
         check(Rights::ALL, size, offset as u64, length as u64, Access::Read)
             .map_err(|_| self.out_of_bounds(self.context.rank(), offset, length))?;
@@ -195,11 +169,19 @@ impl Window<'_> {
 
     /// The error for a refusal of an operation of this range.
     #[cold]
-    fn refused(&self, rank: u32, offset: usize, length: usize, reason: Refusal) -> Error {
+    pub(crate) fn refused(
+        &self,
+        rank: u32,
+        offset: usize,
+        length: usize,
+        reason: Refusal,
+    ) -> Error {
         match reason {
             Refusal::Bounds => self.out_of_bounds(rank, offset, length),
             Refusal::Right => Error::NoRight { rank },
-            Refusal::Alignment => Error::BadAlignment { offset: offset as u64 },
+            Refusal::Alignment => {
+                Error::BadAlignment { offset: offset as u64, width: length as u64 }
+            }
             Refusal::Window => Error::BadWindow { rank },
             reason => Error::Refused { rank, count: 1, reason },
         }
@@ -207,7 +189,7 @@ impl Window<'_> {
 
     /// The piece at a rank of this node, if it is one.
     #[inline]
-    fn near(&self, rank: u32) -> Option<(usize, Result<&Near, Error>)> {
+    pub(crate) fn near(&self, rank: u32) -> Option<(usize, Result<&Near, Error>)> {
         let local = self.context.place().local_of(rank)?;
         let near = match self.near[local].get() {
             Some(near) => near,
@@ -349,39 +331,6 @@ impl Window<'_> {
             rest = tail;
         }
         Ok(())
-    }
-
-    /// Adds to eight aligned bytes of the piece of a rank, wrapping; returns what was there.
-    /// Atomic with respect to all other operations through windows.
-    ///
-    /// # Errors
-    /// As [`Window::get`], and [`Error::BadAlignment`].
-    pub fn fetch_add(&self, to: u32, offset: usize, operand: u64) -> Result<u64, Error> {
-        if let Some((_, near)) = self.near(to) {
-            let near = near?;
-            check(near.rights, near.size, offset as u64, 8, Access::Atomic)
-                .map_err(|reason| self.refused(to, offset, 8, reason))?;
-            // SAFETY: eight aligned bytes of the peer's window by the check (windows start at
-            // multiples of eight).
-            let word = unsafe { AtomicU64::from_ptr(near.base.add(offset).cast().as_ptr()) };
-            self.context.place().count(Counter::DirectAtomics, 1);
-            return Ok(word.fetch_add(operand, SeqCst));
-        }
-        self.context.check_rank(to)?;
-        let (window, offset64) = (self.identifier, offset as u64);
-        let frame = |token| Frame::AtomicRequest {
-            token,
-            window,
-            offset: offset64,
-            operation: Operation::FetchAdd,
-            operand,
-            operand2: 0,
-        };
-        match self.context.request(to, Pending::Value(None), frame)? {
-            Ok(Pending::Value(Some(value))) => Ok(value),
-            Ok(_) => Err(Error::Fault("an atomic operation came back without a value".into())),
-            Err(reason) => Err(self.refused(to, offset, 8, reason)),
-        }
     }
 
     // ---- notifications ----------------------------------------------------------------------

@@ -17,7 +17,7 @@ pub struct Rights {
     pub write: bool,
     /// `get`.
     pub read: bool,
-    /// `fetch_add`.
+    /// `fetch_add` and the other atomic operations.
     pub atomic: bool,
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn check(
     if offset > size || length > size - offset {
         return Err(Refusal::Bounds);
     }
-    if access == Access::Atomic && !offset.is_multiple_of(8) {
+    if access == Access::Atomic && !offset.is_multiple_of(length) {
         return Err(Refusal::Alignment);
     }
     Ok(())
@@ -266,6 +266,9 @@ mod tests {
         assert_eq!(check(all, 16, u64::MAX, 1, Access::Read), Err(Refusal::Bounds));
         assert_eq!(check(all, 16, 1, u64::MAX, Access::Read), Err(Refusal::Bounds));
         assert_eq!(check(all, 16, 4, 8, Access::Atomic), Err(Refusal::Alignment));
+        assert_eq!(check(all, 16, 12, 4, Access::Atomic), Ok(()));
+        assert_eq!(check(all, 16, 6, 4, Access::Atomic), Err(Refusal::Alignment));
+        assert_eq!(check(all, 16, 16, 4, Access::Atomic), Err(Refusal::Bounds));
         let none = Rights { write: false, read: false, atomic: false };
         for access in [Access::Write, Access::Read, Access::Atomic] {
             assert_eq!(check(none, 16, 0, 8, access), Err(Refusal::Right));
