@@ -4,6 +4,8 @@
 //! A frame is a header of a few bytes and data. [`Frame::header`] writes the header into a small array, so that
 //! [`crate::Endpoint::send`] copies header and data once, straight into the ring.
 
+mod one_sided;
+
 /// Bytes before the data of a [`Frame::Message`].
 pub const MESSAGE_BYTES: usize = 16;
 /// Bytes before the data of a [`Frame::MessagePart`].
@@ -20,6 +22,14 @@ pub const ATOMIC_REQUEST_BYTES: usize = 40;
 pub const ATOMIC_REPLY_BYTES: usize = 20;
 /// Bytes of a [`Frame::Refused`].
 pub const REFUSED_BYTES: usize = 12;
+/// Bytes before the data of a [`Frame::PutCounted`].
+pub const PUT_COUNTED_BYTES: usize = 28;
+/// Bytes of a [`Frame::PutDone`].
+pub const PUT_DONE_BYTES: usize = 12;
+/// Bytes before the data of a [`Frame::PutStrided`].
+pub const PUT_STRIDED_BYTES: usize = 40;
+/// Bytes of a [`Frame::GetStrided`].
+pub const GET_STRIDED_BYTES: usize = 40;
 /// Most bytes before a frame's data.
 pub const MOST_HEADER_BYTES: usize = ATOMIC_REQUEST_BYTES;
 
@@ -152,6 +162,60 @@ pub enum Frame<'d> {
         /// One of the `REFUSED_` constants; an unknown one is to be shown as its number.
         code: u8,
     },
+    /// As [`Frame::Put`], for a sender that wants to know when it is in place.
+    PutCounted {
+        /// Chosen by the sender, greater than those before, not 0; comes back with the answer.
+        token: u64,
+        /// This is the last frame of the put: to be answered.
+        last: bool,
+        /// The window's number.
+        window: u32,
+        /// Where in the window, in bytes.
+        offset: u64,
+        /// The notify counter to raise by one afterwards.
+        notify: Option<u32>,
+        /// What to write.
+        data: &'d [u8],
+    },
+    /// The sender's puts with tokens up to this one are in place, but for those refused before.
+    PutDone {
+        /// That of the last put.
+        token: u64,
+    },
+    /// Write blocks of equal length at equal distances.
+    PutStrided {
+        /// As for [`Frame::PutCounted`]; 0: nobody wants to know.
+        token: u64,
+        /// As for [`Frame::PutCounted`].
+        last: bool,
+        /// The window's number.
+        window: u32,
+        /// Where in the window the first block begins, in bytes.
+        offset: u64,
+        /// From the start of a block to that of the next, in bytes; at least a block.
+        stride: u64,
+        /// Bytes of a block, not 0.
+        block: u32,
+        /// The notify counter to raise by one afterwards.
+        notify: Option<u32>,
+        /// The blocks, one behind the other; at least one.
+        data: &'d [u8],
+    },
+    /// Ask for blocks of equal length at equal distances; answered as a [`Frame::GetRequest`] is.
+    GetStrided {
+        /// Chosen by the asking rank; comes back with the reply.
+        token: u64,
+        /// The window's number.
+        window: u32,
+        /// Where in the window the first block begins, in bytes.
+        offset: u64,
+        /// From the start of a block to that of the next, in bytes; at least a block.
+        stride: u64,
+        /// Bytes of a block, not 0.
+        block: u32,
+        /// How many blocks, not 0; all together have less than 2^32 bytes.
+        count: u32,
+    },
 }
 
 /// Why bytes are not a frame.
@@ -204,6 +268,15 @@ const GET_REPLY: u8 = 5;
 const ATOMIC_REQUEST: u8 = 6;
 const ATOMIC_REPLY: u8 = 7;
 const REFUSED: u8 = 8;
+const PUT_COUNTED: u8 = 9;
+const PUT_DONE: u8 = 10;
+const PUT_STRIDED: u8 = 11;
+const GET_STRIDED: u8 = 12;
+
+/// Flag of puts: raise a notify counter.
+const NOTIFY: u8 = 1;
+/// Flag of counted puts: the last frame.
+const LAST: u8 = 2;
 
 /// Writes fields one behind the other.
 struct Writer(FrameHeader);
@@ -261,6 +334,15 @@ impl<'d> Reader<'d> {
         FrameError::Field { kind: self.kind, field }
     }
 
+    /// A notify counter and whether there is one.
+    fn notify(&self, has_notify: u8, notify: u32) -> Result<Option<u32>, FrameError> {
+        match has_notify {
+            1 => Ok(Some(notify)),
+            0 if notify == 0 => Ok(None),
+            _ => Err(self.bad("notify")),
+        }
+    }
+
     fn rest(&self) -> &'d [u8] {
         &self.frame[self.at..]
     }
@@ -269,6 +351,10 @@ impl<'d> Reader<'d> {
     fn end(&self) -> Result<(), FrameError> {
         if self.at == self.frame.len() { Ok(()) } else { Err(self.bad_length()) }
     }
+}
+
+fn flags(notify: Option<u32>, last: bool) -> u8 {
+    u8::from(notify.is_some()) * NOTIFY + u8::from(last) * LAST
 }
 
 fn zero(reader: &Reader<'_>, reserved: &[u8]) -> Result<(), FrameError> {
@@ -305,6 +391,32 @@ impl<'d> Frame<'d> {
                 Writer::new([ATOMIC_REPLY, 0, 0, 0]).u64(token).u64(value)
             }
             Self::Refused { token, code } => Writer::new([REFUSED, code, 0, 0]).u64(token),
+            Self::PutCounted { token, last, window, offset, notify, .. } => {
+                Writer::new([PUT_COUNTED, flags(notify, last), 0, 0])
+                    .u32(window)
+                    .u64(offset)
+                    .u32(notify.unwrap_or(0))
+                    .u64(token)
+            }
+            Self::PutDone { token } => Writer::new([PUT_DONE, 0, 0, 0]).u64(token),
+            Self::PutStrided { token, last, window, offset, stride, block, notify, .. } => {
+                Writer::new([PUT_STRIDED, flags(notify, last), 0, 0])
+                    .u32(window)
+                    .u64(offset)
+                    .u64(stride)
+                    .u32(block)
+                    .u32(notify.unwrap_or(0))
+                    .u64(token)
+            }
+            Self::GetStrided { token, window, offset, stride, block, count } => {
+                Writer::new([GET_STRIDED, 0, 0, 0])
+                    .u32(window)
+                    .u64(offset)
+                    .u64(token)
+                    .u64(stride)
+                    .u32(block)
+                    .u32(count)
+            }
         };
         writer.0
     }
@@ -315,11 +427,15 @@ impl<'d> Frame<'d> {
             Self::Message { data, .. }
             | Self::MessagePart { data }
             | Self::Put { data, .. }
-            | Self::GetReply { data, .. } => data,
+            | Self::GetReply { data, .. }
+            | Self::PutCounted { data, .. }
+            | Self::PutStrided { data, .. } => data,
             Self::GetRequest { .. }
             | Self::AtomicRequest { .. }
             | Self::AtomicReply { .. }
-            | Self::Refused { .. } => &[],
+            | Self::Refused { .. }
+            | Self::PutDone { .. }
+            | Self::GetStrided { .. } => &[],
         }
     }
 
@@ -329,14 +445,14 @@ impl<'d> Frame<'d> {
     /// [`FrameError`] for anything that [`Self::header`] followed by data cannot have made.
     pub fn decode(bytes: &'d [u8]) -> Result<Self, FrameError> {
         let &kind = bytes.first().ok_or(FrameError::Empty)?;
-        if !(MESSAGE..=REFUSED).contains(&kind) {
+        if !(MESSAGE..=GET_STRIDED).contains(&kind) {
             return Err(FrameError::Kind(kind));
         }
         let mut r = Reader { kind, frame: bytes, at: 1 };
         let [parameter, second, third] = r.take::<3>()?;
         let used = match kind {
             ATOMIC_REQUEST => 2,
-            PUT | REFUSED => 1,
+            PUT | REFUSED | PUT_COUNTED | PUT_STRIDED => 1,
             _ => 0,
         };
         zero(&r, &[parameter, second, third][used..])?;
@@ -360,6 +476,14 @@ impl<'d> Frame<'d> {
                 r.end()?;
                 Ok(Self::AtomicReply { token, value })
             }
+            PUT_COUNTED => Self::decode_put_counted(r, parameter),
+            PUT_DONE => {
+                let token = r.u64()?;
+                r.end()?;
+                Ok(Self::PutDone { token })
+            }
+            PUT_STRIDED => Self::decode_put_strided(r, parameter),
+            GET_STRIDED => Self::decode_get_strided(r),
             _ => {
                 let token = r.u64()?;
                 r.end()?;
@@ -382,11 +506,7 @@ impl<'d> Frame<'d> {
 
     fn decode_put(mut r: Reader<'d>, has_notify: u8) -> Result<Self, FrameError> {
         let (window, offset, notify) = (r.u32()?, r.u64()?, r.u32()?);
-        let notify = match has_notify {
-            1 => Some(notify),
-            0 if notify == 0 => None,
-            _ => return Err(r.bad("notify")),
-        };
+        let notify = r.notify(has_notify, notify)?;
         Ok(Self::Put { window, offset, notify, data: r.rest() })
     }
 

@@ -453,7 +453,7 @@ impl Drop for Context {
 }
 
 /// Forgets the own request, whose memory the caller takes back.
-struct Withdraw<'c>(&'c Context);
+pub(crate) struct Withdraw<'c>(pub(crate) &'c Context);
 
 impl Drop for Withdraw<'_> {
     fn drop(&mut self) {

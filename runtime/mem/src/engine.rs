@@ -8,8 +8,10 @@ use kumi_proto::Rank;
 use kumi_proto::frame::{Frame, GET_REPLY_BYTES};
 
 use crate::atomic::Atomic;
+use crate::completion::Completions;
 use crate::error::Refusal;
 use crate::mailbox::Mailbox;
+use crate::shape::Shape;
 use crate::windows::{Access, Windows};
 
 /// The window number of a fence: a request for no bytes, which every rank answers. Frames of a pair
@@ -22,9 +24,21 @@ const MOST_ANSWERS: usize = 4096;
 /// An answer that waits to be sent.
 #[derive(Debug)]
 enum Answer {
-    Bytes { token: u64, window: u32, offset: u64, length: u32, sent: u32 },
+    Bytes { token: u64, window: u32, shape: Shape, length: u32, sent: u32 },
+    Done { token: u64 },
     Value { token: u64, value: u64 },
     Refused { token: u64, reason: Refusal },
+}
+
+/// A put of another rank, or a frame of one.
+#[derive(Clone, Copy)]
+struct Put<'d> {
+    /// 0: its sender does not want to know.
+    token: u64,
+    last: bool,
+    window: u32,
+    notify: Option<u32>,
+    data: &'d [u8],
 }
 
 /// What the own blocking request waits for.
@@ -70,6 +84,8 @@ pub(crate) struct Engine {
     pub(crate) fences: Vec<(Rank, u64)>,
     /// Own puts that were refused, by target: how many and why the first.
     pub(crate) refused_puts: HashMap<u32, (u64, Refusal)>,
+    /// Own puts that tell when they are in place.
+    pub(crate) completions: Completions,
     /// A peer broke the protocol.
     pub(crate) fault: Option<String>,
     answers: VecDeque<(Rank, Answer)>,
@@ -85,6 +101,7 @@ impl Engine {
             request: None,
             fences: Vec::new(),
             refused_puts: HashMap::new(),
+            completions: Completions::default(),
             fault: None,
             answers: VecDeque::new(),
             refused_here: 0,
@@ -128,6 +145,10 @@ impl Engine {
                 }
                 _ => Err("an answer to no request".into()),
             },
+            Frame::PutDone { token } => match self.completions.done(from, token) {
+                true => Ok(Delivery::Taken),
+                false => Err("an answer to no put".into()),
+            },
             Frame::Refused { token, code } => {
                 self.refusal_arrived(from, token, Refusal::from_code(code));
                 Ok(Delivery::Taken)
@@ -165,6 +186,8 @@ impl Engine {
             self.refused_puts.entry(from).or_insert((0, reason)).0 += 1;
         } else if let Some(request) = self.request_with(token) {
             request.refused = Some(reason);
+        } else {
+            self.completions.refused(from, token, reason);
         }
     }
 
@@ -173,18 +196,35 @@ impl Engine {
         if self.answers.len() >= MOST_ANSWERS {
             return Delivery::Full;
         }
-        let answer = match *request {
+        if let Some(answer) = self.answer_to(place, from, request) {
+            self.refused_here += u64::from(matches!(answer, Answer::Refused { .. }));
+            self.answers.push_back((from, answer));
+        }
+        Delivery::Taken
+    }
+
+    fn answer_to(&mut self, place: &Place, from: Rank, request: &Frame<'_>) -> Option<Answer> {
+        Some(match *request {
             Frame::Put { window, offset, notify, data } => {
-                match self.windows.put(place.own(), window, offset, notify, data) {
-                    Ok(()) => return Delivery::Taken,
-                    Err(reason) => Answer::Refused { token: 0, reason },
-                }
+                let put = Put { token: 0, last: false, window, notify, data };
+                return self.put(place, from, put, Shape::whole(offset, data.len() as u64));
+            }
+            Frame::PutCounted { token, last, window, offset, notify, data } => {
+                let put = Put { token, last, window, notify, data };
+                return self.put(place, from, put, Shape::whole(offset, data.len() as u64));
+            }
+            Frame::PutStrided { token, last, window, offset, stride, block, notify, data } => {
+                let put = Put { token, last, window, notify, data };
+                let block = u64::from(block);
+                let shape = Shape { offset, stride, block, count: data.len() as u64 / block };
+                return self.put(place, from, put, shape);
             }
             Frame::GetRequest { token, window, offset, len } => {
-                match self.readable(window, offset, len) {
-                    Ok(_) => Answer::Bytes { token, window, offset, length: len, sent: 0 },
-                    Err(reason) => Answer::Refused { token, reason },
-                }
+                self.bytes_asked(token, window, Shape::whole(offset, len.into()), len)
+            }
+            Frame::GetStrided { token, window, offset, stride, block, count } => {
+                let shape = Shape { offset, stride, block: block.into(), count: count.into() };
+                self.bytes_asked(token, window, shape, block * count)
             }
             Frame::AtomicRequest { token, window, offset, operation, width, operand, operand2 } => {
                 match self.windows.access(window, offset, width.bytes(), Access::Atomic) {
@@ -196,18 +236,41 @@ impl Engine {
                     Err(reason) => Answer::Refused { token, reason },
                 }
             }
-            _ => return Delivery::Taken,
-        };
-        self.refused_here += u64::from(matches!(answer, Answer::Refused { .. }));
-        self.answers.push_back((from, answer));
-        Delivery::Taken
+            _ => return None,
+        })
     }
 
-    fn readable(&self, window: u32, offset: u64, length: u32) -> Result<NonNull<u8>, Refusal> {
-        if window == FENCE && length == 0 {
+    /// Applies a put, or a frame of one; what is to be answered.
+    fn put(&mut self, place: &Place, from: Rank, put: Put<'_>, shape: Shape) -> Option<Answer> {
+        let Put { token, last, window, notify, data } = put;
+        if let Err(reason) = self.windows.put(place.own(), window, shape, notify, data) {
+            return Some(Answer::Refused { token, reason });
+        }
+        if !last {
+            return None;
+        }
+        // Answers of a pair are in order, so the last says it for all that come one after another.
+        if let Some((to, Answer::Done { token: owed })) = self.answers.back_mut()
+            && *to == from
+        {
+            *owed = token;
+            return None;
+        }
+        Some(Answer::Done { token })
+    }
+
+    fn bytes_asked(&self, token: u64, window: u32, shape: Shape, length: u32) -> Answer {
+        match self.readable(window, shape) {
+            Ok(_) => Answer::Bytes { token, window, shape, length, sent: 0 },
+            Err(reason) => Answer::Refused { token, reason },
+        }
+    }
+
+    fn readable(&self, window: u32, shape: Shape) -> Result<NonNull<u8>, Refusal> {
+        if window == FENCE && shape.span() == 0 {
             return Ok(NonNull::dangling());
         }
-        self.windows.access(window, offset, u64::from(length), Access::Read)
+        self.windows.access(window, shape.offset, shape.span(), Access::Read)
     }
 
     /// Sends an answer or a part of it; true when it is all sent.
@@ -218,7 +281,7 @@ impl Engine {
         most: usize,
         send: &mut Answers<'_>,
     ) -> Result<bool, ChannelError> {
-        let (token, window, offset, length, sent) = match answer {
+        let (token, window, shape, length, sent) = match answer {
             Answer::Value { token, value } => {
                 let frame = Frame::AtomicReply { token: *token, value: *value };
                 return send(to, &[&frame.header()]);
@@ -227,13 +290,17 @@ impl Engine {
                 let frame = Frame::Refused { token: *token, code: reason.code() };
                 return send(to, &[&frame.header()]);
             }
-            Answer::Bytes { token, window, offset, length, sent } => {
-                (*token, *window, *offset, *length, sent)
+            Answer::Done { token } => {
+                return send(to, &[&Frame::PutDone { token: *token }.header()]);
+            }
+            Answer::Bytes { token, window, shape, length, sent } => {
+                (*token, *window, *shape, *length, sent)
             }
         };
+        let mut gathered = Vec::new();
         loop {
             // Anew for every piece: the window may be gone by now.
-            let memory = match self.readable(window, offset, length) {
+            let memory = match self.readable(window, shape) {
                 Ok(memory) => memory,
                 Err(reason) => {
                     let frame = Frame::Refused { token, code: reason.code() };
@@ -241,9 +308,18 @@ impl Engine {
                 }
             };
             let piece = ((length - *sent) as usize).min(most - GET_REPLY_BYTES);
-            // SAFETY: inside of the window; it may change while it is copied, as any get may see.
-            let data =
-                unsafe { std::slice::from_raw_parts(memory.as_ptr().add(*sent as usize), piece) };
+            let at = *sent as usize;
+            let data = if shape.count == 1 {
+                // SAFETY: inside of the window; it may change while it is copied, as any get may
+                // see.
+                unsafe { std::slice::from_raw_parts(memory.as_ptr().add(at), piece) }
+            } else {
+                gathered.resize(piece, 0);
+                // SAFETY: the span is inside of the window, and `at + piece` not beyond the
+                // blocks' bytes, which are `length`.
+                unsafe { shape.gather(memory, at, &mut gathered) };
+                &gathered[..]
+            };
             let frame = Frame::GetReply { token, offset_in_request: *sent, data };
             if !send(to, &[&frame.header(), data])? {
                 return Ok(false);

@@ -135,6 +135,19 @@ pub enum Error {
         /// Bytes of the message.
         bytes: usize,
     },
+    /// A wait for more completions than there will be.
+    #[error(
+        "{at_least} puts are waited for, but only {begun} were begun with this completion and not refused: the wait would never end"
+    )]
+    NeverDone {
+        /// Puts begun and not refused.
+        begun: u64,
+        /// Puts waited for.
+        at_least: u64,
+    },
+    /// A completion of another context than the window's.
+    #[error("the completion belongs to another context than the window: make it by the window's")]
+    ForeignCompletion,
     /// A peer sent what no peer sends, or the channel broke.
     #[error("communication has failed: {0}")]
     Fault(String),

@@ -27,17 +27,22 @@
 
 mod atomic;
 mod collective;
+mod completion;
 mod context;
 mod engine;
 mod error;
 mod mailbox;
 mod scalar;
+mod shape;
+mod transfer;
 mod window;
 mod windows;
 
+pub use completion::{After, Completion};
 pub use context::Context;
 pub use error::{Error, Refusal};
 pub use mailbox::{Received, Source, Tag};
 pub use scalar::{Op, Scalar};
+pub use shape::Strided;
 pub use window::Window;
 pub use windows::Rights;

@@ -19,7 +19,9 @@ use crate::windows::{
 };
 
 /// Most bytes of one get request; longer gets are several.
-const GET_PIECE: usize = 1 << 30;
+pub(crate) const GET_PIECE: usize = 1 << 30;
+/// A put of at most so many bytes is one frame, whatever the path: refused whole by its target.
+const ONE_FRAME: usize = 400;
 /// Calls of [`Window::notified`] between two looks at the network.
 const NOTIFIED_CALLS: u32 = 32;
 
@@ -234,7 +236,9 @@ impl Window<'_> {
     ///
     /// # Errors
     /// [`Error::BadRank`]; on the same node [`Error::OutOfBounds`], [`Error::NoRight`],
-    /// [`Error::BadWindow`]; to another node [`Error::Refused`] for earlier puts.
+    /// [`Error::BadWindow`]; to another node [`Error::Refused`] for earlier puts, and
+    /// [`Error::OutOfBounds`] only for one of more than 400 bytes: it may take several packets, so
+    /// the caller checks it as a whole.
     #[inline]
     pub fn put(&self, to: u32, offset: usize, data: &[u8]) -> Result<(), Error> {
         match self.near(to) {
@@ -269,11 +273,33 @@ impl Window<'_> {
         let counter = unsafe { near.notifies.add(notify as usize).as_ref() };
         prefetch_to_write(counter);
         self.put_near(near, to, offset, data)?;
-        counter.count.fetch_add(1, SeqCst);
-        let place = self.context.place();
-        place.wake(local);
-        place.count(Counter::DirectPuts, 1);
+        self.raise(near, local, notify);
+        self.context.place().count(Counter::DirectPuts, 1);
         Ok(())
+    }
+
+    /// Raises a notification counter (checked) of a rank of this node and wakes it.
+    #[inline]
+    pub(crate) fn raise(&self, near: &Near, local: usize, notify: u32) {
+        // SAFETY: `notifies` points to the window's NOTIFIES counters, and `notify` is one of them.
+        let counter = unsafe { near.notifies.add(notify as usize).as_ref() };
+        counter.count.fetch_add(1, SeqCst);
+        self.context.place().wake(local);
+    }
+
+    /// What may take several frames must be right as a whole before the first is sent.
+    pub(crate) fn check_long(
+        &self,
+        to: u32,
+        offset: usize,
+        span: u64,
+        bytes: usize,
+    ) -> Result<(), Error> {
+        if bytes <= ONE_FRAME {
+            return Ok(());
+        }
+        check(Rights::ALL, self.sizes[to as usize], offset as u64, span, Access::Write)
+            .map_err(|_| self.out_of_bounds(to, offset, span as usize))
     }
 
     #[inline]
@@ -289,6 +315,7 @@ impl Window<'_> {
 
     fn put_far(&self, to: u32, at: usize, data: &[u8], notify: Option<u32>) -> Result<(), Error> {
         self.context.check_rank(to)?;
+        self.check_long(to, at, data.len() as u64, data.len())?;
         self.context.send_frames(to, data, |most, done| {
             let rest = &data[done..];
             let piece = rest.len().min(most - PUT_BYTES);
@@ -387,7 +414,7 @@ impl Drop for Window<'_> {
 }
 
 #[inline]
-fn check_notify(notify: u32) -> Result<(), Error> {
+pub(crate) fn check_notify(notify: u32) -> Result<(), Error> {
     if (notify as usize) < NOTIFIES { Ok(()) } else { Err(Error::BadNotify { notify }) }
 }
 

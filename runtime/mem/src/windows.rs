@@ -9,6 +9,7 @@ use kumi_net::Place;
 use kumi_net::layout::{NOTIFIES, PAGE, RankContext, WINDOWS, page_up};
 
 use crate::error::Refusal;
+use crate::shape::Shape;
 
 /// What others may do with a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -206,16 +207,16 @@ impl Windows {
         &self,
         context: &RankContext,
         identifier: u32,
-        offset: u64,
+        shape: Shape,
         notify: Option<u32>,
         data: &[u8],
     ) -> Result<(), Refusal> {
-        let to = self.access(identifier, offset, data.len() as u64, Access::Write)?;
+        let to = self.access(identifier, shape.offset, shape.span(), Access::Write)?;
         if notify.is_some_and(|notify| notify as usize >= NOTIFIES) {
             return Err(Refusal::Notify);
         }
         // SAFETY: the range was just checked; window memory may be written at any time.
-        unsafe { copy_in(to, data) };
+        unsafe { shape.scatter(to, data) };
         if let Some(notify) = notify {
             let index = counter_index(identifier, notify);
             context.notifies.0[index].count.fetch_add(1, SeqCst);

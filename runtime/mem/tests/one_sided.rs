@@ -4,7 +4,7 @@ mod common;
 mod reference;
 
 use common::{Numbers, run};
-use kumi_mem::{Error, Rights};
+use kumi_mem::{After, Error, Refusal, Rights, Strided};
 use reference::Reference;
 
 /// One node, one rank per node, both.
@@ -16,7 +16,8 @@ const LAYOUTS: &[&[u32]] = &[&[1], &[2], &[1, 1], &[2, 1, 2]];
 fn operations_do_what_a_reference_memory_does() {
     run("operations_do_what_a_reference_memory_does", LAYOUTS, |context| {
         let ranks = context.ranks();
-        let mut reference = Reference::new(context);
+        let completion = context.completion().expect("completion");
+        let mut reference = Reference::new(context, &completion);
         let mut numbers = Numbers(77 + u64::from(context.rank()));
         for _ in 0..600 {
             let to = numbers.below(u64::from(ranks)) as u32;
@@ -109,6 +110,99 @@ fn atomics_that_are_not_allowed_leave_memory_alone() {
             piece.read(0, &mut memory).expect("read");
             assert_eq!(memory, [0; 64], "untouched");
         }
+        context.barrier().expect("barrier");
+    });
+}
+
+/// A completion counts when the data is there, near and far, and only its own puts.
+#[test]
+fn a_completion_rises_when_its_puts_are_in_place() {
+    run("a_completion_rises_when_its_puts_are_in_place", LAYOUTS, |context| {
+        let (me, ranks) = (context.rank(), context.ranks());
+        let piece = 30_000;
+        let window = context.window(piece * ranks as usize).expect("window");
+        let completion = context.completion().expect("completion");
+        let other = context.completion().expect("completion");
+        assert_eq!(other.wait(0).expect("nothing to wait for"), 0);
+        let data = vec![me as u8 + 1; piece];
+        for (count, to) in (1..).zip(0..ranks) {
+            let after = After { notify: Some(3), completion: Some(&completion) };
+            let at = piece * me as usize;
+            window.put_with(to, at, &data, after).expect("put");
+            window.put(to, at, &data[..8]).expect("put");
+            assert_eq!(completion.wait(count).expect("wait"), count);
+            let mut there = vec![0; piece];
+            window.get(to, at, &mut there).expect("get");
+            assert!(there == data, "in place at {to}");
+        }
+        for _ in 0..50 {
+            for to in 0..ranks {
+                let after = After { completion: Some(&other), ..After::default() };
+                window.put_with(to, piece * me as usize, &data[..16], after).expect("put");
+            }
+        }
+        other.wait_all().expect("wait");
+        assert_eq!(other.done().expect("done"), 50 * u64::from(ranks));
+        assert_eq!(completion.done().expect("done"), u64::from(ranks));
+        let never = completion.wait(u64::from(ranks) + 1);
+        assert!(matches!(never, Err(Error::NeverDone { begun, at_least })
+            if begun == u64::from(ranks) && at_least == begun + 1));
+        window.wait_notify(3, u64::from(ranks)).expect("wait");
+        context.barrier().expect("barrier");
+    });
+}
+
+#[test]
+fn a_refused_put_is_told_by_its_completion() {
+    run("a_refused_put_is_told_by_its_completion", &[&[2], &[1, 1]], |context| {
+        let other = 1 - context.rank();
+        let near = context.same_node(other);
+        let window = context.window(1000).expect("window");
+        let rights = Rights { write: false, read: true, atomic: true };
+        let sealed = context.window_with(20_000, rights).expect("window");
+        let completion = context.completion().expect("completion");
+        let after = After { notify: Some(0), completion: Some(&completion) };
+        let refused = |put: Result<(), Error>, expected: Refusal, frames_wait: bool| {
+            if near || frames_wait {
+                assert!(put.is_err(), "at once");
+            } else {
+                put.expect("refused later");
+                let told = completion.wait(1);
+                assert!(
+                    matches!(told, Err(Error::Refused { rank, count: 1, reason })
+                        if rank == other && reason == expected),
+                    "{told:?}"
+                );
+            }
+        };
+        refused(window.put_with(other, 990, &[1; 11], after), Refusal::Bounds, false);
+        refused(window.put_with(other, 0, &[1; 1001], after), Refusal::Bounds, true);
+        refused(sealed.put_with(other, 0, &[1; 1], after), Refusal::Right, false);
+        // Several frames, each refused: told once.
+        refused(sealed.put_with(other, 0, &[1; 20_000], after), Refusal::Right, false);
+        let shape = Strided { offset: 0, stride: 500, block: 10, count: 3 };
+        refused(window.put_strided(other, shape, &[1; 30], after), Refusal::Bounds, false);
+        let shape = Strided { offset: 8, stride: usize::MAX / 2, block: 10, count: 4 };
+        refused(window.put_strided(other, shape, &[1; 40], after), Refusal::Bounds, false);
+        refused(sealed.put_strided(other, shape, &[1; 40], after), Refusal::Right, false);
+        let blocks = sealed.put_strided(other, shape, &[1; 41], after);
+        assert!(matches!(blocks, Err(Error::BadLength { given: 41, needed: 40, .. })));
+        let notify = After { notify: Some(64), completion: Some(&completion) };
+        let notify = window.put_with(other, 0, &[1], notify);
+        assert!(matches!(notify, Err(Error::BadNotify { notify: 64 })));
+        // And one that is right, so that the counter works on.
+        window.put_with(other, 992, &[7; 8], after).expect("put");
+        assert_eq!(completion.wait(1).expect("wait"), 1);
+        assert_eq!(window.wait_notify(0, 1).expect("wait"), 1);
+        context.barrier().expect("barrier");
+        let mut memory = [9; 1000];
+        window.read(0, &mut memory).expect("read");
+        assert!(memory[..992] == [0; 992] && memory[992..] == [7; 8], "untouched");
+        let mut memory = vec![9; 20_000];
+        sealed.read(0, &mut memory).expect("read");
+        assert!(memory.iter().all(|byte| *byte == 0), "untouched");
+        assert_eq!(sealed.notified(0).expect("notified"), 0);
+        context.flush(other).expect("told already");
         context.barrier().expect("barrier");
     });
 }

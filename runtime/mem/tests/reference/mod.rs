@@ -1,7 +1,7 @@
 //! A reference for one-sided operations: a copy of what they must have written, and the errors
 //! that they must have.
 
-use kumi_mem::{Context, Error, Source, Tag, Window};
+use kumi_mem::{After, Completion, Context, Error, Source, Strided, Tag, Window};
 
 use crate::common::Numbers;
 
@@ -15,6 +15,11 @@ pub struct Reference<'c> {
     /// Start of this rank's parts.
     base: usize,
     parts: Vec<Vec<u8>>,
+    completion: &'c Completion<'c>,
+    /// Puts that were given the completion.
+    counted: u64,
+    /// Notifications raised, by target.
+    raised: Vec<u64>,
 }
 
 /// The number that these bytes are.
@@ -26,19 +31,22 @@ fn word(bytes: &[u8]) -> u64 {
 
 impl<'c> Reference<'c> {
     /// Makes the window: all ranks call this.
-    pub fn new(context: &'c Context) -> Reference<'c> {
+    pub fn new(context: &'c Context, completion: &'c Completion<'c>) -> Reference<'c> {
         let ranks = context.ranks() as usize;
         let window = context.window(PART * ranks).expect("window");
         let parts = vec![vec![0; PART]; ranks];
-        Reference { context, window, base: PART * context.rank() as usize, parts }
+        let (base, raised) = (PART * context.rank() as usize, vec![0; ranks]);
+        Reference { context, window, base, parts, completion, counted: 0, raised }
     }
 
     /// One random operation on the part at this rank.
     pub fn step(&mut self, to: u32, numbers: &mut Numbers) {
-        match numbers.below(4) {
+        match numbers.below(6) {
             0 => self.put(to, numbers),
             1 => self.get(to, numbers),
             2 => self.atomic(to, numbers),
+            3 => self.put_strided(to, numbers),
+            4 => self.get_strided(to, numbers),
             _ => self.wild(to, numbers),
         }
     }
@@ -52,7 +60,8 @@ impl<'c> Reference<'c> {
     fn put(&mut self, to: u32, numbers: &mut Numbers) {
         let (offset, length) = Self::range(numbers);
         let data: Vec<u8> = (0..length).map(|_| numbers.next() as u8).collect();
-        self.window.put(to, self.base + offset, &data).expect("put");
+        let after = self.after(to, numbers);
+        self.window.put_with(to, self.base + offset, &data, after).expect("put");
         self.parts[to as usize][offset..offset + length].copy_from_slice(&data);
     }
 
@@ -61,6 +70,60 @@ impl<'c> Reference<'c> {
         let mut got = vec![0; length];
         self.window.get(from, self.base + offset, &mut got).expect("get");
         assert!(got == self.parts[from as usize][offset..offset + length], "{from}: {offset}");
+    }
+
+    /// Sometimes a notification, sometimes the completion, both counted.
+    fn after(&mut self, to: u32, numbers: &mut Numbers) -> After<'c> {
+        let notify = (numbers.below(2) == 0).then_some(self.context.rank() % 64);
+        self.raised[to as usize] += u64::from(notify.is_some());
+        let completion = (numbers.below(2) == 0).then_some(self.completion);
+        self.counted += u64::from(completion.is_some());
+        if numbers.below(32) == 0 {
+            let done = self.completion.done().expect("done");
+            assert!(done <= self.counted);
+        }
+        After { notify, completion }
+    }
+
+    /// Blocks inside of the part; mostly several, sometimes large ones.
+    fn shape(numbers: &mut Numbers) -> Strided {
+        let count = [0, 1, 2, 3, 40][numbers.below(5) as usize];
+        let room = PART / count.max(1);
+        let stride = numbers.below(room as u64 + 1) as usize;
+        let block = match numbers.below(3) {
+            0 => stride,
+            1 => stride.min(8),
+            _ => numbers.below(stride as u64 + 1) as usize,
+        };
+        let offset = numbers.below((PART - stride * count) as u64 + 1) as usize;
+        Strided { offset, stride, block, count }
+    }
+
+    /// Where the bytes of the blocks lie, one after the other.
+    fn places(shape: Strided) -> impl Iterator<Item = usize> {
+        let Strided { offset, stride, block, count } = shape;
+        (0..count).flat_map(move |index| (0..block).map(move |byte| offset + index * stride + byte))
+    }
+
+    fn put_strided(&mut self, to: u32, numbers: &mut Numbers) {
+        let shape = Self::shape(numbers);
+        let data: Vec<u8> = (0..shape.block * shape.count).map(|_| numbers.next() as u8).collect();
+        let there = Strided { offset: self.base + shape.offset, ..shape };
+        let after = self.after(to, numbers);
+        self.window.put_strided(to, there, &data, after).expect("put");
+        for (byte, place) in data.iter().zip(Self::places(shape)) {
+            self.parts[to as usize][place] = *byte;
+        }
+    }
+
+    fn get_strided(&mut self, from: u32, numbers: &mut Numbers) {
+        let shape = Self::shape(numbers);
+        let mut got = vec![0; shape.block * shape.count];
+        let there = Strided { offset: self.base + shape.offset, ..shape };
+        self.window.get_strided(from, there, &mut got).expect("get");
+        let part = &self.parts[from as usize];
+        let expected: Vec<u8> = Self::places(shape).map(|place| part[place]).collect();
+        assert!(got == expected, "{from}: {shape:?}");
     }
 
     /// Any atomic operation of any width, on a few places so that comparisons match at times.
@@ -110,7 +173,16 @@ impl<'c> Reference<'c> {
             1 => usize::MAX - numbers.below(4) as usize,
             _ => end + numbers.next() as usize % (usize::MAX / 2),
         };
-        let result = match numbers.below(3) {
+        let result = match numbers.below(5) {
+            3 => {
+                // The first block is inside, the last is not.
+                let shape = Strided { offset: self.base, stride: end - 4, block: 8, count: 2 };
+                self.window.get_strided(to, shape, &mut [0; 16])
+            }
+            4 => {
+                let shape = Strided { offset: 8, stride: usize::MAX / 2, block: 8, count: 4 };
+                self.window.get_strided(to, shape, &mut [0; 32])
+            }
             0 => self.window.get(to, offset, &mut [0; 9]),
             1 => self.window.fetch_add(to, end + offset % 4096 * 8, 1).map(drop),
             _ => self.window.swap_u32(to, end + offset % 4096 * 4, 7).map(drop),
@@ -121,16 +193,24 @@ impl<'c> Reference<'c> {
     /// Waits until all is in place, and compares with what the owners see. All ranks call this.
     pub fn finish(self) {
         let context = self.context;
+        // All that was counted is in place before anything is flushed.
+        self.completion.wait_all().expect("wait");
+        assert_eq!(self.completion.done().expect("done"), self.counted);
         context.flush_all().expect("flush");
         context.barrier().expect("barrier");
         for to in 0..context.ranks() {
             context.send(to, 1, &self.parts[to as usize]).expect("send");
+            context.send(to, 2, &self.raised[to as usize].to_ne_bytes()).expect("send");
         }
         for from in 0..context.ranks() {
             let (_, expected) = context.recv_vec(Source::Rank(from), Tag::Is(1)).expect("recv");
             let mut found = vec![0; PART];
             self.window.read(PART * from as usize, &mut found).expect("read");
             assert!(found == expected, "what rank {from} wrote");
+            let mut raised = [0; 8];
+            context.recv(Source::Rank(from), Tag::Is(2), &mut raised).expect("recv");
+            let notified = self.window.notified(from % 64).expect("notified");
+            assert_eq!(notified, u64::from_ne_bytes(raised));
         }
         context.barrier().expect("barrier");
     }

@@ -1,0 +1,50 @@
+//! Decoding of the one-sided operations that need more than one field's check.
+
+use super::{Frame, FrameError, LAST, Reader};
+
+/// Blocks have bytes and do not overlap.
+fn check_blocks(reader: &Reader<'_>, stride: u64, block: u32) -> Result<(), FrameError> {
+    match block {
+        0 => Err(reader.bad("block")),
+        _ if stride < u64::from(block) => Err(reader.bad("stride")),
+        _ => Ok(()),
+    }
+}
+
+impl<'d> Frame<'d> {
+    pub(super) fn decode_put_counted(mut r: Reader<'d>, flags: u8) -> Result<Self, FrameError> {
+        let (window, offset) = (r.u32()?, r.u64()?);
+        let (notify, token) = (r.u32()?, r.u64()?);
+        let notify = r.notify(flags & !LAST, notify)?;
+        if token == 0 {
+            return Err(r.bad("token"));
+        }
+        let (last, data) = (flags & LAST != 0, r.rest());
+        Ok(Self::PutCounted { token, last, window, offset, notify, data })
+    }
+
+    pub(super) fn decode_put_strided(mut r: Reader<'d>, flags: u8) -> Result<Self, FrameError> {
+        let (window, offset, stride, block) = (r.u32()?, r.u64()?, r.u64()?, r.u32()?);
+        let (notify, token) = (r.u32()?, r.u64()?);
+        let (notify, last, data) = (r.notify(flags & !LAST, notify)?, flags & LAST != 0, r.rest());
+        if token == 0 && last {
+            return Err(r.bad("last"));
+        }
+        check_blocks(&r, stride, block)?;
+        if data.is_empty() || !data.len().is_multiple_of(block as usize) {
+            return Err(r.bad_length());
+        }
+        Ok(Self::PutStrided { token, last, window, offset, stride, block, notify, data })
+    }
+
+    pub(super) fn decode_get_strided(mut r: Reader<'d>) -> Result<Self, FrameError> {
+        let (window, offset, token) = (r.u32()?, r.u64()?, r.u64()?);
+        let (stride, block, count) = (r.u64()?, r.u32()?, r.u32()?);
+        r.end()?;
+        check_blocks(&r, stride, block)?;
+        if count == 0 || block.checked_mul(count).is_none() {
+            return Err(r.bad("count"));
+        }
+        Ok(Self::GetStrided { token, window, offset, stride, block, count })
+    }
+}
