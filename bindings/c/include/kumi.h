@@ -68,6 +68,9 @@ extern "C" {
 /* Notification counters of a window: numbers 0 .. KUMI_NOTIFY_COUNT-1. */
 #define KUMI_NOTIFY_COUNT 64
 
+/* No notification, for kumi_window_put_with() and kumi_window_put_strided(). */
+#define KUMI_NO_NOTIFY (-1)
+
 /* ------------------------------------------------------------------------
  * Errors
  * ------------------------------------------------------------------------ */
@@ -98,7 +101,8 @@ typedef enum kumi_error {
 	KUMI_ERR_ATTACH = -20,             /* the job cannot be joined */
 	KUMI_ERR_REFUSED = -21,            /* an earlier put was refused */
 	KUMI_ERR_FAULT = -22,              /* communication broke */
-	KUMI_ERR_OTHER = -23               /* see kumi_error_detail() */
+	KUMI_ERR_OTHER = -23,              /* see kumi_error_detail() */
+	KUMI_ERR_COMPLETION = -24          /* no such completion, or freed */
 } kumi_error;
 
 /* What `error` (a kumi_error) means, in one sentence.  Never NULL; a number
@@ -385,6 +389,65 @@ int kumi_window_swap_u32(kumi_window *window, int to, size_t offset,
 int kumi_window_compare_swap_u32(kumi_window *window, int to, size_t offset,
                              uint32_t expected, uint32_t value,
                              uint32_t *old);
+
+/* A completion counts the puts of this rank that were given it and are in
+ * place at their targets.  It is an elastic memory barrier: waiting for it
+ * orders what follows behind these puts, to whatever ranks, and behind no
+ * others (kumi_flush() waits for all). */
+typedef struct kumi_completion kumi_completion;
+
+/* Makes a completion whose count is 0; free it with kumi_completion_free()
+ * (kumi_finalize() frees those that remain).
+ * Errors: NULL, FAULT. */
+int kumi_completion_create(kumi_completion **completion);
+
+/* Frees a completion; puts under way are not undone.  NULL is allowed and does
+ * nothing.
+ * Errors: COMPLETION if it is not a completion or was freed already. */
+int kumi_completion_free(kumi_completion *completion);
+
+/* *count becomes the number of puts that are in place, without waiting.
+ * Errors: COMPLETION, NULL; REFUSED if a target has refused a put since the
+ * last report (which is once per target; a refused put never counts); FAULT,
+ * IO. */
+int kumi_completion_done(kumi_completion *completion, uint64_t *count);
+
+/* Waits until at least `at_least` puts are in place since the completion was
+ * made; *count (or NULL) is how many are.
+ * Errors: those of kumi_completion_done(); LENGTH if there are not so many
+ * puts, so that the wait would never end. */
+int kumi_completion_wait(kumi_completion *completion, uint64_t at_least,
+                         uint64_t *count);
+
+/* Waits until all puts that were given the completion are in place.
+ * Errors: those of kumi_completion_done(). */
+int kumi_completion_wait_all(kumi_completion *completion);
+
+/* Like kumi_window_put(); when all bytes are in place the target's counter
+ * `notify` of this window (unless it is KUMI_NO_NOTIFY) and the caller's
+ * `completion` (or NULL) go up by 1.
+ * Errors: those of kumi_window_put(); NOTIFY, COMPLETION.  What a rank on
+ * another node refuses is told by the completion if there is one. */
+int kumi_window_put_with(kumi_window *window, int to, size_t offset,
+                         const void *data, size_t length, int notify,
+                         kumi_completion *completion);
+
+/* Copies `count` blocks of `block` bytes each, which lie one behind the other
+ * at `data`, to rank `to`'s piece: the first to `offset`, each next one
+ * `stride` bytes (at least `block`) further on.  All or none is written.  The
+ * rest as kumi_window_put_with().
+ * Errors: those of kumi_window_put_with(); LENGTH if the blocks overlap. */
+int kumi_window_put_strided(kumi_window *window, int to, size_t offset,
+                            size_t stride, size_t block, size_t count,
+                            const void *data, int notify,
+                            kumi_completion *completion);
+
+/* The reverse: copies `count` blocks of rank `from`'s piece to `buffer`, one
+ * behind the other, and waits for them.
+ * Errors: those of kumi_window_get(); LENGTH if the blocks overlap. */
+int kumi_window_get_strided(kumi_window *window, int from, size_t offset,
+                            size_t stride, size_t block, size_t count,
+                            void *buffer);
 
 #ifdef __cplusplus
 }

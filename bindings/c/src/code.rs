@@ -73,6 +73,8 @@ codes! {
     Fault = -22, c"communication has failed, for example because a rank has ended";
     /// Anything that has no number of its own.
     Other = -23, c"the operation failed; kumi_error_detail tells why";
+    /// Not a completion, or freed.
+    Completion = -24, c"this is not a completion of this rank, or it was freed";
 }
 
 /// A refused call: its number and what exactly was wrong.

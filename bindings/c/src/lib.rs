@@ -11,7 +11,7 @@
 //! | `code` | the error numbers, their texts, and the last failure's detail |
 //! | `state` | the one [`kumi_mem::Context`] of the process, and who may use it |
 //! | `args` | checks of pointers, lengths, ranks and tags |
-//! | `control`, `message`, `window`, `atomic`, `collective` | the functions |
+//! | `control`, `message`, `window`, `atomic`, `transfer`, `collective` | the functions |
 
 mod args;
 mod atomic;
@@ -20,6 +20,7 @@ mod collective;
 mod control;
 mod message;
 mod state;
+mod transfer;
 mod window;
 
 pub use atomic::{
@@ -40,6 +41,11 @@ pub use control::{
 pub use message::{
     KumiStatus, kumi_flush, kumi_message_probe, kumi_message_recv, kumi_message_send,
     kumi_message_sendrecv, kumi_progress,
+};
+pub use transfer::{
+    KumiCompletion, kumi_completion_create, kumi_completion_done, kumi_completion_free,
+    kumi_completion_wait, kumi_completion_wait_all, kumi_window_get_strided,
+    kumi_window_put_strided, kumi_window_put_with,
 };
 pub use window::{
     KumiWindow, kumi_window_base, kumi_window_create, kumi_window_fetch_add, kumi_window_free,

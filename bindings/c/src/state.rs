@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use kumi_mem::Context;
 
 use crate::code::{Code, Failure, report};
+use crate::transfer::KumiCompletion;
 use crate::window::KumiWindow;
 
 /// What lives between `kumi_init` and `kumi_finalize`.
@@ -23,6 +24,8 @@ pub struct State {
     /// Windows that were handed out and not yet freed. A handle from C is
     /// followed only if it is found here.
     pub windows: RefCell<Vec<*mut KumiWindow>>,
+    /// Completions likewise.
+    pub completions: RefCell<Vec<*mut KumiCompletion>>,
 }
 
 /// Some thread holds a state.
@@ -105,12 +108,13 @@ pub fn initialise() -> Result<(), Failure> {
     let state = Box::new(State {
         context: Box::leak(Box::new(context)),
         windows: RefCell::new(Vec::new()),
+        completions: RefCell::new(Vec::new()),
     });
     STATE.with(|slot| slot.set(Box::into_raw(state)));
     Ok(())
 }
 
-/// `kumi_finalize`: frees windows, then the context.
+/// `kumi_finalize`: frees windows and completions, then the context.
 pub fn finalise() -> Result<(), Failure> {
     let pointer = current()?;
     STATE.with(|slot| slot.set(ptr::null_mut()));
@@ -122,6 +126,10 @@ pub fn finalise() -> Result<(), Failure> {
         // SAFETY: a pointer in `windows` came from `Box::into_raw` in
         // `kumi_window_create` and is removed when it is freed.
         drop(unsafe { Box::from_raw(window) });
+    }
+    for completion in state.completions.take() {
+        // SAFETY: as for the windows, from `kumi_completion_create`.
+        drop(unsafe { Box::from_raw(completion) });
     }
     drop(state);
     // SAFETY: `initialise` leaked this box; the windows and the state, which

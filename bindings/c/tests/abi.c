@@ -233,6 +233,76 @@ static void atomics(void)
 	EXPECT(kumi_window_swap(window, 0, 0, 1, NULL) == KUMI_ERR_WINDOW);
 }
 
+static void completions(void)
+{
+	kumi_window *window = NULL;
+	kumi_completion *completion = NULL;
+	uint64_t count = 9;
+	char *base;
+
+	EXPECT(kumi_window_create(64, &window) == KUMI_OK);
+	EXPECT(kumi_completion_create(&completion) == KUMI_OK);
+	EXPECT(kumi_completion_done(completion, &count) == KUMI_OK && count == 0);
+	base = kumi_window_base(window);
+	EXPECT(kumi_window_put_with(window, 0, 3, "abc", 3, 5, completion) ==
+	       KUMI_OK);
+	EXPECT(kumi_completion_wait(completion, 1, &count) == KUMI_OK);
+	EXPECT(count == 1 && memcmp(base + 3, "abc", 3) == 0);
+	EXPECT(kumi_window_wait_notify(window, 5, 1, NULL) == KUMI_OK);
+	EXPECT(kumi_window_put_with(window, 0, 0, "x", 1, KUMI_NO_NOTIFY,
+	                            NULL) == KUMI_OK);
+	EXPECT(kumi_completion_wait_all(completion) == KUMI_OK);
+	EXPECT(kumi_completion_wait(completion, 2, NULL) == KUMI_ERR_LENGTH);
+	EXPECT(kumi_window_put_with(window, 0, 62, "abc", 3, KUMI_NO_NOTIFY,
+	                            completion) == KUMI_ERR_BOUNDS);
+	EXPECT(kumi_window_put_with(window, 0, 0, "x", 1, 64, completion) ==
+	       KUMI_ERR_NOTIFY);
+	EXPECT(kumi_window_put_with(window, 0, 0, "x", 1, -2, completion) ==
+	       KUMI_ERR_NOTIFY);
+	EXPECT(kumi_completion_done(completion, &count) == KUMI_OK && count == 1);
+	EXPECT(kumi_completion_done(completion, NULL) == KUMI_ERR_NULL);
+	EXPECT(kumi_completion_free(NULL) == KUMI_OK);
+	EXPECT(kumi_completion_free(completion) == KUMI_OK);
+	EXPECT(kumi_completion_free(completion) == KUMI_ERR_COMPLETION);
+	EXPECT(kumi_completion_wait(NULL, 0, NULL) == KUMI_ERR_COMPLETION);
+	EXPECT(kumi_window_put_with(window, 0, 0, "x", 1, 0, completion) ==
+	       KUMI_ERR_COMPLETION);
+	EXPECT(kumi_completion_create(NULL) == KUMI_ERR_NULL);
+	EXPECT(kumi_window_free(window) == KUMI_OK);
+	/* Left for kumi_finalize(). */
+	EXPECT(kumi_completion_create(&completion) == KUMI_OK);
+}
+
+static void strided(void)
+{
+	kumi_window *window = NULL;
+	char buffer[9] = "";
+	char *base;
+
+	EXPECT(kumi_window_create(64, &window) == KUMI_OK);
+	base = kumi_window_base(window);
+	EXPECT(kumi_window_put_strided(window, 0, 1, 10, 2, 4, "aabbccdd", 0,
+	                               NULL) == KUMI_OK);
+	EXPECT(memcmp(base, "\0aa\0", 4) == 0);
+	EXPECT(memcmp(base + 30, "\0dd\0", 4) == 0);
+	EXPECT(kumi_window_wait_notify(window, 0, 1, NULL) == KUMI_OK);
+	EXPECT(kumi_window_get_strided(window, 0, 11, 10, 2, 3, buffer) ==
+	       KUMI_OK);
+	EXPECT(strcmp(buffer, "bbccdd") == 0);
+	EXPECT(kumi_window_put_strided(window, 0, 0, 9, 2, 8, "aabbccddeeffgghh",
+	                               0, NULL) == KUMI_ERR_BOUNDS);
+	EXPECT(kumi_window_put_strided(window, 0, 0, 1, 2, 4, "aabbccdd", 0,
+	                               NULL) == KUMI_ERR_LENGTH);
+	EXPECT(kumi_window_put_strided(window, 0, 0, 8, SIZE_MAX, 2, buffer, 0,
+	                               NULL) == KUMI_ERR_LENGTH);
+	EXPECT(kumi_window_get_strided(window, 0, 0, SIZE_MAX / 2, 2, 4,
+	                               buffer) == KUMI_ERR_BOUNDS);
+	EXPECT(kumi_window_get_strided(window, 0, 0, 8, 2, 2, NULL) ==
+	       KUMI_ERR_NULL);
+	EXPECT(memcmp(base, "\0aa\0", 4) == 0 && base[9] == 0);
+	EXPECT(kumi_window_free(window) == KUMI_OK);
+}
+
 static void collectives(void)
 {
 	double values[20], sums[20] = { 0 };
@@ -290,6 +360,8 @@ static void alone(void)
 	bad_messages();
 	windows();
 	atomics();
+	completions();
+	strided();
 	collectives();
 	EXPECT(kumi_finalize() == KUMI_OK);
 	EXPECT(kumi_finalize() == KUMI_ERR_NOT_INITIALISED);

@@ -102,6 +102,8 @@ fn rust_type(declaration: &str) -> &'static str {
         ("size_t", 1, true) => "*const usize",
         ("kumi_status", 1, false) => "*mut KumiStatus",
         ("kumi_window", 1, false) => "*mut KumiWindow",
+        ("kumi_completion", 1, false) => "*mut KumiCompletion",
+        ("kumi_completion", 2, false) => "*mut *mut KumiCompletion",
         ("kumi_window", 2, false) => "*mut *mut KumiWindow",
         _ => panic!("{declaration}: a type this test does not know"),
     }
