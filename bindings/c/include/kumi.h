@@ -68,7 +68,8 @@ extern "C" {
 /* Notification counters of a window: numbers 0 .. KUMI_NOTIFY_COUNT-1. */
 #define KUMI_NOTIFY_COUNT 64
 
-/* No notification, for kumi_window_put_with() and kumi_window_put_strided(). */
+/* No notification, for kumi_window_put_with(), kumi_window_put_strided() and
+ * kumi_window_multicast(). */
 #define KUMI_NO_NOTIFY (-1)
 
 /* ------------------------------------------------------------------------
@@ -448,6 +449,20 @@ int kumi_window_put_strided(kumi_window *window, int to, size_t offset,
 int kumi_window_get_strided(kumi_window *window, int from, size_t offset,
                             size_t stride, size_t block, size_t count,
                             void *buffer);
+
+/* Copies `length` bytes from `data` to `offset` of the pieces of `count` ranks
+ * (each is written once, however often `ranks` names it; the caller may be
+ * among them), raises the counter `notify` of each that has all (unless it is
+ * KUMI_NO_NOTIFY), and waits until all have it.  The data goes along a tree:
+ * members on other nodes forward it without their programs' help, so the
+ * caller sends it only about log2(count) times.
+ * Errors: WINDOW, RANK, NULL, LENGTH, NOTIFY, BOUNDS (for any of them):
+ * nothing is written anywhere.  RIGHT, WINDOW if one refuses;
+ * kumi_error_detail() names it, its memory is untouched, others may have the
+ * data.  FAULT, IO. */
+int kumi_window_multicast(kumi_window *window, const int *ranks, size_t count,
+                          size_t offset, const void *data, size_t length,
+                          int notify);
 
 #ifdef __cplusplus
 }

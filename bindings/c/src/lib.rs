@@ -44,7 +44,7 @@ pub use message::{
 };
 pub use transfer::{
     KumiCompletion, kumi_completion_create, kumi_completion_done, kumi_completion_free,
-    kumi_completion_wait, kumi_completion_wait_all, kumi_window_get_strided,
+    kumi_completion_wait, kumi_completion_wait_all, kumi_window_get_strided, kumi_window_multicast,
     kumi_window_put_strided, kumi_window_put_with,
 };
 pub use window::{

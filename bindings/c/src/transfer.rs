@@ -1,6 +1,7 @@
-//! Completions, puts that tell when they are in place, strided puts and gets.
+//! Completions, puts that tell when they are in place, strided puts and gets, multicast.
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::ptr;
 
 use kumi_mem::{After, Completion, Strided};
 
@@ -191,5 +192,31 @@ pub unsafe extern "C" fn kumi_window_get_strided(
         // SAFETY: promised by the caller.
         let buffer = unsafe { output(buffer.cast::<u8>(), bytes(block, count)?, "buffer") }?;
         Ok(window.get_strided(rank(from)?, Strided { offset, stride, block, count }, buffer)?)
+    })
+}
+
+/// See `kumi.h`.
+///
+/// # Safety
+/// `ranks` points to `count` numbers, `data` to `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_window_multicast(
+    window: *mut KumiWindow,
+    ranks: *const c_int,
+    count: usize,
+    offset: usize,
+    data: *const c_void,
+    length: usize,
+    notify: c_int,
+) -> c_int {
+    with(|state| {
+        let window = find(state, window)?;
+        let notify = after(state, notify, ptr::null_mut())?.notify;
+        // SAFETY: promised by the caller.
+        let ranks = unsafe { input(ranks, count, "ranks") }?;
+        let ranks: Vec<u32> = ranks.iter().map(|number| rank(*number)).collect::<Result<_, _>>()?;
+        // SAFETY: promised by the caller.
+        let data = unsafe { input(data.cast::<u8>(), length, "data") }?;
+        Ok(window.multicast(&ranks, offset, data, notify)?)
     })
 }

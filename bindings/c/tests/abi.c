@@ -303,6 +303,35 @@ static void strided(void)
 	EXPECT(kumi_window_free(window) == KUMI_OK);
 }
 
+static void multicast(void)
+{
+	kumi_window *window = NULL;
+	int twice[] = { 0, 0 }, strange[] = { 0, 1 }, negative[] = { -1 };
+	uint64_t count = 9;
+	char *base;
+
+	EXPECT(kumi_window_create(64, &window) == KUMI_OK);
+	base = kumi_window_base(window);
+	EXPECT(kumi_window_multicast(window, twice, 2, 7, "abc", 3, 1) ==
+	       KUMI_OK);
+	EXPECT(memcmp(base + 6, "\0abc\0", 5) == 0);
+	EXPECT(kumi_window_notified(window, 1, &count) == KUMI_OK && count == 1);
+	EXPECT(kumi_window_multicast(window, NULL, 0, 0, "x", 1,
+	                             KUMI_NO_NOTIFY) == KUMI_OK);
+	EXPECT(kumi_window_multicast(window, strange, 2, 0, "x", 1,
+	                             KUMI_NO_NOTIFY) == KUMI_ERR_RANK);
+	EXPECT(kumi_window_multicast(window, negative, 1, 0, "x", 1,
+	                             KUMI_NO_NOTIFY) == KUMI_ERR_RANK);
+	EXPECT(kumi_window_multicast(window, twice, 2, 63, "xy", 2,
+	                             KUMI_NO_NOTIFY) == KUMI_ERR_BOUNDS);
+	EXPECT(kumi_window_multicast(window, twice, 2, 0, "x", 1, 64) ==
+	       KUMI_ERR_NOTIFY);
+	EXPECT(kumi_window_multicast(window, NULL, 1, 0, "x", 1, 0) ==
+	       KUMI_ERR_NULL);
+	EXPECT(base[0] == 0 && base[63] == 0);
+	EXPECT(kumi_window_free(window) == KUMI_OK);
+}
+
 static void collectives(void)
 {
 	double values[20], sums[20] = { 0 };
@@ -362,6 +391,7 @@ static void alone(void)
 	atomics();
 	completions();
 	strided();
+	multicast();
 	collectives();
 	EXPECT(kumi_finalize() == KUMI_OK);
 	EXPECT(kumi_finalize() == KUMI_ERR_NOT_INITIALISED);

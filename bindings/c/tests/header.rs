@@ -97,6 +97,7 @@ fn rust_type(declaration: &str) -> &'static str {
         ("void", 1, false) => "*mut c_void",
         ("char", 1, true) => "*const c_char",
         ("int", 1, false) => "*mut c_int",
+        ("int", 1, true) => "*const c_int",
         ("uint64_t", 1, false) => "*mut u64",
         ("uint32_t", 1, false) => "*mut u32",
         ("size_t", 1, true) => "*const usize",

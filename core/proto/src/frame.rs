@@ -4,7 +4,10 @@
 //! A frame is a header of a few bytes and data. [`Frame::header`] writes the header into a small array, so that
 //! [`crate::Endpoint::send`] copies header and data once, straight into the ring.
 
+mod bytes;
 mod one_sided;
+
+use bytes::{Reader, Writer, zero};
 
 /// Bytes before the data of a [`Frame::Message`].
 pub const MESSAGE_BYTES: usize = 16;
@@ -30,6 +33,10 @@ pub const PUT_DONE_BYTES: usize = 12;
 pub const PUT_STRIDED_BYTES: usize = 40;
 /// Bytes of a [`Frame::GetStrided`].
 pub const GET_STRIDED_BYTES: usize = 40;
+/// Bytes before the members and the data of a [`Frame::Multicast`].
+pub const MULTICAST_BYTES: usize = 28;
+/// Bytes of a [`Frame::MulticastDone`].
+pub const MULTICAST_DONE_BYTES: usize = 16;
 /// Most bytes before a frame's data.
 pub const MOST_HEADER_BYTES: usize = ATOMIC_REQUEST_BYTES;
 
@@ -216,6 +223,38 @@ pub enum Frame<'d> {
         /// How many blocks, not 0; all together have less than 2^32 bytes.
         count: u32,
     },
+    /// Write into a window of the rank addressed and of others, to which it forwards this.
+    Multicast {
+        /// Chosen by the rank that sends or forwards; comes back with the answer. 0: no answer.
+        token: u64,
+        /// The window's number.
+        window: u32,
+        /// Where in the window, in bytes.
+        offset: u64,
+        /// The notify counter to raise by one afterwards.
+        notify: Option<u32>,
+        /// How many other ranks the receiver is to see to.
+        members: u16,
+        /// Their numbers, then what to write: see [`members`].
+        tail: &'d [u8],
+    },
+    /// A rank and all those it was to see to have a multicast.
+    MulticastDone {
+        /// The request's.
+        token: u64,
+        /// Who refused it and why, the first of several: one of the `REFUSED_` constants, not 0.
+        refused: Option<(u32, u8)>,
+    },
+}
+
+/// Splits the tail of a [`Frame::Multicast`] into its members and its data.
+///
+/// # Panics
+/// If the tail is shorter than the members.
+pub fn members(count: u16, tail: &[u8]) -> (impl Iterator<Item = u32>, &[u8]) {
+    let (members, data) = tail.split_at(usize::from(count) * 4);
+    let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |sum, byte| sum << 8 | u32::from(*byte));
+    (members.chunks_exact(4).map(number), data)
 }
 
 /// Why bytes are not a frame.
@@ -272,93 +311,16 @@ const PUT_COUNTED: u8 = 9;
 const PUT_DONE: u8 = 10;
 const PUT_STRIDED: u8 = 11;
 const GET_STRIDED: u8 = 12;
+const MULTICAST: u8 = 13;
+const MULTICAST_DONE: u8 = 14;
 
 /// Flag of puts: raise a notify counter.
 const NOTIFY: u8 = 1;
 /// Flag of counted puts: the last frame.
 const LAST: u8 = 2;
 
-/// Writes fields one behind the other.
-struct Writer(FrameHeader);
-
-impl Writer {
-    fn new(start: [u8; 4]) -> Self {
-        let mut bytes = [0; MOST_HEADER_BYTES];
-        bytes[..4].copy_from_slice(&start);
-        Self(FrameHeader { bytes, length: 4 })
-    }
-
-    fn put<const N: usize>(mut self, field: [u8; N]) -> Self {
-        let at = self.0.length;
-        self.0.bytes[at..at + N].copy_from_slice(&field);
-        self.0.length += N;
-        self
-    }
-
-    fn u32(self, value: u32) -> Self {
-        self.put(value.to_le_bytes())
-    }
-
-    fn u64(self, value: u64) -> Self {
-        self.put(value.to_le_bytes())
-    }
-}
-
-/// Reads fields one behind the other.
-struct Reader<'d> {
-    kind: u8,
-    frame: &'d [u8],
-    at: usize,
-}
-
-impl<'d> Reader<'d> {
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], FrameError> {
-        let rest = self.frame.get(self.at..).and_then(|rest| rest.first_chunk::<N>());
-        self.at += N;
-        rest.copied().ok_or_else(|| self.bad_length())
-    }
-
-    fn u32(&mut self) -> Result<u32, FrameError> {
-        self.take().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Result<u64, FrameError> {
-        self.take().map(u64::from_le_bytes)
-    }
-
-    fn bad_length(&self) -> FrameError {
-        FrameError::Length { kind: self.kind, length: self.frame.len() }
-    }
-
-    fn bad(&self, field: &'static str) -> FrameError {
-        FrameError::Field { kind: self.kind, field }
-    }
-
-    /// A notify counter and whether there is one.
-    fn notify(&self, has_notify: u8, notify: u32) -> Result<Option<u32>, FrameError> {
-        match has_notify {
-            1 => Ok(Some(notify)),
-            0 if notify == 0 => Ok(None),
-            _ => Err(self.bad("notify")),
-        }
-    }
-
-    fn rest(&self) -> &'d [u8] {
-        &self.frame[self.at..]
-    }
-
-    /// The frame must end here.
-    fn end(&self) -> Result<(), FrameError> {
-        if self.at == self.frame.len() { Ok(()) } else { Err(self.bad_length()) }
-    }
-}
-
 fn flags(notify: Option<u32>, last: bool) -> u8 {
     u8::from(notify.is_some()) * NOTIFY + u8::from(last) * LAST
-}
-
-fn zero(reader: &Reader<'_>, reserved: &[u8]) -> Result<(), FrameError> {
-    if reserved.iter().all(|&byte| byte == 0) { Ok(()) } else { Err(reader.bad("reserved")) }
 }
 
 impl<'d> Frame<'d> {
@@ -368,57 +330,51 @@ impl<'d> Frame<'d> {
             Self::Message { tag, total, .. } => Writer::new([MESSAGE, 0, 0, 0]).u32(tag).u64(total),
             Self::MessagePart { .. } => Writer::new([MESSAGE_PART, 0, 0, 0]),
             Self::Put { window, offset, notify, .. } => {
-                Writer::new([PUT, u8::from(notify.is_some()), 0, 0])
-                    .u32(window)
-                    .u64(offset)
-                    .u32(notify.unwrap_or(0))
+                let start = [PUT, u8::from(notify.is_some()), 0, 0];
+                Writer::new(start).at(window, offset).notify(notify)
             }
             Self::GetRequest { token, window, offset, len } => {
-                Writer::new([GET_REQUEST, 0, 0, 0]).u32(window).u64(offset).u64(token).u32(len)
+                Writer::new([GET_REQUEST, 0, 0, 0]).at(window, offset).u64(token).u32(len)
             }
             Self::GetReply { token, offset_in_request, .. } => {
                 Writer::new([GET_REPLY, 0, 0, 0]).u32(offset_in_request).u64(token)
             }
             Self::AtomicRequest { token, window, offset, operation, width, operand, operand2 } => {
-                Writer::new([ATOMIC_REQUEST, operation as u8, width as u8, 0])
-                    .u32(window)
-                    .u64(offset)
-                    .u64(token)
-                    .u64(operand)
-                    .u64(operand2)
+                let start = [ATOMIC_REQUEST, operation as u8, width as u8, 0];
+                Writer::new(start).at(window, offset).u64(token).u64(operand).u64(operand2)
             }
             Self::AtomicReply { token, value } => {
                 Writer::new([ATOMIC_REPLY, 0, 0, 0]).u64(token).u64(value)
             }
             Self::Refused { token, code } => Writer::new([REFUSED, code, 0, 0]).u64(token),
             Self::PutCounted { token, last, window, offset, notify, .. } => {
-                Writer::new([PUT_COUNTED, flags(notify, last), 0, 0])
-                    .u32(window)
-                    .u64(offset)
-                    .u32(notify.unwrap_or(0))
-                    .u64(token)
+                let start = [PUT_COUNTED, flags(notify, last), 0, 0];
+                Writer::new(start).at(window, offset).notify(notify).u64(token)
             }
             Self::PutDone { token } => Writer::new([PUT_DONE, 0, 0, 0]).u64(token),
             Self::PutStrided { token, last, window, offset, stride, block, notify, .. } => {
-                Writer::new([PUT_STRIDED, flags(notify, last), 0, 0])
-                    .u32(window)
-                    .u64(offset)
-                    .u64(stride)
-                    .u32(block)
-                    .u32(notify.unwrap_or(0))
+                let start = [PUT_STRIDED, flags(notify, last), 0, 0];
+                Writer::new(start)
+                    .at(window, offset)
+                    .blocks(stride, block)
+                    .notify(notify)
                     .u64(token)
             }
             Self::GetStrided { token, window, offset, stride, block, count } => {
-                Writer::new([GET_STRIDED, 0, 0, 0])
-                    .u32(window)
-                    .u64(offset)
-                    .u64(token)
-                    .u64(stride)
-                    .u32(block)
-                    .u32(count)
+                let start = [GET_STRIDED, 0, 0, 0];
+                Writer::new(start).at(window, offset).u64(token).blocks(stride, block).u32(count)
+            }
+            Self::Multicast { token, window, offset, notify, members, .. } => {
+                let [low, high] = members.to_le_bytes();
+                let start = [MULTICAST, flags(notify, false), low, high];
+                Writer::new(start).at(window, offset).notify(notify).u64(token)
+            }
+            Self::MulticastDone { token, refused } => {
+                let (rank, code) = refused.unwrap_or((0, 0));
+                Writer::new([MULTICAST_DONE, code, 0, 0]).u64(token).u32(rank)
             }
         };
-        writer.0
+        writer.done()
     }
 
     /// The data behind the header; empty for a kind without data.
@@ -429,13 +385,15 @@ impl<'d> Frame<'d> {
             | Self::Put { data, .. }
             | Self::GetReply { data, .. }
             | Self::PutCounted { data, .. }
-            | Self::PutStrided { data, .. } => data,
+            | Self::PutStrided { data, .. }
+            | Self::Multicast { tail: data, .. } => data,
             Self::GetRequest { .. }
             | Self::AtomicRequest { .. }
             | Self::AtomicReply { .. }
             | Self::Refused { .. }
             | Self::PutDone { .. }
-            | Self::GetStrided { .. } => &[],
+            | Self::GetStrided { .. }
+            | Self::MulticastDone { .. } => &[],
         }
     }
 
@@ -445,14 +403,15 @@ impl<'d> Frame<'d> {
     /// [`FrameError`] for anything that [`Self::header`] followed by data cannot have made.
     pub fn decode(bytes: &'d [u8]) -> Result<Self, FrameError> {
         let &kind = bytes.first().ok_or(FrameError::Empty)?;
-        if !(MESSAGE..=GET_STRIDED).contains(&kind) {
+        if !(MESSAGE..=MULTICAST_DONE).contains(&kind) {
             return Err(FrameError::Kind(kind));
         }
-        let mut r = Reader { kind, frame: bytes, at: 1 };
+        let mut r = Reader::new(kind, bytes);
         let [parameter, second, third] = r.take::<3>()?;
         let used = match kind {
+            MULTICAST => 3,
             ATOMIC_REQUEST => 2,
-            PUT | REFUSED | PUT_COUNTED | PUT_STRIDED => 1,
+            PUT | REFUSED | PUT_COUNTED | PUT_STRIDED | MULTICAST_DONE => 1,
             _ => 0,
         };
         zero(&r, &[parameter, second, third][used..])?;
@@ -484,6 +443,8 @@ impl<'d> Frame<'d> {
             }
             PUT_STRIDED => Self::decode_put_strided(r, parameter),
             GET_STRIDED => Self::decode_get_strided(r),
+            MULTICAST => Self::decode_multicast(r, parameter, [second, third]),
+            MULTICAST_DONE => Self::decode_multicast_done(r, parameter),
             _ => {
                 let token = r.u64()?;
                 r.end()?;

@@ -15,7 +15,7 @@ use crate::mailbox::{Buffer, Received, Source, Tag, Wanted};
 /// Bytes of messages that are kept unread, unless `KUMI_UNEXPECTED_BYTES` says otherwise.
 const UNREAD_BYTES: usize = 16 << 20;
 /// How long the end waits for acks after the last sign of life of a peer.
-const LINGER: Duration = Duration::from_secs(2);
+pub(crate) const LINGER: Duration = Duration::from_secs(2);
 /// Frames queued to another node before they are put on the wire together.
 const BATCH: u32 = 40;
 
@@ -433,7 +433,10 @@ impl Context {
         if self.finished.replace(true) {
             return Ok(());
         }
-        if self.channel.finish(LINGER)? {
+        let relayed = self.finish_relays();
+        let flushed = self.channel.finish(LINGER)?;
+        relayed?;
+        if flushed {
             return Ok(());
         }
         let text = "messages or puts were not acknowledged before the end: a peer ended first";

@@ -11,6 +11,7 @@ use crate::atomic::Atomic;
 use crate::completion::Completions;
 use crate::error::Refusal;
 use crate::mailbox::Mailbox;
+use crate::multicast::{Cast, Multicasts};
 use crate::shape::Shape;
 use crate::windows::{Access, Windows};
 
@@ -23,11 +24,22 @@ const MOST_ANSWERS: usize = 4096;
 
 /// An answer that waits to be sent.
 #[derive(Debug)]
-enum Answer {
-    Bytes { token: u64, window: u32, shape: Shape, length: u32, sent: u32 },
+pub(crate) enum Answer {
+    Bytes(Asked),
     Done { token: u64 },
     Value { token: u64, value: u64 },
     Refused { token: u64, reason: Refusal },
+    Multicast { token: u64, refused: Option<(Rank, Refusal)> },
+}
+
+/// Bytes of a window that a rank asked for.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    token: u64,
+    window: u32,
+    shape: Shape,
+    length: u32,
+    sent: u32,
 }
 
 /// A put of another rank, or a frame of one.
@@ -88,8 +100,9 @@ pub(crate) struct Engine {
     pub(crate) completions: Completions,
     /// A peer broke the protocol.
     pub(crate) fault: Option<String>,
-    answers: VecDeque<(Rank, Answer)>,
-    refused_here: u64,
+    pub(crate) multicasts: Multicasts,
+    pub(crate) answers: VecDeque<(Rank, Answer)>,
+    pub(crate) refused_here: u64,
     next_token: u64,
 }
 
@@ -103,6 +116,7 @@ impl Engine {
             refused_puts: HashMap::new(),
             completions: Completions::default(),
             fault: None,
+            multicasts: Multicasts::default(),
             answers: VecDeque::new(),
             refused_here: 0,
             next_token: 1,
@@ -151,6 +165,14 @@ impl Engine {
             },
             Frame::Refused { token, code } => {
                 self.refusal_arrived(from, token, Refusal::from_code(code));
+                Ok(Delivery::Taken)
+            }
+            Frame::Multicast { token, window, offset, notify, members, tail } => {
+                let cast = Cast { token, window, offset, notify, members, tail };
+                self.multicast(place, from, &cast)
+            }
+            Frame::MulticastDone { token, refused } => {
+                self.multicast_done(from, token, refused);
                 Ok(Delivery::Taken)
             }
             request => Ok(self.serve(place, from, &request)),
@@ -261,7 +283,7 @@ impl Engine {
 
     fn bytes_asked(&self, token: u64, window: u32, shape: Shape, length: u32) -> Answer {
         match self.readable(window, shape) {
-            Ok(_) => Answer::Bytes { token, window, shape, length, sent: 0 },
+            Ok(_) => Answer::Bytes(Asked { token, window, shape, length, sent: 0 }),
             Err(reason) => Answer::Refused { token, reason },
         }
     }
@@ -281,22 +303,29 @@ impl Engine {
         most: usize,
         send: &mut Answers<'_>,
     ) -> Result<bool, ChannelError> {
-        let (token, window, shape, length, sent) = match answer {
-            Answer::Value { token, value } => {
-                let frame = Frame::AtomicReply { token: *token, value: *value };
-                return send(to, &[&frame.header()]);
-            }
+        let frame = match answer {
+            Answer::Bytes(asked) => return self.send_bytes(to, asked, most, send),
+            Answer::Done { token } => Frame::PutDone { token: *token },
+            Answer::Value { token, value } => Frame::AtomicReply { token: *token, value: *value },
             Answer::Refused { token, reason } => {
-                let frame = Frame::Refused { token: *token, code: reason.code() };
-                return send(to, &[&frame.header()]);
+                Frame::Refused { token: *token, code: reason.code() }
             }
-            Answer::Done { token } => {
-                return send(to, &[&Frame::PutDone { token: *token }.header()]);
-            }
-            Answer::Bytes { token, window, shape, length, sent } => {
-                (*token, *window, *shape, *length, sent)
+            Answer::Multicast { token, refused } => {
+                let refused = refused.map(|(rank, reason)| (rank, reason.code()));
+                Frame::MulticastDone { token: *token, refused }
             }
         };
+        send(to, &[&frame.header()])
+    }
+
+    fn send_bytes(
+        &self,
+        to: Rank,
+        asked: &mut Asked,
+        most: usize,
+        send: &mut Answers<'_>,
+    ) -> Result<bool, ChannelError> {
+        let Asked { token, window, shape, length, ref mut sent } = *asked;
         let mut gathered = Vec::new();
         loop {
             // Anew for every piece: the window may be gone by now.
@@ -342,7 +371,7 @@ impl Handler for Engine {
     }
 
     fn answer(&mut self, most: usize, send: &mut Answers<'_>) -> Result<(), ChannelError> {
-        if self.answers.is_empty() {
+        if !self.owes_answers() {
             return Ok(());
         }
         let mut full: Vec<Rank> = Vec::new();
@@ -356,11 +385,11 @@ impl Handler for Engine {
                 self.answers.push_back((to, answer));
             }
         }
-        Ok(())
+        self.multicasts.hand_out(&mut full, send)
     }
 
     fn owes_answers(&self) -> bool {
-        !self.answers.is_empty()
+        !self.answers.is_empty() || self.multicasts.owes()
     }
 
     fn unread(&self) -> u64 {
@@ -371,3 +400,6 @@ impl Handler for Engine {
         self.refused_here
     }
 }
+
+#[cfg(test)]
+mod tests;

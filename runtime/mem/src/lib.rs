@@ -32,6 +32,8 @@ mod context;
 mod engine;
 mod error;
 mod mailbox;
+mod multicast;
+mod near;
 mod scalar;
 mod shape;
 mod transfer;

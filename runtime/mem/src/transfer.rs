@@ -58,7 +58,7 @@ impl Window<'_> {
         // SAFETY: inside of the peer's window by the check.
         unsafe { blocks.scatter(near.base.add(shape.offset), data) };
         if let Some(notify) = after.notify {
-            self.raise(near, local, notify);
+            near.raise(self.context.place(), local, notify);
         }
         self.context.place().count(Counter::DirectPuts, 1);
         after.completion.map_or(Ok(()), |completion| completion.at_once(self.context))

@@ -3,20 +3,19 @@
 use std::cell::OnceCell;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::Ordering::Acquire;
 
 use kumi_net::Wait;
 use kumi_net::counters::Counter;
-use kumi_net::layout::{NOTIFIES, Notify, WINDOWS, WindowEntry};
+use kumi_net::layout::NOTIFIES;
 use kumi_proto::frame::{Frame, PUT_BYTES};
 
 use crate::collective;
 use crate::context::Context;
 use crate::engine::{FENCE, Pending};
 use crate::error::{Error, Refusal};
-use crate::windows::{
-    Access, Memory, Rights, check, copy_in, counter_index, rights_in, state_word,
-};
+use crate::near::Near;
+use crate::windows::{Access, Memory, Rights, check, copy_in, counter_index};
 
 /// Most bytes of one get request; longer gets are several.
 pub(crate) const GET_PIECE: usize = 1 << 30;
@@ -39,21 +38,10 @@ pub struct Window<'c> {
     pub(crate) context: &'c Context,
     pub(crate) identifier: u32,
     memory: Memory,
-    sizes: Vec<u64>,
+    pub(crate) sizes: Vec<u64>,
     /// Where the pieces of this node's ranks are, by local index, found out at first use.
     near: Vec<OnceCell<Near>>,
     idle_calls: std::cell::Cell<u32>,
-}
-
-/// A window's piece at a rank of this node.
-#[derive(Debug)]
-pub(crate) struct Near {
-    pub(crate) base: NonNull<u8>,
-    pub(crate) size: u64,
-    pub(crate) rights: Rights,
-    state: u64,
-    entry: NonNull<WindowEntry>,
-    notifies: NonNull<Notify>,
 }
 
 impl Context {
@@ -164,7 +152,7 @@ impl Window<'_> {
         Ok(unsafe { self.memory.base.add(offset) })
     }
 
-    fn out_of_bounds(&self, rank: u32, offset: usize, length: usize) -> Error {
+    pub(crate) fn out_of_bounds(&self, rank: u32, offset: usize, length: usize) -> Error {
         let size = self.sizes.get(rank as usize).copied().unwrap_or(0);
         Error::OutOfBounds { rank, offset: offset as u64, length: length as u64, size }
     }
@@ -195,7 +183,7 @@ impl Window<'_> {
         let local = self.context.place().local_of(rank)?;
         let near = match self.near[local].get() {
             Some(near) => near,
-            None => match self.find(local) {
+            None => match Near::find(self.context.place(), local, self.identifier) {
                 Some(near) => self.near[local].get_or_init(|| near),
                 None => return Some((local, Err(Error::BadWindow { rank }))),
             },
@@ -206,28 +194,6 @@ impl Window<'_> {
             return Some((local, Err(Error::BadWindow { rank })));
         }
         Some((local, Ok(near)))
-    }
-
-    /// Reads the descriptor that the owner published and believes it only as far as it stays in
-    /// the owner's arena.
-    #[cold]
-    fn find(&self, local: usize) -> Option<Near> {
-        let place = self.context.place();
-        let context = place.context(local);
-        let slot = self.identifier as usize % WINDOWS;
-        let entry = &context.windows[slot];
-        let state = entry.state.load(Acquire);
-        let rights = rights_in(state, self.identifier)?;
-        let (offset, size) = (entry.offset.load(Relaxed), entry.length.load(Relaxed));
-        let end = offset.checked_add(size)?;
-        if end > place.arena_bytes() as u64 || !offset.is_multiple_of(8) {
-            return None;
-        }
-        debug_assert_eq!(state, state_word(self.identifier, rights));
-        // SAFETY: inside of the arena by the check above.
-        let base = unsafe { place.arena(local).add(offset as usize) };
-        let notifies = NonNull::from(&context.notifies.0[counter_index(self.identifier, 0)]);
-        Some(Near { base, size, rights, state, entry: NonNull::from(entry), notifies })
     }
 
     // ---- operations on others' memory -------------------------------------------------------
@@ -273,18 +239,10 @@ impl Window<'_> {
         let counter = unsafe { near.notifies.add(notify as usize).as_ref() };
         prefetch_to_write(counter);
         self.put_near(near, to, offset, data)?;
-        self.raise(near, local, notify);
-        self.context.place().count(Counter::DirectPuts, 1);
+        let place = self.context.place();
+        near.raise(place, local, notify);
+        place.count(Counter::DirectPuts, 1);
         Ok(())
-    }
-
-    /// Raises a notification counter (checked) of a rank of this node and wakes it.
-    #[inline]
-    pub(crate) fn raise(&self, near: &Near, local: usize, notify: u32) {
-        // SAFETY: `notifies` points to the window's NOTIFIES counters, and `notify` is one of them.
-        let counter = unsafe { near.notifies.add(notify as usize).as_ref() };
-        counter.count.fetch_add(1, SeqCst);
-        self.context.place().wake(local);
     }
 
     /// What may take several frames must be right as a whole before the first is sent.

@@ -206,3 +206,134 @@ fn a_refused_put_is_told_by_its_completion() {
         context.barrier().expect("barrier");
     });
 }
+
+/// Nodes with one rank and with several; odd numbers.
+const TREES: &[&[u32]] = &[&[1], &[3], &[1, 1], &[1, 1, 1, 1, 1], &[2, 3, 1, 2]];
+
+#[test]
+fn a_multicast_reaches_its_set_and_nobody_else() {
+    run("a_multicast_reaches_its_set_and_nobody_else", TREES, |context| {
+        let (me, ranks) = (context.rank(), context.ranks());
+        let size = 100_000;
+        let window = context.window(size).expect("window");
+        let mut expected = vec![0; size];
+        let mut notified = 0;
+        // All ranks draw the same numbers, so each knows what the others send.
+        let mut numbers = Numbers(9);
+        for _ in 0..30 {
+            let root = numbers.below(u64::from(ranks)) as u32;
+            let mut set: Vec<u32> = (0..ranks).filter(|_| numbers.below(3) > 0).collect();
+            set.reverse();
+            set.extend(set.first().copied());
+            let length = [0, 1, 8, 1000, 33_000, 80_000][numbers.below(6) as usize];
+            let offset = numbers.below((size - length) as u64 + 1) as usize;
+            let data: Vec<u8> = (0..length).map(|_| numbers.next() as u8).collect();
+            let notify = (numbers.below(2) == 0).then_some(4);
+            if me == root {
+                window.multicast(&set, offset, &data, notify).expect("multicast");
+                for to in &set {
+                    let mut there = vec![0; length];
+                    window.get(*to, offset, &mut there).expect("get");
+                    assert!(there == data, "in place at {to}");
+                }
+            }
+            if set.contains(&me) {
+                expected[offset..offset + length].copy_from_slice(&data);
+                notified += u64::from(notify.is_some());
+                window.wait_notify(4, notified).expect("wait");
+            }
+            context.barrier().expect("barrier");
+        }
+        let mut memory = vec![0; size];
+        window.read(0, &mut memory).expect("read");
+        assert!(memory == expected);
+        assert_eq!(window.notified(4).expect("notified"), notified);
+        context.barrier().expect("barrier");
+    });
+}
+
+/// Everybody to everybody at the same time, through each other.
+#[test]
+fn multicasts_cross() {
+    run("multicasts_cross", &[&[1, 1, 1, 1], &[2, 1, 2]], |context| {
+        let (me, ranks) = (context.rank(), context.ranks());
+        let piece = 150_000;
+        let window = context.window(piece * ranks as usize).expect("window");
+        let all: Vec<u32> = (0..ranks).collect();
+        for round in 1..=3u8 {
+            let data = vec![round * 16 + me as u8; piece];
+            window.multicast(&all, piece * me as usize, &data, Some(0)).expect("multicast");
+            window.wait_notify(0, u64::from(round) * u64::from(ranks)).expect("wait");
+            let mut memory = vec![0; piece];
+            for from in 0..ranks {
+                window.read(piece * from as usize, &mut memory).expect("read");
+                assert!(memory.iter().all(|byte| *byte == round * 16 + from as u8));
+            }
+            context.barrier().expect("barrier");
+        }
+        // Notified, a member may end: it stays until those behind it have theirs.
+        window.multicast(&all, 0, &[me as u8; 8], Some(1)).expect("multicast");
+        window.wait_notify(1, u64::from(ranks)).expect("wait");
+    });
+}
+
+#[test]
+fn a_refused_multicast_names_who_refused() {
+    let layouts: &[&[u32]] = &[&[3], &[1, 1, 1], &[1, 2, 1, 2]];
+    run("a_refused_multicast_names_who_refused", layouts, |context| {
+        let (me, ranks) = (context.rank(), context.ranks());
+        let last = ranks - 1;
+        let all: Vec<u32> = (0..ranks).collect();
+        // The last one's piece is short, and in the other window not to be written.
+        let window = context.window(if me == last { 50 } else { 64 }).expect("window");
+        let mut rights = Rights::ALL;
+        rights.write = me != last;
+        let sealed = context.window_with(40_000, rights).expect("window");
+        for offset in [45, 60, usize::MAX] {
+            let result = window.multicast(&all, offset, &[7; 10], Some(0));
+            assert!(matches!(result, Err(Error::OutOfBounds { .. })), "{result:?}");
+        }
+        let result = window.multicast(&[0, ranks], 0, &[7], None);
+        assert!(matches!(result, Err(Error::BadRank { rank, .. }) if rank == ranks));
+        assert!(matches!(
+            window.multicast(&all, 0, &[7], Some(64)),
+            Err(Error::BadNotify { notify: 64 })
+        ));
+        context.barrier().expect("barrier");
+        if me == 0 {
+            let result = sealed.multicast(&all, 0, &[7; 40_000], Some(0));
+            assert!(matches!(result, Err(Error::NoRight { rank }) if rank == last), "{result:?}");
+            window.multicast(&all, 0, &[8; 8], Some(0)).expect("another time");
+        }
+        window.wait_notify(0, 1).expect("wait");
+        context.barrier().expect("barrier");
+        let mut memory = vec![9; window.len()];
+        window.read(0, &mut memory).expect("read");
+        assert!(memory[..8] == [8; 8] && memory[8..].iter().all(|byte| *byte == 0));
+        let mut memory = vec![9; 40_000];
+        sealed.read(0, &mut memory).expect("read");
+        // On one node the sender sees all rights, and writes nothing.
+        let near = context.same_node(0) && context.same_node(last);
+        let there = if me == last || near { 0 } else { 7 };
+        assert!(memory.iter().all(|byte| *byte == there), "rank {me}");
+        context.barrier().expect("barrier");
+    });
+}
+
+/// More members than one tree has, most of them on one node.
+#[test]
+fn a_large_set_takes_several_trees() {
+    run("a_large_set_takes_several_trees", &[&[1, 66, 1]], |context| {
+        let window = context.window(3000).expect("window");
+        let all: Vec<u32> = (0..context.ranks()).collect();
+        if context.rank() == 0 {
+            window.multicast(&all, 0, &[5; 3000], Some(0)).expect("multicast");
+        }
+        window.wait_notify(0, 1).expect("wait");
+        let mut memory = [0; 3000];
+        window.read(0, &mut memory).expect("read");
+        assert!(memory == [5; 3000]);
+        context.barrier().expect("barrier");
+        assert_eq!(window.notified(0).expect("notified"), 1);
+    });
+}

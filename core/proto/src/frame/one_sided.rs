@@ -47,4 +47,28 @@ impl<'d> Frame<'d> {
         }
         Ok(Self::GetStrided { token, window, offset, stride, block, count })
     }
+    pub(super) fn decode_multicast(
+        mut r: Reader<'d>,
+        has_notify: u8,
+        members: [u8; 2],
+    ) -> Result<Self, FrameError> {
+        let (window, offset) = (r.u32()?, r.u64()?);
+        let (notify, token) = (r.u32()?, r.u64()?);
+        let notify = r.notify(has_notify, notify)?;
+        let (members, tail) = (u16::from_le_bytes(members), r.rest());
+        if tail.len() < usize::from(members) * 4 {
+            return Err(r.bad_length());
+        }
+        Ok(Self::Multicast { token, window, offset, notify, members, tail })
+    }
+
+    pub(super) fn decode_multicast_done(mut r: Reader<'d>, code: u8) -> Result<Self, FrameError> {
+        let (token, rank) = (r.u64()?, r.u32()?);
+        r.end()?;
+        match (code, rank) {
+            (0, 0) => Ok(Self::MulticastDone { token, refused: None }),
+            (0, _) => Err(r.bad("rank")),
+            (code, rank) => Ok(Self::MulticastDone { token, refused: Some((rank, code)) }),
+        }
+    }
 }
