@@ -436,11 +436,7 @@ impl<'d> Frame<'d> {
                 Ok(Self::AtomicReply { token, value })
             }
             PUT_COUNTED => Self::decode_put_counted(r, parameter),
-            PUT_DONE => {
-                let token = r.u64()?;
-                r.end()?;
-                Ok(Self::PutDone { token })
-            }
+            PUT_DONE => Self::decode_put_done(r),
             PUT_STRIDED => Self::decode_put_strided(r, parameter),
             GET_STRIDED => Self::decode_get_strided(r),
             MULTICAST => Self::decode_multicast(r, parameter, [second, third]),

@@ -365,7 +365,7 @@ impl Context {
     /// Asks those of these ranks that something was sent to since the last time for an answer, and
     /// waits for all: frames of a pair are in order, so all that was sent before has been taken and
     /// the refusals of puts have come.
-    fn fence(&self, ranks: &[u32]) -> Result<(), Error> {
+    pub(crate) fn fence(&self, ranks: &[u32]) -> Result<(), Error> {
         let dirty = |rank: &&u32| self.dirty[**rank as usize].replace(false);
         let mut unsent: Vec<u32> = ranks.iter().filter(dirty).copied().collect();
         self.drive(Wait::Frames, |guard| {

@@ -60,7 +60,8 @@ impl Window<'_> {
     ///
     /// The data goes along a binomial tree: members on other nodes forward it, without their
     /// programs' help, and their answers are combined on the way back. So nobody sends it more
-    /// than about log2(members) times. A member must not end while a multicast is under way; one
+    /// than about log2(members) times. What the caller put or sent to a member before is in place
+    /// before it. A member must not end while a multicast is under way; one
     /// that has not received messages for so long that their senders wait may hold it up.
     ///
     /// # Errors
@@ -88,6 +89,8 @@ impl Window<'_> {
         if far.is_empty() {
             return Ok(());
         }
+        // It goes another way than what was put there before, which must not come later.
+        self.context.fence(&far)?;
         match self.multicast_far(&far, Content { offset, data, notify })? {
             None => Ok(()),
             Some((rank, reason)) => Err(self.refused(rank, offset, data.len(), reason)),

@@ -3,8 +3,10 @@
 mod common;
 mod reference;
 
-use common::{Numbers, run};
-use kumi_mem::{After, Error, Refusal, Rights, Strided};
+use std::time::Duration;
+
+use common::{Job, Numbers, run, start};
+use kumi_mem::{After, Context, Error, Refusal, Rights, Strided};
 use reference::Reference;
 
 /// One node, one rank per node, both.
@@ -25,6 +27,38 @@ fn operations_do_what_a_reference_memory_does() {
         }
         reference.finish();
     });
+}
+
+/// The same while ranks are stopped and continued at any moment.
+#[test]
+fn operations_do_what_they_must_though_ranks_are_stopped() {
+    let body = |context: &Context| {
+        let ranks = context.ranks();
+        let completion = context.completion().expect("completion");
+        let mut reference = Reference::new(context, &completion);
+        let mut numbers = Numbers(770 + u64::from(context.rank()));
+        for _ in 0..2000 {
+            let to = numbers.below(u64::from(ranks)) as u32;
+            reference.step(to, &mut numbers);
+        }
+        reference.finish();
+    };
+    let name = "operations_do_what_they_must_though_ranks_are_stopped";
+    let layout = &[1, 2, 1];
+    let job = start(name, &Job { layout, ..Job::default() }, body);
+    job.until("attached", |job| (0..4).all(|rank| job.sample(rank).attached));
+    let mut numbers = Numbers(5);
+    for _ in 0..40 {
+        let rank = numbers.below(4) as u32;
+        if !job.sample(rank).attached {
+            break;
+        }
+        job.signal(rank, libc::SIGSTOP);
+        std::thread::sleep(Duration::from_millis(numbers.below(15)));
+        job.signal(rank, libc::SIGCONT);
+        std::thread::sleep(Duration::from_millis(numbers.below(5)));
+    }
+    job.finish();
 }
 
 /// All ranks on the same words, the owner by its own window too.

@@ -23,6 +23,12 @@ impl<'d> Frame<'d> {
         Ok(Self::PutCounted { token, last, window, offset, notify, data })
     }
 
+    pub(super) fn decode_put_done(mut r: Reader<'d>) -> Result<Self, FrameError> {
+        let token = r.u64()?;
+        r.end()?;
+        Ok(Self::PutDone { token })
+    }
+
     pub(super) fn decode_put_strided(mut r: Reader<'d>, flags: u8) -> Result<Self, FrameError> {
         let (window, offset, stride, block) = (r.u32()?, r.u64()?, r.u64()?, r.u32()?);
         let (notify, token) = (r.u32()?, r.u64()?);

@@ -41,13 +41,14 @@ impl<'c> Reference<'c> {
 
     /// One random operation on the part at this rank.
     pub fn step(&mut self, to: u32, numbers: &mut Numbers) {
-        match numbers.below(6) {
-            0 => self.put(to, numbers),
-            1 => self.get(to, numbers),
-            2 => self.atomic(to, numbers),
-            3 => self.put_strided(to, numbers),
-            4 => self.get_strided(to, numbers),
-            _ => self.wild(to, numbers),
+        match numbers.below(13) {
+            0 | 6 => self.put(to, numbers),
+            1 | 7 => self.get(to, numbers),
+            2 | 8 => self.atomic(to, numbers),
+            3 | 9 => self.put_strided(to, numbers),
+            4 | 10 => self.get_strided(to, numbers),
+            5 | 11 => self.wild(to, numbers),
+            _ => self.multicast(numbers),
         }
     }
 
@@ -124,6 +125,19 @@ impl<'c> Reference<'c> {
         let part = &self.parts[from as usize];
         let expected: Vec<u8> = Self::places(shape).map(|place| part[place]).collect();
         assert!(got == expected, "{from}: {shape:?}");
+    }
+
+    /// The same to some ranks, while others do that too.
+    fn multicast(&mut self, numbers: &mut Numbers) {
+        let (offset, length) = Self::range(numbers);
+        let data: Vec<u8> = (0..length).map(|_| numbers.next() as u8).collect();
+        let set: Vec<u32> = (0..self.context.ranks()).filter(|_| numbers.below(2) > 0).collect();
+        let notify = (numbers.below(2) == 0).then_some(self.context.rank() % 64);
+        self.window.multicast(&set, self.base + offset, &data, notify).expect("multicast");
+        for to in set {
+            self.parts[to as usize][offset..offset + length].copy_from_slice(&data);
+            self.raised[to as usize] += u64::from(notify.is_some());
+        }
     }
 
     /// Any atomic operation of any width, on a few places so that comparisons match at times.
