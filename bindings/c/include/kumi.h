@@ -355,6 +355,10 @@ int kumi_alltoallv(const void *send, const size_t *send_counts, void *recv,
  * One-sided operations: more on windows
  * ------------------------------------------------------------------------ */
 
+/* A put of more than 400 bytes, kumi_window_put() included, may take several
+ * packets; the caller checks it as a whole against the bounds of the target's
+ * piece first (BOUNDS at once), so that it is done whole or not at all. */
+
 /* Atomic operations on the uint64_t, with _u32 on the uint32_t, at `offset` (a
  * multiple of its size) of rank `to`'s piece.  Each is one step that no other
  * operation of the same width on the same bytes interrupts, whichever rank

@@ -47,6 +47,8 @@ fn run(command: &mut Command) -> (bool, String) {
             command.env_remove(name);
         }
     }
+    // Cargo's way to its libraries comes before a program's own; an older build may lie there.
+    command.env_remove("LD_LIBRARY_PATH");
     let output = command.output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8_lossy(&text).into_owned())
