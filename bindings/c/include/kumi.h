@@ -73,6 +73,10 @@ extern "C" {
 /* Notification counters of a window: numbers 0 .. KUMI_NOTIFY_COUNT-1. */
 #define KUMI_NOTIFY_COUNT 64
 
+/* No notification, for kumi_window_put_with(), kumi_window_put_strided() and
+ * kumi_window_multicast(). */
+#define KUMI_NO_NOTIFY (-1)
+
 /* ------------------------------------------------------------------------
  * Errors
  * ------------------------------------------------------------------------ */
@@ -104,6 +108,7 @@ typedef enum kumi_error {
 	KUMI_ERR_REFUSED = -21,            /* an earlier put was refused */
 	KUMI_ERR_FAULT = -22,              /* communication broke */
 	KUMI_ERR_OTHER = -23,              /* see kumi_error_detail() */
+	KUMI_ERR_COMPLETION = -24,         /* no such completion, or freed */
 	KUMI_ERR_FIFO = -40,               /* no such FIFO or signal port */
 	KUMI_ERR_FULL = -41,               /* the own FIFO is full */
 	KUMI_ERR_DAMAGED = -42,            /* a FIFO was written over */
@@ -378,6 +383,123 @@ int kumi_alltoall(const void *send, void *recv, size_t count_per_rank,
  * TYPE, IO. */
 int kumi_alltoallv(const void *send, const size_t *send_counts, void *recv,
                    const size_t *recv_counts, kumi_type type);
+
+/* ------------------------------------------------------------------------
+ * One-sided operations: more on windows
+ * ------------------------------------------------------------------------ */
+
+/* A put of more than 400 bytes, kumi_window_put() included, may take several
+ * packets; the caller checks it as a whole against the bounds of the target's
+ * piece first (BOUNDS at once), so that it is done whole or not at all. */
+
+/* Atomic operations on the uint64_t, with _u32 on the uint32_t, at `offset` (a
+ * multiple of its size) of rank `to`'s piece.  Each is one step that no other
+ * operation of the same width on the same bytes interrupts, whichever rank
+ * does it, and waits; *old (or NULL) is the value before.  They add (modulo
+ * 2^64 or 2^32), and, or, exclusive-or, store `value`, or store `value` if
+ * what is there equals `expected` (it did if *old does).
+ * Do not mix the widths on the same bytes: each operation is still one step,
+ * but the order in which ranks see those of different width is not promised.
+ * kumi_window_fetch_add(), above, belongs to these.
+ * Errors: WINDOW, RANK, BOUNDS, ALIGNMENT, RIGHT, FAULT, IO; memory is
+ * untouched. */
+int kumi_window_fetch_and(kumi_window *window, int to, size_t offset,
+                          uint64_t operand, uint64_t *old);
+int kumi_window_fetch_or(kumi_window *window, int to, size_t offset,
+                         uint64_t operand, uint64_t *old);
+int kumi_window_fetch_xor(kumi_window *window, int to, size_t offset,
+                          uint64_t operand, uint64_t *old);
+int kumi_window_swap(kumi_window *window, int to, size_t offset,
+                     uint64_t value, uint64_t *old);
+int kumi_window_compare_swap(kumi_window *window, int to, size_t offset,
+                             uint64_t expected, uint64_t value,
+                             uint64_t *old);
+int kumi_window_fetch_add_u32(kumi_window *window, int to, size_t offset,
+                              uint32_t operand, uint32_t *old);
+int kumi_window_fetch_and_u32(kumi_window *window, int to, size_t offset,
+                              uint32_t operand, uint32_t *old);
+int kumi_window_fetch_or_u32(kumi_window *window, int to, size_t offset,
+                             uint32_t operand, uint32_t *old);
+int kumi_window_fetch_xor_u32(kumi_window *window, int to, size_t offset,
+                              uint32_t operand, uint32_t *old);
+int kumi_window_swap_u32(kumi_window *window, int to, size_t offset,
+                         uint32_t value, uint32_t *old);
+int kumi_window_compare_swap_u32(kumi_window *window, int to, size_t offset,
+                             uint32_t expected, uint32_t value,
+                             uint32_t *old);
+
+/* A completion counts the puts of this rank that were given it and are in
+ * place at their targets.  It is an elastic memory barrier: waiting for it
+ * orders what follows behind these puts, to whatever ranks, and behind no
+ * others (kumi_flush() waits for all). */
+typedef struct kumi_completion kumi_completion;
+
+/* Makes a completion whose count is 0; free it with kumi_completion_free()
+ * (kumi_finalize() frees those that remain).
+ * Errors: NULL, FAULT. */
+int kumi_completion_create(kumi_completion **completion);
+
+/* Frees a completion; puts under way are not undone.  NULL is allowed and does
+ * nothing.
+ * Errors: COMPLETION if it is not a completion or was freed already. */
+int kumi_completion_free(kumi_completion *completion);
+
+/* *count becomes the number of puts that are in place, without waiting.
+ * Errors: COMPLETION, NULL; REFUSED if a target has refused a put since the
+ * last report (which is once per target; a refused put never counts); FAULT,
+ * IO. */
+int kumi_completion_done(kumi_completion *completion, uint64_t *count);
+
+/* Waits until at least `at_least` puts are in place since the completion was
+ * made; *count (or NULL) is how many are.
+ * Errors: those of kumi_completion_done(); LENGTH if there are not so many
+ * puts, so that the wait would never end. */
+int kumi_completion_wait(kumi_completion *completion, uint64_t at_least,
+                         uint64_t *count);
+
+/* Waits until all puts that were given the completion are in place.
+ * Errors: those of kumi_completion_done(). */
+int kumi_completion_wait_all(kumi_completion *completion);
+
+/* Like kumi_window_put(); when all bytes are in place the target's counter
+ * `notify` of this window (unless it is KUMI_NO_NOTIFY) and the caller's
+ * `completion` (or NULL) go up by 1.
+ * Errors: those of kumi_window_put(); NOTIFY, COMPLETION.  What a rank on
+ * another node refuses is told by the completion if there is one. */
+int kumi_window_put_with(kumi_window *window, int to, size_t offset,
+                         const void *data, size_t length, int notify,
+                         kumi_completion *completion);
+
+/* Copies `count` blocks of `block` bytes each, which lie one behind the other
+ * at `data`, to rank `to`'s piece: the first to `offset`, each next one
+ * `stride` bytes (at least `block`) further on.  All or none is written.  The
+ * rest as kumi_window_put_with().
+ * Errors: those of kumi_window_put_with(); LENGTH if the blocks overlap. */
+int kumi_window_put_strided(kumi_window *window, int to, size_t offset,
+                            size_t stride, size_t block, size_t count,
+                            const void *data, int notify,
+                            kumi_completion *completion);
+
+/* The reverse: copies `count` blocks of rank `from`'s piece to `buffer`, one
+ * behind the other, and waits for them.
+ * Errors: those of kumi_window_get(); LENGTH if the blocks overlap. */
+int kumi_window_get_strided(kumi_window *window, int from, size_t offset,
+                            size_t stride, size_t block, size_t count,
+                            void *buffer);
+
+/* Copies `length` bytes from `data` to `offset` of the pieces of `count` ranks
+ * (each is written once, however often `ranks` names it; the caller may be
+ * among them), raises the counter `notify` of each that has all (unless it is
+ * KUMI_NO_NOTIFY), and waits until all have it.  The data goes along a tree:
+ * members on other nodes forward it without their programs' help, so the
+ * caller sends it only about log2(count) times.
+ * Errors: WINDOW, RANK, NULL, LENGTH, NOTIFY, BOUNDS (for any of them):
+ * nothing is written anywhere.  RIGHT, WINDOW if one refuses;
+ * kumi_error_detail() names it, its memory is untouched, others may have the
+ * data.  FAULT, IO. */
+int kumi_window_multicast(kumi_window *window, const int *ranks, size_t count,
+                          size_t offset, const void *data, size_t length,
+                          int notify);
 
 /* ------------------------------------------------------------------------
  * FIFOs and signals: records appended to memory that the receiver chose

@@ -186,11 +186,12 @@ impl From<Error> for Failure {
             Error::BadNotify { .. } => Code::Notify,
             Error::BadAlignment { .. } => Code::Alignment,
             Error::BadOperation { .. } => Code::Operation,
-            Error::BadLength { .. } => Code::Length,
+            Error::BadLength { .. } | Error::NeverDone { .. } => Code::Length,
             Error::OutOfMemory { .. } | Error::WindowRefused { .. } | Error::Unread { .. } => {
                 Code::Memory
             }
             Error::Refused { .. } => Code::Refused,
+            Error::ForeignCompletion => Code::Completion,
             Error::Fault(_) => Code::Fault,
             Error::BadFifo { .. } | Error::NoFifo { .. } => Code::Fifo,
             Error::FifoFull { .. } => Code::Full,

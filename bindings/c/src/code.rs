@@ -73,6 +73,8 @@ codes! {
     Fault = -22, c"communication has failed, for example because a rank has ended";
     /// Anything that has no number of its own.
     Other = -23, c"the operation failed; kumi_error_detail tells why";
+    /// Not a completion, or freed.
+    Completion = -24, c"this is not a completion of this rank, or it was freed";
     /// Not a FIFO or signal port, or freed.
     Fifo = -40, c"there is no such FIFO or signal port, or it was freed";
     /// The own FIFO is full.

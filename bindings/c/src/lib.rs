@@ -11,17 +11,25 @@
 //! | `code` | the error numbers, their texts, and the last failure's detail |
 //! | `state` | the one [`kumi_mem::Context`] of the process, and who may use it |
 //! | `args` | checks of pointers, lengths, ranks and tags |
-//! | `control`, `message`, `window`, `collective`, `fifo` | the functions |
+//! | `control`, `message`, `window`, `atomic`, `transfer`, `collective`, `fifo` | the functions |
 
 mod args;
+mod atomic;
 mod code;
 mod collective;
 mod control;
 mod fifo;
 mod message;
 mod state;
+mod transfer;
 mod window;
 
+pub use atomic::{
+    kumi_window_compare_swap, kumi_window_compare_swap_u32, kumi_window_fetch_add_u32,
+    kumi_window_fetch_and, kumi_window_fetch_and_u32, kumi_window_fetch_or,
+    kumi_window_fetch_or_u32, kumi_window_fetch_xor, kumi_window_fetch_xor_u32, kumi_window_swap,
+    kumi_window_swap_u32,
+};
 pub use code::Code;
 pub use collective::{
     kumi_allreduce, kumi_alltoall, kumi_alltoallv, kumi_barrier, kumi_broadcast, kumi_gather,
@@ -39,6 +47,11 @@ pub use fifo::{
 pub use message::{
     KumiStatus, kumi_flush, kumi_message_probe, kumi_message_recv, kumi_message_send,
     kumi_message_sendrecv, kumi_progress,
+};
+pub use transfer::{
+    KumiCompletion, kumi_completion_create, kumi_completion_done, kumi_completion_free,
+    kumi_completion_wait, kumi_completion_wait_all, kumi_window_get_strided, kumi_window_multicast,
+    kumi_window_put_strided, kumi_window_put_with,
 };
 pub use window::{
     KumiWindow, kumi_window_base, kumi_window_create, kumi_window_fetch_add, kumi_window_free,

@@ -14,6 +14,7 @@ use kumi_mem::Context;
 
 use crate::code::{Code, Failure, report};
 use crate::fifo::{self, KumiFifo};
+use crate::transfer::KumiCompletion;
 use crate::window::KumiWindow;
 
 /// What lives between `kumi_init` and `kumi_finalize`.
@@ -26,6 +27,8 @@ pub struct State {
     pub windows: RefCell<Vec<*mut KumiWindow>>,
     /// FIFOs, likewise.
     pub fifos: RefCell<Vec<*mut KumiFifo>>,
+    /// Completions likewise.
+    pub completions: RefCell<Vec<*mut KumiCompletion>>,
 }
 
 /// Some thread holds a state.
@@ -110,12 +113,13 @@ pub fn initialise() -> Result<(), Failure> {
         context: Box::leak(Box::new(context)),
         windows: RefCell::new(Vec::new()),
         fifos: RefCell::new(Vec::new()),
+        completions: RefCell::new(Vec::new()),
     });
     STATE.with(|slot| slot.set(Box::into_raw(state)));
     Ok(())
 }
 
-/// `kumi_finalize`: frees windows, then the context.
+/// `kumi_finalize`: frees windows and completions, then the context.
 pub fn finalise() -> Result<(), Failure> {
     let pointer = current()?;
     STATE.with(|slot| slot.set(ptr::null_mut()));
@@ -128,6 +132,10 @@ pub fn finalise() -> Result<(), Failure> {
         // SAFETY: a pointer in `windows` came from `Box::into_raw` in
         // `kumi_window_create` and is removed when it is freed.
         drop(unsafe { Box::from_raw(window) });
+    }
+    for completion in state.completions.take() {
+        // SAFETY: as for the windows, from `kumi_completion_create`.
+        drop(unsafe { Box::from_raw(completion) });
     }
     drop(state);
     // SAFETY: `initialise` leaked this box; the windows and the state, which

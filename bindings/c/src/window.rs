@@ -15,8 +15,11 @@ pub struct KumiWindow {
     pub(crate) window: Window<'static>,
 }
 
+/// A window that lives at least as long as the call.
+pub(crate) type Reached<'s> = &'s Window<'static>;
+
 /// The window behind a handle, if it is one that was given out.
-pub fn find(state: &State, handle: *mut KumiWindow) -> Result<&Window<'static>, Failure> {
+pub(crate) fn find(state: &State, handle: *mut KumiWindow) -> Result<Reached<'_>, Failure> {
     if !state.windows.borrow().contains(&handle) {
         return Err(Code::Window.into());
     }

@@ -310,6 +310,148 @@ static void signals(void)
 	EXPECT(kumi_signal_handle(window, 128, 64, hear, &heard) == KUMI_OK);
 }
 
+static void atomics(void)
+{
+	kumi_window *window = NULL;
+	uint64_t wide = 9;
+	uint32_t narrow = 9;
+
+	EXPECT(kumi_window_create(64, &window) == KUMI_OK);
+	EXPECT(kumi_window_swap(window, 0, 8, 12, &wide) == KUMI_OK);
+	EXPECT(wide == 0);
+	EXPECT(kumi_window_fetch_and(window, 0, 8, 6, &wide) == KUMI_OK);
+	EXPECT(wide == 12);
+	EXPECT(kumi_window_fetch_or(window, 0, 8, 3, &wide) == KUMI_OK);
+	EXPECT(wide == 4);
+	EXPECT(kumi_window_fetch_xor(window, 0, 8, 5, NULL) == KUMI_OK);
+	EXPECT(kumi_window_compare_swap(window, 0, 8, 2, UINT64_MAX, &wide) ==
+	       KUMI_OK);
+	EXPECT(wide == 2);
+	EXPECT(kumi_window_compare_swap(window, 0, 8, 2, 0, &wide) == KUMI_OK);
+	EXPECT(wide == UINT64_MAX);
+	EXPECT(kumi_window_swap_u32(window, 0, 20, 12, &narrow) == KUMI_OK);
+	EXPECT(narrow == 0);
+	EXPECT(kumi_window_fetch_and_u32(window, 0, 20, 6, &narrow) == KUMI_OK);
+	EXPECT(narrow == 12);
+	EXPECT(kumi_window_fetch_or_u32(window, 0, 20, 3, &narrow) == KUMI_OK);
+	EXPECT(narrow == 4);
+	EXPECT(kumi_window_fetch_xor_u32(window, 0, 20, 5, NULL) == KUMI_OK);
+	EXPECT(kumi_window_compare_swap_u32(window, 0, 20, 2, UINT32_MAX,
+	                                    &narrow) == KUMI_OK);
+	EXPECT(narrow == 2);
+	EXPECT(kumi_window_fetch_add_u32(window, 0, 20, 2, &narrow) == KUMI_OK);
+	EXPECT(narrow == UINT32_MAX);
+	EXPECT(kumi_window_fetch_add(window, 0, 16, 0, &wide) == KUMI_OK);
+	EXPECT(wide == (uint64_t)1 << 32);
+	EXPECT(kumi_window_swap_u32(window, 0, 18, 1, &narrow) ==
+	       KUMI_ERR_ALIGNMENT);
+	EXPECT(kumi_window_swap(window, 0, 20, 1, &wide) == KUMI_ERR_ALIGNMENT);
+	EXPECT(kumi_window_swap_u32(window, 0, 64, 1, NULL) ==
+	       KUMI_ERR_BOUNDS);
+	EXPECT(kumi_window_swap(window, 1, 0, 1, NULL) == KUMI_ERR_RANK);
+	EXPECT(kumi_window_free(window) == KUMI_OK);
+	EXPECT(kumi_window_swap(window, 0, 0, 1, NULL) == KUMI_ERR_WINDOW);
+}
+
+static void completions(void)
+{
+	kumi_window *window = NULL;
+	kumi_completion *completion = NULL;
+	uint64_t count = 9;
+	char *base;
+
+	EXPECT(kumi_window_create(64, &window) == KUMI_OK);
+	EXPECT(kumi_completion_create(&completion) == KUMI_OK);
+	EXPECT(kumi_completion_done(completion, &count) == KUMI_OK && count == 0);
+	base = kumi_window_base(window);
+	EXPECT(kumi_window_put_with(window, 0, 3, "abc", 3, 5, completion) ==
+	       KUMI_OK);
+	EXPECT(kumi_completion_wait(completion, 1, &count) == KUMI_OK);
+	EXPECT(count == 1 && memcmp(base + 3, "abc", 3) == 0);
+	EXPECT(kumi_window_wait_notify(window, 5, 1, NULL) == KUMI_OK);
+	EXPECT(kumi_window_put_with(window, 0, 0, "x", 1, KUMI_NO_NOTIFY,
+	                            NULL) == KUMI_OK);
+	EXPECT(kumi_completion_wait_all(completion) == KUMI_OK);
+	EXPECT(kumi_completion_wait(completion, 2, NULL) == KUMI_ERR_LENGTH);
+	EXPECT(kumi_window_put_with(window, 0, 62, "abc", 3, KUMI_NO_NOTIFY,
+	                            completion) == KUMI_ERR_BOUNDS);
+	EXPECT(kumi_window_put_with(window, 0, 0, "x", 1, 64, completion) ==
+	       KUMI_ERR_NOTIFY);
+	EXPECT(kumi_window_put_with(window, 0, 0, "x", 1, -2, completion) ==
+	       KUMI_ERR_NOTIFY);
+	EXPECT(kumi_completion_done(completion, &count) == KUMI_OK && count == 1);
+	EXPECT(kumi_completion_done(completion, NULL) == KUMI_ERR_NULL);
+	EXPECT(kumi_completion_free(NULL) == KUMI_OK);
+	EXPECT(kumi_completion_free(completion) == KUMI_OK);
+	EXPECT(kumi_completion_free(completion) == KUMI_ERR_COMPLETION);
+	EXPECT(kumi_completion_wait(NULL, 0, NULL) == KUMI_ERR_COMPLETION);
+	EXPECT(kumi_window_put_with(window, 0, 0, "x", 1, 0, completion) ==
+	       KUMI_ERR_COMPLETION);
+	EXPECT(kumi_completion_create(NULL) == KUMI_ERR_NULL);
+	EXPECT(kumi_window_free(window) == KUMI_OK);
+	/* Left for kumi_finalize(). */
+	EXPECT(kumi_completion_create(&completion) == KUMI_OK);
+}
+
+static void strided(void)
+{
+	kumi_window *window = NULL;
+	char buffer[9] = "";
+	char *base;
+
+	EXPECT(kumi_window_create(64, &window) == KUMI_OK);
+	base = kumi_window_base(window);
+	EXPECT(kumi_window_put_strided(window, 0, 1, 10, 2, 4, "aabbccdd", 0,
+	                               NULL) == KUMI_OK);
+	EXPECT(memcmp(base, "\0aa\0", 4) == 0);
+	EXPECT(memcmp(base + 30, "\0dd\0", 4) == 0);
+	EXPECT(kumi_window_wait_notify(window, 0, 1, NULL) == KUMI_OK);
+	EXPECT(kumi_window_get_strided(window, 0, 11, 10, 2, 3, buffer) ==
+	       KUMI_OK);
+	EXPECT(strcmp(buffer, "bbccdd") == 0);
+	EXPECT(kumi_window_put_strided(window, 0, 0, 9, 2, 8, "aabbccddeeffgghh",
+	                               0, NULL) == KUMI_ERR_BOUNDS);
+	EXPECT(kumi_window_put_strided(window, 0, 0, 1, 2, 4, "aabbccdd", 0,
+	                               NULL) == KUMI_ERR_LENGTH);
+	EXPECT(kumi_window_put_strided(window, 0, 0, 8, SIZE_MAX, 2, buffer, 0,
+	                               NULL) == KUMI_ERR_LENGTH);
+	EXPECT(kumi_window_get_strided(window, 0, 0, SIZE_MAX / 2, 2, 4,
+	                               buffer) == KUMI_ERR_BOUNDS);
+	EXPECT(kumi_window_get_strided(window, 0, 0, 8, 2, 2, NULL) ==
+	       KUMI_ERR_NULL);
+	EXPECT(memcmp(base, "\0aa\0", 4) == 0 && base[9] == 0);
+	EXPECT(kumi_window_free(window) == KUMI_OK);
+}
+
+static void multicast(void)
+{
+	kumi_window *window = NULL;
+	int twice[] = { 0, 0 }, strange[] = { 0, 1 }, negative[] = { -1 };
+	uint64_t count = 9;
+	char *base;
+
+	EXPECT(kumi_window_create(64, &window) == KUMI_OK);
+	base = kumi_window_base(window);
+	EXPECT(kumi_window_multicast(window, twice, 2, 7, "abc", 3, 1) ==
+	       KUMI_OK);
+	EXPECT(memcmp(base + 6, "\0abc\0", 5) == 0);
+	EXPECT(kumi_window_notified(window, 1, &count) == KUMI_OK && count == 1);
+	EXPECT(kumi_window_multicast(window, NULL, 0, 0, "x", 1,
+	                             KUMI_NO_NOTIFY) == KUMI_OK);
+	EXPECT(kumi_window_multicast(window, strange, 2, 0, "x", 1,
+	                             KUMI_NO_NOTIFY) == KUMI_ERR_RANK);
+	EXPECT(kumi_window_multicast(window, negative, 1, 0, "x", 1,
+	                             KUMI_NO_NOTIFY) == KUMI_ERR_RANK);
+	EXPECT(kumi_window_multicast(window, twice, 2, 63, "xy", 2,
+	                             KUMI_NO_NOTIFY) == KUMI_ERR_BOUNDS);
+	EXPECT(kumi_window_multicast(window, twice, 2, 0, "x", 1, 64) ==
+	       KUMI_ERR_NOTIFY);
+	EXPECT(kumi_window_multicast(window, NULL, 1, 0, "x", 1, 0) ==
+	       KUMI_ERR_NULL);
+	EXPECT(base[0] == 0 && base[63] == 0);
+	EXPECT(kumi_window_free(window) == KUMI_OK);
+}
+
 static void collectives(void)
 {
 	double values[20], sums[20] = { 0 };
@@ -368,6 +510,10 @@ static void alone(void)
 	windows();
 	fifos();
 	signals();
+	atomics();
+	completions();
+	strided();
+	multicast();
 	collectives();
 	EXPECT(kumi_finalize() == KUMI_OK);
 	EXPECT(kumi_finalize() == KUMI_ERR_NOT_INITIALISED);

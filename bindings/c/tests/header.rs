@@ -47,6 +47,8 @@ fn run(command: &mut Command) -> (bool, String) {
             command.env_remove(name);
         }
     }
+    // Cargo's way to its libraries comes before a program's own; an older build may lie there.
+    command.env_remove("LD_LIBRARY_PATH");
     let output = command.output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8_lossy(&text).into_owned())
@@ -91,15 +93,20 @@ fn rust_type(declaration: &str) -> &'static str {
         ("unsigned", 0, false) => "c_uint",
         ("size_t", 0, false) => "usize",
         ("uint64_t", 0, false) => "u64",
+        ("uint32_t", 0, false) => "u32",
         ("double", 0, false) => "f64",
         ("void", 1, true) => "*const c_void",
         ("void", 1, false) => "*mut c_void",
         ("char", 1, true) => "*const c_char",
         ("int", 1, false) => "*mut c_int",
+        ("int", 1, true) => "*const c_int",
         ("uint64_t", 1, false) => "*mut u64",
+        ("uint32_t", 1, false) => "*mut u32",
         ("size_t", 1, true) => "*const usize",
         ("kumi_status", 1, false) => "*mut KumiStatus",
         ("kumi_window", 1, false) => "*mut KumiWindow",
+        ("kumi_completion", 1, false) => "*mut KumiCompletion",
+        ("kumi_completion", 2, false) => "*mut *mut KumiCompletion",
         ("kumi_window", 2, false) => "*mut *mut KumiWindow",
         ("size_t", 1, false) => "*mut usize",
         ("kumi_fifo", 1, false) => "*mut KumiFifo",

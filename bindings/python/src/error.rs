@@ -47,7 +47,9 @@ impl From<Error> for Failure {
             Error::NoRight { rank } => failure("NoRightError").with("rank", *rank),
             Error::BadWindow { rank } => failure("BadWindowError").with("rank", *rank),
             Error::BadNotify { notify } => failure("BadNotifyError").with("notify", *notify),
-            Error::BadAlignment { offset } => failure("BadAlignmentError").with("offset", *offset),
+            Error::BadAlignment { offset, width } => {
+                failure("BadAlignmentError").with("offset", *offset).with("width", *width)
+            }
             Error::BadOperation { .. } => failure("BadOperationError"),
             Error::BadLength { given, needed, .. } => failure("BadLengthError")
                 .with("given", count(*given))

@@ -4,6 +4,11 @@
 //! A frame is a header of a few bytes and data. [`Frame::header`] writes the header into a small array, so that
 //! [`crate::Endpoint::send`] copies header and data once, straight into the ring.
 
+mod bytes;
+mod one_sided;
+
+use bytes::{Reader, Writer, zero};
+
 /// Bytes before the data of a [`Frame::Message`].
 pub const MESSAGE_BYTES: usize = 16;
 /// Bytes before the data of a [`Frame::MessagePart`].
@@ -20,6 +25,18 @@ pub const ATOMIC_REQUEST_BYTES: usize = 40;
 pub const ATOMIC_REPLY_BYTES: usize = 20;
 /// Bytes of a [`Frame::Refused`].
 pub const REFUSED_BYTES: usize = 12;
+/// Bytes before the data of a [`Frame::PutCounted`].
+pub const PUT_COUNTED_BYTES: usize = 28;
+/// Bytes of a [`Frame::PutDone`].
+pub const PUT_DONE_BYTES: usize = 12;
+/// Bytes before the data of a [`Frame::PutStrided`].
+pub const PUT_STRIDED_BYTES: usize = 40;
+/// Bytes of a [`Frame::GetStrided`].
+pub const GET_STRIDED_BYTES: usize = 40;
+/// Bytes before the members and the data of a [`Frame::Multicast`].
+pub const MULTICAST_BYTES: usize = 28;
+/// Bytes of a [`Frame::MulticastDone`].
+pub const MULTICAST_DONE_BYTES: usize = 16;
 /// Bytes before the record of a [`Frame::Append`].
 pub const APPEND_BYTES: usize = 24;
 /// Bytes of a [`Frame::AppendReply`].
@@ -35,7 +52,7 @@ pub const REFUSED_RIGHT: u8 = 2;
 pub const REFUSED_WINDOW: u8 = 3;
 /// [`Frame::Refused`]: there is no such notify counter.
 pub const REFUSED_NOTIFY: u8 = 4;
-/// [`Frame::Refused`]: an atomic operation's offset is not a multiple of 8.
+/// [`Frame::Refused`]: an atomic operation's offset is not a multiple of its width.
 pub const REFUSED_ALIGNMENT: u8 = 5;
 
 /// [`Frame::Refused`]: there is no such FIFO or signal port.
@@ -47,7 +64,7 @@ pub const REFUSED_RECORD: u8 = 18;
 /// [`Frame::Refused`]: the FIFO's memory holds what nobody writes there.
 pub const REFUSED_DAMAGE: u8 = 19;
 
-/// An atomic operation on eight bytes.
+/// An atomic operation on eight or four bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Operation {
@@ -57,6 +74,33 @@ pub enum Operation {
     Swap = 1,
     /// Stores the second operand if the value equals the first.
     CompareSwap = 2,
+    /// Ands the operand, bit by bit.
+    FetchAnd = 3,
+    /// Ors the operand, bit by bit.
+    FetchOr = 4,
+    /// Exclusive-ors the operand, bit by bit.
+    FetchXor = 5,
+}
+
+/// How many bytes an atomic operation is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Width {
+    /// Eight bytes.
+    Eight = 0,
+    /// Four bytes: the upper halves of operands and values are 0.
+    Four = 1,
+}
+
+impl Width {
+    /// The number of bytes.
+    #[must_use]
+    pub fn bytes(self) -> u64 {
+        match self {
+            Self::Eight => 8,
+            Self::Four => 4,
+        }
+    }
 }
 
 /// One frame.
@@ -117,6 +161,8 @@ pub enum Frame<'d> {
         offset: u64,
         /// What to do.
         operation: Operation,
+        /// On how many bytes.
+        width: Width,
         /// Operand; of a compare-swap: the value expected.
         operand: u64,
         /// Of a compare-swap: the new value. Otherwise 0.
@@ -135,6 +181,82 @@ pub enum Frame<'d> {
         token: u64,
         /// One of the `REFUSED_` constants; an unknown one is to be shown as its number.
         code: u8,
+    },
+    /// As [`Frame::Put`], for a sender that wants to know when it is in place.
+    PutCounted {
+        /// Chosen by the sender, greater than those before, not 0; comes back with the answer.
+        token: u64,
+        /// This is the last frame of the put: to be answered.
+        last: bool,
+        /// The window's number.
+        window: u32,
+        /// Where in the window, in bytes.
+        offset: u64,
+        /// The notify counter to raise by one afterwards.
+        notify: Option<u32>,
+        /// What to write.
+        data: &'d [u8],
+    },
+    /// The sender's puts with tokens up to this one are in place, but for those refused before.
+    PutDone {
+        /// That of the last put.
+        token: u64,
+    },
+    /// Write blocks of equal length at equal distances.
+    PutStrided {
+        /// As for [`Frame::PutCounted`]; 0: nobody wants to know.
+        token: u64,
+        /// As for [`Frame::PutCounted`].
+        last: bool,
+        /// The window's number.
+        window: u32,
+        /// Where in the window the first block begins, in bytes.
+        offset: u64,
+        /// From the start of a block to that of the next, in bytes; at least a block.
+        stride: u64,
+        /// Bytes of a block, not 0.
+        block: u32,
+        /// The notify counter to raise by one afterwards.
+        notify: Option<u32>,
+        /// The blocks, one behind the other; at least one.
+        data: &'d [u8],
+    },
+    /// Ask for blocks of equal length at equal distances; answered as a [`Frame::GetRequest`] is.
+    GetStrided {
+        /// Chosen by the asking rank; comes back with the reply.
+        token: u64,
+        /// The window's number.
+        window: u32,
+        /// Where in the window the first block begins, in bytes.
+        offset: u64,
+        /// From the start of a block to that of the next, in bytes; at least a block.
+        stride: u64,
+        /// Bytes of a block, not 0.
+        block: u32,
+        /// How many blocks, not 0; all together have less than 2^32 bytes.
+        count: u32,
+    },
+    /// Write into a window of the rank addressed and of others, to which it forwards this.
+    Multicast {
+        /// Chosen by the rank that sends or forwards; comes back with the answer. 0: no answer.
+        token: u64,
+        /// The window's number.
+        window: u32,
+        /// Where in the window, in bytes.
+        offset: u64,
+        /// The notify counter to raise by one afterwards.
+        notify: Option<u32>,
+        /// How many other ranks the receiver is to see to.
+        members: u16,
+        /// Their numbers, then what to write: see [`members`].
+        tail: &'d [u8],
+    },
+    /// A rank and all those it was to see to have a multicast.
+    MulticastDone {
+        /// The request's.
+        token: u64,
+        /// Who refused it and why, the first of several: one of the `REFUSED_` constants, not 0.
+        refused: Option<(u32, u8)>,
     },
     /// Append a record to a FIFO in a window of the rank addressed.
     Append {
@@ -158,6 +280,16 @@ pub enum Frame<'d> {
         /// The FIFO was full and has room now; the record was not taken.
         again: bool,
     },
+}
+
+/// Splits the tail of a [`Frame::Multicast`] into its members and its data.
+///
+/// # Panics
+/// If the tail is shorter than the members.
+pub fn members(count: u16, tail: &[u8]) -> (impl Iterator<Item = u32>, &[u8]) {
+    let (members, data) = tail.split_at(usize::from(count) * 4);
+    let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |sum, byte| sum << 8 | u32::from(*byte));
+    (members.chunks_exact(4).map(number), data)
 }
 
 /// Why bytes are not a frame.
@@ -210,81 +342,26 @@ const GET_REPLY: u8 = 5;
 const ATOMIC_REQUEST: u8 = 6;
 const ATOMIC_REPLY: u8 = 7;
 const REFUSED: u8 = 8;
+const PUT_COUNTED: u8 = 9;
+const PUT_DONE: u8 = 10;
+const PUT_STRIDED: u8 = 11;
+const GET_STRIDED: u8 = 12;
+const MULTICAST: u8 = 13;
+const MULTICAST_DONE: u8 = 14;
 const APPEND: u8 = 16;
 const APPEND_REPLY: u8 = 17;
 
-/// Flags of an [`Frame::Append`].
+/// Flags of a [`Frame::Append`].
 const APPEND_WAIT: u8 = 1;
 const APPEND_SIGNAL: u8 = 2;
 
-/// Writes fields one behind the other.
-struct Writer(FrameHeader);
+/// Flag of puts: raise a notify counter.
+const NOTIFY: u8 = 1;
+/// Flag of counted puts: the last frame.
+const LAST: u8 = 2;
 
-impl Writer {
-    fn new(start: [u8; 4]) -> Self {
-        let mut bytes = [0; MOST_HEADER_BYTES];
-        bytes[..4].copy_from_slice(&start);
-        Self(FrameHeader { bytes, length: 4 })
-    }
-
-    fn put<const N: usize>(mut self, field: [u8; N]) -> Self {
-        let at = self.0.length;
-        self.0.bytes[at..at + N].copy_from_slice(&field);
-        self.0.length += N;
-        self
-    }
-
-    fn u32(self, value: u32) -> Self {
-        self.put(value.to_le_bytes())
-    }
-
-    fn u64(self, value: u64) -> Self {
-        self.put(value.to_le_bytes())
-    }
-}
-
-/// Reads fields one behind the other.
-struct Reader<'d> {
-    kind: u8,
-    frame: &'d [u8],
-    at: usize,
-}
-
-impl<'d> Reader<'d> {
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], FrameError> {
-        let rest = self.frame.get(self.at..).and_then(|rest| rest.first_chunk::<N>());
-        self.at += N;
-        rest.copied().ok_or_else(|| self.bad_length())
-    }
-
-    fn u32(&mut self) -> Result<u32, FrameError> {
-        self.take().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Result<u64, FrameError> {
-        self.take().map(u64::from_le_bytes)
-    }
-
-    fn bad_length(&self) -> FrameError {
-        FrameError::Length { kind: self.kind, length: self.frame.len() }
-    }
-
-    fn bad(&self, field: &'static str) -> FrameError {
-        FrameError::Field { kind: self.kind, field }
-    }
-
-    fn rest(&self) -> &'d [u8] {
-        &self.frame[self.at..]
-    }
-
-    /// The frame must end here.
-    fn end(&self) -> Result<(), FrameError> {
-        if self.at == self.frame.len() { Ok(()) } else { Err(self.bad_length()) }
-    }
-}
-
-fn zero(reader: &Reader<'_>, reserved: &[u8]) -> Result<(), FrameError> {
-    if reserved.iter().all(|&byte| byte == 0) { Ok(()) } else { Err(reader.bad("reserved")) }
+fn flags(notify: Option<u32>, last: bool) -> u8 {
+    u8::from(notify.is_some()) * NOTIFY + u8::from(last) * LAST
 }
 
 impl<'d> Frame<'d> {
@@ -294,29 +371,49 @@ impl<'d> Frame<'d> {
             Self::Message { tag, total, .. } => Writer::new([MESSAGE, 0, 0, 0]).u32(tag).u64(total),
             Self::MessagePart { .. } => Writer::new([MESSAGE_PART, 0, 0, 0]),
             Self::Put { window, offset, notify, .. } => {
-                Writer::new([PUT, u8::from(notify.is_some()), 0, 0])
-                    .u32(window)
-                    .u64(offset)
-                    .u32(notify.unwrap_or(0))
+                let start = [PUT, u8::from(notify.is_some()), 0, 0];
+                Writer::new(start).at(window, offset).notify(notify)
             }
             Self::GetRequest { token, window, offset, len } => {
-                Writer::new([GET_REQUEST, 0, 0, 0]).u32(window).u64(offset).u64(token).u32(len)
+                Writer::new([GET_REQUEST, 0, 0, 0]).at(window, offset).u64(token).u32(len)
             }
             Self::GetReply { token, offset_in_request, .. } => {
                 Writer::new([GET_REPLY, 0, 0, 0]).u32(offset_in_request).u64(token)
             }
-            Self::AtomicRequest { token, window, offset, operation, operand, operand2 } => {
-                Writer::new([ATOMIC_REQUEST, operation as u8, 0, 0])
-                    .u32(window)
-                    .u64(offset)
-                    .u64(token)
-                    .u64(operand)
-                    .u64(operand2)
+            Self::AtomicRequest { token, window, offset, operation, width, operand, operand2 } => {
+                let start = [ATOMIC_REQUEST, operation as u8, width as u8, 0];
+                Writer::new(start).at(window, offset).u64(token).u64(operand).u64(operand2)
             }
             Self::AtomicReply { token, value } => {
                 Writer::new([ATOMIC_REPLY, 0, 0, 0]).u64(token).u64(value)
             }
             Self::Refused { token, code } => Writer::new([REFUSED, code, 0, 0]).u64(token),
+            Self::PutCounted { token, last, window, offset, notify, .. } => {
+                let start = [PUT_COUNTED, flags(notify, last), 0, 0];
+                Writer::new(start).at(window, offset).notify(notify).u64(token)
+            }
+            Self::PutDone { token } => Writer::new([PUT_DONE, 0, 0, 0]).u64(token),
+            Self::PutStrided { token, last, window, offset, stride, block, notify, .. } => {
+                let start = [PUT_STRIDED, flags(notify, last), 0, 0];
+                Writer::new(start)
+                    .at(window, offset)
+                    .blocks(stride, block)
+                    .notify(notify)
+                    .u64(token)
+            }
+            Self::GetStrided { token, window, offset, stride, block, count } => {
+                let start = [GET_STRIDED, 0, 0, 0];
+                Writer::new(start).at(window, offset).u64(token).blocks(stride, block).u32(count)
+            }
+            Self::Multicast { token, window, offset, notify, members, .. } => {
+                let [low, high] = members.to_le_bytes();
+                let start = [MULTICAST, flags(notify, false), low, high];
+                Writer::new(start).at(window, offset).notify(notify).u64(token)
+            }
+            Self::MulticastDone { token, refused } => {
+                let (rank, code) = refused.unwrap_or((0, 0));
+                Writer::new([MULTICAST_DONE, code, 0, 0]).u64(token).u32(rank)
+            }
             Self::Append { token, window, offset, wait, signal, .. } => {
                 let flags =
                     if wait { APPEND_WAIT } else { 0 } | if signal { APPEND_SIGNAL } else { 0 };
@@ -326,7 +423,7 @@ impl<'d> Frame<'d> {
                 Writer::new([APPEND_REPLY, u8::from(again), 0, 0]).u64(token)
             }
         };
-        writer.0
+        writer.done()
     }
 
     /// The data behind the header; empty for a kind without data.
@@ -336,12 +433,18 @@ impl<'d> Frame<'d> {
             | Self::MessagePart { data }
             | Self::Put { data, .. }
             | Self::GetReply { data, .. }
-            | Self::Append { data, .. } => data,
+            | Self::Append { data, .. }
+            | Self::PutCounted { data, .. }
+            | Self::PutStrided { data, .. }
+            | Self::Multicast { tail: data, .. } => data,
             Self::GetRequest { .. }
             | Self::AtomicRequest { .. }
             | Self::AtomicReply { .. }
             | Self::Refused { .. }
-            | Self::AppendReply { .. } => &[],
+            | Self::AppendReply { .. }
+            | Self::PutDone { .. }
+            | Self::GetStrided { .. }
+            | Self::MulticastDone { .. } => &[],
         }
     }
 
@@ -351,16 +454,18 @@ impl<'d> Frame<'d> {
     /// [`FrameError`] for anything that [`Self::header`] followed by data cannot have made.
     pub fn decode(bytes: &'d [u8]) -> Result<Self, FrameError> {
         let &kind = bytes.first().ok_or(FrameError::Empty)?;
-        if !matches!(kind, MESSAGE..=REFUSED | APPEND | APPEND_REPLY) {
+        if !matches!(kind, MESSAGE..=MULTICAST_DONE | APPEND | APPEND_REPLY) {
             return Err(FrameError::Kind(kind));
         }
-        let mut r = Reader { kind, frame: bytes, at: 1 };
-        let [parameter, reserved @ ..] = r.take::<3>()?;
-        zero(&r, &reserved)?;
-        let has_parameter = matches!(kind, PUT | ATOMIC_REQUEST | REFUSED | APPEND | APPEND_REPLY);
-        if !has_parameter && parameter != 0 {
-            return Err(r.bad("reserved"));
-        }
+        let mut r = Reader::new(kind, bytes);
+        let [parameter, second, third] = r.take::<3>()?;
+        let used = match kind {
+            MULTICAST => 3,
+            ATOMIC_REQUEST => 2,
+            PUT | REFUSED | PUT_COUNTED | PUT_STRIDED | MULTICAST_DONE | APPEND | APPEND_REPLY => 1,
+            _ => 0,
+        };
+        zero(&r, &[parameter, second, third][used..])?;
         match kind {
             MESSAGE => Self::decode_message(r),
             MESSAGE_PART if r.rest().is_empty() => Err(r.bad_length()),
@@ -375,21 +480,20 @@ impl<'d> Frame<'d> {
                 let (offset_in_request, token) = (r.u32()?, r.u64()?);
                 Ok(Self::GetReply { token, offset_in_request, data: r.rest() })
             }
-            ATOMIC_REQUEST => Self::decode_atomic(r, parameter),
+            ATOMIC_REQUEST => Self::decode_atomic(r, parameter, second),
             ATOMIC_REPLY => {
                 let (token, value) = (r.u64()?, r.u64()?);
                 r.end()?;
                 Ok(Self::AtomicReply { token, value })
             }
+            PUT_COUNTED => Self::decode_put_counted(r, parameter),
+            PUT_DONE => Self::decode_put_done(r),
+            PUT_STRIDED => Self::decode_put_strided(r, parameter),
+            GET_STRIDED => Self::decode_get_strided(r),
+            MULTICAST => Self::decode_multicast(r, parameter, [second, third]),
+            MULTICAST_DONE => Self::decode_multicast_done(r, parameter),
             APPEND => Self::decode_append(r, parameter),
-            APPEND_REPLY => {
-                let token = r.u64()?;
-                r.end()?;
-                if parameter > 1 {
-                    return Err(r.bad("outcome"));
-                }
-                Ok(Self::AppendReply { token, again: parameter == 1 })
-            }
+            APPEND_REPLY => Self::decode_append_reply(r, parameter),
             _ => {
                 let token = r.u64()?;
                 r.end()?;
@@ -412,15 +516,11 @@ impl<'d> Frame<'d> {
 
     fn decode_put(mut r: Reader<'d>, has_notify: u8) -> Result<Self, FrameError> {
         let (window, offset, notify) = (r.u32()?, r.u64()?, r.u32()?);
-        let notify = match has_notify {
-            1 => Some(notify),
-            0 if notify == 0 => None,
-            _ => return Err(r.bad("notify")),
-        };
+        let notify = r.notify(has_notify, notify)?;
         Ok(Self::Put { window, offset, notify, data: r.rest() })
     }
 
-    fn decode_atomic(mut r: Reader<'d>, operation: u8) -> Result<Self, FrameError> {
+    fn decode_atomic(mut r: Reader<'d>, operation: u8, width: u8) -> Result<Self, FrameError> {
         let (window, offset, token) = (r.u32()?, r.u64()?, r.u64()?);
         let (operand, operand2) = (r.u64()?, r.u64()?);
         r.end()?;
@@ -428,19 +528,25 @@ impl<'d> Frame<'d> {
             0 => Operation::FetchAdd,
             1 => Operation::Swap,
             2 => Operation::CompareSwap,
+            3 => Operation::FetchAnd,
+            4 => Operation::FetchOr,
+            5 => Operation::FetchXor,
             _ => return Err(r.bad("operation")),
         };
+        let width = match width {
+            0 => Width::Eight,
+            1 => Width::Four,
+            _ => return Err(r.bad("width")),
+        };
+        if width == Width::Four && operand > u64::from(u32::MAX) {
+            return Err(r.bad("operand"));
+        }
+        if width == Width::Four && operand2 > u64::from(u32::MAX) {
+            return Err(r.bad("operand2"));
+        }
         if operation != Operation::CompareSwap && operand2 != 0 {
             return Err(r.bad("operand2"));
         }
-        Ok(Self::AtomicRequest { token, window, offset, operation, operand, operand2 })
-    }
-    fn decode_append(mut r: Reader<'d>, flags: u8) -> Result<Self, FrameError> {
-        if flags & !(APPEND_WAIT | APPEND_SIGNAL) != 0 {
-            return Err(r.bad("flags"));
-        }
-        let (window, offset, token) = (r.u32()?, r.u64()?, r.u64()?);
-        let (wait, signal) = (flags & APPEND_WAIT != 0, flags & APPEND_SIGNAL != 0);
-        Ok(Self::Append { token, window, offset, wait, signal, data: r.rest() })
+        Ok(Self::AtomicRequest { token, window, offset, operation, width, operand, operand2 })
     }
 }

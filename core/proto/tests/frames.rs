@@ -2,8 +2,9 @@
 
 use kumi_proto::frame::{
     APPEND_BYTES, APPEND_REPLY_BYTES, ATOMIC_REPLY_BYTES, ATOMIC_REQUEST_BYTES, Frame, FrameError,
-    GET_REPLY_BYTES, GET_REQUEST_BYTES, MESSAGE_BYTES, MESSAGE_PART_BYTES, Operation, PUT_BYTES,
-    REFUSED_BYTES,
+    GET_REPLY_BYTES, GET_REQUEST_BYTES, GET_STRIDED_BYTES, MESSAGE_BYTES, MESSAGE_PART_BYTES,
+    MULTICAST_BYTES, MULTICAST_DONE_BYTES, Operation, PUT_BYTES, PUT_COUNTED_BYTES, PUT_DONE_BYTES,
+    PUT_STRIDED_BYTES, REFUSED_BYTES, Width, members,
 };
 use proptest::prelude::*;
 
@@ -12,11 +13,17 @@ fn bytes(frame: &Frame<'_>) -> Vec<u8> {
 }
 
 /// (frame, bytes before its data, its bytes in hexadecimal)
-fn vectors() -> Vec<(Frame<'static>, usize, &'static str)> {
+type Vector = (Frame<'static>, usize, &'static str);
+
+fn vectors() -> Vec<Vector> {
+    [older_vectors(), newer_vectors(), multicast_vectors(), append_vectors()].concat()
+}
+
+fn older_vectors() -> Vec<Vector> {
     let token = 0x1817_1615_1413_1211;
     let offset = 0x0807_0605_0403_0201;
     let window = 0x2423_2221;
-    [
+    vec![
         (
             Frame::Message { tag: (-2i32).cast_unsigned(), total: 5, data: b"abc" },
             MESSAGE_BYTES,
@@ -49,6 +56,7 @@ fn vectors() -> Vec<(Frame<'static>, usize, &'static str)> {
                 window,
                 offset,
                 operation: Operation::CompareSwap,
+                width: Width::Eight,
                 operand: 1,
                 operand2: 2,
             },
@@ -62,14 +70,91 @@ fn vectors() -> Vec<(Frame<'static>, usize, &'static str)> {
         ),
         (Frame::Refused { token, code: 3 }, REFUSED_BYTES, "08030000 1112131415161718"),
     ]
-    .into_iter()
-    .chain(append_vectors())
-    .collect()
 }
 
-fn append_vectors() -> [(Frame<'static>, usize, &'static str); 3] {
+fn newer_vectors() -> Vec<Vector> {
+    let token = 0x1817_1615_1413_1211;
+    let offset = 0x0807_0605_0403_0201;
+    let window = 0x2423_2221;
+    let (stride, block) = (0x50, 2);
+    vec![
+        (
+            Frame::AtomicRequest {
+                token,
+                window,
+                offset,
+                operation: Operation::FetchXor,
+                width: Width::Four,
+                operand: 0xa1a2_a3a4,
+                operand2: 0,
+            },
+            ATOMIC_REQUEST_BYTES,
+            "06050100 21222324 0102030405060708 1112131415161718 a4a3a2a100000000 0000000000000000",
+        ),
+        (
+            Frame::PutCounted { token, last: true, window, offset, notify: Some(7), data: b"x" },
+            PUT_COUNTED_BYTES,
+            "09030000 21222324 0102030405060708 07000000 1112131415161718 78",
+        ),
+        (
+            Frame::PutCounted { token, last: false, window, offset, notify: None, data: b"" },
+            PUT_COUNTED_BYTES,
+            "09000000 21222324 0102030405060708 00000000 1112131415161718",
+        ),
+        (Frame::PutDone { token }, PUT_DONE_BYTES, "0a000000 1112131415161718"),
+        (
+            Frame::PutStrided {
+                token,
+                last: true,
+                window,
+                offset,
+                stride,
+                block,
+                notify: None,
+                data: b"abcd",
+            },
+            PUT_STRIDED_BYTES,
+            "0b020000 21222324 0102030405060708 5000000000000000 02000000 00000000
+             1112131415161718 61626364",
+        ),
+        (
+            Frame::GetStrided { token, window, offset, stride, block, count: 3 },
+            GET_STRIDED_BYTES,
+            "0c000000 21222324 0102030405060708 1112131415161718 5000000000000000 02000000
+             03000000",
+        ),
+    ]
+}
+
+fn multicast_vectors() -> Vec<Vector> {
+    let token = 0x1817_1615_1413_1211;
+    let offset = 0x0807_0605_0403_0201;
+    let window = 0x2423_2221;
+    vec![
+        (
+            Frame::Multicast {
+                token,
+                window,
+                offset,
+                notify: Some(7),
+                members: 2,
+                tail: b"\x05\0\0\0\x08\x01\0\0xyz",
+            },
+            MULTICAST_BYTES,
+            "0d010200 21222324 0102030405060708 07000000 1112131415161718 05000000 08010000
+             78797a",
+        ),
+        (
+            Frame::MulticastDone { token, refused: Some((9, 2)) },
+            MULTICAST_DONE_BYTES,
+            "0e020000 1112131415161718 09000000",
+        ),
+    ]
+}
+
+fn append_vectors() -> Vec<Vector> {
     let (token, offset, window) = (0x1817_1615_1413_1211, 0x0807_0605_0403_0201, 0x2423_2221);
-    [
+    vec![
         (
             Frame::Append { token, window, offset, wait: true, signal: false, data: b"rec" },
             APPEND_BYTES,
@@ -92,7 +177,7 @@ fn append_vectors() -> [(Frame<'static>, usize, &'static str); 3] {
 fn vectors_of_every_kind() {
     for (frame, header, hexadecimal) in vectors() {
         let found: String = bytes(&frame).iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(found, hexadecimal.replace(' ', ""), "{frame:?}");
+        assert_eq!(found, hexadecimal.replace([' ', '\n'], ""), "{frame:?}");
         assert_eq!(frame.header().len(), header, "{frame:?}");
         assert_eq!(Frame::decode(&bytes(&frame)), Ok(frame));
     }
@@ -118,27 +203,34 @@ fn forbidden_values_do_not_decode() {
         bytes
     };
     assert_eq!(Frame::decode(&[]), Err(FrameError::Empty));
-    for kind in [0, 9, 15, 18, 255] {
+    for kind in [0, 15, 18, 255] {
         assert_eq!(Frame::decode(&[kind; 64]), Err(FrameError::Kind(kind)));
     }
     for index in 0..vectors().len() {
         for at in [2, 3] {
-            let bytes = changed(index, at, 1);
-            assert_eq!(Frame::decode(&bytes), field(bytes[0], "reserved"));
+            let bytes = changed(index, at, 2);
+            let name = if bytes[0] == 6 && at == 2 { "width" } else { "reserved" };
+            if bytes[0] != 13 {
+                assert_eq!(Frame::decode(&bytes), field(bytes[0], name));
+            }
         }
     }
-    for index in [0, 1, 4, 5, 7] {
+    for index in [0, 1, 4, 5, 7, 12, 14] {
         let bytes = changed(index, 1, 1);
         assert_eq!(Frame::decode(&bytes), field(bytes[0], "reserved"));
     }
     assert_eq!(Frame::decode(&changed(0, 8, 2)), field(1, "total"));
     assert_eq!(Frame::decode(&changed(2, 1, 2)), field(3, "notify"));
     assert_eq!(Frame::decode(&changed(2, 1, 0)), field(3, "notify"));
-    assert_eq!(Frame::decode(&changed(6, 1, 3)), field(6, "operation"));
+    assert_eq!(Frame::decode(&changed(6, 1, 6)), field(6, "operation"));
+    assert_eq!(Frame::decode(&changed(9, 28, 1)), field(6, "operand"));
+    let mut wide = bytes(&vectors()[6].0);
+    (wide[2], wide[36]) = (1, 1);
+    assert_eq!(Frame::decode(&wide), field(6, "operand2"));
     assert_eq!(Frame::decode(&changed(6, 1, 1)), field(6, "operand2"));
     assert_eq!(Frame::decode(&changed(8, 1, 0)), field(8, "code"));
     assert_eq!(Frame::decode(&[2, 0, 0, 0]), Err(FrameError::Length { kind: 2, length: 4 }));
-    for index in [4, 6, 7, 8] {
+    for index in [4, 6, 7, 8, 9, 12, 13, 14, 16] {
         let mut bytes = bytes(&vectors()[index].0);
         bytes.push(0);
         assert!(matches!(Frame::decode(&bytes), Err(FrameError::Length { .. })));
@@ -162,13 +254,53 @@ fn forbidden_values_of_appends_do_not_decode() {
     assert_eq!(Frame::decode(&longer), Err(FrameError::Length { kind: 17, length: 13 }));
 }
 
+#[test]
+fn forbidden_values_of_one_sided_operations_do_not_decode() {
+    let field = |kind, field| Err(FrameError::Field { kind, field });
+    let changed = |index: usize, at: usize, byte| {
+        let mut bytes = bytes(&vectors()[index].0);
+        bytes[at] = byte;
+        bytes
+    };
+    let zeroed = |index: usize, range: std::ops::Range<usize>| {
+        let mut bytes = bytes(&vectors()[index].0);
+        bytes[range].fill(0);
+        bytes
+    };
+    assert_eq!(Frame::decode(&changed(10, 1, 4)), field(9, "notify"));
+    assert_eq!(Frame::decode(&changed(10, 1, 2)), field(9, "notify"));
+    assert_eq!(Frame::decode(&zeroed(10, 20..28)), field(9, "token"));
+    assert_eq!(Frame::decode(&changed(13, 1, 4)), field(11, "notify"));
+    assert_eq!(Frame::decode(&zeroed(13, 32..40)), field(11, "last"));
+    assert_eq!(Frame::decode(&changed(13, 16, 1)), field(11, "stride"));
+    assert_eq!(Frame::decode(&changed(13, 24, 0)), field(11, "block"));
+    assert_eq!(
+        Frame::decode(&changed(13, 24, 3)),
+        Err(FrameError::Length { kind: 11, length: 44 })
+    );
+    assert_eq!(
+        Frame::decode(&bytes(&vectors()[13].0)[..40]),
+        Err(FrameError::Length { kind: 11, length: 40 })
+    );
+    assert_eq!(Frame::decode(&changed(14, 24, 1)), field(12, "stride"));
+    assert_eq!(Frame::decode(&changed(14, 32, 0)), field(12, "block"));
+    assert_eq!(Frame::decode(&changed(14, 36, 0)), field(12, "count"));
+    assert_eq!(Frame::decode(&changed(14, 39, 0x80)), field(12, "count"));
+    assert_eq!(Frame::decode(&changed(15, 1, 2)), field(13, "notify"));
+    assert_eq!(Frame::decode(&changed(15, 2, 3)), Err(FrameError::Length { kind: 13, length: 39 }));
+    assert_eq!(Frame::decode(&changed(15, 3, 1)), Err(FrameError::Length { kind: 13, length: 39 }));
+    assert_eq!(Frame::decode(&changed(16, 1, 0)), field(14, "rank"));
+    let (ranks, data) = members(2, vectors()[15].0.data());
+    assert_eq!((ranks.collect::<Vec<_>>(), data), (vec![5, 0x108], &b"xyz"[..]));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Whatever decodes is what its own fields encode to: there is one encoding of a frame.
     #[test]
-    fn one_encoding(kind in 0..20u8, parameter in 0..4u8, rest in prop::collection::vec(0..2u8, 0..64)) {
-        let input = [&[kind, parameter, 0, 0], &rest[..]].concat();
+    fn one_encoding(kind in 0..20u8, parameter in 0..7u8, second in 0..3u8, rest in prop::collection::vec(0..2u8, 0..64)) {
+        let input = [&[kind, parameter, second, 0], &rest[..]].concat();
         if let Ok(frame) = Frame::decode(&input) {
             prop_assert_eq!(bytes(&frame), input);
         }

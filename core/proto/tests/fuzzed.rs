@@ -63,7 +63,7 @@ fn frames() {
     for _ in 0..20_000 {
         let mut input = bytes(&mut random, 48);
         if let Some(start) = input.get_mut(..4) {
-            start.copy_from_slice(&[random.below(10) as u8, random.below(3) as u8, 0, 0]);
+            start.copy_from_slice(&[random.below(16) as u8, random.below(3) as u8, 0, 0]);
         }
         harness::frame(&input);
         decoded += u32::from(Frame::decode(&input).is_ok());

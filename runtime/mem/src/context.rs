@@ -18,7 +18,7 @@ use crate::signal::Failures;
 /// Bytes of messages that are kept unread, unless `KUMI_UNEXPECTED_BYTES` says otherwise.
 const UNREAD_BYTES: usize = 16 << 20;
 /// How long the end waits for acks after the last sign of life of a peer.
-const LINGER: Duration = Duration::from_secs(2);
+pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
 /// A rank's side of its job: one per process, used from one thread.
 ///
@@ -398,7 +398,7 @@ impl Context {
     /// Asks those of these ranks that something was sent to since the last time for an answer, and
     /// waits for all: frames of a pair are in order, so all that was sent before has been taken and
     /// the refusals of puts have come.
-    fn fence(&self, ranks: &[u32]) -> Result<(), Error> {
+    pub(crate) fn fence(&self, ranks: &[u32]) -> Result<(), Error> {
         let dirty = |rank: &&u32| self.dirty[**rank as usize].replace(false);
         let mut unsent: Vec<u32> = ranks.iter().filter(dirty).copied().collect();
         self.drive(Wait::Frames, |guard| {
@@ -481,7 +481,10 @@ impl Context {
         if self.finished.replace(true) {
             return Ok(());
         }
-        if self.channel.finish(LINGER)? {
+        let relayed = self.finish_relays();
+        let flushed = self.channel.finish(LINGER)?;
+        relayed?;
+        if flushed {
             return Ok(());
         }
         let text = "messages or puts were not acknowledged before the end: a peer ended first";
@@ -501,7 +504,7 @@ impl Drop for Context {
 }
 
 /// Forgets the own request, whose memory the caller takes back.
-struct Withdraw<'c>(&'c Context);
+pub(crate) struct Withdraw<'c>(pub(crate) &'c Context);
 
 impl Drop for Withdraw<'_> {
     fn drop(&mut self) {

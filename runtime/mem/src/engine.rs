@@ -2,16 +2,18 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::SeqCst;
 
 use kumi_net::{Answers, ChannelError, Delivery, Handler, Place};
 use kumi_proto::Rank;
-use kumi_proto::frame::{Frame, GET_REPLY_BYTES, Operation};
+use kumi_proto::frame::{Frame, GET_REPLY_BYTES};
 
+use crate::atomic::Atomic;
+use crate::completion::Completions;
 use crate::error::Refusal;
 use crate::fifos::{Arrived, Fifos, Outcome};
 use crate::mailbox::Mailbox;
+use crate::multicast::{Cast, Multicasts};
+use crate::shape::Shape;
 use crate::windows::{Access, Windows};
 
 /// The window number of a fence: a request for no bytes, which every rank answers. Frames of a pair
@@ -23,11 +25,34 @@ const MOST_ANSWERS: usize = 4096;
 
 /// An answer that waits to be sent.
 #[derive(Debug)]
-enum Answer {
-    Bytes { token: u64, window: u32, offset: u64, length: u32, sent: u32 },
+pub(crate) enum Answer {
+    Bytes(Asked),
+    Done { token: u64 },
     Value { token: u64, value: u64 },
     Refused { token: u64, reason: Refusal },
+    Multicast { token: u64, refused: Option<(Rank, Refusal)> },
     Append { token: u64, again: bool },
+}
+
+/// Bytes of a window that a rank asked for.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    token: u64,
+    window: u32,
+    shape: Shape,
+    length: u32,
+    sent: u32,
+}
+
+/// A put of another rank, or a frame of one.
+#[derive(Clone, Copy)]
+struct Put<'d> {
+    /// 0: its sender does not want to know.
+    token: u64,
+    last: bool,
+    window: u32,
+    notify: Option<u32>,
+    data: &'d [u8],
 }
 
 /// What the own blocking request waits for.
@@ -74,10 +99,13 @@ pub(crate) struct Engine {
     pub(crate) fences: Vec<(Rank, u64)>,
     /// Own puts that were refused, by target: how many and why the first.
     pub(crate) refused_puts: HashMap<u32, (u64, Refusal)>,
+    /// Own puts that tell when they are in place.
+    pub(crate) completions: Completions,
     /// A peer broke the protocol.
     pub(crate) fault: Option<String>,
-    answers: VecDeque<(Rank, Answer)>,
-    refused_here: u64,
+    pub(crate) multicasts: Multicasts,
+    pub(crate) answers: VecDeque<(Rank, Answer)>,
+    pub(crate) refused_here: u64,
     next_token: u64,
 }
 
@@ -90,7 +118,9 @@ impl Engine {
             request: None,
             fences: Vec::new(),
             refused_puts: HashMap::new(),
+            completions: Completions::default(),
             fault: None,
+            multicasts: Multicasts::default(),
             answers: VecDeque::new(),
             refused_here: 0,
             next_token: 1,
@@ -128,8 +158,20 @@ impl Engine {
             }
             Frame::AtomicReply { token, value } => self.value_arrived(token, value),
             Frame::AppendReply { token, again } => self.value_arrived(token, u64::from(again)),
+            Frame::PutDone { token } => match self.completions.done(from, token) {
+                true => Ok(Delivery::Taken),
+                false => Err("an answer to no put".into()),
+            },
             Frame::Refused { token, code } => {
                 self.refusal_arrived(from, token, Refusal::from_code(code));
+                Ok(Delivery::Taken)
+            }
+            Frame::Multicast { token, window, offset, notify, members, tail } => {
+                let cast = Cast { token, window, offset, notify, members, tail };
+                self.multicast(place, from, &cast)
+            }
+            Frame::MulticastDone { token, refused } => {
+                self.multicast_done(from, token, refused);
                 Ok(Delivery::Taken)
             }
             request => Ok(self.serve(place, from, &request)),
@@ -175,6 +217,8 @@ impl Engine {
             self.refused_puts.entry(from).or_insert((0, reason)).0 += 1;
         } else if let Some(request) = self.request_with(token) {
             request.refused = Some(reason);
+        } else {
+            self.completions.refused(from, token, reason);
         }
     }
 
@@ -183,25 +227,45 @@ impl Engine {
         if self.answers.len() >= MOST_ANSWERS {
             return Delivery::Full;
         }
-        let answer = match *request {
+        if let Some(answer) = self.answer_to(place, from, request) {
+            // A full FIFO is no mistake.
+            let refused =
+                matches!(answer, Answer::Refused { reason, .. } if reason != Refusal::Full);
+            self.refused_here += u64::from(refused);
+            self.answers.push_back((from, answer));
+        }
+        Delivery::Taken
+    }
+
+    fn answer_to(&mut self, place: &Place, from: Rank, request: &Frame<'_>) -> Option<Answer> {
+        Some(match *request {
             Frame::Put { window, offset, notify, data } => {
-                match self.windows.put(place.own(), window, offset, notify, data) {
-                    Ok(()) => return Delivery::Taken,
-                    Err(reason) => Answer::Refused { token: 0, reason },
-                }
+                let put = Put { token: 0, last: false, window, notify, data };
+                return self.put(place, from, put, Shape::whole(offset, data.len() as u64));
+            }
+            Frame::PutCounted { token, last, window, offset, notify, data } => {
+                let put = Put { token, last, window, notify, data };
+                return self.put(place, from, put, Shape::whole(offset, data.len() as u64));
+            }
+            Frame::PutStrided { token, last, window, offset, stride, block, notify, data } => {
+                let put = Put { token, last, window, notify, data };
+                let block = u64::from(block);
+                let shape = Shape { offset, stride, block, count: data.len() as u64 / block };
+                return self.put(place, from, put, shape);
             }
             Frame::GetRequest { token, window, offset, len } => {
-                match self.readable(window, offset, len) {
-                    Ok(_) => Answer::Bytes { token, window, offset, length: len, sent: 0 },
-                    Err(reason) => Answer::Refused { token, reason },
-                }
+                self.bytes_asked(token, window, Shape::whole(offset, len.into()), len)
             }
-            Frame::AtomicRequest { token, window, offset, operation, operand, operand2 } => {
-                match self.windows.access(window, offset, 8, Access::Atomic) {
+            Frame::GetStrided { token, window, offset, stride, block, count } => {
+                let shape = Shape { offset, stride, block: block.into(), count: count.into() };
+                self.bytes_asked(token, window, shape, block * count)
+            }
+            Frame::AtomicRequest { token, window, offset, operation, width, operand, operand2 } => {
+                match self.windows.access(window, offset, width.bytes(), Access::Atomic) {
                     Ok(word) => {
-                        // SAFETY: eight aligned bytes of a window, just checked.
-                        let word = unsafe { AtomicU64::from_ptr(word.cast().as_ptr()) };
-                        Answer::Value { token, value: apply(word, operation, operand, operand2) }
+                        let atomic = Atomic { operation, width, operand, operand2 };
+                        // SAFETY: aligned bytes of a window, just checked.
+                        Answer::Value { token, value: unsafe { atomic.apply(word) } }
                     }
                     Err(reason) => Answer::Refused { token, reason },
                 }
@@ -210,24 +274,45 @@ impl Engine {
                 let record = Arrived { from, token, wait, signal, data };
                 match self.fifos.append(place, (window, offset), record) {
                     Outcome::Taken => Answer::Append { token, again: false },
-                    Outcome::Parked => return Delivery::Taken,
+                    Outcome::Parked => return None,
                     Outcome::Refused(reason) => Answer::Refused { token, reason },
                 }
             }
-            _ => return Delivery::Taken,
-        };
-        // A full FIFO is no mistake.
-        let refused = matches!(answer, Answer::Refused { reason, .. } if reason != Refusal::Full);
-        self.refused_here += u64::from(refused);
-        self.answers.push_back((from, answer));
-        Delivery::Taken
+            _ => return None,
+        })
     }
 
-    fn readable(&self, window: u32, offset: u64, length: u32) -> Result<NonNull<u8>, Refusal> {
-        if window == FENCE && length == 0 {
+    /// Applies a put, or a frame of one; what is to be answered.
+    fn put(&mut self, place: &Place, from: Rank, put: Put<'_>, shape: Shape) -> Option<Answer> {
+        let Put { token, last, window, notify, data } = put;
+        if let Err(reason) = self.windows.put(place.own(), window, shape, notify, data) {
+            return Some(Answer::Refused { token, reason });
+        }
+        if !last {
+            return None;
+        }
+        // Answers of a pair are in order, so the last says it for all that come one after another.
+        if let Some((to, Answer::Done { token: owed })) = self.answers.back_mut()
+            && *to == from
+        {
+            *owed = token;
+            return None;
+        }
+        Some(Answer::Done { token })
+    }
+
+    fn bytes_asked(&self, token: u64, window: u32, shape: Shape, length: u32) -> Answer {
+        match self.readable(window, shape) {
+            Ok(_) => Answer::Bytes(Asked { token, window, shape, length, sent: 0 }),
+            Err(reason) => Answer::Refused { token, reason },
+        }
+    }
+
+    fn readable(&self, window: u32, shape: Shape) -> Result<NonNull<u8>, Refusal> {
+        if window == FENCE && shape.span() == 0 {
             return Ok(NonNull::dangling());
         }
-        self.windows.access(window, offset, u64::from(length), Access::Read)
+        self.windows.access(window, shape.offset, shape.span(), Access::Read)
     }
 
     /// Sends an answer or a part of it; true when it is all sent.
@@ -238,26 +323,34 @@ impl Engine {
         most: usize,
         send: &mut Answers<'_>,
     ) -> Result<bool, ChannelError> {
-        let (token, window, offset, length, sent) = match answer {
-            Answer::Value { token, value } => {
-                let frame = Frame::AtomicReply { token: *token, value: *value };
-                return send(to, &[&frame.header()]);
-            }
+        let frame = match answer {
+            Answer::Bytes(asked) => return self.send_bytes(to, asked, most, send),
+            Answer::Done { token } => Frame::PutDone { token: *token },
+            Answer::Value { token, value } => Frame::AtomicReply { token: *token, value: *value },
             Answer::Refused { token, reason } => {
-                let frame = Frame::Refused { token: *token, code: reason.code() };
-                return send(to, &[&frame.header()]);
+                Frame::Refused { token: *token, code: reason.code() }
             }
-            Answer::Append { token, again } => {
-                let frame = Frame::AppendReply { token: *token, again: *again };
-                return send(to, &[&frame.header()]);
-            }
-            Answer::Bytes { token, window, offset, length, sent } => {
-                (*token, *window, *offset, *length, sent)
+            Answer::Append { token, again } => Frame::AppendReply { token: *token, again: *again },
+            Answer::Multicast { token, refused } => {
+                let refused = refused.map(|(rank, reason)| (rank, reason.code()));
+                Frame::MulticastDone { token: *token, refused }
             }
         };
+        send(to, &[&frame.header()])
+    }
+
+    fn send_bytes(
+        &self,
+        to: Rank,
+        asked: &mut Asked,
+        most: usize,
+        send: &mut Answers<'_>,
+    ) -> Result<bool, ChannelError> {
+        let Asked { token, window, shape, length, ref mut sent } = *asked;
+        let mut gathered = Vec::new();
         loop {
             // Anew for every piece: the window may be gone by now.
-            let memory = match self.readable(window, offset, length) {
+            let memory = match self.readable(window, shape) {
                 Ok(memory) => memory,
                 Err(reason) => {
                     let frame = Frame::Refused { token, code: reason.code() };
@@ -265,9 +358,18 @@ impl Engine {
                 }
             };
             let piece = ((length - *sent) as usize).min(most - GET_REPLY_BYTES);
-            // SAFETY: inside of the window; it may change while it is copied, as any get may see.
-            let data =
-                unsafe { std::slice::from_raw_parts(memory.as_ptr().add(*sent as usize), piece) };
+            let at = *sent as usize;
+            let data = if shape.count == 1 {
+                // SAFETY: inside of the window; it may change while it is copied, as any get may
+                // see.
+                unsafe { std::slice::from_raw_parts(memory.as_ptr().add(at), piece) }
+            } else {
+                gathered.resize(piece, 0);
+                // SAFETY: the span is inside of the window, and `at + piece` not beyond the
+                // blocks' bytes, which are `length`.
+                unsafe { shape.gather(memory, at, &mut gathered) };
+                &gathered[..]
+            };
             let frame = Frame::GetReply { token, offset_in_request: *sent, data };
             if !send(to, &[&frame.header(), data])? {
                 return Ok(false);
@@ -277,16 +379,6 @@ impl Engine {
                 return Ok(true);
             }
         }
-    }
-}
-
-fn apply(word: &AtomicU64, operation: Operation, operand: u64, operand2: u64) -> u64 {
-    match operation {
-        Operation::FetchAdd => word.fetch_add(operand, SeqCst),
-        Operation::Swap => word.swap(operand, SeqCst),
-        Operation::CompareSwap => match word.compare_exchange(operand, operand2, SeqCst, SeqCst) {
-            Ok(before) | Err(before) => before,
-        },
     }
 }
 
@@ -306,7 +398,7 @@ impl Handler for Engine {
                 Some(reason) => (to, Answer::Refused { token, reason }),
             });
         }
-        if self.answers.is_empty() {
+        if self.answers.is_empty() && !self.multicasts.owes() {
             return Ok(());
         }
         let mut full: Vec<Rank> = Vec::new();
@@ -320,11 +412,11 @@ impl Handler for Engine {
                 self.answers.push_back((to, answer));
             }
         }
-        Ok(())
+        self.multicasts.hand_out(&mut full, send)
     }
 
     fn owes_answers(&self) -> bool {
-        !self.answers.is_empty() || self.fifos.owes_answers()
+        !self.answers.is_empty() || self.fifos.owes_answers() || self.multicasts.owes()
     }
 
     fn unread(&self) -> u64 {
@@ -335,3 +427,6 @@ impl Handler for Engine {
         self.refused_here
     }
 }
+
+#[cfg(test)]
+mod tests;

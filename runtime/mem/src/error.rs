@@ -74,11 +74,15 @@ pub enum Error {
         /// The number.
         notify: u32,
     },
-    /// An atomic operation at an offset that is not a multiple of 8.
-    #[error("offset {offset} is not a multiple of 8, as atomic operations need")]
+    /// An atomic operation at an offset that is not a multiple of its width.
+    #[error(
+        "offset {offset} is not a multiple of {width}, as atomic operations on {width} bytes need"
+    )]
     BadAlignment {
         /// The offset.
         offset: u64,
+        /// Bytes of the operation: 4 or 8.
+        width: u64,
     },
     /// An operation that the type does not have.
     #[error("{operation} is for integers only")]
@@ -131,6 +135,19 @@ pub enum Error {
         /// Bytes of the message.
         bytes: usize,
     },
+    /// A wait for more completions than there will be.
+    #[error(
+        "{at_least} puts are waited for, but only {begun} were begun with this completion and not refused: the wait would never end"
+    )]
+    NeverDone {
+        /// Puts begun and not refused.
+        begun: u64,
+        /// Puts waited for.
+        at_least: u64,
+    },
+    /// A completion of another context than the window's.
+    #[error("the completion belongs to another context than the window: make it by the window's")]
+    ForeignCompletion,
     /// A peer sent what no peer sends, or the channel broke.
     #[error("communication has failed: {0}")]
     Fault(String),
@@ -234,7 +251,7 @@ pub enum Refusal {
     #[error("no such notification counter")]
     Notify,
     /// Not aligned.
-    #[error("not a multiple of 8")]
+    #[error("not a multiple of the operation's width")]
     Alignment,
     /// No such FIFO or signal port.
     #[error("no such FIFO or signal port")]

@@ -14,8 +14,9 @@ use crate::context::Context;
 use crate::engine::Pending;
 use crate::error::{Error, Refusal};
 use crate::fifos::{announce, made_room};
+use crate::near::Near;
 use crate::queue::{ALIGNMENT, CAPACITIES, Head, MARK_FIFO, MARK_SIGNAL, OVERHEAD, Push, Queue};
-use crate::window::{Near, Window, check_notify};
+use crate::window::{Window, check_notify};
 use crate::windows::counter_index;
 
 /// Bytes that a FIFO or signal port takes in its window beside its capacity.

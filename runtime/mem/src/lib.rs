@@ -27,25 +27,33 @@
 //! docs/protocol.md), `KUMI_UNEXPECTED_BYTES` (bytes of messages kept that nobody has received yet,
 //! default 16 MiB; beyond, their senders wait).
 
+mod atomic;
 mod collective;
+mod completion;
 mod context;
 mod engine;
 mod error;
 mod fifo;
 mod fifos;
 mod mailbox;
+mod multicast;
+mod near;
 mod parts;
 mod queue;
 mod scalar;
+mod shape;
 mod signal;
+mod transfer;
 mod window;
 mod windows;
 
+pub use completion::{After, Completion};
 pub use context::Context;
 pub use error::{Error, Refusal};
 pub use fifo::{FIFO_ALIGNMENT, FIFO_OVERHEAD, Fifo, Popped};
 pub use mailbox::{Received, Source, Tag};
 pub use scalar::{Op, Scalar};
+pub use shape::Strided;
 pub use signal::Signal;
 pub use window::Window;
 pub use windows::Rights;

@@ -3,24 +3,25 @@
 use std::cell::OnceCell;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::Acquire;
 
 use kumi_net::Wait;
 use kumi_net::counters::Counter;
-use kumi_net::layout::{NOTIFIES, Notify, WINDOWS, WindowEntry};
-use kumi_proto::frame::{Frame, Operation, PUT_BYTES};
+use kumi_net::layout::NOTIFIES;
+use kumi_proto::frame::{Frame, PUT_BYTES};
 
 use crate::collective;
 use crate::context::Context;
 use crate::engine::{FENCE, Pending};
 use crate::error::{Error, Refusal};
+use crate::near::Near;
 use crate::signal::Port;
-use crate::windows::{
-    Access, Memory, Rights, check, copy_in, counter_index, rights_in, state_word,
-};
+use crate::windows::{Access, Memory, Rights, check, copy_in, counter_index};
 
 /// Most bytes of one get request; longer gets are several.
-const GET_PIECE: usize = 1 << 30;
+pub(crate) const GET_PIECE: usize = 1 << 30;
+/// A put of at most so many bytes is one frame, whatever the path: refused whole by its target.
+const ONE_FRAME: usize = 400;
 /// Calls of [`Window::notified`] between two looks at the network.
 const NOTIFIED_CALLS: u32 = 32;
 
@@ -38,23 +39,12 @@ pub struct Window<'c> {
     pub(crate) context: &'c Context,
     pub(crate) identifier: u32,
     memory: Memory,
-    sizes: Vec<u64>,
+    pub(crate) sizes: Vec<u64>,
     /// Where the pieces of this node's ranks are, by local index, found out at first use.
     near: Vec<OnceCell<Near>>,
     idle_calls: std::cell::Cell<u32>,
     /// The signal ports in the own piece.
     pub(crate) ports: std::cell::RefCell<Vec<Port>>,
-}
-
-/// A window's piece at a rank of this node.
-#[derive(Debug)]
-pub(crate) struct Near {
-    pub(crate) base: NonNull<u8>,
-    pub(crate) size: u64,
-    rights: Rights,
-    state: u64,
-    entry: NonNull<WindowEntry>,
-    notifies: NonNull<Notify>,
 }
 
 impl Context {
@@ -159,32 +149,6 @@ impl Window<'_> {
         Ok(())
     }
 
-    /// Reads eight aligned bytes of the own memory at once, in the machine's byte order.
-    ///
-    /// # Errors
-    /// [`Error::OutOfBounds`], [`Error::BadAlignment`].
-    pub fn load_u64(&self, offset: usize) -> Result<u64, Error> {
-        Ok(self.word(offset)?.load(Acquire))
-    }
-
-    /// Writes eight aligned bytes of the own memory at once.
-    ///
-    /// # Errors
-    /// [`Error::OutOfBounds`], [`Error::BadAlignment`].
-    pub fn store_u64(&self, offset: usize, value: u64) -> Result<(), Error> {
-        self.word(offset)?.store(value, Release);
-        Ok(())
-    }
-
-    fn word(&self, offset: usize) -> Result<&AtomicU64, Error> {
-        let place = self.own(offset, 8)?;
-        if !offset.is_multiple_of(8) {
-            return Err(Error::BadAlignment { offset: offset as u64 });
-        }
-        // SAFETY: eight bytes inside of the window, aligned since its start is.
-        Ok(unsafe { AtomicU64::from_ptr(place.cast().as_ptr()) })
-    }
-
     pub(crate) fn own(&self, offset: usize, length: usize) -> Result<NonNull<u8>, Error> {
         let size = self.memory.length as u64;
         check(Rights::ALL, size, offset as u64, length as u64, Access::Read)
@@ -193,18 +157,26 @@ impl Window<'_> {
         Ok(unsafe { self.memory.base.add(offset) })
     }
 
-    fn out_of_bounds(&self, rank: u32, offset: usize, length: usize) -> Error {
+    pub(crate) fn out_of_bounds(&self, rank: u32, offset: usize, length: usize) -> Error {
         let size = self.sizes.get(rank as usize).copied().unwrap_or(0);
         Error::OutOfBounds { rank, offset: offset as u64, length: length as u64, size }
     }
 
     /// The error for a refusal of an operation of this range.
     #[cold]
-    fn refused(&self, rank: u32, offset: usize, length: usize, reason: Refusal) -> Error {
+    pub(crate) fn refused(
+        &self,
+        rank: u32,
+        offset: usize,
+        length: usize,
+        reason: Refusal,
+    ) -> Error {
         match reason {
             Refusal::Bounds => self.out_of_bounds(rank, offset, length),
             Refusal::Right => Error::NoRight { rank },
-            Refusal::Alignment => Error::BadAlignment { offset: offset as u64 },
+            Refusal::Alignment => {
+                Error::BadAlignment { offset: offset as u64, width: length as u64 }
+            }
             Refusal::Window => Error::BadWindow { rank },
             reason => Error::Refused { rank, count: 1, reason },
         }
@@ -216,7 +188,7 @@ impl Window<'_> {
         let local = self.context.place().local_of(rank)?;
         let near = match self.near[local].get() {
             Some(near) => near,
-            None => match self.find(local) {
+            None => match Near::find(self.context.place(), local, self.identifier) {
                 Some(near) => self.near[local].get_or_init(|| near),
                 None => return Some((local, Err(Error::BadWindow { rank }))),
             },
@@ -229,35 +201,15 @@ impl Window<'_> {
         Some((local, Ok(near)))
     }
 
-    /// Reads the descriptor that the owner published and believes it only as far as it stays in
-    /// the owner's arena.
-    #[cold]
-    fn find(&self, local: usize) -> Option<Near> {
-        let place = self.context.place();
-        let context = place.context(local);
-        let slot = self.identifier as usize % WINDOWS;
-        let entry = &context.windows[slot];
-        let state = entry.state.load(Acquire);
-        let rights = rights_in(state, self.identifier)?;
-        let (offset, size) = (entry.offset.load(Relaxed), entry.length.load(Relaxed));
-        let end = offset.checked_add(size)?;
-        if end > place.arena_bytes() as u64 || !offset.is_multiple_of(8) {
-            return None;
-        }
-        debug_assert_eq!(state, state_word(self.identifier, rights));
-        // SAFETY: inside of the arena by the check above.
-        let base = unsafe { place.arena(local).add(offset as usize) };
-        let notifies = NonNull::from(&context.notifies.0[counter_index(self.identifier, 0)]);
-        Some(Near { base, size, rights, state, entry: NonNull::from(entry), notifies })
-    }
-
     // ---- operations on others' memory -------------------------------------------------------
 
     /// Writes into the piece of a rank (the own one too). Returns when the data may change.
     ///
     /// # Errors
     /// [`Error::BadRank`]; on the same node [`Error::OutOfBounds`], [`Error::NoRight`],
-    /// [`Error::BadWindow`]; to another node [`Error::Refused`] for earlier puts.
+    /// [`Error::BadWindow`]; to another node [`Error::Refused`] for earlier puts, and
+    /// [`Error::OutOfBounds`] only for one of more than 400 bytes: it may take several packets, so
+    /// the caller checks it as a whole.
     #[inline]
     pub fn put(&self, to: u32, offset: usize, data: &[u8]) -> Result<(), Error> {
         match self.near(to) {
@@ -292,11 +244,25 @@ impl Window<'_> {
         let counter = unsafe { near.notifies.add(notify as usize).as_ref() };
         prefetch_to_write(counter);
         self.put_near(near, to, offset, data)?;
-        counter.count.fetch_add(1, SeqCst);
         let place = self.context.place();
-        place.wake(local);
+        near.raise(place, local, notify);
         place.count(Counter::DirectPuts, 1);
         Ok(())
+    }
+
+    /// What may take several frames must be right as a whole before the first is sent.
+    pub(crate) fn check_long(
+        &self,
+        to: u32,
+        offset: usize,
+        span: u64,
+        bytes: usize,
+    ) -> Result<(), Error> {
+        if bytes <= ONE_FRAME {
+            return Ok(());
+        }
+        check(Rights::ALL, self.sizes[to as usize], offset as u64, span, Access::Write)
+            .map_err(|_| self.out_of_bounds(to, offset, span as usize))
     }
 
     #[inline]
@@ -312,6 +278,7 @@ impl Window<'_> {
 
     fn put_far(&self, to: u32, at: usize, data: &[u8], notify: Option<u32>) -> Result<(), Error> {
         self.context.check_rank(to)?;
+        self.check_long(to, at, data.len() as u64, data.len())?;
         self.context.send_frames(to, data, |most, done| {
             let rest = &data[done..];
             let piece = rest.len().min(most - PUT_BYTES);
@@ -354,39 +321,6 @@ impl Window<'_> {
             rest = tail;
         }
         Ok(())
-    }
-
-    /// Adds to eight aligned bytes of the piece of a rank, wrapping; returns what was there.
-    /// Atomic with respect to all other operations through windows.
-    ///
-    /// # Errors
-    /// As [`Window::get`], and [`Error::BadAlignment`].
-    pub fn fetch_add(&self, to: u32, offset: usize, operand: u64) -> Result<u64, Error> {
-        if let Some((_, near)) = self.near(to) {
-            let near = near?;
-            check(near.rights, near.size, offset as u64, 8, Access::Atomic)
-                .map_err(|reason| self.refused(to, offset, 8, reason))?;
-            // SAFETY: eight aligned bytes of the peer's window by the check (windows start at
-            // multiples of eight).
-            let word = unsafe { AtomicU64::from_ptr(near.base.add(offset).cast().as_ptr()) };
-            self.context.place().count(Counter::DirectAtomics, 1);
-            return Ok(word.fetch_add(operand, SeqCst));
-        }
-        self.context.check_rank(to)?;
-        let (window, offset64) = (self.identifier, offset as u64);
-        let frame = |token| Frame::AtomicRequest {
-            token,
-            window,
-            offset: offset64,
-            operation: Operation::FetchAdd,
-            operand,
-            operand2: 0,
-        };
-        match self.context.request(to, Pending::Value(None), frame)? {
-            Ok(Pending::Value(Some(value))) => Ok(value),
-            Ok(_) => Err(Error::Fault("an atomic operation came back without a value".into())),
-            Err(reason) => Err(self.refused(to, offset, 8, reason)),
-        }
     }
 
     // ---- notifications ----------------------------------------------------------------------

@@ -9,6 +9,7 @@ use kumi_net::Place;
 use kumi_net::layout::{NOTIFIES, PAGE, RankContext, WINDOWS, page_up};
 
 use crate::error::Refusal;
+use crate::shape::Shape;
 
 /// What others may do with a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +18,7 @@ pub struct Rights {
     pub write: bool,
     /// `get`.
     pub read: bool,
-    /// `fetch_add`.
+    /// `fetch_add` and the other atomic operations.
     pub atomic: bool,
 }
 
@@ -72,7 +73,7 @@ pub(crate) fn check(
     if offset > size || length > size - offset {
         return Err(Refusal::Bounds);
     }
-    if access == Access::Atomic && !offset.is_multiple_of(8) {
+    if access == Access::Atomic && !offset.is_multiple_of(length) {
         return Err(Refusal::Alignment);
     }
     Ok(())
@@ -206,16 +207,16 @@ impl Windows {
         &self,
         context: &RankContext,
         identifier: u32,
-        offset: u64,
+        shape: Shape,
         notify: Option<u32>,
         data: &[u8],
     ) -> Result<(), Refusal> {
-        let to = self.access(identifier, offset, data.len() as u64, Access::Write)?;
+        let to = self.access(identifier, shape.offset, shape.span(), Access::Write)?;
         if notify.is_some_and(|notify| notify as usize >= NOTIFIES) {
             return Err(Refusal::Notify);
         }
         // SAFETY: the range was just checked; window memory may be written at any time.
-        unsafe { copy_in(to, data) };
+        unsafe { shape.scatter(to, data) };
         if let Some(notify) = notify {
             let index = counter_index(identifier, notify);
             context.notifies.0[index].count.fetch_add(1, SeqCst);
@@ -266,6 +267,9 @@ mod tests {
         assert_eq!(check(all, 16, u64::MAX, 1, Access::Read), Err(Refusal::Bounds));
         assert_eq!(check(all, 16, 1, u64::MAX, Access::Read), Err(Refusal::Bounds));
         assert_eq!(check(all, 16, 4, 8, Access::Atomic), Err(Refusal::Alignment));
+        assert_eq!(check(all, 16, 12, 4, Access::Atomic), Ok(()));
+        assert_eq!(check(all, 16, 6, 4, Access::Atomic), Err(Refusal::Alignment));
+        assert_eq!(check(all, 16, 16, 4, Access::Atomic), Err(Refusal::Bounds));
         let none = Rights { write: false, read: false, atomic: false };
         for access in [Access::Write, Access::Read, Access::Atomic] {
             assert_eq!(check(none, 16, 0, 8, access), Err(Refusal::Right));

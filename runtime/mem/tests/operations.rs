@@ -188,7 +188,10 @@ fn what_is_not_allowed_is_refused_and_counted() {
         let huge = window.get(other, usize::MAX, &mut [0; 8]);
         assert!(matches!(huge, Err(Error::OutOfBounds { .. })), "{huge:?}");
         assert!(matches!(sealed.fetch_add(other, 0, 1), Err(Error::NoRight { .. })));
-        assert!(matches!(window.fetch_add(other, 4, 1), Err(Error::BadAlignment { offset: 4 })));
+        assert!(matches!(
+            window.fetch_add(other, 4, 1),
+            Err(Error::BadAlignment { offset: 4, width: 8 })
+        ));
         let notify = window.put_notify(other, 0, &[1], 64);
         assert!(matches!(notify, Err(Error::BadNotify { notify: 64 })));
         assert!(matches!(window.put(9, 0, &[1]), Err(Error::BadRank { rank: 9, .. })));

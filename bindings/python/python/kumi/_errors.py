@@ -97,6 +97,7 @@ class BadAlignmentError(KumiError, ValueError):
     """An atomic operation at bytes that are not aligned for it."""
 
     offset: int
+    width: int
 
 
 class BadOperationError(KumiError, TypeError):

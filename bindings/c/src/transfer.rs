@@ -1,0 +1,222 @@
+//! Completions, puts that tell when they are in place, strided puts and gets, multicast.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::ptr;
+
+use kumi_mem::{After, Completion, Strided};
+
+use crate::args::{input, output, rank, required, store};
+use crate::code::{Code, Failure};
+use crate::state::{State, with};
+use crate::window::{KumiWindow, find};
+
+/// `kumi_completion` of `kumi.h`: opaque to C.
+pub struct KumiCompletion {
+    completion: Completion<'static>,
+}
+
+/// The completion behind a handle, if it is one that was given out.
+fn completion(state: &State, handle: *mut KumiCompletion) -> Result<&Completion<'static>, Failure> {
+    if !state.completions.borrow().contains(&handle) {
+        return Err(Code::Completion.into());
+    }
+    // SAFETY: the handle is in the list, so it came from `Box::into_raw` and was not freed. It
+    // lives at least as long as this call: only `kumi_completion_free` and `kumi_finalize`, in
+    // this thread, free it.
+    Ok(unsafe { &(*handle).completion })
+}
+
+/// What is to follow a put: a counter that is -1 or a handle that is null is none.
+fn after(state: &State, notify: c_int, handle: *mut KumiCompletion) -> Result<After<'_>, Failure> {
+    let notify = match c_uint::try_from(notify) {
+        Ok(notify) => Some(notify),
+        Err(_) if notify == -1 => None,
+        Err(_) => {
+            let text = format!("notification counter {notify} does not exist");
+            return Err(Failure::new(Code::Notify, text));
+        }
+    };
+    let completion = if handle.is_null() { None } else { Some(completion(state, handle)?) };
+    Ok(After { notify, completion })
+}
+
+/// Bytes of all blocks.
+fn bytes(block: usize, count: usize) -> Result<usize, Failure> {
+    block.checked_mul(count).ok_or_else(|| {
+        let text = format!("{count} blocks of {block} bytes are more than memory can hold");
+        Failure::new(Code::Length, text)
+    })
+}
+
+/// See `kumi.h`.
+///
+/// # Safety
+/// `made` points to memory for a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_completion_create(made: *mut *mut KumiCompletion) -> c_int {
+    with(|state| {
+        required(made, "completion")?;
+        let completion = state.context.completion()?;
+        let handle = Box::into_raw(Box::new(KumiCompletion { completion }));
+        state.completions.borrow_mut().push(handle);
+        // SAFETY: promised by the caller.
+        unsafe { store(made, handle) }
+    })
+}
+
+/// See `kumi.h`.
+///
+/// # Safety
+/// `handle` is not used afterwards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_completion_free(handle: *mut KumiCompletion) -> c_int {
+    with(|state| {
+        if handle.is_null() {
+            return Ok(());
+        }
+        let mut known = state.completions.borrow_mut();
+        let place = known.iter().position(|one| *one == handle).ok_or(Code::Completion)?;
+        known.swap_remove(place);
+        drop(known);
+        // SAFETY: the handle was in the list, so it came from `Box::into_raw` and was not freed;
+        // now it is in no list.
+        drop(unsafe { Box::from_raw(handle) });
+        Ok(())
+    })
+}
+
+/// See `kumi.h`.
+///
+/// # Safety
+/// `count` points to memory for a `uint64_t`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_completion_done(
+    handle: *mut KumiCompletion,
+    count: *mut u64,
+) -> c_int {
+    with(|state| {
+        required(count, "count")?;
+        let done = completion(state, handle)?.done()?;
+        // SAFETY: promised by the caller.
+        unsafe { store(count, done) }
+    })
+}
+
+/// See `kumi.h`.
+///
+/// # Safety
+/// `count` is null or points to memory for a `uint64_t`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_completion_wait(
+    handle: *mut KumiCompletion,
+    at_least: u64,
+    count: *mut u64,
+) -> c_int {
+    with(|state| {
+        let done = completion(state, handle)?.wait(at_least)?;
+        // SAFETY: promised by the caller.
+        unsafe { store(count, done) }
+    })
+}
+
+/// See `kumi.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn kumi_completion_wait_all(handle: *mut KumiCompletion) -> c_int {
+    with(|state| Ok(completion(state, handle)?.wait_all()?))
+}
+
+/// See `kumi.h`.
+///
+/// # Safety
+/// `data` points to `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_window_put_with(
+    window: *mut KumiWindow,
+    to: c_int,
+    offset: usize,
+    data: *const c_void,
+    length: usize,
+    notify: c_int,
+    completion: *mut KumiCompletion,
+) -> c_int {
+    with(|state| {
+        let window = find(state, window)?;
+        let after = after(state, notify, completion)?;
+        // SAFETY: promised by the caller.
+        let data = unsafe { input(data.cast::<u8>(), length, "data") }?;
+        Ok(window.put_with(rank(to)?, offset, data, after)?)
+    })
+}
+
+/// See `kumi.h`.
+///
+/// # Safety
+/// `data` points to `block * count` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_window_put_strided(
+    window: *mut KumiWindow,
+    to: c_int,
+    offset: usize,
+    stride: usize,
+    block: usize,
+    count: usize,
+    data: *const c_void,
+    notify: c_int,
+    completion: *mut KumiCompletion,
+) -> c_int {
+    with(|state| {
+        let window = find(state, window)?;
+        let after = after(state, notify, completion)?;
+        // SAFETY: promised by the caller.
+        let data = unsafe { input(data.cast::<u8>(), bytes(block, count)?, "data") }?;
+        Ok(window.put_strided(rank(to)?, Strided { offset, stride, block, count }, data, after)?)
+    })
+}
+
+/// See `kumi.h`.
+///
+/// # Safety
+/// `buffer` points to `block * count` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_window_get_strided(
+    window: *mut KumiWindow,
+    from: c_int,
+    offset: usize,
+    stride: usize,
+    block: usize,
+    count: usize,
+    buffer: *mut c_void,
+) -> c_int {
+    with(|state| {
+        let window = find(state, window)?;
+        // SAFETY: promised by the caller.
+        let buffer = unsafe { output(buffer.cast::<u8>(), bytes(block, count)?, "buffer") }?;
+        Ok(window.get_strided(rank(from)?, Strided { offset, stride, block, count }, buffer)?)
+    })
+}
+
+/// See `kumi.h`.
+///
+/// # Safety
+/// `ranks` points to `count` numbers, `data` to `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_window_multicast(
+    window: *mut KumiWindow,
+    ranks: *const c_int,
+    count: usize,
+    offset: usize,
+    data: *const c_void,
+    length: usize,
+    notify: c_int,
+) -> c_int {
+    with(|state| {
+        let window = find(state, window)?;
+        let notify = after(state, notify, ptr::null_mut())?.notify;
+        // SAFETY: promised by the caller.
+        let ranks = unsafe { input(ranks, count, "ranks") }?;
+        let ranks: Vec<u32> = ranks.iter().map(|number| rank(*number)).collect::<Result<_, _>>()?;
+        // SAFETY: promised by the caller.
+        let data = unsafe { input(data.cast::<u8>(), length, "data") }?;
+        Ok(window.multicast(&ranks, offset, data, notify)?)
+    })
+}

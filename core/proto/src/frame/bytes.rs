@@ -1,0 +1,106 @@
+//! Fields of frames, written and read one behind the other.
+
+use super::{FrameError, FrameHeader, MOST_HEADER_BYTES};
+
+/// Writes fields one behind the other.
+pub(super) struct Writer(FrameHeader);
+
+impl Writer {
+    pub(super) fn done(self) -> FrameHeader {
+        self.0
+    }
+
+    pub(super) fn new(start: [u8; 4]) -> Self {
+        let mut bytes = [0; MOST_HEADER_BYTES];
+        bytes[..4].copy_from_slice(&start);
+        Self(FrameHeader { bytes, length: 4 })
+    }
+
+    pub(super) fn put<const N: usize>(mut self, field: [u8; N]) -> Self {
+        let at = self.0.length;
+        self.0.bytes[at..at + N].copy_from_slice(&field);
+        self.0.length += N;
+        self
+    }
+
+    pub(super) fn u32(self, value: u32) -> Self {
+        self.put(value.to_le_bytes())
+    }
+
+    pub(super) fn u64(self, value: u64) -> Self {
+        self.put(value.to_le_bytes())
+    }
+
+    /// Where in which window.
+    pub(super) fn at(self, window: u32, offset: u64) -> Self {
+        self.u32(window).u64(offset)
+    }
+
+    /// Distance and length of blocks.
+    pub(super) fn blocks(self, stride: u64, block: u32) -> Self {
+        self.u64(stride).u32(block)
+    }
+
+    /// A notify counter, if any; whether there is one is a flag.
+    pub(super) fn notify(self, notify: Option<u32>) -> Self {
+        self.u32(notify.unwrap_or(0))
+    }
+}
+
+/// Reads fields one behind the other.
+pub(super) struct Reader<'d> {
+    kind: u8,
+    frame: &'d [u8],
+    at: usize,
+}
+
+impl<'d> Reader<'d> {
+    /// After the first byte.
+    pub(super) fn new(kind: u8, frame: &'d [u8]) -> Self {
+        Self { kind, frame, at: 1 }
+    }
+
+    pub(super) fn take<const N: usize>(&mut self) -> Result<[u8; N], FrameError> {
+        let rest = self.frame.get(self.at..).and_then(|rest| rest.first_chunk::<N>());
+        self.at += N;
+        rest.copied().ok_or_else(|| self.bad_length())
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32, FrameError> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64, FrameError> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    pub(super) fn bad_length(&self) -> FrameError {
+        FrameError::Length { kind: self.kind, length: self.frame.len() }
+    }
+
+    pub(super) fn bad(&self, field: &'static str) -> FrameError {
+        FrameError::Field { kind: self.kind, field }
+    }
+
+    /// A notify counter and whether there is one.
+    pub(super) fn notify(&self, has_notify: u8, notify: u32) -> Result<Option<u32>, FrameError> {
+        match has_notify {
+            1 => Ok(Some(notify)),
+            0 if notify == 0 => Ok(None),
+            _ => Err(self.bad("notify")),
+        }
+    }
+
+    pub(super) fn rest(&self) -> &'d [u8] {
+        &self.frame[self.at..]
+    }
+
+    /// The frame must end here.
+    pub(super) fn end(&self) -> Result<(), FrameError> {
+        if self.at == self.frame.len() { Ok(()) } else { Err(self.bad_length()) }
+    }
+}
+
+pub(super) fn zero(reader: &Reader<'_>, reserved: &[u8]) -> Result<(), FrameError> {
+    if reserved.iter().all(|&byte| byte == 0) { Ok(()) } else { Err(reader.bad("reserved")) }
+}

@@ -1,0 +1,178 @@
+//! Frames that no rank of this library sends: memory stays as it was, and the answer is a refusal.
+
+use super::*;
+use kumi_proto::frame::{REFUSED_BOUNDS, REFUSED_NOTIFY, REFUSED_RIGHT, REFUSED_WINDOW, Width};
+use proptest::prelude::*;
+
+use crate::windows::Rights;
+use kumi_proto::frame::Operation;
+
+/// A rank alone, with a window of 64 bytes (number 0) and a sealed one (number 1).
+fn rank() -> (Place, Engine, [NonNull<u8>; 2]) {
+    let place = Place::singleton(1 << 20).expect("place");
+    let mut engine = Engine::new(1000, place.arena_bytes());
+    let sealed = Rights { write: false, read: false, atomic: false };
+    let pieces = [(0, Rights::ALL), (1, sealed)].map(|(number, rights)| {
+        engine.windows.create(&place, number, 64, rights).expect("window").base
+    });
+    (place, engine, pieces)
+}
+
+/// Gives the engine a frame; all answers it owes then.
+fn give(place: &Place, engine: &mut Engine, frame: &[u8]) -> Vec<Vec<u8>> {
+    assert_eq!(engine.frame(place, 0, frame), Delivery::Taken);
+    let mut answers = Vec::new();
+    let mut send = |to, parts: &[&[u8]]| {
+        assert_eq!(to, 0);
+        answers.push(parts.concat());
+        Ok(true)
+    };
+    engine.answer(200, &mut send).expect("answer");
+    answers
+}
+
+fn encode(frame: &Frame<'_>) -> Vec<u8> {
+    [&frame.header(), frame.data()].concat()
+}
+
+fn contents(piece: NonNull<u8>) -> [u8; 64] {
+    // SAFETY: the window has 64 bytes, and nobody else uses it.
+    unsafe { piece.cast::<[u8; 64]>().read() }
+}
+
+fn refused(token: u64, code: u8) -> Vec<Vec<u8>> {
+    vec![encode(&Frame::Refused { token, code })]
+}
+
+#[test]
+fn puts_and_gets_are_checked_block_by_block_before_any_is_done() {
+    let (place, mut engine, pieces) = rank();
+    let put = |window, offset, stride, notify| {
+        let (data, last, token, block) = (&[7; 24][..], true, 9, 8);
+        encode(&Frame::PutStrided { token, last, window, offset, stride, block, notify, data })
+    };
+    for (frame, code) in [
+        (put(0, 41, 8, None), REFUSED_BOUNDS),
+        (put(0, 0, 29, None), REFUSED_BOUNDS),
+        (put(0, 0, u64::MAX / 2, None), REFUSED_BOUNDS),
+        (put(0, u64::MAX, 8, None), REFUSED_BOUNDS),
+        (put(1, 0, 8, None), REFUSED_RIGHT),
+        (put(256, 0, 8, None), REFUSED_WINDOW),
+        (put(0, 0, 8, Some(64)), REFUSED_NOTIFY),
+    ] {
+        assert_eq!(give(&place, &mut engine, &frame), refused(9, code), "{frame:?}");
+    }
+    let get = |window, offset, stride, count| {
+        encode(&Frame::GetStrided { token: 9, window, offset, stride, block: 8, count })
+    };
+    for (frame, code) in [
+        (get(0, 1, 28, 3), REFUSED_BOUNDS),
+        (get(0, 0, u64::MAX, 2), REFUSED_BOUNDS),
+        (get(1, 0, 8, 1), REFUSED_RIGHT),
+    ] {
+        assert_eq!(give(&place, &mut engine, &frame), refused(9, code), "{frame:?}");
+    }
+    assert_eq!(pieces.map(contents), [[0; 64]; 2], "untouched");
+    assert_eq!(engine.refused(), 10);
+    assert_eq!(
+        give(&place, &mut engine, &put(0, 0, 28, None)),
+        [encode(&Frame::PutDone { token: 9 })]
+    );
+    let memory = contents(pieces[0]);
+    let written: Vec<usize> = (0..64).filter(|at| memory[*at] == 7).collect();
+    assert_eq!(written, [0..8, 28..36, 56..64].into_iter().flatten().collect::<Vec<_>>());
+}
+
+#[test]
+fn a_multicast_that_is_none_is_a_fault_or_refused() {
+    let (place, mut engine, pieces) = rank();
+    let cast = |window, offset, tail| {
+        encode(&Frame::Multicast { token: 9, window, offset, notify: None, members: 0, tail })
+    };
+    for (frame, code) in [
+        (cast(0, 60, &[7; 8][..]), REFUSED_BOUNDS),
+        (cast(1, 0, &[7; 8]), REFUSED_RIGHT),
+        (cast(7, 0, &[7; 8]), REFUSED_WINDOW),
+    ] {
+        let answer = encode(&Frame::MulticastDone { token: 9, refused: Some((0, code)) });
+        assert_eq!(give(&place, &mut engine, &frame), [answer]);
+    }
+    assert_eq!(pieces.map(contents), [[0; 64]; 2], "untouched");
+    // An answer that nobody waits for.
+    let answer = encode(&Frame::MulticastDone { token: 77, refused: None });
+    assert!(give(&place, &mut engine, &answer).is_empty() && engine.fault.is_none());
+    let tail = [&[5, 0, 0, 0][..], &[7; 8]].concat();
+    let stranger =
+        Frame::Multicast { token: 9, window: 0, offset: 0, notify: None, members: 1, tail: &tail };
+    assert!(give(&place, &mut engine, &encode(&stranger)).is_empty());
+    assert!(engine.fault.as_ref().is_some_and(|fault| fault.contains("rank 5")));
+    assert_eq!(pieces.map(contents), [[0; 64]; 2], "untouched");
+}
+
+#[test]
+fn answers_to_counted_puts_are_combined() {
+    let (place, mut engine, _) = rank();
+    for token in 1..=3 {
+        let frame =
+            Frame::PutCounted { token, last: true, window: 0, offset: 0, notify: None, data: &[1] };
+        assert_eq!(engine.frame(&place, 0, &encode(&frame)), Delivery::Taken);
+    }
+    assert_eq!(engine.answers.len(), 1);
+    let sealed =
+        Frame::PutCounted { token: 4, last: true, window: 1, offset: 0, notify: None, data: &[1] };
+    let answers = give(&place, &mut engine, &encode(&sealed));
+    assert_eq!(
+        answers,
+        [
+            encode(&Frame::PutDone { token: 3 }),
+            encode(&Frame::Refused { token: 4, code: REFUSED_RIGHT })
+        ]
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever is asked with whatever numbers: what is refused has changed nothing.
+    #[test]
+    fn a_refused_operation_changes_nothing(
+        kind in 0..5u8,
+        window in prop_oneof![0..3u32, any::<u32>()],
+        offset in prop_oneof![0..80u64, any::<u64>()],
+        stride in prop_oneof![4..80u64, 4..u64::MAX],
+        block in 1..5u32,
+        count in 1..5usize,
+        notify in prop::option::of(prop_oneof![0..66u32, any::<u32>()]),
+    ) {
+        let (place, mut engine, pieces) = rank();
+        let bytes = vec![7; block as usize * count];
+        let (token, last, data) = (9, true, &bytes[..]);
+        let frame = match kind {
+            0 => Frame::PutCounted { token, last, window, offset, notify, data },
+            1 => Frame::PutStrided { token, last, window, offset, stride, block, notify, data },
+            2 => Frame::Multicast { token, window, offset, notify, members: 0, tail: data },
+            _ => Frame::AtomicRequest {
+                token,
+                window,
+                offset,
+                operation: Operation::Swap,
+                width: if kind == 3 { Width::Four } else { Width::Eight },
+                operand: 7,
+                operand2: 0,
+            },
+        };
+        let answers = give(&place, &mut engine, &encode(&frame));
+        prop_assert_eq!(answers.len(), 1);
+        let refused = match Frame::decode(&answers[0]) {
+            Ok(Frame::Refused { token: 9, .. }) => true,
+            Ok(Frame::MulticastDone { token: 9, refused }) => refused.is_some(),
+            _ => false,
+        };
+        let untouched = pieces.map(contents) == [[0; 64]; 2];
+        prop_assert_eq!(refused, untouched);
+        let raised: u64 = place.own().notifies.0.iter()
+            .map(|notify| notify.count.load(std::sync::atomic::Ordering::Relaxed))
+            .sum();
+        prop_assert_eq!(raised, u64::from(!refused && kind < 3 && notify.is_some()));
+    }
+}

@@ -1,0 +1,351 @@
+//! What members do with a multicast: write it, forward it, combine the answers.
+//!
+//! Data is kept only until the rings to the children have taken it, and only so much of it (see
+//! [`KEPT_PER_RANK`]); of a batch that is to be answered a few words are kept until it is.
+
+use std::collections::{HashMap, VecDeque};
+
+use kumi_net::layout::NOTIFIES;
+use kumi_net::{Answers, ChannelError, Delivery, Place};
+use kumi_proto::Rank;
+use kumi_proto::frame::{self, Frame};
+
+use crate::engine::{Answer, Engine};
+use crate::error::Refusal;
+use crate::near::Near;
+use crate::shape::Shape;
+use crate::windows::{Access, check};
+
+/// Most bytes that are kept to be forwarded, for each rank of the job: more than those that keep
+/// to the rules of `docs/protocol.md` can make it. Beyond, frames are refused for now; since that
+/// does not happen among such ranks, forwarding in circles cannot block.
+const KEPT_PER_RANK: usize = 256 * 1024;
+/// Bytes that a frame costs beside its data and members.
+const OVERHEAD: usize = 64;
+/// Batches of one rank that may wait for answers here.
+const RELAYS_PER_RANK: usize = 64;
+
+/// A multicast's frame.
+#[derive(Clone, Copy)]
+pub(crate) struct Cast<'d> {
+    pub(crate) token: u64,
+    pub(crate) window: u32,
+    pub(crate) offset: u64,
+    pub(crate) notify: Option<u32>,
+    pub(crate) members: u16,
+    pub(crate) tail: &'d [u8],
+}
+
+/// A batch that waits for the answers of the children.
+#[derive(Debug)]
+struct Relay {
+    /// Whom to answer, and the token there; none: the own multicast.
+    up: Option<(Rank, u64)>,
+    waiting: Vec<Rank>,
+    refused: Option<(Rank, Refusal)>,
+}
+
+/// A frame that waits for room in the rings to the children.
+#[derive(Debug)]
+struct Forward {
+    token: u64,
+    window: u32,
+    offset: u64,
+    notify: Option<u32>,
+    /// Those that do not have it yet, and the lists that go with it.
+    children: Vec<(Rank, Vec<u8>)>,
+    data: Vec<u8>,
+    cost: usize,
+}
+
+/// The multicasts of a rank: its own and those it forwards.
+#[derive(Debug, Default)]
+pub(crate) struct Multicasts {
+    /// By the token that the children answer with.
+    relays: HashMap<u64, Relay>,
+    forwards: VecDeque<Forward>,
+    /// What the forwards cost together.
+    kept: usize,
+}
+
+/// Cuts a list into children and what each is to see to: the first of the second half with the
+/// others of that half, then the same with the first half.
+pub(super) fn split(members: &[Rank]) -> Vec<(Rank, Vec<Rank>)> {
+    let (mut rest, mut children) = (members, Vec::new());
+    while !rest.is_empty() {
+        let (first, second) = rest.split_at(rest.len() / 2);
+        children.push((second[0], second[1..].to_vec()));
+        rest = first;
+    }
+    children
+}
+
+/// Members as a frame lists them.
+pub(super) fn list(members: &[Rank]) -> Vec<u8> {
+    members.iter().flat_map(|rank| rank.to_le_bytes()).collect()
+}
+
+impl Multicasts {
+    pub(super) fn begin(
+        &mut self,
+        token: u64,
+        up: Option<(Rank, u64)>,
+        children: impl Iterator<Item = Rank>,
+    ) {
+        let relay = Relay { up, waiting: children.collect(), refused: None };
+        self.relays.insert(token, relay);
+    }
+
+    /// A child whose answer is still to come.
+    pub(super) fn waiting(&self, token: u64) -> Option<Rank> {
+        self.relays.get(&token).and_then(|relay| relay.waiting.first().copied())
+    }
+
+    /// Ends an own batch; who refused it.
+    pub(super) fn take(&mut self, token: u64) -> Option<(Rank, Refusal)> {
+        self.relays.remove(&token).and_then(|relay| relay.refused)
+    }
+
+    /// Forgets the own ones.
+    pub(super) fn give_up(&mut self) {
+        self.relays.retain(|_, relay| relay.up.is_some());
+    }
+
+    /// Others wait for an answer of this rank or its children.
+    pub(crate) fn relaying(&self) -> bool {
+        !self.relays.is_empty() || self.owes()
+    }
+
+    /// There are frames to be forwarded.
+    pub(crate) fn owes(&self) -> bool {
+        !self.forwards.is_empty()
+    }
+
+    /// Forwards what the rings take; the order for each child is kept. Children in `full` get
+    /// nothing now.
+    pub(crate) fn hand_out(
+        &mut self,
+        full: &mut Vec<Rank>,
+        send: &mut Answers<'_>,
+    ) -> Result<(), ChannelError> {
+        for _ in 0..self.forwards.len() {
+            let Some(mut forward) = self.forwards.pop_front() else { break };
+            let Forward { token, window, offset, notify, .. } = forward;
+            let mut left = Vec::new();
+            for (to, list) in forward.children {
+                let members = (list.len() / 4) as u16;
+                let frame = Frame::Multicast { token, window, offset, notify, members, tail: &[] };
+                let parts: [&[u8]; 3] = [&frame.header(), &list, &forward.data];
+                if full.contains(&to) || !send(to, &parts)? {
+                    if !full.contains(&to) {
+                        full.push(to);
+                    }
+                    left.push((to, list));
+                }
+            }
+            if left.is_empty() {
+                self.kept -= forward.cost;
+            } else {
+                forward.children = left;
+                self.forwards.push_back(forward);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Engine {
+    /// A multicast has come. An error is a sender's fault.
+    pub(crate) fn multicast(
+        &mut self,
+        place: &Place,
+        from: Rank,
+        cast: &Cast<'_>,
+    ) -> Result<Delivery, String> {
+        let (members, data) = frame::members(cast.members, cast.tail);
+        let (mut near, mut far) = (vec![place.local()], Vec::new());
+        for member in members {
+            match place.local_of(member) {
+                Some(local) => near.push(local),
+                None if member < place.ranks() => far.push(member),
+                None => return Err(format!("a multicast to rank {member}, which does not exist")),
+            }
+        }
+        let cost = data.len() + 4 * far.len() + OVERHEAD;
+        let ranks = place.ranks() as usize;
+        let room = self.multicasts.kept + cost <= KEPT_PER_RANK * ranks
+            && self.multicasts.relays.len() < RELAYS_PER_RANK * ranks;
+        if !far.is_empty() && !room {
+            return Ok(Delivery::Full);
+        }
+        let mut refused = None;
+        for local in near {
+            if let Err(reason) = self.write_near(place, local, cast, data) {
+                let rank = place.rank() - place.local() as u32 + local as u32;
+                refused.get_or_insert((rank, reason));
+                self.refused_here += 1;
+            }
+        }
+        if far.is_empty() {
+            if cast.token != 0 {
+                self.answers.push_back((from, Answer::Multicast { token: cast.token, refused }));
+            }
+            return Ok(Delivery::Taken);
+        }
+        let children = split(&far);
+        let token = if cast.token == 0 { 0 } else { self.token() };
+        if token != 0 {
+            let ranks = children.iter().map(|child| child.0);
+            self.multicasts.begin(token, Some((from, cast.token)), ranks);
+            if let Some(relay) = self.multicasts.relays.get_mut(&token) {
+                relay.refused = refused;
+            }
+        }
+        let Cast { window, offset, notify, .. } = *cast;
+        let children = children.into_iter().map(|(rank, rest)| (rank, list(&rest))).collect();
+        let data = data.to_vec();
+        let forward = Forward { token, window, offset, notify, children, data, cost };
+        self.multicasts.forwards.push_back(forward);
+        self.multicasts.kept += cost;
+        Ok(Delivery::Taken)
+    }
+
+    /// Writes into the window of a rank of this node, the own one or another.
+    fn write_near(
+        &self,
+        place: &Place,
+        local: usize,
+        cast: &Cast<'_>,
+        data: &[u8],
+    ) -> Result<(), Refusal> {
+        let Cast { window, offset, notify, .. } = *cast;
+        let shape = Shape::whole(offset, data.len() as u64);
+        if local == place.local() {
+            return self.windows.put(place.own(), window, shape, notify, data);
+        }
+        let near = Near::find(place, local, window).ok_or(Refusal::Window)?;
+        check(near.rights, near.size, offset, data.len() as u64, Access::Write)?;
+        if notify.is_some_and(|notify| notify as usize >= NOTIFIES) {
+            return Err(Refusal::Notify);
+        }
+        // SAFETY: inside of the peer's window by the check.
+        unsafe { shape.scatter(near.base.add(offset as usize), data) };
+        if let Some(notify) = notify {
+            near.raise(place, local, notify);
+        }
+        Ok(())
+    }
+
+    /// A child says that it and those behind it have a batch. One that nobody waits for (the
+    /// program gave up) is dropped.
+    pub(crate) fn multicast_done(&mut self, from: Rank, token: u64, refused: Option<(Rank, u8)>) {
+        let Some(relay) = self.multicasts.relays.get_mut(&token) else { return };
+        let Some(at) = relay.waiting.iter().position(|rank| *rank == from) else { return };
+        relay.waiting.swap_remove(at);
+        let refused = refused.map(|(rank, code)| (rank, Refusal::from_code(code)));
+        relay.refused = relay.refused.or(refused);
+        if let (true, Some((up, above))) = (relay.waiting.is_empty(), relay.up) {
+            let refused = relay.refused;
+            self.answers.push_back((up, Answer::Multicast { token: above, refused }));
+            self.multicasts.relays.remove(&token);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Follows a tree; the longest way in it.
+    fn walk(members: &[Rank], reached: &mut Vec<Rank>) -> u32 {
+        let mut depth = 0;
+        for (child, rest) in split(members) {
+            reached.push(child);
+            depth = depth.max(1 + walk(&rest, reached));
+        }
+        depth
+    }
+
+    fn forward(token: u64, children: &[Rank]) -> Forward {
+        let children = children.iter().map(|rank| (*rank, list(&[50 + rank]))).collect();
+        let (window, offset, notify, data) = (0, 0, None, vec![token as u8; 10]);
+        Forward { token, window, offset, notify, children, data, cost: 100 }
+    }
+
+    /// A ring that is full keeps back what comes later for the same child, and nobody else's.
+    #[test]
+    fn forwards_keep_the_order_of_each_child() {
+        let mut casts = Multicasts::default();
+        for (token, children) in [(1, &[5, 6][..]), (2, &[6]), (3, &[5, 6])] {
+            casts.forwards.push_back(forward(token, children));
+            casts.kept += 100;
+        }
+        let mut sent = Vec::new();
+        // 6 takes nothing at first, then one at a time.
+        for room in [0, 1, 1, 5] {
+            let mut left = room;
+            let mut send = |to, parts: &[&[u8]]| {
+                let frame = parts.concat();
+                let Ok(Frame::Multicast { token, members: 1, tail, .. }) = Frame::decode(&frame)
+                else {
+                    panic!("{frame:?}")
+                };
+                assert_eq!(tail[..4], list(&[50 + to]));
+                if to == 6 {
+                    if left == 0 {
+                        return Ok(false);
+                    }
+                    left -= 1;
+                }
+                sent.push((to, token));
+                Ok(true)
+            };
+            casts.hand_out(&mut Vec::new(), &mut send).expect("send");
+        }
+        assert_eq!(sent, [(5, 1), (5, 3), (6, 1), (6, 2), (6, 3)]);
+        assert_eq!((casts.kept, casts.owes()), (0, false));
+        casts.forwards.push_back(forward(4, &[5]));
+        let mut send = |_, _: &[&[u8]]| panic!("5 has an older answer to come first");
+        casts.hand_out(&mut vec![5], &mut send).expect("nothing sent");
+        assert!(casts.owes());
+    }
+
+    /// Only the answer of a child that is waited for counts, once; the first refusal is told.
+    #[test]
+    fn answers_are_combined() {
+        let place = Place::singleton(1 << 20).expect("place");
+        let mut engine = Engine::new(1000, place.arena_bytes());
+        engine.multicasts.begin(3, Some((8, 70)), [1, 2].into_iter());
+        engine.multicasts.begin(4, None, [1, 2].into_iter());
+        for (from, token) in [(1, 3), (1, 3), (9, 3), (2, 9), (1, 4)] {
+            engine.multicast_done(from, token, (from == 1).then_some((31, 2)));
+        }
+        assert!(engine.answers.is_empty());
+        assert_eq!(engine.multicasts.waiting(4), Some(2));
+        engine.multicast_done(2, 3, Some((32, 1)));
+        let answer = engine.answers.pop_front();
+        let refused = Some((31, Refusal::Right));
+        assert!(
+            matches!(answer, Some((8, Answer::Multicast { token: 70, refused: told }))
+                if told == refused),
+            "{answer:?}"
+        );
+        engine.multicast_done(2, 4, None);
+        assert_eq!(engine.multicasts.waiting(4), None);
+        assert_eq!(engine.multicasts.take(4), refused);
+        assert!(!engine.multicasts.relaying());
+    }
+
+    proptest! {
+        #[test]
+        fn a_tree_reaches_everybody_once_and_is_flat(count in 0usize..300) {
+            let members: Vec<Rank> = (10..10 + count as u32).collect();
+            let mut reached = Vec::new();
+            let depth = walk(&members, &mut reached);
+            reached.sort_unstable();
+            prop_assert_eq!(reached, members);
+            prop_assert_eq!(depth, (count + 1).ilog2());
+        }
+    }
+}

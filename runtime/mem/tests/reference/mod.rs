@@ -1,0 +1,231 @@
+//! A reference for one-sided operations: a copy of what they must have written, and the errors
+//! that they must have.
+
+use kumi_mem::{After, Completion, Context, Error, Source, Strided, Tag, Window};
+
+use crate::common::Numbers;
+
+/// Bytes of the part of a window that one rank uses.
+const PART: usize = 4000;
+
+/// A window, and what this rank's part of every rank's piece must hold.
+pub struct Reference<'c> {
+    context: &'c Context,
+    window: Window<'c>,
+    /// Start of this rank's parts.
+    base: usize,
+    parts: Vec<Vec<u8>>,
+    completion: &'c Completion<'c>,
+    /// Puts that were given the completion.
+    counted: u64,
+    /// Notifications raised, by target.
+    raised: Vec<u64>,
+}
+
+/// The number that these bytes are.
+fn word(bytes: &[u8]) -> u64 {
+    let mut full = [0; 8];
+    full[..bytes.len()].copy_from_slice(bytes);
+    u64::from_ne_bytes(full)
+}
+
+impl<'c> Reference<'c> {
+    /// Makes the window: all ranks call this.
+    pub fn new(context: &'c Context, completion: &'c Completion<'c>) -> Reference<'c> {
+        let ranks = context.ranks() as usize;
+        let window = context.window(PART * ranks).expect("window");
+        let parts = vec![vec![0; PART]; ranks];
+        let (base, raised) = (PART * context.rank() as usize, vec![0; ranks]);
+        Reference { context, window, base, parts, completion, counted: 0, raised }
+    }
+
+    /// One random operation on the part at this rank.
+    pub fn step(&mut self, to: u32, numbers: &mut Numbers) {
+        match numbers.below(13) {
+            0 | 6 => self.put(to, numbers),
+            1 | 7 => self.get(to, numbers),
+            2 | 8 => self.atomic(to, numbers),
+            3 | 9 => self.put_strided(to, numbers),
+            4 | 10 => self.get_strided(to, numbers),
+            5 | 11 => self.wild(to, numbers),
+            _ => self.multicast(numbers),
+        }
+    }
+
+    fn range(numbers: &mut Numbers) -> (usize, usize) {
+        let most = if numbers.below(4) == 0 { PART } else { 40 };
+        let length = numbers.below(most as u64 + 1) as usize;
+        (numbers.below((PART - length) as u64 + 1) as usize, length)
+    }
+
+    fn put(&mut self, to: u32, numbers: &mut Numbers) {
+        let (offset, length) = Self::range(numbers);
+        let data: Vec<u8> = (0..length).map(|_| numbers.next() as u8).collect();
+        let after = self.after(to, numbers);
+        self.window.put_with(to, self.base + offset, &data, after).expect("put");
+        self.parts[to as usize][offset..offset + length].copy_from_slice(&data);
+    }
+
+    fn get(&mut self, from: u32, numbers: &mut Numbers) {
+        let (offset, length) = Self::range(numbers);
+        let mut got = vec![0; length];
+        self.window.get(from, self.base + offset, &mut got).expect("get");
+        assert!(got == self.parts[from as usize][offset..offset + length], "{from}: {offset}");
+    }
+
+    /// Sometimes a notification, sometimes the completion, both counted.
+    fn after(&mut self, to: u32, numbers: &mut Numbers) -> After<'c> {
+        let notify = (numbers.below(2) == 0).then_some(self.context.rank() % 64);
+        self.raised[to as usize] += u64::from(notify.is_some());
+        let completion = (numbers.below(2) == 0).then_some(self.completion);
+        self.counted += u64::from(completion.is_some());
+        if numbers.below(32) == 0 {
+            let done = self.completion.done().expect("done");
+            assert!(done <= self.counted);
+        }
+        After { notify, completion }
+    }
+
+    /// Blocks inside of the part; mostly several, sometimes large ones.
+    fn shape(numbers: &mut Numbers) -> Strided {
+        let count = [0, 1, 2, 3, 40][numbers.below(5) as usize];
+        let room = PART / count.max(1);
+        let stride = numbers.below(room as u64 + 1) as usize;
+        let block = match numbers.below(3) {
+            0 => stride,
+            1 => stride.min(8),
+            _ => numbers.below(stride as u64 + 1) as usize,
+        };
+        let offset = numbers.below((PART - stride * count) as u64 + 1) as usize;
+        Strided { offset, stride, block, count }
+    }
+
+    /// Where the bytes of the blocks lie, one after the other.
+    fn places(shape: Strided) -> impl Iterator<Item = usize> {
+        let Strided { offset, stride, block, count } = shape;
+        (0..count).flat_map(move |index| (0..block).map(move |byte| offset + index * stride + byte))
+    }
+
+    fn put_strided(&mut self, to: u32, numbers: &mut Numbers) {
+        let shape = Self::shape(numbers);
+        let data: Vec<u8> = (0..shape.block * shape.count).map(|_| numbers.next() as u8).collect();
+        let there = Strided { offset: self.base + shape.offset, ..shape };
+        let after = self.after(to, numbers);
+        self.window.put_strided(to, there, &data, after).expect("put");
+        for (byte, place) in data.iter().zip(Self::places(shape)) {
+            self.parts[to as usize][place] = *byte;
+        }
+    }
+
+    fn get_strided(&mut self, from: u32, numbers: &mut Numbers) {
+        let shape = Self::shape(numbers);
+        let mut got = vec![0; shape.block * shape.count];
+        let there = Strided { offset: self.base + shape.offset, ..shape };
+        self.window.get_strided(from, there, &mut got).expect("get");
+        let part = &self.parts[from as usize];
+        let expected: Vec<u8> = Self::places(shape).map(|place| part[place]).collect();
+        assert!(got == expected, "{from}: {shape:?}");
+    }
+
+    /// The same to some ranks, while others do that too.
+    fn multicast(&mut self, numbers: &mut Numbers) {
+        let (offset, length) = Self::range(numbers);
+        let data: Vec<u8> = (0..length).map(|_| numbers.next() as u8).collect();
+        let set: Vec<u32> = (0..self.context.ranks()).filter(|_| numbers.below(2) > 0).collect();
+        let notify = (numbers.below(2) == 0).then_some(self.context.rank() % 64);
+        self.window.multicast(&set, self.base + offset, &data, notify).expect("multicast");
+        for to in set {
+            self.parts[to as usize][offset..offset + length].copy_from_slice(&data);
+            self.raised[to as usize] += u64::from(notify.is_some());
+        }
+    }
+
+    /// Any atomic operation of any width, on a few places so that comparisons match at times.
+    fn atomic(&mut self, to: u32, numbers: &mut Numbers) {
+        let bytes = if numbers.below(2) == 0 { 8 } else { 4 };
+        let offset = 8 * numbers.below(4) as usize + 8 - bytes;
+        let at = self.base + offset;
+        let place = &mut self.parts[to as usize][offset..offset + bytes];
+        let before = word(place);
+        let operand = if numbers.below(2) == 0 { before } else { numbers.next() };
+        let (a, b) = (operand, numbers.next());
+        let (small, other) = (a as u32, b as u32);
+        let window = &self.window;
+        let wide = bytes == 8;
+        let (got, after) = match (numbers.below(6), wide) {
+            (0, true) => (window.fetch_add(to, at, a), before.wrapping_add(a)),
+            (1, true) => (window.fetch_and(to, at, a), before & a),
+            (2, true) => (window.fetch_or(to, at, a), before | a),
+            (3, true) => (window.fetch_xor(to, at, a), before ^ a),
+            (4, true) => (window.swap(to, at, a), a),
+            (_, true) => (window.compare_swap(to, at, a, b), if before == a { b } else { before }),
+            (operation, false) => {
+                let old = before as u32;
+                let (got, after) = match operation {
+                    0 => (window.fetch_add_u32(to, at, small), old.wrapping_add(small)),
+                    1 => (window.fetch_and_u32(to, at, small), old & small),
+                    2 => (window.fetch_or_u32(to, at, small), old | small),
+                    3 => (window.fetch_xor_u32(to, at, small), old ^ small),
+                    4 => (window.swap_u32(to, at, small), small),
+                    _ => (
+                        window.compare_swap_u32(to, at, small, other),
+                        if old == small { other } else { old },
+                    ),
+                };
+                (got.map(u64::from), u64::from(after))
+            }
+        };
+        assert_eq!(got.expect("atomic"), before, "{to}: {offset}, {bytes} bytes");
+        place.copy_from_slice(&after.to_ne_bytes()[..bytes]);
+    }
+
+    /// Something outside of the window: an error, and nothing is written.
+    fn wild(&mut self, to: u32, numbers: &mut Numbers) {
+        let end = PART * self.parts.len();
+        let offset = match numbers.below(3) {
+            0 => end - numbers.below(3) as usize,
+            1 => usize::MAX - numbers.below(4) as usize,
+            _ => end + numbers.next() as usize % (usize::MAX / 2),
+        };
+        let result = match numbers.below(5) {
+            3 => {
+                // The first block is inside, the last is not.
+                let shape = Strided { offset: self.base, stride: end - 4, block: 8, count: 2 };
+                self.window.get_strided(to, shape, &mut [0; 16])
+            }
+            4 => {
+                let shape = Strided { offset: 8, stride: usize::MAX / 2, block: 8, count: 4 };
+                self.window.get_strided(to, shape, &mut [0; 32])
+            }
+            0 => self.window.get(to, offset, &mut [0; 9]),
+            1 => self.window.fetch_add(to, end + offset % 4096 * 8, 1).map(drop),
+            _ => self.window.swap_u32(to, end + offset % 4096 * 4, 7).map(drop),
+        };
+        assert!(matches!(result, Err(Error::OutOfBounds { .. })), "{offset}: {result:?}");
+    }
+
+    /// Waits until all is in place, and compares with what the owners see. All ranks call this.
+    pub fn finish(self) {
+        let context = self.context;
+        // All that was counted is in place before anything is flushed.
+        self.completion.wait_all().expect("wait");
+        assert_eq!(self.completion.done().expect("done"), self.counted);
+        context.flush_all().expect("flush");
+        context.barrier().expect("barrier");
+        for to in 0..context.ranks() {
+            context.send(to, 1, &self.parts[to as usize]).expect("send");
+            context.send(to, 2, &self.raised[to as usize].to_ne_bytes()).expect("send");
+        }
+        for from in 0..context.ranks() {
+            let (_, expected) = context.recv_vec(Source::Rank(from), Tag::Is(1)).expect("recv");
+            let mut found = vec![0; PART];
+            self.window.read(PART * from as usize, &mut found).expect("read");
+            assert!(found == expected, "what rank {from} wrote");
+            let mut raised = [0; 8];
+            context.recv(Source::Rank(from), Tag::Is(2), &mut raised).expect("recv");
+            let notified = self.window.notified(from % 64).expect("notified");
+            assert_eq!(notified, u64::from_ne_bytes(raised));
+        }
+        context.barrier().expect("barrier");
+    }
+}
