@@ -389,7 +389,7 @@ int kumi_alltoallv(const void *send, const size_t *send_counts, void *recv,
  * ------------------------------------------------------------------------ */
 
 /* A put of more than 400 bytes, also by kumi_window_put(), may take several
- * packets.  BOUNDS is found before the first: it is done whole or not at all. */
+ * packets.  BOUNDS is found before the first: it is done whole or not. */
 
 /* Atomic operations on the uint64_t, with _u32 on the uint32_t, at `offset` (a
  * multiple of its size) of rank `to`'s piece.  Each is one step that no other
@@ -568,8 +568,8 @@ typedef void (*kumi_signal_handler)(void *argument, int source,
  * thread of the port, also while this rank computes or waits: one at a time in
  * the order of each sender, beside those of other ports.  A handler has all
  * rights of its process, but functions of this library fail in it with
- * WRONG_THREAD; it must return, not jump or throw.  If one panics (in Rust), the
- * next communicating function fails with HANDLER and has done nothing.
+ * WRONG_THREAD; it must return, not jump or throw.  If one panics (in Rust),
+ * the next communicating function fails with HANDLER and has done nothing.
  * Errors: those of kumi_fifo_create(); NULL, IO. */
 int kumi_signal_handle(kumi_window *window, size_t offset, size_t capacity,
                        kumi_signal_handler handler, void *argument);
