@@ -20,9 +20,9 @@
  *
  * Ownership.  Every buffer belongs to the caller.  A buffer given to a sending
  * function may be changed as soon as the function returns.  The library hands
- * out three kinds of things: windows, which the caller frees with
- * kumi_window_free() (kumi_finalize() frees those that remain), FIFOs in them
- * (likewise, kumi_fifo_free()), and constant strings, which nobody frees.
+ * out windows, FIFOs in them and completions, which the caller frees with
+ * kumi_window_free(), kumi_fifo_free() and kumi_completion_free()
+ * (kumi_finalize() frees the rest), and constant strings, which nobody frees.
  *
  * Errors.  The descriptions name them without KUMI_ERR_.  Every function but
  * kumi_init() and those that explain errors can fail with NOT_INITIALISED and
@@ -388,21 +388,18 @@ int kumi_alltoallv(const void *send, const size_t *send_counts, void *recv,
  * One-sided operations: more on windows
  * ------------------------------------------------------------------------ */
 
-/* A put of more than 400 bytes, kumi_window_put() included, may take several
- * packets; the caller checks it as a whole against the bounds of the target's
- * piece first (BOUNDS at once), so that it is done whole or not at all. */
+/* A put of more than 400 bytes, also by kumi_window_put(), may take several
+ * packets.  BOUNDS is found before the first: it is done whole or not. */
 
 /* Atomic operations on the uint64_t, with _u32 on the uint32_t, at `offset` (a
  * multiple of its size) of rank `to`'s piece.  Each is one step that no other
- * operation of the same width on the same bytes interrupts, whichever rank
- * does it, and waits; *old (or NULL) is the value before.  They add (modulo
- * 2^64 or 2^32), and, or, exclusive-or, store `value`, or store `value` if
- * what is there equals `expected` (it did if *old does).
+ * of the same width on the same bytes interrupts, whichever rank does it, and
+ * waits; *old (or NULL) is the value before.  They add (modulo 2^64 or 2^32;
+ * also kumi_window_fetch_add(), above), and, or, exclusive-or, store `value`,
+ * or store it if what is there equals `expected` (it did if *old does).
  * Do not mix the widths on the same bytes: each operation is still one step,
  * but the order in which ranks see those of different width is not promised.
- * kumi_window_fetch_add(), above, belongs to these.
- * Errors: WINDOW, RANK, BOUNDS, ALIGNMENT, RIGHT, FAULT, IO; memory is
- * untouched. */
+ * Errors: WINDOW, RANK, BOUNDS, ALIGNMENT, RIGHT: memory is untouched. */
 int kumi_window_fetch_and(kumi_window *window, int to, size_t offset,
                           uint64_t operand, uint64_t *old);
 int kumi_window_fetch_or(kumi_window *window, int to, size_t offset,
@@ -412,8 +409,7 @@ int kumi_window_fetch_xor(kumi_window *window, int to, size_t offset,
 int kumi_window_swap(kumi_window *window, int to, size_t offset,
                      uint64_t value, uint64_t *old);
 int kumi_window_compare_swap(kumi_window *window, int to, size_t offset,
-                             uint64_t expected, uint64_t value,
-                             uint64_t *old);
+                             uint64_t expected, uint64_t value, uint64_t *old);
 int kumi_window_fetch_add_u32(kumi_window *window, int to, size_t offset,
                               uint32_t operand, uint32_t *old);
 int kumi_window_fetch_and_u32(kumi_window *window, int to, size_t offset,
@@ -425,8 +421,7 @@ int kumi_window_fetch_xor_u32(kumi_window *window, int to, size_t offset,
 int kumi_window_swap_u32(kumi_window *window, int to, size_t offset,
                          uint32_t value, uint32_t *old);
 int kumi_window_compare_swap_u32(kumi_window *window, int to, size_t offset,
-                             uint32_t expected, uint32_t value,
-                             uint32_t *old);
+                             uint32_t expected, uint32_t value, uint32_t *old);
 
 /* A completion counts the puts of this rank that were given it and are in
  * place at their targets.  It is an elastic memory barrier: waiting for it
@@ -434,26 +429,22 @@ int kumi_window_compare_swap_u32(kumi_window *window, int to, size_t offset,
  * others (kumi_flush() waits for all). */
 typedef struct kumi_completion kumi_completion;
 
-/* Makes a completion whose count is 0; free it with kumi_completion_free()
- * (kumi_finalize() frees those that remain).
- * Errors: NULL, FAULT. */
+/* Makes a completion whose count is 0; free it with kumi_completion_free().
+ * Errors: NULL. */
 int kumi_completion_create(kumi_completion **completion);
 
-/* Frees a completion; puts under way are not undone.  NULL is allowed and does
- * nothing.
+/* Frees a completion; puts under way are not undone.  NULL does nothing.
  * Errors: COMPLETION if it is not a completion or was freed already. */
 int kumi_completion_free(kumi_completion *completion);
 
 /* *count becomes the number of puts that are in place, without waiting.
  * Errors: COMPLETION, NULL; REFUSED if a target has refused a put since the
- * last report (which is once per target; a refused put never counts); FAULT,
- * IO. */
+ * last report (which is once per target; a refused put never counts). */
 int kumi_completion_done(kumi_completion *completion, uint64_t *count);
 
 /* Waits until at least `at_least` puts are in place since the completion was
  * made; *count (or NULL) is how many are.
- * Errors: those of kumi_completion_done(); LENGTH if there are not so many
- * puts, so that the wait would never end. */
+ * Errors: those of kumi_completion_done(); LENGTH if there are fewer puts. */
 int kumi_completion_wait(kumi_completion *completion, uint64_t at_least,
                          uint64_t *count);
 
@@ -464,8 +455,8 @@ int kumi_completion_wait_all(kumi_completion *completion);
 /* Like kumi_window_put(); when all bytes are in place the target's counter
  * `notify` of this window (unless it is KUMI_NO_NOTIFY) and the caller's
  * `completion` (or NULL) go up by 1.
- * Errors: those of kumi_window_put(); NOTIFY, COMPLETION.  What a rank on
- * another node refuses is told by the completion if there is one. */
+ * Errors: those of kumi_window_put(); NOTIFY, COMPLETION.  If there is one, it
+ * tells what a rank on another node refuses. */
 int kumi_window_put_with(kumi_window *window, int to, size_t offset,
                          const void *data, size_t length, int notify,
                          kumi_completion *completion);
@@ -490,13 +481,11 @@ int kumi_window_get_strided(kumi_window *window, int from, size_t offset,
 /* Copies `length` bytes from `data` to `offset` of the pieces of `count` ranks
  * (each is written once, however often `ranks` names it; the caller may be
  * among them), raises the counter `notify` of each that has all (unless it is
- * KUMI_NO_NOTIFY), and waits until all have it.  The data goes along a tree:
- * members on other nodes forward it without their programs' help, so the
- * caller sends it only about log2(count) times.
+ * KUMI_NO_NOTIFY), and waits until all have it.  Members on other nodes forward
+ * it along a tree: the caller sends it only about log2(count) times.
  * Errors: WINDOW, RANK, NULL, LENGTH, NOTIFY, BOUNDS (for any of them):
- * nothing is written anywhere.  RIGHT, WINDOW if one refuses;
- * kumi_error_detail() names it, its memory is untouched, others may have the
- * data.  FAULT, IO. */
+ * nothing is written anywhere.  RIGHT, WINDOW if one refuses and is untouched
+ * (kumi_error_detail() names it); others may have the data. */
 int kumi_window_multicast(kumi_window *window, const int *ranks, size_t count,
                           size_t offset, const void *data, size_t length,
                           int notify);
@@ -521,10 +510,9 @@ typedef struct kumi_fifo kumi_fifo;
  * are overwritten now and belong to the FIFO until it is freed; `capacity` is
  * a multiple of 8, 16 .. 2^31.  A record takes 8 bytes and its length, padded
  * to a multiple of 8.  With every record this rank's counter `notify` of the
- * window goes up by 1; FIFOs may share one, so that
- * kumi_window_wait_notify() waits for any of them.  *fifo is the handle; free
- * it with kumi_fifo_free().  Not collective: tell the others (for example by a
- * barrier) before they append.
+ * window goes up by 1; FIFOs may share one, to wait for any of them.  *fifo is
+ * the handle; free it with kumi_fifo_free().  Not collective: tell the others
+ * (for example by a barrier) before they append.
  * Errors: WINDOW, NULL, BOUNDS, NOTIFY, FIFO if offset or capacity are not as
  * said or the memory is another FIFO's. */
 int kumi_fifo_create(kumi_window *window, size_t offset, size_t capacity,
@@ -532,21 +520,18 @@ int kumi_fifo_create(kumi_window *window, size_t offset, size_t capacity,
 
 /* Frees a FIFO, with the records in it.  Make sure first that no other rank
  * still appends; one that waits for room gets FIFO.  kumi_window_free() and
- * kumi_finalize() free the FIFOs that are left.  NULL is allowed and does
- * nothing.
+ * kumi_finalize() free the FIFOs that are left.  NULL does nothing.
  * Errors: FIFO if it is not a FIFO or was freed already. */
 int kumi_fifo_free(kumi_fifo *fifo);
 
-/* *bytes becomes the length of the longest record in this job; it is the same
- * at all ranks and to all ranks.  At least 256; about 1,400 where the network
- * carries packets of 1,500.
+/* *bytes becomes the length of the longest record in this job, from and to all
+ * ranks: at least 256; about 1,400 where the network carries packets of 1,500.
  * Errors: NULL. */
 int kumi_fifo_max_record(size_t *bytes);
 
 /* Appends the `length` bytes at `data` (0 .. kumi_fifo_max_record()) as one
  * record to the FIFO at `offset` of rank `to`'s piece.  Waits while it is full;
- * returns when the record is in the FIFO, behind everything that was put to
- * that rank before.
+ * returns when the record is in it, behind all that was put to `to` before.
  * Errors: WINDOW, RANK, NULL, LENGTH if the record is too long for the job or
  * this FIFO, FIFO if there is none, FULL if it is this rank's own and full,
  * DAMAGED, HANDLER.  Nothing was appended then. */
@@ -580,19 +565,17 @@ typedef void (*kumi_signal_handler)(void *argument, int source,
 
 /* Makes a signal port in this rank's piece of `window`: a FIFO, placed like one
  * (kumi_fifo_create()), whose records go to `handler`.  Handlers run on a
- * thread of the port, also while this rank computes or waits: those of one port
- * one at a time and in the order of each sender, those of different ports at
- * the same time.  A handler has all rights of its process, but functions of
- * this library fail in it with WRONG_THREAD; it must return, and must not
- * jump or throw out.  If one panics (in Rust), the next call of a communicating
- * function fails with HANDLER and has done nothing.
+ * thread of the port, also while this rank computes or waits: one at a time in
+ * the order of each sender, beside those of other ports.  A handler has all
+ * rights of its process, but functions of this library fail in it with
+ * WRONG_THREAD; it must return, not jump or throw.  If one panics (in Rust),
+ * the next communicating function fails with HANDLER and has done nothing.
  * Errors: those of kumi_fifo_create(); NULL, IO. */
 int kumi_signal_handle(kumi_window *window, size_t offset, size_t capacity,
                        kumi_signal_handler handler, void *argument);
 
-/* Takes a signal port away, waiting for a handler that runs.  Records that no
- * handler has had are dropped.  kumi_window_free() and kumi_finalize() do it for
- * the ports that are left.
+/* Takes a signal port away, waiting for a handler that runs; records that none
+ * has had are dropped.  kumi_window_free() and kumi_finalize() do it, too.
  * Errors: WINDOW, FIFO if there is no port at `offset`. */
 int kumi_signal_remove(kumi_window *window, size_t offset);
 

@@ -18,4 +18,5 @@ pub mod lease;
 pub mod message;
 mod node_set;
 mod sample;
+mod status;
 pub mod tree;

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::key::SealKey;
 pub use crate::node_set::NodeSet;
 pub use crate::sample::{NodeSample, PeerSample, Percentiles, RankSample, SwitchSample};
+pub use crate::status::{ClusterStatus, NodeStatus};
 
 /// Version of everything in this module. A peer with another version is refused by name.
 pub const CONTROL_VERSION: u32 = 2;
@@ -571,36 +572,4 @@ pub enum ClientReply {
     Done,
     /// Refused.
     Refused(Refusal),
-}
-
-/// The cluster as the head sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClusterStatus {
-    /// Its name.
-    pub name: String,
-    /// All configured nodes, ascending.
-    pub nodes: Vec<NodeStatus>,
-    /// How processors are shared.
-    pub mode: Mode,
-    /// Slice in nanoseconds.
-    pub slice_ns: u64,
-    /// The timetable in force.
-    pub timetable: Timetable,
-    /// Milliseconds since the epoch at which the head started.
-    pub since_ms: u64,
-    /// Control messages the head sent and received since its start.
-    pub control_messages: u64,
-}
-
-/// One configured node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeStatus {
-    /// Its number.
-    pub node: NodeId,
-    /// Whether it is attached.
-    pub up: bool,
-    /// What it said of itself when it last attached.
-    pub description: Option<NodeDescription>,
-    /// Jobs placed on it.
-    pub jobs: Vec<JobId>,
 }

@@ -31,12 +31,12 @@ fn last_line(output: &Output) -> String {
 }
 
 const PROGRAMS: [&str; 6] = [
-    env!("CARGO_BIN_EXE_dense"),
     env!("CARGO_BIN_EXE_ep"),
     env!("CARGO_BIN_EXE_ft"),
     env!("CARGO_BIN_EXE_raytracer"),
     env!("CARGO_BIN_EXE_pingpong"),
     env!("CARGO_BIN_EXE_lockstep"),
+    env!("CARGO_BIN_EXE_dense"),
 ];
 
 #[test]

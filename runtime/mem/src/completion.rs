@@ -61,6 +61,7 @@ impl Completion<'_> {
     /// # Errors
     /// As [`Completion::done`], and [`Error::NeverDone`] if there are not so many.
     pub fn wait(&self, at_least: u64) -> Result<u64, Error> {
+        self.context.check_handlers()?;
         let over = Withdraw(self.context);
         let result = self.context.drive(Wait::Frames, |guard| {
             let engine = guard.handler();

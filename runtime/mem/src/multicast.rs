@@ -76,6 +76,7 @@ impl Window<'_> {
         data: &[u8],
         notify: Option<u32>,
     ) -> Result<(), Error> {
+        self.context.check_handlers()?;
         if let Some(notify) = notify {
             check_notify(notify)?;
         }

@@ -95,8 +95,8 @@ impl Window<'_> {
     /// port one at a time and in the order of each sender; those of different ports at the same time.
     /// A handler may use all memory of the process, but not the [`Context`], which stays
     /// with its thread: it cannot wait in the library. When it panics, the port goes on with the next record and the
-    /// next call of the main thread (send, receive, probe, progress, flush, barrier, append, pop, wait for a
-    /// notification, finalize) does nothing and says [`Error::HandlerPanicked`].
+    /// next call of the main thread (send, receive, probe, progress, flush, barrier, append, pop, multicast, wait for a
+    /// notification or a completion, finalize) does nothing and says [`Error::HandlerPanicked`].
     ///
     /// # Errors
     /// As [`Window::fifo`], and [`Error::Io`] if there can be no further thread.

@@ -120,6 +120,44 @@ fn a_panic_becomes_an_error_of_the_next_call() {
 }
 
 #[test]
+fn a_panic_is_told_by_one_sided_operations_that_wait() {
+    run("a_panic_is_told_by_one_sided_operations_that_wait", BOTH, |context| {
+        let window = context.window(4096).expect("window");
+        let completion = context.completion().expect("completion");
+        let (out, signals) = mpsc::channel();
+        window
+            .on_signal(512, 256, move |signal| {
+                out.send(signal.data.len()).expect("send");
+                if signal.data.is_empty() {
+                    std::panic::resume_unwind(Box::new("as it should"));
+                }
+            })
+            .expect("port");
+        context.barrier().expect("barrier");
+        let multicast = || window.multicast(&[0, 1], 0, b"all", Some(3));
+        let wait = || completion.wait_all();
+        let calls: [&dyn Fn() -> Result<(), Error>; 2] = [&multicast, &wait];
+        for call in calls {
+            if context.rank() == 0 {
+                window.signal(1, 512, b"").expect("signal");
+                window.signal(1, 512, b"x").expect("signal");
+            } else {
+                assert_eq!(signals.recv_timeout(PATIENCE), Ok(0));
+                assert_eq!(signals.recv_timeout(PATIENCE), Ok(1));
+                let found = call();
+                assert!(matches!(found, Err(Error::HandlerPanicked { count: 1, .. })), "{found:?}");
+            }
+            context.barrier().expect("barrier");
+            assert_eq!(window.notified(3).expect("notified"), 0, "the call did nothing");
+        }
+        context.barrier().expect("all have looked");
+        multicast().expect("said once");
+        context.barrier().expect("barrier");
+        assert_eq!(window.notified(3).expect("notified"), 2);
+    });
+}
+
+#[test]
 fn a_panic_that_no_call_told_is_told_at_the_end() {
     if common::is_rank() {
         let context = kumi_mem::Context::init().expect("init");

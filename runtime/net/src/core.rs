@@ -345,10 +345,12 @@ impl<H: Handler> Core<H> {
 
     /// Reads the clock.
     #[inline]
-    pub(crate) fn look_at_clock(&mut self) {
+    pub(crate) fn look_at_clock(&mut self) -> u64 {
+        let now = sys::now();
         if let Some(remote) = &mut self.remote {
-            remote.now = sys::now();
+            remote.now = now;
         }
+        now
     }
 
     /// The next deadline of the protocol.

@@ -91,10 +91,7 @@ impl<H: Handler> Guard<'_, H> {
             }
             if clock {
                 (spins, waiting.spins, waiting.next_try) = (0, 0, ROOM_SPINS);
-                let now = sys::now();
-                if let Some(remote) = &mut self.core.remote {
-                    remote.now = now;
-                }
+                let now = self.core.look_at_clock();
                 self.core.publish_sometimes(place);
                 if self.core.deadline().is_some_and(|deadline| deadline <= now) {
                     return Ok(Seen::Deadline);

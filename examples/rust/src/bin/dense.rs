@@ -23,7 +23,7 @@ const DONE: i32 = 1;
 )]
 struct Options {
     /// Which program
-    #[arg(value_enum)]
+    #[arg(value_enum, default_value = "product")]
     program: Which,
     /// Side of the matrices; of the sort, its square is how many numbers there are
     #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u32).range(8..=8192))]

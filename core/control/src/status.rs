@@ -1,0 +1,40 @@
+//! The cluster as its head describes it to a client.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use kumi_sched::{JobId, Mode, NodeId, Timetable};
+use serde::{Deserialize, Serialize};
+
+use crate::message::NodeDescription;
+
+/// The cluster as the head sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterStatus {
+    /// Its name.
+    pub name: String,
+    /// All configured nodes, ascending.
+    pub nodes: Vec<NodeStatus>,
+    /// How processors are shared.
+    pub mode: Mode,
+    /// Slice in nanoseconds.
+    pub slice_ns: u64,
+    /// The timetable in force.
+    pub timetable: Timetable,
+    /// Milliseconds since the epoch at which the head started.
+    pub since_ms: u64,
+    /// Control messages the head sent and received since its start.
+    pub control_messages: u64,
+}
+
+/// One configured node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// Its number.
+    pub node: NodeId,
+    /// Whether it is attached.
+    pub up: bool,
+    /// What it said of itself when it last attached.
+    pub description: Option<NodeDescription>,
+    /// Jobs placed on it.
+    pub jobs: Vec<JobId>,
+}
