@@ -30,6 +30,22 @@ unsafe fn atomic<T>(
 /// # Safety
 /// `old` is null or points to memory for a `uint64_t`.
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_window_fetch_add(
+    window: *mut KumiWindow,
+    to: c_int,
+    offset: usize,
+    operand: u64,
+    old: *mut u64,
+) -> c_int {
+    // SAFETY: promised by the caller.
+    unsafe { atomic(window, to, old, |window, to| window.fetch_add(to, offset, operand)) }
+}
+
+/// See `kumi.h`.
+///
+/// # Safety
+/// `old` is null or points to memory for a `uint64_t`.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_window_fetch_and(
     window: *mut KumiWindow,
     to: c_int,

@@ -4,10 +4,10 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use kumi_mem::{Fifo, Popped, Signal};
 
-use crate::args::{input, output, rank, required, store};
+use crate::args::{output, required, store};
 use crate::code::{Code, Failure};
 use crate::state::{State, with};
-use crate::window::{KumiWindow, find as find_window};
+use crate::window::{KumiWindow, find as find_window, with_bytes};
 
 /// `kumi_fifo` of `kumi.h`: opaque to C.
 pub struct KumiFifo {
@@ -19,26 +19,16 @@ pub struct KumiFifo {
 pub type KumiSignalHandler =
     unsafe extern "C" fn(argument: *mut c_void, source: c_int, data: *const c_void, length: usize);
 
-/// The FIFO behind a handle, if it is one that was given out.
-fn find(state: &State, handle: *mut KumiFifo) -> Result<&Fifo<'static>, Failure> {
-    if !state.fifos.borrow().contains(&handle) {
-        return Err(Code::Fifo.into());
+impl KumiFifo {
+    /// Whether it is in a window's memory.
+    pub(crate) fn lies_in(&self, window: *mut KumiWindow) -> bool {
+        self.window == window
     }
-    // SAFETY: the handle is in the list, so it came from `Box::into_raw` and was not freed. It lives
-    // at least as long as this call: only functions of this thread free it.
-    Ok(unsafe { &(*handle).fifo })
 }
 
-/// Frees the FIFOs that lie in a window which is about to be freed, or all.
-pub fn free_those_of(state: &State, window: Option<*mut KumiWindow>) {
-    // SAFETY: a pointer in the list came from `Box::into_raw` and was not freed.
-    let lies_in = |fifo: *mut KumiFifo| window.is_none_or(|it| unsafe { (*fifo).window } == it);
-    let (gone, left) = state.fifos.take().into_iter().partition(|fifo| lies_in(*fifo));
-    state.fifos.replace(left);
-    for fifo in gone {
-        // SAFETY: as above; now it is in no list.
-        drop(unsafe { Box::from_raw(fifo) });
-    }
+/// The FIFO behind a handle, if it is one that was given out.
+fn find(state: &State, handle: *mut KumiFifo) -> Result<&Fifo<'static>, Failure> {
+    Ok(&state.fifos.find(handle)?.fifo)
 }
 
 /// See `kumi.h`.
@@ -60,8 +50,7 @@ pub unsafe extern "C" fn kumi_fifo_create(
         // free its FIFOs first.
         let inside = unsafe { &(*window).window };
         let made = inside.fifo(offset, capacity, notify)?;
-        let handle = Box::into_raw(Box::new(KumiFifo { fifo: made, window }));
-        state.fifos.borrow_mut().push(handle);
+        let handle = state.fifos.give(KumiFifo { fifo: made, window });
         // SAFETY: promised by the caller.
         unsafe { store(fifo, handle) }
     })
@@ -73,19 +62,8 @@ pub unsafe extern "C" fn kumi_fifo_create(
 /// None but that of every function that takes a handle: it is looked up.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_fifo_free(fifo: *mut KumiFifo) -> c_int {
-    with(|state| {
-        if fifo.is_null() {
-            return Ok(());
-        }
-        let mut fifos = state.fifos.borrow_mut();
-        let place = fifos.iter().position(|known| *known == fifo).ok_or(Code::Fifo)?;
-        fifos.swap_remove(place);
-        drop(fifos);
-        // SAFETY: it was in the list, so it came from `Box::into_raw` and was not freed; now it is
-        // in no list.
-        drop(unsafe { Box::from_raw(fifo) });
-        Ok(())
-    })
+    // SAFETY: in this thread nobody else uses what it has handed out.
+    with(|state| unsafe { state.fifos.free(fifo) })
 }
 
 /// See `kumi.h`.
@@ -113,12 +91,16 @@ pub unsafe extern "C" fn kumi_fifo_append(
     data: *const c_void,
     length: usize,
 ) -> c_int {
-    with(|state| {
-        let window = find_window(state, window)?;
-        // SAFETY: promised by the caller.
-        let data = unsafe { input(data.cast::<u8>(), length, "data") }?;
-        Ok(window.append(rank(to)?, offset, data)?)
-    })
+    // SAFETY: promised by the caller.
+    unsafe {
+        with_bytes(
+            window,
+            to,
+            data,
+            length,
+            |window, to, data| Ok(window.append(to, offset, data)?),
+        )
+    }
 }
 
 /// See `kumi.h`.
@@ -134,15 +116,13 @@ pub unsafe extern "C" fn kumi_fifo_try_append(
     length: usize,
     appended: *mut c_int,
 ) -> c_int {
-    with(|state| {
-        let window = find_window(state, window)?;
-        required(appended, "appended")?;
-        // SAFETY: promised by the caller.
-        let data = unsafe { input(data.cast::<u8>(), length, "data") }?;
-        let taken = window.try_append(rank(to)?, offset, data)?;
-        // SAFETY: promised by the caller.
-        unsafe { store(appended, c_int::from(taken)) }
-    })
+    // SAFETY: promised by the caller.
+    unsafe {
+        with_bytes(window, to, data, length, |window, to, data| {
+            required(appended, "appended")?;
+            store(appended, c_int::from(window.try_append(to, offset, data)?))
+        })
+    }
 }
 
 /// Tells C of a record.
@@ -285,12 +265,16 @@ pub unsafe extern "C" fn kumi_signal_send(
     data: *const c_void,
     length: usize,
 ) -> c_int {
-    with(|state| {
-        let window = find_window(state, window)?;
-        // SAFETY: promised by the caller.
-        let data = unsafe { input(data.cast::<u8>(), length, "data") }?;
-        Ok(window.signal(rank(to)?, offset, data)?)
-    })
+    // SAFETY: promised by the caller.
+    unsafe {
+        with_bytes(
+            window,
+            to,
+            data,
+            length,
+            |window, to, data| Ok(window.signal(to, offset, data)?),
+        )
+    }
 }
 
 /// See `kumi.h`.
@@ -306,13 +290,11 @@ pub unsafe extern "C" fn kumi_signal_try_send(
     length: usize,
     sent: *mut c_int,
 ) -> c_int {
-    with(|state| {
-        let window = find_window(state, window)?;
-        required(sent, "sent")?;
-        // SAFETY: promised by the caller.
-        let data = unsafe { input(data.cast::<u8>(), length, "data") }?;
-        let taken = window.try_signal(rank(to)?, offset, data)?;
-        // SAFETY: promised by the caller.
-        unsafe { store(sent, c_int::from(taken)) }
-    })
+    // SAFETY: promised by the caller.
+    unsafe {
+        with_bytes(window, to, data, length, |window, to, data| {
+            required(sent, "sent")?;
+            store(sent, c_int::from(window.try_signal(to, offset, data)?))
+        })
+    }
 }

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `code` | the error numbers, their texts, and the last failure's detail |
 //! | `state` | the one [`kumi_mem::Context`] of the process, and who may use it |
+//! | `handle` | the windows, FIFOs and completions that C holds |
 //! | `args` | checks of pointers, lengths, ranks and tags |
 //! | `control`, `message`, `window`, `atomic`, `transfer`, `collective`, `fifo` | the functions |
 
@@ -19,16 +20,17 @@ mod code;
 mod collective;
 mod control;
 mod fifo;
+mod handle;
 mod message;
 mod state;
 mod transfer;
 mod window;
 
 pub use atomic::{
-    kumi_window_compare_swap, kumi_window_compare_swap_u32, kumi_window_fetch_add_u32,
-    kumi_window_fetch_and, kumi_window_fetch_and_u32, kumi_window_fetch_or,
-    kumi_window_fetch_or_u32, kumi_window_fetch_xor, kumi_window_fetch_xor_u32, kumi_window_swap,
-    kumi_window_swap_u32,
+    kumi_window_compare_swap, kumi_window_compare_swap_u32, kumi_window_fetch_add,
+    kumi_window_fetch_add_u32, kumi_window_fetch_and, kumi_window_fetch_and_u32,
+    kumi_window_fetch_or, kumi_window_fetch_or_u32, kumi_window_fetch_xor,
+    kumi_window_fetch_xor_u32, kumi_window_swap, kumi_window_swap_u32,
 };
 pub use code::Code;
 pub use collective::{
@@ -54,7 +56,6 @@ pub use transfer::{
     kumi_window_put_strided, kumi_window_put_with,
 };
 pub use window::{
-    KumiWindow, kumi_window_base, kumi_window_create, kumi_window_fetch_add, kumi_window_free,
-    kumi_window_get, kumi_window_notified, kumi_window_put, kumi_window_put_notify,
-    kumi_window_wait_notify,
+    KumiWindow, kumi_window_base, kumi_window_create, kumi_window_free, kumi_window_get,
+    kumi_window_notified, kumi_window_put, kumi_window_put_notify, kumi_window_wait_notify,
 };

@@ -4,7 +4,7 @@
 //! kept in a slot of the thread that made it. Other threads find their slot
 //! empty and are refused; no lock is needed.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use kumi_mem::Context;
 
 use crate::code::{Code, Failure, report};
-use crate::fifo::{self, KumiFifo};
+use crate::fifo::KumiFifo;
+use crate::handle::Handles;
 use crate::transfer::KumiCompletion;
 use crate::window::KumiWindow;
 
@@ -22,13 +23,12 @@ pub struct State {
     /// The job as this rank sees it. Leaked so that windows can borrow it for
     /// as long as the state lives; [`finalise`] takes it back.
     pub context: &'static Context,
-    /// Windows that were handed out and not yet freed. A handle from C is
-    /// followed only if it is found here.
-    pub windows: RefCell<Vec<*mut KumiWindow>>,
-    /// FIFOs, likewise.
-    pub fifos: RefCell<Vec<*mut KumiFifo>>,
-    /// Completions likewise.
-    pub completions: RefCell<Vec<*mut KumiCompletion>>,
+    /// FIFOs. They borrow their windows, so they stand, and are dropped, before those.
+    pub fifos: Handles<KumiFifo>,
+    /// Windows.
+    pub windows: Handles<KumiWindow>,
+    /// Completions.
+    pub completions: Handles<KumiCompletion>,
 }
 
 /// Some thread holds a state.
@@ -111,15 +111,15 @@ pub fn initialise() -> Result<(), Failure> {
     };
     let state = Box::new(State {
         context: Box::leak(Box::new(context)),
-        windows: RefCell::new(Vec::new()),
-        fifos: RefCell::new(Vec::new()),
-        completions: RefCell::new(Vec::new()),
+        fifos: Handles::new(Code::Fifo),
+        windows: Handles::new(Code::Window),
+        completions: Handles::new(Code::Completion),
     });
     STATE.with(|slot| slot.set(Box::into_raw(state)));
     Ok(())
 }
 
-/// `kumi_finalize`: frees windows and completions, then the context.
+/// `kumi_finalize`: frees what C still holds, then the context.
 pub fn finalise() -> Result<(), Failure> {
     let pointer = current()?;
     STATE.with(|slot| slot.set(ptr::null_mut()));
@@ -127,16 +127,6 @@ pub fn finalise() -> Result<(), Failure> {
     // just removed from the only place that held it.
     let state = unsafe { Box::from_raw(pointer) };
     let context = ptr::from_ref(state.context).cast_mut();
-    fifo::free_those_of(&state, None);
-    for window in state.windows.take() {
-        // SAFETY: a pointer in `windows` came from `Box::into_raw` in
-        // `kumi_window_create` and is removed when it is freed.
-        drop(unsafe { Box::from_raw(window) });
-    }
-    for completion in state.completions.take() {
-        // SAFETY: as for the windows, from `kumi_completion_create`.
-        drop(unsafe { Box::from_raw(completion) });
-    }
     drop(state);
     // SAFETY: `initialise` leaked this box; the windows and the state, which
     // borrowed it, are gone.

@@ -17,13 +17,7 @@ pub struct KumiCompletion {
 
 /// The completion behind a handle, if it is one that was given out.
 fn completion(state: &State, handle: *mut KumiCompletion) -> Result<&Completion<'static>, Failure> {
-    if !state.completions.borrow().contains(&handle) {
-        return Err(Code::Completion.into());
-    }
-    // SAFETY: the handle is in the list, so it came from `Box::into_raw` and was not freed. It
-    // lives at least as long as this call: only `kumi_completion_free` and `kumi_finalize`, in
-    // this thread, free it.
-    Ok(unsafe { &(*handle).completion })
+    Ok(&state.completions.find(handle)?.completion)
 }
 
 /// What is to follow a put: a counter that is -1 or a handle that is null is none.
@@ -57,8 +51,7 @@ pub unsafe extern "C" fn kumi_completion_create(made: *mut *mut KumiCompletion) 
     with(|state| {
         required(made, "completion")?;
         let completion = state.context.completion()?;
-        let handle = Box::into_raw(Box::new(KumiCompletion { completion }));
-        state.completions.borrow_mut().push(handle);
+        let handle = state.completions.give(KumiCompletion { completion });
         // SAFETY: promised by the caller.
         unsafe { store(made, handle) }
     })
@@ -70,19 +63,8 @@ pub unsafe extern "C" fn kumi_completion_create(made: *mut *mut KumiCompletion) 
 /// `handle` is not used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_completion_free(handle: *mut KumiCompletion) -> c_int {
-    with(|state| {
-        if handle.is_null() {
-            return Ok(());
-        }
-        let mut known = state.completions.borrow_mut();
-        let place = known.iter().position(|one| *one == handle).ok_or(Code::Completion)?;
-        known.swap_remove(place);
-        drop(known);
-        // SAFETY: the handle was in the list, so it came from `Box::into_raw` and was not freed;
-        // now it is in no list.
-        drop(unsafe { Box::from_raw(handle) });
-        Ok(())
-    })
+    // SAFETY: in this thread nobody else uses what it has handed out.
+    with(|state| unsafe { state.completions.free(handle) })
 }
 
 /// See `kumi.h`.

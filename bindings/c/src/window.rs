@@ -6,8 +6,7 @@ use std::ptr;
 use kumi_mem::Window;
 
 use crate::args::{input, output, rank, required, store};
-use crate::code::{Code, Failure};
-use crate::fifo;
+use crate::code::Failure;
 use crate::state::{State, with};
 
 /// `kumi_window` of `kumi.h`: opaque to C.
@@ -20,13 +19,26 @@ pub(crate) type Reached<'s> = &'s Window<'static>;
 
 /// The window behind a handle, if it is one that was given out.
 pub(crate) fn find(state: &State, handle: *mut KumiWindow) -> Result<Reached<'_>, Failure> {
-    if !state.windows.borrow().contains(&handle) {
-        return Err(Code::Window.into());
-    }
-    // SAFETY: the handle is in the list, so it came from `Box::into_raw` and
-    // was not freed. It lives at least as long as this call: only
-    // `kumi_window_free` and `kumi_finalize`, in this thread, free it.
-    Ok(unsafe { &(*handle).window })
+    Ok(&state.windows.find(handle)?.window)
+}
+
+/// Runs `body` with a window, a rank and bytes that C passes.
+///
+/// # Safety
+/// `data` points to `length` bytes.
+pub(crate) unsafe fn with_bytes(
+    window: *mut KumiWindow,
+    to: c_int,
+    data: *const c_void,
+    length: usize,
+    body: impl FnOnce(Reached<'_>, u32, &[u8]) -> Result<(), Failure>,
+) -> c_int {
+    with(|state| {
+        let window = find(state, window)?;
+        // SAFETY: promised by the caller.
+        let data = unsafe { input(data.cast::<u8>(), length, "data") }?;
+        body(window, rank(to)?, data)
+    })
 }
 
 /// See `kumi.h`.
@@ -38,8 +50,7 @@ pub unsafe extern "C" fn kumi_window_create(bytes: usize, window: *mut *mut Kumi
     with(|state| {
         required(window, "window")?;
         let made = state.context.window(bytes)?;
-        let handle = Box::into_raw(Box::new(KumiWindow { window: made }));
-        state.windows.borrow_mut().push(handle);
+        let handle = state.windows.give(KumiWindow { window: made });
         // SAFETY: promised by the caller.
         unsafe { store(window, handle) }
     })
@@ -52,18 +63,13 @@ pub unsafe extern "C" fn kumi_window_create(bytes: usize, window: *mut *mut Kumi
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_window_free(window: *mut KumiWindow) -> c_int {
     with(|state| {
-        if window.is_null() {
-            return Ok(());
+        if !window.is_null() {
+            state.windows.find(window)?;
+            // SAFETY: in this thread nobody else uses what it has handed out.
+            unsafe { state.fifos.free_those(|fifo| fifo.lies_in(window)) };
         }
-        let mut windows = state.windows.borrow_mut();
-        let place = windows.iter().position(|known| *known == window).ok_or(Code::Window)?;
-        windows.swap_remove(place);
-        drop(windows);
-        fifo::free_those_of(state, Some(window));
-        // SAFETY: the handle was in the list, so it came from `Box::into_raw`
-        // and was not freed; now it is in no list.
-        drop(unsafe { Box::from_raw(window) });
-        Ok(())
+        // SAFETY: as above, and nothing borrows the window any more.
+        unsafe { state.windows.free(window) }
     })
 }
 
@@ -90,12 +96,10 @@ pub unsafe extern "C" fn kumi_window_put(
     data: *const c_void,
     length: usize,
 ) -> c_int {
-    with(|state| {
-        let window = find(state, window)?;
-        // SAFETY: promised by the caller.
-        let data = unsafe { input(data.cast::<u8>(), length, "data") }?;
-        Ok(window.put(rank(to)?, offset, data)?)
-    })
+    // SAFETY: promised by the caller.
+    unsafe {
+        with_bytes(window, to, data, length, |window, to, data| Ok(window.put(to, offset, data)?))
+    }
 }
 
 /// See `kumi.h`.
@@ -111,12 +115,12 @@ pub unsafe extern "C" fn kumi_window_put_notify(
     length: usize,
     notify: c_uint,
 ) -> c_int {
-    with(|state| {
-        let window = find(state, window)?;
-        // SAFETY: promised by the caller.
-        let data = unsafe { input(data.cast::<u8>(), length, "data") }?;
-        Ok(window.put_notify(rank(to)?, offset, data, notify)?)
-    })
+    // SAFETY: promised by the caller.
+    unsafe {
+        with_bytes(window, to, data, length, |window, to, data| {
+            Ok(window.put_notify(to, offset, data, notify)?)
+        })
+    }
 }
 
 /// See `kumi.h`.
@@ -136,30 +140,6 @@ pub unsafe extern "C" fn kumi_window_get(
         // SAFETY: promised by the caller.
         let buffer = unsafe { output(buffer.cast::<u8>(), length, "buffer") }?;
         Ok(window.get(rank(from)?, offset, buffer)?)
-    })
-}
-
-/// See `kumi.h`.
-///
-/// # Safety
-/// `old` is null or points to memory for a `uint64_t`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kumi_window_fetch_add(
-    window: *mut KumiWindow,
-    to: c_int,
-    offset: usize,
-    operand: u64,
-    old: *mut u64,
-) -> c_int {
-    with(|state| {
-        let window = find(state, window)?;
-        if !offset.is_multiple_of(size_of::<u64>()) {
-            let text = format!("offset {offset} is not a multiple of 8");
-            return Err(Failure::new(Code::Alignment, text));
-        }
-        let before = window.fetch_add(rank(to)?, offset, operand)?;
-        // SAFETY: promised by the caller.
-        unsafe { store(old, before) }
     })
 }
 
