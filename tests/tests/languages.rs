@@ -90,7 +90,9 @@ fn names<'a>(list: &'a str) -> Vec<&'a str> {
 #[test]
 fn the_interfaces_of_fortran_are_those_of_the_header() {
     let read = |path: &str| std::fs::read_to_string(binaries::repository().join(path)).expect(path);
-    let header = source::code_only(&read("bindings/c/include/kumi.h"));
+    let headers =
+        ["kumi.h", "kumi_onesided.h"].map(|name| read(&format!("bindings/c/include/{name}")));
+    let header = source::code_only(&headers.concat());
     let module = read("bindings/fortran/kumi_c.f90").replace("&\n", "");
     let mut bound = 0;
     for line in module.lines().map(str::trim).filter(|line| line.contains(" bind(c")) {

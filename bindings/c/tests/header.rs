@@ -11,9 +11,10 @@ fn package() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The header without comments and preprocessor lines.
+/// The headers without comments and preprocessor lines.
 fn header() -> String {
-    let text = std::fs::read_to_string(package().join("include/kumi.h")).unwrap();
+    let read = |name| std::fs::read_to_string(package().join("include").join(name)).unwrap();
+    let text = ["kumi.h", "kumi_onesided.h"].map(read).concat();
     let mut bare = String::new();
     for (i, part) in text.split("/*").enumerate() {
         bare.push_str(if i == 0 { part } else { part.split_once("*/").unwrap().1 });

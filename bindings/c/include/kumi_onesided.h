@@ -1,0 +1,226 @@
+/* kumi_onesided.h: one-sided operations beyond put and get, FIFOs and signals.
+ *
+ * Part of kumi.h, which includes it: programs include kumi.h. */
+
+#ifndef KUMI_ONESIDED_H
+#define KUMI_ONESIDED_H
+
+#include "kumi.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ------------------------------------------------------------------------
+ * One-sided operations: more on windows
+ * ------------------------------------------------------------------------ */
+
+/* A put of more than 400 bytes, also by kumi_window_put(), may take several
+ * packets.  BOUNDS is found before the first: it is done whole or not. */
+
+/* Atomic operations on the uint64_t, with _u32 on the uint32_t, at `offset` (a
+ * multiple of its size) of rank `to`'s piece.  Each is one step that no other
+ * of the same width on the same bytes interrupts, whichever rank does it, and
+ * waits; *old (or NULL) is the value before.  They add (modulo 2^64 or 2^32;
+ * also kumi_window_fetch_add(), above), and, or, exclusive-or, store `value`,
+ * or store it if what is there equals `expected` (it did if *old does).
+ * Do not mix the widths on the same bytes: each operation is still one step,
+ * but the order in which ranks see those of different width is not promised.
+ * Errors: WINDOW, RANK, BOUNDS, ALIGNMENT, RIGHT: memory is untouched. */
+int kumi_window_fetch_and(kumi_window *window, int to, size_t offset,
+                          uint64_t operand, uint64_t *old);
+int kumi_window_fetch_or(kumi_window *window, int to, size_t offset,
+                         uint64_t operand, uint64_t *old);
+int kumi_window_fetch_xor(kumi_window *window, int to, size_t offset,
+                          uint64_t operand, uint64_t *old);
+int kumi_window_swap(kumi_window *window, int to, size_t offset,
+                     uint64_t value, uint64_t *old);
+int kumi_window_compare_swap(kumi_window *window, int to, size_t offset,
+                             uint64_t expected, uint64_t value, uint64_t *old);
+int kumi_window_fetch_add_u32(kumi_window *window, int to, size_t offset,
+                              uint32_t operand, uint32_t *old);
+int kumi_window_fetch_and_u32(kumi_window *window, int to, size_t offset,
+                              uint32_t operand, uint32_t *old);
+int kumi_window_fetch_or_u32(kumi_window *window, int to, size_t offset,
+                             uint32_t operand, uint32_t *old);
+int kumi_window_fetch_xor_u32(kumi_window *window, int to, size_t offset,
+                              uint32_t operand, uint32_t *old);
+int kumi_window_swap_u32(kumi_window *window, int to, size_t offset,
+                         uint32_t value, uint32_t *old);
+int kumi_window_compare_swap_u32(kumi_window *window, int to, size_t offset,
+                             uint32_t expected, uint32_t value, uint32_t *old);
+
+/* A completion counts the puts of this rank that were given it and are in
+ * place at their targets.  It is an elastic memory barrier: waiting for it
+ * orders what follows behind these puts, to whatever ranks, and behind no
+ * others (kumi_flush() waits for all). */
+typedef struct kumi_completion kumi_completion;
+
+/* Makes a completion whose count is 0; free it with kumi_completion_free().
+ * Errors: NULL. */
+int kumi_completion_create(kumi_completion **completion);
+
+/* Frees a completion; puts under way are not undone.  NULL does nothing.
+ * Errors: COMPLETION if it is not a completion or was freed already. */
+int kumi_completion_free(kumi_completion *completion);
+
+/* *count becomes the number of puts that are in place, without waiting.
+ * Errors: COMPLETION, NULL; REFUSED if a target has refused a put since the
+ * last report (which is once per target; a refused put never counts). */
+int kumi_completion_done(kumi_completion *completion, uint64_t *count);
+
+/* Waits until at least `at_least` puts are in place since the completion was
+ * made; *count (or NULL) is how many are.
+ * Errors: those of kumi_completion_done(); LENGTH if there are fewer puts. */
+int kumi_completion_wait(kumi_completion *completion, uint64_t at_least,
+                         uint64_t *count);
+
+/* Waits until all puts that were given the completion are in place.
+ * Errors: those of kumi_completion_done(). */
+int kumi_completion_wait_all(kumi_completion *completion);
+
+/* Like kumi_window_put(); when all bytes are in place the target's counter
+ * `notify` of this window (unless it is KUMI_NO_NOTIFY) and the caller's
+ * `completion` (or NULL) go up by 1.
+ * Errors: those of kumi_window_put(); NOTIFY, COMPLETION.  If there is one, it
+ * tells what a rank on another node refuses. */
+int kumi_window_put_with(kumi_window *window, int to, size_t offset,
+                         const void *data, size_t length, int notify,
+                         kumi_completion *completion);
+
+/* Copies `count` blocks of `block` bytes each, which lie one behind the other
+ * at `data`, to rank `to`'s piece: the first to `offset`, each next one
+ * `stride` bytes (at least `block`) further on.  All or none is written.  The
+ * rest as kumi_window_put_with().
+ * Errors: those of kumi_window_put_with(); LENGTH if the blocks overlap. */
+int kumi_window_put_strided(kumi_window *window, int to, size_t offset,
+                            size_t stride, size_t block, size_t count,
+                            const void *data, int notify,
+                            kumi_completion *completion);
+
+/* The reverse: copies `count` blocks of rank `from`'s piece to `buffer`, one
+ * behind the other, and waits for them.
+ * Errors: those of kumi_window_get(); LENGTH if the blocks overlap. */
+int kumi_window_get_strided(kumi_window *window, int from, size_t offset,
+                            size_t stride, size_t block, size_t count,
+                            void *buffer);
+
+/* Copies `length` bytes from `data` to `offset` of the pieces of `count` ranks
+ * (each is written once, however often `ranks` names it; the caller may be
+ * among them), raises the counter `notify` of each that has all (unless it is
+ * KUMI_NO_NOTIFY), and waits until all have it.  Members on other nodes forward
+ * it along a tree: the caller sends it only about log2(count) times.
+ * Errors: WINDOW, RANK, NULL, LENGTH, NOTIFY, BOUNDS (for any of them):
+ * nothing is written anywhere.  RIGHT, WINDOW if one refuses and is untouched
+ * (kumi_error_detail() names it); others may have the data. */
+int kumi_window_multicast(kumi_window *window, const int *ranks, size_t count,
+                          size_t offset, const void *data, size_t length,
+                          int notify);
+
+/* ------------------------------------------------------------------------
+ * FIFOs and signals: records appended to memory that the receiver chose
+ * ------------------------------------------------------------------------ */
+
+/* A FIFO is a queue of records in a window's memory on one rank, its owner.
+ * The owner makes it and takes records out; every rank appends, addressing it
+ * as (window, rank, offset).  Records of one sender stay in order, none is
+ * lost or overwritten: who finds the FIFO full waits, or is told. */
+typedef struct kumi_fifo kumi_fifo;
+
+/* Bytes that a FIFO or signal port takes in the window beside its capacity,
+ * and what its offset must be a multiple of. */
+#define KUMI_FIFO_OVERHEAD 256
+#define KUMI_FIFO_ALIGNMENT 64
+
+/* Makes a FIFO in this rank's piece of `window`, at `offset` (a multiple of
+ * KUMI_FIFO_ALIGNMENT).  It takes KUMI_FIFO_OVERHEAD + `capacity` bytes, which
+ * are overwritten now and belong to the FIFO until it is freed; `capacity` is
+ * a multiple of 8, 16 .. 2^31.  A record takes 8 bytes and its length, padded
+ * to a multiple of 8.  With every record this rank's counter `notify` of the
+ * window goes up by 1; FIFOs may share one, to wait for any of them.  *fifo is
+ * the handle; free it with kumi_fifo_free().  Not collective: tell the others
+ * (for example by a barrier) before they append.
+ * Errors: WINDOW, NULL, BOUNDS, NOTIFY, FIFO if offset or capacity are not as
+ * said or the memory is another FIFO's. */
+int kumi_fifo_create(kumi_window *window, size_t offset, size_t capacity,
+                     unsigned notify, kumi_fifo **fifo);
+
+/* Frees a FIFO, with the records in it.  Make sure first that no other rank
+ * still appends; one that waits for room gets FIFO.  kumi_window_free() and
+ * kumi_finalize() free the FIFOs that are left.  NULL does nothing.
+ * Errors: FIFO if it is not a FIFO or was freed already. */
+int kumi_fifo_free(kumi_fifo *fifo);
+
+/* *bytes becomes the length of the longest record in this job, from and to all
+ * ranks: at least 256; about 1,400 where the network carries packets of 1,500.
+ * Errors: NULL. */
+int kumi_fifo_max_record(size_t *bytes);
+
+/* Appends the `length` bytes at `data` (0 .. kumi_fifo_max_record()) as one
+ * record to the FIFO at `offset` of rank `to`'s piece.  Waits while it is full;
+ * returns when the record is in it, behind all that was put to `to` before.
+ * Errors: WINDOW, RANK, NULL, LENGTH if the record is too long for the job or
+ * this FIFO, FIFO if there is none, FULL if it is this rank's own and full,
+ * DAMAGED, HANDLER.  Nothing was appended then. */
+int kumi_fifo_append(kumi_window *window, int to, size_t offset,
+                     const void *data, size_t length);
+
+/* Like kumi_fifo_append() without waiting for room: *appended becomes 1, or 0
+ * if the FIFO is full and nothing was appended.
+ * Errors: those of kumi_fifo_append() but FULL. */
+int kumi_fifo_try_append(kumi_window *window, int to, size_t offset,
+                         const void *data, size_t length, int *appended);
+
+/* Takes the next record out of this rank's FIFO, and waits for it: copies it
+ * to `buffer` of `capacity` bytes.  *length (or NULL) is its length, *source
+ * (or NULL) the rank that appended it.
+ * Errors: TRUNCATED if it is longer than `capacity`: it stays, and *length is
+ * the length needed; FIFO, NULL, DAMAGED, HANDLER. */
+int kumi_fifo_pop(kumi_fifo *fifo, void *buffer, size_t capacity,
+                  size_t *length, int *source);
+
+/* Like kumi_fifo_pop() without waiting: *found becomes 1, or 0 if there is no
+ * record; then nothing else is written.
+ * Errors: those of kumi_fifo_pop(). */
+int kumi_fifo_try_pop(kumi_fifo *fifo, void *buffer, size_t capacity,
+                      int *found, size_t *length, int *source);
+
+/* What runs for each signal: `argument` is what kumi_signal_handle() was given,
+ * `data` the record, which is gone when the handler returns. */
+typedef void (*kumi_signal_handler)(void *argument, int source,
+                                    const void *data, size_t length);
+
+/* Makes a signal port in this rank's piece of `window`: a FIFO, placed like one
+ * (kumi_fifo_create()), whose records go to `handler`.  Handlers run on a
+ * thread of the port, also while this rank computes or waits: one at a time in
+ * the order of each sender, beside those of other ports.  A handler has all
+ * rights of its process, but functions of this library fail in it with
+ * WRONG_THREAD; it must return, not jump or throw.  If one panics (in Rust),
+ * the next communicating function fails with HANDLER and has done nothing.
+ * Errors: those of kumi_fifo_create(); NULL, IO. */
+int kumi_signal_handle(kumi_window *window, size_t offset, size_t capacity,
+                       kumi_signal_handler handler, void *argument);
+
+/* Takes a signal port away, waiting for a handler that runs; records that none
+ * has had are dropped.  kumi_window_free() and kumi_finalize() do it, too.
+ * Errors: WINDOW, FIFO if there is no port at `offset`. */
+int kumi_signal_remove(kumi_window *window, size_t offset);
+
+/* Sends a signal: appends a record to the signal port at `offset` of rank
+ * `to`'s piece, whose handler then runs there.  Waits while the port is full,
+ * not for the handler.
+ * Errors: those of kumi_fifo_append() but FULL. */
+int kumi_signal_send(kumi_window *window, int to, size_t offset,
+                     const void *data, size_t length);
+
+/* Like kumi_signal_send() without waiting for room: *sent becomes 1, or 0 if
+ * the port is full and nothing was sent.
+ * Errors: those of kumi_signal_send(). */
+int kumi_signal_try_send(kumi_window *window, int to, size_t offset,
+                         const void *data, size_t length, int *sent);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* KUMI_ONESIDED_H */
