@@ -5,9 +5,13 @@
 //! [`crate::Endpoint::send`] copies header and data once, straight into the ring.
 
 mod bytes;
+mod list;
 mod one_sided;
 
 use bytes::{Reader, Writer, zero};
+pub use list::{
+    GET_LIST_BYTES, GetList, MOST_GET_PIECES, PIECE_BYTES, PUT_LIST_BYTES, PutList, pieces,
+};
 
 /// Bytes before the data of a [`Frame::Message`].
 pub const MESSAGE_BYTES: usize = 16;
@@ -280,6 +284,10 @@ pub enum Frame<'d> {
         /// The FIFO was full and has room now; the record was not taken.
         again: bool,
     },
+    /// Write pieces of any lengths at any places.
+    PutList(PutList<'d>),
+    /// Ask for pieces of any lengths at any places; answered as a [`Frame::GetRequest`] is.
+    GetList(GetList<'d>),
 }
 
 /// Splits the tail of a [`Frame::Multicast`] into its members and its data.
@@ -350,6 +358,8 @@ const MULTICAST: u8 = 13;
 const MULTICAST_DONE: u8 = 14;
 const APPEND: u8 = 16;
 const APPEND_REPLY: u8 = 17;
+const PUT_LIST: u8 = 20;
+const GET_LIST: u8 = 21;
 
 /// Flags of a [`Frame::Append`].
 const APPEND_WAIT: u8 = 1;
@@ -422,6 +432,8 @@ impl<'d> Frame<'d> {
             Self::AppendReply { token, again } => {
                 Writer::new([APPEND_REPLY, u8::from(again), 0, 0]).u64(token)
             }
+            Self::PutList(ref list) => list.header(),
+            Self::GetList(ref list) => list.header(),
         };
         writer.done()
     }
@@ -436,7 +448,9 @@ impl<'d> Frame<'d> {
             | Self::Append { data, .. }
             | Self::PutCounted { data, .. }
             | Self::PutStrided { data, .. }
-            | Self::Multicast { tail: data, .. } => data,
+            | Self::Multicast { tail: data, .. }
+            | Self::PutList(PutList { tail: data, .. })
+            | Self::GetList(GetList { pieces: data, .. }) => data,
             Self::GetRequest { .. }
             | Self::AtomicRequest { .. }
             | Self::AtomicReply { .. }
@@ -454,13 +468,13 @@ impl<'d> Frame<'d> {
     /// [`FrameError`] for anything that [`Self::header`] followed by data cannot have made.
     pub fn decode(bytes: &'d [u8]) -> Result<Self, FrameError> {
         let &kind = bytes.first().ok_or(FrameError::Empty)?;
-        if !matches!(kind, MESSAGE..=MULTICAST_DONE | APPEND | APPEND_REPLY) {
+        if !matches!(kind, MESSAGE..=MULTICAST_DONE | APPEND | APPEND_REPLY | PUT_LIST | GET_LIST) {
             return Err(FrameError::Kind(kind));
         }
         let mut r = Reader::new(kind, bytes);
         let [parameter, second, third] = r.take::<3>()?;
         let used = match kind {
-            MULTICAST => 3,
+            MULTICAST | PUT_LIST | GET_LIST => 3,
             ATOMIC_REQUEST => 2,
             PUT | REFUSED | PUT_COUNTED | PUT_STRIDED | MULTICAST_DONE | APPEND | APPEND_REPLY => 1,
             _ => 0,
@@ -494,6 +508,8 @@ impl<'d> Frame<'d> {
             MULTICAST_DONE => Self::decode_multicast_done(r, parameter),
             APPEND => Self::decode_append(r, parameter),
             APPEND_REPLY => Self::decode_append_reply(r, parameter),
+            PUT_LIST => Self::decode_put_list(r, parameter, [second, third]),
+            GET_LIST => Self::decode_get_list(r, parameter, [second, third]),
             _ => {
                 let token = r.u64()?;
                 r.end()?;

@@ -5,14 +5,15 @@ use std::ptr::NonNull;
 
 use kumi_net::{Answers, ChannelError, Delivery, Handler, Place};
 use kumi_proto::Rank;
-use kumi_proto::frame::{Frame, GET_REPLY_BYTES};
+use kumi_proto::frame::{Frame, GET_REPLY_BYTES, GetList, PutList};
 
 use crate::atomic::Atomic;
 use crate::completion::Completions;
-use crate::error::Refusal;
+use crate::error::{Error, Refusal};
 use crate::fifos::{Arrived, Fifos, Outcome};
 use crate::mailbox::Mailbox;
 use crate::multicast::{Cast, Multicasts};
+use crate::pieces::{Blocks, Lent, Listed, Spread};
 use crate::shape::Shape;
 use crate::windows::{Access, Windows};
 
@@ -39,7 +40,7 @@ pub(crate) enum Answer {
 pub(crate) struct Asked {
     token: u64,
     window: u32,
-    shape: Shape,
+    blocks: Blocks,
     length: u32,
     sent: u32,
 }
@@ -62,6 +63,8 @@ pub(crate) enum Pending {
     Bytes { into: *mut u8, length: u32, received: u32 },
     /// The value before an atomic operation.
     Value(Option<u64>),
+    /// As `Bytes`, into several buffers.
+    Pieces { into: Lent, length: u32, received: u32 },
 }
 
 // SAFETY: the memory behind the pointer is lent by a caller that waits; which thread writes it does
@@ -81,7 +84,9 @@ impl Request {
     /// The whole answer is here.
     pub(crate) fn answered(&self) -> bool {
         match &self.pending {
-            Pending::Bytes { length, received, .. } => self.begun && length == received,
+            Pending::Bytes { length, received, .. } | Pending::Pieces { length, received, .. } => {
+                self.begun && length == received
+            }
             Pending::Value(value) => value.is_some(),
         }
     }
@@ -196,20 +201,38 @@ impl Engine {
         let Some(request) = self.request_with(token) else {
             return Err("an answer to no request".into());
         };
-        let Pending::Bytes { into, length, received } = &mut request.pending else {
-            return Err("bytes in answer to a request for a value".into());
+        let (length, received) = match &mut request.pending {
+            Pending::Bytes { length, received, .. } | Pending::Pieces { length, received, .. } => {
+                (*length, received)
+            }
+            Pending::Value(_) => return Err("bytes in answer to a request for a value".into()),
         };
         // In order, so each piece begins where the last one ended.
-        if at != *received || data.len() > (*length - at) as usize {
+        if at != *received || data.len() > (length - at) as usize {
             return Err("bytes that were not asked for".into());
         }
-        if !data.is_empty() {
-            // SAFETY: inside of the lent memory by the check above.
-            unsafe { into.add(at as usize).copy_from_nonoverlapping(data.as_ptr(), data.len()) };
-        }
         *received += data.len() as u32;
+        match &mut request.pending {
+            Pending::Bytes { into, .. } if !data.is_empty() => {
+                // SAFETY: inside of the lent memory by the check above.
+                unsafe {
+                    into.add(at as usize).copy_from_nonoverlapping(data.as_ptr(), data.len());
+                }
+            }
+            // SAFETY: these are the bytes of a slice.
+            Pending::Pieces { into, .. } => unsafe { into.write(data.as_ptr(), data.len()) },
+            Pending::Bytes { .. } | Pending::Value(_) => {}
+        }
         request.begun = true;
         Ok(())
+    }
+
+    /// Tells once of own puts that this rank refused.
+    pub(crate) fn check_refused(&mut self, rank: Rank) -> Result<(), Error> {
+        match self.refused_puts.remove(&rank) {
+            Some((count, reason)) => Err(Error::Refused { rank, count, reason }),
+            None => Ok(()),
+        }
     }
 
     fn refusal_arrived(&mut self, from: Rank, token: u64, reason: Refusal) {
@@ -254,11 +277,12 @@ impl Engine {
                 return self.put(place, from, put, shape);
             }
             Frame::GetRequest { token, window, offset, len } => {
-                self.bytes_asked(token, window, Shape::whole(offset, len.into()), len)
+                let shape = Shape::whole(offset, len.into());
+                self.bytes_asked(token, window, Blocks::Even(shape), len)
             }
             Frame::GetStrided { token, window, offset, stride, block, count } => {
                 let shape = Shape { offset, stride, block: block.into(), count: count.into() };
-                self.bytes_asked(token, window, shape, block * count)
+                self.bytes_asked(token, window, Blocks::Even(shape), block * count)
             }
             Frame::AtomicRequest { token, window, offset, operation, width, operand, operand2 } => {
                 match self.windows.access(window, offset, width.bytes(), Access::Atomic) {
@@ -278,14 +302,32 @@ impl Engine {
                     Outcome::Refused(reason) => Answer::Refused { token, reason },
                 }
             }
+            Frame::PutList(ref list) => {
+                let PutList { token, last, window, offset, notify, .. } = *list;
+                let (list, data) = list.split();
+                let put = Put { token, last, window, notify, data };
+                return self.put(place, from, put, Listed::new(offset, list));
+            }
+            Frame::GetList(GetList { token, window, offset, pieces }) => {
+                let list = Listed::new(offset, pieces.to_vec());
+                // The decoder has checked that it is less than 2^32.
+                let length = list.bytes() as u32;
+                self.bytes_asked(token, window, Blocks::List(list), length)
+            }
             _ => return None,
         })
     }
 
     /// Applies a put, or a frame of one; what is to be answered.
-    fn put(&mut self, place: &Place, from: Rank, put: Put<'_>, shape: Shape) -> Option<Answer> {
+    fn put(
+        &mut self,
+        place: &Place,
+        from: Rank,
+        put: Put<'_>,
+        shape: impl Spread,
+    ) -> Option<Answer> {
         let Put { token, last, window, notify, data } = put;
-        if let Err(reason) = self.windows.put(place.own(), window, shape, notify, data) {
+        if let Err(reason) = self.windows.put(place.own(), window, &shape, notify, data) {
             return Some(Answer::Refused { token, reason });
         }
         if !last {
@@ -301,18 +343,19 @@ impl Engine {
         Some(Answer::Done { token })
     }
 
-    fn bytes_asked(&self, token: u64, window: u32, shape: Shape, length: u32) -> Answer {
-        match self.readable(window, shape) {
-            Ok(_) => Answer::Bytes(Asked { token, window, shape, length, sent: 0 }),
+    fn bytes_asked(&self, token: u64, window: u32, blocks: Blocks, length: u32) -> Answer {
+        match self.readable(window, &blocks) {
+            Ok(_) => Answer::Bytes(Asked { token, window, blocks, length, sent: 0 }),
             Err(reason) => Answer::Refused { token, reason },
         }
     }
 
-    fn readable(&self, window: u32, shape: Shape) -> Result<NonNull<u8>, Refusal> {
-        if window == FENCE && shape.span() == 0 {
+    fn readable(&self, window: u32, blocks: &Blocks) -> Result<NonNull<u8>, Refusal> {
+        let (start, span) = blocks.range();
+        if window == FENCE && span == 0 {
             return Ok(NonNull::dangling());
         }
-        self.windows.access(window, shape.offset, shape.span(), Access::Read)
+        self.windows.access(window, start, span, Access::Read)
     }
 
     /// Sends an answer or a part of it; true when it is all sent.
@@ -346,11 +389,11 @@ impl Engine {
         most: usize,
         send: &mut Answers<'_>,
     ) -> Result<bool, ChannelError> {
-        let Asked { token, window, shape, length, ref mut sent } = *asked;
+        let Asked { token, window, ref blocks, length, ref mut sent } = *asked;
         let mut gathered = Vec::new();
         loop {
             // Anew for every piece: the window may be gone by now.
-            let memory = match self.readable(window, shape) {
+            let memory = match self.readable(window, blocks) {
                 Ok(memory) => memory,
                 Err(reason) => {
                     let frame = Frame::Refused { token, code: reason.code() };
@@ -359,7 +402,7 @@ impl Engine {
             };
             let piece = ((length - *sent) as usize).min(most - GET_REPLY_BYTES);
             let at = *sent as usize;
-            let data = if shape.count == 1 {
+            let data = if blocks.is_whole() {
                 // SAFETY: inside of the window; it may change while it is copied, as any get may
                 // see.
                 unsafe { std::slice::from_raw_parts(memory.as_ptr().add(at), piece) }
@@ -367,7 +410,7 @@ impl Engine {
                 gathered.resize(piece, 0);
                 // SAFETY: the span is inside of the window, and `at + piece` not beyond the
                 // blocks' bytes, which are `length`.
-                unsafe { shape.gather(memory, at, &mut gathered) };
+                unsafe { blocks.gather(memory, at, &mut gathered) };
                 &gathered[..]
             };
             let frame = Frame::GetReply { token, offset_in_request: *sent, data };

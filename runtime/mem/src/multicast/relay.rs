@@ -221,7 +221,7 @@ impl Engine {
         let Cast { window, offset, notify, .. } = *cast;
         let shape = Shape::whole(offset, data.len() as u64);
         if local == place.local() {
-            return self.windows.put(place.own(), window, shape, notify, data);
+            return self.windows.put(place.own(), window, &shape, notify, data);
         }
         let near = Near::find(place, local, window).ok_or(Refusal::Window)?;
         check(near.rights, near.size, offset, data.len() as u64, Access::Write)?;
