@@ -378,3 +378,68 @@ impl List<'_> {
         Taken { offset: low, bytes, list }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kumi_proto::frame::pieces as told;
+    use proptest::prelude::*;
+
+    /// What a frame says of the pieces.
+    fn taken(list: &mut List<'_>, room: impl Fn(usize, usize) -> usize) -> Vec<(u64, u32)> {
+        let taken = list.take(room);
+        told(&taken.list).map(|(at, length)| (taken.offset + u64::from(at), length)).collect()
+    }
+
+    #[test]
+    fn short_pieces_are_not_divided_and_far_ones_not_together() {
+        let piece = |offset, length| Piece { offset, length };
+        let far = 1usize << 33;
+        let pieces = [
+            piece(far, 3),
+            piece(5, 0),
+            piece(far - (1 << 32) + 4, 10),
+            piece(far - (1 << 32) + 3, 10),
+            piece(0, 100),
+            piece(200, 64),
+            piece(far, 7),
+        ];
+        let mut list = List { pieces: &pieces, inside: 0 };
+        let low = far as u64 - (1 << 32);
+        assert_eq!(taken(&mut list, |_, _| 1000), [(far as u64, 3), (low + 4, 10)]);
+        assert_eq!(taken(&mut list, |_, _| 1000), [(low + 3, 10)]);
+        // Not worth a small part of the second.
+        assert_eq!(taken(&mut list, |_, bytes| 90 - bytes), [(0, 90)]);
+        assert_eq!(taken(&mut list, |_, bytes| 73 - bytes), [(90, 10)]);
+        assert_eq!(taken(&mut list, |count, _| 64 * (1 - count)), [(200, 64)]);
+        assert_eq!(taken(&mut list, |_, _| 64), [(far as u64, 7)]);
+        assert_eq!(taken(&mut list, |_, _| 64), []);
+    }
+
+    proptest! {
+        /// Frame for frame, all bytes of all pieces are taken, once, in their order.
+        #[test]
+        fn nothing_is_left_out(
+            lengths in prop::collection::vec(0usize..200, 0..40),
+            frame in 1usize..400,
+        ) {
+            let pieces: Vec<Piece> = lengths
+                .iter()
+                .enumerate()
+                .map(|(at, length)| Piece { offset: at * 7919 % 4001, length: *length })
+                .collect();
+            let mut list = List { pieces: &pieces, inside: 0 };
+            let mut bytes = Vec::new();
+            loop {
+                let room = |count: usize, bytes: usize| frame.saturating_sub(bytes + 8 * count);
+                let part = taken(&mut list, room);
+                if part.is_empty() {
+                    break;
+                }
+                bytes.extend(part.into_iter().flat_map(|(at, length)| at..at + u64::from(length)));
+            }
+            let all = |piece: &Piece| piece.offset as u64..(piece.offset + piece.length) as u64;
+            prop_assert_eq!(bytes, pieces.iter().flat_map(all).collect::<Vec<_>>());
+        }
+    }
+}
