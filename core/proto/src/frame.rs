@@ -5,10 +5,14 @@
 //! [`crate::Endpoint::send`] copies header and data once, straight into the ring.
 
 mod bytes;
+mod cast;
 mod list;
 mod one_sided;
 
 use bytes::{Reader, Writer, zero};
+pub use cast::{
+    MULTICAST_APPEND_BYTES, MULTICAST_APPEND_DONE_BYTES, MulticastAppend, MulticastAppendDone,
+};
 pub use list::{
     GET_LIST_BYTES, GetList, MOST_GET_PIECES, PIECE_BYTES, PUT_LIST_BYTES, PutList, pieces,
 };
@@ -288,6 +292,10 @@ pub enum Frame<'d> {
     PutList(PutList<'d>),
     /// Ask for pieces of any lengths at any places; answered as a [`Frame::GetRequest`] is.
     GetList(GetList<'d>),
+    /// Append a record to FIFOs of the rank addressed and of others, to which it forwards this.
+    MulticastAppend(MulticastAppend<'d>),
+    /// A rank and all those it was to see to have a record, or no room for it.
+    MulticastAppendDone(MulticastAppendDone<'d>),
 }
 
 /// Splits the tail of a [`Frame::Multicast`] into its members and its data.
@@ -360,6 +368,8 @@ const APPEND: u8 = 16;
 const APPEND_REPLY: u8 = 17;
 const PUT_LIST: u8 = 20;
 const GET_LIST: u8 = 21;
+const MULTICAST_APPEND: u8 = 22;
+const MULTICAST_APPEND_DONE: u8 = 23;
 
 /// Flags of a [`Frame::Append`].
 const APPEND_WAIT: u8 = 1;
@@ -434,6 +444,8 @@ impl<'d> Frame<'d> {
             }
             Self::PutList(ref list) => list.header(),
             Self::GetList(ref list) => list.header(),
+            Self::MulticastAppend(ref cast) => cast.header(),
+            Self::MulticastAppendDone(ref done) => done.header(),
         };
         writer.done()
     }
@@ -450,7 +462,9 @@ impl<'d> Frame<'d> {
             | Self::PutStrided { data, .. }
             | Self::Multicast { tail: data, .. }
             | Self::PutList(PutList { tail: data, .. })
-            | Self::GetList(GetList { pieces: data, .. }) => data,
+            | Self::GetList(GetList { pieces: data, .. })
+            | Self::MulticastAppend(MulticastAppend { tail: data, .. })
+            | Self::MulticastAppendDone(MulticastAppendDone { full: data, .. }) => data,
             Self::GetRequest { .. }
             | Self::AtomicRequest { .. }
             | Self::AtomicReply { .. }
@@ -468,13 +482,14 @@ impl<'d> Frame<'d> {
     /// [`FrameError`] for anything that [`Self::header`] followed by data cannot have made.
     pub fn decode(bytes: &'d [u8]) -> Result<Self, FrameError> {
         let &kind = bytes.first().ok_or(FrameError::Empty)?;
-        if !matches!(kind, MESSAGE..=MULTICAST_DONE | APPEND | APPEND_REPLY | PUT_LIST | GET_LIST) {
+        if !matches!(kind, MESSAGE..=MULTICAST_DONE | APPEND | APPEND_REPLY | PUT_LIST..=MULTICAST_APPEND_DONE)
+        {
             return Err(FrameError::Kind(kind));
         }
         let mut r = Reader::new(kind, bytes);
         let [parameter, second, third] = r.take::<3>()?;
         let used = match kind {
-            MULTICAST | PUT_LIST | GET_LIST => 3,
+            MULTICAST | PUT_LIST..=MULTICAST_APPEND_DONE => 3,
             ATOMIC_REQUEST => 2,
             PUT | REFUSED | PUT_COUNTED | PUT_STRIDED | MULTICAST_DONE | APPEND | APPEND_REPLY => 1,
             _ => 0,
@@ -510,6 +525,10 @@ impl<'d> Frame<'d> {
             APPEND_REPLY => Self::decode_append_reply(r, parameter),
             PUT_LIST => Self::decode_put_list(r, parameter, [second, third]),
             GET_LIST => Self::decode_get_list(r, parameter, [second, third]),
+            MULTICAST_APPEND => Self::decode_multicast_append(r, parameter, [second, third]),
+            MULTICAST_APPEND_DONE => {
+                Self::decode_multicast_append_done(r, parameter, [second, third])
+            }
             _ => {
                 let token = r.u64()?;
                 r.end()?;

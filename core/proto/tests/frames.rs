@@ -3,7 +3,8 @@
 use kumi_proto::frame::{
     APPEND_BYTES, APPEND_REPLY_BYTES, ATOMIC_REPLY_BYTES, ATOMIC_REQUEST_BYTES, Frame, FrameError,
     GET_LIST_BYTES, GET_REPLY_BYTES, GET_REQUEST_BYTES, GET_STRIDED_BYTES, GetList, MESSAGE_BYTES,
-    MESSAGE_PART_BYTES, MOST_GET_PIECES, MULTICAST_BYTES, MULTICAST_DONE_BYTES, Operation,
+    MESSAGE_PART_BYTES, MOST_GET_PIECES, MULTICAST_APPEND_BYTES, MULTICAST_APPEND_DONE_BYTES,
+    MULTICAST_BYTES, MULTICAST_DONE_BYTES, MulticastAppend, MulticastAppendDone, Operation,
     PUT_BYTES, PUT_COUNTED_BYTES, PUT_DONE_BYTES, PUT_LIST_BYTES, PUT_STRIDED_BYTES, PutList,
     REFUSED_BYTES, Width, members, pieces,
 };
@@ -17,8 +18,15 @@ fn bytes(frame: &Frame<'_>) -> Vec<u8> {
 type Vector = (Frame<'static>, usize, &'static str);
 
 fn vectors() -> Vec<Vector> {
-    [older_vectors(), newer_vectors(), multicast_vectors(), append_vectors(), list_vectors()]
-        .concat()
+    [
+        older_vectors(),
+        newer_vectors(),
+        multicast_vectors(),
+        append_vectors(),
+        list_vectors(),
+        cast_vectors(),
+    ]
+    .concat()
 }
 
 fn older_vectors() -> Vec<Vector> {
@@ -206,6 +214,35 @@ fn list_vectors() -> Vec<Vector> {
     ]
 }
 
+fn cast_vectors() -> Vec<Vector> {
+    let (token, offset, window) = (0x1817_1615_1413_1211, 0x0807_0605_0403_0201, 0x2423_2221);
+    vec![
+        (
+            Frame::MulticastAppend(MulticastAppend {
+                token,
+                window,
+                offset,
+                signal: true,
+                source: 0x34,
+                members: 2,
+                tail: b"\x05\0\0\0\x08\x01\0\0rec",
+            }),
+            MULTICAST_APPEND_BYTES,
+            "16020200 21222324 0102030405060708 1112131415161718 34000000 05000000 08010000
+             726563",
+        ),
+        (
+            Frame::MulticastAppendDone(MulticastAppendDone {
+                token,
+                refused: Some((9, 16)),
+                full: b"\x05\0\0\0\x08\x01\0\0",
+            }),
+            MULTICAST_APPEND_DONE_BYTES,
+            "17100200 1112131415161718 09000000 05000000 08010000",
+        ),
+    ]
+}
+
 #[test]
 fn vectors_of_every_kind() {
     for (frame, header, hexadecimal) in vectors() {
@@ -243,7 +280,7 @@ fn forbidden_values_do_not_decode() {
         for at in [2, 3] {
             let bytes = changed(index, at, 2);
             let name = if bytes[0] == 6 && at == 2 { "width" } else { "reserved" };
-            if ![13, 20, 21].contains(&bytes[0]) {
+            if ![13, 20, 21, 22, 23].contains(&bytes[0]) {
                 assert_eq!(Frame::decode(&bytes), field(bytes[0], name));
             }
         }
@@ -324,6 +361,30 @@ fn forbidden_values_of_lists_do_not_decode() {
     assert_eq!(Frame::decode(&list(MOST_GET_PIECES + 1, 1)), field(21, "pieces"));
     let told = pieces(list_vectors()[1].0.data());
     assert_eq!(told.collect::<Vec<_>>(), [(0x50, 2), (0, 1)]);
+}
+
+#[test]
+fn forbidden_values_of_records_to_many_do_not_decode() {
+    let changed = |index: usize, at: usize, byte| {
+        let mut bytes = bytes(&cast_vectors()[index].0);
+        bytes[at] = byte;
+        bytes
+    };
+    let field = |kind, field| Err(FrameError::Field { kind, field });
+    let length = |kind, length| Err(FrameError::Length { kind, length });
+    for flags in [1, 3, 4, 128] {
+        assert_eq!(Frame::decode(&changed(0, 1, flags)), field(22, "flags"));
+    }
+    let mut unanswered = changed(0, 1, 0);
+    unanswered[16..24].fill(0);
+    assert_eq!(Frame::decode(&unanswered), field(22, "token"));
+    assert_eq!(Frame::decode(&changed(0, 2, 3)), length(22, 39));
+    assert_eq!(Frame::decode(&changed(0, 3, 1)), length(22, 39));
+    assert_eq!(Frame::decode(&changed(1, 1, 0)), field(23, "rank"));
+    assert_eq!(Frame::decode(&changed(1, 2, 1)), length(23, 24));
+    assert_eq!(Frame::decode(&changed(1, 3, 1)), length(23, 24));
+    let (ranks, data) = members(2, cast_vectors()[0].0.data());
+    assert_eq!((ranks.collect::<Vec<_>>(), data), (vec![5, 0x108], &b"rec"[..]));
 }
 
 #[test]

@@ -5,14 +5,14 @@ use std::ptr::NonNull;
 
 use kumi_net::{Answers, ChannelError, Delivery, Handler, Place};
 use kumi_proto::Rank;
-use kumi_proto::frame::{Frame, GET_REPLY_BYTES, GetList, PutList};
+use kumi_proto::frame::{Frame, GET_REPLY_BYTES, GetList, MulticastAppendDone, PutList};
 
 use crate::atomic::Atomic;
 use crate::completion::Completions;
 use crate::error::{Error, Refusal};
 use crate::fifos::{Arrived, Fifos, Outcome};
 use crate::mailbox::Mailbox;
-use crate::multicast::{Cast, Multicasts};
+use crate::multicast::{self, Cast, Multicasts};
 use crate::pieces::{Blocks, Lent, Listed, Spread};
 use crate::shape::Shape;
 use crate::windows::{Access, Windows};
@@ -22,7 +22,7 @@ use crate::windows::{Access, Windows};
 pub(crate) const FENCE: u32 = u32::MAX;
 
 /// Most answers that wait to be sent; beyond, requests are refused for now and come again.
-const MOST_ANSWERS: usize = 4096;
+pub(crate) const MOST_ANSWERS: usize = 4096;
 
 /// An answer that waits to be sent.
 #[derive(Debug)]
@@ -33,6 +33,7 @@ pub(crate) enum Answer {
     Refused { token: u64, reason: Refusal },
     Multicast { token: u64, refused: Option<(Rank, Refusal)> },
     Append { token: u64, again: bool },
+    MulticastAppend { token: u64, refused: Option<(Rank, Refusal)>, full: Vec<Rank> },
 }
 
 /// Bytes of a window that a rank asked for.
@@ -162,7 +163,12 @@ impl Engine {
                 self.bytes_arrived(token, offset_in_request, data).map(|()| Delivery::Taken)
             }
             Frame::AtomicReply { token, value } => self.value_arrived(token, value),
-            Frame::AppendReply { token, again } => self.value_arrived(token, u64::from(again)),
+            Frame::AppendReply { token, again } => {
+                match self.direct_answered(from, token, Ok(again)) {
+                    true => Ok(Delivery::Taken),
+                    false => self.value_arrived(token, u64::from(again)),
+                }
+            }
             Frame::PutDone { token } => match self.completions.done(from, token) {
                 true => Ok(Delivery::Taken),
                 false => Err("an answer to no put".into()),
@@ -178,6 +184,10 @@ impl Engine {
             Frame::MulticastDone { token, refused } => {
                 self.multicast_done(from, token, refused);
                 Ok(Delivery::Taken)
+            }
+            Frame::MulticastAppend(cast) => self.multicast_append(place, from, &cast),
+            Frame::MulticastAppendDone(done) => {
+                self.multicast_append_done(place, from, &done).map(|()| Delivery::Taken)
             }
             request => Ok(self.serve(place, from, &request)),
         }
@@ -240,7 +250,7 @@ impl Engine {
             self.refused_puts.entry(from).or_insert((0, reason)).0 += 1;
         } else if let Some(request) = self.request_with(token) {
             request.refused = Some(reason);
-        } else {
+        } else if !self.direct_answered(from, token, Err(reason)) {
             self.completions.refused(from, token, reason);
         }
     }
@@ -377,6 +387,12 @@ impl Engine {
             Answer::Multicast { token, refused } => {
                 let refused = refused.map(|(rank, reason)| (rank, reason.code()));
                 Frame::MulticastDone { token: *token, refused }
+            }
+            Answer::MulticastAppend { token, refused, full } => {
+                let (token, list) = (*token, multicast::list(full));
+                let refused = refused.map(|(rank, reason)| (rank, reason.code()));
+                let done = MulticastAppendDone { token, refused, full: &list };
+                return send(to, &[&Frame::MulticastAppendDone(done).header(), &list]);
             }
         };
         send(to, &[&frame.header()])
