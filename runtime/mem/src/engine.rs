@@ -274,17 +274,17 @@ impl Engine {
         Some(match *request {
             Frame::Put { window, offset, notify, data } => {
                 let put = Put { token: 0, last: false, window, notify, data };
-                return self.put(place, from, put, Shape::whole(offset, data.len() as u64));
+                return self.put(place, from, put, &Shape::whole(offset, data.len() as u64));
             }
             Frame::PutCounted { token, last, window, offset, notify, data } => {
                 let put = Put { token, last, window, notify, data };
-                return self.put(place, from, put, Shape::whole(offset, data.len() as u64));
+                return self.put(place, from, put, &Shape::whole(offset, data.len() as u64));
             }
             Frame::PutStrided { token, last, window, offset, stride, block, notify, data } => {
                 let put = Put { token, last, window, notify, data };
                 let block = u64::from(block);
                 let shape = Shape { offset, stride, block, count: data.len() as u64 / block };
-                return self.put(place, from, put, shape);
+                return self.put(place, from, put, &shape);
             }
             Frame::GetRequest { token, window, offset, len } => {
                 let shape = Shape::whole(offset, len.into());
@@ -316,7 +316,7 @@ impl Engine {
                 let PutList { token, last, window, offset, notify, .. } = *list;
                 let (list, data) = list.split();
                 let put = Put { token, last, window, notify, data };
-                return self.put(place, from, put, Listed::new(offset, list));
+                return self.put(place, from, put, &Listed::new(offset, list));
             }
             Frame::GetList(GetList { token, window, offset, pieces }) => {
                 let list = Listed::new(offset, pieces.to_vec());
@@ -334,10 +334,10 @@ impl Engine {
         place: &Place,
         from: Rank,
         put: Put<'_>,
-        shape: impl Spread,
+        shape: &impl Spread,
     ) -> Option<Answer> {
         let Put { token, last, window, notify, data } = put;
-        if let Err(reason) = self.windows.put(place.own(), window, &shape, notify, data) {
+        if let Err(reason) = self.windows.put(place.own(), window, shape, notify, data) {
             return Some(Answer::Refused { token, reason });
         }
         if !last {

@@ -1,9 +1,13 @@
 //! Frames that no rank of this library sends: memory stays as it was, and the answer is a refusal.
 
 use super::*;
-use kumi_proto::frame::{REFUSED_BOUNDS, REFUSED_NOTIFY, REFUSED_RIGHT, REFUSED_WINDOW, Width};
+use kumi_proto::frame::{
+    MulticastAppend, REFUSED_BOUNDS, REFUSED_FIFO, REFUSED_NOTIFY, REFUSED_RECORD, REFUSED_RIGHT,
+    REFUSED_WINDOW, Width,
+};
 use proptest::prelude::*;
 
+use crate::queue::{MARK_FIFO, Queue};
 use crate::windows::Rights;
 use kumi_proto::frame::Operation;
 
@@ -193,6 +197,75 @@ fn a_multicast_that_is_none_is_a_fault_or_refused() {
     assert!(give(&place, &mut engine, &encode(&stranger)).is_empty());
     assert!(engine.fault.as_ref().is_some_and(|fault| fault.contains("rank 5")));
     assert_eq!(pieces.map(contents), [[0; 64]; 2], "untouched");
+}
+
+/// A FIFO for records of 8 bytes at most, one of them, in the first window.
+fn open_fifo(engine: &mut Engine, piece: NonNull<u8>) {
+    // SAFETY: the place was given to the test, which uses a larger window there.
+    let queue = unsafe { Queue::at(piece, 16) };
+    queue.open(MARK_FIFO, 5);
+    assert!(engine.fifos.add((2, 0), queue, 16, false, 5).is_some());
+}
+
+#[test]
+fn a_record_for_many_is_taken_or_answered_why_not() {
+    let (place, mut engine, _) = rank();
+    let piece = engine.windows.create(&place, 2, 4096, Rights::ALL).expect("window").base;
+    open_fifo(&mut engine, piece);
+    let cast = |window, offset, signal, tail| {
+        let (token, source, members) = (9, 0, 0);
+        let cast = MulticastAppend { token, window, offset, signal, source, members, tail };
+        encode(&Frame::MulticastAppend(cast))
+    };
+    let done = |code: u8, full: &[u8]| {
+        let refused = (code != 0).then_some((0, code));
+        vec![encode(&Frame::MulticastAppendDone(MulticastAppendDone { token: 9, refused, full }))]
+    };
+    for (frame, code) in [
+        (cast(2, 64, false, &[1][..]), REFUSED_FIFO),
+        (cast(2, 1, false, &[1]), REFUSED_FIFO),
+        (cast(2, u64::MAX, false, &[1]), REFUSED_FIFO),
+        (cast(2, 0, true, &[1]), REFUSED_FIFO),
+        (cast(0, 0, false, &[1]), REFUSED_FIFO),
+        (cast(700, 0, false, &[1]), REFUSED_FIFO),
+        (cast(2, 0, false, &[1; 9]), REFUSED_RECORD),
+    ] {
+        assert_eq!(give(&place, &mut engine, &frame), done(code, &[]), "{frame:?}");
+    }
+    assert_eq!(engine.refused(), 7);
+    assert_eq!(give(&place, &mut engine, &cast(2, 0, false, &[1; 8])), done(0, &[]));
+    // Full: no mistake, and nothing waits here.
+    assert_eq!(give(&place, &mut engine, &cast(2, 0, false, &[2; 8])), done(0, &[0; 4]));
+    assert_eq!((engine.refused(), engine.fifos.owes_answers()), (7, false));
+    assert!(engine.fault.is_none());
+}
+
+#[test]
+fn records_and_answers_of_ranks_that_do_not_exist_are_faults() {
+    let fault = |frame: &Frame<'_>, prepare: &dyn Fn(&mut Engine)| {
+        let (place, mut engine, pieces) = rank();
+        prepare(&mut engine);
+        assert!(give(&place, &mut engine, &encode(frame)).is_empty());
+        assert_eq!(pieces.map(contents), [[0; 64]; 2], "untouched");
+        engine.fault
+    };
+    let nothing = |_: &mut Engine| {};
+    let (token, window, offset, signal, tail) = (9, 0, 0, false, &[5, 0, 0, 0][..]);
+    for (source, members) in [(1, 0), (u32::MAX, 0), (0, 1)] {
+        let cast = MulticastAppend { token, window, offset, signal, source, members, tail };
+        assert!(fault(&Frame::MulticastAppend(cast), &nothing).is_some());
+    }
+    let done = |token, full| {
+        Frame::MulticastAppendDone(MulticastAppendDone { token, refused: Some((7, 16)), full })
+    };
+    let waits = |engine: &mut Engine| engine.multicasts.expect_record(77, 0, 2);
+    // To nothing that waits: dropped. Of strangers, or of more ranks than were to be seen to: not.
+    assert_eq!(fault(&done(76, &[0; 4]), &waits), None);
+    assert_eq!(fault(&done(77, &[0; 8]), &waits), None);
+    assert!(fault(&done(77, &[0; 12]), &waits).is_some());
+    assert!(fault(&done(77, &[1, 0, 0, 0]), &waits).is_some());
+    // An answer to an append that was not asked for.
+    assert!(fault(&Frame::AppendReply { token: 77, again: true }, &waits).is_some());
 }
 
 #[test]

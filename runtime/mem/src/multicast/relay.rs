@@ -168,6 +168,12 @@ impl Multicasts {
         Some(relay.most_full - relay.full.as_ref()?.len())
     }
 
+    /// An own record that was sent to one child, for the engine's tests.
+    #[cfg(test)]
+    pub(crate) fn expect_record(&mut self, token: u64, child: Rank, members: usize) {
+        self.begin_record(token, None, [child].into_iter(), Fate::default(), members);
+    }
+
     /// Ends an own record's way through the trees.
     pub(super) fn take_record(&mut self, token: u64) -> Fate {
         let relay = self.relays.remove(&token);
