@@ -5,7 +5,7 @@ use std::mem::{offset_of, size_of};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use kumi::{Code, KumiSignalHandler, KumiStatus};
+use kumi::{Code, KumiBuffer, KumiPiece, KumiSignalHandler, KumiStatus};
 
 fn package() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -112,6 +112,8 @@ fn rust_type(declaration: &str) -> &'static str {
         ("size_t", 1, false) => "*mut usize",
         ("kumi_fifo", 1, false) => "*mut KumiFifo",
         ("kumi_fifo", 2, false) => "*mut *mut KumiFifo",
+        ("kumi_piece", 1, true) => "*const KumiPiece",
+        ("kumi_buffer", 1, true) => "*const KumiBuffer",
         ("kumi_signal_handler", 0, false) => "Option<KumiSignalHandler>",
         _ => panic!("{declaration}: a type this test does not know"),
     }
@@ -172,6 +174,10 @@ fn a_c_program_gets_what_the_header_promises() {
         ("STATUS_TAG", offset_of!(KumiStatus, tag)),
         ("STATUS_LENGTH", offset_of!(KumiStatus, length)),
         ("USIZE", size_of::<usize>()),
+        ("PIECE_SIZE", size_of::<KumiPiece>()),
+        ("PIECE_LENGTH", offset_of!(KumiPiece, length)),
+        ("BUFFER_SIZE", size_of::<KumiBuffer>()),
+        ("BUFFER_LENGTH", offset_of!(KumiBuffer, length)),
         ("FIFO_OVERHEAD", kumi_mem::FIFO_OVERHEAD),
         ("FIFO_ALIGNMENT", kumi_mem::FIFO_ALIGNMENT),
         ("HANDLER", size_of::<Option<KumiSignalHandler>>()),

@@ -9,6 +9,7 @@ use crate::windows::copy_in;
 
 /// A piece of a window's memory; see [`crate::Window::put_list`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
 pub struct Piece {
     /// Where it begins, in bytes.
     pub offset: usize,
