@@ -415,11 +415,8 @@ impl<'d> Frame<'d> {
             Self::PutDone { token } => Writer::new([PUT_DONE, 0, 0, 0]).u64(token),
             Self::PutStrided { token, last, window, offset, stride, block, notify, .. } => {
                 let start = [PUT_STRIDED, flags(notify, last), 0, 0];
-                Writer::new(start)
-                    .at(window, offset)
-                    .blocks(stride, block)
-                    .notify(notify)
-                    .u64(token)
+                let writer = Writer::new(start).at(window, offset).blocks(stride, block);
+                writer.notify(notify).u64(token)
             }
             Self::GetStrided { token, window, offset, stride, block, count } => {
                 let start = [GET_STRIDED, 0, 0, 0];

@@ -42,6 +42,7 @@ impl Spread for Shape {
         self.span()
     }
 
+    // SAFETY: what the trait demands of the caller.
     unsafe fn scatter(&self, to: NonNull<u8>, data: &[u8]) {
         // SAFETY: promised by the caller.
         unsafe { self.scatter(to, data) }
@@ -108,6 +109,7 @@ impl<B: AsRef<[u8]>> Spread for Listed<B> {
         self.span
     }
 
+    // SAFETY: what the trait demands of the caller.
     unsafe fn scatter(&self, to: NonNull<u8>, data: &[u8]) {
         let mut rest = data;
         for (distance, length) in self.pieces() {
