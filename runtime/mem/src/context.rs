@@ -222,7 +222,11 @@ impl Context {
                     }
                 }
                 let frame = frame(most, done);
-                if !guard.send(to, &[&frame.header(), frame.data()])? {
+                let taken = match remote {
+                    true => guard.send_far(to, |room| frame.write(room))?,
+                    false => guard.send(to, &[&frame.header(), frame.data()])?,
+                };
+                if !taken {
                     guard.transmit()?;
                     return Ok(None);
                 }
@@ -230,18 +234,20 @@ impl Context {
                 done += frame.data().len();
                 batch -= 1;
                 if batch == 0 {
-                    guard.transmit()?;
+                    guard.transmit_soon(to)?;
                 }
             }
             if batch > 0 {
-                guard.transmit()?;
+                guard.transmit_soon(to)?;
             }
             Ok(Some(()))
         })
     }
 
     fn check_refused(&self, guard: &mut Guard<'_, Engine>, to: u32) -> Result<(), Error> {
-        match guard.handler().refused_puts.remove(&to) {
+        let refused = &mut guard.handler().refused_puts;
+        // Hashing costs more than the question.
+        match (!refused.is_empty()).then(|| refused.remove(&to)).flatten() {
             Some((count, reason)) => Err(Error::Refused { rank: to, count, reason }),
             None => Ok(()),
         }

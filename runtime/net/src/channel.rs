@@ -24,7 +24,7 @@ use crate::sys;
 use crate::thread::{Alarm, start};
 use crate::wait::{Seen, Wait, Waiting};
 
-/// Most packets of one run, and most bytes, as the protocol hands them out.
+/// Most packets of full length of one run, and most bytes.
 const MOST_SEGMENTS: usize = 44;
 const MOST_BYTES: usize = 65_507;
 
@@ -247,6 +247,10 @@ impl<H: Handler> Channel<H> {
     ) -> Result<R, E> {
         let mut guard = self.lock()?;
         if let Some(result) = attempt(&mut guard)? {
+            // A program that waits may compute next: nothing is held back then.
+            if wait != Wait::Room && guard.core.holds_back() {
+                guard.core.transmit(&self.shared.place).map_err(E::from)?;
+            }
             return Ok(result);
         }
         // What was refused before may fit what is waited for now.
@@ -399,6 +403,20 @@ impl<H: Handler> Guard<'_, H> {
         self.core.send(&self.shared.place, to, parts)
     }
 
+    /// As [`Guard::send`] to a rank of another node, without a copy of the frame's own: `write` makes it
+    /// where it is to be. It gets room for the longest frame and says how long its own is.
+    ///
+    /// # Errors
+    /// As [`Guard::send`].
+    #[inline]
+    pub fn send_far(
+        &mut self,
+        to: u32,
+        write: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Result<bool, ChannelError> {
+        self.core.send_far(&self.shared.place, to, write)
+    }
+
     /// How many frames [`Guard::send`] takes for a rank of another node now, and how many are worth
     /// waiting for when more are to follow: a run of packets, which leaves by one system call. (Filling
     /// every place as soon as an ack frees it makes ever shorter runs, and as many acks.)
@@ -423,6 +441,18 @@ impl<H: Handler> Guard<'_, H> {
     pub fn transmit(&mut self) -> Result<(), ChannelError> {
         self.core.publish(&self.shared.place);
         self.core.transmit(&self.shared.place)
+    }
+
+    /// As [`Guard::transmit`], for a program that sends on and on without waiting: while some packets to
+    /// `to` are under way, further ones are held back until they fill a run, which leaves by one
+    /// system call, until this rank waits or asks for progress, or until the handler thread looks, a
+    /// millisecond later at most.
+    ///
+    /// # Errors
+    /// [`ChannelError::Io`].
+    #[inline]
+    pub fn transmit_soon(&mut self, to: u32) -> Result<(), ChannelError> {
+        self.core.transmit_soon(&self.shared.place, to)
     }
 
     /// Everything sent to this rank has been taken there.
