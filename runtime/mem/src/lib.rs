@@ -36,6 +36,7 @@ mod error;
 mod fifo;
 mod fifos;
 mod mailbox;
+mod message;
 mod multicast;
 mod near;
 mod parts;

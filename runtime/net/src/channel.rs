@@ -247,15 +247,12 @@ impl<H: Handler> Channel<H> {
     ) -> Result<R, E> {
         let mut guard = self.lock()?;
         if let Some(result) = attempt(&mut guard)? {
-            // A program that waits may compute next: nothing is held back then.
-            if wait != Wait::Room && guard.core.holds_back() {
-                guard.core.transmit(&self.shared.place).map_err(E::from)?;
-            }
+            guard.let_go(wait).map_err(E::from)?;
             return Ok(result);
         }
         // What was refused before may fit what is waited for now.
-        guard.core.drain_rings(&self.shared.place).map_err(E::from)?;
-        guard.core.service(&self.shared.place).map_err(E::from)?;
+        guard.core.drain_rings(&self.shared.place)?;
+        guard.core.service(&self.shared.place)?;
         let mut spin = self.spin.borrow_mut();
         let mut waiting = Waiting::new(&self.shared.place, wait);
         loop {
@@ -276,14 +273,7 @@ impl<H: Handler> Channel<H> {
                 }
                 Seen::Socket => {
                     waiting.idle(false);
-                    guard.core.take_datagrams(&self.shared.place);
-                    // What was waited for first; an ack can ride on what the program sends next,
-                    // or else waits for the handler thread's tick.
-                    if let Some(result) = attempt(&mut guard)? {
-                        if guard.core.is_pressed() {
-                            guard.core.service(&self.shared.place).map_err(E::from)?;
-                        }
-                        guard.core.publish(&self.shared.place);
+                    if let Some(result) = guard.take_datagrams(&mut attempt)? {
                         waiting.over(&mut spin);
                         return Ok(result);
                     }
@@ -453,6 +443,32 @@ impl<H: Handler> Guard<'_, H> {
     #[inline]
     pub fn transmit_soon(&mut self, to: u32) -> Result<(), ChannelError> {
         self.core.transmit_soon(&self.shared.place, to)
+    }
+
+    /// Takes what the socket gave. What was waited for comes first: an ack can ride on what the program sends
+    /// next, or else waits for the handler thread's tick.
+    fn take_datagrams<R, E: From<ChannelError>>(
+        &mut self,
+        attempt: &mut impl FnMut(&mut Self) -> Result<Option<R>, E>,
+    ) -> Result<Option<R>, E> {
+        self.core.take_datagrams(&self.shared.place);
+        let result = attempt(self)?;
+        if result.is_some() {
+            if self.core.is_pressed() {
+                self.core.service(&self.shared.place)?;
+            }
+            self.core.publish(&self.shared.place);
+        }
+        Ok(result)
+    }
+
+    /// Sends what is held back when a wait is over at once: the program may compute next. One for room
+    /// belongs to a send, which decides itself.
+    fn let_go(&mut self, wait: Wait) -> Result<(), ChannelError> {
+        if wait == Wait::Room || !self.core.holds_back() {
+            return Ok(());
+        }
+        self.core.transmit(&self.shared.place)
     }
 
     /// Everything sent to this rank has been taken there.
