@@ -9,7 +9,7 @@ use kumi_proto::frame::{Frame, GET_REPLY_BYTES, GetList, MulticastAppendDone, Pu
 
 use crate::atomic::Atomic;
 use crate::completion::Completions;
-use crate::error::{Error, Refusal};
+use crate::error::Refusal;
 use crate::fifos::{Arrived, Fifos, Outcome};
 use crate::mailbox::Mailbox;
 use crate::multicast::{self, Cast, Multicasts};
@@ -235,14 +235,6 @@ impl Engine {
         }
         request.begun = true;
         Ok(())
-    }
-
-    /// Tells once of own puts that this rank refused.
-    pub(crate) fn check_refused(&mut self, rank: Rank) -> Result<(), Error> {
-        match self.refused_puts.remove(&rank) {
-            Some((count, reason)) => Err(Error::Refused { rank, count, reason }),
-            None => Ok(()),
-        }
     }
 
     fn refusal_arrived(&mut self, from: Rank, token: u64, reason: Refusal) {

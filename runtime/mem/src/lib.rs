@@ -37,6 +37,7 @@ mod fifo;
 mod fifos;
 mod list;
 mod mailbox;
+mod message;
 mod multicast;
 mod near;
 mod parts;

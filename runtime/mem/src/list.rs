@@ -139,7 +139,7 @@ impl Window<'_> {
     ) -> Result<(), Error> {
         self.context.dirty[to as usize].set(true);
         self.context.drive(Wait::Room, |guard| {
-            guard.handler().check_refused(to)?;
+            self.context.check_refused(guard, to)?;
             // Frames until the next transmit.
             let mut batch = 0;
             while rest.bytes > 0 {
@@ -156,10 +156,10 @@ impl Window<'_> {
                 rest = left;
                 batch -= 1;
                 if batch == 0 {
-                    guard.transmit()?;
+                    guard.transmit_soon(to)?;
                 }
             }
-            guard.transmit()?;
+            guard.transmit_soon(to)?;
             Ok(Some(()))
         })
     }

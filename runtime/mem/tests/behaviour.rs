@@ -5,7 +5,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Job, counter, is_rank, launch, start};
+use common::{GATE, Job, closed_gate, counter, is_rank, launch, start};
 use kumi_mem::{Context, Error, Source, Tag};
 use kumi_net::layout::{Layout, RankContext};
 
@@ -167,6 +167,29 @@ fn the_handler_thread_serves_while_main_computes() {
     };
     let job = Job { layout: &[1, 1], ..Job::default() };
     start("the_handler_thread_serves_while_main_computes", &job, body).finish();
+}
+
+/// Small puts one after the other are held back to leave together; all the same they leave, though their
+/// sender computes and never calls again.
+#[test]
+fn what_was_held_back_leaves_while_its_sender_computes() {
+    let body = |context: &Context| {
+        let window = context.window(4096).expect("window");
+        context.barrier().expect("barrier");
+        if context.rank() == 1 {
+            for _ in 0..150 {
+                window.put_notify(0, 64, &[7; 16], 1).expect("put");
+            }
+            let base = window.base() as usize;
+            while closed_gate(base) {}
+        } else {
+            assert_eq!(window.wait_notify(1, 150).expect("wait"), 150);
+            window.put(1, GATE, &1u64.to_ne_bytes()).expect("put");
+        }
+        context.barrier().expect("barrier");
+    };
+    let job = Job { layout: &[1, 1], ..Job::default() };
+    start("what_was_held_back_leaves_while_its_sender_computes", &job, body).finish();
 }
 
 #[test]

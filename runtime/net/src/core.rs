@@ -52,6 +52,10 @@ pub(crate) struct Remote {
     pub(crate) now: u64,
     /// When everything was last published.
     pub(crate) published: u64,
+    /// Frames are queued that wait for company.
+    pub(crate) held: bool,
+    /// Bytes of frames ever queued when everything was last sent.
+    left: u64,
 }
 
 /// See the module.
@@ -75,6 +79,13 @@ pub(crate) struct Core<H> {
 /// Bytes taken from a ring before the waiting program is asked whether that was it: what follows may
 /// be for a receive that it posts next, and need not be kept until then.
 pub(crate) const ENOUGH: usize = 16 * 1024;
+
+/// So many packets to a rank leave at once; while more are under way, others wait for company.
+const FEW: u32 = 4;
+/// So many that wait for company are enough: as many as the kernel takes in one call.
+const MANY: u32 = 44;
+/// So many bytes that wait for company are enough: the call is then the lesser part of what it costs.
+const LONG: u64 = 16 * 1024;
 
 /// Most spins between two looks at the socket.
 const MOST_INTERVAL: u32 = 1024;
@@ -114,7 +125,8 @@ impl<H: Handler> Core<H> {
                     .map_err(|_| AttachError::BadSegment("the protocol refuses its numbers"))?;
                 let doze = Doze::new().map_err(io_error("timerfd_create"))?;
                 let (now, published) = (sys::now(), 0);
-                Some(Remote { endpoint, udp: udp(place, socket)?, doze, now, published })
+                let udp = udp(place, socket)?;
+                Some(Remote { endpoint, udp, doze, now, published, held: false, left: 0 })
             }
             _ => None,
         };
@@ -156,6 +168,21 @@ impl<H: Handler> Core<H> {
         let Some(remote) = &mut self.remote else { return Err(ChannelError::NoRank { to, ranks }) };
         self.interval = 1;
         take_full(remote.endpoint.send(remote.now, to, parts), ranks)
+    }
+
+    /// Queues a frame for a rank of another node that `write` makes straight in the send ring: it gets
+    /// the room for the longest frame, and says how long its own is. False if there is no room now.
+    #[inline]
+    pub(crate) fn send_far(
+        &mut self,
+        place: &Place,
+        to: Rank,
+        write: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Result<bool, ChannelError> {
+        let ranks = place.ranks();
+        let Some(remote) = &mut self.remote else { return Err(ChannelError::NoRank { to, ranks }) };
+        self.interval = 1;
+        take_full(remote.endpoint.send_with(remote.now, to, write), ranks)
     }
 
     fn send_local(&mut self, place: &Place, local: usize, parts: &[&[u8]]) -> bool {
@@ -312,9 +339,35 @@ impl<H: Handler> Core<H> {
         Ok(())
     }
 
+    /// Sends what is to be sent, unless frames to `to` had better wait for company: see
+    /// [`crate::Guard::transmit_soon`].
+    #[inline]
+    pub(crate) fn transmit_soon(&mut self, place: &Place, to: Rank) -> Result<(), ChannelError> {
+        if let Some(remote) = &mut self.remote {
+            let (in_flight, queued) = remote.endpoint.under_way(to);
+            let bytes = remote.endpoint.counters().sent_bytes - remote.left;
+            if in_flight >= FEW && queued < MANY && bytes < LONG {
+                remote.held = true;
+                publish_sent(place, self.ring_sent, self.remote.as_ref());
+                return Ok(());
+            }
+        }
+        self.publish(place);
+        self.transmit(place)
+    }
+
+    /// Frames wait for company that nobody may send for a while.
+    #[inline]
+    pub(crate) fn holds_back(&self) -> bool {
+        self.remote.as_ref().is_some_and(|remote| remote.held)
+    }
+
     /// Sends what is to be sent.
     pub(crate) fn transmit(&mut self, place: &Place) -> Result<(), ChannelError> {
-        let Some(Remote { endpoint, udp, now, .. }) = &mut self.remote else { return Ok(()) };
+        let Some(Remote { endpoint, udp, now, held, left, .. }) = &mut self.remote else {
+            return Ok(());
+        };
+        (*held, *left) = (false, endpoint.counters().sent_bytes);
         while let Some(run) = endpoint.poll_transmit(*now) {
             if !udp.send(place.address(run.to), run.bytes, run.segment)? {
                 place.count(Counter::SendFailures, 1);
@@ -323,19 +376,11 @@ impl<H: Handler> Core<H> {
         Ok(())
     }
 
-    /// Writes the counters into the context.
+    /// Writes the counters by which a cut is judged, and what is as cheap, into the context.
     pub(crate) fn publish(&self, place: &Place) {
         let mut delivered = self.ring_delivered;
         if let Some(remote) = &self.remote {
-            let c = remote.endpoint.counters();
-            delivered += c.delivered;
-            place.set(Counter::Resends, c.resends);
-            place.set(Counter::PacketsOut, c.data_out + c.acks_out + c.nacks_out + c.probes_out);
-            place.set(Counter::PacketsIn, c.data_in + c.acks_in + c.nacks_in + c.probes_in);
-            place.set(Counter::Duplicates, c.duplicates);
-            place.set(Counter::NacksOut, c.nacks_out);
-            place.set(Counter::NacksIn, c.nacks_in);
-            place.set(Counter::Invalid, c.dropped_in_all());
+            delivered += remote.endpoint.counters().delivered;
         }
         publish_sent(place, self.ring_sent, self.remote.as_ref());
         place.set(Counter::Unread, self.handler.unread());

@@ -1,4 +1,4 @@
-//! Records for FIFOs of many ranks.
+//! Records for FIFOs of many ranks, and members of multicasts.
 
 use super::{APPEND_SIGNAL, Frame, FrameError, MULTICAST_APPEND, MULTICAST_APPEND_DONE};
 use super::{Reader, Writer};
@@ -23,7 +23,7 @@ pub struct MulticastAppend<'d> {
     pub source: u32,
     /// How many other ranks the receiver is to see to.
     pub members: u16,
-    /// Their numbers, then the record: see [`super::members`].
+    /// Their numbers, then the record: see [`members`].
     pub tail: &'d [u8],
 }
 
@@ -34,15 +34,25 @@ pub struct MulticastAppendDone<'d> {
     pub token: u64,
     /// Who refused it and why, the first of several: one of the `REFUSED_` constants, not 0.
     pub refused: Option<(u32, u8)>,
-    /// The numbers of ranks whose FIFO had no room, 4 bytes each (see [`super::members`]).
+    /// The numbers of ranks whose FIFO had no room, 4 bytes each (see [`members`]).
     pub full: &'d [u8],
 }
 
+/// Splits the tail of a [`Frame::Multicast`] or a [`MulticastAppend`] into its members and its data.
+///
+/// # Panics
+/// If the tail is shorter than the members.
+pub fn members(count: u16, tail: &[u8]) -> (impl Iterator<Item = u32>, &[u8]) {
+    let (members, data) = tail.split_at(usize::from(count) * 4);
+    let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |sum, byte| sum << 8 | u32::from(*byte));
+    (members.chunks_exact(4).map(number), data)
+}
+
 impl MulticastAppend<'_> {
-    pub(super) fn header(&self) -> Writer {
+    pub(super) fn write<'b>(&self, to: Writer<'b>) -> Writer<'b> {
         let ([low, high], flags) =
             (self.members.to_le_bytes(), if self.signal { APPEND_SIGNAL } else { 0 });
-        Writer::new([MULTICAST_APPEND, flags, low, high])
+        to.start([MULTICAST_APPEND, flags, low, high])
             .at(self.window, self.offset)
             .u64(self.token)
             .u32(self.source)
@@ -50,11 +60,11 @@ impl MulticastAppend<'_> {
 }
 
 impl MulticastAppendDone<'_> {
-    pub(super) fn header(&self) -> Writer {
+    pub(super) fn write<'b>(&self, to: Writer<'b>) -> Writer<'b> {
         let (rank, code) = self.refused.unwrap_or((0, 0));
         // Of a list that is too long, the lower bits: the decoder then finds another length.
         let [low, high, ..] = (self.full.len() / 4).to_le_bytes();
-        Writer::new([MULTICAST_APPEND_DONE, code, low, high]).u64(self.token).u32(rank)
+        to.start([MULTICAST_APPEND_DONE, code, low, high]).u64(self.token).u32(rank)
     }
 }
 
@@ -81,7 +91,7 @@ impl<'d> Frame<'d> {
         Ok(Self::MulticastAppend(append))
     }
 
-    pub(super) fn decode_multicast_append_done(
+    pub(super) fn decode_append_done(
         mut r: Reader<'d>,
         code: u8,
         count: [u8; 2],

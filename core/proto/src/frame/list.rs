@@ -53,9 +53,9 @@ pub fn pieces(list: &[u8]) -> impl Iterator<Item = (u32, u32)> + Clone {
 }
 
 impl<'d> PutList<'d> {
-    pub(super) fn header(&self) -> Writer {
+    pub(super) fn write<'b>(&self, to: Writer<'b>) -> Writer<'b> {
         let [low, high] = self.pieces.to_le_bytes();
-        Writer::new([PUT_LIST, flags(self.notify, self.last), low, high])
+        to.start([PUT_LIST, flags(self.notify, self.last), low, high])
             .at(self.window, self.offset)
             .notify(self.notify)
             .u64(self.token)
@@ -71,10 +71,10 @@ impl<'d> PutList<'d> {
 }
 
 impl GetList<'_> {
-    pub(super) fn header(&self) -> Writer {
+    pub(super) fn write<'b>(&self, to: Writer<'b>) -> Writer<'b> {
         // Of a list that is too long, the lower bits: the decoder then finds another length.
         let [low, high, ..] = (self.pieces.len() / PIECE_BYTES).to_le_bytes();
-        Writer::new([GET_LIST, 0, low, high]).at(self.window, self.offset).u64(self.token)
+        to.start([GET_LIST, 0, low, high]).at(self.window, self.offset).u64(self.token)
     }
 }
 
