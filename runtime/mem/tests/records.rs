@@ -277,18 +277,18 @@ fn what_is_wrong_at_one_is_told_and_the_others_have_it() {
     });
 }
 
-/// Sizes around the longest that goes into a frame with members; more members than one tree has.
+/// Sizes around the longest that goes into a frame with members; more members than one tree has,
+/// short frames, and frames that are shorter because they are encrypted.
 #[test]
 fn the_longest_record_reaches_a_large_set() {
-    let layouts: &[&[u32]] = &[&[2], &[1, 1, 2], &[1, 66, 1]];
-    run("the_longest_record_reaches_a_large_set", layouts, |context| {
+    let body = |context: &Context| {
         let (ranks, most) = (context.ranks(), context.max_record());
         let window = context.window(16 * 1024).expect("window");
         let most = most.min(10_000);
         let fifo = window.fifo(0, 12 * 1024, 0).expect("fifo");
         context.barrier().expect("barrier");
         let all: Vec<u32> = (0..ranks).collect();
-        let lengths = [0, most, most - 3, most - 4, most - 5, most - 100];
+        let lengths = [0, most, most - 3, most - 4, most - 5, most - 8, most - 9, most - 100];
         for (round, length) in lengths.into_iter().enumerate() {
             let root = (round as u32 + 1) % ranks;
             let data: Vec<u8> = (0..length).map(|at| (at + round) as u8).collect();
@@ -298,5 +298,12 @@ fn the_longest_record_reaches_a_large_set() {
             assert!(fifo.pop_vec().expect("pop") == (root, data), "{length}");
             context.barrier().expect("barrier");
         }
-    });
+    };
+    let name = "the_longest_record_reaches_a_large_set";
+    for layout in [&[2][..], &[1, 1, 2], &[1, 66, 1]] {
+        start(name, &Job { layout, ..Job::default() }, body).finish();
+    }
+    let layout = &[1, 2, 1, 1, 1];
+    start(name, &Job { layout, encrypted: true, ..Job::default() }, body).finish();
+    start(name, &Job { layout, max_datagram: 576, ..Job::default() }, body).finish();
 }

@@ -53,6 +53,20 @@ impl Window<'_> {
     /// member whose FIFO is full gets it when there is room, whatever becomes of the others. At
     /// each member it is behind all that was appended or put there before, and before what follows.
     ///
+    /// ```
+    /// # fn main() -> Result<(), kumi_mem::Error> {
+    /// let context = kumi_mem::Context::init_singleton()?;
+    /// let window = context.window(4096)?;
+    /// let fifo = window.fifo(0, 1024, 0)?;
+    /// context.barrier()?;
+    /// let all: Vec<u32> = (0..context.ranks()).collect();
+    /// window.multicast_append(&all, 0, b"to everybody")?;
+    /// let (from, record) = fifo.pop_vec()?;
+    /// # assert_eq!((from, &record[..]), (0, &b"to everybody"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`Error::BadRank`], [`Error::RecordTooLong`], [`Error::HandlerPanicked`], and
     /// [`Error::FifoFull`] if the own one is and is among them, which nobody would empty meanwhile:
