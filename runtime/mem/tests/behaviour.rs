@@ -193,6 +193,44 @@ fn what_was_held_back_leaves_while_its_sender_computes() {
 }
 
 #[test]
+fn a_bad_wire_changes_nothing_but_the_counters() {
+    const ROUNDS: u64 = 200;
+    let body = |context: &Context| {
+        let (me, ranks) = (context.rank(), context.ranks());
+        let window = context.window(64 * 1024).expect("window");
+        let (next, before) = ((me + 1) % ranks, (me + ranks - 1) % ranks);
+        let mut back = vec![0; 5000];
+        for round in 1..=ROUNDS {
+            let byte = (round % 251) as u8 + me as u8;
+            window.put_notify(next, 4096, &[byte; 5000], 1).expect("put");
+            window.fetch_add(0, 0, 1).expect("fetch_add");
+            let got = context.sendrecv(
+                next,
+                7,
+                &round.to_ne_bytes(),
+                Source::Rank(before),
+                Tag::Is(7),
+                &mut back[..8],
+            );
+            assert_eq!((got.expect("sendrecv").len, &back[..8]), (8, &round.to_ne_bytes()[..]));
+            window.wait_notify(1, round).expect("wait");
+            window.get(me, 4096, &mut back).expect("get");
+            assert_eq!(back, [(round % 251) as u8 + before as u8; 5000], "round {round}");
+            context.barrier().expect("barrier");
+        }
+        if me == 0 {
+            assert_eq!(window.load_u64(0).expect("load"), ROUNDS * u64::from(ranks));
+        }
+        let resends = context.counters().iter().find(|(name, _)| *name == "resends").copied();
+        assert!(resends.is_some_and(|(_, count)| count > 0), "packets were lost on purpose");
+        context.barrier().expect("barrier");
+    };
+    let env = [("KUMI_FAULTS", "loss=30,double=20,late=30,seed=11")];
+    let job = Job { layout: &[1, 1, 1], env: &env, ..Job::default() };
+    start("a_bad_wire_changes_nothing_but_the_counters", &job, body).finish();
+}
+
+#[test]
 fn every_way_of_waiting_works() {
     let body = |context: &Context| {
         let window = context.window(64).expect("window");

@@ -165,7 +165,7 @@ impl<H: Handler> Channel<H> {
     ) -> Result<Channel<H>, AttachError> {
         let core = Core::new(&place, socket, handler)?;
         let alarm = match &core.remote {
-            Some(remote) => Some(Alarm::new(remote.udp.raw())?),
+            Some(remote) => Some(Alarm::new(remote.wire.readable())?),
             None => None,
         };
         let crowded = place.local_count() > processors();
@@ -322,16 +322,13 @@ impl<H: Handler> Channel<H> {
         let mut seen = None;
         let mut gone = vec![false; place.ranks() as usize];
         if let Some(remote) = &guard.core.remote {
-            remote.udp.keep_errors()?;
+            remote.wire.watch_for_gone()?;
         }
         loop {
             guard.progress()?;
             let Some(remote) = &guard.core.remote else { return Ok(true) };
-            while let Some(address) = remote.udp.unreachable() {
-                let at = |rank: &u32| place.address(*rank) == address;
-                if let Some(rank) = (0..place.ranks()).find(at) {
-                    gone[rank as usize] = true;
-                }
+            while let Some(rank) = remote.wire.gone(place) {
+                gone[rank as usize] = true;
             }
             if guard.hurry_acks(&gone) {
                 guard.last_acks()?;

@@ -7,6 +7,8 @@ use kumi_proto::{AckMode, ChannelKey, Config, Delivery, Endpoint, Rank, SendErro
 
 use crate::counters::Counter;
 use crate::doze::Doze;
+use crate::driver::{Driver, Packets};
+use crate::faults::Faults;
 use crate::place::{AttachError, Place, io_error};
 use crate::ring::{self, Consumer, Producer};
 use crate::udp::Udp;
@@ -45,7 +47,7 @@ impl<H: Handler> Sink for Into<'_, H> {
 /// The ranks of other nodes.
 pub(crate) struct Remote {
     pub(crate) endpoint: Endpoint,
-    pub(crate) udp: Udp,
+    pub(crate) wire: Box<dyn Driver>,
     /// The main thread's sleep.
     pub(crate) doze: Doze,
     /// The time, read when the lock was taken and whenever something happened since.
@@ -125,8 +127,8 @@ impl<H: Handler> Core<H> {
                     .map_err(|_| AttachError::BadSegment("the protocol refuses its numbers"))?;
                 let doze = Doze::new().map_err(io_error("timerfd_create"))?;
                 let (now, published) = (sys::now(), 0);
-                let udp = udp(place, socket)?;
-                Some(Remote { endpoint, udp, doze, now, published, held: false, left: 0 })
+                let wire = wire(place, socket)?;
+                Some(Remote { endpoint, wire, doze, now, published, held: false, left: 0 })
             }
             _ => None,
         };
@@ -290,7 +292,7 @@ impl<H: Handler> Core<H> {
     #[inline]
     pub(crate) fn receive(&mut self) -> Result<bool, ChannelError> {
         match &mut self.remote {
-            Some(remote) => Ok(remote.udp.receive()?),
+            Some(remote) => Ok(remote.wire.receive()?),
             None => Ok(false),
         }
     }
@@ -305,10 +307,10 @@ impl<H: Handler> Core<H> {
 
     /// Handles what [`Core::receive`] got.
     pub(crate) fn take_datagrams(&mut self, place: &Place) {
-        let Some(Remote { endpoint, udp, now, .. }) = &mut self.remote else { return };
+        let Some(Remote { endpoint, wire, now, .. }) = &mut self.remote else { return };
         *now = sys::now();
         self.interval = 1;
-        for datagram in udp.datagrams() {
+        for datagram in wire.received().each() {
             endpoint.handle_datagram(*now, datagram, &mut Into(&mut self.handler, place));
         }
     }
@@ -317,7 +319,7 @@ impl<H: Handler> Core<H> {
     /// sender may be waiting for acks, or acks do not wait at all.
     pub(crate) fn is_pressed(&self) -> bool {
         let pressed = |remote: &Remote| {
-            remote.udp.is_run() || remote.endpoint.config().ack == AckMode::PerMessage
+            remote.wire.received().is_run() || remote.endpoint.config().ack == AckMode::PerMessage
         };
         self.handler.owes_answers() || self.remote.as_ref().is_some_and(pressed)
     }
@@ -364,12 +366,13 @@ impl<H: Handler> Core<H> {
 
     /// Sends what is to be sent.
     pub(crate) fn transmit(&mut self, place: &Place) -> Result<(), ChannelError> {
-        let Some(Remote { endpoint, udp, now, held, left, .. }) = &mut self.remote else {
+        let Some(Remote { endpoint, wire, now, held, left, .. }) = &mut self.remote else {
             return Ok(());
         };
         (*held, *left) = (false, endpoint.counters().sent_bytes);
         while let Some(run) = endpoint.poll_transmit(*now) {
-            if !udp.send(place.address(run.to), run.bytes, run.segment)? {
+            let packets = Packets { bytes: run.bytes, segment: run.segment };
+            if !wire.send(place, run.to, packets)? {
                 place.count(Counter::SendFailures, 1);
             }
         }
@@ -409,12 +412,17 @@ fn publish_sent(place: &Place, ring_sent: u64, remote: Option<&Remote>) {
     place.set(Counter::Sent, ring_sent + remote);
 }
 
-/// The socket; connected if there is but one rank to talk to: the kernel then need not look for the
+/// The wire: UDP; the socket is connected if there is but one rank to talk to: the kernel then need not look for the
 /// way every time.
-fn udp(place: &Place, socket: std::os::fd::OwnedFd) -> Result<Udp, AttachError> {
+fn wire(place: &Place, socket: std::os::fd::OwnedFd) -> Result<Box<dyn Driver>, AttachError> {
     let mut far = (0..place.ranks()).filter(|rank| place.local_of(*rank).is_none());
     let only = far.next().filter(|_| far.next().is_none());
-    Udp::new(socket, only.map(|rank| place.address(rank))).map_err(io_error("connect"))
+    let udp =
+        Udp::new(socket, only.map(|rank| place.address(rank))).map_err(io_error("connect"))?;
+    Ok(match Faults::from_env()? {
+        Some(faults) => Box::new(faults.on(udp, place.rank())),
+        None => Box::new(udp),
+    })
 }
 
 /// Turns "full" into false.
