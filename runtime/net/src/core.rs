@@ -402,8 +402,8 @@ impl<H: Handler> Core<H> {
     }
 
     /// The next deadline of the protocol.
-    pub(crate) fn deadline(&self) -> Option<u64> {
-        self.remote.as_ref().and_then(|remote| remote.endpoint.next_timeout())
+    pub(crate) fn deadline(&mut self) -> Option<u64> {
+        self.remote.as_mut().and_then(|remote| remote.endpoint.next_timeout())
     }
 }
 
