@@ -31,9 +31,9 @@ pub enum RankState {
     Running,
     /// It waits for its peers.
     Idle,
-    /// It has not joined its job yet, or has left it.
-    Absent,
-    /// Nothing is known.
+    /// It has left its job, for good.
+    Over,
+    /// Nothing is known; perhaps it has not joined its job yet.
     #[default]
     Unknown,
 }
@@ -43,7 +43,7 @@ impl RankState {
         match self {
             Self::Running => 0,
             Self::Idle => 1,
-            Self::Absent => 2,
+            Self::Over => 2,
             Self::Unknown => 3,
         }
     }
@@ -52,7 +52,7 @@ impl RankState {
         match bits & 3 {
             0 => Self::Running,
             1 => Self::Idle,
-            2 => Self::Absent,
+            2 => Self::Over,
             _ => Self::Unknown,
         }
     }

@@ -252,7 +252,7 @@ proptest! {
 
     #[test]
     fn states_are_packed_and_found_again(states in proptest::collection::vec(0u8..4, 0..70)) {
-        let all = [RankState::Running, RankState::Idle, RankState::Absent, RankState::Unknown];
+        let all = [RankState::Running, RankState::Idle, RankState::Over, RankState::Unknown];
         let states: Vec<_> = states.into_iter().map(|state| all[usize::from(state)]).collect();
         let job = JobFacts::new(JobId(1), true, 10, &states);
         let found: Vec<_> = job.ranks().collect();

@@ -31,6 +31,11 @@ pub enum AttachError {
         "the job's memory segment is not usable ({0}): this program and the daemon must be of the same version of Kumi"
     )]
     BadSegment(&'static str),
+    /// The node's pages are not usable.
+    #[error(
+        "the node's pages of information are not usable ({0}): this program and the daemon must be of the same version of Kumi"
+    )]
+    BadPages(&'static str),
     /// Another process uses the rank's channel, or has used it.
     #[error("rank {0} has already joined its job: one process per rank can, and only once")]
     AlreadyAttached(u32),
@@ -344,7 +349,7 @@ impl Drop for Place {
     }
 }
 
-fn check_open(descriptor: RawFd, what: &'static str) -> Result<(), LaunchError> {
+pub(crate) fn check_open(descriptor: RawFd, what: &'static str) -> Result<(), LaunchError> {
     // SAFETY: no pointers.
     let open = unsafe { libc::fcntl(descriptor, libc::F_GETFD) } >= 0;
     if open { Ok(()) } else { Err(LaunchError::Closed { descriptor, what }) }
