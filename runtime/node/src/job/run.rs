@@ -160,10 +160,10 @@ impl Task {
                 return Err(refused);
             }
         };
-        let Resources { group, segment, prepared, .. } = resources;
+        let Resources { group, segment, page, prepared, .. } = resources;
         let count = shims.ranks.len();
         let name = spec.request.name.clone();
-        let live = Live { name, segment, first: part.first, load: vec![(0, 0); count] };
+        let live = Live { name, segment, first: part.first, load: vec![(0, 0); count], page };
         site.live.borrow_mut().insert(spec.job, live);
         let (tell, parts) = mpsc::unbounded_channel();
         let Shims { ranks, go, status } = shims;

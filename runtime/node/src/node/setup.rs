@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use kumi_control::message::{NodeDescription, Refusal, RefusalKind};
+use kumi_net::disclosure::NodePage;
 use kumi_sched::NodeId;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -78,6 +79,8 @@ pub(crate) struct Started {
     pub(super) site: Rc<Site>,
     pub(super) shared: Shared,
     pub(super) description: NodeDescription,
+    /// Nodes of the cluster.
+    pub(super) nodes: u32,
     pub(super) blocked: watch::Sender<bool>,
     pub(super) job_events: mpsc::Receiver<JobEvent>,
     pub(super) tree_events: mpsc::Receiver<TreeEvent>,
@@ -116,7 +119,8 @@ impl Started {
         let watcher = Watcher::start(&executable, group.as_ref())
             .map_err(failure(ExitCode::MachineLimits, "no watcher can be started"))?;
         let clock = SharedClock::default();
-        let switcher = start_switcher(node, &clock, &cpus, &mut limits)?;
+        let page = node_page(&config, node, &cpus, &mut limits);
+        let switcher = start_switcher(node, &clock, &cpus, page.clone(), &mut limits)?;
         let (job_sender, job_events) = mpsc::channel(QUEUE);
         let (tree_sender, tree_events) = mpsc::channel(QUEUE);
         let (blocked, blocked_view) = watch::channel(false);
@@ -134,6 +138,7 @@ impl Started {
             watcher,
             events: job_sender,
             blocked: blocked_view,
+            page,
             live: RefCell::default(),
         });
         let shared =
@@ -157,6 +162,7 @@ impl Started {
             site,
             shared,
             description,
+            nodes: config.node_count(),
             blocked,
             job_events,
             tree_events,
@@ -168,13 +174,31 @@ impl Started {
     }
 }
 
+/// The node's page; without it, what that costs is added to `limits`.
+fn node_page(
+    config: &ClusterConfig,
+    node: NodeId,
+    cpus: &[usize],
+    limits: &mut Vec<String>,
+) -> Option<Arc<NodePage>> {
+    let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    match NodePage::create(node.0, config.node_count(), number(cpus.len())) {
+        Ok(page) => Some(Arc::new(page)),
+        Err(error) => {
+            limits.push(limits::disclosure_sentence(&error.to_string()));
+            None
+        }
+    }
+}
+
 fn start_switcher(
     node: NodeId,
     clock: &SharedClock,
     cpus: &[usize],
+    page: Option<Arc<NodePage>>,
     limits: &mut Vec<String>,
 ) -> Result<Switcher, Failure> {
-    let switcher = Switcher::start(node, clock.clone(), cpus.first().copied())
+    let switcher = Switcher::start(node, clock.clone(), cpus.first().copied(), page)
         .map_err(failure(ExitCode::MachineLimits, "no switching thread can be started"))?;
     if !switcher.realtime() {
         limits.push(limits::realtime_sentence());
