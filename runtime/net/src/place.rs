@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 use kumi_proto::SealKey;
 
+use crate::disclosure::RankState;
 use crate::launch::{Launch, LaunchError};
 use crate::layout::{
     ATTACH_DONE, ATTACH_NEVER, ATTACH_NOW, Header, Layout, MAGIC, PAGE, RankContext, VERSION,
@@ -226,6 +227,12 @@ impl Place {
     pub fn context(&self, local: usize) -> &RankContext {
         assert!(local < self.local_count(), "no such rank on this node");
         segment::context(&self.map, &self.layout, local)
+    }
+
+    /// What a rank of this node does, by its context; none if it is on another node.
+    #[must_use]
+    pub fn rank_state(&self, rank: u32) -> Option<RankState> {
+        self.local_of(rank).map(|local| segment::state_of(self.context(local)))
     }
 
     /// The own context.
