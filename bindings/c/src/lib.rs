@@ -12,7 +12,7 @@
 //! | `state` | the one [`kumi_mem::Context`] of the process, and who may use it |
 //! | `handle` | the windows, FIFOs and completions that C holds |
 //! | `args` | checks of pointers, lengths, ranks and tags |
-//! | `control`, `message`, `window`, `atomic`, `transfer`, `collective`, `fifo` | the functions |
+//! | `control`, `machine`, `message`, `window`, `atomic`, `transfer`, `collective`, `fifo` | the functions |
 
 mod args;
 mod atomic;
@@ -21,6 +21,7 @@ mod collective;
 mod control;
 mod fifo;
 mod handle;
+mod machine;
 mod message;
 mod state;
 mod transfer;
@@ -45,6 +46,10 @@ pub use fifo::{
     KumiFifo, KumiSignalHandler, kumi_fifo_append, kumi_fifo_create, kumi_fifo_free,
     kumi_fifo_max_record, kumi_fifo_pop, kumi_fifo_try_append, kumi_fifo_try_pop,
     kumi_signal_handle, kumi_signal_remove, kumi_signal_send, kumi_signal_try_send,
+};
+pub use machine::{
+    kumi_cluster_nodes, kumi_node_age, kumi_node_load, kumi_node_memory, kumi_node_network,
+    kumi_rank_runs,
 };
 pub use message::{
     KumiStatus, kumi_flush, kumi_message_probe, kumi_message_recv, kumi_message_send,
