@@ -112,8 +112,9 @@ impl Resources {
         Some([site.page.as_ref()?.as_fd(), self.page.as_ref()?.as_fd()])
     }
 
-    /// Starts the shims. On failure those that were started are killed; the group stays.
-    pub(super) fn spawn(
+    /// Starts the shims. On failure those that were started are killed; the group stays. Between them the
+    /// daemon's other tasks have their turn: hundreds of processes take seconds, and its links must not fall silent.
+    pub(super) async fn spawn(
         &self,
         site: &Site,
         spec: &JobSpec,
@@ -149,7 +150,10 @@ impl Resources {
         for local in 0..self.sockets.len() {
             let input = part.first == 0 && local == 0;
             match self.spawn_one(site, local, input, &shared, null.as_fd(), folder.as_ref()) {
-                Ok(rank) => ranks.push(rank),
+                Ok(rank) => {
+                    ranks.push(rank);
+                    tokio::task::yield_now().await;
+                }
                 Err(error) => {
                     for rank in &mut ranks {
                         // They have not become anything yet; their group is killed as well.
