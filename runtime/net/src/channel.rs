@@ -286,8 +286,7 @@ impl<H: Handler> Channel<H> {
                 return Ok(result);
             }
             waiting.idle(true);
-            let seen = guard.watch(&mut waiting, limit).map_err(E::from)?;
-            match seen {
+            match guard.watch(&mut waiting, limit).map_err(E::from)? {
                 Seen::Counter => {
                     waiting.idle(false);
                     continue;

@@ -88,6 +88,9 @@ impl Limit<'_> {
     /// the clock is.
     pub(crate) fn ends(&self, spun: u64, awaited: Option<u32>) -> Option<Why> {
         let bound = self.bound?;
+        if bound == 0 {
+            return Some(self.at_once);
+        }
         let advice = self.page.map(|(page, processor)| page.advice(processor, awaited));
         match advice {
             Some(Advice::Unscheduled) => Some(Why::Unscheduled),

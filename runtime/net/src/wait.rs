@@ -58,8 +58,7 @@ impl<H: Handler> Guard<'_, H> {
         if self.core.ring_hint(place) {
             return Ok(Seen::Ring);
         }
-        if bound == Some(0) && waiting.blocks_unseen() {
-            waiting.why(limit.at_once);
+        if bound == Some(0) && waiting.blocks_unseen(limit.at_once) {
             return Ok(Seen::Bound);
         }
         loop {
@@ -98,9 +97,8 @@ impl<H: Handler> Guard<'_, H> {
                 if self.core.deadline().is_some_and(|deadline| deadline <= now) {
                     return Ok(Seen::Deadline);
                 }
-                let spun = waiting.spun(now);
-                if let Some(why) = limit.ends(spun, self.core.handler.awaits()) {
-                    waiting.why(if bound == Some(0) { limit.at_once } else { why });
+                if let Some(why) = limit.ends(waiting.spun(now), self.core.handler.awaits()) {
+                    waiting.why(why);
                     return Ok(Seen::Bound);
                 }
             }
@@ -180,7 +178,8 @@ impl<'p> Waiting<'p> {
     }
 
     /// Who blocks at once need not look at the socket first: the kernel does before it blocks.
-    fn blocks_unseen(&self) -> bool {
+    fn blocks_unseen(&mut self, why: Why) -> bool {
+        self.why(why);
         !self.slept && !self.satisfied(Acquire)
     }
 

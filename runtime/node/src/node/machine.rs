@@ -31,23 +31,23 @@ impl Machine {
                 String::new()
             }
         };
-        if let Some((busy, all)) = ticks(&read("/proc/stat"), &self.cpus) {
-            if let Some((before, all_before)) = self.ticks.replace((busy, all)) {
-                let (busy, all) = (busy.saturating_sub(before), all.saturating_sub(all_before));
-                let permille = (busy * 1000).checked_div(all).unwrap_or(0).min(1000);
-                load.busy_permille = u32::try_from(permille).unwrap_or(1000);
-            }
+        if let Some((busy, all)) = ticks(&read("/proc/stat"), &self.cpus)
+            && let Some((before, all_before)) = self.ticks.replace((busy, all))
+        {
+            let (busy, all) = (busy.saturating_sub(before), all.saturating_sub(all_before));
+            let permille = (busy * 1000).checked_div(all).unwrap_or(0).min(1000);
+            load.busy_permille = u32::try_from(permille).unwrap_or(1000);
         }
         if let Some((used, total)) = memory(&read("/proc/meminfo")) {
             (load.memory_used, load.memory_total) = (used, total);
         }
-        if let Some(bytes) = network(&read("/proc/net/dev"), self.loopback) {
-            let now = Instant::now();
-            if let Some((at, before)) = self.bytes.replace((now, bytes)) {
-                let millis = u64::try_from(now.duration_since(at).as_millis()).unwrap_or(u64::MAX);
-                let passed = bytes.saturating_sub(before).saturating_mul(1000);
-                load.network_bytes = passed.checked_div(millis).unwrap_or(0);
-            }
+        let now = Instant::now();
+        if let Some(bytes) = network(&read("/proc/net/dev"), self.loopback)
+            && let Some((at, before)) = self.bytes.replace((now, bytes))
+        {
+            let millis = u64::try_from(now.duration_since(at).as_millis()).unwrap_or(u64::MAX);
+            let passed = bytes.saturating_sub(before).saturating_mul(1000);
+            load.network_bytes = passed.checked_div(millis).unwrap_or(0);
         }
     }
 }

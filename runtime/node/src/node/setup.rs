@@ -8,7 +8,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use kumi_control::message::{NodeDescription, Refusal, RefusalKind};
@@ -30,7 +29,6 @@ use crate::exit::{ExitCode, Failure};
 use crate::job::program::Programs;
 use crate::job::{JobEvent, Site};
 use crate::limits;
-use crate::link::Refusals;
 use crate::paths;
 use crate::switch::Switcher;
 use crate::tls::{Credentials, Identity};
@@ -111,7 +109,6 @@ impl Started {
         let credentials = Credentials::load(dir, Identity::Node(node))?;
         let listener = listen(own.endpoint()).await?;
         let metrics = listen_for_scrapes(&config, node, at).await?;
-        let open_files = raise_open_files();
         let executable = own_file()?;
         let cpus = processors(&own.cpus)?;
         let mut limits = Vec::new();
@@ -119,8 +116,7 @@ impl Started {
         let watcher = Watcher::start(&executable, group.as_ref())
             .map_err(failure(ExitCode::MachineLimits, "no watcher can be started"))?;
         let clock = SharedClock::default();
-        let page = node_page(&config, node, &cpus, &mut limits);
-        let switcher = start_switcher(node, &clock, &cpus, page.clone(), &mut limits)?;
+        let (page, switcher) = start_switcher(&config, node, &clock, &cpus, &mut limits)?;
         let (job_sender, job_events) = mpsc::channel(QUEUE);
         let (tree_sender, tree_events) = mpsc::channel(QUEUE);
         let (blocked, blocked_view) = watch::channel(false);
@@ -132,7 +128,7 @@ impl Started {
             cpus,
             group: group.clone(),
             executable,
-            open_files,
+            open_files: raise_open_files(),
             programs: RefCell::new(programs(dir, node)?),
             switcher,
             watcher,
@@ -141,8 +137,8 @@ impl Started {
             page,
             live: RefCell::default(),
         });
-        let shared =
-            Shared { clock, refusals: Refusals::default(), messages: Arc::new(AtomicU64::new(0)) };
+        let (refusals, messages) = Default::default();
+        let shared = Shared { clock, refusals, messages };
         let incarnation = clock::wall_ms() << 16 | u64::from(std::process::id() & 0xffff);
         let tree = tree::Tree {
             config: Arc::clone(&config),
@@ -152,9 +148,8 @@ impl Started {
             shared: shared.clone(),
             events: tree_sender,
         };
-        let socket = paths::node_socket(dir, node);
+        let (socket, pid) = (paths::node_socket(dir, node), paths::node_pid(dir, node));
         spawn_links(&socket, listener, tree)?;
-        let pid = paths::node_pid(dir, node);
         write_pid(&pid)?;
         let description = describe(&config, node, &own.name, incarnation, &site.cpus, limits);
         tracing::info!(%node, address = %own.endpoint(), max_datagram = site.max_datagram, cpus = ?site.cpus, limits = ?description.limits, "ready");
@@ -191,19 +186,21 @@ fn node_page(
     }
 }
 
+/// The node's page, and the thread that says there whose turn it is.
 fn start_switcher(
+    config: &ClusterConfig,
     node: NodeId,
     clock: &SharedClock,
     cpus: &[usize],
-    page: Option<Arc<NodePage>>,
     limits: &mut Vec<String>,
-) -> Result<Switcher, Failure> {
-    let switcher = Switcher::start(node, clock.clone(), cpus.first().copied(), page)
+) -> Result<(Option<Arc<NodePage>>, Switcher), Failure> {
+    let page = node_page(config, node, cpus, limits);
+    let switcher = Switcher::start(node, clock.clone(), cpus.first().copied(), page.clone())
         .map_err(failure(ExitCode::MachineLimits, "no switching thread can be started"))?;
     if !switcher.realtime() {
         limits.push(limits::realtime_sentence());
     }
-    Ok(switcher)
+    Ok((page, switcher))
 }
 
 fn describe(
