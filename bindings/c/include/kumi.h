@@ -169,6 +169,32 @@ uint64_t kumi_job(void);
 double kumi_time(void);
 
 /* ------------------------------------------------------------------------
+ * What the cluster's daemons disclose: read without a system call
+ * ------------------------------------------------------------------------ */
+
+/* The number of nodes of the cluster, 0 where nothing is disclosed (a rank
+ * without a daemon, a kernel before 5.1), or a negative kumi_error. */
+int kumi_cluster_nodes(void);
+
+/* Of node 0 .. kumi_cluster_nodes()-1, as it was kumi_node_age() seconds ago:
+ * ranks of all jobs that compute or could, per processor (above 1: some wait
+ * for one); share of its memory in use, 0 to 1; bytes a second that its network
+ * interfaces send and receive; seconds since it was so.  What other nodes are
+ * like travels along the control tree: it is some seconds old in a large
+ * cluster.  Negative if there is no such node, nothing was heard of it yet, or
+ * before kumi_init(). */
+double kumi_node_load(int node);
+double kumi_node_memory(int node);
+double kumi_node_network(int node);
+double kumi_node_age(int node);
+
+/* Whether rank `rank` of this job has a processor now: 1 if it has, as far as
+ * is known here, or nothing is disclosed; 0 if it is stopped or has left.
+ * Ranks of one job are stopped and continued together.
+ * Errors: RANK. */
+int kumi_rank_runs(int rank);
+
+/* ------------------------------------------------------------------------
  * Messages: reliable, in order between each pair of ranks
  * ------------------------------------------------------------------------ */
 

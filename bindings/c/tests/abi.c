@@ -47,6 +47,8 @@ static void outside(void)
 	EXPECT(kumi_rank() == KUMI_ERR_NOT_INITIALISED);
 	EXPECT(kumi_size() == KUMI_ERR_NOT_INITIALISED);
 	EXPECT(kumi_node() == KUMI_ERR_NOT_INITIALISED);
+	EXPECT(kumi_cluster_nodes() == KUMI_ERR_NOT_INITIALISED);
+	EXPECT(kumi_node_load(0) < 0 && kumi_rank_runs(0) == KUMI_ERR_NOT_INITIALISED);
 	EXPECT(kumi_job() == 0);
 	EXPECT(kumi_time() < 0.0);
 	EXPECT(kumi_finalize() == KUMI_ERR_NOT_INITIALISED);
@@ -502,6 +504,11 @@ static void alone(void)
 	EXPECT(kumi_init() == KUMI_OK);
 	EXPECT(kumi_init() == KUMI_ERR_ALREADY_INITIALISED);
 	EXPECT(kumi_rank() == 0 && kumi_size() == 1 && kumi_node() >= 0);
+	/* No daemon: nothing is disclosed, and nobody is stopped. */
+	EXPECT(kumi_cluster_nodes() == 0 && kumi_rank_runs(0) == 1);
+	EXPECT(kumi_node_load(0) < 0 && kumi_node_memory(0) < 0);
+	EXPECT(kumi_node_network(0) < 0 && kumi_node_age(0) < 0);
+	EXPECT(kumi_rank_runs(1) == KUMI_ERR_RANK && kumi_rank_runs(-1) == KUMI_ERR_RANK);
 	begin = kumi_time();
 	EXPECT(begin >= 0.0 && kumi_time() >= begin);
 	threads();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kumi_net::launch::{Launch, LaunchError};
 use kumi_net::layout::DEFAULT_ARENA_BYTES;
-use kumi_net::{AttachError, Channel, Guard, Place, Settings, Wait};
+use kumi_net::{AttachError, Channel, Guard, Place, Wait};
 use kumi_proto::frame::{APPEND_BYTES, Frame};
 
 use crate::engine::{Engine, FENCE, Pending};
@@ -70,7 +70,7 @@ impl Context {
     fn start(place: Place, socket: Option<std::os::fd::OwnedFd>) -> Result<Context, Error> {
         let engine = Engine::new(unread_bytes()?, place.arena_bytes());
         let dirty = vec![Cell::new(false); place.ranks() as usize];
-        let channel = Channel::start(place, socket, Settings::from_env()?, engine)?;
+        let channel = crate::machine::channel(place, socket, engine)?;
         let place = channel.place();
         let far = (0..place.ranks()).find(|rank| place.local_of(*rank).is_none());
         let max_record = channel.lock()?.max_frame(far.unwrap_or(place.rank())) - APPEND_BYTES;

@@ -477,6 +477,10 @@ impl Handler for Engine {
     fn refused(&self) -> u64 {
         self.refused_here
     }
+
+    fn awaits(&self) -> Option<Rank> {
+        self.mailbox.awaited
+    }
 }
 
 #[cfg(test)]

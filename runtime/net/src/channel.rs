@@ -14,12 +14,13 @@ use std::time::Duration;
 use kumi_proto::SendError;
 
 use crate::core::{Core, Handler};
+use crate::disclosure::Disclosed;
 use crate::lock::DriveLock;
 use crate::nudge::Nudge;
 use crate::place::{AttachError, Place};
 use crate::priority::{HandlerSetting, Thread};
 use crate::ring::RingDamage;
-use crate::spin::{Spin, SpinMode, processors};
+use crate::spin::{Limit, Spin, SpinMode, processors};
 use crate::sys;
 use crate::thread::{Alarm, start};
 use crate::wait::{Seen, Wait, Waiting};
@@ -116,6 +117,9 @@ pub struct Channel<H: Handler> {
     shared: Arc<Shared<H>>,
     thread: Option<JoinHandle<()>>,
     spin: RefCell<Spin>,
+    disclosed: Option<Disclosed>,
+    /// Place of this rank's processor among the node's.
+    processor: usize,
     _not_sync: PhantomData<Cell<()>>,
 }
 
@@ -168,7 +172,9 @@ impl<H: Handler> Channel<H> {
             Some(remote) => Some(Alarm::new(remote.wire.readable())?),
             None => None,
         };
-        let crowded = place.local_count() > processors();
+        let processors = processors();
+        let crowded = place.local_count() > processors;
+        let processor = place.local() % processors;
         let shared = Arc::new(Shared {
             core: UnsafeCell::new(core),
             lock: DriveLock::default(),
@@ -188,13 +194,32 @@ impl<H: Handler> Channel<H> {
             handler.apply(Thread::Main)?;
         }
         let spin = RefCell::new(Spin::new(settings.spin, crowded));
-        Ok(Channel { shared, thread, spin, _not_sync: PhantomData })
+        let disclosed = None;
+        Ok(Channel { shared, thread, spin, disclosed, processor, _not_sync: PhantomData })
     }
 
     /// Where this rank is.
     #[must_use]
     pub fn place(&self) -> &Place {
         &self.shared.place
+    }
+
+    /// Gives it the pages of its node, which waits ask from now on.
+    pub fn disclose(&mut self, pages: Disclosed) {
+        self.disclosed = Some(pages);
+    }
+
+    /// The pages of its node, if it has them.
+    #[must_use]
+    pub fn disclosed(&self) -> Option<&Disclosed> {
+        self.disclosed.as_ref()
+    }
+
+    /// How long a wait may spin now.
+    fn limit(&self, spin: &Spin) -> Limit<'_> {
+        let page = self.disclosed.as_ref().filter(|_| spin.asks());
+        let page = page.map(|page| (page, self.processor));
+        Limit { bound: spin.bound(), at_once: spin.why_at_once(), page }
     }
 
     /// A way to have this channel served from another thread.
@@ -254,6 +279,7 @@ impl<H: Handler> Channel<H> {
         guard.core.drain_rings(&self.shared.place)?;
         guard.core.service(&self.shared.place)?;
         let mut spin = self.spin.borrow_mut();
+        let limit = self.limit(&spin);
         let mut waiting = Waiting::new(&self.shared.place, wait);
         loop {
             if let Some(result) = attempt(&mut guard)? {
@@ -261,8 +287,7 @@ impl<H: Handler> Channel<H> {
                 return Ok(result);
             }
             waiting.idle(true);
-            let seen = guard.watch(&mut waiting, spin.bound()).map_err(E::from)?;
-            match seen {
+            match guard.watch(&mut waiting, limit).map_err(E::from)? {
                 Seen::Counter => {
                     waiting.idle(false);
                     continue;

@@ -31,6 +31,10 @@ pub trait Handler: Send + 'static {
     fn unread(&self) -> u64;
     /// Operations refused so far.
     fn refused(&self) -> u64;
+    /// The rank for which the main thread waits, if it is one and known.
+    fn awaits(&self) -> Option<Rank> {
+        None
+    }
 }
 
 /// Takes the parts of an answer to a rank; false if its ring is full.
