@@ -231,7 +231,7 @@ impl Window<'_> {
             return Ok(unsafe { atomic.apply(near.base.add(offset)) });
         }
         self.context.check_rank(to)?;
-        let window = self.identifier;
+        let window = self.keys[to as usize];
         let frame = |token| Frame::AtomicRequest {
             token,
             window,

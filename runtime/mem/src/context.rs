@@ -7,10 +7,11 @@ use std::time::Duration;
 use kumi_net::launch::{Launch, LaunchError};
 use kumi_net::layout::DEFAULT_ARENA_BYTES;
 use kumi_net::{AttachError, Channel, Delivery, Guard, Place, Settings, Wait};
-use kumi_proto::frame::{APPEND_BYTES, Frame, MESSAGE_BYTES, MESSAGE_PART_BYTES};
+use kumi_proto::frame::{APPEND_BYTES, Frame, MESSAGE_BYTES, MESSAGE_PART_BYTES, NO_WINDOW};
 
-use crate::engine::{Engine, FENCE, Pending};
+use crate::engine::{Engine, Pending};
 use crate::error::{Error, Refusal};
+use crate::key::Random;
 use crate::mailbox::{Buffer, Received, Source, Tag, Wanted};
 use crate::parts::worthwhile;
 use crate::signal::Failures;
@@ -28,8 +29,6 @@ pub(crate) const LINGER: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Context {
     pub(crate) channel: Channel<Engine>,
-    /// Identifier of the next window; the same at all ranks, which create them in the same order.
-    pub(crate) next_window: Cell<u32>,
     /// Ranks of other nodes that were put or sent to since the last proof that all arrived.
     dirty: Vec<Cell<bool>>,
     finished: Cell<bool>,
@@ -69,15 +68,15 @@ impl Context {
     }
 
     fn start(place: Place, socket: Option<std::os::fd::OwnedFd>) -> Result<Context, Error> {
-        let engine = Engine::new(unread_bytes()?, place.arena_bytes());
+        let engine = Engine::new(unread_bytes()?, place.arena_bytes(), Random::System);
         let dirty = vec![Cell::new(false); place.ranks() as usize];
         let channel = Channel::start(place, socket, Settings::from_env()?, engine)?;
         let place = channel.place();
         let far = (0..place.ranks()).find(|rank| place.local_of(*rank).is_none());
         let max_record = channel.lock()?.max_frame(far.unwrap_or(place.rank())) - APPEND_BYTES;
-        let (next_window, finished) = (Cell::new(0), Cell::new(false));
+        let finished = Cell::new(false);
         let failures = Arc::default();
-        Ok(Context { channel, next_window, dirty, finished, max_record, failures })
+        Ok(Context { channel, dirty, finished, max_record, failures })
     }
 
     /// This rank.
@@ -404,7 +403,7 @@ impl Context {
         self.drive(Wait::Frames, |guard| {
             while let Some(to) = unsent.last().copied() {
                 let token = guard.handler().token();
-                let frame = Frame::GetRequest { token, window: FENCE, offset: 0, len: 0 };
+                let frame = Frame::GetRequest { token, window: NO_WINDOW, offset: 0, len: 0 };
                 if !guard.send(to, &[&frame.header()])? {
                     break;
                 }

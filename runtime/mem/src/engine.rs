@@ -5,20 +5,17 @@ use std::ptr::NonNull;
 
 use kumi_net::{Answers, ChannelError, Delivery, Handler, Place};
 use kumi_proto::Rank;
-use kumi_proto::frame::{Frame, GET_REPLY_BYTES};
+use kumi_proto::frame::{Frame, GET_REPLY_BYTES, NO_WINDOW, WindowKey};
 
 use crate::atomic::Atomic;
 use crate::completion::Completions;
 use crate::error::Refusal;
 use crate::fifos::{Arrived, Fifos, Outcome};
+use crate::key::Random;
 use crate::mailbox::Mailbox;
 use crate::multicast::{Cast, Multicasts};
 use crate::shape::Shape;
 use crate::windows::{Access, Windows};
-
-/// The window number of a fence: a request for no bytes, which every rank answers. Frames of a pair
-/// are in order, so its answer says that everything before it has been done.
-pub(crate) const FENCE: u32 = u32::MAX;
 
 /// Most answers that wait to be sent; beyond, requests are refused for now and come again.
 const MOST_ANSWERS: usize = 4096;
@@ -38,7 +35,7 @@ pub(crate) enum Answer {
 #[derive(Debug)]
 pub(crate) struct Asked {
     token: u64,
-    window: u32,
+    window: WindowKey,
     shape: Shape,
     length: u32,
     sent: u32,
@@ -50,7 +47,7 @@ struct Put<'d> {
     /// 0: its sender does not want to know.
     token: u64,
     last: bool,
-    window: u32,
+    window: WindowKey,
     notify: Option<u32>,
     data: &'d [u8],
 }
@@ -110,10 +107,10 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn new(bound: usize, arena_bytes: usize) -> Engine {
+    pub(crate) fn new(bound: usize, arena_bytes: usize, random: Random) -> Engine {
         Engine {
             mailbox: Mailbox::new(bound),
-            windows: Windows::new(arena_bytes),
+            windows: Windows::new(arena_bytes, random),
             fifos: Fifos::default(),
             request: None,
             fences: Vec::new(),
@@ -271,6 +268,9 @@ impl Engine {
                 }
             }
             Frame::Append { token, window, offset, wait, signal, data } => {
+                if let Err(reason) = self.windows.find(window) {
+                    return Some(Answer::Refused { token, reason });
+                }
                 let record = Arrived { from, token, wait, signal, data };
                 match self.fifos.append(place, (window, offset), record) {
                     Outcome::Taken => Answer::Append { token, again: false },
@@ -301,15 +301,17 @@ impl Engine {
         Some(Answer::Done { token })
     }
 
-    fn bytes_asked(&self, token: u64, window: u32, shape: Shape, length: u32) -> Answer {
+    fn bytes_asked(&self, token: u64, window: WindowKey, shape: Shape, length: u32) -> Answer {
         match self.readable(window, shape) {
             Ok(_) => Answer::Bytes(Asked { token, window, shape, length, sent: 0 }),
             Err(reason) => Answer::Refused { token, reason },
         }
     }
 
-    fn readable(&self, window: u32, shape: Shape) -> Result<NonNull<u8>, Refusal> {
-        if window == FENCE && shape.span() == 0 {
+    fn readable(&self, window: WindowKey, shape: Shape) -> Result<NonNull<u8>, Refusal> {
+        // A fence: every rank answers. Frames of a pair are in order, so its answer says that everything before it has
+        // been done.
+        if window == NO_WINDOW && shape == Shape::whole(0, 0) {
             return Ok(NonNull::dangling());
         }
         self.windows.access(window, shape.offset, shape.span(), Access::Read)

@@ -91,7 +91,7 @@ impl Window<'_> {
     pub fn fifo(&self, offset: usize, capacity: usize, notify: u32) -> Result<Fifo<'_>, Error> {
         check_notify(notify)?;
         let (queue, far) = self.open(offset, capacity, notify, MARK_FIFO)?;
-        let counter = counter_index(self.identifier, notify);
+        let counter = counter_index(self.memory.key, notify);
         let (head, empty_calls) = (Cell::new(0), Cell::new(0));
         Ok(Fifo { window: self, offset: offset as u64, queue, head, counter, far, empty_calls })
     }
@@ -115,7 +115,7 @@ impl Window<'_> {
         let mut guard = self.context.channel.lock()?;
         // SAFETY: inside of the own piece, which starts at a page, by the check; capacity checked above.
         let queue = unsafe { Queue::at(base, capacity as u64) };
-        let key = (self.identifier, offset as u64);
+        let key = (self.memory.key, offset as u64);
         let signal = mark == MARK_SIGNAL;
         let fifos = &mut guard.handler().fifos;
         let far = fifos.add(key, queue, capacity as u64, signal, notify);
@@ -129,7 +129,7 @@ impl Window<'_> {
     pub(crate) fn close(&self, offset: u64, queue: &Queue) -> Result<(), Error> {
         queue.positions().mark.store(0, SeqCst);
         let mut guard = self.context.channel.lock()?;
-        guard.handler().fifos.remove((self.identifier, offset));
+        guard.handler().fifos.remove((self.memory.key, offset));
         made_room(self.context.place(), queue, &AtomicU32::new(0));
         Ok(guard.progress()?)
     }
@@ -270,7 +270,7 @@ impl Window<'_> {
         }
         // SAFETY: capacity and place have just been checked; the piece stays mapped.
         let queue = unsafe { Queue::at(base, capacity) };
-        Ok((queue, counter_index(self.identifier, notify as u32)))
+        Ok((queue, counter_index(near.key, notify as u32)))
     }
 
     fn add_far(
@@ -281,7 +281,7 @@ impl Window<'_> {
         mark: u64,
         wait: bool,
     ) -> Result<bool, Error> {
-        let (window, signal) = (self.identifier, mark == MARK_SIGNAL);
+        let (window, signal) = (self.keys[to as usize], mark == MARK_SIGNAL);
         loop {
             let frame = |token| Frame::Append { token, window, offset, wait, signal, data };
             let refused = match self.context.request(to, Pending::Value(None), frame)? {
@@ -291,6 +291,7 @@ impl Window<'_> {
             };
             return match refused {
                 Refusal::Full => Ok(false),
+                Refusal::Window => Err(Error::BadWindow { rank: to }),
                 Refusal::Fifo => Err(Error::NoFifo { rank: to, offset }),
                 Refusal::Record => Err(too_small(to, offset, data)),
                 Refusal::Damage => Err(Error::FifoDamaged { rank: to, offset }),

@@ -183,7 +183,7 @@ impl Window<'_> {
                 for Child { rank, list } in &children[sent_to..] {
                     let frame = Frame::Multicast {
                         token: if last { token } else { 0 },
-                        window: self.identifier,
+                        window: self.keys[*rank as usize],
                         offset: (offset + done) as u64,
                         notify: notify.filter(|_| last),
                         members: (list.len() / 4) as u16,

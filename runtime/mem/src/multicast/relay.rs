@@ -4,14 +4,16 @@
 //! [`KEPT_PER_RANK`]); of a batch that is to be answered a few words are kept until it is.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use kumi_net::layout::NOTIFIES;
 use kumi_net::{Answers, ChannelError, Delivery, Place};
 use kumi_proto::Rank;
-use kumi_proto::frame::{self, Frame};
+use kumi_proto::frame::{self, Frame, WindowKey};
 
 use crate::engine::{Answer, Engine};
 use crate::error::Refusal;
+use crate::key::is_private;
 use crate::near::Near;
 use crate::shape::Shape;
 use crate::windows::{Access, check};
@@ -29,7 +31,7 @@ const RELAYS_PER_RANK: usize = 64;
 #[derive(Clone, Copy)]
 pub(crate) struct Cast<'d> {
     pub(crate) token: u64,
-    pub(crate) window: u32,
+    pub(crate) window: WindowKey,
     pub(crate) offset: u64,
     pub(crate) notify: Option<u32>,
     pub(crate) members: u16,
@@ -49,7 +51,8 @@ struct Relay {
 #[derive(Debug)]
 struct Forward {
     token: u64,
-    window: u32,
+    /// What each rank calls the window.
+    keys: Arc<[WindowKey]>,
     offset: u64,
     notify: Option<u32>,
     /// Those that do not have it yet, and the lists that go with it.
@@ -130,10 +133,11 @@ impl Multicasts {
     ) -> Result<(), ChannelError> {
         for _ in 0..self.forwards.len() {
             let Some(mut forward) = self.forwards.pop_front() else { break };
-            let Forward { token, window, offset, notify, .. } = forward;
+            let Forward { token, offset, notify, .. } = forward;
             let mut left = Vec::new();
             for (to, list) in forward.children {
                 let members = (list.len() / 4) as u16;
+                let window = forward.keys[to as usize];
                 let frame = Frame::Multicast { token, window, offset, notify, members, tail: &[] };
                 let parts: [&[u8]; 3] = [&frame.header(), &list, &forward.data];
                 if full.contains(&to) || !send(to, &parts)? {
@@ -163,14 +167,26 @@ impl Engine {
         cast: &Cast<'_>,
     ) -> Result<Delivery, String> {
         let (members, data) = frame::members(cast.members, cast.tail);
-        let (mut near, mut far) = (vec![place.local()], Vec::new());
-        for member in members {
-            match place.local_of(member) {
-                Some(local) => near.push(local),
-                None if member < place.ranks() => far.push(member),
-                None => return Err(format!("a multicast to rank {member}, which does not exist")),
-            }
+        let members: Vec<Rank> = members.collect();
+        if let Some(member) = members.iter().find(|member| **member >= place.ranks()) {
+            return Err(format!("a multicast to rank {member}, which does not exist"));
         }
+        let keys = self.windows.keys(cast.window);
+        if keys.is_empty() {
+            // What the others call it was known to the window that is gone.
+            self.refused_here += 1;
+            if cast.token != 0 {
+                let refused = Some((place.rank(), Refusal::Window));
+                self.answers.push_back((from, Answer::Multicast { token: cast.token, refused }));
+            }
+            return Ok(Delivery::Taken);
+        }
+        let mapped = |member: &Rank| {
+            place.local_of(*member).is_some()
+                && (*member == place.rank() || !is_private(keys[*member as usize]))
+        };
+        let (mut near, far): (Vec<Rank>, Vec<Rank>) = members.into_iter().partition(mapped);
+        near.push(place.rank());
         let cost = data.len() + 4 * far.len() + OVERHEAD;
         let ranks = place.ranks() as usize;
         let room = self.multicasts.kept + cost <= KEPT_PER_RANK * ranks
@@ -179,9 +195,8 @@ impl Engine {
             return Ok(Delivery::Full);
         }
         let mut refused = None;
-        for local in near {
-            if let Err(reason) = self.write_near(place, local, cast, data) {
-                let rank = place.rank() - place.local() as u32 + local as u32;
+        for rank in near.into_iter().rev() {
+            if let Err(reason) = self.write_near(place, rank, keys[rank as usize], cast, data) {
                 refused.get_or_insert((rank, reason));
                 self.refused_here += 1;
             }
@@ -201,10 +216,10 @@ impl Engine {
                 relay.refused = refused;
             }
         }
-        let Cast { window, offset, notify, .. } = *cast;
+        let Cast { offset, notify, .. } = *cast;
         let children = children.into_iter().map(|(rank, rest)| (rank, list(&rest))).collect();
         let data = data.to_vec();
-        let forward = Forward { token, window, offset, notify, children, data, cost };
+        let forward = Forward { token, keys, offset, notify, children, data, cost };
         self.multicasts.forwards.push_back(forward);
         self.multicasts.kept += cost;
         Ok(Delivery::Taken)
@@ -214,12 +229,14 @@ impl Engine {
     fn write_near(
         &self,
         place: &Place,
-        local: usize,
+        rank: Rank,
+        window: WindowKey,
         cast: &Cast<'_>,
         data: &[u8],
     ) -> Result<(), Refusal> {
-        let Cast { window, offset, notify, .. } = *cast;
+        let Cast { offset, notify, .. } = *cast;
         let shape = Shape::whole(offset, data.len() as u64);
+        let local = place.local_of(rank).ok_or(Refusal::Window)?;
         if local == place.local() {
             return self.windows.put(place.own(), window, shape, notify, data);
         }
@@ -255,6 +272,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::Random;
     use proptest::prelude::*;
 
     /// Follows a tree; the longest way in it.
@@ -269,8 +287,9 @@ mod tests {
 
     fn forward(token: u64, children: &[Rank]) -> Forward {
         let children = children.iter().map(|rank| (*rank, list(&[50 + rank]))).collect();
-        let (window, offset, notify, data) = (0, 0, None, vec![token as u8; 10]);
-        Forward { token, window, offset, notify, children, data, cost: 100 }
+        let (offset, notify, data) = (0, None, vec![token as u8; 10]);
+        let keys = (100..200).collect();
+        Forward { token, keys, offset, notify, children, data, cost: 100 }
     }
 
     /// A ring that is full keeps back what comes later for the same child, and nobody else's.
@@ -287,11 +306,12 @@ mod tests {
             let mut left = room;
             let mut send = |to, parts: &[&[u8]]| {
                 let frame = parts.concat();
-                let Ok(Frame::Multicast { token, members: 1, tail, .. }) = Frame::decode(&frame)
+                let Ok(Frame::Multicast { token, window, members: 1, tail, .. }) =
+                    Frame::decode(&frame)
                 else {
                     panic!("{frame:?}")
                 };
-                assert_eq!(tail[..4], list(&[50 + to]));
+                assert_eq!((&tail[..4], window), (&list(&[50 + to])[..], 100 + u64::from(to)));
                 if to == 6 {
                     if left == 0 {
                         return Ok(false);
@@ -315,7 +335,7 @@ mod tests {
     #[test]
     fn answers_are_combined() {
         let place = Place::singleton(1 << 20).expect("place");
-        let mut engine = Engine::new(1000, place.arena_bytes());
+        let mut engine = Engine::new(1000, place.arena_bytes(), Random::Seeded(3));
         engine.multicasts.begin(3, Some((8, 70)), [1, 2].into_iter());
         engine.multicasts.begin(4, None, [1, 2].into_iter());
         for (from, token) in [(1, 3), (1, 3), (9, 3), (2, 9), (1, 4)] {
