@@ -57,11 +57,6 @@ impl Context {
     /// [`Error::Fault`], [`Error::Io`].
     pub fn barrier(&self) -> Result<(), Error> {
         self.check_handlers()?;
-        self.all_here()
-    }
-
-    /// As [`Context::barrier`], whatever signal handlers did.
-    pub(crate) fn all_here(&self) -> Result<(), Error> {
         let (me, ranks) = (self.rank(), self.ranks());
         let mut distance = 1;
         while distance < ranks {

@@ -124,24 +124,41 @@ impl Context {
         mine: [u64; 2],
     ) -> Result<(Arc<[WindowKey]>, Vec<u64>), Error> {
         let words = collective::all_words(self, mine)?;
-        let refused = |rank: usize| words[rank][0] == NO_WINDOW;
-        if let Some(rank) = (0..words.len()).find(|rank| refused(*rank)) {
-            let reason = NoWindow::text(words[rank][1]);
-            return Err(Error::WindowRefused { rank: rank as u32, reason });
-        }
+        agree(words.iter().map(|[key, reason]| if *key == NO_WINDOW { *reason } else { 0 }))?;
         let keys: Arc<[WindowKey]> = words.iter().map(|words| words[0]).collect();
         if let Some(memory) = made {
             let mut guard = self.channel.lock()?;
             guard.handler().windows.know(memory.key, Arc::clone(&keys));
         }
-        // Nobody multicasts before those who forward know the names.
-        self.all_here()?;
+        let served = self.serve_near();
+        // Nobody goes on before those who forward multicasts know the names, and all are served.
+        let mine = served.map_or(NoWindow::Thread as u64, |()| 0);
+        agree(collective::all_words(self, [mine])?.iter().map(|words| words[0]))?;
         Ok((keys, words.iter().map(|words| words[1]).collect()))
     }
 
+    /// Has frames of ranks of this node served while the program computes, if one of them has windows
+    /// on memory of its own: those who have get requests, the others forward multicasts and get the answers.
+    fn serve_near(&self) -> Result<(), Error> {
+        let any = self.channel.lock()?.handler().windows.any_private_near(self.place());
+        Ok(self.channel.serve_rings(any)?)
+    }
+
     pub(crate) fn remove_window(&self, key: WindowKey) -> Result<(), Error> {
-        let mut guard = self.channel.lock()?;
-        guard.handler().fifos.remove_window(key);
-        Ok(guard.handler().windows.remove(self.place(), key)?)
+        {
+            let mut guard = self.channel.lock()?;
+            guard.handler().fifos.remove_window(key);
+            guard.handler().windows.remove(self.place(), key)?;
+        }
+        self.serve_near()
+    }
+}
+
+/// What each rank says is 0, or why it refuses.
+fn agree(mut reasons: impl Iterator<Item = u64>) -> Result<(), Error> {
+    let mut refused = (0..).zip(&mut reasons).filter(|(_, reason)| *reason != 0);
+    match refused.next() {
+        None => Ok(()),
+        Some((rank, reason)) => Err(Error::WindowRefused { rank, reason: NoWindow::text(reason) }),
     }
 }

@@ -103,6 +103,8 @@ pub(crate) struct Engine {
     pub(crate) multicasts: Multicasts,
     pub(crate) answers: VecDeque<(Rank, Answer)>,
     pub(crate) refused_here: u64,
+    /// Bytes of the longest frame that all ways take.
+    pub(crate) longest: usize,
     next_token: u64,
 }
 
@@ -120,6 +122,7 @@ impl Engine {
             multicasts: Multicasts::default(),
             answers: VecDeque::new(),
             refused_here: 0,
+            longest: usize::MAX,
             next_token: 1,
         }
     }
@@ -261,7 +264,8 @@ impl Engine {
                 match self.windows.access(window, offset, width.bytes(), Access::Atomic) {
                     Ok(word) => {
                         let atomic = Atomic { operation, width, operand, operand2 };
-                        // SAFETY: aligned bytes of a window, just checked.
+                        // SAFETY: bytes of a window, just checked, and aligned: windows with the right start
+                        // at multiples of eight.
                         Answer::Value { token, value: unsafe { atomic.apply(word) } }
                     }
                     Err(reason) => Answer::Refused { token, reason },

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use kumi_net::Wait;
 use kumi_net::counters::Counter;
 use kumi_net::layout::{NOTIFIES, ROOM};
-use kumi_proto::frame::Frame;
+use kumi_proto::frame::{APPEND_BYTES, Frame};
 
 use crate::context::Context;
 use crate::engine::Pending;
@@ -55,7 +55,7 @@ impl Context {
     /// and to all ranks, on this node or another.
     #[must_use]
     pub fn max_record(&self) -> usize {
-        self.max_record
+        self.longest - APPEND_BYTES
     }
 }
 
@@ -112,8 +112,12 @@ impl Window<'_> {
             return Err(Error::BadFifo { what });
         }
         let base = self.own(offset, OVERHEAD + capacity)?;
+        if !base.cast::<Head>().is_aligned() {
+            let what = "the window's memory does not begin at a multiple of 64";
+            return Err(Error::BadFifo { what });
+        }
         let mut guard = self.context.channel.lock()?;
-        // SAFETY: inside of the own piece, which starts at a page, by the check; capacity checked above.
+        // SAFETY: inside of the own piece and aligned, by the checks; capacity checked above.
         let queue = unsafe { Queue::at(base, capacity as u64) };
         let key = (self.memory.key, offset as u64);
         let signal = mark == MARK_SIGNAL;
@@ -251,7 +255,7 @@ impl Window<'_> {
         };
         // SAFETY: inside of the piece by the check.
         let base = unsafe { near.base.add(offset) };
-        // Pieces start at pages, but where this one does was read from shared memory.
+        // Pieces in the segment start at pages, but where this one does was read from shared memory.
         if !base.cast::<Head>().is_aligned() {
             return Err(Error::FifoDamaged { rank, offset: at });
         }

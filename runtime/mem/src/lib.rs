@@ -36,6 +36,7 @@ mod engine;
 mod error;
 mod fifo;
 mod fifos;
+mod flush;
 mod key;
 mod mailbox;
 mod multicast;

@@ -103,6 +103,7 @@ impl Window<'_> {
         token: u64,
     ) -> Result<(), Error> {
         let (window, Strided { offset, stride, block, count }) = (self.keys[to as usize], shape);
+        self.context.puts_to(to);
         self.context.send_frames(to, data, |most, done| {
             let rest = &data[done..];
             let fit = (most - PUT_STRIDED_BYTES).checked_div(block).unwrap_or(0);

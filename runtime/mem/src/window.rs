@@ -229,6 +229,7 @@ impl Window<'_> {
     fn put_far(&self, to: u32, at: usize, data: &[u8], notify: Option<u32>) -> Result<(), Error> {
         self.context.check_rank(to)?;
         self.check_long(to, at, data.len() as u64, data.len())?;
+        self.context.puts_to(to);
         self.context.send_frames(to, data, |most, done| {
             let rest = &data[done..];
             let piece = rest.len().min(most - PUT_BYTES);

@@ -118,6 +118,8 @@ pub(crate) enum NoWindow {
     Memory = 4,
     /// The system gives no random numbers.
     Random = 5,
+    /// The system gives no thread.
+    Thread = 6,
 }
 
 impl NoWindow {
@@ -131,6 +133,7 @@ impl NoWindow {
             }
             4 => "it named no memory, or more than there can be",
             5 => "its system gives no random numbers",
+            6 => "its system gives no thread to serve the memory while the program computes",
             _ => "for a reason that this version does not know",
         }
     }
@@ -176,7 +179,7 @@ impl Windows {
         if isize::try_from(length).is_err() || end.is_none() {
             return Err(NoWindow::Memory);
         }
-        if rights.atomic && !base.cast::<u64>().is_aligned() {
+        if rights.atomic && length > 0 && !base.cast::<u64>().is_aligned() {
             return Err(NoWindow::Alignment);
         }
         let key = self.key(true)?;
@@ -221,9 +224,15 @@ impl Windows {
         slot.map_or_else(Arc::default, |slot| Arc::clone(&slot.keys))
     }
 
-    /// There are windows that only this rank's own threads can reach.
-    pub(crate) fn any_private(&self) -> bool {
-        self.slots.iter().flatten().any(|slot| is_private(slot.memory.key))
+    /// There are windows that a rank of this node, this one or another, has on memory of its own.
+    pub(crate) fn any_private_near(&self, place: &Place) -> bool {
+        let first = place.rank() as usize - place.local();
+        let near = first..first + place.local_count();
+        let private = |slot: &Slot| {
+            let keys = slot.keys.get(near.clone()).unwrap_or_default();
+            is_private(slot.memory.key) || keys.iter().any(|key| is_private(*key))
+        };
+        self.slots.iter().flatten().any(private)
     }
 
     /// Takes a window away. Its memory goes back to the system, if it came from there.
@@ -408,7 +417,7 @@ mod tests {
             assert_eq!(odd.err(), Some(NoWindow::Alignment));
             let odd = windows.lend(&place, base.add(1), 63, reader).expect("no atomics there");
             assert_eq!(odd.base.as_ptr(), base.add(1));
-            assert!(is_private(odd.key) && windows.any_private());
+            assert!(is_private(odd.key) && windows.any_private_near(&place));
             assert_eq!(
                 windows.access(odd.key, 63, 0, Access::Read).map(|at| at.as_ptr()),
                 Ok(base.add(64))

@@ -84,7 +84,8 @@ impl<H: Handler> Guard<'_, H> {
             }
             spins += 1;
             let clock = spins >= CLOCK_SPINS || bound == Some(0);
-            if waiting.wait == Wait::Room && !clock && spins >= waiting.next_try {
+            let room = waiting.wait == Wait::Room || self.core.blocked;
+            if room && !clock && spins >= waiting.next_try {
                 waiting.next_try = spins + ROOM_SPINS;
                 waiting.spins = spins;
                 return Ok(Seen::Turn);

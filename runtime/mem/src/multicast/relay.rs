@@ -9,7 +9,7 @@ use std::sync::Arc;
 use kumi_net::layout::NOTIFIES;
 use kumi_net::{Answers, ChannelError, Delivery, Place};
 use kumi_proto::Rank;
-use kumi_proto::frame::{self, Frame, WindowKey};
+use kumi_proto::frame::{self, Frame, MULTICAST_BYTES, WindowKey};
 
 use crate::engine::{Answer, Engine};
 use crate::error::Refusal;
@@ -187,6 +187,9 @@ impl Engine {
         };
         let (mut near, far): (Vec<Rank>, Vec<Rank>) = members.into_iter().partition(mapped);
         near.push(place.rank());
+        if !far.is_empty() && MULTICAST_BYTES + cast.tail.len() > self.longest {
+            return Err("a multicast that is too long to be forwarded".into());
+        }
         let cost = data.len() + 4 * far.len() + OVERHEAD;
         let ranks = place.ranks() as usize;
         let room = self.multicasts.kept + cost <= KEPT_PER_RANK * ranks
