@@ -42,7 +42,7 @@ impl Random {
             let random = self.draw()? >> RANDOM_FROM << RANDOM_FROM;
             // No key is that of no window.
             if random != 0 {
-                return Ok(random | u64::from(private) * PRIVATE | slot as u64);
+                return Ok(random | (u64::from(private) * PRIVATE) | slot as u64);
             }
         }
     }

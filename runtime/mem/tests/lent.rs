@@ -254,6 +254,41 @@ fn what_is_not_allowed_is_refused_and_counted() {
     });
 }
 
+/// More refusals than an owner that computes keeps at once: none is lost, and the frames behind them are
+/// served.
+#[test]
+fn a_flood_of_refusals_is_told_to_the_last() {
+    run("a_flood_of_refusals_is_told_to_the_last", BOTH, |context| {
+        let (window, base) = lent(context, 16, Rights::ALL);
+        if context.rank() == 0 {
+            let (mut told, flood) = (0, 20_000);
+            let mut tell = |result: Result<(), Error>| match result {
+                Ok(()) => true,
+                Err(Error::Refused { rank: 1, count, reason: Refusal::Bounds }) => {
+                    told += count;
+                    false
+                }
+                Err(error) => panic!("{error}"),
+            };
+            for _ in 0..flood {
+                // A put that reports earlier refusals has not been done.
+                while !tell(window.put(1, 9, &[7; 8])) {}
+            }
+            tell(context.flush(1));
+            assert_eq!(told, flood);
+            window.fetch_add(1, 0, 1).expect("add");
+        } else {
+            // SAFETY: an aligned word of memory that stays for ever.
+            let done = unsafe { AtomicU64::from_ptr(base.cast()) };
+            while done.load(Relaxed) == 0 {
+                std::hint::spin_loop();
+            }
+            assert_eq!(window.load_u64(8).expect("load"), 0);
+        }
+        context.barrier().expect("barrier");
+    });
+}
+
 #[test]
 fn what_is_gone_is_refused() {
     run("what_is_gone_is_refused", BOTH, |context| {

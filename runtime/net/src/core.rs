@@ -292,23 +292,32 @@ impl<H: Handler> Core<H> {
     }
 
     fn answer(&mut self, place: &Place) -> Result<(), ChannelError> {
-        let Core { handler, remote, outgoing, ring_sent, blocked, .. } = self;
+        let Core { handler, remote, outgoing, ring_sent, blocked, stalled, unfinished, .. } = self;
         let (ranks, near) = (place.ranks(), place.max_local_frame());
         let most = remote.as_ref().map_or(near, |remote| remote.endpoint.max_frame().min(near));
         *blocked = false;
+        let mut answered = false;
         let mut send = |to, parts: &[&[u8]]| match (place.local_of(to), remote.as_mut()) {
             (Some(local), remote) => {
                 let ring = &mut outgoing[local];
                 let sent = push(place, local, ring, ring_sent, remote.as_deref(), parts);
                 *blocked |= !sent;
+                answered |= sent;
                 Ok(sent)
             }
             (None, Some(Remote { endpoint, now, .. })) => {
-                take_full(endpoint.send(*now, to, parts), ranks)
+                let sent = take_full(endpoint.send(*now, to, parts), ranks)?;
+                answered |= sent;
+                Ok(sent)
             }
             (None, None) => Err(ChannelError::NoRank { to, ranks }),
         };
-        handler.answer(most, &mut send)
+        handler.answer(most, &mut send)?;
+        if answered {
+            // What was refused because too many answers were owed may be taken now.
+            unfinished.append(stalled);
+        }
+        Ok(())
     }
 
     /// Has the ranks of this node ring the doorbell when they bring something, or make room for an
