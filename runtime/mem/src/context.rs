@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kumi_net::launch::{Launch, LaunchError};
-use kumi_net::layout::DEFAULT_ARENA_BYTES;
+use kumi_net::layout::arena_bytes;
 use kumi_net::{AttachError, Channel, Delivery, Guard, Place, Settings, Wait};
 use kumi_proto::frame::{Frame, MESSAGE_BYTES, MESSAGE_PART_BYTES};
 
@@ -64,7 +64,8 @@ impl Context {
     /// # Errors
     /// [`Error::Attach`] if the kernel refuses the memory.
     pub fn init_singleton() -> Result<Context, Error> {
-        Context::start(Place::singleton(DEFAULT_ARENA_BYTES)?, None)
+        let arena_bytes = arena_bytes(1, kumi_net::sys::memory());
+        Context::start(Place::singleton(arena_bytes)?, None)
     }
 
     fn start(place: Place, socket: Option<std::os::fd::OwnedFd>) -> Result<Context, Error> {

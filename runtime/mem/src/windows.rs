@@ -127,7 +127,9 @@ impl NoWindow {
     pub(crate) fn text(number: u64) -> &'static str {
         match number {
             1 => "it has 256 windows already: drop some",
-            2 => "it asked for more than is left of its address space for windows: ask for less",
+            2 => {
+                "it asked for more than is left of its address space for windows, which is about twice the memory of its node: ask for less"
+            }
             3 => {
                 "its memory does not begin at a multiple of 8, as atomic operations need: align it, or do without the right to them"
             }
@@ -399,6 +401,29 @@ mod tests {
         assert!(again.iter().any(|key| slot(*key) == slot(one.key)));
         assert_eq!(windows.access(one.key, 0, 0, Access::Read), Err(Refusal::Window));
         assert_eq!(windows.create(&place, 0, Rights::ALL).err(), Some(NoWindow::Slot));
+    }
+
+    /// Only what is written takes memory.
+    #[test]
+    fn a_window_may_be_as_large_as_the_memory_of_a_large_node() {
+        let arena_bytes = kumi_net::layout::arena_bytes(1, 64 << 30);
+        let place = Place::singleton(arena_bytes).expect("place");
+        let mut windows = Windows::new(place.arena_bytes(), Random::Seeded(5));
+        let length = 20 << 30;
+        for _ in 0..3 {
+            let one = windows.create(&place, length, Rights::ALL).expect("window");
+            let all = windows.create(&place, 64 << 30, Rights::ALL).expect("beside it");
+            for offset in [0, length as u64 - 8] {
+                let word = windows.access(one.key, offset, 8, Access::Atomic).expect("inside");
+                // SAFETY: eight aligned bytes of the window.
+                let word = unsafe { AtomicU64::from_ptr(word.cast().as_ptr()) };
+                assert_eq!(word.swap(7, SeqCst), 0);
+            }
+            let much = windows.create(&place, 64 << 30, Rights::ALL);
+            assert_eq!(much.err(), Some(NoWindow::Room));
+            windows.remove(&place, all.key).expect("remove");
+            windows.remove(&place, one.key).expect("remove");
+        }
     }
 
     #[test]

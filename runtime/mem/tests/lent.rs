@@ -140,7 +140,7 @@ fn long_transfers_go_through_short_rings() {
 fn the_memory_is_the_callers_alone_afterwards() {
     run("the_memory_is_the_callers_alone_afterwards", BOTH, |context| {
         let (me, other) = (context.rank(), 1 - context.rank());
-        let mut memory = vec![me as u8; 100];
+        let mut memory = Box::new([me as u8; 100]);
         let readable = Rights { write: true, read: true, atomic: false };
         // In the middle: at no multiple of anything.
         let seen = context.with_window_on(&mut memory[3..90], readable, |window| {

@@ -23,8 +23,10 @@ pub const WINDOWS: usize = 256;
 pub const NOTIFIES: usize = 64;
 /// Bytes of a ring when nothing else is asked for.
 pub const DEFAULT_RING_BYTES: usize = 256 * 1024;
-/// Address space for the windows of one rank when nothing else is asked for; memory is used only where it was written.
-pub const DEFAULT_ARENA_BYTES: u64 = 8 << 30;
+/// Least address space for the windows of one rank, see [`arena_bytes`].
+const LEAST_ARENA_BYTES: u64 = 8 << 30;
+/// Most address space for the windows of all ranks of a node: a quarter of what a process has.
+const MOST_ARENAS_BYTES: u64 = 1 << 45;
 /// Smallest ring.
 pub const MIN_RING_BYTES: usize = 4096;
 /// Largest ring.
@@ -305,6 +307,16 @@ impl Layout {
     pub fn arena(&self, local: usize) -> usize {
         self.arenas + local * self.arena_bytes
     }
+}
+
+/// Address space in bytes for the windows of one rank, on a node with so many ranks of the job and so many bytes of memory: twice
+/// the memory, so that whatever fits the memory finds a place, also beside what was there before. Memory is used only
+/// where it was written.
+#[must_use]
+pub fn arena_bytes(local_ranks: u32, memory: u64) -> u64 {
+    let most = MOST_ARENAS_BYTES / u64::from(local_ranks.max(1));
+    let bytes = memory.saturating_mul(2).max(LEAST_ARENA_BYTES).min(most);
+    bytes & !(PAGE as u64 - 1)
 }
 
 /// The next multiple of [`PAGE`].

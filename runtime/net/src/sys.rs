@@ -132,6 +132,15 @@ pub(crate) fn silence(descriptor: RawFd) {
     unsafe { libc::read(descriptor, (&raw mut count).cast(), 8) };
 }
 
+/// Bytes of memory that this machine has.
+#[must_use]
+pub fn memory() -> u64 {
+    // SAFETY: no pointers; both values are always known.
+    let [pages, size] = [libc::_SC_PHYS_PAGES, libc::_SC_PAGESIZE]
+        .map(|name| u64::try_from(unsafe { libc::sysconf(name) }).unwrap_or(0));
+    pages.saturating_mul(size)
+}
+
 /// A number that nobody can guess, from the system's generator.
 ///
 /// # Errors
