@@ -67,8 +67,8 @@ impl Window<'_> {
     /// # Errors
     /// [`Error::BadRank`], [`Error::BadNotify`], [`Error::OutOfBounds`] if it is outside of a
     /// member's piece (nothing is written anywhere then); [`Error::NoRight`] and
-    /// [`Error::BadWindow`] name a member that refused it: nothing is written there, while others
-    /// on other nodes have it.
+    /// [`Error::BadWindow`] name a member that refused it: nothing is written there (and where a member whose window is
+    /// gone would have forwarded it), while others on other nodes have it.
     pub fn multicast(
         &self,
         to: &[u32],

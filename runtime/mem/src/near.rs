@@ -80,3 +80,35 @@ impl Near {
         place.wake(local);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Random;
+    use crate::windows::Windows;
+
+    #[test]
+    fn a_descriptor_that_cannot_be_is_none() {
+        let place = Place::singleton(1 << 20).expect("place");
+        let mut windows = Windows::new(place.arena_bytes(), Random::Seeded(2));
+        let memory = windows.create(&place, 100, Rights::ALL).expect("window");
+        let find = |key| Near::find(&place, 0, key);
+        let near = find(memory.key).expect("there");
+        assert_eq!((near.base, near.size, near.rights), (memory.base, 100, Rights::ALL));
+        for wrong in [0, memory.key ^ 1 << 20, memory.key ^ 1 << 8, memory.key ^ 1] {
+            assert!(find(wrong).is_none());
+        }
+        let entry = &place.own().windows[slot(memory.key)];
+        for (offset, length) in
+            [(0, (1 << 20) + 1), (1 << 20, 1), (8, u64::MAX), (u64::MAX - 7, 8), (4, 8)]
+        {
+            entry.offset.store(offset, SeqCst);
+            entry.length.store(length, SeqCst);
+            assert!(find(memory.key).is_none(), "{offset}, {length}");
+        }
+        // SAFETY: no memory is looked at.
+        let lent = unsafe { windows.lend(&place, 64 as *mut u8, 8, Rights::ALL) };
+        let lent = lent.expect("window").key;
+        assert!(find(lent).is_none() && Near::is_there(&place, 0, lent));
+    }
+}

@@ -7,6 +7,7 @@ mod reference;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::Duration;
 
 use common::{Job, Numbers, run, start};
 use kumi_mem::{After, Context, Error, FIFO_OVERHEAD, Refusal, Rights, Strided, Window};
@@ -52,6 +53,37 @@ fn operations_do_what_a_reference_memory_does() {
     });
 }
 
+/// The same while ranks are stopped and continued at any moment.
+#[test]
+fn operations_do_what_they_must_though_ranks_are_stopped() {
+    let body = |context: &Context| {
+        let completion = context.completion().expect("completion");
+        let (window, _) = lent(context, Reference::bytes(context), Rights::ALL);
+        let mut reference = Reference::of(context, &completion, window);
+        let mut numbers = Numbers(790 + u64::from(context.rank()));
+        for _ in 0..800 {
+            let to = numbers.below(u64::from(context.ranks())) as u32;
+            reference.step(to, &mut numbers);
+        }
+        reference.finish();
+    };
+    let job = Job { layout: &[2, 1], ..Job::default() };
+    let job = start("operations_do_what_they_must_though_ranks_are_stopped", &job, body);
+    job.until("attached", |job| (0..3).all(|rank| job.sample(rank).attached));
+    let mut numbers = Numbers(6);
+    for _ in 0..40 {
+        let rank = numbers.below(3) as u32;
+        if !job.sample(rank).attached {
+            break;
+        }
+        job.signal(rank, libc::SIGSTOP);
+        std::thread::sleep(Duration::from_millis(numbers.below(15)));
+        job.signal(rank, libc::SIGCONT);
+        std::thread::sleep(Duration::from_millis(numbers.below(5)));
+    }
+    job.finish();
+}
+
 /// The owner does nothing but look at its memory.
 #[test]
 fn an_owner_that_computes_is_served() {
@@ -76,7 +108,7 @@ fn an_owner_that_computes_is_served() {
                 window.fetch_add(0, 0, 1).expect("add");
                 if round % 50 == 0 {
                     // Until its handler thread sleeps for want of work.
-                    std::thread::sleep(std::time::Duration::from_millis(5));
+                    std::thread::sleep(Duration::from_millis(5));
                 }
             }
             window.fetch_add(0, 8, 1).expect("add");
@@ -130,8 +162,10 @@ fn long_transfers_go_through_short_rings() {
         }
         context.barrier().expect("barrier");
     };
-    for layout in [&[2][..], &[3], &[2, 2]] {
-        let job = Job { layout, ring_bytes: 4096, ..Job::default() };
+    // Waits block at once, or spin first.
+    for (layout, spin) in [(&[2][..], "0"), (&[2], "adaptive"), (&[3], "0"), (&[2, 2], "100")] {
+        let env = &[("KUMI_SPIN", spin)];
+        let job = Job { layout, env, ring_bytes: 4096, ..Job::default() };
         start("long_transfers_go_through_short_rings", &job, body).finish();
     }
 }

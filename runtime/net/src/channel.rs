@@ -317,13 +317,9 @@ impl<H: Handler> Channel<H> {
                 }
                 Seen::Deadline => {}
                 // Room is made without any sign while this rank is awake.
-                Seen::Turn => {
-                    guard.unblock().map_err(E::from)?;
-                    continue;
-                }
+                Seen::Turn => continue,
                 Seen::Bound => {
-                    waiting.sleeping(wait == Wait::Room || guard.core.blocked);
-                    guard.unblock().map_err(E::from)?;
+                    guard.before_sleep(&mut waiting).map_err(E::from)?;
                     if wait == Wait::Room
                         && let Some(result) = attempt(&mut guard)?
                     {
@@ -452,7 +448,7 @@ impl<H: Handler> Guard<'_, H> {
     }
 
     /// Tries again to answer ranks of this node whose rings were full.
-    fn unblock(&mut self) -> Result<(), ChannelError> {
+    pub(crate) fn unblock(&mut self) -> Result<(), ChannelError> {
         if self.core.blocked { self.core.service(&self.shared.place) } else { Ok(()) }
     }
 

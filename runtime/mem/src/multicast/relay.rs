@@ -158,6 +158,11 @@ impl Multicasts {
     }
 }
 
+/// Bytes that a frame costs while it is kept.
+fn cost(far: &[Rank], data: &[u8]) -> usize {
+    data.len() + 4 * far.len() + OVERHEAD
+}
+
 impl Engine {
     /// A multicast has come. An error is a sender's fault.
     pub(crate) fn multicast(
@@ -173,13 +178,7 @@ impl Engine {
         }
         let keys = self.windows.keys(cast.window);
         if keys.is_empty() {
-            // What the others call it was known to the window that is gone.
-            self.refused_here += 1;
-            if cast.token != 0 {
-                let refused = Some((place.rank(), Refusal::Window));
-                self.answers.push_back((from, Answer::Multicast { token: cast.token, refused }));
-            }
-            return Ok(Delivery::Taken);
+            return Ok(self.refuse_cast(place, from, cast.token));
         }
         let mapped = |member: &Rank| {
             place.local_of(*member).is_some()
@@ -190,9 +189,8 @@ impl Engine {
         if !far.is_empty() && MULTICAST_BYTES + cast.tail.len() > self.longest {
             return Err("a multicast that is too long to be forwarded".into());
         }
-        let cost = data.len() + 4 * far.len() + OVERHEAD;
         let ranks = place.ranks() as usize;
-        let room = self.multicasts.kept + cost <= KEPT_PER_RANK * ranks
+        let room = self.multicasts.kept + cost(&far, data) <= KEPT_PER_RANK * ranks
             && self.multicasts.relays.len() < RELAYS_PER_RANK * ranks;
         if !far.is_empty() && !room {
             return Ok(Delivery::Full);
@@ -210,7 +208,31 @@ impl Engine {
             }
             return Ok(Delivery::Taken);
         }
-        let children = split(&far);
+        self.forward(from, cast, refused, keys, &far, data);
+        Ok(Delivery::Taken)
+    }
+
+    /// What the others call the window is known to the window that is gone: nobody behind this rank has it.
+    fn refuse_cast(&mut self, place: &Place, from: Rank, token: u64) -> Delivery {
+        self.refused_here += 1;
+        if token != 0 {
+            let refused = Some((place.rank(), Refusal::Window));
+            self.answers.push_back((from, Answer::Multicast { token, refused }));
+        }
+        Delivery::Taken
+    }
+
+    /// Keeps a frame until the rings to the children have taken it.
+    fn forward(
+        &mut self,
+        from: Rank,
+        cast: &Cast<'_>,
+        refused: Option<(Rank, Refusal)>,
+        keys: Arc<[WindowKey]>,
+        far: &[Rank],
+        data: &[u8],
+    ) {
+        let children = split(far);
         let token = if cast.token == 0 { 0 } else { self.token() };
         if token != 0 {
             let ranks = children.iter().map(|child| child.0);
@@ -221,11 +243,10 @@ impl Engine {
         }
         let Cast { offset, notify, .. } = *cast;
         let children = children.into_iter().map(|(rank, rest)| (rank, list(&rest))).collect();
-        let data = data.to_vec();
+        let (cost, data) = (cost(far, data), data.to_vec());
         let forward = Forward { token, keys, offset, notify, children, data, cost };
         self.multicasts.forwards.push_back(forward);
         self.multicasts.kept += cost;
-        Ok(Delivery::Taken)
     }
 
     /// Writes into the window of a rank of this node, the own one or another.
