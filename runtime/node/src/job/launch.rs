@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use kumi_control::message::{JobSpec, NodeRanks, PreparedRanks, RankAddress, Refusal, RefusalKind};
 use kumi_net::SealKey;
 use kumi_net::launch::Launch;
-use kumi_net::layout::{DEFAULT_ARENA_BYTES, DEFAULT_RING_BYTES};
+use kumi_net::layout::{DEFAULT_RING_BYTES, arena_bytes};
 use kumi_net::segment::{Segment, SegmentSpec};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use tokio::net::unix::pipe;
@@ -58,7 +58,7 @@ impl Resources {
             ranks,
             local_ranks: local_ranks.clone(),
             ring_bytes: DEFAULT_RING_BYTES,
-            arena_bytes: DEFAULT_ARENA_BYTES,
+            arena_bytes: arena_bytes(part.count, kumi_net::sys::memory()),
         })
         .map_err(|error| resources("the job's segment", &error))?;
         let (mut sockets, mut doorbells, mut addresses) = (Vec::new(), Vec::new(), Vec::new());
