@@ -13,6 +13,9 @@ use alloc::vec::Vec;
 /// Longest ack: header, a bit for each of 1,024 packets, and an encrypted packet's trailer.
 const CONTROL_BYTES: usize = HEADER_BYTES + 128 + TRAILER_BYTES;
 
+/// So many peers' deadlines are quickly looked through.
+const FEW_LISTED: usize = 4;
+
 /// What became of a delivered frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
@@ -476,8 +479,13 @@ impl Endpoint {
     // ---- polls ------------------------------------------------------------------------------
 
     /// When [`Self::handle_timeout`] is to be called; `None`: not before something else happens. May be
-    /// earlier than necessary.
-    pub fn next_timeout(&self) -> Option<Micros> {
+    /// earlier than necessary if there is traffic with more than a few peers.
+    pub fn next_timeout(&mut self) -> Option<Micros> {
+        // An ack that rode on data, for example, is no longer due.
+        if self.listed.len() <= FEW_LISTED {
+            let peers = self.listed.iter().filter_map(|&rank| self.peer(rank));
+            self.deadline = peers.map(Peer::deadline).min().unwrap_or(NEVER);
+        }
         (self.deadline != NEVER).then_some(self.deadline)
     }
 

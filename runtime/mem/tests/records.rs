@@ -198,6 +198,15 @@ fn stopping_ranks_at_any_moment_loses_nothing() {
     job.finish();
 }
 
+/// The wire loses, doubles and holds back packets.
+#[test]
+fn a_bad_wire_loses_no_record_and_keeps_their_order() {
+    let env = &[("KUMI_FAULTS", "loss=30,double=20,late=30,seed=5")];
+    let job = Job { layout: &[2, 1, 1, 1], env, ..Job::default() };
+    let body = |context: &Context| all_signal_all(context, 40);
+    start("a_bad_wire_loses_no_record_and_keeps_their_order", &job, body).finish();
+}
+
 /// Members are without room: the others have the record meanwhile, who has room first need not
 /// wait for the rest, and other traffic goes on, also behind messages that the sender has not
 /// received.

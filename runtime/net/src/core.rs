@@ -97,16 +97,17 @@ const MOST_INTERVAL: u32 = 1024;
 /// Largest datagram used though the path takes larger ones (loopback does): what an Ethernet frame of
 /// 9,000 bytes carries. Runs of them are handed to the kernel together anyway.
 const MOST_DATAGRAM: usize = 8_972;
-/// Most bytes in flight to one peer: a receive buffer as systems grant it without privilege takes
-/// about as much.
-const MOST_IN_FLIGHT: usize = 300_000;
+/// Most bytes in flight to one peer: several runs, so that one is being sent while another is received and a third
+/// acknowledged; a receive buffer as systems grant it without privilege takes about as much.
+const MOST_IN_FLIGHT: usize = 400_000;
 
 /// Settings of the protocol for this driver, the same at all ranks. A deadline found late by less
 /// than `late` may be the handler thread's tick, not a stop.
 fn protocol(place: &Place, ack: AckMode) -> Config {
     let max_datagram = place.max_datagram().min(MOST_DATAGRAM);
-    let window = 1 << (MOST_IN_FLIGHT / max_datagram).clamp(16, 128).ilog2();
-    Config { max_datagram, window, late: 5_000, ack, ..Config::default() }
+    let window: usize = 1 << (MOST_IN_FLIGHT / max_datagram).clamp(16, 256).ilog2();
+    let ack_every = (window / 4) as u32;
+    Config { max_datagram, window, ack_every, late: 5_000, ack, ..Config::default() }
 }
 
 impl<H: Handler> Core<H> {
@@ -422,8 +423,8 @@ impl<H: Handler> Core<H> {
     }
 
     /// The next deadline of the protocol.
-    pub(crate) fn deadline(&self) -> Option<u64> {
-        self.remote.as_ref().and_then(|remote| remote.endpoint.next_timeout())
+    pub(crate) fn deadline(&mut self) -> Option<u64> {
+        self.remote.as_mut().and_then(|remote| remote.endpoint.next_timeout())
     }
 }
 
