@@ -73,6 +73,13 @@ extern "C" {
 /* Notification counters of a window: numbers 0 .. KUMI_NOTIFY_COUNT-1. */
 #define KUMI_NOTIFY_COUNT 64
 
+/* Rights to a piece of a window, for kumi_window_create_with() and
+ * kumi_window_register(): a sum of them, or 0. */
+#define KUMI_RIGHT_WRITE 1  /* puts, multicasts */
+#define KUMI_RIGHT_READ 2   /* gets */
+#define KUMI_RIGHT_ATOMIC 4 /* kumi_window_fetch_add() and its like */
+#define KUMI_RIGHT_ALL 7
+
 /* No notification, for kumi_window_put_with(), kumi_window_put_strided() and
  * kumi_window_multicast(). */
 #define KUMI_NO_NOTIFY (-1)
@@ -268,6 +275,27 @@ typedef struct kumi_window kumi_window;
  * Errors: NULL; MEMORY at all ranks if one of them has no room for its piece or
  * has too many windows. */
 int kumi_window_create(size_t bytes, kumi_window **window);
+
+/* Like kumi_window_create(); the other ranks have only `rights` to this rank's
+ * piece.  (This rank's own pointer to it is not restricted, its operations
+ * are.)
+ * Errors: those of kumi_window_create(); RIGHT, at this rank only, if `rights`
+ * is no sum of KUMI_RIGHT_ numbers. */
+int kumi_window_create_with(size_t bytes, unsigned rights,
+                            kumi_window **window);
+
+/* Collective, like kumi_window_create_with(); other ranks may call that at the
+ * same time instead.  This rank's piece is the `bytes` bytes at `base`, any
+ * memory of this process (heap, stack, a mapped file), as it is.  With
+ * KUMI_RIGHT_ATOMIC, `base` is a multiple of 8; for FIFOs in it, of 64.  The
+ * memory must stay until kumi_window_free() or kumi_finalize() has returned,
+ * which do not change it.  Other ranks, also of the same node, reach it through
+ * this rank's library, which serves them while the program computes: what
+ * kumi_window_put() says of ranks on other nodes holds for all of them.
+ * Errors: those of kumi_window_create_with(); MEMORY at all ranks if `base` is
+ * NULL and `bytes` is not 0, or `base` is not aligned as said. */
+int kumi_window_register(void *base, size_t bytes, unsigned rights,
+                         kumi_window **window);
 
 /* Frees this rank's piece and handle.  Make sure first (kumi_barrier()) that
  * no other rank still uses the piece: from now on it gets WINDOW, or REFUSED

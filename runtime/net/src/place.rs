@@ -343,6 +343,11 @@ impl Place {
         (head, self.map.at(start + PAGE, self.layout.ring_bytes), self.layout.ring_bytes)
     }
 
+    /// Bytes of the longest frame between ranks of this node.
+    pub(crate) fn max_local_frame(&self) -> usize {
+        crate::ring::max_record(self.layout.ring_bytes)
+    }
+
     pub(crate) fn ring_bytes(&self) -> usize {
         self.layout.ring_bytes
     }

@@ -32,7 +32,7 @@ pub struct SegmentSpec {
     pub local_ranks: Range<u32>,
     /// Data bytes of a ring between two local ranks; rounded up to a power of two. See [`crate::layout::DEFAULT_RING_BYTES`].
     pub ring_bytes: usize,
-    /// Address space for the windows of one rank; rounded up to pages, used only where written. See [`crate::layout::DEFAULT_ARENA_BYTES`].
+    /// Address space for the windows of one rank; rounded up to pages, used only where written. See [`crate::layout::arena_bytes`].
     pub arena_bytes: u64,
 }
 

@@ -85,9 +85,11 @@ impl<H: Handler> Guard<'_, H> {
             }
             spins += 1;
             let clock = spins >= CLOCK_SPINS || bound == Some(0);
-            if waiting.wait == Wait::Room && !clock && spins >= waiting.next_try {
+            let room = waiting.wait == Wait::Room || self.core.blocked;
+            if room && !clock && spins >= waiting.next_try {
                 waiting.next_try = spins + ROOM_SPINS;
                 waiting.spins = spins;
+                self.unblock()?;
                 return Ok(Seen::Turn);
             }
             if clock {
@@ -103,6 +105,13 @@ impl<H: Handler> Guard<'_, H> {
                 }
             }
         }
+    }
+
+    /// Sets the flags by which peers know that this rank sleeps, and then looks for room once more: who made some before
+    /// has not seen them.
+    pub(crate) fn before_sleep(&mut self, waiting: &mut Waiting<'_>) -> Result<(), ChannelError> {
+        waiting.sleeping(waiting.wait == Wait::Room || self.core.blocked);
+        self.unblock()
     }
 
     /// Blocks until the socket, the doorbell, a deadline or the latest time calls. The caller has

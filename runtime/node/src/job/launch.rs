@@ -9,7 +9,7 @@ use kumi_control::message::{JobSpec, NodeRanks, PreparedRanks, RankAddress, Refu
 use kumi_net::SealKey;
 use kumi_net::disclosure::JobPage;
 use kumi_net::launch::{Launch, Pages};
-use kumi_net::layout::{DEFAULT_ARENA_BYTES, DEFAULT_RING_BYTES};
+use kumi_net::layout::{DEFAULT_RING_BYTES, arena_bytes};
 use kumi_net::segment::{Segment, SegmentSpec};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use tokio::net::unix::pipe;
@@ -60,7 +60,7 @@ impl Resources {
             ranks,
             local_ranks: local_ranks.clone(),
             ring_bytes: DEFAULT_RING_BYTES,
-            arena_bytes: DEFAULT_ARENA_BYTES,
+            arena_bytes: arena_bytes(part.count, kumi_net::sys::memory()),
         })
         .map_err(|error| resources("the job's segment", &error))?;
         let page = job_page(site, spec).map_err(|error| resources("the job's page", &error))?;
