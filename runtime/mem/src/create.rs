@@ -58,7 +58,8 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// As [`Context::window`]; `body` has not run then.
+    /// As [`Context::window`], and [`Error::Attach`] at a rank that can have no thread to serve the memory while its
+    /// program computes; `body` has not run then.
     pub fn with_window_on<R>(
         &self,
         memory: &mut [u8],
@@ -79,7 +80,7 @@ impl Context {
     /// time, as atomics and raw pointers may.
     ///
     /// # Errors
-    /// As [`Context::window`]; also if `base` is null and `bytes` is not 0.
+    /// As [`Context::with_window_on`]; also if `base` is null and `bytes` is not 0.
     pub unsafe fn window_on(
         &self,
         base: *mut u8,
@@ -132,8 +133,10 @@ impl Context {
         }
         let served = self.serve_near();
         // Nobody goes on before those who forward multicasts know the names, and all are served.
-        let mine = served.map_or(NoWindow::Thread as u64, |()| 0);
-        agree(collective::all_words(self, [mine])?.iter().map(|words| words[0]))?;
+        let mine = if served.is_ok() { 0 } else { NoWindow::Thread as u64 };
+        let told = collective::all_words(self, [mine])?;
+        served?;
+        agree(told.iter().map(|words| words[0]))?;
         Ok((keys, words.iter().map(|words| words[1]).collect()))
     }
 

@@ -86,7 +86,8 @@ impl Window<'_> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`], [`Error::BadFifo`] for a wrong offset or capacity and for memory that is another FIFO's,
+    /// [`Error::OutOfBounds`], [`Error::BadFifo`] for a wrong offset or capacity, for memory that is another FIFO's, and for a window on
+    /// memory of the program's own that begins at no multiple of [`FIFO_ALIGNMENT`],
     /// [`Error::BadNotify`].
     pub fn fifo(&self, offset: usize, capacity: usize, notify: u32) -> Result<Fifo<'_>, Error> {
         check_notify(notify)?;

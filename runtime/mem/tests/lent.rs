@@ -288,7 +288,7 @@ fn what_is_not_allowed_is_refused_and_counted() {
     });
 }
 
-/// More refusals than an owner that computes keeps at once: none is lost, and the frames behind them are
+/// Many refusals by an owner that computes: none is lost, and the frames behind them are
 /// served.
 #[test]
 fn a_flood_of_refusals_is_told_to_the_last() {
