@@ -1,6 +1,6 @@
 //! A rank's side of its job.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use kumi_proto::frame::{APPEND_BYTES, Frame, MESSAGE_BYTES, MESSAGE_PART_BYTES};
 
 use crate::engine::{Engine, FENCE, Pending};
 use crate::error::{Error, Refusal};
+use crate::interrupt::Interrupts;
 use crate::mailbox::{Buffer, Received, Source, Tag, Wanted};
 use crate::parts::worthwhile;
 use crate::signal::Failures;
@@ -37,6 +38,8 @@ pub struct Context {
     pub(crate) max_record: usize,
     /// What went wrong in signal handlers.
     pub(crate) failures: Arc<Failures>,
+    /// Whom calls that wait ask whether to go on.
+    pub(crate) interrupts: OnceCell<Interrupts>,
 }
 
 impl Context {
@@ -76,8 +79,8 @@ impl Context {
         let far = (0..place.ranks()).find(|rank| place.local_of(*rank).is_none());
         let max_record = channel.lock()?.max_frame(far.unwrap_or(place.rank())) - APPEND_BYTES;
         let (next_window, finished) = (Cell::new(0), Cell::new(false));
-        let failures = Arc::default();
-        Ok(Context { channel, next_window, dirty, finished, max_record, failures })
+        let (failures, interrupts) = (Arc::default(), OnceCell::new());
+        Ok(Context { channel, next_window, dirty, finished, max_record, failures, interrupts })
     }
 
     /// This rank.
@@ -136,20 +139,6 @@ impl Context {
     pub(crate) fn check_rank(&self, rank: u32) -> Result<(), Error> {
         let ranks = self.ranks();
         if rank < ranks { Ok(()) } else { Err(Error::BadRank { rank, ranks }) }
-    }
-
-    /// Drives the channel until `attempt` gives something.
-    pub(crate) fn drive<R>(
-        &self,
-        wait: Wait,
-        mut attempt: impl FnMut(&mut Guard<'_, Engine>) -> Result<Option<R>, Error>,
-    ) -> Result<R, Error> {
-        self.channel.wait(wait, |guard| {
-            if let Some(fault) = &guard.handler().fault {
-                return Err(Error::Fault(fault.clone()));
-            }
-            attempt(guard)
-        })
     }
 
     // ---- messages ---------------------------------------------------------------------------
@@ -481,6 +470,8 @@ impl Context {
         if self.finished.replace(true) {
             return Ok(());
         }
+        // From here on the end is sure to come.
+        self.interrupts.take();
         let relayed = self.finish_relays();
         let flushed = self.channel.finish(LINGER)?;
         relayed?;
@@ -548,13 +539,19 @@ impl<'c> Posting<'c> {
             Source::Rank(rank) => Some(rank),
             Source::Any => None,
         };
-        let result = context.drive(Wait::Frames, |guard| {
+        let own = matches!(self.wanted.tag, Tag::Is(tag) if tag < 0);
+        let attempt = |guard: &mut Guard<'_, Engine>| {
             self.post_in(guard);
             let mailbox = &mut guard.handler().mailbox;
             let done = self.number.and_then(|number| mailbox.take(number));
             mailbox.awaited = if done.is_some() { None } else { awaited };
             Ok(done)
-        })?;
+        };
+        // The library's own messages are parts of something that others do too.
+        let result = match own {
+            true => context.drive(Wait::Frames, attempt),
+            false => context.await_only(Wait::Frames, attempt),
+        }?;
         self.number = None;
         Ok(result)
     }

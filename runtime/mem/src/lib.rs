@@ -35,6 +35,7 @@ mod engine;
 mod error;
 mod fifo;
 mod fifos;
+mod interrupt;
 mod mailbox;
 mod multicast;
 mod near;
