@@ -60,6 +60,9 @@ fn python_examples_verify() {
     let out = run(&cluster, &python, "examples/python/heat.py", &size).ok().out;
     assert!(out.contains("verified=yes") && out.contains("ranks=4"), "{out}");
     run(&cluster, &python, "examples/python/heat.py", &["--size", "x"]).fails(64, &["--size"]);
+    let out = run(&cluster, &python, "examples/python/search.py", &["--bits", "10"]).ok().out;
+    assert!(out.contains("verified=yes") && out.contains("ranks=4"), "{out}");
+    run(&cluster, &python, "examples/python/search.py", &["--bits", "0"]).fails(64, &["--bits"]);
 }
 
 #[test]

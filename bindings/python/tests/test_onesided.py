@@ -2,6 +2,9 @@
 
 import queue
 import threading
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,13 +77,13 @@ REGIONS = [
 
 
 @pytest.mark.parametrize("index", REGIONS)
-def test_regions_are_what_numpy_means(index: object) -> None:
+def test_regions_are_what_numpy_means(index: Any) -> None:
     window = kumi.window(SHAPE, np.int16)
     mirror = np.zeros(SHAPE, np.int16)
     part = kumi.region(SHAPE, index)
     values = np.random.default_rng(1).integers(1, 99, part.shape).astype(np.int16)
     window.put(0, values, part, notify=0)
-    mirror[index] = values  # type: ignore[index]
+    mirror[index] = values
     assert np.array_equal(window.array, mirror)
     got = window.get(0, part)
     assert got.shape == part.shape and np.array_equal(got, values)
@@ -150,7 +153,7 @@ def test_records_come_in_order_and_none_is_lost() -> None:
     with pytest.raises(kumi.FifoFullError) as caught:
         window.append(0, 64, bytes(24))
     assert (caught.value.rank, caught.value.offset) == (0, 64)
-    assert fifo.pop() == kumi.Record(0, bytes(24)) and len(list(zip(range(3), fifo))) == 3
+    assert fifo.pop() == kumi.Record(0, bytes(24)) and len(list(islice(fifo, 3))) == 3
 
 
 def test_fifos_say_what_they_cannot_do() -> None:
@@ -226,7 +229,11 @@ def test_handlers_run_on_a_thread_of_their_own() -> None:
     assert threading.get_ident() not in {thread for _, _, thread in got}
     assert refused.wait(60)
     window.remove_signal(0)
-    for call in (lambda: window.signal(0, 0), lambda: window.remove_signal(0)):
+    calls: list[Callable[[], object]] = [
+        lambda: window.signal(0, 0),
+        lambda: window.remove_signal(0),
+    ]
+    for call in calls:
         with pytest.raises(kumi.NoFifoError):
             call()
     with pytest.raises(TypeError, match="callable"):
