@@ -201,6 +201,7 @@ def atomic_operations_of_all_ranks_lose_nothing() -> None:
                         break
             kumi.barrier()
             assert window.get(0).tolist() == [0, 30 * ranks]
+            kumi.barrier()
             assert window.fetch_or(0, 0, 1 << me) & (1 << me) == 0
             kumi.barrier()
             assert window.get(0, 0, 1)[0] == (1 << ranks) - 1
