@@ -66,6 +66,31 @@ fn python_examples_verify() {
 }
 
 #[test]
+fn after_an_interrupted_barrier_a_rank_can_only_end() {
+    let Some(python) = interpreter("after_an_interrupted_barrier_a_rank_can_only_end") else {
+        return;
+    };
+    let cluster = TestCluster::up(2);
+    // The other ranks never come.
+    let script = "import kumi, os, signal, sys, threading, time
+with kumi.init():
+    if kumi.rank() > 0:
+        time.sleep(3600)
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        kumi.barrier()
+    except KeyboardInterrupt:
+        try:
+            kumi.send(3, b'')
+        except kumi.FaultError as error:
+            print(error, file=sys.stderr, flush=True)
+            sys.exit(3)
+";
+    let args = ["run", "-n", "4", "--nodes", "2", &python, "-c", script];
+    cluster.kumi(&args).fails(3, &["an earlier call was interrupted half-way"]);
+}
+
+#[test]
 fn an_exception_in_a_rank_ends_the_job_and_is_seen() {
     let Some(python) = interpreter("an_exception_in_a_rank_ends_the_job_and_is_seen") else {
         return;

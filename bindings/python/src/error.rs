@@ -67,32 +67,41 @@ impl From<Error> for Failure {
             Error::Io(io) => {
                 failure("IoError").with("errno", io.raw_os_error().unwrap_or_default())
             }
-            Error::BadFifo { .. } => failure("BadFifoError"),
-            Error::NoFifo { rank, offset } => {
-                failure("NoFifoError").with("rank", *rank).with("offset", *offset)
-            }
-            Error::FifoFull { rank, offset } => {
-                failure("FifoFullError").with("rank", *rank).with("offset", *offset)
-            }
-            Error::RecordTooLong { length, most } => failure("RecordTooLongError")
-                .with("length", count(*length))
-                .with("most", count(*most)),
-            Error::FifoTooSmall { rank, offset, length } => failure("RecordTooLongError")
-                .with("length", count(*length))
-                .with("rank", *rank)
-                .with("offset", *offset),
-            Error::FifoDamaged { rank, offset } => {
-                failure("FifoDamagedError").with("rank", *rank).with("offset", *offset)
-            }
             Error::HandlerPanicked { offset, count, .. } => {
                 failure("HandlerError").with("offset", *offset).with("count", *count)
             }
             Error::NeverDone { begun, at_least } => {
                 failure("NeverDoneError").with("begun", *begun).with("at_least", *at_least)
             }
-            // What a newer library adds is at least a KumiError with its sentence.
-            _ => failure("KumiError"),
+            error => fifo_failure(error),
         }
+    }
+}
+
+/// The failures of FIFOs.
+fn fifo_failure(error: &Error) -> Failure {
+    let failure = |class| Failure::new(class, error.to_string());
+    let count = |number: usize| number as i128;
+    match error {
+        Error::BadFifo { .. } => failure("BadFifoError"),
+        Error::NoFifo { rank, offset } => {
+            failure("NoFifoError").with("rank", *rank).with("offset", *offset)
+        }
+        Error::FifoFull { rank, offset } => {
+            failure("FifoFullError").with("rank", *rank).with("offset", *offset)
+        }
+        Error::RecordTooLong { length, most } => {
+            failure("RecordTooLongError").with("length", count(*length)).with("most", count(*most))
+        }
+        Error::FifoTooSmall { rank, offset, length } => failure("RecordTooLongError")
+            .with("length", count(*length))
+            .with("rank", *rank)
+            .with("offset", *offset),
+        Error::FifoDamaged { rank, offset } => {
+            failure("FifoDamagedError").with("rank", *rank).with("offset", *offset)
+        }
+        // What a newer library adds is at least a KumiError with its sentence.
+        _ => failure("KumiError"),
     }
 }
 

@@ -3,6 +3,7 @@
 
 import itertools
 import os
+import signal
 import tempfile
 import threading
 import time
@@ -305,6 +306,27 @@ def signals_reach_ranks_that_compute() -> None:
         for rank in range(ranks):
             of_it = [data for source, data in seen if source == rank]
             assert of_it == [bytes([rank, number]) for number in range(3)]
+        kumi.barrier()
+
+
+@test
+def a_wait_that_is_interrupted_can_be_waited_again() -> None:
+    me, ranks = kumi.rank(), kumi.size()
+    with kumi.window(1) as window:
+        for wait in (lambda: window.wait_notify(0, 1), kumi.recv):
+            timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
+            timer.start()
+            try:
+                wait()
+            except KeyboardInterrupt:
+                timer.join()
+            else:
+                raise AssertionError("nothing was to come yet")
+        kumi.barrier()
+        window.put((me + 1) % ranks, np.ones(1), notify=0)
+        kumi.send((me + 2) % ranks, b"to you")
+        assert window.wait_notify(0, 1) == 1
+        assert kumi.recv().data == b"to you"
         kumi.barrier()
 
 
