@@ -36,7 +36,8 @@ struct Shared {
 impl Context {
     /// Has calls that wait ask the program every now and then (between `every` and twice that)
     /// whether they are to go on: when `ask` says true, the call ends with [`Error::Interrupted`].
-    /// For languages whose signal handlers run only between calls. It can be said once.
+    /// For languages whose signal handlers run only between calls. Once said it stays so; saying it again
+    /// changes nothing.
     ///
     /// A receive, a wait for a notification, a completion or a record, and an append that waits for
     /// room on its node have then done nothing (but of a message that was arriving the rest is
