@@ -1,13 +1,11 @@
 /* Ping-pong of two MPI ranks with blocking sends and receives:   mpi SIZE BATCHES */
-#include "measure.h"
-#include <mpi.h>
+#include "two_ranks.h"
 
 #define MOST_BYTES (1 << 20)
 
 int main(int argc, char **argv)
 {
     static char data[MOST_BYTES];
-    int rank, ranks;
     if (argc != 3) {
         fprintf(stderr, "usage: mpi SIZE BATCHES, as two ranks\n");
         return 2;
@@ -16,14 +14,7 @@ int main(int argc, char **argv)
     double *half_ns = calloc((size_t)batches, sizeof *half_ns);
     if (half_ns == NULL)
         fail("memory");
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (ranks != 2) {
-        fprintf(stderr, "two ranks are needed, there are %d\n", ranks);
-        MPI_Abort(MPI_COMM_WORLD, 2);
-    }
-    alarm(PATIENCE_S);
+    int rank = two_ranks(&argc, &argv);
     for (int batch = -WARM_UP; batch < batches; batch++) {
         double begin = now_ns();
         for (int i = 0; i < BATCH; i++) {

@@ -2,8 +2,7 @@
  * Small MPI messages a second from rank 0 to rank 1: windows of non-blocking sends in flight, each
  * window answered by one message, as the usual message-rate tests do:   mpirate SIZE BATCHES WINDOW
  */
-#include "measure.h"
-#include <mpi.h>
+#include "two_ranks.h"
 
 #define MOST_BYTES 65536
 #define MOST_WINDOW 4096
@@ -30,7 +29,6 @@ static void window(char *data, int size, int length, int rank, MPI_Request *requ
 
 int main(int argc, char **argv)
 {
-    int rank, ranks;
     if (argc != 4) {
         fprintf(stderr, "usage: mpirate SIZE BATCHES WINDOW, as two ranks\n");
         return 2;
@@ -42,14 +40,7 @@ int main(int argc, char **argv)
     double *rates = calloc((size_t)batches, sizeof *rates);
     if (data == NULL || requests == NULL || rates == NULL)
         fail("memory");
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (ranks != 2) {
-        fprintf(stderr, "two ranks are needed, there are %d\n", ranks);
-        MPI_Abort(MPI_COMM_WORLD, 2);
-    }
-    alarm(PATIENCE_S);
+    int rank = two_ranks(&argc, &argv);
     for (int batch = -WARM_UP; batch < batches; batch++) {
         double begin = now_ns();
         for (int i = 0; i < WINDOWS; i++)

@@ -1,6 +1,7 @@
 //! A local cluster for measuring, driven by the `kumi` command as users drive it.
 
 use crate::error::BenchError;
+use crate::interrupt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -71,6 +72,7 @@ impl Cluster {
             directory.map_err(|source| BenchError::File { path: std::env::temp_dir(), source })?;
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("b{}-{number}", std::process::id());
+        interrupt::add(&kumi, &name, directory.path());
         let mut cluster = Self { kumi, name, directory, nodes: Vec::new() };
         let nodes = nodes.to_string();
         let make = |what| [&["cluster", what, "--local", &nodes], options].concat();
@@ -194,9 +196,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        if let Err(error) = self.kumi(&["cluster", "down"]) {
-            eprintln!("kumi-bench: {error}");
-        }
+        interrupt::take_down(self.directory.path());
     }
 }
 

@@ -9,6 +9,7 @@
 pub mod cluster;
 pub mod error;
 pub mod figures;
+pub mod interrupt;
 pub mod meter;
 pub mod peer;
 pub mod progress;

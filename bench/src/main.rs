@@ -3,6 +3,7 @@
 
 use clap::Parser;
 use kumi_bench::figures::{ALL, Setting};
+use kumi_bench::interrupt;
 use kumi_bench::peer::Peers;
 use kumi_bench::record::{self, Record};
 use std::path::PathBuf;
@@ -34,6 +35,9 @@ fn names() -> Vec<&'static str> {
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    if let Err(error) = interrupt::catch() {
+        eprintln!("kumi-bench: an interrupt will leave its clusters up: {error}");
+    }
     let runs = args.runs.map(|runs| runs as usize);
     let setting = Setting { peers: Peers::find(&args.peers), runs };
     let asked = |name: &str| args.benchmarks.iter().any(|asked| asked == name || asked == "all");

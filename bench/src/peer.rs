@@ -170,7 +170,7 @@ impl Peers {
     /// # Errors
     /// When it fails.
     pub fn mpi_rate(&self, nodes: &[Node], bytes: &str, window: &str) -> Result<f64, BenchError> {
-        let output = self.mpi_far(nodes, "mpirate", &[bytes, "50", window])?;
+        let output = self.mpi_far(nodes, "mpirate", &[bytes, "20", window])?;
         cluster::number(&output, "messages_per_second", "mpirun mpirate")
     }
 

@@ -20,7 +20,7 @@ pub(super) fn measure(setting: &Setting, runs: usize) -> Result<Vec<Record>, Ben
         let ours: Measure<'_> = Box::new(|| {
             let run = ["run", "-n", "2", "--nodes", "2", &program, "--size", BYTES];
             let shape = ["--window", window, "--places", window, "--windows", "20"];
-            let output = cluster.kumi(&[&run[..], &shape, &["--batches", "50"]].concat())?;
+            let output = cluster.kumi(&[&run[..], &shape, &["--batches", "20"]].concat())?;
             cluster::number(&output, "messages_per_second", "kumi-bench-stream")
         });
         let against = vec![Against {

@@ -13,6 +13,9 @@ use alloc::vec::Vec;
 /// Longest ack: header, a bit for each of 1,024 packets, and an encrypted packet's trailer.
 const CONTROL_BYTES: usize = HEADER_BYTES + 128 + TRAILER_BYTES;
 
+/// So many peers' deadlines are quickly looked through.
+const FEW_LISTED: usize = 4;
+
 /// What became of a delivered frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
@@ -34,7 +37,7 @@ pub trait Sink {
 pub struct Transmit<'a> {
     /// The rank addressed.
     pub to: Rank,
-    /// Datagrams laid end to end: at most 44 and at most 65,507 bytes.
+    /// Datagrams laid end to end: at most 64 and at most 65,507 bytes.
     pub bytes: &'a [u8],
     /// Length of each datagram in bytes; the last may be shorter.
     pub segment: usize,
@@ -113,7 +116,8 @@ impl Endpoint {
     /// # Errors
     /// A setting that is out of its range, or a rank that does not exist.
     pub fn new(config: Config, me: Rank, ranks: u32, key: ChannelKey) -> Result<Self, ConfigError> {
-        let packets = Packets::clear(key, config.max_datagram);
+        config.check()?;
+        let packets = Packets::clear(key, config.max_datagram, run_bytes(&config));
         Self::with_packets(config, me, ranks, packets)
     }
 
@@ -269,6 +273,11 @@ impl Endpoint {
         self.peer(to).map_or(window, |peer| peer.sender.room(&self.shared.config))
     }
 
+    /// Packets to `to` that are on the wire as far as is known, and packets queued that were never sent.
+    pub fn under_way(&self, to: Rank) -> (u32, u32) {
+        self.peer(to).map_or((0, 0), |peer| peer.sender.under_way())
+    }
+
     /// Bytes that rings and early packets take now.
     pub fn memory(&self) -> usize {
         let rings: usize = self.peers.iter().flatten().map(|peer| peer.sender.memory()).sum();
@@ -292,45 +301,63 @@ impl Endpoint {
     /// # Errors
     /// [`SendError`]; the frame is then not queued.
     pub fn send(&mut self, now: Micros, to: Rank, parts: &[&[u8]]) -> Result<(), SendError> {
+        let length = parts.iter().map(|part| part.len()).sum();
+        if length > self.max_frame() {
+            return Err(SendError::TooLong { length, most: self.max_frame() });
+        }
+        self.send_with(now, to, |room| {
+            let mut at = 0;
+            for part in parts {
+                room[at..at + part.len()].copy_from_slice(part);
+                at += part.len();
+            }
+            at
+        })
+    }
+
+    /// Queues the frame that `write` makes: it gets [`Self::max_frame`] bytes of the send ring, writes the frame to
+    /// their beginning and says how long it is (what it says beyond that is cut). Called at most once.
+    ///
+    /// # Errors
+    /// [`SendError`], but for `TooLong`; `write` is then not called.
+    #[inline]
+    pub fn send_with(
+        &mut self,
+        now: Micros,
+        to: Rank,
+        write: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Result<(), SendError> {
         if to >= self.ranks() {
             return Err(SendError::NoSuchRank { to, ranks: self.ranks() });
         }
         if to == self.shared.me {
             return Err(SendError::ToSelf);
         }
-        let length = parts.iter().map(|part| part.len()).sum();
-        if length > self.max_frame() {
-            return Err(SendError::TooLong { length, most: self.max_frame() });
-        }
         self.shared.notice_stop(now, self.deadline);
+        let most = self.max_frame();
         let config = &self.shared.config;
         let peer = contact(&mut self.peers[to as usize], config);
         if peer.sender.room(config) == 0 {
             return Err(SendError::Full);
         }
         if !peer.sender.has_ring() {
-            return self.send_with_new_ring(now, to, parts);
+            self.make_ring(to);
         }
+        let config = &self.shared.config;
+        let peer = contact(&mut self.peers[to as usize], config);
         self.unflushed += usize::from(peer.sender.flushed());
-        peer.sender.queue(config, parts, length);
+        let length = peer.sender.queue(config, most, write);
         self.shared.counters.sent += 1;
         self.shared.counters.sent_bytes += length as u64;
         enqueue(peer, to, &mut self.ready);
         Ok(())
     }
 
-    /// [`Self::send`] to a peer that has no ring: the first time, or when its ring was used for another.
+    /// A ring for a peer that has none: the first time, or when its ring was used for another.
     #[cold]
-    fn send_with_new_ring(
-        &mut self,
-        now: Micros,
-        to: Rank,
-        parts: &[&[u8]],
-    ) -> Result<(), SendError> {
+    fn make_ring(&mut self, to: Rank) {
         let ring = self.spare_ring(to);
-        let peer = contact(&mut self.peers[to as usize], &self.shared.config);
-        peer.sender.give_ring(ring);
-        self.send(now, to, parts)
+        contact(&mut self.peers[to as usize], &self.shared.config).sender.give_ring(ring);
     }
 
     /// A ring for `to`: a new one, or that of a peer to which nothing is unacked once there are enough.
@@ -452,8 +479,13 @@ impl Endpoint {
     // ---- polls ------------------------------------------------------------------------------
 
     /// When [`Self::handle_timeout`] is to be called; `None`: not before something else happens. May be
-    /// earlier than necessary.
-    pub fn next_timeout(&self) -> Option<Micros> {
+    /// earlier than necessary if there is traffic with more than a few peers.
+    pub fn next_timeout(&mut self) -> Option<Micros> {
+        // An ack that rode on data, for example, is no longer due.
+        if self.listed.len() <= FEW_LISTED {
+            let peers = self.listed.iter().filter_map(|&rank| self.peer(rank));
+            self.deadline = peers.map(Peer::deadline).min().unwrap_or(NEVER);
+        }
         (self.deadline != NEVER).then_some(self.deadline)
     }
 
@@ -487,10 +519,8 @@ impl Endpoint {
         peer.receiver.ack_rode();
         peer.sender.arm(now, &shared.config);
         list(peer, to, &mut self.listed, &mut self.deadline);
-        let max_datagram = shared.config.max_datagram;
         let tally = self.tallies.of(&mut peer.tally, to);
-        let bytes = peer.sender.transmit(now, run, to, ack, shared, tally);
-        let segment = bytes.len().min(max_datagram);
+        let (bytes, segment) = peer.sender.transmit(now, run, to, ack, shared, tally);
         Some(Transmit { to, bytes, segment })
     }
 

@@ -1,8 +1,8 @@
 //! Frames: what is put into data packets. Checked encoding and decoding; byte tables in
 //! `docs/protocol.md`.
 //!
-//! A frame is a header of a few bytes and data. [`Frame::header`] writes the header into a small array, so that
-//! [`crate::Endpoint::send`] copies header and data once, straight into the ring.
+//! A frame is a header of a few bytes and data. [`Frame::write`] writes both to where they are to be, in
+//! [`crate::Endpoint::send_with`] straight into the ring; [`Frame::header`] gives the header alone.
 
 mod bytes;
 mod one_sided;
@@ -367,60 +367,77 @@ fn flags(notify: Option<u32>, last: bool) -> u8 {
 impl<'d> Frame<'d> {
     /// The bytes before the data.
     pub fn header(&self) -> FrameHeader {
+        let mut bytes = [0; MOST_HEADER_BYTES];
+        let length = self.write_header(&mut bytes);
+        FrameHeader { bytes, length }
+    }
+
+    /// Writes header and data to the beginning of `room`; how many bytes that are.
+    ///
+    /// # Panics
+    /// If they do not fit: the caller's fault.
+    #[inline]
+    pub fn write(&self, room: &mut [u8]) -> usize {
+        let (header, data) = (self.write_header(room), self.data());
+        let length = header + data.len();
+        room[header..length].copy_from_slice(data);
+        length
+    }
+
+    /// Writes the header; its length.
+    #[inline]
+    fn write_header(&self, bytes: &mut [u8]) -> usize {
+        let to = Writer::to(bytes);
         let writer = match *self {
-            Self::Message { tag, total, .. } => Writer::new([MESSAGE, 0, 0, 0]).u32(tag).u64(total),
-            Self::MessagePart { .. } => Writer::new([MESSAGE_PART, 0, 0, 0]),
+            Self::Message { tag, total, .. } => to.start([MESSAGE, 0, 0, 0]).u32(tag).u64(total),
+            Self::MessagePart { .. } => to.start([MESSAGE_PART, 0, 0, 0]),
             Self::Put { window, offset, notify, .. } => {
                 let start = [PUT, u8::from(notify.is_some()), 0, 0];
-                Writer::new(start).at(window, offset).notify(notify)
+                to.start(start).at(window, offset).notify(notify)
             }
             Self::GetRequest { token, window, offset, len } => {
-                Writer::new([GET_REQUEST, 0, 0, 0]).at(window, offset).u64(token).u32(len)
+                to.start([GET_REQUEST, 0, 0, 0]).at(window, offset).u64(token).u32(len)
             }
             Self::GetReply { token, offset_in_request, .. } => {
-                Writer::new([GET_REPLY, 0, 0, 0]).u32(offset_in_request).u64(token)
+                to.start([GET_REPLY, 0, 0, 0]).u32(offset_in_request).u64(token)
             }
             Self::AtomicRequest { token, window, offset, operation, width, operand, operand2 } => {
                 let start = [ATOMIC_REQUEST, operation as u8, width as u8, 0];
-                Writer::new(start).at(window, offset).u64(token).u64(operand).u64(operand2)
+                to.start(start).at(window, offset).u64(token).u64(operand).u64(operand2)
             }
             Self::AtomicReply { token, value } => {
-                Writer::new([ATOMIC_REPLY, 0, 0, 0]).u64(token).u64(value)
+                to.start([ATOMIC_REPLY, 0, 0, 0]).u64(token).u64(value)
             }
-            Self::Refused { token, code } => Writer::new([REFUSED, code, 0, 0]).u64(token),
+            Self::Refused { token, code } => to.start([REFUSED, code, 0, 0]).u64(token),
             Self::PutCounted { token, last, window, offset, notify, .. } => {
                 let start = [PUT_COUNTED, flags(notify, last), 0, 0];
-                Writer::new(start).at(window, offset).notify(notify).u64(token)
+                to.start(start).at(window, offset).notify(notify).u64(token)
             }
-            Self::PutDone { token } => Writer::new([PUT_DONE, 0, 0, 0]).u64(token),
+            Self::PutDone { token } => to.start([PUT_DONE, 0, 0, 0]).u64(token),
             Self::PutStrided { token, last, window, offset, stride, block, notify, .. } => {
                 let start = [PUT_STRIDED, flags(notify, last), 0, 0];
-                Writer::new(start)
-                    .at(window, offset)
-                    .blocks(stride, block)
-                    .notify(notify)
-                    .u64(token)
+                to.start(start).at(window, offset).blocks(stride, block).notify(notify).u64(token)
             }
             Self::GetStrided { token, window, offset, stride, block, count } => {
                 let start = [GET_STRIDED, 0, 0, 0];
-                Writer::new(start).at(window, offset).u64(token).blocks(stride, block).u32(count)
+                to.start(start).at(window, offset).u64(token).blocks(stride, block).u32(count)
             }
             Self::Multicast { token, window, offset, notify, members, .. } => {
                 let [low, high] = members.to_le_bytes();
                 let start = [MULTICAST, flags(notify, false), low, high];
-                Writer::new(start).at(window, offset).notify(notify).u64(token)
+                to.start(start).at(window, offset).notify(notify).u64(token)
             }
             Self::MulticastDone { token, refused } => {
                 let (rank, code) = refused.unwrap_or((0, 0));
-                Writer::new([MULTICAST_DONE, code, 0, 0]).u64(token).u32(rank)
+                to.start([MULTICAST_DONE, code, 0, 0]).u64(token).u32(rank)
             }
             Self::Append { token, window, offset, wait, signal, .. } => {
                 let flags =
                     if wait { APPEND_WAIT } else { 0 } | if signal { APPEND_SIGNAL } else { 0 };
-                Writer::new([APPEND, flags, 0, 0]).u32(window).u64(offset).u64(token)
+                to.start([APPEND, flags, 0, 0]).u32(window).u64(offset).u64(token)
             }
             Self::AppendReply { token, again } => {
-                Writer::new([APPEND_REPLY, u8::from(again), 0, 0]).u64(token)
+                to.start([APPEND_REPLY, u8::from(again), 0, 0]).u64(token)
             }
         };
         writer.done()

@@ -6,7 +6,7 @@ use crate::wire::{
 };
 use crate::{Rank, wire};
 use alloc::boxed::Box;
-use alloc::vec;
+use alloc::vec::Vec;
 use ring::aead::{AES_128_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 
 /// Version of encrypted packets.
@@ -132,76 +132,89 @@ impl SealedCodec {
 
 /// How a channel's packets are written and checked.
 #[derive(Debug)]
-pub(crate) enum Packets {
+pub(crate) struct Packets {
+    how: How,
+    /// Where packets are laid end to end that do not lie so in the ring, and all that are encrypted: the ring
+    /// keeps frames in clear, to send them again under other numbers. As long as the longest run; made
+    /// when it is needed first.
+    out: Vec<u8>,
+    run_bytes: usize,
+}
+
+#[derive(Debug)]
+enum How {
     /// In clear, with a checksum.
     Clear(wire::Codec),
     /// Encrypted.
-    Sealed(Box<Sealed>),
-}
-
-/// What an endpoint needs to send encrypted packets.
-#[derive(Debug)]
-pub(crate) struct Sealed {
-    codec: SealedCodec,
-    /// Where frames are encrypted: the ring keeps them in clear, to send them again under other numbers.
-    out: Box<[u8]>,
+    Sealed(Box<SealedCodec>),
 }
 
 impl Packets {
-    pub(crate) fn clear(key: ChannelKey, max_datagram: usize) -> Self {
-        Self::Clear(wire::Codec::new(key, max_datagram))
+    /// `run_bytes` is the length of the longest run of packets.
+    pub(crate) fn clear(key: ChannelKey, max_datagram: usize, run_bytes: usize) -> Self {
+        let how = How::Clear(wire::Codec::new(key, max_datagram));
+        Self { how, out: Vec::new(), run_bytes }
     }
 
-    /// `run_bytes` is the length of the longest run of packets.
+    /// The same of encrypted packets.
     pub(crate) fn sealed(
         channel: ChannelKey,
         key: &SealKey,
         max_datagram: usize,
         run_bytes: usize,
     ) -> Self {
-        let codec = SealedCodec::new(channel, key, max_datagram, 0);
-        Self::Sealed(Box::new(Sealed { codec, out: vec![0; run_bytes].into() }))
+        let how = How::Sealed(Box::new(SealedCodec::new(channel, key, max_datagram, 0)));
+        Self { how, out: Vec::new(), run_bytes }
     }
 
     /// Bytes behind the body.
     pub(crate) fn trailer(&self) -> usize {
-        match self {
-            Self::Clear(_) => 0,
-            Self::Sealed(_) => TRAILER_BYTES,
+        match self.how {
+            How::Clear(_) => 0,
+            How::Sealed(_) => TRAILER_BYTES,
         }
     }
 
     /// Completes a packet where it is; the trailer's place included.
     pub(crate) fn seal(&mut self, header: &Header, packet: &mut [u8]) {
-        match self {
-            Self::Clear(codec) => codec.seal(header, packet),
-            Self::Sealed(sealed) => sealed.codec.seal(header, packet),
+        match &mut self.how {
+            How::Clear(codec) => codec.seal(header, packet),
+            How::Sealed(codec) => codec.seal(header, packet),
         }
     }
 
     /// Completes a packet that the ring keeps and that is to be at byte `at` of [`Self::run`]; its length on
-    /// the wire.
-    pub(crate) fn seal_kept(&mut self, header: &Header, kept: &mut [u8], at: usize) -> usize {
-        match self {
-            Self::Clear(codec) => {
+    /// the wire. `in_place`: if it is not encrypted it is there already.
+    pub(crate) fn seal_kept(
+        &mut self,
+        header: &Header,
+        kept: &mut [u8],
+        at: usize,
+        in_place: bool,
+    ) -> usize {
+        let length = kept.len() + self.trailer();
+        let codec = match &mut self.how {
+            How::Clear(codec) => {
                 codec.seal(header, kept);
-                kept.len()
+                if !in_place {
+                    staging(&mut self.out, self.run_bytes)[at..at + length].copy_from_slice(kept);
+                }
+                return length;
             }
-            Self::Sealed(sealed) => {
-                let length = kept.len() + TRAILER_BYTES;
-                let packet = &mut sealed.out[at..at + length];
-                packet[HEADER_BYTES..kept.len()].copy_from_slice(&kept[HEADER_BYTES..]);
-                sealed.codec.seal(header, packet);
-                length
-            }
-        }
+            How::Sealed(codec) => codec,
+        };
+        let packet = &mut staging(&mut self.out, self.run_bytes)[at..at + length];
+        packet[HEADER_BYTES..kept.len()].copy_from_slice(&kept[HEADER_BYTES..]);
+        codec.seal(header, packet);
+        length
     }
 
-    /// Where the packets that [`Self::seal_kept`] completed lie end to end; `kept` are those of the ring.
-    pub(crate) fn run<'r>(&'r self, kept: &'r [u8]) -> &'r [u8] {
-        match self {
-            Self::Clear(_) => kept,
-            Self::Sealed(sealed) => &sealed.out,
+    /// The `length` bytes in which the packets that [`Self::seal_kept`] completed lie end to end; `kept` are those of
+    /// the ring.
+    pub(crate) fn run<'r>(&'r self, kept: &'r [u8], in_place: bool, length: usize) -> &'r [u8] {
+        match self.how {
+            How::Clear(_) if in_place => &kept[..length],
+            _ => &self.out[..length],
         }
     }
 
@@ -213,12 +226,20 @@ impl Packets {
         datagram: &'b [u8],
         room: &'b mut [u8],
     ) -> Result<Opened<'b>, Drop> {
-        match self {
-            Self::Clear(codec) => {
+        match &self.how {
+            How::Clear(codec) => {
                 let (header, body) = codec.open(me, ranks, datagram)?;
                 Ok(Opened { header, counter: 0, body })
             }
-            Self::Sealed(sealed) => sealed.codec.open(me, ranks, datagram, room),
+            How::Sealed(codec) => codec.open(me, ranks, datagram, room),
         }
     }
+}
+
+/// The place for runs of packets, made when it is needed first.
+fn staging(out: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
+    if out.is_empty() {
+        out.resize(bytes, 0);
+    }
+    out
 }

@@ -1,6 +1,7 @@
 //! Packets: one definition of the header, checked on arrival. Byte tables: `docs/protocol.md`.
 
 use crate::Rank;
+use alloc::boxed::Box;
 use twox_hash::XxHash3_64;
 
 /// Bytes before a packet's body.
@@ -126,6 +127,8 @@ pub struct Header {
 #[derive(Clone, Debug)]
 pub struct Codec {
     key: ChannelKey,
+    /// What XXH3 makes of its seed for inputs above 240 bytes: made once, not for every packet.
+    secret: Box<[u8]>,
     tag: u32,
     max_datagram: usize,
 }
@@ -225,7 +228,8 @@ pub(crate) fn read_header(
 impl Codec {
     /// For a channel whose datagrams have at most `max_datagram` bytes.
     pub fn new(key: ChannelKey, max_datagram: usize) -> Self {
-        Self { key, tag: key_tag(key), max_datagram }
+        let secret = XxHash3_64::with_seed(key.0).into_secret();
+        Self { key, secret, tag: key_tag(key), max_datagram }
     }
 
     /// Completes a packet whose body is already in place behind the first [`HEADER_BYTES`] bytes.
@@ -240,9 +244,10 @@ impl Codec {
         packet[..4].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// The checksum that `packet` should carry.
+    /// The checksum that `packet` should carry: XXH3-64 seeded with the key.
     fn checksum(&self, packet: &[u8]) -> u32 {
-        low32(XxHash3_64::oneshot_with_seed(self.key.0, &packet[4..]))
+        let hash = XxHash3_64::oneshot_with_seed_and_secret(self.key.0, &self.secret, &packet[4..]);
+        low32(hash.expect("the secret has the length that the hash gave it"))
     }
 
     /// Header and body of a datagram, if every check passes that needs no state of the pair.

@@ -1,6 +1,6 @@
 //! Two endpoints joined by a wire that the test holds in its hands.
 
-use kumi_proto::{ChannelKey, Config, Delivery, Endpoint, Rank, SendError, Sink};
+use kumi_proto::{ChannelKey, Config, Delivery, Endpoint, Rank, SealKey, SendError, Sink};
 
 /// Collects frames; refuses when told to.
 #[derive(Default)]
@@ -30,7 +30,7 @@ fn drain(from: &mut Endpoint, now: u64) -> Vec<Vec<u8>> {
     let mut out = Vec::new();
     while let Some(transmit) = from.poll_transmit(now) {
         assert!(transmit.bytes.len() <= 65_507);
-        assert!(transmit.datagrams().count() <= 44);
+        assert!(transmit.datagrams().count() <= 64);
         out.extend(transmit.datagrams().map(<[u8]>::to_vec));
     }
     out
@@ -109,6 +109,45 @@ fn full_packets_leave_as_one_run() {
     assert_eq!(runs, [44, 44, 13]);
     assert_eq!(inbox.frames.len(), 101);
     assert_eq!(inbox.frames[100].1, b"short");
+}
+
+/// Packets of one length make a run wherever they lie in the ring; a longer one begins the next.
+#[test]
+fn equal_packets_leave_as_one_run() {
+    for encrypted in [false, true] {
+        let config = Config { initial_window: 128, ..Config::default() };
+        let (key, seal) = (ChannelKey(7), SealKey([7; 16]));
+        let make = |me| match encrypted {
+            true => Endpoint::encrypted(config.clone(), me, 2, key, &seal).unwrap(),
+            false => Endpoint::new(config.clone(), me, 2, key).unwrap(),
+        };
+        let (mut a, mut b) = (make(0), make(1));
+        let mut inbox = Inbox::default();
+        let mut sent = Vec::new();
+        // The second and third time round the ring some of these runs wrap.
+        for round in 0..3u8 {
+            let lengths = [[16; 70].as_slice(), &[5], &[300; 9], &[299, 300], &[0; 4]].concat();
+            for length in lengths {
+                sent.push((0, vec![round ^ length as u8; length]));
+                a.send(0, 1, &[&sent[sent.len() - 1].1]).unwrap();
+            }
+            let mut runs = Vec::new();
+            while let Some(transmit) = a.poll_transmit(0) {
+                runs.push(transmit.datagrams().count());
+                for datagram in transmit.datagrams() {
+                    b.handle_datagram(5, datagram, &mut inbox);
+                }
+            }
+            // 64 of 16; six more and the 5; nine of 300 and the 299; 300 and a 0; three 0.
+            assert_eq!(runs, [64, 7, 10, 2, 3]);
+            b.hurry_acks();
+            let acks = drain(&mut b, 5);
+            feed(&mut a, 5, &acks, &mut Inbox::default());
+            assert!(a.all_flushed());
+        }
+        assert_eq!(inbox.frames, sent);
+        assert_eq!(a.counters().resends, 0);
+    }
 }
 
 const DATA: u8 = 1;

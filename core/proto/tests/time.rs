@@ -80,7 +80,8 @@ fn an_ack_stops_the_timer_even_after_a_stop() {
     a.send(0, 1, &[b"x"]).unwrap();
     let out = polled(&mut a, 0);
     b.handle_datagram(20, &out[0], &mut Count(0));
-    b.handle_timeout(b.next_timeout().unwrap());
+    let due = b.next_timeout().unwrap();
+    b.handle_timeout(due);
     let ack = polled(&mut b, 300);
     let now = 10_000_000;
     a.handle_datagram(now, &ack[0], &mut Count(0));

@@ -37,6 +37,7 @@ mod fifo;
 mod fifos;
 mod interrupt;
 mod mailbox;
+mod message;
 mod multicast;
 mod near;
 mod parts;

@@ -5,7 +5,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Job, counter, is_rank, launch, start};
+use common::{GATE, Job, closed_gate, counter, is_rank, launch, start};
 use kumi_mem::{Context, Error, Source, Tag};
 use kumi_net::layout::{Layout, RankContext};
 
@@ -167,6 +167,67 @@ fn the_handler_thread_serves_while_main_computes() {
     };
     let job = Job { layout: &[1, 1], ..Job::default() };
     start("the_handler_thread_serves_while_main_computes", &job, body).finish();
+}
+
+/// Small puts one after the other are held back to leave together; all the same they leave, though their
+/// sender computes and never calls again.
+#[test]
+fn what_was_held_back_leaves_while_its_sender_computes() {
+    let body = |context: &Context| {
+        let window = context.window(4096).expect("window");
+        context.barrier().expect("barrier");
+        if context.rank() == 1 {
+            for _ in 0..150 {
+                window.put_notify(0, 64, &[7; 16], 1).expect("put");
+            }
+            let base = window.base() as usize;
+            while closed_gate(base) {}
+        } else {
+            assert_eq!(window.wait_notify(1, 150).expect("wait"), 150);
+            window.put(1, GATE, &1u64.to_ne_bytes()).expect("put");
+        }
+        context.barrier().expect("barrier");
+    };
+    let job = Job { layout: &[1, 1], ..Job::default() };
+    start("what_was_held_back_leaves_while_its_sender_computes", &job, body).finish();
+}
+
+#[test]
+fn a_bad_wire_changes_nothing_but_the_counters() {
+    const ROUNDS: u64 = 200;
+    let body = |context: &Context| {
+        let (me, ranks) = (context.rank(), context.ranks());
+        let window = context.window(64 * 1024).expect("window");
+        let (next, before) = ((me + 1) % ranks, (me + ranks - 1) % ranks);
+        let mut back = vec![0; 5000];
+        for round in 1..=ROUNDS {
+            let byte = (round % 251) as u8 + me as u8;
+            window.put_notify(next, 4096, &[byte; 5000], 1).expect("put");
+            window.fetch_add(0, 0, 1).expect("fetch_add");
+            let got = context.sendrecv(
+                next,
+                7,
+                &round.to_ne_bytes(),
+                Source::Rank(before),
+                Tag::Is(7),
+                &mut back[..8],
+            );
+            assert_eq!((got.expect("sendrecv").len, &back[..8]), (8, &round.to_ne_bytes()[..]));
+            window.wait_notify(1, round).expect("wait");
+            window.get(me, 4096, &mut back).expect("get");
+            assert_eq!(back, [(round % 251) as u8 + before as u8; 5000], "round {round}");
+            context.barrier().expect("barrier");
+        }
+        if me == 0 {
+            assert_eq!(window.load_u64(0).expect("load"), ROUNDS * u64::from(ranks));
+        }
+        let resends = context.counters().iter().find(|(name, _)| *name == "resends").copied();
+        assert!(resends.is_some_and(|(_, count)| count > 0), "packets were lost on purpose");
+        context.barrier().expect("barrier");
+    };
+    let env = [("KUMI_FAULTS", "loss=30,double=20,late=30,seed=11")];
+    let job = Job { layout: &[1, 1, 1], env: &env, ..Job::default() };
+    start("a_bad_wire_changes_nothing_but_the_counters", &job, body).finish();
 }
 
 #[test]

@@ -24,7 +24,7 @@ use crate::sys;
 use crate::thread::{Alarm, start};
 use crate::wait::{Seen, Wait, Waiting};
 
-/// Most packets of one run, and most bytes, as the protocol hands them out.
+/// Most packets of full length of one run, and most bytes.
 const MOST_SEGMENTS: usize = 44;
 const MOST_BYTES: usize = 65_507;
 
@@ -165,7 +165,7 @@ impl<H: Handler> Channel<H> {
     ) -> Result<Channel<H>, AttachError> {
         let core = Core::new(&place, socket, handler)?;
         let alarm = match &core.remote {
-            Some(remote) => Some(Alarm::new(remote.udp.raw())?),
+            Some(remote) => Some(Alarm::new(remote.wire.readable())?),
             None => None,
         };
         let crowded = place.local_count() > processors();
@@ -247,11 +247,12 @@ impl<H: Handler> Channel<H> {
     ) -> Result<R, E> {
         let mut guard = self.lock()?;
         if let Some(result) = attempt(&mut guard)? {
+            guard.let_go(wait).map_err(E::from)?;
             return Ok(result);
         }
         // What was refused before may fit what is waited for now.
-        guard.core.drain_rings(&self.shared.place).map_err(E::from)?;
-        guard.core.service(&self.shared.place).map_err(E::from)?;
+        guard.core.drain_rings(&self.shared.place)?;
+        guard.core.service(&self.shared.place)?;
         let mut spin = self.spin.borrow_mut();
         let mut waiting = Waiting::new(&self.shared.place, wait);
         loop {
@@ -272,14 +273,7 @@ impl<H: Handler> Channel<H> {
                 }
                 Seen::Socket => {
                     waiting.idle(false);
-                    guard.core.take_datagrams(&self.shared.place);
-                    // What was waited for first; an ack can ride on what the program sends next,
-                    // or else waits for the handler thread's tick.
-                    if let Some(result) = attempt(&mut guard)? {
-                        if guard.core.is_pressed() {
-                            guard.core.service(&self.shared.place).map_err(E::from)?;
-                        }
-                        guard.core.publish(&self.shared.place);
+                    if let Some(result) = guard.take_datagrams(&mut attempt)? {
                         waiting.over(&mut spin);
                         return Ok(result);
                     }
@@ -328,16 +322,13 @@ impl<H: Handler> Channel<H> {
         let mut seen = None;
         let mut gone = vec![false; place.ranks() as usize];
         if let Some(remote) = &guard.core.remote {
-            remote.udp.keep_errors()?;
+            remote.wire.watch_for_gone()?;
         }
         loop {
             guard.progress()?;
             let Some(remote) = &guard.core.remote else { return Ok(true) };
-            while let Some(address) = remote.udp.unreachable() {
-                let at = |rank: &u32| place.address(*rank) == address;
-                if let Some(rank) = (0..place.ranks()).find(at) {
-                    gone[rank as usize] = true;
-                }
+            while let Some(rank) = remote.wire.gone(place) {
+                gone[rank as usize] = true;
             }
             if guard.hurry_acks(&gone) {
                 guard.last_acks()?;
@@ -399,6 +390,20 @@ impl<H: Handler> Guard<'_, H> {
         self.core.send(&self.shared.place, to, parts)
     }
 
+    /// As [`Guard::send`] to a rank of another node, without a copy of the frame's own: `write` makes it
+    /// where it is to be. It gets room for the longest frame and says how long its own is.
+    ///
+    /// # Errors
+    /// As [`Guard::send`].
+    #[inline]
+    pub fn send_far(
+        &mut self,
+        to: u32,
+        write: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Result<bool, ChannelError> {
+        self.core.send_far(&self.shared.place, to, write)
+    }
+
     /// How many frames [`Guard::send`] takes for a rank of another node now, and how many are worth
     /// waiting for when more are to follow: a run of packets, which leaves by one system call. (Filling
     /// every place as soon as an ack frees it makes ever shorter runs, and as many acks.)
@@ -422,6 +427,44 @@ impl<H: Handler> Guard<'_, H> {
     /// [`ChannelError::Io`].
     pub fn transmit(&mut self) -> Result<(), ChannelError> {
         self.core.publish(&self.shared.place);
+        self.core.transmit(&self.shared.place)
+    }
+
+    /// As [`Guard::transmit`], for a program that sends on and on without waiting: while some packets to
+    /// `to` are under way, further ones are held back until they fill a run, which leaves by one
+    /// system call, until this rank waits or asks for progress, or until the handler thread looks, a
+    /// millisecond later at most.
+    ///
+    /// # Errors
+    /// [`ChannelError::Io`].
+    #[inline]
+    pub fn transmit_soon(&mut self, to: u32) -> Result<(), ChannelError> {
+        self.core.transmit_soon(&self.shared.place, to)
+    }
+
+    /// Takes what the socket gave. What was waited for comes first: an ack can ride on what the program sends
+    /// next, or else waits for the handler thread's tick.
+    fn take_datagrams<R, E: From<ChannelError>>(
+        &mut self,
+        attempt: &mut impl FnMut(&mut Self) -> Result<Option<R>, E>,
+    ) -> Result<Option<R>, E> {
+        self.core.take_datagrams(&self.shared.place);
+        let result = attempt(self)?;
+        if result.is_some() {
+            if self.core.is_pressed() {
+                self.core.service(&self.shared.place)?;
+            }
+            self.core.publish(&self.shared.place);
+        }
+        Ok(result)
+    }
+
+    /// Sends what is held back when a wait is over at once: the program may compute next. One for room
+    /// belongs to a send, which decides itself.
+    fn let_go(&mut self, wait: Wait) -> Result<(), ChannelError> {
+        if wait == Wait::Room || !self.core.holds_back() {
+            return Ok(());
+        }
         self.core.transmit(&self.shared.place)
     }
 

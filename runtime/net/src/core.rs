@@ -7,6 +7,8 @@ use kumi_proto::{AckMode, ChannelKey, Config, Delivery, Endpoint, Rank, SendErro
 
 use crate::counters::Counter;
 use crate::doze::Doze;
+use crate::driver::{Driver, Packets};
+use crate::faults::Faults;
 use crate::place::{AttachError, Place, io_error};
 use crate::ring::{self, Consumer, Producer};
 use crate::udp::Udp;
@@ -45,13 +47,17 @@ impl<H: Handler> Sink for Into<'_, H> {
 /// The ranks of other nodes.
 pub(crate) struct Remote {
     pub(crate) endpoint: Endpoint,
-    pub(crate) udp: Udp,
+    pub(crate) wire: Box<dyn Driver>,
     /// The main thread's sleep.
     pub(crate) doze: Doze,
     /// The time, read when the lock was taken and whenever something happened since.
     pub(crate) now: u64,
     /// When everything was last published.
     pub(crate) published: u64,
+    /// Frames are queued that wait for company.
+    pub(crate) held: bool,
+    /// Bytes of frames ever queued when everything was last sent.
+    left: u64,
 }
 
 /// See the module.
@@ -76,22 +82,30 @@ pub(crate) struct Core<H> {
 /// be for a receive that it posts next, and need not be kept until then.
 pub(crate) const ENOUGH: usize = 16 * 1024;
 
+/// So many packets to a rank leave at once; while more are under way, others wait for company.
+const FEW: u32 = 4;
+/// So many that wait for company are enough: as many as the kernel takes in one call.
+const MANY: u32 = 44;
+/// So many bytes that wait for company are enough: the call is then the lesser part of what it costs.
+const LONG: u64 = 16 * 1024;
+
 /// Most spins between two looks at the socket.
 const MOST_INTERVAL: u32 = 1024;
 
 /// Largest datagram used though the path takes larger ones (loopback does): what an Ethernet frame of
 /// 9,000 bytes carries. Runs of them are handed to the kernel together anyway.
 const MOST_DATAGRAM: usize = 8_972;
-/// Most bytes in flight to one peer: a receive buffer as systems grant it without privilege takes
-/// about as much.
-const MOST_IN_FLIGHT: usize = 300_000;
+/// Most bytes in flight to one peer: several runs, so that one is being sent while another is received and a third
+/// acknowledged; a receive buffer as systems grant it without privilege takes about as much.
+const MOST_IN_FLIGHT: usize = 400_000;
 
 /// Settings of the protocol for this driver, the same at all ranks. A deadline found late by less
 /// than `late` may be the handler thread's tick, not a stop.
 fn protocol(place: &Place, ack: AckMode) -> Config {
     let max_datagram = place.max_datagram().min(MOST_DATAGRAM);
-    let window = 1 << (MOST_IN_FLIGHT / max_datagram).clamp(16, 128).ilog2();
-    Config { max_datagram, window, late: 5_000, ack, ..Config::default() }
+    let window: usize = 1 << (MOST_IN_FLIGHT / max_datagram).clamp(16, 256).ilog2();
+    let ack_every = (window / 4) as u32;
+    Config { max_datagram, window, ack_every, late: 5_000, ack, ..Config::default() }
 }
 
 impl<H: Handler> Core<H> {
@@ -114,7 +128,8 @@ impl<H: Handler> Core<H> {
                     .map_err(|_| AttachError::BadSegment("the protocol refuses its numbers"))?;
                 let doze = Doze::new().map_err(io_error("timerfd_create"))?;
                 let (now, published) = (sys::now(), 0);
-                Some(Remote { endpoint, udp: udp(place, socket)?, doze, now, published })
+                let wire = wire(place, socket)?;
+                Some(Remote { endpoint, wire, doze, now, published, held: false, left: 0 })
             }
             _ => None,
         };
@@ -156,6 +171,21 @@ impl<H: Handler> Core<H> {
         let Some(remote) = &mut self.remote else { return Err(ChannelError::NoRank { to, ranks }) };
         self.interval = 1;
         take_full(remote.endpoint.send(remote.now, to, parts), ranks)
+    }
+
+    /// Queues a frame for a rank of another node that `write` makes straight in the send ring: it gets
+    /// the room for the longest frame, and says how long its own is. False if there is no room now.
+    #[inline]
+    pub(crate) fn send_far(
+        &mut self,
+        place: &Place,
+        to: Rank,
+        write: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Result<bool, ChannelError> {
+        let ranks = place.ranks();
+        let Some(remote) = &mut self.remote else { return Err(ChannelError::NoRank { to, ranks }) };
+        self.interval = 1;
+        take_full(remote.endpoint.send_with(remote.now, to, write), ranks)
     }
 
     fn send_local(&mut self, place: &Place, local: usize, parts: &[&[u8]]) -> bool {
@@ -263,7 +293,7 @@ impl<H: Handler> Core<H> {
     #[inline]
     pub(crate) fn receive(&mut self) -> Result<bool, ChannelError> {
         match &mut self.remote {
-            Some(remote) => Ok(remote.udp.receive()?),
+            Some(remote) => Ok(remote.wire.receive()?),
             None => Ok(false),
         }
     }
@@ -278,10 +308,10 @@ impl<H: Handler> Core<H> {
 
     /// Handles what [`Core::receive`] got.
     pub(crate) fn take_datagrams(&mut self, place: &Place) {
-        let Some(Remote { endpoint, udp, now, .. }) = &mut self.remote else { return };
+        let Some(Remote { endpoint, wire, now, .. }) = &mut self.remote else { return };
         *now = sys::now();
         self.interval = 1;
-        for datagram in udp.datagrams() {
+        for datagram in wire.received().each() {
             endpoint.handle_datagram(*now, datagram, &mut Into(&mut self.handler, place));
         }
     }
@@ -290,7 +320,7 @@ impl<H: Handler> Core<H> {
     /// sender may be waiting for acks, or acks do not wait at all.
     pub(crate) fn is_pressed(&self) -> bool {
         let pressed = |remote: &Remote| {
-            remote.udp.is_run() || remote.endpoint.config().ack == AckMode::PerMessage
+            remote.wire.received().is_run() || remote.endpoint.config().ack == AckMode::PerMessage
         };
         self.handler.owes_answers() || self.remote.as_ref().is_some_and(pressed)
     }
@@ -312,30 +342,49 @@ impl<H: Handler> Core<H> {
         Ok(())
     }
 
+    /// Sends what is to be sent, unless frames to `to` had better wait for company: see
+    /// [`crate::Guard::transmit_soon`].
+    #[inline]
+    pub(crate) fn transmit_soon(&mut self, place: &Place, to: Rank) -> Result<(), ChannelError> {
+        if let Some(remote) = &mut self.remote {
+            let (in_flight, queued) = remote.endpoint.under_way(to);
+            let bytes = remote.endpoint.counters().sent_bytes - remote.left;
+            if in_flight >= FEW && queued < MANY && bytes < LONG {
+                remote.held = true;
+                publish_sent(place, self.ring_sent, self.remote.as_ref());
+                return Ok(());
+            }
+        }
+        self.publish(place);
+        self.transmit(place)
+    }
+
+    /// Frames wait for company that nobody may send for a while.
+    #[inline]
+    pub(crate) fn holds_back(&self) -> bool {
+        self.remote.as_ref().is_some_and(|remote| remote.held)
+    }
+
     /// Sends what is to be sent.
     pub(crate) fn transmit(&mut self, place: &Place) -> Result<(), ChannelError> {
-        let Some(Remote { endpoint, udp, now, .. }) = &mut self.remote else { return Ok(()) };
+        let Some(Remote { endpoint, wire, now, held, left, .. }) = &mut self.remote else {
+            return Ok(());
+        };
+        (*held, *left) = (false, endpoint.counters().sent_bytes);
         while let Some(run) = endpoint.poll_transmit(*now) {
-            if !udp.send(place.address(run.to), run.bytes, run.segment)? {
+            let packets = Packets { bytes: run.bytes, segment: run.segment };
+            if !wire.send(place, run.to, packets)? {
                 place.count(Counter::SendFailures, 1);
             }
         }
         Ok(())
     }
 
-    /// Writes the counters into the context.
+    /// Writes the counters by which a cut is judged, and what is as cheap, into the context.
     pub(crate) fn publish(&self, place: &Place) {
         let mut delivered = self.ring_delivered;
         if let Some(remote) = &self.remote {
-            let c = remote.endpoint.counters();
-            delivered += c.delivered;
-            place.set(Counter::Resends, c.resends);
-            place.set(Counter::PacketsOut, c.data_out + c.acks_out + c.nacks_out + c.probes_out);
-            place.set(Counter::PacketsIn, c.data_in + c.acks_in + c.nacks_in + c.probes_in);
-            place.set(Counter::Duplicates, c.duplicates);
-            place.set(Counter::NacksOut, c.nacks_out);
-            place.set(Counter::NacksIn, c.nacks_in);
-            place.set(Counter::Invalid, c.dropped_in_all());
+            delivered += remote.endpoint.counters().delivered;
         }
         publish_sent(place, self.ring_sent, self.remote.as_ref());
         place.set(Counter::Unread, self.handler.unread());
@@ -354,8 +403,8 @@ impl<H: Handler> Core<H> {
     }
 
     /// The next deadline of the protocol.
-    pub(crate) fn deadline(&self) -> Option<u64> {
-        self.remote.as_ref().and_then(|remote| remote.endpoint.next_timeout())
+    pub(crate) fn deadline(&mut self) -> Option<u64> {
+        self.remote.as_mut().and_then(|remote| remote.endpoint.next_timeout())
     }
 }
 
@@ -364,12 +413,17 @@ fn publish_sent(place: &Place, ring_sent: u64, remote: Option<&Remote>) {
     place.set(Counter::Sent, ring_sent + remote);
 }
 
-/// The socket; connected if there is but one rank to talk to: the kernel then need not look for the
+/// The wire: UDP; the socket is connected if there is but one rank to talk to: the kernel then need not look for the
 /// way every time.
-fn udp(place: &Place, socket: std::os::fd::OwnedFd) -> Result<Udp, AttachError> {
+fn wire(place: &Place, socket: std::os::fd::OwnedFd) -> Result<Box<dyn Driver>, AttachError> {
     let mut far = (0..place.ranks()).filter(|rank| place.local_of(*rank).is_none());
     let only = far.next().filter(|_| far.next().is_none());
-    Udp::new(socket, only.map(|rank| place.address(rank))).map_err(io_error("connect"))
+    let udp =
+        Udp::new(socket, only.map(|rank| place.address(rank))).map_err(io_error("connect"))?;
+    Ok(match Faults::from_env()? {
+        Some(faults) => Box::new(faults.on(udp, place.rank())),
+        None => Box::new(udp),
+    })
 }
 
 /// Turns "full" into false.

@@ -15,6 +15,8 @@ mod channel;
 mod core;
 pub mod counters;
 mod doze;
+mod driver;
+mod faults;
 pub mod launch;
 pub mod layout;
 mod lock;

@@ -26,6 +26,13 @@ impl<H: Handler> Core<H> {
         let c = *remote.endpoint.counters();
         let (unacked_packets, unacked_bytes) = remote.endpoint.unacked();
         for (counter, value) in [
+            (Counter::Resends, c.resends),
+            (Counter::PacketsOut, c.data_out + c.acks_out + c.nacks_out + c.probes_out),
+            (Counter::PacketsIn, c.data_in + c.acks_in + c.nacks_in + c.probes_in),
+            (Counter::Duplicates, c.duplicates),
+            (Counter::NacksOut, c.nacks_out),
+            (Counter::NacksIn, c.nacks_in),
+            (Counter::Invalid, c.dropped_in_all()),
             (Counter::DataOut, c.data_out),
             (Counter::AcksOut, c.acks_out),
             (Counter::ProbesOut, c.probes_out),

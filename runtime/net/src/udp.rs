@@ -5,6 +5,10 @@ use std::io;
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
+use kumi_proto::Rank;
+
+use crate::driver::{Driver, Packets};
+use crate::place::Place;
 use crate::sys;
 
 /// Room for one receive: the largest run of packets that the kernel joins.
@@ -54,68 +58,8 @@ impl Udp {
         })
     }
 
-    pub(crate) fn raw(&self) -> RawFd {
+    fn raw(&self) -> RawFd {
         self.socket.as_raw_fd()
-    }
-
-    /// Receives into the own buffer; false if nothing is there.
-    ///
-    /// A plain `recv`, since this is polled: how long the packets of a joined run are is in the
-    /// first one's header as well as in the control message that a slower call would bring.
-    #[inline]
-    pub(crate) fn receive(&mut self) -> io::Result<bool> {
-        let (start, room) = (self.buffer.as_mut_ptr(), self.buffer.len());
-        let none = std::ptr::null_mut::<libc::c_void>();
-        // The bare call: the C library's is a cancellation point, which costs as much as the rest
-        // of an empty look.
-        // SAFETY: pointer and length describe our own buffer; no address is asked for.
-        let got = unsafe {
-            let flags = libc::MSG_DONTWAIT;
-            libc::syscall(libc::SYS_recvfrom, self.raw(), start, room, flags, none, none)
-        };
-        if got < 0 {
-            let error = io::Error::last_os_error();
-            return match error.raw_os_error() {
-                // A peer's socket is gone: nothing arrived, the protocol goes on resending.
-                Some(libc::EAGAIN | libc::EINTR | libc::ECONNREFUSED) => Ok(false),
-                _ => Err(error),
-            };
-        }
-        self.filled = got as usize;
-        self.segment = kumi_proto::wire::first_length(&self.buffer[..self.filled]);
-        Ok(true)
-    }
-
-    /// What was received last is more than one datagram.
-    pub(crate) fn is_run(&self) -> bool {
-        self.filled > self.segment
-    }
-
-    /// The datagrams received last.
-    pub(crate) fn datagrams(&self) -> impl Iterator<Item = &[u8]> {
-        self.buffer[..self.filled].chunks(self.segment)
-    }
-
-    /// Sends datagrams laid end to end, each `segment` long but perhaps the last. False if the
-    /// kernel refused: they count as lost.
-    pub(crate) fn send(
-        &mut self,
-        to: SocketAddrV4,
-        bytes: &[u8],
-        segment: usize,
-    ) -> io::Result<bool> {
-        let address = sys::raw_address(to);
-        if bytes.len() > segment && self.segmentation {
-            match self.send_once(&address, bytes, Some(segment as u16)) {
-                Err(error) if unsupported(&error) => self.segmentation = false,
-                done => return done,
-            }
-        }
-        let mut all = true;
-        for datagram in bytes.chunks(segment) {
-            all &= self.send_once(&address, datagram, None)?;
-        }
-        Ok(all)
     }
 
     fn send_once(
@@ -206,13 +150,8 @@ impl Udp {
         (to, size_of::<libc::sockaddr_in>() as libc::socklen_t)
     }
 
-    /// From now on the kernel keeps the answers "nobody listens there" for [`Udp::unreachable`].
-    pub(crate) fn keep_errors(&self) -> io::Result<()> {
-        sys::set_option(self.socket.as_fd(), libc::IPPROTO_IP, libc::IP_RECVERR, 1)
-    }
-
     /// An address at which nobody listens any more, as a packet sent there has found out.
-    pub(crate) fn unreachable(&self) -> Option<SocketAddrV4> {
+    fn unreachable(&self) -> Option<SocketAddrV4> {
         let mut name = sys::raw_address(SocketAddrV4::new(std::net::Ipv4Addr::UNSPECIFIED, 0));
         let mut control = [0u64; 4 * CONTROL_WORDS];
         // SAFETY: an all-zero msghdr is valid.
@@ -251,6 +190,73 @@ impl Udp {
         let mut poll = libc::pollfd { fd: self.raw(), events: libc::POLLOUT, revents: 0 };
         // SAFETY: one structure of our own. Whatever the result, the send is tried again.
         unsafe { libc::poll(&raw mut poll, 1, SEND_PATIENCE_MS) };
+    }
+}
+
+impl Driver for Udp {
+    /// A plain `recv`, since this is polled: how long the packets of a joined run are is in the
+    /// first one's header as well as in the control message that a slower call would bring.
+    #[inline]
+    fn receive(&mut self) -> io::Result<bool> {
+        let (start, room) = (self.buffer.as_mut_ptr(), self.buffer.len());
+        let none = std::ptr::null_mut::<libc::c_void>();
+        // The bare call: the C library's is a cancellation point, which costs as much as the rest
+        // of an empty look.
+        // SAFETY: pointer and length describe our own buffer; no address is asked for.
+        let got = unsafe {
+            let flags = libc::MSG_DONTWAIT;
+            libc::syscall(libc::SYS_recvfrom, self.raw(), start, room, flags, none, none)
+        };
+        if got < 0 {
+            let error = io::Error::last_os_error();
+            return match error.raw_os_error() {
+                // A peer's socket is gone: nothing arrived, the protocol goes on resending.
+                Some(libc::EAGAIN | libc::EINTR | libc::ECONNREFUSED) => Ok(false),
+                _ => Err(error),
+            };
+        }
+        self.filled = got as usize;
+        self.segment = kumi_proto::wire::first_length(&self.buffer[..self.filled]);
+        Ok(true)
+    }
+
+    fn received(&self) -> Packets<'_> {
+        Packets { bytes: &self.buffer[..self.filled], segment: self.segment }
+    }
+
+    fn send(&mut self, place: &Place, to: Rank, packets: Packets<'_>) -> io::Result<bool> {
+        let address = sys::raw_address(place.address(to));
+        if packets.is_run() && self.segmentation {
+            match self.send_once(&address, packets.bytes, Some(packets.segment as u16)) {
+                Err(error) if unsupported(&error) => self.segmentation = false,
+                done => return done,
+            }
+        }
+        let mut all = true;
+        for datagram in packets.each() {
+            all &= self.send_once(&address, datagram, None)?;
+        }
+        Ok(all)
+    }
+
+    fn readable(&self) -> RawFd {
+        self.raw()
+    }
+
+    /// The kernel keeps the answers "nobody listens there".
+    fn watch_for_gone(&self) -> io::Result<()> {
+        sys::set_option(self.socket.as_fd(), libc::IPPROTO_IP, libc::IP_RECVERR, 1)
+    }
+
+    /// A rank at whose address nobody listens any more, as a packet sent there has found out.
+    fn gone(&self, place: &Place) -> Option<Rank> {
+        loop {
+            let address = self.unreachable()?;
+            let at = |rank: &Rank| place.address(*rank) == address;
+            if let Some(rank) = (0..place.ranks()).find(at) {
+                return Some(rank);
+            }
+        }
     }
 }
 

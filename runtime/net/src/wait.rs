@@ -117,7 +117,7 @@ impl<H: Handler> Guard<'_, H> {
             self.core.publish_all(place);
             let bell = place.own_bell();
             match &mut self.core.remote {
-                Some(remote) => remote.doze.sleep(bell, remote.udp.raw(), until),
+                Some(remote) => remote.doze.sleep(bell, remote.wire.readable(), until),
                 // Without packets there are no deadlines.
                 None => drop(sys::wait_readable([bell])),
             }

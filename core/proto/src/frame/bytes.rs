@@ -1,25 +1,32 @@
 //! Fields of frames, written and read one behind the other.
 
-use super::{FrameError, FrameHeader, MOST_HEADER_BYTES};
+use super::FrameError;
 
-/// Writes fields one behind the other.
-pub(super) struct Writer(FrameHeader);
+/// Writes fields one behind the other, straight to where they are to be: fields that are written and
+/// at once read back in larger pieces, to be copied, cost the processor more than all the rest.
+pub(super) struct Writer<'b> {
+    bytes: &'b mut [u8],
+    at: usize,
+}
 
-impl Writer {
-    pub(super) fn done(self) -> FrameHeader {
-        self.0
+impl<'b> Writer<'b> {
+    /// How many bytes were written.
+    pub(super) fn done(self) -> usize {
+        self.at
     }
 
-    pub(super) fn new(start: [u8; 4]) -> Self {
-        let mut bytes = [0; MOST_HEADER_BYTES];
-        bytes[..4].copy_from_slice(&start);
-        Self(FrameHeader { bytes, length: 4 })
+    pub(super) fn to(bytes: &'b mut [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    /// The bytes that every kind of frame begins with.
+    pub(super) fn start(self, bytes: [u8; 4]) -> Self {
+        self.put(bytes)
     }
 
     pub(super) fn put<const N: usize>(mut self, field: [u8; N]) -> Self {
-        let at = self.0.length;
-        self.0.bytes[at..at + N].copy_from_slice(&field);
-        self.0.length += N;
+        self.bytes[self.at..self.at + N].copy_from_slice(&field);
+        self.at += N;
         self
     }
 

@@ -1,6 +1,6 @@
 //! What is sent to one peer: ring, acks, losses, timeouts, probes, refusals.
 
-use super::ring::{Ring, Slot, State};
+use super::ring::{Ring, State};
 use super::{NEVER, Shared};
 use crate::congestion::Congestion;
 use crate::rtt::Rtt;
@@ -11,7 +11,7 @@ use alloc::boxed::Box;
 /// A packet is lost when one sent this many transmissions later is acked.
 const REORDER: i32 = 3;
 /// Most datagrams of one transmit.
-const MOST_SEGMENTS: usize = 44;
+const MOST_SEGMENTS: usize = 64;
 /// Most bytes of one transmit: the largest UDP payload.
 const MOST_BYTES: usize = 65_507;
 
@@ -36,6 +36,8 @@ enum Full {
 pub(crate) struct Run {
     first: u32,
     count: usize,
+    /// They lie end to end in the ring: none but the last is shorter than a slot.
+    in_place: bool,
 }
 
 /// State of the pair's sending side.
@@ -171,16 +173,19 @@ impl Sender {
         if self.flushed() { self.ring.take() } else { None }
     }
 
-    /// Copies a frame of `length` bytes into the ring. The caller has checked length and room, and that there
-    /// is a ring.
-    pub(crate) fn queue(&mut self, config: &Config, parts: &[&[u8]], length: usize) {
-        let Some(ring) = &mut self.ring else { return };
+    /// Has a frame of at most `most` bytes written into the ring; its length. The caller has checked that there
+    /// are room and ring.
+    #[inline]
+    pub(crate) fn queue(
+        &mut self,
+        config: &Config,
+        most: usize,
+        write: impl FnOnce(&mut [u8]) -> usize,
+    ) -> usize {
+        let Some(ring) = &mut self.ring else { return 0 };
         let index = ring.index(self.tail);
-        let mut at = index * config.max_datagram + HEADER_BYTES;
-        for part in parts {
-            ring.bytes[at..at + part.len()].copy_from_slice(part);
-            at += part.len();
-        }
+        let at = index * config.max_datagram + HEADER_BYTES;
+        let length = write(&mut ring.bytes[at..at + most]).min(most);
         let slot = &mut ring.slots[index];
         // `max_datagram` is at most 65,507.
         slot.length = u16::try_from(HEADER_BYTES + length).unwrap_or(u16::MAX);
@@ -188,6 +193,12 @@ impl Sender {
         slot.resent = false;
         self.held += u32::from(slot.length);
         self.tail = self.tail.wrapping_add(1);
+        length
+    }
+
+    /// Packets in flight, and packets never sent.
+    pub(crate) fn under_way(&self) -> (u32, u32) {
+        (self.in_flight, self.tail.wrapping_sub(self.next))
     }
 
     /// Asks for an ack once the packets queued are sent, unless that was asked already.
@@ -424,37 +435,41 @@ impl Sender {
         let ring = self.ring.as_mut()?;
         if self.full == Full::Trying {
             let first = self.oldest;
-            return (ring.slot(first).state == State::Lost).then_some(Run { first, count: 1 });
+            let run = Run { first, count: 1, in_place: true };
+            return (ring.slot(first).state == State::Lost).then_some(run);
         }
-        let (first, wanted) = if self.lost > 0 {
+        let (first, wanted, end) = if self.lost > 0 {
             let mut first = self.oldest;
             while ring.slot(first).state != State::Lost {
                 first = first.wrapping_add(1);
             }
-            (first, State::Lost)
+            (first, State::Lost, self.next)
         } else {
-            (self.next, State::Queued)
+            (self.next, State::Queued, self.tail)
         };
-        let end = if wanted == State::Lost { self.next } else { self.tail };
-        let index = ring.index(first);
-        let longest = config.max_datagram - shared.packets.trailer();
-        let full = |slot: &Slot| usize::from(slot.length) == longest;
-        if !full(&ring.slots[index]) {
-            return Some(Run { first, count: 1 });
-        }
+        let length = ring.slot(first).length;
+        let trailer = shared.packets.trailer();
+        let in_place = usize::from(length) + trailer == config.max_datagram;
+        // Only what does not wrap lies end to end.
+        let straight = if in_place { ring.slots.len() - ring.index(first) } else { usize::MAX };
         let most = budget
             .min(MOST_SEGMENTS)
-            .min(MOST_BYTES / config.max_datagram)
-            .min(ring.slots.len() - index)
+            .min(MOST_BYTES / (usize::from(length) + trailer))
+            .min(straight)
             .min(end.wrapping_sub(first) as usize);
         let mut count = 1;
-        while count < most
-            && full(&ring.slots[index + count - 1])
-            && ring.slots[index + count].state == wanted
-        {
+        let (mut next, mut last) = (first, length);
+        // The kernel cuts a run into equal packets, of which the last may be shorter.
+        while count < most && last == length {
+            next = next.wrapping_add(1);
+            let slot = ring.slot(next);
+            if slot.state != wanted || slot.length > length {
+                break;
+            }
+            last = slot.length;
             count += 1;
         }
-        Some(Run { first, count })
+        Some(Run { first, count, in_place: in_place || count == 1 })
     }
 
     /// Starts the timeout if it is not running (RFC 6298, 5.1): something is about to leave.
@@ -464,7 +479,8 @@ impl Sender {
         }
     }
 
-    /// Completes the packets of a run that [`Self::next_run`] gave; returns its bytes.
+    /// Completes the packets of a run that [`Self::next_run`] gave; returns its bytes and the length of each
+    /// packet but the last.
     pub(crate) fn transmit<'r>(
         &'r mut self,
         now: Micros,
@@ -473,17 +489,17 @@ impl Sender {
         ack: u32,
         shared: &'r mut Shared,
         tally: &mut PeerCounters,
-    ) -> &'r [u8] {
-        let Some(ring) = self.ring.as_deref_mut() else { return &[] };
+    ) -> (&'r [u8], usize) {
+        let Some(ring) = self.ring.as_deref_mut() else { return (&[], 1) };
         let stride = shared.config.max_datagram;
-        let index = ring.index(run.first);
-        let kept = &mut ring.bytes[index * stride..];
-        let mut end = 0;
+        let start = ring.index(run.first) * stride;
+        let (mut end, mut segment) = (0, 0);
         for at in 0..run.count {
-            let slot = &mut ring.slots[index + at];
-            // At most 1,024 slots.
+            // At most `MOST_SEGMENTS`.
             #[allow(clippy::cast_possible_truncation)]
             let sequence = run.first.wrapping_add(at as u32);
+            let index = ring.index(sequence);
+            let slot = &mut ring.slots[index];
             if slot.state == State::Lost {
                 self.lost -= 1;
                 self.recovering = true;
@@ -502,14 +518,14 @@ impl Sender {
             let fills = self.in_flight >= self.congestion.window() || self.full != Full::No;
             let flags = if fills { ACK_NOW } else { 0 };
             let header = Header { kind: Kind::Data, flags, from: shared.me, to, sequence, ack };
-            let start = at * stride;
-            let packet = &mut kept[start..start + usize::from(slot.length)];
-            let length = shared.packets.seal_kept(&header, packet, start);
-            end = start + length;
+            let packet = &mut ring.bytes[index * stride..][..usize::from(slot.length)];
+            let length = shared.packets.seal_kept(&header, packet, end, run.in_place);
+            segment = length.max(segment);
+            end += length;
             shared.counters.packet_out(Kind::Data, length);
             tally.packet_out(Kind::Data, 1, length);
         }
-        &shared.packets.run(kept)[..end]
+        (shared.packets.run(&ring.bytes[start..], run.in_place, end), segment)
     }
 
     /// Whether a probe is to leave now, everything that may be sent having left.

@@ -1,0 +1,67 @@
+//! Ctrl-C, SIGTERM and SIGHUP: the clusters that are up are taken down before the program ends.
+
+use crate::cluster;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A cluster that is up, or on its way.
+struct Up {
+    kumi: PathBuf,
+    name: OsString,
+    directory: PathBuf,
+}
+
+static UP: Mutex<Vec<Up>> = Mutex::new(Vec::new());
+
+fn up() -> MutexGuard<'static, Vec<Up>> {
+    // A list of names is whole whoever panicked.
+    UP.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// From now on these signals take down what is up, and end the program with 128 and their number.
+///
+/// # Errors
+/// When the kernel refuses the handlers.
+pub fn catch() -> std::io::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    std::thread::spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            // Held until the end: nothing comes up any more.
+            let mut all = up();
+            all.drain(..).for_each(|one| one.down());
+            std::process::exit(128 + signal);
+        }
+    });
+    Ok(())
+}
+
+/// A cluster is about to come up.
+pub(crate) fn add(kumi: &Path, name: &str, directory: &Path) {
+    let (kumi, directory) = (kumi.to_owned(), directory.to_owned());
+    up().push(Up { kumi, name: name.into(), directory });
+}
+
+/// Takes a cluster down, unless a signal did.
+pub(crate) fn take_down(directory: &Path) {
+    let mut all = up();
+    if let Some(at) = all.iter().position(|one| one.directory == directory) {
+        all.swap_remove(at).down();
+    }
+}
+
+impl Up {
+    fn down(self) {
+        let mut command = Command::new(&self.kumi);
+        command.args(["cluster", "down"]);
+        command.env("KUMI_DIR", &self.directory).env("KUMI_CLUSTER", &self.name);
+        if let Err(error) = cluster::output(&mut command) {
+            eprintln!("kumi-bench: {error}");
+        }
+        // Of a cluster that never came up there may be nothing.
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}

@@ -1,0 +1,62 @@
+//! What moves packets between this rank and those of other nodes. Everything above knows runs of
+//! packets and ranks only, so that another kind of wire needs another driver and nothing else.
+
+use std::io;
+use std::os::fd::RawFd;
+
+use kumi_proto::Rank;
+
+use crate::place::Place;
+
+/// A wire to the ranks of other nodes. It may lose, double, reorder and damage packets, and need not
+/// say so. Used by whoever holds the channel's lock; all calls return at once.
+pub(crate) trait Driver: Send + std::fmt::Debug {
+    /// Takes in what has arrived, at least one packet if there is one; false if there is none. The packets
+    /// taken before are gone then. Polled: it has to be quick when nothing is there.
+    ///
+    /// # Errors
+    /// What will not go away by itself.
+    fn receive(&mut self) -> io::Result<bool>;
+
+    /// The packets that [`Driver::receive`] took in last.
+    fn received(&self) -> Packets<'_>;
+
+    /// Puts packets for `to` on the wire; what they lie in may change afterwards. False if they were not
+    /// taken: they count as lost.
+    ///
+    /// # Errors
+    /// What will not go away by itself.
+    fn send(&mut self, place: &Place, to: Rank, packets: Packets<'_>) -> io::Result<bool>;
+
+    /// A descriptor that is readable when there is something to receive.
+    fn readable(&self) -> RawFd;
+
+    /// From now on [`Driver::gone`] is asked: keep what it needs.
+    ///
+    /// # Errors
+    /// What the wire says.
+    fn watch_for_gone(&self) -> io::Result<()>;
+
+    /// A rank whose process has ended, as far as the wire tells; each at least once.
+    fn gone(&self, place: &Place) -> Option<Rank>;
+}
+
+/// Packets that lie end to end, each `segment` bytes long but perhaps the last.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Packets<'b> {
+    pub(crate) bytes: &'b [u8],
+    /// Not 0.
+    pub(crate) segment: usize,
+}
+
+impl<'b> Packets<'b> {
+    /// One by one.
+    pub(crate) fn each(self) -> impl Iterator<Item = &'b [u8]> {
+        self.bytes.chunks(self.segment)
+    }
+
+    /// There is more than one.
+    pub(crate) fn is_run(self) -> bool {
+        self.bytes.len() > self.segment
+    }
+}
