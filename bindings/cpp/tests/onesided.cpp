@@ -80,6 +80,10 @@ void completions(kumi::context &job)
 	window.put(job.rank(), 0, 0, kumi::after{});
 	THROWS(KUMI_ERR_LENGTH, done.wait(ranks + 1));
 	THROWS(KUMI_ERR_COMPLETION, first.done());
+	THROWS(KUMI_ERR_COMPLETION,
+	       window.put(job.rank(), 0, 1, kumi::after{5, &first}));
+	THROWS(KUMI_ERR_COMPLETION,
+	       window.put_strided(job.rank(), {0, 1, 1, 1}, 1, {5, &first}));
 	THROWS(KUMI_ERR_NOTIFY, window.put(0, 0, 1, kumi::after{64}));
 	job.barrier();
 	first = std::move(done);

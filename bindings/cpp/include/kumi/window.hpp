@@ -120,9 +120,15 @@ struct blocks {
 /* Not for programs. */
 namespace detail {
 
-inline kumi_completion *handle(const after &then)
+inline kumi_completion *handle(const after &then, const char *function)
 {
-	return then.done == nullptr ? nullptr : then.done->handle();
+	if (then.done == nullptr)
+		return nullptr;
+	/* Null is none to C, but there should be one. */
+	if (then.done->handle() == nullptr)
+		throw error(KUMI_ERR_COMPLETION, function,
+		            "the completion was moved to another object");
+	return then.done->handle();
 }
 
 /* The same bytes as another type. */
@@ -228,6 +234,18 @@ public:
 		              "kumi_window_put_notify");
 	}
 
+	/* The same as put(), and what is to follow when it is in place. */
+	template <class R>
+	void put(int to, std::size_t offset, const R &data, const after &then)
+	{
+		auto what = elements(data);
+		detail::check(kumi_window_put_with(
+		                  handle_, to, detail::scaled<T>(offset),
+		                  what.data(), detail::bytes(what), then.notify,
+		                  detail::handle(then, "kumi_window_put_with")),
+		              "kumi_window_put_with");
+	}
+
 	/* Fills `into`, one T or a range of them, from rank `from`'s elements
 	 * from `offset` on. */
 	template <class R>
@@ -253,18 +271,6 @@ public:
 		return value;
 	}
 
-	/* The same, and what is to follow when it is in place. */
-	template <class R>
-	void put(int to, std::size_t offset, const R &data, const after &then)
-	{
-		auto what = elements(data);
-		detail::check(kumi_window_put_with(
-		                  handle_, to, detail::scaled<T>(offset),
-		                  what.data(), detail::bytes(what), then.notify,
-		                  detail::handle(then)),
-		              "kumi_window_put_with");
-	}
-
 	/* Copies data, which has the elements of all blocks one behind the
 	 * other, to these blocks of rank `to`'s elements.
 	 * Throws error KUMI_ERR_LENGTH if it has not so many. */
@@ -279,7 +285,8 @@ public:
 		        handle_, to, detail::scaled<T>(where.offset),
 		        detail::scaled<T>(where.stride),
 		        detail::scaled<T>(where.length), where.count,
-		        what.data(), then.notify, detail::handle(then)),
+		        what.data(), then.notify,
+		        detail::handle(then, "kumi_window_put_strided")),
 		    "kumi_window_put_strided");
 	}
 
