@@ -120,6 +120,11 @@ pub fn keep_cause(error: PyErr) -> String {
     text
 }
 
+/// Forgets what handlers of an earlier job raised.
+pub fn forget_cause() {
+    CAUSE.lock().unwrap_or_else(PoisonError::into_inner).take();
+}
+
 /// Keeps what a handler of one of Python's own signals raised: the call that waits ends with it.
 pub fn keep_signal(error: PyErr) {
     SIGNAL.set(Some(error));

@@ -15,7 +15,7 @@ use std::time::Duration;
 use kumi_mem::{Completion, Context, Window};
 use pyo3::prelude::*;
 
-use crate::error::{Failure, keep_signal};
+use crate::error::{Failure, forget_cause, keep_signal};
 use crate::fifo::{FifoEntry, close_all};
 use crate::window::Entry;
 
@@ -140,7 +140,12 @@ pub fn initialise(py: Python<'_>) -> Result<(), Failure> {
         let text = "kumi.init() has been called already; once is enough";
         return Err(Failure::new("AlreadyInitialisedError", text));
     }
-    let context = match released(py, || Context::init().map(Box::new).map(Raw::new)) {
+    let make = || -> Result<Raw, kumi_mem::Error> {
+        let context = Context::init()?;
+        context.interruptible(SLICE, ask)?;
+        Ok(Raw::new(Box::new(context)))
+    };
+    let context = match released(py, make) {
         Ok(context) => context.leak(),
         Err(error) => {
             ACTIVE.store(false, Ordering::Release);
@@ -155,7 +160,8 @@ pub fn initialise(py: Python<'_>) -> Result<(), Failure> {
         completions: RefCell::default(),
     };
     STATE.with_borrow_mut(|slot| *slot = Some(ManuallyDrop::new(Rc::new(state))));
-    Ok(context.interruptible(SLICE, ask)?)
+    forget_cause();
+    Ok(())
 }
 
 /// A context on its way out of [`released`], whose results must be `Send`.
