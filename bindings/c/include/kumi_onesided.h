@@ -105,6 +105,58 @@ int kumi_window_get_strided(kumi_window *window, int from, size_t offset,
                             size_t stride, size_t block, size_t count,
                             void *buffer);
 
+/* A piece of a window's memory: `length` bytes (or none) from `offset` on. */
+typedef struct kumi_piece {
+	size_t offset;
+	size_t length;
+} kumi_piece;
+
+/* Memory of the caller: `length` bytes at `data`, which may be NULL if it is 0.
+ * It is only read by functions that put and only written by those that get. */
+typedef struct kumi_buffer {
+	void *data;
+	size_t length;
+} kumi_buffer;
+
+/* Copies the bytes at `data` to any number of places: `count` pieces of rank
+ * `to`'s window, each filled before the next, in any order, of any lengths (as
+ * many bytes as they have together are at `data`).  All or none is written; of
+ * bytes that several pieces name the last piece's remain.  Returns when `data`
+ * may change.  Other ranks may see some pieces before others; a piece of eight
+ * aligned bytes changes at once.  When all are in place the target's counter
+ * `notify` of this window (unless it is KUMI_NO_NOTIFY) and the caller's
+ * `completion` (or NULL) go up by 1.
+ * Errors: WINDOW, RANK, NULL, LENGTH, NOTIFY, COMPLETION, BOUNDS for any of the
+ * pieces, RIGHT on the same node; REFUSED (see kumi_window_put()).  If there is
+ * a completion, it tells what a rank on another node refuses. */
+int kumi_window_put_list(kumi_window *window, int to, const kumi_piece *pieces,
+                         size_t count, const void *data, int notify,
+                         kumi_completion *completion);
+
+/* Like kumi_window_put_list(), from `buffer_count` buffers, which are taken one
+ * after the other: pieces on both sides, whose ends need not fall together.  (A
+ * piece of eight bytes then changes at once if they come from one buffer.)
+ * Errors: those of kumi_window_put_list(); LENGTH if the buffers together do
+ * not have as many bytes as the pieces. */
+int kumi_window_put_lists(kumi_window *window, int to, const kumi_piece *pieces,
+                          size_t count, const kumi_buffer *buffers,
+                          size_t buffer_count, int notify,
+                          kumi_completion *completion);
+
+/* The reverse: copies `count` pieces of rank `from`'s window to `buffer`, one
+ * behind the other, and waits for them.
+ * Errors: WINDOW, RANK, NULL, LENGTH, BOUNDS for any of the pieces, RIGHT. */
+int kumi_window_get_list(kumi_window *window, int from,
+                         const kumi_piece *pieces, size_t count, void *buffer);
+
+/* Like kumi_window_get_list(), into `buffer_count` buffers, which are filled one
+ * after the other.
+ * Errors: those of kumi_window_get_list(); LENGTH if the buffers together do
+ * not have as many bytes as the pieces, or overlap. */
+int kumi_window_get_lists(kumi_window *window, int from,
+                          const kumi_piece *pieces, size_t count,
+                          const kumi_buffer *buffers, size_t buffer_count);
+
 /* Copies `length` bytes from `data` to `offset` of the pieces of `count` ranks
  * (each is written once, however often `ranks` names it; the caller may be
  * among them), raises the counter `notify` of each that has all (unless it is
@@ -218,6 +270,39 @@ int kumi_signal_send(kumi_window *window, int to, size_t offset,
  * Errors: those of kumi_signal_send(). */
 int kumi_signal_try_send(kumi_window *window, int to, size_t offset,
                          const void *data, size_t length, int *sent);
+
+/* Appends the `length` bytes at `data` (0 .. kumi_fifo_max_record()) as one
+ * record to the FIFOs that `count` ranks have at `offset` of their pieces (each
+ * once, however often `ranks` names it; the caller may be among them).  It goes
+ * along a tree, as kumi_window_multicast() does.  Waits until all have it: where
+ * the FIFO is full until there is room, which holds up none of the others.  At
+ * each it is behind all that was put or appended there before.
+ * Errors: WINDOW, RANK, NULL, LENGTH if it is too long for the job, FULL if the
+ * caller's own is among them and full, HANDLER: nothing was appended anywhere.
+ * WINDOW, FIFO, LENGTH, DAMAGED if one of them does not take it
+ * (kumi_error_detail() names the first): all those that can have it. */
+int kumi_fifo_multicast(kumi_window *window, const int *ranks, size_t count,
+                        size_t offset, const void *data, size_t length);
+
+/* Like kumi_fifo_multicast() without waiting for room: appended[i] becomes 1, or
+ * 0 if the FIFO of ranks[i] is full and nothing was appended there.
+ * Errors: those of kumi_fifo_multicast() but FULL; then nothing is stored. */
+int kumi_fifo_try_multicast(kumi_window *window, const int *ranks, size_t count,
+                            size_t offset, const void *data, size_t length,
+                            int *appended);
+
+/* Sends a signal to the ports that `count` ranks have at `offset` of their
+ * pieces, as kumi_fifo_multicast() appends to FIFOs.  Does not wait for handlers.
+ * Errors: those of kumi_fifo_multicast() but FULL. */
+int kumi_signal_multicast(kumi_window *window, const int *ranks, size_t count,
+                          size_t offset, const void *data, size_t length);
+
+/* Like kumi_signal_multicast() without waiting for room: sent[i] becomes 1, or 0
+ * if the port of ranks[i] is full and nothing was sent there.
+ * Errors: those of kumi_signal_multicast(); then nothing is stored. */
+int kumi_signal_try_multicast(kumi_window *window, const int *ranks,
+                              size_t count, size_t offset, const void *data,
+                              size_t length, int *sent);
 
 #ifdef __cplusplus
 }

@@ -12,7 +12,7 @@
 //! | `state` | the one [`kumi_mem::Context`] of the process, and who may use it |
 //! | `handle` | the windows, FIFOs and completions that C holds |
 //! | `args` | checks of pointers, lengths, ranks and tags |
-//! | `control`, `message`, `window`, `atomic`, `transfer`, `collective`, `fifo` | the functions |
+//! | `control`, `message`, `window`, `atomic`, `transfer`, `list`, `collective`, `fifo`, `records` | the functions |
 
 mod args;
 mod atomic;
@@ -21,7 +21,9 @@ mod collective;
 mod control;
 mod fifo;
 mod handle;
+mod list;
 mod message;
+mod records;
 mod state;
 mod transfer;
 mod window;
@@ -46,9 +48,16 @@ pub use fifo::{
     kumi_fifo_max_record, kumi_fifo_pop, kumi_fifo_try_append, kumi_fifo_try_pop,
     kumi_signal_handle, kumi_signal_remove, kumi_signal_send, kumi_signal_try_send,
 };
+pub use list::{
+    KumiBuffer, KumiPiece, kumi_window_get_list, kumi_window_get_lists, kumi_window_put_list,
+    kumi_window_put_lists,
+};
 pub use message::{
     KumiStatus, kumi_flush, kumi_message_probe, kumi_message_recv, kumi_message_send,
     kumi_message_sendrecv, kumi_progress,
+};
+pub use records::{
+    kumi_fifo_multicast, kumi_fifo_try_multicast, kumi_signal_multicast, kumi_signal_try_multicast,
 };
 pub use transfer::{
     KumiCompletion, kumi_completion_create, kumi_completion_done, kumi_completion_free,

@@ -21,7 +21,11 @@ fn completion(state: &State, handle: *mut KumiCompletion) -> Result<&Completion<
 }
 
 /// What is to follow a put: a counter that is -1 or a handle that is null is none.
-fn after(state: &State, notify: c_int, handle: *mut KumiCompletion) -> Result<After<'_>, Failure> {
+pub(crate) fn after(
+    state: &State,
+    notify: c_int,
+    handle: *mut KumiCompletion,
+) -> Result<After<'_>, Failure> {
     let notify = match c_uint::try_from(notify) {
         Ok(notify) => Some(notify),
         Err(_) if notify == -1 => None,

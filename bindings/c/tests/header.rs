@@ -5,7 +5,7 @@ use std::mem::{offset_of, size_of};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use kumi::{Code, KumiSignalHandler, KumiStatus};
+use kumi::{Code, KumiBuffer, KumiPiece, KumiSignalHandler, KumiStatus};
 
 fn package() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -112,6 +112,8 @@ fn rust_type(declaration: &str) -> &'static str {
         ("size_t", 1, false) => "*mut usize",
         ("kumi_fifo", 1, false) => "*mut KumiFifo",
         ("kumi_fifo", 2, false) => "*mut *mut KumiFifo",
+        ("kumi_piece", 1, true) => "*const KumiPiece",
+        ("kumi_buffer", 1, true) => "*const KumiBuffer",
         ("kumi_signal_handler", 0, false) => "Option<KumiSignalHandler>",
         _ => panic!("{declaration}: a type this test does not know"),
     }
@@ -163,10 +165,24 @@ fn prototypes_are_those_of_the_header() {
     assert_eq!(in_header, prototypes_of_rust());
 }
 
+/// Compiles a C program of this folder; where it is.
+fn compile(name: &str, definitions: &[(&str, usize)]) -> PathBuf {
+    let folder = workplace(name);
+    let program = folder.join(name);
+    let define = |(name, value): &(&str, usize)| format!("-DRUST_{name}={value}");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]);
+    compiler.args(definitions.iter().map(define));
+    compiler.arg("-I").arg(package().join("include"));
+    compiler.arg(package().join("tests").join(name).with_extension("c"));
+    compiler.arg("-o").arg(&program).arg("-L").arg(&folder).args(["-lkumi", "-lpthread"]);
+    compiler.arg(format!("-Wl,-rpath,{}", folder.display()));
+    assert_eq!(run(&mut compiler), (true, String::new()));
+    program
+}
+
 #[test]
 fn a_c_program_gets_what_the_header_promises() {
-    let folder = workplace("abi");
-    let program = folder.join("abi");
     let definitions = [
         ("STATUS_SIZE", size_of::<KumiStatus>()),
         ("STATUS_TAG", offset_of!(KumiStatus, tag)),
@@ -176,17 +192,23 @@ fn a_c_program_gets_what_the_header_promises() {
         ("FIFO_ALIGNMENT", kumi_mem::FIFO_ALIGNMENT),
         ("HANDLER", size_of::<Option<KumiSignalHandler>>()),
     ];
-    let mut compiler = Command::new("cc");
-    compiler.args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]);
-    compiler.args(definitions.map(|(name, value)| format!("-DRUST_{name}={value}")));
-    compiler.arg("-I").arg(package().join("include")).arg(package().join("tests/abi.c"));
-    compiler.arg("-o").arg(&program).arg("-L").arg(&folder).args(["-lkumi", "-lpthread"]);
-    compiler.arg(format!("-Wl,-rpath,{}", folder.display()));
-    assert_eq!(run(&mut compiler), (true, String::new()));
-
+    let program = compile("abi", &definitions);
     let outside = run(Command::new(&program).env_remove("KUMI_SINGLETON"));
     assert_eq!(outside, (true, String::new()));
     let alone = run(Command::new(&program).arg("alone").env("KUMI_SINGLETON", "1"));
+    assert_eq!(alone, (true, String::new()));
+}
+
+#[test]
+fn lists_and_records_for_many_do_what_the_header_promises() {
+    let definitions = [
+        ("PIECE_SIZE", size_of::<KumiPiece>()),
+        ("PIECE_LENGTH", offset_of!(KumiPiece, length)),
+        ("BUFFER_SIZE", size_of::<KumiBuffer>()),
+        ("BUFFER_LENGTH", offset_of!(KumiBuffer, length)),
+    ];
+    let program = compile("lists", &definitions);
+    let alone = run(Command::new(&program).env("KUMI_SINGLETON", "1"));
     assert_eq!(alone, (true, String::new()));
 }
 

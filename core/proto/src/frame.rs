@@ -5,9 +5,18 @@
 //! [`crate::Endpoint::send_with`] straight into the ring; [`Frame::header`] gives the header alone.
 
 mod bytes;
+mod cast;
+mod list;
 mod one_sided;
 
 use bytes::{Reader, Writer, zero};
+pub use cast::{
+    MULTICAST_APPEND_BYTES, MULTICAST_APPEND_DONE_BYTES, MulticastAppend, MulticastAppendDone,
+    members,
+};
+pub use list::{
+    GET_LIST_BYTES, GetList, MOST_GET_PIECES, PIECE_BYTES, PUT_LIST_BYTES, PutList, pieces,
+};
 
 /// Bytes before the data of a [`Frame::Message`].
 pub const MESSAGE_BYTES: usize = 16;
@@ -280,16 +289,14 @@ pub enum Frame<'d> {
         /// The FIFO was full and has room now; the record was not taken.
         again: bool,
     },
-}
-
-/// Splits the tail of a [`Frame::Multicast`] into its members and its data.
-///
-/// # Panics
-/// If the tail is shorter than the members.
-pub fn members(count: u16, tail: &[u8]) -> (impl Iterator<Item = u32>, &[u8]) {
-    let (members, data) = tail.split_at(usize::from(count) * 4);
-    let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |sum, byte| sum << 8 | u32::from(*byte));
-    (members.chunks_exact(4).map(number), data)
+    /// Write pieces of any lengths at any places.
+    PutList(PutList<'d>),
+    /// Ask for pieces of any lengths at any places; answered as a [`Frame::GetRequest`] is.
+    GetList(GetList<'d>),
+    /// Append a record to FIFOs of the rank addressed and of others, to which it forwards this.
+    MulticastAppend(MulticastAppend<'d>),
+    /// A rank and all those it was to see to have a record, or no room for it.
+    MulticastAppendDone(MulticastAppendDone<'d>),
 }
 
 /// Why bytes are not a frame.
@@ -350,6 +357,10 @@ const MULTICAST: u8 = 13;
 const MULTICAST_DONE: u8 = 14;
 const APPEND: u8 = 16;
 const APPEND_REPLY: u8 = 17;
+const PUT_LIST: u8 = 20;
+const GET_LIST: u8 = 21;
+const MULTICAST_APPEND: u8 = 22;
+const MULTICAST_APPEND_DONE: u8 = 23;
 
 /// Flags of a [`Frame::Append`].
 const APPEND_WAIT: u8 = 1;
@@ -439,6 +450,10 @@ impl<'d> Frame<'d> {
             Self::AppendReply { token, again } => {
                 to.start([APPEND_REPLY, u8::from(again), 0, 0]).u64(token)
             }
+            Self::PutList(ref list) => list.write(to),
+            Self::GetList(ref list) => list.write(to),
+            Self::MulticastAppend(ref cast) => cast.write(to),
+            Self::MulticastAppendDone(ref done) => done.write(to),
         };
         writer.done()
     }
@@ -453,7 +468,11 @@ impl<'d> Frame<'d> {
             | Self::Append { data, .. }
             | Self::PutCounted { data, .. }
             | Self::PutStrided { data, .. }
-            | Self::Multicast { tail: data, .. } => data,
+            | Self::Multicast { tail: data, .. }
+            | Self::PutList(PutList { tail: data, .. })
+            | Self::GetList(GetList { pieces: data, .. })
+            | Self::MulticastAppend(MulticastAppend { tail: data, .. })
+            | Self::MulticastAppendDone(MulticastAppendDone { full: data, .. }) => data,
             Self::GetRequest { .. }
             | Self::AtomicRequest { .. }
             | Self::AtomicReply { .. }
@@ -471,13 +490,14 @@ impl<'d> Frame<'d> {
     /// [`FrameError`] for anything that [`Self::header`] followed by data cannot have made.
     pub fn decode(bytes: &'d [u8]) -> Result<Self, FrameError> {
         let &kind = bytes.first().ok_or(FrameError::Empty)?;
-        if !matches!(kind, MESSAGE..=MULTICAST_DONE | APPEND | APPEND_REPLY) {
+        if !matches!(kind, MESSAGE..=MULTICAST_DONE | APPEND | APPEND_REPLY | PUT_LIST..=MULTICAST_APPEND_DONE)
+        {
             return Err(FrameError::Kind(kind));
         }
         let mut r = Reader::new(kind, bytes);
         let [parameter, second, third] = r.take::<3>()?;
         let used = match kind {
-            MULTICAST => 3,
+            MULTICAST | PUT_LIST..=MULTICAST_APPEND_DONE => 3,
             ATOMIC_REQUEST => 2,
             PUT | REFUSED | PUT_COUNTED | PUT_STRIDED | MULTICAST_DONE | APPEND | APPEND_REPLY => 1,
             _ => 0,
@@ -511,6 +531,10 @@ impl<'d> Frame<'d> {
             MULTICAST_DONE => Self::decode_multicast_done(r, parameter),
             APPEND => Self::decode_append(r, parameter),
             APPEND_REPLY => Self::decode_append_reply(r, parameter),
+            PUT_LIST => Self::decode_put_list(r, parameter, [second, third]),
+            GET_LIST => Self::decode_get_list(r, parameter, [second, third]),
+            MULTICAST_APPEND => Self::decode_multicast_append(r, parameter, [second, third]),
+            MULTICAST_APPEND_DONE => Self::decode_append_done(r, parameter, [second, third]),
             _ => {
                 let token = r.u64()?;
                 r.end()?;

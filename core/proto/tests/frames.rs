@@ -2,9 +2,11 @@
 
 use kumi_proto::frame::{
     APPEND_BYTES, APPEND_REPLY_BYTES, ATOMIC_REPLY_BYTES, ATOMIC_REQUEST_BYTES, Frame, FrameError,
-    GET_REPLY_BYTES, GET_REQUEST_BYTES, GET_STRIDED_BYTES, MESSAGE_BYTES, MESSAGE_PART_BYTES,
-    MULTICAST_BYTES, MULTICAST_DONE_BYTES, Operation, PUT_BYTES, PUT_COUNTED_BYTES, PUT_DONE_BYTES,
-    PUT_STRIDED_BYTES, REFUSED_BYTES, Width, members,
+    GET_LIST_BYTES, GET_REPLY_BYTES, GET_REQUEST_BYTES, GET_STRIDED_BYTES, GetList, MESSAGE_BYTES,
+    MESSAGE_PART_BYTES, MOST_GET_PIECES, MULTICAST_APPEND_BYTES, MULTICAST_APPEND_DONE_BYTES,
+    MULTICAST_BYTES, MULTICAST_DONE_BYTES, MulticastAppend, MulticastAppendDone, Operation,
+    PUT_BYTES, PUT_COUNTED_BYTES, PUT_DONE_BYTES, PUT_LIST_BYTES, PUT_STRIDED_BYTES, PutList,
+    REFUSED_BYTES, Width, members, pieces,
 };
 use proptest::prelude::*;
 
@@ -16,7 +18,15 @@ fn bytes(frame: &Frame<'_>) -> Vec<u8> {
 type Vector = (Frame<'static>, usize, &'static str);
 
 fn vectors() -> Vec<Vector> {
-    [older_vectors(), newer_vectors(), multicast_vectors(), append_vectors()].concat()
+    [
+        older_vectors(),
+        newer_vectors(),
+        multicast_vectors(),
+        append_vectors(),
+        list_vectors(),
+        cast_vectors(),
+    ]
+    .concat()
 }
 
 fn older_vectors() -> Vec<Vector> {
@@ -173,6 +183,66 @@ fn append_vectors() -> Vec<Vector> {
     ]
 }
 
+fn list_vectors() -> Vec<Vector> {
+    let (token, offset, window) = (0x1817_1615_1413_1211, 0x0807_0605_0403_0201, 0x2423_2221);
+    vec![
+        (
+            Frame::PutList(PutList {
+                token,
+                last: true,
+                window,
+                offset,
+                notify: Some(7),
+                pieces: 2,
+                tail: b"\x50\0\0\0\x02\0\0\0\0\0\0\0\x01\0\0\0xyz",
+            }),
+            PUT_LIST_BYTES,
+            "14030200 21222324 0102030405060708 07000000 1112131415161718 50000000 02000000
+             00000000 01000000 78797a",
+        ),
+        (
+            Frame::GetList(GetList {
+                token,
+                window,
+                offset,
+                pieces: b"\x50\0\0\0\x02\0\0\0\0\0\0\0\x01\0\0\0",
+            }),
+            GET_LIST_BYTES,
+            "15000200 21222324 0102030405060708 1112131415161718 50000000 02000000 00000000
+             01000000",
+        ),
+    ]
+}
+
+fn cast_vectors() -> Vec<Vector> {
+    let (token, offset, window) = (0x1817_1615_1413_1211, 0x0807_0605_0403_0201, 0x2423_2221);
+    vec![
+        (
+            Frame::MulticastAppend(MulticastAppend {
+                token,
+                window,
+                offset,
+                signal: true,
+                source: 0x34,
+                members: 2,
+                tail: b"\x05\0\0\0\x08\x01\0\0rec",
+            }),
+            MULTICAST_APPEND_BYTES,
+            "16020200 21222324 0102030405060708 1112131415161718 34000000 05000000 08010000
+             726563",
+        ),
+        (
+            Frame::MulticastAppendDone(MulticastAppendDone {
+                token,
+                refused: Some((9, 16)),
+                full: b"\x05\0\0\0\x08\x01\0\0",
+            }),
+            MULTICAST_APPEND_DONE_BYTES,
+            "17100200 1112131415161718 09000000 05000000 08010000",
+        ),
+    ]
+}
+
 #[test]
 fn vectors_of_every_kind() {
     for (frame, header, hexadecimal) in vectors() {
@@ -210,7 +280,7 @@ fn forbidden_values_do_not_decode() {
         for at in [2, 3] {
             let bytes = changed(index, at, 2);
             let name = if bytes[0] == 6 && at == 2 { "width" } else { "reserved" };
-            if bytes[0] != 13 {
+            if ![13, 20, 21, 22, 23].contains(&bytes[0]) {
                 assert_eq!(Frame::decode(&bytes), field(bytes[0], name));
             }
         }
@@ -252,6 +322,69 @@ fn forbidden_values_of_appends_do_not_decode() {
     let mut longer = bytes(&append_vectors()[2].0);
     longer.push(0);
     assert_eq!(Frame::decode(&longer), Err(FrameError::Length { kind: 17, length: 13 }));
+}
+
+#[test]
+fn forbidden_values_of_lists_do_not_decode() {
+    let changed = |index: usize, at: usize, byte| {
+        let mut bytes = bytes(&list_vectors()[index].0);
+        bytes[at] = byte;
+        bytes
+    };
+    let field = |kind, field| Err(FrameError::Field { kind, field });
+    let length = |kind, length| Err(FrameError::Length { kind, length });
+    assert_eq!(Frame::decode(&changed(0, 1, 4)), field(20, "notify"));
+    assert_eq!(Frame::decode(&changed(0, 1, 2)), field(20, "notify"));
+    let mut uncounted = changed(0, 1, 3);
+    uncounted[20..28].fill(0);
+    assert_eq!(Frame::decode(&uncounted), field(20, "last"));
+    assert_eq!(Frame::decode(&changed(0, 2, 0)), field(20, "pieces"));
+    assert_eq!(Frame::decode(&changed(0, 2, 3)), length(20, 47));
+    assert_eq!(Frame::decode(&changed(0, 3, 255)), length(20, 47));
+    assert_eq!(Frame::decode(&changed(0, 32, 0)), field(20, "length"));
+    // More or less data than the pieces have.
+    for byte in [1, 3] {
+        assert_eq!(Frame::decode(&changed(0, 32, byte)), length(20, 47));
+    }
+    assert_eq!(Frame::decode(&changed(0, 35, 255)), length(20, 47));
+    assert_eq!(Frame::decode(&changed(1, 1, 1)), field(21, "reserved"));
+    assert_eq!(Frame::decode(&changed(1, 2, 1)), length(21, 40));
+    assert_eq!(Frame::decode(&changed(1, 3, 1)), length(21, 40));
+    assert_eq!(Frame::decode(&changed(1, 28, 0)), field(21, "length"));
+    let list = |count: usize, each: u32| {
+        let pieces = [[0; 4], each.to_le_bytes()].concat().repeat(count);
+        bytes(&Frame::GetList(GetList { token: 1, window: 2, offset: 3, pieces: &pieces }))
+    };
+    assert_eq!(Frame::decode(&list(0, 1)), field(21, "pieces"));
+    assert!(Frame::decode(&list(MOST_GET_PIECES, (1 << 22) - 1)).is_ok());
+    assert_eq!(Frame::decode(&list(MOST_GET_PIECES, 1 << 22)), field(21, "length"));
+    assert_eq!(Frame::decode(&list(MOST_GET_PIECES + 1, 1)), field(21, "pieces"));
+    let told = pieces(list_vectors()[1].0.data());
+    assert_eq!(told.collect::<Vec<_>>(), [(0x50, 2), (0, 1)]);
+}
+
+#[test]
+fn forbidden_values_of_records_to_many_do_not_decode() {
+    let changed = |index: usize, at: usize, byte| {
+        let mut bytes = bytes(&cast_vectors()[index].0);
+        bytes[at] = byte;
+        bytes
+    };
+    let field = |kind, field| Err(FrameError::Field { kind, field });
+    let length = |kind, length| Err(FrameError::Length { kind, length });
+    for flags in [1, 3, 4, 128] {
+        assert_eq!(Frame::decode(&changed(0, 1, flags)), field(22, "flags"));
+    }
+    let mut unanswered = changed(0, 1, 0);
+    unanswered[16..24].fill(0);
+    assert_eq!(Frame::decode(&unanswered), field(22, "token"));
+    assert_eq!(Frame::decode(&changed(0, 2, 3)), length(22, 39));
+    assert_eq!(Frame::decode(&changed(0, 3, 1)), length(22, 39));
+    assert_eq!(Frame::decode(&changed(1, 1, 0)), field(23, "rank"));
+    assert_eq!(Frame::decode(&changed(1, 2, 1)), length(23, 24));
+    assert_eq!(Frame::decode(&changed(1, 3, 1)), length(23, 24));
+    let (ranks, data) = members(2, cast_vectors()[0].0.data());
+    assert_eq!((ranks.collect::<Vec<_>>(), data), (vec![5, 0x108], &b"rec"[..]));
 }
 
 #[test]
@@ -299,7 +432,7 @@ proptest! {
 
     /// Whatever decodes is what its own fields encode to: there is one encoding of a frame.
     #[test]
-    fn one_encoding(kind in 0..20u8, parameter in 0..7u8, second in 0..3u8, rest in prop::collection::vec(0..2u8, 0..64)) {
+    fn one_encoding(kind in 0..24u8, parameter in 0..7u8, second in 0..3u8, rest in prop::collection::vec(0..2u8, 0..64)) {
         let input = [&[kind, parameter, second, 0], &rest[..]].concat();
         if let Ok(frame) = Frame::decode(&input) {
             prop_assert_eq!(bytes(&frame), input);

@@ -31,7 +31,7 @@ pub struct Context {
     /// Identifier of the next window; the same at all ranks, which create them in the same order.
     pub(crate) next_window: Cell<u32>,
     /// Ranks of other nodes that were put or sent to since the last proof that all arrived.
-    dirty: Vec<Cell<bool>>,
+    pub(crate) dirty: Vec<Cell<bool>>,
     finished: Cell<bool>,
     /// Bytes of the longest record of a FIFO.
     pub(crate) max_record: usize,
@@ -190,7 +190,11 @@ impl Context {
         })
     }
 
-    fn check_refused(&self, guard: &mut Guard<'_, Engine>, to: u32) -> Result<(), Error> {
+    pub(crate) fn check_refused(
+        &self,
+        guard: &mut Guard<'_, Engine>,
+        to: u32,
+    ) -> Result<(), Error> {
         let refused = &mut guard.handler().refused_puts;
         // Hashing costs more than the question.
         match (!refused.is_empty()).then(|| refused.remove(&to)).flatten() {

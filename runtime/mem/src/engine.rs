@@ -5,14 +5,15 @@ use std::ptr::NonNull;
 
 use kumi_net::{Answers, ChannelError, Delivery, Handler, Place};
 use kumi_proto::Rank;
-use kumi_proto::frame::{Frame, GET_REPLY_BYTES};
+use kumi_proto::frame::{Frame, GET_REPLY_BYTES, GetList, MulticastAppendDone, PutList};
 
 use crate::atomic::Atomic;
 use crate::completion::Completions;
 use crate::error::Refusal;
 use crate::fifos::{Arrived, Fifos, Outcome};
 use crate::mailbox::Mailbox;
-use crate::multicast::{Cast, Multicasts};
+use crate::multicast::{self, Cast, Multicasts};
+use crate::pieces::{Blocks, Lent, Listed, Spread};
 use crate::shape::Shape;
 use crate::windows::{Access, Windows};
 
@@ -21,7 +22,7 @@ use crate::windows::{Access, Windows};
 pub(crate) const FENCE: u32 = u32::MAX;
 
 /// Most answers that wait to be sent; beyond, requests are refused for now and come again.
-const MOST_ANSWERS: usize = 4096;
+pub(crate) const MOST_ANSWERS: usize = 4096;
 
 /// An answer that waits to be sent.
 #[derive(Debug)]
@@ -32,6 +33,7 @@ pub(crate) enum Answer {
     Refused { token: u64, reason: Refusal },
     Multicast { token: u64, refused: Option<(Rank, Refusal)> },
     Append { token: u64, again: bool },
+    MulticastAppend { token: u64, refused: Option<(Rank, Refusal)>, full: Vec<Rank> },
 }
 
 /// Bytes of a window that a rank asked for.
@@ -39,7 +41,7 @@ pub(crate) enum Answer {
 pub(crate) struct Asked {
     token: u64,
     window: u32,
-    shape: Shape,
+    blocks: Blocks,
     length: u32,
     sent: u32,
 }
@@ -62,6 +64,8 @@ pub(crate) enum Pending {
     Bytes { into: *mut u8, length: u32, received: u32 },
     /// The value before an atomic operation.
     Value(Option<u64>),
+    /// As `Bytes`, into several buffers.
+    Pieces { into: Lent, length: u32, received: u32 },
 }
 
 // SAFETY: the memory behind the pointer is lent by a caller that waits; which thread writes it does
@@ -81,7 +85,9 @@ impl Request {
     /// The whole answer is here.
     pub(crate) fn answered(&self) -> bool {
         match &self.pending {
-            Pending::Bytes { length, received, .. } => self.begun && length == received,
+            Pending::Bytes { length, received, .. } | Pending::Pieces { length, received, .. } => {
+                self.begun && length == received
+            }
             Pending::Value(value) => value.is_some(),
         }
     }
@@ -157,7 +163,12 @@ impl Engine {
                 self.bytes_arrived(token, offset_in_request, data).map(|()| Delivery::Taken)
             }
             Frame::AtomicReply { token, value } => self.value_arrived(token, value),
-            Frame::AppendReply { token, again } => self.value_arrived(token, u64::from(again)),
+            Frame::AppendReply { token, again } => {
+                match self.direct_answered(from, token, Ok(again)) {
+                    true => Ok(Delivery::Taken),
+                    false => self.value_arrived(token, u64::from(again)),
+                }
+            }
             Frame::PutDone { token } => match self.completions.done(from, token) {
                 true => Ok(Delivery::Taken),
                 false => Err("an answer to no put".into()),
@@ -173,6 +184,10 @@ impl Engine {
             Frame::MulticastDone { token, refused } => {
                 self.multicast_done(from, token, refused);
                 Ok(Delivery::Taken)
+            }
+            Frame::MulticastAppend(cast) => self.multicast_append(place, from, &cast),
+            Frame::MulticastAppendDone(done) => {
+                self.multicast_append_done(place, from, &done).map(|()| Delivery::Taken)
             }
             request => Ok(self.serve(place, from, &request)),
         }
@@ -196,18 +211,28 @@ impl Engine {
         let Some(request) = self.request_with(token) else {
             return Err("an answer to no request".into());
         };
-        let Pending::Bytes { into, length, received } = &mut request.pending else {
-            return Err("bytes in answer to a request for a value".into());
+        let (length, received) = match &mut request.pending {
+            Pending::Bytes { length, received, .. } | Pending::Pieces { length, received, .. } => {
+                (*length, received)
+            }
+            Pending::Value(_) => return Err("bytes in answer to a request for a value".into()),
         };
         // In order, so each piece begins where the last one ended.
-        if at != *received || data.len() > (*length - at) as usize {
+        if at != *received || data.len() > (length - at) as usize {
             return Err("bytes that were not asked for".into());
         }
-        if !data.is_empty() {
-            // SAFETY: inside of the lent memory by the check above.
-            unsafe { into.add(at as usize).copy_from_nonoverlapping(data.as_ptr(), data.len()) };
-        }
         *received += data.len() as u32;
+        match &mut request.pending {
+            Pending::Bytes { into, .. } if !data.is_empty() => {
+                // SAFETY: inside of the lent memory by the check above.
+                unsafe {
+                    into.add(at as usize).copy_from_nonoverlapping(data.as_ptr(), data.len());
+                }
+            }
+            // SAFETY: these are the bytes of a slice.
+            Pending::Pieces { into, .. } => unsafe { into.write(data.as_ptr(), data.len()) },
+            Pending::Bytes { .. } | Pending::Value(_) => {}
+        }
         request.begun = true;
         Ok(())
     }
@@ -217,7 +242,7 @@ impl Engine {
             self.refused_puts.entry(from).or_insert((0, reason)).0 += 1;
         } else if let Some(request) = self.request_with(token) {
             request.refused = Some(reason);
-        } else {
+        } else if !self.direct_answered(from, token, Err(reason)) {
             self.completions.refused(from, token, reason);
         }
     }
@@ -241,24 +266,25 @@ impl Engine {
         Some(match *request {
             Frame::Put { window, offset, notify, data } => {
                 let put = Put { token: 0, last: false, window, notify, data };
-                return self.put(place, from, put, Shape::whole(offset, data.len() as u64));
+                return self.put(place, from, put, &Shape::whole(offset, data.len() as u64));
             }
             Frame::PutCounted { token, last, window, offset, notify, data } => {
                 let put = Put { token, last, window, notify, data };
-                return self.put(place, from, put, Shape::whole(offset, data.len() as u64));
+                return self.put(place, from, put, &Shape::whole(offset, data.len() as u64));
             }
             Frame::PutStrided { token, last, window, offset, stride, block, notify, data } => {
                 let put = Put { token, last, window, notify, data };
                 let block = u64::from(block);
                 let shape = Shape { offset, stride, block, count: data.len() as u64 / block };
-                return self.put(place, from, put, shape);
+                return self.put(place, from, put, &shape);
             }
             Frame::GetRequest { token, window, offset, len } => {
-                self.bytes_asked(token, window, Shape::whole(offset, len.into()), len)
+                let shape = Shape::whole(offset, len.into());
+                self.bytes_asked(token, window, Blocks::Even(shape), len)
             }
             Frame::GetStrided { token, window, offset, stride, block, count } => {
                 let shape = Shape { offset, stride, block: block.into(), count: count.into() };
-                self.bytes_asked(token, window, shape, block * count)
+                self.bytes_asked(token, window, Blocks::Even(shape), block * count)
             }
             Frame::AtomicRequest { token, window, offset, operation, width, operand, operand2 } => {
                 match self.windows.access(window, offset, width.bytes(), Access::Atomic) {
@@ -278,12 +304,30 @@ impl Engine {
                     Outcome::Refused(reason) => Answer::Refused { token, reason },
                 }
             }
+            Frame::PutList(ref list) => {
+                let PutList { token, last, window, offset, notify, .. } = *list;
+                let (list, data) = list.split();
+                let put = Put { token, last, window, notify, data };
+                return self.put(place, from, put, &Listed::new(offset, list));
+            }
+            Frame::GetList(GetList { token, window, offset, pieces }) => {
+                let list = Listed::new(offset, pieces.to_vec());
+                // The decoder has checked that it is less than 2^32.
+                let length = list.bytes() as u32;
+                self.bytes_asked(token, window, Blocks::List(list), length)
+            }
             _ => return None,
         })
     }
 
     /// Applies a put, or a frame of one; what is to be answered.
-    fn put(&mut self, place: &Place, from: Rank, put: Put<'_>, shape: Shape) -> Option<Answer> {
+    fn put(
+        &mut self,
+        place: &Place,
+        from: Rank,
+        put: Put<'_>,
+        shape: &impl Spread,
+    ) -> Option<Answer> {
         let Put { token, last, window, notify, data } = put;
         if let Err(reason) = self.windows.put(place.own(), window, shape, notify, data) {
             return Some(Answer::Refused { token, reason });
@@ -301,18 +345,19 @@ impl Engine {
         Some(Answer::Done { token })
     }
 
-    fn bytes_asked(&self, token: u64, window: u32, shape: Shape, length: u32) -> Answer {
-        match self.readable(window, shape) {
-            Ok(_) => Answer::Bytes(Asked { token, window, shape, length, sent: 0 }),
+    fn bytes_asked(&self, token: u64, window: u32, blocks: Blocks, length: u32) -> Answer {
+        match self.readable(window, &blocks) {
+            Ok(_) => Answer::Bytes(Asked { token, window, blocks, length, sent: 0 }),
             Err(reason) => Answer::Refused { token, reason },
         }
     }
 
-    fn readable(&self, window: u32, shape: Shape) -> Result<NonNull<u8>, Refusal> {
-        if window == FENCE && shape.span() == 0 {
+    fn readable(&self, window: u32, blocks: &Blocks) -> Result<NonNull<u8>, Refusal> {
+        let (start, span) = blocks.range();
+        if window == FENCE && span == 0 {
             return Ok(NonNull::dangling());
         }
-        self.windows.access(window, shape.offset, shape.span(), Access::Read)
+        self.windows.access(window, start, span, Access::Read)
     }
 
     /// Sends an answer or a part of it; true when it is all sent.
@@ -335,6 +380,12 @@ impl Engine {
                 let refused = refused.map(|(rank, reason)| (rank, reason.code()));
                 Frame::MulticastDone { token: *token, refused }
             }
+            Answer::MulticastAppend { token, refused, full } => {
+                let (token, list) = (*token, multicast::list(full));
+                let refused = refused.map(|(rank, reason)| (rank, reason.code()));
+                let done = MulticastAppendDone { token, refused, full: &list };
+                return send(to, &[&Frame::MulticastAppendDone(done).header(), &list]);
+            }
         };
         send(to, &[&frame.header()])
     }
@@ -346,11 +397,11 @@ impl Engine {
         most: usize,
         send: &mut Answers<'_>,
     ) -> Result<bool, ChannelError> {
-        let Asked { token, window, shape, length, ref mut sent } = *asked;
+        let Asked { token, window, ref blocks, length, ref mut sent } = *asked;
         let mut gathered = Vec::new();
         loop {
             // Anew for every piece: the window may be gone by now.
-            let memory = match self.readable(window, shape) {
+            let memory = match self.readable(window, blocks) {
                 Ok(memory) => memory,
                 Err(reason) => {
                     let frame = Frame::Refused { token, code: reason.code() };
@@ -359,7 +410,7 @@ impl Engine {
             };
             let piece = ((length - *sent) as usize).min(most - GET_REPLY_BYTES);
             let at = *sent as usize;
-            let data = if shape.count == 1 {
+            let data = if blocks.is_whole() {
                 // SAFETY: inside of the window; it may change while it is copied, as any get may
                 // see.
                 unsafe { std::slice::from_raw_parts(memory.as_ptr().add(at), piece) }
@@ -367,7 +418,7 @@ impl Engine {
                 gathered.resize(piece, 0);
                 // SAFETY: the span is inside of the window, and `at + piece` not beyond the
                 // blocks' bytes, which are `length`.
-                unsafe { shape.gather(memory, at, &mut gathered) };
+                unsafe { blocks.gather(memory, at, &mut gathered) };
                 &gathered[..]
             };
             let frame = Frame::GetReply { token, offset_in_request: *sent, data };

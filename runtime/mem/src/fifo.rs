@@ -209,68 +209,58 @@ impl Window<'_> {
         wait: bool,
     ) -> Result<bool, Error> {
         let place = self.context.place();
-        let (me, damaged) = (place.local(), Error::FifoDamaged { rank: to, offset: offset as u64 });
         let room = &place.own().notifies.0[ROOM].count;
         loop {
             let seen = room.load(SeqCst);
-            // Anew each time: it may have gone while it was full.
-            let (queue, counter) = self.find_queue(near, to, offset, mark)?;
-            match queue.push(place.rank(), record) {
-                Ok(Push::Taken) => {
-                    announce(place, local, &queue, (mark == MARK_FIFO).then_some(counter));
-                    place.count(Counter::DirectPuts, 1);
-                    return Ok(true);
-                }
-                Ok(Push::Full) if !wait || (mark == MARK_FIFO && local == me) => return Ok(false),
-                Ok(Push::Full) => {}
-                Ok(Push::TooLong) => return Err(too_small(to, offset as u64, record)),
-                Err(_) => return Err(damaged),
+            let full = self.push_near(near, local, (to, offset), record, mark)?;
+            let Some(queue) = full else { return Ok(true) };
+            if !wait || (mark == MARK_FIFO && local == place.local()) {
+                return Ok(false);
             }
-            queue.positions().waiting[me / 64].fetch_or(1 << (me % 64), SeqCst);
-            match queue.has_room(record.len()) {
-                Ok(true) => continue,
-                Ok(false) => self.context.await_counter(room, ROOM, seen)?,
-                Err(_) => return Err(damaged),
+            if !self.ask_for_room(&queue, (to, offset), record)? {
+                self.context.await_counter(room, ROOM, seen)?;
             }
         }
     }
 
-    /// Finds the queue in a peer's piece and believes what it says of itself only as far as it stays
-    /// in there; also the index of its notification counter.
-    fn find_queue(
+    /// Appends if there is room; otherwise the queue, which is full. It is found anew each time: it
+    /// may have gone while it was full.
+    pub(crate) fn push_near(
         &self,
         near: &Near,
-        rank: u32,
-        offset: usize,
+        local: usize,
+        (to, offset): (u32, usize),
+        record: &[u8],
         mark: u64,
-    ) -> Result<(Queue, usize), Error> {
-        let (at, none) = (offset as u64, Error::NoFifo { rank, offset: offset as u64 });
-        let room = near.size.checked_sub(at).and_then(|rest| rest.checked_sub(OVERHEAD as u64));
-        let Some(room) = room.filter(|_| offset.is_multiple_of(ALIGNMENT)) else {
-            return Err(none);
-        };
-        // SAFETY: inside of the piece by the check.
-        let base = unsafe { near.base.add(offset) };
-        // Pieces start at pages, but where this one does was read from shared memory.
-        if !base.cast::<Head>().is_aligned() {
-            return Err(Error::FifoDamaged { rank, offset: at });
+    ) -> Result<Option<Queue>, Error> {
+        let (at, place) = (offset as u64, self.context.place());
+        let (queue, notify) =
+            queue_in(near, at, mark).map_err(|reason| append_refused(to, at, record, reason))?;
+        match queue.push(place.rank(), record) {
+            Ok(Push::Taken) => {
+                let counter = counter_index(self.identifier, notify);
+                announce(place, local, &queue, (mark == MARK_FIFO).then_some(counter));
+                place.count(Counter::DirectPuts, 1);
+                Ok(None)
+            }
+            Ok(Push::Full) => Ok(Some(queue)),
+            Ok(Push::TooLong) => Err(append_refused(to, at, record, Refusal::Record)),
+            Err(_) => Err(append_refused(to, at, record, Refusal::Damage)),
         }
-        // SAFETY: `OVERHEAD` bytes are there, aligned; it consists of atomics.
-        let head: &Head = unsafe { base.cast().as_ref() };
-        if head.mark.load(Acquire) != mark {
-            return Err(none);
-        }
-        let (capacity, notify) = (head.capacity.load(Relaxed), head.notify.load(Relaxed));
-        let good = capacity <= room
-            && CAPACITIES.contains(&capacity)
-            && capacity.is_multiple_of(8)
-            && notify < NOTIFIES as u64;
-        if !good {
-            return Err(Error::FifoDamaged { rank, offset: at });
-        }
-        // SAFETY: capacity and place have just been checked; the piece stays mapped.
-        let queue = unsafe { Queue::at(base, capacity) };
-        Ok((queue, counter_index(self.identifier, notify as u32)))
+    }
+
+    /// Asks the taker to raise this rank's counter when there is room; true if there is already.
+    pub(crate) fn ask_for_room(
+        &self,
+        queue: &Queue,
+        (to, offset): (u32, usize),
+        record: &[u8],
+    ) -> Result<bool, Error> {
+        let me = self.context.place().local();
+        queue.positions().waiting[me / 64].fetch_or(1 << (me % 64), SeqCst);
+        queue
+            .has_room(record.len())
+            .map_err(|_| append_refused(to, offset as u64, record, Refusal::Damage))
     }
 
     fn add_far(
@@ -291,17 +281,48 @@ impl Window<'_> {
             };
             return match refused {
                 Refusal::Full => Ok(false),
-                Refusal::Fifo => Err(Error::NoFifo { rank: to, offset }),
-                Refusal::Record => Err(too_small(to, offset, data)),
-                Refusal::Damage => Err(Error::FifoDamaged { rank: to, offset }),
-                reason => Err(Error::Refused { rank: to, count: 1, reason }),
+                reason => Err(append_refused(to, offset, data, reason)),
             };
         }
     }
 }
 
-fn too_small(rank: u32, offset: u64, record: &[u8]) -> Error {
-    Error::FifoTooSmall { rank, offset, length: record.len() }
+/// The error for a record that was not taken.
+pub(crate) fn append_refused(rank: u32, offset: u64, record: &[u8], reason: Refusal) -> Error {
+    match reason {
+        Refusal::Fifo => Error::NoFifo { rank, offset },
+        Refusal::Record => Error::FifoTooSmall { rank, offset, length: record.len() },
+        Refusal::Damage => Error::FifoDamaged { rank, offset },
+        reason => Error::Refused { rank, count: 1, reason },
+    }
+}
+
+/// Finds the queue in a piece of this node and believes what it says of itself only as far as it
+/// stays in there; also the number of its notification counter.
+pub(crate) fn queue_in(near: &Near, offset: u64, mark: u64) -> Result<(Queue, u32), Refusal> {
+    let room = near.size.checked_sub(offset).and_then(|rest| rest.checked_sub(OVERHEAD as u64));
+    let room = room.filter(|_| offset.is_multiple_of(ALIGNMENT as u64)).ok_or(Refusal::Fifo)?;
+    // SAFETY: inside of the piece by the check.
+    let base = unsafe { near.base.add(offset as usize) };
+    // Pieces start at pages, but where this one does was read from shared memory.
+    if !base.cast::<Head>().is_aligned() {
+        return Err(Refusal::Damage);
+    }
+    // SAFETY: `OVERHEAD` bytes are there, aligned; it consists of atomics.
+    let head: &Head = unsafe { base.cast().as_ref() };
+    if head.mark.load(Acquire) != mark {
+        return Err(Refusal::Fifo);
+    }
+    let (capacity, notify) = (head.capacity.load(Relaxed), head.notify.load(Relaxed));
+    let good = capacity <= room
+        && CAPACITIES.contains(&capacity)
+        && capacity.is_multiple_of(8)
+        && notify < NOTIFIES as u64;
+    if !good {
+        return Err(Refusal::Damage);
+    }
+    // SAFETY: capacity and place have just been checked; the piece stays mapped.
+    Ok((unsafe { Queue::at(base, capacity) }, notify as u32))
 }
 
 impl Context {

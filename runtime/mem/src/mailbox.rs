@@ -147,6 +147,8 @@ pub(crate) struct Mailbox {
     /// Whom the program waits for. What this rank sends is kept beyond the bound: what is waited
     /// for may be behind it.
     pub(crate) awaited: Option<u32>,
+    /// Others of whom the same is true at the same time.
+    pub(crate) awaited_too: Vec<u32>,
 }
 
 impl Mailbox {
@@ -159,6 +161,7 @@ impl Mailbox {
             bound,
             next: 0,
             awaited: None,
+            awaited_too: Vec::new(),
         }
     }
 
@@ -207,7 +210,8 @@ impl Mailbox {
         }
         let mut kept = Kept { number: self.next, from, tag, total, data: Vec::new() };
         let cost = self.cost.saturating_add(kept.cost());
-        if cost > self.bound && self.awaited != Some(from) {
+        let awaited = self.awaited == Some(from) || self.awaited_too.contains(&from);
+        if cost > self.bound && !awaited {
             return None;
         }
         kept.data.reserve(total.min(TRUSTED) as usize);
@@ -380,7 +384,10 @@ mod tests {
         mailbox.awaited = Some(2);
         assert_eq!(mailbox.first(3, 0, 100, &[0; 100]), Ok(Delivery::Full));
         assert_eq!(mailbox.first(2, 0, 100, &[0; 100]), Ok(Delivery::Taken));
-        mailbox.awaited = None;
+        (mailbox.awaited, mailbox.awaited_too) = (None, vec![3, 4]);
+        assert_eq!(mailbox.first(2, 0, 100, &[0; 100]), Ok(Delivery::Full));
+        assert_eq!(mailbox.first(4, 0, 100, &[0; 100]), Ok(Delivery::Taken));
+        mailbox.awaited_too.clear();
         let number = mailbox.post(wanted(Source::Rank(3), Tag::Any), grown());
         assert_eq!(mailbox.first(3, 0, 5000, &[1; 5000]), Ok(Delivery::Taken), "posted");
         assert!(vector(&mut mailbox, number).is_some_and(|(_, data)| data.len() == 5000));

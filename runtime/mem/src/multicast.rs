@@ -1,5 +1,7 @@
 //! A put to many ranks through a tree: the caller's side. What the members do is in `relay`.
 
+mod append;
+mod records;
 mod relay;
 
 use std::collections::VecDeque;
@@ -15,7 +17,7 @@ use crate::error::{Error, Refusal};
 use crate::window::{Window, check_notify};
 use crate::windows::{Access, Rights, check};
 
-pub(crate) use relay::{Cast, Multicasts};
+pub(crate) use relay::{Cast, Multicasts, list};
 
 /// Most members of one tree: their list is in every frame.
 const MOST_MEMBERS: usize = 64;
@@ -49,6 +51,7 @@ impl Drop for GiveUp<'_> {
         if let Ok(mut guard) = self.0.channel.lock() {
             guard.handler().multicasts.give_up();
             guard.handler().mailbox.awaited = None;
+            guard.handler().mailbox.awaited_too.clear();
         }
     }
 }

@@ -9,7 +9,7 @@ use kumi_net::Place;
 use kumi_net::layout::{NOTIFIES, PAGE, RankContext, WINDOWS, page_up};
 
 use crate::error::Refusal;
-use crate::shape::Shape;
+use crate::pieces::Spread;
 
 /// What others may do with a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -207,11 +207,11 @@ impl Windows {
         &self,
         context: &RankContext,
         identifier: u32,
-        shape: Shape,
+        shape: &impl Spread,
         notify: Option<u32>,
         data: &[u8],
     ) -> Result<(), Refusal> {
-        let to = self.access(identifier, shape.offset, shape.span(), Access::Write)?;
+        let to = self.access(identifier, shape.start(), shape.span(), Access::Write)?;
         if notify.is_some_and(|notify| notify as usize >= NOTIFIES) {
             return Err(Refusal::Notify);
         }

@@ -3,13 +3,15 @@
 //! Data is kept only until the rings to the children have taken it, and only so much of it (see
 //! [`KEPT_PER_RANK`]); of a batch that is to be answered a few words are kept until it is.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 
 use kumi_net::layout::NOTIFIES;
 use kumi_net::{Answers, ChannelError, Delivery, Place};
 use kumi_proto::Rank;
-use kumi_proto::frame::{self, Frame};
+use kumi_proto::frame::{self, Frame, FrameHeader, MulticastAppend};
 
+use super::records::{Directs, Fate};
 use crate::engine::{Answer, Engine};
 use crate::error::Refusal;
 use crate::near::Near;
@@ -43,19 +45,56 @@ struct Relay {
     up: Option<(Rank, u64)>,
     waiting: Vec<Rank>,
     refused: Option<(Rank, Refusal)>,
+    /// Of a record: ranks that had no room.
+    full: Option<Vec<Rank>>,
+    /// How many there can be.
+    most_full: usize,
+}
+
+impl Relay {
+    /// What is answered when all children have answered.
+    fn answer(self) -> Option<(Rank, Answer)> {
+        let (up, token) = self.up?;
+        let refused = self.refused;
+        Some((
+            up,
+            match self.full {
+                None => Answer::Multicast { token, refused },
+                Some(full) => Answer::MulticastAppend { token, refused, full },
+            },
+        ))
+    }
 }
 
 /// A frame that waits for room in the rings to the children.
 #[derive(Debug)]
-struct Forward {
-    token: u64,
-    window: u32,
-    offset: u64,
-    notify: Option<u32>,
+pub(super) struct Forward {
+    pub(super) token: u64,
+    pub(super) window: u32,
+    pub(super) offset: u64,
+    pub(super) notify: Option<u32>,
+    /// Data is a record, whose, and for signal ports if that is said.
+    pub(super) record: Option<(Rank, bool)>,
     /// Those that do not have it yet, and the lists that go with it.
-    children: Vec<(Rank, Vec<u8>)>,
-    data: Vec<u8>,
-    cost: usize,
+    pub(super) children: Vec<(Rank, Vec<u8>)>,
+    pub(super) data: Vec<u8>,
+    pub(super) cost: usize,
+}
+
+impl Forward {
+    /// What comes before the members and the data.
+    fn header(&self, members: u16) -> FrameHeader {
+        let Forward { token, window, offset, notify, .. } = *self;
+        let tail = &[];
+        match self.record {
+            None => Frame::Multicast { token, window, offset, notify, members, tail }.header(),
+            Some((source, signal)) => {
+                let append =
+                    MulticastAppend { token, window, offset, signal, source, members, tail };
+                Frame::MulticastAppend(append).header()
+            }
+        }
+    }
 }
 
 /// The multicasts of a rank: its own and those it forwards.
@@ -66,6 +105,8 @@ pub(crate) struct Multicasts {
     forwards: VecDeque<Forward>,
     /// What the forwards cost together.
     kept: usize,
+    /// Own records for members without room.
+    pub(super) directs: Directs,
 }
 
 /// Cuts a list into children and what each is to see to: the first of the second half with the
@@ -81,7 +122,7 @@ pub(super) fn split(members: &[Rank]) -> Vec<(Rank, Vec<Rank>)> {
 }
 
 /// Members as a frame lists them.
-pub(super) fn list(members: &[Rank]) -> Vec<u8> {
+pub(crate) fn list(members: &[Rank]) -> Vec<u8> {
     members.iter().flat_map(|rank| rank.to_le_bytes()).collect()
 }
 
@@ -92,7 +133,22 @@ impl Multicasts {
         up: Option<(Rank, u64)>,
         children: impl Iterator<Item = Rank>,
     ) {
-        let relay = Relay { up, waiting: children.collect(), refused: None };
+        let relay =
+            Relay { up, waiting: children.collect(), refused: None, full: None, most_full: 0 };
+        self.relays.insert(token, relay);
+    }
+
+    /// As [`Multicasts::begin`], of a record, with what is known before the children answer.
+    pub(super) fn begin_record(
+        &mut self,
+        token: u64,
+        up: Option<(Rank, u64)>,
+        children: impl Iterator<Item = Rank>,
+        Fate { refused, full }: Fate,
+        most_full: usize,
+    ) {
+        let (waiting, full) = (children.collect(), Some(full));
+        let relay = Relay { up, waiting, refused, full, most_full };
         self.relays.insert(token, relay);
     }
 
@@ -106,9 +162,42 @@ impl Multicasts {
         self.relays.remove(&token).and_then(|relay| relay.refused)
     }
 
+    /// How many more ranks can have had no room for a record.
+    pub(super) fn may_be_full(&self, token: u64) -> Option<usize> {
+        let relay = self.relays.get(&token)?;
+        Some(relay.most_full - relay.full.as_ref()?.len())
+    }
+
+    /// An own record that was sent to one child, for the engine's tests.
+    #[cfg(test)]
+    pub(crate) fn expect_record(&mut self, token: u64, child: Rank, members: usize) {
+        self.begin_record(token, None, [child].into_iter(), Fate::default(), members);
+    }
+
+    /// Ends an own record's way through the trees.
+    pub(super) fn take_record(&mut self, token: u64) -> Fate {
+        let relay = self.relays.remove(&token);
+        let fate =
+            |relay: Relay| Fate { refused: relay.refused, full: relay.full.unwrap_or_default() };
+        relay.map(fate).unwrap_or_default()
+    }
+
     /// Forgets the own ones.
     pub(super) fn give_up(&mut self) {
         self.relays.retain(|_, relay| relay.up.is_some());
+        self.directs.clear();
+    }
+
+    /// Whether something of this cost may be kept to be forwarded.
+    pub(super) fn has_room(&self, place: &Place, cost: usize) -> bool {
+        let ranks = place.ranks() as usize;
+        self.kept + cost <= KEPT_PER_RANK * ranks && self.relays.len() < RELAYS_PER_RANK * ranks
+    }
+
+    /// Keeps a frame until the rings to the children have taken it.
+    pub(super) fn keep(&mut self, forward: Forward) {
+        self.kept += forward.cost;
+        self.forwards.push_back(forward);
     }
 
     /// Others wait for an answer of this rank or its children.
@@ -130,12 +219,10 @@ impl Multicasts {
     ) -> Result<(), ChannelError> {
         for _ in 0..self.forwards.len() {
             let Some(mut forward) = self.forwards.pop_front() else { break };
-            let Forward { token, window, offset, notify, .. } = forward;
             let mut left = Vec::new();
-            for (to, list) in forward.children {
-                let members = (list.len() / 4) as u16;
-                let frame = Frame::Multicast { token, window, offset, notify, members, tail: &[] };
-                let parts: [&[u8]; 3] = [&frame.header(), &list, &forward.data];
+            for (to, list) in std::mem::take(&mut forward.children) {
+                let header = forward.header((list.len() / 4) as u16);
+                let parts: [&[u8]; 3] = [&header, &list, &forward.data];
                 if full.contains(&to) || !send(to, &parts)? {
                     if !full.contains(&to) {
                         full.push(to);
@@ -163,19 +250,9 @@ impl Engine {
         cast: &Cast<'_>,
     ) -> Result<Delivery, String> {
         let (members, data) = frame::members(cast.members, cast.tail);
-        let (mut near, mut far) = (vec![place.local()], Vec::new());
-        for member in members {
-            match place.local_of(member) {
-                Some(local) => near.push(local),
-                None if member < place.ranks() => far.push(member),
-                None => return Err(format!("a multicast to rank {member}, which does not exist")),
-            }
-        }
-        let cost = data.len() + 4 * far.len() + OVERHEAD;
-        let ranks = place.ranks() as usize;
-        let room = self.multicasts.kept + cost <= KEPT_PER_RANK * ranks
-            && self.multicasts.relays.len() < RELAYS_PER_RANK * ranks;
-        if !far.is_empty() && !room {
+        let (near, far) = sort(place, members)?;
+        let cost = cost(data, &far);
+        if !far.is_empty() && !self.multicasts.has_room(place, cost) {
             return Ok(Delivery::Full);
         }
         let mut refused = None;
@@ -204,9 +281,9 @@ impl Engine {
         let Cast { window, offset, notify, .. } = *cast;
         let children = children.into_iter().map(|(rank, rest)| (rank, list(&rest))).collect();
         let data = data.to_vec();
-        let forward = Forward { token, window, offset, notify, children, data, cost };
-        self.multicasts.forwards.push_back(forward);
-        self.multicasts.kept += cost;
+        let record = None;
+        let forward = Forward { token, window, offset, notify, record, children, data, cost };
+        self.multicasts.keep(forward);
         Ok(Delivery::Taken)
     }
 
@@ -221,7 +298,7 @@ impl Engine {
         let Cast { window, offset, notify, .. } = *cast;
         let shape = Shape::whole(offset, data.len() as u64);
         if local == place.local() {
-            return self.windows.put(place.own(), window, shape, notify, data);
+            return self.windows.put(place.own(), window, &shape, notify, data);
         }
         let near = Near::find(place, local, window).ok_or(Refusal::Window)?;
         check(near.rights, near.size, offset, data.len() as u64, Access::Write)?;
@@ -239,17 +316,51 @@ impl Engine {
     /// A child says that it and those behind it have a batch. One that nobody waits for (the
     /// program gave up) is dropped.
     pub(crate) fn multicast_done(&mut self, from: Rank, token: u64, refused: Option<(Rank, u8)>) {
-        let Some(relay) = self.multicasts.relays.get_mut(&token) else { return };
+        self.child_answered(from, token, refused, &[]);
+    }
+
+    /// A child has answered for itself and those behind it.
+    pub(super) fn child_answered(
+        &mut self,
+        from: Rank,
+        token: u64,
+        refused: Option<(Rank, u8)>,
+        full: &[Rank],
+    ) {
+        let Entry::Occupied(mut entry) = self.multicasts.relays.entry(token) else { return };
+        let relay = entry.get_mut();
         let Some(at) = relay.waiting.iter().position(|rank| *rank == from) else { return };
         relay.waiting.swap_remove(at);
         let refused = refused.map(|(rank, code)| (rank, Refusal::from_code(code)));
         relay.refused = relay.refused.or(refused);
-        if let (true, Some((up, above))) = (relay.waiting.is_empty(), relay.up) {
-            let refused = relay.refused;
-            self.answers.push_back((up, Answer::Multicast { token: above, refused }));
-            self.multicasts.relays.remove(&token);
+        if let Some(all) = &mut relay.full {
+            all.extend_from_slice(full);
+        }
+        if relay.waiting.is_empty() && relay.up.is_some() {
+            self.answers.extend(entry.remove().answer());
         }
     }
+}
+
+/// The members of this node, the own rank first, by local index, and those of others.
+pub(super) fn sort(
+    place: &Place,
+    members: impl Iterator<Item = Rank>,
+) -> Result<(Vec<usize>, Vec<Rank>), String> {
+    let (mut near, mut far) = (vec![place.local()], Vec::new());
+    for member in members {
+        match place.local_of(member) {
+            Some(local) => near.push(local),
+            None if member < place.ranks() => far.push(member),
+            None => return Err(format!("a multicast to rank {member}, which does not exist")),
+        }
+    }
+    Ok((near, far))
+}
+
+/// What it costs to keep data for these members.
+pub(super) fn cost(data: &[u8], far: &[Rank]) -> usize {
+    data.len() + 4 * far.len() + OVERHEAD
 }
 
 #[cfg(test)]
@@ -270,7 +381,8 @@ mod tests {
     fn forward(token: u64, children: &[Rank]) -> Forward {
         let children = children.iter().map(|rank| (*rank, list(&[50 + rank]))).collect();
         let (window, offset, notify, data) = (0, 0, None, vec![token as u8; 10]);
-        Forward { token, window, offset, notify, children, data, cost: 100 }
+        let record = None;
+        Forward { token, window, offset, notify, record, children, data, cost: 100 }
     }
 
     /// A ring that is full keeps back what comes later for the same child, and nobody else's.

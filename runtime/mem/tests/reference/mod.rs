@@ -1,7 +1,7 @@
 //! A reference for one-sided operations: a copy of what they must have written, and the errors
 //! that they must have.
 
-use kumi_mem::{After, Completion, Context, Error, Source, Strided, Tag, Window};
+use kumi_mem::{After, Completion, Context, Error, Piece, Source, Strided, Tag, Window};
 
 use crate::common::Numbers;
 
@@ -41,13 +41,16 @@ impl<'c> Reference<'c> {
 
     /// One random operation on the part at this rank.
     pub fn step(&mut self, to: u32, numbers: &mut Numbers) {
-        match numbers.below(13) {
+        match numbers.below(16) {
             0 | 6 => self.put(to, numbers),
             1 | 7 => self.get(to, numbers),
             2 | 8 => self.atomic(to, numbers),
             3 | 9 => self.put_strided(to, numbers),
             4 | 10 => self.get_strided(to, numbers),
             5 | 11 => self.wild(to, numbers),
+            12 => self.put_list(to, numbers),
+            13 => self.get_list(to, numbers),
+            14 => self.wild_list(to, numbers),
             _ => self.multicast(numbers),
         }
     }
@@ -125,6 +128,108 @@ impl<'c> Reference<'c> {
         let part = &self.parts[from as usize];
         let expected: Vec<u8> = Self::places(shape).map(|place| part[place]).collect();
         assert!(got == expected, "{from}: {shape:?}");
+    }
+
+    /// Pieces of the part: mostly few and short ones, at times more than a frame takes; they may
+    /// overlap, be empty, and be in any order.
+    fn pieces(numbers: &mut Numbers) -> Vec<Piece> {
+        let count = [0, 1, 2, 9, 300, 1500][numbers.below(6) as usize];
+        let most = match numbers.below(3) {
+            0 => 8,
+            1 => 70,
+            _ => PART / (count / 4 + 1),
+        };
+        let piece = |_| {
+            let length = numbers.below(most as u64 + 1) as usize;
+            let offset = numbers.below((PART - length) as u64 + 1) as usize;
+            Piece { offset, length }
+        };
+        (0..count).map(piece).collect()
+    }
+
+    fn there(&self, pieces: &[Piece]) -> Vec<Piece> {
+        let there = |piece: &Piece| Piece { offset: self.base + piece.offset, ..*piece };
+        pieces.iter().map(there).collect()
+    }
+
+    /// Lengths of buffers that have so many bytes together.
+    fn cuts(mut bytes: usize, numbers: &mut Numbers) -> Vec<usize> {
+        let mut cuts = Vec::new();
+        while bytes > 0 {
+            cuts.push(numbers.below(bytes.min(3000) as u64 + 1) as usize);
+            bytes -= cuts[cuts.len() - 1];
+        }
+        cuts
+    }
+
+    fn put_list(&mut self, to: u32, numbers: &mut Numbers) {
+        let pieces = Self::pieces(numbers);
+        let bytes: usize = pieces.iter().map(|piece| piece.length).sum();
+        let data: Vec<u8> = (0..bytes).map(|_| numbers.next() as u8).collect();
+        let (there, after) = (self.there(&pieces), self.after(to, numbers));
+        if numbers.below(2) == 0 {
+            self.window.put_list(to, &there, &data, after).expect("put");
+        } else {
+            let mut rest = &data[..];
+            let cut = |length| rest.split_off(..length).expect("so many bytes");
+            let buffers: Vec<&[u8]> = Self::cuts(bytes, numbers).into_iter().map(cut).collect();
+            self.window.put_lists(to, &there, &buffers, after).expect("put");
+        }
+        let mut rest = &data[..];
+        for Piece { offset, length } in pieces {
+            let part = rest.split_off(..length).expect("so many bytes");
+            self.parts[to as usize][offset..offset + length].copy_from_slice(part);
+        }
+    }
+
+    fn get_list(&mut self, from: u32, numbers: &mut Numbers) {
+        let pieces = Self::pieces(numbers);
+        let part = &self.parts[from as usize];
+        let of = |piece: &Piece| &part[piece.offset..piece.offset + piece.length];
+        let expected = pieces.iter().map(of).collect::<Vec<_>>().concat();
+        let mut got = vec![0; expected.len()];
+        let there = self.there(&pieces);
+        if numbers.below(2) == 0 {
+            self.window.get_list(from, &there, &mut got).expect("get");
+        } else {
+            let mut rest = &mut got[..];
+            let cut = |length| rest.split_off_mut(..length).expect("so many bytes");
+            let mut buffers: Vec<&mut [u8]> =
+                Self::cuts(expected.len(), numbers).into_iter().map(cut).collect();
+            self.window.get_lists(from, &there, &mut buffers).expect("get");
+        }
+        assert!(got == expected, "{from}: {pieces:?}");
+    }
+
+    /// A list of which one piece is outside of the window: an error, and nothing is written.
+    fn wild_list(&mut self, to: u32, numbers: &mut Numbers) {
+        let mut pieces = Self::pieces(numbers);
+        let end = PART * self.parts.len();
+        let (offset, length) = match numbers.below(4) {
+            0 => (end, 1),
+            1 => (end + 1, 0),
+            2 => (usize::MAX - numbers.below(9) as usize, 10),
+            _ => (end - 5, 6 + numbers.below(1000) as usize),
+        };
+        let at = numbers.below(pieces.len() as u64 + 1) as usize;
+        pieces.insert(at, Piece { offset, length });
+        let mut data = vec![0xee; pieces.iter().map(|piece| piece.length).sum()];
+        let there: Vec<Piece> = self
+            .there(&pieces[..at])
+            .into_iter()
+            .chain(std::iter::once(pieces[at]))
+            .chain(self.there(&pieces[at + 1..]))
+            .collect();
+        let result = if numbers.below(2) == 0 {
+            let after = After { notify: Some(0), completion: Some(self.completion) };
+            self.window.put_list(to, &there, &data, after)
+        } else {
+            self.window.get_list(to, &there, &mut data)
+        };
+        let Err(Error::OutOfBounds { rank, offset: told, length: bytes, .. }) = result else {
+            panic!("{result:?}");
+        };
+        assert_eq!((rank, told, bytes), (to, offset as u64, length as u64));
     }
 
     /// The same to some ranks, while others do that too.

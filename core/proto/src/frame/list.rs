@@ -1,0 +1,134 @@
+//! Puts and gets of pieces of any lengths at any places of a window.
+
+use super::{Frame, FrameError, GET_LIST, LAST, PUT_LIST, Reader, Writer, flags, zero};
+
+/// Bytes before the pieces and the data of a [`PutList`].
+pub const PUT_LIST_BYTES: usize = 28;
+/// Bytes before the pieces of a [`GetList`].
+pub const GET_LIST_BYTES: usize = 24;
+/// Bytes that tell of one piece.
+pub const PIECE_BYTES: usize = 8;
+/// Most pieces of a [`GetList`]: its target keeps them until it has answered.
+pub const MOST_GET_PIECES: usize = 1024;
+
+/// Write pieces of any lengths at any places, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PutList<'d> {
+    /// As for [`Frame::PutStrided`].
+    pub token: u64,
+    /// As for [`Frame::PutCounted`].
+    pub last: bool,
+    /// The window's number.
+    pub window: u32,
+    /// From where in the window the places of the pieces are counted, in bytes.
+    pub offset: u64,
+    /// The notify counter to raise by one afterwards.
+    pub notify: Option<u32>,
+    /// How many pieces, not 0.
+    pub pieces: u16,
+    /// Their places and lengths (see [`pieces`]), [`PIECE_BYTES`] each, then what to write: as many
+    /// bytes as they have together.
+    pub tail: &'d [u8],
+}
+
+/// Ask for pieces of any lengths at any places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GetList<'d> {
+    /// Chosen by the asking rank; comes back with the reply.
+    pub token: u64,
+    /// The window's number.
+    pub window: u32,
+    /// From where in the window the places of the pieces are counted, in bytes.
+    pub offset: u64,
+    /// The places and lengths of 1 to [`MOST_GET_PIECES`] pieces (see [`pieces`]), [`PIECE_BYTES`]
+    /// each; all together have less than 2^32 bytes.
+    pub pieces: &'d [u8],
+}
+
+/// The pieces that these bytes tell of: how far behind the frame's offset each begins, and its
+/// length, in bytes.
+pub fn pieces(list: &[u8]) -> impl Iterator<Item = (u32, u32)> + Clone {
+    let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |sum, byte| sum << 8 | u32::from(*byte));
+    list.chunks_exact(PIECE_BYTES).map(move |piece| (number(&piece[..4]), number(&piece[4..])))
+}
+
+impl<'d> PutList<'d> {
+    pub(super) fn write<'b>(&self, to: Writer<'b>) -> Writer<'b> {
+        let [low, high] = self.pieces.to_le_bytes();
+        to.start([PUT_LIST, flags(self.notify, self.last), low, high])
+            .at(self.window, self.offset)
+            .notify(self.notify)
+            .u64(self.token)
+    }
+
+    /// The list of the pieces, and what to write.
+    ///
+    /// # Panics
+    /// If the tail is shorter than the list.
+    pub fn split(&self) -> (&'d [u8], &'d [u8]) {
+        self.tail.split_at(usize::from(self.pieces) * PIECE_BYTES)
+    }
+}
+
+impl GetList<'_> {
+    pub(super) fn write<'b>(&self, to: Writer<'b>) -> Writer<'b> {
+        // Of a list that is too long, the lower bits: the decoder then finds another length.
+        let [low, high, ..] = (self.pieces.len() / PIECE_BYTES).to_le_bytes();
+        to.start([GET_LIST, 0, low, high]).at(self.window, self.offset).u64(self.token)
+    }
+}
+
+/// Checks a list; the bytes of all its pieces together.
+fn check_list(reader: &Reader<'_>, list: &[u8]) -> Result<u64, FrameError> {
+    if list.is_empty() {
+        return Err(reader.bad("pieces"));
+    }
+    // At most 2^16 pieces of less than 2^32 bytes: no overflow.
+    pieces(list).try_fold(0, |sum, (_, length)| match length {
+        0 => Err(reader.bad("length")),
+        length => Ok(sum + u64::from(length)),
+    })
+}
+
+impl<'d> Frame<'d> {
+    pub(super) fn decode_put_list(
+        mut r: Reader<'d>,
+        flags: u8,
+        pieces: [u8; 2],
+    ) -> Result<Self, FrameError> {
+        let (window, offset) = (r.u32()?, r.u64()?);
+        let (notify, token) = (r.u32()?, r.u64()?);
+        let (notify, last, tail) = (r.notify(flags & !LAST, notify)?, flags & LAST != 0, r.rest());
+        if token == 0 && last {
+            return Err(r.bad("last"));
+        }
+        let pieces = u16::from_le_bytes(pieces);
+        let Some((list, data)) = tail.split_at_checked(usize::from(pieces) * PIECE_BYTES) else {
+            return Err(r.bad_length());
+        };
+        if check_list(&r, list)? != data.len() as u64 {
+            return Err(r.bad_length());
+        }
+        Ok(Self::PutList(PutList { token, last, window, offset, notify, pieces, tail }))
+    }
+
+    pub(super) fn decode_get_list(
+        mut r: Reader<'d>,
+        reserved: u8,
+        count: [u8; 2],
+    ) -> Result<Self, FrameError> {
+        zero(&r, &[reserved])?;
+        let (window, offset, token) = (r.u32()?, r.u64()?, r.u64()?);
+        let (count, pieces) = (usize::from(u16::from_le_bytes(count)), r.rest());
+        if pieces.len() != count * PIECE_BYTES {
+            return Err(r.bad_length());
+        }
+        if count > MOST_GET_PIECES {
+            return Err(r.bad("pieces"));
+        }
+        if check_list(&r, pieces)? > u64::from(u32::MAX) {
+            return Err(r.bad("length"));
+        }
+        Ok(Self::GetList(GetList { token, window, offset, pieces }))
+    }
+}

@@ -1,0 +1,138 @@
+//! Lists of pieces: what is promised beside what `one_sided` compares with a reference memory.
+
+mod common;
+
+use common::{Numbers, run};
+use kumi_mem::{After, Error, Piece, Refusal, Rights, Window};
+
+const BOTH: &[&[u32]] = &[&[2], &[1, 1]];
+
+fn piece(offset: usize, length: usize) -> Piece {
+    Piece { offset, length }
+}
+
+/// Of pieces that overlap the last remains, in whatever frames they go.
+#[test]
+fn the_last_of_overlapping_pieces_remains() {
+    run("the_last_of_overlapping_pieces_remains", BOTH, |context| {
+        let (me, other) = (context.rank(), 1 - context.rank());
+        let window = context.window(10_000).expect("window");
+        let mut numbers = Numbers(5);
+        let (mut pieces, mut expected) = (Vec::new(), vec![0; 10_000]);
+        let mut data = Vec::new();
+        for number in 0..3000u32 {
+            let length = numbers.below(40) as usize;
+            let offset = numbers.below(200) as usize;
+            pieces.push(piece(offset, length));
+            data.extend(std::iter::repeat_n(number as u8, length));
+            expected[offset..offset + length].fill(number as u8);
+        }
+        // And one over many frames.
+        pieces.push(piece(1000, 9000));
+        data.extend(std::iter::repeat_n(me as u8 + 1, 9000));
+        expected[1000..].fill(other as u8 + 1);
+        window
+            .put_list(other, &pieces, &data, After { notify: Some(3), completion: None })
+            .expect("put");
+        window.wait_notify(3, 1).expect("wait");
+        let mut memory = vec![0; 10_000];
+        window.read(0, &mut memory).expect("read");
+        assert!(memory == expected);
+        context.barrier().expect("barrier");
+        assert_eq!(window.notified(3).expect("notified"), 1, "once");
+        context.barrier().expect("barrier");
+    });
+}
+
+/// Whatever is wrong is found before anything is done.
+fn check_wrong(window: &Window<'_>, other: u32, after: After<'_>) {
+    let outside = [piece(0, 10), piece(995, 6), piece(20, 0)];
+    let result = window.put_list(other, &outside, &[7; 16], after);
+    assert!(
+        matches!(result, Err(Error::OutOfBounds { offset: 995, length: 6, size: 1000, .. })),
+        "{result:?}"
+    );
+    let result = window.get_list(other, &[piece(0, 1), piece(1001, 0)], &mut [7]);
+    assert!(matches!(result, Err(Error::OutOfBounds { offset: 1001, .. })), "{result:?}");
+    for given in [15, 17] {
+        let result = window.put_list(other, &outside, &vec![7; given], after);
+        assert!(matches!(result, Err(Error::BadLength { needed: 16, .. })), "{result:?}");
+        let result = window.get_list(other, &outside, &mut vec![7; given]);
+        assert!(matches!(result, Err(Error::BadLength { needed: 16, .. })), "{result:?}");
+    }
+    let endless = [piece(0, usize::MAX), piece(0, 17)];
+    let result = window.put_list(other, &endless, &[7; 16], after);
+    assert!(matches!(result, Err(Error::BadLength { .. })), "{result:?}");
+    let result = window.put_list(2, &outside, &[7; 16], after);
+    assert!(matches!(result, Err(Error::BadRank { rank: 2, ranks: 2 })), "{result:?}");
+    let notify = After { notify: Some(64), completion: None };
+    let result = window.put_list(other, &[piece(0, 1)], &[7], notify);
+    assert!(matches!(result, Err(Error::BadNotify { notify: 64 })), "{result:?}");
+}
+
+#[test]
+fn a_refused_list_touches_nothing_and_is_told_once() {
+    run("a_refused_list_touches_nothing_and_is_told_once", BOTH, |context| {
+        let other = 1 - context.rank();
+        let near = context.same_node(other);
+        let window = context.window(1000).expect("window");
+        let rights = Rights { write: false, read: false, atomic: true };
+        let sealed = context.window_with(20_000, rights).expect("window");
+        let completion = context.completion().expect("completion");
+        let after = After { notify: Some(0), completion: Some(&completion) };
+        check_wrong(&window, other, after);
+        // The right is missing: found by the target, in each of several frames, told once.
+        let many: Vec<Piece> = (0..2000).map(|at| piece(at * 10, 5)).collect();
+        for pieces in [&many[..], &many[..2], &[]] {
+            let data = vec![7; pieces.len() * 5];
+            let result = sealed.put_list(other, pieces, &data, after);
+            if near {
+                assert!(matches!(result, Err(Error::NoRight { .. })), "{result:?}");
+            } else {
+                result.expect("refused later");
+                let told = completion.wait(1);
+                assert!(
+                    matches!(told, Err(Error::Refused { count: 1, reason: Refusal::Right, .. })),
+                    "{told:?}"
+                );
+            }
+            let result = sealed.get_list(other, pieces, &mut data.clone());
+            assert!(matches!(result, Err(Error::NoRight { .. })), "{result:?}");
+        }
+        window.put_list(other, &[], &[], after).expect("nothing, but allowed");
+        assert_eq!(completion.wait(1).expect("wait"), 1);
+        window.wait_notify(0, 1).expect("wait");
+        context.flush(other).expect("told already");
+        context.barrier().expect("barrier");
+        for (piece, notified) in [(&sealed, 0), (&window, 1)] {
+            let mut memory = vec![9; piece.len()];
+            piece.read(0, &mut memory).expect("read");
+            assert!(memory.iter().all(|byte| *byte == 0), "untouched");
+            assert_eq!(piece.notified(0).expect("notified"), notified);
+        }
+        context.barrier().expect("barrier");
+    });
+}
+
+/// As many pieces as fit go into one frame: lists are for that.
+#[test]
+fn a_frame_carries_many_pieces() {
+    run("a_frame_carries_many_pieces", &[&[1, 1]], |context| {
+        let window = context.window(8000).expect("window");
+        let sent = || {
+            let counters = context.counters();
+            counters.iter().find(|(name, _)| *name == "sent").expect("counter").1
+        };
+        context.barrier().expect("barrier");
+        if context.rank() == 0 {
+            let pieces: Vec<Piece> = (0..80).rev().map(|at| piece(at * 100, 8)).collect();
+            let before = sent();
+            window.put_list(1, &pieces, &[7; 640], After::default()).expect("put");
+            assert_eq!(sent() - before, 1);
+            let mut back = [0; 640];
+            window.get_list(1, &pieces, &mut back).expect("get");
+            assert_eq!((sent() - before, back), (2, [7; 640]));
+        }
+        context.barrier().expect("barrier");
+    });
+}
