@@ -54,11 +54,46 @@
 !   kumi_window_put(window, to, offset, data [, stat])
 !   kumi_window_put_notify(window, to, offset, data, notify [, stat])
 !   kumi_window_get(window, from, offset, data [, stat])
+!   kumi_window_put_with(window, to, offset, data [, notify] [, completion] [, stat])
+!   kumi_window_put_strided(window, to, offset, stride, block, count, data [, notify] [, completion] [, stat])
+!   kumi_window_get_strided(window, from, offset, stride, block, count, data [, stat])
+!       `data` has block * count elements, else KUMI_ERR_LENGTH.  All four numbers are of one kind.
+!   kumi_window_multicast(window, ranks, offset, data [, notify] [, stat])
+!       `ranks` is a vector.
 !   kumi_window_fetch_add(window, to, offset, operand [, old] [, stat])
-!       `operand` and `old` are integer(c_int64_t), `offset` counts 8-byte integers.
+!   kumi_window_fetch_and, kumi_window_fetch_or, kumi_window_fetch_xor     likewise
+!   kumi_window_swap(window, to, offset, value [, old] [, stat])
+!   kumi_window_compare_swap(window, to, offset, expected, value [, old] [, stat])
+!       `operand`, `value`, `expected` and `old` are all integer(c_int64_t), or all integer(c_int32_t);
+!       `offset` counts such integers.
 !   kumi_window_notified(window, notify, count [, stat])
 !   kumi_window_wait_notify(window, notify, at_least [, count] [, stat])
 !       `count` is integer(c_int64_t), `at_least` of either kind.
+!
+!   kumi_completion_create(completion [, stat])         kumi_completion_free(completion [, stat])
+!   kumi_completion_done(completion, count [, stat])    kumi_completion_wait_all(completion [, stat])
+!   kumi_completion_wait(completion, at_least [, count] [, stat])
+!       `completion` is a type(kumi_completion), `count` integer(c_int64_t), `at_least` of either kind.
+!
+!   A FIFO or signal port is no array: its offset and capacity are bytes, in integers of one kind, and what
+!   is appended to it may be of any type.
+!   kumi_fifo_create(window, offset, capacity, notify, fifo [, stat])
+!   kumi_fifo_free(fifo [, stat])                       fifo is a type(kumi_fifo)
+!   kumi_fifo_max_record(bytes [, stat])
+!   kumi_fifo_append(window, to, offset, data [, stat])
+!   kumi_fifo_try_append(window, to, offset, data, done [, stat])          done is a logical
+!   kumi_fifo_pop(fifo, data [, length] [, source] [, stat])               length is in bytes
+!   kumi_fifo_try_pop(fifo, data, found [, length] [, source] [, stat])    found is a logical
+!   kumi_signal_handle(window, offset, capacity, handler [, stat])
+!       `handler` is a module procedure with the interface kumi_signal_handler:
+!           subroutine handler(source, data)
+!             integer(c_int), intent(in) :: source
+!             integer(c_int8_t), intent(in) :: data(:)
+!       It runs on another thread: variables that the program reads meanwhile are to be `volatile`, and
+!       `transfer` makes of the bytes what they were.
+!   kumi_signal_remove(window, offset [, stat])
+!   kumi_signal_send(window, to, offset, data [, stat])
+!   kumi_signal_try_send(window, to, offset, data, done [, stat])
 !
 !   kumi_barrier([stat])
 !   kumi_broadcast(root, data [, stat])
@@ -83,8 +118,11 @@ module kumi
   use kumi_base, only: kumi_op, kumi_window, KUMI_SUM, KUMI_PRODUCT, KUMI_MIN, KUMI_MAX, KUMI_BITAND, KUMI_BITOR, &
     KUMI_BITXOR, &
     kumi_error_string, kumi_error_detail, kumi_version, kumi_init, kumi_finalize, kumi_progress, kumi_flush, &
-    kumi_barrier, kumi_message_probe, kumi_window_create, kumi_window_free, kumi_window_fetch_add, &
-    kumi_window_notified, kumi_window_wait_notify
+    kumi_barrier, kumi_message_probe, kumi_window_create, kumi_window_free, kumi_window_notified, kumi_window_wait_notify
+  use kumi_onesided, only: kumi_completion, kumi_completion_create, kumi_completion_free, kumi_completion_done, &
+    kumi_completion_wait, kumi_completion_wait_all, kumi_fifo, kumi_fifo_create, kumi_fifo_free, &
+    kumi_fifo_max_record, kumi_signal_handler, kumi_signal_handle, kumi_signal_remove
+  use kumi_atomics
   use kumi_arrays
   implicit none
   public

@@ -32,10 +32,6 @@ module kumi_base
     module procedure create_i4, create_i8
   end interface kumi_window_create
 
-  interface kumi_window_fetch_add
-    module procedure fetch_add_i4, fetch_add_i8
-  end interface kumi_window_fetch_add
-
   interface kumi_window_wait_notify
     module procedure wait_i4, wait_i8
   end interface kumi_window_wait_notify
@@ -230,6 +226,14 @@ contains
     call finish(code, 'kumi_window_free', stat)
   end subroutine kumi_window_free
 
+  ! What the C functions know it by.
+  function handle_of(window) result(handle)
+    type(kumi_window), intent(in) :: window
+    type(c_ptr) :: handle
+
+    handle = window%handle
+  end function handle_of
+
   ! The bytes of an array with these extents; negative ones count as 0.
   pure function bytes_of(extents, unit) result(bytes)
     integer, intent(in) :: extents(:), unit
@@ -292,32 +296,6 @@ contains
 
     call finish(c_get(window%handle, from, offset, bytes, buffer), 'kumi_window_get', stat)
   end subroutine get_bytes
-
-  subroutine fetch_add_i8(window, to, offset, operand, old, stat)
-    type(kumi_window), intent(in) :: window
-    integer(c_int), intent(in) :: to
-    integer(c_int64_t), intent(in) :: offset, operand
-    integer(c_int64_t), intent(out), optional :: old
-    integer(c_int), intent(out), optional :: stat
-    integer(c_int64_t) :: before
-    integer(c_int) :: code
-
-    before = 0
-    ! An offset that is too large stays so, and a multiple of 8.
-    code = c_fetch_add(window%handle, to, iand(scaled(offset, 8), not(7_c_size_t)), operand, before)
-    if (present(old)) old = before
-    call finish(code, 'kumi_window_fetch_add', stat)
-  end subroutine fetch_add_i8
-
-  subroutine fetch_add_i4(window, to, offset, operand, old, stat)
-    type(kumi_window), intent(in) :: window
-    integer(c_int), intent(in) :: to, offset
-    integer(c_int64_t), intent(in) :: operand
-    integer(c_int64_t), intent(out), optional :: old
-    integer(c_int), intent(out), optional :: stat
-
-    call fetch_add_i8(window, to, int(offset, c_int64_t), operand, old, stat)
-  end subroutine fetch_add_i4
 
   subroutine kumi_window_notified(window, notify, count, stat)
     type(kumi_window), intent(in) :: window

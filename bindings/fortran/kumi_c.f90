@@ -2,7 +2,7 @@
 !
 ! SPDX-License-Identifier: Apache-2.0 OR MIT
 module kumi_c
-  use, intrinsic :: iso_c_binding, only: c_double, c_int, c_int64_t, c_ptr, c_size_t
+  use, intrinsic :: iso_c_binding, only: c_double, c_funptr, c_int, c_int32_t, c_int64_t, c_ptr, c_size_t
   implicit none
   public
 
@@ -250,5 +250,285 @@ module kumi_c
       integer(c_size_t), intent(in) :: send_counts(*), recv_counts(*)
       integer(c_int) :: code
     end function c_alltoallv
+  end interface
+
+  interface
+    function c_fetch_and(window, to, offset, operand, old) result(code) bind(c, name='kumi_window_fetch_and')
+      import :: c_int, c_int64_t, c_ptr, c_size_t
+      type(c_ptr), value :: window
+      integer(c_int), value :: to
+      integer(c_size_t), value :: offset
+      integer(c_int64_t), value :: operand
+      integer(c_int64_t), intent(inout) :: old
+      integer(c_int) :: code
+    end function c_fetch_and
+
+    function c_fetch_or(window, to, offset, operand, old) result(code) bind(c, name='kumi_window_fetch_or')
+      import :: c_int, c_int64_t, c_ptr, c_size_t
+      type(c_ptr), value :: window
+      integer(c_int), value :: to
+      integer(c_size_t), value :: offset
+      integer(c_int64_t), value :: operand
+      integer(c_int64_t), intent(inout) :: old
+      integer(c_int) :: code
+    end function c_fetch_or
+
+    function c_fetch_xor(window, to, offset, operand, old) result(code) bind(c, name='kumi_window_fetch_xor')
+      import :: c_int, c_int64_t, c_ptr, c_size_t
+      type(c_ptr), value :: window
+      integer(c_int), value :: to
+      integer(c_size_t), value :: offset
+      integer(c_int64_t), value :: operand
+      integer(c_int64_t), intent(inout) :: old
+      integer(c_int) :: code
+    end function c_fetch_xor
+
+    function c_swap(window, to, offset, value, old) result(code) bind(c, name='kumi_window_swap')
+      import :: c_int, c_int64_t, c_ptr, c_size_t
+      type(c_ptr), value :: window
+      integer(c_int), value :: to
+      integer(c_size_t), value :: offset
+      integer(c_int64_t), value :: value
+      integer(c_int64_t), intent(inout) :: old
+      integer(c_int) :: code
+    end function c_swap
+
+    function c_compare_swap(window, to, offset, expected, value, old) result(code) &
+      bind(c, name='kumi_window_compare_swap')
+      import :: c_int, c_int64_t, c_ptr, c_size_t
+      type(c_ptr), value :: window
+      integer(c_int), value :: to
+      integer(c_size_t), value :: offset
+      integer(c_int64_t), value :: expected, value
+      integer(c_int64_t), intent(inout) :: old
+      integer(c_int) :: code
+    end function c_compare_swap
+
+    function c_fetch_add_u32(window, to, offset, operand, old) result(code) bind(c, name='kumi_window_fetch_add_u32')
+      import :: c_int, c_int32_t, c_ptr, c_size_t
+      type(c_ptr), value :: window
+      integer(c_int), value :: to
+      integer(c_size_t), value :: offset
+      integer(c_int32_t), value :: operand
+      integer(c_int32_t), intent(inout) :: old
+      integer(c_int) :: code
+    end function c_fetch_add_u32
+
+    function c_fetch_and_u32(window, to, offset, operand, old) result(code) bind(c, name='kumi_window_fetch_and_u32')
+      import :: c_int, c_int32_t, c_ptr, c_size_t
+      type(c_ptr), value :: window
+      integer(c_int), value :: to
+      integer(c_size_t), value :: offset
+      integer(c_int32_t), value :: operand
+      integer(c_int32_t), intent(inout) :: old
+      integer(c_int) :: code
+    end function c_fetch_and_u32
+
+    function c_fetch_or_u32(window, to, offset, operand, old) result(code) bind(c, name='kumi_window_fetch_or_u32')
+      import :: c_int, c_int32_t, c_ptr, c_size_t
+      type(c_ptr), value :: window
+      integer(c_int), value :: to
+      integer(c_size_t), value :: offset
+      integer(c_int32_t), value :: operand
+      integer(c_int32_t), intent(inout) :: old
+      integer(c_int) :: code
+    end function c_fetch_or_u32
+
+    function c_fetch_xor_u32(window, to, offset, operand, old) result(code) bind(c, name='kumi_window_fetch_xor_u32')
+      import :: c_int, c_int32_t, c_ptr, c_size_t
+      type(c_ptr), value :: window
+      integer(c_int), value :: to
+      integer(c_size_t), value :: offset
+      integer(c_int32_t), value :: operand
+      integer(c_int32_t), intent(inout) :: old
+      integer(c_int) :: code
+    end function c_fetch_xor_u32
+
+    function c_swap_u32(window, to, offset, value, old) result(code) bind(c, name='kumi_window_swap_u32')
+      import :: c_int, c_int32_t, c_ptr, c_size_t
+      type(c_ptr), value :: window
+      integer(c_int), value :: to
+      integer(c_size_t), value :: offset
+      integer(c_int32_t), value :: value
+      integer(c_int32_t), intent(inout) :: old
+      integer(c_int) :: code
+    end function c_swap_u32
+
+    function c_compare_swap_u32(window, to, offset, expected, value, old) result(code) &
+      bind(c, name='kumi_window_compare_swap_u32')
+      import :: c_int, c_int32_t, c_ptr, c_size_t
+      type(c_ptr), value :: window
+      integer(c_int), value :: to
+      integer(c_size_t), value :: offset
+      integer(c_int32_t), value :: expected, value
+      integer(c_int32_t), intent(inout) :: old
+      integer(c_int) :: code
+    end function c_compare_swap_u32
+  end interface
+
+  interface
+    function c_completion_create(completion) result(code) bind(c, name='kumi_completion_create')
+      import :: c_int, c_ptr
+      type(c_ptr), intent(inout) :: completion
+      integer(c_int) :: code
+    end function c_completion_create
+
+    function c_completion_free(completion) result(code) bind(c, name='kumi_completion_free')
+      import :: c_int, c_ptr
+      type(c_ptr), value :: completion
+      integer(c_int) :: code
+    end function c_completion_free
+
+    function c_completion_done(completion, count) result(code) bind(c, name='kumi_completion_done')
+      import :: c_int, c_int64_t, c_ptr
+      type(c_ptr), value :: completion
+      integer(c_int64_t), intent(inout) :: count
+      integer(c_int) :: code
+    end function c_completion_done
+
+    function c_completion_wait(completion, at_least, count) result(code) bind(c, name='kumi_completion_wait')
+      import :: c_int, c_int64_t, c_ptr
+      type(c_ptr), value :: completion
+      integer(c_int64_t), value :: at_least
+      integer(c_int64_t), intent(inout) :: count
+      integer(c_int) :: code
+    end function c_completion_wait
+
+    function c_completion_wait_all(completion) result(code) bind(c, name='kumi_completion_wait_all')
+      import :: c_int, c_ptr
+      type(c_ptr), value :: completion
+      integer(c_int) :: code
+    end function c_completion_wait_all
+
+    function c_put_with(window, to, offset, data, length, notify, completion) result(code) &
+      bind(c, name='kumi_window_put_with')
+      import :: c_int, c_ptr, c_size_t
+      type(c_ptr), value :: window, data, completion
+      integer(c_int), value :: to, notify
+      integer(c_size_t), value :: offset, length
+      integer(c_int) :: code
+    end function c_put_with
+
+    function c_put_strided(window, to, offset, stride, block, count, data, notify, completion) result(code) &
+      bind(c, name='kumi_window_put_strided')
+      import :: c_int, c_ptr, c_size_t
+      type(c_ptr), value :: window, data, completion
+      integer(c_int), value :: to, notify
+      integer(c_size_t), value :: offset, stride, block, count
+      integer(c_int) :: code
+    end function c_put_strided
+
+    function c_get_strided(window, from, offset, stride, block, count, buffer) result(code) &
+      bind(c, name='kumi_window_get_strided')
+      import :: c_int, c_ptr, c_size_t
+      type(c_ptr), value :: window, buffer
+      integer(c_int), value :: from
+      integer(c_size_t), value :: offset, stride, block, count
+      integer(c_int) :: code
+    end function c_get_strided
+
+    function c_multicast(window, ranks, count, offset, data, length, notify) result(code) &
+      bind(c, name='kumi_window_multicast')
+      import :: c_int, c_ptr, c_size_t
+      type(c_ptr), value :: window, data
+      integer(c_int), intent(in) :: ranks(*)
+      integer(c_int), value :: notify
+      integer(c_size_t), value :: count, offset, length
+      integer(c_int) :: code
+    end function c_multicast
+  end interface
+
+  interface
+    function c_fifo_create(window, offset, capacity, notify, fifo) result(code) bind(c, name='kumi_fifo_create')
+      import :: c_int, c_ptr, c_size_t
+      type(c_ptr), value :: window
+      type(c_ptr), intent(inout) :: fifo
+      integer(c_int), value :: notify
+      integer(c_size_t), value :: offset, capacity
+      integer(c_int) :: code
+    end function c_fifo_create
+
+    function c_fifo_free(fifo) result(code) bind(c, name='kumi_fifo_free')
+      import :: c_int, c_ptr
+      type(c_ptr), value :: fifo
+      integer(c_int) :: code
+    end function c_fifo_free
+
+    function c_fifo_max_record(bytes) result(code) bind(c, name='kumi_fifo_max_record')
+      import :: c_int, c_size_t
+      integer(c_size_t), intent(inout) :: bytes
+      integer(c_int) :: code
+    end function c_fifo_max_record
+
+    function c_fifo_append(window, to, offset, data, length) result(code) bind(c, name='kumi_fifo_append')
+      import :: c_int, c_ptr, c_size_t
+      type(c_ptr), value :: window, data
+      integer(c_int), value :: to
+      integer(c_size_t), value :: offset, length
+      integer(c_int) :: code
+    end function c_fifo_append
+
+    function c_fifo_try_append(window, to, offset, data, length, appended) result(code) &
+      bind(c, name='kumi_fifo_try_append')
+      import :: c_int, c_ptr, c_size_t
+      type(c_ptr), value :: window, data
+      integer(c_int), value :: to
+      integer(c_size_t), value :: offset, length
+      integer(c_int), intent(inout) :: appended
+      integer(c_int) :: code
+    end function c_fifo_try_append
+
+    function c_signal_send(window, to, offset, data, length) result(code) bind(c, name='kumi_signal_send')
+      import :: c_int, c_ptr, c_size_t
+      type(c_ptr), value :: window, data
+      integer(c_int), value :: to
+      integer(c_size_t), value :: offset, length
+      integer(c_int) :: code
+    end function c_signal_send
+
+    function c_signal_try_send(window, to, offset, data, length, sent) result(code) &
+      bind(c, name='kumi_signal_try_send')
+      import :: c_int, c_ptr, c_size_t
+      type(c_ptr), value :: window, data
+      integer(c_int), value :: to
+      integer(c_size_t), value :: offset, length
+      integer(c_int), intent(inout) :: sent
+      integer(c_int) :: code
+    end function c_signal_try_send
+
+    function c_fifo_pop(fifo, buffer, capacity, length, source) result(code) bind(c, name='kumi_fifo_pop')
+      import :: c_int, c_ptr, c_size_t
+      type(c_ptr), value :: fifo, buffer
+      integer(c_size_t), value :: capacity
+      integer(c_size_t), intent(inout) :: length
+      integer(c_int), intent(inout) :: source
+      integer(c_int) :: code
+    end function c_fifo_pop
+
+    function c_fifo_try_pop(fifo, buffer, capacity, found, length, source) result(code) &
+      bind(c, name='kumi_fifo_try_pop')
+      import :: c_int, c_ptr, c_size_t
+      type(c_ptr), value :: fifo, buffer
+      integer(c_size_t), value :: capacity
+      integer(c_size_t), intent(inout) :: length
+      integer(c_int), intent(inout) :: found, source
+      integer(c_int) :: code
+    end function c_fifo_try_pop
+
+    function c_signal_handle(window, offset, capacity, handler, argument) result(code) &
+      bind(c, name='kumi_signal_handle')
+      import :: c_funptr, c_int, c_ptr, c_size_t
+      type(c_ptr), value :: window, argument
+      type(c_funptr), value :: handler
+      integer(c_size_t), value :: offset, capacity
+      integer(c_int) :: code
+    end function c_signal_handle
+
+    function c_signal_remove(window, offset) result(code) bind(c, name='kumi_signal_remove')
+      import :: c_int, c_ptr, c_size_t
+      type(c_ptr), value :: window
+      integer(c_size_t), value :: offset
+      integer(c_int) :: code
+    end function c_signal_remove
   end interface
 end module kumi_c

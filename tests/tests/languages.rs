@@ -41,6 +41,9 @@ fn cpp() {
     // Rows that do not divide evenly, an even and an odd number of steps.
     verifies(&cluster, "heat", &["--points", "30", "--steps", "100"]);
     verifies(&cluster, "heat", &["--points", "4", "--steps", "3"]);
+    verifies(&cluster, "queens", &["--size", "9"]);
+    // Fewer tasks than ranks.
+    verifies(&cluster, "queens", &["--size", "2"]);
     let unit = four_ranks(&cluster, "cpp-unit", &[]);
     assert_eq!(unit, "kumi.hpp holds\n".repeat(4));
     let heat = binaries::path("heat").display().to_string();
@@ -54,21 +57,26 @@ fn fortran() {
     greets(&cluster, "hello-fortran");
     verifies(&cluster, "poisson", &["--points", "30"]);
     verifies(&cluster, "poisson", &["--points", "4"]);
+    verifies(&cluster, "life", &["--size", "30", "--steps", "60"]);
+    verifies(&cluster, "life", &["--size", "5", "--steps", "3"]);
     let unit = four_ranks(&cluster, "fortran-unit", &[]);
     assert_eq!(unit, "the module kumi holds\n".repeat(4));
     let poisson = binaries::path("poisson").display().to_string();
     let few = ["run", "-n", "4", "--nodes", "2", &poisson, "--points", "3"];
     cluster.kumi(&few).fails(64, &["more ranks than columns"]);
+    let life = binaries::path("life").display().to_string();
+    let few = ["run", "-n", "4", "--nodes", "2", &life, "--size", "3"];
+    cluster.kumi(&few).fails(64, &["more ranks than rows"]);
 }
 
 #[test]
 fn outside_a_job_they_say_how_to_start_them() {
-    for program in ["hello-cpp", "heat", "hello-fortran", "poisson"] {
+    for program in ["hello-cpp", "heat", "queens", "hello-fortran", "poisson", "life"] {
         let mut alone = Command::new(binaries::path(program));
         alone.env_remove("KUMI_SINGLETON");
         command::run(alone).fails(1, &["kumi_init: ", "kumi run -n"]);
     }
-    for program in ["heat", "poisson"] {
+    for program in ["heat", "queens", "poisson", "life"] {
         let run = |option: &str| {
             let mut alone = Command::new(binaries::path(program));
             alone.arg(option).env_remove("KUMI_SINGLETON");
@@ -109,5 +117,5 @@ fn the_interfaces_of_fortran_are_those_of_the_header() {
         assert_eq!(names(arguments), names(parameters), "{name}");
         bound += 1;
     }
-    assert!(bound > 25, "only {bound} functions found");
+    assert!(bound > 50, "only {bound} functions found");
 }

@@ -60,6 +60,34 @@ fn python_examples_verify() {
     let out = run(&cluster, &python, "examples/python/heat.py", &size).ok().out;
     assert!(out.contains("verified=yes") && out.contains("ranks=4"), "{out}");
     run(&cluster, &python, "examples/python/heat.py", &["--size", "x"]).fails(64, &["--size"]);
+    let out = run(&cluster, &python, "examples/python/search.py", &["--bits", "10"]).ok().out;
+    assert!(out.contains("verified=yes") && out.contains("ranks=4"), "{out}");
+    run(&cluster, &python, "examples/python/search.py", &["--bits", "0"]).fails(64, &["--bits"]);
+}
+
+#[test]
+fn after_an_interrupted_barrier_a_rank_can_only_end() {
+    let Some(python) = interpreter("after_an_interrupted_barrier_a_rank_can_only_end") else {
+        return;
+    };
+    let cluster = TestCluster::up(2);
+    // The other ranks never come.
+    let script = "import kumi, os, signal, sys, threading, time
+with kumi.init():
+    if kumi.rank() > 0:
+        time.sleep(3600)
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        kumi.barrier()
+    except KeyboardInterrupt:
+        try:
+            kumi.send(3, b'')
+        except kumi.FaultError as error:
+            print(error, file=sys.stderr, flush=True)
+            sys.exit(3)
+";
+    let args = ["run", "-n", "4", "--nodes", "2", &python, "-c", script];
+    cluster.kumi(&args).fails(3, &["an earlier call was interrupted half-way"]);
 }
 
 #[test]

@@ -14,12 +14,14 @@
  * trivially copyable type that is not a pointer.  It never allocates or resizes
  * for the caller, unless it returns a std::vector.
  *
- * Units.  Counts, sizes and offsets are elements, not bytes; offsets count
- * from 0.
+ * Units.  Counts, sizes, offsets and strides are elements, not bytes; offsets
+ * count from 0.  Only FIFOs and signal ports, which are no arrays, are placed by
+ * bytes.
  *
  * Lifetimes.  One kumi::context at a time, made and used by one thread.  Every
- * kumi::window should end before its context, as it does when it is declared
- * after it; one that outlives it is empty from then on.
+ * kumi::window, kumi::fifo and kumi::completion should end before its context,
+ * a FIFO before its window, as it does when it is declared after it; one that
+ * outlives it is empty from then on.
  *
  * SPDX-License-Identifier: Apache-2.0 OR MIT
  */
@@ -278,6 +280,7 @@ public:
 private:
 	template <class>
 	friend class window;
+	friend class completion;
 
 	/* The type of an object, or of a range's elements. */
 	template <class R>
@@ -319,179 +322,9 @@ private:
 	std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
 };
 
-/* ------------------------------------------------------------------------
- * Windows
- * ------------------------------------------------------------------------ */
-
-/* A window of elements of type T.  It frees its piece when it ends: make sure
- * first (context::barrier) that no other rank still uses it. */
-template <class T>
-class window {
-	static_assert(std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> &&
-	                  !std::is_const_v<T> && alignof(T) <= 8,
-	              "kumi: elements of windows must be trivially copyable, not "
-	              "pointers, and aligned to at most 8 bytes");
-
-public:
-	/* Collective: this rank's piece has `elements` elements, all bits
-	 * zero. */
-	window(context &job, std::size_t elements) : alive_(job.alive_)
-	{
-		detail::check(kumi_window_create(detail::scaled<T>(elements),
-		                                 &handle_),
-		              "kumi_window_create");
-		piece_ = span<T>(static_cast<T *>(kumi_window_base(handle_)),
-		                 elements);
-	}
-
-	~window()
-	{
-		if (release() != KUMI_OK)
-			std::fprintf(stderr, "kumi: kumi_window_free: %s\n",
-			             kumi_error_detail());
-	}
-
-	window(const window &) = delete;
-	window &operator=(const window &) = delete;
-
-	window(window &&other) noexcept { swap(other); }
-	/* What this window was ends with `other`. */
-	window &operator=(window &&other) noexcept
-	{
-		swap(other);
-		return *this;
-	}
-
-	/* Frees the piece before the destructor would, which cannot throw. */
-	void free() { detail::check(release(), "kumi_window_free"); }
-
-	/* This rank's piece: see kumi_window_base() for when to read it. */
-	span<T> piece() const noexcept { return piece_; }
-	T *data() const noexcept { return piece_.data(); }
-	std::size_t size() const noexcept { return piece_.size(); }
-	T *begin() const noexcept { return piece_.begin(); }
-	T *end() const noexcept { return piece_.end(); }
-	T &operator[](std::size_t i) const { return piece_[i]; }
-
-	/* Copies data, one T or a range of them, to rank `to`'s elements from
-	 * `offset` on. */
-	template <class R>
-	void put(int to, std::size_t offset, const R &data)
-	{
-		auto what = elements(data);
-		detail::check(kumi_window_put(handle_, to,
-		                              detail::scaled<T>(offset),
-		                              what.data(), detail::bytes(what)),
-		              "kumi_window_put");
-	}
-
-	/* The same, then rank `to`'s counter `notify` goes up by 1. */
-	template <class R>
-	void put_notify(int to, std::size_t offset, const R &data,
-	                unsigned notify)
-	{
-		auto what = elements(data);
-		detail::check(kumi_window_put_notify(
-		                  handle_, to, detail::scaled<T>(offset),
-		                  what.data(), detail::bytes(what), notify),
-		              "kumi_window_put_notify");
-	}
-
-	/* Fills `into`, one T or a range of them, from rank `from`'s elements
-	 * from `offset` on. */
-	template <class R>
-	void get(int from, std::size_t offset, R &&into) const
-	{
-		static_assert(detail::is_output<R>, "kumi: give a variable");
-		auto where = detail::target(into);
-		static_assert(
-		    detail::same<T, std::remove_reference_t<
-		                        decltype(*where.data())>>,
-		    "kumi: the window has elements of another type");
-		detail::check(kumi_window_get(handle_, from,
-		                              detail::scaled<T>(offset),
-		                              detail::bytes(where), where.data()),
-		              "kumi_window_get");
-	}
-
-	/* Rank `from`'s element `offset`. */
-	T get(int from, std::size_t offset) const
-	{
-		T value{};
-		get(from, offset, value);
-		return value;
-	}
-
-	/* Adds to rank `to`'s element `offset` in one step, wrapping around;
-	 * the result is what was there.  For 8-byte integers. */
-	T fetch_add(int to, std::size_t offset, T operand)
-	{
-		static_assert(is_number<T> && std::is_integral_v<T> &&
-		                  sizeof(T) == 8,
-		              "kumi: fetch_add is for 8-byte integers");
-		std::uint64_t old = 0;
-		detail::check(kumi_window_fetch_add(
-		                  handle_, to, detail::scaled<T>(offset),
-		                  static_cast<std::uint64_t>(operand), &old),
-		              "kumi_window_fetch_add");
-		return static_cast<T>(old);
-	}
-
-	/* How many puts with this notification have arrived. */
-	std::uint64_t notified(unsigned notify) const
-	{
-		std::uint64_t count = 0;
-		detail::check(kumi_window_notified(handle_, notify, &count),
-		              "kumi_window_notified");
-		return count;
-	}
-
-	/* Waits until at least so many have arrived; the result is how many. */
-	std::uint64_t wait_notify(unsigned notify, std::uint64_t at_least) const
-	{
-		std::uint64_t count = 0;
-		detail::check(kumi_window_wait_notify(handle_, notify, at_least,
-		                                      &count),
-		              "kumi_window_wait_notify");
-		return count;
-	}
-
-	/* For functions of kumi.h; it still belongs to this object. */
-	kumi_window *handle() const noexcept { return handle_; }
-
-private:
-	template <class R>
-	static auto elements(const R &data) noexcept
-	{
-		auto what = detail::view(data);
-		static_assert(
-		    detail::same<T,
-		                 std::remove_reference_t<decltype(*what.data())>>,
-		    "kumi: the window has elements of another type");
-		return what;
-	}
-
-	/* kumi_finalize() frees what is left: after it nothing is. */
-	int release() noexcept
-	{
-		kumi_window *handle = std::exchange(handle_, nullptr);
-		piece_ = span<T>();
-		return alive_.expired() ? int(KUMI_OK)
-		                        : kumi_window_free(handle);
-	}
-
-	void swap(window &other) noexcept
-	{
-		std::swap(handle_, other.handle_);
-		std::swap(piece_, other.piece_);
-		std::swap(alive_, other.alive_);
-	}
-
-	kumi_window *handle_ = nullptr;
-	span<T> piece_;
-	std::weak_ptr<const bool> alive_;
-};
-
 } // namespace kumi
+
+#include <kumi/window.hpp>
+#include <kumi/fifo.hpp>
 
 #endif /* KUMI_HPP */

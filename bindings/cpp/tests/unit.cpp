@@ -15,6 +15,8 @@
 
 #include <kumi.hpp>
 
+#include "check.hpp"
+
 static_assert(kumi::type_of<char>() == (CHAR_MIN < 0 ? KUMI_I8 : KUMI_U8));
 static_assert(kumi::type_of<unsigned char>() == KUMI_U8);
 static_assert(kumi::type_of<short>() == KUMI_I16);
@@ -31,32 +33,6 @@ static_assert(!std::is_copy_constructible_v<kumi::context> &&
               std::is_nothrow_move_constructible_v<kumi::window<int>>);
 
 namespace {
-
-int failures;
-
-void expect(bool holds, int line, const char *what)
-{
-	if (holds)
-		return;
-	failures++;
-	std::fprintf(stderr, "line %d: %s\n", line, what);
-}
-
-#define EXPECT(condition) expect((condition), __LINE__, #condition)
-
-/* Whether the call throws kumi::error with this number. */
-template <class Call>
-bool throws(kumi_error code, Call call)
-{
-	try {
-		call();
-	} catch (const kumi::error &error) {
-		return error.code() == code && std::strlen(error.what()) > 0;
-	}
-	return false;
-}
-
-#define THROWS(code, call) EXPECT(throws(code, [&] { call; }))
 
 struct point {
 	double x;
@@ -328,6 +304,14 @@ void wrong(kumi::context &job, kumi::window<double> &window)
 	job.allreduce(true, kumi::op::sum);
 #elif WRONG == 7
 	job.recv(0, 0, 1.0);
+#elif WRONG == 8
+	kumi::window<short>(job, 1).swap(0, 0, 1);
+#elif WRONG == 9
+	window.multicast(std::vector<long>(1), 0, 1.0);
+#elif WRONG == 10
+	window.put_strided(0, {0, 1, 1, 1}, 1);
+#elif WRONG == 11
+	kumi::fifo(window, 0, 64).pop(constant);
 #endif
 }
 #endif
@@ -352,6 +336,7 @@ int main(int argc, char **argv)
 			owners(job);
 			reductions(job);
 			exchanges(job);
+			onesided(job);
 			late = new kumi::window<int>(job, 1);
 			job.barrier();
 			job.finalize();

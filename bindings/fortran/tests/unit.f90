@@ -308,27 +308,3 @@ contains
     call expect_error(stat, KUMI_ERR_LENGTH, 'too few counts')
   end subroutine exchanges
 end module unit
-
-program main
-  use unit
-  implicit none
-  character(len=16) :: argument
-
-  call get_command_argument(1, argument)
-  if (argument == 'outside') then
-    call outside()
-  else
-    call kumi_init()
-    call identity()
-    call messages()
-    call probes()
-    call windows()
-    call views()
-    call reductions()
-    call exchanges()
-    call kumi_barrier()
-    call kumi_finalize()
-    if (failures == 0) write (*, '(a)') 'the module kumi holds'
-  end if
-  if (failures > 0) stop 1
-end program main

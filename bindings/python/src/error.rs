@@ -1,5 +1,8 @@
 //! Which exception an error becomes. The classes are in `python/kumi/_errors.py`.
 
+use std::cell::RefCell;
+use std::sync::{Mutex, PoisonError};
+
 use kumi_mem::Error;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -64,14 +67,75 @@ impl From<Error> for Failure {
             Error::Io(io) => {
                 failure("IoError").with("errno", io.raw_os_error().unwrap_or_default())
             }
-            // What a newer library adds is at least a KumiError with its sentence.
-            _ => failure("KumiError"),
+            Error::HandlerPanicked { offset, count, .. } => {
+                failure("HandlerError").with("offset", *offset).with("count", *count)
+            }
+            Error::NeverDone { begun, at_least } => {
+                failure("NeverDoneError").with("begun", *begun).with("at_least", *at_least)
+            }
+            error => fifo_failure(error),
         }
     }
 }
 
+/// The failures of FIFOs.
+fn fifo_failure(error: &Error) -> Failure {
+    let failure = |class| Failure::new(class, error.to_string());
+    let count = |number: usize| number as i128;
+    match error {
+        Error::BadFifo { .. } => failure("BadFifoError"),
+        Error::NoFifo { rank, offset } => {
+            failure("NoFifoError").with("rank", *rank).with("offset", *offset)
+        }
+        Error::FifoFull { rank, offset } => {
+            failure("FifoFullError").with("rank", *rank).with("offset", *offset)
+        }
+        Error::RecordTooLong { length, most } => {
+            failure("RecordTooLongError").with("length", count(*length)).with("most", count(*most))
+        }
+        Error::FifoTooSmall { rank, offset, length } => failure("RecordTooLongError")
+            .with("length", count(*length))
+            .with("rank", *rank)
+            .with("offset", *offset),
+        Error::FifoDamaged { rank, offset } => {
+            failure("FifoDamagedError").with("rank", *rank).with("offset", *offset)
+        }
+        // What a newer library adds is at least a KumiError with its sentence.
+        _ => failure("KumiError"),
+    }
+}
+
+/// The exception of the first signal port's handler that raised one since it was told.
+static CAUSE: Mutex<Option<PyErr>> = Mutex::new(None);
+
+thread_local! {
+    /// What a handler of one of Python's own signals raised while a call of this thread waited.
+    static SIGNAL: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+}
+
+/// Keeps what a signal port's handler raised until the rank's thread is told; its text.
+pub fn keep_cause(error: PyErr) -> String {
+    let text = error.to_string();
+    CAUSE.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+    text
+}
+
+/// Forgets what handlers of an earlier job raised.
+pub fn forget_cause() {
+    CAUSE.lock().unwrap_or_else(PoisonError::into_inner).take();
+}
+
+/// Keeps what a handler of one of Python's own signals raised: the call that waits ends with it.
+pub fn keep_signal(error: PyErr) {
+    SIGNAL.set(Some(error));
+}
+
 impl From<Failure> for PyErr {
     fn from(failure: Failure) -> PyErr {
+        // `Error::Interrupted`, or what ending the call led to.
+        if let Some(error) = SIGNAL.take() {
+            return error;
+        }
         Python::attach(|py| exception(py, &failure).unwrap_or_else(|error| error))
     }
 }
@@ -86,7 +150,12 @@ fn exception(py: Python<'_>, failure: &Failure) -> PyResult<PyErr> {
         details.set_item(name, value)?;
     }
     let text = PyString::new(py, &failure.text);
-    Ok(PyErr::from_value(class.call((text,), Some(&details))?))
+    let made = PyErr::from_value(class.call((text,), Some(&details))?);
+    if failure.class == "HandlerError" {
+        let cause = CAUSE.lock().unwrap_or_else(PoisonError::into_inner).take();
+        made.set_cause(py, cause);
+    }
+    Ok(made)
 }
 
 /// What an object of the wrong kind raises.

@@ -9,14 +9,16 @@
 //! | `state` | the one [`kumi_mem::Context`] of the process, and who may use it |
 //! | `buffer` | contiguous memory of Python objects, for the length of a call |
 //! | `error` | which exception an error becomes |
-//! | `control`, `message`, `window`, `collective` | the functions |
+//! | `control`, `message`, `window`, `transfer`, `fifo`, `collective` | the functions |
 
 mod buffer;
 mod collective;
 mod control;
 mod error;
+mod fifo;
 mod message;
 mod state;
+mod transfer;
 mod window;
 
 use pyo3::prelude::*;
@@ -32,7 +34,11 @@ mod _native {
         size, time,
     };
     #[pymodule_export]
+    use crate::fifo::{NativeFifo, append, max_record, on_signal, remove_signal};
+    #[pymodule_export]
     use crate::message::{probe, recv, recv_into, send};
+    #[pymodule_export]
+    use crate::transfer::{NativeCompletion, atomic, get_blocks, multicast, put_blocks};
     #[pymodule_export]
     use crate::window::{NativeWindow, reap};
 }

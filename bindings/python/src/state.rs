@@ -3,19 +3,24 @@
 //! [`Context`] is neither `Send` nor `Sync`, so the state is kept in a slot of the thread that made
 //! it. Other threads find their slot empty and are refused; no lock is needed. While a call waits,
 //! the interpreter's lock is released, but this thread is in the call, so that nothing of Python
-//! runs in it and calls the library again.
+//! runs in it and calls the library again; but for signal handlers, which are refused ([`ask`]).
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::mem::ManuallyDrop;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
-use kumi_mem::Context;
+use kumi_mem::{Completion, Context, Window};
 use pyo3::prelude::*;
 
-use crate::error::Failure;
+use crate::error::{Failure, forget_cause, keep_signal};
+use crate::fifo::{FifoEntry, close_all};
 use crate::window::Entry;
+
+/// How long a wait goes on before it looks for signals that Python has a handler for.
+const SLICE: Duration = Duration::from_millis(25);
 
 /// What lives between `initialise` and `finalize`.
 pub struct State {
@@ -24,8 +29,27 @@ pub struct State {
     pub context: &'static Context,
     /// The windows that still have memory, by their number.
     pub windows: RefCell<HashMap<u64, Entry>>,
-    /// The number of the next window.
-    pub next: Cell<u64>,
+    /// The FIFOs that were not freed, by their number.
+    pub fifos: RefCell<HashMap<u64, FifoEntry>>,
+    /// The signal ports: window and offset.
+    pub ports: RefCell<Vec<(u64, usize)>>,
+    /// The completions that Python has, by their number.
+    pub completions: RefCell<HashMap<u64, Rc<Completion<'static>>>>,
+}
+
+impl State {
+    /// The window with a number.
+    pub fn window(&self, number: u64) -> Result<Rc<Window<'static>>, Failure> {
+        let windows = self.windows.borrow();
+        let gone = || Failure::new("FreedWindowError", "this window is not one of this job");
+        windows.get(&number).map(Entry::window).ok_or_else(gone)
+    }
+}
+
+/// A number for a window, FIFO or completion that nothing of this process has had.
+pub fn number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Some thread holds a state.
@@ -37,6 +61,8 @@ thread_local! {
     /// This thread's state. When the thread ends without `finalize` the state stays: numpy arrays
     /// in other threads may still show memory of its windows.
     static STATE: RefCell<Option<ManuallyDrop<Rc<State>>>> = const { RefCell::new(None) };
+    /// A signal handler of Python's runs while a call of this thread waits.
+    static ASKING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// This thread's state.
@@ -44,6 +70,10 @@ pub fn current() -> Result<Rc<State>, Failure> {
     if FORKED.load(Ordering::Relaxed) {
         let text = "this process is a fork of a rank; only the rank itself can communicate";
         return Err(Failure::new("ForkedError", text));
+    }
+    if ASKING.get() {
+        let text = "called by a signal handler of Python while another call waits";
+        return Err(Failure::new("KumiError", text));
     }
     if let Some(state) = STATE.with_borrow(|slot| slot.clone().map(ManuallyDrop::into_inner)) {
         return Ok(state);
@@ -90,6 +120,17 @@ pub fn released<R: Send>(py: Python<'_>, body: impl FnOnce() -> R) -> R {
     py.detach(move || here.run())
 }
 
+/// Has Python run the handlers of signals that have come; true if one raised an exception, which the
+/// call that waits then ends with.
+fn ask() -> bool {
+    Python::attach(|py| {
+        ASKING.set(true);
+        let raised = py.check_signals().map_err(keep_signal).is_err();
+        ASKING.set(false);
+        raised
+    })
+}
+
 /// Makes the context.
 pub fn initialise(py: Python<'_>) -> Result<(), Failure> {
     if FORKED.load(Ordering::Relaxed) {
@@ -99,15 +140,27 @@ pub fn initialise(py: Python<'_>) -> Result<(), Failure> {
         let text = "kumi.init() has been called already; once is enough";
         return Err(Failure::new("AlreadyInitialisedError", text));
     }
-    let context = match released(py, || Context::init().map(Box::new).map(Raw::new)) {
+    let make = || -> Result<Raw, kumi_mem::Error> {
+        let context = Context::init()?;
+        context.interruptible(SLICE, ask)?;
+        Ok(Raw::new(Box::new(context)))
+    };
+    let context = match released(py, make) {
         Ok(context) => context.leak(),
         Err(error) => {
             ACTIVE.store(false, Ordering::Release);
             return Err(error.into());
         }
     };
-    let state = State { context, windows: RefCell::default(), next: Cell::new(0) };
+    let state = State {
+        context,
+        windows: RefCell::default(),
+        fifos: RefCell::default(),
+        ports: RefCell::default(),
+        completions: RefCell::default(),
+    };
     STATE.with_borrow_mut(|slot| *slot = Some(ManuallyDrop::new(Rc::new(state))));
+    forget_cause();
     Ok(())
 }
 
@@ -129,7 +182,7 @@ impl Raw {
 
 /// Frees the windows, then the context.
 pub fn finalise(py: Python<'_>) -> Result<(), Failure> {
-    drop(current()?);
+    close_all(py, current()?.as_ref(), None)?;
     let taken = STATE.with_borrow_mut(Option::take).map(ManuallyDrop::into_inner);
     let Some(state) = taken else { return Ok(()) };
     let state = match Rc::try_unwrap(state) {
@@ -140,6 +193,7 @@ pub fn finalise(py: Python<'_>) -> Result<(), Failure> {
             return Err(Failure::new("KumiError", "kumi.finalize() inside of another call"));
         }
     };
+    drop(state.completions);
     let windows = state.windows.into_inner().into_values();
     let shown = windows.map(Entry::end).filter(|shown| *shown).count();
     let context = std::ptr::from_ref(state.context).cast_mut();

@@ -17,7 +17,8 @@ use pyo3::prelude::*;
 use crate::buffer::{Input, Output};
 use crate::control::rank_of;
 use crate::error::Failure;
-use crate::state::{State, current, released};
+use crate::fifo::close_all;
+use crate::state::{State, current, number, released};
 
 /// What a window and the objects that show its memory know of each other. The views may be made
 /// and dropped in any thread.
@@ -36,6 +37,11 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// The window.
+    pub fn window(&self) -> Rc<Window<'static>> {
+        Rc::clone(&self.window)
+    }
+
     /// Whether nobody can use it any more.
     fn is_over(&self) -> bool {
         self.shown.freed.load(Ordering::Acquire) && self.shown.views.load(Ordering::Acquire) == 0
@@ -75,7 +81,7 @@ fn clear(state: &State) {
 /// One rank's handle of a window.
 #[pyclass(frozen, module = "kumi._native")]
 pub struct NativeWindow {
-    number: u64,
+    pub number: u64,
     address: usize,
     bytes: usize,
     shown: Arc<Shown>,
@@ -91,17 +97,16 @@ impl NativeWindow {
     }
 
     /// The state of this thread and the window in it.
-    fn find(&self) -> Result<(Rc<State>, Rc<Window<'static>>), Failure> {
+    pub fn find(&self) -> Result<(Rc<State>, Rc<Window<'static>>), Failure> {
         self.check()?;
         let state = current()?;
-        let window = state.windows.borrow().get(&self.number).map(|entry| Rc::clone(&entry.window));
-        let gone = || Failure::new("FreedWindowError", "this window is not one of this job");
-        Ok((state, window.ok_or_else(gone)?))
+        let window = state.window(self.number)?;
+        Ok((state, window))
     }
 }
 
 /// A counter's number; one that is no `u32` is left to the library to refuse.
-fn notify_of(notify: i64) -> Result<u32, Failure> {
+pub fn notify_of(notify: i64) -> Result<u32, Failure> {
     u32::try_from(notify).map_err(|_| {
         let text = format!("notification counter {notify} does not exist: use 0 to 63");
         Failure::new("BadNotifyError", text).with("notify", notify)
@@ -126,8 +131,7 @@ impl NativeWindow {
             return Err(Failure::new("KumiError", "the window was not made").into());
         };
         let window = made.map_err(Failure::from)?;
-        let number = state.next.get();
-        state.next.set(number + 1);
+        let number = number();
         let address = window.base() as usize;
         let shown = Arc::<Shown>::default();
         let entry = Entry { window: Rc::new(window), shown: Arc::clone(&shown) };
@@ -136,9 +140,9 @@ impl NativeWindow {
     }
 
     /// Refuses operations from now on; [`reap`] gives the memory back once nothing shows it.
-    fn free(&self) -> PyResult<()> {
+    fn free(&self, py: Python<'_>) -> PyResult<()> {
         if !self.shown.freed.load(Ordering::Acquire) {
-            current()?;
+            close_all(py, current()?.as_ref(), Some(self.number))?;
             self.shown.freed.store(true, Ordering::Release);
         }
         Ok(())
@@ -190,14 +194,6 @@ impl NativeWindow {
         let from = rank_of(&state, rank)?;
         let done = released(py, || window.get(from, offset, into.bytes()));
         Ok(done.map_err(Failure::from)?)
-    }
-
-    /// Adds to eight bytes of the piece of a rank; returns what was there.
-    fn fetch_add(&self, py: Python<'_>, rank: i64, offset: usize, operand: u64) -> PyResult<u64> {
-        let (state, window) = self.find()?;
-        let to = rank_of(&state, rank)?;
-        let before = released(py, || window.fetch_add(to, offset, operand));
-        Ok(before.map_err(Failure::from)?)
     }
 
     /// What a notification counter shows.

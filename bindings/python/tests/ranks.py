@@ -1,7 +1,9 @@
 """What needs several ranks: run by the whole-system tests on four ranks of two nodes, as
 ``kumi run -n 4 --nodes 2 python3 ranks.py``. Every rank prints the tests that it passed."""
 
+import itertools
 import os
+import signal
 import tempfile
 import threading
 import time
@@ -185,6 +187,147 @@ def other_threads_work_while_a_rank_waits() -> None:
             time.sleep(0.001)
         kumi.send(0, b"seen")
     kumi.barrier()
+
+
+@test
+def atomic_operations_of_all_ranks_lose_nothing() -> None:
+    me, ranks = kumi.rank(), kumi.size()
+    for kind in (np.uint32, np.int64):
+        with kumi.window(2, kind) as window:
+            for _ in range(30):
+                window.fetch_xor(0, 0, 1 << me)
+                while True:  # An addition by hand.
+                    seen = int(window.get(0, 1, 1)[0])
+                    if window.compare_swap(0, 1, seen, seen + 1) == seen:
+                        break
+            kumi.barrier()
+            assert window.get(0).tolist() == [0, 30 * ranks]
+            kumi.barrier()
+            assert window.fetch_or(0, 0, 1 << me) & (1 << me) == 0
+            kumi.barrier()
+            assert window.get(0, 0, 1)[0] == (1 << ranks) - 1
+            kumi.barrier()
+
+
+@test
+def columns_go_into_columns() -> None:
+    me, ranks = kumi.rank(), kumi.size()
+    # Pieces of different widths; columns of more than a packet.
+    shapes = [(500, 2 * ranks + rank) for rank in range(ranks)]
+    with kumi.window(shapes[me], np.int64) as window:
+        mine = np.arange(1500).reshape(500, 3) + 10_000 * me
+        done = kumi.Completion()
+        for rank in range(ranks):
+            pair = kumi.region(shapes[rank], np.s_[:, 2 * me : 2 * me + 2])
+            window.put(rank, mine[:, :2], pair, notify=7, completion=done)
+        assert done.wait() == ranks
+        window.wait_notify(7, ranks)
+        for rank in range(ranks):
+            wanted = np.arange(1500).reshape(500, 3)[:, :2] + 10_000 * rank
+            assert np.array_equal(window.array[:, 2 * rank : 2 * rank + 2], wanted)
+        assert not window.array[:, 2 * ranks :].any()
+        kumi.barrier()
+        for rank in range(ranks):
+            there = window.get(rank, kumi.region(shapes[rank], np.s_[::4, 2 * me]))
+            assert np.array_equal(there, mine[::4, 0])
+        kumi.barrier()
+
+
+@test
+def a_completion_tells_what_is_refused() -> None:
+    me, ranks = kumi.rank(), kumi.size()
+    with kumi.window(1, np.int64, write=me % 2 == 0) as window:
+        kumi.barrier()
+        done = kumi.Completion()
+        for rank in range(ranks):
+            try:
+                window.put(rank, np.array([7]), completion=done)
+            except kumi.NoRightError:
+                assert kumi.same_node(rank) and rank % 2 == 1
+        far = sum(rank % 2 == 1 and not kumi.same_node(rank) for rank in range(ranks))
+        for _ in range(far):
+            try:
+                done.wait()
+            except kumi.RefusedError as refused:
+                assert refused.rank % 2 == 1 and not kumi.same_node(refused.rank)
+            else:
+                raise AssertionError("nobody has refused it")
+        assert done.wait() == ranks // 2
+        kumi.barrier()
+        assert window.array[0] == (7 if me % 2 == 0 else 0)
+        kumi.barrier()
+
+
+@test
+def a_multicast_reaches_those_it_names() -> None:
+    me, ranks = kumi.rank(), kumi.size()
+    with kumi.window((ranks, 1000)) as window:
+        mine = np.full(1000, 1.0 + me)
+        window.multicast(range(me, ranks), mine, 1000 * me, notify=1)
+        window.wait_notify(1, me + 1)
+        kumi.barrier()
+        assert window.array[:, 0].tolist() == [1.0 + rank if rank <= me else 0 for rank in range(ranks)]
+        kumi.barrier()
+
+
+@test
+def records_of_all_ranks_arrive_in_their_order() -> None:
+    me, ranks, each = kumi.rank(), kumi.size(), 40
+    with kumi.window(4096, np.uint8) as window:
+        fifo = window.fifo(64, 256, notify=2) if me == 0 else None
+        kumi.barrier()
+        if fifo is None:
+            # Far more than there is room for.
+            for number in range(each):
+                window.append(0, 64, bytes([number]) * 20)
+        else:
+            last = [-1] * ranks
+            for source, data in itertools.islice(fifo, each * (ranks - 1)):
+                assert data == bytes([last[source] + 1]) * 20
+                last[source] += 1
+            assert last[1:] == [each - 1] * (ranks - 1) and fifo.try_pop() is None
+        kumi.barrier()
+        assert window.notified(2) == (each * (ranks - 1) if me == 0 else 0)
+        kumi.barrier()
+
+
+@test
+def signals_reach_ranks_that_compute() -> None:
+    me, ranks = kumi.rank(), kumi.size()
+    seen: list[tuple[int, bytes]] = []
+    with kumi.window(1024, np.uint8) as window:
+        window.on_signal(0, 512, lambda source, data: seen.append((source, data)))
+        kumi.barrier()
+        for rank in range(ranks):
+            for number in range(3):
+                window.signal(rank, 0, bytes([me, number]))
+        while len(seen) < 3 * ranks:  # Without a call of the library.
+            time.sleep(0.001)
+        for rank in range(ranks):
+            of_it = [data for source, data in seen if source == rank]
+            assert of_it == [bytes([rank, number]) for number in range(3)]
+        kumi.barrier()
+
+
+@test
+def a_wait_that_is_interrupted_can_be_waited_again() -> None:
+    me, ranks = kumi.rank(), kumi.size()
+    with kumi.window(1) as window:
+        for wait in (lambda: window.wait_notify(0, 1), kumi.recv):
+            timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
+            timer.start()
+            try:
+                wait()
+            except KeyboardInterrupt:
+                timer.join()
+            else:
+                raise AssertionError("nothing was to come yet")
+        kumi.barrier()
+        window.put((me + 1) % ranks, np.ones(1), notify=0)
+        kumi.send((me + 2) % ranks, b"to you")
+        assert window.wait_notify(0, 1) == 1
+        assert kumi.recv().data == b"to you"
+        kumi.barrier()
 
 
 def main() -> None:

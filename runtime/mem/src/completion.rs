@@ -63,7 +63,7 @@ impl Completion<'_> {
     pub fn wait(&self, at_least: u64) -> Result<u64, Error> {
         self.context.check_handlers()?;
         let over = Withdraw(self.context);
-        let result = self.context.drive(Wait::Frames, |guard| {
+        let result = self.context.await_only(Wait::Frames, |guard| {
             let engine = guard.handler();
             let tally = engine.completions.tally(self.number);
             tally.report()?;

@@ -1,6 +1,6 @@
 //! A rank's side of its job.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use kumi_proto::frame::Frame;
 
 use crate::engine::{Engine, Pending};
 use crate::error::{Error, Refusal};
+use crate::interrupt::Interrupts;
 use crate::key::Random;
 use crate::parts::worthwhile;
 use crate::signal::Failures;
@@ -35,6 +36,8 @@ pub struct Context {
     pub(crate) longest: usize,
     /// What went wrong in signal handlers.
     pub(crate) failures: Arc<Failures>,
+    /// Whom calls that wait ask whether to go on.
+    pub(crate) interrupts: OnceCell<Interrupts>,
 }
 
 impl Context {
@@ -81,8 +84,8 @@ impl Context {
             longest
         };
         let finished = Cell::new(false);
-        let failures = Arc::default();
-        Ok(Context { channel, dirty, finished, longest, failures })
+        let (failures, interrupts) = (Arc::default(), OnceCell::new());
+        Ok(Context { channel, dirty, finished, longest, failures, interrupts })
     }
 
     /// This rank.
@@ -141,20 +144,6 @@ impl Context {
     pub(crate) fn check_rank(&self, rank: u32) -> Result<(), Error> {
         let ranks = self.ranks();
         if rank < ranks { Ok(()) } else { Err(Error::BadRank { rank, ranks }) }
-    }
-
-    /// Drives the channel until `attempt` gives something.
-    pub(crate) fn drive<R>(
-        &self,
-        wait: Wait,
-        mut attempt: impl FnMut(&mut Guard<'_, Engine>) -> Result<Option<R>, Error>,
-    ) -> Result<R, Error> {
-        self.channel.wait(wait, |guard| {
-            if let Some(fault) = &guard.handler().fault {
-                return Err(Error::Fault(fault.clone()));
-            }
-            attempt(guard)
-        })
     }
 
     /// Queues the frames that carry `data` to another rank: `frame(most, done)` makes the one that
@@ -311,6 +300,8 @@ impl Context {
         if self.finished.replace(true) {
             return Ok(());
         }
+        // From here on the end is sure to come.
+        self.interrupts.take();
         let relayed = self.finish_relays();
         let flushed = self.channel.finish(LINGER)?;
         relayed?;

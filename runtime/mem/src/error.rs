@@ -232,6 +232,9 @@ pub enum Error {
         /// What the first panic said.
         text: String,
     },
+    /// The program ended a call that waited (see [`crate::Context::interruptible`]).
+    #[error("the program ended the call while it waited")]
+    Interrupted,
 }
 
 /// Why a target refused an operation.

@@ -336,7 +336,7 @@ impl Context {
     fn await_counter(&self, counter: &AtomicU64, index: usize, seen: u64) -> Result<(), Error> {
         let at_least = seen.saturating_add(1);
         let done = || counter.load(Acquire) >= at_least;
-        self.drive(Wait::Counter { index, at_least }, |_| Ok(done().then_some(())))
+        self.await_only(Wait::Counter { index, at_least }, |_| Ok(done().then_some(())))
     }
 }
 

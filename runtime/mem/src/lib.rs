@@ -37,6 +37,7 @@ mod error;
 mod fifo;
 mod fifos;
 mod flush;
+mod interrupt;
 mod key;
 mod list;
 mod machine;

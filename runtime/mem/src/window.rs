@@ -305,7 +305,7 @@ impl Window<'_> {
             return Ok(count);
         }
         let index = counter_index(self.memory.key, notify);
-        self.context.drive(Wait::Counter { index, at_least }, |_| {
+        self.context.await_only(Wait::Counter { index, at_least }, |_| {
             let count = counter.load(Acquire);
             Ok((count >= at_least).then_some(count))
         })

@@ -41,7 +41,8 @@ private:
 	kumi_error code_;
 };
 
-/* KUMI_ERR_TRUNCATED: a message was longer than the buffer, and is lost. */
+/* KUMI_ERR_TRUNCATED: a message was longer than the buffer, and is lost; or a
+ * record of a FIFO was, and stays there. */
 class truncated : public error {
 public:
 	truncated(const char *function, std::size_t bytes)
@@ -50,7 +51,7 @@ public:
 	{
 	}
 
-	/* The message's length in bytes: what the buffer should have had. */
+	/* The length in bytes: what the buffer should have had. */
 	std::size_t bytes() const noexcept { return bytes_; }
 
 private:

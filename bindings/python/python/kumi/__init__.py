@@ -15,14 +15,18 @@
 Start it with ``kumi run -n 4 python3 program.py``, or by hand with ``KUMI_SINGLETON=1`` as a job
 of one rank. All functions are called by the thread that called :func:`init`. While a call waits,
 other threads of the program run; they must not change the arrays that the call was given.
-Ctrl-C takes effect when the call returns; a second Ctrl-C at ``kumi run`` kills the job.
+A call that waits is ended by Ctrl-C (``KeyboardInterrupt``), and by every other signal whose handler
+raises an exception. After that only a program that was in a receive, or in a wait for a
+notification, a completion or a record, can go on communicating; others get :class:`FaultError`.
 """
 
 from ._collectives import Op, allreduce, alltoall, broadcast, gather, reduce
+from ._completion import Completion
 from ._errors import (
     AlreadyInitialisedError,
     AttachError,
     BadAlignmentError,
+    BadFifoError,
     BadLengthError,
     BadNotifyError,
     BadOperationError,
@@ -30,44 +34,77 @@ from ._errors import (
     BadTagError,
     BadWindowError,
     FaultError,
+    FifoDamagedError,
+    FifoFullError,
     ForkedError,
+    FreedCompletionError,
+    FreedFifoError,
     FreedWindowError,
+    HandlerError,
     IoError,
     KumiError,
+    NeverDoneError,
+    NoFifoError,
     NoRightError,
     NotInitialisedError,
     NotLaunchedError,
     OutOfBoundsError,
     OutOfMemoryError,
     OverlapError,
+    RecordTooLongError,
     RefusedError,
     TruncatedError,
     UnreadError,
     WindowRefusedError,
     WrongThreadError,
 )
+from ._fifo import FIFO_ALIGNMENT, FIFO_OVERHEAD, Fifo, Record
 from ._job import Job, finalize, init
 from ._messages import Message, Status, probe, recv, recv_into, send
-from ._native import barrier, flush, job, node, progress, rank, same_node, size, time
+from ._native import (
+    barrier,
+    flush,
+    job,
+    max_record,
+    node,
+    progress,
+    rank,
+    same_node,
+    size,
+    time,
+)
+from ._regions import Region, region
 from ._window import Window, window
 
 __all__ = [
+    "FIFO_ALIGNMENT",
+    "FIFO_OVERHEAD",
     "AlreadyInitialisedError",
     "AttachError",
     "BadAlignmentError",
+    "BadFifoError",
     "BadLengthError",
     "BadNotifyError",
     "BadOperationError",
     "BadRankError",
     "BadTagError",
     "BadWindowError",
+    "Completion",
     "FaultError",
+    "Fifo",
+    "FifoDamagedError",
+    "FifoFullError",
     "ForkedError",
+    "FreedCompletionError",
+    "FreedFifoError",
     "FreedWindowError",
+    "HandlerError",
     "IoError",
     "Job",
     "KumiError",
     "Message",
+    "NeverDoneError",
+    "NoFifoError",
     "NoRightError",
     "NotInitialisedError",
     "NotLaunchedError",
@@ -75,7 +112,10 @@ __all__ = [
     "OutOfBoundsError",
     "OutOfMemoryError",
     "OverlapError",
+    "Record",
+    "RecordTooLongError",
     "RefusedError",
+    "Region",
     "Status",
     "TruncatedError",
     "UnreadError",
@@ -91,6 +131,7 @@ __all__ = [
     "gather",
     "init",
     "job",
+    "max_record",
     "node",
     "probe",
     "progress",
@@ -98,6 +139,7 @@ __all__ = [
     "recv",
     "recv_into",
     "reduce",
+    "region",
     "same_node",
     "send",
     "size",

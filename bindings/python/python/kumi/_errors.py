@@ -35,6 +35,14 @@ class FreedWindowError(KumiError, ValueError):
     """The window was freed."""
 
 
+class FreedFifoError(KumiError, ValueError):
+    """The FIFO was freed, or its window was."""
+
+
+class FreedCompletionError(KumiError, ValueError):
+    """The completion is one of a job that :func:`kumi.finalize` has ended."""
+
+
 class OverlapError(KumiError, ValueError):
     """Two arrays of one call share memory."""
 
@@ -121,6 +129,52 @@ class WindowRefusedError(KumiError):
     """A rank could not make its part of a window, so nobody has it."""
 
     rank: int
+
+
+class BadFifoError(KumiError, ValueError):
+    """A FIFO or signal port cannot be made there, or with that capacity."""
+
+
+class NoFifoError(KumiError):
+    """There is no FIFO (or, for a signal, no port) at this offset of the rank's piece."""
+
+    rank: int
+    offset: int
+
+
+class FifoFullError(KumiError):
+    """The own FIFO is full: nobody would empty it while this call waits."""
+
+    rank: int
+    offset: int
+
+
+class RecordTooLongError(KumiError, ValueError):
+    """Longer than :func:`kumi.max_record`, or than the FIFO ever has room for."""
+
+    length: int
+
+
+class FifoDamagedError(KumiError):
+    """The memory of a FIFO was written over."""
+
+    rank: int
+    offset: int
+
+
+class HandlerError(KumiError):
+    """A handler of the signal port at ``offset`` raised an exception, which is the cause of this
+    one. The call that says so did nothing."""
+
+    offset: int
+    count: int
+
+
+class NeverDoneError(KumiError, ValueError):
+    """More puts are waited for than were begun with the completion."""
+
+    begun: int
+    at_least: int
 
 
 class RefusedError(KumiError):

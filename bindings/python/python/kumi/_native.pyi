@@ -1,27 +1,38 @@
 # The types of the module in Rust. Offsets and lengths are in bytes. Memory is typed as Any: before
 # Python 3.12 type checkers do not know which classes, numpy's array among them, have a buffer.
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 __all__ = [
+    "NativeCompletion",
+    "NativeFifo",
     "NativeWindow",
     "alltoall",
+    "append",
+    "atomic",
     "barrier",
     "broadcast",
     "finalize",
     "flush",
     "forked",
     "gather",
+    "get_blocks",
     "initialise",
     "job",
+    "max_record",
+    "multicast",
     "node",
+    "on_signal",
     "owned",
     "probe",
     "progress",
+    "put_blocks",
     "rank",
     "reap",
     "recv",
     "recv_into",
     "reduce",
+    "remove_signal",
     "same_node",
     "send",
     "size",
@@ -37,9 +48,57 @@ class NativeWindow:
     def size_at(self, rank: int) -> int: ...
     def put(self, rank: int, data: Any, offset: int, notify: int | None) -> None: ...
     def get(self, rank: int, into: Any, offset: int) -> None: ...
-    def fetch_add(self, rank: int, offset: int, operand: int) -> int: ...
     def notified(self, notify: int) -> int: ...
     def wait_notify(self, notify: int, at_least: int) -> int: ...
+
+@final
+class NativeFifo:
+    def __new__(
+        cls, window: NativeWindow, offset: int, capacity: int, notify: int
+    ) -> NativeFifo: ...
+    @property
+    def freed(self) -> bool: ...
+    def free(self) -> None: ...
+    def pop(self) -> tuple[int, bytes]: ...
+    def try_pop(self) -> tuple[int, bytes] | None: ...
+
+@final
+class NativeCompletion:
+    def __new__(cls) -> NativeCompletion: ...
+    def done(self) -> int: ...
+    def wait(self, at_least: int | None) -> int: ...
+
+def append(
+    window: NativeWindow, rank: int, offset: int, data: Any, signal: bool, wait: bool
+) -> bool: ...
+def atomic(
+    window: NativeWindow,
+    operation: str,
+    rank: int,
+    offset: int,
+    numbers: Sequence[int],
+    width: int,
+) -> int: ...
+def put_blocks(
+    window: NativeWindow,
+    rank: int,
+    data: Any,
+    blocks: tuple[int, int, int, int],
+    notify: int | None,
+    completion: NativeCompletion | None,
+) -> None: ...
+def get_blocks(
+    window: NativeWindow, rank: int, into: Any, blocks: tuple[int, int, int, int]
+) -> None: ...
+def multicast(
+    window: NativeWindow, ranks: Sequence[int], data: Any, offset: int, notify: int | None
+) -> None: ...
+def on_signal(
+    window: NativeWindow, offset: int, capacity: int, handler: Callable[[int, bytes], object]
+) -> None: ...
+def remove_signal(window: NativeWindow, offset: int) -> None: ...
+def max_record() -> int:
+    """Bytes of the longest record of FIFOs and signals in this job, from and to all ranks."""
 
 def initialise() -> None: ...
 def finalize() -> None: ...

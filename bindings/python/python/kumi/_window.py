@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, SupportsIndex
 
@@ -11,7 +12,10 @@ import numpy.typing as npt
 
 from . import _native
 from ._arrays import Array, contiguous, octets, output, plain
+from ._completion import Completion
 from ._errors import FreedWindowError, OutOfBoundsError
+from ._fifo import Fifo
+from ._regions import Region
 
 _MODULUS = 1 << 64
 
@@ -20,7 +24,8 @@ class Window:
     """One piece of memory per rank, made by :func:`kumi.window` at all ranks together.
 
     Offsets and counts are numbers of elements of the window's ``dtype``, counted through a rank's
-    piece in C order whatever its shape. Each piece has 64 notification counters, 0 to 63.
+    piece in C order whatever its shape; only FIFOs and signal ports, which are no arrays, are placed
+    by bytes. Each piece has 64 notification counters, 0 to 63.
 
     A window stays until :meth:`free`, the end of a ``with`` block, or :func:`kumi.finalize`.
     Losing the object does not free it, for others may use this rank's piece. After :meth:`free`
@@ -70,23 +75,53 @@ class Window:
         self,
         rank: int,
         array: npt.ArrayLike,
-        offset: SupportsIndex = 0,
+        offset: SupportsIndex | Region = 0,
         notify: int | None = None,
+        *,
+        completion: Completion | None = None,
     ) -> None:
         """Writes a contiguous array of the window's dtype into a rank's piece.
 
+        With a :func:`kumi.region` in place of the offset its elements go there; the array has the
+        region's shape then and need not be contiguous.
+
         Returns when ``array`` may be changed; :meth:`flush` waits until the data is in place. With
-        ``notify`` that counter there goes up by 1 once it is. A rank on another node checks bounds
-        and rights when the data arrives: if it refuses, a later call to that rank raises
-        :class:`kumi.RefusedError`.
+        ``notify`` that counter there goes up by 1 once it is, with ``completion`` that one here. A rank on another node checks bounds
+        and rights when the data arrives: if it refuses, a later call to that rank (or of the
+        completion, if there is one) raises :class:`kumi.RefusedError`.
         """
+        if isinstance(offset, Region):
+            self._put_region(rank, array, offset, notify, completion)
+            return
         checked = self._elements(array, "array")
-        self._native.put(rank, octets(checked), self._bytes(rank, offset), notify)
+        start = self._bytes(rank, offset)
+        if completion is None:
+            self._native.put(rank, octets(checked), start, notify)
+        else:
+            whole = (start, checked.nbytes, checked.nbytes, 1)
+            counter = completion._native
+            _native.put_blocks(self._native, rank, octets(checked), whole, notify, counter)
+
+    def _put_region(
+        self,
+        rank: int,
+        array: npt.ArrayLike,
+        region: Region,
+        notify: int | None,
+        completion: Completion | None,
+    ) -> None:
+        given = np.asarray(array)
+        checked = self._elements(np.ascontiguousarray(given), "array")
+        if given.shape != region.shape:
+            raise ValueError(f"array is of shape {given.shape}, the region of {region.shape}")
+        blocks = self._blocks(rank, region)
+        counter = None if completion is None else completion._native
+        _native.put_blocks(self._native, rank, octets(checked), blocks, notify, counter)
 
     def get(
         self,
         rank: int,
-        offset: SupportsIndex = 0,
+        offset: SupportsIndex | Region = 0,
         count: SupportsIndex | None = None,
         *,
         dtype: npt.DTypeLike | None = None,
@@ -95,8 +130,13 @@ class Window:
         """Reads from a rank's piece and waits for the data.
 
         Fills ``out``, or returns a new array of ``count`` elements of ``dtype`` (the window's
-        unless given). Without both it reads to the end of the piece.
+        unless given). Without both it reads to the end of the piece. With a :func:`kumi.region` in
+        place of the offset the result has the region's shape, and ``out`` need not be contiguous.
         """
+        if isinstance(offset, Region):
+            if count is not None or dtype is not None:
+                raise TypeError("a region has its own shape, of the window's dtype")
+            return self._get_region(rank, offset, out)
         start = self._bytes(rank, offset)
         kind = self._dtype if dtype is None else plain(dtype)
         if out is not None:
@@ -115,18 +155,142 @@ class Window:
         self._native.get(rank, octets(into), start)
         return into
 
+    def _get_region(self, rank: int, region: Region, out: Array | None) -> Array:
+        into = np.empty(region.shape, self._dtype)
+        if out is not None and (out.shape != into.shape or out.dtype != into.dtype):
+            raise TypeError(
+                f"out must be of shape {into.shape} and dtype {into.dtype}, "
+                f"not {out.shape} and {out.dtype}"
+            )
+        _native.get_blocks(self._native, rank, octets(into), self._blocks(rank, region))
+        if out is None:
+            return into
+        out[...] = into
+        return out
+
+    def multicast(
+        self,
+        ranks: Iterable[int],
+        array: npt.ArrayLike,
+        offset: SupportsIndex = 0,
+        notify: int | None = None,
+    ) -> None:
+        """Writes a contiguous array into the pieces of several ranks, and waits until all have it.
+
+        Each rank is written once, however often it is named; this rank may be among them. Those on
+        other nodes pass it on along a tree. If one refuses, others may have the data.
+        """
+        checked = self._elements(array, "array")
+        members = [operator.index(rank) for rank in ranks]
+        start = self._bytes(members[0] if members else 0, offset)
+        _native.multicast(self._native, members, octets(checked), start, notify)
+
     def fetch_add(self, rank: int, offset: SupportsIndex, value: SupportsIndex) -> int:
         """Adds to one element of a rank's piece as one step; returns what was there.
 
-        The window's dtype must be ``int64`` or ``uint64``. Sums wrap around.
+        This and the other atomic operations need a window of integers of 4 or 8 bytes. Numbers
+        wrap around. Each is one step that no other of this window interrupts, whichever rank does
+        it, and waits for the result.
         """
-        if self._dtype not in (np.dtype(np.int64), np.dtype(np.uint64)):
-            raise TypeError(f"fetch_add needs a window of int64 or uint64, not {self._dtype}")
-        operand = operator.index(value) % _MODULUS
-        before = self._native.fetch_add(rank, self._bytes(rank, offset), operand)
-        if self._dtype.kind == "i" and before >= _MODULUS // 2:
-            before -= _MODULUS
+        return self._atomic("add", rank, offset, value)
+
+    def fetch_and(self, rank: int, offset: SupportsIndex, value: SupportsIndex) -> int:
+        """Ands with one element of a rank's piece, bit by bit; returns what was there."""
+        return self._atomic("and", rank, offset, value)
+
+    def fetch_or(self, rank: int, offset: SupportsIndex, value: SupportsIndex) -> int:
+        """Ors with one element of a rank's piece, bit by bit; returns what was there."""
+        return self._atomic("or", rank, offset, value)
+
+    def fetch_xor(self, rank: int, offset: SupportsIndex, value: SupportsIndex) -> int:
+        """Exclusive-ors with one element of a rank's piece; returns what was there."""
+        return self._atomic("xor", rank, offset, value)
+
+    def swap(self, rank: int, offset: SupportsIndex, value: SupportsIndex) -> int:
+        """Stores into one element of a rank's piece; returns what was there."""
+        return self._atomic("swap", rank, offset, value)
+
+    def compare_swap(
+        self, rank: int, offset: SupportsIndex, expected: SupportsIndex, value: SupportsIndex
+    ) -> int:
+        """Stores into one element of a rank's piece if it is ``expected``; returns what was there
+        (it was stored if that is ``expected``)."""
+        return self._atomic("compare_swap", rank, offset, expected, value)
+
+    def _atomic(
+        self,
+        operation: str,
+        rank: int,
+        offset: SupportsIndex,
+        first: SupportsIndex,
+        second: SupportsIndex = 0,
+    ) -> int:
+        width = self._dtype.itemsize
+        if self._dtype.kind not in "iu" or width not in (4, 8) or not self._dtype.isnative:
+            kinds = "int32, uint32, int64 or uint64"
+            raise TypeError(f"atomic operations need a window of {kinds}, not {self._dtype}")
+        modulus = 1 << 8 * width
+        numbers = [operator.index(number) % modulus for number in (first, second)]
+        start = self._bytes(rank, offset)
+        before = _native.atomic(self._native, operation, rank, start, numbers, width)
+        if self._dtype.kind == "i" and before >= modulus // 2:
+            before -= modulus
         return before
+
+    def fifo(self, offset: int, capacity: int, notify: int = 0) -> Fifo:
+        """Makes a FIFO in this rank's piece, at byte ``offset`` (a multiple of
+        ``kumi.FIFO_ALIGNMENT``). Not collective.
+
+        It takes ``kumi.FIFO_OVERHEAD + capacity`` bytes, which belong to it until it is freed;
+        ``capacity`` is a multiple of 8 from 16 to 2**31. A record takes 8 bytes and its length,
+        padded to a multiple of 8. With every record the counter ``notify`` goes up by 1; FIFOs may
+        share one, to wait for any of them.
+        """
+        native = _native.NativeFifo(self._native, _place(offset), capacity, notify)
+        return Fifo(native, offset)
+
+    def append(self, rank: int, offset: int, data: Any) -> None:
+        """Appends a bytes-like object of at most ``kumi.max_record()`` bytes as one record to the
+        FIFO at byte ``offset`` of a rank's piece. Waits while it is full.
+
+        Returns when it is in the FIFO, behind all that was put to that rank before. Records of one
+        rank stay in order; none is lost or overwritten.
+        """
+        _native.append(self._native, rank, _place(offset), data, False, True)
+
+    def try_append(self, rank: int, offset: int, data: Any) -> bool:
+        """As :meth:`append` without waiting for room: False if the FIFO is full."""
+        return _native.append(self._native, rank, _place(offset), data, False, False)
+
+    def on_signal(
+        self, offset: int, capacity: int, handler: Callable[[int, bytes], object]
+    ) -> None:
+        """Makes a signal port in this rank's piece, placed as a FIFO is (:meth:`fifo`):
+        ``handler(source, data)`` runs for each record that :meth:`signal` sends to it.
+
+        Handlers run on a thread of the port, with the interpreter's lock, also while this rank
+        computes or waits: one at a time for a port, in the order of each sender. In a handler the
+        functions of this package raise :class:`kumi.WrongThreadError`: let it set, count or queue
+        something. If one raises an exception, the next call of this rank that communicates raises
+        :class:`kumi.HandlerError` with that as its cause, and has done nothing.
+        """
+        if not callable(handler):
+            raise TypeError(f"handler must be callable, which {type(handler).__name__} is not")
+        _native.on_signal(self._native, _place(offset), capacity, handler)
+
+    def remove_signal(self, offset: int) -> None:
+        """Takes a signal port away, waiting for a handler that runs; records that none has had are
+        dropped. :meth:`free` does it too."""
+        _native.remove_signal(self._native, _place(offset))
+
+    def signal(self, rank: int, offset: int, data: Any = b"") -> None:
+        """Sends a signal: appends a record to the port at byte ``offset`` of a rank's piece, whose
+        handler then runs there. Waits while the port is full, not for the handler."""
+        _native.append(self._native, rank, _place(offset), data, True, True)
+
+    def try_signal(self, rank: int, offset: int, data: Any = b"") -> bool:
+        """As :meth:`signal` without waiting for room: False if the port is full."""
+        return _native.append(self._native, rank, _place(offset), data, True, False)
 
     def notified(self, notify: int) -> int:
         """How many puts have raised this counter of the own piece since the window was made."""
@@ -184,6 +348,19 @@ class Window:
             text = f"element {start} is outside of the window's piece at rank {rank}"
             raise OutOfBoundsError(text, rank=rank, offset=start * self._dtype.itemsize)
         return start * self._dtype.itemsize
+
+    def _blocks(self, rank: int, region: Region) -> tuple[int, int, int, int]:
+        size = self._dtype.itemsize
+        start = self._bytes(rank, region.offset)
+        return start, region.stride * size, region.block * size, region.blocks
+
+
+def _place(offset: SupportsIndex) -> int:
+    """A FIFO's place in bytes; what is no such number is outside of any window."""
+    start = operator.index(offset)
+    if not 0 <= start < _MODULUS:
+        raise OutOfBoundsError(f"byte {start} is outside of any piece", offset=start)
+    return start
 
 
 def _view(native: _native.NativeWindow, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

@@ -1,0 +1,31 @@
+! Runs all parts of the test.
+program main
+  use unit
+  use onesided
+  implicit none
+  character(len=16) :: argument
+
+  call get_command_argument(1, argument)
+  if (argument == 'outside') then
+    call outside()
+  else
+    call kumi_init()
+    call identity()
+    call messages()
+    call probes()
+    call windows()
+    call views()
+    call reductions()
+    call exchanges()
+    call atomics()
+    call completions()
+    call strided()
+    call multicasts()
+    call fifos()
+    call signals()
+    call kumi_barrier()
+    call kumi_finalize()
+    if (failures == 0) write (*, '(a)') 'the module kumi holds'
+  end if
+  if (failures > 0) stop 1
+end program main

@@ -1,0 +1,92 @@
+"""FIFOs, which :meth:`kumi.Window.fifo` makes."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import NamedTuple
+
+from . import _native
+
+#: Bytes that a FIFO or signal port takes in its window beside its capacity.
+FIFO_OVERHEAD = 256
+#: The offset of a FIFO or signal port in its window, in bytes, is a multiple of this.
+FIFO_ALIGNMENT = 64
+
+
+class Record(NamedTuple):
+    """A record that was taken out of a FIFO."""
+
+    #: The rank that appended it.
+    source: int
+    #: What it says.
+    data: bytes
+
+
+class Fifo:
+    """The owner's end of a queue of records in a window, made by :meth:`kumi.Window.fifo`.
+
+    Iterating over it takes record after record and waits for the next one, without end:
+
+    .. code-block:: python
+
+        for source, data in fifo:
+            if data == b"enough":
+                break
+
+    A FIFO stays until :meth:`free`, the end of a ``with`` block, or the end of its window. Losing
+    the object does not free it, for others may append.
+    """
+
+    __slots__ = ("__weakref__", "_native", "_offset")
+
+    def __init__(self, native: _native.NativeFifo, offset: int) -> None:
+        self._native = native
+        self._offset = offset
+
+    @property
+    def offset(self) -> int:
+        """Where it is in the owner's piece, in bytes: what those who append say."""
+        return self._offset
+
+    @property
+    def freed(self) -> bool:
+        """Whether it was freed."""
+        return self._native.freed
+
+    def pop(self) -> Record:
+        """Takes the next record, and waits for it. Records of one rank come in their order."""
+        return Record(*self._native.pop())
+
+    def try_pop(self) -> Record | None:
+        """Takes the next record if there is one."""
+        record = self._native.try_pop()
+        return None if record is None else Record(*record)
+
+    def __iter__(self) -> Fifo:
+        return self
+
+    def __next__(self) -> Record:
+        return self.pop()
+
+    def free(self) -> None:
+        """Ends it, with the records in it; a second time does nothing.
+
+        Make sure first that no other rank appends; one that waits for room gets
+        :class:`kumi.NoFifoError`.
+        """
+        self._native.free()
+
+    def __enter__(self) -> Fifo:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.free()
+
+    def __repr__(self) -> str:
+        state = ", freed" if self.freed else ""
+        return f"<kumi.Fifo offset={self._offset}{state}>"

@@ -1,0 +1,82 @@
+"""Parts of a rank's piece that are not one run of elements: columns, blocks, every n-th element."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ._arrays import Array
+
+
+class Region(NamedTuple):
+    """Blocks of equal length at equal distances in a piece, as :func:`region` makes them.
+
+    ``window.put(rank, array, region)`` and ``window.get(rank, region)`` use it for an offset.
+    Numbers are elements, counted through the piece in C order.
+    """
+
+    #: Shape of the array that the elements are.
+    shape: tuple[int, ...]
+    #: Where the first block begins.
+    offset: int
+    #: From the start of a block to that of the next.
+    stride: int
+    #: Elements of a block.
+    block: int
+    #: How many blocks.
+    blocks: int
+
+
+def region(shape: int | tuple[int, ...], index: Any) -> Region:
+    """The elements that ``array[index]`` would have of an array of ``shape``: that of a rank's
+    piece, which may differ from the own one.
+
+    ``kumi.region((rows, columns), np.s_[:, 0])`` is the first column. Only integers and slices that
+    go forward, and only what is blocks of equal length at equal distances: a part of one axis, a
+    column of a matrix, a rectangle. Raises ``ValueError`` for everything else.
+    """
+    sizes = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    sizes = tuple(operator.index(size) for size in sizes)
+    # An array of this shape that takes no memory: nothing is read from it. Its strides are those
+    # of a piece with elements of one byte.
+    steps = np.cumprod((1, *sizes[:0:-1]))[::-1] if sizes else ()
+    whole: Array = np.lib.stride_tricks.as_strided(
+        np.zeros(1, np.uint8), sizes, tuple(int(step) for step in steps), writeable=False
+    )
+    part = whole[index]
+    if not isinstance(part, np.ndarray):
+        part = whole[(*index, ...) if isinstance(index, tuple) else (index, ...)]
+    if part.base is None:
+        raise ValueError("only integers and slices can be used, not lists or arrays of them")
+    offset = _address(part) - _address(whole)
+    stride, block, count = _blocks(part)
+    return Region(part.shape, offset if part.size else 0, stride, block, count)
+
+
+def _address(array: Array) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def _blocks(part: Array) -> tuple[int, int, int]:
+    """Stride, length and number of the blocks that the elements are, in their order."""
+    if part.size == 0:
+        return 0, 0, 0
+    stride, block, count = 0, 1, 1
+    for size, step in zip(part.shape[::-1], part.strides[::-1], strict=True):
+        if size == 1:
+            continue
+        if count == 1 and step == block:
+            block *= size
+        elif count == 1 and step > block:
+            stride, count = step, size
+        elif count > 1 and step == stride * count:
+            count *= size
+        else:
+            raise ValueError(
+                "these elements are not blocks of equal length at equal distances, forward: "
+                "use several regions"
+            )
+    return stride or block, block, count

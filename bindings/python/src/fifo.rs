@@ -1,0 +1,191 @@
+//! FIFOs and signal ports. Their offsets and capacities are in bytes in the package too: what lies
+//! there is no array of elements.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use kumi_mem::{Fifo, Signal, Window};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::buffer::Input;
+use crate::control::rank_of;
+use crate::error::{Failure, keep_cause};
+use crate::state::{State, current, number, released};
+use crate::window::{NativeWindow, notify_of};
+
+/// A FIFO and the window that it borrows, in the order in which they end.
+pub struct Held {
+    fifo: Fifo<'static>,
+    _window: Rc<Window<'static>>,
+}
+
+impl Held {
+    fn new(window: Rc<Window<'static>>, place: (usize, usize, u32)) -> Result<Held, Failure> {
+        let (offset, capacity, notify) = place;
+        // SAFETY: `window` is kept beside the FIFO, and dropped after it.
+        let borrowed: &'static Window<'static> = unsafe { &*Rc::as_ptr(&window) };
+        let fifo = borrowed.fifo(offset, capacity, notify)?;
+        Ok(Held { fifo, _window: window })
+    }
+}
+
+/// A FIFO of this rank.
+pub struct FifoEntry {
+    held: Rc<Held>,
+    window: u64,
+    freed: Arc<AtomicBool>,
+}
+
+impl Drop for FifoEntry {
+    fn drop(&mut self) {
+        self.freed.store(true, Ordering::Release);
+    }
+}
+
+/// Frees the FIFOs and removes the signal ports of a window, or of all. Waits for handlers.
+pub fn close_all(py: Python<'_>, state: &State, window: Option<u64>) -> Result<(), Failure> {
+    let goes = |number: u64| window.is_none_or(|window| window == number);
+    state.fifos.borrow_mut().retain(|_, entry| !goes(entry.window));
+    let ports: Vec<(u64, usize)> = {
+        let mut ports = state.ports.borrow_mut();
+        let (gone, left) = ports.iter().partition(|port| goes(port.0));
+        *ports = left;
+        gone
+    };
+    for (number, offset) in ports {
+        let window = state.window(number)?;
+        // Without the lock: a handler that runs needs it to end.
+        released(py, || window.remove_signal(offset))?;
+    }
+    Ok(())
+}
+
+/// The owner's end of a FIFO.
+#[pyclass(frozen, module = "kumi._native")]
+pub struct NativeFifo {
+    number: u64,
+    freed: Arc<AtomicBool>,
+}
+
+impl NativeFifo {
+    fn find(&self) -> Result<Rc<Held>, Failure> {
+        let state = current()?;
+        let fifos = state.fifos.borrow();
+        let gone = || Failure::new("FreedFifoError", "this FIFO was freed, or its window was");
+        fifos.get(&self.number).map(|entry| Rc::clone(&entry.held)).ok_or_else(gone)
+    }
+}
+
+/// A record as Python gets it.
+type Record<'py> = (u32, Bound<'py, PyBytes>);
+
+#[pymethods]
+impl NativeFifo {
+    /// Makes one.
+    #[new]
+    fn new(window: &NativeWindow, offset: usize, capacity: usize, notify: i64) -> PyResult<Self> {
+        let (state, inside) = window.find()?;
+        let held = Held::new(inside, (offset, capacity, notify_of(notify)?))?;
+        let (number, freed) = (number(), Arc::<AtomicBool>::default());
+        let (held, window) = (Rc::new(held), window.number);
+        let entry = FifoEntry { held, window, freed: Arc::clone(&freed) };
+        state.fifos.borrow_mut().insert(number, entry);
+        Ok(NativeFifo { number, freed })
+    }
+
+    /// Ends it.
+    fn free(&self) -> PyResult<()> {
+        if !self.freed.load(Ordering::Acquire) {
+            let entry = current()?.fifos.borrow_mut().remove(&self.number);
+            drop(entry);
+        }
+        Ok(())
+    }
+
+    /// Whether it was freed.
+    #[getter]
+    fn freed(&self) -> bool {
+        self.freed.load(Ordering::Acquire)
+    }
+
+    /// Waits for the next record and takes it.
+    fn pop<'py>(&self, py: Python<'py>) -> PyResult<Record<'py>> {
+        let held = self.find()?;
+        let (from, data) = released(py, || held.fifo.pop_vec()).map_err(Failure::from)?;
+        Ok((from, PyBytes::new(py, &data)))
+    }
+
+    /// Takes the next record if there is one.
+    fn try_pop<'py>(&self, py: Python<'py>) -> PyResult<Option<Record<'py>>> {
+        let held = self.find()?;
+        let popped = released(py, || held.fifo.try_pop_vec()).map_err(Failure::from)?;
+        Ok(popped.map(|(from, data)| (from, PyBytes::new(py, &data))))
+    }
+}
+
+/// Bytes of the longest record.
+#[pyfunction]
+pub fn max_record() -> PyResult<usize> {
+    Ok(current()?.context.max_record())
+}
+
+/// Appends a record to a FIFO, or sends a signal. Without waiting for room false means that there
+/// is none.
+#[pyfunction]
+pub fn append(
+    py: Python<'_>,
+    window: &NativeWindow,
+    rank: i64,
+    offset: usize,
+    data: &Bound<'_, PyAny>,
+    signal: bool,
+    wait: bool,
+) -> PyResult<bool> {
+    let data = Input::of(data, "data")?;
+    let (state, window) = window.find()?;
+    let to = rank_of(&state, rank)?;
+    let record = data.bytes();
+    let done = released(py, || match (signal, wait) {
+        (false, true) => window.append(to, offset, record).map(|()| true),
+        (false, false) => window.try_append(to, offset, record),
+        (true, true) => window.signal(to, offset, record).map(|()| true),
+        (true, false) => window.try_signal(to, offset, record),
+    });
+    Ok(done.map_err(Failure::from)?)
+}
+
+/// Makes a signal port whose records go to a callable: `handler(source, data)`.
+#[pyfunction]
+pub fn on_signal(
+    window: &NativeWindow,
+    offset: usize,
+    capacity: usize,
+    handler: Py<PyAny>,
+) -> PyResult<()> {
+    let (state, inside) = window.find()?;
+    let call = move |signal: Signal<'_>| {
+        // Nothing can run in an interpreter that is about to end.
+        let outcome = Python::try_attach(|py| {
+            let data = PyBytes::new(py, signal.data);
+            handler.call1(py, (signal.from, data)).map(drop).map_err(keep_cause)
+        });
+        if let Some(Err(text)) = outcome {
+            // The port keeps it for the rank's next call. Nothing is printed here.
+            std::panic::resume_unwind(Box::new(text));
+        }
+    };
+    inside.on_signal(offset, capacity, call).map_err(Failure::from)?;
+    state.ports.borrow_mut().push((window.number, offset));
+    Ok(())
+}
+
+/// Takes a signal port away, after the handler that runs.
+#[pyfunction]
+pub fn remove_signal(py: Python<'_>, window: &NativeWindow, offset: usize) -> PyResult<()> {
+    let (state, inside) = window.find()?;
+    released(py, || inside.remove_signal(offset)).map_err(Failure::from)?;
+    state.ports.borrow_mut().retain(|port| *port != (window.number, offset));
+    Ok(())
+}
