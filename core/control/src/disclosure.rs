@@ -181,6 +181,20 @@ struct Link {
     rounds: u64,
     /// By node: the newest version that was sent to it or came from it, and in which round.
     there: BTreeMap<NodeId, (Version, u64)>,
+    /// What it lacks, by the round in which it was sent last: that of `there`.
+    due: BTreeSet<(u64, NodeId)>,
+}
+
+impl Link {
+    /// The other end lacks this version of a node, or has it.
+    fn schedule(&mut self, node: NodeId, version: Version) {
+        let (there, round) = self.there.get(&node).copied().unwrap_or_default();
+        if there < version {
+            self.due.insert((round, node));
+        } else {
+            self.due.remove(&(round, node));
+        }
+    }
 }
 
 /// What a node, or the head, knows of all nodes, and what its neighbours know.
@@ -210,12 +224,18 @@ impl Disclosure {
         facts.count = last.saturating_add(1);
         facts.age_ms = 0;
         facts.incarnation = facts.incarnation.max(self.least);
-        self.known.insert(facts.node, Known { facts, stamp: now });
+        let node = facts.node;
+        self.known.insert(node, Known { facts, stamp: now });
+        self.schedule(node);
     }
 
     /// A link is there; its other end knows nothing of what was said on an earlier one.
     pub fn link_up(&mut self, link: Neighbour) {
-        self.links.insert(link, Link::default());
+        let mut fresh = Link::default();
+        for (node, known) in &self.known {
+            fresh.schedule(*node, known.facts.version());
+        }
+        self.links.insert(link, fresh);
     }
 
     /// A link is gone.
@@ -225,9 +245,9 @@ impl Disclosure {
 
     /// Takes a message. Returns how many of its entries break the rules; they are ignored.
     pub fn receive(&mut self, now: Nanos, from: Neighbour, message: Vec<NodeFacts>) -> u64 {
-        let Some(link) = self.links.get_mut(&from) else { return 0 };
         let mut refused = 0;
         for facts in message {
+            let Some(link) = self.links.get_mut(&from) else { return refused };
             if facts.node.0 >= self.nodes || !facts.sane() {
                 refused += 1;
                 continue;
@@ -235,42 +255,57 @@ impl Disclosure {
             let (node, version) = (facts.node, facts.version());
             let there = link.there.entry(node).or_default();
             there.0 = there.0.max(version);
-            let newer = self.known.get(&node).is_none_or(|known| known.facts.version() < version);
-            if newer && self.own == Some(node) {
-                // Of an earlier daemon. Nobody knows this node better than itself.
-                self.least = version.0.saturating_add(1);
-                if let Some(own) = self.known.get_mut(&node) {
-                    own.facts.incarnation = self.least;
-                }
-            } else if newer {
-                let stamp = now.saturating_sub(u64::from(facts.age_ms) * 1_000_000);
-                self.known.insert(node, Known { facts, stamp });
-                self.changed.insert(node);
+            self.take(now, facts);
+            if let (Some(link), Some(known)) = (self.links.get_mut(&from), self.known.get(&node)) {
+                link.schedule(node, known.facts.version());
             }
         }
         refused
+    }
+
+    /// Keeps what is newer than what is known.
+    fn take(&mut self, now: Nanos, facts: NodeFacts) {
+        let (node, version) = (facts.node, facts.version());
+        if self.known.get(&node).is_some_and(|known| known.facts.version() >= version) {
+            return;
+        }
+        if self.own == Some(node) {
+            // Of an earlier daemon. Nobody knows this node better than itself.
+            self.least = version.0.saturating_add(1);
+            let Some(own) = self.known.get_mut(&node) else { return };
+            own.facts.incarnation = self.least;
+        } else {
+            let stamp = now.saturating_sub(u64::from(facts.age_ms) * 1_000_000);
+            self.known.insert(node, Known { facts, stamp });
+            self.changed.insert(node);
+        }
+        self.schedule(node);
+    }
+
+    /// A node is known in a new version: the links that lack it will carry it.
+    fn schedule(&mut self, node: NodeId) {
+        if let Some(known) = self.known.get(&node) {
+            let version = known.facts.version();
+            self.links.values_mut().for_each(|link| link.schedule(node, version));
+        }
     }
 
     /// What to say on a link at this exchange; perhaps nothing.
     pub fn message(&mut self, now: Nanos, to: Neighbour) -> Vec<NodeFacts> {
         let Some(link) = self.links.get_mut(&to) else { return Vec::new() };
         link.rounds += 1;
-        let mut due: Vec<(u64, &Known)> = Vec::new();
-        for (node, known) in &self.known {
-            let (there, round) = link.there.get(node).copied().unwrap_or_default();
-            if there < known.facts.version() {
-                due.push((round, known));
-            }
-        }
-        due.sort_by_key(|(round, _)| *round);
         let mut room = MESSAGE_BYTES;
         let mut message = Vec::new();
-        for (_, known) in due {
-            let Some(rest) = room.checked_sub(known.facts.most_bytes()) else { break };
+        while let Some((round, node)) = link.due.pop_first() {
+            let Some(known) = self.known.get(&node) else { continue };
+            let Some(rest) = room.checked_sub(known.facts.most_bytes()) else {
+                link.due.insert((round, node));
+                break;
+            };
             room = rest;
             let mut facts = known.facts.clone();
             facts.age_ms = age_ms(now, known.stamp);
-            link.there.insert(facts.node, (facts.version(), link.rounds));
+            link.there.insert(node, (facts.version(), link.rounds));
             message.push(facts);
         }
         message

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use kumi_net::disclosure::{Disclosed, JobLoad, NodeLoad, RankKnown, RankState};
-use kumi_net::{Channel, Place, Settings};
+use kumi_net::{AttachError, Channel, Place, Settings};
 
 use crate::Context;
 use crate::engine::Engine;
@@ -18,6 +18,10 @@ pub(crate) fn channel(
     let pages = if socket.is_some() { Disclosed::from_env()? } else { None };
     let mut channel = Channel::start(place, socket, Settings::from_env()?, engine)?;
     if let Some(pages) = pages {
+        let place = channel.place();
+        if (pages.job(), pages.ranks()) != (place.job(), place.ranks()) {
+            return Err(AttachError::BadPages("they are another job's").into());
+        }
         channel.disclose(pages);
     }
     Ok(channel)

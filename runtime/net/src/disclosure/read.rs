@@ -163,6 +163,12 @@ impl Disclosed {
         self.number
     }
 
+    /// Ranks of the own job.
+    #[must_use]
+    pub fn ranks(&self) -> u32 {
+        self.ranks
+    }
+
     /// How a node is; none if it does not exist or nothing was heard of it yet.
     #[must_use]
     pub fn node(&self, node: u32) -> Option<NodeLoad> {

@@ -160,6 +160,10 @@ fn ranks_cannot_write_pages() {
         let mut again = std::fs::File::options().read(true).write(true).open(reopened).unwrap();
         assert!(again.write(b"x").is_err());
         assert!(crate::map::Mapping::new(fd, 64).is_err());
+        let map = crate::map::Mapping::read_only(fd, 64).unwrap();
+        let write = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a page of a mapping of our own; were it permitted, nothing would be written.
+        assert!(unsafe { libc::mprotect(map.at(0, 64).as_ptr().cast(), 64, write) } != 0);
     }
     // The daemon still can.
     node.set_turn(Turn::Everyone);

@@ -30,6 +30,8 @@ pub(super) struct Publisher {
     next_measure: Instant,
     /// Of the node, as last measured.
     load: NodeLoad,
+    /// It was measured since others were told.
+    news: bool,
     /// Jobs of which others were told last.
     told: Vec<JobId>,
 }
@@ -46,6 +48,7 @@ impl Publisher {
             next_exchange: now,
             next_measure: now,
             load: NodeLoad::default(),
+            news: false,
             told: Vec::new(),
         }
     }
@@ -77,6 +80,7 @@ impl Publisher {
         if now >= self.next_measure {
             self.next_measure = now + MEASURE;
             self.machine.measure(&mut self.load);
+            self.news = true;
         }
         let Some(page) = &self.site.page else { return };
         let stamp = kumi_net::sys::now();
@@ -100,7 +104,7 @@ impl Publisher {
         let due = now >= self.next_exchange;
         if due {
             self.next_exchange = now + Duration::from_nanos(EXCHANGE);
-            self.tell(now);
+            self.tell();
         }
         due
     }
@@ -125,12 +129,10 @@ impl Publisher {
     }
 
     /// Says something new to others: what was measured anew, or which jobs have come or gone.
-    fn tell(&mut self, now: Instant) {
+    fn tell(&mut self) {
         let live = self.site.live.borrow();
         let jobs: Vec<JobId> = live.keys().copied().collect();
-        let measured = self.next_measure.saturating_duration_since(now)
-            > MEASURE - Duration::from_nanos(EXCHANGE);
-        if !measured && jobs == self.told {
+        if !std::mem::take(&mut self.news) && jobs == self.told {
             return;
         }
         let page = self.site.page.as_deref();
@@ -160,10 +162,10 @@ fn states(live: &Live) -> Vec<RankState> {
     (0..live.load.len()).map(|local| live.segment.rank_state(local)).collect()
 }
 
-/// A job's ranks that compute or could: also those that have not joined it, but run.
+/// A job's ranks that compute or could. Those that have not joined it are not among them: they may sleep
+/// as well, and waits beside a program that sleeps must not give way to it for ever.
 fn slot(job: JobId, states: &[RankState], processors: usize) -> JobSlot {
-    let runs = |state: &RankState| matches!(state, RankState::Running | RankState::Unknown);
-    let all = states.iter().enumerate().filter(|(_, state)| runs(state));
+    let all = states.iter().enumerate().filter(|(_, state)| **state == RankState::Running);
     let runnable = all.map(|(local, _)| local % processors.max(1)).collect();
     JobSlot { job: job.0, ranks: count(states.len()), runnable }
 }
@@ -231,4 +233,18 @@ fn facts_of(page: Option<&NodePage>, job: JobId, live: &Live) -> JobFacts {
     };
     let states: Vec<_> = states(live).into_iter().map(wire).collect();
     JobFacts::new(job, page.is_some_and(|page| page.has_turn(job.0)), live.first, &states)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_want_a_processor_that_joined_and_do_not_wait() {
+        use RankState::{Idle, Over, Running, Unknown};
+        let slot = slot(JobId(3), &[Running, Idle, Running, Running, Unknown, Over, Running], 2);
+        let wanted = JobSlot { job: 3, ranks: 7, runnable: vec![0, 0, 1, 0] };
+        assert_eq!(slot, wanted);
+        assert_eq!((stop(Running), stop(Over)), (RankState::Stopped, Over));
+    }
 }
