@@ -226,7 +226,7 @@ impl Window<'_> {
                 Ok(Push::TooLong) => return Err(too_small(to, offset as u64, record)),
                 Err(_) => return Err(damaged),
             }
-            queue.positions().waiting[me / 64].fetch_or(1 << (me % 64), SeqCst);
+            queue.await_room(me);
             match queue.has_room(record.len()) {
                 Ok(true) => continue,
                 Ok(false) => self.context.await_counter(room, ROOM, seen)?,

@@ -43,6 +43,7 @@ mod queue;
 mod scalar;
 mod shape;
 mod signal;
+mod sync;
 mod transfer;
 mod window;
 mod windows;

@@ -1,12 +1,11 @@
 //! What the holder of the channel's lock drives: rings to and from the ranks of this node, the
 //! protocol's endpoint and the socket for all others.
 
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-
 use kumi_proto::{AckMode, ChannelKey, Config, Delivery, Endpoint, Rank, SendError, Sink};
 
 use crate::counters::Counter;
 use crate::doze::Doze;
+use crate::idle::tell_delivered;
 use crate::place::{AttachError, Place, io_error};
 use crate::ring::{self, Consumer, Producer};
 use crate::udp::Udp;
@@ -174,8 +173,7 @@ impl<H: Handler> Core<H> {
             publish_sent(place, self.ring_sent, self.remote.as_ref());
             return false;
         }
-        let word = &place.context(local).wake.pending[me / 64];
-        word.fetch_or(1 << (me % 64), SeqCst);
+        place.context(local).wake.mark(me);
         if local != me {
             place.wake(local);
         }
@@ -191,8 +189,7 @@ impl<H: Handler> Core<H> {
     #[inline]
     pub(crate) fn ring_hint(&self, place: &Place) -> bool {
         let words = place.local_count().div_ceil(64);
-        !self.unfinished.is_empty()
-            || place.own().wake.pending[..words].iter().any(|word| word.load(Relaxed) != 0)
+        !self.unfinished.is_empty() || place.own().wake.any(words)
     }
 
     /// Takes what lies in the rings; of each, not much more than [`ENOUGH`] bytes at once.
@@ -204,11 +201,8 @@ impl<H: Handler> Core<H> {
             self.drain_ring(place, local)?;
         }
         let words = place.local_count().div_ceil(64);
-        for (index, word) in place.own().wake.pending[..words].iter().enumerate() {
-            if word.load(Relaxed) == 0 {
-                continue;
-            }
-            let mut bits = word.swap(0, SeqCst);
+        for index in 0..words {
+            let mut bits = place.own().wake.take(index);
             while bits != 0 {
                 let local = index * 64 + bits.trailing_zeros() as usize;
                 bits &= bits - 1;
@@ -250,9 +244,7 @@ impl<H: Handler> Core<H> {
         }
         if taken > 0 {
             self.publish(place);
-            // Pairs with the producer's flag: it sleeps only if it sees no room after setting it.
-            std::sync::atomic::fence(SeqCst);
-            if place.context(local).sleep.wants_room.load(SeqCst) != 0 {
+            if place.context(local).sleep.awaits_room() {
                 place.wake(local);
             }
         }
@@ -340,7 +332,7 @@ impl<H: Handler> Core<H> {
         publish_sent(place, self.ring_sent, self.remote.as_ref());
         place.set(Counter::Unread, self.handler.unread());
         place.set(Counter::Refused, self.handler.refused());
-        place.set(Counter::Delivered, delivered);
+        tell_delivered(&place.own().counters[Counter::Delivered as usize], delivered);
     }
 
     /// Reads the clock.

@@ -4,12 +4,13 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use kumi_proto::SealKey;
 
-use crate::counters;
+use crate::counters::{self, Counter};
+use crate::idle;
 use crate::layout::{
     ATTACH_NOW, Header, Layout, MAGIC, Peer, RankContext, SIGNALS, VERSION, page_up,
 };
@@ -197,18 +198,18 @@ impl Segment {
         let context = context(&self.map, &self.layout, local_index);
         let state = &context.state;
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let idle = state.idle.load(Acquire) == 1
+        let place = Counter::Delivered as usize;
+        let mut counters: Vec<_> = counters::NAMES
+            .iter()
+            .zip(&context.counters)
+            .map(|(name, counter)| (*name, load(counter)))
+            .collect();
+        let (idle, delivered) = idle::sample(&state.idle, &context.counters[place]);
+        counters[place].1 = delivered;
+        let idle = idle
             && !has_what_it_waits_for(context)
             && load(&context.notifies.0[SIGNALS].count) == 0;
-        ContextSample {
-            idle,
-            attached: state.attached.load(Relaxed) == ATTACH_NOW,
-            counters: counters::NAMES
-                .iter()
-                .zip(&context.counters)
-                .map(|(name, counter)| (*name, load(counter)))
-                .collect(),
-        }
+        ContextSample { idle, attached: state.attached.load(Relaxed) == ATTACH_NOW, counters }
     }
 
     /// What a local rank says of its peers on other nodes: those with the first traffic one by one, all

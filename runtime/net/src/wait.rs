@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::channel::{ChannelError, Guard};
 use crate::core::Handler;
 use crate::counters::Counter;
+use crate::idle::set_idle;
 use crate::place::Place;
 use crate::spin::Spin;
 use crate::sys;
@@ -53,7 +54,7 @@ impl<H: Handler> Guard<'_, H> {
         let mut socket = self.core.interval;
         let remote = self.core.remote.is_some();
         let place = &self.shared.place;
-        let words = &place.own().wake.pending[..place.local_count().div_ceil(64)];
+        let (wake, words) = (&place.own().wake, place.local_count().div_ceil(64));
         if self.core.ring_hint(place) {
             return Ok(Seen::Ring);
         }
@@ -64,7 +65,7 @@ impl<H: Handler> Guard<'_, H> {
             if waiting.satisfied(Acquire) {
                 return Ok(Seen::Counter);
             }
-            if words.iter().any(|word| word.load(Relaxed) != 0) {
+            if wake.any(words) {
                 return Ok(Seen::Ring);
             }
             if remote {
@@ -171,7 +172,7 @@ impl<'p> Waiting<'p> {
 
     #[inline]
     pub(crate) fn idle(&self, idle: bool) {
-        self.place.own().state.idle.store(u32::from(idle), Release);
+        set_idle(&self.place.own().state.idle, idle);
     }
 
     /// Microseconds since something happened.
@@ -187,15 +188,11 @@ impl<'p> Waiting<'p> {
 
     pub(crate) fn sleeping(&mut self, room: bool) {
         self.slept = true;
-        let sleep = &self.place.own().sleep;
-        sleep.wants_room.store(u32::from(room), SeqCst);
-        sleep.sleeping.store(1, SeqCst);
+        self.place.own().sleep.lie_down(room);
     }
 
     pub(crate) fn awake(&self) {
-        let sleep = &self.place.own().sleep;
-        sleep.sleeping.store(0, SeqCst);
-        sleep.wants_room.store(0, SeqCst);
+        self.place.own().sleep.get_up();
     }
 
     pub(crate) fn over(&mut self, spin: &mut Spin) {
