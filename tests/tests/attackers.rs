@@ -21,6 +21,9 @@ const DATAGRAM: usize = 1_472;
 /// Datagrams that the attacker keeps, to send old ones too.
 const KEPT: usize = 64;
 
+/// The attacker's own port; those of ranks are not that low.
+const PORT: u16 = 4_242;
+
 /// A packet of the channel protocol on the wire: to whom, and what.
 type Seen = (SocketAddrV4, Vec<u8>);
 
@@ -38,7 +41,8 @@ fn listen(stop: &AtomicBool, seen: &SyncSender<Seen>) {
         let Some(payload) = frame.get(42..).filter(|payload| payload.len() <= DATAGRAM) else {
             continue;
         };
-        if frame[23] != 17 || payload.get(4..6) != Some(b"KU") {
+        let own = frame[34..36] == PORT.to_be_bytes();
+        if frame[23] != 17 || own || payload.get(4..6) != Some(b"KU") {
             continue;
         }
         let [a, b, c, d] = [frame[30], frame[31], frame[32], frame[33]];
@@ -52,7 +56,7 @@ fn listen(stop: &AtomicBool, seen: &SyncSender<Seen>) {
 /// Sends again what was seen: as it was, old, to somebody else, cut, longer, of another version, with bits
 /// changed everywhere, and noise. How many.
 fn attack(seen: &Receiver<Seen>) -> u64 {
-    let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT)).expect("a socket");
     let mut kept: Vec<Seen> = Vec::new();
     let mut sent = 0;
     let mut send = |to: SocketAddrV4, bytes: &[u8]| {

@@ -35,6 +35,8 @@ mod engine;
 mod error;
 mod fifo;
 mod fifos;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzed;
 mod mailbox;
 mod multicast;
 mod near;
