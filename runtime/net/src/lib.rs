@@ -16,6 +16,8 @@ mod core;
 pub mod counters;
 mod doorbell;
 mod doze;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzed;
 mod idle;
 pub mod launch;
 pub mod layout;
@@ -42,8 +44,6 @@ pub use nudge::Nudge;
 pub use place::{AttachError, Place};
 pub use priority::{HandlerSetting, Policy, Priority};
 pub use ring::RingDamage;
-#[cfg(fuzzing)]
-pub use ring::fuzzed;
 pub use spin::SpinMode;
 pub use thread::quiet_thread;
 pub use wait::Wait;
