@@ -211,8 +211,8 @@ mod tests {
             let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
             z ^ (z >> 31)
         };
-        let mut input = move || (0..next() % most).map(|_| next() as u8).collect();
-        std::iter::repeat_with(move || input()).take(count)
+        let input = move || (0..next() % most).map(|_| next() as u8).collect();
+        std::iter::repeat_with(input).take(count)
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::idle::tell_delivered;
 use crate::place::{AttachError, Place, io_error};
 use crate::ring::{self, Consumer, Producer};
 use crate::udp::Udp;
-use crate::{ChannelError, sys};
+use crate::{ChannelError, probes, sys};
 
 /// What the layer above does with frames. Called by whichever thread drives the channel, never by
 /// two at once.
@@ -37,7 +37,9 @@ struct Into<'h, H>(&'h mut H, &'h Place);
 
 impl<H: Handler> Sink for Into<'_, H> {
     fn deliver(&mut self, from: Rank, frame: &[u8]) -> Delivery {
-        self.0.frame(self.1, from, frame)
+        let delivery = self.0.frame(self.1, from, frame);
+        probes::deliver(from, frame.len(), delivery == Delivery::Taken);
+        delivery
     }
 }
 
@@ -148,13 +150,22 @@ impl<H: Handler> Core<H> {
         to: Rank,
         parts: &[&[u8]],
     ) -> Result<bool, ChannelError> {
+        let length = parts.iter().map(|part| part.len()).sum();
         if let Some(local) = place.local_of(to) {
-            return Ok(self.send_local(place, local, parts));
+            let sent = self.send_local(place, local, parts);
+            if sent {
+                probes::send(to, length);
+            }
+            return Ok(sent);
         }
         let ranks = place.ranks();
         let Some(remote) = &mut self.remote else { return Err(ChannelError::NoRank { to, ranks }) };
         self.interval = 1;
-        take_full(remote.endpoint.send(remote.now, to, parts), ranks)
+        let sent = take_full(remote.endpoint.send(remote.now, to, parts), ranks)?;
+        if sent {
+            probes::send(to, length);
+        }
+        Ok(sent)
     }
 
     fn send_local(&mut self, place: &Place, local: usize, parts: &[&[u8]]) -> bool {
@@ -232,7 +243,9 @@ impl<H: Handler> Core<H> {
             }
             let record = ring.peek().map_err(|damage| ChannelError::Ring { from, damage })?;
             let Some(frame) = record else { break };
-            if self.handler.frame(place, from, frame) == Delivery::Full {
+            let delivery = self.handler.frame(place, from, frame);
+            probes::deliver(from, frame.len(), delivery == Delivery::Taken);
+            if delivery == Delivery::Full {
                 if !self.stalled.contains(&local) {
                     self.stalled.push(local);
                 }
@@ -308,6 +321,7 @@ impl<H: Handler> Core<H> {
     pub(crate) fn transmit(&mut self, place: &Place) -> Result<(), ChannelError> {
         let Some(Remote { endpoint, udp, now, .. }) = &mut self.remote else { return Ok(()) };
         while let Some(run) = endpoint.poll_transmit(*now) {
+            probes::transmit(run.to, run.bytes.len(), run.segment);
             if !udp.send(place.address(run.to), run.bytes, run.segment)? {
                 place.count(Counter::SendFailures, 1);
             }

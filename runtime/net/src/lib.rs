@@ -26,6 +26,7 @@ mod map;
 mod nudge;
 mod place;
 mod priority;
+pub mod probes;
 mod publish;
 mod ring;
 pub mod segment;

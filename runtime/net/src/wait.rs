@@ -8,7 +8,7 @@ use crate::counters::Counter;
 use crate::idle::set_idle;
 use crate::place::Place;
 use crate::spin::Spin;
-use crate::sys;
+use crate::{probes, sys};
 
 /// What a wait ends with, beside a frame from anywhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,6 +115,7 @@ impl<H: Handler> Guard<'_, H> {
                 (one, other) => one.or(other),
             };
             place.count(Counter::Sleeps, 1);
+            probes::sleep();
             self.core.publish_all(place);
             let bell = place.own_bell();
             match &mut self.core.remote {
@@ -147,6 +148,7 @@ pub(crate) struct Waiting<'p> {
 
 impl<'p> Waiting<'p> {
     pub(crate) fn new(place: &'p Place, wait: Wait) -> Waiting<'p> {
+        probes::wait();
         let state = &place.own().state;
         if let Wait::Counter { index, at_least } = wait {
             state.wait_at_least.store(at_least, Relaxed);
@@ -196,6 +198,7 @@ impl<'p> Waiting<'p> {
     }
 
     pub(crate) fn over(&mut self, spin: &mut Spin) {
+        probes::resume(self.slept);
         if self.slept {
             self.place.count(Counter::WaitsBlocked, 1);
             spin.blocked(sys::now().saturating_sub(self.began));
