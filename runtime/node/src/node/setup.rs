@@ -108,7 +108,6 @@ impl Started {
         let credentials = Credentials::load(dir, Identity::Node(node))?;
         let listener = listen(own.endpoint()).await?;
         let metrics = listen_for_scrapes(config.metrics_of(node, at)?, "metrics").await?;
-        let metrics = metrics.map(|listener| (listener, config.name.clone()));
         let open_files = raise_open_files();
         let executable = own_file()?;
         let cpus = processors(&own.cpus)?;
@@ -164,7 +163,7 @@ impl Started {
             files: Files { socket, pid, group },
             sample_recent: of_all(RECENT_OF_ALL).min(crate::switch::RING),
             sample_peers: of_all(PEERS_OF_ALL),
-            metrics,
+            metrics: metrics.map(|listener| (listener, config.name.clone())),
         })
     }
 }
