@@ -17,7 +17,7 @@ impl Numbers {
     /// Mostly the small numbers of which messages consist.
     fn byte(&mut self) -> u8 {
         let number = self.next();
-        if number % 8 == 0 { (number >> 8) as u8 } else { (number >> 8) as u8 % 4 }
+        if number.is_multiple_of(8) { (number >> 8) as u8 } else { (number >> 8) as u8 % 4 }
     }
 }
 
