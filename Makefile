@@ -7,6 +7,8 @@
 #   make bench        all figures, each beside its peer; ends with the goals that are missed
 #   make bench-transport  the figures of the transport only
 #   make bench-peers  install the peers that are distribution packages
+#   make soak         all operations mixed while packets are lost, for some minutes
+#   make fuzz         each fuzz target for a minute; needs the nightly toolchain and cargo-fuzz
 
 export PATH := $(HOME)/.cargo/bin:$(PATH):/usr/local/sbin:/usr/sbin:/sbin
 # What the build of PyO3 needs to know of Python, without asking an interpreter: where cargo and maturin
@@ -18,7 +20,7 @@ PROFILE ?= release
 # The folder that cargo gives a profile's output.
 BIN = $(TARGET)/$(PROFILE)
 
-.PHONY: all build c cpp fortran python demo test lint bench bench-transport bench-peers bench-build setup clean
+.PHONY: all build c cpp fortran python demo test lint bench bench-transport bench-peers bench-build soak fuzz setup clean
 
 all: build
 
@@ -78,6 +80,21 @@ bench-transport: bench-build
 
 bench-peers:
 	@scripts/setup peers
+
+# In `make test` the same is short.
+soak: setup
+	$(CARGO) build --workspace --locked
+	@$(MAKE) --no-print-directory c cpp fortran PROFILE=debug
+	KUMI_BIN_DIR=$(TARGET)/debug KUMI_SOAK_RUNS=$(or $(RUNS),10) \
+	  $(CARGO) test --package kumi-tests --locked --test soak -- --nocapture
+
+# In `make test` the same functions get inputs from seeds.
+fuzz:
+	@$(CARGO) +nightly fuzz --version >/dev/null 2>&1 || { echo "make fuzz needs a nightly toolchain (rustup toolchain install nightly) and cargo-fuzz (cargo install cargo-fuzz)" >&2; exit 1; }
+	@for target in $$($(CARGO) +nightly fuzz list); do \
+	  echo "== $$target"; \
+	  $(CARGO) +nightly fuzz run $$target -- -max_total_time=$(or $(SECONDS),60) || exit 1; \
+	done
 
 clean:
 	$(CARGO) clean

@@ -4,30 +4,8 @@
 
 use kumi_tests::cluster::TestCluster;
 use kumi_tests::command::{self, Running};
+use kumi_tests::faults::{lose, lost, on_node, possible};
 use kumi_tests::{binaries, machine};
-use std::process::Command;
-
-/// Whether the tools and rights are there; says so if not.
-fn possible(test: &str) -> bool {
-    let reason = if !machine::has_namespaces() {
-        "network namespaces are not permitted"
-    } else if !["nsenter", "iptables", "tc", "ip"].iter().all(|name| machine::has_command(name)) {
-        "nsenter, iptables, tc or ip is not installed"
-    } else {
-        return true;
-    };
-    machine::skipped(test, reason);
-    false
-}
-
-/// Runs a command in the namespace of a node.
-#[track_caller]
-fn on_node(cluster: &TestCluster, node: u32, words: &str) -> String {
-    let name = cluster.namespace(node).expect("a cluster of root has namespaces");
-    let mut command = Command::new("nsenter");
-    command.arg(format!("--net=/run/netns/{name}")).args(words.split(' '));
-    command::run(command).ok().out
-}
 
 /// Verified runs of kernels that exchange much, on two nodes.
 #[track_caller]
@@ -43,26 +21,16 @@ fn kernels_verify(cluster: &TestCluster) {
     }
 }
 
-/// Packets that the rule of `lose` has dropped on a node.
-fn dropped(cluster: &TestCluster, node: u32) -> u64 {
-    let table = on_node(cluster, node, "iptables -L INPUT -v -n -x");
-    let line = table.lines().find(|line| line.contains("statistic")).expect("our rule");
-    line.split_whitespace().next().and_then(|word| word.parse().ok()).expect("a count")
-}
-
 fn survives_loss(test: &str, probability: &str) {
     if !possible(test) {
         return;
     }
     let cluster = TestCluster::up(2);
-    let rule = format!(
-        "iptables -A INPUT -p udp -m statistic --mode random --probability {probability} -j DROP"
-    );
     for node in 0..2 {
-        on_node(&cluster, node, &rule);
+        lose(&cluster, node, probability);
     }
     kernels_verify(&cluster);
-    assert!(dropped(&cluster, 0) + dropped(&cluster, 1) > 0, "no packet was lost");
+    assert!(lost(&cluster, 0) + lost(&cluster, 1) > 0, "no packet was lost");
 }
 
 #[test]
@@ -81,9 +49,8 @@ fn loss_while_jobs_are_switched() {
         return;
     }
     let cluster = TestCluster::up_with(2, &["--slice", "1ms"]);
-    let rule = "iptables -A INPUT -p udp -m statistic --mode random --probability 0.05 -j DROP";
     for node in 0..2 {
-        on_node(&cluster, node, rule);
+        lose(&cluster, node, "0.05");
     }
     let path = binaries::path("is").display().to_string();
     let args = ["run", "-n", "2", "--nodes", "2", &path, "--class", "S"];

@@ -261,8 +261,7 @@ impl Window<'_> {
         (to, offset): (u32, usize),
         record: &[u8],
     ) -> Result<bool, Error> {
-        let me = self.context.place().local();
-        queue.positions().waiting[me / 64].fetch_or(1 << (me % 64), SeqCst);
+        queue.await_room(self.context.place().local());
         queue
             .has_room(record.len())
             .map_err(|_| append_refused(to, offset as u64, record, Refusal::Damage))

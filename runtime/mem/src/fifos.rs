@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::SeqCst;
 
+use kumi_net::Place;
 use kumi_net::layout::{NOTIFIES, ROOM, SIGNALS, WINDOWS};
-use kumi_net::{Place, sys};
 use kumi_proto::Rank;
 use kumi_proto::frame::WindowKey;
 
@@ -172,10 +172,7 @@ impl Fifos {
 pub(crate) fn announce(place: &Place, local: usize, queue: &Queue, counter: Option<usize>) {
     let Some(index) = counter else {
         place.context(local).notifies.0[SIGNALS].count.fetch_add(1, SeqCst);
-        let sleeping = &queue.positions().sleeping;
-        if sleeping.load(SeqCst) != 0 && sleeping.swap(0, SeqCst) != 0 {
-            sys::wake_sleeper(sleeping);
-        }
+        queue.wake_taker();
         return;
     };
     debug_assert!(index < NOTIFIES * WINDOWS);
@@ -187,11 +184,8 @@ pub(crate) fn announce(place: &Place, local: usize, queue: &Queue, counter: Opti
 /// other nodes wait too: the channel then has to be served.
 pub(crate) fn made_room(place: &Place, queue: &Queue, far: &AtomicU32) -> bool {
     let words = place.local_count().div_ceil(64);
-    for (index, word) in queue.positions().waiting[..words].iter().enumerate() {
-        if word.load(SeqCst) == 0 {
-            continue;
-        }
-        let mut bits = word.swap(0, SeqCst);
+    for index in 0..words {
+        let mut bits = queue.take_waiting(index);
         while bits != 0 {
             let local = index * 64 + bits.trailing_zeros() as usize;
             bits &= bits - 1;

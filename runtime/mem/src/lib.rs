@@ -37,6 +37,8 @@ mod error;
 mod fifo;
 mod fifos;
 mod flush;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzed;
 mod interrupt;
 mod key;
 mod list;
@@ -51,6 +53,7 @@ mod queue;
 mod scalar;
 mod shape;
 mod signal;
+mod sync;
 mod transfer;
 mod window;
 mod windows;

@@ -6,7 +6,8 @@
 
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use crate::sync::{AtomicU32, AtomicU64, reads, sleep_while, wake_sleeper, word, writes, zero};
 
 /// Mark of a FIFO.
 pub(crate) const MARK_FIFO: u64 = u64::from_le_bytes(*b"KUMIFIF\x01");
@@ -24,7 +25,7 @@ const TRIES: u32 = 10_000;
 
 /// Start of a queue.
 #[repr(C, align(64))]
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Head {
     /// A `MARK_`; 0: there is no queue.
     pub(crate) mark: AtomicU64,
@@ -42,14 +43,17 @@ pub(crate) struct Head {
 
 /// A word alone on its line.
 #[repr(C, align(64))]
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Line(AtomicU64);
 
-const _: () = assert!(OVERHEAD == 256 && std::mem::offset_of!(Head, sleeping) == 24);
+/// Not so in a model.
+const PLAIN: bool = size_of::<AtomicU32>() == 4;
+const _: () = assert!(!PLAIN || OVERHEAD == 256 && std::mem::offset_of!(Head, sleeping) == 24);
 const _: () = assert!(
-    std::mem::offset_of!(Head, tail) == 64
-        && std::mem::offset_of!(Head, head) == 128
-        && std::mem::offset_of!(Head, waiting) == 192
+    !PLAIN
+        || std::mem::offset_of!(Head, tail) == 64
+            && std::mem::offset_of!(Head, head) == 128
+            && std::mem::offset_of!(Head, waiting) == 192
 );
 
 /// The memory holds what nobody writes there.
@@ -208,10 +212,40 @@ impl Queue {
         head
     }
 
+    /// Says that a local rank waits for room. It then looks whether there is some.
+    pub(crate) fn await_room(&self, local: usize) {
+        self.positions().waiting[local / 64].fetch_or(1 << (local % 64), SeqCst);
+    }
+
+    /// Takes the marks of those who wait for room, of a word with 64 local ranks.
+    pub(crate) fn take_waiting(&self, word: usize) -> u64 {
+        let word = &self.positions().waiting[word];
+        if word.load(SeqCst) == 0 { 0 } else { word.swap(0, SeqCst) }
+    }
+
+    /// The port's thread sleeps, unless there is something to do, until [`Queue::wake_taker`].
+    pub(crate) fn rest(&self, nothing_to_do: impl FnOnce() -> bool) {
+        let sleeping = &self.positions().sleeping;
+        // Said before the last look, so that whoever appends after it sees it.
+        sleeping.store(1, SeqCst);
+        if nothing_to_do() {
+            sleep_while(sleeping, 1);
+        }
+        sleeping.store(0, SeqCst);
+    }
+
+    /// Wakes the port's thread if it sleeps. What it is to see has been written before.
+    pub(crate) fn wake_taker(&self) {
+        let sleeping = &self.positions().sleeping;
+        if sleeping.load(SeqCst) != 0 && sleeping.swap(0, SeqCst) != 0 {
+            wake_sleeper(sleeping);
+        }
+    }
+
     fn word(&self, position: u64) -> &AtomicU64 {
         let offset = (position % self.capacity) as usize & !(WORD as usize - 1);
         // SAFETY: `offset` is a multiple of 8 below the capacity, which is one too: eight aligned bytes.
-        unsafe { AtomicU64::from_ptr(self.data.as_ptr().add(offset).cast()) }
+        unsafe { word(self.data.add(offset)) }
     }
 
     /// Where so many bytes at a position lie: from the offset to the end of the memory, the others
@@ -224,6 +258,8 @@ impl Queue {
 
     fn copy_in(&self, position: u64, data: &[u8]) {
         let (offset, first) = self.split(position, data.len());
+        writes(self.data.as_ptr().wrapping_add(offset), first);
+        writes(self.data.as_ptr(), data.len() - first);
         // SAFETY: `offset + first` is at most the capacity, and so is what is left. `data` is the
         // program's or a packet's; if it is this memory it overlaps like any racing access.
         unsafe {
@@ -235,6 +271,8 @@ impl Queue {
     fn copy_out(&self, position: u64, into: &mut [u8]) {
         let (offset, first) = self.split(position, into.len());
         let rest = into.len() - first;
+        reads(self.data.as_ptr().wrapping_add(offset), first);
+        reads(self.data.as_ptr(), rest);
         // SAFETY: as for `copy_in`, the other way.
         unsafe {
             into.as_mut_ptr().copy_from(self.data.add(offset).as_ptr(), first);
@@ -246,11 +284,12 @@ impl Queue {
         let (offset, first) = self.split(position, length);
         // SAFETY: as for `copy_in`.
         unsafe {
-            self.data.add(offset).write_bytes(0, first);
-            self.data.write_bytes(0, length - first);
+            zero(self.data.add(offset), first);
+            zero(self.data, length - first);
         }
     }
 }
 
 #[cfg(test)]
+#[path = "queue/tests.rs"] // Said for those who compile this file from elsewhere.
 mod tests;

@@ -181,19 +181,14 @@ fn run(port: &Shared, mut handler: impl FnMut(Signal<'_>)) {
     let place = port.nudge.place();
     let ranks = place.ranks();
     let (mut head, mut buffer) = (0, Vec::new());
-    let sleeping = &port.queue.positions().sleeping;
     // For a moment below 0, if the sender has not come to raise it: not idle either.
     let unhandled = &place.own().notifies.0[SIGNALS].count;
     while !port.stop.load(SeqCst) {
         let next = match port.queue.peek(head, ranks) {
             Ok(Some(next)) => next,
             Ok(None) => {
-                // Said before the last look, so that whoever appends after it sees it.
-                sleeping.store(1, SeqCst);
-                if port.queue.peek(head, ranks) == Ok(None) && !port.stop.load(SeqCst) {
-                    sys::sleep_while(sleeping, 1);
-                }
-                sleeping.store(0, SeqCst);
+                port.queue
+                    .rest(|| port.queue.peek(head, ranks) == Ok(None) && !port.stop.load(SeqCst));
                 continue;
             }
             Err(_) => {

@@ -1,18 +1,17 @@
 //! What the holder of the channel's lock drives: rings to and from the ranks of this node, the
 //! protocol's endpoint and the socket for all others.
 
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-
 use kumi_proto::{AckMode, ChannelKey, Config, Delivery, Endpoint, Rank, SendError, Sink};
 
 use crate::counters::Counter;
 use crate::doze::Doze;
 use crate::driver::{Driver, Packets};
 use crate::faults::Faults;
+use crate::idle::tell_delivered;
 use crate::place::{AttachError, Place, io_error};
 use crate::ring::{Consumer, Producer};
 use crate::udp::Udp;
-use crate::{ChannelError, sys};
+use crate::{ChannelError, probes, sys};
 
 /// What the layer above does with frames. Called by whichever thread drives the channel, never by
 /// two at once.
@@ -44,7 +43,9 @@ struct Into<'h, H>(&'h mut H, &'h Place);
 
 impl<H: Handler> Sink for Into<'_, H> {
     fn deliver(&mut self, from: Rank, frame: &[u8]) -> Delivery {
-        self.0.frame(self.1, from, frame)
+        let delivery = self.0.frame(self.1, from, frame);
+        probes::deliver(from, frame.len(), delivery == Delivery::Taken);
+        delivery
     }
 }
 
@@ -171,14 +172,23 @@ impl<H: Handler> Core<H> {
         to: Rank,
         parts: &[&[u8]],
     ) -> Result<bool, ChannelError> {
+        let length = parts.iter().map(|part| part.len()).sum();
         if let Some(local) = place.local_of(to) {
             let Core { remote, outgoing, ring_sent, .. } = self;
-            return Ok(push(place, local, &mut outgoing[local], ring_sent, remote.as_ref(), parts));
+            let sent = push(place, local, &mut outgoing[local], ring_sent, remote.as_ref(), parts);
+            if sent {
+                probes::send(to, length);
+            }
+            return Ok(sent);
         }
         let ranks = place.ranks();
         let Some(remote) = &mut self.remote else { return Err(ChannelError::NoRank { to, ranks }) };
         self.interval = 1;
-        take_full(remote.endpoint.send(remote.now, to, parts), ranks)
+        let sent = take_full(remote.endpoint.send(remote.now, to, parts), ranks)?;
+        if sent {
+            probes::send(to, length);
+        }
+        Ok(sent)
     }
 
     /// Queues a frame for a rank of another node that `write` makes straight in the send ring: it gets
@@ -193,7 +203,16 @@ impl<H: Handler> Core<H> {
         let ranks = place.ranks();
         let Some(remote) = &mut self.remote else { return Err(ChannelError::NoRank { to, ranks }) };
         self.interval = 1;
-        take_full(remote.endpoint.send_with(remote.now, to, write), ranks)
+        let mut length = 0;
+        let counted = |room: &mut [u8]| {
+            length = write(room);
+            length
+        };
+        let sent = take_full(remote.endpoint.send_with(remote.now, to, counted), ranks)?;
+        if sent {
+            probes::send(to, length);
+        }
+        Ok(sent)
     }
 
     /// Everything sent to this rank of this node has been taken.
@@ -205,8 +224,7 @@ impl<H: Handler> Core<H> {
     #[inline]
     pub(crate) fn ring_hint(&self, place: &Place) -> bool {
         let words = place.local_count().div_ceil(64);
-        !self.unfinished.is_empty()
-            || place.own().wake.pending[..words].iter().any(|word| word.load(Relaxed) != 0)
+        !self.unfinished.is_empty() || place.own().wake.any(words)
     }
 
     /// Takes what lies in the rings; of each, not much more than [`ENOUGH`] bytes at once.
@@ -218,11 +236,8 @@ impl<H: Handler> Core<H> {
             self.drain_ring(place, local)?;
         }
         let words = place.local_count().div_ceil(64);
-        for (index, word) in place.own().wake.pending[..words].iter().enumerate() {
-            if word.load(Relaxed) == 0 {
-                continue;
-            }
-            let mut bits = word.swap(0, SeqCst);
+        for index in 0..words {
+            let mut bits = place.own().wake.take(index);
             while bits != 0 {
                 let local = index * 64 + bits.trailing_zeros() as usize;
                 bits &= bits - 1;
@@ -252,7 +267,9 @@ impl<H: Handler> Core<H> {
             }
             let record = ring.peek().map_err(|damage| ChannelError::Ring { from, damage })?;
             let Some(frame) = record else { break };
-            if self.handler.frame(place, from, frame) == Delivery::Full {
+            let delivery = self.handler.frame(place, from, frame);
+            probes::deliver(from, frame.len(), delivery == Delivery::Taken);
+            if delivery == Delivery::Full {
                 if !self.stalled.contains(&local) {
                     self.stalled.push(local);
                 }
@@ -264,9 +281,7 @@ impl<H: Handler> Core<H> {
         }
         if taken > 0 {
             self.publish(place);
-            // Pairs with the producer's flag: it sleeps only if it sees no room after setting it.
-            std::sync::atomic::fence(SeqCst);
-            if place.context(local).sleep.wants_room.load(SeqCst) != 0 {
+            if place.context(local).sleep.awaits_room() {
                 place.wake(local);
             }
         }
@@ -380,9 +395,7 @@ impl<H: Handler> Core<H> {
     /// Has the ranks of this node ring the doorbell when they bring something, or make room for an
     /// answer that waits; false if there is something already.
     pub(crate) fn listen(&mut self, place: &Place) -> Result<bool, ChannelError> {
-        let sleep = &place.own().sleep;
-        sleep.wants_room.store(u32::from(self.blocked), SeqCst);
-        sleep.sleeping.store(1, SeqCst);
+        place.own().sleep.lie_down(self.blocked);
         if self.blocked {
             self.service(place)?;
         }
@@ -396,6 +409,7 @@ impl<H: Handler> Core<H> {
         };
         (*held, *left) = (false, endpoint.counters().sent_bytes);
         while let Some(run) = endpoint.poll_transmit(*now) {
+            probes::transmit(run.to, run.bytes.len(), run.segment);
             let packets = Packets { bytes: run.bytes, segment: run.segment };
             if !wire.send(place, run.to, packets)? {
                 place.count(Counter::SendFailures, 1);
@@ -413,7 +427,7 @@ impl<H: Handler> Core<H> {
         publish_sent(place, self.ring_sent, self.remote.as_ref());
         place.set(Counter::Unread, self.handler.unread());
         place.set(Counter::Refused, self.handler.refused());
-        place.set(Counter::Delivered, delivered);
+        tell_delivered(&place.own().counters[Counter::Delivered as usize], delivered);
     }
 
     /// Reads the clock.
@@ -456,8 +470,7 @@ fn push(
         publish_sent(place, *ring_sent, remote);
         return false;
     }
-    let word = &place.context(local).wake.pending[me / 64];
-    word.fetch_or(1 << (me % 64), SeqCst);
+    place.context(local).wake.mark(me);
     if local != me {
         place.wake(local);
     }

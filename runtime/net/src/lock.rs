@@ -4,17 +4,15 @@
 //! arrived), and its unlock is a plain store: the handler never waits for the lock, it goes back
 //! to sleep instead.
 
-use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::sync::{AtomicU32, LOCK_TRIES, futex_wait, futex_wake, spin_loop};
 
 const FREE: u32 = 0;
 const MAIN: u32 = 1;
 const HANDLER: u32 = 2;
 /// Held by the handler, and the main thread sleeps until it is free.
 const HANDLER_AWAITED: u32 = 3;
-
-/// Tries of the main thread before it sleeps.
-const TRIES: u32 = 200;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -23,11 +21,11 @@ pub(crate) struct DriveLock(AtomicU32);
 impl DriveLock {
     /// Takes the lock for the main thread.
     pub(crate) fn lock_main(&self) {
-        for _ in 0..TRIES {
+        for _ in 0..LOCK_TRIES {
             if self.0.compare_exchange(FREE, MAIN, Acquire, Relaxed).is_ok() {
                 return;
             }
-            std::hint::spin_loop();
+            spin_loop();
         }
         loop {
             match self.0.compare_exchange(FREE, MAIN, Acquire, Relaxed) {
@@ -56,24 +54,6 @@ impl DriveLock {
             futex_wake(&self.0);
         }
     }
-}
-
-fn futex_wait(word: &AtomicU32, expected: u32) {
-    let none: *const libc::timespec = std::ptr::null();
-    // SAFETY: the word outlives the call. Any return (woken, value changed, signal) is answered by
-    // trying again.
-    unsafe {
-        let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-        libc::syscall(libc::SYS_futex, word.as_ptr(), operation, expected, none)
-    };
-}
-
-fn futex_wake(word: &AtomicU32) {
-    // SAFETY: the word outlives the call.
-    unsafe {
-        let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-        libc::syscall(libc::SYS_futex, word.as_ptr(), operation, 1)
-    };
 }
 
 #[cfg(test)]

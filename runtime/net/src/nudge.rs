@@ -44,7 +44,7 @@ impl<H: Handler> Nudged for Shared<H> {
     fn serve(&self) {
         let me = self.place.local();
         // A main thread that spins looks at its rings; nothing lies in the one to itself.
-        self.place.own().wake.pending[me / 64].fetch_or(1 << (me % 64), SeqCst);
+        self.place.own().wake.mark(me);
         self.place.wake(me);
         if let Some(alarm) = self.alarm.get() {
             // Before the alarm: the handler may be about to set it to another time.

@@ -280,14 +280,14 @@ impl Place {
     #[inline]
     pub fn wake(&self, local: usize) {
         let context = self.context(local);
-        if context.sleep.sleeping.load(SeqCst) != 0 {
+        if context.sleep.sleeps() {
             self.ring_bell(local, context);
         }
     }
 
     #[cold]
     fn ring_bell(&self, local: usize, context: &RankContext) {
-        if context.sleep.sleeping.swap(0, SeqCst) != 0 {
+        if context.sleep.claim() {
             let one = 1u64;
             // A full eventfd (EAGAIN) rings already; there is no other failure.
             // SAFETY: eight bytes are read from `one`.

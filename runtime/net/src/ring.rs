@@ -9,6 +9,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::layout::RingHead;
+use crate::sync::{reads, writes};
 
 /// The length word that says: go on at the start of the ring.
 const SKIP: u64 = u64::MAX;
@@ -108,10 +109,12 @@ impl Producer {
             return false;
         }
         if skip > 0 {
+            writes(self.place.at(offset), WORD);
             // SAFETY: offset < size and both are multiples of 8, so a word fits; it is free.
             unsafe { self.place.at(offset).cast::<u64>().write(SKIP) };
             offset = 0;
         }
+        writes(self.place.at(offset), need);
         // SAFETY: `need` contiguous bytes from here are inside of the ring and free: the consumer
         // does not touch them before the tail says so.
         unsafe {
@@ -168,6 +171,7 @@ impl Consumer {
         if available == 0 {
             return Ok(None);
         }
+        reads(self.place.at(offset), WORD);
         // SAFETY: offset < size, a multiple of 8: a word is there, and the producer is done with it.
         let mut length = unsafe { self.place.at(offset).cast::<u64>().read_volatile() };
         if length == SKIP {
@@ -177,6 +181,7 @@ impl Consumer {
                 return Err(damage);
             }
             offset = 0;
+            reads(self.place.at(0), WORD);
             // SAFETY: the first word of the ring.
             length = unsafe { self.place.at(0).cast::<u64>().read_volatile() };
         }
@@ -189,6 +194,7 @@ impl Consumer {
             return Err(damage);
         }
         self.step = skip + need as u64;
+        reads(self.place.at(offset), need);
         // SAFETY: inside of the ring by the checks above. The producer does not write there until
         // the head has passed it; a peer that breaks this rule is of the same job and user and
         // can only garble the bytes of its own record.

@@ -4,13 +4,14 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use kumi_proto::SealKey;
 
-use crate::counters;
+use crate::counters::{self, Counter};
 use crate::disclosure::RankState;
+use crate::idle;
 use crate::layout::{
     ATTACH_DONE, ATTACH_NOW, Header, Layout, MAGIC, Peer, RankContext, SIGNALS, VERSION, page_up,
 };
@@ -198,15 +199,15 @@ impl Segment {
         let context = context(&self.map, &self.layout, local_index);
         let state = &context.state;
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        ContextSample {
-            idle: is_idle(context),
-            attached: state.attached.load(Relaxed) == ATTACH_NOW,
-            counters: counters::NAMES
-                .iter()
-                .zip(&context.counters)
-                .map(|(name, counter)| (*name, load(counter)))
-                .collect(),
-        }
+        let place = Counter::Delivered as usize;
+        let mut counters: Vec<_> = counters::NAMES
+            .iter()
+            .zip(&context.counters)
+            .map(|(name, counter)| (*name, load(counter)))
+            .collect();
+        let (idle, delivered) = idle_and_delivered(context);
+        counters[place].1 = delivered;
+        ContextSample { idle, attached: state.attached.load(Relaxed) == ATTACH_NOW, counters }
     }
 
     /// What a local rank does, as far as its context tells; stopping is not its affair. Cheaper than
@@ -239,17 +240,20 @@ impl Segment {
 /// What a rank does, by its context.
 pub(crate) fn state_of(context: &RankContext) -> RankState {
     match context.state.attached.load(Relaxed) {
-        ATTACH_NOW if is_idle(context) => RankState::Idle,
+        ATTACH_NOW if idle_and_delivered(context).0 => RankState::Idle,
         ATTACH_NOW => RankState::Running,
         ATTACH_DONE => RankState::Over,
         _ => RankState::Unknown,
     }
 }
 
-fn is_idle(context: &RankContext) -> bool {
-    context.state.idle.load(Acquire) == 1
-        && !has_what_it_waits_for(context)
-        && context.notifies.0[SIGNALS].count.load(Relaxed) == 0
+/// Whether a rank is idle, and the frames it has taken: never idle from before what it has taken.
+fn idle_and_delivered(context: &RankContext) -> (bool, u64) {
+    let delivered = &context.counters[Counter::Delivered as usize];
+    let (idle, delivered) = idle::sample(&context.state.idle, delivered);
+    let nothing_left =
+        !has_what_it_waits_for(context) && context.notifies.0[SIGNALS].count.load(Relaxed) == 0;
+    (idle && nothing_left, delivered)
 }
 
 /// A peer on the same node raises notification counters without the waiting rank's help, so a waiting rank's idle flag can be out of date by what it has not

@@ -23,7 +23,7 @@ use crate::core::{Core, Handler};
 use crate::counters::Counter;
 use crate::place::{AttachError, Place, io_error};
 use crate::priority::{HandlerSetting, Thread};
-use crate::sys;
+use crate::{probes, sys};
 
 /// First tick after main was seen, microseconds.
 const TICK: u64 = 500;
@@ -307,6 +307,7 @@ const MOST_RECEIVES: usize = 16;
 
 fn serve<H: Handler>(core: &mut Core<H>, place: &Place, rings: bool) -> Result<(), ChannelError> {
     place.count(Counter::HandlerRuns, 1);
+    probes::serve();
     core.look_at_clock();
     for _ in 0..MOST_RECEIVES {
         if !core.receive()? {

@@ -5,9 +5,10 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::channel::{ChannelError, Guard};
 use crate::core::Handler;
 use crate::counters::Counter;
+use crate::idle::set_idle;
 use crate::place::Place;
 use crate::spin::{Limit, Spin, Why};
-use crate::sys;
+use crate::{probes, sys};
 
 /// What a wait ends with, beside a frame from anywhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +55,7 @@ impl<H: Handler> Guard<'_, H> {
         let mut socket = self.core.interval;
         let remote = self.core.remote.is_some();
         let place = &self.shared.place;
-        let words = &place.own().wake.pending[..place.local_count().div_ceil(64)];
+        let (wake, words) = (&place.own().wake, place.local_count().div_ceil(64));
         if self.core.ring_hint(place) {
             return Ok(Seen::Ring);
         }
@@ -65,7 +66,7 @@ impl<H: Handler> Guard<'_, H> {
             if waiting.satisfied(Acquire) {
                 return Ok(Seen::Counter);
             }
-            if words.iter().any(|word| word.load(Relaxed) != 0) {
+            if wake.any(words) {
                 return Ok(Seen::Ring);
             }
             if remote {
@@ -125,6 +126,7 @@ impl<H: Handler> Guard<'_, H> {
                 (one, other) => one.or(other),
             };
             place.count(Counter::Sleeps, 1);
+            probes::sleep();
             self.core.publish_all(place);
             let bell = place.own_bell();
             match &mut self.core.remote {
@@ -159,6 +161,7 @@ pub(crate) struct Waiting<'p> {
 
 impl<'p> Waiting<'p> {
     pub(crate) fn new(place: &'p Place, wait: Wait) -> Waiting<'p> {
+        probes::wait();
         let state = &place.own().state;
         if let Wait::Counter { index, at_least } = wait {
             state.wait_at_least.store(at_least, Relaxed);
@@ -194,7 +197,7 @@ impl<'p> Waiting<'p> {
 
     #[inline]
     pub(crate) fn idle(&self, idle: bool) {
-        self.place.own().state.idle.store(u32::from(idle), Release);
+        set_idle(&self.place.own().state.idle, idle);
     }
 
     fn why(&mut self, why: Why) {
@@ -214,18 +217,15 @@ impl<'p> Waiting<'p> {
 
     pub(crate) fn sleeping(&mut self, room: bool) {
         self.slept = true;
-        let sleep = &self.place.own().sleep;
-        sleep.wants_room.store(u32::from(room), SeqCst);
-        sleep.sleeping.store(1, SeqCst);
+        self.place.own().sleep.lie_down(room);
     }
 
     pub(crate) fn awake(&self) {
-        let sleep = &self.place.own().sleep;
-        sleep.sleeping.store(0, SeqCst);
-        sleep.wants_room.store(0, SeqCst);
+        self.place.own().sleep.get_up();
     }
 
     pub(crate) fn over(&mut self, spin: &mut Spin) {
+        probes::resume(self.slept);
         if self.slept {
             self.place.count(Counter::WaitsBlocked, 1);
             if let Some(why) = self.why {

@@ -105,6 +105,9 @@ pub struct ClusterConfig {
     /// not given. See [`ClusterConfig::metrics_of`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics: Option<String>,
+    /// Where the head serves its figures, in the same form. See [`ClusterConfig::metrics_of_head`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub head_metrics: Option<String>,
     /// Whether the packets of jobs that do not say are encrypted between nodes.
     #[serde(default)]
     pub encrypt: bool,
@@ -284,7 +287,7 @@ impl ClusterConfig {
         if self.head.port() == 0 || self.head.ip().is_unspecified() {
             return invalid(format!("head {} is not an address others can reach", self.head));
         }
-        if let Some(text) = &self.metrics {
+        for text in [&self.metrics, &self.head_metrics].into_iter().flatten() {
             listening_address(text, Ipv4Addr::LOCALHOST)?;
         }
         self.validate_nodes()
@@ -349,6 +352,20 @@ impl ClusterConfig {
         let Some(text) = told.or(self.metrics.as_deref()) else { return Ok(None) };
         let own = match self.kind {
             ClusterKind::Local => self.node(node)?.address,
+            ClusterKind::Hosts => Ipv4Addr::LOCALHOST,
+        };
+        listening_address(text, own).map(Some)
+    }
+
+    /// Where the head serves its figures, if it is to; as [`ClusterConfig::metrics_of`], with the head's
+    /// own address.
+    ///
+    /// # Errors
+    /// When it is neither a port nor an IPv4 address with a port.
+    pub fn metrics_of_head(&self, told: Option<&str>) -> Result<Option<SocketAddrV4>, ConfigError> {
+        let Some(text) = told.or(self.head_metrics.as_deref()) else { return Ok(None) };
+        let own = match self.kind {
+            ClusterKind::Local => *self.head.ip(),
             ClusterKind::Hosts => Ipv4Addr::LOCALHOST,
         };
         listening_address(text, own).map(Some)
@@ -442,6 +459,15 @@ port = 7701
         config.kind = ClusterKind::Hosts;
         assert_eq!(of(&config, 1, Some("9464")).as_deref(), Some("127.0.0.1:9464"));
         assert!(config.metrics_of(NodeId(0), Some("localhost:1")).is_err());
+        let head = |config: &ClusterConfig, told| {
+            config.metrics_of_head(told).unwrap().map(|address| address.to_string())
+        };
+        assert_eq!(head(&config, None), None, "off unless asked for");
+        assert_eq!(head(&config, Some("9465")).as_deref(), Some("127.0.0.1:9465"));
+        config.kind = ClusterKind::Local;
+        config.head_metrics = Some("9466".to_owned());
+        assert_eq!(head(&config, None), Some(format!("{}:9466", config.head.ip())));
+        assert!(config.metrics_of_head(Some("nowhere")).is_err());
     }
 
     #[test]

@@ -6,7 +6,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddrV4, TcpListener, TcpStream};
 use std::time::Instant;
 
-use common::{Cluster, PATIENCE, request, start};
+use common::{Cluster, PATIENCE, request, run, start};
+use kumi_control::message::ClientRequest;
 use kumi_node::config::ModeName;
 use kumi_node::paths;
 use kumi_sched::NodeId;
@@ -76,6 +77,53 @@ async fn a_node_shows_itself_its_jobs_and_their_ranks() {
         assert_eq!(value(&page, "kumi_switch_seconds_count"), Some(0.0), "{page}");
         assert!(value(&page, "kumi_control_messages_total") > Some(0.0), "{page}");
     }
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn the_head_shows_jobs_nodes_and_what_it_refused() {
+    let mut cluster = Cluster::configured(2, ModeName::Gang);
+    let own = *cluster.config.head.ip();
+    let port = TcpListener::bind((own, 0)).unwrap().local_addr().unwrap().port();
+    cluster.config.head_metrics = Some(port.to_string());
+    cluster.config.save(cluster.path()).unwrap();
+    let cluster = cluster.start().await;
+    let address = SocketAddrV4::new(own, port);
+    let said = run(&cluster, request(&["/bin/echo", "twelve bytes"], 1)).await;
+    assert_eq!(said.out, "twelve bytes\n");
+    let (_, _client) = start(&cluster, request(&["/bin/sleep", "600"], 4)).await;
+    let mut client = cluster.client().await;
+    let too_many = Box::new(request(&["/bin/true"], 100_000));
+    let refusal = client.ask(&ClientRequest::Submit(too_many)).await.unwrap_err();
+    assert!(refusal.to_string().contains("100000 ranks"), "{refusal}");
+    // A stranger.
+    drop(TcpStream::connect(cluster.config.head).unwrap());
+    let end = Instant::now() + PATIENCE;
+    let refused = "kumi_head_refused_total{reason=\"link refused\"}";
+    let mut page = scrape(address);
+    while value(&page, refused) != Some(1.0)
+        || value(&page, "kumi_head_submissions_refused_total") != Some(1.0)
+    {
+        assert!(Instant::now() < end, "{page}");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        page = scrape(address);
+    }
+    check_format(&page);
+    for (sample, right) in [
+        ("kumi_head_jobs{state=\"running\"}", 1.0),
+        ("kumi_head_jobs{state=\"ended\"}", 1.0),
+        ("kumi_head_jobs{state=\"queued\"}", 0.0),
+        ("kumi_head_job_ranks{state=\"running\"}", 4.0),
+        ("kumi_head_nodes{state=\"up\"}", 2.0),
+        ("kumi_head_nodes{state=\"down\"}", 0.0),
+        ("kumi_head_slice_seconds", 0.001),
+        ("kumi_head_records_unwritten", 0.0),
+        ("kumi_head_spool_failures_total", 0.0),
+    ] {
+        assert_eq!(value(&page, sample), Some(right), "{sample}\n{page}");
+    }
+    assert!(value(&page, "kumi_head_spool_bytes") >= Some(13.0), "{page}");
+    assert!(value(&page, "kumi_head_timetable_generation") >= Some(2.0), "{page}");
+    assert!(value(&page, "kumi_head_clients") >= Some(2.0), "{page}");
 }
 
 #[tokio::test(flavor = "current_thread")]

@@ -13,9 +13,10 @@ use kumi_sched::NodeId;
 const HELP: &str = "\
 kumid: daemon of a Kumi cluster; started by `kumi cluster up`, or by hand on real hosts:
 
-    kumid head --cluster-dir DIR           the head of the cluster
+    kumid head --cluster-dir DIR [--metrics [ADDRESS:]PORT]
+                                           the head of the cluster
     kumid node --cluster-dir DIR --node I [--metrics [ADDRESS:]PORT]
-                                           the daemon of node I; with --metrics it serves figures
+                                           the daemon of node I; with --metrics each serves figures
                                            to Prometheus there, whatever cluster.toml says
 
 DIR holds cluster.toml and tls/, made by `kumi cluster init`. Logs go to standard error;
@@ -26,7 +27,7 @@ head leaves them running.
 ";
 
 enum Call {
-    Head(PathBuf),
+    Head(PathBuf, Option<String>),
     Node(PathBuf, NodeId, Option<String>),
     Rank(i32, u32),
     Watch(Option<PathBuf>),
@@ -41,7 +42,7 @@ fn usage(message: &str) -> Failure {
 fn parse(arguments: &[String]) -> Result<Call, Failure> {
     let mut words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let mut metrics = None;
-    if words.first() == Some(&"node")
+    if matches!(words.first(), Some(&("head" | "node")))
         && let Some(at) = words.iter().position(|word| *word == "--metrics")
     {
         let Some(address) = words.get(at + 1) else {
@@ -59,7 +60,7 @@ fn parse(arguments: &[String]) -> Result<Call, Failure> {
         }
         ["watch"] => Ok(Call::Watch(None)),
         ["watch", group] => Ok(Call::Watch(Some(group.into()))),
-        ["head", "--cluster-dir", dir] => Ok(Call::Head(dir.into())),
+        ["head", "--cluster-dir", dir] => Ok(Call::Head(dir.into(), metrics)),
         ["node", "--cluster-dir", dir, "--node", node]
         | ["node", "--node", node, "--cluster-dir", dir] => {
             let node =
@@ -105,10 +106,10 @@ fn main() -> ExitCode {
     let result = parse(&arguments).and_then(|call| match call {
         Call::Rank(spec, local) => Ok(job::shim::main(spec, local)),
         Call::Watch(group) => Ok(watch::main(group)),
-        Call::Head(dir) => {
+        Call::Head(dir, metrics) => {
             close_inherited();
             start_log();
-            head::run(&dir).map(|()| Code::Ok)
+            head::run(&dir, metrics.as_deref()).map(|()| Code::Ok)
         }
         Call::Node(dir, number, metrics) => {
             close_inherited();

@@ -1,10 +1,11 @@
 //! `kumid head`: where jobs are placed and recorded, and where clients ask.
 
 mod clients;
+mod figures;
 mod spool;
 mod table;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 use kumi_control::disclosure::{Disclosure, EXCHANGE, Neighbour};
 use kumi_control::head::{ClientId, Head, HeadAction, HeadConfig, HeadEvent, LinkId};
-use kumi_control::message::{ClientReply, Down, JobRecord, RefusalKind, Up};
+use kumi_control::message::{ClientReply, ClientRequest, Down, JobRecord, RefusalKind, Up};
 use kumi_sched::{ClusterTime, JobId};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
@@ -27,10 +28,11 @@ use crate::clock::{monotonic, wall_ms};
 use crate::config::ClusterConfig;
 use crate::exit::{ExitCode, Failure};
 use crate::link::{self, CalledStream, LinkError, LinkHello, Outbox, Purpose, Refusals};
-use crate::node::setup::{listen, listen_unix, raise_open_files, write_pid};
+use crate::node::setup::{listen, listen_for_scrapes, listen_unix, raise_open_files, write_pid};
 use crate::paths;
 use crate::tls::{Credentials, Identity};
 use clients::Mouth;
+use figures::{Counts, Source};
 use spool::Spools;
 use table::Table;
 
@@ -75,11 +77,12 @@ impl Shared {
     }
 }
 
-/// Runs the head of the cluster in `dir` until it is told to stop.
+/// Runs the head of the cluster in `dir` until it is told to stop. `metrics` replaces what cluster.toml says of
+/// where figures are served.
 ///
 /// # Errors
 /// What kept it from starting, or ended it.
-pub fn run(dir: &Path) -> Result<(), Failure> {
+pub fn run(dir: &Path, metrics: Option<&str>) -> Result<(), Failure> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
             Failure::new(
@@ -88,11 +91,15 @@ pub fn run(dir: &Path) -> Result<(), Failure> {
             )
         })?;
     let tasks = tokio::task::LocalSet::new();
-    tasks.block_on(&runtime, async { Driver::start(dir).await?.run().await })
+    tasks.block_on(&runtime, async { Driver::start(dir, metrics).await?.run().await })
 }
 
 struct Driver {
-    head: Head,
+    /// Not borrowed while anything is waited for: the page of figures is made then.
+    head: Rc<RefCell<Head>>,
+    counts: Rc<Counts>,
+    /// Whose submission is being handled.
+    submitting: Option<ClientId>,
     table: Table,
     /// Records that could not be written yet, the latest of each job.
     unwritten: BTreeMap<JobId, JobRecord>,
@@ -118,12 +125,13 @@ fn seed() -> Result<[u8; 32], Failure> {
 }
 
 impl Driver {
-    async fn start(dir: &Path) -> Result<Self, Failure> {
+    async fn start(dir: &Path, at: Option<&str>) -> Result<Self, Failure> {
         let config = Arc::new(ClusterConfig::load(dir)?);
         let credentials = Credentials::load(dir, Identity::Head)?;
         raise_open_files();
         // First, since it makes sure that there is only one head.
         let listener = listen(config.head).await?;
+        let scrapes = listen_for_scrapes(config.metrics_of_head(at)?, "head_metrics").await?;
         let mut table = Table::open(&paths::head_db(dir))?;
         let records = table.load()?;
         let known: std::collections::BTreeSet<_> = records.iter().map(|r| r.spec.job).collect();
@@ -136,6 +144,8 @@ impl Driver {
             })?;
         let jobs = records.len();
         let head = Head::new(head_config(&config), records, seed()?);
+        let (head, counts) = (Rc::new(RefCell::new(head)), Rc::new(Counts::default()));
+        counts.spool_bytes.set(spools.bytes());
         let (sender, events) = mpsc::channel(256);
         let congestion = watch::Sender::new(false);
         let shared = Shared {
@@ -151,6 +161,11 @@ impl Driver {
             (Disclosure::new(None, config.node_count()), shared.refusals.clone());
         let socket = paths::head_socket(dir);
         let local = listen_unix(&socket)?;
+        if let Some(scrapes) = scrapes {
+            let (head, counts) = (Rc::clone(&head), Rc::clone(&counts));
+            let source = Source { shared: shared.clone(), head, counts };
+            tokio::task::spawn_local(crate::metrics::serve(scrapes, source));
+        }
         tokio::task::spawn_local(clients::serve(local, shared.clone()));
         tokio::task::spawn_local(serve_links(listener, shared));
         let pid = paths::head_pid(dir);
@@ -158,6 +173,8 @@ impl Driver {
         tracing::info!(cluster = config.name, address = %config.head, nodes = config.nodes.len(), jobs, "ready");
         Ok(Self {
             head,
+            counts,
+            submitting: None,
             table,
             unwritten: BTreeMap::new(),
             spools,
@@ -210,7 +227,7 @@ impl Driver {
 
     fn next_timeout(&self) -> Duration {
         let now = monotonic();
-        let head = self.head.next_timeout();
+        let head = self.head.borrow().next_timeout();
         let head = head
             .map_or(Duration::from_secs(3600), |at| Duration::from_nanos(at.saturating_sub(now)));
         let head = if *self.congestion.borrow() { head.min(DRAIN_LOOK) } else { head };
@@ -229,7 +246,11 @@ impl Driver {
                 if let Some(refused) = self.refuse_submission(&event) {
                     return refused;
                 }
+                if let HeadEvent::Client(client, _, ClientRequest::Submit(_)) = &event {
+                    self.submitting = Some(*client);
+                }
                 self.handle(event);
+                self.submitting = None;
             }
             Event::LinkUp(link, outbox) => {
                 self.links.insert(link, outbox);
@@ -243,9 +264,11 @@ impl Driver {
             }
             Event::ClientUp(client, mouth) => {
                 self.clients.insert(client, mouth);
+                self.counts.clients.set(self.clients.len());
             }
             Event::ClientDown(client) => {
                 self.clients.remove(&client);
+                self.counts.clients.set(self.clients.len());
                 self.handle(HeadEvent::ClientGone(client));
             }
         }
@@ -263,24 +286,28 @@ impl Driver {
 
     /// While records cannot be written no new job is taken: it could be lost.
     fn refuse_submission(&self, event: &HeadEvent) -> Option<()> {
-        let HeadEvent::Client(client, _, kumi_control::message::ClientRequest::Submit(_)) = event
-        else {
+        let HeadEvent::Client(client, _, ClientRequest::Submit(_)) = event else {
             return None;
         };
         if self.unwritten.is_empty() {
             return None;
         }
         let message = "the job table cannot be written (is the disk of the head full?); jobs that run go on, new ones are refused until it can";
+        self.count_refused_submission();
         self.reply(*client, ClientReply::Refused(refusal(RefusalKind::NoResources, message)));
         Some(())
+    }
+
+    fn count_refused_submission(&self) {
+        self.counts.submissions_refused.set(self.counts.submissions_refused.get() + 1);
     }
 
     fn handle(&mut self, event: HeadEvent) {
         let mut events = std::collections::VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
-            self.head.handle(monotonic(), wall_ms(), event);
+            self.head.borrow_mut().handle(monotonic(), wall_ms(), event);
             let mut records = BTreeMap::new();
-            while let Some(action) = self.head.poll_action() {
+            while let Some(action) = self.next_action() {
                 match action {
                     HeadAction::Persist(record) => {
                         records.insert(record.spec.job, *record);
@@ -293,6 +320,10 @@ impl Driver {
             }
             self.persist(records);
         }
+    }
+
+    fn next_action(&self) -> Option<HeadAction> {
+        self.head.borrow_mut().poll_action()
     }
 
     /// Makes records durable, those that failed before included.
@@ -314,6 +345,7 @@ impl Driver {
                 tracing::error!(%error, jobs = self.unwritten.len(), "records are kept in memory");
             }
         }
+        self.counts.unwritten.set(self.unwritten.len());
     }
 
     fn act(&mut self, action: HeadAction) -> Option<HeadEvent> {
@@ -326,12 +358,21 @@ impl Driver {
                     outbox.send(&Down::Command(nodes, command));
                 }
             }
-            HeadAction::ToClient(client, reply) => self.reply(client, reply),
+            HeadAction::ToClient(client, reply) => {
+                if self.submitting == Some(client) && matches!(reply, ClientReply::Refused(_)) {
+                    self.count_refused_submission();
+                }
+                self.reply(client, reply);
+            }
             HeadAction::Spool { job, rank, stream, data } => {
                 return Some(match self.spools.append(job, rank, stream, &data) {
-                    Ok(end) => HeadEvent::Spooled { job, end },
+                    Ok(end) => {
+                        self.counts.spool_bytes.set(self.spools.bytes());
+                        HeadEvent::Spooled { job, end }
+                    }
                     Err(error) => {
                         tracing::error!(%job, %error, "output cannot be kept");
+                        self.counts.spool_failures.set(self.counts.spool_failures.get() + 1);
                         HeadEvent::SpoolFailed { job, reason: error.to_string() }
                     }
                 });

@@ -44,6 +44,8 @@ struct Spool {
 pub struct Spools {
     folder: PathBuf,
     spools: BTreeMap<JobId, Spool>,
+    /// Bytes of all files.
+    bytes: u64,
 }
 
 fn frame(rank: u32, stream: Stream, data: &[u8]) -> Option<Vec<u8>> {
@@ -117,14 +119,17 @@ impl Spools {
         fs::create_dir_all(&folder)?;
         // What jobs write is for their users, who get it through the head.
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o700))?;
+        let mut bytes = 0;
         for entry in fs::read_dir(&folder)? {
             let entry = entry?;
             let job = entry.file_name().to_str().and_then(|name| name.parse().ok());
             if job.is_some_and(|job| !known(JobId(job))) {
                 fs::remove_file(entry.path())?;
+            } else {
+                bytes += entry.metadata()?.len();
             }
         }
-        Ok(Self { folder, spools: BTreeMap::new() })
+        Ok(Self { folder, spools: BTreeMap::new(), bytes })
     }
 
     fn path(&self, job: JobId) -> PathBuf {
@@ -177,7 +182,13 @@ impl Spools {
         }
         let end = end + bytes.len() as u64;
         spool.progress.send_modify(|progress| progress.end = end);
+        self.bytes += bytes.len() as u64;
         Ok(end)
+    }
+
+    /// Bytes of all spools.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// No more will come.

@@ -108,7 +108,8 @@ impl Started {
         let own = config.node(node)?.clone();
         let credentials = Credentials::load(dir, Identity::Node(node))?;
         let listener = listen(own.endpoint()).await?;
-        let metrics = listen_for_scrapes(&config, node, at).await?;
+        let metrics = listen_for_scrapes(config.metrics_of(node, at)?, "metrics").await?;
+        let open_files = raise_open_files();
         let executable = own_file()?;
         let cpus = processors(&own.cpus)?;
         let mut limits = Vec::new();
@@ -164,7 +165,7 @@ impl Started {
             files: Files { socket, pid, group },
             sample_recent: of_all(RECENT_OF_ALL).min(crate::switch::RING),
             sample_peers: of_all(PEERS_OF_ALL),
-            metrics,
+            metrics: metrics.map(|listener| (listener, config.name.clone())),
         })
     }
 }
@@ -262,24 +263,26 @@ fn spawn_links(socket: &Path, listener: TcpListener, tree: tree::Tree) -> Result
     Ok(())
 }
 
-/// Listens where figures are served, if they are.
-async fn listen_for_scrapes(
-    config: &ClusterConfig,
-    node: NodeId,
-    told: Option<&str>,
-) -> Result<Option<(TcpListener, String)>, Failure> {
-    let Some(address) = config.metrics_of(node, told)? else { return Ok(None) };
+/// Listens where figures are served, if they are; `key` in cluster.toml says where.
+///
+/// # Errors
+/// When somebody else does, or the address is not one of this machine.
+pub(crate) async fn listen_for_scrapes(
+    address: Option<std::net::SocketAddrV4>,
+    key: &str,
+) -> Result<Option<TcpListener>, Failure> {
+    let Some(address) = address else { return Ok(None) };
     let bound = TcpListener::bind(address).await.map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => Failure::new(
             ExitCode::Exists,
-            format!("{address}, where figures are to be served, is in use: another node of this machine or another program listens there; change `metrics` in cluster.toml, or start this daemon with --metrics and another port"),
+            format!("{address}, where figures are to be served, is in use: another node of this machine or another program listens there; change `{key}` in cluster.toml, or start this daemon with --metrics and another port"),
         ),
         _ => Failure::new(
             ExitCode::BadConfig,
-            format!("figures cannot be served at {address}: {error}; change `metrics` in cluster.toml, or start this daemon with --metrics and another address"),
+            format!("figures cannot be served at {address}: {error}; change `{key}` in cluster.toml, or start this daemon with --metrics and another address"),
         ),
     })?;
-    Ok(Some((bound, config.name.clone())))
+    Ok(Some(bound))
 }
 
 /// Listens on a Unix socket that every user may connect to: who they are is asked of the kernel.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use hdrhistogram::Histogram;
 use kumi_control::message::{Percentiles, SwitchSample};
+use kumi_net::probes::switched;
 use kumi_sched::ClusterTime;
 
 /// Switches remembered one by one.
@@ -76,6 +77,7 @@ impl Ring {
             cell.store(value, Ordering::Relaxed);
         }
         self.written.store(position + 1, Ordering::Release);
+        switched(record.tick, record.freeze_ns, record.thaw_ns, record.late_ns);
     }
 
     fn read(&self, position: u64) -> Record {

@@ -66,6 +66,7 @@ impl Cluster {
             lease_ms: 3_000,
             owner_uid: nix::unistd::geteuid().as_raw(),
             metrics: None,
+            head_metrics: None,
             encrypt: false,
             nodes: (0..nodes).map(node).collect(),
         };

@@ -56,6 +56,7 @@ pub fn config(
         lease_ms: u64::try_from(sharing.lease.as_millis()).unwrap_or(u64::MAX),
         owner_uid: nix::unistd::geteuid().as_raw(),
         metrics: None,
+        head_metrics: None,
         encrypt: sharing.encrypt,
         nodes,
     };

@@ -1,0 +1,70 @@
+//! All operations mixed, round after round, and memory compared with a reference: for networks that lose
+//! packets, and to see that a rank's memory does not grow.
+//!
+//! Every rank's steps of a round follow from the seed, so each rank knows what all others did to it. After
+//! the steps of a round everybody checks windows, counters, queues and messages, then nobody's next round
+//! begins before all have checked.
+#![forbid(unsafe_code)]
+
+mod script;
+mod state;
+
+use clap::Parser;
+use kumi_mem::{Context, Op};
+use std::error::Error;
+
+use state::State;
+
+/// All operations mixed, compared with a reference.
+#[derive(Parser)]
+struct Args {
+    /// Rounds
+    #[arg(long, default_value_t = 200)]
+    rounds: u64,
+    /// Seed of the steps
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Most bytes that a rank's memory may grow after the first quarter of the rounds
+    #[arg(long, default_value_t = 4 << 20)]
+    growth: u64,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let args = Args::parse();
+    let context = Context::init()?;
+    let window = context.window(state::bytes(context.ranks()))?;
+    let mut state = State::new(&context, &window, args.seed)?;
+    let mut early = 0;
+    for round in 0..args.rounds {
+        if round == args.rounds / 4 {
+            early = resident()?;
+        }
+        state.round(round)?;
+    }
+    let growth = resident()?.saturating_sub(early);
+    let mut all = [state.steps(), growth];
+    context.allreduce(Op::Sum, &mut all[..1])?;
+    context.allreduce(Op::Max, &mut all[1..])?;
+    if context.rank() == 0 {
+        println!("ranks {}\nrounds {}", context.ranks(), args.rounds);
+        println!("steps {}\nmost_growth_bytes {}", all[0], all[1]);
+    }
+    state.end()?;
+    drop(window);
+    if growth > args.growth {
+        return Err(format!("memory has grown by {growth} bytes, more than {}", args.growth).into());
+    }
+    if context.rank() == 0 {
+        println!("Verification SUCCESSFUL");
+    }
+    context.finalize()?;
+    Ok(())
+}
+
+/// Bytes of this process that are in memory.
+fn resident() -> Result<u64, Box<dyn Error>> {
+    let text = std::fs::read_to_string("/proc/self/status")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.and_then(|rest| rest.split_whitespace().next());
+    Ok(kilobytes.ok_or("/proc/self/status has no VmRSS")?.parse::<u64>()? * 1024)
+}

@@ -1,0 +1,101 @@
+//! What each rank does in a round, from a seed.
+
+/// Bytes of a rank's slot in each window: only it writes there.
+pub const SLOT: usize = 24 * 1024;
+/// Steps of a rank in a round.
+pub const STEPS: u64 = 24;
+/// Counters in each window: sums, exclusive ors, and those raised by compare-and-swap.
+pub const COUNTERS: usize = 12;
+
+/// Numbers that look random, the same in every run (splitmix64).
+#[derive(Clone)]
+pub struct Numbers(u64);
+
+impl Numbers {
+    /// Those of one use of a seed.
+    pub fn of(seed: u64, use_: [u64; 2]) -> Self {
+        let mut numbers = Self(seed);
+        for part in use_ {
+            numbers.0 = numbers.next() ^ part;
+        }
+        numbers
+    }
+
+    /// The next one.
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// One below a bound.
+    pub fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.next() % (bound as u64)).unwrap_or(0)
+    }
+
+    /// So many bytes.
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        let words = std::iter::repeat_with(|| self.next().to_le_bytes());
+        words.take(count.div_ceil(8)).flatten().take(count).collect()
+    }
+}
+
+/// One operation on a rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Into the own slot there; how: plain, with a notification, with a completion.
+    Put { offset: usize, data: Vec<u8>, how: usize },
+    /// Blocks into the own slot there.
+    Strided { offset: usize, stride: usize, block: usize, data: Vec<u8> },
+    /// On a counter there.
+    Atomic { counter: usize, operand: u64 },
+    /// A record for the FIFO there.
+    Append(Vec<u8>),
+    /// A record for the signal port there.
+    Signal(u64),
+    /// A message.
+    Send(Vec<u8>),
+}
+
+/// What a rank does in a round, and to whom, in order.
+pub fn steps(seed: u64, round: u64, rank: u32, ranks: u32) -> Vec<(u32, Step)> {
+    let mut numbers = Numbers::of(seed, [round, u64::from(rank)]);
+    let mut one = || {
+        let to = u32::try_from(numbers.below(ranks as usize)).unwrap_or(0);
+        (to, step(&mut numbers))
+    };
+    (0..STEPS).map(|_| one()).collect()
+}
+
+fn step(numbers: &mut Numbers) -> Step {
+    // Mostly short, sometimes many packets.
+    let length = |numbers: &mut Numbers, most: usize| match numbers.below(4) {
+        0 => numbers.below(most),
+        _ => numbers.below(64),
+    };
+    match numbers.below(8) {
+        0..=2 => {
+            let data = length(numbers, SLOT);
+            let offset = numbers.below(SLOT - data + 1);
+            let how = numbers.below(3);
+            Step::Put { offset, data: numbers.bytes(data), how }
+        }
+        3 => {
+            let (block, count) = (1 + numbers.below(40), 1 + numbers.below(60));
+            let stride = block + numbers.below(60);
+            let offset = numbers.below(SLOT - count * stride + 1);
+            Step::Strided { offset, stride, block, data: numbers.bytes(block * count) }
+        }
+        4 => Step::Atomic { counter: numbers.below(COUNTERS), operand: numbers.next() },
+        5 => {
+            let length = 1 + numbers.below(100);
+            Step::Append(numbers.bytes(length))
+        }
+        6 => Step::Signal(numbers.next()),
+        _ => {
+            let length = length(numbers, 100_000);
+            Step::Send(numbers.bytes(length))
+        }
+    }
+}

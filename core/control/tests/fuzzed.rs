@@ -1,0 +1,38 @@
+//! The fuzz target's harness with inputs from a seed: a bounded run that needs no fuzzer.
+
+#[path = "../../../fuzz/control.rs"]
+mod control;
+
+/// splitmix64.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Mostly the small numbers of which messages consist.
+    fn byte(&mut self) -> u8 {
+        let number = self.next();
+        if number.is_multiple_of(8) { (number >> 8) as u8 } else { (number >> 8) as u8 % 4 }
+    }
+}
+
+#[test]
+fn messages_of_hostile_daemons_and_clients() {
+    let mut numbers = Numbers(1);
+    let mut messages = 0;
+    for _ in 0..1_500 {
+        let mut input = Vec::new();
+        for _ in 0..numbers.next() % 40 {
+            let length = numbers.next() as u8 % 48;
+            input.extend([numbers.next() as u8, length]);
+            input.extend((0..length).map(|_| numbers.byte()));
+        }
+        messages += control::head(&input);
+    }
+    assert!(messages > 5_000, "only {messages} were messages");
+}

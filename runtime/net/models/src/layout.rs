@@ -1,0 +1,23 @@
+//! The parts of a segment that the models use, by the names that they have in `kumi-net`.
+
+use crate::sync::{AtomicU32, AtomicU64};
+
+#[derive(Debug, Default)]
+pub(crate) struct RingHead {
+    pub(crate) tail: RingPosition,
+    pub(crate) head: RingPosition,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct RingPosition(pub(crate) AtomicU64);
+
+#[derive(Debug, Default)]
+pub(crate) struct Sleep {
+    pub(crate) sleeping: AtomicU32,
+    pub(crate) wants_room: AtomicU32,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Wake {
+    pub(crate) pending: [AtomicU64; 1],
+}

@@ -1,0 +1,150 @@
+//! Sleeping and being woken by a doorbell, as `Channel::wait` and those who deliver do it.
+
+use loom::sync::Arc;
+use loom::thread;
+
+use super::ring::{Memory, take};
+use super::{Bell, explore};
+use crate::layout::{Sleep, Wake};
+use crate::ring::{Consumer, Producer};
+use crate::sync::{AtomicU64, begin};
+use std::sync::atomic::Ordering::SeqCst;
+
+/// What others see of a rank, and its doorbell.
+struct Rank {
+    sleep: Sleep,
+    wake: Wake,
+    counter: AtomicU64,
+    bell: Bell,
+}
+
+impl Rank {
+    fn new() -> Rank {
+        let (sleep, wake) = (Sleep::default(), Wake::default());
+        Rank { sleep, wake, counter: AtomicU64::default(), bell: Bell::new() }
+    }
+
+    /// As `Place::wake`.
+    fn wake(&self) {
+        if self.sleep.sleeps() && self.sleep.claim() {
+            self.bell.ring();
+        }
+    }
+
+    /// As `Guard::sleep`.
+    fn sleep(&self, nothing_seen: impl FnOnce() -> bool) {
+        if nothing_seen() && !self.wake.any(1) {
+            self.bell.wait();
+        }
+        self.sleep.get_up();
+    }
+
+    /// Consumes what `expected` values lie there, as `Core::drain_rings` does; how many.
+    fn drain(&self, consumer: &mut Consumer, first: u8) -> u8 {
+        let mut next = first;
+        if self.wake.take(0) != 0 {
+            while take(consumer, next, 8) {
+                next += 1;
+            }
+        }
+        next - first
+    }
+}
+
+fn deliver(producer: &mut Producer, value: u8, to: &Rank) -> bool {
+    let pushed = producer.push(&[&[value; 8]]);
+    if pushed {
+        to.wake.mark(0);
+        to.wake();
+    }
+    pushed
+}
+
+/// A rank that waits for frames, and one that sends two.
+pub fn both_ways_round() {
+    explore(3, || {
+        let memory = Memory::<64>::new(0);
+        let rank = Arc::new(Rank::new());
+        let mut consumer = memory.consumer();
+        let (peer, ring) = (Arc::clone(&rank), Arc::clone(&memory));
+        let thread = thread::spawn(move || {
+            let mut producer = ring.producer();
+            for value in 0..2 {
+                assert!(deliver(&mut producer, value, &peer));
+            }
+        });
+        let mut seen = 0;
+        while seen < 2 {
+            let found = rank.drain(&mut consumer, seen);
+            seen += found;
+            if found == 0 {
+                rank.sleep.lie_down(false);
+                rank.sleep(|| true);
+            }
+        }
+        thread.join().expect("the sender ends");
+    });
+}
+
+/// A rank that waits for a counter, which two others raise.
+pub fn two_senders_wake_a_sleeper() {
+    explore(3, || {
+        let _run = begin(std::ptr::null(), 0);
+        let rank = Arc::new(Rank::new());
+        let senders = [0, 1].map(|_| {
+            let peer = Arc::clone(&rank);
+            thread::spawn(move || {
+                peer.counter.fetch_add(1, SeqCst);
+                peer.wake();
+            })
+        });
+        while rank.counter.load(SeqCst) < 2 {
+            rank.sleep.lie_down(false);
+            rank.sleep(|| rank.counter.load(SeqCst) < 2);
+        }
+        for sender in senders {
+            sender.join().expect("a sender ends");
+        }
+    });
+}
+
+/// A rank that waits for room in its ring, and the peer that consumes and then sleeps itself until there
+/// is more.
+pub fn room_wakes_the_producer() {
+    explore(3, || {
+        let memory = Memory::<64>::new(0);
+        let ranks = Arc::new([Rank::new(), Rank::new()]);
+        let mut producer = memory.producer();
+        for value in 0..4 {
+            assert!(deliver(&mut producer, value, &ranks[1]));
+        }
+        let (peers, ring) = (Arc::clone(&ranks), Arc::clone(&memory));
+        let thread = thread::spawn(move || {
+            let mut consumer = ring.consumer();
+            let mut seen = 0;
+            while seen < 5 {
+                let found = peers[1].drain(&mut consumer, seen);
+                seen += found;
+                if found > 0 {
+                    if peers[0].sleep.awaits_room() {
+                        peers[0].wake();
+                    }
+                } else {
+                    peers[1].sleep.lie_down(false);
+                    peers[1].sleep(|| true);
+                }
+            }
+        });
+        while !deliver(&mut producer, 4, &ranks[1]) {
+            ranks[0].sleep.lie_down(true);
+            // Once more, now that the peer knows of it.
+            let pushed = deliver(&mut producer, 4, &ranks[1]);
+            if pushed {
+                ranks[0].sleep.get_up();
+                break;
+            }
+            ranks[0].sleep(|| true);
+        }
+        thread.join().expect("the consumer ends");
+    });
+}

@@ -1,0 +1,28 @@
+//! All models, each with a number of preemptions that keeps it short.
+#![forbid(unsafe_code)]
+
+use kumi_models::models;
+
+macro_rules! models {
+    ($($name:ident)*) => {
+        $(
+            #[test]
+            fn $name() {
+                models::$name();
+            }
+        )*
+    };
+}
+
+models! {
+    records_pass_in_order_through_a_full_ring
+    the_end_of_a_ring_is_skipped
+    main_and_handler_exclude_each_other
+    both_ways_round
+    two_senders_wake_a_sleeper
+    room_wakes_the_producer
+    records_of_two_senders
+    a_full_queue_wakes_its_senders
+    the_ports_thread_wakes
+    a_sample_never_shows_idle_from_before_what_it_shows_delivered
+}

@@ -1,0 +1,226 @@
+//! Attackers on the wire and within a node, while a job runs that compares its memory with a reference.
+#![forbid(unsafe_code)]
+
+use kumi_tests::cluster::TestCluster;
+use kumi_tests::command::wait_for;
+use kumi_tests::faults::{possible, within};
+use kumi_tests::{binaries, machine};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, setsockopt, socket, sockopt,
+};
+use nix::sys::time::{TimeVal, TimeValLike};
+use serde_json::Value;
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+/// Longest datagram of a wire with an MTU of 1,500.
+const DATAGRAM: usize = 1_472;
+/// Datagrams that the attacker keeps, to send old ones too.
+const KEPT: usize = 64;
+
+/// The attacker's own port; those of ranks are not that low.
+const PORT: u16 = 4_242;
+
+/// A packet of the channel protocol on the wire: to whom, and what.
+type Seen = (SocketAddrV4, Vec<u8>);
+
+/// Hands on packets of ranks that pass the switch, as fast as the attacker takes them.
+fn listen(stop: &AtomicBool, seen: &SyncSender<Seen>) {
+    let everything = SockProtocol::EthAll;
+    let tap = socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, everything);
+    let tap = tap.expect("a packet socket");
+    setsockopt(&tap, sockopt::ReceiveTimeout, &TimeVal::milliseconds(20)).expect("timeout");
+    let mut frame = vec![0; 1 << 17];
+    while !stop.load(Ordering::Acquire) {
+        let Ok(length) = recv(tap.as_raw_fd(), &mut frame, MsgFlags::empty()) else { continue };
+        // Ethernet 14 bytes, IPv4 20, UDP 8; protocol 17; the packet has `K` `U` at byte 4.
+        let frame = &frame[..length];
+        let Some(payload) = frame.get(42..).filter(|payload| payload.len() <= DATAGRAM) else {
+            continue;
+        };
+        let own = frame[34..36] == PORT.to_be_bytes();
+        if frame[23] != 17 || own || payload.get(4..6) != Some(b"KU") {
+            continue;
+        }
+        let [a, b, c, d] = [frame[30], frame[31], frame[32], frame[33]];
+        let port = u16::from_be_bytes([frame[36], frame[37]]);
+        let to = SocketAddrV4::new(Ipv4Addr::new(a, b, c, d), port);
+        // What the attacker has no time for is not attacked.
+        drop(seen.try_send((to, payload.to_vec())));
+    }
+}
+
+/// Sends again what was seen: as it was, old, to somebody else, cut, longer, of another version, with bits
+/// changed everywhere, and noise. How many.
+fn attack(seen: &Receiver<Seen>) -> u64 {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT)).expect("a socket");
+    let mut kept: Vec<Seen> = Vec::new();
+    let mut sent = 0;
+    let mut send = |to: SocketAddrV4, bytes: &[u8]| {
+        // A rank that has ended has no socket: the kernel says so at the next one.
+        if socket.send_to(bytes, to).is_ok() {
+            sent += 1;
+        }
+    };
+    for (turn, (to, packet)) in seen.iter().enumerate() {
+        send(to, &packet);
+        if let Some((other, old)) = kept.get(turn % KEPT) {
+            send(*other, old);
+            send(to, old);
+        }
+        send(to, &packet[..turn % packet.len()]);
+        send(to, &[&packet[..], &[turn as u8; 9]].concat());
+        let mut version = packet.clone();
+        version[6] ^= 3;
+        send(to, &version);
+        for at in [turn, turn * 7 + 1, turn * 31 + 2] {
+            let mut changed = packet.clone();
+            let bit = at % (8 * packet.len());
+            changed[bit / 8] ^= 1 << (bit % 8);
+            send(to, &changed);
+        }
+        let noise: Vec<u8> =
+            packet.iter().map(|byte| byte.wrapping_mul(167) ^ turn as u8).collect();
+        send(to, &noise);
+        if kept.len() < KEPT {
+            kept.push((to, packet));
+        } else {
+            kept[turn % KEPT] = (to, packet);
+        }
+    }
+    sent
+}
+
+/// The highest sum over the ranks of a counter so far, from `kumi stats`.
+fn counter(cluster: &TestCluster, name: &str) -> u64 {
+    let stats = cluster.json(&["stats", "--json"]);
+    let nodes = stats["nodes"].as_array().into_iter().flatten();
+    let ranks = nodes.flat_map(|node| node["ranks"].as_array().into_iter().flatten());
+    ranks.filter_map(|rank| rank["counters"][name].as_u64()).sum()
+}
+
+fn soak(rounds: &str) -> [String; 3] {
+    let program = binaries::path("kumi-bench-soak").display().to_string();
+    [program, "--rounds".to_owned(), rounds.to_owned()]
+}
+
+/// A verified job of four ranks on nodes 0 and 1 while the third node sends them what it sees on the wire.
+fn survives_the_wire(options: &[&str]) {
+    let cluster = TestCluster::up(3);
+    let words = soak("100");
+    let mut args = vec!["run", "-n", "4", "--nodes", "2", "--name", "victim"];
+    args.extend(options);
+    args.extend(words.iter().map(String::as_str));
+    let stop = Arc::new(AtomicBool::new(false));
+    let (give, take) = sync_channel(256);
+    let stopped = Arc::clone(&stop);
+    let switch = format!("kumi-{}-sw", cluster.name());
+    let tap = within(&switch, move || listen(&stopped, &give));
+    let attacker = cluster.namespace(2).expect("three namespaces");
+    let attacker = within(&attacker, move || attack(&take));
+    let job = cluster.start(&args);
+    cluster.wait_state("victim", "running");
+    let mut most = (0, 0);
+    wait_for("packets that were dropped", || {
+        let now = (counter(&cluster, "invalid"), counter(&cluster, "duplicates"));
+        most = (most.0.max(now.0), most.1.max(now.1));
+        (most.0 > 100 && most.1 > 10).then_some(())
+    });
+    let out = job.finish().ok().out;
+    stop.store(true, Ordering::Release);
+    tap.join().expect("the tap does not fail");
+    let sent = attacker.join().expect("the attacker does not fail");
+    assert!(out.lines().any(|line| line == "Verification SUCCESSFUL"), "{out}");
+    assert!(sent > 1_000, "only {sent} packets were sent");
+}
+
+#[test]
+fn what_is_sent_again_or_changed_on_the_wire() {
+    if possible("what_is_sent_again_or_changed_on_the_wire") {
+        survives_the_wire(&[]);
+    }
+}
+
+#[test]
+fn what_is_sent_again_or_changed_of_an_encrypted_job() {
+    if possible("what_is_sent_again_or_changed_of_an_encrypted_job") {
+        survives_the_wire(&["--encrypt"]);
+    }
+}
+
+/// Overwrites its job's segment (header, contexts with window tables and flags, rings) with noise again and again.
+const SCRIBBLER: &str = "
+    segment=/proc/self/fd/${KUMI_FDS%%,*}
+    echo ready
+    while :; do
+        dd if=/dev/urandom of=$segment bs=64k count=80 conv=notrunc 2>&1 >/dev/null | grep -i denied
+        dd if=/dev/zero of=$segment bs=64k count=80 conv=notrunc 2>/dev/null
+        tr '\\0' '\\377' < /dev/zero | dd of=$segment bs=64k count=80 conv=notrunc 2>/dev/null
+    done";
+
+#[test]
+fn a_rank_that_scribbles_over_its_segment_harms_its_own_job_only() {
+    let cluster = TestCluster::up_with(2, &["--slice", "2ms"]);
+    let evil = ["run", "-n", "4", "--nodes", "2", "--name", "evil", "sh", "-c", SCRIBBLER];
+    let evil = cluster.start(&evil);
+    let record = cluster.wait_state("evil", "running");
+    let lines = cluster.wait_lines(&record, 4);
+    assert!(lines.iter().all(|line| line == "ready"), "{lines:?}");
+    let pids = [cluster.pid("node-0"), cluster.pid("node-1"), cluster.pid("head")];
+    let words = soak("40");
+    let mut args = vec!["run", "-n", "4", "--nodes", "2", "--name", "victim"];
+    args.extend(words.iter().map(String::as_str));
+    let victim = cluster.start(&args);
+    cluster.wait_state("victim", "running");
+    let number = record["job"].to_string();
+    // Whatever lies there is read by the daemons for this.
+    for _ in 0..20 {
+        let stats: Value = cluster.json(&["stats", "--json"]);
+        assert_eq!(stats["nodes"].as_array().map(Vec::len), Some(2), "{stats}");
+        cluster.kumi(&["stats", "--peers", &number]).ok();
+    }
+    let out = victim.finish().ok().out;
+    assert!(out.lines().any(|line| line == "Verification SUCCESSFUL"), "{out}");
+    assert_eq!(cluster.job("evil").expect("it runs")["state"], "running");
+    cluster.kumi(&["kill", &number]).ok();
+    drop(evil.finish());
+    assert!(pids.iter().all(|pid| machine::lives(*pid)), "a daemon has ended");
+    cluster.kumi(&["run", "-n", "4", "--nodes", "2", "true"]).ok();
+}
+
+/// Changes flags, positions and window entries of its peers in the segment, one word after the other, while a
+/// library uses them there.
+#[test]
+fn a_peer_that_changes_single_words_ends_or_fails_its_job_and_no_other() {
+    let cluster = TestCluster::up(1);
+    let program = binaries::path("kumi-bench-soak").display().to_string();
+    // Beside rank 1, so that all ranks meet wrong words in the middle of their work, or wait for ever.
+    let script = format!(
+        "if [ $KUMI_RANK = 1 ]; then
+             segment=/proc/self/fd/${{KUMI_FDS%%,*}}; i=0
+             while :; do
+                 i=$((i + 1)); at=$(((i * 7919) % 12000))
+                 head -c 8 /dev/urandom | dd of=$segment bs=8 seek=$at conv=notrunc 2>/dev/null
+             done &
+         fi
+         exec {program} --rounds 1000000"
+    );
+    let evil = cluster.start(&["run", "-n", "3", "--name", "evil", "sh", "-c", &script]);
+    let words = soak("20");
+    let mut args = vec!["run", "-n", "2"];
+    args.extend(words.iter().map(String::as_str));
+    for _ in 0..2 {
+        let out = cluster.kumi(&args).ok().out;
+        assert!(out.lines().any(|line| line == "Verification SUCCESSFUL"), "{out}");
+        cluster.kumi(&["stats"]).ok();
+    }
+    let job = cluster.job("evil").expect("it was started");
+    if job["state"] == "running" {
+        cluster.kumi(&["kill", &job["job"].to_string()]).ok();
+    }
+    assert_ne!(evil.finish().code(), 0);
+    cluster.kumi(&["run", "true"]).ok();
+}

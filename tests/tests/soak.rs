@@ -1,0 +1,47 @@
+//! All operations mixed while packets are lost: memory is as it should be at the end, and does not grow.
+#![forbid(unsafe_code)]
+
+use kumi_tests::binaries;
+use kumi_tests::cluster::TestCluster;
+use kumi_tests::faults::{lose, lost, possible};
+
+/// How often everything is done, each time with other steps: `make soak` asks for more than once, and then
+/// each run is longer too.
+fn runs() -> u64 {
+    let told = std::env::var("KUMI_SOAK_RUNS").ok();
+    told.map_or(1, |text| text.parse().expect("KUMI_SOAK_RUNS is a number"))
+}
+
+/// Runs the soak on two nodes with two ranks each.
+#[track_caller]
+fn soak(cluster: &TestCluster, options: &[&str], seed: u64) {
+    let program = binaries::path("kumi-bench-soak").display().to_string();
+    let (seed, rounds) = (seed.to_string(), if runs() > 1 { "300" } else { "60" });
+    let mut args = vec!["run", "-n", "4", "--nodes", "2"];
+    args.extend(options);
+    args.extend([&*program, "--rounds", rounds, "--seed", &seed]);
+    let out = cluster.kumi(&args).ok().out;
+    assert!(out.lines().any(|line| line == "Verification SUCCESSFUL"), "{out}");
+}
+
+#[test]
+fn five_per_cent_lost_under_all_operations() {
+    if !possible("five_per_cent_lost_under_all_operations") {
+        return;
+    }
+    let cluster = TestCluster::up(2);
+    for node in 0..2 {
+        lose(&cluster, node, "0.05");
+    }
+    for run in 0..runs() {
+        soak(&cluster, &[], 10 * run + 1);
+        soak(&cluster, &["--encrypt"], 10 * run + 2);
+        soak(&cluster, &["--ack", "per-message"], 10 * run + 3);
+    }
+    assert!(lost(&cluster, 0) > 50 && lost(&cluster, 1) > 50, "hardly a packet was lost");
+}
+
+#[test]
+fn all_operations_on_a_good_wire() {
+    soak(&TestCluster::up(2), &[], 4);
+}
