@@ -1,9 +1,9 @@
 //! One rank's end of a channel: commands and datagrams in, packets and deliveries out.
 
-use crate::peer::{Data, NEVER, Peer, Plan, Ring, Shared, run_bytes};
+use crate::peer::{Data, NEVER, Peer, Plan, Riding, Ring, Shared, run_bytes};
 use crate::seal::{Opened, Packets, SealKey, TRAILER_BYTES};
 use crate::tally::{Exceptions, PEERS_LISTED, Tallies};
-use crate::wire::{ChannelKey, Drop, HEADER_BYTES, Header, Kind};
+use crate::wire::{ACK_NOW, ChannelKey, Drop, HEADER_BYTES, Header, Kind};
 use crate::{Config, ConfigError, Counters, Micros, PeerCounters, Rank};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -412,7 +412,10 @@ impl Endpoint {
                 let data = Data { from, sequence, flags, frame: body };
                 peer.receiver.on_data(now, data, shared, sink);
             }
-            Kind::Probe => peer.receiver.on_probe(from, header.sequence, shared, sink),
+            Kind::Probe => {
+                let at_once = header.flags & ACK_NOW != 0;
+                peer.receiver.on_probe(from, header.sequence, at_once, shared, sink);
+            }
             Kind::Ack | Kind::Nack => {}
         }
         let tally = self.tallies.of(&mut peer.tally, from);
@@ -468,8 +471,8 @@ impl Endpoint {
             Plan::Data(run) => run,
             Plan::Control(kind) => {
                 let (flags, sequence, length) = if kind == Kind::Probe {
-                    peer.receiver.ack_rode();
-                    (0, peer.sender.probe(now, &shared.config), 0)
+                    let (number, flags) = peer.sender.probe(now, &shared.config);
+                    (flags | peer.receiver.ride_probe(), number, 0)
                 } else {
                     peer.receiver.respond(&mut self.control[HEADER_BYTES..])
                 };
@@ -484,12 +487,12 @@ impl Endpoint {
             }
             Plan::Nothing => return None,
         };
-        peer.receiver.ack_rode();
+        let flags = peer.receiver.ride();
         peer.sender.arm(now, &shared.config);
         list(peer, to, &mut self.listed, &mut self.deadline);
         let max_datagram = shared.config.max_datagram;
         let tally = self.tallies.of(&mut peer.tally, to);
-        let bytes = peer.sender.transmit(now, run, to, ack, shared, tally);
+        let bytes = peer.sender.transmit(now, run, to, Riding { ack, flags }, shared, tally);
         let segment = bytes.len().min(max_datagram);
         Some(Transmit { to, bytes, segment })
     }

@@ -297,6 +297,7 @@ impl<H: Handler> Core<H> {
 
     /// Hands out answers, acts on deadlines, sends what is to be sent, and publishes the counters.
     pub(crate) fn service(&mut self, place: &Place) -> Result<(), ChannelError> {
+        self.read_before_deadlines(place)?;
         if let Some(remote) = &mut self.remote {
             let now = remote.now;
             remote.endpoint.handle_timeout(now);

@@ -20,6 +20,7 @@ pub mod layout;
 mod lock;
 mod map;
 mod nudge;
+mod overdue;
 mod place;
 mod priority;
 mod publish;

@@ -6,7 +6,7 @@ mod sender;
 
 pub(crate) use receiver::{Data, Receiver};
 pub(crate) use ring::Ring;
-pub(crate) use sender::{Run, Sender, run_bytes};
+pub(crate) use sender::{Riding, Run, Sender, run_bytes};
 
 use crate::seal::Packets;
 use crate::tally::NOWHERE;
@@ -76,7 +76,7 @@ impl Peer {
 
     /// Acts on what is due at `now`.
     pub(crate) fn handle_timeout(&mut self, now: Micros, shared: &mut Shared) {
-        self.receiver.handle_timeout(now);
+        self.receiver.handle_timeout(now, &shared.config);
         self.sender.handle_timeout(now, shared);
     }
 

@@ -3,7 +3,7 @@
 use super::{NEVER, Shared};
 use crate::endpoint::{Delivery, Sink};
 use crate::seal::STALE;
-use crate::wire::{ACK_NOW, ECHO, FULL, Kind};
+use crate::wire::{ACK_NOW, ECHO, FRESH, FULL, Kind, echo_of};
 use crate::{AckMode, Config, Micros, Rank};
 use alloc::boxed::Box;
 use alloc::vec;
@@ -31,14 +31,20 @@ pub(crate) struct Receiver {
     early: u32,
     /// When the delayed ack is due.
     ack_at: Micros,
+    /// That was postponed.
+    postponed: bool,
     /// An ack is due now.
     ack_now: bool,
     /// A nack is due now.
     nack: bool,
     /// The nack due is because the sink is full.
     full: bool,
+    /// Data came since the last packet with an ack.
+    fresh: bool,
     /// The probe to answer.
     echo: Option<u32>,
+    /// It is to be answered at once.
+    echo_now: bool,
     kept: Option<Box<Kept>>,
     /// Highest counter of an encrypted packet taken; 0 if there was none.
     newest: u64,
@@ -52,10 +58,13 @@ impl Receiver {
             owed: 0,
             early: 0,
             ack_at: NEVER,
+            postponed: false,
             ack_now: false,
             nack: false,
             full: false,
+            fresh: false,
             echo: None,
+            echo_now: false,
             kept: None,
             newest: 0,
         }
@@ -109,6 +118,7 @@ impl Receiver {
             if !self.offer(packet.from, packet.frame, shared, sink) {
                 return;
             }
+            self.fresh = true;
             self.unacked += 1;
             if self.ack_at == NEVER && !each {
                 self.ack_at = now.saturating_add(shared.config.ack_delay);
@@ -121,15 +131,20 @@ impl Receiver {
         }
     }
 
-    /// A probe came: answer with what is here now.
+    /// A probe came: answer with what is here now, or with the ack that is held back for what came just
+    /// before, if `at_once` is not asked for.
     pub(crate) fn on_probe<S: Sink>(
         &mut self,
         from: Rank,
         number: u32,
+        at_once: bool,
         shared: &mut Shared,
         sink: &mut S,
     ) {
         self.echo = Some(number);
+        // Who asks knows of no gap and is not being refused: nothing is lost by a wait.
+        let held = self.ack_at != NEVER && self.kept.is_none() && !self.nack;
+        self.echo_now |= at_once || !held;
         if self.kept.is_some() {
             self.offer_kept(from, shared, sink);
         }
@@ -191,6 +206,7 @@ impl Receiver {
         kept.frames[slot] = Some(frame.into());
         kept.count += 1;
         shared.kept += 1;
+        self.fresh = true;
         shared.counters.out_of_order_kept += 1;
     }
 
@@ -217,11 +233,18 @@ impl Receiver {
         }
     }
 
-    pub(crate) fn handle_timeout(&mut self, now: Micros) {
-        if self.ack_at <= now {
-            self.ack_at = NEVER;
-            self.ack_now = true;
+    pub(crate) fn handle_timeout(&mut self, now: Micros, config: &Config) {
+        if self.ack_at > now {
+            return;
         }
+        if now - self.ack_at > config.late_grace && !self.postponed {
+            // This rank was not scheduled: its program may be about to reply.
+            self.postponed = true;
+            self.ack_at = now.saturating_add(config.ack_delay);
+            return;
+        }
+        self.ack_at = NEVER;
+        self.ack_now = true;
     }
 
     /// The delayed ack, if one is held back, is due now.
@@ -233,25 +256,37 @@ impl Receiver {
     pub(crate) fn must_respond(&self, config: &Config) -> bool {
         self.ack_now
             || self.nack
-            || self.echo.is_some()
+            || self.echo_now
             || self.owed > 0
             || (self.unacked >= config.ack_every && config.ack == AckMode::Reduced)
     }
 
     /// Whether the ack field of a data packet or probe says all there is to say.
     pub(crate) fn can_ride(&self) -> bool {
-        !self.nack && self.echo.is_none() && self.kept.is_none() && self.owed == 0
+        !self.nack && self.kept.is_none() && self.owed == 0
     }
 
     pub(crate) fn response_kind(&self) -> Kind {
         if self.nack { Kind::Nack } else { Kind::Ack }
     }
 
-    /// A packet with the ack field, but without selective acks, is leaving.
-    pub(crate) fn ack_rode(&mut self) {
+    /// A data packet with the ack field, but without selective acks, is leaving; the flags it carries
+    /// besides.
+    pub(crate) fn ride(&mut self) -> u16 {
+        // The answer to a probe is believed to speak of all that has come: it needs the map.
+        let echo = if self.kept.is_none() { self.echo.take() } else { None };
+        self.ride_probe() | echo.map_or(0, echo_of)
+    }
+
+    /// The same for a probe, which answers none.
+    pub(crate) fn ride_probe(&mut self) -> u16 {
         self.unacked = 0;
         self.ack_at = NEVER;
+        self.postponed = false;
         self.ack_now = false;
+        // The ack that it was to leave with has left.
+        self.echo_now = self.echo.is_some();
+        if core::mem::take(&mut self.fresh) { FRESH } else { 0 }
     }
 
     /// An ack or nack is leaving: its flags, its number, and its body's length written to `body`.
@@ -266,7 +301,7 @@ impl Receiver {
         let number = self.echo.take().unwrap_or(0);
         self.nack = false;
         self.full = false;
-        self.ack_rode();
+        flags |= self.ride_probe();
         (flags, number, self.write_map(body))
     }
 

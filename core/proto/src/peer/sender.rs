@@ -4,7 +4,7 @@ use super::ring::{Ring, Slot, State};
 use super::{NEVER, Shared};
 use crate::congestion::Congestion;
 use crate::rtt::Rtt;
-use crate::wire::{ACK_NOW, ECHO, FULL, HEADER_BYTES, Header, Kind};
+use crate::wire::{ACK_NOW, ECHO, FRESH, FULL, HEADER_BYTES, Header, Kind};
 use crate::{Config, Micros, PeerCounters, Rank};
 use alloc::boxed::Box;
 
@@ -38,6 +38,13 @@ pub(crate) struct Run {
     count: usize,
 }
 
+/// What data packets carry for the other direction: the ack field, and flags of the first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Riding {
+    pub(crate) ack: u32,
+    pub(crate) flags: u16,
+}
+
 /// State of the pair's sending side.
 #[derive(Debug)]
 pub(crate) struct Sender {
@@ -62,8 +69,6 @@ pub(crate) struct Sender {
     rtt: Rtt,
     /// When the retransmission timeout expires.
     timeout: Micros,
-    /// Round trips that began before the last expiry give no sample: they may have waited for a lost ack.
-    samples_from: Micros,
     full: Full,
     /// Refusals in a row.
     refusals: u8,
@@ -78,6 +83,8 @@ pub(crate) struct Sender {
 #[derive(Clone, Copy, Debug, Default)]
 struct Probe {
     due: bool,
+    /// The one due asks for an answer at once.
+    at_once: bool,
     sent: u32,
     answered: u32,
     sent_at: Micros,
@@ -90,6 +97,16 @@ struct Probe {
 impl Probe {
     fn outstanding(&self) -> bool {
         self.sent != self.answered
+    }
+
+    /// The number of the probe that a packet with ECHO answers.
+    fn number(&self, header: &Header) -> u32 {
+        if header.kind != Kind::Data {
+            return header.sequence;
+        }
+        // The last one sent with this lowest byte.
+        let low = u32::from(header.flags >> 8);
+        self.sent.wrapping_sub(self.sent.wrapping_sub(low) & 0xFF)
     }
 }
 
@@ -117,7 +134,6 @@ impl Sender {
             congestion: Congestion::new(config.initial_window, most),
             rtt: Rtt::default(),
             timeout: NEVER,
-            samples_from: 0,
             full: Full::No,
             refusals: 0,
             postponed: false,
@@ -194,6 +210,7 @@ impl Sender {
     pub(crate) fn request_ack(&mut self) {
         if !self.flushed() && !self.probe.outstanding() && self.full == Full::No {
             self.probe.due = true;
+            self.probe.at_once = true;
         }
     }
 
@@ -228,15 +245,21 @@ impl Sender {
         if current && !map.is_empty() {
             self.mark_arrived(map, &mut outcome);
         }
-        let echo = header.flags & ECHO != 0 && self.on_echo(now, header.sequence, current, shared);
+        let echo = header.flags & ECHO != 0
+            && self.on_echo(now, self.probe.number(header), current, shared);
+        if self.oldest == self.next {
+            // All has arrived: there is nothing left to ask.
+            self.probe.answered = self.probe.sent;
+        }
         let progress = ahead > 0 || outcome.acked > 0;
         if progress {
             self.congestion.acked(outcome.acked);
             self.rtt.progress();
             if let Some(sent_at) = outcome.sent_at
-                && sent_at >= shared.stopped.max(self.samples_from)
+                && sent_at >= shared.stopped
+                && header.flags & FRESH != 0
             {
-                self.rtt.sample(now.saturating_sub(sent_at));
+                self.rtt.sample(now.saturating_sub(sent_at), &shared.config);
             }
         }
         if progress || echo {
@@ -332,7 +355,7 @@ impl Sender {
         let mark =
             if self.probe.outstanding() { self.probe.first_mark } else { self.probe.last_mark };
         if !self.probe.outstanding() && self.probe.sent_at >= shared.stopped {
-            self.rtt.sample(now.saturating_sub(self.probe.sent_at));
+            self.rtt.sample(now.saturating_sub(self.probe.sent_at), &shared.config);
         }
         if current {
             // Rule (b): sent before the probe, and not here when it came.
@@ -383,7 +406,6 @@ impl Sender {
         }
         shared.counters.timeouts += 1;
         self.rtt.back_off();
-        self.samples_from = now;
         self.probe.due = true;
         self.rearm(now, &shared.config);
     }
@@ -470,7 +492,7 @@ impl Sender {
         now: Micros,
         run: Run,
         to: Rank,
-        ack: u32,
+        riding: Riding,
         shared: &'r mut Shared,
         tally: &mut PeerCounters,
     ) -> &'r [u8] {
@@ -500,8 +522,9 @@ impl Sender {
             self.in_flight += 1;
             // Without it the window would stay closed until the delayed ack.
             let fills = self.in_flight >= self.congestion.window() || self.full != Full::No;
-            let flags = if fills { ACK_NOW } else { 0 };
-            let header = Header { kind: Kind::Data, flags, from: shared.me, to, sequence, ack };
+            let flags = if fills { ACK_NOW } else { 0 } | if at == 0 { riding.flags } else { 0 };
+            let (kind, from, ack) = (Kind::Data, shared.me, riding.ack);
+            let header = Header { kind, flags, from, to, sequence, ack };
             let start = at * stride;
             let packet = &mut kept[start..start + usize::from(slot.length)];
             let length = shared.packets.seal_kept(&header, packet, start);
@@ -527,8 +550,8 @@ impl Sender {
         self.probe.due
     }
 
-    /// A probe leaves now; its number.
-    pub(crate) fn probe(&mut self, now: Micros, config: &Config) -> u32 {
+    /// A probe leaves now; its number and flags.
+    pub(crate) fn probe(&mut self, now: Micros, config: &Config) -> (u32, u16) {
         if !self.probe.outstanding() {
             self.probe.first_mark = self.transmission;
         }
@@ -537,6 +560,7 @@ impl Sender {
         self.probe.sent = self.probe.sent.wrapping_add(1);
         self.probe.sent_at = now;
         self.arm(now, config);
-        self.probe.sent
+        let at_once = core::mem::take(&mut self.probe.at_once);
+        (self.probe.sent, if at_once { ACK_NOW } else { 0 })
     }
 }
