@@ -31,7 +31,13 @@ impl Rtt {
             self.var_4 = 2 * r;
         } else {
             let deviation = (self.srtt_8 / 8).abs_diff(r);
-            self.var_4 = self.var_4 - self.var_4 / 4 + deviation;
+            // Above: beta = 1/4. Below: a quarter of that, so that waits that come now and then are
+            // remembered until the next one.
+            self.var_4 = if deviation >= self.var_4 / 4 {
+                self.var_4 - self.var_4 / 4 + deviation
+            } else {
+                self.var_4 - self.var_4 / 16 + deviation / 4
+            };
             self.srtt_8 = (self.srtt_8 - self.srtt_8 / 8 + r).max(1);
         }
         self.backoff = 0;
@@ -114,6 +120,21 @@ mod tests {
         assert_eq!(rtt.rto(&config), config.max_rto);
         rtt.progress();
         assert_eq!(rtt.rto(&config), base);
+    }
+
+    #[test]
+    fn a_wait_is_remembered_for_a_while_and_counts_as_four_timeouts_at_most() {
+        let config = Config::default();
+        let mut rtt = Rtt::default();
+        let samples = |rtt: &mut Rtt, count| (0..count).for_each(|_| rtt.sample(100, &config));
+        samples(&mut rtt, 100);
+        rtt.sample(6_000, &config);
+        samples(&mut rtt, 16);
+        assert!(rtt.rto(&config) > config.min_rto);
+        samples(&mut rtt, 16);
+        assert_eq!(rtt.rto(&config), config.min_rto);
+        rtt.sample(10_000_000, &config);
+        assert!(rtt.rto(&config) < 5 * config.min_rto, "{}", rtt.rto(&config));
     }
 
     #[test]

@@ -182,7 +182,6 @@ fn page_requests(seed: u64, rounds: u64, machine: Machine) -> Result {
         all.nacks_out += c.nacks_out;
         all.probes_out += c.probes_out;
         all.resends += c.resends;
-        all.timeouts += c.timeouts;
         all.duplicates += c.duplicates;
     }
     let requests = CLIENTS as u64 * rounds;
@@ -192,30 +191,36 @@ fn page_requests(seed: u64, rounds: u64, machine: Machine) -> Result {
     Result { counters: all, packets_per_request, time: end, lost: world.lost }
 }
 
+const QUIET: Machine = Machine { stalls: 0, most: 0, loss: 0 };
+
 #[test]
-fn show() {
-    for (stalls, most, loss) in [
-        (0, 0, 0),
-        (2, 6_000, 0),
-        (10, 6_000, 0),
-        (30, 10_000, 0),
-        (0, 0, 10),
-        (0, 0, 100),
-        (10, 6_000, 10),
-    ] {
-        let r = page_requests(1, 500, Machine { stalls, most, loss });
-        let c = r.counters;
-        println!(
-            "stalls {stalls} most {most} loss {loss}: {:.4} per request, acks {} probes {} nacks {} resends {} timeouts {} dups {} lost {} time {}",
-            r.packets_per_request,
-            c.acks_out,
-            c.probes_out,
-            c.nacks_out,
-            c.resends,
-            c.timeouts,
-            c.duplicates,
-            r.lost,
-            r.time
-        );
+fn ranks_that_are_not_scheduled_cost_few_packets() {
+    let machines = [(0, 0), (2, 6_000), (10, 6_000), (30, 10_000)];
+    for (seed, (stalls, most)) in (0..).zip(machines) {
+        let result = page_requests(seed, 300, Machine { stalls, most, loss: 0 });
+        let Counters { resends, duplicates, nacks_out, .. } = result.counters;
+        assert_eq!((resends, duplicates, nacks_out), (0, 0, 0));
+        let each = result.packets_per_request;
+        assert!(each <= 2.05, "{each} packets per request, stalls {stalls} of 1,000");
     }
+}
+
+#[test]
+fn losses_are_found_in_good_time() {
+    let least = Config::default().min_rto;
+    for seed in 0..3 {
+        let quiet = page_requests(seed, 150, QUIET);
+        for loss in [5, 50] {
+            let result = page_requests(seed, 150, Machine { loss, ..QUIET });
+            // A client stands still for a timeout, and for a second one if the probe is lost too.
+            let waits = 2 * result.lost * least / CLIENTS as u64;
+            let most = quiet.time + quiet.time / 4 + waits;
+            assert!(result.time <= most, "{} us of {most}, {} lost", result.time, result.lost);
+            assert!(result.counters.resends <= result.lost);
+        }
+    }
+    let busy = Machine { stalls: 10, most: 6_000, loss: 0 };
+    let time = |machine| (0..6).map(|seed| page_requests(seed, 100, machine).time).sum::<u64>();
+    let (stalled, both) = (time(busy), time(Machine { loss: 10, ..busy }));
+    assert!(both <= stalled + stalled / 2, "{both} us with losses, {stalled} us without");
 }
