@@ -11,6 +11,8 @@ pub(crate) struct Congestion {
     most: u32,
     /// Packets acked towards the next growth by one.
     credit: u32,
+    /// The window before the last reduction.
+    before: u32,
     /// Losses of packets transmitted before this transmission belong to the reduction already made.
     recovery: u32,
 }
@@ -18,7 +20,7 @@ pub(crate) struct Congestion {
 impl Congestion {
     pub(crate) fn new(initial: u32, most: u32) -> Self {
         let window = initial.clamp(LEAST, most);
-        Self { window, threshold: most, most, credit: 0, recovery: 0 }
+        Self { window, threshold: most, most, credit: 0, before: window, recovery: 0 }
     }
 
     pub(crate) fn window(&self) -> u32 {
@@ -43,10 +45,17 @@ impl Congestion {
         if lost.wrapping_sub(self.recovery).cast_signed() < 0 {
             return;
         }
+        self.before = self.window;
         self.window = (self.window / 2).max(LEAST);
         self.threshold = self.window;
         self.credit = 0;
         self.recovery = next;
+    }
+
+    /// What was taken as lost had not been: the last reduction was a mistake.
+    pub(crate) fn undo(&mut self) {
+        self.window = self.window.max(self.before);
+        self.threshold = self.threshold.max(self.before);
     }
 }
 

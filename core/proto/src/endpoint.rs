@@ -463,7 +463,7 @@ impl Endpoint {
     /// The next datagrams to put on the wire, or `None` when there is nothing to send now. Whether
     /// the wire takes them does not matter to the protocol: what is not sent is lost.
     pub fn poll_transmit(&mut self, now: Micros) -> Option<Transmit<'_>> {
-        let (to, plan) = self.next_plan()?;
+        let (to, plan) = self.next_plan(now)?;
         let shared = &mut self.shared;
         let peer = self.peers[to as usize].as_deref_mut()?;
         let ack = peer.receiver.expected();
@@ -498,12 +498,16 @@ impl Endpoint {
     }
 
     /// The next peer in turn with something to transmit, and what.
-    fn next_plan(&mut self) -> Option<(Rank, Plan)> {
+    fn next_plan(&mut self, now: Micros) -> Option<(Rank, Plan)> {
         loop {
             let to = self.ready.pop_front()?;
             let Some(peer) = self.peers[to as usize].as_deref_mut() else { continue };
-            match peer.plan(&self.shared) {
-                Plan::Nothing => peer.queued = false,
+            match peer.plan(now, &self.shared) {
+                Plan::Nothing => {
+                    peer.queued = false;
+                    // A probe may have been put off.
+                    list(peer, to, &mut self.listed, &mut self.deadline);
+                }
                 plan => {
                     self.ready.push_back(to);
                     return Some((to, plan));

@@ -37,6 +37,7 @@ mod counters;
 mod endpoint;
 pub mod frame;
 mod peer;
+mod reorder;
 mod rtt;
 pub mod seal;
 mod tally;

@@ -59,7 +59,7 @@ impl Rtt {
     }
 
     /// The timeout without back-off.
-    fn base(&self, config: &Config) -> Micros {
+    pub(crate) fn base(&self, config: &Config) -> Micros {
         let base = if self.srtt_8 == 0 {
             config.initial_rto
         } else {

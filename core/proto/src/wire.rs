@@ -19,6 +19,10 @@ pub const ECHO: u16 = 1 << 1;
 pub const FULL: u16 = 1 << 2;
 /// Data came since the sender of this packet last acked: this ack is the first to speak of it.
 pub const FRESH: u16 = 1 << 3;
+/// Data: it is not the first time that this packet is sent.
+pub const RESENT: u16 = 1 << 4;
+/// A data packet came twice since the sender of this packet last acked.
+pub const TWICE: u16 = 1 << 5;
 /// Data with [`ECHO`]: the lowest byte of the answered probe's number.
 pub const ECHO_NUMBER: u16 = 0xFF00;
 
@@ -79,10 +83,10 @@ impl Kind {
     /// The flags that a packet of this kind may carry.
     fn flags(self) -> u16 {
         match self {
-            Self::Data => ACK_NOW | ECHO | FRESH | ECHO_NUMBER,
-            Self::Ack => ECHO | FRESH,
-            Self::Nack => ECHO | FULL | FRESH,
-            Self::Probe => ACK_NOW | FRESH,
+            Self::Data => ACK_NOW | ECHO | FRESH | RESENT | TWICE | ECHO_NUMBER,
+            Self::Ack => ECHO | FRESH | TWICE,
+            Self::Nack => ECHO | FULL | FRESH | TWICE,
+            Self::Probe => ACK_NOW | FRESH | TWICE,
         }
     }
 }
@@ -121,7 +125,7 @@ pub enum Drop {
 pub struct Header {
     /// What the packet is.
     pub kind: Kind,
-    /// [`ACK_NOW`], [`ECHO`], [`FULL`], [`FRESH`], [`ECHO_NUMBER`].
+    /// [`ACK_NOW`], [`ECHO`], [`FULL`], [`FRESH`], [`RESENT`], [`TWICE`], [`ECHO_NUMBER`].
     pub flags: u16,
     /// The sending rank.
     pub from: Rank,

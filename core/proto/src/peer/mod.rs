@@ -1,5 +1,6 @@
 //! The state kept for one other rank: what is sent to it and what comes from it.
 
+mod probe;
 mod receiver;
 mod ring;
 mod sender;
@@ -81,7 +82,7 @@ impl Peer {
     }
 
     /// Order of sending: an ack or nack that cannot ride on data, resends, new data, probe.
-    pub(crate) fn plan(&mut self, shared: &Shared) -> Plan {
+    pub(crate) fn plan(&mut self, now: Micros, shared: &Shared) -> Plan {
         let respond = self.receiver.must_respond(&shared.config);
         if respond && !self.receiver.can_ride() {
             return Plan::Control(self.receiver.response_kind());
@@ -92,7 +93,7 @@ impl Peer {
         if respond {
             return Plan::Control(self.receiver.response_kind());
         }
-        if self.sender.wants_probe() { Plan::Control(Kind::Probe) } else { Plan::Nothing }
+        if self.sender.wants_probe(now) { Plan::Control(Kind::Probe) } else { Plan::Nothing }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{NEVER, Shared};
 use crate::endpoint::{Delivery, Sink};
 use crate::seal::STALE;
-use crate::wire::{ACK_NOW, ECHO, FRESH, FULL, Kind, echo_of};
+use crate::wire::{ACK_NOW, ECHO, FRESH, FULL, Kind, RESENT, TWICE, echo_of};
 use crate::{AckMode, Config, Micros, Rank};
 use alloc::boxed::Box;
 use alloc::vec;
@@ -27,8 +27,10 @@ pub(crate) struct Receiver {
     unacked: u32,
     /// Packets that have not been answered by an ack of their own; stays 0 when acks are reduced.
     owed: u32,
-    /// Early packets since the last progress.
+    /// Early packets since the last progress, and how many of them are no reason for a nack: as many as
+    /// were seen to overtake one that was not lost.
     early: u32,
+    patience: u32,
     /// When the delayed ack is due.
     ack_at: Micros,
     /// That was postponed.
@@ -39,6 +41,8 @@ pub(crate) struct Receiver {
     nack: bool,
     /// The nack due is because the sink is full.
     full: bool,
+    /// Data came twice since the last packet with an ack.
+    twice: bool,
     /// Data came since the last packet with an ack.
     fresh: bool,
     /// The probe to answer.
@@ -57,11 +61,13 @@ impl Receiver {
             unacked: 0,
             owed: 0,
             early: 0,
+            patience: 0,
             ack_at: NEVER,
             postponed: false,
             ack_now: false,
             nack: false,
             full: false,
+            twice: false,
             fresh: false,
             echo: None,
             echo_now: false,
@@ -113,18 +119,21 @@ impl Receiver {
         let ahead = packet.sequence.wrapping_sub(self.expected).cast_signed();
         if ahead < 0 || self.has(packet.sequence) {
             shared.counters.duplicates += 1;
+            self.twice = true;
             self.ack_now = true;
         } else if ahead == 0 {
+            let overtaken = self.early;
             if !self.offer(packet.from, packet.frame, shared, sink) {
                 return;
             }
+            self.learn(overtaken, packet.flags & RESENT != 0, &shared.config);
             self.fresh = true;
             self.unacked += 1;
             if self.ack_at == NEVER && !each {
                 self.ack_at = now.saturating_add(shared.config.ack_delay);
             }
         } else {
-            self.keep(packet.sequence, packet.frame, shared);
+            self.keep(now, packet.sequence, packet.frame, shared);
         }
         if self.kept.is_some() {
             self.offer_kept(packet.from, shared, sink);
@@ -189,9 +198,23 @@ impl Receiver {
         })
     }
 
-    fn keep(&mut self, sequence: u32, frame: &[u8], shared: &mut Shared) {
-        if self.early.is_multiple_of(EARLY_PER_NACK) {
+    /// The packet for which others were waiting has come.
+    fn learn(&mut self, overtaken: u32, resent: bool, config: &Config) {
+        if overtaken == 0 {
+        } else if resent {
+            self.patience -= self.patience.div_ceil(8);
+        } else {
+            let most = u32::try_from(config.window).unwrap_or(u32::MAX);
+            self.patience = self.patience.max(overtaken).min(most);
+        }
+    }
+
+    fn keep(&mut self, now: Micros, sequence: u32, frame: &[u8], shared: &mut Shared) {
+        let beyond = self.early.checked_sub(self.patience);
+        if beyond.is_some_and(|beyond| beyond.is_multiple_of(EARLY_PER_NACK)) {
             self.nack = true;
+        } else if self.ack_at == NEVER {
+            self.ack_at = now.saturating_add(shared.config.ack_delay);
         }
         self.early = self.early.wrapping_add(1);
         if shared.kept >= shared.config.reorder_packets {
@@ -245,6 +268,8 @@ impl Receiver {
         }
         self.ack_at = NEVER;
         self.ack_now = true;
+        // Early packets have waited long enough for the missing one.
+        self.nack |= self.kept.is_some();
     }
 
     /// The delayed ack, if one is held back, is due now.
@@ -286,7 +311,8 @@ impl Receiver {
         self.ack_now = false;
         // The ack that it was to leave with has left.
         self.echo_now = self.echo.is_some();
-        if core::mem::take(&mut self.fresh) { FRESH } else { 0 }
+        let fresh = if core::mem::take(&mut self.fresh) { FRESH } else { 0 };
+        fresh | if core::mem::take(&mut self.twice) { TWICE } else { 0 }
     }
 
     /// An ack or nack is leaving: its flags, its number, and its body's length written to `body`.

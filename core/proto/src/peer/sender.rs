@@ -1,15 +1,15 @@
 //! What is sent to one peer: ring, acks, losses, timeouts, probes, refusals.
 
+use super::probe::Probe;
 use super::ring::{Ring, Slot, State};
 use super::{NEVER, Shared};
 use crate::congestion::Congestion;
+use crate::reorder::Reorder;
 use crate::rtt::Rtt;
-use crate::wire::{ACK_NOW, ECHO, FRESH, FULL, HEADER_BYTES, Header, Kind};
+use crate::wire::{ACK_NOW, ECHO, FRESH, FULL, HEADER_BYTES, Header, Kind, RESENT, TWICE};
 use crate::{Config, Micros, PeerCounters, Rank};
 use alloc::boxed::Box;
 
-/// A packet is lost when one sent this many transmissions later is acked.
-const REORDER: i32 = 3;
 /// Most datagrams of one transmit.
 const MOST_SEGMENTS: usize = 44;
 /// Most bytes of one transmit: the largest UDP payload.
@@ -77,37 +77,7 @@ pub(crate) struct Sender {
     /// Resends were made that no probe has followed yet.
     recovering: bool,
     probe: Probe,
-}
-
-/// Probes: numbers sent and answered.
-#[derive(Clone, Copy, Debug, Default)]
-struct Probe {
-    due: bool,
-    /// The one due asks for an answer at once.
-    at_once: bool,
-    sent: u32,
-    answered: u32,
-    sent_at: Micros,
-    /// Transmissions before this one were made before the first probe not answered yet.
-    first_mark: u32,
-    /// Transmissions before this one were made before the last probe.
-    last_mark: u32,
-}
-
-impl Probe {
-    fn outstanding(&self) -> bool {
-        self.sent != self.answered
-    }
-
-    /// The number of the probe that a packet with ECHO answers.
-    fn number(&self, header: &Header) -> u32 {
-        if header.kind != Kind::Data {
-            return header.sequence;
-        }
-        // The last one sent with this lowest byte.
-        let low = u32::from(header.flags >> 8);
-        self.sent.wrapping_sub(self.sent.wrapping_sub(low) & 0xFF)
-    }
+    reorder: Reorder,
 }
 
 /// What an ack brought to light.
@@ -138,7 +108,8 @@ impl Sender {
             refusals: 0,
             postponed: false,
             recovering: false,
-            probe: Probe::default(),
+            probe: Probe::new(),
+            reorder: Reorder::new(),
         }
     }
 
@@ -168,9 +139,10 @@ impl Sender {
     }
 
     pub(crate) fn deadline(&self) -> Micros {
+        let own = self.timeout.min(self.probe.later);
         match self.full {
-            Full::Waiting { until } => self.timeout.min(until),
-            Full::No | Full::Trying => self.timeout,
+            Full::Waiting { until } => own.min(until),
+            Full::No | Full::Trying => own,
         }
     }
 
@@ -241,6 +213,11 @@ impl Sender {
             self.release(header.ack, &mut outcome);
             self.full = Full::No;
             self.refusals = 0;
+            // What the probe was to ask for has come.
+            self.probe.later = NEVER;
+        }
+        if header.flags & TWICE != 0 {
+            self.on_twice(&shared.config);
         }
         if current && !map.is_empty() {
             self.mark_arrived(map, &mut outcome);
@@ -268,6 +245,15 @@ impl Sender {
         }
         if current && header.kind == Kind::Nack {
             self.on_nack(now, header.flags, &shared.config);
+        }
+    }
+
+    /// The peer got a packet twice: perhaps one was sent again in vain.
+    fn on_twice(&mut self, config: &Config) {
+        let round_trip = self.rtt.smoothed().unwrap_or(config.min_rto);
+        let longest = self.rtt.base(config);
+        if self.reorder.twice(round_trip, longest, config.window) {
+            self.congestion.undo();
         }
     }
 
@@ -324,23 +310,27 @@ impl Sender {
             }
         }
         // Rule (a): sent well before one that has arrived.
-        let newest = self.newest;
-        self.mark_lost(|transmission| newest.wrapping_sub(transmission).cast_signed() >= REORDER);
+        let (newest, threshold) = (self.newest, self.reorder.threshold());
+        self.mark_lost(|slot| newest.wrapping_sub(slot.transmission).cast_signed() >= threshold);
     }
 
-    /// Marks as lost what is in flight and was last sent in a transmission that `is_lost` says.
-    fn mark_lost(&mut self, is_lost: impl Fn(u32) -> bool) {
+    /// Marks as lost what is in flight and of which `is_lost` says so.
+    fn mark_lost(&mut self, is_lost: impl Fn(&Slot) -> bool) {
         let Some(ring) = &mut self.ring else { return };
+        let before = self.lost;
         let mut sequence = self.oldest;
         while sequence != self.next {
             let slot = ring.slot(sequence);
-            if slot.state == State::Flight && is_lost(slot.transmission) {
+            if slot.state == State::Flight && is_lost(slot) {
                 slot.state = State::Lost;
                 self.in_flight -= 1;
                 self.lost += 1;
                 self.congestion.lost(slot.transmission, self.transmission);
             }
             sequence = sequence.wrapping_add(1);
+        }
+        if self.lost > before {
+            self.reorder.lost();
         }
     }
 
@@ -352,14 +342,21 @@ impl Sender {
         }
         self.probe.answered = number;
         self.rtt.progress();
-        let mark =
-            if self.probe.outstanding() { self.probe.first_mark } else { self.probe.last_mark };
+        let (mark, asked_at) = if self.probe.outstanding() {
+            (self.probe.first_mark, self.probe.first_at)
+        } else {
+            (self.probe.last_mark, self.probe.sent_at)
+        };
         if !self.probe.outstanding() && self.probe.sent_at >= shared.stopped {
             self.rtt.sample(now.saturating_sub(self.probe.sent_at), &shared.config);
         }
         if current {
             // Rule (b): sent before the probe, and not here when it came.
-            self.mark_lost(|transmission| transmission.wrapping_sub(mark).cast_signed() < 0);
+            let margin = self.reorder.margin();
+            self.mark_lost(|slot| {
+                slot.transmission.wrapping_sub(mark).cast_signed() < 0
+                    && slot.sent_at.saturating_add(margin) <= asked_at
+            });
         }
         true
     }
@@ -370,7 +367,7 @@ impl Sender {
         }
         if flags & FULL == 0 {
             if self.lost == 0 && !self.probe.outstanding() && self.full == Full::No {
-                self.probe.due = true;
+                self.probe.soon(now, self.reorder.margin());
             }
         } else if !matches!(self.full, Full::Waiting { .. }) {
             let pause = (config.full_retry << self.refusals.min(20)).min(config.full_retry_max);
@@ -378,6 +375,7 @@ impl Sender {
             self.full = Full::Waiting { until: now.saturating_add(pause) };
             self.timeout = NEVER;
             self.probe.due = false;
+            self.probe.later = NEVER;
         }
     }
 
@@ -394,6 +392,10 @@ impl Sender {
             && until <= now
         {
             self.try_oldest();
+        }
+        if self.probe.later <= now {
+            self.probe.later = NEVER;
+            self.probe.due = true;
         }
         if self.timeout > now {
             return;
@@ -522,7 +524,9 @@ impl Sender {
             self.in_flight += 1;
             // Without it the window would stay closed until the delayed ack.
             let fills = self.in_flight >= self.congestion.window() || self.full != Full::No;
-            let flags = if fills { ACK_NOW } else { 0 } | if at == 0 { riding.flags } else { 0 };
+            let flags = if fills { ACK_NOW } else { 0 }
+                | if at == 0 { riding.flags } else { 0 }
+                | if slot.resent { RESENT } else { 0 };
             let (kind, from, ack) = (Kind::Data, shared.me, riding.ack);
             let header = Header { kind, flags, from, to, sequence, ack };
             let start = at * stride;
@@ -536,31 +540,24 @@ impl Sender {
     }
 
     /// Whether a probe is to leave now, everything that may be sent having left.
-    pub(crate) fn wants_probe(&mut self) -> bool {
+    pub(crate) fn wants_probe(&mut self, now: Micros) -> bool {
         if self.oldest == self.next {
             self.recovering = false;
             // With frames queued but none sent, the request for an ack waits for them.
             self.probe.due &= self.next != self.tail;
+            self.probe.later = NEVER;
             return false;
         }
         if self.recovering && !self.probe.outstanding() && self.full == Full::No {
             self.recovering = false;
-            self.probe.due = true;
+            self.probe.soon(now, self.reorder.margin());
         }
         self.probe.due
     }
 
     /// A probe leaves now; its number and flags.
     pub(crate) fn probe(&mut self, now: Micros, config: &Config) -> (u32, u16) {
-        if !self.probe.outstanding() {
-            self.probe.first_mark = self.transmission;
-        }
-        self.probe.last_mark = self.transmission;
-        self.probe.due = false;
-        self.probe.sent = self.probe.sent.wrapping_add(1);
-        self.probe.sent_at = now;
         self.arm(now, config);
-        let at_once = core::mem::take(&mut self.probe.at_once);
-        (self.probe.sent, if at_once { ACK_NOW } else { 0 })
+        self.probe.leave(now, self.transmission)
     }
 }
