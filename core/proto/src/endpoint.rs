@@ -1,5 +1,7 @@
 //! One rank's end of a channel: commands and datagrams in, packets and deliveries out.
 
+mod settle;
+
 use crate::peer::{Data, NEVER, Peer, Plan, Riding, Ring, Shared, run_bytes};
 use crate::seal::{Opened, Packets, SealKey, TRAILER_BYTES};
 use crate::tally::{Exceptions, PEERS_LISTED, Tallies};
@@ -75,6 +77,9 @@ pub enum SendError {
         /// Most bytes of a frame.
         most: usize,
     },
+    /// The channel is closed by [`Endpoint::quiesce`].
+    #[error("the channel is being settled; send again when it has been opened")]
+    Closed,
 }
 
 /// One rank's end of a channel.
@@ -162,6 +167,7 @@ impl Endpoint {
                 counters: Counters::default(),
                 kept: 0,
                 stopped: 0,
+                closed: false,
             },
             peers,
             ready: VecDeque::new(),
@@ -260,9 +266,10 @@ impl Endpoint {
         self.unflushed == 0
     }
 
-    /// How many frames [`Self::send`] accepts for `to` now; 0 for a rank that does not exist.
+    /// How many frames [`Self::send`] accepts for `to` now; 0 for a rank that does not exist, and while the channel
+    /// is closed.
     pub fn room(&self, to: Rank) -> usize {
-        if to >= self.ranks() || to == self.shared.me {
+        if to >= self.ranks() || to == self.shared.me || self.shared.closed {
             return 0;
         }
         let window = self.shared.config.window;
@@ -301,6 +308,9 @@ impl Endpoint {
         let length = parts.iter().map(|part| part.len()).sum();
         if length > self.max_frame() {
             return Err(SendError::TooLong { length, most: self.max_frame() });
+        }
+        if self.shared.closed {
+            return Err(SendError::Closed);
         }
         self.shared.notice_stop(now, self.deadline);
         let config = &self.shared.config;
@@ -471,7 +481,7 @@ impl Endpoint {
             Plan::Data(run) => run,
             Plan::Control(kind) => {
                 let (flags, sequence, length) = if kind == Kind::Probe {
-                    let (number, flags) = peer.sender.probe(now, &shared.config);
+                    let (number, flags) = peer.sender.probe(now, shared);
                     (flags | peer.receiver.ride_probe(), number, 0)
                 } else {
                     peer.receiver.respond(&mut self.control[HEADER_BYTES..])

@@ -41,6 +41,7 @@ mod near;
 mod parts;
 mod queue;
 mod scalar;
+mod settle;
 mod shape;
 mod signal;
 mod transfer;

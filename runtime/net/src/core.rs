@@ -377,7 +377,8 @@ fn udp(place: &Place, socket: std::os::fd::OwnedFd) -> Result<Udp, AttachError> 
 fn take_full(result: Result<(), SendError>, ranks: u32) -> Result<bool, ChannelError> {
     match result {
         Ok(()) => Ok(true),
-        Err(SendError::Full) => Ok(false),
+        // Closed: while the channel is being settled.
+        Err(SendError::Full | SendError::Closed) => Ok(false),
         Err(SendError::NoSuchRank { to, .. }) => Err(ChannelError::NoRank { to, ranks }),
         Err(other) => Err(ChannelError::Protocol(other)),
     }

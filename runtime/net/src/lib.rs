@@ -26,6 +26,7 @@ mod priority;
 mod publish;
 mod ring;
 pub mod segment;
+mod settle;
 pub mod spawn;
 mod spin;
 pub mod sys;

@@ -28,6 +28,8 @@ pub(crate) struct Shared {
     pub(crate) kept: usize,
     /// When this rank was last found to have been stopped; round trips from before give no sample.
     pub(crate) stopped: Micros,
+    /// No data is sent: the channel is being settled.
+    pub(crate) closed: bool,
 }
 
 impl Shared {
@@ -93,7 +95,11 @@ impl Peer {
         if respond {
             return Plan::Control(self.receiver.response_kind());
         }
-        if self.sender.wants_probe(now) { Plan::Control(Kind::Probe) } else { Plan::Nothing }
+        if self.sender.wants_probe(now, shared) {
+            Plan::Control(Kind::Probe)
+        } else {
+            Plan::Nothing
+        }
     }
 }
 

@@ -123,6 +123,11 @@ impl Sender {
         config.window - self.tail.wrapping_sub(self.oldest) as usize
     }
 
+    /// Packets on the wire: sent, not answered.
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
     /// Bytes of memory that the ring takes.
     pub(crate) fn memory(&self) -> usize {
         self.ring.as_ref().map_or(0, |ring| ring.memory())
@@ -241,10 +246,10 @@ impl Sender {
         }
         if progress || echo {
             self.postponed = false;
-            self.rearm(now, &shared.config);
+            self.rearm(now, shared);
         }
         if current && header.kind == Kind::Nack {
-            self.on_nack(now, header.flags, &shared.config);
+            self.on_nack(now, header.flags, shared);
         }
     }
 
@@ -361,7 +366,8 @@ impl Sender {
         true
     }
 
-    fn on_nack(&mut self, now: Micros, flags: u16, config: &Config) {
+    fn on_nack(&mut self, now: Micros, flags: u16, shared: &Shared) {
+        let config = &shared.config;
         if self.oldest == self.next {
             return;
         }
@@ -373,18 +379,28 @@ impl Sender {
             let pause = (config.full_retry << self.refusals.min(20)).min(config.full_retry_max);
             self.refusals = self.refusals.saturating_add(1);
             self.full = Full::Waiting { until: now.saturating_add(pause) };
-            self.timeout = NEVER;
             self.probe.due = false;
             self.probe.later = NEVER;
+            self.rearm(now, shared);
         }
     }
 
     // ---- time -------------------------------------------------------------------------------
 
     /// Restarts the timeout, or stops it when nothing is unacked (RFC 6298, 5.2 and 5.3).
-    fn rearm(&mut self, now: Micros, config: &Config) {
-        let runs = self.oldest != self.next && !matches!(self.full, Full::Waiting { .. });
-        self.timeout = if runs { now.saturating_add(self.rtt.rto(config)) } else { NEVER };
+    fn rearm(&mut self, now: Micros, shared: &Shared) {
+        let runs = if shared.closed {
+            self.in_flight > 0
+        } else {
+            self.oldest != self.next && !matches!(self.full, Full::Waiting { .. })
+        };
+        self.timeout = if runs { now.saturating_add(self.rtt.rto(&shared.config)) } else { NEVER };
+    }
+
+    /// The channel is open again.
+    pub(crate) fn resume(&mut self, now: Micros, shared: &Shared) {
+        self.probe.at_once = false;
+        self.rearm(now, shared);
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Micros, shared: &mut Shared) {
@@ -409,7 +425,7 @@ impl Sender {
         shared.counters.timeouts += 1;
         self.rtt.back_off();
         self.probe.due = true;
-        self.rearm(now, &shared.config);
+        self.rearm(now, shared);
     }
 
     /// The pause after a refusal is over.
@@ -434,7 +450,7 @@ impl Sender {
     /// What may be sent now.
     pub(crate) fn next_run(&mut self, shared: &Shared) -> Option<Run> {
         let config = &shared.config;
-        if self.lost == 0 && self.next == self.tail {
+        if shared.closed || (self.lost == 0 && self.next == self.tail) {
             return None;
         }
         let budget = match self.full {
@@ -540,7 +556,10 @@ impl Sender {
     }
 
     /// Whether a probe is to leave now, everything that may be sent having left.
-    pub(crate) fn wants_probe(&mut self, now: Micros) -> bool {
+    pub(crate) fn wants_probe(&mut self, now: Micros, shared: &Shared) -> bool {
+        if shared.closed {
+            return self.wants_answer(now);
+        }
         if self.oldest == self.next {
             self.recovering = false;
             // With frames queued but none sent, the request for an ack waits for them.
@@ -555,9 +574,22 @@ impl Sender {
         self.probe.due
     }
 
+    /// The same while the channel is closed: only what is on the wire is asked for.
+    fn wants_answer(&mut self, now: Micros) -> bool {
+        if self.in_flight == 0 {
+            self.probe.later = NEVER;
+            self.probe.due = false;
+        } else if !self.probe.outstanding() && self.probe.later == NEVER {
+            // What is younger than a probe by less than the margin needs another one.
+            self.probe.soon(now, self.reorder.margin());
+        }
+        self.probe.due
+    }
+
     /// A probe leaves now; its number and flags.
-    pub(crate) fn probe(&mut self, now: Micros, config: &Config) -> (u32, u16) {
-        self.arm(now, config);
+    pub(crate) fn probe(&mut self, now: Micros, shared: &Shared) -> (u32, u16) {
+        self.arm(now, &shared.config);
+        self.probe.at_once |= shared.closed;
         self.probe.leave(now, self.transmission)
     }
 }

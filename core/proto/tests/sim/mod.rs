@@ -276,6 +276,17 @@ impl Net {
         assert_eq!(self.undelivered(), 0);
     }
 
+    /// Closes what `rank` sends until [`Self::reopen`].
+    pub fn quiesce(&mut self, rank: usize) {
+        self.nodes[rank].endpoint.quiesce();
+        self.at(self.now, Event::Wake { rank });
+    }
+
+    pub fn reopen(&mut self, rank: usize) {
+        self.nodes[rank].endpoint.reopen(self.now);
+        self.at(self.now, Event::Wake { rank });
+    }
+
     // ---- what a test asks -------------------------------------------------------------------
 
     pub fn settled(&self) -> bool {
@@ -290,6 +301,21 @@ impl Net {
 
     pub fn delivered(&self, from: usize, to: usize) -> u64 {
         self.nodes[to].inbox.delivered[from]
+    }
+
+    /// Data packets of `from` that are on the wire, in a socket, or on their way into it.
+    pub fn data_under_way(&self, from: usize) -> usize {
+        let flying = self.bodies.iter().filter_map(|body| match body {
+            Some(Event::Arrive { bytes, .. }) => Some(bytes),
+            _ => None,
+        });
+        let held = self.nodes.iter().flat_map(|node| &node.socket);
+        let in_hand = self.nodes.iter().flat_map(|node| node.in_hand.iter().map(|one| &one.1));
+        flying
+            .chain(held)
+            .chain(in_hand)
+            .filter(|bytes| bytes[7] == 1 && bytes[12] == from as u8)
+            .count()
     }
 
     /// Frames that an endpoint accepted and no sink took yet, by the harness's own books.
@@ -447,7 +473,7 @@ impl Node {
                         self.sent[to] += 1;
                         self.wanted[to] -= 1;
                     }
-                    Err(SendError::Full) => break,
+                    Err(SendError::Full | SendError::Closed) => break,
                     Err(error) => panic!("{error}"),
                 }
             }
