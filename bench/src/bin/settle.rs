@@ -24,7 +24,7 @@ fn main() -> Result<(), Error> {
     let window = context.window(args.bytes.max(8))?;
     for (name, bytes) in [("busy", args.bytes), ("idle", 0)] {
         let times = settle(&context, &window, args.rounds, bytes)?;
-        report(&context, name, times)?;
+        report(&context, name, &times)?;
     }
     drop(window);
     context.finalize()
@@ -54,7 +54,7 @@ fn settle(
 }
 
 /// Prints mean and longest time over all ranks, and how often it was not settled in time.
-fn report(context: &Context, name: &str, times: Vec<Duration>) -> Result<(), Error> {
+fn report(context: &Context, name: &str, times: &[Duration]) -> Result<(), Error> {
     let micros = |time: &Duration| time.as_micros() as u64;
     let mut sums = [times.iter().map(micros).sum(), times.len() as u64];
     let mut longest = [times.iter().map(micros).max().unwrap_or(0)];

@@ -5,7 +5,7 @@ mod settle;
 use crate::peer::{Data, NEVER, Peer, Plan, Riding, Ring, Shared, run_bytes};
 use crate::seal::{Opened, Packets, SealKey, TRAILER_BYTES};
 use crate::tally::{Exceptions, PEERS_LISTED, Tallies};
-use crate::wire::{ACK_NOW, ChannelKey, Drop, HEADER_BYTES, Header, Kind};
+use crate::wire::{ACK_NOW, ChannelKey, Drop, HEADER_BYTES, HOLD, Header, Kind};
 use crate::{Config, ConfigError, Counters, Micros, PeerCounters, Rank};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -477,6 +477,7 @@ impl Endpoint {
         let shared = &mut self.shared;
         let peer = self.peers[to as usize].as_deref_mut()?;
         let ack = peer.receiver.expected();
+        let hold = if shared.holds(now) { HOLD } else { 0 };
         let run = match plan {
             Plan::Data(run) => run,
             Plan::Control(kind) => {
@@ -489,6 +490,7 @@ impl Endpoint {
                 list(peer, to, &mut self.listed, &mut self.deadline);
                 let length = HEADER_BYTES + length + shared.packets.trailer();
                 let bytes = &mut self.control[..length];
+                let flags = flags | hold;
                 let header = Header { kind, flags, from: shared.me, to, sequence, ack };
                 shared.packets.seal(&header, bytes);
                 shared.counters.packet_out(kind, bytes.len());
@@ -497,7 +499,7 @@ impl Endpoint {
             }
             Plan::Nothing => return None,
         };
-        let flags = peer.receiver.ride();
+        let flags = peer.receiver.ride() | hold;
         peer.sender.arm(now, &shared.config);
         list(peer, to, &mut self.listed, &mut self.deadline);
         let max_datagram = shared.config.max_datagram;

@@ -34,6 +34,7 @@ extern crate alloc;
 mod config;
 mod congestion;
 mod counters;
+mod delay;
 mod endpoint;
 pub mod frame;
 mod peer;

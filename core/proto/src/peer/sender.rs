@@ -1,12 +1,13 @@
 //! What is sent to one peer: ring, acks, losses, timeouts, probes, refusals.
 
+use super::pace::Pace;
 use super::probe::Probe;
 use super::ring::{Ring, Slot, State};
 use super::{NEVER, Shared};
 use crate::congestion::Congestion;
 use crate::reorder::Reorder;
 use crate::rtt::Rtt;
-use crate::wire::{ACK_NOW, ECHO, FRESH, FULL, HEADER_BYTES, Header, Kind, RESENT, TWICE};
+use crate::wire::{ACK_NOW, ECHO, FRESH, FULL, HEADER_BYTES, HOLD, Header, Kind, RESENT, TWICE};
 use crate::{Config, Micros, PeerCounters, Rank};
 use alloc::boxed::Box;
 
@@ -78,6 +79,9 @@ pub(crate) struct Sender {
     recovering: bool,
     probe: Probe,
     reorder: Reorder,
+    pace: Pace,
+    /// The peer asks to hold back.
+    hold: bool,
 }
 
 /// What an ack brought to light.
@@ -86,6 +90,17 @@ struct Outcome {
     acked: u32,
     /// When the last sent of the acked packets was sent, of those that give a round trip.
     sent_at: Option<Micros>,
+    /// Its transmission.
+    transmission: u32,
+}
+
+impl Outcome {
+    /// A packet that was sent once is acked.
+    fn note(&mut self, slot: &Slot) {
+        if self.sent_at.is_none_or(|sent_at| sent_at <= slot.sent_at) {
+            (self.sent_at, self.transmission) = (Some(slot.sent_at), slot.transmission);
+        }
+    }
 }
 
 impl Sender {
@@ -110,6 +125,8 @@ impl Sender {
             recovering: false,
             probe: Probe::new(),
             reorder: Reorder::new(),
+            pace: Pace::new(),
+            hold: false,
         }
     }
 
@@ -144,7 +161,7 @@ impl Sender {
     }
 
     pub(crate) fn deadline(&self) -> Micros {
-        let own = self.timeout.min(self.probe.later);
+        let own = self.timeout.min(self.probe.later).min(self.pace.wake);
         match self.full {
             Full::Waiting { until } => own.min(until),
             Full::No | Full::Trying => own,
@@ -213,6 +230,7 @@ impl Sender {
     pub(crate) fn on_ack(&mut self, now: Micros, header: &Header, map: &[u8], shared: &Shared) {
         let ahead = header.ack.wrapping_sub(self.oldest).cast_signed();
         let current = ahead >= 0;
+        self.hold = header.flags & HOLD != 0;
         let mut outcome = Outcome::default();
         if ahead > 0 {
             self.release(header.ack, &mut outcome);
@@ -241,7 +259,12 @@ impl Sender {
                 && sent_at >= shared.stopped
                 && header.flags & FRESH != 0
             {
-                self.rtt.sample(now.saturating_sub(sent_at), &shared.config);
+                let round_trip = now.saturating_sub(sent_at);
+                self.rtt.sample(round_trip, &shared.config);
+                let target = shared.config.queue_target;
+                let held = self.hold || shared.holds(now);
+                let (acked, next) = (outcome.transmission, self.transmission);
+                self.congestion.measured(round_trip, acked, next, target, held);
             }
         }
         if progress || echo {
@@ -272,7 +295,7 @@ impl Sender {
                     self.in_flight -= 1;
                     outcome.acked += 1;
                     if !slot.resent {
-                        outcome.sent_at = outcome.sent_at.max(Some(slot.sent_at));
+                        outcome.note(&slot);
                     }
                 }
                 State::Lost => {
@@ -303,7 +326,7 @@ impl Sender {
             if slot.state == State::Flight {
                 self.in_flight -= 1;
                 if !slot.resent {
-                    outcome.sent_at = outcome.sent_at.max(Some(slot.sent_at));
+                    outcome.note(slot);
                 }
             } else {
                 self.lost -= 1;
@@ -409,6 +432,9 @@ impl Sender {
         {
             self.try_oldest();
         }
+        if self.pace.wake <= now {
+            self.pace.wake = NEVER;
+        }
         if self.probe.later <= now {
             self.probe.later = NEVER;
             self.probe.due = true;
@@ -448,16 +474,17 @@ impl Sender {
     // ---- sending ----------------------------------------------------------------------------
 
     /// What may be sent now.
-    pub(crate) fn next_run(&mut self, shared: &Shared) -> Option<Run> {
+    pub(crate) fn next_run(&mut self, now: Micros, shared: &Shared) -> Option<Run> {
         let config = &shared.config;
         if shared.closed || (self.lost == 0 && self.next == self.tail) {
             return None;
         }
         let budget = match self.full {
-            Full::No => self.congestion.window().saturating_sub(self.in_flight) as usize,
+            Full::No => self.window(now, shared).saturating_sub(self.in_flight) as usize,
             Full::Waiting { .. } => 0,
             Full::Trying => 1,
         };
+        let budget = self.paced(now, budget);
         if budget == 0 {
             return None;
         }
@@ -497,6 +524,28 @@ impl Sender {
         Some(Run { first, count })
     }
 
+    /// Packets that may be in flight now.
+    fn window(&self, now: Micros, shared: &Shared) -> u32 {
+        if self.hold || shared.holds(now) {
+            self.congestion.held()
+        } else {
+            self.congestion.window()
+        }
+    }
+
+    /// What of the budget may leave now: all, unless packets queue in the network.
+    fn paced(&mut self, now: Micros, budget: usize) -> usize {
+        if budget == 0 || !self.congestion.saturated() {
+            return budget;
+        }
+        let round_trip = self.rtt.smoothed().unwrap_or(0);
+        let paced = self.pace.budget(now, self.congestion.window(), round_trip);
+        if paced < budget {
+            self.congestion.limited();
+        }
+        budget.min(paced)
+    }
+
     /// Starts the timeout if it is not running (RFC 6298, 5.1): something is about to leave.
     pub(crate) fn arm(&mut self, now: Micros, config: &Config) {
         if self.timeout == NEVER {
@@ -514,6 +563,10 @@ impl Sender {
         shared: &'r mut Shared,
         tally: &mut PeerCounters,
     ) -> &'r [u8] {
+        if let Some(round_trip) = self.rtt.smoothed().filter(|_| self.congestion.saturated()) {
+            self.pace.left(now, run.count, self.congestion.window(), round_trip);
+        }
+        let window = self.window(now, shared);
         let Some(ring) = self.ring.as_deref_mut() else { return &[] };
         let stride = shared.config.max_datagram;
         let index = ring.index(run.first);
@@ -538,8 +591,12 @@ impl Sender {
             slot.transmission = self.transmission;
             self.transmission = self.transmission.wrapping_add(1);
             self.in_flight += 1;
+            let full = self.in_flight >= window;
+            if full {
+                self.congestion.limited();
+            }
             // Without it the window would stay closed until the delayed ack.
-            let fills = self.in_flight >= self.congestion.window() || self.full != Full::No;
+            let fills = full || self.full != Full::No;
             let flags = if fills { ACK_NOW } else { 0 }
                 | if at == 0 { riding.flags } else { 0 }
                 | if slot.resent { RESENT } else { 0 };

@@ -99,6 +99,27 @@ pub fn config() -> Config {
     Config { max_datagram: MAX_DATAGRAM, window: 32, reorder_packets: 64, ..Config::default() }
 }
 
+/// A link through which all packets to one rank pass one behind the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Link {
+    pub to: usize,
+    /// Nanoseconds that a byte takes.
+    pub byte: u64,
+    /// Bytes that may wait; more are lost.
+    pub queue: u64,
+}
+
+/// What passed through the link.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Passed {
+    /// Nanoseconds since the start of the clock.
+    free: u64,
+    pub bytes: u64,
+    pub lost: u64,
+    /// Longest wait, in microseconds.
+    pub longest: u64,
+}
+
 pub struct Node {
     pub endpoint: Endpoint,
     inbox: Inbox,
@@ -119,6 +140,8 @@ pub struct Net {
     pub nodes: Vec<Node>,
     /// Datagrams that a socket holds; more are lost.
     pub socket_limit: usize,
+    pub link: Option<Link>,
+    pub passed: Passed,
     /// Packets given to the wire, by destination.
     pub packets_to: Vec<u64>,
     side: Vec<bool>,
@@ -170,6 +193,8 @@ impl Net {
             faults,
             nodes: (0..ranks).map(node).collect(),
             socket_limit: usize::MAX,
+            link: None,
+            passed: Passed::default(),
             packets_to: vec![0; count],
             side: vec![false; count],
             partitioned: false,
@@ -366,6 +391,7 @@ impl Net {
         if self.partitioned && self.side[from] != self.side[to] {
             return;
         }
+        let Some(queued) = self.queued(to, bytes.len() as u64) else { return };
         let faults = self.faults;
         let copies = 1 + u32::from(self.random.chance(faults.double));
         for _ in 0..copies {
@@ -376,9 +402,24 @@ impl Net {
             if self.random.chance(faults.corrupt) {
                 self.corrupt(&mut bytes);
             }
-            let time = self.now + faults.delay + self.random.below(faults.jitter + 1);
+            let time = self.now + queued + faults.delay + self.random.below(faults.jitter + 1);
             self.at(time, Event::Arrive { to, bytes });
         }
+    }
+
+    /// How long a packet to this rank takes through the link, in microseconds; `None` if it is lost there.
+    fn queued(&mut self, to: usize, bytes: u64) -> Option<u64> {
+        let Some(link) = self.link.filter(|link| link.to == to) else { return Some(0) };
+        let now = self.now * 1_000;
+        let waits = self.passed.free.saturating_sub(now);
+        if waits > link.queue * link.byte {
+            self.passed.lost += 1;
+            return None;
+        }
+        self.passed.longest = self.passed.longest.max(waits / 1_000);
+        self.passed.free = now + waits + bytes * link.byte;
+        self.passed.bytes += bytes;
+        Some((self.passed.free - now) / 1_000)
     }
 
     fn corrupt(&mut self, bytes: &mut Vec<u8>) {
