@@ -129,7 +129,7 @@ fn a_closed_endpoint_refuses_and_has_no_timer() {
     a.quiesce();
     assert!(!a.settled());
     let probe = a.poll_transmit(6).unwrap().bytes.to_vec();
-    assert_eq!((probe[7], probe[30]), (4, 1), "a probe with ACK_NOW");
+    assert_eq!((probe[7], probe[30] & 1), (4, 1), "a probe with ACK_NOW");
     b.handle_datagram(10, &data, &mut Taken);
     b.handle_datagram(10, &probe, &mut Taken);
     let answer = b.poll_transmit(10).unwrap().bytes.to_vec();
