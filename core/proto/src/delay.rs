@@ -8,14 +8,15 @@ use crate::Micros;
 const BELIEVED: u8 = 2;
 /// Rounds after which the older half of what is known of the shortest round trip is forgotten.
 const FORGET: u16 = 4_096;
-/// How often senders hold back, and for how long, in microseconds: queues empty then, and who found
-/// them full when it came learns the shortest round trip.
-const PERIOD: u64 = 128 * 1_024;
-const HOLD: u64 = 1_536;
+/// How often senders hold back, and for how long, in targets (the period is rounded up to a power of two):
+/// queues empty then, and who found them full when it came learns the shortest round trip.
+const PERIOD: u64 = 256;
+const HOLD: u64 = 3;
 
 /// Whether a rank whose clock shows `now` makes senders hold back: its own, and those to it.
-pub(crate) fn holds(now: Micros) -> bool {
-    now % PERIOD < HOLD
+pub(crate) fn holds(now: Micros, target: Micros) -> bool {
+    let period = target.saturating_mul(PERIOD).checked_next_power_of_two().unwrap_or(1 << 63);
+    now & (period - 1) < target.saturating_mul(HOLD)
 }
 
 /// Least reduction, of 1,000.
@@ -205,7 +206,8 @@ mod tests {
         at += 1;
         assert_eq!(round(&mut delay, &mut at, 300), None);
         assert_eq!(round(&mut delay, &mut at, 700), Some(Verdict::Enough));
-        assert!(holds(0) && holds(PERIOD) && !holds(HOLD) && !holds(PERIOD - 1));
+        assert!(holds(0, 500) && holds(1_499, 500) && holds(131_072, 500));
+        assert!(!holds(1_500, 500) && !holds(131_071, 500) && !holds(0, 0));
     }
 
     #[test]

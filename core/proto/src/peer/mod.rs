@@ -36,7 +36,7 @@ pub(crate) struct Shared {
 impl Shared {
     /// Senders to this rank, and its own, are to hold back now if packets queue on the way.
     pub(crate) fn holds(&self, now: Micros) -> bool {
-        self.config.queue_target > 0 && crate::delay::holds(now)
+        crate::delay::holds(now, self.config.queue_target)
     }
 
     /// A deadline found late means that this rank was stopped.
