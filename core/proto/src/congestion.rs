@@ -1,4 +1,8 @@
-//! How many packets may be in flight to one peer: additive increase, multiplicative decrease.
+//! How many packets may be in flight to one peer: additive increase, multiplicative decrease by losses
+//! and by queues in the network.
+
+use crate::Micros;
+use crate::delay::{Delay, Verdict};
 
 /// Least window, in packets.
 const LEAST: u32 = 2;
@@ -11,22 +15,90 @@ pub(crate) struct Congestion {
     most: u32,
     /// Packets acked towards the next growth by one.
     credit: u32,
+    /// The window before the last reduction.
+    before: u32,
     /// Losses of packets transmitted before this transmission belong to the reduction already made.
     recovery: u32,
+    delay: Delay,
+    /// The last round found too long a queue to grow.
+    hold: bool,
 }
 
 impl Congestion {
     pub(crate) fn new(initial: u32, most: u32) -> Self {
         let window = initial.clamp(LEAST, most);
-        Self { window, threshold: most, most, credit: 0, recovery: 0 }
+        Self {
+            window,
+            threshold: most,
+            most,
+            credit: 0,
+            before: window,
+            recovery: 0,
+            delay: Delay::new(),
+            hold: false,
+        }
     }
 
     pub(crate) fn window(&self) -> u32 {
         self.window
     }
 
+    /// The same while this sender is to hold back if there is a queue.
+    pub(crate) fn held(&self) -> u32 {
+        if self.delay.standing() { 1 } else { self.window }
+    }
+
+    /// The window is full.
+    pub(crate) fn limited(&mut self) {
+        self.delay.limited();
+    }
+
+    /// Packets queue in the network: long runs are to be spread.
+    pub(crate) fn saturated(&self) -> bool {
+        self.delay.saturated()
+    }
+
+    /// A round trip of the packet of transmission `acked`; `next` is the number of the next one. Queues of
+    /// more than `target` are too long; 0: whatever they are. `held`: this sender holds back.
+    pub(crate) fn measured(
+        &mut self,
+        round_trip: Micros,
+        acked: u32,
+        next: u32,
+        target: Micros,
+        held: bool,
+    ) {
+        if target == 0 {
+            return;
+        }
+        let short = |time: Micros| u32::try_from(time).unwrap_or(u32::MAX);
+        let (sample, target) = (short(round_trip), short(target));
+        let Some(verdict) = self.delay.sample(sample, acked, next, self.window, target, held)
+        else {
+            return;
+        };
+        self.hold = matches!(verdict, Verdict::Enough | Verdict::TooMuch(_));
+        match verdict {
+            // Below the threshold it grows with each ack as it is.
+            Verdict::Free(add) if self.window >= self.threshold => {
+                self.window = self.window.saturating_add(add).min(self.most);
+            }
+            Verdict::Free(_) | Verdict::Some | Verdict::Enough => {}
+            Verdict::TooMuch(permille) => {
+                // Rounded, not cut: small windows would shrink more than large ones.
+                let keep = (u64::from(self.window) * u64::from(1_000 - permille) + 500) / 1_000;
+                self.window = short(keep).max(LEAST);
+                self.threshold = self.window;
+                self.credit = 0;
+            }
+        }
+    }
+
     /// `packets` left the network.
     pub(crate) fn acked(&mut self, packets: u32) {
+        if self.hold {
+            return;
+        }
         if self.window < self.threshold {
             self.window = (self.window + packets).min(self.most);
             return;
@@ -43,10 +115,17 @@ impl Congestion {
         if lost.wrapping_sub(self.recovery).cast_signed() < 0 {
             return;
         }
+        self.before = self.window;
         self.window = (self.window / 2).max(LEAST);
         self.threshold = self.window;
         self.credit = 0;
         self.recovery = next;
+    }
+
+    /// What was taken as lost had not been: the last reduction was a mistake.
+    pub(crate) fn undo(&mut self) {
+        self.window = self.window.max(self.before);
+        self.threshold = self.threshold.max(self.before);
     }
 }
 

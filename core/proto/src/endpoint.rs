@@ -1,9 +1,11 @@
 //! One rank's end of a channel: commands and datagrams in, packets and deliveries out.
 
-use crate::peer::{Data, NEVER, Peer, Plan, Ring, Shared, run_bytes};
+mod settle;
+
+use crate::peer::{Data, NEVER, Peer, Plan, Riding, Ring, Shared, run_bytes};
 use crate::seal::{Opened, Packets, SealKey, TRAILER_BYTES};
 use crate::tally::{Exceptions, PEERS_LISTED, Tallies};
-use crate::wire::{ChannelKey, Drop, HEADER_BYTES, Header, Kind};
+use crate::wire::{ACK_NOW, ChannelKey, Drop, HEADER_BYTES, HOLD, Header, Kind};
 use crate::{Config, ConfigError, Counters, Micros, PeerCounters, Rank};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -78,6 +80,9 @@ pub enum SendError {
         /// Most bytes of a frame.
         most: usize,
     },
+    /// The channel is closed by [`Endpoint::quiesce`].
+    #[error("the channel is being settled; send again when it has been opened")]
+    Closed,
 }
 
 /// One rank's end of a channel.
@@ -166,6 +171,7 @@ impl Endpoint {
                 counters: Counters::default(),
                 kept: 0,
                 stopped: 0,
+                closed: false,
             },
             peers,
             ready: VecDeque::new(),
@@ -264,9 +270,10 @@ impl Endpoint {
         self.unflushed == 0
     }
 
-    /// How many frames [`Self::send`] accepts for `to` now; 0 for a rank that does not exist.
+    /// How many frames [`Self::send`] accepts for `to` now; 0 for a rank that does not exist, and while the channel
+    /// is closed.
     pub fn room(&self, to: Rank) -> usize {
-        if to >= self.ranks() || to == self.shared.me {
+        if to >= self.ranks() || to == self.shared.me || self.shared.closed {
             return 0;
         }
         let window = self.shared.config.window;
@@ -332,6 +339,9 @@ impl Endpoint {
         }
         if to == self.shared.me {
             return Err(SendError::ToSelf);
+        }
+        if self.shared.closed {
+            return Err(SendError::Closed);
         }
         self.shared.notice_stop(now, self.deadline);
         let most = self.max_frame();
@@ -439,7 +449,10 @@ impl Endpoint {
                 let data = Data { from, sequence, flags, frame: body };
                 peer.receiver.on_data(now, data, shared, sink);
             }
-            Kind::Probe => peer.receiver.on_probe(from, header.sequence, shared, sink),
+            Kind::Probe => {
+                let at_once = header.flags & ACK_NOW != 0;
+                peer.receiver.on_probe(from, header.sequence, at_once, shared, sink);
+            }
             Kind::Ack | Kind::Nack => {}
         }
         let tally = self.tallies.of(&mut peer.tally, from);
@@ -492,22 +505,24 @@ impl Endpoint {
     /// The next datagrams to put on the wire, or `None` when there is nothing to send now. Whether
     /// the wire takes them does not matter to the protocol: what is not sent is lost.
     pub fn poll_transmit(&mut self, now: Micros) -> Option<Transmit<'_>> {
-        let (to, plan) = self.next_plan()?;
+        let (to, plan) = self.next_plan(now)?;
         let shared = &mut self.shared;
         let peer = self.peers[to as usize].as_deref_mut()?;
         let ack = peer.receiver.expected();
+        let hold = if shared.holds(now) { HOLD } else { 0 };
         let run = match plan {
             Plan::Data(run) => run,
             Plan::Control(kind) => {
                 let (flags, sequence, length) = if kind == Kind::Probe {
-                    peer.receiver.ack_rode();
-                    (0, peer.sender.probe(now, &shared.config), 0)
+                    let (number, flags) = peer.sender.probe(now, shared);
+                    (flags | peer.receiver.ride_probe(), number, 0)
                 } else {
                     peer.receiver.respond(&mut self.control[HEADER_BYTES..])
                 };
                 list(peer, to, &mut self.listed, &mut self.deadline);
                 let length = HEADER_BYTES + length + shared.packets.trailer();
                 let bytes = &mut self.control[..length];
+                let flags = flags | hold;
                 let header = Header { kind, flags, from: shared.me, to, sequence, ack };
                 shared.packets.seal(&header, bytes);
                 shared.counters.packet_out(kind, bytes.len());
@@ -516,21 +531,26 @@ impl Endpoint {
             }
             Plan::Nothing => return None,
         };
-        peer.receiver.ack_rode();
+        let flags = peer.receiver.ride() | hold;
         peer.sender.arm(now, &shared.config);
         list(peer, to, &mut self.listed, &mut self.deadline);
         let tally = self.tallies.of(&mut peer.tally, to);
-        let (bytes, segment) = peer.sender.transmit(now, run, to, ack, shared, tally);
+        let riding = Riding { ack, flags };
+        let (bytes, segment) = peer.sender.transmit(now, run, to, riding, shared, tally);
         Some(Transmit { to, bytes, segment })
     }
 
     /// The next peer in turn with something to transmit, and what.
-    fn next_plan(&mut self) -> Option<(Rank, Plan)> {
+    fn next_plan(&mut self, now: Micros) -> Option<(Rank, Plan)> {
         loop {
             let to = self.ready.pop_front()?;
             let Some(peer) = self.peers[to as usize].as_deref_mut() else { continue };
-            match peer.plan(&self.shared) {
-                Plan::Nothing => peer.queued = false,
+            match peer.plan(now, &self.shared) {
+                Plan::Nothing => {
+                    peer.queued = false;
+                    // A probe may have been put off.
+                    list(peer, to, &mut self.listed, &mut self.deadline);
+                }
                 plan => {
                     self.ready.push_back(to);
                     return Some((to, plan));

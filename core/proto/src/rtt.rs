@@ -15,18 +15,29 @@ pub(crate) struct Rtt {
 
 /// Longer round trips are taken as this long: one minute.
 const LONGEST: u64 = 60_000_000;
+/// A sample counts as at most this many timeouts.
+const AT_MOST: u64 = 4;
 
 impl Rtt {
     /// Takes a sample (RFC 6298, 2.2 and 2.3, with alpha = 1/8 and beta = 1/4).
-    pub(crate) fn sample(&mut self, round_trip: Micros) {
+    ///
+    /// It counts as at most [`AT_MOST`] timeouts: a peer that was stopped is not a longer path.
+    pub(crate) fn sample(&mut self, round_trip: Micros, config: &Config) {
+        let most = (AT_MOST * self.base(config)).clamp(1, LONGEST);
         // At least one: 0 means "no sample yet".
-        let r = u32::try_from(round_trip.clamp(1, LONGEST)).unwrap_or(u32::MAX);
+        let r = u32::try_from(round_trip.clamp(1, most)).unwrap_or(u32::MAX);
         if self.srtt_8 == 0 {
             self.srtt_8 = 8 * r;
             self.var_4 = 2 * r;
         } else {
             let deviation = (self.srtt_8 / 8).abs_diff(r);
-            self.var_4 = self.var_4 - self.var_4 / 4 + deviation;
+            // Above: beta = 1/4. Below: a quarter of that, so that waits that come now and then are
+            // remembered until the next one.
+            self.var_4 = if deviation >= self.var_4 / 4 {
+                self.var_4 - self.var_4 / 4 + deviation
+            } else {
+                self.var_4 - self.var_4 / 16 + deviation / 4
+            };
             self.srtt_8 = (self.srtt_8 - self.srtt_8 / 8 + r).max(1);
         }
         self.backoff = 0;
@@ -44,12 +55,17 @@ impl Rtt {
 
     /// The timeout now, back-off included.
     pub(crate) fn rto(&self, config: &Config) -> Micros {
+        (self.base(config) << self.backoff).min(config.max_rto)
+    }
+
+    /// The timeout without back-off.
+    pub(crate) fn base(&self, config: &Config) -> Micros {
         let base = if self.srtt_8 == 0 {
             config.initial_rto
         } else {
             u64::from(self.srtt_8 / 8) + u64::from(self.var_4).max(1)
         };
-        (base.max(config.min_rto) << self.backoff).min(config.max_rto)
+        base.max(config.min_rto)
     }
 
     /// Smoothed round trip in microseconds, if measured.
@@ -73,7 +89,7 @@ mod tests {
     fn first_sample_as_the_standard_says() {
         let config = Config { min_rto: 1_000, ..Config::default() };
         let mut rtt = Rtt::default();
-        rtt.sample(8_000);
+        rtt.sample(8_000, &config);
         // SRTT = R, RTTVAR = R/2, RTO = SRTT + 4 RTTVAR
         assert_eq!(rtt.smoothed(), Some(8_000));
         assert_eq!(rtt.rto(&config), 8_000 + 4 * 4_000);
@@ -84,7 +100,7 @@ mod tests {
         let config = Config::default();
         let mut rtt = Rtt::default();
         for _ in 0..100 {
-            rtt.sample(100);
+            rtt.sample(100, &config);
         }
         assert_eq!(rtt.rto(&config), config.min_rto);
         assert_eq!(rtt.smoothed(), Some(100));
@@ -94,7 +110,7 @@ mod tests {
     fn back_off_doubles_up_to_the_bound_and_ends_with_progress() {
         let config = Config::default();
         let mut rtt = Rtt::default();
-        rtt.sample(100);
+        rtt.sample(100, &config);
         let base = rtt.rto(&config);
         rtt.back_off();
         assert_eq!(rtt.rto(&config), 2 * base);
@@ -107,11 +123,26 @@ mod tests {
     }
 
     #[test]
+    fn a_wait_is_remembered_for_a_while_and_counts_as_four_timeouts_at_most() {
+        let config = Config::default();
+        let mut rtt = Rtt::default();
+        let samples = |rtt: &mut Rtt, count| (0..count).for_each(|_| rtt.sample(100, &config));
+        samples(&mut rtt, 100);
+        rtt.sample(6_000, &config);
+        samples(&mut rtt, 16);
+        assert!(rtt.rto(&config) > config.min_rto);
+        samples(&mut rtt, 16);
+        assert_eq!(rtt.rto(&config), config.min_rto);
+        rtt.sample(10_000_000, &config);
+        assert!(rtt.rto(&config) < 5 * config.min_rto, "{}", rtt.rto(&config));
+    }
+
+    #[test]
     fn absurd_samples_do_not_overflow() {
         let config = Config::default();
         let mut rtt = Rtt::default();
         for sample in [u64::MAX, 0, u64::MAX, 1, 0, 0] {
-            rtt.sample(sample);
+            rtt.sample(sample, &config);
             let rto = rtt.rto(&config);
             assert!((config.min_rto..=config.max_rto).contains(&rto));
         }

@@ -11,12 +11,29 @@ pub const MAGIC: u16 = 0x554B;
 /// Version of packets and rules; encrypted packets have [`crate::seal::SEALED_VERSION`].
 pub const VERSION: u8 = 3;
 
-/// Data: answer with an ack at once.
+/// Data and probe: answer with an ack at once.
 pub const ACK_NOW: u16 = 1 << 0;
-/// Ack and nack: `sequence` is the number of the probe answered.
+/// The packet answers a probe. Ack and nack: `sequence` is its number. Data: the upper byte of the
+/// flags is the lowest byte of its number, see [`echo_of`].
 pub const ECHO: u16 = 1 << 1;
 /// Nack: the packet numbered `ack` was refused because the receiver is full.
 pub const FULL: u16 = 1 << 2;
+/// Data came since the sender of this packet last acked: this ack is the first to speak of it.
+pub const FRESH: u16 = 1 << 3;
+/// Data: it is not the first time that this packet is sent.
+pub const RESENT: u16 = 1 << 4;
+/// A data packet came twice since the sender of this packet last acked.
+pub const TWICE: u16 = 1 << 5;
+/// Who sends to the sender of this packet is to hold back if packets queue on the way.
+pub const HOLD: u16 = 1 << 6;
+/// Data with [`ECHO`]: the lowest byte of the answered probe's number.
+pub const ECHO_NUMBER: u16 = 0xFF00;
+
+/// The flags of a data packet that answers probe `number`.
+#[must_use]
+pub const fn echo_of(number: u32) -> u16 {
+    ECHO | ((number & 0xFF) << 8) as u16
+}
 
 /// How long the first packet of a run that the kernel joined is, by its own header: all of a run are
 /// as long, but perhaps the last. At least 1 and at most the run. Nothing is checked: a wrong length
@@ -69,10 +86,10 @@ impl Kind {
     /// The flags that a packet of this kind may carry.
     fn flags(self) -> u16 {
         match self {
-            Self::Data => ACK_NOW,
-            Self::Ack => ECHO,
-            Self::Nack => ECHO | FULL,
-            Self::Probe => 0,
+            Self::Data => ACK_NOW | ECHO | FRESH | RESENT | TWICE | HOLD | ECHO_NUMBER,
+            Self::Ack => ECHO | FRESH | TWICE | HOLD,
+            Self::Nack => ECHO | FULL | FRESH | TWICE | HOLD,
+            Self::Probe => ACK_NOW | FRESH | TWICE | HOLD,
         }
     }
 }
@@ -111,7 +128,8 @@ pub enum Drop {
 pub struct Header {
     /// What the packet is.
     pub kind: Kind,
-    /// [`ACK_NOW`], [`ECHO`], [`FULL`].
+    /// [`ACK_NOW`], [`ECHO`], [`FULL`], [`FRESH`], [`RESENT`], [`TWICE`], [`HOLD`],
+    /// [`ECHO_NUMBER`].
     pub flags: u16,
     /// The sending rank.
     pub from: Rank,
@@ -219,7 +237,8 @@ pub(crate) fn read_header(
         Kind::Ack | Kind::Nack => length.is_multiple_of(8),
         Kind::Probe => length == 0,
     };
-    if flags & !kind.flags() != 0 || !body_fits {
+    let numbered = flags & ECHO_NUMBER == 0 || flags & ECHO != 0;
+    if flags & !kind.flags() != 0 || !numbered || !body_fits {
         return Err(Drop::Kind);
     }
     Ok(Header { kind, flags, from, to, sequence: u32_at(bytes, 20), ack: u32_at(bytes, 24) })

@@ -171,6 +171,61 @@ fn packets_of_a_page_request() {
     assert_eq!(packets(&each), 4 * requests);
 }
 
+// ---- waits of unknown length ----------------------------------------------------------------
+
+/// Ten seconds in which everybody waits for the last one, as in a barrier.
+const LONG: u64 = 10_000_000;
+
+#[test]
+fn a_long_wait_costs_one_ack_a_request() {
+    let ranks = 16;
+    let mut net = Net::new(21, ranks, &config(), Faults::NONE);
+    for rank in 1..ranks as usize {
+        net.send(rank, 0, 1);
+    }
+    net.run(LONG);
+    let others = u64::from(ranks) - 1;
+    assert_eq!(net.total(|c| c.data_out), others, "no request is sent again");
+    assert_eq!(net.total(|c| c.acks_out), others, "the delayed ack says: it is here, wait");
+    assert_eq!(net.total(|c| c.probes_out + c.nacks_out + c.timeouts), 0);
+    assert!(net.nodes.iter_mut().all(|node| node.endpoint.next_timeout().is_none()), "nobody asks");
+    for rank in 1..ranks as usize {
+        net.send(0, rank, 1);
+    }
+    net.run(10_000);
+    assert_eq!(net.total(|c| c.data_out + c.acks_out), 4 * others);
+    assert_eq!(net.total(|c| c.probes_out + c.nacks_out + c.resends), 0);
+}
+
+#[test]
+fn a_long_wait_is_told_from_a_loss() {
+    for seed in 0..40 {
+        let mut net = Net::new(seed, 2, &config(), Faults { loss: 300, ..Faults::NONE });
+        net.send(1, 0, 1);
+        net.run(LONG);
+        // The request, its ack, and for each of them that was lost a probe and its answer.
+        let lost = net.total(|c| c.data_out + c.acks_out + c.nacks_out + c.probes_out)
+            - net.total(|c| c.data_in + c.acks_in + c.nacks_in + c.probes_in);
+        let packets: u64 = net.packets_to.iter().sum();
+        assert!(packets <= 2 + 4 * lost, "{packets} packets, {lost} lost");
+        assert_eq!(net.total(|c| c.duplicates), 0, "sent again only when it was lost");
+        assert_eq!((net.delivered(1, 0), net.nodes[1].endpoint.all_flushed()), (1, true));
+    }
+}
+
+#[test]
+fn a_wait_for_a_full_receiver_costs_a_hundred_packets_a_second() {
+    let mut net = Net::new(22, 2, &config(), Faults::NONE);
+    net.set_full(0, true);
+    net.send(1, 0, 1);
+    net.run(LONG);
+    // Refused for lack of room in the channel itself, which the layer above avoids: asked again at
+    // `full_retry_max`.
+    let (data, nacks) = (net.total(|c| c.data_out), net.total(|c| c.nacks_out));
+    assert!(data <= 1_010 && nacks == data, "{data} packets, {nacks} nacks");
+    assert_eq!(net.total(|c| c.probes_out + c.acks_out), 0);
+}
+
 // ---- counters by peer -----------------------------------------------------------------------
 
 /// What an endpoint has published, by place.

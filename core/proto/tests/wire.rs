@@ -1,7 +1,8 @@
 //! Packets: sizes, test vectors, every reason to drop one.
 
 use kumi_proto::wire::{
-    ACK_NOW, Codec, Drop, ECHO, FULL, HEADER_BYTES, Header, Kind, MAGIC, VERSION,
+    ACK_NOW, Codec, Drop, ECHO, FRESH, FULL, HEADER_BYTES, HOLD, Header, Kind, MAGIC, RESENT,
+    TWICE, VERSION, echo_of,
 };
 use kumi_proto::{ChannelKey, Config, Counters, Delivery, Endpoint, Rank, Sink};
 
@@ -55,7 +56,8 @@ fn every_field_has_its_place() {
     assert_eq!(bytes[20..24], [0x21, 0x22, 0x23, 0x24]);
     assert_eq!(bytes[24..28], [0x31, 0x32, 0x33, 0x34]);
     assert_eq!(bytes[28..32], [16, 0, 6, 0]);
-    assert_eq!((ACK_NOW, ECHO, FULL), (1, 2, 4));
+    assert_eq!((ACK_NOW, ECHO, FULL, FRESH, RESENT, TWICE, HOLD), (1, 2, 4, 8, 16, 32, 64));
+    assert_eq!(echo_of(0x1234_56AB), 0xAB02);
     let opened = Codec::new(KEY, 1_472).open(0x1413_1211, u32::MAX, &bytes).unwrap();
     assert_eq!(opened, (header, &[0x55; 16][..]));
 }
@@ -129,13 +131,14 @@ fn every_bad_kind_and_number() {
     for kind in [0, 5, 255] {
         dropped(&forged(7, kind, b""), "drop_kind");
     }
-    dropped(&forged(30, 0x08, b""), "drop_kind");
+    dropped(&forged(30, 0x80, b""), "drop_kind");
     dropped(&forged(31, 0x80, b""), "drop_kind");
-    dropped(&packet(&Header { flags: ECHO, ..data(0) }, b""), "drop_kind");
+    dropped(&packet(&Header { flags: FULL, ..data(0) }, b""), "drop_kind");
+    dropped(&packet(&Header { kind: Kind::Ack, flags: echo_of(1), ..data(0) }, b""), "drop_kind");
     dropped(&packet(&Header { kind: Kind::Ack, flags: FULL, ..data(0) }, b""), "drop_kind");
     dropped(&packet(&Header { kind: Kind::Ack, ..data(0) }, &[0; 7]), "drop_kind");
     dropped(&packet(&Header { kind: Kind::Probe, ..data(0) }, &[0; 8]), "drop_kind");
-    dropped(&packet(&Header { kind: Kind::Probe, flags: ACK_NOW, ..data(0) }, b""), "drop_kind");
+    dropped(&packet(&Header { kind: Kind::Probe, flags: ECHO, ..data(0) }, b""), "drop_kind");
     // The window is 128.
     dropped(&packet(&data(128), b""), "drop_window");
     dropped(&packet(&data(i32::MAX as u32), b""), "drop_window");

@@ -51,6 +51,7 @@ mod parts;
 mod pieces;
 mod queue;
 mod scalar;
+mod settle;
 mod shape;
 mod signal;
 mod sync;

@@ -326,6 +326,7 @@ impl<H: Handler> Core<H> {
 
     /// Hands out answers, acts on deadlines, sends what is to be sent, and publishes the counters.
     pub(crate) fn service(&mut self, place: &Place) -> Result<(), ChannelError> {
+        self.read_before_deadlines(place)?;
         if let Some(remote) = &mut self.remote {
             remote.endpoint.handle_timeout(remote.now);
         }
@@ -499,7 +500,8 @@ fn wire(place: &Place, socket: std::os::fd::OwnedFd) -> Result<Box<dyn Driver>, 
 fn take_full(result: Result<(), SendError>, ranks: u32) -> Result<bool, ChannelError> {
     match result {
         Ok(()) => Ok(true),
-        Err(SendError::Full) => Ok(false),
+        // Closed: while the channel is being settled.
+        Err(SendError::Full | SendError::Closed) => Ok(false),
         Err(SendError::NoSuchRank { to, .. }) => Err(ChannelError::NoRank { to, ranks }),
         Err(other) => Err(ChannelError::Protocol(other)),
     }

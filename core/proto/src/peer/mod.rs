@@ -1,12 +1,14 @@
 //! The state kept for one other rank: what is sent to it and what comes from it.
 
+mod pace;
+mod probe;
 mod receiver;
 mod ring;
 mod sender;
 
 pub(crate) use receiver::{Data, Receiver};
 pub(crate) use ring::Ring;
-pub(crate) use sender::{Run, Sender, run_bytes};
+pub(crate) use sender::{Riding, Run, Sender, run_bytes};
 
 use crate::seal::Packets;
 use crate::tally::NOWHERE;
@@ -27,9 +29,16 @@ pub(crate) struct Shared {
     pub(crate) kept: usize,
     /// When this rank was last found to have been stopped; round trips from before give no sample.
     pub(crate) stopped: Micros,
+    /// No data is sent: the channel is being settled.
+    pub(crate) closed: bool,
 }
 
 impl Shared {
+    /// Senders to this rank, and its own, are to hold back now if packets queue on the way.
+    pub(crate) fn holds(&self, now: Micros) -> bool {
+        crate::delay::holds(now, self.config.queue_target)
+    }
+
     /// A deadline found late means that this rank was stopped.
     pub(crate) fn notice_stop(&mut self, now: Micros, deadline: Micros) {
         if now > deadline.saturating_add(self.config.late) {
@@ -76,23 +85,27 @@ impl Peer {
 
     /// Acts on what is due at `now`.
     pub(crate) fn handle_timeout(&mut self, now: Micros, shared: &mut Shared) {
-        self.receiver.handle_timeout(now);
+        self.receiver.handle_timeout(now, &shared.config);
         self.sender.handle_timeout(now, shared);
     }
 
     /// Order of sending: an ack or nack that cannot ride on data, resends, new data, probe.
-    pub(crate) fn plan(&mut self, shared: &Shared) -> Plan {
+    pub(crate) fn plan(&mut self, now: Micros, shared: &Shared) -> Plan {
         let respond = self.receiver.must_respond(&shared.config);
         if respond && !self.receiver.can_ride() {
             return Plan::Control(self.receiver.response_kind());
         }
-        if let Some(run) = self.sender.next_run(shared) {
+        if let Some(run) = self.sender.next_run(now, shared) {
             return Plan::Data(run);
         }
         if respond {
             return Plan::Control(self.receiver.response_kind());
         }
-        if self.sender.wants_probe() { Plan::Control(Kind::Probe) } else { Plan::Nothing }
+        if self.sender.wants_probe(now, shared) {
+            Plan::Control(Kind::Probe)
+        } else {
+            Plan::Nothing
+        }
     }
 }
 
@@ -104,6 +117,6 @@ mod tests {
     #[test]
     fn an_idle_peer_is_small() {
         assert_eq!(size_of::<Option<alloc::boxed::Box<Peer>>>(), size_of::<usize>());
-        assert!(size_of::<Peer>() < 256, "{} bytes", size_of::<Peer>());
+        assert!(size_of::<Peer>() <= 320, "{} bytes", size_of::<Peer>());
     }
 }

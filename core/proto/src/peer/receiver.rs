@@ -3,7 +3,7 @@
 use super::{NEVER, Shared};
 use crate::endpoint::{Delivery, Sink};
 use crate::seal::STALE;
-use crate::wire::{ACK_NOW, ECHO, FULL, Kind};
+use crate::wire::{ACK_NOW, ECHO, FRESH, FULL, Kind, RESENT, TWICE, echo_of};
 use crate::{AckMode, Config, Micros, Rank};
 use alloc::boxed::Box;
 use alloc::vec;
@@ -27,18 +27,28 @@ pub(crate) struct Receiver {
     unacked: u32,
     /// Packets that have not been answered by an ack of their own; stays 0 when acks are reduced.
     owed: u32,
-    /// Early packets since the last progress.
+    /// Early packets since the last progress, and how many of them are no reason for a nack: as many as
+    /// were seen to overtake one that was not lost.
     early: u32,
+    patience: u32,
     /// When the delayed ack is due.
     ack_at: Micros,
+    /// That was postponed.
+    postponed: bool,
     /// An ack is due now.
     ack_now: bool,
     /// A nack is due now.
     nack: bool,
     /// The nack due is because the sink is full.
     full: bool,
+    /// Data came twice since the last packet with an ack.
+    twice: bool,
+    /// Data came since the last packet with an ack.
+    fresh: bool,
     /// The probe to answer.
     echo: Option<u32>,
+    /// It is to be answered at once.
+    echo_now: bool,
     kept: Option<Box<Kept>>,
     /// Highest counter of an encrypted packet taken; 0 if there was none.
     newest: u64,
@@ -51,11 +61,16 @@ impl Receiver {
             unacked: 0,
             owed: 0,
             early: 0,
+            patience: 0,
             ack_at: NEVER,
+            postponed: false,
             ack_now: false,
             nack: false,
             full: false,
+            twice: false,
+            fresh: false,
             echo: None,
+            echo_now: false,
             kept: None,
             newest: 0,
         }
@@ -104,32 +119,41 @@ impl Receiver {
         let ahead = packet.sequence.wrapping_sub(self.expected).cast_signed();
         if ahead < 0 || self.has(packet.sequence) {
             shared.counters.duplicates += 1;
+            self.twice = true;
             self.ack_now = true;
         } else if ahead == 0 {
+            let overtaken = self.early;
             if !self.offer(packet.from, packet.frame, shared, sink) {
                 return;
             }
+            self.learn(overtaken, packet.flags & RESENT != 0, &shared.config);
+            self.fresh = true;
             self.unacked += 1;
             if self.ack_at == NEVER && !each {
                 self.ack_at = now.saturating_add(shared.config.ack_delay);
             }
         } else {
-            self.keep(packet.sequence, packet.frame, shared);
+            self.keep(now, packet.sequence, packet.frame, shared);
         }
         if self.kept.is_some() {
             self.offer_kept(packet.from, shared, sink);
         }
     }
 
-    /// A probe came: answer with what is here now.
+    /// A probe came: answer with what is here now, or with the ack that is held back for what came just
+    /// before, if `at_once` is not asked for.
     pub(crate) fn on_probe<S: Sink>(
         &mut self,
         from: Rank,
         number: u32,
+        at_once: bool,
         shared: &mut Shared,
         sink: &mut S,
     ) {
         self.echo = Some(number);
+        // Who asks knows of no gap and is not being refused: nothing is lost by a wait.
+        let held = self.ack_at != NEVER && self.kept.is_none() && !self.nack;
+        self.echo_now |= at_once || !held;
         if self.kept.is_some() {
             self.offer_kept(from, shared, sink);
         }
@@ -174,9 +198,23 @@ impl Receiver {
         })
     }
 
-    fn keep(&mut self, sequence: u32, frame: &[u8], shared: &mut Shared) {
-        if self.early.is_multiple_of(EARLY_PER_NACK) {
+    /// The packet for which others were waiting has come.
+    fn learn(&mut self, overtaken: u32, resent: bool, config: &Config) {
+        if overtaken == 0 {
+        } else if resent {
+            self.patience -= self.patience.div_ceil(8);
+        } else {
+            let most = u32::try_from(config.window).unwrap_or(u32::MAX);
+            self.patience = self.patience.max(overtaken).min(most);
+        }
+    }
+
+    fn keep(&mut self, now: Micros, sequence: u32, frame: &[u8], shared: &mut Shared) {
+        let beyond = self.early.checked_sub(self.patience);
+        if beyond.is_some_and(|beyond| beyond.is_multiple_of(EARLY_PER_NACK)) {
             self.nack = true;
+        } else if self.ack_at == NEVER {
+            self.ack_at = now.saturating_add(shared.config.ack_delay);
         }
         self.early = self.early.wrapping_add(1);
         if shared.kept >= shared.config.reorder_packets {
@@ -191,6 +229,7 @@ impl Receiver {
         kept.frames[slot] = Some(frame.into());
         kept.count += 1;
         shared.kept += 1;
+        self.fresh = true;
         shared.counters.out_of_order_kept += 1;
     }
 
@@ -217,11 +256,20 @@ impl Receiver {
         }
     }
 
-    pub(crate) fn handle_timeout(&mut self, now: Micros) {
-        if self.ack_at <= now {
-            self.ack_at = NEVER;
-            self.ack_now = true;
+    pub(crate) fn handle_timeout(&mut self, now: Micros, config: &Config) {
+        if self.ack_at > now {
+            return;
         }
+        if now - self.ack_at > config.late_grace && !self.postponed {
+            // This rank was not scheduled: its program may be about to reply.
+            self.postponed = true;
+            self.ack_at = now.saturating_add(config.ack_delay);
+            return;
+        }
+        self.ack_at = NEVER;
+        self.ack_now = true;
+        // Early packets have waited long enough for the missing one.
+        self.nack |= self.kept.is_some();
     }
 
     /// The delayed ack, if one is held back, is due now.
@@ -233,25 +281,38 @@ impl Receiver {
     pub(crate) fn must_respond(&self, config: &Config) -> bool {
         self.ack_now
             || self.nack
-            || self.echo.is_some()
+            || self.echo_now
             || self.owed > 0
             || (self.unacked >= config.ack_every && config.ack == AckMode::Reduced)
     }
 
     /// Whether the ack field of a data packet or probe says all there is to say.
     pub(crate) fn can_ride(&self) -> bool {
-        !self.nack && self.echo.is_none() && self.kept.is_none() && self.owed == 0
+        !self.nack && self.kept.is_none() && self.owed == 0
     }
 
     pub(crate) fn response_kind(&self) -> Kind {
         if self.nack { Kind::Nack } else { Kind::Ack }
     }
 
-    /// A packet with the ack field, but without selective acks, is leaving.
-    pub(crate) fn ack_rode(&mut self) {
+    /// A data packet with the ack field, but without selective acks, is leaving; the flags it carries
+    /// besides.
+    pub(crate) fn ride(&mut self) -> u16 {
+        // The answer to a probe is believed to speak of all that has come: it needs the map.
+        let echo = if self.kept.is_none() { self.echo.take() } else { None };
+        self.ride_probe() | echo.map_or(0, echo_of)
+    }
+
+    /// The same for a probe, which answers none.
+    pub(crate) fn ride_probe(&mut self) -> u16 {
         self.unacked = 0;
         self.ack_at = NEVER;
+        self.postponed = false;
         self.ack_now = false;
+        // The ack that it was to leave with has left.
+        self.echo_now = self.echo.is_some();
+        let fresh = if core::mem::take(&mut self.fresh) { FRESH } else { 0 };
+        fresh | if core::mem::take(&mut self.twice) { TWICE } else { 0 }
     }
 
     /// An ack or nack is leaving: its flags, its number, and its body's length written to `body`.
@@ -266,7 +327,7 @@ impl Receiver {
         let number = self.echo.take().unwrap_or(0);
         self.nack = false;
         self.full = false;
-        self.ack_rode();
+        flags |= self.ride_probe();
         (flags, number, self.write_map(body))
     }
 

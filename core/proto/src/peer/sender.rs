@@ -1,15 +1,18 @@
-//! What is sent to one peer: ring, acks, losses, timeouts, probes, refusals.
+//! What is sent to one peer: ring, timeouts, probes, refusals; `acks`: what its answers bring to light.
 
+mod acks;
+
+use super::pace::Pace;
+use super::probe::Probe;
 use super::ring::{Ring, State};
 use super::{NEVER, Shared};
 use crate::congestion::Congestion;
+use crate::reorder::Reorder;
 use crate::rtt::Rtt;
-use crate::wire::{ACK_NOW, ECHO, FULL, HEADER_BYTES, Header, Kind};
+use crate::wire::{ACK_NOW, HEADER_BYTES, Header, Kind, RESENT};
 use crate::{Config, Micros, PeerCounters, Rank};
 use alloc::boxed::Box;
 
-/// A packet is lost when one sent this many transmissions later is acked.
-const REORDER: i32 = 3;
 /// Most datagrams of one transmit.
 const MOST_SEGMENTS: usize = 64;
 /// Most bytes of one transmit: the largest UDP payload.
@@ -40,6 +43,13 @@ pub(crate) struct Run {
     in_place: bool,
 }
 
+/// What data packets carry for the other direction: the ack field, and flags of the first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Riding {
+    pub(crate) ack: u32,
+    pub(crate) flags: u16,
+}
+
 /// State of the pair's sending side.
 #[derive(Debug)]
 pub(crate) struct Sender {
@@ -64,8 +74,6 @@ pub(crate) struct Sender {
     rtt: Rtt,
     /// When the retransmission timeout expires.
     timeout: Micros,
-    /// Round trips that began before the last expiry give no sample: they may have waited for a lost ack.
-    samples_from: Micros,
     full: Full,
     /// Refusals in a row.
     refusals: u8,
@@ -74,33 +82,10 @@ pub(crate) struct Sender {
     /// Resends were made that no probe has followed yet.
     recovering: bool,
     probe: Probe,
-}
-
-/// Probes: numbers sent and answered.
-#[derive(Clone, Copy, Debug, Default)]
-struct Probe {
-    due: bool,
-    sent: u32,
-    answered: u32,
-    sent_at: Micros,
-    /// Transmissions before this one were made before the first probe not answered yet.
-    first_mark: u32,
-    /// Transmissions before this one were made before the last probe.
-    last_mark: u32,
-}
-
-impl Probe {
-    fn outstanding(&self) -> bool {
-        self.sent != self.answered
-    }
-}
-
-/// What an ack brought to light.
-#[derive(Default)]
-struct Outcome {
-    acked: u32,
-    /// When the last sent of the acked packets was sent, of those that give a round trip.
-    sent_at: Option<Micros>,
+    reorder: Reorder,
+    pace: Pace,
+    /// The peer asks to hold back.
+    hold: bool,
 }
 
 impl Sender {
@@ -119,12 +104,14 @@ impl Sender {
             congestion: Congestion::new(config.initial_window, most),
             rtt: Rtt::default(),
             timeout: NEVER,
-            samples_from: 0,
             full: Full::No,
             refusals: 0,
             postponed: false,
             recovering: false,
-            probe: Probe::default(),
+            probe: Probe::new(),
+            reorder: Reorder::new(),
+            pace: Pace::new(),
+            hold: false,
         }
     }
 
@@ -136,6 +123,11 @@ impl Sender {
     /// Free slots of the ring.
     pub(crate) fn room(&self, config: &Config) -> usize {
         config.window - self.tail.wrapping_sub(self.oldest) as usize
+    }
+
+    /// Packets on the wire: sent, not answered.
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.in_flight
     }
 
     /// Bytes of memory that the ring takes.
@@ -154,9 +146,10 @@ impl Sender {
     }
 
     pub(crate) fn deadline(&self) -> Micros {
+        let own = self.timeout.min(self.probe.later).min(self.pace.wake);
         match self.full {
-            Full::Waiting { until } => self.timeout.min(until),
-            Full::No | Full::Trying => self.timeout,
+            Full::Waiting { until } => own.min(until),
+            Full::No | Full::Trying => own,
         }
     }
 
@@ -205,176 +198,26 @@ impl Sender {
     pub(crate) fn request_ack(&mut self) {
         if !self.flushed() && !self.probe.outstanding() && self.full == Full::No {
             self.probe.due = true;
-        }
-    }
-
-    // ---- acks -------------------------------------------------------------------------------
-
-    /// Whether an ack and its selective acks speak of sent packets only, or are old.
-    pub(crate) fn accepts(&self, ack: u32, map: &[u8], config: &Config) -> bool {
-        let sent = self.next.wrapping_sub(self.oldest);
-        let ahead = ack.wrapping_sub(self.oldest);
-        if ahead.cast_signed() < 0 {
-            // Older than the last ack. Its map is not used.
-            return map.len() <= config.window.div_ceil(64) * 8;
-        }
-        if ahead > sent {
-            return false;
-        }
-        let last = map.iter().rposition(|&byte| byte != 0);
-        let bits = last.map_or(0, |at| at * 8 + 8 - map[at].leading_zeros() as usize);
-        bits <= (sent - ahead) as usize
-    }
-
-    /// Takes the ack of a packet that [`Self::accepts`] accepted.
-    pub(crate) fn on_ack(&mut self, now: Micros, header: &Header, map: &[u8], shared: &Shared) {
-        let ahead = header.ack.wrapping_sub(self.oldest).cast_signed();
-        let current = ahead >= 0;
-        let mut outcome = Outcome::default();
-        if ahead > 0 {
-            self.release(header.ack, &mut outcome);
-            self.full = Full::No;
-            self.refusals = 0;
-        }
-        if current && !map.is_empty() {
-            self.mark_arrived(map, &mut outcome);
-        }
-        let echo = header.flags & ECHO != 0 && self.on_echo(now, header.sequence, current, shared);
-        let progress = ahead > 0 || outcome.acked > 0;
-        if progress {
-            self.congestion.acked(outcome.acked);
-            self.rtt.progress();
-            if let Some(sent_at) = outcome.sent_at
-                && sent_at >= shared.stopped.max(self.samples_from)
-            {
-                self.rtt.sample(now.saturating_sub(sent_at));
-            }
-        }
-        if progress || echo {
-            self.postponed = false;
-            self.rearm(now, &shared.config);
-        }
-        if current && header.kind == Kind::Nack {
-            self.on_nack(now, header.flags, &shared.config);
-        }
-    }
-
-    /// Frees everything before `ack`.
-    fn release(&mut self, ack: u32, outcome: &mut Outcome) {
-        let Some(ring) = &mut self.ring else { return };
-        while self.oldest != ack {
-            let slot = *ring.slot(self.oldest);
-            match slot.state {
-                State::Flight => {
-                    self.in_flight -= 1;
-                    outcome.acked += 1;
-                    if !slot.resent {
-                        outcome.sent_at = outcome.sent_at.max(Some(slot.sent_at));
-                    }
-                }
-                State::Lost => {
-                    self.lost -= 1;
-                    outcome.acked += 1;
-                }
-                // Counted when it arrived.
-                State::Arrived | State::Queued => {}
-            }
-            if !slot.resent && slot.transmission.wrapping_sub(self.newest).cast_signed() > 0 {
-                self.newest = slot.transmission;
-            }
-            self.held -= u32::from(slot.length);
-            self.oldest = self.oldest.wrapping_add(1);
-        }
-    }
-
-    /// Takes selective acks; `map` starts at `oldest`.
-    fn mark_arrived(&mut self, map: &[u8], outcome: &mut Outcome) {
-        let Some(ring) = &mut self.ring else { return };
-        let mut sequence = self.oldest;
-        for bit in map.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1)) {
-            let slot = ring.slot(sequence);
-            sequence = sequence.wrapping_add(1);
-            if bit == 0 || !matches!(slot.state, State::Flight | State::Lost) {
-                continue;
-            }
-            if slot.state == State::Flight {
-                self.in_flight -= 1;
-                if !slot.resent {
-                    outcome.sent_at = outcome.sent_at.max(Some(slot.sent_at));
-                }
-            } else {
-                self.lost -= 1;
-            }
-            slot.state = State::Arrived;
-            outcome.acked += 1;
-            if !slot.resent && slot.transmission.wrapping_sub(self.newest).cast_signed() > 0 {
-                self.newest = slot.transmission;
-            }
-        }
-        // Rule (a): sent well before one that has arrived.
-        let newest = self.newest;
-        self.mark_lost(|transmission| newest.wrapping_sub(transmission).cast_signed() >= REORDER);
-    }
-
-    /// Marks as lost what is in flight and was last sent in a transmission that `is_lost` says.
-    fn mark_lost(&mut self, is_lost: impl Fn(u32) -> bool) {
-        let Some(ring) = &mut self.ring else { return };
-        let mut sequence = self.oldest;
-        while sequence != self.next {
-            let slot = ring.slot(sequence);
-            if slot.state == State::Flight && is_lost(slot.transmission) {
-                slot.state = State::Lost;
-                self.in_flight -= 1;
-                self.lost += 1;
-                self.congestion.lost(slot.transmission, self.transmission);
-            }
-            sequence = sequence.wrapping_add(1);
-        }
-    }
-
-    /// Takes the answer to probe `number`; whether it was one that was waited for.
-    fn on_echo(&mut self, now: Micros, number: u32, current: bool, shared: &Shared) -> bool {
-        let since = number.wrapping_sub(self.probe.answered);
-        if since == 0 || since > self.probe.sent.wrapping_sub(self.probe.answered) {
-            return false;
-        }
-        self.probe.answered = number;
-        self.rtt.progress();
-        let mark =
-            if self.probe.outstanding() { self.probe.first_mark } else { self.probe.last_mark };
-        if !self.probe.outstanding() && self.probe.sent_at >= shared.stopped {
-            self.rtt.sample(now.saturating_sub(self.probe.sent_at));
-        }
-        if current {
-            // Rule (b): sent before the probe, and not here when it came.
-            self.mark_lost(|transmission| transmission.wrapping_sub(mark).cast_signed() < 0);
-        }
-        true
-    }
-
-    fn on_nack(&mut self, now: Micros, flags: u16, config: &Config) {
-        if self.oldest == self.next {
-            return;
-        }
-        if flags & FULL == 0 {
-            if self.lost == 0 && !self.probe.outstanding() && self.full == Full::No {
-                self.probe.due = true;
-            }
-        } else if !matches!(self.full, Full::Waiting { .. }) {
-            let pause = (config.full_retry << self.refusals.min(20)).min(config.full_retry_max);
-            self.refusals = self.refusals.saturating_add(1);
-            self.full = Full::Waiting { until: now.saturating_add(pause) };
-            self.timeout = NEVER;
-            self.probe.due = false;
+            self.probe.at_once = true;
         }
     }
 
     // ---- time -------------------------------------------------------------------------------
 
     /// Restarts the timeout, or stops it when nothing is unacked (RFC 6298, 5.2 and 5.3).
-    fn rearm(&mut self, now: Micros, config: &Config) {
-        let runs = self.oldest != self.next && !matches!(self.full, Full::Waiting { .. });
-        self.timeout = if runs { now.saturating_add(self.rtt.rto(config)) } else { NEVER };
+    fn rearm(&mut self, now: Micros, shared: &Shared) {
+        let runs = if shared.closed {
+            self.in_flight > 0
+        } else {
+            self.oldest != self.next && !matches!(self.full, Full::Waiting { .. })
+        };
+        self.timeout = if runs { now.saturating_add(self.rtt.rto(&shared.config)) } else { NEVER };
+    }
+
+    /// The channel is open again.
+    pub(crate) fn resume(&mut self, now: Micros, shared: &Shared) {
+        self.probe.at_once = false;
+        self.rearm(now, shared);
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Micros, shared: &mut Shared) {
@@ -382,6 +225,13 @@ impl Sender {
             && until <= now
         {
             self.try_oldest();
+        }
+        if self.pace.wake <= now {
+            self.pace.wake = NEVER;
+        }
+        if self.probe.later <= now {
+            self.probe.later = NEVER;
+            self.probe.due = true;
         }
         if self.timeout > now {
             return;
@@ -394,9 +244,8 @@ impl Sender {
         }
         shared.counters.timeouts += 1;
         self.rtt.back_off();
-        self.samples_from = now;
         self.probe.due = true;
-        self.rearm(now, &shared.config);
+        self.rearm(now, shared);
     }
 
     /// The pause after a refusal is over.
@@ -419,16 +268,17 @@ impl Sender {
     // ---- sending ----------------------------------------------------------------------------
 
     /// What may be sent now.
-    pub(crate) fn next_run(&mut self, shared: &Shared) -> Option<Run> {
+    pub(crate) fn next_run(&mut self, now: Micros, shared: &Shared) -> Option<Run> {
         let config = &shared.config;
-        if self.lost == 0 && self.next == self.tail {
+        if shared.closed || (self.lost == 0 && self.next == self.tail) {
             return None;
         }
         let budget = match self.full {
-            Full::No => self.congestion.window().saturating_sub(self.in_flight) as usize,
+            Full::No => self.window(now, shared).saturating_sub(self.in_flight) as usize,
             Full::Waiting { .. } => 0,
             Full::Trying => 1,
         };
+        let budget = self.paced(now, budget);
         if budget == 0 {
             return None;
         }
@@ -472,6 +322,28 @@ impl Sender {
         Some(Run { first, count, in_place: in_place || count == 1 })
     }
 
+    /// Packets that may be in flight now.
+    fn window(&self, now: Micros, shared: &Shared) -> u32 {
+        if self.hold || shared.holds(now) {
+            self.congestion.held()
+        } else {
+            self.congestion.window()
+        }
+    }
+
+    /// What of the budget may leave now: all, unless packets queue in the network.
+    fn paced(&mut self, now: Micros, budget: usize) -> usize {
+        if budget == 0 || !self.congestion.saturated() {
+            return budget;
+        }
+        let round_trip = self.rtt.smoothed().unwrap_or(0);
+        let paced = self.pace.budget(now, self.congestion.window(), round_trip);
+        if paced < budget {
+            self.congestion.limited();
+        }
+        budget.min(paced)
+    }
+
     /// Starts the timeout if it is not running (RFC 6298, 5.1): something is about to leave.
     pub(crate) fn arm(&mut self, now: Micros, config: &Config) {
         if self.timeout == NEVER {
@@ -486,10 +358,14 @@ impl Sender {
         now: Micros,
         run: Run,
         to: Rank,
-        ack: u32,
+        riding: Riding,
         shared: &'r mut Shared,
         tally: &mut PeerCounters,
     ) -> (&'r [u8], usize) {
+        if let Some(round_trip) = self.rtt.smoothed().filter(|_| self.congestion.saturated()) {
+            self.pace.left(now, run.count, self.congestion.window(), round_trip);
+        }
+        let window = self.window(now, shared);
         let Some(ring) = self.ring.as_deref_mut() else { return (&[], 1) };
         let stride = shared.config.max_datagram;
         let start = ring.index(run.first) * stride;
@@ -514,10 +390,17 @@ impl Sender {
             slot.transmission = self.transmission;
             self.transmission = self.transmission.wrapping_add(1);
             self.in_flight += 1;
+            let full = self.in_flight >= window;
+            if full {
+                self.congestion.limited();
+            }
             // Without it the window would stay closed until the delayed ack.
-            let fills = self.in_flight >= self.congestion.window() || self.full != Full::No;
-            let flags = if fills { ACK_NOW } else { 0 };
-            let header = Header { kind: Kind::Data, flags, from: shared.me, to, sequence, ack };
+            let fills = full || self.full != Full::No;
+            let flags = if fills { ACK_NOW } else { 0 }
+                | if at == 0 { riding.flags } else { 0 }
+                | if slot.resent { RESENT } else { 0 };
+            let (kind, from, ack) = (Kind::Data, shared.me, riding.ack);
+            let header = Header { kind, flags, from, to, sequence, ack };
             let packet = &mut ring.bytes[index * stride..][..usize::from(slot.length)];
             let length = shared.packets.seal_kept(&header, packet, end, run.in_place);
             segment = length.max(segment);
@@ -529,30 +412,40 @@ impl Sender {
     }
 
     /// Whether a probe is to leave now, everything that may be sent having left.
-    pub(crate) fn wants_probe(&mut self) -> bool {
+    pub(crate) fn wants_probe(&mut self, now: Micros, shared: &Shared) -> bool {
+        if shared.closed {
+            return self.wants_answer(now);
+        }
         if self.oldest == self.next {
             self.recovering = false;
             // With frames queued but none sent, the request for an ack waits for them.
             self.probe.due &= self.next != self.tail;
+            self.probe.later = NEVER;
             return false;
         }
         if self.recovering && !self.probe.outstanding() && self.full == Full::No {
             self.recovering = false;
-            self.probe.due = true;
+            self.probe.soon(now, self.reorder.margin());
         }
         self.probe.due
     }
 
-    /// A probe leaves now; its number.
-    pub(crate) fn probe(&mut self, now: Micros, config: &Config) -> u32 {
-        if !self.probe.outstanding() {
-            self.probe.first_mark = self.transmission;
+    /// The same while the channel is closed: only what is on the wire is asked for.
+    fn wants_answer(&mut self, now: Micros) -> bool {
+        if self.in_flight == 0 {
+            self.probe.later = NEVER;
+            self.probe.due = false;
+        } else if !self.probe.outstanding() && self.probe.later == NEVER {
+            // What is younger than a probe by less than the margin needs another one.
+            self.probe.soon(now, self.reorder.margin());
         }
-        self.probe.last_mark = self.transmission;
-        self.probe.due = false;
-        self.probe.sent = self.probe.sent.wrapping_add(1);
-        self.probe.sent_at = now;
-        self.arm(now, config);
-        self.probe.sent
+        self.probe.due
+    }
+
+    /// A probe leaves now; its number and flags.
+    pub(crate) fn probe(&mut self, now: Micros, shared: &Shared) -> (u32, u16) {
+        self.arm(now, &shared.config);
+        self.probe.at_once |= shared.closed;
+        self.probe.leave(now, self.transmission)
     }
 }

@@ -99,6 +99,27 @@ pub fn config() -> Config {
     Config { max_datagram: MAX_DATAGRAM, window: 32, reorder_packets: 64, ..Config::default() }
 }
 
+/// A link through which all packets to one rank pass one behind the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Link {
+    pub to: usize,
+    /// Nanoseconds that a byte takes.
+    pub byte: u64,
+    /// Bytes that may wait; more are lost.
+    pub queue: u64,
+}
+
+/// What passed through the link.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Passed {
+    /// Nanoseconds since the start of the clock.
+    free: u64,
+    pub bytes: u64,
+    pub lost: u64,
+    /// Longest wait, in microseconds.
+    pub longest: u64,
+}
+
 pub struct Node {
     pub endpoint: Endpoint,
     inbox: Inbox,
@@ -119,6 +140,8 @@ pub struct Net {
     pub nodes: Vec<Node>,
     /// Datagrams that a socket holds; more are lost.
     pub socket_limit: usize,
+    pub link: Option<Link>,
+    pub passed: Passed,
     /// Packets given to the wire, by destination.
     pub packets_to: Vec<u64>,
     side: Vec<bool>,
@@ -170,6 +193,8 @@ impl Net {
             faults,
             nodes: (0..ranks).map(node).collect(),
             socket_limit: usize::MAX,
+            link: None,
+            passed: Passed::default(),
             packets_to: vec![0; count],
             side: vec![false; count],
             partitioned: false,
@@ -276,6 +301,17 @@ impl Net {
         assert_eq!(self.undelivered(), 0);
     }
 
+    /// Closes what `rank` sends until [`Self::reopen`].
+    pub fn quiesce(&mut self, rank: usize) {
+        self.nodes[rank].endpoint.quiesce();
+        self.at(self.now, Event::Wake { rank });
+    }
+
+    pub fn reopen(&mut self, rank: usize) {
+        self.nodes[rank].endpoint.reopen(self.now);
+        self.at(self.now, Event::Wake { rank });
+    }
+
     // ---- what a test asks -------------------------------------------------------------------
 
     pub fn settled(&self) -> bool {
@@ -290,6 +326,21 @@ impl Net {
 
     pub fn delivered(&self, from: usize, to: usize) -> u64 {
         self.nodes[to].inbox.delivered[from]
+    }
+
+    /// Data packets of `from` that are on the wire, in a socket, or on their way into it.
+    pub fn data_under_way(&self, from: usize) -> usize {
+        let flying = self.bodies.iter().filter_map(|body| match body {
+            Some(Event::Arrive { bytes, .. }) => Some(bytes),
+            _ => None,
+        });
+        let held = self.nodes.iter().flat_map(|node| &node.socket);
+        let in_hand = self.nodes.iter().flat_map(|node| node.in_hand.iter().map(|one| &one.1));
+        flying
+            .chain(held)
+            .chain(in_hand)
+            .filter(|bytes| bytes[7] == 1 && bytes[12] == from as u8)
+            .count()
     }
 
     /// Frames that an endpoint accepted and no sink took yet, by the harness's own books.
@@ -340,6 +391,7 @@ impl Net {
         if self.partitioned && self.side[from] != self.side[to] {
             return;
         }
+        let Some(queued) = self.queued(to, bytes.len() as u64) else { return };
         let faults = self.faults;
         let copies = 1 + u32::from(self.random.chance(faults.double));
         for _ in 0..copies {
@@ -350,9 +402,24 @@ impl Net {
             if self.random.chance(faults.corrupt) {
                 self.corrupt(&mut bytes);
             }
-            let time = self.now + faults.delay + self.random.below(faults.jitter + 1);
+            let time = self.now + queued + faults.delay + self.random.below(faults.jitter + 1);
             self.at(time, Event::Arrive { to, bytes });
         }
+    }
+
+    /// How long a packet to this rank takes through the link, in microseconds; `None` if it is lost there.
+    fn queued(&mut self, to: usize, bytes: u64) -> Option<u64> {
+        let Some(link) = self.link.filter(|link| link.to == to) else { return Some(0) };
+        let now = self.now * 1_000;
+        let waits = self.passed.free.saturating_sub(now);
+        if waits > link.queue * link.byte {
+            self.passed.lost += 1;
+            return None;
+        }
+        self.passed.longest = self.passed.longest.max(waits / 1_000);
+        self.passed.free = now + waits + bytes * link.byte;
+        self.passed.bytes += bytes;
+        Some((self.passed.free - now) / 1_000)
     }
 
     fn corrupt(&mut self, bytes: &mut Vec<u8>) {
@@ -447,7 +514,7 @@ impl Node {
                         self.sent[to] += 1;
                         self.wanted[to] -= 1;
                     }
-                    Err(SendError::Full) => break,
+                    Err(SendError::Full | SendError::Closed) => break,
                     Err(error) => panic!("{error}"),
                 }
             }

@@ -1,0 +1,234 @@
+//! What acks and nacks of a peer bring to light: what has arrived, what is lost, how long it took.
+
+use super::super::ring::{Slot, State};
+use super::super::{NEVER, Shared};
+use super::{Full, Sender};
+use crate::wire::{ECHO, FRESH, FULL, HOLD, Header, Kind, TWICE};
+use crate::{Config, Micros};
+
+/// What an ack brought to light.
+#[derive(Default)]
+struct Outcome {
+    acked: u32,
+    /// When the last sent of the acked packets was sent, of those that give a round trip.
+    sent_at: Option<Micros>,
+    /// Its transmission.
+    transmission: u32,
+}
+
+impl Outcome {
+    /// A packet that was sent once is acked.
+    fn note(&mut self, slot: &Slot) {
+        if self.sent_at.is_none_or(|sent_at| sent_at <= slot.sent_at) {
+            (self.sent_at, self.transmission) = (Some(slot.sent_at), slot.transmission);
+        }
+    }
+}
+
+impl Sender {
+    /// Whether an ack and its selective acks speak of sent packets only, or are old.
+    pub(crate) fn accepts(&self, ack: u32, map: &[u8], config: &Config) -> bool {
+        let sent = self.next.wrapping_sub(self.oldest);
+        let ahead = ack.wrapping_sub(self.oldest);
+        if ahead.cast_signed() < 0 {
+            // Older than the last ack. Its map is not used.
+            return map.len() <= config.window.div_ceil(64) * 8;
+        }
+        if ahead > sent {
+            return false;
+        }
+        let last = map.iter().rposition(|&byte| byte != 0);
+        let bits = last.map_or(0, |at| at * 8 + 8 - map[at].leading_zeros() as usize);
+        bits <= (sent - ahead) as usize
+    }
+
+    /// Takes the ack of a packet that [`Self::accepts`] accepted.
+    pub(crate) fn on_ack(&mut self, now: Micros, header: &Header, map: &[u8], shared: &Shared) {
+        let ahead = header.ack.wrapping_sub(self.oldest).cast_signed();
+        let current = ahead >= 0;
+        self.hold = header.flags & HOLD != 0;
+        let mut outcome = Outcome::default();
+        if ahead > 0 {
+            self.release(header.ack, &mut outcome);
+            self.full = Full::No;
+            self.refusals = 0;
+            // What the probe was to ask for has come.
+            self.probe.later = NEVER;
+        }
+        if header.flags & TWICE != 0 {
+            self.on_twice(&shared.config);
+        }
+        if current && !map.is_empty() {
+            self.mark_arrived(map, &mut outcome);
+        }
+        let echo = header.flags & ECHO != 0
+            && self.on_echo(now, self.probe.number(header), current, shared);
+        if self.oldest == self.next {
+            // All has arrived: there is nothing left to ask.
+            self.probe.answered = self.probe.sent;
+        }
+        let progress = ahead > 0 || outcome.acked > 0;
+        if progress {
+            self.congestion.acked(outcome.acked);
+            self.rtt.progress();
+            if let Some(sent_at) = outcome.sent_at
+                && sent_at >= shared.stopped
+                && header.flags & FRESH != 0
+            {
+                let round_trip = now.saturating_sub(sent_at);
+                self.rtt.sample(round_trip, &shared.config);
+                let target = self.queue_target(&shared.config);
+                let held = self.hold || shared.holds(now);
+                let (acked, next) = (outcome.transmission, self.transmission);
+                self.congestion.measured(round_trip, acked, next, target, held);
+            }
+        }
+        if progress || echo {
+            self.postponed = false;
+            self.rearm(now, shared);
+        }
+        if current && header.kind == Kind::Nack {
+            self.on_nack(now, header.flags, shared);
+        }
+    }
+
+    /// The peer got a packet twice: perhaps one was sent again in vain.
+    fn on_twice(&mut self, config: &Config) {
+        let round_trip = self.rtt.smoothed().unwrap_or(config.min_rto);
+        let longest = self.rtt.base(config);
+        if self.reorder.twice(round_trip, longest, config.window) {
+            self.congestion.undo();
+        }
+    }
+
+    /// Frees everything before `ack`.
+    fn release(&mut self, ack: u32, outcome: &mut Outcome) {
+        let Some(ring) = &mut self.ring else { return };
+        while self.oldest != ack {
+            let slot = *ring.slot(self.oldest);
+            match slot.state {
+                State::Flight => {
+                    self.in_flight -= 1;
+                    outcome.acked += 1;
+                    if !slot.resent {
+                        outcome.note(&slot);
+                    }
+                }
+                State::Lost => {
+                    self.lost -= 1;
+                    outcome.acked += 1;
+                }
+                // Counted when it arrived.
+                State::Arrived | State::Queued => {}
+            }
+            if !slot.resent && slot.transmission.wrapping_sub(self.newest).cast_signed() > 0 {
+                self.newest = slot.transmission;
+            }
+            self.held -= u32::from(slot.length);
+            self.oldest = self.oldest.wrapping_add(1);
+        }
+    }
+
+    /// Takes selective acks; `map` starts at `oldest`.
+    fn mark_arrived(&mut self, map: &[u8], outcome: &mut Outcome) {
+        let Some(ring) = &mut self.ring else { return };
+        let mut sequence = self.oldest;
+        for bit in map.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1)) {
+            let slot = ring.slot(sequence);
+            sequence = sequence.wrapping_add(1);
+            if bit == 0 || !matches!(slot.state, State::Flight | State::Lost) {
+                continue;
+            }
+            if slot.state == State::Flight {
+                self.in_flight -= 1;
+                if !slot.resent {
+                    outcome.note(slot);
+                }
+            } else {
+                self.lost -= 1;
+            }
+            slot.state = State::Arrived;
+            outcome.acked += 1;
+            if !slot.resent && slot.transmission.wrapping_sub(self.newest).cast_signed() > 0 {
+                self.newest = slot.transmission;
+            }
+        }
+        // Rule (a): sent well before one that has arrived.
+        let (newest, threshold) = (self.newest, self.reorder.threshold());
+        self.mark_lost(|slot| newest.wrapping_sub(slot.transmission).cast_signed() >= threshold);
+    }
+
+    /// Marks as lost what is in flight and of which `is_lost` says so.
+    fn mark_lost(&mut self, is_lost: impl Fn(&Slot) -> bool) {
+        let Some(ring) = &mut self.ring else { return };
+        let before = self.lost;
+        let mut sequence = self.oldest;
+        while sequence != self.next {
+            let slot = ring.slot(sequence);
+            if slot.state == State::Flight && is_lost(slot) {
+                slot.state = State::Lost;
+                self.in_flight -= 1;
+                self.lost += 1;
+                self.congestion.lost(slot.transmission, self.transmission);
+            }
+            sequence = sequence.wrapping_add(1);
+        }
+        if self.lost > before {
+            self.reorder.lost();
+        }
+    }
+
+    /// Takes the answer to probe `number`; whether it was one that was waited for.
+    fn on_echo(&mut self, now: Micros, number: u32, current: bool, shared: &Shared) -> bool {
+        let since = number.wrapping_sub(self.probe.answered);
+        if since == 0 || since > self.probe.sent.wrapping_sub(self.probe.answered) {
+            return false;
+        }
+        self.probe.answered = number;
+        self.rtt.progress();
+        let (mark, asked_at) = if self.probe.outstanding() {
+            (self.probe.first_mark, self.probe.first_at)
+        } else {
+            (self.probe.last_mark, self.probe.sent_at)
+        };
+        if !self.probe.outstanding() && self.probe.sent_at >= shared.stopped {
+            self.rtt.sample(now.saturating_sub(self.probe.sent_at), &shared.config);
+        }
+        if current {
+            // Rule (b): sent before the probe, and not here when it came.
+            let margin = self.reorder.margin();
+            self.mark_lost(|slot| {
+                slot.transmission.wrapping_sub(mark).cast_signed() < 0
+                    && slot.sent_at.saturating_add(margin) <= asked_at
+            });
+        }
+        true
+    }
+
+    fn on_nack(&mut self, now: Micros, flags: u16, shared: &Shared) {
+        let config = &shared.config;
+        if self.oldest == self.next {
+            return;
+        }
+        if flags & FULL == 0 {
+            if self.lost == 0 && !self.probe.outstanding() && self.full == Full::No {
+                self.probe.soon(now, self.reorder.margin());
+            }
+        } else if !matches!(self.full, Full::Waiting { .. }) {
+            let pause = (config.full_retry << self.refusals.min(20)).min(config.full_retry_max);
+            self.refusals = self.refusals.saturating_add(1);
+            self.full = Full::Waiting { until: now.saturating_add(pause) };
+            self.probe.due = false;
+            self.probe.later = NEVER;
+            self.rearm(now, shared);
+        }
+    }
+
+    /// How long packets may queue: what makes them overtake each other is no queue.
+    fn queue_target(&self, config: &Config) -> Micros {
+        match config.queue_target {
+            0 => 0,
+            target => target + self.reorder.margin(),
+        }
+    }
+}
