@@ -15,6 +15,7 @@ mod rate;
 mod shares;
 mod together;
 mod turns;
+mod wait;
 
 use crate::error::BenchError;
 use crate::peer::Peers;
@@ -50,7 +51,7 @@ impl Benchmark {
 }
 
 /// All benchmarks, in the order in which they run.
-pub const ALL: [Benchmark; 13] = [
+pub const ALL: [Benchmark; 14] = [
     Benchmark {
         name: "pingpong",
         about: "half round trip of an 8-byte put with notification",
@@ -128,5 +129,11 @@ pub const ALL: [Benchmark; 13] = [
         about: "half round trip of a pair of ranks beside a job that floods its own channel",
         runs: 30,
         measure: flood::measure,
+    },
+    Benchmark {
+        name: "wait",
+        about: "ways of waiting: two jobs of pairs that synchronise, against one alone",
+        runs: 10,
+        measure: wait::measure,
     },
 ];

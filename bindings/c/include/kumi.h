@@ -73,6 +73,13 @@ extern "C" {
 /* Notification counters of a window: numbers 0 .. KUMI_NOTIFY_COUNT-1. */
 #define KUMI_NOTIFY_COUNT 64
 
+/* Rights to a piece of a window, for kumi_window_create_with() and
+ * kumi_window_register(): a sum of them, or 0. */
+#define KUMI_RIGHT_WRITE 1  /* puts, multicasts */
+#define KUMI_RIGHT_READ 2   /* gets */
+#define KUMI_RIGHT_ATOMIC 4 /* kumi_window_fetch_add() and its like */
+#define KUMI_RIGHT_ALL 7
+
 /* No notification, for kumi_window_put_with(), kumi_window_put_strided() and
  * kumi_window_multicast(). */
 #define KUMI_NO_NOTIFY (-1)
@@ -169,6 +176,32 @@ uint64_t kumi_job(void);
 double kumi_time(void);
 
 /* ------------------------------------------------------------------------
+ * What the cluster's daemons disclose: read without a system call
+ * ------------------------------------------------------------------------ */
+
+/* The number of nodes of the cluster, 0 where nothing is disclosed (a rank
+ * without a daemon, a kernel before 5.1), or a negative kumi_error. */
+int kumi_cluster_nodes(void);
+
+/* Of node 0 .. kumi_cluster_nodes()-1, as it was kumi_node_age() seconds ago:
+ * ranks of all jobs that compute or could, per processor (above 1: some wait
+ * for one); share of its memory in use, 0 to 1; bytes a second that its network
+ * interfaces send and receive; seconds since it was so.  What other nodes are
+ * like travels along the control tree: it is some seconds old in a large
+ * cluster.  Negative if there is no such node, nothing was heard of it yet, or
+ * before kumi_init(). */
+double kumi_node_load(int node);
+double kumi_node_memory(int node);
+double kumi_node_network(int node);
+double kumi_node_age(int node);
+
+/* Whether rank `rank` of this job has a processor now: 1 if it has, as far as
+ * is known here, or nothing is disclosed; 0 if it is stopped or has left.
+ * Ranks of one job are stopped and continued together.
+ * Errors: RANK. */
+int kumi_rank_runs(int rank);
+
+/* ------------------------------------------------------------------------
  * Messages: reliable, in order between each pair of ranks
  * ------------------------------------------------------------------------ */
 
@@ -242,6 +275,27 @@ typedef struct kumi_window kumi_window;
  * Errors: NULL; MEMORY at all ranks if one of them has no room for its piece or
  * has too many windows. */
 int kumi_window_create(size_t bytes, kumi_window **window);
+
+/* Like kumi_window_create(); the other ranks have only `rights` to this rank's
+ * piece.  (This rank's own pointer to it is not restricted, its operations
+ * are.)
+ * Errors: those of kumi_window_create(); RIGHT, at this rank only, if `rights`
+ * is no sum of KUMI_RIGHT_ numbers. */
+int kumi_window_create_with(size_t bytes, unsigned rights,
+                            kumi_window **window);
+
+/* Collective, like kumi_window_create_with(); other ranks may call that at the
+ * same time instead.  This rank's piece is the `bytes` bytes at `base`, any
+ * memory of this process (heap, stack, a mapped file), as it is.  With
+ * KUMI_RIGHT_ATOMIC, `base` is a multiple of 8; for FIFOs in it, of 64.  The
+ * memory must stay until kumi_window_free() or kumi_finalize() has returned,
+ * which do not change it.  Other ranks, also of the same node, reach it through
+ * this rank's library, which serves them while the program computes: what
+ * kumi_window_put() says of ranks on other nodes holds for all of them.
+ * Errors: those of kumi_window_create_with(); MEMORY at all ranks if `base` is
+ * NULL and `bytes` is not 0, or `base` is not aligned as said. */
+int kumi_window_register(void *base, size_t bytes, unsigned rights,
+                         kumi_window **window);
 
 /* Frees this rank's piece and handle.  Make sure first (kumi_barrier()) that
  * no other rank still uses the piece: from now on it gets WINDOW, or REFUSED

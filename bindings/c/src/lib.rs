@@ -12,7 +12,7 @@
 //! | `state` | the one [`kumi_mem::Context`] of the process, and who may use it |
 //! | `handle` | the windows, FIFOs and completions that C holds |
 //! | `args` | checks of pointers, lengths, ranks and tags |
-//! | `control`, `message`, `window`, `atomic`, `transfer`, `list`, `collective`, `fifo`, `records` | the functions |
+//! | `control`, `machine`, `message`, `window`, `atomic`, `transfer`, `list`, `collective`, `fifo`, `records` | the functions |
 
 mod args;
 mod atomic;
@@ -22,6 +22,7 @@ mod control;
 mod fifo;
 mod handle;
 mod list;
+mod machine;
 mod message;
 mod records;
 mod state;
@@ -51,6 +52,10 @@ pub use fifo::{
 pub use list::{
     KumiBuffer, KumiPiece, kumi_window_get_list, kumi_window_get_lists, kumi_window_put_list,
     kumi_window_put_lists,
+};
+pub use machine::{
+    kumi_cluster_nodes, kumi_node_age, kumi_node_load, kumi_node_memory, kumi_node_network,
+    kumi_rank_runs,
 };
 pub use message::{
     KumiStatus, kumi_flush, kumi_message_probe, kumi_message_recv, kumi_message_send,

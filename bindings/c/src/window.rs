@@ -3,10 +3,10 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 
-use kumi_mem::Window;
+use kumi_mem::{Rights, Window};
 
 use crate::args::{input, output, rank, required, store};
-use crate::code::Failure;
+use crate::code::{Code, Failure};
 use crate::state::{State, with};
 
 /// `kumi_window` of `kumi.h`: opaque to C.
@@ -50,6 +50,56 @@ pub unsafe extern "C" fn kumi_window_create(bytes: usize, window: *mut *mut Kumi
     with(|state| {
         required(window, "window")?;
         let made = state.context.window(bytes)?;
+        let handle = state.windows.give(KumiWindow { window: made });
+        // SAFETY: promised by the caller.
+        unsafe { store(window, handle) }
+    })
+}
+
+/// Rights as C gives them.
+fn rights_of(bits: c_uint) -> Result<Rights, Failure> {
+    if bits > 7 {
+        return Err(Failure::new(Code::Right, format!("{bits} is no sum of KUMI_RIGHT_ numbers")));
+    }
+    Ok(Rights { write: bits & 1 != 0, read: bits & 2 != 0, atomic: bits & 4 != 0 })
+}
+
+/// See `kumi.h`.
+///
+/// # Safety
+/// `window` points to memory for a handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_window_create_with(
+    bytes: usize,
+    rights: c_uint,
+    window: *mut *mut KumiWindow,
+) -> c_int {
+    with(|state| {
+        required(window, "window")?;
+        let made = state.context.window_with(bytes, rights_of(rights)?)?;
+        let handle = state.windows.give(KumiWindow { window: made });
+        // SAFETY: promised by the caller.
+        unsafe { store(window, handle) }
+    })
+}
+
+/// See `kumi.h`.
+///
+/// # Safety
+/// `window` points to memory for a handle. The `bytes` bytes at `base` stay until the window has been
+/// freed, by `kumi_window_free` or `kumi_finalize`, and may be read and written by any thread until then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_window_register(
+    base: *mut c_void,
+    bytes: usize,
+    rights: c_uint,
+    window: *mut *mut KumiWindow,
+) -> c_int {
+    with(|state| {
+        required(window, "window")?;
+        // SAFETY: promised by the caller; `state` drops the window when it is freed, at the latest before
+        // `kumi_finalize` returns.
+        let made = unsafe { state.context.window_on(base.cast(), bytes, rights_of(rights)?) }?;
         let handle = state.windows.give(KumiWindow { window: made });
         // SAFETY: promised by the caller.
         unsafe { store(window, handle) }

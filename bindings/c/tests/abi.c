@@ -18,6 +18,8 @@ _Static_assert(sizeof(kumi_error) == sizeof(int), "kumi_error");
 _Static_assert(sizeof(size_t) == RUST_USIZE, "size_t");
 _Static_assert(KUMI_FIFO_OVERHEAD == RUST_FIFO_OVERHEAD, "overhead");
 _Static_assert(KUMI_FIFO_ALIGNMENT == RUST_FIFO_ALIGNMENT, "alignment");
+_Static_assert(KUMI_RIGHT_ALL == (KUMI_RIGHT_WRITE | KUMI_RIGHT_READ |
+                                  KUMI_RIGHT_ATOMIC), "rights");
 _Static_assert(sizeof(kumi_signal_handler) == RUST_HANDLER, "handler");
 
 static int failures;
@@ -47,6 +49,8 @@ static void outside(void)
 	EXPECT(kumi_rank() == KUMI_ERR_NOT_INITIALISED);
 	EXPECT(kumi_size() == KUMI_ERR_NOT_INITIALISED);
 	EXPECT(kumi_node() == KUMI_ERR_NOT_INITIALISED);
+	EXPECT(kumi_cluster_nodes() == KUMI_ERR_NOT_INITIALISED);
+	EXPECT(kumi_node_load(0) < 0 && kumi_rank_runs(0) == KUMI_ERR_NOT_INITIALISED);
 	EXPECT(kumi_job() == 0);
 	EXPECT(kumi_time() < 0.0);
 	EXPECT(kumi_finalize() == KUMI_ERR_NOT_INITIALISED);
@@ -191,6 +195,56 @@ static void windows(void)
 	EXPECT(kumi_window_create(SIZE_MAX, &window) < KUMI_OK);
 	/* Left for kumi_finalize(). */
 	EXPECT(kumi_window_create(0, &window) == KUMI_OK);
+}
+
+static void registered(void)
+{
+	kumi_window *window = NULL, *second = NULL;
+	_Alignas(64) char memory[1024] = "as it was";
+	uint64_t old = 7;
+	kumi_fifo *fifo = NULL;
+	char buffer[16];
+	unsigned reader = KUMI_RIGHT_READ;
+
+	EXPECT(kumi_window_register(memory, sizeof memory, KUMI_RIGHT_ALL,
+	                            &window) == KUMI_OK);
+	EXPECT(kumi_window_base(window) == memory);
+	EXPECT(kumi_window_get(window, 0, 0, 10, buffer) == KUMI_OK);
+	EXPECT(strcmp(buffer, "as it was") == 0);
+	EXPECT(kumi_window_put_notify(window, 0, 3, "can be", 6, 1) == KUMI_OK);
+	EXPECT(strcmp(memory, "as can be") == 0);
+	EXPECT(kumi_window_fetch_add(window, 0, 16, 5, &old) == KUMI_OK);
+	EXPECT(old == 0 && memory[16] + memory[23] == 5);
+	EXPECT(kumi_window_put(window, 0, 1020, "abcde", 5) ==
+	       KUMI_ERR_BOUNDS);
+	EXPECT(kumi_fifo_create(window, 64, 64, 0, &fifo) == KUMI_OK);
+	EXPECT(kumi_fifo_append(window, 0, 64, "record", 7) == KUMI_OK);
+	EXPECT(kumi_fifo_pop(fifo, buffer, sizeof buffer, NULL, NULL) ==
+	       KUMI_OK);
+	EXPECT(strcmp(buffer, "record") == 0);
+	/* At an odd place, and with one right only. */
+	EXPECT(kumi_window_register(memory + 513, 64, reader, &second) ==
+	       KUMI_OK);
+	EXPECT(kumi_window_put(second, 0, 0, "x", 1) == KUMI_ERR_RIGHT);
+	EXPECT(kumi_window_fetch_add(second, 0, 0, 1, NULL) == KUMI_ERR_RIGHT);
+	EXPECT(kumi_window_get(second, 0, 63, 1, buffer) == KUMI_OK);
+	EXPECT(kumi_fifo_create(second, 0, 16, 0, &fifo) < KUMI_OK);
+	EXPECT(kumi_window_free(second) == KUMI_OK);
+	EXPECT(kumi_window_free(window) == KUMI_OK);
+	EXPECT(strcmp(memory, "as can be") == 0);
+	EXPECT(kumi_window_register(memory + 1, 64, KUMI_RIGHT_ALL, &window) ==
+	       KUMI_ERR_MEMORY);
+	EXPECT(strstr(kumi_error_detail(), "multiple of 8") != NULL);
+	EXPECT(kumi_window_register(NULL, 1, reader, &window) ==
+	       KUMI_ERR_MEMORY);
+	EXPECT(kumi_window_register(memory, 8, 8, &window) == KUMI_ERR_RIGHT);
+	EXPECT(kumi_window_register(memory, 8, reader, NULL) == KUMI_ERR_NULL);
+	EXPECT(kumi_window_create_with(64, 8, &window) == KUMI_ERR_RIGHT);
+	EXPECT(kumi_window_create_with(64, KUMI_RIGHT_WRITE | KUMI_RIGHT_ATOMIC,
+	                               &window) == KUMI_OK);
+	EXPECT(kumi_window_get(window, 0, 0, 1, buffer) == KUMI_ERR_RIGHT);
+	EXPECT(kumi_window_swap(window, 0, 0, 7, NULL) == KUMI_OK);
+	EXPECT(kumi_window_free(window) == KUMI_OK);
 }
 
 static void fifos(void)
@@ -502,12 +556,18 @@ static void alone(void)
 	EXPECT(kumi_init() == KUMI_OK);
 	EXPECT(kumi_init() == KUMI_ERR_ALREADY_INITIALISED);
 	EXPECT(kumi_rank() == 0 && kumi_size() == 1 && kumi_node() >= 0);
+	/* No daemon: nothing is disclosed, and nobody is stopped. */
+	EXPECT(kumi_cluster_nodes() == 0 && kumi_rank_runs(0) == 1);
+	EXPECT(kumi_node_load(0) < 0 && kumi_node_memory(0) < 0);
+	EXPECT(kumi_node_network(0) < 0 && kumi_node_age(0) < 0);
+	EXPECT(kumi_rank_runs(1) == KUMI_ERR_RANK && kumi_rank_runs(-1) == KUMI_ERR_RANK);
 	begin = kumi_time();
 	EXPECT(begin >= 0.0 && kumi_time() >= begin);
 	threads();
 	messages();
 	bad_messages();
 	windows();
+	registered();
 	fifos();
 	signals();
 	atomics();

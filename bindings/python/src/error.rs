@@ -58,7 +58,7 @@ impl From<Error> for Failure {
                 .with("given", count(*given))
                 .with("needed", count(*needed)),
             Error::OutOfMemory { bytes, .. } => failure("OutOfMemoryError").with("bytes", *bytes),
-            Error::WindowRefused { rank } => failure("WindowRefusedError").with("rank", *rank),
+            Error::WindowRefused { rank, .. } => failure("WindowRefusedError").with("rank", *rank),
             Error::Refused { rank, count, .. } => {
                 failure("RefusedError").with("rank", *rank).with("count", *count)
             }

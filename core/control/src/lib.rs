@@ -12,6 +12,7 @@ extern crate alloc;
 pub mod agent;
 mod bytes;
 pub mod clock;
+pub mod disclosure;
 pub mod head;
 mod key;
 pub mod lease;

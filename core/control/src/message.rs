@@ -9,13 +9,14 @@ use alloc::vec::Vec;
 use kumi_sched::{ClusterTime, JobId, Mode, NodeId, Timetable};
 use serde::{Deserialize, Serialize};
 
+pub use crate::disclosure::NodeFacts;
 pub use crate::key::SealKey;
 pub use crate::node_set::NodeSet;
 pub use crate::sample::{NodeSample, PeerSample, Percentiles, RankSample, SwitchSample};
 pub use crate::status::{ClusterStatus, NodeStatus};
 
 /// Version of everything in this module. A peer with another version is refused by name.
-pub const CONTROL_VERSION: u32 = 2;
+pub const CONTROL_VERSION: u32 = 3;
 
 /// Nanoseconds on some monotonic clock of the process at hand.
 pub type Nanos = u64;
@@ -428,6 +429,8 @@ pub enum Down {
         /// The parent's cluster time.
         time: ClusterTime,
     },
+    /// What nodes say of themselves, see [`crate::disclosure`].
+    Disclosed(Vec<NodeFacts>),
 }
 
 /// Frames from a child to its parent on the control tree.
@@ -441,6 +444,8 @@ pub enum Up {
         /// The child's clock.
         stamp: Nanos,
     },
+    /// What nodes say of themselves, see [`crate::disclosure`].
+    Disclosed(Vec<NodeFacts>),
 }
 
 /// What a client asks of the head.

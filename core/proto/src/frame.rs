@@ -18,36 +18,42 @@ pub use list::{
     GET_LIST_BYTES, GetList, MOST_GET_PIECES, PIECE_BYTES, PUT_LIST_BYTES, PutList, pieces,
 };
 
+/// The name of a window at one rank: unguessable, chosen by that rank, see `docs/protocol.md`. How its bits are used is
+/// its owner's affair.
+pub type WindowKey = u64;
+/// The name that no window has.
+pub const NO_WINDOW: WindowKey = 0;
+
 /// Bytes before the data of a [`Frame::Message`].
 pub const MESSAGE_BYTES: usize = 16;
 /// Bytes before the data of a [`Frame::MessagePart`].
 pub const MESSAGE_PART_BYTES: usize = 4;
 /// Bytes before the data of a [`Frame::Put`].
-pub const PUT_BYTES: usize = 20;
+pub const PUT_BYTES: usize = 24;
 /// Bytes of a [`Frame::GetRequest`].
-pub const GET_REQUEST_BYTES: usize = 28;
+pub const GET_REQUEST_BYTES: usize = 32;
 /// Bytes before the data of a [`Frame::GetReply`].
 pub const GET_REPLY_BYTES: usize = 16;
 /// Bytes of a [`Frame::AtomicRequest`].
-pub const ATOMIC_REQUEST_BYTES: usize = 40;
+pub const ATOMIC_REQUEST_BYTES: usize = 44;
 /// Bytes of a [`Frame::AtomicReply`].
 pub const ATOMIC_REPLY_BYTES: usize = 20;
 /// Bytes of a [`Frame::Refused`].
 pub const REFUSED_BYTES: usize = 12;
 /// Bytes before the data of a [`Frame::PutCounted`].
-pub const PUT_COUNTED_BYTES: usize = 28;
+pub const PUT_COUNTED_BYTES: usize = 32;
 /// Bytes of a [`Frame::PutDone`].
 pub const PUT_DONE_BYTES: usize = 12;
 /// Bytes before the data of a [`Frame::PutStrided`].
-pub const PUT_STRIDED_BYTES: usize = 40;
+pub const PUT_STRIDED_BYTES: usize = 44;
 /// Bytes of a [`Frame::GetStrided`].
-pub const GET_STRIDED_BYTES: usize = 40;
+pub const GET_STRIDED_BYTES: usize = 44;
 /// Bytes before the members and the data of a [`Frame::Multicast`].
-pub const MULTICAST_BYTES: usize = 28;
+pub const MULTICAST_BYTES: usize = 32;
 /// Bytes of a [`Frame::MulticastDone`].
 pub const MULTICAST_DONE_BYTES: usize = 16;
 /// Bytes before the record of a [`Frame::Append`].
-pub const APPEND_BYTES: usize = 24;
+pub const APPEND_BYTES: usize = 28;
 /// Bytes of a [`Frame::AppendReply`].
 pub const APPEND_REPLY_BYTES: usize = 12;
 /// Most bytes before a frame's data.
@@ -57,7 +63,7 @@ pub const MOST_HEADER_BYTES: usize = ATOMIC_REQUEST_BYTES;
 pub const REFUSED_BOUNDS: u8 = 1;
 /// [`Frame::Refused`]: the window does not permit this operation.
 pub const REFUSED_RIGHT: u8 = 2;
-/// [`Frame::Refused`]: there is no such window.
+/// [`Frame::Refused`]: there is no window of this name.
 pub const REFUSED_WINDOW: u8 = 3;
 /// [`Frame::Refused`]: there is no such notify counter.
 pub const REFUSED_NOTIFY: u8 = 4;
@@ -131,8 +137,8 @@ pub enum Frame<'d> {
     },
     /// Write into a window of the rank addressed.
     Put {
-        /// The window's number.
-        window: u32,
+        /// The window's name at the rank addressed.
+        window: WindowKey,
         /// Where in the window, in bytes.
         offset: u64,
         /// The notify counter to raise by one afterwards.
@@ -144,8 +150,8 @@ pub enum Frame<'d> {
     GetRequest {
         /// Chosen by the asking rank; comes back with the reply.
         token: u64,
-        /// The window's number.
-        window: u32,
+        /// The window's name at the rank addressed.
+        window: WindowKey,
         /// Where in the window, in bytes.
         offset: u64,
         /// How many bytes.
@@ -164,8 +170,8 @@ pub enum Frame<'d> {
     AtomicRequest {
         /// Chosen by the asking rank; comes back with the reply.
         token: u64,
-        /// The window's number.
-        window: u32,
+        /// The window's name at the rank addressed.
+        window: WindowKey,
         /// Where in the window, in bytes.
         offset: u64,
         /// What to do.
@@ -197,8 +203,8 @@ pub enum Frame<'d> {
         token: u64,
         /// This is the last frame of the put: to be answered.
         last: bool,
-        /// The window's number.
-        window: u32,
+        /// The window's name at the rank addressed.
+        window: WindowKey,
         /// Where in the window, in bytes.
         offset: u64,
         /// The notify counter to raise by one afterwards.
@@ -217,8 +223,8 @@ pub enum Frame<'d> {
         token: u64,
         /// As for [`Frame::PutCounted`].
         last: bool,
-        /// The window's number.
-        window: u32,
+        /// The window's name at the rank addressed.
+        window: WindowKey,
         /// Where in the window the first block begins, in bytes.
         offset: u64,
         /// From the start of a block to that of the next, in bytes; at least a block.
@@ -234,8 +240,8 @@ pub enum Frame<'d> {
     GetStrided {
         /// Chosen by the asking rank; comes back with the reply.
         token: u64,
-        /// The window's number.
-        window: u32,
+        /// The window's name at the rank addressed.
+        window: WindowKey,
         /// Where in the window the first block begins, in bytes.
         offset: u64,
         /// From the start of a block to that of the next, in bytes; at least a block.
@@ -249,8 +255,8 @@ pub enum Frame<'d> {
     Multicast {
         /// Chosen by the rank that sends or forwards; comes back with the answer. 0: no answer.
         token: u64,
-        /// The window's number.
-        window: u32,
+        /// The window's name at the rank addressed.
+        window: WindowKey,
         /// Where in the window, in bytes.
         offset: u64,
         /// The notify counter to raise by one afterwards.
@@ -271,8 +277,8 @@ pub enum Frame<'d> {
     Append {
         /// Chosen by the asking rank; comes back with the reply.
         token: u64,
-        /// The window's number.
-        window: u32,
+        /// The window's name at the rank addressed.
+        window: WindowKey,
         /// Where the FIFO begins in the window, in bytes.
         offset: u64,
         /// If it is full: answer only when there is room.
@@ -445,7 +451,7 @@ impl<'d> Frame<'d> {
             Self::Append { token, window, offset, wait, signal, .. } => {
                 let flags =
                     if wait { APPEND_WAIT } else { 0 } | if signal { APPEND_SIGNAL } else { 0 };
-                to.start([APPEND, flags, 0, 0]).u32(window).u64(offset).u64(token)
+                to.start([APPEND, flags, 0, 0]).at(window, offset).u64(token)
             }
             Self::AppendReply { token, again } => {
                 to.start([APPEND_REPLY, u8::from(again), 0, 0]).u64(token)
@@ -509,7 +515,7 @@ impl<'d> Frame<'d> {
             MESSAGE_PART => Ok(Self::MessagePart { data: r.rest() }),
             PUT => Self::decode_put(r, parameter),
             GET_REQUEST => {
-                let (window, offset, token, len) = (r.u32()?, r.u64()?, r.u64()?, r.u32()?);
+                let ((window, offset), token, len) = (r.place()?, r.u64()?, r.u32()?);
                 r.end()?;
                 Ok(Self::GetRequest { token, window, offset, len })
             }
@@ -556,13 +562,13 @@ impl<'d> Frame<'d> {
     }
 
     fn decode_put(mut r: Reader<'d>, has_notify: u8) -> Result<Self, FrameError> {
-        let (window, offset, notify) = (r.u32()?, r.u64()?, r.u32()?);
+        let ((window, offset), notify) = (r.place()?, r.u32()?);
         let notify = r.notify(has_notify, notify)?;
         Ok(Self::Put { window, offset, notify, data: r.rest() })
     }
 
     fn decode_atomic(mut r: Reader<'d>, operation: u8, width: u8) -> Result<Self, FrameError> {
-        let (window, offset, token) = (r.u32()?, r.u64()?, r.u64()?);
+        let ((window, offset), token) = (r.place()?, r.u64()?);
         let (operand, operand2) = (r.u64()?, r.u64()?);
         r.end()?;
         let operation = match operation {

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use ring::aead::{AES_128_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 
 /// Version of encrypted packets.
-pub const SEALED_VERSION: u8 = 2;
+pub const SEALED_VERSION: u8 = 4;
 /// Bytes of the authentication tag, the first of the trailer.
 pub const TAG_BYTES: usize = 16;
 /// Bytes behind an encrypted packet's body: the tag, and the upper half of the counter.

@@ -9,7 +9,7 @@ pub const HEADER_BYTES: usize = 32;
 /// Marks a datagram as one of this protocol: `K` `U`.
 pub const MAGIC: u16 = 0x554B;
 /// Version of packets and rules; encrypted packets have [`crate::seal::SEALED_VERSION`].
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 3;
 
 /// Data: answer with an ack at once.
 pub const ACK_NOW: u16 = 1 << 0;

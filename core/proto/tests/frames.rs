@@ -32,7 +32,7 @@ fn vectors() -> Vec<Vector> {
 fn older_vectors() -> Vec<Vector> {
     let token = 0x1817_1615_1413_1211;
     let offset = 0x0807_0605_0403_0201;
-    let window = 0x2423_2221;
+    let window = 0x2827_2625_2423_2221;
     vec![
         (
             Frame::Message { tag: (-2i32).cast_unsigned(), total: 5, data: b"abc" },
@@ -43,17 +43,17 @@ fn older_vectors() -> Vec<Vector> {
         (
             Frame::Put { window, offset, notify: Some(7), data: b"x" },
             PUT_BYTES,
-            "03010000 21222324 0102030405060708 07000000 78",
+            "03010000 2122232425262728 0102030405060708 07000000 78",
         ),
         (
             Frame::Put { window, offset, notify: None, data: b"" },
             PUT_BYTES,
-            "03000000 21222324 0102030405060708 00000000",
+            "03000000 2122232425262728 0102030405060708 00000000",
         ),
         (
             Frame::GetRequest { token, window, offset, len: 0x100 },
             GET_REQUEST_BYTES,
-            "04000000 21222324 0102030405060708 1112131415161718 00010000",
+            "04000000 2122232425262728 0102030405060708 1112131415161718 00010000",
         ),
         (
             Frame::GetReply { token, offset_in_request: 9, data: b"yz" },
@@ -71,7 +71,7 @@ fn older_vectors() -> Vec<Vector> {
                 operand2: 2,
             },
             ATOMIC_REQUEST_BYTES,
-            "06020000 21222324 0102030405060708 1112131415161718 0100000000000000 0200000000000000",
+            "06020000 2122232425262728 0102030405060708 1112131415161718 0100000000000000 0200000000000000",
         ),
         (
             Frame::AtomicReply { token, value: u64::MAX },
@@ -85,7 +85,7 @@ fn older_vectors() -> Vec<Vector> {
 fn newer_vectors() -> Vec<Vector> {
     let token = 0x1817_1615_1413_1211;
     let offset = 0x0807_0605_0403_0201;
-    let window = 0x2423_2221;
+    let window = 0x2827_2625_2423_2221;
     let (stride, block) = (0x50, 2);
     vec![
         (
@@ -99,17 +99,17 @@ fn newer_vectors() -> Vec<Vector> {
                 operand2: 0,
             },
             ATOMIC_REQUEST_BYTES,
-            "06050100 21222324 0102030405060708 1112131415161718 a4a3a2a100000000 0000000000000000",
+            "06050100 2122232425262728 0102030405060708 1112131415161718 a4a3a2a100000000 0000000000000000",
         ),
         (
             Frame::PutCounted { token, last: true, window, offset, notify: Some(7), data: b"x" },
             PUT_COUNTED_BYTES,
-            "09030000 21222324 0102030405060708 07000000 1112131415161718 78",
+            "09030000 2122232425262728 0102030405060708 07000000 1112131415161718 78",
         ),
         (
             Frame::PutCounted { token, last: false, window, offset, notify: None, data: b"" },
             PUT_COUNTED_BYTES,
-            "09000000 21222324 0102030405060708 00000000 1112131415161718",
+            "09000000 2122232425262728 0102030405060708 00000000 1112131415161718",
         ),
         (Frame::PutDone { token }, PUT_DONE_BYTES, "0a000000 1112131415161718"),
         (
@@ -124,13 +124,13 @@ fn newer_vectors() -> Vec<Vector> {
                 data: b"abcd",
             },
             PUT_STRIDED_BYTES,
-            "0b020000 21222324 0102030405060708 5000000000000000 02000000 00000000
+            "0b020000 2122232425262728 0102030405060708 5000000000000000 02000000 00000000
              1112131415161718 61626364",
         ),
         (
             Frame::GetStrided { token, window, offset, stride, block, count: 3 },
             GET_STRIDED_BYTES,
-            "0c000000 21222324 0102030405060708 1112131415161718 5000000000000000 02000000
+            "0c000000 2122232425262728 0102030405060708 1112131415161718 5000000000000000 02000000
              03000000",
         ),
     ]
@@ -139,7 +139,7 @@ fn newer_vectors() -> Vec<Vector> {
 fn multicast_vectors() -> Vec<Vector> {
     let token = 0x1817_1615_1413_1211;
     let offset = 0x0807_0605_0403_0201;
-    let window = 0x2423_2221;
+    let window = 0x2827_2625_2423_2221;
     vec![
         (
             Frame::Multicast {
@@ -151,7 +151,7 @@ fn multicast_vectors() -> Vec<Vector> {
                 tail: b"\x05\0\0\0\x08\x01\0\0xyz",
             },
             MULTICAST_BYTES,
-            "0d010200 21222324 0102030405060708 07000000 1112131415161718 05000000 08010000
+            "0d010200 2122232425262728 0102030405060708 07000000 1112131415161718 05000000 08010000
              78797a",
         ),
         (
@@ -163,17 +163,18 @@ fn multicast_vectors() -> Vec<Vector> {
 }
 
 fn append_vectors() -> Vec<Vector> {
-    let (token, offset, window) = (0x1817_1615_1413_1211, 0x0807_0605_0403_0201, 0x2423_2221);
+    let (token, offset, window) =
+        (0x1817_1615_1413_1211, 0x0807_0605_0403_0201, 0x2827_2625_2423_2221);
     vec![
         (
             Frame::Append { token, window, offset, wait: true, signal: false, data: b"rec" },
             APPEND_BYTES,
-            "10010000 21222324 0102030405060708 1112131415161718 726563",
+            "10010000 2122232425262728 0102030405060708 1112131415161718 726563",
         ),
         (
             Frame::Append { token, window, offset, wait: false, signal: true, data: b"" },
             APPEND_BYTES,
-            "10020000 21222324 0102030405060708 1112131415161718",
+            "10020000 2122232425262728 0102030405060708 1112131415161718",
         ),
         (
             Frame::AppendReply { token, again: true },
@@ -184,7 +185,8 @@ fn append_vectors() -> Vec<Vector> {
 }
 
 fn list_vectors() -> Vec<Vector> {
-    let (token, offset, window) = (0x1817_1615_1413_1211, 0x0807_0605_0403_0201, 0x2423_2221);
+    let (token, offset, window) =
+        (0x1817_1615_1413_1211, 0x0807_0605_0403_0201, 0x2827_2625_2423_2221);
     vec![
         (
             Frame::PutList(PutList {
@@ -197,7 +199,7 @@ fn list_vectors() -> Vec<Vector> {
                 tail: b"\x50\0\0\0\x02\0\0\0\0\0\0\0\x01\0\0\0xyz",
             }),
             PUT_LIST_BYTES,
-            "14030200 21222324 0102030405060708 07000000 1112131415161718 50000000 02000000
+            "14030200 2122232425262728 0102030405060708 07000000 1112131415161718 50000000 02000000
              00000000 01000000 78797a",
         ),
         (
@@ -208,14 +210,15 @@ fn list_vectors() -> Vec<Vector> {
                 pieces: b"\x50\0\0\0\x02\0\0\0\0\0\0\0\x01\0\0\0",
             }),
             GET_LIST_BYTES,
-            "15000200 21222324 0102030405060708 1112131415161718 50000000 02000000 00000000
+            "15000200 2122232425262728 0102030405060708 1112131415161718 50000000 02000000 00000000
              01000000",
         ),
     ]
 }
 
 fn cast_vectors() -> Vec<Vector> {
-    let (token, offset, window) = (0x1817_1615_1413_1211, 0x0807_0605_0403_0201, 0x2423_2221);
+    let (token, offset, window) =
+        (0x1817_1615_1413_1211, 0x0807_0605_0403_0201, 0x2827_2625_2423_2221);
     vec![
         (
             Frame::MulticastAppend(MulticastAppend {
@@ -228,7 +231,7 @@ fn cast_vectors() -> Vec<Vector> {
                 tail: b"\x05\0\0\0\x08\x01\0\0rec",
             }),
             MULTICAST_APPEND_BYTES,
-            "16020200 21222324 0102030405060708 1112131415161718 34000000 05000000 08010000
+            "16020200 2122232425262728 0102030405060708 1112131415161718 34000000 05000000 08010000
              726563",
         ),
         (
@@ -293,9 +296,9 @@ fn forbidden_values_do_not_decode() {
     assert_eq!(Frame::decode(&changed(2, 1, 2)), field(3, "notify"));
     assert_eq!(Frame::decode(&changed(2, 1, 0)), field(3, "notify"));
     assert_eq!(Frame::decode(&changed(6, 1, 6)), field(6, "operation"));
-    assert_eq!(Frame::decode(&changed(9, 28, 1)), field(6, "operand"));
+    assert_eq!(Frame::decode(&changed(9, 32, 1)), field(6, "operand"));
     let mut wide = bytes(&vectors()[6].0);
-    (wide[2], wide[36]) = (1, 1);
+    (wide[2], wide[40]) = (1, 1);
     assert_eq!(Frame::decode(&wide), field(6, "operand2"));
     assert_eq!(Frame::decode(&changed(6, 1, 1)), field(6, "operand2"));
     assert_eq!(Frame::decode(&changed(8, 1, 0)), field(8, "code"));
@@ -336,21 +339,21 @@ fn forbidden_values_of_lists_do_not_decode() {
     assert_eq!(Frame::decode(&changed(0, 1, 4)), field(20, "notify"));
     assert_eq!(Frame::decode(&changed(0, 1, 2)), field(20, "notify"));
     let mut uncounted = changed(0, 1, 3);
-    uncounted[20..28].fill(0);
+    uncounted[24..32].fill(0);
     assert_eq!(Frame::decode(&uncounted), field(20, "last"));
     assert_eq!(Frame::decode(&changed(0, 2, 0)), field(20, "pieces"));
-    assert_eq!(Frame::decode(&changed(0, 2, 3)), length(20, 47));
-    assert_eq!(Frame::decode(&changed(0, 3, 255)), length(20, 47));
-    assert_eq!(Frame::decode(&changed(0, 32, 0)), field(20, "length"));
+    assert_eq!(Frame::decode(&changed(0, 2, 3)), length(20, 51));
+    assert_eq!(Frame::decode(&changed(0, 3, 255)), length(20, 51));
+    assert_eq!(Frame::decode(&changed(0, 36, 0)), field(20, "length"));
     // More or less data than the pieces have.
     for byte in [1, 3] {
-        assert_eq!(Frame::decode(&changed(0, 32, byte)), length(20, 47));
+        assert_eq!(Frame::decode(&changed(0, 36, byte)), length(20, 51));
     }
-    assert_eq!(Frame::decode(&changed(0, 35, 255)), length(20, 47));
+    assert_eq!(Frame::decode(&changed(0, 39, 255)), length(20, 51));
     assert_eq!(Frame::decode(&changed(1, 1, 1)), field(21, "reserved"));
-    assert_eq!(Frame::decode(&changed(1, 2, 1)), length(21, 40));
-    assert_eq!(Frame::decode(&changed(1, 3, 1)), length(21, 40));
-    assert_eq!(Frame::decode(&changed(1, 28, 0)), field(21, "length"));
+    assert_eq!(Frame::decode(&changed(1, 2, 1)), length(21, 44));
+    assert_eq!(Frame::decode(&changed(1, 3, 1)), length(21, 44));
+    assert_eq!(Frame::decode(&changed(1, 32, 0)), field(21, "length"));
     let list = |count: usize, each: u32| {
         let pieces = [[0; 4], each.to_le_bytes()].concat().repeat(count);
         bytes(&Frame::GetList(GetList { token: 1, window: 2, offset: 3, pieces: &pieces }))
@@ -376,10 +379,10 @@ fn forbidden_values_of_records_to_many_do_not_decode() {
         assert_eq!(Frame::decode(&changed(0, 1, flags)), field(22, "flags"));
     }
     let mut unanswered = changed(0, 1, 0);
-    unanswered[16..24].fill(0);
+    unanswered[20..28].fill(0);
     assert_eq!(Frame::decode(&unanswered), field(22, "token"));
-    assert_eq!(Frame::decode(&changed(0, 2, 3)), length(22, 39));
-    assert_eq!(Frame::decode(&changed(0, 3, 1)), length(22, 39));
+    assert_eq!(Frame::decode(&changed(0, 2, 3)), length(22, 43));
+    assert_eq!(Frame::decode(&changed(0, 3, 1)), length(22, 43));
     assert_eq!(Frame::decode(&changed(1, 1, 0)), field(23, "rank"));
     assert_eq!(Frame::decode(&changed(1, 2, 1)), length(23, 24));
     assert_eq!(Frame::decode(&changed(1, 3, 1)), length(23, 24));
@@ -402,26 +405,26 @@ fn forbidden_values_of_one_sided_operations_do_not_decode() {
     };
     assert_eq!(Frame::decode(&changed(10, 1, 4)), field(9, "notify"));
     assert_eq!(Frame::decode(&changed(10, 1, 2)), field(9, "notify"));
-    assert_eq!(Frame::decode(&zeroed(10, 20..28)), field(9, "token"));
+    assert_eq!(Frame::decode(&zeroed(10, 24..32)), field(9, "token"));
     assert_eq!(Frame::decode(&changed(13, 1, 4)), field(11, "notify"));
-    assert_eq!(Frame::decode(&zeroed(13, 32..40)), field(11, "last"));
-    assert_eq!(Frame::decode(&changed(13, 16, 1)), field(11, "stride"));
-    assert_eq!(Frame::decode(&changed(13, 24, 0)), field(11, "block"));
+    assert_eq!(Frame::decode(&zeroed(13, 36..44)), field(11, "last"));
+    assert_eq!(Frame::decode(&changed(13, 20, 1)), field(11, "stride"));
+    assert_eq!(Frame::decode(&changed(13, 28, 0)), field(11, "block"));
     assert_eq!(
-        Frame::decode(&changed(13, 24, 3)),
+        Frame::decode(&changed(13, 28, 3)),
+        Err(FrameError::Length { kind: 11, length: 48 })
+    );
+    assert_eq!(
+        Frame::decode(&bytes(&vectors()[13].0)[..44]),
         Err(FrameError::Length { kind: 11, length: 44 })
     );
-    assert_eq!(
-        Frame::decode(&bytes(&vectors()[13].0)[..40]),
-        Err(FrameError::Length { kind: 11, length: 40 })
-    );
-    assert_eq!(Frame::decode(&changed(14, 24, 1)), field(12, "stride"));
-    assert_eq!(Frame::decode(&changed(14, 32, 0)), field(12, "block"));
-    assert_eq!(Frame::decode(&changed(14, 36, 0)), field(12, "count"));
-    assert_eq!(Frame::decode(&changed(14, 39, 0x80)), field(12, "count"));
+    assert_eq!(Frame::decode(&changed(14, 28, 1)), field(12, "stride"));
+    assert_eq!(Frame::decode(&changed(14, 36, 0)), field(12, "block"));
+    assert_eq!(Frame::decode(&changed(14, 40, 0)), field(12, "count"));
+    assert_eq!(Frame::decode(&changed(14, 43, 0x80)), field(12, "count"));
     assert_eq!(Frame::decode(&changed(15, 1, 2)), field(13, "notify"));
-    assert_eq!(Frame::decode(&changed(15, 2, 3)), Err(FrameError::Length { kind: 13, length: 39 }));
-    assert_eq!(Frame::decode(&changed(15, 3, 1)), Err(FrameError::Length { kind: 13, length: 39 }));
+    assert_eq!(Frame::decode(&changed(15, 2, 3)), Err(FrameError::Length { kind: 13, length: 43 }));
+    assert_eq!(Frame::decode(&changed(15, 3, 1)), Err(FrameError::Length { kind: 13, length: 43 }));
     assert_eq!(Frame::decode(&changed(16, 1, 0)), field(14, "rank"));
     let (ranks, data) = members(2, vectors()[15].0.data());
     assert_eq!((ranks.collect::<Vec<_>>(), data), (vec![5, 0x108], &b"xyz"[..]));

@@ -26,7 +26,7 @@ fn packet(header: &Header, body: &[u8]) -> Vec<u8> {
 #[test]
 fn vector_of_a_data_packet() {
     let expected = [
-        0x05, 0xaf, 0xc0, 0x1b, 0x4b, 0x55, 0x01, 0x01, 0x9c, 0x82, 0xc3, 0xfb, 0, 0, 0, 0, //
+        0xfe, 0x77, 0xc9, 0x82, 0x4b, 0x55, 0x03, 0x01, 0x9c, 0x82, 0xc3, 0xfb, 0, 0, 0, 0, //
         0x01, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x06, 0, 0, 0, //
         0x02, 0, 0, 0, 0x68, 0x69,
     ];
@@ -107,7 +107,7 @@ fn every_reason_to_drop() {
     dropped(&[], "drop_short");
     dropped(&good[..31], "drop_short");
     dropped(&forged(4, b'k', b""), "drop_magic");
-    dropped(&forged(6, 2, b""), "drop_version");
+    dropped(&forged(6, 4, b""), "drop_version");
     dropped(&forged(6, 0, b""), "drop_version");
     dropped(&good[..36], "drop_length");
     dropped(&[&good[..], b"!"].concat(), "drop_length");

@@ -201,11 +201,11 @@ impl Window<'_> {
         Ok(())
     }
 
-    /// The address of so many bytes of the own memory at a multiple of their number (windows start
-    /// at multiples of eight).
+    /// The address of so many bytes of the own memory at a multiple of their number (windows in the
+    /// segment start at multiples of eight, others may not).
     fn own_word(&self, offset: usize, bytes: usize) -> Result<NonNull<u8>, Error> {
         let place = self.own(offset, bytes)?;
-        if !offset.is_multiple_of(bytes) {
+        if !offset.is_multiple_of(bytes) || !place.addr().get().is_multiple_of(bytes) {
             return Err(Error::BadAlignment { offset: offset as u64, width: bytes as u64 });
         }
         Ok(place)
@@ -226,12 +226,12 @@ impl Window<'_> {
                 .map_err(|reason| self.refused(to, offset, bytes as usize, reason))?;
             self.context.place().count(Counter::DirectAtomics, 1);
             let atomic = Atomic { operation, width, operand, operand2 };
-            // SAFETY: inside of the peer's window and aligned, by the check (windows start at
-            // multiples of eight).
+            // SAFETY: inside of the peer's window and aligned, by the check (windows with the right
+            // start at multiples of eight).
             return Ok(unsafe { atomic.apply(near.base.add(offset)) });
         }
         self.context.check_rank(to)?;
-        let window = self.identifier;
+        let window = self.keys[to as usize];
         let frame = |token| Frame::AtomicRequest {
             token,
             window,

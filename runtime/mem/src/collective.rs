@@ -281,18 +281,21 @@ fn starts(counts: &[usize]) -> Vec<usize> {
     starts
 }
 
-/// One word of every rank, in the order of ranks (Bruck et al. 1997: as many rounds as a barrier).
-pub(crate) fn all_words(context: &Context, mine: u64) -> Result<Vec<u64>, Error> {
+/// Some words of every rank, in the order of ranks (Bruck et al. 1997: as many rounds as a barrier).
+pub(crate) fn all_words<const N: usize>(
+    context: &Context,
+    mine: [u64; N],
+) -> Result<Vec<[u64; N]>, Error> {
     let (me, ranks) = (context.rank(), context.ranks());
-    // words[i] is that of the rank i ahead of this one.
+    // words[i] are those of the rank i ahead of this one.
     let mut words = vec![mine];
     while words.len() < ranks as usize {
         let distance = words.len() as u32;
         let take = words.len().min(ranks as usize - words.len());
         let to = (me + ranks - distance) % ranks;
         let from = (me + distance) % ranks;
-        let mut more = vec![0u64; take];
-        context.swap(to, &words[..take], from, &mut more, WORDS)?;
+        let mut more = vec![[0u64; N]; take];
+        context.swap(to, words[..take].as_flattened(), from, more.as_flattened_mut(), WORDS)?;
         words.extend_from_slice(&more);
     }
     words.rotate_right(me as usize);

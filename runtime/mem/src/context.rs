@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kumi_net::launch::{Launch, LaunchError};
-use kumi_net::layout::DEFAULT_ARENA_BYTES;
-use kumi_net::{AttachError, Channel, Guard, Place, Settings, Wait};
-use kumi_proto::frame::{APPEND_BYTES, Frame};
+use kumi_net::layout::arena_bytes;
+use kumi_net::{AttachError, Channel, Guard, Place, Wait};
+use kumi_proto::frame::Frame;
 
-use crate::engine::{Engine, FENCE, Pending};
+use crate::engine::{Engine, Pending};
 use crate::error::{Error, Refusal};
 use crate::interrupt::Interrupts;
+use crate::key::Random;
 use crate::parts::worthwhile;
 use crate::signal::Failures;
 
@@ -28,13 +29,11 @@ pub(crate) const LINGER: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Context {
     pub(crate) channel: Channel<Engine>,
-    /// Identifier of the next window; the same at all ranks, which create them in the same order.
-    pub(crate) next_window: Cell<u32>,
-    /// Ranks of other nodes that were put or sent to since the last proof that all arrived.
+    /// Ranks that were put to by frames, or sent to on other nodes, since the last proof that all arrived.
     pub(crate) dirty: Vec<Cell<bool>>,
     finished: Cell<bool>,
-    /// Bytes of the longest record of a FIFO.
-    pub(crate) max_record: usize,
+    /// Bytes of the longest frame that all ways take, to this node and to others.
+    pub(crate) longest: usize,
     /// What went wrong in signal handlers.
     pub(crate) failures: Arc<Failures>,
     /// Whom calls that wait ask whether to go on.
@@ -67,19 +66,26 @@ impl Context {
     /// # Errors
     /// [`Error::Attach`] if the kernel refuses the memory.
     pub fn init_singleton() -> Result<Context, Error> {
-        Context::start(Place::singleton(DEFAULT_ARENA_BYTES)?, None)
+        let arena_bytes = arena_bytes(1, kumi_net::sys::memory());
+        Context::start(Place::singleton(arena_bytes)?, None)
     }
 
     fn start(place: Place, socket: Option<std::os::fd::OwnedFd>) -> Result<Context, Error> {
-        let engine = Engine::new(unread_bytes()?, place.arena_bytes());
+        let engine = Engine::new(unread_bytes()?, place.arena_bytes(), Random::System);
         let dirty = vec![Cell::new(false); place.ranks() as usize];
-        let channel = Channel::start(place, socket, Settings::from_env()?, engine)?;
+        let channel = crate::machine::channel(place, socket, engine)?;
         let place = channel.place();
         let far = (0..place.ranks()).find(|rank| place.local_of(*rank).is_none());
-        let max_record = channel.lock()?.max_frame(far.unwrap_or(place.rank())) - APPEND_BYTES;
-        let (next_window, finished) = (Cell::new(0), Cell::new(false));
+        let longest = {
+            let mut guard = channel.lock()?;
+            let far = far.map_or(usize::MAX, |rank| guard.max_frame(rank));
+            let longest = far.min(guard.max_frame(place.rank()));
+            guard.handler().longest = longest;
+            longest
+        };
+        let finished = Cell::new(false);
         let (failures, interrupts) = (Arc::default(), OnceCell::new());
-        Ok(Context { channel, next_window, dirty, finished, max_record, failures, interrupts })
+        Ok(Context { channel, dirty, finished, longest, failures, interrupts })
     }
 
     /// This rank.
@@ -152,9 +158,11 @@ impl Context {
         if remote {
             self.dirty[to as usize].set(true);
         }
+        // To a rank of this node: it has been put to by frames, which it may have refused.
+        let tells = self.dirty[to as usize].get();
         let (mut done, mut begun) = (0, false);
         self.drive(Wait::Room, |guard| {
-            if remote {
+            if tells {
                 self.check_refused(guard, to)?;
             }
             let most = guard.max_frame(to);
@@ -222,73 +230,16 @@ impl Context {
         }
     }
 
-    // ---- completion -------------------------------------------------------------------------
+    // ---- requests ---------------------------------------------------------------------------
 
-    /// Waits until all own puts to this rank have been applied and all messages to it have been
-    /// taken by its library (though not necessarily by its program).
-    ///
-    /// # Errors
-    /// [`Error::Refused`] if a put since the last report was refused there.
-    pub fn flush(&self, to: u32) -> Result<(), Error> {
-        self.check_handlers()?;
-        self.check_rank(to)?;
-        if self.same_node(to) {
-            return self.drive(Wait::Room, |guard| Ok(guard.flushed(to).then_some(())));
-        }
-        self.fence(&[to])?;
-        let mut guard = self.channel.lock()?;
-        self.check_refused(&mut guard, to)
+    /// How to wait for answers to requests to these ranks: to one of this node, the request may have
+    /// to wait for room.
+    pub(crate) fn wait_for(&self, ranks: &[u32]) -> Wait {
+        let near = ranks.iter().any(|rank| self.same_node(*rank));
+        if near { Wait::Room } else { Wait::Frames }
     }
 
-    /// [`Context::flush`] for all ranks, at the same time.
-    ///
-    /// # Errors
-    /// As [`Context::flush`]; the first of several.
-    pub fn flush_all(&self) -> Result<(), Error> {
-        self.check_handlers()?;
-        let (near, far): (Vec<u32>, Vec<u32>) =
-            (0..self.ranks()).partition(|rank| self.same_node(*rank));
-        self.fence(&far)?;
-        self.drive(Wait::Room, |guard| {
-            Ok(near.iter().all(|rank| guard.flushed(*rank)).then_some(()))
-        })?;
-        let mut first = Ok(());
-        let mut guard = self.channel.lock()?;
-        for rank in far {
-            let done = self.check_refused(&mut guard, rank);
-            if first.is_ok() {
-                first = done;
-            }
-        }
-        first
-    }
-
-    /// Asks those of these ranks that something was sent to since the last time for an answer, and
-    /// waits for all: frames of a pair are in order, so all that was sent before has been taken and
-    /// the refusals of puts have come.
-    pub(crate) fn fence(&self, ranks: &[u32]) -> Result<(), Error> {
-        let dirty = |rank: &&u32| self.dirty[**rank as usize].replace(false);
-        let mut unsent: Vec<u32> = ranks.iter().filter(dirty).copied().collect();
-        self.drive(Wait::Frames, |guard| {
-            while let Some(to) = unsent.last().copied() {
-                let token = guard.handler().token();
-                let frame = Frame::GetRequest { token, window: FENCE, offset: 0, len: 0 };
-                if !guard.send(to, &[&frame.header()])? {
-                    break;
-                }
-                guard.handler().fences.push((to, token));
-                unsent.pop();
-            }
-            guard.transmit()?;
-            let engine = guard.handler();
-            // One after the other, as everything else that may hold an answer back.
-            engine.mailbox.awaited =
-                engine.fences.first().map(|fence| fence.0).or(unsent.last().copied());
-            Ok((unsent.is_empty() && engine.fences.is_empty()).then_some(()))
-        })
-    }
-
-    /// Sends a request to a rank of another node and waits for its answer, or its refusal.
+    /// Sends a request to a rank that is reached by frames and waits for its answer, or its refusal.
     pub(crate) fn request<'d>(
         &self,
         to: u32,
@@ -298,7 +249,7 @@ impl Context {
         let over = Withdraw(self);
         let mut pending = Some(pending);
         let (mut token, mut sent) = (0, false);
-        let result = self.drive(Wait::Frames, |guard| {
+        let result = self.drive(self.wait_for(&[to]), |guard| {
             if let Some(pending) = pending.take() {
                 token = guard.handler().begin(pending);
             }

@@ -5,21 +5,20 @@ use std::ptr::NonNull;
 
 use kumi_net::{Answers, ChannelError, Delivery, Handler, Place};
 use kumi_proto::Rank;
-use kumi_proto::frame::{Frame, GET_REPLY_BYTES, GetList, MulticastAppendDone, PutList};
+use kumi_proto::frame::{
+    Frame, GET_REPLY_BYTES, GetList, MulticastAppendDone, NO_WINDOW, PutList, WindowKey,
+};
 
 use crate::atomic::Atomic;
 use crate::completion::Completions;
 use crate::error::Refusal;
 use crate::fifos::{Arrived, Fifos, Outcome};
+use crate::key::Random;
 use crate::mailbox::Mailbox;
 use crate::multicast::{self, Cast, Multicasts};
 use crate::pieces::{Blocks, Lent, Listed, Spread};
 use crate::shape::Shape;
 use crate::windows::{Access, Windows};
-
-/// The window number of a fence: a request for no bytes, which every rank answers. Frames of a pair
-/// are in order, so its answer says that everything before it has been done.
-pub(crate) const FENCE: u32 = u32::MAX;
 
 /// Most answers that wait to be sent; beyond, requests are refused for now and come again.
 pub(crate) const MOST_ANSWERS: usize = 4096;
@@ -40,7 +39,7 @@ pub(crate) enum Answer {
 #[derive(Debug)]
 pub(crate) struct Asked {
     token: u64,
-    window: u32,
+    window: WindowKey,
     blocks: Blocks,
     length: u32,
     sent: u32,
@@ -52,7 +51,7 @@ struct Put<'d> {
     /// 0: its sender does not want to know.
     token: u64,
     last: bool,
-    window: u32,
+    window: WindowKey,
     notify: Option<u32>,
     data: &'d [u8],
 }
@@ -112,14 +111,16 @@ pub(crate) struct Engine {
     pub(crate) multicasts: Multicasts,
     pub(crate) answers: VecDeque<(Rank, Answer)>,
     pub(crate) refused_here: u64,
+    /// Bytes of the longest frame that all ways take.
+    pub(crate) longest: usize,
     next_token: u64,
 }
 
 impl Engine {
-    pub(crate) fn new(bound: usize, arena_bytes: usize) -> Engine {
+    pub(crate) fn new(bound: usize, arena_bytes: usize, random: Random) -> Engine {
         Engine {
             mailbox: Mailbox::new(bound),
-            windows: Windows::new(arena_bytes),
+            windows: Windows::new(arena_bytes, random),
             fifos: Fifos::default(),
             request: None,
             fences: Vec::new(),
@@ -129,6 +130,7 @@ impl Engine {
             multicasts: Multicasts::default(),
             answers: VecDeque::new(),
             refused_here: 0,
+            longest: usize::MAX,
             next_token: 1,
         }
     }
@@ -290,13 +292,17 @@ impl Engine {
                 match self.windows.access(window, offset, width.bytes(), Access::Atomic) {
                     Ok(word) => {
                         let atomic = Atomic { operation, width, operand, operand2 };
-                        // SAFETY: aligned bytes of a window, just checked.
+                        // SAFETY: bytes of a window, just checked, and aligned: windows with the right start
+                        // at multiples of eight.
                         Answer::Value { token, value: unsafe { atomic.apply(word) } }
                     }
                     Err(reason) => Answer::Refused { token, reason },
                 }
             }
             Frame::Append { token, window, offset, wait, signal, data } => {
+                if let Err(reason) = self.windows.find(window) {
+                    return Some(Answer::Refused { token, reason });
+                }
                 let record = Arrived { from, token, wait, signal, data };
                 match self.fifos.append(place, (window, offset), record) {
                     Outcome::Taken => Answer::Append { token, again: false },
@@ -304,12 +310,7 @@ impl Engine {
                     Outcome::Refused(reason) => Answer::Refused { token, reason },
                 }
             }
-            Frame::PutList(ref list) => {
-                let PutList { token, last, window, offset, notify, .. } = *list;
-                let (list, data) = list.split();
-                let put = Put { token, last, window, notify, data };
-                return self.put(place, from, put, &Listed::new(offset, list));
-            }
+            Frame::PutList(ref list) => return self.put_list(place, from, list),
             Frame::GetList(GetList { token, window, offset, pieces }) => {
                 let list = Listed::new(offset, pieces.to_vec());
                 // The decoder has checked that it is less than 2^32.
@@ -318,6 +319,13 @@ impl Engine {
             }
             _ => return None,
         })
+    }
+
+    fn put_list(&mut self, place: &Place, from: Rank, list: &PutList<'_>) -> Option<Answer> {
+        let PutList { token, last, window, offset, notify, .. } = *list;
+        let (list, data) = list.split();
+        let put = Put { token, last, window, notify, data };
+        self.put(place, from, put, &Listed::new(offset, list))
     }
 
     /// Applies a put, or a frame of one; what is to be answered.
@@ -345,16 +353,18 @@ impl Engine {
         Some(Answer::Done { token })
     }
 
-    fn bytes_asked(&self, token: u64, window: u32, blocks: Blocks, length: u32) -> Answer {
+    fn bytes_asked(&self, token: u64, window: WindowKey, blocks: Blocks, length: u32) -> Answer {
         match self.readable(window, &blocks) {
             Ok(_) => Answer::Bytes(Asked { token, window, blocks, length, sent: 0 }),
             Err(reason) => Answer::Refused { token, reason },
         }
     }
 
-    fn readable(&self, window: u32, blocks: &Blocks) -> Result<NonNull<u8>, Refusal> {
+    fn readable(&self, window: WindowKey, blocks: &Blocks) -> Result<NonNull<u8>, Refusal> {
         let (start, span) = blocks.range();
-        if window == FENCE && span == 0 {
+        // A fence: every rank answers. Frames of a pair are in order, so its answer says that everything before it has
+        // been done.
+        if window == NO_WINDOW && (start, span) == (0, 0) {
             return Ok(NonNull::dangling());
         }
         self.windows.access(window, start, span, Access::Read)
@@ -476,6 +486,10 @@ impl Handler for Engine {
 
     fn refused(&self) -> u64 {
         self.refused_here
+    }
+
+    fn awaits(&self) -> Option<Rank> {
+        self.mailbox.awaited
     }
 }
 

@@ -108,13 +108,13 @@ pub enum Error {
         /// What for.
         what: &'static str,
     },
-    /// Another rank could not make its part of a window, so nobody has it.
-    #[error(
-        "rank {rank} could not make its part of the window: it asked for too much, or has too many windows"
-    )]
+    /// A rank, this one or another, could not make its part of a window, so nobody has it.
+    #[error("rank {rank} could not make its part of the window: {reason}")]
     WindowRefused {
         /// The rank.
         rank: u32,
+        /// Why, and what to do.
+        reason: &'static str,
     },
     /// Earlier puts to this rank were refused there (found out after `put` had returned). Memory
     /// is untouched by them.
@@ -247,7 +247,7 @@ pub enum Refusal {
     /// The window does not grant the right.
     #[error("the window does not grant the right")]
     Right,
-    /// No such window.
+    /// No window of this name (any more).
     #[error("no such window")]
     Window,
     /// No such notification counter.

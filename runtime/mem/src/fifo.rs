@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use kumi_net::Wait;
 use kumi_net::counters::Counter;
 use kumi_net::layout::{NOTIFIES, ROOM};
-use kumi_proto::frame::Frame;
+use kumi_proto::frame::{APPEND_BYTES, Frame};
 
 use crate::context::Context;
 use crate::engine::Pending;
@@ -55,7 +55,7 @@ impl Context {
     /// and to all ranks, on this node or another.
     #[must_use]
     pub fn max_record(&self) -> usize {
-        self.max_record
+        self.longest - APPEND_BYTES
     }
 }
 
@@ -86,12 +86,13 @@ impl Window<'_> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`], [`Error::BadFifo`] for a wrong offset or capacity and for memory that is another FIFO's,
+    /// [`Error::OutOfBounds`], [`Error::BadFifo`] for a wrong offset or capacity, for memory that is another FIFO's, and for a window on
+    /// memory of the program's own that begins at no multiple of [`FIFO_ALIGNMENT`],
     /// [`Error::BadNotify`].
     pub fn fifo(&self, offset: usize, capacity: usize, notify: u32) -> Result<Fifo<'_>, Error> {
         check_notify(notify)?;
         let (queue, far) = self.open(offset, capacity, notify, MARK_FIFO)?;
-        let counter = counter_index(self.identifier, notify);
+        let counter = counter_index(self.memory.key, notify);
         let (head, empty_calls) = (Cell::new(0), Cell::new(0));
         Ok(Fifo { window: self, offset: offset as u64, queue, head, counter, far, empty_calls })
     }
@@ -112,10 +113,14 @@ impl Window<'_> {
             return Err(Error::BadFifo { what });
         }
         let base = self.own(offset, OVERHEAD + capacity)?;
+        if !base.cast::<Head>().is_aligned() {
+            let what = "the window's memory does not begin at a multiple of 64";
+            return Err(Error::BadFifo { what });
+        }
         let mut guard = self.context.channel.lock()?;
-        // SAFETY: inside of the own piece, which starts at a page, by the check; capacity checked above.
+        // SAFETY: inside of the own piece and aligned, by the checks; capacity checked above.
         let queue = unsafe { Queue::at(base, capacity as u64) };
-        let key = (self.identifier, offset as u64);
+        let key = (self.memory.key, offset as u64);
         let signal = mark == MARK_SIGNAL;
         let fifos = &mut guard.handler().fifos;
         let far = fifos.add(key, queue, capacity as u64, signal, notify);
@@ -129,7 +134,7 @@ impl Window<'_> {
     pub(crate) fn close(&self, offset: u64, queue: &Queue) -> Result<(), Error> {
         queue.positions().mark.store(0, SeqCst);
         let mut guard = self.context.channel.lock()?;
-        guard.handler().fifos.remove((self.identifier, offset));
+        guard.handler().fifos.remove((self.memory.key, offset));
         made_room(self.context.place(), queue, &AtomicU32::new(0));
         Ok(guard.progress()?)
     }
@@ -238,7 +243,7 @@ impl Window<'_> {
             queue_in(near, at, mark).map_err(|reason| append_refused(to, at, record, reason))?;
         match queue.push(place.rank(), record) {
             Ok(Push::Taken) => {
-                let counter = counter_index(self.identifier, notify);
+                let counter = counter_index(near.key, notify);
                 announce(place, local, &queue, (mark == MARK_FIFO).then_some(counter));
                 place.count(Counter::DirectPuts, 1);
                 Ok(None)
@@ -271,7 +276,7 @@ impl Window<'_> {
         mark: u64,
         wait: bool,
     ) -> Result<bool, Error> {
-        let (window, signal) = (self.identifier, mark == MARK_SIGNAL);
+        let (window, signal) = (self.keys[to as usize], mark == MARK_SIGNAL);
         loop {
             let frame = |token| Frame::Append { token, window, offset, wait, signal, data };
             let refused = match self.context.request(to, Pending::Value(None), frame)? {
@@ -290,6 +295,7 @@ impl Window<'_> {
 /// The error for a record that was not taken.
 pub(crate) fn append_refused(rank: u32, offset: u64, record: &[u8], reason: Refusal) -> Error {
     match reason {
+        Refusal::Window => Error::BadWindow { rank },
         Refusal::Fifo => Error::NoFifo { rank, offset },
         Refusal::Record => Error::FifoTooSmall { rank, offset, length: record.len() },
         Refusal::Damage => Error::FifoDamaged { rank, offset },
@@ -304,7 +310,7 @@ pub(crate) fn queue_in(near: &Near, offset: u64, mark: u64) -> Result<(Queue, u3
     let room = room.filter(|_| offset.is_multiple_of(ALIGNMENT as u64)).ok_or(Refusal::Fifo)?;
     // SAFETY: inside of the piece by the check.
     let base = unsafe { near.base.add(offset as usize) };
-    // Pieces start at pages, but where this one does was read from shared memory.
+    // Pieces in the segment start at pages, but where this one does was read from shared memory.
     if !base.cast::<Head>().is_aligned() {
         return Err(Refusal::Damage);
     }

@@ -9,13 +9,14 @@ use std::sync::atomic::Ordering::SeqCst;
 use kumi_net::layout::{NOTIFIES, ROOM, SIGNALS, WINDOWS};
 use kumi_net::{Place, sys};
 use kumi_proto::Rank;
+use kumi_proto::frame::WindowKey;
 
 use crate::error::Refusal;
 use crate::queue::{OVERHEAD, Push, Queue};
 use crate::windows::counter_index;
 
-/// Where a FIFO is: window and offset.
-pub(crate) type Key = (u32, u64);
+/// Where a FIFO is: the window's name and the offset.
+pub(crate) type Key = (WindowKey, u64);
 
 /// A request that waits for room.
 #[derive(Debug)]
@@ -98,7 +99,7 @@ impl Fifos {
     }
 
     /// Removes all of a window.
-    pub(crate) fn remove_window(&mut self, window: u32) {
+    pub(crate) fn remove_window(&mut self, window: WindowKey) {
         let all = (window, 0)..=(window, u64::MAX);
         for key in self.entries.range(all).map(|(key, _)| *key).collect::<Vec<_>>() {
             self.remove(key);
@@ -279,7 +280,7 @@ mod tests {
     fn what_cannot_be_is_refused_and_damage_ends_a_wait() {
         let (place, mut fifos, queue, _) = fixture();
         let key = (3, 0);
-        for wrong in [(3, 64), (2, 0), (u32::MAX, u64::MAX)] {
+        for wrong in [(3, 64), (2, 0), (u64::MAX, u64::MAX)] {
             let found = fifos.append(&place, wrong, arrived(1, 1, true, b"x"));
             assert_eq!(found, Outcome::Refused(Refusal::Fifo));
         }

@@ -22,8 +22,8 @@
 //! program computes.
 //!
 //! Environment: `KUMI_HANDLER` (`other`, `rr` or `fifo` with `:low`, `:even` or `:high`: how the handler thread
-//! is scheduled beside the main thread), `KUMI_SPIN` (`adaptive`, `infinite` or microseconds: how long a wait spins before
-//! it blocks), `KUMI_ACK` (`reduced` or `per-message`: how packets are acked; see
+//! is scheduled beside the main thread), `KUMI_SPIN` (`adaptive`, `blind`, `infinite` or microseconds: how long a wait
+//! spins before it blocks; see docs/cluster.md), `KUMI_ACK` (`reduced` or `per-message`: how packets are acked; see
 //! docs/protocol.md), `KUMI_UNEXPECTED_BYTES` (bytes of messages kept that nobody has received yet,
 //! default 16 MiB; beyond, their senders wait).
 
@@ -31,12 +31,16 @@ mod atomic;
 mod collective;
 mod completion;
 mod context;
+mod create;
 mod engine;
 mod error;
 mod fifo;
 mod fifos;
+mod flush;
 mod interrupt;
+mod key;
 mod list;
+mod machine;
 mod mailbox;
 mod message;
 mod multicast;
@@ -55,6 +59,8 @@ pub use completion::{After, Completion};
 pub use context::Context;
 pub use error::{Error, Refusal};
 pub use fifo::{FIFO_ALIGNMENT, FIFO_OVERHEAD, Fifo, Popped};
+pub use kumi_net::disclosure::{JobLoad, NodeLoad, RankKnown, RankState};
+pub use machine::Machine;
 pub use mailbox::{Received, Source, Tag};
 pub use pieces::Piece;
 pub use scalar::{Op, Scalar};

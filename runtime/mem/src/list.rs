@@ -137,7 +137,7 @@ impl Window<'_> {
         notify: Option<u32>,
         token: u64,
     ) -> Result<(), Error> {
-        self.context.dirty[to as usize].set(true);
+        self.context.puts_to(to);
         self.context.drive(Wait::Room, |guard| {
             self.context.check_refused(guard, to)?;
             // Frames until the next transmit.
@@ -183,7 +183,7 @@ impl Window<'_> {
         let frame = Frame::PutList(PutList {
             token,
             last: last && token != 0,
-            window: self.identifier,
+            window: self.keys[to as usize],
             offset: taken.offset,
             notify: notify.filter(|_| last),
             pieces: (taken.list.len() / PIECE_BYTES) as u16,
@@ -260,7 +260,8 @@ impl Window<'_> {
 
     /// One request.
     fn get_taken(&self, from: u32, taken: &Taken, into: Lent) -> Result<Lent, Error> {
-        let (window, offset, pieces) = (self.identifier, taken.offset, &taken.list[..]);
+        let window = self.keys[from as usize];
+        let (offset, pieces) = (taken.offset, &taken.list[..]);
         let frame = |token| Frame::GetList(GetList { token, window, offset, pieces });
         let pending = Pending::Pieces { into, length: taken.bytes as u32, received: 0 };
         match self.context.request(from, pending, frame)? {

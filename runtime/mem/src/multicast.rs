@@ -70,8 +70,8 @@ impl Window<'_> {
     /// # Errors
     /// [`Error::BadRank`], [`Error::BadNotify`], [`Error::OutOfBounds`] if it is outside of a
     /// member's piece (nothing is written anywhere then); [`Error::NoRight`] and
-    /// [`Error::BadWindow`] name a member that refused it: nothing is written there, while others
-    /// on other nodes have it.
+    /// [`Error::BadWindow`] name a member that refused it: nothing is written there (and where a member whose window is
+    /// gone would have forwarded it), while others on other nodes have it.
     pub fn multicast(
         &self,
         to: &[u32],
@@ -101,8 +101,8 @@ impl Window<'_> {
         }
     }
 
-    /// Those of this node and those of others, in order, once all that can be checked here has
-    /// been.
+    /// Those whose memory this process has mapped and the others, in order, once all that can be
+    /// checked here has been.
     fn members(
         &self,
         to: &[u32],
@@ -118,19 +118,21 @@ impl Window<'_> {
             check(Rights::ALL, self.sizes[*rank as usize], at, bytes, Access::Write)
                 .map_err(|_| self.out_of_bounds(*rank, offset, length))?;
         }
-        let (near, far): (Vec<Rank>, Vec<Rank>) =
-            members.into_iter().partition(|rank| self.context.same_node(*rank));
-        for rank in &near {
-            if let Some((_, piece)) = self.near(*rank) {
-                let piece = piece?;
-                check(piece.rights, piece.size, at, bytes, Access::Write)
-                    .map_err(|reason| self.refused(*rank, offset, length, reason))?;
-            }
+        let (mut near, mut far) = (Vec::new(), Vec::new());
+        for rank in members {
+            let Some((_, piece)) = self.near(rank) else {
+                far.push(rank);
+                continue;
+            };
+            let piece = piece?;
+            check(piece.rights, piece.size, at, bytes, Access::Write)
+                .map_err(|reason| self.refused(rank, offset, length, reason))?;
+            near.push(rank);
         }
         Ok((near, far))
     }
 
-    /// Sends to ranks of other nodes and waits for all; who refused and why.
+    /// Sends to ranks that are reached by frames and waits for all; who refused and why.
     fn multicast_far(
         &self,
         far: &[Rank],
@@ -179,14 +181,14 @@ impl Window<'_> {
         self.context.drive(Wait::Room, |guard| {
             let mut queued = 0;
             while !begun || done < batch.end {
-                // The same to all: they are on other nodes.
-                let most = guard.max_frame(children[0].rank) - MULTICAST_BYTES - longest;
+                // What all ways take that it may go.
+                let most = self.context.longest - MULTICAST_BYTES - longest;
                 let piece = &data[done..batch.end.min(done + most)];
                 let last = done + piece.len() == batch.end;
                 for Child { rank, list } in &children[sent_to..] {
                     let frame = Frame::Multicast {
                         token: if last { token } else { 0 },
-                        window: self.identifier,
+                        window: self.keys[*rank as usize],
                         offset: (offset + done) as u64,
                         notify: notify.filter(|_| last),
                         members: (list.len() / 4) as u16,

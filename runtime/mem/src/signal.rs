@@ -107,7 +107,7 @@ impl Window<'_> {
         handler: impl FnMut(Signal<'_>) + Send + 'static,
     ) -> Result<(), Error> {
         let (queue, far) = self.open(offset, capacity, 0, MARK_SIGNAL)?;
-        let key = (self.identifier, offset as u64);
+        let key = (self.memory.key, offset as u64);
         let shared = Arc::new(Shared {
             key,
             queue,

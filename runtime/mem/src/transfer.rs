@@ -102,7 +102,8 @@ impl Window<'_> {
         notify: Option<u32>,
         token: u64,
     ) -> Result<(), Error> {
-        let (window, Strided { offset, stride, block, count }) = (self.identifier, shape);
+        let (window, Strided { offset, stride, block, count }) = (self.keys[to as usize], shape);
+        self.context.puts_to(to);
         self.context.send_frames(to, data, |most, done| {
             let rest = &data[done..];
             let fit = (most - PUT_STRIDED_BYTES).checked_div(block).unwrap_or(0);
@@ -174,7 +175,7 @@ impl Window<'_> {
 
     /// One request for blocks of less than 2^32 bytes.
     fn get_blocks(&self, from: u32, shape: Strided, into: &mut [u8]) -> Result<(), Error> {
-        let (window, blocks) = (self.identifier, shape.shape());
+        let (window, blocks) = (self.keys[from as usize], shape.shape());
         let (block, count) = (shape.block as u32, shape.count as u32);
         let (offset, stride) = (blocks.offset, blocks.stride);
         let frame = |token| Frame::GetStrided { token, window, offset, stride, block, count };

@@ -2,18 +2,19 @@
 
 use std::cell::OnceCell;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Acquire;
 
 use kumi_net::Wait;
 use kumi_net::counters::Counter;
 use kumi_net::layout::NOTIFIES;
-use kumi_proto::frame::{Frame, PUT_BYTES};
+use kumi_proto::frame::{Frame, PUT_BYTES, WindowKey};
 
-use crate::collective;
 use crate::context::Context;
-use crate::engine::{FENCE, Pending};
+use crate::engine::Pending;
 use crate::error::{Error, Refusal};
+use crate::key::is_private;
 use crate::near::Near;
 use crate::signal::Port;
 use crate::windows::{Access, Memory, Rights, check, copy_in, counter_index};
@@ -25,10 +26,10 @@ const ONE_FRAME: usize = 400;
 /// Calls of [`Window::notified`] between two looks at the network.
 const NOTIFIED_CALLS: u32 = 32;
 
-/// A window: at every rank of the job a piece of memory that the others can use. Its memory reads
-/// as zeros at first.
+/// A window: at every rank of the job a piece of memory that the others can use. Memory that is made
+/// for it ([`Context::window`]) reads as zeros at first; it can also be memory of the program's own ([`Context::with_window_on`]).
 ///
-/// Ranks of the same node reach it directly. Ranks of other nodes send packets, which the owner's
+/// Ranks of the same node reach it directly, memory of the program's own by frames. Ranks of other nodes send packets, which the owner's
 /// handler thread (or its main thread, when that waits) applies; bounds and rights are checked
 /// there. A remote put that is refused is therefore reported later: by the next operation to that
 /// rank or by [`Context::flush`], as [`Error::Refused`].
@@ -37,70 +38,15 @@ const NOTIFIED_CALLS: u32 = 32;
 #[derive(Debug)]
 pub struct Window<'c> {
     pub(crate) context: &'c Context,
-    pub(crate) identifier: u32,
-    memory: Memory,
+    /// What each rank calls its piece.
+    pub(crate) keys: Arc<[WindowKey]>,
+    pub(crate) memory: Memory,
     pub(crate) sizes: Vec<u64>,
     /// Where the pieces of this node's ranks are, by local index, found out at first use.
-    near: Vec<OnceCell<Near>>,
-    idle_calls: std::cell::Cell<u32>,
+    pub(crate) near: Vec<OnceCell<Near>>,
+    pub(crate) idle_calls: std::cell::Cell<u32>,
     /// The signal ports in the own piece.
     pub(crate) ports: std::cell::RefCell<Vec<Port>>,
-}
-
-impl Context {
-    /// Makes a window with all rights. All ranks call this in the same order; sizes may differ.
-    ///
-    /// # Errors
-    /// [`Error::WindowRefused`] at all ranks if one of them has no room.
-    pub fn window(&self, bytes: usize) -> Result<Window<'_>, Error> {
-        self.window_with(bytes, Rights::ALL)
-    }
-
-    /// As [`Context::window`], with these rights for the others. (The owner's own `read`, `write`
-    /// and [`Window::base`] are not restricted.)
-    ///
-    /// # Errors
-    /// As [`Context::window`].
-    pub fn window_with(&self, bytes: usize, rights: Rights) -> Result<Window<'_>, Error> {
-        let identifier = self.next_window.get();
-        // The last number is the fence's.
-        self.next_window.set(identifier.wrapping_add(1) % FENCE);
-        let made = {
-            let mut guard = self.channel.lock()?;
-            guard.handler().windows.create(self.place(), identifier, bytes, rights)
-        };
-        let mine = made.map_or(u64::MAX, |_| bytes as u64);
-        // Also the moment from which all ranks have theirs.
-        let sizes = collective::all_words(self, mine);
-        let refused = match &sizes {
-            Ok(sizes) => sizes.iter().position(|size| *size == u64::MAX),
-            Err(_) => None,
-        };
-        match (made, sizes, refused) {
-            (Ok(memory), Ok(sizes), None) => {
-                let near = (0..self.place().local_count()).map(|_| OnceCell::new()).collect();
-                let idle_calls = std::cell::Cell::new(0);
-                let ports = std::cell::RefCell::default();
-                Ok(Window { context: self, identifier, memory, sizes, near, idle_calls, ports })
-            }
-            (_, Err(error), _) => {
-                self.remove_window(identifier)?;
-                Err(error)
-            }
-            (made, _, rank) => {
-                if made.is_ok() {
-                    self.remove_window(identifier)?;
-                }
-                Err(Error::WindowRefused { rank: rank.map_or(self.rank(), |rank| rank as u32) })
-            }
-        }
-    }
-
-    fn remove_window(&self, identifier: u32) -> Result<(), Error> {
-        let mut guard = self.channel.lock()?;
-        guard.handler().fifos.remove_window(identifier);
-        Ok(guard.handler().windows.remove(self.place(), identifier)?)
-    }
 }
 
 impl Window<'_> {
@@ -182,23 +128,27 @@ impl Window<'_> {
         }
     }
 
-    /// The piece at a rank of this node, if it is one.
+    /// The piece at a rank, if this process has it mapped.
     #[inline]
     pub(crate) fn near(&self, rank: u32) -> Option<(usize, Result<&Near, Error>)> {
         let local = self.context.place().local_of(rank)?;
-        let near = match self.near[local].get() {
-            Some(near) => near,
-            None => match Near::find(self.context.place(), local, self.identifier) {
-                Some(near) => self.near[local].get_or_init(|| near),
-                None => return Some((local, Err(Error::BadWindow { rank }))),
-            },
-        };
+        let Some(near) = self.near[local].get() else { return self.look_near(rank, local) };
         // SAFETY: the entry lies in the segment, which the context keeps mapped.
-        let state = unsafe { near.entry.as_ref() }.state.load(Acquire);
-        if state != near.state {
+        if unsafe { near.entry.as_ref() }.key.load(Acquire) != near.key {
             return Some((local, Err(Error::BadWindow { rank })));
         }
         Some((local, Ok(near)))
+    }
+
+    #[cold]
+    fn look_near(&self, rank: u32, local: usize) -> Option<(usize, Result<&Near, Error>)> {
+        let (place, key) = (self.context.place(), self.keys[rank as usize]);
+        let near = match Near::find(place, local, key) {
+            Some(near) => Ok(self.near[local].get_or_init(|| near)),
+            None if is_private(key) && Near::is_there(place, local, key) => return None,
+            None => Err(Error::BadWindow { rank }),
+        };
+        Some((local, near))
     }
 
     // ---- operations on others' memory -------------------------------------------------------
@@ -279,11 +229,12 @@ impl Window<'_> {
     fn put_far(&self, to: u32, at: usize, data: &[u8], notify: Option<u32>) -> Result<(), Error> {
         self.context.check_rank(to)?;
         self.check_long(to, at, data.len() as u64, data.len())?;
+        self.context.puts_to(to);
         self.context.send_frames(to, data, |most, done| {
             let rest = &data[done..];
             let piece = rest.len().min(most - PUT_BYTES);
             let notify = notify.filter(|_| piece == rest.len());
-            let (window, offset) = (self.identifier, (at as u64).wrapping_add(done as u64));
+            let (window, offset) = (self.keys[to as usize], (at as u64).wrapping_add(done as u64));
             Frame::Put { window, offset, notify, data: &rest[..piece] }
         })
     }
@@ -311,7 +262,7 @@ impl Window<'_> {
         while first || !rest.is_empty() {
             first = false;
             let (piece, tail) = rest.split_at_mut(rest.len().min(GET_PIECE));
-            let (window, start, len) = (self.identifier, at, piece.len() as u32);
+            let (window, start, len) = (self.keys[from as usize], at, piece.len() as u32);
             let frame = |token| Frame::GetRequest { token, window, offset: start, len };
             let pending = Pending::Bytes { into: piece.as_mut_ptr(), length: len, received: 0 };
             self.context
@@ -353,7 +304,7 @@ impl Window<'_> {
         if count >= at_least {
             return Ok(count);
         }
-        let index = counter_index(self.identifier, notify);
+        let index = counter_index(self.memory.key, notify);
         self.context.await_only(Wait::Counter { index, at_least }, |_| {
             let count = counter.load(Acquire);
             Ok((count >= at_least).then_some(count))
@@ -362,7 +313,7 @@ impl Window<'_> {
 
     #[inline]
     fn counter(&self, notify: u32) -> &AtomicU64 {
-        let index = counter_index(self.identifier, notify);
+        let index = counter_index(self.memory.key, notify);
         &self.context.place().own().notifies.0[index].count
     }
 }
@@ -373,7 +324,7 @@ impl Drop for Window<'_> {
         self.remove_signals();
         // Only the kernel's refusal to take pages back can fail here, or a channel that is broken
         // already; either way the memory stays with this process until it ends.
-        if let Err(error) = self.context.remove_window(self.identifier) {
+        if let Err(error) = self.context.remove_window(self.memory.key) {
             eprintln!("kumi: rank {}: freeing a window: {error}", self.context.rank());
         }
     }

@@ -1,14 +1,17 @@
-//! The windows of this rank: memory in its arena, and what others may do with it.
+//! The windows of this rank: memory in its arena or of the program's own, and what others may do with it.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
 use kumi_net::Place;
 use kumi_net::layout::{NOTIFIES, PAGE, RankContext, WINDOWS, page_up};
+use kumi_proto::frame::{NO_WINDOW, WindowKey};
 
 use crate::error::Refusal;
+use crate::key::{Random, is_private, slot};
 use crate::pieces::Spread;
 
 /// What others may do with a window.
@@ -26,11 +29,11 @@ impl Rights {
     /// Everything.
     pub const ALL: Rights = Rights { write: true, read: true, atomic: true };
 
-    fn bits(self) -> u64 {
+    pub(crate) fn bits(self) -> u64 {
         u64::from(self.write) | u64::from(self.read) << 1 | u64::from(self.atomic) << 2
     }
 
-    fn from_bits(bits: u64) -> Rights {
+    pub(crate) fn from_bits(bits: u64) -> Rights {
         Rights { write: bits & 1 != 0, read: bits & 2 != 0, atomic: bits & 4 != 0 }
     }
 }
@@ -41,17 +44,6 @@ pub(crate) enum Access {
     Write,
     Read,
     Atomic,
-}
-
-/// The word that publishes a window: see `kumi_net::layout::WindowEntry`.
-pub(crate) fn state_word(identifier: u32, rights: Rights) -> u64 {
-    u64::from(identifier) << 8 | rights.bits() << 1 | 1
-}
-
-/// The rights in such a word if it is that window's.
-pub(crate) fn rights_in(word: u64, identifier: u32) -> Option<Rights> {
-    let is = word & 1 == 1 && word >> 8 == u64::from(identifier);
-    is.then(|| Rights::from_bits(word >> 1))
 }
 
 /// Checks one operation against a window.
@@ -85,71 +77,174 @@ pub(crate) struct Memory {
     pub(crate) base: NonNull<u8>,
     pub(crate) length: usize,
     pub(crate) rights: Rights,
-    identifier: u32,
+    /// The name here.
+    pub(crate) key: WindowKey,
+    /// Start in the arena; 0 if it does not lie there.
     offset: usize,
 }
 
 // SAFETY: window memory is shared by design; it is reached by raw copies and atomics only.
 unsafe impl Send for Memory {}
 
+/// A window and what the others call theirs.
+#[derive(Debug)]
+struct Slot {
+    memory: Memory,
+    /// By rank; empty until the others have told.
+    keys: Arc<[WindowKey]>,
+}
+
 /// The windows of this rank.
 #[derive(Debug)]
 pub(crate) struct Windows {
-    slots: Vec<Option<Memory>>,
+    slots: Vec<Option<Slot>>,
+    /// Where the search for a free slot begins: one that was freed is not used again soon.
+    next: usize,
+    random: Random,
     /// Free ranges of the arena, in pages' multiples: start and length.
     free: BTreeMap<usize, usize>,
 }
 
-/// Why a window cannot be made here.
+/// Why a window cannot be made here. The numbers travel to the other ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoWindow {
-    Slot,
-    Room,
+    /// There are [`WINDOWS`] already.
+    Slot = 1,
+    /// The arena has no such range.
+    Room = 2,
+    /// The caller's memory does not begin where atomic operations need it to.
+    Alignment = 3,
+    /// The caller's memory is none.
+    Memory = 4,
+    /// The system gives no random numbers.
+    Random = 5,
+    /// The system gives no thread.
+    Thread = 6,
+}
+
+impl NoWindow {
+    /// What the number that a rank has told means.
+    pub(crate) fn text(number: u64) -> &'static str {
+        match number {
+            1 => "it has 256 windows already: drop some",
+            2 => {
+                "it asked for more than is left of its address space for windows, which is about twice the memory of its node: ask for less"
+            }
+            3 => {
+                "its memory does not begin at a multiple of 8, as atomic operations need: align it, or do without the right to them"
+            }
+            4 => "it named no memory, or more than there can be",
+            5 => "its system gives no random numbers",
+            6 => "its system gives no thread to serve the memory while the program computes",
+            _ => "for a reason that this version does not know",
+        }
+    }
 }
 
 impl Windows {
-    pub(crate) fn new(arena_bytes: usize) -> Windows {
-        Windows { slots: vec![None; WINDOWS], free: BTreeMap::from([(0, arena_bytes)]) }
+    pub(crate) fn new(arena_bytes: usize, random: Random) -> Windows {
+        let slots = (0..WINDOWS).map(|_| None).collect();
+        Windows { slots, next: 0, random, free: BTreeMap::from([(0, arena_bytes)]) }
     }
 
     /// Makes a window and shows it to the node. Its memory reads as zeros.
     pub(crate) fn create(
         &mut self,
         place: &Place,
-        identifier: u32,
         length: usize,
         rights: Rights,
     ) -> Result<Memory, NoWindow> {
-        let slot = identifier as usize % WINDOWS;
-        if self.slots[slot].is_some() {
-            return Err(NoWindow::Slot);
-        }
+        let key = self.key(false)?;
         let offset = self.allocate(length).ok_or(NoWindow::Room)?;
         // SAFETY: the allocator hands out ranges inside of the arena.
         let base = unsafe { place.arena(place.local()).add(offset) };
-        let memory = Memory { base, length, rights, identifier, offset };
-        self.slots[slot] = Some(memory);
+        Ok(self.publish(place, Memory { base, length, rights, key, offset }))
+    }
+
+    /// Makes a window of memory of the program's own, as it is.
+    ///
+    /// # Safety
+    /// The `length` bytes at `base` may be read and written by any thread until the window has been removed.
+    pub(crate) unsafe fn lend(
+        &mut self,
+        place: &Place,
+        base: *mut u8,
+        length: usize,
+        rights: Rights,
+    ) -> Result<Memory, NoWindow> {
+        let base = match NonNull::new(base) {
+            Some(base) => base,
+            None if length == 0 => NonNull::<u64>::dangling().cast(),
+            None => return Err(NoWindow::Memory),
+        };
+        let end = base.addr().get().checked_add(length);
+        if isize::try_from(length).is_err() || end.is_none() {
+            return Err(NoWindow::Memory);
+        }
+        if rights.atomic && length > 0 && !base.cast::<u64>().is_aligned() {
+            return Err(NoWindow::Alignment);
+        }
+        let key = self.key(true)?;
+        Ok(self.publish(place, Memory { base, length, rights, key, offset: 0 }))
+    }
+
+    /// A key in a free slot.
+    fn key(&mut self, private: bool) -> Result<WindowKey, NoWindow> {
+        let slots = (self.next..WINDOWS).chain(0..self.next);
+        let free = slots.into_iter().find(|slot| self.slots[*slot].is_none());
+        let slot = free.ok_or(NoWindow::Slot)?;
+        self.random.key(slot, private).map_err(|_| NoWindow::Random)
+    }
+
+    fn publish(&mut self, place: &Place, memory: Memory) -> Memory {
+        let slot = slot(memory.key);
+        self.next = (slot + 1) % WINDOWS;
+        self.slots[slot] = Some(Slot { memory, keys: Arc::default() });
         let context = place.own();
         for notify in &context.notifies.0[slot * NOTIFIES..(slot + 1) * NOTIFIES] {
             notify.count.store(0, Relaxed);
         }
         let entry = &context.windows[slot];
-        entry.offset.store(offset as u64, Relaxed);
-        entry.length.store(length as u64, Relaxed);
-        entry.state.store(state_word(identifier, rights), Release);
-        Ok(memory)
+        // Each after the key of what was there before has gone.
+        entry.offset.store(memory.offset as u64, Release);
+        entry.length.store(memory.length as u64, Release);
+        entry.rights.store(memory.rights.bits(), Release);
+        entry.key.store(memory.key, Release);
+        memory
     }
 
-    /// Takes a window away. Its memory goes back to the system.
-    pub(crate) fn remove(&mut self, place: &Place, identifier: u32) -> std::io::Result<()> {
-        let slot = identifier as usize % WINDOWS;
-        let Some(memory) = self.slots[slot].filter(|memory| memory.identifier == identifier) else {
-            return Ok(());
+    /// Keeps what the ranks call this window, so that it can be forwarded to.
+    pub(crate) fn know(&mut self, key: WindowKey, keys: Arc<[WindowKey]>) {
+        if let Some(slot) = self.slots[slot(key)].as_mut().filter(|slot| slot.memory.key == key) {
+            slot.keys = keys;
+        }
+    }
+
+    /// What the ranks call the window that this rank calls `key`; nothing if that is gone.
+    pub(crate) fn keys(&self, key: WindowKey) -> Arc<[WindowKey]> {
+        let slot = self.slots[slot(key)].as_ref().filter(|slot| slot.memory.key == key);
+        slot.map_or_else(Arc::default, |slot| Arc::clone(&slot.keys))
+    }
+
+    /// There are windows that a rank of this node, this one or another, has on memory of its own.
+    pub(crate) fn any_private_near(&self, place: &Place) -> bool {
+        let first = place.rank() as usize - place.local();
+        let near = first..first + place.local_count();
+        let private = |slot: &Slot| {
+            let keys = slot.keys.get(near.clone()).unwrap_or_default();
+            is_private(slot.memory.key) || keys.iter().any(|key| is_private(*key))
         };
+        self.slots.iter().flatten().any(private)
+    }
+
+    /// Takes a window away. Its memory goes back to the system, if it came from there.
+    pub(crate) fn remove(&mut self, place: &Place, key: WindowKey) -> std::io::Result<()> {
+        let slot = slot(key);
+        let Some(memory) = self.find(key).ok().copied() else { return Ok(()) };
         self.slots[slot] = None;
-        place.own().windows[slot].state.store(0, SeqCst);
+        place.own().windows[slot].key.store(NO_WINDOW, SeqCst);
         let pages = pages(memory.length);
-        if pages > 0 {
+        if pages > 0 && !is_private(key) {
             place.discard(memory.offset, pages)?;
             self.release(memory.offset, pages);
         }
@@ -183,20 +278,21 @@ impl Windows {
         self.free.insert(start, bytes);
     }
 
-    fn find(&self, identifier: u32) -> Result<&Memory, Refusal> {
-        let slot = self.slots[identifier as usize % WINDOWS].as_ref();
-        slot.filter(|memory| memory.identifier == identifier).ok_or(Refusal::Window)
+    /// The window of this name, and of no other.
+    pub(crate) fn find(&self, key: WindowKey) -> Result<&Memory, Refusal> {
+        let memory = self.slots[slot(key)].as_ref().map(|slot| &slot.memory);
+        memory.filter(|memory| memory.key == key).ok_or(Refusal::Window)
     }
 
     /// The address of a range of a window that somebody wants to use.
     pub(crate) fn access(
         &self,
-        identifier: u32,
+        key: WindowKey,
         offset: u64,
         length: u64,
         access: Access,
     ) -> Result<NonNull<u8>, Refusal> {
-        let memory = self.find(identifier)?;
+        let memory = self.find(key)?;
         check(memory.rights, memory.length as u64, offset, length, access)?;
         // SAFETY: `offset` is inside of the window by the check, so it fits a usize.
         Ok(unsafe { memory.base.add(offset as usize) })
@@ -206,19 +302,19 @@ impl Windows {
     pub(crate) fn put(
         &self,
         context: &RankContext,
-        identifier: u32,
+        key: WindowKey,
         shape: &impl Spread,
         notify: Option<u32>,
         data: &[u8],
     ) -> Result<(), Refusal> {
-        let to = self.access(identifier, shape.start(), shape.span(), Access::Write)?;
+        let to = self.access(key, shape.start(), shape.span(), Access::Write)?;
         if notify.is_some_and(|notify| notify as usize >= NOTIFIES) {
             return Err(Refusal::Notify);
         }
         // SAFETY: the range was just checked; window memory may be written at any time.
         unsafe { shape.scatter(to, data) };
         if let Some(notify) = notify {
-            let index = counter_index(identifier, notify);
+            let index = counter_index(key, notify);
             context.notifies.0[index].count.fetch_add(1, SeqCst);
         }
         Ok(())
@@ -230,8 +326,8 @@ fn pages(length: usize) -> usize {
 }
 
 /// The place of a notification counter in the context.
-pub(crate) fn counter_index(identifier: u32, notify: u32) -> usize {
-    (identifier as usize % WINDOWS) * NOTIFIES + notify as usize
+pub(crate) fn counter_index(key: WindowKey, notify: u32) -> usize {
+    slot(key) * NOTIFIES + notify as usize
 }
 
 /// Copies into window memory. Eight aligned bytes appear at once.
@@ -276,15 +372,86 @@ mod tests {
         }
     }
 
+    fn engine() -> (Place, Windows) {
+        let place = Place::singleton(1 << 20).expect("place");
+        let windows = Windows::new(place.arena_bytes(), Random::Seeded(5));
+        (place, windows)
+    }
+
     #[test]
-    fn the_state_word_carries_identifier_and_rights() {
-        for bits in 0..8 {
-            let rights = Rights::from_bits(bits);
-            let word = state_word(u32::MAX, rights);
-            assert_eq!(rights_in(word, u32::MAX), Some(rights));
-            assert_eq!(rights_in(word, 7), None);
+    fn a_window_is_found_by_its_whole_key_only() {
+        let (place, mut windows) = engine();
+        let one = windows.create(&place, 64, Rights::ALL).expect("window");
+        for bit in 0..64 {
+            let wrong = windows.access(one.key ^ 1 << bit, 0, 8, Access::Read);
+            assert_eq!(wrong, Err(Refusal::Window), "bit {bit}");
         }
-        assert_eq!(rights_in(0, 0), None);
+        for wrong in [NO_WINDOW, u64::MAX, slot(one.key) as u64] {
+            assert_eq!(windows.access(wrong, 0, 0, Access::Read), Err(Refusal::Window));
+            windows.remove(&place, wrong).expect("nothing");
+        }
+        assert_eq!(windows.access(one.key, 0, 8, Access::Read), Ok(one.base));
+        windows.remove(&place, one.key).expect("remove");
+        assert_eq!(windows.access(one.key, 0, 8, Access::Read), Err(Refusal::Window));
+        assert_eq!(place.own().windows[slot(one.key)].key.load(SeqCst), NO_WINDOW);
+        // Its slot, used again, has another name.
+        let again: Vec<_> = (0..WINDOWS)
+            .map(|_| windows.create(&place, 0, Rights::ALL).expect("window").key)
+            .collect();
+        assert!(again.iter().any(|key| slot(*key) == slot(one.key)));
+        assert_eq!(windows.access(one.key, 0, 0, Access::Read), Err(Refusal::Window));
+        assert_eq!(windows.create(&place, 0, Rights::ALL).err(), Some(NoWindow::Slot));
+    }
+
+    /// Only what is written takes memory.
+    #[test]
+    fn a_window_may_be_as_large_as_the_memory_of_a_large_node() {
+        let arena_bytes = kumi_net::layout::arena_bytes(1, 64 << 30);
+        let place = Place::singleton(arena_bytes).expect("place");
+        let mut windows = Windows::new(place.arena_bytes(), Random::Seeded(5));
+        let length = 20 << 30;
+        for _ in 0..3 {
+            let one = windows.create(&place, length, Rights::ALL).expect("window");
+            let all = windows.create(&place, 64 << 30, Rights::ALL).expect("beside it");
+            for offset in [0, length as u64 - 8] {
+                let word = windows.access(one.key, offset, 8, Access::Atomic).expect("inside");
+                // SAFETY: eight aligned bytes of the window.
+                let word = unsafe { AtomicU64::from_ptr(word.cast().as_ptr()) };
+                assert_eq!(word.swap(7, SeqCst), 0);
+            }
+            let much = windows.create(&place, 64 << 30, Rights::ALL);
+            assert_eq!(much.err(), Some(NoWindow::Room));
+            windows.remove(&place, all.key).expect("remove");
+            windows.remove(&place, one.key).expect("remove");
+        }
+    }
+
+    #[test]
+    fn lent_memory_is_checked_and_left_as_it_is() {
+        let (place, mut windows) = engine();
+        let mut memory = [7u64; 8];
+        let base = memory.as_mut_ptr().cast::<u8>();
+        let reader = Rights { write: false, read: true, atomic: false };
+        // SAFETY: what is accepted is `memory`, of which 63 bytes are at `base + 1`.
+        unsafe {
+            let null = windows.lend(&place, std::ptr::null_mut(), 1, Rights::ALL);
+            assert_eq!(null.err(), Some(NoWindow::Memory));
+            let endless = windows.lend(&place, base, usize::MAX, Rights::ALL);
+            assert_eq!(endless.err(), Some(NoWindow::Memory));
+            let odd = windows.lend(&place, base.add(1), 63, Rights::ALL);
+            assert_eq!(odd.err(), Some(NoWindow::Alignment));
+            let odd = windows.lend(&place, base.add(1), 63, reader).expect("no atomics there");
+            assert_eq!(odd.base.as_ptr(), base.add(1));
+            assert!(is_private(odd.key) && windows.any_private_near(&place));
+            assert_eq!(
+                windows.access(odd.key, 63, 0, Access::Read).map(|at| at.as_ptr()),
+                Ok(base.add(64))
+            );
+            windows.remove(&place, odd.key).expect("remove");
+            windows.lend(&place, std::ptr::null_mut(), 0, Rights::ALL).expect("no bytes");
+        }
+        assert_eq!(memory, [7; 8]);
+        assert_eq!(windows.free, BTreeMap::from([(0, 1 << 20)]), "nothing of the arena");
     }
 
     proptest! {
@@ -294,7 +461,7 @@ mod tests {
             steps in prop::collection::vec((any::<bool>(), 0usize..40_000), 1..60),
         ) {
             let arena = 1 << 20;
-            let mut windows = Windows::new(arena);
+            let mut windows = Windows::new(arena, Random::Seeded(1));
             let mut live: Vec<(usize, usize)> = Vec::new();
             for (make, size) in steps {
                 if make {

@@ -77,7 +77,7 @@ fn a_notification_not_noticed_yet_is_not_idle() {
     let job = Job { layout: &[2], ..Job::default() };
     let job = start("a_notification_not_noticed_yet_is_not_idle", &job, body);
     job.until("idle behind the making of the window", |job| {
-        job.total("delivered") == 2 && job.sample(0).idle && !job.sample(1).idle
+        job.total("delivered") == 4 && job.sample(0).idle && !job.sample(1).idle
     });
     job.signal(0, libc::SIGSTOP);
     assert!(job.sample(0).idle);

@@ -340,7 +340,7 @@ fn room_not_noticed_yet_is_not_idle() {
     let job = start("room_not_noticed_yet_is_not_idle", &job, body);
     job.until("idle while it is full", |job| {
         counter(&job.sample(1), "direct_puts") == 1
-            && job.total("delivered") == 6
+            && job.total("delivered") == 8
             && job.sample(1).idle
             && !job.sample(0).idle
     });

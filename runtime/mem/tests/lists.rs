@@ -1,9 +1,11 @@
 //! Lists of pieces: what is promised beside what `one_sided` compares with a reference memory.
 
 mod common;
+mod reference;
 
-use common::{Numbers, run};
-use kumi_mem::{After, Error, Piece, Refusal, Rights, Window};
+use common::{Job, Numbers, run, start};
+use kumi_mem::{After, Context, Error, Piece, Refusal, Rights, Window};
+use reference::Reference;
 
 const BOTH: &[&[u32]] = &[&[2], &[1, 1]];
 
@@ -135,4 +137,23 @@ fn a_frame_carries_many_pieces() {
         }
         context.barrier().expect("barrier");
     });
+}
+
+/// Lists, and all other operations between them, on a wire that loses, doubles and holds back
+/// packets.
+#[test]
+fn a_bad_wire_does_not_show() {
+    let body = |context: &Context| {
+        let completion = context.completion().expect("completion");
+        let mut reference = Reference::new(context, &completion);
+        let mut numbers = Numbers(790 + u64::from(context.rank()));
+        for _ in 0..300 {
+            let to = numbers.below(u64::from(context.ranks())) as u32;
+            reference.step(to, &mut numbers);
+        }
+        reference.finish();
+    };
+    let env = &[("KUMI_FAULTS", "loss=30,double=20,late=30,seed=6")];
+    let job = Job { layout: &[1, 2, 1], env, ..Job::default() };
+    start("a_bad_wire_does_not_show", &job, body).finish();
 }

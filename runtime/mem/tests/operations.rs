@@ -240,8 +240,37 @@ fn windows_come_and_go() {
             }
         }
         let too_much = context.window(if me == 0 { 1 << 40 } else { 8 });
-        assert!(matches!(too_much, Err(Error::WindowRefused { rank: 0 })), "{too_much:?}");
+        assert!(matches!(too_much, Err(Error::WindowRefused { rank: 0, .. })), "{too_much:?}");
         context.window(8).expect("and then it works again");
+    });
+}
+
+/// The slots of windows that stay are not needed for others.
+#[test]
+fn windows_come_and_go_beside_one_that_stays() {
+    run("windows_come_and_go_beside_one_that_stays", &[&[2], &[1, 1]], |context| {
+        let (me, other) = (context.rank(), 1 - context.rank());
+        let kept = context.window(64).expect("window");
+        for round in 1..=600u64 {
+            let window = context.window(8).expect("window");
+            if round % 100 == u64::from(me) {
+                window.put_notify(other, 0, &round.to_ne_bytes(), 3).expect("put");
+                kept.fetch_add(other, 8, round).expect("add");
+            } else if round % 100 == u64::from(other) {
+                window.wait_notify(3, 1).expect("wait");
+                assert_eq!(window.load_u64(0).expect("load"), round);
+            }
+        }
+        context.barrier().expect("barrier");
+        let sum: u64 = (1..=600).filter(|round| round % 100 == u64::from(other)).sum();
+        assert_eq!(kept.load_u64(0).expect("load"), 0);
+        assert_eq!(kept.load_u64(8).expect("load"), sum);
+        // All there may be at the same time, and one more.
+        let most: Vec<_> = (1..256).map(|_| context.window(0).expect("window")).collect();
+        let result = context.window(0);
+        assert!(matches!(result, Err(Error::WindowRefused { rank: 0, .. })), "{result:?}");
+        drop(most);
+        context.window(0).expect("room again");
     });
 }
 

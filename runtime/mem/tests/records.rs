@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use common::{Job, Numbers, run, start};
-use kumi_mem::{Context, Error, FIFO_OVERHEAD, Source, Tag};
+use kumi_mem::{Context, Error, FIFO_OVERHEAD, Rights, Source, Tag, Window};
 
 /// Near and far members, alone and several on a node.
 const TREES: &[&[u32]] = &[&[1], &[3], &[1, 1, 1], &[2, 3, 1, 2]];
@@ -80,43 +80,71 @@ fn a_random_history_is_that_of_queues() {
 
 /// Senders mix records for one and for many, with much too little room: at each member those of one
 /// sender come in its order, and none is lost.
+fn mix(context: &Context, window: &Window<'_>) {
+    const RECORDS: u32 = 40;
+    let (me, ranks) = (context.rank(), context.ranks());
+    // Even ranks send, odd ranks receive.
+    let receivers: Vec<u32> = (0..ranks).filter(|rank| rank % 2 == 1).collect();
+    if me % 2 == 0 {
+        context.barrier().expect("barrier");
+        let mut numbers = Numbers(u64::from(me));
+        for number in 0..RECORDS {
+            let mut data = number.to_le_bytes().to_vec();
+            data.resize(4 + numbers.below(40) as usize, 0);
+            if numbers.below(3) == 0 {
+                for to in &receivers {
+                    window.append(*to, 0, &data).expect("append");
+                }
+            } else {
+                window.multicast_append(&receivers, 0, &data).expect("multicast");
+            }
+        }
+        context.barrier().expect("barrier");
+        return;
+    }
+    // Room for one or two.
+    let fifo = window.fifo(0, 56, 0).expect("fifo");
+    context.barrier().expect("barrier");
+    let mut next = vec![0; ranks as usize];
+    for _ in 0..RECORDS * (ranks - receivers.len() as u32) {
+        let (from, data) = fifo.pop_vec().expect("pop");
+        assert_eq!(data[..4], u32::to_le_bytes(next[from as usize]), "of {from}");
+        next[from as usize] += 1;
+    }
+    context.barrier().expect("barrier");
+    assert_eq!(fifo.try_pop_vec().expect("pop"), None);
+}
+
+const SENDERS: &[&[u32]] = &[&[4], &[1, 1, 1, 1], &[2, 1, 2, 1]];
+
 #[test]
 fn senders_wait_and_their_order_holds() {
-    const RECORDS: u32 = 40;
-    let layouts: &[&[u32]] = &[&[4], &[1, 1, 1, 1], &[2, 1, 2, 1]];
-    run("senders_wait_and_their_order_holds", layouts, |context| {
-        let (me, ranks) = (context.rank(), context.ranks());
-        let window = context.window(4096).expect("window");
-        // Even ranks send, odd ranks receive.
-        let receivers: Vec<u32> = (0..ranks).filter(|rank| rank % 2 == 1).collect();
-        if me % 2 == 0 {
-            context.barrier().expect("barrier");
-            let mut numbers = Numbers(u64::from(me));
-            for number in 0..RECORDS {
-                let mut data = number.to_le_bytes().to_vec();
-                data.resize(4 + numbers.below(40) as usize, 0);
-                if numbers.below(3) == 0 {
-                    for to in &receivers {
-                        window.append(*to, 0, &data).expect("append");
-                    }
-                } else {
-                    window.multicast_append(&receivers, 0, &data).expect("multicast");
-                }
+    run("senders_wait_and_their_order_holds", SENDERS, |context| {
+        mix(context, &context.window(4096).expect("window"));
+    });
+}
+
+/// A line of memory that may hold the start of a FIFO.
+#[derive(Clone)]
+#[repr(C, align(64))]
+struct Line([u64; 8]);
+
+/// The same with FIFOs in memory of the program's own, which is reached by frames on the same node
+/// too; then some have it and some have not.
+#[test]
+fn the_order_holds_in_memory_of_the_program_too() {
+    run("the_order_holds_in_memory_of_the_program_too", SENDERS, |context| {
+        for mixed in [false, true] {
+            if mixed && context.rank() % 4 == 1 {
+                mix(context, &context.window(4096).expect("window"));
+                continue;
             }
-            context.barrier().expect("barrier");
-            return;
+            let memory = vec![Line([0; 8]); 64].leak();
+            // SAFETY: leaked; nobody looks at it but through the window.
+            let window =
+                unsafe { context.window_on(memory.as_mut_ptr().cast(), 4096, Rights::ALL) };
+            mix(context, &window.expect("window"));
         }
-        // Room for one or two.
-        let fifo = window.fifo(0, 56, 0).expect("fifo");
-        context.barrier().expect("barrier");
-        let mut next = vec![0; ranks as usize];
-        for _ in 0..RECORDS * (ranks - receivers.len() as u32) {
-            let (from, data) = fifo.pop_vec().expect("pop");
-            assert_eq!(data[..4], u32::to_le_bytes(next[from as usize]), "of {from}");
-            next[from as usize] += 1;
-        }
-        context.barrier().expect("barrier");
-        assert_eq!(fifo.try_pop_vec().expect("pop"), None);
     });
 }
 
@@ -168,6 +196,15 @@ fn stopping_ranks_at_any_moment_loses_nothing() {
         std::thread::sleep(Duration::from_millis(numbers.below(5)));
     }
     job.finish();
+}
+
+/// The wire loses, doubles and holds back packets.
+#[test]
+fn a_bad_wire_loses_no_record_and_keeps_their_order() {
+    let env = &[("KUMI_FAULTS", "loss=30,double=20,late=30,seed=5")];
+    let job = Job { layout: &[2, 1, 1, 1], env, ..Job::default() };
+    let body = |context: &Context| all_signal_all(context, 40);
+    start("a_bad_wire_loses_no_record_and_keeps_their_order", &job, body).finish();
 }
 
 /// Members are without room: the others have the record meanwhile, who has room first need not

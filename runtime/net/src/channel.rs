@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -14,12 +14,13 @@ use std::time::Duration;
 use kumi_proto::SendError;
 
 use crate::core::{Core, Handler};
+use crate::disclosure::Disclosed;
 use crate::lock::DriveLock;
 use crate::nudge::Nudge;
-use crate::place::{AttachError, Place};
+use crate::place::{AttachError, Place, io_error};
 use crate::priority::{HandlerSetting, Thread};
 use crate::ring::RingDamage;
-use crate::spin::{Spin, SpinMode, processors};
+use crate::spin::{Limit, Spin, SpinMode, processors};
 use crate::sys;
 use crate::thread::{Alarm, start};
 use crate::wait::{Seen, Wait, Waiting};
@@ -74,7 +75,9 @@ pub(crate) struct Shared<H> {
     pub(crate) stop: AtomicBool,
     pub(crate) failed: OnceLock<String>,
     /// Wakes the handler thread; none if there is no handler thread.
-    pub(crate) alarm: Option<Alarm>,
+    pub(crate) alarm: OnceLock<Alarm>,
+    /// The handler thread serves the rings too, not only the socket.
+    pub(crate) rings: AtomicBool,
     pub(crate) place: Place,
 }
 
@@ -114,8 +117,12 @@ impl Settings {
 /// dropped.
 pub struct Channel<H: Handler> {
     shared: Arc<Shared<H>>,
-    thread: Option<JoinHandle<()>>,
+    thread: RefCell<Option<JoinHandle<()>>>,
+    handler: Option<HandlerSetting>,
     spin: RefCell<Spin>,
+    disclosed: Option<Disclosed>,
+    /// Place of this rank's processor among the node's.
+    processor: usize,
     _not_sync: PhantomData<Cell<()>>,
 }
 
@@ -145,7 +152,7 @@ impl<H> Shared<H> {
     #[cold]
     fn wake_deep(&self) {
         self.deep.store(false, Relaxed);
-        if let Some(alarm) = &self.alarm {
+        if let Some(alarm) = self.alarm.get() {
             alarm.tick();
         }
     }
@@ -153,7 +160,8 @@ impl<H> Shared<H> {
 
 impl<H: Handler> Channel<H> {
     /// Starts the channel of an attached rank. Without a socket, or with all ranks on this node,
-    /// there is no handler thread: nothing can arrive that needs one.
+    /// there is no handler thread: nothing can arrive that needs one (but see
+    /// [`Channel::serve_rings`]).
     ///
     /// # Errors
     /// What the kernel refuses.
@@ -164,11 +172,10 @@ impl<H: Handler> Channel<H> {
         handler: H,
     ) -> Result<Channel<H>, AttachError> {
         let core = Core::new(&place, socket, handler)?;
-        let alarm = match &core.remote {
-            Some(remote) => Some(Alarm::new(remote.wire.readable())?),
-            None => None,
-        };
-        let crowded = place.local_count() > processors();
+        let remote = core.remote.is_some();
+        let processors = processors();
+        let crowded = place.local_count() > processors;
+        let processor = place.local() % processors;
         let shared = Arc::new(Shared {
             core: UnsafeCell::new(core),
             lock: DriveLock::default(),
@@ -177,24 +184,74 @@ impl<H: Handler> Channel<H> {
             nudged: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             failed: OnceLock::new(),
-            alarm,
+            alarm: OnceLock::new(),
+            rings: AtomicBool::new(false),
             place,
         });
-        let thread = match &shared.alarm {
-            Some(_) => Some(start(Arc::clone(&shared), settings.handler)?),
-            None => None,
-        };
-        if let (Some(handler), Some(_)) = (settings.handler, &thread) {
-            handler.apply(Thread::Main)?;
-        }
         let spin = RefCell::new(Spin::new(settings.spin, crowded));
-        Ok(Channel { shared, thread, spin, _not_sync: PhantomData })
+        let (thread, handler) = (RefCell::new(None), settings.handler);
+        let disclosed = None;
+        let _not_sync = PhantomData;
+        let channel = Channel { shared, thread, handler, spin, disclosed, processor, _not_sync };
+        if remote {
+            channel.start_thread()?;
+        }
+        Ok(channel)
+    }
+
+    fn start_thread(&self) -> Result<(), AttachError> {
+        let shared = &self.shared;
+        let socket = {
+            let guard = self.lock().map_err(|error| io_error("lock")(io::Error::other(error)))?;
+            guard.core.remote.as_ref().map(|remote| remote.wire.readable())
+        };
+        let alarm = Alarm::new(socket, shared.place.own_bell())?;
+        shared.alarm.get_or_init(|| alarm);
+        *self.thread.borrow_mut() = Some(start(Arc::clone(shared), self.handler)?);
+        self.handler.map_or(Ok(()), |handler| handler.apply(Thread::Main))
+    }
+
+    /// From now on, or no longer, what ranks of this node send is served while the program computes,
+    /// as what comes from other nodes always is. Needed when they are to reach memory that they have not
+    /// mapped.
+    ///
+    /// # Errors
+    /// [`AttachError`] if there can be no handler thread.
+    pub fn serve_rings(&self, serve: bool) -> Result<(), AttachError> {
+        if serve && self.thread.borrow().is_none() {
+            self.start_thread()?;
+        }
+        if self.shared.rings.swap(serve, SeqCst) != serve && serve {
+            // It may sleep for the socket only.
+            if let Some(alarm) = self.shared.alarm.get() {
+                alarm.now();
+            }
+        }
+        Ok(())
     }
 
     /// Where this rank is.
     #[must_use]
     pub fn place(&self) -> &Place {
         &self.shared.place
+    }
+
+    /// Gives it the pages of its node, which waits ask from now on.
+    pub fn disclose(&mut self, pages: Disclosed) {
+        self.disclosed = Some(pages);
+    }
+
+    /// The pages of its node, if it has them.
+    #[must_use]
+    pub fn disclosed(&self) -> Option<&Disclosed> {
+        self.disclosed.as_ref()
+    }
+
+    /// How long a wait may spin now.
+    fn limit(&self, spin: &Spin) -> Limit<'_> {
+        let page = self.disclosed.as_ref().filter(|_| spin.asks());
+        let page = page.map(|page| (page, self.processor));
+        Limit { bound: spin.bound(), at_once: spin.why_at_once(), page }
     }
 
     /// A way to have this channel served from another thread.
@@ -228,8 +285,8 @@ impl<H: Handler> Channel<H> {
         guard.core.look_at_clock();
         if guard.core.armed {
             guard.core.armed = false;
-            if let Some(alarm) = &shared.alarm {
-                alarm.disarm();
+            if let Some(alarm) = shared.alarm.get() {
+                alarm.disarm(shared.rings.load(Relaxed));
             }
         }
         Ok(guard)
@@ -254,6 +311,7 @@ impl<H: Handler> Channel<H> {
         guard.core.drain_rings(&self.shared.place)?;
         guard.core.service(&self.shared.place)?;
         let mut spin = self.spin.borrow_mut();
+        let limit = self.limit(&spin);
         let mut waiting = Waiting::new(&self.shared.place, wait);
         loop {
             if let Some(result) = attempt(&mut guard)? {
@@ -261,8 +319,7 @@ impl<H: Handler> Channel<H> {
                 return Ok(result);
             }
             waiting.idle(true);
-            let seen = guard.watch(&mut waiting, spin.bound()).map_err(E::from)?;
-            match seen {
+            match guard.watch(&mut waiting, limit).map_err(E::from)? {
                 Seen::Counter => {
                     waiting.idle(false);
                     continue;
@@ -282,7 +339,7 @@ impl<H: Handler> Channel<H> {
                 // Room is made without any sign while this rank is awake.
                 Seen::Turn => continue,
                 Seen::Bound => {
-                    waiting.sleeping(wait == Wait::Room);
+                    guard.before_sleep(&mut waiting).map_err(E::from)?;
                     if wait == Wait::Room
                         && let Some(result) = attempt(&mut guard)?
                     {
@@ -353,10 +410,10 @@ impl<H: Handler> Channel<H> {
 
     fn stop_thread(&mut self) {
         self.shared.stop.store(true, Release);
-        if let Some(alarm) = &self.shared.alarm {
+        if let Some(alarm) = self.shared.alarm.get() {
             alarm.stop();
         }
-        if let Some(thread) = self.thread.take() {
+        if let Some(thread) = self.thread.get_mut().take() {
             // A panic there was caught and is in `failed`.
             let _ = thread.join();
         }
@@ -419,6 +476,11 @@ impl<H: Handler> Guard<'_, H> {
         let config = endpoint.config();
         let run = (MOST_BYTES / config.max_datagram).min(MOST_SEGMENTS);
         Some((endpoint.room(to), run.min(config.window / 2).max(1)))
+    }
+
+    /// Tries again to answer ranks of this node whose rings were full.
+    pub(crate) fn unblock(&mut self) -> Result<(), ChannelError> {
+        if self.core.blocked { self.core.service(&self.shared.place) } else { Ok(()) }
     }
 
     /// Puts queued frames on the wire.

@@ -10,7 +10,7 @@ use crate::doze::Doze;
 use crate::driver::{Driver, Packets};
 use crate::faults::Faults;
 use crate::place::{AttachError, Place, io_error};
-use crate::ring::{self, Consumer, Producer};
+use crate::ring::{Consumer, Producer};
 use crate::udp::Udp;
 use crate::{ChannelError, sys};
 
@@ -19,8 +19,8 @@ use crate::{ChannelError, sys};
 pub trait Handler: Send + 'static {
     /// A frame from a rank, in order. After [`Delivery::Full`] the same frame comes again later.
     fn frame(&mut self, place: &Place, from: Rank, frame: &[u8]) -> Delivery;
-    /// Hands out answers of at most `most` bytes to ranks of other nodes, as long as `send` takes
-    /// them (it says false when that rank's ring is full).
+    /// Hands out answers of at most `most` bytes, as long as `send` takes them (it says false when
+    /// that rank's ring is full).
     ///
     /// # Errors
     /// Those of `send`.
@@ -31,6 +31,10 @@ pub trait Handler: Send + 'static {
     fn unread(&self) -> u64;
     /// Operations refused so far.
     fn refused(&self) -> u64;
+    /// The rank for which the main thread waits, if it is one and known.
+    fn awaits(&self) -> Option<Rank> {
+        None
+    }
 }
 
 /// Takes the parts of an answer to a rank; false if its ring is full.
@@ -72,6 +76,8 @@ pub(crate) struct Core<H> {
     unfinished: Vec<usize>,
     ring_sent: u64,
     ring_delivered: u64,
+    /// An answer to a rank of this node waits for room in its ring.
+    pub(crate) blocked: bool,
     /// The handler thread has the socket in its set.
     pub(crate) armed: bool,
     /// Spins between two looks at the socket.
@@ -143,6 +149,7 @@ impl<H: Handler> Core<H> {
             unfinished: Vec::new(),
             ring_sent: 0,
             ring_delivered: 0,
+            blocked: false,
             armed: false,
             interval: 1,
         })
@@ -152,7 +159,7 @@ impl<H: Handler> Core<H> {
     pub(crate) fn max_frame(&self, place: &Place, to: Rank) -> usize {
         match &self.remote {
             Some(remote) if place.local_of(to).is_none() => remote.endpoint.max_frame(),
-            _ => ring::max_record(place.ring_bytes()),
+            _ => place.max_local_frame(),
         }
     }
 
@@ -165,7 +172,8 @@ impl<H: Handler> Core<H> {
         parts: &[&[u8]],
     ) -> Result<bool, ChannelError> {
         if let Some(local) = place.local_of(to) {
-            return Ok(self.send_local(place, local, parts));
+            let Core { remote, outgoing, ring_sent, .. } = self;
+            return Ok(push(place, local, &mut outgoing[local], ring_sent, remote.as_ref(), parts));
         }
         let ranks = place.ranks();
         let Some(remote) = &mut self.remote else { return Err(ChannelError::NoRank { to, ranks }) };
@@ -186,30 +194,6 @@ impl<H: Handler> Core<H> {
         let Some(remote) = &mut self.remote else { return Err(ChannelError::NoRank { to, ranks }) };
         self.interval = 1;
         take_full(remote.endpoint.send_with(remote.now, to, write), ranks)
-    }
-
-    fn send_local(&mut self, place: &Place, local: usize, parts: &[&[u8]]) -> bool {
-        let me = place.local();
-        let ring = self.outgoing[local].get_or_insert_with(|| {
-            let (head, data, size) = place.ring(me, local);
-            // SAFETY: the ring lies in the mapping, which outlives the core (`Shared` owns both,
-            // the place last), and only this rank produces into it.
-            unsafe { Producer::new(head, data, size) }
-        });
-        // Counted before it can be seen: whoever stops everything here sees it in flight.
-        self.ring_sent += 1;
-        publish_sent(place, self.ring_sent, self.remote.as_ref());
-        if !ring.push(parts) {
-            self.ring_sent -= 1;
-            publish_sent(place, self.ring_sent, self.remote.as_ref());
-            return false;
-        }
-        let word = &place.context(local).wake.pending[me / 64];
-        word.fetch_or(1 << (me % 64), SeqCst);
-        if local != me {
-            place.wake(local);
-        }
-        true
     }
 
     /// Everything sent to this rank of this node has been taken.
@@ -328,13 +312,12 @@ impl<H: Handler> Core<H> {
     /// Hands out answers, acts on deadlines, sends what is to be sent, and publishes the counters.
     pub(crate) fn service(&mut self, place: &Place) -> Result<(), ChannelError> {
         if let Some(remote) = &mut self.remote {
-            let now = remote.now;
-            remote.endpoint.handle_timeout(now);
-            let endpoint = &mut remote.endpoint;
-            let ranks = place.ranks();
-            let most = endpoint.max_frame();
-            let mut send = |to, parts: &[&[u8]]| take_full(endpoint.send(now, to, parts), ranks);
-            self.handler.answer(most, &mut send)?;
+            remote.endpoint.handle_timeout(remote.now);
+        }
+        if self.handler.owes_answers() {
+            self.answer(place)?;
+        }
+        if self.remote.is_some() {
             self.publish(place);
             self.transmit(place)?;
             self.publish_sometimes(place);
@@ -363,6 +346,47 @@ impl<H: Handler> Core<H> {
     #[inline]
     pub(crate) fn holds_back(&self) -> bool {
         self.remote.as_ref().is_some_and(|remote| remote.held)
+    }
+
+    fn answer(&mut self, place: &Place) -> Result<(), ChannelError> {
+        let Core { handler, remote, outgoing, ring_sent, blocked, stalled, unfinished, .. } = self;
+        let (ranks, near) = (place.ranks(), place.max_local_frame());
+        let most = remote.as_ref().map_or(near, |remote| remote.endpoint.max_frame().min(near));
+        *blocked = false;
+        let mut answered = false;
+        let mut send = |to, parts: &[&[u8]]| match (place.local_of(to), remote.as_mut()) {
+            (Some(local), remote) => {
+                let ring = &mut outgoing[local];
+                let sent = push(place, local, ring, ring_sent, remote.as_deref(), parts);
+                *blocked |= !sent;
+                answered |= sent;
+                Ok(sent)
+            }
+            (None, Some(Remote { endpoint, now, .. })) => {
+                let sent = take_full(endpoint.send(*now, to, parts), ranks)?;
+                answered |= sent;
+                Ok(sent)
+            }
+            (None, None) => Err(ChannelError::NoRank { to, ranks }),
+        };
+        handler.answer(most, &mut send)?;
+        if answered {
+            // What was refused because too many answers were owed may be taken now.
+            unfinished.append(stalled);
+        }
+        Ok(())
+    }
+
+    /// Has the ranks of this node ring the doorbell when they bring something, or make room for an
+    /// answer that waits; false if there is something already.
+    pub(crate) fn listen(&mut self, place: &Place) -> Result<bool, ChannelError> {
+        let sleep = &place.own().sleep;
+        sleep.wants_room.store(u32::from(self.blocked), SeqCst);
+        sleep.sleeping.store(1, SeqCst);
+        if self.blocked {
+            self.service(place)?;
+        }
+        Ok(!self.ring_hint(place))
     }
 
     /// Sends what is to be sent.
@@ -406,6 +430,38 @@ impl<H: Handler> Core<H> {
     pub(crate) fn deadline(&mut self) -> Option<u64> {
         self.remote.as_mut().and_then(|remote| remote.endpoint.next_timeout())
     }
+}
+
+/// Appends a frame to the ring to a rank of this node; false if there is no room now.
+fn push(
+    place: &Place,
+    local: usize,
+    ring: &mut Option<Producer>,
+    ring_sent: &mut u64,
+    remote: Option<&Remote>,
+    parts: &[&[u8]],
+) -> bool {
+    let me = place.local();
+    let ring = ring.get_or_insert_with(|| {
+        let (head, data, size) = place.ring(me, local);
+        // SAFETY: the ring lies in the mapping, which outlives the core (`Shared` owns both,
+        // the place last), and only this rank produces into it.
+        unsafe { Producer::new(head, data, size) }
+    });
+    // Counted before it can be seen: whoever stops everything here sees it in flight.
+    *ring_sent += 1;
+    publish_sent(place, *ring_sent, remote);
+    if !ring.push(parts) {
+        *ring_sent -= 1;
+        publish_sent(place, *ring_sent, remote);
+        return false;
+    }
+    let word = &place.context(local).wake.pending[me / 64];
+    word.fetch_or(1 << (me % 64), SeqCst);
+    if local != me {
+        place.wake(local);
+    }
+    true
 }
 
 fn publish_sent(place: &Place, ring_sent: u64, remote: Option<&Remote>) {

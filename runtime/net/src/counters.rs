@@ -66,10 +66,16 @@ pub enum Counter {
     WaitsSpun,
     /// Waits for which the program slept.
     WaitsBlocked,
+    /// Of those, because who was waited for did not run.
+    BlockedUnscheduled,
+    /// Of those, because others wanted the processor.
+    BlockedOthers,
+    /// Of those, because they had spun as long as they may.
+    BlockedBound,
 }
 
 /// The names of the counters, by place.
-pub const NAMES: [&str; 31] = [
+pub const NAMES: [&str; 34] = [
     "sent",
     "delivered",
     "unread",
@@ -101,6 +107,9 @@ pub const NAMES: [&str; 31] = [
     "unacked_bytes",
     "waits_spun",
     "waits_blocked",
+    "blocked_unscheduled",
+    "blocked_others",
+    "blocked_bound",
 ];
 
 /// Whether a counter of this name is a level, which falls too.
@@ -109,5 +118,5 @@ pub fn is_level(name: &str) -> bool {
     matches!(name, "unread" | "round_trip_us" | "unacked_packets" | "unacked_bytes")
 }
 
-const _: () = assert!(Counter::WaitsBlocked as usize + 1 == NAMES.len());
+const _: () = assert!(Counter::BlockedBound as usize + 1 == NAMES.len());
 const _: () = assert!(NAMES.len() <= 64, "the context has room for so many");

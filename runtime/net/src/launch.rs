@@ -120,3 +120,58 @@ impl Launch {
         Ok(launch)
     }
 }
+
+/// The descriptors of the pages that the node's daemon discloses, as a rank inherits them; see [`crate::disclosure`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pages {
+    /// The node's.
+    pub node: RawFd,
+    /// The job's.
+    pub job: RawFd,
+}
+
+/// The variable that names the pages.
+const PAGES: &str = "KUMI_PAGES";
+
+impl Pages {
+    /// The variable to set for the rank.
+    #[must_use]
+    pub fn to_env(&self) -> (String, String) {
+        (PAGES.to_owned(), format!("{},{}", self.node, self.job))
+    }
+
+    /// Reads the variable of this process; none if it is not set: a rank without a daemon has no pages.
+    ///
+    /// # Errors
+    /// [`LaunchError::BadVariable`].
+    pub fn from_env() -> Result<Option<Pages>, LaunchError> {
+        Pages::from_text(std::env::var(PAGES).ok())
+    }
+
+    fn from_text(text: Option<String>) -> Result<Option<Pages>, LaunchError> {
+        let Some(found) = text else { return Ok(None) };
+        let number = |part: &str| part.parse().ok().filter(|raw: &RawFd| *raw >= 0);
+        let both = found.split_once(',').map(|(node, job)| (number(node), number(job)));
+        match both {
+            Some((Some(node), Some(job))) => Ok(Some(Pages { node, job })),
+            _ => Err(LaunchError::BadVariable { name: PAGES, found }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_go_through_the_environment() {
+        let pages = Pages { node: 17, job: 4 };
+        let (name, value) = pages.to_env();
+        assert_eq!((name.as_str(), value.as_str()), ("KUMI_PAGES", "17,4"));
+        assert_eq!(Pages::from_text(Some(value)), Ok(Some(pages)));
+        assert_eq!(Pages::from_text(None), Ok(None));
+        for wrong in ["", "1", "1,", "-1,2", "1,2,3", "a,b"] {
+            assert!(Pages::from_text(Some(wrong.to_owned())).is_err(), "{wrong}");
+        }
+    }
+}

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 /// First eight bytes of a segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"KUMISEG\x01");
 /// Version of this layout; a rank refuses a segment of another one.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Everything large starts at a multiple of this.
 pub const PAGE: usize = 4096;
 /// Most ranks of one job on one node: one bit each in [`Wake::pending`].
@@ -23,8 +23,10 @@ pub const WINDOWS: usize = 256;
 pub const NOTIFIES: usize = 64;
 /// Bytes of a ring when nothing else is asked for.
 pub const DEFAULT_RING_BYTES: usize = 256 * 1024;
-/// Address space for the windows of one rank when nothing else is asked for; memory is used only where it was written.
-pub const DEFAULT_ARENA_BYTES: u64 = 8 << 30;
+/// Least address space for the windows of one rank, see [`arena_bytes`].
+const LEAST_ARENA_BYTES: u64 = 8 << 30;
+/// Most address space for the windows of all ranks of a node: a quarter of what a process has.
+const MOST_ARENAS_BYTES: u64 = 1 << 45;
 /// Smallest ring.
 pub const MIN_RING_BYTES: usize = 4096;
 /// Largest ring.
@@ -114,18 +116,18 @@ pub const ATTACH_NOW: u32 = 1;
 /// The process that used the context has finished with it.
 pub const ATTACH_DONE: u32 = 2;
 
-/// What peers on the same node, and the owner itself, must know of a window. `state` is written last.
+/// What peers on the same node must know of a window. `key` is written last.
 #[repr(C)]
 #[derive(Debug)]
 pub struct WindowEntry {
-    /// 0: none; otherwise `identifier << 8 | rights << 1 | 1`.
-    pub state: AtomicU64,
-    /// Start in the owner's arena, bytes.
+    /// The window's name at its owner, see "Windows' names" in `docs/protocol.md`; 0: none.
+    pub key: AtomicU64,
+    /// Start in the owner's arena, bytes; 0 if it does not lie there, as the key says.
     pub offset: AtomicU64,
     /// Length in bytes.
     pub length: AtomicU64,
-    /// Unused.
-    pub reserved: AtomicU64,
+    /// Bit 0 write, 1 read, 2 atomic operations.
+    pub rights: AtomicU64,
 }
 
 /// One notification counter, alone on its line.
@@ -148,7 +150,7 @@ pub struct RankContext {
     pub state: State,
     /// Written by the owner only; see [`crate::counters`].
     pub counters: [AtomicU64; 64],
-    /// Windows by `identifier % WINDOWS`.
+    /// Windows by slot, which their names' low bits tell.
     pub windows: [WindowEntry; WINDOWS],
     /// Notification counters: window slot × [`NOTIFIES`] + number.
     pub notifies: NotifyTable,
@@ -305,6 +307,16 @@ impl Layout {
     pub fn arena(&self, local: usize) -> usize {
         self.arenas + local * self.arena_bytes
     }
+}
+
+/// Address space in bytes for the windows of one rank, on a node with so many ranks of the job and so many bytes of memory: twice
+/// the memory, so that whatever fits the memory finds a place, also beside what was there before. Memory is used only
+/// where it was written.
+#[must_use]
+pub fn arena_bytes(local_ranks: u32, memory: u64) -> u64 {
+    let most = MOST_ARENAS_BYTES / u64::from(local_ranks.max(1));
+    let bytes = memory.saturating_mul(2).max(LEAST_ARENA_BYTES).min(most);
+    bytes & !(PAGE as u64 - 1)
 }
 
 /// The next multiple of [`PAGE`].

@@ -14,6 +14,7 @@ mod ack;
 mod channel;
 mod core;
 pub mod counters;
+pub mod disclosure;
 mod doze;
 mod driver;
 mod faults;

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 
-/// A shared, writable mapping that starts at offset 0 of a memory file; unmapped on drop.
+/// A shared mapping that starts at offset 0 of a memory file; unmapped on drop.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
@@ -19,12 +19,21 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps the first `length` bytes. The file must be sealed against shrinking and at least that long, so that no access raises SIGBUS.
     pub(crate) fn new(file: BorrowedFd<'_>, length: usize) -> io::Result<Mapping> {
+        Mapping::with(file, length, libc::PROT_READ | libc::PROT_WRITE)
+    }
+
+    /// As [`Mapping::new`], for reading only: writing into it ends the process.
+    pub(crate) fn read_only(file: BorrowedFd<'_>, length: usize) -> io::Result<Mapping> {
+        Mapping::with(file, length, libc::PROT_READ)
+    }
+
+    fn with(file: BorrowedFd<'_>, length: usize, protection: libc::c_int) -> io::Result<Mapping> {
         // SAFETY: a fresh mapping at an address of the kernel's choice touches no memory of this process.
         let address = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
                 length,
-                libc::PROT_READ | libc::PROT_WRITE,
+                protection,
                 libc::MAP_SHARED | libc::MAP_NORESERVE,
                 file.as_raw_fd(),
                 0,

@@ -46,7 +46,7 @@ impl<H: Handler> Nudged for Shared<H> {
         // A main thread that spins looks at its rings; nothing lies in the one to itself.
         self.place.own().wake.pending[me / 64].fetch_or(1 << (me % 64), SeqCst);
         self.place.wake(me);
-        if let Some(alarm) = &self.alarm {
+        if let Some(alarm) = self.alarm.get() {
             // Before the alarm: the handler may be about to set it to another time.
             self.nudged.store(true, SeqCst);
             alarm.now();

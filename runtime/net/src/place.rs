@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 use kumi_proto::SealKey;
 
+use crate::disclosure::RankState;
 use crate::launch::{Launch, LaunchError};
 use crate::layout::{
     ATTACH_DONE, ATTACH_NEVER, ATTACH_NOW, Header, Layout, MAGIC, PAGE, RankContext, VERSION,
@@ -31,6 +32,11 @@ pub enum AttachError {
         "the job's memory segment is not usable ({0}): this program and the daemon must be of the same version of Kumi"
     )]
     BadSegment(&'static str),
+    /// The node's pages are not usable.
+    #[error(
+        "the node's pages of information are not usable ({0}): this program and the daemon must be of the same version of Kumi"
+    )]
+    BadPages(&'static str),
     /// Another process uses the rank's channel, or has used it.
     #[error("rank {0} has already joined its job: one process per rank can, and only once")]
     AlreadyAttached(u32),
@@ -223,6 +229,12 @@ impl Place {
         segment::context(&self.map, &self.layout, local)
     }
 
+    /// What a rank of this node does, by its context; none if it is on another node.
+    #[must_use]
+    pub fn rank_state(&self, rank: u32) -> Option<RankState> {
+        self.local_of(rank).map(|local| segment::state_of(self.context(local)))
+    }
+
     /// The own context.
     #[must_use]
     #[inline]
@@ -331,6 +343,11 @@ impl Place {
         (head, self.map.at(start + PAGE, self.layout.ring_bytes), self.layout.ring_bytes)
     }
 
+    /// Bytes of the longest frame between ranks of this node.
+    pub(crate) fn max_local_frame(&self) -> usize {
+        crate::ring::max_record(self.layout.ring_bytes)
+    }
+
     pub(crate) fn ring_bytes(&self) -> usize {
         self.layout.ring_bytes
     }
@@ -344,7 +361,7 @@ impl Drop for Place {
     }
 }
 
-fn check_open(descriptor: RawFd, what: &'static str) -> Result<(), LaunchError> {
+pub(crate) fn check_open(descriptor: RawFd, what: &'static str) -> Result<(), LaunchError> {
     // SAFETY: no pointers.
     let open = unsafe { libc::fcntl(descriptor, libc::F_GETFD) } >= 0;
     if open { Ok(()) } else { Err(LaunchError::Closed { descriptor, what }) }

@@ -10,8 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use kumi_proto::SealKey;
 
 use crate::counters;
+use crate::disclosure::RankState;
 use crate::layout::{
-    ATTACH_NOW, Header, Layout, MAGIC, Peer, RankContext, SIGNALS, VERSION, page_up,
+    ATTACH_DONE, ATTACH_NOW, Header, Layout, MAGIC, Peer, RankContext, SIGNALS, VERSION, page_up,
 };
 use crate::map::Mapping;
 
@@ -31,7 +32,7 @@ pub struct SegmentSpec {
     pub local_ranks: Range<u32>,
     /// Data bytes of a ring between two local ranks; rounded up to a power of two. See [`crate::layout::DEFAULT_RING_BYTES`].
     pub ring_bytes: usize,
-    /// Address space for the windows of one rank; rounded up to pages, used only where written. See [`crate::layout::DEFAULT_ARENA_BYTES`].
+    /// Address space for the windows of one rank; rounded up to pages, used only where written. See [`crate::layout::arena_bytes`].
     pub arena_bytes: u64,
 }
 
@@ -197,11 +198,8 @@ impl Segment {
         let context = context(&self.map, &self.layout, local_index);
         let state = &context.state;
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let idle = state.idle.load(Acquire) == 1
-            && !has_what_it_waits_for(context)
-            && load(&context.notifies.0[SIGNALS].count) == 0;
         ContextSample {
-            idle,
+            idle: is_idle(context),
             attached: state.attached.load(Relaxed) == ATTACH_NOW,
             counters: counters::NAMES
                 .iter()
@@ -209,6 +207,16 @@ impl Segment {
                 .map(|(name, counter)| (*name, load(counter)))
                 .collect(),
         }
+    }
+
+    /// What a local rank does, as far as its context tells; stopping is not its affair. Cheaper than
+    /// [`Segment::sample`], and as trusting.
+    #[must_use]
+    pub fn rank_state(&self, local_index: usize) -> RankState {
+        if local_index >= self.layout.local_count as usize {
+            return RankState::Unknown;
+        }
+        state_of(context(&self.map, &self.layout, local_index))
     }
 
     /// What a local rank says of its peers on other nodes: those with the first traffic one by one, all
@@ -226,6 +234,22 @@ impl Segment {
         // SAFETY: Header consists of atomics only.
         unsafe { self.map.view(0) }
     }
+}
+
+/// What a rank does, by its context.
+pub(crate) fn state_of(context: &RankContext) -> RankState {
+    match context.state.attached.load(Relaxed) {
+        ATTACH_NOW if is_idle(context) => RankState::Idle,
+        ATTACH_NOW => RankState::Running,
+        ATTACH_DONE => RankState::Over,
+        _ => RankState::Unknown,
+    }
+}
+
+fn is_idle(context: &RankContext) -> bool {
+    context.state.idle.load(Acquire) == 1
+        && !has_what_it_waits_for(context)
+        && context.notifies.0[SIGNALS].count.load(Relaxed) == 0
 }
 
 /// A peer on the same node raises notification counters without the waiting rank's help, so a waiting rank's idle flag can be out of date by what it has not

@@ -132,6 +132,31 @@ pub(crate) fn silence(descriptor: RawFd) {
     unsafe { libc::read(descriptor, (&raw mut count).cast(), 8) };
 }
 
+/// Bytes of memory that this machine has.
+#[must_use]
+pub fn memory() -> u64 {
+    // SAFETY: no pointers; both values are always known.
+    let [pages, size] = [libc::_SC_PHYS_PAGES, libc::_SC_PAGESIZE]
+        .map(|name| u64::try_from(unsafe { libc::sysconf(name) }).unwrap_or(0));
+    pages.saturating_mul(size)
+}
+
+/// A number that nobody can guess, from the system's generator.
+///
+/// # Errors
+/// What the kernel says.
+pub fn random() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    // SAFETY: eight bytes are written to `bytes`.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    match got {
+        8 => Ok(u64::from_ne_bytes(bytes)),
+        -1 => Err(io::Error::last_os_error()),
+        // So few bytes come whole or not at all.
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
 /// Seconds on the monotonic clock, to the nanosecond.
 #[must_use]
 pub fn seconds() -> f64 {

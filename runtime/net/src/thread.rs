@@ -7,6 +7,9 @@
 //! one: if not, it arms the socket again. If main has held the lock over a whole tick (a long
 //! wait), the thread sleeps deep: main restarts the tick when the wait ends; a long timer stands by
 //! in case main's glance at the flag came too early.
+//!
+//! Rings from ranks of this node concern it only while it is told so (`Channel::serve_rings`): then it also listens
+//! to the rank's doorbell, which its peers ring for it as they do for a main thread that sleeps.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -32,6 +35,7 @@ const DEEP: u64 = 20_000;
 const SOCKET: u64 = 1;
 const TIMER: u64 = 2;
 const STOP: u64 = 3;
+const BELL: u64 = 4;
 
 /// What wakes the handler thread.
 #[derive(Debug)]
@@ -39,7 +43,9 @@ pub(crate) struct Alarm {
     epoll: OwnedFd,
     timer: OwnedFd,
     stop: OwnedFd,
-    socket: RawFd,
+    socket: Option<RawFd>,
+    /// The rank's doorbell.
+    bell: RawFd,
 }
 
 fn own(raw: RawFd, what: &'static str) -> Result<OwnedFd, AttachError> {
@@ -51,7 +57,7 @@ fn own(raw: RawFd, what: &'static str) -> Result<OwnedFd, AttachError> {
 }
 
 impl Alarm {
-    pub(crate) fn new(socket: RawFd) -> Result<Alarm, AttachError> {
+    pub(crate) fn new(socket: Option<RawFd>, bell: RawFd) -> Result<Alarm, AttachError> {
         // SAFETY: no pointers in either call.
         let (epoll, timer) = unsafe {
             let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
@@ -61,7 +67,7 @@ impl Alarm {
             )
         };
         let stop = sys::doorbell().map_err(io_error("eventfd"))?;
-        let alarm = Alarm { epoll, timer, stop, socket };
+        let alarm = Alarm { epoll, timer, stop, socket, bell };
         let events = libc::EPOLLIN as u32;
         let add = libc::EPOLL_CTL_ADD;
         alarm.control(add, alarm.timer.as_raw_fd(), events, TIMER).map_err(io_error("epoll"))?;
@@ -78,24 +84,34 @@ impl Alarm {
         if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Main is active: packets do not wake the handler for now.
+    /// Main is active: packets, and with `rings` the doorbell, do not wake the handler for now.
     #[cold]
-    pub(crate) fn disarm(&self) {
+    pub(crate) fn disarm(&self, rings: bool) {
         // Taken out of the set rather than masked: the kernel then has no callback to make for
         // every packet. Should it fail, the handler wakes once too often.
-        let _ = self.control(libc::EPOLL_CTL_DEL, self.socket, 0, SOCKET);
+        for (descriptor, mark) in self.armed_for(rings) {
+            let _ = self.control(libc::EPOLL_CTL_DEL, descriptor, 0, mark);
+        }
         self.tick();
     }
 
-    fn arm(&self) -> io::Result<()> {
+    fn arm(&self, rings: bool) -> io::Result<()> {
         let events = (libc::EPOLLIN | libc::EPOLLONESHOT) as u32;
-        match self.control(libc::EPOLL_CTL_ADD, self.socket, events, SOCKET) {
-            // Fired and not taken out since.
-            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
-                self.control(libc::EPOLL_CTL_MOD, self.socket, events, SOCKET)
+        for (descriptor, mark) in self.armed_for(rings) {
+            match self.control(libc::EPOLL_CTL_ADD, descriptor, events, mark) {
+                // Fired and not taken out since.
+                Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
+                    self.control(libc::EPOLL_CTL_MOD, descriptor, events, mark)?;
+                }
+                done => done?,
             }
-            done => done,
         }
+        Ok(())
+    }
+
+    fn armed_for(&self, rings: bool) -> impl Iterator<Item = (RawFd, u64)> {
+        let bell = rings.then_some((self.bell, BELL));
+        self.socket.map(|socket| (socket, SOCKET)).into_iter().chain(bell)
     }
 
     /// Wakes the handler after one tick.
@@ -197,7 +213,7 @@ pub fn quiet_thread(
 
 /// Runs until told to stop. What goes wrong is kept for the next call of the main thread.
 fn run<H: Handler>(shared: &Shared<H>) {
-    let Some(alarm) = &shared.alarm else { return };
+    let Some(alarm) = shared.alarm.get() else { return };
     let mut ticker = Ticker { epoch: 0, tick: TICK };
     alarm.tick();
     while !shared.stop.load(Acquire) {
@@ -260,13 +276,21 @@ fn round<H: Handler>(
     let core = unsafe { shared.core() };
     shared.deep.store(false, Relaxed);
     shared.nudged.store(false, SeqCst);
-    serve(core, &shared.place)?;
+    let rings = shared.rings.load(SeqCst);
+    if rings {
+        // Only with the lock: main does not sleep for it.
+        sys::silence(alarm.bell);
+    }
+    serve(core, &shared.place, rings)?;
     let epoch = shared.epoch.load(Relaxed);
     if epoch == ticker.epoch {
         ticker.tick = TICK;
         core.armed = true;
         alarm.after(core.deadline().map(|deadline| deadline.saturating_sub(sys::now())));
-        alarm.arm()?;
+        alarm.arm(rings)?;
+        if rings && !core.listen(&shared.place)? {
+            alarm.now();
+        }
     } else {
         ticker.epoch = epoch;
         ticker.tick = (ticker.tick * 2).min(LONGEST_TICK);
@@ -281,7 +305,7 @@ fn round<H: Handler>(
 /// Most receives while the lock is held: main may want it.
 const MOST_RECEIVES: usize = 16;
 
-fn serve<H: Handler>(core: &mut Core<H>, place: &Place) -> Result<(), ChannelError> {
+fn serve<H: Handler>(core: &mut Core<H>, place: &Place, rings: bool) -> Result<(), ChannelError> {
     place.count(Counter::HandlerRuns, 1);
     core.look_at_clock();
     for _ in 0..MOST_RECEIVES {
@@ -290,6 +314,16 @@ fn serve<H: Handler>(core: &mut Core<H>, place: &Place) -> Result<(), ChannelErr
         }
         core.take_datagrams(place);
         core.service(place)?;
+    }
+    for _ in 0..MOST_RECEIVES {
+        if !rings {
+            break;
+        }
+        core.drain_rings(place)?;
+        core.service(place)?;
+        if !core.ring_hint(place) {
+            break;
+        }
     }
     core.service(place)?;
     core.publish_all(place);

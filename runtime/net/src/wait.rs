@@ -6,7 +6,7 @@ use crate::channel::{ChannelError, Guard};
 use crate::core::Handler;
 use crate::counters::Counter;
 use crate::place::Place;
-use crate::spin::Spin;
+use crate::spin::{Limit, Spin, Why};
 use crate::sys;
 
 /// What a wait ends with, beside a frame from anywhere.
@@ -47,8 +47,9 @@ impl<H: Handler> Guard<'_, H> {
     pub(crate) fn watch(
         &mut self,
         waiting: &mut Waiting<'_>,
-        bound: Option<u64>,
+        limit: Limit<'_>,
     ) -> Result<Seen, ChannelError> {
+        let bound = limit.bound;
         let mut spins = waiting.spins;
         let mut socket = self.core.interval;
         let remote = self.core.remote.is_some();
@@ -57,7 +58,7 @@ impl<H: Handler> Guard<'_, H> {
         if self.core.ring_hint(place) {
             return Ok(Seen::Ring);
         }
-        if bound == Some(0) && waiting.blocks_unseen() {
+        if bound == Some(0) && waiting.blocks_unseen(limit.at_once) {
             return Ok(Seen::Bound);
         }
         loop {
@@ -84,9 +85,11 @@ impl<H: Handler> Guard<'_, H> {
             }
             spins += 1;
             let clock = spins >= CLOCK_SPINS || bound == Some(0);
-            if waiting.wait == Wait::Room && !clock && spins >= waiting.next_try {
+            let room = waiting.wait == Wait::Room || self.core.blocked;
+            if room && !clock && spins >= waiting.next_try {
                 waiting.next_try = spins + ROOM_SPINS;
                 waiting.spins = spins;
+                self.unblock()?;
                 return Ok(Seen::Turn);
             }
             if clock {
@@ -96,11 +99,19 @@ impl<H: Handler> Guard<'_, H> {
                 if self.core.deadline().is_some_and(|deadline| deadline <= now) {
                     return Ok(Seen::Deadline);
                 }
-                if bound.is_some_and(|bound| waiting.spun(now) >= bound) {
+                if let Some(why) = limit.ends(waiting.spun(now), self.core.handler.awaits()) {
+                    waiting.why(why);
                     return Ok(Seen::Bound);
                 }
             }
         }
+    }
+
+    /// Sets the flags by which peers know that this rank sleeps, and then looks for room once more: who made some before
+    /// has not seen them.
+    pub(crate) fn before_sleep(&mut self, waiting: &mut Waiting<'_>) -> Result<(), ChannelError> {
+        waiting.sleeping(waiting.wait == Wait::Room || self.core.blocked);
+        self.unblock()
     }
 
     /// Blocks until the socket, the doorbell, a deadline or the latest time calls. The caller has
@@ -139,6 +150,8 @@ pub(crate) struct Waiting<'p> {
     /// First look at the clock since something happened.
     pub(crate) since: u64,
     pub(crate) slept: bool,
+    /// Why it blocked, the first time.
+    why: Option<Why>,
     /// Spins since the last look at the clock, and at how many a wait for room tries again.
     spins: u32,
     next_try: u32,
@@ -151,7 +164,16 @@ impl<'p> Waiting<'p> {
             state.wait_at_least.store(at_least, Relaxed);
             state.wait_counter.store(index as u32 + 1, Release);
         }
-        Waiting { place, wait, began: 0, since: 0, slept: false, spins: 0, next_try: ROOM_SPINS }
+        Waiting {
+            place,
+            wait,
+            began: 0,
+            since: 0,
+            slept: false,
+            why: None,
+            spins: 0,
+            next_try: ROOM_SPINS,
+        }
     }
 
     #[inline]
@@ -165,13 +187,18 @@ impl<'p> Waiting<'p> {
     }
 
     /// Who blocks at once need not look at the socket first: the kernel does before it blocks.
-    fn blocks_unseen(&self) -> bool {
+    fn blocks_unseen(&mut self, why: Why) -> bool {
+        self.why(why);
         !self.slept && !self.satisfied(Acquire)
     }
 
     #[inline]
     pub(crate) fn idle(&self, idle: bool) {
         self.place.own().state.idle.store(u32::from(idle), Release);
+    }
+
+    fn why(&mut self, why: Why) {
+        self.why.get_or_insert(why);
     }
 
     /// Microseconds since something happened.
@@ -201,6 +228,9 @@ impl<'p> Waiting<'p> {
     pub(crate) fn over(&mut self, spin: &mut Spin) {
         if self.slept {
             self.place.count(Counter::WaitsBlocked, 1);
+            if let Some(why) = self.why {
+                self.place.count(why.counter(), 1);
+            }
             spin.blocked(sys::now().saturating_sub(self.began));
         } else {
             self.place.count(Counter::WaitsSpun, 1);

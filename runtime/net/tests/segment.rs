@@ -98,6 +98,20 @@ fn the_file_can_neither_shrink_nor_grow() {
 }
 
 #[test]
+fn arenas_hold_the_memory_twice_and_fit_an_address_space() {
+    let arena = |ranks, memory| kumi_net::layout::arena_bytes(ranks, memory);
+    assert_eq!(arena(1, 1 << 20), 8 << 30);
+    assert_eq!(arena(16, 64 << 30), 128 << 30);
+    assert_eq!(arena(0, u64::MAX), 1 << 45);
+    for ranks in 1..=512 {
+        for memory in [0, 1 << 33, (1 << 40) + 12_345, u64::MAX] {
+            let layout = Layout::new(1024, 0, ranks, 1 << 18, arena(ranks, memory));
+            assert!(layout.is_some(), "{ranks} ranks, {memory} bytes");
+        }
+    }
+}
+
+#[test]
 fn a_large_segment_takes_no_memory_until_used() {
     let arena_bytes = 64 << 30;
     let segment = Segment::create(&SegmentSpec { arena_bytes, ..spec(1024, 0..64) });

@@ -36,6 +36,13 @@ pub fn realtime_sentence() -> String {
         .to_owned()
 }
 
+/// What a node says of itself when it cannot disclose what goes on there.
+pub fn disclosure_sentence(reason: &str) -> String {
+    format!(
+        "no pages of information for ranks ({reason}): waits do not know who runs, and programs do not see the load of nodes; a kernel from 5.1 on has what they need"
+    )
+}
+
 fn check(
     name: &'static str,
     found: Result<String, String>,

@@ -51,13 +51,13 @@ pub enum AgentEvent {
     ParentUp,
     /// The link to the parent is gone.
     ParentDown,
-    /// The parent said this. `Down::Clock` is the driver's affair and ignored here.
+    /// The parent said this. `Down::Clock` and `Down::Disclosed` are the driver's affair and ignored here.
     Parent(Down),
     /// A child connected.
     ChildUp(LinkId),
     /// A child's link is gone.
     ChildDown(LinkId),
-    /// A child said this. `Up::ClockProbe` is the driver's affair and ignored here.
+    /// A child said this. `Up::ClockProbe` and `Up::Disclosed` are the driver's affair and ignored here.
     Child(LinkId, Up),
     /// Outcome of [`AgentAction::Prepare`].
     Prepared {
@@ -250,8 +250,8 @@ impl Agent {
             }
             AgentEvent::ChildDown(link) => self.child_down(link),
             AgentEvent::Child(link, Up::Report(report)) => self.child_report(link, report),
-            AgentEvent::Parent(Down::Clock { .. })
-            | AgentEvent::Child(_, Up::ClockProbe { .. })
+            AgentEvent::Parent(Down::Clock { .. } | Down::Disclosed(_))
+            | AgentEvent::Child(_, Up::ClockProbe { .. } | Up::Disclosed(_))
             | AgentEvent::Timeout => {}
             AgentEvent::Prepared { job, result } => self.prepared(job, result),
             AgentEvent::ProgramNeeded { job, hash } => self.program_needed(job, hash),

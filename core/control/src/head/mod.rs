@@ -78,7 +78,7 @@ pub enum HeadEvent {
     ChildUp(LinkId),
     /// A daemon's link is gone.
     ChildDown(LinkId),
-    /// A daemon said this. `Up::ClockProbe` is the driver's affair and ignored here.
+    /// A daemon said this. `Up::ClockProbe` and `Up::Disclosed` are the driver's affair and ignored here.
     Child(LinkId, Up),
     /// A client asked this, as this user.
     Client(ClientId, User, ClientRequest),
@@ -270,7 +270,7 @@ impl Head {
             }
             HeadEvent::ChildDown(link) => self.child_down(link),
             HeadEvent::Child(link, Up::Report(report)) => self.child_report(link, report),
-            HeadEvent::Child(_, Up::ClockProbe { .. }) | HeadEvent::Timeout => {}
+            HeadEvent::Child(_, Up::ClockProbe { .. } | Up::Disclosed(_)) | HeadEvent::Timeout => {}
             HeadEvent::Client(client, user, request) => self.client(client, &user, request),
             HeadEvent::ClientGone(client) => self.client_gone(client),
             HeadEvent::Spooled { job, end } => self.spooled(job, end),

@@ -1,6 +1,6 @@
 //! Fields of frames, written and read one behind the other.
 
-use super::FrameError;
+use super::{FrameError, WindowKey};
 
 /// Writes fields one behind the other, straight to where they are to be: fields that are written and
 /// at once read back in larger pieces, to be copied, cost the processor more than all the rest.
@@ -39,8 +39,8 @@ impl<'b> Writer<'b> {
     }
 
     /// Where in which window.
-    pub(super) fn at(self, window: u32, offset: u64) -> Self {
-        self.u32(window).u64(offset)
+    pub(super) fn at(self, window: WindowKey, offset: u64) -> Self {
+        self.u64(window).u64(offset)
     }
 
     /// Distance and length of blocks.
@@ -79,6 +79,11 @@ impl<'d> Reader<'d> {
 
     pub(super) fn u64(&mut self) -> Result<u64, FrameError> {
         self.take().map(u64::from_le_bytes)
+    }
+
+    /// Where in which window.
+    pub(super) fn place(&mut self) -> Result<(WindowKey, u64), FrameError> {
+        Ok((self.u64()?, self.u64()?))
     }
 
     pub(super) fn bad_length(&self) -> FrameError {

@@ -1,10 +1,10 @@
 //! Records for FIFOs of many ranks, and members of multicasts.
 
 use super::{APPEND_SIGNAL, Frame, FrameError, MULTICAST_APPEND, MULTICAST_APPEND_DONE};
-use super::{Reader, Writer};
+use super::{Reader, WindowKey, Writer};
 
 /// Bytes before the members and the record of a [`MulticastAppend`].
-pub const MULTICAST_APPEND_BYTES: usize = 28;
+pub const MULTICAST_APPEND_BYTES: usize = 32;
 /// Bytes before the ranks of a [`MulticastAppendDone`].
 pub const MULTICAST_APPEND_DONE_BYTES: usize = 16;
 
@@ -13,8 +13,8 @@ pub const MULTICAST_APPEND_DONE_BYTES: usize = 16;
 pub struct MulticastAppend<'d> {
     /// Chosen by the rank that sends or forwards, not 0; comes back with the answer.
     pub token: u64,
-    /// The window's number.
-    pub window: u32,
+    /// The window's name there.
+    pub window: WindowKey,
     /// Where the FIFOs begin in the window, in bytes.
     pub offset: u64,
     /// They are signal ports, whose handlers are to run.
@@ -77,7 +77,7 @@ impl<'d> Frame<'d> {
         if flags & !APPEND_SIGNAL != 0 {
             return Err(r.bad("flags"));
         }
-        let (window, offset) = (r.u32()?, r.u64()?);
+        let (window, offset) = r.place()?;
         let (token, source) = (r.u64()?, r.u32()?);
         if token == 0 {
             return Err(r.bad("token"));

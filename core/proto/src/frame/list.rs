@@ -1,11 +1,11 @@
 //! Puts and gets of pieces of any lengths at any places of a window.
 
-use super::{Frame, FrameError, GET_LIST, LAST, PUT_LIST, Reader, Writer, flags, zero};
+use super::{Frame, FrameError, GET_LIST, LAST, PUT_LIST, Reader, WindowKey, Writer, flags, zero};
 
 /// Bytes before the pieces and the data of a [`PutList`].
-pub const PUT_LIST_BYTES: usize = 28;
+pub const PUT_LIST_BYTES: usize = 32;
 /// Bytes before the pieces of a [`GetList`].
-pub const GET_LIST_BYTES: usize = 24;
+pub const GET_LIST_BYTES: usize = 28;
 /// Bytes that tell of one piece.
 pub const PIECE_BYTES: usize = 8;
 /// Most pieces of a [`GetList`]: its target keeps them until it has answered.
@@ -18,8 +18,8 @@ pub struct PutList<'d> {
     pub token: u64,
     /// As for [`Frame::PutCounted`].
     pub last: bool,
-    /// The window's number.
-    pub window: u32,
+    /// The window's name there.
+    pub window: WindowKey,
     /// From where in the window the places of the pieces are counted, in bytes.
     pub offset: u64,
     /// The notify counter to raise by one afterwards.
@@ -36,8 +36,8 @@ pub struct PutList<'d> {
 pub struct GetList<'d> {
     /// Chosen by the asking rank; comes back with the reply.
     pub token: u64,
-    /// The window's number.
-    pub window: u32,
+    /// The window's name there.
+    pub window: WindowKey,
     /// From where in the window the places of the pieces are counted, in bytes.
     pub offset: u64,
     /// The places and lengths of 1 to [`MOST_GET_PIECES`] pieces (see [`pieces`]), [`PIECE_BYTES`]
@@ -96,7 +96,7 @@ impl<'d> Frame<'d> {
         flags: u8,
         pieces: [u8; 2],
     ) -> Result<Self, FrameError> {
-        let (window, offset) = (r.u32()?, r.u64()?);
+        let (window, offset) = r.place()?;
         let (notify, token) = (r.u32()?, r.u64()?);
         let (notify, last, tail) = (r.notify(flags & !LAST, notify)?, flags & LAST != 0, r.rest());
         if token == 0 && last {
@@ -118,7 +118,7 @@ impl<'d> Frame<'d> {
         count: [u8; 2],
     ) -> Result<Self, FrameError> {
         zero(&r, &[reserved])?;
-        let (window, offset, token) = (r.u32()?, r.u64()?, r.u64()?);
+        let ((window, offset), token) = (r.place()?, r.u64()?);
         let (count, pieces) = (usize::from(u16::from_le_bytes(count)), r.rest());
         if pieces.len() != count * PIECE_BYTES {
             return Err(r.bad_length());

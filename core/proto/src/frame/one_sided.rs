@@ -13,7 +13,7 @@ fn check_blocks(reader: &Reader<'_>, stride: u64, block: u32) -> Result<(), Fram
 
 impl<'d> Frame<'d> {
     pub(super) fn decode_put_counted(mut r: Reader<'d>, flags: u8) -> Result<Self, FrameError> {
-        let (window, offset) = (r.u32()?, r.u64()?);
+        let (window, offset) = r.place()?;
         let (notify, token) = (r.u32()?, r.u64()?);
         let notify = r.notify(flags & !LAST, notify)?;
         if token == 0 {
@@ -30,7 +30,7 @@ impl<'d> Frame<'d> {
     }
 
     pub(super) fn decode_put_strided(mut r: Reader<'d>, flags: u8) -> Result<Self, FrameError> {
-        let (window, offset, stride, block) = (r.u32()?, r.u64()?, r.u64()?, r.u32()?);
+        let ((window, offset), stride, block) = (r.place()?, r.u64()?, r.u32()?);
         let (notify, token) = (r.u32()?, r.u64()?);
         let (notify, last, data) = (r.notify(flags & !LAST, notify)?, flags & LAST != 0, r.rest());
         if token == 0 && last {
@@ -44,7 +44,7 @@ impl<'d> Frame<'d> {
     }
 
     pub(super) fn decode_get_strided(mut r: Reader<'d>) -> Result<Self, FrameError> {
-        let (window, offset, token) = (r.u32()?, r.u64()?, r.u64()?);
+        let ((window, offset), token) = (r.place()?, r.u64()?);
         let (stride, block, count) = (r.u64()?, r.u32()?, r.u32()?);
         r.end()?;
         check_blocks(&r, stride, block)?;
@@ -59,7 +59,7 @@ impl<'d> Frame<'d> {
         has_notify: u8,
         members: [u8; 2],
     ) -> Result<Self, FrameError> {
-        let (window, offset) = (r.u32()?, r.u64()?);
+        let (window, offset) = r.place()?;
         let (notify, token) = (r.u32()?, r.u64()?);
         let notify = r.notify(has_notify, notify)?;
         let (members, tail) = (u16::from_le_bytes(members), r.rest());
@@ -83,7 +83,7 @@ impl<'d> Frame<'d> {
         if flags & !(APPEND_WAIT | APPEND_SIGNAL) != 0 {
             return Err(r.bad("flags"));
         }
-        let (window, offset, token) = (r.u32()?, r.u64()?, r.u64()?);
+        let ((window, offset), token) = (r.place()?, r.u64()?);
         let (wait, signal) = (flags & APPEND_WAIT != 0, flags & APPEND_SIGNAL != 0);
         Ok(Self::Append { token, window, offset, wait, signal, data: r.rest() })
     }

@@ -2,23 +2,36 @@
 
 use super::*;
 use kumi_proto::frame::{
-    MulticastAppend, REFUSED_BOUNDS, REFUSED_FIFO, REFUSED_NOTIFY, REFUSED_RECORD, REFUSED_RIGHT,
-    REFUSED_WINDOW, Width,
+    MulticastAppend, REFUSED_ALIGNMENT, REFUSED_BOUNDS, REFUSED_FIFO, REFUSED_NOTIFY,
+    REFUSED_RECORD, REFUSED_RIGHT, REFUSED_WINDOW, Width,
 };
 use proptest::prelude::*;
 
 use crate::queue::{MARK_FIFO, Queue};
-use crate::windows::Rights;
+use crate::windows::{Memory, Rights};
 use kumi_proto::frame::Operation;
 
-/// A rank alone, with a window of 64 bytes (number 0) and a sealed one (number 1).
-fn rank() -> (Place, Engine, [NonNull<u8>; 2]) {
+const NONE: Rights = Rights { write: false, read: false, atomic: false };
+/// Windows of a [`rank`].
+const OPEN: usize = 0;
+const SEALED: usize = 1;
+const LENT: usize = 2;
+
+/// A rank alone, with windows of 64 bytes: one in the segment with all rights, one without, and one on memory of
+/// its own with all rights. What they hold is 0.
+fn rank() -> (Place, Engine, [Memory; 3]) {
     let place = Place::singleton(1 << 20).expect("place");
-    let mut engine = Engine::new(1000, place.arena_bytes());
-    let sealed = Rights { write: false, read: false, atomic: false };
-    let pieces = [(0, Rights::ALL), (1, sealed)].map(|(number, rights)| {
-        engine.windows.create(&place, number, 64, rights).expect("window").base
-    });
+    let mut engine = Engine::new(1000, place.arena_bytes(), Random::Seeded(9));
+    let windows = &mut engine.windows;
+    let open = windows.create(&place, 64, Rights::ALL).expect("window");
+    let sealed = windows.create(&place, 64, NONE).expect("window");
+    let own = Box::leak(Box::new([0u64; 8]));
+    // SAFETY: leaked, and from here on used by raw copies and atomics only.
+    let lent = unsafe { windows.lend(&place, own.as_mut_ptr().cast(), 64, Rights::ALL) };
+    let pieces = [open, sealed, lent.expect("window")];
+    for piece in &pieces {
+        windows.know(piece.key, [piece.key].into());
+    }
     (place, engine, pieces)
 }
 
@@ -39,30 +52,159 @@ fn encode(frame: &Frame<'_>) -> Vec<u8> {
     [&frame.header(), frame.data()].concat()
 }
 
-fn contents(piece: NonNull<u8>) -> [u8; 64] {
+fn contents(piece: Memory) -> [u8; 64] {
     // SAFETY: the window has 64 bytes, and nobody else uses it.
-    unsafe { piece.cast::<[u8; 64]>().read() }
+    unsafe { piece.base.cast::<[u8; 64]>().read() }
 }
 
 fn refused(token: u64, code: u8) -> Vec<Vec<u8>> {
     vec![encode(&Frame::Refused { token, code })]
 }
 
+/// What the operation with a place is, with token 9.
+fn operations(window: u64, offset: u64) -> Vec<Frame<'static>> {
+    let (token, last, notify, data) = (9, true, None, &[7; 8][..]);
+    let atomic = |operation, width| Frame::AtomicRequest {
+        token,
+        window,
+        offset,
+        operation,
+        width,
+        operand: 7,
+        operand2: 0,
+    };
+    vec![
+        Frame::PutCounted { token, last, window, offset, notify, data },
+        Frame::PutStrided { token, last, window, offset, stride: 4, block: 4, notify, data },
+        Frame::GetRequest { token, window, offset, len: 8 },
+        Frame::GetStrided { token, window, offset, stride: 4, block: 4, count: 2 },
+        Frame::Multicast { token, window, offset, notify, members: 0, tail: data },
+        atomic(Operation::FetchAdd, Width::Eight),
+        atomic(Operation::Swap, Width::Eight),
+        atomic(Operation::CompareSwap, Width::Eight),
+        atomic(Operation::FetchOr, Width::Four),
+    ]
+}
+
+/// The refusal in an answer with token 9.
+fn code(answers: &[Vec<u8>]) -> Option<u8> {
+    assert_eq!(answers.len(), 1, "{answers:?}");
+    match Frame::decode(&answers[0]).expect("a frame") {
+        Frame::Refused { token: 9, code } => Some(code),
+        Frame::MulticastDone { token: 9, refused } => refused.map(|(rank, code)| {
+            assert_eq!(rank, 0);
+            code
+        }),
+        _ => None,
+    }
+}
+
+#[test]
+fn no_operation_gets_anywhere_by_a_wrong_key_a_wild_offset_or_without_the_right() {
+    let (place, mut engine, pieces) = rank();
+    let [open, sealed, lent] = pieces.map(|piece| piece.key);
+    let mut count = 0;
+    let mut refuse = |window, offset, expected| {
+        for frame in operations(window, offset) {
+            assert_eq!(
+                code(&give(&place, &mut engine, &encode(&frame))),
+                Some(expected),
+                "{frame:?}"
+            );
+            count += 1;
+            assert_eq!(engine.refused(), count, "{frame:?}");
+        }
+    };
+    // The slots alone, a bit off, another slot's, none, those of a window that could have been.
+    for wrong in [0, 1, 2, 255, open ^ 1 << 63, open ^ 1 << 9, open ^ 1 << 8, open ^ 1, u64::MAX] {
+        refuse(wrong, 0, REFUSED_WINDOW);
+    }
+    for offset in [64, 72, 1 << 32, 1 << 63, u64::MAX - 7] {
+        refuse(open, offset, REFUSED_BOUNDS);
+        refuse(lent, offset, REFUSED_BOUNDS);
+    }
+    for offset in [0, 64, u64::MAX - 7] {
+        refuse(sealed, offset, REFUSED_RIGHT);
+    }
+    for piece in [open, lent] {
+        for frame in operations(piece, 2).split_off(5) {
+            let answers = give(&place, &mut engine, &encode(&frame));
+            assert_eq!(code(&answers), Some(REFUSED_ALIGNMENT));
+            count += 1;
+        }
+    }
+    // Uncounted puts and appends are refused too.
+    for (window, expected, no_fifo) in
+        [(open ^ 1 << 40, REFUSED_WINDOW, REFUSED_WINDOW), (sealed, REFUSED_RIGHT, REFUSED_FIFO)]
+    {
+        let put = Frame::Put { window, offset: 0, notify: Some(0), data: &[7] };
+        assert_eq!(give(&place, &mut engine, &encode(&put)), refused(0, expected));
+        let append =
+            Frame::Append { token: 9, window, offset: 0, wait: true, signal: false, data: &[7] };
+        assert_eq!(give(&place, &mut engine, &encode(&append)), refused(9, no_fifo));
+        count += 2;
+    }
+    assert_eq!(engine.refused(), count);
+    assert_eq!(pieces.map(contents), [[0; 64]; 3], "untouched");
+    let raised =
+        |notify: &kumi_net::layout::Notify| notify.count.load(std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(place.own().notifies.0.iter().map(raised).sum::<u64>(), 0);
+    // And what is right is done, in both kinds of memory.
+    for (piece, key) in [(OPEN, open), (LENT, lent)] {
+        for frame in operations(key, 8) {
+            assert_eq!(code(&give(&place, &mut engine, &encode(&frame))), None);
+        }
+        assert_eq!(contents(pieces[piece])[16..], [0; 48]);
+        assert_ne!(contents(pieces[piece])[8..16], [0; 8]);
+    }
+}
+
+#[test]
+fn a_fence_is_a_get_of_nothing_and_nothing_else() {
+    let (place, mut engine, _) = rank();
+    let fence = |offset, len| encode(&Frame::GetRequest { token: 9, window: 0, offset, len });
+    let reply = encode(&Frame::GetReply { token: 9, offset_in_request: 0, data: &[] });
+    assert_eq!(give(&place, &mut engine, &fence(0, 0)), [reply]);
+    for (offset, length) in [(0, 1), (8, 0), (u64::MAX, 0)] {
+        assert_eq!(give(&place, &mut engine, &fence(offset, length)), refused(9, REFUSED_WINDOW));
+    }
+}
+
+#[test]
+fn what_is_gone_is_refused_though_its_slot_is_used_again() {
+    let (place, mut engine, [open, sealed, lent]) = rank();
+    for gone in [open, lent] {
+        engine.windows.remove(&place, gone.key).expect("remove");
+    }
+    // All slots are used again.
+    let again: Vec<Memory> =
+        std::iter::from_fn(|| engine.windows.create(&place, 64, Rights::ALL).ok()).collect();
+    assert_eq!(again.len(), kumi_net::layout::WINDOWS - 1);
+    for gone in [open, lent] {
+        for frame in operations(gone.key, 0) {
+            assert_eq!(code(&give(&place, &mut engine, &encode(&frame))), Some(REFUSED_WINDOW));
+        }
+    }
+    assert!(again.iter().all(|piece| contents(*piece) == [0; 64]));
+    assert_eq!((contents(lent), contents(sealed)), ([0; 64], [0; 64]));
+}
+
 #[test]
 fn puts_and_gets_are_checked_block_by_block_before_any_is_done() {
     let (place, mut engine, pieces) = rank();
+    let [open, sealed, lent] = pieces.map(|piece| piece.key);
     let put = |window, offset, stride, notify| {
         let (data, last, token, block) = (&[7; 24][..], true, 9, 8);
         encode(&Frame::PutStrided { token, last, window, offset, stride, block, notify, data })
     };
     for (frame, code) in [
-        (put(0, 41, 8, None), REFUSED_BOUNDS),
-        (put(0, 0, 29, None), REFUSED_BOUNDS),
-        (put(0, 0, u64::MAX / 2, None), REFUSED_BOUNDS),
-        (put(0, u64::MAX, 8, None), REFUSED_BOUNDS),
-        (put(1, 0, 8, None), REFUSED_RIGHT),
+        (put(open, 41, 8, None), REFUSED_BOUNDS),
+        (put(open, 0, 29, None), REFUSED_BOUNDS),
+        (put(lent, 0, u64::MAX / 2, None), REFUSED_BOUNDS),
+        (put(lent, u64::MAX, 8, None), REFUSED_BOUNDS),
+        (put(sealed, 0, 8, None), REFUSED_RIGHT),
         (put(256, 0, 8, None), REFUSED_WINDOW),
-        (put(0, 0, 8, Some(64)), REFUSED_NOTIFY),
+        (put(open, 0, 8, Some(64)), REFUSED_NOTIFY),
     ] {
         assert_eq!(give(&place, &mut engine, &frame), refused(9, code), "{frame:?}");
     }
@@ -70,19 +212,19 @@ fn puts_and_gets_are_checked_block_by_block_before_any_is_done() {
         encode(&Frame::GetStrided { token: 9, window, offset, stride, block: 8, count })
     };
     for (frame, code) in [
-        (get(0, 1, 28, 3), REFUSED_BOUNDS),
-        (get(0, 0, u64::MAX, 2), REFUSED_BOUNDS),
-        (get(1, 0, 8, 1), REFUSED_RIGHT),
+        (get(open, 1, 28, 3), REFUSED_BOUNDS),
+        (get(lent, 0, u64::MAX, 2), REFUSED_BOUNDS),
+        (get(sealed, 0, 8, 1), REFUSED_RIGHT),
     ] {
         assert_eq!(give(&place, &mut engine, &frame), refused(9, code), "{frame:?}");
     }
-    assert_eq!(pieces.map(contents), [[0; 64]; 2], "untouched");
+    assert_eq!(pieces.map(contents), [[0; 64]; 3], "untouched");
     assert_eq!(engine.refused(), 10);
     assert_eq!(
-        give(&place, &mut engine, &put(0, 0, 28, None)),
+        give(&place, &mut engine, &put(open, 0, 28, None)),
         [encode(&Frame::PutDone { token: 9 })]
     );
-    let memory = contents(pieces[0]);
+    let memory = contents(pieces[OPEN]);
     let written: Vec<usize> = (0..64).filter(|at| memory[*at] == 7).collect();
     assert_eq!(written, [0..8, 28..36, 56..64].into_iter().flatten().collect::<Vec<_>>());
 }
@@ -94,7 +236,7 @@ fn list(pieces: &[(u32, u32)]) -> Vec<u8> {
 }
 
 fn put_list(
-    window: u32,
+    window: WindowKey,
     offset: u64,
     notify: Option<u32>,
     pieces: &[(u32, u32)],
@@ -109,19 +251,20 @@ fn put_list(
 #[test]
 fn lists_are_checked_piece_by_piece_before_any_is_done() {
     let (place, mut engine, pieces) = rank();
+    let [open, sealed, lent] = pieces.map(|piece| piece.key);
     let put = |window, offset, notify, pieces: &[(u32, u32)]| {
         put_list(window, offset, notify, pieces, b"abcdefghijkl")
     };
     let good = [(40, 4), (0, 6), (4, 2)];
     for (frame, code) in [
-        (put(0, 0, None, &[(0, 6), (59, 6)]), REFUSED_BOUNDS),
-        (put(0, 0, None, &[(u32::MAX, 6), (0, 6)]), REFUSED_BOUNDS),
-        (put(0, 21, None, &good), REFUSED_BOUNDS),
-        (put(0, u64::MAX, None, &good), REFUSED_BOUNDS),
-        (put(0, u64::MAX - 20, None, &good), REFUSED_BOUNDS),
-        (put(1, 0, None, &good), REFUSED_RIGHT),
-        (put(256, 0, None, &good), REFUSED_WINDOW),
-        (put(0, 0, Some(64), &good), REFUSED_NOTIFY),
+        (put(open, 0, None, &[(0, 6), (59, 6)]), REFUSED_BOUNDS),
+        (put(open, 0, None, &[(u32::MAX, 6), (0, 6)]), REFUSED_BOUNDS),
+        (put(open, 21, None, &good), REFUSED_BOUNDS),
+        (put(open, u64::MAX, None, &good), REFUSED_BOUNDS),
+        (put(open, u64::MAX - 20, None, &good), REFUSED_BOUNDS),
+        (put(sealed, 0, None, &good), REFUSED_RIGHT),
+        (put(open ^ 1 << 40, 0, None, &good), REFUSED_WINDOW),
+        (put(open, 0, Some(64), &good), REFUSED_NOTIFY),
     ] {
         assert_eq!(give(&place, &mut engine, &frame), refused(9, code), "{frame:?}");
     }
@@ -130,25 +273,25 @@ fn lists_are_checked_piece_by_piece_before_any_is_done() {
         encode(&Frame::GetList(GetList { token: 9, window, offset, pieces }))
     };
     for (frame, code) in [
-        (get(0, 60, &[(0, 5)]), REFUSED_BOUNDS),
-        (get(0, 0, &[(1, 1), (0, u32::MAX - 1)]), REFUSED_BOUNDS),
-        (get(0, u64::MAX, &[(1, 1)]), REFUSED_BOUNDS),
-        (get(1, 0, &good), REFUSED_RIGHT),
-        (get(FENCE, 0, &good), REFUSED_WINDOW),
+        (get(open, 60, &[(0, 5)]), REFUSED_BOUNDS),
+        (get(open, 0, &[(1, 1), (0, u32::MAX - 1)]), REFUSED_BOUNDS),
+        (get(open, u64::MAX, &[(1, 1)]), REFUSED_BOUNDS),
+        (get(sealed, 0, &good), REFUSED_RIGHT),
+        (get(NO_WINDOW, 0, &good), REFUSED_WINDOW),
     ] {
         assert_eq!(give(&place, &mut engine, &frame), refused(9, code), "{frame:?}");
     }
-    assert_eq!(pieces.map(contents), [[0; 64]; 2], "untouched");
+    assert_eq!(pieces.map(contents), [[0; 64]; 3], "untouched");
     assert_eq!(engine.refused(), 13);
     let done = [encode(&Frame::PutDone { token: 9 })];
-    assert_eq!(give(&place, &mut engine, &put(0, 20, Some(3), &good)), done);
+    assert_eq!(give(&place, &mut engine, &put(lent, 20, Some(3), &good)), done);
     let mut expected = [0; 64];
     expected[60..].copy_from_slice(b"abcd");
     // The last of those that overlap remains.
     expected[20..26].copy_from_slice(b"efghkl");
-    assert_eq!(contents(pieces[0]), expected);
+    assert_eq!(contents(pieces[LENT]), expected);
     let reply = |data| encode(&Frame::GetReply { token: 9, offset_in_request: 0, data });
-    let back = give(&place, &mut engine, &get(0, 20, &good));
+    let back = give(&place, &mut engine, &get(lent, 20, &good));
     assert_eq!(back, [reply(b"abcdefghklkl")]);
 }
 
@@ -157,9 +300,9 @@ fn lists_are_checked_piece_by_piece_before_any_is_done() {
 fn a_long_answer_to_a_list_is_in_parts() {
     let (place, mut engine, pieces) = rank();
     // SAFETY: the window has 64 bytes, and nobody else uses it.
-    unsafe { pieces[0].cast::<[u8; 64]>().write(std::array::from_fn(|at| at as u8)) };
+    unsafe { pieces[OPEN].base.cast::<[u8; 64]>().write(std::array::from_fn(|at| at as u8)) };
     let all = list(&[(1, 63), (0, 64), (63, 1), (7, 50), (0, 64), (2, 60)]);
-    let get = GetList { token: 9, window: 0, offset: 0, pieces: &all };
+    let get = GetList { token: 9, window: pieces[OPEN].key, offset: 0, pieces: &all };
     let mut got: Vec<u8> = Vec::new();
     for reply in give(&place, &mut engine, &encode(&Frame::GetList(get))) {
         let Ok(Frame::GetReply { token: 9, offset_in_request, data }) = Frame::decode(&reply)
@@ -176,42 +319,41 @@ fn a_long_answer_to_a_list_is_in_parts() {
 #[test]
 fn a_multicast_that_is_none_is_a_fault_or_refused() {
     let (place, mut engine, pieces) = rank();
+    let [open, sealed, _] = pieces.map(|piece| piece.key);
     let cast = |window, offset, tail| {
         encode(&Frame::Multicast { token: 9, window, offset, notify: None, members: 0, tail })
     };
     for (frame, code) in [
-        (cast(0, 60, &[7; 8][..]), REFUSED_BOUNDS),
-        (cast(1, 0, &[7; 8]), REFUSED_RIGHT),
+        (cast(open, 60, &[7; 8][..]), REFUSED_BOUNDS),
+        (cast(sealed, 0, &[7; 8]), REFUSED_RIGHT),
         (cast(7, 0, &[7; 8]), REFUSED_WINDOW),
     ] {
         let answer = encode(&Frame::MulticastDone { token: 9, refused: Some((0, code)) });
         assert_eq!(give(&place, &mut engine, &frame), [answer]);
     }
-    assert_eq!(pieces.map(contents), [[0; 64]; 2], "untouched");
+    assert_eq!(pieces.map(contents), [[0; 64]; 3], "untouched");
     // An answer that nobody waits for.
     let answer = encode(&Frame::MulticastDone { token: 77, refused: None });
     assert!(give(&place, &mut engine, &answer).is_empty() && engine.fault.is_none());
-    let tail = [&[5, 0, 0, 0][..], &[7; 8]].concat();
+    let (window, tail) = (open, [&[5, 0, 0, 0][..], &[7; 8]].concat());
     let stranger =
-        Frame::Multicast { token: 9, window: 0, offset: 0, notify: None, members: 1, tail: &tail };
+        Frame::Multicast { token: 9, window, offset: 0, notify: None, members: 1, tail: &tail };
     assert!(give(&place, &mut engine, &encode(&stranger)).is_empty());
     assert!(engine.fault.as_ref().is_some_and(|fault| fault.contains("rank 5")));
-    assert_eq!(pieces.map(contents), [[0; 64]; 2], "untouched");
-}
-
-/// A FIFO for records of 8 bytes at most, one of them, in the first window.
-fn open_fifo(engine: &mut Engine, piece: NonNull<u8>) {
-    // SAFETY: the place was given to the test, which uses a larger window there.
-    let queue = unsafe { Queue::at(piece, 16) };
-    queue.open(MARK_FIFO, 5);
-    assert!(engine.fifos.add((2, 0), queue, 16, false, 5).is_some());
+    assert_eq!(pieces.map(contents), [[0; 64]; 3], "untouched");
 }
 
 #[test]
 fn a_record_for_many_is_taken_or_answered_why_not() {
-    let (place, mut engine, _) = rank();
-    let piece = engine.windows.create(&place, 2, 4096, Rights::ALL).expect("window").base;
-    open_fifo(&mut engine, piece);
+    let (place, mut engine, pieces) = rank();
+    let Memory { base, key, .. } =
+        engine.windows.create(&place, 4096, Rights::ALL).expect("window");
+    engine.windows.know(key, [key].into());
+    // Room for one record of 8 bytes.
+    // SAFETY: the start of a window, which nobody else uses.
+    let queue = unsafe { Queue::at(base, 16) };
+    queue.open(MARK_FIFO, 5);
+    assert!(engine.fifos.add((key, 0), queue, 16, false, 5).is_some());
     let cast = |window, offset, signal, tail| {
         let (token, source, members) = (9, 0, 0);
         let cast = MulticastAppend { token, window, offset, signal, source, members, tail };
@@ -222,20 +364,20 @@ fn a_record_for_many_is_taken_or_answered_why_not() {
         vec![encode(&Frame::MulticastAppendDone(MulticastAppendDone { token: 9, refused, full }))]
     };
     for (frame, code) in [
-        (cast(2, 64, false, &[1][..]), REFUSED_FIFO),
-        (cast(2, 1, false, &[1]), REFUSED_FIFO),
-        (cast(2, u64::MAX, false, &[1]), REFUSED_FIFO),
-        (cast(2, 0, true, &[1]), REFUSED_FIFO),
-        (cast(0, 0, false, &[1]), REFUSED_FIFO),
-        (cast(700, 0, false, &[1]), REFUSED_FIFO),
-        (cast(2, 0, false, &[1; 9]), REFUSED_RECORD),
+        (cast(key, 64, false, &[1][..]), REFUSED_FIFO),
+        (cast(key, 1, false, &[1]), REFUSED_FIFO),
+        (cast(key, u64::MAX, false, &[1]), REFUSED_FIFO),
+        (cast(key, 0, true, &[1]), REFUSED_FIFO),
+        (cast(pieces[OPEN].key, 0, false, &[1]), REFUSED_FIFO),
+        (cast(key ^ 1 << 40, 0, false, &[1]), REFUSED_WINDOW),
+        (cast(key, 0, false, &[1; 9]), REFUSED_RECORD),
     ] {
         assert_eq!(give(&place, &mut engine, &frame), done(code, &[]), "{frame:?}");
     }
     assert_eq!(engine.refused(), 7);
-    assert_eq!(give(&place, &mut engine, &cast(2, 0, false, &[1; 8])), done(0, &[]));
+    assert_eq!(give(&place, &mut engine, &cast(key, 0, false, &[1; 8])), done(0, &[]));
     // Full: no mistake, and nothing waits here.
-    assert_eq!(give(&place, &mut engine, &cast(2, 0, false, &[2; 8])), done(0, &[0; 4]));
+    assert_eq!(give(&place, &mut engine, &cast(key, 0, false, &[2; 8])), done(0, &[0; 4]));
     assert_eq!((engine.refused(), engine.fifos.owes_answers()), (7, false));
     assert!(engine.fault.is_none());
 }
@@ -246,11 +388,11 @@ fn records_and_answers_of_ranks_that_do_not_exist_are_faults() {
         let (place, mut engine, pieces) = rank();
         prepare(&mut engine);
         assert!(give(&place, &mut engine, &encode(frame)).is_empty());
-        assert_eq!(pieces.map(contents), [[0; 64]; 2], "untouched");
+        assert_eq!(pieces.map(contents), [[0; 64]; 3], "untouched");
         engine.fault
     };
     let nothing = |_: &mut Engine| {};
-    let (token, window, offset, signal, tail) = (9, 0, 0, false, &[5, 0, 0, 0][..]);
+    let (token, window, offset, signal, tail) = (9, 1, 0, false, &[5, 0, 0, 0][..]);
     for (source, members) in [(1, 0), (u32::MAX, 0), (0, 1)] {
         let cast = MulticastAppend { token, window, offset, signal, source, members, tail };
         assert!(fault(&Frame::MulticastAppend(cast), &nothing).is_some());
@@ -270,16 +412,16 @@ fn records_and_answers_of_ranks_that_do_not_exist_are_faults() {
 
 #[test]
 fn answers_to_counted_puts_are_combined() {
-    let (place, mut engine, _) = rank();
+    let (place, mut engine, pieces) = rank();
+    let put = |token, piece: usize| {
+        let (window, last, notify) = (pieces[piece].key, true, None);
+        encode(&Frame::PutCounted { token, last, window, offset: 0, notify, data: &[1] })
+    };
     for token in 1..=3 {
-        let frame =
-            Frame::PutCounted { token, last: true, window: 0, offset: 0, notify: None, data: &[1] };
-        assert_eq!(engine.frame(&place, 0, &encode(&frame)), Delivery::Taken);
+        assert_eq!(engine.frame(&place, 0, &put(token, OPEN)), Delivery::Taken);
     }
     assert_eq!(engine.answers.len(), 1);
-    let sealed =
-        Frame::PutCounted { token: 4, last: true, window: 1, offset: 0, notify: None, data: &[1] };
-    let answers = give(&place, &mut engine, &encode(&sealed));
+    let answers = give(&place, &mut engine, &put(4, SEALED));
     assert_eq!(
         answers,
         [
@@ -296,7 +438,7 @@ proptest! {
     #[test]
     fn a_refused_operation_changes_nothing(
         kind in 0..6u8,
-        window in prop_oneof![0..3u32, any::<u32>()],
+        (piece, mask) in (0..3usize, prop_oneof![3 => Just(0u64), 1 => (0..64u32).prop_map(|bit| 1 << bit), 1 => any::<u64>()]),
         offset in prop_oneof![0..80u64, any::<u64>()],
         stride in prop_oneof![4..80u64, 4..u64::MAX],
         block in 1..5u32,
@@ -305,7 +447,7 @@ proptest! {
     ) {
         let (place, mut engine, pieces) = rank();
         let bytes = vec![7; block as usize * count];
-        let (token, last, data) = (9, true, &bytes[..]);
+        let (token, last, data, window) = (9, true, &bytes[..], pieces[piece].key ^ mask);
         let listed: Vec<_> = (0..count as u64)
             .map(|index| (index.wrapping_mul(stride) as u32, block))
             .collect();
@@ -335,7 +477,8 @@ proptest! {
             Ok(Frame::MulticastDone { token: 9, refused }) => refused.is_some(),
             _ => false,
         };
-        let untouched = pieces.map(contents) == [[0; 64]; 2];
+        prop_assert!(refused || mask == 0 && piece != SEALED);
+        let untouched = pieces.map(contents) == [[0; 64]; 3];
         prop_assert_eq!(refused, untouched);
         let raised: u64 = place.own().notifies.0.iter()
             .map(|notify| notify.count.load(std::sync::atomic::Ordering::Relaxed))

@@ -29,9 +29,9 @@ struct Record<'d> {
 /// The members that do not have the record, and the first error.
 #[derive(Default)]
 struct Missing {
-    /// Of this node, without room.
+    /// Of this node, in memory that this process has mapped, without room.
     near: Vec<Rank>,
-    /// Of other nodes, to be sent to without a tree.
+    /// Reached by frames, to be sent to without a tree.
     far: Vec<Rank>,
     /// Without room, and not waited for.
     full: Vec<Rank>,
@@ -72,7 +72,8 @@ impl Window<'_> {
     /// [`Error::FifoFull`] if the own one is and is among them, which nobody would empty meanwhile:
     /// nothing was appended anywhere. [`Error::NoFifo`], [`Error::BadWindow`],
     /// [`Error::FifoTooSmall`] and [`Error::FifoDamaged`] name a member that did not take it; the
-    /// others have it, but for those of which the same is true.
+    /// others have it, but for those of which the same is true (and those that a member whose window is
+    /// gone would have forwarded it to).
     pub fn multicast_append(&self, to: &[u32], offset: usize, record: &[u8]) -> Result<(), Error> {
         self.append_to_all(to, Record { offset, data: record, mark: MARK_FIFO }, true).map(drop)
     }
@@ -135,7 +136,7 @@ impl Window<'_> {
         members.sort_unstable_by_key(|rank| (*rank != me, *rank));
         members.dedup();
         let (near, far): (Vec<Rank>, Vec<Rank>) =
-            members.into_iter().partition(|rank| self.context.same_node(*rank));
+            members.into_iter().partition(|rank| self.near(*rank).is_some());
         let mut missing = Missing::default();
         for rank in near {
             let full = self.append_once(rank, record, &mut missing, false);
@@ -201,9 +202,8 @@ impl Window<'_> {
     ) -> Result<(), Error> {
         // It goes another way than what was put there before, which must not come later.
         self.context.fence(far)?;
-        // The same to all: they are on other nodes.
-        let most = self.context.channel.lock()?.max_frame(far[0]);
-        let Some(members) = largest_tree(most, record.data.len()) else {
+        // What all ways take that it may go.
+        let Some(members) = largest_tree(self.context.longest, record.data.len()) else {
             missing.far = far.to_vec();
             return Ok(());
         };
@@ -249,7 +249,7 @@ impl Window<'_> {
             for Child { rank, list } in &children[sent_to..] {
                 let frame = Frame::MulticastAppend(MulticastAppend {
                     token,
-                    window: self.identifier,
+                    window: self.keys[*rank as usize],
                     offset: offset as u64,
                     signal: mark == MARK_SIGNAL,
                     source: self.context.rank(),
@@ -282,8 +282,10 @@ impl Window<'_> {
             for rank in std::mem::take(&mut missing.near) {
                 self.append_once(rank, record, missing, true);
             }
-            let near = !missing.near.is_empty();
-            let until = if near {
+            let (near, unsent) = (!missing.near.is_empty(), !missing.far.is_empty());
+            let until = if unsent {
+                Wait::Room
+            } else if near {
                 Wait::Counter { index: ROOM, at_least: seen.saturating_add(1) }
             } else {
                 Wait::Frames
@@ -291,7 +293,10 @@ impl Window<'_> {
             let done = self.context.drive(until, |guard| {
                 self.exchange_directly(guard, record, wait, missing, &mut under_way)?;
                 let done = !near && under_way == 0 && missing.far.is_empty();
-                Ok((done || near && room.load(Acquire) > seen).then_some(done))
+                let look = near && room.load(Acquire) > seen;
+                // Another kind of wait is needed.
+                let turn = missing.far.is_empty() == unsent;
+                Ok((done || look || turn).then_some(done))
             })?;
             if done {
                 drop(over);
@@ -309,7 +314,7 @@ impl Window<'_> {
         missing: &mut Missing,
         under_way: &mut usize,
     ) -> Result<(), Error> {
-        let (window, offset, signal) = (self.identifier, offset as u64, mark == MARK_SIGNAL);
+        let (offset, signal) = (offset as u64, mark == MARK_SIGNAL);
         for (rank, answer) in guard.handler().multicasts.directs.take_answered() {
             guard.handler().mailbox.awaited_too.retain(|awaited| *awaited != rank);
             *under_way -= 1;
@@ -323,7 +328,7 @@ impl Window<'_> {
         }
         let mut sent = false;
         for to in std::mem::take(&mut missing.far) {
-            let token = guard.handler().token();
+            let (token, window) = (guard.handler().token(), self.keys[to as usize]);
             let frame = Frame::Append { token, window, offset, wait, signal, data };
             if guard.send(to, &[&frame.header(), data])? {
                 guard.handler().multicasts.directs.add(to, token);

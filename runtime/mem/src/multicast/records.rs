@@ -3,7 +3,9 @@
 
 use kumi_net::{Delivery, Place};
 use kumi_proto::Rank;
-use kumi_proto::frame::{self, MulticastAppend, MulticastAppendDone};
+use kumi_proto::frame::{
+    self, MULTICAST_APPEND_BYTES, MulticastAppend, MulticastAppendDone, WindowKey,
+};
 
 use super::relay::{self, Forward};
 use crate::engine::{Answer, Engine, MOST_ANSWERS};
@@ -76,7 +78,11 @@ impl Engine {
             return Err(format!("a record of rank {source}, which does not exist"));
         }
         let (members, data) = frame::members(cast.members, cast.tail);
-        let (near, far) = relay::sort(place, members)?;
+        let keys = self.windows.keys(window);
+        let (near, far) = relay::sort(place, &keys, members)?;
+        if !far.is_empty() && MULTICAST_APPEND_BYTES + cast.tail.len() > self.longest {
+            return Err("a record for many that is too long to be forwarded".into());
+        }
         let cost = relay::cost(data, &far);
         if self.answers.len() >= MOST_ANSWERS
             || !far.is_empty() && !self.multicasts.has_room(place, cost)
@@ -84,9 +90,17 @@ impl Engine {
             return Ok(Delivery::Full);
         }
         let (mut fate, most) = (Fate::default(), near.len() + far.len());
-        for local in near {
-            let rank = place.rank() - place.local() as u32 + local as u32;
-            match self.append_near(place, local, cast, data) {
+        if keys.is_empty() {
+            // What the others call the window is known to the window that is gone: nobody behind
+            // this rank has it.
+            self.refused_here += 1;
+            let refused = Some((place.rank(), Refusal::Window));
+            self.answers
+                .push_back((from, Answer::MulticastAppend { token, refused, full: vec![] }));
+            return Ok(Delivery::Taken);
+        }
+        for rank in near {
+            match self.append_near(place, rank, keys[rank as usize], cast, data) {
                 Ok(()) => {}
                 Err(Refusal::Full) => fate.full.push(rank),
                 Err(reason) => {
@@ -108,7 +122,7 @@ impl Engine {
             children.into_iter().map(|(rank, rest)| (rank, relay::list(&rest))).collect();
         let (data, record) = (data.to_vec(), Some((source, signal)));
         let notify = None;
-        let forward = Forward { token, window, offset, notify, record, children, data, cost };
+        let forward = Forward { token, keys, offset, notify, record, children, data, cost };
         self.multicasts.keep(forward);
         Ok(Delivery::Taken)
     }
@@ -117,11 +131,13 @@ impl Engine {
     fn append_near(
         &mut self,
         place: &Place,
-        local: usize,
+        rank: Rank,
+        window: WindowKey,
         cast: &MulticastAppend<'_>,
         data: &[u8],
     ) -> Result<(), Refusal> {
-        let MulticastAppend { window, offset, signal, source, .. } = *cast;
+        let MulticastAppend { offset, signal, source, .. } = *cast;
+        let local = place.local_of(rank).ok_or(Refusal::Window)?;
         if local == place.local() {
             let record = Arrived { from: source, token: 0, wait: false, signal, data };
             return match self.fifos.append(place, (window, offset), record) {
@@ -131,7 +147,7 @@ impl Engine {
                 Outcome::Parked => Err(Refusal::Full),
             };
         }
-        let near = Near::find(place, local, window).ok_or(Refusal::Fifo)?;
+        let near = Near::find(place, local, window).ok_or(Refusal::Window)?;
         let mark = if signal { MARK_SIGNAL } else { MARK_FIFO };
         let (queue, notify) = queue_in(&near, offset, mark)?;
         match queue.push(source, data) {

@@ -5,15 +5,17 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use kumi_net::layout::NOTIFIES;
 use kumi_net::{Answers, ChannelError, Delivery, Place};
 use kumi_proto::Rank;
-use kumi_proto::frame::{self, Frame, FrameHeader, MulticastAppend};
+use kumi_proto::frame::{self, Frame, FrameHeader, MULTICAST_BYTES, MulticastAppend, WindowKey};
 
 use super::records::{Directs, Fate};
 use crate::engine::{Answer, Engine};
 use crate::error::Refusal;
+use crate::key::is_private;
 use crate::near::Near;
 use crate::shape::Shape;
 use crate::windows::{Access, check};
@@ -31,7 +33,7 @@ const RELAYS_PER_RANK: usize = 64;
 #[derive(Clone, Copy)]
 pub(crate) struct Cast<'d> {
     pub(crate) token: u64,
-    pub(crate) window: u32,
+    pub(crate) window: WindowKey,
     pub(crate) offset: u64,
     pub(crate) notify: Option<u32>,
     pub(crate) members: u16,
@@ -70,7 +72,8 @@ impl Relay {
 #[derive(Debug)]
 pub(super) struct Forward {
     pub(super) token: u64,
-    pub(super) window: u32,
+    /// What each rank calls the window.
+    pub(super) keys: Arc<[WindowKey]>,
     pub(super) offset: u64,
     pub(super) notify: Option<u32>,
     /// Data is a record, whose, and for signal ports if that is said.
@@ -82,10 +85,10 @@ pub(super) struct Forward {
 }
 
 impl Forward {
-    /// What comes before the members and the data.
-    fn header(&self, members: u16) -> FrameHeader {
-        let Forward { token, window, offset, notify, .. } = *self;
-        let tail = &[];
+    /// What comes before the members and the data, for a child.
+    fn header(&self, to: Rank, members: u16) -> FrameHeader {
+        let Forward { token, offset, notify, .. } = *self;
+        let (window, tail) = (self.keys[to as usize], &[]);
         match self.record {
             None => Frame::Multicast { token, window, offset, notify, members, tail }.header(),
             Some((source, signal)) => {
@@ -221,7 +224,7 @@ impl Multicasts {
             let Some(mut forward) = self.forwards.pop_front() else { break };
             let mut left = Vec::new();
             for (to, list) in std::mem::take(&mut forward.children) {
-                let header = forward.header((list.len() / 4) as u16);
+                let header = forward.header(to, (list.len() / 4) as u16);
                 let parts: [&[u8]; 3] = [&header, &list, &forward.data];
                 if full.contains(&to) || !send(to, &parts)? {
                     if !full.contains(&to) {
@@ -250,15 +253,20 @@ impl Engine {
         cast: &Cast<'_>,
     ) -> Result<Delivery, String> {
         let (members, data) = frame::members(cast.members, cast.tail);
-        let (near, far) = sort(place, members)?;
-        let cost = cost(data, &far);
-        if !far.is_empty() && !self.multicasts.has_room(place, cost) {
+        let keys = self.windows.keys(cast.window);
+        let (near, far) = sort(place, &keys, members)?;
+        if keys.is_empty() {
+            return Ok(self.refuse_cast(place, from, cast.token));
+        }
+        if !far.is_empty() && MULTICAST_BYTES + cast.tail.len() > self.longest {
+            return Err("a multicast that is too long to be forwarded".into());
+        }
+        if !far.is_empty() && !self.multicasts.has_room(place, cost(data, &far)) {
             return Ok(Delivery::Full);
         }
         let mut refused = None;
-        for local in near {
-            if let Err(reason) = self.write_near(place, local, cast, data) {
-                let rank = place.rank() - place.local() as u32 + local as u32;
+        for rank in near {
+            if let Err(reason) = self.write_near(place, rank, keys[rank as usize], cast, data) {
                 refused.get_or_insert((rank, reason));
                 self.refused_here += 1;
             }
@@ -269,7 +277,31 @@ impl Engine {
             }
             return Ok(Delivery::Taken);
         }
-        let children = split(&far);
+        self.forward(from, cast, refused, keys, &far, data);
+        Ok(Delivery::Taken)
+    }
+
+    /// What the others call the window is known to the window that is gone: nobody behind this rank has it.
+    fn refuse_cast(&mut self, place: &Place, from: Rank, token: u64) -> Delivery {
+        self.refused_here += 1;
+        if token != 0 {
+            let refused = Some((place.rank(), Refusal::Window));
+            self.answers.push_back((from, Answer::Multicast { token, refused }));
+        }
+        Delivery::Taken
+    }
+
+    /// Keeps a frame until the rings to the children have taken it.
+    fn forward(
+        &mut self,
+        from: Rank,
+        cast: &Cast<'_>,
+        refused: Option<(Rank, Refusal)>,
+        keys: Arc<[WindowKey]>,
+        far: &[Rank],
+        data: &[u8],
+    ) {
+        let children = split(far);
         let token = if cast.token == 0 { 0 } else { self.token() };
         if token != 0 {
             let ranks = children.iter().map(|child| child.0);
@@ -278,25 +310,25 @@ impl Engine {
                 relay.refused = refused;
             }
         }
-        let Cast { window, offset, notify, .. } = *cast;
+        let Cast { offset, notify, .. } = *cast;
         let children = children.into_iter().map(|(rank, rest)| (rank, list(&rest))).collect();
-        let data = data.to_vec();
-        let record = None;
-        let forward = Forward { token, window, offset, notify, record, children, data, cost };
+        let (cost, data, record) = (cost(data, far), data.to_vec(), None);
+        let forward = Forward { token, keys, offset, notify, record, children, data, cost };
         self.multicasts.keep(forward);
-        Ok(Delivery::Taken)
     }
 
     /// Writes into the window of a rank of this node, the own one or another.
     fn write_near(
         &self,
         place: &Place,
-        local: usize,
+        rank: Rank,
+        window: WindowKey,
         cast: &Cast<'_>,
         data: &[u8],
     ) -> Result<(), Refusal> {
-        let Cast { window, offset, notify, .. } = *cast;
+        let Cast { offset, notify, .. } = *cast;
         let shape = Shape::whole(offset, data.len() as u64);
+        let local = place.local_of(rank).ok_or(Refusal::Window)?;
         if local == place.local() {
             return self.windows.put(place.own(), window, &shape, notify, data);
         }
@@ -342,17 +374,23 @@ impl Engine {
     }
 }
 
-/// The members of this node, the own rank first, by local index, and those of others.
+/// Those whose memory this process has mapped, the own rank first, and the others. `keys` is what the
+/// ranks call the window.
 pub(super) fn sort(
     place: &Place,
+    keys: &[WindowKey],
     members: impl Iterator<Item = Rank>,
-) -> Result<(Vec<usize>, Vec<Rank>), String> {
-    let (mut near, mut far) = (vec![place.local()], Vec::new());
+) -> Result<(Vec<Rank>, Vec<Rank>), String> {
+    let (mut near, mut far) = (vec![place.rank()], Vec::new());
     for member in members {
-        match place.local_of(member) {
-            Some(local) => near.push(local),
-            None if member < place.ranks() => far.push(member),
-            None => return Err(format!("a multicast to rank {member}, which does not exist")),
+        if member >= place.ranks() {
+            return Err(format!("a multicast to rank {member}, which does not exist"));
+        }
+        let private = keys.get(member as usize).is_none_or(|key| is_private(*key));
+        if member == place.rank() || (place.local_of(member).is_some() && !private) {
+            near.push(member);
+        } else {
+            far.push(member);
         }
     }
     Ok((near, far))
@@ -366,6 +404,7 @@ pub(super) fn cost(data: &[u8], far: &[Rank]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::Random;
     use proptest::prelude::*;
 
     /// Follows a tree; the longest way in it.
@@ -380,9 +419,9 @@ mod tests {
 
     fn forward(token: u64, children: &[Rank]) -> Forward {
         let children = children.iter().map(|rank| (*rank, list(&[50 + rank]))).collect();
-        let (window, offset, notify, data) = (0, 0, None, vec![token as u8; 10]);
-        let record = None;
-        Forward { token, window, offset, notify, record, children, data, cost: 100 }
+        let (offset, notify, data) = (0, None, vec![token as u8; 10]);
+        let (keys, record) = ((100..200).collect(), None);
+        Forward { token, keys, offset, notify, record, children, data, cost: 100 }
     }
 
     /// A ring that is full keeps back what comes later for the same child, and nobody else's.
@@ -399,11 +438,12 @@ mod tests {
             let mut left = room;
             let mut send = |to, parts: &[&[u8]]| {
                 let frame = parts.concat();
-                let Ok(Frame::Multicast { token, members: 1, tail, .. }) = Frame::decode(&frame)
+                let Ok(Frame::Multicast { token, window, members: 1, tail, .. }) =
+                    Frame::decode(&frame)
                 else {
                     panic!("{frame:?}")
                 };
-                assert_eq!(tail[..4], list(&[50 + to]));
+                assert_eq!((&tail[..4], window), (&list(&[50 + to])[..], 100 + u64::from(to)));
                 if to == 6 {
                     if left == 0 {
                         return Ok(false);
@@ -427,7 +467,7 @@ mod tests {
     #[test]
     fn answers_are_combined() {
         let place = Place::singleton(1 << 20).expect("place");
-        let mut engine = Engine::new(1000, place.arena_bytes());
+        let mut engine = Engine::new(1000, place.arena_bytes(), Random::Seeded(3));
         engine.multicasts.begin(3, Some((8, 70)), [1, 2].into_iter());
         engine.multicasts.begin(4, None, [1, 2].into_iter());
         for (from, token) in [(1, 3), (1, 3), (9, 3), (2, 9), (1, 4)] {

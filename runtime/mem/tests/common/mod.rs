@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use kumi_mem::Context;
 use kumi_net::SealKey;
-use kumi_net::launch::{Launch, bind_socket, doorbell};
+use kumi_net::disclosure::{JobPage, JobSlot, NodeLoad, NodePage, RankState, Turn};
+use kumi_net::launch::{Launch, Pages, bind_socket, doorbell};
 use kumi_net::layout::Layout;
 use kumi_net::segment::{ContextSample, Segment, SegmentSpec};
 use kumi_net::sys::set_cloexec;
@@ -36,6 +37,8 @@ pub struct Job<'j> {
     pub cpus: &'j [usize],
     /// Packets are encrypted.
     pub encrypted: bool,
+    /// Pages for the ranks, with this turn, and whether another job wants all processors.
+    pub pages: Option<(Turn, bool)>,
     /// Show what the ranks print (in tests that is the test runner's noise).
     pub show: bool,
 }
@@ -49,6 +52,7 @@ impl Default for Job<'_> {
             env: &[],
             cpus: &[],
             encrypted: false,
+            pages: None,
             show: false,
         }
     }
@@ -70,6 +74,8 @@ pub struct Running {
     /// Where each rank's socket is.
     pub addresses: Vec<SocketAddrV4>,
     segments: Vec<Segment>,
+    /// One pair a node, or none.
+    pub pages: Vec<(NodePage, JobPage)>,
     children: Vec<Child>,
     ring_bytes: u64,
 }
@@ -113,8 +119,14 @@ pub fn launch(arguments: &[&str], job: &Job<'_>) -> Running {
     let (layout, segments, children) = (job.layout.to_vec(), vec![], vec![]);
     let ring_bytes = job.ring_bytes as u64;
     let addresses_there = addresses.clone();
-    let mut running =
-        Running { layout, addresses: addresses_there, segments, children, ring_bytes };
+    let mut running = Running {
+        layout,
+        addresses: addresses_there,
+        segments,
+        pages: pages(job),
+        children,
+        ring_bytes,
+    };
     let mut first = 0;
     for (node, count) in job.layout.iter().enumerate() {
         let spec = SegmentSpec {
@@ -139,7 +151,8 @@ pub fn launch(arguments: &[&str], job: &Job<'_>) -> Running {
                 doorbells: bells.iter().map(AsRawFd::as_raw_fd).collect(),
             };
             let cpu = job.cpus.get(rank as usize).copied();
-            running.children.push(spawn(arguments, &launch, job, cpu));
+            let pages = running.pages.get(node);
+            running.children.push(spawn(arguments, &launch, pages, job, cpu));
         }
         running.segments.push(segment);
         first += count;
@@ -147,11 +160,51 @@ pub fn launch(arguments: &[&str], job: &Job<'_>) -> Running {
     running
 }
 
-fn spawn(arguments: &[&str], launch: &Launch, job: &Job<'_>, cpu: Option<usize>) -> Child {
-    let passed: Vec<RawFd> =
-        [launch.segment, launch.socket].into_iter().chain(launch.doorbells.clone()).collect();
+/// The pages of each node, if the job has any: another node is told of as loaded, and rank 1 as idle.
+fn pages(job: &Job<'_>) -> Vec<(NodePage, JobPage)> {
+    let Some((turn, wanted)) = job.pages else { return Vec::new() };
+    let ranks = job.layout.iter().sum();
+    let mut first = 0;
+    let mut parts = Vec::new();
+    for (node, count) in (0..).zip(job.layout) {
+        parts.push((node, first..first + count));
+        first += count;
+    }
+    let make = |node| {
+        let page = NodePage::create(node, parts.len() as u32, 64).expect("page");
+        page.set_turn(turn);
+        let runnable = if wanted { (0..64).collect() } else { vec![] };
+        page.set_jobs(&[JobSlot { job: 8, ranks: 64, runnable }]);
+        let load = NodeLoad { processors: 64, runnable: 65, ..NodeLoad::default() };
+        page.set_node(node, kumi_net::sys::now(), &load);
+        let job_page = JobPage::create(7, ranks, parts.clone()).expect("page");
+        job_page.set_rank(1, parts.len() as u32 - 1, RankState::Idle, kumi_net::sys::now());
+        (page, job_page)
+    };
+    (0..parts.len() as u32).map(make).collect()
+}
+
+fn spawn(
+    arguments: &[&str],
+    launch: &Launch,
+    pages: Option<&(NodePage, JobPage)>,
+    job: &Job<'_>,
+    cpu: Option<usize>,
+) -> Child {
+    let pages = pages
+        .map(|(node, job)| Pages { node: node.as_fd().as_raw_fd(), job: job.as_fd().as_raw_fd() });
+    let more = pages.iter().flat_map(|pages| [pages.node, pages.job]);
+    let passed: Vec<RawFd> = [launch.segment, launch.socket]
+        .into_iter()
+        .chain(launch.doorbells.clone())
+        .chain(more)
+        .collect();
     let mut command = Command::new(std::env::current_exe().expect("own path"));
-    command.args(arguments).envs(launch.to_env()).envs(job.env.iter().copied());
+    command
+        .args(arguments)
+        .envs(launch.to_env())
+        .envs(pages.map(|pages| pages.to_env()))
+        .envs(job.env.iter().copied());
     command
         .stdin(Stdio::null())
         .stdout(if job.show { Stdio::inherit() } else { Stdio::null() })

@@ -1,5 +1,6 @@
 //! A reference for one-sided operations: a copy of what they must have written, and the errors
 //! that they must have.
+#![allow(dead_code, reason = "each test file uses a part of it")]
 
 use kumi_mem::{After, Completion, Context, Error, Piece, Source, Strided, Tag, Window};
 
@@ -32,8 +33,22 @@ fn word(bytes: &[u8]) -> u64 {
 impl<'c> Reference<'c> {
     /// Makes the window: all ranks call this.
     pub fn new(context: &'c Context, completion: &'c Completion<'c>) -> Reference<'c> {
+        let window = context.window(Self::bytes(context)).expect("window");
+        Reference::of(context, completion, window)
+    }
+
+    /// Bytes of the window's pieces.
+    pub fn bytes(context: &Context) -> usize {
+        PART * context.ranks() as usize
+    }
+
+    /// Takes a window whose pieces have so many bytes and are zeros.
+    pub fn of(
+        context: &'c Context,
+        completion: &'c Completion<'c>,
+        window: Window<'c>,
+    ) -> Reference<'c> {
         let ranks = context.ranks() as usize;
-        let window = context.window(PART * ranks).expect("window");
         let parts = vec![vec![0; PART]; ranks];
         let (base, raised) = (PART * context.rank() as usize, vec![0; ranks]);
         Reference { context, window, base, parts, completion, counted: 0, raised }

@@ -14,8 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use kumi_control::disclosure::{Disclosure, EXCHANGE, Neighbour};
 use kumi_control::head::{ClientId, Head, HeadAction, HeadConfig, HeadEvent, LinkId};
-use kumi_control::message::{ClientReply, Down, JobRecord, RefusalKind};
+use kumi_control::message::{ClientReply, Down, JobRecord, RefusalKind, Up};
 use kumi_sched::{ClusterTime, JobId};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
@@ -98,6 +99,8 @@ struct Driver {
     spools: Spools,
     links: BTreeMap<LinkId, Outbox>,
     clients: BTreeMap<ClientId, Mouth>,
+    gossip: Disclosure,
+    refusals: Refusals,
     events: mpsc::Receiver<Event>,
     congestion: watch::Sender<bool>,
     files: [PathBuf; 2],
@@ -144,6 +147,8 @@ impl Driver {
             congested: congestion.subscribe(),
             ids: Rc::default(),
         };
+        let (gossip, refusals) =
+            (Disclosure::new(None, config.node_count()), shared.refusals.clone());
         let socket = paths::head_socket(dir);
         let local = listen_unix(&socket)?;
         tokio::task::spawn_local(clients::serve(local, shared.clone()));
@@ -158,6 +163,8 @@ impl Driver {
             spools,
             links: BTreeMap::new(),
             clients: BTreeMap::new(),
+            gossip,
+            refusals,
             events,
             congestion,
             files: [socket, pid],
@@ -171,6 +178,8 @@ impl Driver {
         };
         let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+        let mut exchange = tokio::time::interval(Duration::from_nanos(EXCHANGE));
+        exchange.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         while !self.done {
             let timeout = self.next_timeout();
             tokio::select! {
@@ -180,6 +189,7 @@ impl Driver {
                 _ = terminate.recv() => self.done = true,
                 _ = interrupt.recv() => self.done = true,
                 Some(event) = self.events.recv() => self.event(event),
+                _ = exchange.tick() => self.gossip(),
                 () = tokio::time::sleep(timeout) => {
                     self.write_again();
                     self.handle(HeadEvent::Timeout);
@@ -209,6 +219,12 @@ impl Driver {
 
     fn event(&mut self, event: Event) {
         match event {
+            Event::Head(HeadEvent::Child(link, Up::Disclosed(facts))) => {
+                let from = Neighbour::Child(link);
+                for _ in 0..self.gossip.receive(monotonic(), from, facts) {
+                    self.refusals.count("disclosure refused");
+                }
+            }
             Event::Head(event) => {
                 if let Some(refused) = self.refuse_submission(&event) {
                     return refused;
@@ -217,10 +233,12 @@ impl Driver {
             }
             Event::LinkUp(link, outbox) => {
                 self.links.insert(link, outbox);
+                self.gossip.link_up(Neighbour::Child(link));
                 self.handle(HeadEvent::ChildUp(link));
             }
             Event::LinkDown(link) => {
                 self.links.remove(&link);
+                self.gossip.link_down(Neighbour::Child(link));
                 self.handle(HeadEvent::ChildDown(link));
             }
             Event::ClientUp(client, mouth) => {
@@ -229,6 +247,16 @@ impl Driver {
             Event::ClientDown(client) => {
                 self.clients.remove(&client);
                 self.handle(HeadEvent::ClientGone(client));
+            }
+        }
+    }
+
+    /// Passes on what nodes say of themselves to those that do not know it yet.
+    fn gossip(&mut self) {
+        for (&link, outbox) in self.links.iter().filter(|(_, link)| link.queued() < MAX_QUEUED) {
+            let facts = self.gossip.message(monotonic(), Neighbour::Child(link));
+            if !facts.is_empty() {
+                outbox.send(&Down::Disclosed(facts));
             }
         }
     }

@@ -7,8 +7,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use kumi_control::message::{JobSpec, NodeRanks, PreparedRanks, RankAddress, Refusal, RefusalKind};
 use kumi_net::SealKey;
-use kumi_net::launch::Launch;
-use kumi_net::layout::{DEFAULT_ARENA_BYTES, DEFAULT_RING_BYTES};
+use kumi_net::disclosure::JobPage;
+use kumi_net::launch::{Launch, Pages};
+use kumi_net::layout::{DEFAULT_RING_BYTES, arena_bytes};
 use kumi_net::segment::{Segment, SegmentSpec};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use tokio::net::unix::pipe;
@@ -23,6 +24,7 @@ use crate::client::refusal;
 pub(super) struct Resources {
     pub(super) group: Option<Group>,
     pub(super) segment: Segment,
+    pub(super) page: Option<JobPage>,
     pub(super) prepared: PreparedRanks,
     sockets: Vec<OwnedFd>,
     doorbells: Vec<OwnedFd>,
@@ -58,9 +60,10 @@ impl Resources {
             ranks,
             local_ranks: local_ranks.clone(),
             ring_bytes: DEFAULT_RING_BYTES,
-            arena_bytes: DEFAULT_ARENA_BYTES,
+            arena_bytes: arena_bytes(part.count, kumi_net::sys::memory()),
         })
         .map_err(|error| resources("the job's segment", &error))?;
+        let page = job_page(site, spec).map_err(|error| resources("the job's page", &error))?;
         let (mut sockets, mut doorbells, mut addresses) = (Vec::new(), Vec::new(), Vec::new());
         for _ in local_ranks {
             let (socket, port) = kumi_net::launch::bind_socket(site.address)
@@ -79,7 +82,7 @@ impl Resources {
             None => None,
         };
         let prepared = PreparedRanks { addresses, max_datagram: site.max_datagram };
-        Ok(Self { group, segment, prepared, sockets, doorbells })
+        Ok(Self { group, segment, page, prepared, sockets, doorbells })
     }
 
     fn rank_env(
@@ -98,11 +101,20 @@ impl Resources {
             socket: socket.as_raw_fd(),
             doorbells: doorbells.clone(),
         });
-        launches.map(|launch| launch.to_env()).collect()
+        let pages = self
+            .pages(site)
+            .map(|[node, job]| Pages { node: node.as_raw_fd(), job: job.as_raw_fd() }.to_env());
+        launches.map(|launch| launch.to_env().into_iter().chain(pages.clone()).collect()).collect()
     }
 
-    /// Starts the shims. On failure those that were started are killed; the group stays.
-    pub(super) fn spawn(
+    /// The pages that ranks may read, if the node has them.
+    fn pages<'a>(&'a self, site: &'a Site) -> Option<[BorrowedFd<'a>; 2]> {
+        Some([site.page.as_ref()?.as_fd(), self.page.as_ref()?.as_fd()])
+    }
+
+    /// Starts the shims. On failure those that were started are killed; the group stays. Between them the
+    /// daemon's other tasks have their turn: hundreds of processes take seconds, and its links must not fall silent.
+    pub(super) async fn spawn(
         &self,
         site: &Site,
         spec: &JobSpec,
@@ -138,7 +150,10 @@ impl Resources {
         for local in 0..self.sockets.len() {
             let input = part.first == 0 && local == 0;
             match self.spawn_one(site, local, input, &shared, null.as_fd(), folder.as_ref()) {
-                Ok(rank) => ranks.push(rank),
+                Ok(rank) => {
+                    ranks.push(rank);
+                    tokio::task::yield_now().await;
+                }
                 Err(error) => {
                     for rank in &mut ranks {
                         // They have not become anything yet; their group is killed as well.
@@ -173,6 +188,7 @@ impl Resources {
         let mut inherited = shared.to_vec();
         inherited.extend([self.segment.as_fd(), self.sockets[local].as_fd()]);
         inherited.extend(self.doorbells.iter().map(AsFd::as_fd));
+        inherited.extend(self.pages(site).into_iter().flatten());
         let stdin = input_end.as_ref().map_or(null, AsFd::as_fd);
         let start = process::Start {
             executable: &site.executable,
@@ -183,6 +199,14 @@ impl Resources {
         };
         Ok(Rank { process: start.start()?, input, outputs: [out, err] })
     }
+}
+
+/// The page of a job, if the node has pages.
+fn job_page(site: &Site, spec: &JobSpec) -> io::Result<Option<JobPage>> {
+    let part = |part: &NodeRanks| (part.node.0, part.first..part.first.saturating_add(part.count));
+    let make =
+        |_: &_| JobPage::create(spec.job.0, spec.request.ranks, spec.layout.iter().map(part));
+    site.page.as_ref().map(make).transpose()
 }
 
 fn output_pipe() -> io::Result<(pipe::Receiver, OwnedFd)> {

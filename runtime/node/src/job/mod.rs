@@ -14,9 +14,11 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use kumi_control::agent::AgentEvent;
 use kumi_control::message::{ContentHash, JobSpec, RankAddress, Refusal};
+use kumi_net::disclosure::{JobPage, NodePage};
 use kumi_net::segment::Segment;
 use kumi_sched::{JobId, NodeId};
 use tokio::sync::{mpsc, watch};
@@ -68,6 +70,8 @@ pub struct Live {
     pub first: u32,
     /// Busy and all samples of each local rank since the last report.
     pub load: Vec<(u64, u64)>,
+    /// What its ranks may know of each other, if the node has pages.
+    pub page: Option<JobPage>,
 }
 
 /// What the tasks of all jobs share.
@@ -97,6 +101,8 @@ pub struct Site {
     pub events: mpsc::Sender<JobEvent>,
     /// Whether pipes of ranks must not be read now.
     pub blocked: watch::Receiver<bool>,
+    /// What ranks may know of the node and of the cluster, if the system has what it takes.
+    pub page: Option<Arc<NodePage>>,
     /// Jobs to be sampled.
     pub live: RefCell<BTreeMap<JobId, Live>>,
 }

@@ -56,7 +56,9 @@ type Orders = mpsc::UnboundedReceiver<Order>;
 pub(super) async fn run(site: Rc<Site>, spec: Box<JobSpec>, mut orders: Orders) {
     let job = spec.job;
     let result = match find_program(&site, &spec, &mut orders).await {
-        Ok((part, program)) => Task::launch(&site, &spec, &part, program).map_err(Stopped::from),
+        Ok((part, program)) => {
+            Task::launch(&site, &spec, &part, program).await.map_err(Stopped::from)
+        }
         Err(stopped) => Err(stopped),
     };
     match result {
@@ -142,14 +144,14 @@ struct Task {
 }
 
 impl Task {
-    fn launch(
+    async fn launch(
         site: &Rc<Site>,
         spec: &JobSpec,
         part: &NodeRanks,
         program: std::path::PathBuf,
     ) -> Result<Self, Refusal> {
         let resources = Resources::make(site, spec, part)?;
-        let shims = match resources.spawn(site, spec, part, program) {
+        let shims = match resources.spawn(site, spec, part, program).await {
             Ok(shims) => shims,
             Err(refused) => {
                 if let Some(group) = &resources.group
@@ -160,10 +162,10 @@ impl Task {
                 return Err(refused);
             }
         };
-        let Resources { group, segment, prepared, .. } = resources;
+        let Resources { group, segment, page, prepared, .. } = resources;
         let count = shims.ranks.len();
         let name = spec.request.name.clone();
-        let live = Live { name, segment, first: part.first, load: vec![(0, 0); count] };
+        let live = Live { name, segment, first: part.first, load: vec![(0, 0); count], page };
         site.live.borrow_mut().insert(spec.job, live);
         let (tell, parts) = mpsc::unbounded_channel();
         let Shims { ranks, go, status } = shims;

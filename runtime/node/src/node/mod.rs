@@ -4,7 +4,9 @@
 //! machine, the tasks of the jobs, and the agent that decides.
 
 mod clients;
+mod disclose;
 mod figures;
+mod machine;
 mod sampling;
 pub(crate) mod setup;
 mod tree;
@@ -18,7 +20,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kumi_control::agent::{Agent, AgentAction, AgentConfig, AgentEvent, LinkId};
-use kumi_control::message::{ContentHash, Down, Refusal, RefusalKind, Up};
+use kumi_control::disclosure::Neighbour;
+use kumi_control::message::{ContentHash, Down, NodeFacts, Refusal, RefusalKind, Up};
 use kumi_sched::{JobId, NodeId};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -29,6 +32,7 @@ use crate::clock::{self, SharedClock};
 use crate::exit::{ExitCode, Failure};
 use crate::job::{self, JobEvent, Order, Site};
 use crate::link::{Outbox, Refusals};
+use disclose::Publisher;
 use figures::Source;
 use sampling::Sampler;
 
@@ -94,11 +98,28 @@ pub fn run(dir: &Path, node: NodeId, metrics: Option<&str>) -> Result<(), Failur
     result
 }
 
+/// Tells a neighbour what it does not know yet, unless much waits for it already.
+fn speak<T: serde::Serialize>(
+    publisher: &mut Publisher,
+    to: Neighbour,
+    outbox: &Outbox,
+    frame: impl Fn(Vec<NodeFacts>) -> T,
+) {
+    if outbox.queued() > MAX_QUEUED {
+        return;
+    }
+    let facts = publisher.message(to);
+    if !facts.is_empty() {
+        outbox.send(&frame(facts));
+    }
+}
+
 struct Driver {
     agent: Agent,
     site: Rc<Site>,
     shared: Shared,
     sampler: Rc<RefCell<Sampler>>,
+    publisher: Publisher,
     jobs: BTreeMap<JobId, JobEntry>,
     parent: Option<Outbox>,
     children: BTreeMap<LinkId, Outbox>,
@@ -117,6 +138,7 @@ impl Driver {
             site,
             shared,
             description,
+            nodes,
             blocked,
             job_events,
             tree_events,
@@ -130,11 +152,13 @@ impl Driver {
             let source = Source::new(cluster, &site, &shared, &sampler);
             tokio::task::spawn_local(crate::metrics::serve(listener, source));
         }
+        let publisher = Publisher::new(&site, nodes, description.incarnation);
         Ok(Self {
             agent: Agent::new(AgentConfig { description }),
             site,
             shared,
             sampler,
+            publisher,
             jobs: BTreeMap::new(),
             parent: None,
             children: BTreeMap::new(),
@@ -157,6 +181,7 @@ impl Driver {
         while !self.done {
             let timeout = self.next_timeout();
             let look = self.sampler.borrow().due();
+            let disclose = self.publisher.due();
             tokio::select! {
                 biased;
                 // First: a flood of events must not keep it from stopping.
@@ -166,6 +191,7 @@ impl Driver {
                 Some(event) = self.job_events.recv() => self.job_event(event),
                 () = tokio::time::sleep(timeout) => self.agent_event(AgentEvent::Timeout),
                 () = tokio::time::sleep_until(look) => self.sampler.borrow_mut().look(&self.site),
+                () = tokio::time::sleep_until(disclose) => self.disclose(),
                 _ = child.recv() => self.site.watcher.revive(),
             }
             self.update_blocked();
@@ -211,26 +237,56 @@ impl Driver {
 
     fn tree_event(&mut self, event: TreeEvent) {
         let event = match event {
+            TreeEvent::Parent(Down::Disclosed(facts)) => {
+                return self.disclosed(Neighbour::Parent, facts);
+            }
+            TreeEvent::Child(link, Up::Disclosed(facts)) => {
+                return self.disclosed(Neighbour::Child(link), facts);
+            }
             TreeEvent::ParentUp(outbox) => {
+                self.publisher.link_up(Neighbour::Parent);
                 self.parent = Some(outbox);
                 AgentEvent::ParentUp
             }
             TreeEvent::ParentDown => {
+                self.publisher.link_down(Neighbour::Parent);
                 self.parent = None;
                 AgentEvent::ParentDown
             }
             TreeEvent::Parent(down) => AgentEvent::Parent(down),
             TreeEvent::ChildUp(link, outbox) => {
+                self.publisher.link_up(Neighbour::Child(link));
                 self.children.insert(link, outbox);
                 AgentEvent::ChildUp(link)
             }
             TreeEvent::ChildDown(link) => {
+                self.publisher.link_down(Neighbour::Child(link));
                 self.children.remove(&link);
                 AgentEvent::ChildDown(link)
             }
             TreeEvent::Child(link, up) => AgentEvent::Child(link, up),
         };
         self.agent_event(event);
+    }
+
+    /// Writes the pages of ranks, and tells the neighbours in the tree what they do not know yet.
+    fn disclose(&mut self) {
+        self.publisher.look();
+        if !self.publisher.exchange_due() {
+            return;
+        }
+        if let Some(parent) = &self.parent {
+            speak(&mut self.publisher, Neighbour::Parent, parent, Up::Disclosed);
+        }
+        for (&link, child) in &self.children {
+            speak(&mut self.publisher, Neighbour::Child(link), child, Down::Disclosed);
+        }
+    }
+
+    fn disclosed(&mut self, from: Neighbour, facts: Vec<NodeFacts>) {
+        for _ in 0..self.publisher.receive(from, facts) {
+            self.shared.refusals.count("disclosure refused");
+        }
     }
 
     fn job_event(&mut self, event: JobEvent) {

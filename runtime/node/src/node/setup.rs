@@ -8,10 +8,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use kumi_control::message::{NodeDescription, Refusal, RefusalKind};
+use kumi_net::disclosure::NodePage;
 use kumi_sched::NodeId;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -29,7 +29,6 @@ use crate::exit::{ExitCode, Failure};
 use crate::job::program::Programs;
 use crate::job::{JobEvent, Site};
 use crate::limits;
-use crate::link::Refusals;
 use crate::paths;
 use crate::switch::Switcher;
 use crate::tls::{Credentials, Identity};
@@ -78,6 +77,8 @@ pub(crate) struct Started {
     pub(super) site: Rc<Site>,
     pub(super) shared: Shared,
     pub(super) description: NodeDescription,
+    /// Nodes of the cluster.
+    pub(super) nodes: u32,
     pub(super) blocked: watch::Sender<bool>,
     pub(super) job_events: mpsc::Receiver<JobEvent>,
     pub(super) tree_events: mpsc::Receiver<TreeEvent>,
@@ -108,7 +109,6 @@ impl Started {
         let credentials = Credentials::load(dir, Identity::Node(node))?;
         let listener = listen(own.endpoint()).await?;
         let metrics = listen_for_scrapes(&config, node, at).await?;
-        let open_files = raise_open_files();
         let executable = own_file()?;
         let cpus = processors(&own.cpus)?;
         let mut limits = Vec::new();
@@ -116,7 +116,7 @@ impl Started {
         let watcher = Watcher::start(&executable, group.as_ref())
             .map_err(failure(ExitCode::MachineLimits, "no watcher can be started"))?;
         let clock = SharedClock::default();
-        let switcher = start_switcher(node, &clock, &cpus, &mut limits)?;
+        let (page, switcher) = start_switcher(&config, node, &clock, &cpus, &mut limits)?;
         let (job_sender, job_events) = mpsc::channel(QUEUE);
         let (tree_sender, tree_events) = mpsc::channel(QUEUE);
         let (blocked, blocked_view) = watch::channel(false);
@@ -128,16 +128,17 @@ impl Started {
             cpus,
             group: group.clone(),
             executable,
-            open_files,
+            open_files: raise_open_files(),
             programs: RefCell::new(programs(dir, node)?),
             switcher,
             watcher,
             events: job_sender,
             blocked: blocked_view,
+            page,
             live: RefCell::default(),
         });
-        let shared =
-            Shared { clock, refusals: Refusals::default(), messages: Arc::new(AtomicU64::new(0)) };
+        let (refusals, messages) = Default::default();
+        let shared = Shared { clock, refusals, messages };
         let incarnation = clock::wall_ms() << 16 | u64::from(std::process::id() & 0xffff);
         let tree = tree::Tree {
             config: Arc::clone(&config),
@@ -147,9 +148,8 @@ impl Started {
             shared: shared.clone(),
             events: tree_sender,
         };
-        let socket = paths::node_socket(dir, node);
+        let (socket, pid) = (paths::node_socket(dir, node), paths::node_pid(dir, node));
         spawn_links(&socket, listener, tree)?;
-        let pid = paths::node_pid(dir, node);
         write_pid(&pid)?;
         let description = describe(&config, node, &own.name, incarnation, &site.cpus, limits);
         tracing::info!(%node, address = %own.endpoint(), max_datagram = site.max_datagram, cpus = ?site.cpus, limits = ?description.limits, "ready");
@@ -157,6 +157,7 @@ impl Started {
             site,
             shared,
             description,
+            nodes: config.node_count(),
             blocked,
             job_events,
             tree_events,
@@ -168,18 +169,38 @@ impl Started {
     }
 }
 
+/// The node's page; without it, what that costs is added to `limits`.
+fn node_page(
+    config: &ClusterConfig,
+    node: NodeId,
+    cpus: &[usize],
+    limits: &mut Vec<String>,
+) -> Option<Arc<NodePage>> {
+    let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    match NodePage::create(node.0, config.node_count(), number(cpus.len())) {
+        Ok(page) => Some(Arc::new(page)),
+        Err(error) => {
+            limits.push(limits::disclosure_sentence(&error.to_string()));
+            None
+        }
+    }
+}
+
+/// The node's page, and the thread that says there whose turn it is.
 fn start_switcher(
+    config: &ClusterConfig,
     node: NodeId,
     clock: &SharedClock,
     cpus: &[usize],
     limits: &mut Vec<String>,
-) -> Result<Switcher, Failure> {
-    let switcher = Switcher::start(node, clock.clone(), cpus.first().copied())
+) -> Result<(Option<Arc<NodePage>>, Switcher), Failure> {
+    let page = node_page(config, node, cpus, limits);
+    let switcher = Switcher::start(node, clock.clone(), cpus.first().copied(), page.clone())
         .map_err(failure(ExitCode::MachineLimits, "no switching thread can be started"))?;
     if !switcher.realtime() {
         limits.push(limits::realtime_sentence());
     }
-    Ok(switcher)
+    Ok((page, switcher))
 }
 
 fn describe(

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use kumi_net::disclosure::{NodePage, Turn};
 use kumi_sched::{JobId, NodeId, Timetable};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sched::{CpuSet, sched_setaffinity};
@@ -93,11 +94,17 @@ pub struct Switcher {
 }
 
 impl Switcher {
-    /// Starts the thread for `node`, on processor `cpu` if one is given.
+    /// Starts the thread for `node`, on processor `cpu` if one is given. It says in `page` whose turn
+    /// it is.
     ///
     /// # Errors
     /// When no thread or descriptor can be had.
-    pub fn start(node: NodeId, clock: SharedClock, cpu: Option<usize>) -> std::io::Result<Self> {
+    pub fn start(
+        node: NodeId,
+        clock: SharedClock,
+        cpu: Option<usize>,
+        page: Option<Arc<NodePage>>,
+    ) -> std::io::Result<Self> {
         let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         let mailbox = Arc::new(Mailbox {
             orders: Mutex::new(Vec::new()),
@@ -109,6 +116,7 @@ impl Switcher {
             mailbox: Arc::clone(&mailbox),
             ring: Arc::clone(&ring),
             clock,
+            page,
             plan: Plan::new(node),
             jobs: BTreeMap::new(),
         };
@@ -195,10 +203,20 @@ pub(crate) fn realtime_this_thread() -> bool {
     .is_ok()
 }
 
+/// What a page says of this step.
+fn turn(step: &Step) -> Turn {
+    match step.current {
+        Some(job) => Turn::Job(job.0),
+        None if step.everyone => Turn::Everyone,
+        None => Turn::Nobody,
+    }
+}
+
 struct Worker {
     mailbox: Arc<Mailbox>,
     ring: Arc<Ring>,
     clock: SharedClock,
+    page: Option<Arc<NodePage>>,
     plan: Plan,
     jobs: BTreeMap<JobId, Stopper>,
 }
@@ -249,6 +267,10 @@ impl Worker {
         self.plan.step(now, step);
         for &job in &step.freeze {
             self.set_running(job, false);
+        }
+        // Before anybody is continued, who then looks there.
+        if let Some(page) = &self.page {
+            page.set_turn(turn(step));
         }
         let frozen = monotonic();
         for &job in &step.thaw {
@@ -331,7 +353,9 @@ mod tests {
         use std::os::unix::process::CommandExt;
         let mut child = Command::new("sleep").arg("100").process_group(0).spawn().unwrap();
         let clock = SharedClock::default();
-        let switcher = Switcher::start(NodeId(0), clock.clone(), None).unwrap();
+        let page = Arc::new(NodePage::create(0, 1, 1).unwrap());
+        let switcher =
+            Switcher::start(NodeId(0), clock.clone(), None, Some(Arc::clone(&page))).unwrap();
         let pid = i32::try_from(child.id()).unwrap();
         switcher.add(JobId(7), Stopper::Signals(Arc::new(vec![AtomicI32::new(pid)])));
         wait_for("stop without a timetable", || state_of(child.id()) == 'T');
@@ -346,6 +370,7 @@ mod tests {
         switcher.set_timetable(timetable.clone());
         wait_for("continue", || state_of(child.id()) == 'S');
         assert_eq!(switcher.ring().current(), Some(JobId(7)));
+        assert!(page.has_turn(7) && !page.has_turn(8) && !page.is_shared());
         timetable.generation = 2;
         timetable.mode = Mode::Gang { force_switch: true };
         timetable.start = ClusterTime(0);

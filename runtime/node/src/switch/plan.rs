@@ -17,6 +17,8 @@ pub struct Step {
     pub missed: u64,
     /// The job scheduled from now on, if it is one.
     pub current: Option<JobId>,
+    /// All jobs run, as the operating system shares the processors.
+    pub everyone: bool,
     /// When to look again; `None` when nothing changes by itself.
     pub wake: Option<ClusterTime>,
 }
@@ -71,6 +73,7 @@ impl Plan {
         step.tick = None;
         step.missed = 0;
         step.current = None;
+        step.everyone = false;
         step.wake = None;
         if self.next.as_ref().is_some_and(|next| next.start <= now) {
             self.timetable = self.next.take();
@@ -117,6 +120,7 @@ impl Plan {
             (Some(tick), Some(start)) => Some(tick.min(start)),
             (tick, start) => tick.or(start),
         };
+        step.everyone = everything;
         self.decide(step, everything, forced);
     }
 
@@ -261,6 +265,7 @@ mod tests {
         plan.set_timetable(timetable(2, 0, Mode::OperatingSystem, &[]));
         let step = at(&mut plan, 3);
         assert_eq!((step.thaw, step.wake), (vec![B], None));
+        assert!(step.everyone && step.current.is_none());
         plan.add(A);
         plan.remove(B);
         assert_eq!(at(&mut plan, 4).freeze, vec![]);

@@ -1,0 +1,82 @@
+//! Waits until what was put and sent has arrived.
+
+use kumi_net::Wait;
+use kumi_proto::frame::{Frame, NO_WINDOW};
+
+use crate::context::Context;
+use crate::error::Error;
+
+impl Context {
+    /// Waits until all own puts to this rank have been applied and all messages to it have been
+    /// taken by its library (though not necessarily by its program).
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if a put since the last report was refused there.
+    pub fn flush(&self, to: u32) -> Result<(), Error> {
+        self.check_handlers()?;
+        self.check_rank(to)?;
+        self.drained(&[to])?;
+        self.fence(&[to])?;
+        let mut guard = self.channel.lock()?;
+        self.check_refused(&mut guard, to)
+    }
+
+    /// [`Context::flush`] for all ranks, at the same time.
+    ///
+    /// # Errors
+    /// As [`Context::flush`]; the first of several.
+    pub fn flush_all(&self) -> Result<(), Error> {
+        self.check_handlers()?;
+        let all: Vec<u32> = (0..self.ranks()).collect();
+        self.fence(&all)?;
+        self.drained(&all)?;
+        let mut first = Ok(());
+        let mut guard = self.channel.lock()?;
+        for rank in all {
+            let done = self.check_refused(&mut guard, rank);
+            if first.is_ok() {
+                first = done;
+            }
+        }
+        first
+    }
+
+    /// Waits until those of these ranks that are on this node have taken what lies in their rings.
+    fn drained(&self, ranks: &[u32]) -> Result<(), Error> {
+        let near = || ranks.iter().filter(|rank| self.same_node(**rank));
+        if near().next().is_none() {
+            return Ok(());
+        }
+        self.drive(Wait::Room, |guard| Ok(near().all(|rank| guard.flushed(*rank)).then_some(())))
+    }
+
+    /// Notes that a rank is put to by frames, so that refusals come later.
+    pub(crate) fn puts_to(&self, to: u32) {
+        self.dirty[to as usize].set(true);
+    }
+
+    /// Asks those of these ranks that something was sent to since the last time for an answer, and
+    /// waits for all: frames of a pair are in order, so all that was sent before has been taken and
+    /// the refusals of puts have come.
+    pub(crate) fn fence(&self, ranks: &[u32]) -> Result<(), Error> {
+        let dirty = |rank: &&u32| self.dirty[**rank as usize].replace(false);
+        let mut unsent: Vec<u32> = ranks.iter().filter(dirty).copied().collect();
+        self.drive(self.wait_for(&unsent), |guard| {
+            while let Some(to) = unsent.last().copied() {
+                let token = guard.handler().token();
+                let frame = Frame::GetRequest { token, window: NO_WINDOW, offset: 0, len: 0 };
+                if !guard.send(to, &[&frame.header()])? {
+                    break;
+                }
+                guard.handler().fences.push((to, token));
+                unsent.pop();
+            }
+            guard.transmit()?;
+            let engine = guard.handler();
+            // One after the other, as everything else that may hold an answer back.
+            engine.mailbox.awaited =
+                engine.fences.first().map(|fence| fence.0).or(unsent.last().copied());
+            Ok((unsent.is_empty() && engine.fences.is_empty()).then_some(()))
+        })
+    }
+}

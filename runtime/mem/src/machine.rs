@@ -1,0 +1,89 @@
+//! What a program may know of the machine it runs on: its node, the other nodes, its job's ranks.
+
+use std::os::fd::OwnedFd;
+
+use kumi_net::disclosure::{Disclosed, JobLoad, NodeLoad, RankKnown, RankState};
+use kumi_net::{AttachError, Channel, Place, Settings};
+
+use crate::Context;
+use crate::engine::Engine;
+use crate::error::Error;
+
+/// Starts a rank's channel; one with a socket was started by a daemon, which may have given it pages too.
+pub(crate) fn channel(
+    place: Place,
+    socket: Option<OwnedFd>,
+    engine: Engine,
+) -> Result<Channel<Engine>, Error> {
+    let pages = if socket.is_some() { Disclosed::from_env()? } else { None };
+    let mut channel = Channel::start(place, socket, Settings::from_env()?, engine)?;
+    if let Some(pages) = pages {
+        let place = channel.place();
+        if (pages.job(), pages.ranks()) != (place.job(), place.ranks()) {
+            return Err(AttachError::BadPages("they are another job's").into());
+        }
+        channel.disclose(pages);
+    }
+    Ok(channel)
+}
+
+/// What the node's daemon discloses (SSS-CORE's information disclosure mechanism, §3.2): of this node as it is,
+/// of others as it was some time ago, which is told. Reading makes no system call.
+#[derive(Debug, Clone, Copy)]
+pub struct Machine<'c> {
+    context: &'c Context,
+    pages: &'c Disclosed,
+}
+
+impl Context {
+    /// What this rank's daemon discloses; none without a daemon, or where the system lacks what it takes.
+    #[must_use]
+    pub fn machine(&self) -> Option<Machine<'_>> {
+        self.channel.disclosed().map(|pages| Machine { context: self, pages })
+    }
+}
+
+impl Machine<'_> {
+    /// Nodes of the cluster.
+    #[must_use]
+    pub fn nodes(&self) -> u32 {
+        self.pages.nodes()
+    }
+
+    /// How a node is; none if there is no such node, or nothing was heard of it yet.
+    #[must_use]
+    pub fn node(&self, node: u32) -> Option<NodeLoad> {
+        self.pages.node(node)
+    }
+
+    /// The jobs on this node.
+    #[must_use]
+    pub fn jobs(&self) -> Vec<JobLoad> {
+        self.pages.jobs()
+    }
+
+    /// Whether the own job has this node's processors now, alone or with others.
+    #[must_use]
+    pub fn scheduled(&self) -> bool {
+        self.pages.scheduled()
+    }
+
+    /// What a rank of the own job does: exactly, if it is on this node, otherwise as its node told
+    /// last. None if there is no such rank.
+    #[must_use]
+    pub fn rank(&self, rank: u32) -> Option<RankKnown> {
+        let known = self.pages.rank(rank)?;
+        match self.context.place().rank_state(rank) {
+            Some(state) => Some(RankKnown { state, age_us: Some(0), ..known }),
+            None => Some(known),
+        }
+    }
+
+    /// Whether a rank of the own job has a processor now, as far as can be known here: all nodes of a
+    /// job give it their processors in the same slots. None if there is no such rank.
+    #[must_use]
+    pub fn runs(&self, rank: u32) -> Option<bool> {
+        let known = self.rank(rank)?;
+        Some(known.state != RankState::Over && self.scheduled())
+    }
+}

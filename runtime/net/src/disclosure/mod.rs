@@ -1,0 +1,170 @@
+//! The pages in which a node's daemon discloses what ranks may know of the machine, and how ranks
+//! read them (SSS-CORE's information disclosure mechanism, §3.2).
+//!
+//! Two sealed memory files, which the daemon writes and ranks map for reading only: one for the
+//! node, with its jobs and with every node of the cluster, and one for each job on it, with the job's
+//! ranks. Everything is an atomic word, or guarded by a sequence number; reading makes no system call.
+//! The layout is here and in docs/protocol.md; numbers are in the machine's byte order, and a page never leaves it.
+
+mod publish;
+mod read;
+
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+pub use publish::{JobPage, JobSlot, NodePage, Turn};
+pub(crate) use read::Advice;
+pub use read::{Disclosed, JobLoad, NodeLoad, RankKnown};
+
+/// First eight bytes of a node's page.
+pub const NODE_MAGIC: u64 = u64::from_le_bytes(*b"KUMINOD\x01");
+/// First eight bytes of a job's page.
+pub const JOB_MAGIC: u64 = u64::from_le_bytes(*b"KUMIJOB\x01");
+/// Version of both layouts; a rank refuses pages of another one.
+pub const PAGES_VERSION: u32 = 1;
+/// Most nodes of a cluster and ranks of a job that have a place in a page.
+pub const MOST_NODES: u32 = 1 << 16;
+/// See [`MOST_NODES`].
+pub const MOST_RANKS: u32 = 1 << 20;
+/// Jobs of the node that have a slot of their own; the last slot is for all that found none.
+pub const JOB_SLOTS: usize = 64;
+/// Processors that have a bit in a job's slot.
+pub const MOST_PROCESSORS: usize = 1024;
+
+/// [`NodeHeader::current`]: no job has the processors.
+pub const NOBODY: u64 = 0;
+/// [`NodeHeader::current`]: the operating system shares them among all jobs.
+pub const EVERYONE: u64 = u64::MAX;
+/// [`JobEntry::job`] of the slot of all jobs that have none of their own.
+pub const OTHERS: u64 = u64::MAX;
+
+/// Start of a node's page.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct NodeHeader {
+    /// [`NODE_MAGIC`].
+    pub magic: AtomicU64,
+    /// [`PAGES_VERSION`].
+    pub version: AtomicU32,
+    /// This node.
+    pub own: AtomicU32,
+    /// Nodes of the cluster.
+    pub nodes: AtomicU32,
+    /// Processors that ranks may use here.
+    pub processors: AtomicU32,
+    /// Job slots in use are before this one.
+    pub slots: AtomicU32,
+    /// 0.
+    pub reserved: AtomicU32,
+    /// The job that has the processors now plus one, [`NOBODY`] or [`EVERYONE`]. Written by the switching thread.
+    pub current: AtomicU64,
+    /// 0.
+    pub more: [AtomicU64; 2],
+}
+
+/// A job of the node.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct JobEntry {
+    /// The job plus one, [`OTHERS`], or 0 if the slot is free.
+    pub job: AtomicU64,
+    /// Its ranks here.
+    pub ranks: AtomicU32,
+    /// Those that compute, or could if it had the processors.
+    pub runnable: AtomicU32,
+    /// Bit `p`: one of those is to run on the node's processor number `p`.
+    pub runnable_on: [AtomicU64; MOST_PROCESSORS / 64],
+}
+
+/// A node of the cluster. Odd `sequence`: being written.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct NodeEntry {
+    /// Raised by one before and after each change.
+    pub sequence: AtomicU64,
+    /// When this was so: microseconds on this machine's monotonic clock; 0: nothing is known.
+    pub stamp: AtomicU64,
+    /// Processors in the upper half, ranks that compute or could in the lower.
+    pub processors_runnable: AtomicU64,
+    /// Jobs in the upper half, share of the processors' time that was used (0 to 1000) in the lower.
+    pub jobs_busy: AtomicU64,
+    /// Memory in use, bytes.
+    pub memory_used: AtomicU64,
+    /// Memory in all, bytes.
+    pub memory_total: AtomicU64,
+    /// Bytes that its network interfaces sent and received in a second.
+    pub network: AtomicU64,
+    /// 0.
+    pub reserved: AtomicU64,
+}
+
+/// Start of a job's page; behind it, a word for each rank: when it was in this state (milliseconds on this
+/// machine's monotonic clock) in the upper 40 bits, its node in the next 20, a [`RankState`] in the
+/// lowest 4. The milliseconds are 0 as long as nothing is known.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct JobHeader {
+    /// [`JOB_MAGIC`].
+    pub magic: AtomicU64,
+    /// [`PAGES_VERSION`].
+    pub version: AtomicU32,
+    /// Ranks of the job.
+    pub ranks: AtomicU32,
+    /// The job.
+    pub job: AtomicU64,
+    /// 0.
+    pub reserved: [AtomicU64; 5],
+}
+
+const _: () = assert!(size_of::<NodeHeader>() == 64 && size_of::<NodeEntry>() == 64);
+const _: () = assert!(size_of::<JobEntry>() == 192 && size_of::<JobHeader>() == 64);
+const _: () = assert!(std::mem::offset_of!(NodeHeader, current) == 32);
+const _: () = assert!(std::mem::offset_of!(JobEntry, runnable_on) == 16);
+
+/// What a rank does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum RankState {
+    /// Nothing is known; perhaps it has not joined its job yet.
+    #[default]
+    Unknown = 0,
+    /// It computes, or could.
+    Running = 1,
+    /// It waits for its peers.
+    Idle = 2,
+    /// It is stopped: another job had its processor.
+    Stopped = 3,
+    /// It has left its job, for good.
+    Over = 4,
+}
+
+impl RankState {
+    fn from_word(word: u64) -> RankState {
+        match word & 0xf {
+            1 => RankState::Running,
+            2 => RankState::Idle,
+            3 => RankState::Stopped,
+            4 => RankState::Over,
+            _ => RankState::Unknown,
+        }
+    }
+}
+
+/// Bytes of a node's page: header, job slots, nodes.
+const fn node_page_bytes(nodes: u32) -> usize {
+    node_offset(nodes)
+}
+
+const fn slot_offset(slot: usize) -> usize {
+    size_of::<NodeHeader>() + slot * size_of::<JobEntry>()
+}
+
+const fn node_offset(node: u32) -> usize {
+    slot_offset(JOB_SLOTS) + node as usize * size_of::<NodeEntry>()
+}
+
+const fn rank_offset(rank: u32) -> usize {
+    size_of::<JobHeader>() + rank as usize * 8
+}
+
+#[cfg(test)]
+mod tests;
