@@ -109,7 +109,6 @@ impl Started {
         let credentials = Credentials::load(dir, Identity::Node(node))?;
         let listener = listen(own.endpoint()).await?;
         let metrics = listen_for_scrapes(config.metrics_of(node, at)?, "metrics").await?;
-        let open_files = raise_open_files();
         let executable = own_file()?;
         let cpus = processors(&own.cpus)?;
         let mut limits = Vec::new();
