@@ -117,7 +117,7 @@ fn rings_are_used_again() {
 fn a_partition_heals() {
     let mut net = Net::new(3, 4, &config(), Faults { loss: 50, ..Faults::NONE });
     all_to_all(&mut net, 100);
-    net.run(500);
+    net.run(100);
     net.partition(0b0011);
     net.run(3_000_000);
     net.check_cut();
