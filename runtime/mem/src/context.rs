@@ -147,11 +147,14 @@ impl Context {
     }
 
     /// Queues the frames that carry `data` to another rank: `frame(most, done)` makes the one that
-    /// begins after `done` bytes and is at most `most` bytes long. At least one is sent.
+    /// begins after `done` bytes and is at most `most` bytes long. At least one is sent. `tells`: earlier
+    /// refusals of puts to this rank may be told instead, before the first frame is sent and never
+    /// later, since half of a message or put is none.
     pub(crate) fn send_frames<'d>(
         &self,
         to: u32,
         data: &'d [u8],
+        tells: bool,
         frame: impl Fn(usize, usize) -> Frame<'d>,
     ) -> Result<(), Error> {
         let remote = !self.same_node(to);
@@ -159,10 +162,10 @@ impl Context {
             self.dirty[to as usize].set(true);
         }
         // To a rank of this node: it has been put to by frames, which it may have refused.
-        let tells = self.dirty[to as usize].get();
+        let tells = tells && self.dirty[to as usize].get();
         let (mut done, mut begun) = (0, false);
         self.drive(Wait::Room, |guard| {
-            if tells {
+            if tells && !begun {
                 self.check_refused(guard, to)?;
             }
             let most = guard.max_frame(to);

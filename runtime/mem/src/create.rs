@@ -102,11 +102,13 @@ impl Context {
             Ok(memory) => [memory.key, memory.length as u64],
             Err(reason) => [NO_WINDOW, *reason as u64],
         };
-        let shared = self.share_window(made.ok(), mine);
-        if let (Err(_), Ok(memory)) = (&shared, &made) {
-            self.remove_window(memory.key)?;
+        let unshared = made.as_ref().map(|memory| Unshared(self, memory.key));
+        let (keys, sizes) = self.share_window(made.ok(), mine)?;
+        let memory = made.map_err(|reason| self.refuses(reason))?;
+        // From here on the window itself removes it.
+        if let Ok(unshared) = unshared {
+            std::mem::forget(unshared);
         }
-        let ((keys, sizes), memory) = (shared?, made.map_err(|reason| self.refuses(reason))?);
         let mut near: Vec<OnceCell<Near>> = Vec::new();
         near.resize_with(self.place().local_count(), OnceCell::new);
         near[self.place().local()] = Near::own(self.place(), memory).into();
@@ -163,5 +165,16 @@ fn agree(mut reasons: impl Iterator<Item = u64>) -> Result<(), Error> {
     match refused.next() {
         None => Ok(()),
         Some((rank, reason)) => Err(Error::WindowRefused { rank, reason: NoWindow::text(reason) }),
+    }
+}
+
+/// Takes a window back that not all ranks have come to know, also when the program's own code, which
+/// waits call, panics: its memory may go then.
+struct Unshared<'c>(&'c Context, WindowKey);
+
+impl Drop for Unshared<'_> {
+    fn drop(&mut self) {
+        // Without the lock the handler thread is dead and writes nowhere.
+        let _ = self.0.remove_window(self.1);
     }
 }

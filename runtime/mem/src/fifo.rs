@@ -199,7 +199,10 @@ impl Window<'_> {
             return Err(Error::RecordTooLong { length: record.len(), most });
         }
         match self.near(to) {
-            Some((local, near)) => self.add_near(near?, local, (to, offset), record, mark, wait),
+            Some((local, near)) => {
+                self.context.settle(to)?;
+                self.add_near(near?, local, (to, offset), record, mark, wait)
+            }
             None => self.add_far(to, offset as u64, record, mark, wait),
         }
     }

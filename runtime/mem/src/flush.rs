@@ -50,6 +50,13 @@ impl Context {
         self.drive(Wait::Room, |guard| Ok(near().all(|rank| guard.flushed(*rank)).then_some(())))
     }
 
+    /// To be called before something is done directly in the memory of a rank of this node that tells it
+    /// of earlier puts: those made by frames, into memory that is not mapped, have to be in place.
+    #[inline]
+    pub(crate) fn settle(&self, to: u32) -> Result<(), Error> {
+        if self.dirty[to as usize].get() { self.fence(&[to]) } else { Ok(()) }
+    }
+
     /// Notes that a rank is put to by frames, so that refusals come later.
     pub(crate) fn puts_to(&self, to: u32) {
         self.dirty[to as usize].set(true);

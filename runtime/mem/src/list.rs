@@ -138,8 +138,12 @@ impl Window<'_> {
         token: u64,
     ) -> Result<(), Error> {
         self.context.puts_to(to);
+        let mut begun = false;
         self.context.drive(Wait::Room, |guard| {
-            self.context.check_refused(guard, to)?;
+            // Not later: half of a put is none.
+            if !begun {
+                self.context.check_refused(guard, to)?;
+            }
             // Frames until the next transmit.
             let mut batch = 0;
             while rest.bytes > 0 {
@@ -153,7 +157,7 @@ impl Window<'_> {
                     guard.transmit()?;
                     return Ok(None);
                 };
-                rest = left;
+                (rest, begun) = (left, true);
                 batch -= 1;
                 if batch == 0 {
                     guard.transmit_soon(to)?;

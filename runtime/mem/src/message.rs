@@ -23,11 +23,13 @@ impl Context {
     /// As [`Context::send`], with the library's own tags too.
     pub(crate) fn send_any(&self, to: u32, tag: i32, data: &[u8]) -> Result<(), Error> {
         self.check_rank(to)?;
-        let (tag, total) = (tag.cast_unsigned(), data.len() as u64);
         if to == self.rank() {
-            return self.send_to_self(tag.cast_signed(), data);
+            return self.send_to_self(tag, data);
         }
-        self.send_frames(to, data, |most, done| {
+        // The library's own messages are steps of collectives: who left one would leave the others waiting.
+        let tells = tag >= 0;
+        let (tag, total) = (tag.cast_unsigned(), data.len() as u64);
+        self.send_frames(to, data, tells, |most, done| {
             let rest = &data[done..];
             if done == 0 {
                 Frame::Message { tag, total, data: &rest[..rest.len().min(most - MESSAGE_BYTES)] }

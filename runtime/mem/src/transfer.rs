@@ -55,6 +55,9 @@ impl Window<'_> {
         let span = if data.is_empty() { 0 } else { blocks.span() };
         check(near.rights, near.size, blocks.offset, span, Access::Write)
             .map_err(|reason| self.refused(to, shape.offset, span as usize, reason))?;
+        if after.notify.is_some() {
+            self.context.settle(to)?;
+        }
         // SAFETY: inside of the peer's window by the check.
         unsafe { blocks.scatter(near.base.add(shape.offset), data) };
         if let Some(notify) = after.notify {
@@ -104,7 +107,7 @@ impl Window<'_> {
     ) -> Result<(), Error> {
         let (window, Strided { offset, stride, block, count }) = (self.keys[to as usize], shape);
         self.context.puts_to(to);
-        self.context.send_frames(to, data, |most, done| {
+        self.context.send_frames(to, data, true, |most, done| {
             let rest = &data[done..];
             let fit = (most - PUT_STRIDED_BYTES).checked_div(block).unwrap_or(0);
             let several = count > 1 && fit > 0;

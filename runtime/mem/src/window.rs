@@ -190,6 +190,7 @@ impl Window<'_> {
             return self.put_far(to, offset, data, Some(notify));
         };
         let near = near?;
+        self.context.settle(to)?;
         // SAFETY: `notifies` points to the window's NOTIFIES counters, and `notify` is one of them.
         let counter = unsafe { near.notifies.add(notify as usize).as_ref() };
         prefetch_to_write(counter);
@@ -230,7 +231,7 @@ impl Window<'_> {
         self.context.check_rank(to)?;
         self.check_long(to, at, data.len() as u64, data.len())?;
         self.context.puts_to(to);
-        self.context.send_frames(to, data, |most, done| {
+        self.context.send_frames(to, data, true, |most, done| {
             let rest = &data[done..];
             let piece = rest.len().min(most - PUT_BYTES);
             let notify = notify.filter(|_| piece == rest.len());

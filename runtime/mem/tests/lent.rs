@@ -10,7 +10,9 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
 use common::{Job, Numbers, run, start};
-use kumi_mem::{After, Context, Error, FIFO_OVERHEAD, Refusal, Rights, Strided, Window};
+use kumi_mem::{
+    After, Context, Error, FIFO_OVERHEAD, Refusal, Rights, Source, Strided, Tag, Window,
+};
 use reference::Reference;
 
 /// One rank, one node, one rank per node, both.
@@ -476,4 +478,80 @@ fn who_waits_for_room_is_told_of_it() {
         }
         context.barrier().expect("barrier");
     });
+}
+
+/// What is done directly in memory that both have mapped tells of puts that went as frames: they are in place then.
+#[test]
+fn notifications_and_records_do_not_overtake_frames() {
+    const BYTES: usize = 3000;
+    let body = |context: &Context| {
+        let (frames, base) = lent(context, BYTES, Rights::ALL);
+        let direct = context.window(4096).expect("window");
+        let mut fifo = (context.rank() == 1).then(|| direct.fifo(0, 1024, 3).expect("fifo"));
+        context.barrier().expect("barrier");
+        for round in 1..=300u64 {
+            let expected = [round as u8; BYTES];
+            if context.rank() == 0 {
+                frames.put(1, 0, &expected).expect("put");
+                match round % 3 {
+                    0 => direct.put_notify(1, 2048, &[1], 5).expect("put"),
+                    1 => direct.append(1, 0, &[2]).expect("append"),
+                    _ => direct.multicast(&[1], 2048, &[3], Some(5)).expect("multicast"),
+                }
+                direct.wait_notify(6, round).expect("wait");
+            } else {
+                if round % 3 == 1 {
+                    let fifo = fifo.as_mut().expect("the taker");
+                    fifo.pop(&mut [0; 8]).expect("pop");
+                } else {
+                    direct.wait_notify(5, round - round.div_ceil(3)).expect("wait");
+                }
+                // SAFETY: leaked memory of so many bytes, and nobody writes to it now.
+                let seen = unsafe { std::slice::from_raw_parts(base, BYTES) };
+                assert_eq!(seen, expected, "round {round}");
+                direct.put_notify(0, 0, &[], 6).expect("put");
+            }
+        }
+        context.barrier().expect("barrier");
+    };
+    run("notifications_and_records_do_not_overtake_frames", BOTH, body);
+}
+
+/// A refused put is told by the next put, send or flush as a whole, and by no collective.
+#[test]
+fn a_refusal_ends_no_collective_and_cuts_no_message() {
+    const LONG: usize = 1 << 20;
+    let body = |context: &Context| {
+        let rights = Rights { write: context.rank() == 0, ..Rights::ALL };
+        let (window, _) = lent(context, 64, rights);
+        for round in 0..20u8 {
+            if context.rank() == 0 {
+                // It may be told of the refusal of the one before.
+                while let Err(told) = window.put(1, 0, &[1; 8]) {
+                    assert!(
+                        matches!(told, Error::Refused { reason: Refusal::Right, .. }),
+                        "{told}"
+                    );
+                }
+                context.barrier().expect("a barrier goes on");
+                let message = vec![round; LONG];
+                while let Err(told) = context.send(1, 7, &message) {
+                    assert!(
+                        matches!(told, Error::Refused { reason: Refusal::Right, .. }),
+                        "{told}"
+                    );
+                }
+            } else {
+                context.barrier().expect("barrier");
+                let (received, message) =
+                    context.recv_vec(Source::Rank(0), Tag::Is(7)).expect("a whole message");
+                assert_eq!((received.len, message), (LONG, vec![round; LONG]));
+            }
+        }
+        // The last refusal may have been told by no send.
+        let told = context.flush_all();
+        assert!(matches!(told, Ok(()) | Err(Error::Refused { .. })), "{told:?}");
+        context.barrier().expect("barrier");
+    };
+    run("a_refusal_ends_no_collective_and_cuts_no_message", BOTH, body);
 }

@@ -95,17 +95,24 @@ impl<H: Handler> Guard<'_, H> {
             }
             if clock {
                 (spins, waiting.spins, waiting.next_try) = (0, 0, ROOM_SPINS);
-                let now = self.core.look_at_clock();
-                self.core.publish_sometimes(place);
-                if self.core.deadline().is_some_and(|deadline| deadline <= now) {
-                    return Ok(Seen::Deadline);
-                }
-                if let Some(why) = limit.ends(waiting.spun(now), self.core.handler.awaits()) {
-                    waiting.why(why);
-                    return Ok(Seen::Bound);
+                if let Some(seen) = self.look_at_clock(waiting, limit) {
+                    return Ok(seen);
                 }
             }
         }
+    }
+
+    /// Whether time ends the spinning: a deadline, or the limit.
+    #[inline]
+    fn look_at_clock(&mut self, waiting: &mut Waiting<'_>, limit: Limit<'_>) -> Option<Seen> {
+        let now = self.core.look_at_clock();
+        self.core.publish_sometimes(&self.shared.place);
+        if self.core.deadline().is_some_and(|deadline| deadline <= now) {
+            return Some(Seen::Deadline);
+        }
+        let why = limit.ends(waiting.spun(now), self.core.handler.awaits())?;
+        waiting.why(why);
+        Some(Seen::Bound)
     }
 
     /// Sets the flags by which peers know that this rank sleeps, and then looks for room once more: who made some before

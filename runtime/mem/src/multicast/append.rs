@@ -138,6 +138,7 @@ impl Window<'_> {
         let (near, far): (Vec<Rank>, Vec<Rank>) =
             members.into_iter().partition(|rank| self.near(*rank).is_some());
         let mut missing = Missing::default();
+        self.context.fence(&near)?;
         for rank in near {
             let full = self.append_once(rank, record, &mut missing, false);
             if full && wait && rank == me && record.mark == MARK_FIFO {

@@ -13,7 +13,7 @@ use kumi_proto::Rank;
 use kumi_proto::frame::{self, Frame, FrameHeader, MULTICAST_BYTES, MulticastAppend, WindowKey};
 
 use super::records::{Directs, Fate};
-use crate::engine::{Answer, Engine};
+use crate::engine::{Answer, Engine, MOST_ANSWERS};
 use crate::error::Refusal;
 use crate::key::is_private;
 use crate::near::Near;
@@ -252,6 +252,10 @@ impl Engine {
         from: Rank,
         cast: &Cast<'_>,
     ) -> Result<Delivery, String> {
+        // Those without a token are not answered.
+        if cast.token != 0 && self.answers.len() >= MOST_ANSWERS {
+            return Ok(Delivery::Full);
+        }
         let (members, data) = frame::members(cast.members, cast.tail);
         let keys = self.windows.keys(cast.window);
         let (near, far) = sort(place, &keys, members)?;

@@ -135,13 +135,12 @@ impl Driver {
         let mut table = Table::open(&paths::head_db(dir))?;
         let records = table.load()?;
         let known: std::collections::BTreeSet<_> = records.iter().map(|r| r.spec.job).collect();
-        let spools =
-            Spools::open(paths::spool(dir), |job| known.contains(&job)).map_err(|error| {
-                Failure::new(
-                    ExitCode::Io,
-                    format!("{} cannot be used: {error}", paths::spool(dir).display()),
-                )
-            })?;
+        let unusable = |error| {
+            let text = format!("{} cannot be used: {error}", paths::spool(dir).display());
+            Failure::new(ExitCode::Io, text)
+        };
+        let spools = Spools::open(paths::spool(dir), |job| known.contains(&job));
+        let spools = spools.map_err(unusable)?;
         let jobs = records.len();
         let head = Head::new(head_config(&config), records, seed()?);
         let (head, counts) = (Rc::new(RefCell::new(head)), Rc::new(Counts::default()));
