@@ -6,6 +6,8 @@ use crate::delay::{Delay, Verdict};
 
 /// Least window, in packets.
 const LEAST: u32 = 2;
+/// More transmissions than can be under way at once.
+const NEAR: u32 = 1 << 16;
 
 /// Congestion window of one peer, in packets.
 #[derive(Clone, Copy, Debug)]
@@ -112,7 +114,8 @@ impl Congestion {
 
     /// The packet of transmission `lost` got lost; `next` is the number of the next transmission.
     pub(crate) fn lost(&mut self, lost: u32, next: u32) {
-        if lost.wrapping_sub(self.recovery).cast_signed() < 0 {
+        // Near before it, that is; after billions of transmissions without a loss everything is.
+        if self.recovery.wrapping_sub(lost).wrapping_sub(1) < NEAR {
             return;
         }
         self.before = self.window;

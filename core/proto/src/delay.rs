@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_of_a_round_counts_and_only_if_the_window_was_full() {
+    fn a_round_counts_as_a_whole_and_only_if_the_window_was_full() {
         let (mut delay, mut at) = (Delay::new(), 0);
         round(&mut delay, &mut at, 100);
         assert_eq!(delay.sample(5_000, at - 1, at + 1, 100, 500, false), None, "the round goes on");

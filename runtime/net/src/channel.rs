@@ -335,7 +335,8 @@ impl<H: Handler> Channel<H> {
                         return Ok(result);
                     }
                 }
-                Seen::Deadline => {}
+                // What waits in the socket is read first.
+                Seen::Deadline => waiting.idle(false),
                 // Room is made without any sign while this rank is awake.
                 Seen::Turn => continue,
                 Seen::Bound => {
@@ -584,9 +585,7 @@ impl<H: Handler> Guard<'_, H> {
     /// Sends the acks that are still held back: nobody will do it later.
     fn last_acks(&mut self) -> Result<(), ChannelError> {
         if let Some(remote) = &mut self.core.remote {
-            // As if their delay were over. Nothing is done with the endpoint afterwards.
-            remote.now = sys::now() + remote.endpoint.config().ack_delay;
-            remote.endpoint.handle_timeout(remote.now);
+            remote.endpoint.hurry_acks();
         }
         self.transmit()
     }

@@ -348,7 +348,9 @@ impl<H: Handler> Core<H> {
         if let Some(remote) = &mut self.remote {
             let (in_flight, queued) = remote.endpoint.under_way(to);
             let bytes = remote.endpoint.counters().sent_bytes - remote.left;
-            if in_flight >= FEW && queued < MANY && bytes < LONG {
+            // Of long packets the ring has few places: not more than half of them.
+            let many = MANY.min(remote.endpoint.config().window as u32 / 2);
+            if in_flight >= FEW && queued < many && bytes < LONG {
                 remote.held = true;
                 publish_sent(place, self.ring_sent, self.remote.as_ref());
                 return Ok(());

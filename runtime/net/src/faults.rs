@@ -43,15 +43,11 @@ impl Faults {
                 Some(("double", value)) => faults.double = value,
                 Some(("late", value)) => faults.late = value,
                 Some(("seed", value)) => faults.seed = value,
-                _ => {
-                    return Err(AttachError::BadSetting {
-                        name: "KUMI_FAULTS",
-                        found: text.to_owned(),
-                        expected: "loss=N,double=N,late=N,seed=N, the first three in packets of a \
-                                   thousand, each may be left out",
-                    });
-                }
+                _ => return Err(bad(text)),
             }
+        }
+        if faults.loss + faults.late + faults.double > 1_000 {
+            return Err(bad(text));
         }
         Ok(faults)
     }
@@ -60,6 +56,15 @@ impl Faults {
     pub(crate) fn on<D: Driver>(self, wire: D, rank: Rank) -> Faulty<D> {
         let dice = Dice(self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ u64::from(rank));
         Faulty { wire, faults: self, dice, sent: 0, late: VecDeque::new() }
+    }
+}
+
+fn bad(text: &str) -> AttachError {
+    AttachError::BadSetting {
+        name: "KUMI_FAULTS",
+        found: text.to_owned(),
+        expected: "loss=N,double=N,late=N,seed=N, the first three in packets of a thousand and together \
+                   at most a thousand; each may be left out",
     }
 }
 
@@ -96,8 +101,8 @@ impl<D: Driver> Faulty<D> {
 
     /// Lets those leave that were held back until now.
     fn release(&mut self, place: &Place) -> io::Result<()> {
-        while self.late.front().is_some_and(|(until, ..)| *until <= self.sent) {
-            let Some((_, to, bytes)) = self.late.pop_front() else { break };
+        while let Some(at) = self.late.iter().position(|(until, ..)| *until <= self.sent) {
+            let Some((_, to, bytes)) = self.late.remove(at) else { break };
             self.one(place, to, &bytes)?;
         }
         Ok(())
@@ -119,17 +124,14 @@ impl<D: Driver> Driver for Faulty<D> {
             self.sent += 1;
             let fate = self.dice.throw(1_000);
             let Faults { loss, double, late, .. } = self.faults;
-            if fate < loss {
-                continue;
-            }
-            if fate < loss + late {
+            if (loss..loss + late).contains(&fate) {
                 let until = self.sent + 1 + self.dice.throw(OVERTAKING);
                 self.late.push_back((until, to, packet.to_vec()));
-                continue;
-            }
-            all &= self.one(place, to, packet)?;
-            if fate < loss + late + double {
+            } else if fate >= loss {
                 all &= self.one(place, to, packet)?;
+                if fate < loss + late + double {
+                    all &= self.one(place, to, packet)?;
+                }
             }
             self.release(place)?;
         }
@@ -157,7 +159,7 @@ mod tests {
     fn what_may_stand_there() {
         let faults = Faults::parse("loss=50,late=10,seed=123456").unwrap();
         assert_eq!(faults, Faults { loss: 50, double: 0, late: 10, seed: 123_456 });
-        for wrong in ["loss", "loss=1001", "loss=-1", "lost=5", "loss=5,"] {
+        for wrong in ["loss", "loss=1001", "loss=-1", "lost=5", "loss=5,", "loss=600,late=401"] {
             let error = Faults::parse(wrong).unwrap_err().to_string();
             assert!(error.contains("KUMI_FAULTS") && error.contains("loss=N"), "{error}");
         }

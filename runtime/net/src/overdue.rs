@@ -6,7 +6,7 @@ use crate::core::{Core, Handler};
 use crate::place::Place;
 
 /// Most reads before the deadlines are acted on all the same.
-const MOST_READS: usize = 64;
+const MOST_READS: usize = 8;
 
 impl<H: Handler> Core<H> {
     /// If a deadline has passed, takes what has arrived. To be called before deadlines are acted on.

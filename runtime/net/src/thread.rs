@@ -286,9 +286,10 @@ fn round<H: Handler>(
     if epoch == ticker.epoch {
         ticker.tick = TICK;
         core.armed = true;
-        alarm.after(core.deadline().map(|deadline| deadline.saturating_sub(sys::now())));
         alarm.arm(rings)?;
-        if rings && !core.listen(&shared.place)? {
+        let nothing_there = !rings || core.listen(&shared.place)?;
+        alarm.after(core.deadline().map(|deadline| deadline.saturating_sub(sys::now())));
+        if !nothing_there {
             alarm.now();
         }
     } else {

@@ -305,6 +305,12 @@ impl Receiver {
 
     /// The same for a probe, which answers none.
     pub(crate) fn ride_probe(&mut self) -> u16 {
+        // Of what came early it does not speak: an ack or nack of its own is still to come.
+        if self.kept.is_some() { 0 } else { self.spoke() }
+    }
+
+    /// All that has come was spoken of; the flags that say what is new about it.
+    fn spoke(&mut self) -> u16 {
         self.unacked = 0;
         self.ack_at = NEVER;
         self.postponed = false;
@@ -327,7 +333,7 @@ impl Receiver {
         let number = self.echo.take().unwrap_or(0);
         self.nack = false;
         self.full = false;
-        flags |= self.ride_probe();
+        flags |= self.spoke();
         (flags, number, self.write_map(body))
     }
 

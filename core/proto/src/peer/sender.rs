@@ -338,7 +338,9 @@ impl Sender {
         }
         let round_trip = self.rtt.smoothed().unwrap_or(0);
         let paced = self.pace.budget(now, self.congestion.window(), round_trip);
-        if paced < budget {
+        // Only if the program has more than the window takes.
+        let wanted = self.in_flight + self.lost + self.tail.wrapping_sub(self.next);
+        if paced < budget && wanted >= self.congestion.window() {
             self.congestion.limited();
         }
         budget.min(paced)
@@ -423,7 +425,8 @@ impl Sender {
             self.probe.later = NEVER;
             return false;
         }
-        if self.recovering && !self.probe.outstanding() && self.full == Full::No {
+        let all_resent = self.recovering && self.lost == 0;
+        if all_resent && !self.probe.outstanding() && self.full == Full::No {
             self.recovering = false;
             self.probe.soon(now, self.reorder.margin());
         }

@@ -135,12 +135,7 @@ impl Driver {
         let mut table = Table::open(&paths::head_db(dir))?;
         let records = table.load()?;
         let known: std::collections::BTreeSet<_> = records.iter().map(|r| r.spec.job).collect();
-        let unusable = |error| {
-            let text = format!("{} cannot be used: {error}", paths::spool(dir).display());
-            Failure::new(ExitCode::Io, text)
-        };
-        let spools = Spools::open(paths::spool(dir), |job| known.contains(&job));
-        let spools = spools.map_err(unusable)?;
+        let spools = open_spools(dir, |job| known.contains(&job))?;
         let jobs = records.len();
         let head = Head::new(head_config(&config), records, seed()?);
         let (head, counts) = (Rc::new(RefCell::new(head)), Rc::new(Counts::default()));
@@ -407,6 +402,14 @@ impl Driver {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
+}
+
+/// The outputs of jobs that are known; others go.
+fn open_spools(dir: &Path, known: impl Fn(JobId) -> bool) -> Result<Spools, Failure> {
+    Spools::open(paths::spool(dir), known).map_err(|error| {
+        let text = format!("{} cannot be used: {error}", paths::spool(dir).display());
+        Failure::new(ExitCode::Io, text)
+    })
 }
 
 fn head_config(config: &ClusterConfig) -> HeadConfig {

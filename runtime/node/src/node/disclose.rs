@@ -82,20 +82,24 @@ impl Publisher {
             self.machine.measure(&mut self.load);
             self.news = true;
         }
-        let Some(page) = &self.site.page else { return };
         let stamp = kumi_net::sys::now();
+        let page = self.site.page.as_ref();
         let mut slots = Vec::with_capacity(live.len());
         for (&job, live) in live.iter() {
             let states = states(live);
-            publish_own(page, self.site.node, job, live, &states, stamp);
+            if let Some(page) = page {
+                publish_own(page, self.site.node, job, live, &states, stamp);
+            }
             slots.push(slot(job, &states, self.site.cpus.len()));
         }
-        page.set_jobs(&slots);
         let total = |sum: u32, slot: &JobSlot| sum.saturating_add(count(slot.runnable.len()));
         self.load.runnable = slots.iter().fold(0, total);
         self.load.jobs = count(slots.len());
         self.load.processors = count(self.site.cpus.len());
-        page.set_node(self.site.node.0, stamp, &self.load);
+        if let Some(page) = page {
+            page.set_jobs(&slots);
+            page.set_node(self.site.node.0, stamp, &self.load);
+        }
     }
 
     /// Whether it is time for the next exchange; the following one is then set.
@@ -232,7 +236,7 @@ fn facts_of(page: Option<&NodePage>, job: JobId, live: &Live) -> JobFacts {
         RankState::Unknown => disclosure::RankState::Unknown,
     };
     let states: Vec<_> = states(live).into_iter().map(wire).collect();
-    JobFacts::new(job, page.is_some_and(|page| page.has_turn(job.0)), live.first, &states)
+    JobFacts::new(job, page.is_none_or(|page| page.has_turn(job.0)), live.first, &states)
 }
 
 #[cfg(test)]
