@@ -169,7 +169,9 @@ impl Sender {
         }
         // Rule (a): sent well before one that has arrived.
         let (newest, threshold) = (self.newest, self.reorder.threshold());
-        self.mark_lost(now, shared, |slot| newest.wrapping_sub(slot.transmission).cast_signed() >= threshold);
+        self.mark_lost(now, shared, |slot| {
+            newest.wrapping_sub(slot.transmission).cast_signed() >= threshold
+        });
     }
 
     /// Marks as lost what is in flight and of which `is_lost` says so.
