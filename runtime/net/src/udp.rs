@@ -51,7 +51,13 @@ impl Udp {
             Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => {}
             done => done?,
         }
-        let discovery = sys::option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU_DISCOVER)?;
+        let mut discovery = sys::option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU_DISCOVER)?;
+        if discovery == libc::IP_PMTUDISC_WANT {
+            // The usual setting lets runs leave without "don't fragment", whose packets then come in fragments and
+            // nobody hears of it; this one tells.
+            discovery = libc::IP_PMTUDISC_DO;
+            sys::set_option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, discovery)?;
+        }
         let buffer = vec![0; RECEIVE_BYTES].into_boxed_slice();
         Ok(Udp {
             socket,
@@ -90,7 +96,6 @@ impl Udp {
                 Some(libc::ECONNREFUSED | libc::EINTR) if attempt == 0 => {}
                 // A router has said of an earlier packet that it was too long; or the kernel says so of this one.
                 Some(libc::EMSGSIZE) if attempt == 0 => self.too_long = true,
-                Some(libc::EMSGSIZE) if segment.is_none() => return Ok(false),
                 // Full queues, a firewall or a route that is away for the moment: losses.
                 Some(
                     libc::EAGAIN
@@ -111,8 +116,14 @@ impl Udp {
 
     fn send_each(&mut self, address: &libc::sockaddr_in, packets: Packets<'_>) -> io::Result<bool> {
         let mut all = true;
-        for datagram in packets.each() {
-            all &= self.send_once(address, datagram, None)?;
+        for bytes in packets.each() {
+            all &= match self.send_once(address, bytes, None) {
+                Err(error) if is_too_long(&error) => {
+                    let segment = bytes.len();
+                    self.send_fragmented(address, Packets { bytes, segment, fragment: true })?
+                }
+                done => done?,
+            };
         }
         Ok(all)
     }
@@ -124,7 +135,18 @@ impl Udp {
         packets: Packets<'_>,
     ) -> io::Result<bool> {
         self.discover(libc::IP_PMTUDISC_DONT)?;
-        let sent = self.send_each(address, packets);
+        let mut sent = Ok(true);
+        for datagram in packets.each() {
+            sent = match self.send_once(address, datagram, None) {
+                // What routers say of several earlier packets.
+                Err(error) if is_too_long(&error) => Ok(false),
+                Err(error) => Err(error),
+                Ok(one) => sent.map(|all| all && one),
+            };
+            if sent.is_err() {
+                break;
+            }
+        }
         self.discover(self.discovery)?;
         sent
     }
@@ -271,13 +293,14 @@ impl Driver for Udp {
         }
         if packets.is_run() && self.segmentation {
             match self.send_once(&address, packets.bytes, Some(packets.segment as u16)) {
-                // Of a run that is too long for the path as the kernel knows it, it sends nothing; single packets it
-                // fragments itself.
                 Err(error) if unsupported(&error) => {
                     let fits =
                         self.longest(place, to).is_none_or(|longest| packets.segment <= longest);
-                    self.segmentation &= !fits;
-                    self.too_long |= !fits;
+                    if !fits {
+                        self.too_long = true;
+                        return self.send_fragmented(&address, packets);
+                    }
+                    self.segmentation = false;
                 }
                 done => return done,
             }
@@ -316,7 +339,11 @@ impl Driver for Udp {
     }
 }
 
-/// The kernel or the device does not segment.
+fn is_too_long(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EMSGSIZE)
+}
+
+/// The kernel or the device does not segment, or the path does not take packets that long.
 fn unsupported(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
