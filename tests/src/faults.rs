@@ -60,10 +60,10 @@ impl Router {
             // For what the router says itself.
             router.run(&format!("ip address add 192.0.2.1/32 dev {link}"));
             router.run(&format!("ip route add {address}/32 dev {link} mtu lock {mtu}"));
-            router.set(format!("conf/{link}/proxy_arp"), "1");
-            router.set(format!("neigh/{link}/proxy_delay"), "0");
+            router.set(&format!("conf/{link}/proxy_arp"), "1");
+            router.set(&format!("neigh/{link}/proxy_delay"), "0");
         }
-        router.set("ip_forward".to_owned(), "1");
+        router.set("ip_forward", "1");
         for node in 0..2 {
             on_node(cluster, node, "ip neigh flush all");
         }
@@ -108,7 +108,7 @@ impl Router {
     }
 
     #[track_caller]
-    fn set(&self, name: String, value: &'static str) {
+    fn set(&self, name: &str, value: &'static str) {
         let path = format!("/proc/sys/net/ipv4/{name}");
         let done = within(&self.namespace, move || std::fs::write(path, value)).join();
         done.expect("the thread").expect("the setting");

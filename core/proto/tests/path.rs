@@ -30,13 +30,15 @@ impl Sink for Inbox {
     }
 }
 
+/// When, in which order, to whom, what.
+type Arrival = (u64, u64, usize, Vec<u8>);
+
 /// Rank 0 sends, rank 1 receives.
 struct World {
     ends: [Endpoint; 2],
     inbox: Inbox,
     now: u64,
-    /// When, in which order, to whom, what.
-    flying: BinaryHeap<Reverse<(u64, u64, usize, Vec<u8>)>>,
+    flying: BinaryHeap<Reverse<Arrival>>,
     serial: u64,
     wire: Wire,
     /// Bytes of the longest datagram that passes whole.
