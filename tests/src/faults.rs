@@ -27,9 +27,92 @@ pub fn possible(test: &str) -> bool {
 #[track_caller]
 pub fn on_node(cluster: &TestCluster, node: u32, words: &str) -> String {
     let name = cluster.namespace(node).expect("a cluster of root has namespaces");
+    in_namespace(&name, words)
+}
+
+#[track_caller]
+fn in_namespace(name: &str, words: &str) -> String {
     let mut command = Command::new("nsenter");
     command.arg(format!("--net=/run/netns/{name}")).args(words.split(' '));
     command::run(command).ok().out
+}
+
+/// The switch of a cluster of two nodes, made a router whose links carry fewer bytes than those of the
+/// nodes.
+pub struct Router {
+    namespace: String,
+}
+
+impl Router {
+    /// Nodes 0 and 1 see nothing of it, but for what it drops: it answers for the other one's address.
+    ///
+    /// # Panics
+    /// When the cluster has no namespaces or a command fails.
+    #[track_caller]
+    pub fn make(cluster: &TestCluster, mtu: u32) -> Self {
+        let router = Self { namespace: format!("kumi-{}-sw", cluster.name()) };
+        for node in 0..2 {
+            let link = format!("v{node}");
+            let address = on_node(cluster, node, "ip -4 -o address show eth0");
+            let words = address.split_whitespace().nth(3);
+            let address = words.and_then(|word| word.split('/').next()).expect("an address");
+            router.run(&format!("ip link set {link} nomaster"));
+            // For what the router says itself.
+            router.run(&format!("ip address add 192.0.2.1/32 dev {link}"));
+            router.run(&format!("ip route add {address}/32 dev {link} mtu lock {mtu}"));
+            router.set(&format!("conf/{link}/proxy_arp"), "1");
+            router.set(&format!("neigh/{link}/proxy_delay"), "0");
+        }
+        router.set("ip_forward", "1");
+        for node in 0..2 {
+            on_node(cluster, node, "ip neigh flush all");
+        }
+        router
+    }
+
+    /// From now on it does not say when a packet of ranks was too long.
+    #[track_caller]
+    pub fn silence(&self) {
+        // The protocol of the packet that the message is about: UDP.
+        self.run("iptables -A OUTPUT -p icmp -m u32 --u32 34&0xFF=17 -j DROP");
+    }
+
+    /// How many messages [`Self::silence`] has dropped.
+    ///
+    /// # Panics
+    /// When it was not called.
+    #[track_caller]
+    pub fn silenced(&self) -> u64 {
+        let table = self.run("iptables -L OUTPUT -v -n -x");
+        let line = table.lines().find(|line| line.contains("u32")).expect("our rule");
+        line.split_whitespace().next().and_then(|word| word.parse().ok()).expect("a count")
+    }
+
+    /// A counter of its kernel: `FragFails`, packets that were too long; `FragOKs`, those that it fragmented.
+    ///
+    /// # Panics
+    /// When there is none of this name.
+    #[track_caller]
+    pub fn counter(&self, name: &str) -> u64 {
+        let text = self.run("cat /proc/net/snmp");
+        let mut lines = text.lines().filter(|line| line.starts_with("Ip:"));
+        let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));
+        let mut pairs = names.split(' ').zip(values.split(' '));
+        let value = pairs.find(|pair| pair.0 == name).expect("this counter").1;
+        value.parse().expect("a number")
+    }
+
+    #[track_caller]
+    fn run(&self, words: &str) -> String {
+        in_namespace(&self.namespace, words)
+    }
+
+    #[track_caller]
+    fn set(&self, name: &str, value: &'static str) {
+        let path = format!("/proc/sys/net/ipv4/{name}");
+        let done = within(&self.namespace, move || std::fs::write(path, value)).join();
+        done.expect("the thread").expect("the setting");
+    }
 }
 
 /// Has a node lose this share of the packets of ranks that come to it.

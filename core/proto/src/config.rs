@@ -55,6 +55,13 @@ pub struct Config {
     /// How data packets are acked. Each rank decides for what it receives; ranks may differ. Default
     /// [`AckMode::Reduced`].
     pub ack: AckMode,
+    /// Bytes of the longest datagram that every path is taken to carry whole. Longer ones to a peer that are
+    /// lost again and again while shorter ones arrive make this the limit for it. Default 1,200 (RFC 9000
+    /// asks as much of a path).
+    pub safe_datagram: usize,
+    /// How long it stays the limit before longer ones are tried again, in microseconds; twice that each time
+    /// they are lost again. Default 60,000,000.
+    pub path_retry: Micros,
 }
 
 /// How data packets are acked.
@@ -89,6 +96,8 @@ impl Default for Config {
             queue_target: 2_000,
             first_sequence: 0,
             ack: AckMode::Reduced,
+            safe_datagram: 1_200,
+            path_retry: 60_000_000,
         }
     }
 }
@@ -125,6 +134,9 @@ pub enum ConfigError {
         /// Ranks of the job.
         ranks: u32,
     },
+    /// `safe_datagram` is below 64.
+    #[error("safe_datagram is {0} bytes; it must be at least 64")]
+    SafeDatagram(usize),
 }
 
 impl Config {
@@ -140,6 +152,9 @@ impl Config {
             return Err(ConfigError::Window(self.window));
         }
         // A selective ack of the whole window has to fit into one packet.
+        if self.safe_datagram < 64 {
+            return Err(ConfigError::SafeDatagram(self.safe_datagram));
+        }
         if HEADER_BYTES + self.window.div_ceil(64) * 8 > self.max_datagram {
             return Err(ConfigError::Window(self.window));
         }

@@ -1,5 +1,6 @@
 //! One rank's end of a channel: commands and datagrams in, packets and deliveries out.
 
+mod path;
 mod settle;
 
 use crate::peer::{Data, NEVER, Peer, Plan, Riding, Ring, Shared, run_bytes};
@@ -43,6 +44,10 @@ pub struct Transmit<'a> {
     pub bytes: &'a [u8],
     /// Length of each datagram in bytes; the last may be shorter.
     pub segment: usize,
+    /// They are data that was sent before.
+    pub resent: bool,
+    /// They are too long for the path to this rank: let the network fragment them (no "don't fragment").
+    pub fragment: bool,
 }
 
 impl<'a> Transmit<'a> {
@@ -172,6 +177,7 @@ impl Endpoint {
                 kept: 0,
                 stopped: 0,
                 closed: false,
+                narrowed: false,
             },
             peers,
             ready: VecDeque::new(),
@@ -527,7 +533,8 @@ impl Endpoint {
                 shared.packets.seal(&header, bytes);
                 shared.counters.packet_out(kind, bytes.len());
                 self.tallies.of(&mut peer.tally, to).packet_out(kind, 1, bytes.len());
-                return Some(Transmit { to, bytes, segment: bytes.len() });
+                let segment = bytes.len();
+                return Some(Transmit { to, bytes, segment, resent: false, fragment: false });
             }
             Plan::Nothing => return None,
         };
@@ -536,8 +543,9 @@ impl Endpoint {
         list(peer, to, &mut self.listed, &mut self.deadline);
         let tally = self.tallies.of(&mut peer.tally, to);
         let riding = Riding { ack, flags };
+        let (resent, fragment) = (run.resent, run.fragment);
         let (bytes, segment) = peer.sender.transmit(now, run, to, riding, shared, tally);
-        Some(Transmit { to, bytes, segment })
+        Some(Transmit { to, bytes, segment, resent, fragment })
     }
 
     /// The next peer in turn with something to transmit, and what.

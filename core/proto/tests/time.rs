@@ -154,6 +154,7 @@ fn wrong_settings_are_refused() {
     for window in [0, 1, 3, 100, 2_048] {
         assert_eq!(refused(Config { window, ..default() }), ConfigError::Window(window));
     }
+    assert_eq!(refused(Config { safe_datagram: 63, ..default() }), ConfigError::SafeDatagram(63));
     let tight = Config { max_datagram: 64, window: 512, ..default() };
     assert_eq!(refused(tight), ConfigError::Window(512));
     assert_eq!(refused(Config { rings: 0, ..default() }), ConfigError::Rings);

@@ -74,12 +74,9 @@ impl Context {
         let engine = Engine::new(unread_bytes()?, place.arena_bytes(), Random::System);
         let dirty = vec![Cell::new(false); place.ranks() as usize];
         let channel = crate::machine::channel(place, socket, engine)?;
-        let place = channel.place();
-        let far = (0..place.ranks()).find(|rank| place.local_of(*rank).is_none());
         let longest = {
             let mut guard = channel.lock()?;
-            let far = far.map_or(usize::MAX, |rank| guard.max_frame(rank));
-            let longest = far.min(guard.max_frame(place.rank()));
+            let longest = guard.longest_frame();
             guard.handler().longest = longest;
             longest
         };

@@ -433,12 +433,6 @@ impl<H: Handler> Guard<'_, H> {
         &mut self.core.handler
     }
 
-    /// Largest frame to a rank.
-    #[must_use]
-    pub fn max_frame(&self, to: u32) -> usize {
-        self.core.max_frame(&self.shared.place, to)
-    }
-
     /// Queues one frame made of the parts; false if there is no room now. To another node it leaves
     /// with [`Guard::transmit`], so that a run of frames is sent by one call.
     ///

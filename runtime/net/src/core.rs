@@ -8,6 +8,7 @@ use crate::doze::Doze;
 use crate::driver::{Driver, Packets};
 use crate::faults::Faults;
 use crate::idle::tell_delivered;
+use crate::path::Paths;
 use crate::place::{AttachError, Place, io_error};
 use crate::ring::{Consumer, Producer};
 use crate::udp::Udp;
@@ -63,6 +64,7 @@ pub(crate) struct Remote {
     pub(crate) held: bool,
     /// Bytes of frames ever queued when everything was last sent.
     left: u64,
+    paths: Paths,
 }
 
 /// See the module.
@@ -136,7 +138,9 @@ impl<H: Handler> Core<H> {
                 let doze = Doze::new().map_err(io_error("timerfd_create"))?;
                 let (now, published) = (sys::now(), 0);
                 let wire = wire(place, socket)?;
-                Some(Remote { endpoint, wire, doze, now, published, held: false, left: 0 })
+                let paths = Paths::new(ranks);
+                let (held, left) = (false, 0);
+                Some(Remote { endpoint, wire, doze, now, published, held, left, paths })
             }
             _ => None,
         };
@@ -154,14 +158,6 @@ impl<H: Handler> Core<H> {
             armed: false,
             interval: 1,
         })
-    }
-
-    /// Largest frame to this rank.
-    pub(crate) fn max_frame(&self, place: &Place, to: Rank) -> usize {
-        match &self.remote {
-            Some(remote) if place.local_of(to).is_none() => remote.endpoint.max_frame(),
-            _ => place.max_local_frame(),
-        }
     }
 
     /// Queues one frame; false if there is no room now. A frame to another node leaves with the
@@ -369,7 +365,8 @@ impl<H: Handler> Core<H> {
     fn answer(&mut self, place: &Place) -> Result<(), ChannelError> {
         let Core { handler, remote, outgoing, ring_sent, blocked, stalled, unfinished, .. } = self;
         let (ranks, near) = (place.ranks(), place.max_local_frame());
-        let most = remote.as_ref().map_or(near, |remote| remote.endpoint.max_frame().min(near));
+        let far = remote.as_ref().map(|remote| remote.endpoint.least_whole_frame());
+        let most = far.map_or(near, |far| far.min(near));
         *blocked = false;
         let mut answered = false;
         let mut send = |to, parts: &[&[u8]]| match (place.local_of(to), remote.as_mut()) {
@@ -407,15 +404,20 @@ impl<H: Handler> Core<H> {
 
     /// Sends what is to be sent.
     pub(crate) fn transmit(&mut self, place: &Place) -> Result<(), ChannelError> {
-        let Some(Remote { endpoint, wire, now, held, left, .. }) = &mut self.remote else {
+        let Some(Remote { endpoint, wire, now, held, left, paths, .. }) = &mut self.remote else {
             return Ok(());
         };
         (*held, *left) = (false, endpoint.counters().sent_bytes);
         while let Some(run) = endpoint.poll_transmit(*now) {
             probes::transmit(run.to, run.bytes.len(), run.segment);
-            let packets = Packets { bytes: run.bytes, segment: run.segment };
-            if !wire.send(place, run.to, packets)? {
+            let (to, segment, fragment) = (run.to, run.segment, run.fragment);
+            let packets = Packets { bytes: run.bytes, segment, fragment };
+            if !wire.send(place, to, packets)? {
                 place.count(Counter::SendFailures, 1);
+            }
+            let sent = (to, segment, run.resent);
+            if let Some(longest) = paths.left(&mut **wire, place, sent) {
+                endpoint.set_path(to, longest);
             }
         }
         Ok(())

@@ -28,6 +28,12 @@ pub(crate) trait Driver: Send + std::fmt::Debug {
     /// What will not go away by itself.
     fn send(&mut self, place: &Place, to: Rank, packets: Packets<'_>) -> io::Result<bool>;
 
+    /// Some packet was longer than its way takes whole, as the wire has found out since this was last asked.
+    fn too_long(&mut self) -> bool;
+
+    /// Bytes of the longest packet that reaches `to` whole, as far as the wire knows now; `None` if it does not.
+    fn longest(&self, place: &Place, to: Rank) -> Option<usize>;
+
     /// A descriptor that is readable when there is something to receive.
     fn readable(&self) -> RawFd;
 
@@ -47,6 +53,8 @@ pub(crate) struct Packets<'b> {
     pub(crate) bytes: &'b [u8],
     /// Not 0.
     pub(crate) segment: usize,
+    /// They are too long to arrive whole: they may come in fragments.
+    pub(crate) fragment: bool,
 }
 
 impl<'b> Packets<'b> {

@@ -90,20 +90,20 @@ pub(crate) struct Faulty<D> {
     dice: Dice,
     /// Packets that were to be sent.
     sent: u64,
-    /// Packets held back: after which one they leave, for whom, and their bytes.
-    late: VecDeque<(u64, Rank, Vec<u8>)>,
+    /// Packets held back: after which one they leave, for whom, their bytes, and whether in fragments.
+    late: VecDeque<(u64, Rank, Vec<u8>, bool)>,
 }
 
 impl<D: Driver> Faulty<D> {
-    fn one(&mut self, place: &Place, to: Rank, bytes: &[u8]) -> io::Result<bool> {
-        self.wire.send(place, to, Packets { bytes, segment: bytes.len().max(1) })
+    fn one(&mut self, place: &Place, to: Rank, bytes: &[u8], fragment: bool) -> io::Result<bool> {
+        self.wire.send(place, to, Packets { bytes, segment: bytes.len().max(1), fragment })
     }
 
     /// Lets those leave that were held back until now.
     fn release(&mut self, place: &Place) -> io::Result<()> {
         while let Some(at) = self.late.iter().position(|(until, ..)| *until <= self.sent) {
-            let Some((_, to, bytes)) = self.late.remove(at) else { break };
-            self.one(place, to, &bytes)?;
+            let Some((_, to, bytes, fragment)) = self.late.remove(at) else { break };
+            self.one(place, to, &bytes, fragment)?;
         }
         Ok(())
     }
@@ -126,16 +126,24 @@ impl<D: Driver> Driver for Faulty<D> {
             let Faults { loss, double, late, .. } = self.faults;
             if (loss..loss + late).contains(&fate) {
                 let until = self.sent + 1 + self.dice.throw(OVERTAKING);
-                self.late.push_back((until, to, packet.to_vec()));
+                self.late.push_back((until, to, packet.to_vec(), packets.fragment));
             } else if fate >= loss {
-                all &= self.one(place, to, packet)?;
+                all &= self.one(place, to, packet, packets.fragment)?;
                 if fate < loss + late + double {
-                    all &= self.one(place, to, packet)?;
+                    all &= self.one(place, to, packet, packets.fragment)?;
                 }
             }
             self.release(place)?;
         }
         Ok(all)
+    }
+
+    fn too_long(&mut self) -> bool {
+        self.wire.too_long()
+    }
+
+    fn longest(&self, place: &Place, to: Rank) -> Option<usize> {
+        self.wire.longest(place, to)
     }
 
     fn readable(&self) -> RawFd {

@@ -28,6 +28,7 @@ mod lock;
 mod map;
 mod nudge;
 mod overdue;
+mod path;
 mod place;
 mod priority;
 pub mod probes;

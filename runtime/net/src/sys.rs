@@ -6,6 +6,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// Bytes asked for as a socket's receive and send buffers; the kernel may grant less.
 const SOCKET_BUFFER: libc::c_int = 8 << 20;
+/// Bytes of the headers of IPv4 (without options) and UDP.
+const IP_AND_UDP_BYTES: usize = 28;
 
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
@@ -35,6 +37,38 @@ pub(crate) fn set_option(
         )
     })
     .map(drop)
+}
+
+/// An integer option of a socket.
+pub(crate) fn option(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    option: libc::c_int,
+) -> io::Result<libc::c_int> {
+    let mut value: libc::c_int = 0;
+    let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the pointers are to our own integers; the kernel writes at most `length` bytes.
+    check(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            (&raw mut value).cast(),
+            &raw mut length,
+        )
+    })?;
+    Ok(value)
+}
+
+/// Bytes of the longest UDP payload that goes unfragmented from an address of this machine to another, as far
+/// as the kernel knows: by the route, and by what routers have said of packets that were too long.
+pub(crate) fn longest_payload(from: Ipv4Addr, to: SocketAddrV4) -> io::Result<usize> {
+    use std::os::fd::AsFd;
+    // Connecting sends nothing; it looks the route up.
+    let socket = std::net::UdpSocket::bind((from, 0))?;
+    socket.connect(to)?;
+    let mtu = option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU)?;
+    Ok(usize::try_from(mtu).unwrap_or(0).saturating_sub(IP_AND_UDP_BYTES))
 }
 
 /// The socket address structure of the kernel.

@@ -27,6 +27,10 @@ pub(crate) struct Udp {
     buffer: Box<[u8]>,
     filled: usize,
     segment: usize,
+    /// How the socket goes about the length of paths: IP_MTU_DISCOVER.
+    discovery: libc::c_int,
+    /// See [`Driver::too_long`].
+    too_long: bool,
 }
 
 impl Udp {
@@ -47,6 +51,13 @@ impl Udp {
             Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => {}
             done => done?,
         }
+        let mut discovery = sys::option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU_DISCOVER)?;
+        if discovery == libc::IP_PMTUDISC_WANT {
+            // The usual setting lets runs leave without "don't fragment", whose packets then come in fragments and
+            // nobody hears of it; this one tells.
+            discovery = libc::IP_PMTUDISC_DO;
+            sys::set_option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, discovery)?;
+        }
         let buffer = vec![0; RECEIVE_BYTES].into_boxed_slice();
         Ok(Udp {
             socket,
@@ -55,6 +66,8 @@ impl Udp {
             buffer,
             filled: 0,
             segment: 1,
+            discovery,
+            too_long: false,
         })
     }
 
@@ -63,7 +76,7 @@ impl Udp {
     }
 
     fn send_once(
-        &self,
+        &mut self,
         address: &libc::sockaddr_in,
         bytes: &[u8],
         segment: Option<u16>,
@@ -81,6 +94,8 @@ impl Udp {
                 Some(libc::EAGAIN) if attempt == 0 => self.wait_for_room(),
                 // An answer to an earlier packet ("port unreachable") or a signal: once more.
                 Some(libc::ECONNREFUSED | libc::EINTR) if attempt == 0 => {}
+                // A router has said of an earlier packet that it was too long; or the kernel says so of this one.
+                Some(libc::EMSGSIZE) if attempt == 0 => self.too_long = true,
                 // Full queues, a firewall or a route that is away for the moment: losses.
                 Some(
                     libc::EAGAIN
@@ -97,6 +112,47 @@ impl Udp {
             }
         }
         Ok(false)
+    }
+
+    fn send_each(&mut self, address: &libc::sockaddr_in, packets: Packets<'_>) -> io::Result<bool> {
+        let mut all = true;
+        for bytes in packets.each() {
+            all &= match self.send_once(address, bytes, None) {
+                Err(error) if is_too_long(&error) => {
+                    let segment = bytes.len();
+                    self.send_fragmented(address, Packets { bytes, segment, fragment: true })?
+                }
+                done => done?,
+            };
+        }
+        Ok(all)
+    }
+
+    /// Sends packets without "don't fragment".
+    fn send_fragmented(
+        &mut self,
+        address: &libc::sockaddr_in,
+        packets: Packets<'_>,
+    ) -> io::Result<bool> {
+        self.discover(libc::IP_PMTUDISC_DONT)?;
+        let mut sent = Ok(true);
+        for datagram in packets.each() {
+            sent = match self.send_once(address, datagram, None) {
+                // What routers say of several earlier packets.
+                Err(error) if is_too_long(&error) => Ok(false),
+                Err(error) => Err(error),
+                Ok(one) => sent.map(|all| all && one),
+            };
+            if sent.is_err() {
+                break;
+            }
+        }
+        self.discover(self.discovery)?;
+        sent
+    }
+
+    fn discover(&self, how: libc::c_int) -> io::Result<()> {
+        sys::set_option(self.socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, how)
     }
 
     fn send_plain(&self, address: &libc::sockaddr_in, bytes: &[u8]) -> isize {
@@ -212,6 +268,11 @@ impl Driver for Udp {
             return match error.raw_os_error() {
                 // A peer's socket is gone: nothing arrived, the protocol goes on resending.
                 Some(libc::EAGAIN | libc::EINTR | libc::ECONNREFUSED) => Ok(false),
+                // A router has said that a packet was too long for it.
+                Some(libc::EMSGSIZE) => {
+                    self.too_long = true;
+                    Ok(false)
+                }
                 _ => Err(error),
             };
         }
@@ -221,22 +282,40 @@ impl Driver for Udp {
     }
 
     fn received(&self) -> Packets<'_> {
-        Packets { bytes: &self.buffer[..self.filled], segment: self.segment }
+        let bytes = &self.buffer[..self.filled];
+        Packets { bytes, segment: self.segment, fragment: false }
     }
 
     fn send(&mut self, place: &Place, to: Rank, packets: Packets<'_>) -> io::Result<bool> {
         let address = sys::raw_address(place.address(to));
+        if packets.fragment {
+            return self.send_fragmented(&address, packets);
+        }
         if packets.is_run() && self.segmentation {
             match self.send_once(&address, packets.bytes, Some(packets.segment as u16)) {
-                Err(error) if unsupported(&error) => self.segmentation = false,
+                Err(error) if unsupported(&error) => {
+                    let fits =
+                        self.longest(place, to).is_none_or(|longest| packets.segment <= longest);
+                    if !fits {
+                        self.too_long = true;
+                        return self.send_fragmented(&address, packets);
+                    }
+                    self.segmentation = false;
+                }
                 done => return done,
             }
         }
-        let mut all = true;
-        for datagram in packets.each() {
-            all &= self.send_once(&address, datagram, None)?;
-        }
-        Ok(all)
+        self.send_each(&address, packets)
+    }
+
+    fn too_long(&mut self) -> bool {
+        std::mem::take(&mut self.too_long)
+    }
+
+    /// What the kernel knows of the route. It may be short of descriptors, or there is no route: then it is asked again
+    /// another time.
+    fn longest(&self, place: &Place, to: Rank) -> Option<usize> {
+        sys::longest_payload(*place.address(place.rank()).ip(), place.address(to)).ok()
     }
 
     fn readable(&self) -> RawFd {
@@ -260,7 +339,11 @@ impl Driver for Udp {
     }
 }
 
-/// The kernel or the device does not segment.
+fn is_too_long(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EMSGSIZE)
+}
+
+/// The kernel or the device does not segment, or the path does not take packets that long.
 fn unsupported(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

@@ -1,6 +1,7 @@
 //! The state kept for one other rank: what is sent to it and what comes from it.
 
 mod pace;
+mod path;
 mod probe;
 mod receiver;
 mod ring;
@@ -31,9 +32,16 @@ pub(crate) struct Shared {
     pub(crate) stopped: Micros,
     /// No data is sent: the channel is being settled.
     pub(crate) closed: bool,
+    /// To some peer not all packets arrive whole, or did not.
+    pub(crate) narrowed: bool,
 }
 
 impl Shared {
+    /// Bytes of the datagram that a packet of a ring becomes.
+    pub(crate) fn wire_bytes(&self, length: u16) -> usize {
+        usize::from(length) + self.packets.trailer()
+    }
+
     /// Senders to this rank, and its own, are to hold back now if packets queue on the way.
     pub(crate) fn holds(&self, now: Micros) -> bool {
         crate::delay::holds(now, self.config.queue_target)

@@ -26,8 +26,15 @@ pub(super) struct Slot {
     /// Bytes of the packet, header included.
     pub(super) length: u16,
     pub(super) state: State,
-    /// Sent more than once: gives no round trip (Karn).
-    pub(super) resent: bool,
+    /// How often it was sent again. Then it gives no round trip (Karn).
+    pub(super) resends: u8,
+}
+
+impl Slot {
+    /// Sent more than once.
+    pub(super) fn resent(&self) -> bool {
+        self.resends > 0
+    }
 }
 
 /// One contiguous region of `window` slots, each `max_datagram` long: header, then frame.
@@ -40,7 +47,7 @@ pub(crate) struct Ring {
 impl Ring {
     pub(crate) fn new(config: &Config) -> Box<Self> {
         let slot =
-            Slot { sent_at: 0, transmission: 0, length: 0, state: State::Queued, resent: false };
+            Slot { sent_at: 0, transmission: 0, length: 0, state: State::Queued, resends: 0 };
         Box::new(Self {
             bytes: vec![0; config.window * config.max_datagram].into(),
             slots: vec![slot; config.window].into(),

@@ -3,6 +3,7 @@
 mod acks;
 
 use super::pace::Pace;
+use super::path::Path;
 use super::probe::Probe;
 use super::ring::{Ring, State};
 use super::{NEVER, Shared};
@@ -41,6 +42,10 @@ pub(crate) struct Run {
     count: usize,
     /// They lie end to end in the ring: none but the last is shorter than a slot.
     in_place: bool,
+    /// They were sent before.
+    pub(crate) resent: bool,
+    /// They are too long to arrive whole.
+    pub(crate) fragment: bool,
 }
 
 /// What data packets carry for the other direction: the ack field, and flags of the first.
@@ -84,6 +89,7 @@ pub(crate) struct Sender {
     probe: Probe,
     reorder: Reorder,
     pace: Pace,
+    path: Path,
     /// The peer asks to hold back.
     hold: bool,
 }
@@ -111,6 +117,7 @@ impl Sender {
             probe: Probe::new(),
             reorder: Reorder::new(),
             pace: Pace::new(),
+            path: Path::new(config),
             hold: false,
         }
     }
@@ -183,7 +190,7 @@ impl Sender {
         // `max_datagram` is at most 65,507.
         slot.length = u16::try_from(HEADER_BYTES + length).unwrap_or(u16::MAX);
         slot.state = State::Queued;
-        slot.resent = false;
+        slot.resends = 0;
         self.held += u32::from(slot.length);
         self.tail = self.tail.wrapping_add(1);
         length
@@ -192,6 +199,16 @@ impl Sender {
     /// Packets in flight, and packets never sent.
     pub(crate) fn under_way(&self) -> (u32, u32) {
         (self.in_flight, self.tail.wrapping_sub(self.next))
+    }
+
+    /// Bytes of the longest datagram to send to this peer.
+    pub(crate) fn path_limit(&self, config: &Config) -> usize {
+        self.path.limit(config)
+    }
+
+    /// The wire has told it.
+    pub(crate) fn tell_path(&mut self, datagram: usize, config: &Config) {
+        self.path.tell(datagram, config);
     }
 
     /// Asks for an ack once the packets queued are sent, unless that was asked already.
@@ -282,11 +299,16 @@ impl Sender {
         if budget == 0 {
             return None;
         }
+        self.path.retry(now);
+        let limit = self.path.limit(config);
+        let trailer = shared.packets.trailer();
         let ring = self.ring.as_mut()?;
         if self.full == Full::Trying {
             let first = self.oldest;
-            let run = Run { first, count: 1, in_place: true };
-            return (ring.slot(first).state == State::Lost).then_some(run);
+            let slot = ring.slot(first);
+            let fragment = usize::from(slot.length) + trailer > limit;
+            let run = Run { first, count: 1, in_place: true, resent: true, fragment };
+            return (slot.state == State::Lost).then_some(run);
         }
         let (first, wanted, end) = if self.lost > 0 {
             let mut first = self.oldest;
@@ -298,7 +320,6 @@ impl Sender {
             (self.next, State::Queued, self.tail)
         };
         let length = ring.slot(first).length;
-        let trailer = shared.packets.trailer();
         let in_place = usize::from(length) + trailer == config.max_datagram;
         // Only what does not wrap lies end to end.
         let straight = if in_place { ring.slots.len() - ring.index(first) } else { usize::MAX };
@@ -319,7 +340,9 @@ impl Sender {
             last = slot.length;
             count += 1;
         }
-        Some(Run { first, count, in_place: in_place || count == 1 })
+        let in_place = in_place || count == 1;
+        let (resent, fragment) = (wanted == State::Lost, usize::from(length) + trailer > limit);
+        Some(Run { first, count, in_place, resent, fragment })
     }
 
     /// Packets that may be in flight now.
@@ -381,7 +404,7 @@ impl Sender {
             if slot.state == State::Lost {
                 self.lost -= 1;
                 self.recovering = true;
-                slot.resent = true;
+                slot.resends = slot.resends.saturating_add(1);
                 shared.counters.resends += 1;
                 tally.resends += 1;
             } else {
@@ -400,7 +423,7 @@ impl Sender {
             let fills = full || self.full != Full::No;
             let flags = if fills { ACK_NOW } else { 0 }
                 | if at == 0 { riding.flags } else { 0 }
-                | if slot.resent { RESENT } else { 0 };
+                | if slot.resent() { RESENT } else { 0 };
             let (kind, from, ack) = (Kind::Data, shared.me, riding.ack);
             let header = Header { kind, flags, from, to, sequence, ack };
             let packet = &mut ring.bytes[index * stride..][..usize::from(slot.length)];

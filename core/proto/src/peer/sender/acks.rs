@@ -43,13 +43,13 @@ impl Sender {
     }
 
     /// Takes the ack of a packet that [`Self::accepts`] accepted.
-    pub(crate) fn on_ack(&mut self, now: Micros, header: &Header, map: &[u8], shared: &Shared) {
+    pub(crate) fn on_ack(&mut self, now: Micros, header: &Header, map: &[u8], shared: &mut Shared) {
         let ahead = header.ack.wrapping_sub(self.oldest).cast_signed();
         let current = ahead >= 0;
         self.hold = header.flags & HOLD != 0;
         let mut outcome = Outcome::default();
         if ahead > 0 {
-            self.release(header.ack, &mut outcome);
+            self.release(header.ack, &mut outcome, shared);
             self.full = Full::No;
             self.refusals = 0;
             // What the probe was to ask for has come.
@@ -59,7 +59,7 @@ impl Sender {
             self.on_twice(&shared.config);
         }
         if current && !map.is_empty() {
-            self.mark_arrived(map, &mut outcome);
+            self.mark_arrived(now, map, &mut outcome, shared);
         }
         let echo = header.flags & ECHO != 0
             && self.on_echo(now, self.probe.number(header), current, shared);
@@ -102,7 +102,7 @@ impl Sender {
     }
 
     /// Frees everything before `ack`.
-    fn release(&mut self, ack: u32, outcome: &mut Outcome) {
+    fn release(&mut self, ack: u32, outcome: &mut Outcome, shared: &Shared) {
         let Some(ring) = &mut self.ring else { return };
         while self.oldest != ack {
             let slot = *ring.slot(self.oldest);
@@ -110,7 +110,7 @@ impl Sender {
                 State::Flight => {
                     self.in_flight -= 1;
                     outcome.acked += 1;
-                    if !slot.resent {
+                    if !slot.resent() {
                         outcome.note(&slot);
                     }
                 }
@@ -121,7 +121,12 @@ impl Sender {
                 // Counted when it arrived.
                 State::Arrived | State::Queued => {}
             }
-            if !slot.resent && slot.transmission.wrapping_sub(self.newest).cast_signed() > 0 {
+            if slot.state != State::Arrived
+                && self.path.is_long(shared.wire_bytes(slot.length), &shared.config)
+            {
+                self.path.passed();
+            }
+            if !slot.resent() && slot.transmission.wrapping_sub(self.newest).cast_signed() > 0 {
                 self.newest = slot.transmission;
             }
             self.held -= u32::from(slot.length);
@@ -130,7 +135,13 @@ impl Sender {
     }
 
     /// Takes selective acks; `map` starts at `oldest`.
-    fn mark_arrived(&mut self, map: &[u8], outcome: &mut Outcome) {
+    fn mark_arrived(
+        &mut self,
+        now: Micros,
+        map: &[u8],
+        outcome: &mut Outcome,
+        shared: &mut Shared,
+    ) {
         let Some(ring) = &mut self.ring else { return };
         let mut sequence = self.oldest;
         for bit in map.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1)) {
@@ -141,7 +152,7 @@ impl Sender {
             }
             if slot.state == State::Flight {
                 self.in_flight -= 1;
-                if !slot.resent {
+                if !slot.resent() {
                     outcome.note(slot);
                 }
             } else {
@@ -149,19 +160,26 @@ impl Sender {
             }
             slot.state = State::Arrived;
             outcome.acked += 1;
-            if !slot.resent && slot.transmission.wrapping_sub(self.newest).cast_signed() > 0 {
+            if self.path.is_long(shared.wire_bytes(slot.length), &shared.config) {
+                self.path.passed();
+            }
+            if !slot.resent() && slot.transmission.wrapping_sub(self.newest).cast_signed() > 0 {
                 self.newest = slot.transmission;
             }
         }
         // Rule (a): sent well before one that has arrived.
         let (newest, threshold) = (self.newest, self.reorder.threshold());
-        self.mark_lost(|slot| newest.wrapping_sub(slot.transmission).cast_signed() >= threshold);
+        self.mark_lost(now, shared, |slot| {
+            newest.wrapping_sub(slot.transmission).cast_signed() >= threshold
+        });
     }
 
     /// Marks as lost what is in flight and of which `is_lost` says so.
-    fn mark_lost(&mut self, is_lost: impl Fn(&Slot) -> bool) {
+    fn mark_lost(&mut self, now: Micros, shared: &mut Shared, is_lost: impl Fn(&Slot) -> bool) {
         let Some(ring) = &mut self.ring else { return };
         let before = self.lost;
+        // Of long ones: how often that was sent again which was sent most.
+        let mut resends = None;
         let mut sequence = self.oldest;
         while sequence != self.next {
             let slot = ring.slot(sequence);
@@ -170,16 +188,22 @@ impl Sender {
                 self.in_flight -= 1;
                 self.lost += 1;
                 self.congestion.lost(slot.transmission, self.transmission);
+                if self.path.is_long(shared.wire_bytes(slot.length), &shared.config) {
+                    resends = resends.max(Some(slot.resends));
+                }
             }
             sequence = sequence.wrapping_add(1);
         }
         if self.lost > before {
             self.reorder.lost();
         }
+        if let Some(resends) = resends {
+            shared.narrowed |= self.path.lost(now, resends, &shared.config);
+        }
     }
 
     /// Takes the answer to probe `number`; whether it was one that was waited for.
-    fn on_echo(&mut self, now: Micros, number: u32, current: bool, shared: &Shared) -> bool {
+    fn on_echo(&mut self, now: Micros, number: u32, current: bool, shared: &mut Shared) -> bool {
         let since = number.wrapping_sub(self.probe.answered);
         if since == 0 || since > self.probe.sent.wrapping_sub(self.probe.answered) {
             return false;
@@ -197,7 +221,7 @@ impl Sender {
         if current {
             // Rule (b): sent before the probe, and not here when it came.
             let margin = self.reorder.margin();
-            self.mark_lost(|slot| {
+            self.mark_lost(now, shared, |slot| {
                 slot.transmission.wrapping_sub(mark).cast_signed() < 0
                     && slot.sent_at.saturating_add(margin) <= asked_at
             });
