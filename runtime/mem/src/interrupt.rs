@@ -40,8 +40,9 @@ impl Context {
     /// changes nothing.
     ///
     /// A receive, a wait for a notification, a completion or a record, and an append that waits for
-    /// room on its node have then done nothing (but of a message that was arriving the rest is
-    /// dropped). Other calls, collective ones above all, may have been interrupted half-way, and
+    /// room on its node have then done nothing: the next receive that fits gets the message that came
+    /// meanwhile or began to. (Only one that is longer than the buffer of the receive that was ended
+    /// is lost.) Other calls, collective ones above all, may have been interrupted half-way, and
     /// after these every call that communicates fails with [`Error::Fault`].
     ///
     /// `ask` runs in the thread of the context, which is not to be used in it.
@@ -163,8 +164,10 @@ impl Drop for Interrupts {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
+    use std::cell::{Cell, RefCell};
     use std::rc::Rc;
+
+    use kumi_net::Delivery;
 
     use super::*;
     use crate::{Source, Tag};
@@ -210,6 +213,64 @@ mod tests {
         drop(fifo);
         drop(window);
         drop(completion);
+        context.finalize().expect("end");
+    }
+
+    thread_local! {
+        static HERE: RefCell<Option<Rc<Context>>> = const { RefCell::new(None) };
+    }
+
+    /// Receives, and meanwhile `come` happens; then the program ends the receive.
+    fn interrupted(come: fn(&Context), buffer: &mut [u8]) -> Rc<Context> {
+        let context = Rc::new(Context::init_singleton().expect("singleton"));
+        HERE.set(Some(Rc::clone(&context)));
+        // In the place of the handler thread, which may be as quick.
+        let ask = move || {
+            HERE.take().is_some_and(|context| {
+                come(&context);
+                true
+            })
+        };
+        context.interruptible(SOON, ask).expect("a thread");
+        let result = context.recv(Source::Any, Tag::Is(1), buffer);
+        assert!(matches!(result, Err(Error::Interrupted)));
+        context
+    }
+
+    #[test]
+    fn what_comes_while_the_program_is_asked_is_not_lost() {
+        let mut buffer = [0; 8];
+        let come = |context: &Context| {
+            for (tag, data) in [(1, "first"), (2, "second"), (1, "third")] {
+                context.send(0, tag, data.as_bytes()).expect("send");
+            }
+        };
+        let context = interrupted(come, &mut buffer);
+        for right in ["first", "second", "third"] {
+            let (received, data) = context.recv_vec(Source::Any, Tag::Any).expect("receive");
+            assert_eq!((received.len, data), (right.len(), right.as_bytes().to_vec()));
+        }
+        let context = Rc::into_inner(context).expect("the last one");
+        context.finalize().expect("end");
+    }
+
+    #[test]
+    fn what_has_begun_to_come_is_not_lost() {
+        let mut buffer = [0; 8];
+        let come = |context: &Context| {
+            let mut guard = context.channel.lock().expect("channel");
+            let taken = guard.handler().mailbox.first(0, 1, 8, b"abc");
+            assert_eq!(taken, Ok(Delivery::Taken));
+        };
+        let context = interrupted(come, &mut buffer);
+        buffer = *b"________";
+        let mut guard = context.channel.lock().expect("channel");
+        guard.handler().mailbox.part(0, b"defgh").expect("part");
+        drop(guard);
+        assert_eq!(&buffer, b"________");
+        context.recv(Source::Any, Tag::Any, &mut buffer).expect("receive");
+        assert_eq!(&buffer, b"abcdefgh");
+        let context = Rc::into_inner(context).expect("the last one");
         context.finalize().expect("end");
     }
 

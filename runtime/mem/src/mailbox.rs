@@ -90,6 +90,18 @@ impl Buffer {
             }
         }
     }
+
+    /// The first bytes of a message, so many of which came; `None` if it is too long to be here.
+    fn into_bytes(self, total: u64, came: u64) -> Option<Vec<u8>> {
+        match self {
+            Buffer::Grown(vector) => Some(vector),
+            Buffer::Raw(start, capacity) if total <= capacity as u64 => {
+                // SAFETY: `came <= total <= capacity`, and the memory is lent to us.
+                Some(unsafe { std::slice::from_raw_parts(start, came as usize) }.to_vec())
+            }
+            Buffer::Raw(..) => None,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -117,6 +129,8 @@ struct Posted {
     wanted: Wanted,
     buffer: Buffer,
     matched: Option<Received>,
+    /// The number of the message, which says when it began to arrive.
+    arrived: u64,
     complete: bool,
 }
 
@@ -203,6 +217,8 @@ impl Mailbox {
         if let Some(posted) = self.posted.iter_mut().find(waiting) {
             let len = usize::try_from(total).unwrap_or(usize::MAX);
             posted.matched = Some(Received { from, tag, len });
+            posted.arrived = self.next;
+            self.next += 1;
             if let Buffer::Grown(vector) = &mut posted.buffer {
                 vector.reserve(total.min(TRUSTED) as usize);
             }
@@ -252,7 +268,8 @@ impl Mailbox {
     pub(crate) fn post(&mut self, wanted: Wanted, buffer: Buffer) -> u64 {
         let number = self.next;
         self.next += 1;
-        let mut posted = Posted { number, wanted, buffer, matched: None, complete: false };
+        let (matched, arrived, complete) = (None, 0, false);
+        let mut posted = Posted { number, wanted, buffer, matched, arrived, complete };
         if let Some(at) = self.kept.iter().position(|kept| wanted.fits(kept.from, kept.tag)) {
             self.claim(at, &mut posted);
         }
@@ -266,6 +283,7 @@ impl Mailbox {
         self.cost = self.cost.saturating_sub(kept.cost());
         let len = usize::try_from(kept.total).unwrap_or(usize::MAX);
         posted.matched = Some(Received { from: kept.from, tag: kept.tag, len });
+        posted.arrived = kept.number;
         posted.complete = kept.complete();
         if !posted.complete
             && let Some(stream) = self.streams.get_mut(&kept.from)
@@ -286,14 +304,32 @@ impl Mailbox {
         posted.matched.map(|received| (received, posted.buffer))
     }
 
-    /// Forgets a receive. The rest of a message that was arriving for it is dropped.
+    /// Forgets a receive. A message that came for it, or began to, is kept again where it was in the
+    /// order, even beyond the bound; one that is longer than the buffer is dropped. (The program waits
+    /// for one receive at a time, so no other one waits for this message.)
     pub(crate) fn withdraw(&mut self, number: u64) {
-        self.posted.retain(|posted| posted.number != number);
-        for stream in self.streams.values_mut() {
-            if matches!(stream.target, Target::Posted(at) if at == number) {
-                stream.target = Target::Nowhere;
-            }
+        let Some(at) = self.posted.iter().position(|posted| posted.number == number) else {
+            return;
+        };
+        let Posted { buffer, matched, arrived, complete, .. } = self.posted.remove(at);
+        let Some(Received { from, tag, len }) = matched else { return };
+        let stream = self.streams.get_mut(&from);
+        let stream = stream.filter(|it| matches!(it.target, Target::Posted(to) if to == number));
+        let (total, came) = match &stream {
+            Some(stream) => (stream.total, stream.received),
+            None if complete => (len as u64, len as u64),
+            // Its sender broke the protocol in the middle.
+            None => return,
+        };
+        let data = buffer.into_bytes(total, came);
+        if let Some(stream) = stream {
+            stream.target = data.as_ref().map_or(Target::Nowhere, |_| Target::Kept(arrived));
         }
+        let Some(data) = data else { return };
+        let kept = Kept { number: arrived, from, tag, total, data };
+        self.cost = self.cost.saturating_add(kept.cost());
+        let at = self.kept.partition_point(|kept| kept.number < arrived);
+        self.kept.insert(at, kept);
     }
 
     /// The first message that fits and that no receive has taken.
@@ -413,9 +449,34 @@ mod tests {
         };
         assert_eq!(mailbox.first(1, 0, 4, b"xy"), Ok(Delivery::Taken));
         mailbox.withdraw(number);
-        mailbox.part(1, b"zz").expect("dropped");
+        mailbox.part(1, b"zz").expect("kept");
         assert_eq!(&memory[..4], b"xy\0\0");
         assert_eq!(mailbox.first(1, 0, 1, b"n"), Ok(Delivery::Taken), "the pair goes on");
+        for data in ["xyzz", "n"] {
+            let number = mailbox.post(wanted(Source::Any, Tag::Any), grown());
+            assert!(vector(&mut mailbox, number).is_some_and(|(_, got)| got == data.as_bytes()));
+        }
+        assert_eq!(mailbox.cost, 0);
+    }
+
+    #[test]
+    fn a_withdrawn_receive_of_too_little_drops_the_message() {
+        for rest in [false, true] {
+            let mut mailbox = Mailbox::new(1000);
+            let mut memory = [0u8; 3];
+            let buffer = Buffer::Raw(memory.as_mut_ptr(), memory.len());
+            let number = mailbox.post(wanted(Source::Any, Tag::Any), buffer);
+            assert_eq!(mailbox.first(1, 0, 4, b"xy"), Ok(Delivery::Taken));
+            if rest {
+                mailbox.part(1, b"zz").expect("taken");
+            }
+            mailbox.withdraw(number);
+            if !rest {
+                mailbox.part(1, b"zz").expect("dropped");
+            }
+            assert_eq!((mailbox.unread(), mailbox.cost), (0, 0));
+            assert_eq!(mailbox.first(1, 0, 1, b"n"), Ok(Delivery::Taken), "the pair goes on");
+        }
     }
 
     proptest! {
@@ -474,6 +535,74 @@ mod tests {
                 prop_assert_eq!(data, right);
             }
             prop_assert_eq!((mailbox.unread(), mailbox.cost), (0, 0));
+        }
+
+        /// A receive that is withdrawn, whenever that is, has done nothing: one that ends always gets
+        /// the message that began first of those that fit and that no other has got.
+        #[test]
+        fn a_withdrawn_receive_has_done_nothing(choices in prop::collection::vec(any::<u8>(), 300)) {
+            let mut mailbox = Mailbox::new(1 << 20);
+            // Whose, which tag, how long, and how much of it came.
+            let mut messages: Vec<(u32, i32, usize, usize)> = Vec::new();
+            let mut memory = [0u8; 8];
+            let mut open: Option<(u64, Wanted, bool)> = None;
+            for (index, choice) in choices.iter().copied().enumerate() {
+                let (from, tag, some) = (u32::from(choice) % 2, i32::from(choice / 2 % 2), usize::from(choice / 16));
+                match (choice / 4 % 4, open) {
+                    (0, None) => {
+                        let source = if some % 2 == 0 { Source::Any } else { Source::Rank(from) };
+                        let tag = if some % 3 == 0 { Tag::Any } else { Tag::Is(tag) };
+                        let raw = Buffer::Raw(memory.as_mut_ptr(), memory.len());
+                        let buffer = if some > 8 { grown() } else { raw };
+                        let wanted = wanted(source, tag);
+                        open = Some((mailbox.post(wanted, buffer), wanted, some > 8));
+                    }
+                    (0, Some((number, ..))) => {
+                        mailbox.withdraw(number);
+                        open = None;
+                    }
+                    (1, Some((number, wanted, grown))) => {
+                        let first = messages.iter().position(|(from, tag, ..)| wanted.fits(*from, *tag));
+                        let first = first.filter(|at| messages[*at].2 == messages[*at].3);
+                        let Some((received, buffer)) = mailbox.take(number) else {
+                            prop_assert!(first.is_none());
+                            continue;
+                        };
+                        let (from, tag, len, _) = messages.remove(first.expect("complete"));
+                        prop_assert_eq!(received, Received { from, tag, len });
+                        let right: Vec<u8> = (0..len).map(|at| (len * 31 + at) as u8).collect();
+                        match buffer {
+                            Buffer::Grown(data) => prop_assert_eq!((data, true), (right, grown)),
+                            Buffer::Raw(..) => prop_assert_eq!(&memory[..len], &right[..]),
+                        }
+                        open = None;
+                    }
+                    _ => {
+                        let last = messages.iter_mut().rfind(|message| message.0 == from && message.2 != message.3);
+                        let fresh = last.is_none();
+                        let mut message = (from, tag, (index + some) % 9, 0);
+                        let (.., len, came) = *last.as_deref().unwrap_or(&message);
+                        let to = (came + some % 5).min(len);
+                        let bytes: Vec<u8> = (came..to).map(|at| (len * 31 + at) as u8).collect();
+                        if let Some(message) = last {
+                            message.3 = to;
+                        }
+                        if fresh {
+                            message.3 = to;
+                            messages.push(message);
+                            let taken = mailbox.first(from, tag, len as u64, &bytes);
+                            prop_assert_eq!(taken, Ok(Delivery::Taken));
+                        } else {
+                            mailbox.part(from, &bytes).expect("part");
+                        }
+                    }
+                }
+            }
+            if let Some((number, ..)) = open {
+                mailbox.withdraw(number);
+            }
+            prop_assert_eq!(mailbox.unread(), messages.len() as u64);
+            prop_assert_eq!(mailbox.cost, messages.iter().map(|message| OVERHEAD + message.2).sum::<usize>());
         }
     }
 }
