@@ -19,7 +19,7 @@ use crate::error::Error;
 
 /// What the program wants to be asked, and the thread that sees to it.
 pub(crate) struct Interrupts {
-    ask: Box<dyn Fn() -> bool>,
+    ask: Box<dyn Fn() -> bool + Send>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -45,14 +45,14 @@ impl Context {
     /// is lost.) Other calls, collective ones above all, may have been interrupted half-way, and
     /// after these every call that communicates fails with [`Error::Fault`].
     ///
-    /// `ask` runs in the thread of the context, which is not to be used in it.
+    /// `ask` runs in the thread that waits; the context is not to be used in it.
     ///
     /// # Errors
     /// [`Error::Io`] if there can be no further thread.
     pub fn interruptible(
         &self,
         every: Duration,
-        ask: impl Fn() -> bool + 'static,
+        ask: impl Fn() -> bool + Send + 'static,
     ) -> Result<(), Error> {
         if self.interrupts.get().is_some() {
             return Ok(());
@@ -164,8 +164,9 @@ impl Drop for Interrupts {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::{Cell, RefCell};
+    use std::cell::RefCell;
     use std::rc::Rc;
+    use std::sync::atomic::AtomicU32;
 
     use kumi_net::Delivery;
 
@@ -175,14 +176,11 @@ mod tests {
     const SOON: Duration = Duration::from_millis(1);
 
     /// A job of one rank whose waits end when they ask for the third time.
-    fn impatient() -> (Context, Rc<Cell<u32>>) {
+    fn impatient() -> (Context, Arc<AtomicU32>) {
         let context = Context::init_singleton().expect("singleton");
-        let asked = Rc::new(Cell::new(0));
-        let count = Rc::clone(&asked);
-        let ask = move || {
-            count.set(count.get() + 1);
-            count.get() == 3
-        };
+        let asked = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&asked);
+        let ask = move || count.fetch_add(1, Relaxed) == 2;
         context.interruptible(SOON, ask).expect("a thread");
         (context, asked)
     }
@@ -200,9 +198,9 @@ mod tests {
             &mut || fifo.pop_vec().map(drop),
         ];
         for wait in waits {
-            asked.set(0);
+            asked.store(0, Relaxed);
             assert!(matches!(wait(), Err(Error::Interrupted)));
-            assert_eq!(asked.get(), 3);
+            assert_eq!(asked.load(Relaxed), 3);
         }
         context.send(0, 1, b"abcd").expect("send");
         let received = context.recv(Source::Any, Tag::Any, &mut buffer).expect("receive");
@@ -281,6 +279,18 @@ mod tests {
         assert!(matches!(result, Err(Error::Interrupted)));
         assert!(matches!(context.progress(), Err(Error::Fault(text)) if text.contains("half-way")));
         context.finalize().expect("end");
+    }
+
+    #[test]
+    fn a_context_can_move_to_another_thread() {
+        let (context, asked) = impatient();
+        let wait = move || {
+            let result = context.recv(Source::Any, Tag::Any, &mut []);
+            assert!(matches!(result, Err(Error::Interrupted)));
+            context.finalize().expect("end");
+        };
+        std::thread::spawn(wait).join().expect("no panic");
+        assert_eq!(asked.load(Relaxed), 3);
     }
 
     #[test]
