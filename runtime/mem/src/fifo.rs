@@ -14,6 +14,7 @@ use crate::context::Context;
 use crate::engine::Pending;
 use crate::error::{Error, Refusal};
 use crate::fifos::{announce, made_room};
+use crate::key::is_private;
 use crate::near::Near;
 use crate::queue::{ALIGNMENT, CAPACITIES, Head, MARK_FIFO, MARK_SIGNAL, OVERHEAD, Push, Queue};
 use crate::window::{Window, check_notify};
@@ -309,9 +310,10 @@ pub(crate) fn queue_in(near: &Near, offset: u64, mark: u64) -> Result<(Queue, u3
     let room = room.filter(|_| offset.is_multiple_of(ALIGNMENT as u64)).ok_or(Refusal::Fifo)?;
     // SAFETY: inside of the piece by the check.
     let base = unsafe { near.base.add(offset as usize) };
-    // Pieces in the segment start at pages, but where this one does was read from shared memory.
+    // Pieces in the segment start at pages, but where this one does was read from shared memory. The
+    // own piece may be memory of the program's own, which starts anywhere.
     if !base.cast::<Head>().is_aligned() {
-        return Err(Refusal::Damage);
+        return Err(if is_private(near.key) { Refusal::Fifo } else { Refusal::Damage });
     }
     // SAFETY: `OVERHEAD` bytes are there, aligned; it consists of atomics.
     let head: &Head = unsafe { base.cast().as_ref() };
