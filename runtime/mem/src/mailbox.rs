@@ -10,6 +10,8 @@ use kumi_proto::Delivery;
 
 /// What one kept message costs beside its bytes, so that empty ones are bounded too.
 const OVERHEAD: usize = 64;
+/// Longest message: no memory has more, and sums of these do not overflow.
+const LONGEST: u64 = 1 << 48;
 /// Most bytes reserved for a message on the word of its first fragment.
 const TRUSTED: u64 = 64 << 20;
 
@@ -115,7 +117,7 @@ struct Kept {
 
 impl Kept {
     fn cost(&self) -> usize {
-        OVERHEAD + usize::try_from(self.total).unwrap_or(usize::MAX - OVERHEAD)
+        usize::try_from(self.total).map_or(usize::MAX, |total| total.saturating_add(OVERHEAD))
     }
 
     fn complete(&self) -> bool {
@@ -197,6 +199,9 @@ impl Mailbox {
         }
         if data.len() as u64 > total {
             return Err("a message is longer than it says");
+        }
+        if total > LONGEST {
+            return Err("a message is longer than any memory");
         }
         let Some(target) = self.place_for(from, tag, total) else { return Ok(Delivery::Full) };
         let stream = Stream { target, total, received: 0 };

@@ -94,6 +94,11 @@ fn senders_faults_are_noticed() {
     let mut mailbox = Mailbox::new(1000);
     assert!(mailbox.part(1, b"x").is_err());
     assert!(mailbox.first(1, 0, 1, b"xy").is_err());
+    for total in [u64::MAX, u64::MAX - 63, LONGEST + 1] {
+        assert!(mailbox.first(1, 0, total, b"x").is_err());
+    }
+    assert_eq!(mailbox.first(1, 0, LONGEST, b"x"), Ok(Delivery::Full));
+    assert_eq!((mailbox.unread(), mailbox.cost), (0, 0));
     assert_eq!(mailbox.first(1, 0, 4, b"xy"), Ok(Delivery::Taken));
     assert!(mailbox.first(1, 0, 4, b"xy").is_err());
     assert!(mailbox.part(1, b"xyz").is_err());
