@@ -37,7 +37,7 @@ pub struct Fifo<'w> {
     head: Cell<u64>,
     /// Index of the notification counter.
     counter: usize,
-    /// Ranks of other nodes that wait for room.
+    /// Ranks that wait for room and append by frames.
     far: Arc<AtomicU32>,
     empty_calls: Cell<u32>,
 }
@@ -98,7 +98,7 @@ impl Window<'_> {
         Ok(Fifo { window: self, offset: offset as u64, queue, head, counter, far, empty_calls })
     }
 
-    /// Makes the queue of a FIFO or port and lets others append; the count of far ranks that wait for room.
+    /// Makes the queue of a FIFO or port and lets others append; the count of ranks that wait for room and append by frames.
     pub(crate) fn open(
         &self,
         offset: usize,
@@ -156,7 +156,7 @@ impl Window<'_> {
     }
 
     /// As [`Window::append`], without waiting for room: false if the FIFO is full and nothing was appended.
-    /// (For a rank of another node it waits for the answer.)
+    /// (For memory that is reached by frames, see [`Window`], it waits for the answer.)
     ///
     /// # Errors
     /// As [`Window::append`] but [`Error::FifoFull`].

@@ -40,7 +40,7 @@ impl Context {
     /// changes nothing.
     ///
     /// A receive, a wait for a notification, a completion or a record, and an append that waits for
-    /// room on its node have then done nothing: the next receive that fits gets the message that came
+    /// room in a mapped piece (see [`crate::Window`]) have then done nothing: the next receive that fits gets the message that came
     /// meanwhile or began to. (Only one that is longer than the buffer of the receive that was ended
     /// is lost.) Other calls, collective ones above all, may have been interrupted half-way, and
     /// after these every call that communicates fails with [`Error::Fault`].
