@@ -262,6 +262,11 @@ int kumi_flush(int to);
  * (rank, offset in bytes).  Each rank's piece comes with KUMI_NOTIFY_COUNT
  * counters that count arrived puts.
  *
+ * Reach.  This rank's piece, and those that kumi_window_create() made on this
+ * node, are mapped: the caller does every operation there itself.  All other
+ * pieces (those on other nodes, and memory that other ranks of this node have
+ * registered) are reached by frames: the rank's library does it, or refuses.
+ *
  * Order.  When a message is received or a notification seen, all earlier puts
  * of its sender to this rank are in place.  Nothing is promised about the order
  * of what different ranks do.  Eight aligned bytes change at once; more may be
@@ -289,9 +294,8 @@ int kumi_window_create_with(size_t bytes, unsigned rights,
  * memory of this process (heap, stack, a mapped file), as it is.  With
  * KUMI_RIGHT_ATOMIC, `base` is a multiple of 8; for FIFOs in it, of 64.  The
  * memory must stay until kumi_window_free() or kumi_finalize() has returned,
- * which do not change it.  Other ranks, also of the same node, reach it through
- * this rank's library, which serves them while the program computes: what
- * kumi_window_put() says of ranks on other nodes holds for all of them.
+ * which do not change it.  Other ranks, also of the same node, reach it by
+ * frames, which this rank's library serves while the program computes.
  * Errors: those of kumi_window_create_with(); MEMORY at all ranks if `base` is
  * NULL and `bytes` is not 0, or `base` is not aligned as said. */
 int kumi_window_register(void *base, size_t bytes, unsigned rights,
@@ -299,7 +303,7 @@ int kumi_window_register(void *base, size_t bytes, unsigned rights,
 
 /* Frees this rank's piece and handle.  Make sure first (kumi_barrier()) that
  * no other rank still uses the piece: from now on it gets WINDOW, or REFUSED
- * for puts to another node.  NULL is allowed and does nothing.
+ * for puts by frames.  NULL is allowed and does nothing.
  * Errors: WINDOW if it is not a window or was freed already. */
 int kumi_window_free(kumi_window *window);
 
@@ -314,9 +318,9 @@ void *kumi_window_base(kumi_window *window);
  * when the data has been copied away; kumi_flush() waits until it is in place.
  * Rank `to` sees the bytes change, whatever it does meanwhile.
  * Errors: WINDOW, RANK, NULL, BOUNDS, RIGHT, FAULT, IO; memory is untouched.
- * A rank on another node checks bounds and rights when the data arrives: if it
- * refuses, the next put or send to that rank, or kumi_flush(), fails with
- * REFUSED. */
+ * A rank that is reached by frames checks bounds and rights when the data
+ * arrives: if it refuses, the next put or send to that rank, or kumi_flush(),
+ * fails with REFUSED. */
 int kumi_window_put(kumi_window *window, int to, size_t offset,
                     const void *data, size_t length);
 

@@ -83,7 +83,7 @@ int kumi_completion_wait_all(kumi_completion *completion);
  * `notify` of this window (unless it is KUMI_NO_NOTIFY) and the caller's
  * `completion` (or NULL) go up by 1.
  * Errors: those of kumi_window_put(); NOTIFY, COMPLETION.  If there is one, it
- * tells what a rank on another node refuses. */
+ * tells what a rank that is reached by frames refuses. */
 int kumi_window_put_with(kumi_window *window, int to, size_t offset,
                          const void *data, size_t length, int notify,
                          kumi_completion *completion);
@@ -127,8 +127,8 @@ typedef struct kumi_buffer {
  * `notify` of this window (unless it is KUMI_NO_NOTIFY) and the caller's
  * `completion` (or NULL) go up by 1.
  * Errors: WINDOW, RANK, NULL, LENGTH, NOTIFY, COMPLETION, BOUNDS for any of the
- * pieces, RIGHT on the same node; REFUSED (see kumi_window_put()).  If there is
- * a completion, it tells what a rank on another node refuses. */
+ * pieces, RIGHT if they are mapped; REFUSED (see kumi_window_put()).  If there
+ * is a completion, it tells what a rank that is reached by frames refuses. */
 int kumi_window_put_list(kumi_window *window, int to, const kumi_piece *pieces,
                          size_t count, const void *data, int notify,
                          kumi_completion *completion);
@@ -160,8 +160,9 @@ int kumi_window_get_lists(kumi_window *window, int from,
 /* Copies `length` bytes from `data` to `offset` of the pieces of `count` ranks
  * (each is written once, however often `ranks` names it; the caller may be
  * among them), raises the counter `notify` of each that has all (unless it is
- * KUMI_NO_NOTIFY), and waits until all have it.  Members on other nodes forward
- * it along a tree: the caller sends it only about log2(count) times.
+ * KUMI_NO_NOTIFY), and waits until all have it.  Members that are reached
+ * by frames forward it along a tree: the caller sends it only about log2(count)
+ * times.
  * Errors: WINDOW, RANK, NULL, LENGTH, NOTIFY, BOUNDS (for any of them):
  * nothing is written anywhere.  RIGHT, WINDOW if one refuses and is untouched
  * (kumi_error_detail() names it); others may have the data. */

@@ -1,6 +1,6 @@
 //! The one context of the process and the rules for using it.
 //!
-//! [`Context`] is neither `Send` nor `Sync`, so the pointer to the state is
+//! [`Context`] is not `Sync`, so the pointer to the state is
 //! kept in a slot of the thread that made it. Other threads find their slot
 //! empty and are refused; no lock is needed.
 

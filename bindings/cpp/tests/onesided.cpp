@@ -4,6 +4,7 @@
 #include <atomic>
 #include <climits>
 #include <cstdint>
+#include <memory>
 #include <numeric>
 #include <thread>
 #include <utility>
@@ -238,6 +239,47 @@ void signals(kumi::context &job)
 	job.barrier();
 }
 
+/* What fails leaves the ports their handlers, and the objects what they are. */
+void failed_ends(kumi::context &job)
+{
+	constexpr std::size_t port = KUMI_FIFO_OVERHEAD + capacity;
+	const int me = job.rank();
+	std::atomic<int> sum{0};
+	std::weak_ptr<int> held[2];
+	kumi::window<char> window(job, 3 * port), lost(job, port);
+	kumi::fifo fifo(window, 2 * port, capacity);
+	kumi::window<char> *both[] = {&window, &lost};
+
+	for (int i = 0; i < 2; i++) {
+		auto more = std::make_shared<int>(1);
+		held[i] = more;
+		both[i]->on_signal(0, capacity,
+		                   [&sum, more](int, auto) { sum += *more; });
+	}
+	std::thread([&] {
+		THROWS(KUMI_ERR_WRONG_THREAD, fifo.free());
+		THROWS(KUMI_ERR_WRONG_THREAD, window.free());
+		kumi::window<char> gone(std::move(lost));
+	}).join();
+	/* A port that the object knows nothing of. */
+	EXPECT(kumi_signal_handle(
+	           window.handle(), port, capacity,
+	           [](void *, int, const void *, std::size_t) {}, nullptr) ==
+	       KUMI_OK);
+	window.remove_signal(port);
+	EXPECT(!held[0].expired() && !held[1].expired());
+	window.signal(me, 0, 'a');
+	while (sum < 1)
+		std::this_thread::yield();
+	window.append(me, 2 * port, 5);
+	EXPECT(fifo.pop_value<int>() == 5);
+	fifo.free();
+	EXPECT(window.size() == 3 * port);
+	window.free();
+	EXPECT(held[0].expired() && window.size() == 0);
+	job.barrier();
+}
+
 } // namespace
 
 void onesided(kumi::context &job)
@@ -252,4 +294,5 @@ void onesided(kumi::context &job)
 	multicasts(job);
 	fifos(job);
 	signals(job);
+	failed_ends(job);
 }

@@ -44,7 +44,8 @@ impl Drop for FifoEntry {
     }
 }
 
-/// Frees the FIFOs and removes the signal ports of a window, or of all. Waits for handlers.
+/// Frees the FIFOs and removes the signal ports of a window, or of all. Waits for handlers. An error is
+/// the first; the other ports are removed all the same.
 pub fn close_all(py: Python<'_>, state: &State, window: Option<u64>) -> Result<(), Failure> {
     let goes = |number: u64| window.is_none_or(|window| window == number);
     state.fifos.borrow_mut().retain(|_, entry| !goes(entry.window));
@@ -54,12 +55,17 @@ pub fn close_all(py: Python<'_>, state: &State, window: Option<u64>) -> Result<(
         *ports = left;
         gone
     };
-    for (number, offset) in ports {
+    let close = |(number, offset): (u64, usize)| -> Result<(), Failure> {
         let window = state.window(number)?;
         // Without the lock: a handler that runs needs it to end.
-        released(py, || window.remove_signal(offset))?;
+        Ok(released(py, || window.remove_signal(offset))?)
+    };
+    let mut result = Ok(());
+    for port in ports {
+        let closed = close(port);
+        result = result.and(closed);
     }
-    Ok(())
+    result
 }
 
 /// The owner's end of a FIFO.

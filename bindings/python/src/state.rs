@@ -1,6 +1,6 @@
 //! The one context of the process and the rules for using it.
 //!
-//! [`Context`] is neither `Send` nor `Sync`, so the state is kept in a slot of the thread that made
+//! [`Context`] is not `Sync`, so the state is kept in a slot of the thread that made
 //! it. Other threads find their slot empty and are refused; no lock is needed. While a call waits,
 //! the interpreter's lock is released, but this thread is in the call, so that nothing of Python
 //! runs in it and calls the library again; but for signal handlers, which are refused ([`ask`]).

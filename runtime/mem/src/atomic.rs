@@ -1,6 +1,6 @@
 //! Atomic operations on four or eight bytes of a window.
 //!
-//! On the same node the caller does them with the processor's own instructions, on another node
+//! On a mapped piece the caller does them with the processor's own instructions, on one reached by frames
 //! the target's engine does, with the same instructions: so all of them, and the owner's, are
 //! atomic with respect to each other.
 

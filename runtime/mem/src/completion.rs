@@ -90,7 +90,7 @@ impl Completion<'_> {
         self.wait(begun).map(drop)
     }
 
-    /// Begins a put to a rank of another node; its token.
+    /// Begins a put by frames; its token.
     pub(crate) fn begin(&self, context: &Context, to: Rank) -> Result<u64, Error> {
         self.check(context)?;
         let mut guard = self.context.channel.lock()?;

@@ -251,7 +251,7 @@ impl Context {
         let (mut token, mut sent) = (0, false);
         let result = self.drive(self.wait_for(&[to]), |guard| {
             if let Some(pending) = pending.take() {
-                token = guard.handler().begin(pending);
+                token = guard.handler().begin(to, pending);
             }
             if !sent {
                 let frame = frame(token);

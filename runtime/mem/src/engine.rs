@@ -74,6 +74,8 @@ unsafe impl Send for Pending {}
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) token: u64,
+    /// Who is to answer.
+    target: Rank,
     pub(crate) pending: Pending,
     pub(crate) refused: Option<Refusal>,
     /// An answer, or its first piece, has come (an answer can be empty).
@@ -141,10 +143,10 @@ impl Engine {
         self.next_token - 1
     }
 
-    /// Begins a request; its token.
-    pub(crate) fn begin(&mut self, pending: Pending) -> u64 {
+    /// Begins a request to a rank; its token.
+    pub(crate) fn begin(&mut self, target: Rank, pending: Pending) -> u64 {
         let token = self.token();
-        self.request = Some(Request { token, pending, refused: None, begun: false });
+        self.request = Some(Request { token, target, pending, refused: None, begun: false });
         token
     }
 
@@ -162,13 +164,13 @@ impl Engine {
                     self.fences.swap_remove(at);
                     return Ok(Delivery::Taken);
                 }
-                self.bytes_arrived(token, offset_in_request, data).map(|()| Delivery::Taken)
+                self.bytes_arrived(from, token, offset_in_request, data).map(|()| Delivery::Taken)
             }
-            Frame::AtomicReply { token, value } => self.value_arrived(token, value),
+            Frame::AtomicReply { token, value } => self.value_arrived(from, token, value),
             Frame::AppendReply { token, again } => {
                 match self.direct_answered(from, token, Ok(again)) {
                     true => Ok(Delivery::Taken),
-                    false => self.value_arrived(token, u64::from(again)),
+                    false => self.value_arrived(from, token, u64::from(again)),
                 }
             }
             Frame::PutDone { token } => match self.completions.done(from, token) {
@@ -195,12 +197,13 @@ impl Engine {
         }
     }
 
-    fn request_with(&mut self, token: u64) -> Option<&mut Request> {
-        self.request.as_mut().filter(|request| request.token == token)
+    /// The own request that a rank answers.
+    fn request_with(&mut self, from: Rank, token: u64) -> Option<&mut Request> {
+        self.request.as_mut().filter(|request| (request.target, request.token) == (from, token))
     }
 
-    fn value_arrived(&mut self, token: u64, value: u64) -> Result<Delivery, String> {
-        match self.request_with(token) {
+    fn value_arrived(&mut self, from: Rank, token: u64, value: u64) -> Result<Delivery, String> {
+        match self.request_with(from, token) {
             Some(Request { pending: Pending::Value(place), .. }) => {
                 *place = Some(value);
                 Ok(Delivery::Taken)
@@ -209,8 +212,14 @@ impl Engine {
         }
     }
 
-    fn bytes_arrived(&mut self, token: u64, at: u32, data: &[u8]) -> Result<(), String> {
-        let Some(request) = self.request_with(token) else {
+    fn bytes_arrived(
+        &mut self,
+        from: Rank,
+        token: u64,
+        at: u32,
+        data: &[u8],
+    ) -> Result<(), String> {
+        let Some(request) = self.request_with(from, token) else {
             return Err("an answer to no request".into());
         };
         let (length, received) = match &mut request.pending {
@@ -242,7 +251,7 @@ impl Engine {
     fn refusal_arrived(&mut self, from: Rank, token: u64, reason: Refusal) {
         if token == 0 {
             self.refused_puts.entry(from).or_insert((0, reason)).0 += 1;
-        } else if let Some(request) = self.request_with(token) {
+        } else if let Some(request) = self.request_with(from, token) {
             request.refused = Some(reason);
         } else if !self.direct_answered(from, token, Err(reason)) {
             self.completions.refused(from, token, reason);

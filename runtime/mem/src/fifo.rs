@@ -14,6 +14,7 @@ use crate::context::Context;
 use crate::engine::Pending;
 use crate::error::{Error, Refusal};
 use crate::fifos::{announce, made_room};
+use crate::key::is_private;
 use crate::near::Near;
 use crate::queue::{ALIGNMENT, CAPACITIES, Head, MARK_FIFO, MARK_SIGNAL, OVERHEAD, Push, Queue};
 use crate::window::{Window, check_notify};
@@ -36,7 +37,7 @@ pub struct Fifo<'w> {
     head: Cell<u64>,
     /// Index of the notification counter.
     counter: usize,
-    /// Ranks of other nodes that wait for room.
+    /// Ranks that wait for room and append by frames.
     far: Arc<AtomicU32>,
     empty_calls: Cell<u32>,
 }
@@ -97,7 +98,7 @@ impl Window<'_> {
         Ok(Fifo { window: self, offset: offset as u64, queue, head, counter, far, empty_calls })
     }
 
-    /// Makes the queue of a FIFO or port and lets others append; the count of far ranks that wait for room.
+    /// Makes the queue of a FIFO or port and lets others append; the count of ranks that wait for room and append by frames.
     pub(crate) fn open(
         &self,
         offset: usize,
@@ -155,7 +156,7 @@ impl Window<'_> {
     }
 
     /// As [`Window::append`], without waiting for room: false if the FIFO is full and nothing was appended.
-    /// (For a rank of another node it waits for the answer.)
+    /// (For memory that is reached by frames, see [`Window`], it waits for the answer.)
     ///
     /// # Errors
     /// As [`Window::append`] but [`Error::FifoFull`].
@@ -312,9 +313,10 @@ pub(crate) fn queue_in(near: &Near, offset: u64, mark: u64) -> Result<(Queue, u3
     let room = room.filter(|_| offset.is_multiple_of(ALIGNMENT as u64)).ok_or(Refusal::Fifo)?;
     // SAFETY: inside of the piece by the check.
     let base = unsafe { near.base.add(offset as usize) };
-    // Pieces in the segment start at pages, but where this one does was read from shared memory.
+    // Pieces in the segment start at pages, but where this one does was read from shared memory. The
+    // own piece may be memory of the program's own, which starts anywhere.
     if !base.cast::<Head>().is_aligned() {
-        return Err(Refusal::Damage);
+        return Err(if is_private(near.key) { Refusal::Fifo } else { Refusal::Damage });
     }
     // SAFETY: `OVERHEAD` bytes are there, aligned; it consists of atomics.
     let head: &Head = unsafe { base.cast().as_ref() };

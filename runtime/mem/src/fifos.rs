@@ -1,4 +1,4 @@
-//! The FIFOs and signal ports of this rank, as its engine sees them: what other nodes append, and
+//! The FIFOs and signal ports of this rank, as its engine sees them: what others append by frames, and
 //! who waits for room. Also what everybody does who appends or takes: wake others.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -66,7 +66,7 @@ pub(crate) struct Fifos {
 }
 
 impl Fifos {
-    /// Registers a queue; the count of far ranks that wait for room in it. `None` if its memory is
+    /// Registers a queue; the count of ranks that wait for room in it and append by frames. `None` if its memory is
     /// another's already.
     pub(crate) fn add(
         &mut self,
@@ -180,8 +180,8 @@ pub(crate) fn announce(place: &Place, local: usize, queue: &Queue, counter: Opti
     place.wake(local);
 }
 
-/// After a record was taken: tells the ranks of this node that wait for room. True if ranks of
-/// other nodes wait too: the channel then has to be served.
+/// After a record was taken: tells the ranks that have the queue mapped and wait for room. True if ranks
+/// that append by frames wait too: the channel then has to be served.
 pub(crate) fn made_room(place: &Place, queue: &Queue, far: &AtomicU32) -> bool {
     let words = place.local_count().div_ceil(64);
     for index in 0..words {

@@ -5,7 +5,9 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering::SeqCst;
 
 use kumi_net::{Delivery, Handler, Place};
-use kumi_proto::frame::{Frame, Operation, Width};
+use kumi_proto::frame::{
+    Frame, GetList, MulticastAppend, MulticastAppendDone, Operation, PutList, Width, WindowKey,
+};
 
 use crate::engine::Engine;
 use crate::key::Random;
@@ -54,9 +56,62 @@ impl<'i> Bytes<'i> {
     }
 }
 
+/// A list of pieces, and what a put has for them: mostly as many bytes as they have together.
+fn pieces(input: &mut Bytes<'_>) -> (Vec<u8>, Vec<u8>) {
+    let (mut list, mut bytes) = (Vec::new(), usize::from(input.next() == 255));
+    for _ in 0..input.next() % 6 {
+        let (distance, length) = (input.number() as u32, input.number() as u32);
+        list.extend([distance.to_le_bytes(), length.to_le_bytes()].concat());
+        bytes += length.min(50) as usize;
+    }
+    (list, vec![7; bytes])
+}
+
+/// Frames with a list of pieces, or for many ranks: mostly ones that there are.
+fn list_frame(kind: u8, input: &mut Bytes<'_>, (window, offset): (WindowKey, u64)) -> Vec<u8> {
+    let (token, last, signal) = (input.number(), input.bit(), input.bit());
+    let notify = input.bit().then(|| input.number() as u32);
+    let (list, bytes) = pieces(input);
+    let source = if last { 0 } else { input.number() as u32 };
+    let refused = signal.then(|| (source, input.next()));
+    let ranks =
+        if input.bit() { vec![0; 4 * (usize::from(input.next()) % 11)] } else { list.clone() };
+    let tail = match kind {
+        0 => [&list[..], &bytes].concat(),
+        _ => [&ranks[..], input.data(100)].concat(),
+    };
+    let (count, members) = ((list.len() / 8) as u16, (ranks.len() / 4) as u16);
+    let made = match kind {
+        0 => Frame::PutList(PutList {
+            token,
+            last,
+            window,
+            offset,
+            notify,
+            pieces: count,
+            tail: &tail,
+        }),
+        1 => Frame::GetList(GetList { token, window, offset, pieces: &list }),
+        2 => {
+            let tail = &tail;
+            Frame::MulticastAppend(MulticastAppend {
+                token,
+                window,
+                offset,
+                signal,
+                source,
+                members,
+                tail,
+            })
+        }
+        _ => Frame::MulticastAppendDone(MulticastAppendDone { token, refused, full: &ranks }),
+    };
+    [&made.header(), made.data()].concat()
+}
+
 /// A frame of any kind with such numbers; small ones for a window name one of these.
-fn frame(input: &mut Bytes<'_>, windows: &[Memory; 3]) -> Vec<u8> {
-    let kind = input.next() % 18;
+fn frame(input: &mut Bytes<'_>, windows: &[Memory; 4]) -> Vec<u8> {
+    let kind = input.next() % 22;
     let (token, offset, stride) = (input.number(), input.number(), input.number());
     let (number, last, wait) = (input.number(), input.bit(), input.bit());
     let window = windows.get(number as usize).map_or(number, |window| window.key);
@@ -88,25 +143,30 @@ fn frame(input: &mut Bytes<'_>, windows: &[Memory; 3]) -> Vec<u8> {
         13 => Frame::MulticastDone { token, refused: last.then_some((count, operand as u8)) },
         14 => Frame::Append { token, window, offset, wait, signal: last, data },
         15 => Frame::AppendReply { token, again: last },
+        16..20 => return list_frame(kind - 16, input, (window, offset)),
         // Bytes as they come, and a kind of frame with any length.
-        16 => return data.to_vec(),
+        20 => return data.to_vec(),
         _ => return [&[token as u8, 0, 0, 0], data].concat(),
     };
     [&made.header(), made.data()].concat()
 }
 
 /// Windows of a rank alone, between bytes that nobody may write: with all rights, a FIFO and a port; with that
-/// to atomics only; with none.
-fn rank() -> (Place, Engine, [Memory; 3]) {
+/// to atomics only; with none; and one with all rights in the memory that is given.
+fn rank(lent: &mut [u64]) -> (Place, Engine, [Memory; 4]) {
     let place = Place::singleton(1 << 20).expect("memory");
     let mut engine = Engine::new(BOUND, place.arena_bytes(), Random::Seeded(5));
     let none = Rights { write: false, read: false, atomic: false };
     let rights = [Rights::ALL, Rights { atomic: true, ..none }, none];
-    let pieces = rights.map(|rights| {
-        let piece = engine.windows.create(&place, WINDOW, rights).expect("room");
+    let [open, atomic, none] =
+        rights.map(|rights| engine.windows.create(&place, WINDOW, rights).expect("room"));
+    let own = lent.as_mut_ptr().cast();
+    // SAFETY: the caller uses the memory only when the engine has gone.
+    let own = unsafe { engine.windows.lend(&place, own, size_of_val(lent), Rights::ALL) };
+    let pieces = [open, atomic, none, own.expect("a slot")];
+    for piece in &pieces {
         engine.windows.know(piece.key, [piece.key].into());
-        piece
-    });
+    }
     for (offset, capacity, signal) in QUEUES {
         // SAFETY: inside of the first window, at a multiple of 64, with its capacity.
         let queue = unsafe { Queue::at(pieces[0].base.add(offset as usize), capacity) };
@@ -120,7 +180,8 @@ fn rank() -> (Place, Engine, [Memory; 3]) {
 /// frames, bounded memory, and nothing written where nobody may write. How many were no fault.
 pub fn engine(input: &[u8]) -> usize {
     let mut input = Bytes(input);
-    let (place, mut engine, pieces) = rank();
+    let mut lent = [GUARD; WINDOW / 8 + 2 * GUARDS];
+    let (place, mut engine, pieces) = rank(&mut lent[GUARDS..][..WINDOW / 8]);
     let arena = place.arena(0);
     let (mut good, mut frames) = (0, 0);
     while !input.0.is_empty() && frames < 200 {
@@ -155,10 +216,15 @@ pub fn engine(input: &[u8]) -> usize {
     };
     let wrong = memory.iter().enumerate().find(|(at, byte)| **byte != 0 && !inside(*at));
     assert_eq!(wrong, None, "written outside of the windows that may be written");
+    drop(engine);
+    let around = lent[..GUARDS].iter().chain(&lent[GUARDS + WINDOW / 8..]);
+    assert!(around.into_iter().all(|word| *word == GUARD), "written outside of lent memory");
     good
 }
 
 const GUARD: u64 = 0x5a5a_5a5a_5a5a_5a5a;
+/// Words before and behind lent memory.
+const GUARDS: usize = 64;
 
 /// A FIFO in memory that holds the input: positions, waiting ranks, records. Appends and takes then: errors or
 /// records that fit, never a panic, nothing outside is touched.
@@ -206,6 +272,10 @@ pub fn queue(input: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{Bytes, Frame, WINDOW, frame, rank};
+
     /// Inputs that look random, the same in every run (splitmix64).
     fn inputs(mut seed: u64, count: usize, most: u64) -> impl Iterator<Item = Vec<u8>> {
         let mut next = move || {
@@ -216,6 +286,15 @@ mod tests {
         };
         let input = move || (0..next() % most).map(|_| next() as u8).collect();
         std::iter::repeat_with(input).take(count)
+    }
+
+    #[test]
+    fn frames_of_all_kinds_are_made() {
+        let (place, _, pieces) = rank(&mut [0; WINDOW / 8]);
+        let made = inputs(3, 4_000, 300).map(|input| frame(&mut Bytes(&input), &pieces));
+        let good = made.filter(|bytes| Frame::decode(bytes).is_ok());
+        assert_eq!(good.map(|bytes| bytes[0]).collect::<BTreeSet<_>>().len(), 20);
+        drop(place);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crate::error::Error;
 
 /// What the program wants to be asked, and the thread that sees to it.
 pub(crate) struct Interrupts {
-    ask: Box<dyn Fn() -> bool>,
+    ask: Box<dyn Fn() -> bool + Send>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -40,18 +40,19 @@ impl Context {
     /// changes nothing.
     ///
     /// A receive, a wait for a notification, a completion or a record, and an append that waits for
-    /// room on its node have then done nothing (but of a message that was arriving the rest is
-    /// dropped). Other calls, collective ones above all, may have been interrupted half-way, and
+    /// room in a mapped piece (see [`crate::Window`]) have then done nothing: the next receive that fits gets the message that came
+    /// meanwhile or began to. (Only one that is longer than the buffer of the receive that was ended
+    /// is lost.) Other calls, collective ones above all, may have been interrupted half-way, and
     /// after these every call that communicates fails with [`Error::Fault`].
     ///
-    /// `ask` runs in the thread of the context, which is not to be used in it.
+    /// `ask` runs in the thread that waits; the context is not to be used in it.
     ///
     /// # Errors
     /// [`Error::Io`] if there can be no further thread.
     pub fn interruptible(
         &self,
         every: Duration,
-        ask: impl Fn() -> bool + 'static,
+        ask: impl Fn() -> bool + Send + 'static,
     ) -> Result<(), Error> {
         if self.interrupts.get().is_some() {
             return Ok(());
@@ -163,8 +164,11 @@ impl Drop for Interrupts {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
+    use std::cell::RefCell;
     use std::rc::Rc;
+    use std::sync::atomic::AtomicU32;
+
+    use kumi_net::Delivery;
 
     use super::*;
     use crate::{Source, Tag};
@@ -172,14 +176,11 @@ mod tests {
     const SOON: Duration = Duration::from_millis(1);
 
     /// A job of one rank whose waits end when they ask for the third time.
-    fn impatient() -> (Context, Rc<Cell<u32>>) {
+    fn impatient() -> (Context, Arc<AtomicU32>) {
         let context = Context::init_singleton().expect("singleton");
-        let asked = Rc::new(Cell::new(0));
-        let count = Rc::clone(&asked);
-        let ask = move || {
-            count.set(count.get() + 1);
-            count.get() == 3
-        };
+        let asked = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&asked);
+        let ask = move || count.fetch_add(1, Relaxed) == 2;
         context.interruptible(SOON, ask).expect("a thread");
         (context, asked)
     }
@@ -197,9 +198,9 @@ mod tests {
             &mut || fifo.pop_vec().map(drop),
         ];
         for wait in waits {
-            asked.set(0);
+            asked.store(0, Relaxed);
             assert!(matches!(wait(), Err(Error::Interrupted)));
-            assert_eq!(asked.get(), 3);
+            assert_eq!(asked.load(Relaxed), 3);
         }
         context.send(0, 1, b"abcd").expect("send");
         let received = context.recv(Source::Any, Tag::Any, &mut buffer).expect("receive");
@@ -213,6 +214,64 @@ mod tests {
         context.finalize().expect("end");
     }
 
+    thread_local! {
+        static HERE: RefCell<Option<Rc<Context>>> = const { RefCell::new(None) };
+    }
+
+    /// Receives, and meanwhile `come` happens; then the program ends the receive.
+    fn interrupted(come: fn(&Context), buffer: &mut [u8]) -> Rc<Context> {
+        let context = Rc::new(Context::init_singleton().expect("singleton"));
+        HERE.set(Some(Rc::clone(&context)));
+        // In the place of the handler thread, which may be as quick.
+        let ask = move || {
+            HERE.take().is_some_and(|context| {
+                come(&context);
+                true
+            })
+        };
+        context.interruptible(SOON, ask).expect("a thread");
+        let result = context.recv(Source::Any, Tag::Is(1), buffer);
+        assert!(matches!(result, Err(Error::Interrupted)));
+        context
+    }
+
+    #[test]
+    fn what_comes_while_the_program_is_asked_is_not_lost() {
+        let mut buffer = [0; 8];
+        let come = |context: &Context| {
+            for (tag, data) in [(1, "first"), (2, "second"), (1, "third")] {
+                context.send(0, tag, data.as_bytes()).expect("send");
+            }
+        };
+        let context = interrupted(come, &mut buffer);
+        for right in ["first", "second", "third"] {
+            let (received, data) = context.recv_vec(Source::Any, Tag::Any).expect("receive");
+            assert_eq!((received.len, data), (right.len(), right.as_bytes().to_vec()));
+        }
+        let context = Rc::into_inner(context).expect("the last one");
+        context.finalize().expect("end");
+    }
+
+    #[test]
+    fn what_has_begun_to_come_is_not_lost() {
+        let mut buffer = [0; 8];
+        let come = |context: &Context| {
+            let mut guard = context.channel.lock().expect("channel");
+            let taken = guard.handler().mailbox.first(0, 1, 8, b"abc");
+            assert_eq!(taken, Ok(Delivery::Taken));
+        };
+        let context = interrupted(come, &mut buffer);
+        buffer = *b"________";
+        let mut guard = context.channel.lock().expect("channel");
+        guard.handler().mailbox.part(0, b"defgh").expect("part");
+        drop(guard);
+        assert_eq!(&buffer, b"________");
+        context.recv(Source::Any, Tag::Any, &mut buffer).expect("receive");
+        assert_eq!(&buffer, b"abcdefgh");
+        let context = Rc::into_inner(context).expect("the last one");
+        context.finalize().expect("end");
+    }
+
     #[test]
     fn after_a_call_that_was_interrupted_half_way_nothing_follows() {
         let (context, _) = impatient();
@@ -220,6 +279,18 @@ mod tests {
         assert!(matches!(result, Err(Error::Interrupted)));
         assert!(matches!(context.progress(), Err(Error::Fault(text)) if text.contains("half-way")));
         context.finalize().expect("end");
+    }
+
+    #[test]
+    fn a_context_can_move_to_another_thread() {
+        let (context, asked) = impatient();
+        let wait = move || {
+            let result = context.recv(Source::Any, Tag::Any, &mut []);
+            assert!(matches!(result, Err(Error::Interrupted)));
+            context.finalize().expect("end");
+        };
+        std::thread::spawn(wait).join().expect("no panic");
+        assert_eq!(asked.load(Relaxed), 3);
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(crate) enum Random {
     /// The operating system.
     System,
     /// The same in every run.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     Seeded(u64),
 }
 
@@ -50,7 +50,7 @@ impl Random {
     fn draw(&mut self) -> io::Result<u64> {
         match self {
             Random::System => kumi_net::sys::random(),
-            #[cfg(test)]
+            #[cfg(any(test, fuzzing))]
             Random::Seeded(state) => {
                 *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
                 let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -44,10 +44,10 @@ impl Window<'_> {
     ///
     /// # Errors
     /// [`Error::BadRank`], [`Error::BadNotify`], [`Error::OutOfBounds`] for any of the pieces,
-    /// [`Error::BadLength`] if the pieces together do not have as many bytes as the data; on the
-    /// same node [`Error::NoRight`] and [`Error::BadWindow`]; to another node [`Error::Refused`] for
-    /// earlier puts. What a rank of another node refuses is reported by the completion if there is
-    /// one.
+    /// [`Error::BadLength`] if the pieces together do not have as many bytes as the data; for mapped
+    /// memory (see [`Window`]) [`Error::NoRight`] and [`Error::BadWindow`]; by frames
+    /// [`Error::Refused`] for earlier puts. What is refused by frames is reported by the completion
+    /// if there is one.
     pub fn put_list(
         &self,
         to: u32,

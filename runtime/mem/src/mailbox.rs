@@ -10,6 +10,8 @@ use kumi_proto::Delivery;
 
 /// What one kept message costs beside its bytes, so that empty ones are bounded too.
 const OVERHEAD: usize = 64;
+/// Longest message: no memory has more, and sums of these do not overflow.
+const LONGEST: u64 = 1 << 48;
 /// Most bytes reserved for a message on the word of its first fragment.
 const TRUSTED: u64 = 64 << 20;
 
@@ -90,6 +92,18 @@ impl Buffer {
             }
         }
     }
+
+    /// The first bytes of a message, so many of which came; `None` if it is too long to be here.
+    fn into_bytes(self, total: u64, came: u64) -> Option<Vec<u8>> {
+        match self {
+            Buffer::Grown(vector) => Some(vector),
+            Buffer::Raw(start, capacity) if total <= capacity as u64 => {
+                // SAFETY: `came <= total <= capacity`, and the memory is lent to us.
+                Some(unsafe { std::slice::from_raw_parts(start, came as usize) }.to_vec())
+            }
+            Buffer::Raw(..) => None,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -103,7 +117,7 @@ struct Kept {
 
 impl Kept {
     fn cost(&self) -> usize {
-        OVERHEAD + usize::try_from(self.total).unwrap_or(usize::MAX - OVERHEAD)
+        usize::try_from(self.total).map_or(usize::MAX, |total| total.saturating_add(OVERHEAD))
     }
 
     fn complete(&self) -> bool {
@@ -117,6 +131,8 @@ struct Posted {
     wanted: Wanted,
     buffer: Buffer,
     matched: Option<Received>,
+    /// The number of the message, which says when it began to arrive.
+    arrived: u64,
     complete: bool,
 }
 
@@ -184,6 +200,9 @@ impl Mailbox {
         if data.len() as u64 > total {
             return Err("a message is longer than it says");
         }
+        if total > LONGEST {
+            return Err("a message is longer than any memory");
+        }
         let Some(target) = self.place_for(from, tag, total) else { return Ok(Delivery::Full) };
         let stream = Stream { target, total, received: 0 };
         self.advance(from, stream, data)?;
@@ -203,6 +222,8 @@ impl Mailbox {
         if let Some(posted) = self.posted.iter_mut().find(waiting) {
             let len = usize::try_from(total).unwrap_or(usize::MAX);
             posted.matched = Some(Received { from, tag, len });
+            posted.arrived = self.next;
+            self.next += 1;
             if let Buffer::Grown(vector) = &mut posted.buffer {
                 vector.reserve(total.min(TRUSTED) as usize);
             }
@@ -252,7 +273,8 @@ impl Mailbox {
     pub(crate) fn post(&mut self, wanted: Wanted, buffer: Buffer) -> u64 {
         let number = self.next;
         self.next += 1;
-        let mut posted = Posted { number, wanted, buffer, matched: None, complete: false };
+        let (matched, arrived, complete) = (None, 0, false);
+        let mut posted = Posted { number, wanted, buffer, matched, arrived, complete };
         if let Some(at) = self.kept.iter().position(|kept| wanted.fits(kept.from, kept.tag)) {
             self.claim(at, &mut posted);
         }
@@ -266,6 +288,7 @@ impl Mailbox {
         self.cost = self.cost.saturating_sub(kept.cost());
         let len = usize::try_from(kept.total).unwrap_or(usize::MAX);
         posted.matched = Some(Received { from: kept.from, tag: kept.tag, len });
+        posted.arrived = kept.number;
         posted.complete = kept.complete();
         if !posted.complete
             && let Some(stream) = self.streams.get_mut(&kept.from)
@@ -286,14 +309,32 @@ impl Mailbox {
         posted.matched.map(|received| (received, posted.buffer))
     }
 
-    /// Forgets a receive. The rest of a message that was arriving for it is dropped.
+    /// Forgets a receive. A message that came for it, or began to, is kept again where it was in the
+    /// order, even beyond the bound; one that is longer than the buffer is dropped. (The program waits
+    /// for one receive at a time, so no other one waits for this message.)
     pub(crate) fn withdraw(&mut self, number: u64) {
-        self.posted.retain(|posted| posted.number != number);
-        for stream in self.streams.values_mut() {
-            if matches!(stream.target, Target::Posted(at) if at == number) {
-                stream.target = Target::Nowhere;
-            }
+        let Some(at) = self.posted.iter().position(|posted| posted.number == number) else {
+            return;
+        };
+        let Posted { buffer, matched, arrived, complete, .. } = self.posted.remove(at);
+        let Some(Received { from, tag, len }) = matched else { return };
+        let stream = self.streams.get_mut(&from);
+        let stream = stream.filter(|it| matches!(it.target, Target::Posted(to) if to == number));
+        let (total, came) = match &stream {
+            Some(stream) => (stream.total, stream.received),
+            None if complete => (len as u64, len as u64),
+            // Its sender broke the protocol in the middle.
+            None => return,
+        };
+        let data = buffer.into_bytes(total, came);
+        if let Some(stream) = stream {
+            stream.target = data.as_ref().map_or(Target::Nowhere, |_| Target::Kept(arrived));
         }
+        let Some(data) = data else { return };
+        let kept = Kept { number: arrived, from, tag, total, data };
+        self.cost = self.cost.saturating_add(kept.cost());
+        let at = self.kept.partition_point(|kept| kept.number < arrived);
+        self.kept.insert(at, kept);
     }
 
     /// The first message that fits and that no receive has taken.
@@ -305,175 +346,4 @@ impl Mailbox {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn wanted(from: Source, tag: Tag) -> Wanted {
-        Wanted { from, tag }
-    }
-
-    fn vector(mailbox: &mut Mailbox, number: u64) -> Option<(Received, Vec<u8>)> {
-        match mailbox.take(number)? {
-            (received, Buffer::Grown(vector)) => Some((received, vector)),
-            (_, Buffer::Raw(..)) => None,
-        }
-    }
-
-    fn grown() -> Buffer {
-        Buffer::Grown(Vec::new())
-    }
-
-    #[test]
-    fn messages_of_a_pair_match_in_order_and_tags_select() {
-        let mut mailbox = Mailbox::new(1 << 20);
-        for (tag, byte) in [(1, b'a'), (2, b'b'), (1, b'c')] {
-            assert_eq!(mailbox.first(5, tag, 1, &[byte]), Ok(Delivery::Taken));
-        }
-        let take = |mailbox: &mut Mailbox, tag| {
-            let number = mailbox.post(wanted(Source::Any, tag), grown());
-            vector(mailbox, number).map(|(_, data)| data)
-        };
-        assert_eq!(take(&mut mailbox, Tag::Is(2)), Some(b"b".to_vec()));
-        assert_eq!(take(&mut mailbox, Tag::Any), Some(b"a".to_vec()));
-        assert_eq!(take(&mut mailbox, Tag::Any), Some(b"c".to_vec()));
-        assert_eq!(take(&mut mailbox, Tag::Any), None, "and then it waits");
-        assert_eq!(mailbox.unread(), 0);
-    }
-
-    #[test]
-    fn any_tag_never_takes_the_librarys_own() {
-        let mut mailbox = Mailbox::new(1 << 20);
-        assert_eq!(mailbox.first(0, -4, 0, &[]), Ok(Delivery::Taken));
-        assert!(mailbox.probe(wanted(Source::Any, Tag::Any)).is_none());
-        assert!(mailbox.probe(wanted(Source::Any, Tag::Is(-4))).is_some());
-    }
-
-    #[test]
-    fn fragments_go_to_the_buffer_even_when_the_receive_comes_in_the_middle() {
-        let mut mailbox = Mailbox::new(1 << 20);
-        assert_eq!(mailbox.first(1, 0, 6, b"ab"), Ok(Delivery::Taken));
-        let mut memory = [0u8; 6];
-        let buffer = Buffer::Raw(memory.as_mut_ptr(), memory.len());
-        let number = mailbox.post(wanted(Source::Rank(1), Tag::Is(0)), buffer);
-        assert!(mailbox.take(number).is_none());
-        mailbox.part(1, b"cd").expect("part");
-        mailbox.part(1, b"ef").expect("part");
-        assert!(mailbox.take(number).is_some_and(|(received, _)| received.len == 6));
-        assert_eq!(&memory, b"abcdef");
-        assert_eq!(mailbox.cost, 0);
-    }
-
-    #[test]
-    fn a_buffer_too_small_gets_the_start() {
-        let mut mailbox = Mailbox::new(1 << 20);
-        let mut memory = [9u8; 4];
-        let buffer = Buffer::Raw(memory.as_mut_ptr(), 3);
-        let number = mailbox.post(wanted(Source::Any, Tag::Any), buffer);
-        assert_eq!(mailbox.first(1, 0, 6, b"abcd"), Ok(Delivery::Taken));
-        mailbox.part(1, b"ef").expect("part");
-        assert!(mailbox.take(number).is_some_and(|(received, _)| received.len == 6));
-        assert_eq!(&memory, b"abc\x09");
-    }
-
-    #[test]
-    fn the_bound_holds_except_for_whom_is_awaited() {
-        let mut mailbox = Mailbox::new(1000);
-        assert_eq!(mailbox.first(1, 0, 900, &[0; 900]), Ok(Delivery::Taken));
-        assert_eq!(mailbox.first(2, 0, 100, &[0; 100]), Ok(Delivery::Full));
-        mailbox.awaited = Some(2);
-        assert_eq!(mailbox.first(3, 0, 100, &[0; 100]), Ok(Delivery::Full));
-        assert_eq!(mailbox.first(2, 0, 100, &[0; 100]), Ok(Delivery::Taken));
-        (mailbox.awaited, mailbox.awaited_too) = (None, vec![3, 4]);
-        assert_eq!(mailbox.first(2, 0, 100, &[0; 100]), Ok(Delivery::Full));
-        assert_eq!(mailbox.first(4, 0, 100, &[0; 100]), Ok(Delivery::Taken));
-        mailbox.awaited_too.clear();
-        let number = mailbox.post(wanted(Source::Rank(3), Tag::Any), grown());
-        assert_eq!(mailbox.first(3, 0, 5000, &[1; 5000]), Ok(Delivery::Taken), "posted");
-        assert!(vector(&mut mailbox, number).is_some_and(|(_, data)| data.len() == 5000));
-    }
-
-    #[test]
-    fn senders_faults_are_noticed() {
-        let mut mailbox = Mailbox::new(1000);
-        assert!(mailbox.part(1, b"x").is_err());
-        assert!(mailbox.first(1, 0, 1, b"xy").is_err());
-        assert_eq!(mailbox.first(1, 0, 4, b"xy"), Ok(Delivery::Taken));
-        assert!(mailbox.first(1, 0, 4, b"xy").is_err());
-        assert!(mailbox.part(1, b"xyz").is_err());
-    }
-
-    #[test]
-    fn a_withdrawn_receive_is_not_written_to() {
-        let mut mailbox = Mailbox::new(1000);
-        let mut memory = [0u8; 8];
-        let number = {
-            let buffer = Buffer::Raw(memory.as_mut_ptr(), memory.len());
-            mailbox.post(wanted(Source::Any, Tag::Any), buffer)
-        };
-        assert_eq!(mailbox.first(1, 0, 4, b"xy"), Ok(Delivery::Taken));
-        mailbox.withdraw(number);
-        mailbox.part(1, b"zz").expect("dropped");
-        assert_eq!(&memory[..4], b"xy\0\0");
-        assert_eq!(mailbox.first(1, 0, 1, b"n"), Ok(Delivery::Taken), "the pair goes on");
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(300))]
-
-        /// Whatever the order of fragments of several senders and of receives, each receive gets
-        /// what a reference that keeps whole messages gives it.
-        #[test]
-        fn every_interleaving_keeps_the_order_of_a_pair(
-            lengths in prop::collection::vec((0u32..3, 0i32..2, 0usize..20), 1..20),
-            choices in prop::collection::vec(any::<u8>(), 200),
-        ) {
-            let mut mailbox = Mailbox::new(1 << 20);
-            let message = |index: usize, length: usize| vec![index as u8; length];
-            let mut queues: Vec<VecDeque<(i32, Vec<u8>, usize)>> = vec![VecDeque::new(); 3];
-            let mut expected: HashMap<(u32, i32), VecDeque<Vec<u8>>> = HashMap::new();
-            for (index, (from, tag, length)) in lengths.iter().enumerate() {
-                let data = message(index, *length);
-                queues[*from as usize].push_back((*tag, data.clone(), 0));
-                expected.entry((*from, *tag)).or_default().push_back(data);
-            }
-            let mut open: Vec<(u64, u32, i32)> = Vec::new();
-            let mut wanted_counts: Vec<(u32, i32)> =
-                lengths.iter().map(|(from, tag, _)| (*from, *tag)).collect();
-            for choice in choices.iter().copied().chain(std::iter::repeat_n(1, 400)) {
-                if choice % 4 == 0 && !wanted_counts.is_empty() {
-                    let (from, tag) = wanted_counts.swap_remove(choice as usize / 4 % wanted_counts.len());
-                    let number = mailbox.post(wanted(Source::Rank(from), Tag::Is(tag)), grown());
-                    open.push((number, from, tag));
-                } else {
-                    let from = choice as usize % 3;
-                    let from = (from..from + 3).map(|i| i % 3).find(|i| !queues[*i].is_empty());
-                    let Some(from) = from else { continue };
-                    let (tag, data, sent) = &mut queues[from][0];
-                    let piece = (choice as usize / 8).clamp(1, 7).min(data.len() - *sent);
-                    let bytes = data[*sent..*sent + piece].to_vec();
-                    if *sent == 0 {
-                        let total = data.len() as u64;
-                        prop_assert_eq!(mailbox.first(from as u32, *tag, total, &bytes), Ok(Delivery::Taken));
-                    } else {
-                        mailbox.part(from as u32, &bytes).expect("part");
-                    }
-                    *sent += piece;
-                    if *sent == data.len() {
-                        queues[from].pop_front();
-                    }
-                }
-            }
-            while let Some((from, tag)) = wanted_counts.pop() {
-                open.push((mailbox.post(wanted(Source::Rank(from), Tag::Is(tag)), grown()), from, tag));
-            }
-            for (number, from, tag) in open {
-                let (received, data) = vector(&mut mailbox, number).expect("complete");
-                let right = expected.get_mut(&(from, tag)).and_then(VecDeque::pop_front).expect("known");
-                prop_assert_eq!((received.from, received.tag), (from, tag));
-                prop_assert_eq!(data, right);
-            }
-            prop_assert_eq!((mailbox.unread(), mailbox.cost), (0, 0));
-        }
-    }
-}
+mod tests;

@@ -61,7 +61,7 @@ impl Window<'_> {
     /// them) and waits until all have it; then, at each when it has all, a notification counter
     /// rises by one if `notify` names one.
     ///
-    /// The data goes along a binomial tree: members on other nodes forward it, without their
+    /// The data goes along a binomial tree: members that are reached by frames (see [`Window`]) forward it, without their
     /// programs' help, and their answers are combined on the way back. So nobody sends it more
     /// than about log2(members) times. What the caller put or sent to a member before is in place
     /// before it. A member must not end while a multicast is under way; one
@@ -71,7 +71,7 @@ impl Window<'_> {
     /// [`Error::BadRank`], [`Error::BadNotify`], [`Error::OutOfBounds`] if it is outside of a
     /// member's piece (nothing is written anywhere then); [`Error::NoRight`] and
     /// [`Error::BadWindow`] name a member that refused it: nothing is written there (and where a member whose window is
-    /// gone would have forwarded it), while others on other nodes have it.
+    /// gone would have forwarded it), while others may have it.
     pub fn multicast(
         &self,
         to: &[u32],

@@ -79,7 +79,7 @@ struct Shared {
     key: Key,
     queue: Queue,
     nudge: Nudge,
-    /// Ranks of other nodes that wait for room.
+    /// Ranks that wait for room and send by frames.
     far: Arc<AtomicU32>,
     failures: Arc<Failures>,
     stop: AtomicBool,

@@ -14,8 +14,8 @@ impl Window<'_> {
     /// As [`Window::put`], and what is to happen when all is in place.
     ///
     /// # Errors
-    /// As [`Window::put`], [`Error::BadNotify`], [`Error::ForeignCompletion`]. What a rank of
-    /// another node refuses is reported by the completion if there is one.
+    /// As [`Window::put`], [`Error::BadNotify`], [`Error::ForeignCompletion`]. What is
+    /// refused by frames (see [`Window`]) is reported by the completion if there is one.
     pub fn put_with(
         &self,
         to: u32,

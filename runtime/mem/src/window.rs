@@ -29,10 +29,12 @@ const NOTIFIED_CALLS: u32 = 32;
 /// A window: at every rank of the job a piece of memory that the others can use. Memory that is made
 /// for it ([`Context::window`]) reads as zeros at first; it can also be memory of the program's own ([`Context::with_window_on`]).
 ///
-/// Ranks of the same node reach it directly, memory of the program's own by frames. Ranks of other nodes send packets, which the owner's
-/// handler thread (or its main thread, when that waits) applies; bounds and rights are checked
-/// there. A remote put that is refused is therefore reported later: by the next operation to that
-/// rank or by [`Context::flush`], as [`Error::Refused`].
+/// The own piece, and the pieces that were made for the window on this node, are *mapped*: the caller
+/// does all operations there itself. All others (those of other nodes, and memory of the program's own of
+/// other ranks of this node) are *reached by frames*, which the owner's handler thread (or its main
+/// thread, when that waits) applies; bounds and rights are checked there. A put by frames that is
+/// refused is therefore reported later: by the next operation to that rank or by
+/// [`Context::flush`], as [`Error::Refused`].
 ///
 /// Eight aligned bytes are always written at once; larger pieces are not.
 #[derive(Debug)]
@@ -156,9 +158,9 @@ impl Window<'_> {
     /// Writes into the piece of a rank (the own one too). Returns when the data may change.
     ///
     /// # Errors
-    /// [`Error::BadRank`]; on the same node [`Error::OutOfBounds`], [`Error::NoRight`],
-    /// [`Error::BadWindow`]; to another node [`Error::Refused`] for earlier puts, and
-    /// [`Error::OutOfBounds`] only for one of more than 400 bytes: it may take several packets, so
+    /// [`Error::BadRank`]; for a mapped piece [`Error::OutOfBounds`], [`Error::NoRight`],
+    /// [`Error::BadWindow`]; for one reached by frames [`Error::Refused`] for earlier puts, and
+    /// [`Error::OutOfBounds`] only if this is one of more than 400 bytes: it may take several packets, so
     /// the caller checks it as a whole.
     #[inline]
     pub fn put(&self, to: u32, offset: usize, data: &[u8]) -> Result<(), Error> {

@@ -407,6 +407,11 @@ fn fifos_and_signals_live_there_if_it_is_aligned() {
             (window, context.window_on(base.add(8), 512, Rights::ALL).expect("window"))
         };
         assert!(matches!(odd.fifo(0, 64, 0), Err(Error::BadFifo { .. })));
+        for rank in 0..ranks {
+            let result = odd.append(rank, 0, &[1]);
+            assert!(matches!(result, Err(Error::NoFifo { rank: whose, .. }) if whose == rank));
+        }
+        context.barrier().expect("barrier");
         drop(odd);
         // Room for two records of 16 bytes.
         let fifo = window.fifo(0, 48, 7).expect("fifo");

@@ -59,7 +59,8 @@ public:
 		return *this;
 	}
 
-	/* Frees it before the destructor would, which cannot throw. */
+	/* Frees it before the destructor would, which cannot throw.  After an
+	 * error it is as it was. */
 	void free() { detail::check(release(), "kumi_fifo_free"); }
 
 	/* Bytes of the longest record in this job. */
@@ -133,9 +134,11 @@ private:
 	/* The end of its window, or of the job, has freed it already. */
 	int release() noexcept
 	{
-		kumi_fifo *handle = std::exchange(handle_, nullptr);
 		bool gone = alive_.expired() || window_.expired();
-		return gone ? int(KUMI_OK) : kumi_fifo_free(handle);
+		int code = gone ? int(KUMI_OK) : kumi_fifo_free(handle_);
+		if (code == KUMI_OK)
+			handle_ = nullptr;
+		return code;
 	}
 
 	void swap(fifo &other) noexcept

@@ -183,9 +183,13 @@ public:
 
 	~window()
 	{
-		if (release() != KUMI_OK)
-			std::fprintf(stderr, "kumi: kumi_window_free: %s\n",
-			             kumi_error_detail());
+		if (release() == KUMI_OK)
+			return;
+		std::fprintf(stderr, "kumi: kumi_window_free: %s\n",
+		             kumi_error_detail());
+		/* The ports are still there and may call their handlers, so
+		 * these are never freed. */
+		static_cast<void>(new auto(std::move(ports_)));
 	}
 
 	window(const window &) = delete;
@@ -199,7 +203,8 @@ public:
 		return *this;
 	}
 
-	/* Frees the piece before the destructor would, which cannot throw. */
+	/* Frees the piece before the destructor would, which cannot throw.
+	 * After an error the window is as it was. */
 	void free() { detail::check(release(), "kumi_window_free"); }
 
 	/* This rank's piece: see kumi_window_base() for when to read it. */
@@ -438,9 +443,11 @@ public:
 		detail::check(kumi_signal_remove(handle_, offset),
 		              "kumi_signal_remove");
 		for (std::size_t i = 0; i < ports_.size(); i++)
-			if (ports_[i].first == offset)
+			if (ports_[i].first == offset) {
 				std::swap(ports_[i], ports_.back());
-		ports_.pop_back();
+				ports_.pop_back();
+				return;
+			}
 	}
 
 	/* Sends a signal, with data as in append(), to the port at byte
@@ -518,10 +525,12 @@ private:
 	/* kumi_finalize() frees what is left: after it nothing is. */
 	int release() noexcept
 	{
-		kumi_window *handle = std::exchange(handle_, nullptr);
-		piece_ = span<T>();
 		int code = alive_.expired() ? int(KUMI_OK)
-		                            : kumi_window_free(handle);
+		                            : kumi_window_free(handle_);
+		if (code != KUMI_OK)
+			return code;
+		handle_ = nullptr;
+		piece_ = span<T>();
 		/* No handler runs any more. */
 		ports_.clear();
 		here_.reset();

@@ -410,6 +410,44 @@ fn records_and_answers_of_ranks_that_do_not_exist_are_faults() {
     assert!(fault(&Frame::AppendReply { token: 77, again: true }, &waits).is_some());
 }
 
+/// A rank that guesses the token of a request to another one answers nothing.
+#[test]
+fn only_who_was_asked_answers() {
+    let token = 1;
+    let value = |value| Frame::AtomicReply { token, value };
+    let bytes = |data| Frame::GetReply { token, offset_in_request: 0, data };
+    let again = |again| Frame::AppendReply { token, again };
+    let refused = || Frame::Refused { token, code: REFUSED_RIGHT };
+    let mut buffer = [0u8; 4];
+    let into = buffer.as_mut_ptr();
+    let get = || Pending::Bytes { into, length: 4, received: 0 };
+    let ask = || Pending::Value(None);
+    for (pending, wrong, right) in [
+        (get(), bytes(b"evil"), bytes(b"good")),
+        (ask(), value(6), value(7)),
+        (ask(), again(true), again(false)),
+        (ask(), refused(), value(7)),
+        (get(), refused(), bytes(b"good")),
+    ] {
+        let (place, mut engine, _) = rank();
+        assert_eq!(engine.begin(1, pending), token);
+        engine.frame(&place, 2, &encode(&wrong));
+        assert!(engine.request.as_ref().is_some_and(|it| it.refused.is_none() && !it.answered()));
+        assert_eq!(engine.fault.take().is_some(), !matches!(wrong, Frame::Refused { .. }));
+        engine.frame(&place, 1, &encode(&right));
+        assert_eq!(engine.fault, None);
+        match (engine.request.map(|it| (it.answered(), it.pending)), right) {
+            (Some((true, Pending::Value(found))), Frame::AppendReply { .. }) => {
+                assert_eq!(found, Some(0));
+            }
+            (Some((true, Pending::Value(found))), _) => assert_eq!(found, Some(7)),
+            // SAFETY: the buffer above, which nobody else uses.
+            (Some((true, _)), _) => assert_eq!(unsafe { into.cast::<[u8; 4]>().read() }, *b"good"),
+            (other, _) => panic!("{other:?}"),
+        }
+    }
+}
+
 #[test]
 fn answers_to_counted_puts_are_combined() {
     let (place, mut engine, pieces) = rank();
