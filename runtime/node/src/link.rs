@@ -88,14 +88,23 @@ pub enum LinkError {
 pub struct Refusals(Arc<Mutex<BTreeMap<String, u64>>>);
 
 impl Refusals {
-    /// Counts one.
-    pub fn count(&self, reason: &str) {
+    /// Counts one; how many there are of it now.
+    pub fn count(&self, reason: &str) -> u64 {
         let mut counts = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        match counts.get_mut(reason) {
-            Some(count) => *count += 1,
-            None => {
-                counts.insert(reason.to_owned(), 1);
-            }
+        if let Some(count) = counts.get_mut(reason) {
+            *count += 1;
+            return *count;
+        }
+        counts.insert(reason.to_owned(), 1);
+        1
+    }
+
+    /// Counts a link that was refused, and says so the first time, the second, the fourth and so on: strangers
+    /// must not be able to fill the log.
+    pub fn count_link(&self, error: &dyn std::fmt::Display) {
+        let count = self.count("link refused");
+        if count.is_power_of_two() {
+            tracing::warn!(%error, count, "a link was refused");
         }
     }
 
@@ -107,11 +116,12 @@ impl Refusals {
 
     /// Counts what ended a link, if it was a violation.
     pub fn count_frame(&self, error: &FrameError) {
-        match error {
-            FrameError::TooLong { .. } => self.count("frame too long"),
-            FrameError::Malformed(_) => self.count("frame malformed"),
-            FrameError::Truncated | FrameError::Io(_) => {}
-        }
+        let reason = match error {
+            FrameError::TooLong { .. } => "frame too long",
+            FrameError::Malformed(_) => "frame malformed",
+            FrameError::Truncated | FrameError::Io(_) => return,
+        };
+        self.count(reason);
     }
 }
 

@@ -455,8 +455,7 @@ async fn attend(stream: TcpStream, shared: Shared) {
             Purpose::Client(user) => clients::attend(stream, user, shared).await,
         },
         Err(error) => {
-            shared.refusals.count("link refused");
-            tracing::warn!(%error, "a link was refused");
+            shared.refusals.count_link(&error);
         }
     }
 }

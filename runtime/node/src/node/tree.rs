@@ -202,10 +202,7 @@ async fn attend_child(tree: Tree, id: LinkId, stream: TcpStream) {
     let answered = link::answer(&tree.credentials, &tree.config.name, stream, agree).await;
     let (hello, stream) = match answered {
         Ok(answered) => answered,
-        Err(error) => {
-            tree.shared.refusals.count("link refused");
-            return tracing::warn!(%error, "a link was refused");
-        }
+        Err(error) => return tree.shared.refusals.count_link(&error),
     };
     tracing::info!(node = %hello.node, "child attached");
     let (read, write) = tokio::io::split(stream);
