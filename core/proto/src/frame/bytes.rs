@@ -11,44 +11,53 @@ pub(super) struct Writer<'b> {
 
 impl<'b> Writer<'b> {
     /// How many bytes were written.
+    #[inline]
     pub(super) fn done(self) -> usize {
         self.at
     }
 
+    #[inline]
     pub(super) fn to(bytes: &'b mut [u8]) -> Self {
         Self { bytes, at: 0 }
     }
 
     /// The bytes that every kind of frame begins with.
+    #[inline]
     pub(super) fn start(self, bytes: [u8; 4]) -> Self {
         self.put(bytes)
     }
 
+    #[inline]
     pub(super) fn put<const N: usize>(mut self, field: [u8; N]) -> Self {
         self.bytes[self.at..self.at + N].copy_from_slice(&field);
         self.at += N;
         self
     }
 
+    #[inline]
     pub(super) fn u32(self, value: u32) -> Self {
         self.put(value.to_le_bytes())
     }
 
+    #[inline]
     pub(super) fn u64(self, value: u64) -> Self {
         self.put(value.to_le_bytes())
     }
 
     /// Where in which window.
+    #[inline]
     pub(super) fn at(self, window: WindowKey, offset: u64) -> Self {
         self.u64(window).u64(offset)
     }
 
     /// Distance and length of blocks.
+    #[inline]
     pub(super) fn blocks(self, stride: u64, block: u32) -> Self {
         self.u64(stride).u32(block)
     }
 
     /// A notify counter, if any; whether there is one is a flag.
+    #[inline]
     pub(super) fn notify(self, notify: Option<u32>) -> Self {
         self.u32(notify.unwrap_or(0))
     }
