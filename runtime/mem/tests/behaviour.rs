@@ -115,24 +115,7 @@ fn stopping_ranks_at_any_moment_is_harmless() {
             &Job { layout, ..Job::default() },
             body,
         );
-        let mut numbers = common::Numbers(layout.len() as u64);
-        job.until("attached", |job| (0..3).all(|rank| job.sample(rank).attached));
-        for _ in 0..25 {
-            let rank = numbers.below(4) as u32;
-            let ranks = if rank == 3 { 0..3 } else { rank..rank + 1 };
-            if ranks.clone().any(|rank| !job.sample(rank).attached) {
-                break;
-            }
-            for rank in ranks.clone() {
-                job.signal(rank, libc::SIGSTOP);
-            }
-            sleep_ms(numbers.below(15));
-            for rank in ranks {
-                job.signal(rank, libc::SIGCONT);
-            }
-            sleep_ms(numbers.below(5));
-        }
-        job.finish();
+        job.finish_while_stopped(25, layout.len() as u64);
     }
 }
 

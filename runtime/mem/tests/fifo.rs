@@ -412,19 +412,7 @@ fn stopping_ranks_at_any_moment_loses_nothing() {
     for layout in [&[3][..], &[2, 1]] {
         let name = "stopping_ranks_at_any_moment_loses_nothing";
         let job = start(name, &Job { layout, ..Job::default() }, body);
-        let mut numbers = Numbers(layout.len() as u64);
-        job.until("attached", |job| (0..3).all(|rank| job.sample(rank).attached));
-        for _ in 0..25 {
-            let rank = numbers.below(3) as u32;
-            if !job.sample(rank).attached {
-                break;
-            }
-            job.signal(rank, libc::SIGSTOP);
-            std::thread::sleep(std::time::Duration::from_millis(numbers.below(10)));
-            job.signal(rank, libc::SIGCONT);
-            std::thread::sleep(std::time::Duration::from_millis(numbers.below(5)));
-        }
-        job.finish();
+        job.finish_while_stopped(25, layout.len() as u64);
     }
 }
 

@@ -71,19 +71,7 @@ fn operations_do_what_they_must_though_ranks_are_stopped() {
     };
     let job = Job { layout: &[2, 1], ..Job::default() };
     let job = start("operations_do_what_they_must_though_ranks_are_stopped", &job, body);
-    job.until("attached", |job| (0..3).all(|rank| job.sample(rank).attached));
-    let mut numbers = Numbers(6);
-    for _ in 0..40 {
-        let rank = numbers.below(3) as u32;
-        if !job.sample(rank).attached {
-            break;
-        }
-        job.signal(rank, libc::SIGSTOP);
-        std::thread::sleep(Duration::from_millis(numbers.below(15)));
-        job.signal(rank, libc::SIGCONT);
-        std::thread::sleep(Duration::from_millis(numbers.below(5)));
-    }
-    job.finish();
+    job.finish_while_stopped(40, 6);
 }
 
 /// The owner does nothing but look at its memory.

@@ -46,19 +46,7 @@ fn operations_do_what_they_must_though_ranks_are_stopped() {
     let name = "operations_do_what_they_must_though_ranks_are_stopped";
     let layout = &[1, 2, 1];
     let job = start(name, &Job { layout, ..Job::default() }, body);
-    job.until("attached", |job| (0..4).all(|rank| job.sample(rank).attached));
-    let mut numbers = Numbers(5);
-    for _ in 0..40 {
-        let rank = numbers.below(4) as u32;
-        if !job.sample(rank).attached {
-            break;
-        }
-        job.signal(rank, libc::SIGSTOP);
-        std::thread::sleep(Duration::from_millis(numbers.below(15)));
-        job.signal(rank, libc::SIGCONT);
-        std::thread::sleep(Duration::from_millis(numbers.below(5)));
-    }
-    job.finish();
+    job.finish_while_stopped(40, 5);
 }
 
 /// All ranks on the same words, the owner by its own window too.

@@ -183,19 +183,7 @@ fn stopping_ranks_at_any_moment_loses_nothing() {
     let body = |context: &Context| all_signal_all(context, 150);
     let job = Job { layout: &[2, 1, 1], ..Job::default() };
     let job = start("stopping_ranks_at_any_moment_loses_nothing", &job, body);
-    job.until("attached", |job| (0..4).all(|rank| job.sample(rank).attached));
-    let mut numbers = Numbers(3);
-    for _ in 0..25 {
-        let rank = numbers.below(4) as u32;
-        if !job.sample(rank).attached {
-            break;
-        }
-        job.signal(rank, libc::SIGSTOP);
-        std::thread::sleep(Duration::from_millis(numbers.below(10)));
-        job.signal(rank, libc::SIGCONT);
-        std::thread::sleep(Duration::from_millis(numbers.below(5)));
-    }
-    job.finish();
+    job.finish_while_stopped(25, 3);
 }
 
 /// The wire loses, doubles and holds back packets.

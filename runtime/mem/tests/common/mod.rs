@@ -289,6 +289,26 @@ impl Running {
         }
     }
 
+    /// Stops and continues ranks so many times, one at a time or all, until one of them has ended; then waits for the
+    /// job, which must succeed.
+    pub fn finish_while_stopped(self, times: u32, seed: u64) {
+        let ranks: u32 = self.layout.iter().sum();
+        self.until("attached", |job| (0..ranks).all(|rank| job.sample(rank).attached));
+        let mut numbers = Numbers(seed);
+        for _ in 0..times {
+            let chosen = numbers.below(u64::from(ranks) + 1) as u32;
+            let chosen = if chosen == ranks { 0..ranks } else { chosen..chosen + 1 };
+            if chosen.clone().any(|rank| !self.sample(rank).attached) {
+                break;
+            }
+            chosen.clone().for_each(|rank| self.signal(rank, libc::SIGSTOP));
+            std::thread::sleep(Duration::from_millis(numbers.below(15)));
+            chosen.for_each(|rank| self.signal(rank, libc::SIGCONT));
+            std::thread::sleep(Duration::from_millis(numbers.below(5)));
+        }
+        self.finish();
+    }
+
     /// Sends a signal to a rank.
     pub fn signal(&self, rank: u32, signal: i32) {
         // SAFETY: a plain system call on a child that has not been waited for.
