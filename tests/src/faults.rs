@@ -32,9 +32,13 @@ pub fn on_node(cluster: &TestCluster, node: u32, words: &str) -> String {
 
 #[track_caller]
 fn in_namespace(name: &str, words: &str) -> String {
+    command::run(nsenter(name, words)).ok().out
+}
+
+fn nsenter(name: &str, words: &str) -> Command {
     let mut command = Command::new("nsenter");
     command.arg(format!("--net=/run/netns/{name}")).args(words.split(' '));
-    command::run(command).ok().out
+    command
 }
 
 /// The switch of a cluster of two nodes, made a router whose links carry fewer bytes than those of the
@@ -70,11 +74,13 @@ impl Router {
         router
     }
 
-    /// From now on it does not say when a packet of ranks was too long.
-    #[track_caller]
-    pub fn silence(&self) {
+    /// From now on it does not say when a packet of ranks was too long; false if the kernel's filter cannot tell those
+    /// messages from others.
+    #[must_use]
+    pub fn silence(&self) -> bool {
         // The protocol of the packet that the message is about: UDP.
-        self.run("iptables -A OUTPUT -p icmp -m u32 --u32 34&0xFF=17 -j DROP");
+        let rule = "iptables -A OUTPUT -p icmp -m u32 --u32 34&0xFF=17 -j DROP";
+        command::run(nsenter(&self.namespace, rule)).status.success()
     }
 
     /// How many messages [`Self::silence`] has dropped.

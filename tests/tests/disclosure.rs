@@ -47,5 +47,14 @@ fn waits_give_way_to_other_jobs_only_where_these_can_run() {
     command::wait_for("waits that give way", || {
         (total(&cluster, "blocked_others") > 5).then_some(())
     });
+    // A job that was stopped wants no processor.
+    cluster.kumi(&["kill", "2", "--signal", "STOP"]).ok();
+    command::wait_for("waits beside a stopped job", || {
+        let [others, spun] = ["blocked_others", "waits_spun"].map(|name| total(&cluster, name));
+        command::wait_for("more waits", || {
+            (total(&cluster, "waits_spun") > spun + 1_000).then_some(())
+        });
+        (total(&cluster, "blocked_others") == others).then_some(())
+    });
     drop(jobs);
 }

@@ -4,6 +4,7 @@
 use kumi_tests::binaries;
 use kumi_tests::cluster::TestCluster;
 use kumi_tests::faults::{Router, possible};
+use kumi_tests::machine;
 
 /// A verified run of a kernel on both nodes.
 #[track_caller]
@@ -38,7 +39,12 @@ fn a_router_drops_long_packets_and_says_nothing() {
     }
     let cluster = TestCluster::up(2);
     let router = Router::make(&cluster, 1_280);
-    router.silence();
+    if !router.silence() {
+        return machine::skipped(
+            "a_router_drops_long_packets_and_says_nothing",
+            "iptables has no match u32 here",
+        );
+    }
     verifies(&cluster, "2", "ft");
     assert!(router.silenced() > 0, "no packet was too long");
     // What had been cut before that was found: at most a ring of each rank, of a stream far longer than it.

@@ -72,6 +72,8 @@ pub struct Live {
     pub load: Vec<(u64, u64)>,
     /// What its ranks may know of each other, if the node has pages.
     pub page: Option<JobPage>,
+    /// A client has had it stopped by a signal, and not continued.
+    pub stopped: bool,
 }
 
 /// What the tasks of all jobs share.

@@ -165,7 +165,8 @@ impl Task {
         let Resources { group, segment, page, prepared, .. } = resources;
         let count = shims.ranks.len();
         let name = spec.request.name.clone();
-        let live = Live { name, segment, first: part.first, load: vec![(0, 0); count], page };
+        let (first, load) = (part.first, vec![(0, 0); count]);
+        let live = Live { name, segment, first, load, page, stopped: false };
         site.live.borrow_mut().insert(spec.job, live);
         let (tell, parts) = mpsc::unbounded_channel();
         let Shims { ranks, go, status } = shims;
@@ -408,6 +409,13 @@ impl Task {
         let Ok(signal) = Signal::try_from(i32::from(signal)) else {
             return tracing::warn!(job = %self.job, signal, "no such signal");
         };
+        if let Some(live) = self.site.live.borrow_mut().get_mut(&self.job) {
+            match signal {
+                Signal::SIGSTOP => live.stopped = true,
+                Signal::SIGCONT => live.stopped = false,
+                _ => {}
+            }
+        }
         for group in self.groups.iter() {
             let group = group.load(Ordering::Relaxed);
             if group > 0

@@ -163,7 +163,11 @@ fn count(number: usize) -> u32 {
 }
 
 fn states(live: &Live) -> Vec<RankState> {
-    (0..live.load.len()).map(|local| live.segment.rank_state(local)).collect()
+    let state = |local| match live.segment.rank_state(local) {
+        state if live.stopped => stop(state),
+        state => state,
+    };
+    (0..live.load.len()).map(state).collect()
 }
 
 /// A job's ranks that compute or could. Those that have not joined it are not among them: they may sleep
@@ -236,7 +240,8 @@ fn facts_of(page: Option<&NodePage>, job: JobId, live: &Live) -> JobFacts {
         RankState::Unknown => disclosure::RankState::Unknown,
     };
     let states: Vec<_> = states(live).into_iter().map(wire).collect();
-    JobFacts::new(job, page.is_none_or(|page| page.has_turn(job.0)), live.first, &states)
+    let scheduled = !live.stopped && page.is_none_or(|page| page.has_turn(job.0));
+    JobFacts::new(job, scheduled, live.first, &states)
 }
 
 #[cfg(test)]
