@@ -149,22 +149,15 @@ impl Counters {
     }
 
     pub(crate) fn packet_in(&mut self, kind: Kind, bytes: usize) {
-        *match kind {
-            Kind::Data => &mut self.data_in,
-            Kind::Ack => &mut self.acks_in,
-            Kind::Nack => &mut self.nacks_in,
-            Kind::Probe => &mut self.probes_in,
-        } += 1;
+        let kinds = [&mut self.data_in, &mut self.acks_in, &mut self.nacks_in, &mut self.probes_in];
+        *kind.among(kinds) += 1;
         self.bytes_in += bytes as u64;
     }
 
     pub(crate) fn packet_out(&mut self, kind: Kind, bytes: usize) {
-        *match kind {
-            Kind::Data => &mut self.data_out,
-            Kind::Ack => &mut self.acks_out,
-            Kind::Nack => &mut self.nacks_out,
-            Kind::Probe => &mut self.probes_out,
-        } += 1;
+        let kinds =
+            [&mut self.data_out, &mut self.acks_out, &mut self.nacks_out, &mut self.probes_out];
+        *kind.among(kinds) += 1;
         self.bytes_out += bytes as u64;
     }
 

@@ -83,6 +83,16 @@ impl Kind {
         })
     }
 
+    /// Its place among one of each kind: data, acks, nacks, probes.
+    pub(crate) fn among<T>(self, [data, acks, nacks, probes]: [T; 4]) -> T {
+        match self {
+            Self::Data => data,
+            Self::Ack => acks,
+            Self::Nack => nacks,
+            Self::Probe => probes,
+        }
+    }
+
     /// The flags that a packet of this kind may carry.
     fn flags(self) -> u16 {
         match self {

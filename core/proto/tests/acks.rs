@@ -17,19 +17,10 @@ fn in_mode(ack: AckMode) -> Config {
     Config { ack, ..config() }
 }
 
-fn all_to_all(net: &mut Net, frames: u64) {
-    let ranks = net.nodes.len();
-    for from in 0..ranks {
-        for to in (0..ranks).filter(|&to| to != from) {
-            net.send(from, to, frames);
-        }
-    }
-}
-
 #[test]
 fn every_packet_gets_an_ack_of_its_own() {
     let mut net = Net::new(1, 4, &in_mode(AckMode::PerMessage), Faults::NONE);
-    all_to_all(&mut net, 500);
+    net.all_to_all(500);
     net.settle(1_000_000);
     // The last acks may still be on the wire when everything is acked.
     net.run(1_000);
@@ -60,7 +51,7 @@ fn a_terrible_wire_in_both_modes() {
         for seed in 0..5 {
             let mut net = Net::new(seed, 3, &in_mode(ack), Faults::HEAVY);
             net.set_refuse(2, 200);
-            all_to_all(&mut net, 100);
+            net.all_to_all(100);
             for _ in 0..100 {
                 net.run(1_000);
                 net.check_cut();
@@ -76,7 +67,7 @@ fn ranks_may_differ_in_mode() {
     let mut net = Net::new(3, 3, &in_mode(AckMode::Reduced), Faults::HEAVY);
     let each = Endpoint::new(in_mode(AckMode::PerMessage), 1, 3, ChannelKey(3 ^ 0x5eed)).unwrap();
     net.nodes[1].endpoint = each;
-    all_to_all(&mut net, 200);
+    net.all_to_all(200);
     net.settle(60_000_000);
 }
 

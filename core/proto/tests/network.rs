@@ -6,20 +6,11 @@ use kumi_proto::Config;
 use proptest::prelude::*;
 use sim::{Faults, Net, Random, config};
 
-fn all_to_all(net: &mut Net, frames: u64) {
-    let ranks = net.nodes.len();
-    for from in 0..ranks {
-        for to in (0..ranks).filter(|&to| to != from) {
-            net.send(from, to, frames);
-        }
-    }
-}
-
 #[test]
 fn a_good_wire_needs_no_resend() {
     for encrypted in [false, true] {
         let mut net = Net::with(1, 4, &config(), Faults::NONE, encrypted);
-        all_to_all(&mut net, 500);
+        net.all_to_all(500);
         net.settle(1_000_000);
         assert_eq!(net.total(|c| c.resends + c.duplicates + c.nacks_out + c.timeouts), 0);
         assert_eq!(net.total(|c| c.dropped_in_all()), 0);
@@ -33,7 +24,7 @@ fn a_terrible_wire_delivers_everything_in_order() {
     for seed in 0..10 {
         let encrypted = seed % 2 == 1;
         let mut net = Net::with(seed, 3, &config(), Faults::HEAVY, encrypted);
-        all_to_all(&mut net, 100);
+        net.all_to_all(100);
         for _ in 0..200 {
             net.run(1_000);
             net.check_cut();
@@ -58,7 +49,7 @@ fn each_fault_alone() {
     for (seed, faults) in cases.into_iter().enumerate() {
         for encrypted in [false, true] {
             let mut net = Net::with(seed as u64, 2, &config(), faults, encrypted);
-            all_to_all(&mut net, 200);
+            net.all_to_all(200);
             net.settle(60_000_000);
         }
     }
@@ -69,7 +60,7 @@ fn numbers_wrap() {
     let config = Config { first_sequence: u32::MAX - 100, ..config() };
     for seed in 0..5 {
         let mut net = Net::new(seed, 2, &config, Faults::HEAVY);
-        all_to_all(&mut net, 300);
+        net.all_to_all(300);
         net.settle(60_000_000);
     }
 }
@@ -79,7 +70,7 @@ fn windows_of_every_size() {
     for window in [2, 4, 16, 64, 256] {
         let config = Config { window, ..config() };
         let mut net = Net::new(window as u64, 2, &config, Faults { loss: 100, ..Faults::HEAVY });
-        all_to_all(&mut net, 300);
+        net.all_to_all(300);
         net.settle(60_000_000);
     }
 }
@@ -116,7 +107,7 @@ fn rings_are_used_again() {
 #[test]
 fn a_partition_heals() {
     let mut net = Net::new(3, 4, &config(), Faults { loss: 50, ..Faults::NONE });
-    all_to_all(&mut net, 100);
+    net.all_to_all(100);
     net.run(100);
     net.partition(0b0011);
     net.run(3_000_000);
@@ -193,7 +184,7 @@ fn what_has_arrived_is_never_sent_again() {
         let faults = Faults { loss: 10 * random.below(31) as u32, ..Faults::NONE };
         let mut net = Net::new(seed, 3, &config(), faults);
         for _ in 0..30 {
-            all_to_all(&mut net, random.below(10));
+            net.all_to_all(random.below(10));
             let rank = random.below(3) as usize;
             match random.below(4) {
                 0 => net.stop(rank),
@@ -274,7 +265,7 @@ fn a_receiver_that_is_often_full() {
         for rank in 0..3 {
             net.set_refuse(rank, 300);
         }
-        all_to_all(&mut net, 100);
+        net.all_to_all(100);
         net.settle(60_000_000);
         assert!(net.total(|c| c.refused) > 50);
     }
@@ -284,7 +275,7 @@ fn a_receiver_that_is_often_full() {
 fn little_room_for_early_packets() {
     let config = Config { reorder_packets: 2, ..config() };
     let mut net = Net::new(7, 4, &config, Faults { loss: 200, ..Faults::HEAVY });
-    all_to_all(&mut net, 100);
+    net.all_to_all(100);
     net.settle(60_000_000);
     assert!(net.total(|c| c.out_of_order_dropped) > 0);
 }
@@ -293,7 +284,7 @@ fn little_room_for_early_packets() {
 fn strangers_are_counted_and_change_nothing() {
     let mut random = Random(8);
     let mut net = Net::new(8, 2, &config(), Faults::NONE);
-    all_to_all(&mut net, 200);
+    net.all_to_all(200);
     for _ in 0..500 {
         let length = random.below(200);
         net.inject(random.below(2) as usize, (0..length).map(|_| random.next() as u8).collect());

@@ -8,14 +8,6 @@ use sim::{Faults, Net, config};
 
 const RANKS: usize = 4;
 
-fn all_to_all(net: &mut Net, frames: u64) {
-    for from in 0..RANKS {
-        for to in (0..RANKS).filter(|&to| to != from) {
-            net.send(from, to, frames);
-        }
-    }
-}
-
 /// Closes all ranks and runs until they are settled, for at most `limit` microseconds; the time taken.
 fn quiesce(net: &mut Net, limit: u64) -> u64 {
     let start = net.now;
@@ -34,7 +26,7 @@ fn under_way(net: &Net) -> usize {
 #[test]
 fn without_loss_it_takes_a_round_trip() {
     let mut net = Net::new(1, RANKS as u32, &config(), Faults::NONE);
-    all_to_all(&mut net, 500);
+    net.all_to_all(500);
     net.run(300);
     assert!(under_way(&net) > 0);
     let sent = net.total(|c| c.sent);
@@ -60,7 +52,7 @@ fn what_is_lost_is_found_and_sent_after_the_opening() {
         let faults = Faults { loss: 200, ..Faults::NONE };
         let mut net = Net::new(seed, RANKS as u32, &config(), faults);
         for round in 0..5 {
-            all_to_all(&mut net, 40);
+            net.all_to_all(40);
             net.run(30 + 170 * round);
             let resends = net.total(|c| c.resends);
             // Probe and answer get through in two of three tries; some of twelve pairs need several.
@@ -79,7 +71,7 @@ fn what_is_lost_is_found_and_sent_after_the_opening() {
 fn a_full_receiver_does_not_hold_it_up() {
     let mut net = Net::new(3, RANKS as u32, &config(), Faults::NONE);
     net.set_full(1, true);
-    all_to_all(&mut net, 100);
+    net.all_to_all(100);
     net.run(5_000);
     quiesce(&mut net, 100);
     assert_eq!(under_way(&net), 0);

@@ -34,7 +34,6 @@ fn counter(context: &Context, name: &str) -> u64 {
 #[test]
 fn operations_do_what_a_reference_memory_does() {
     run("operations_do_what_a_reference_memory_does", LAYOUTS, |context| {
-        let ranks = context.ranks();
         // All lend, and then only some do.
         for mixed in [false, true] {
             let completion = context.completion().expect("completion");
@@ -45,11 +44,7 @@ fn operations_do_what_a_reference_memory_does() {
                 lent(context, bytes, Rights::ALL).0
             };
             let mut reference = Reference::of(context, &completion, window);
-            let mut numbers = Numbers(78 + u64::from(context.rank()));
-            for _ in 0..400 {
-                let to = numbers.below(u64::from(ranks)) as u32;
-                reference.step(to, &mut numbers);
-            }
+            reference.steps(400, 78);
             reference.finish();
         }
     });
@@ -62,11 +57,7 @@ fn operations_do_what_they_must_though_ranks_are_stopped() {
         let completion = context.completion().expect("completion");
         let (window, _) = lent(context, Reference::bytes(context), Rights::ALL);
         let mut reference = Reference::of(context, &completion, window);
-        let mut numbers = Numbers(790 + u64::from(context.rank()));
-        for _ in 0..800 {
-            let to = numbers.below(u64::from(context.ranks())) as u32;
-            reference.step(to, &mut numbers);
-        }
+        reference.steps(800, 790);
         reference.finish();
     };
     let job = Job { layout: &[2, 1], ..Job::default() };

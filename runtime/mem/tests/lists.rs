@@ -146,11 +146,7 @@ fn a_bad_wire_does_not_show() {
     let body = |context: &Context| {
         let completion = context.completion().expect("completion");
         let mut reference = Reference::new(context, &completion);
-        let mut numbers = Numbers(790 + u64::from(context.rank()));
-        for _ in 0..300 {
-            let to = numbers.below(u64::from(context.ranks())) as u32;
-            reference.step(to, &mut numbers);
-        }
+        reference.steps(300, 790);
         reference.finish();
     };
     let env = &[("KUMI_FAULTS", "loss=30,double=20,late=30,seed=6")];

@@ -3,8 +3,6 @@
 mod common;
 mod reference;
 
-use std::time::Duration;
-
 use common::{Job, Numbers, run, start};
 use kumi_mem::{After, Context, Error, Refusal, Rights, Strided};
 use reference::Reference;
@@ -17,14 +15,9 @@ const LAYOUTS: &[&[u32]] = &[&[1], &[2], &[1, 1], &[2, 1, 2]];
 #[test]
 fn operations_do_what_a_reference_memory_does() {
     run("operations_do_what_a_reference_memory_does", LAYOUTS, |context| {
-        let ranks = context.ranks();
         let completion = context.completion().expect("completion");
         let mut reference = Reference::new(context, &completion);
-        let mut numbers = Numbers(77 + u64::from(context.rank()));
-        for _ in 0..600 {
-            let to = numbers.below(u64::from(ranks)) as u32;
-            reference.step(to, &mut numbers);
-        }
+        reference.steps(600, 77);
         reference.finish();
     });
 }
@@ -33,14 +26,9 @@ fn operations_do_what_a_reference_memory_does() {
 #[test]
 fn operations_do_what_they_must_though_ranks_are_stopped() {
     let body = |context: &Context| {
-        let ranks = context.ranks();
         let completion = context.completion().expect("completion");
         let mut reference = Reference::new(context, &completion);
-        let mut numbers = Numbers(770 + u64::from(context.rank()));
-        for _ in 0..2000 {
-            let to = numbers.below(u64::from(ranks)) as u32;
-            reference.step(to, &mut numbers);
-        }
+        reference.steps(2000, 770);
         reference.finish();
     };
     let name = "operations_do_what_they_must_though_ranks_are_stopped";

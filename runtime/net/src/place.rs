@@ -155,19 +155,16 @@ impl Place {
         let (map, layout) = map_segment(&file)?;
         claim(&segment::context(&map, &layout, 0).state.attached, 0)?;
         let bells = vec![sys::doorbell().map_err(io_error("eventfd"))?];
-        let (channel_key, max_datagram) = (1, usize::from(segment::MIN_DATAGRAM));
-        let (job, rank, node, local) = (0, 0, 0, 0);
-        let seal_key = None;
         Ok(Place {
             map,
             layout,
-            job,
-            rank,
-            node,
-            local,
-            channel_key,
-            seal_key,
-            max_datagram,
+            job: 0,
+            rank: 0,
+            node: 0,
+            local: 0,
+            channel_key: spec.channel_key,
+            seal_key: spec.seal_key,
+            max_datagram: segment::MIN_DATAGRAM.into(),
             bells,
         })
     }

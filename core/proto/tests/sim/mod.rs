@@ -226,6 +226,16 @@ impl Net {
         self.at(self.now, Event::Wake { rank: from });
     }
 
+    /// So many frames from every rank to every other.
+    pub fn all_to_all(&mut self, frames: u64) {
+        let ranks = self.nodes.len();
+        for from in 0..ranks {
+            for to in (0..ranks).filter(|&to| to != from) {
+                self.send(from, to, frames);
+            }
+        }
+    }
+
     pub fn stop(&mut self, rank: usize) {
         self.nodes[rank].stopped = true;
     }

@@ -54,8 +54,17 @@ impl<'c> Reference<'c> {
         Reference { context, window, base, parts, completion, counted: 0, raised }
     }
 
+    /// Random operations on this rank's parts at random ranks.
+    pub fn steps(&mut self, count: u32, seed: u64) {
+        let mut numbers = Numbers(seed + u64::from(self.context.rank()));
+        for _ in 0..count {
+            let to = numbers.below(u64::from(self.context.ranks())) as u32;
+            self.step(to, &mut numbers);
+        }
+    }
+
     /// One random operation on the part at this rank.
-    pub fn step(&mut self, to: u32, numbers: &mut Numbers) {
+    fn step(&mut self, to: u32, numbers: &mut Numbers) {
         match numbers.below(16) {
             0 | 6 => self.put(to, numbers),
             1 | 7 => self.get(to, numbers),
