@@ -378,6 +378,7 @@ fn everybody_gets_their_columns() {
         generation,
         start: ClusterTime(5),
         slice_ns: 10,
+        phase_ns: 0,
         mode: Mode::OperatingSystem,
         columns: nodes.iter().map(|&node| column(node)).collect(),
     };

@@ -12,5 +12,5 @@ mod policy;
 mod timetable;
 
 pub use matrix::MatrixGang;
-pub use policy::{ArriveError, Placement, Policy};
+pub use policy::{ArriveError, Placement, Policy, Request, Sharing, UserId};
 pub use timetable::{ClusterTime, Column, JobId, Mode, NodeId, Timetable};

@@ -6,7 +6,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::bits::Bits;
-use crate::{ArriveError, Column, JobId, NodeId, Placement, Policy};
+use crate::{ArriveError, ClusterTime, Column, JobId, NodeId, Placement, Policy, Request, Sharing};
 
 /// The matrix, served round robin by rows.
 ///
@@ -30,6 +30,8 @@ pub struct MatrixGang {
     jobs: BTreeMap<JobId, Job>,
     rows: Vec<Row>,
     queue: VecDeque<(JobId, usize)>,
+    /// The slot that is next, counted from the first row with an active job.
+    turn: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -55,17 +57,13 @@ impl MatrixGang {
             jobs: BTreeMap::new(),
             rows: Vec::new(),
             queue: VecDeque::new(),
+            turn: 0,
         }
     }
 
     /// Rows in use.
     pub fn rows(&self) -> usize {
         self.rows.len()
-    }
-
-    /// Jobs that wait for room, in order.
-    pub fn queued(&self) -> impl Iterator<Item = JobId> + '_ {
-        self.queue.iter().map(|&(job, _)| job)
     }
 
     fn known(&self, job: JobId) -> bool {
@@ -148,8 +146,20 @@ impl MatrixGang {
         true
     }
 
-    /// The active jobs of each row that has any.
+    /// The active jobs of each row that has any, and those that run beside them; the next is first.
     fn slots(&self) -> Vec<Row> {
+        let mut slots = self.active_rows();
+        self.alternate(&mut slots);
+        let next = self.turn % slots.len().max(1);
+        slots.rotate_left(next);
+        slots
+    }
+
+    fn has_active(&self, row: &Row) -> bool {
+        row.jobs.iter().any(|job| self.jobs[job].active)
+    }
+
+    fn active_rows(&self) -> Vec<Row> {
         let mut slots = vec![Row::default(); self.rows.len()];
         for (&job, entry) in self.jobs.iter().filter(|(_, entry)| entry.active) {
             slots[entry.row].used.add_all(&entry.nodes);
@@ -181,6 +191,10 @@ impl MatrixGang {
 }
 
 impl Policy for MatrixGang {
+    fn sharing(&self) -> Sharing {
+        Sharing::SpaceAndTime
+    }
+
     fn add_node(&mut self, node: NodeId) {
         self.up.insert(node);
     }
@@ -189,7 +203,8 @@ impl Policy for MatrixGang {
         self.up.remove(node);
     }
 
-    fn arrive(&mut self, job: JobId, nodes: u32) -> Result<(), ArriveError> {
+    fn arrive(&mut self, request: &Request, _now: ClusterTime) -> Result<(), ArriveError> {
+        let &Request { job, nodes, .. } = request;
         if nodes == 0 {
             return Err(ArriveError::NoNodes(job));
         }
@@ -200,7 +215,13 @@ impl Policy for MatrixGang {
         Ok(())
     }
 
-    fn restore(&mut self, job: JobId, nodes: &[NodeId]) -> Result<(), ArriveError> {
+    fn restore(
+        &mut self,
+        request: &Request,
+        nodes: &[NodeId],
+        _now: ClusterTime,
+    ) -> Result<(), ArriveError> {
+        let job = request.job;
         if nodes.is_empty() {
             return Err(ArriveError::NoNodes(job));
         }
@@ -214,7 +235,7 @@ impl Policy for MatrixGang {
         Ok(())
     }
 
-    fn leave(&mut self, job: JobId) {
+    fn leave(&mut self, job: JobId, _now: ClusterTime) {
         self.queue.retain(|&(queued, _)| queued != job);
         let Some(entry) = self.jobs.remove(&job) else { return };
         let row = &mut self.rows[entry.row];
@@ -232,7 +253,7 @@ impl Policy for MatrixGang {
         }
     }
 
-    fn next_placement(&mut self) -> Option<Placement> {
+    fn next_placement(&mut self, _now: ClusterTime) -> Option<Placement> {
         let up = self.up.count();
         let index = self.queue.iter().position(|&(_, wanted)| wanted <= up)?;
         let (job, wanted) = self.queue[index];
@@ -242,9 +263,25 @@ impl Policy for MatrixGang {
         Some(Placement { job, nodes })
     }
 
+    fn queued(&self) -> Vec<JobId> {
+        self.queue.iter().map(|&(job, _)| job).collect()
+    }
+
+    fn run_slot(&mut self, run: &mut dyn FnMut(JobId)) {
+        let slots = self.slots();
+        if let Some(slot) = slots.first() {
+            slot.jobs.iter().for_each(|&job| run(job));
+        }
+        self.advance(1);
+    }
+
+    fn advance(&mut self, slots: u64) {
+        let length = self.rows.iter().filter(|row| self.has_active(row)).count().max(1);
+        self.turn = (self.turn % length + (slots % length as u64) as usize) % length;
+    }
+
     fn columns(&self) -> Vec<Column> {
-        let mut slots = self.slots();
-        self.alternate(&mut slots);
+        let slots = self.slots();
         let mut busy = Bits::default();
         for slot in &slots {
             busy.add_all(&slot.used);

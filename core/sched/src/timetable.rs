@@ -63,7 +63,8 @@ impl Column {
     }
 }
 
-/// A cyclic timetable. Tick `k` begins at `start + k * slice_ns` and shows slot `k % cycle`.
+/// A cyclic timetable. Tick `k` begins at `start - phase_ns + k * slice_ns` and shows slot
+/// `k % cycle`; nothing of it holds before `start`, so tick 0 may be short.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timetable {
     /// Rises with each timetable published; a node ignores one that is not newer than its own.
@@ -72,6 +73,10 @@ pub struct Timetable {
     pub start: ClusterTime,
     /// Length of a slice, in nanoseconds; never 0.
     pub slice_ns: u64,
+    /// How much of tick 0 is over at `start`, in nanoseconds, less than a slice: a timetable that
+    /// takes the place of another goes on with the slice that the other was in, so that whoever had
+    /// it keeps it for as long as it lasts.
+    pub phase_ns: u64,
     /// How processors are shared.
     pub mode: Mode,
     /// Sorted by node. A node not named has no job.
@@ -92,12 +97,27 @@ impl Timetable {
 
     /// The tick that is due at `now`; 0 before the start.
     pub fn tick_at(&self, now: ClusterTime) -> u64 {
-        now.0.saturating_sub(self.start.0) / self.slice_ns.max(1)
+        let since = now.0.saturating_sub(self.start.0);
+        since.saturating_add(self.phase_ns) / self.slice_ns.max(1)
+    }
+
+    /// Whether tick `tick` and those after it show the same slots in the same order as `columns`
+    /// from its first slot on.
+    pub fn continues(&self, tick: u64, columns: &[Column]) -> bool {
+        let shift = |length: usize| (tick % length.max(1) as u64) as usize;
+        self.columns.len() == columns.len()
+            && self.columns.iter().zip(columns).all(|(old, new)| {
+                let (before, after) = old.slots.split_at(shift(old.slots.len()));
+                old.node == new.node
+                    && old.slots.len() == new.slots.len()
+                    && after.iter().chain(before).eq(&new.slots)
+            })
     }
 
     /// When tick `tick` begins.
     pub fn tick_start(&self, tick: u64) -> ClusterTime {
-        ClusterTime(self.start.0.saturating_add(tick.saturating_mul(self.slice_ns)))
+        let after = tick.saturating_mul(self.slice_ns).saturating_sub(self.phase_ns);
+        ClusterTime(self.start.0.saturating_add(after))
     }
 
     /// The job that `node` runs in tick `tick`.

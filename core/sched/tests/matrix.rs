@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
 
 use kumi_sched::{
-    ArriveError, ClusterTime, Column, JobId, MatrixGang, Mode, NodeId, Policy, Timetable,
+    ArriveError, ClusterTime, Column, JobId, MatrixGang, Mode, NodeId, Policy, Request, Timetable,
 };
 use proptest::prelude::*;
+
+const NOW: ClusterTime = ClusterTime(0);
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -70,15 +72,18 @@ impl Model {
         match step {
             Step::Arrive(wanted) => {
                 let job = self.new_job();
-                self.policy.arrive(job, *wanted).unwrap();
-                assert_eq!(self.policy.arrive(job, 1), Err(ArriveError::Known(job)));
+                self.policy.arrive(&Request::new(job, *wanted), NOW).unwrap();
+                assert_eq!(
+                    self.policy.arrive(&Request::new(job, 1), NOW),
+                    Err(ArriveError::Known(job))
+                );
                 self.queue.push_back((job, *wanted));
             }
             Step::Restore(nodes) => {
                 let job = self.new_job();
                 let nodes: BTreeSet<NodeId> = nodes.iter().copied().map(NodeId).collect();
                 let nodes: Vec<NodeId> = nodes.into_iter().collect();
-                self.policy.restore(job, &nodes).unwrap();
+                self.policy.restore(&Request::new(job, 0), &nodes, NOW).unwrap();
                 self.policy.set_active(job, true);
                 self.placed.insert(job, nodes);
                 self.restored = true;
@@ -101,6 +106,7 @@ impl Model {
             }
             Step::Inactive(_) => {}
         }
+        self.policy.advance(self.next % 3);
         self.place();
     }
 
@@ -108,7 +114,7 @@ impl Model {
         let queued = self.queue.iter().map(|&(job, _)| job);
         let all: Vec<JobId> = self.placed.keys().copied().chain(queued).collect();
         if let Some(&job) = all.get(index % all.len().max(1)) {
-            self.policy.leave(job);
+            self.policy.leave(job, NOW);
             self.placed.remove(&job);
             self.inactive.remove(&job);
             self.queue.retain(|&(queued, _)| queued != job);
@@ -116,7 +122,7 @@ impl Model {
     }
 
     fn place(&mut self) {
-        while let Some(placement) = self.policy.next_placement() {
+        while let Some(placement) = self.policy.next_placement(NOW) {
             let first = self.queue.iter().position(|&(_, wanted)| wanted as usize <= self.up.len());
             let (job, wanted) = self.queue.remove(first.expect("somebody fits")).unwrap();
             assert_eq!(job, placement.job, "first come, first served");
@@ -126,10 +132,24 @@ impl Model {
             self.policy.set_active(job, true);
             self.placed.insert(job, placement.nodes);
         }
-        assert!(self.policy.queued().eq(self.queue.iter().map(|&(job, _)| job)));
+        assert!(self.policy.queued().into_iter().eq(self.queue.iter().map(|&(job, _)| job)));
+    }
+
+    /// What passes slot by slot is what the columns say.
+    fn check_turns(&self) {
+        let columns = self.policy.columns();
+        let mut policy = self.policy.clone();
+        for slot in 0..columns.first().map_or(1, |column| column.slots.len()) {
+            let mut ran = BTreeSet::new();
+            policy.run_slot(&mut |job| assert!(ran.insert(job), "once"));
+            let said = columns.iter().filter_map(|column| column.slots[slot]);
+            assert_eq!(ran, said.collect());
+        }
+        assert_eq!(policy.columns(), columns);
     }
 
     fn check(&self) {
+        self.check_turns();
         if !self.restored {
             assert!(self.policy.rows() <= self.max_rows);
         }
@@ -243,8 +263,8 @@ fn matrix(count: u32, rows: u32) -> MatrixGang {
 
 /// Arrives, is placed if it fits, and runs.
 fn arrive(policy: &mut MatrixGang, job: u64, wanted: u32) -> Option<Vec<NodeId>> {
-    policy.arrive(JobId(job), wanted).unwrap();
-    let placement = policy.next_placement()?;
+    policy.arrive(&Request::new(JobId(job), wanted), NOW).unwrap();
+    let placement = policy.next_placement(NOW)?;
     policy.set_active(placement.job, true);
     Some(placement.nodes)
 }
@@ -262,7 +282,7 @@ fn jobs_fill_the_first_row_and_then_the_least_loaded_nodes() {
     assert_eq!(arrive(&mut policy, 3, 2), Some(nodes([0, 3])), "3 is idle, 0 is first of the rest");
     // Job 2 runs in both slots; node 1 and 3 are idle where their partner is busy.
     assert_eq!(picture(&policy), [[1, 3], [1, 0], [2, 2], [0, 3]]);
-    policy.leave(JobId(1));
+    policy.leave(JobId(1), NOW);
     assert_eq!(picture(&policy), [[3], [2], [3]], "rows are unified");
 }
 
@@ -275,22 +295,28 @@ fn one_that_waits_is_not_overtaken_unless_it_cannot_run_at_all() {
     policy.remove_node(NodeId(0));
     policy.remove_node(NodeId(1));
     policy.remove_node(NodeId(2));
-    let placement = policy.next_placement().unwrap();
+    let placement = policy.next_placement(NOW).unwrap();
     assert_eq!((placement.job, placement.nodes), (JobId(3), nodes([3])), "job 2 could not anyway");
     policy.add_node(NodeId(2));
-    policy.leave(JobId(1));
-    policy.leave(JobId(3));
-    assert_eq!(policy.next_placement().unwrap().job, JobId(2));
+    policy.leave(JobId(1), NOW);
+    policy.leave(JobId(3), NOW);
+    assert_eq!(policy.next_placement(NOW).unwrap().job, JobId(2));
 }
 
 #[test]
 fn refusals() {
     let mut policy = matrix(2, 1);
-    assert_eq!(policy.arrive(JobId(1), 0), Err(ArriveError::NoNodes(JobId(1))));
-    assert_eq!(policy.restore(JobId(1), &[]), Err(ArriveError::NoNodes(JobId(1))));
-    policy.arrive(JobId(1), 2).unwrap();
-    assert_eq!(policy.restore(JobId(1), &nodes([0])), Err(ArriveError::Known(JobId(1))));
-    policy.leave(JobId(7));
+    assert_eq!(policy.arrive(&Request::new(JobId(1), 0), NOW), Err(ArriveError::NoNodes(JobId(1))));
+    assert_eq!(
+        policy.restore(&Request::new(JobId(1), 0), &[], NOW),
+        Err(ArriveError::NoNodes(JobId(1)))
+    );
+    policy.arrive(&Request::new(JobId(1), 2), NOW).unwrap();
+    assert_eq!(
+        policy.restore(&Request::new(JobId(1), 0), &nodes([0]), NOW),
+        Err(ArriveError::Known(JobId(1)))
+    );
+    policy.leave(JobId(7), NOW);
     policy.set_active(JobId(7), true);
 }
 
@@ -311,6 +337,34 @@ fn timetable_gives_turns() {
     assert_eq!(timetable.tick_start(3), ClusterTime(1030));
 }
 
+#[test]
+fn a_timetable_goes_on_where_another_was() {
+    let mut policy = matrix(2, 3);
+    for job in 1..=3 {
+        arrive(&mut policy, job, 2);
+    }
+    let mode = Mode::Gang { force_switch: false };
+    let first = policy.timetable(7, ClusterTime(1000), 10, mode);
+    policy.advance(4);
+    assert!(first.continues(4, &policy.columns()) && first.continues(1, &policy.columns()));
+    assert!(!first.continues(3, &policy.columns()));
+    assert!(!first.continues(4, &policy.columns()[..1]));
+    let second = Timetable {
+        start: ClusterTime(1043),
+        phase_ns: 3,
+        ..policy.timetable(8, ClusterTime(0), 10, mode)
+    };
+    let ticks = [1043, 1049, 1050, 1060].map(|time| second.tick_at(ClusterTime(time)));
+    assert_eq!(ticks, [0, 0, 1, 2]);
+    assert_eq!([0, 1, 2].map(|tick| second.tick_start(tick).0), [1043, 1050, 1060]);
+    for time in 1043..1100 {
+        let at = |timetable: &Timetable| {
+            timetable.job_at(NodeId(0), timetable.tick_at(ClusterTime(time)))
+        };
+        assert_eq!(at(&first), at(&second), "at {time}");
+    }
+}
+
 /// Prints how long 64 nodes and 200 jobs take:
 /// `cargo test --release -p kumi-sched -- --ignored --nocapture`.
 #[test]
@@ -325,7 +379,7 @@ fn speed() {
         let columns = policy.columns();
         let compile = begin.elapsed();
         let begin = Instant::now();
-        policy.leave(JobId(1));
+        policy.leave(JobId(1), NOW);
         arrive(&mut policy, 1000, most);
         let change = begin.elapsed();
         let slots = columns[0].slots.len();

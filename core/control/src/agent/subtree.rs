@@ -180,6 +180,7 @@ pub(crate) fn columns_of(timetable: &Timetable, nodes: &NodeSet) -> Timetable {
         generation: timetable.generation,
         start: timetable.start,
         slice_ns: timetable.slice_ns,
+        phase_ns: timetable.phase_ns,
         mode: timetable.mode,
         columns: columns.cloned().collect(),
     }

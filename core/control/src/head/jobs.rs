@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use kumi_sched::{JobId, NodeId, Placement};
+use kumi_sched::{ClusterTime, JobId, NodeId, Placement, Request, UserId};
 
 use super::{ClientId, Head, HeadAction};
 use crate::message::{
@@ -90,6 +90,12 @@ impl Job {
         self.record.spec.job
     }
 
+    /// What the policy is asked for.
+    pub(super) fn asked(&self) -> Request {
+        let user = UserId(self.record.spec.user.uid);
+        Request { user, ..Request::new(self.id(), self.wanted) }
+    }
+
     pub(super) fn nodes(&self) -> NodeSet {
         NodeSet::from_nodes(self.parts.keys().copied())
     }
@@ -140,7 +146,9 @@ impl Head {
                     let nodes = job.parts.keys().copied().filter(|&node| self.is_configured(node));
                     let nodes: Vec<NodeId> = nodes.collect();
                     job.restored = true;
-                    job.scheduled = self.policy.restore(id, &nodes).is_ok();
+                    let asked = job.asked();
+                    let now = ClusterTime(self.now);
+                    job.scheduled = self.policy.restore(&asked, &nodes, now).is_ok();
                     self.policy.set_active(id, job.record.state == JobState::Running);
                     for node in nodes {
                         if let Some(node) = self.node_mut(node) {
@@ -180,7 +188,7 @@ impl Head {
     pub(super) fn place(&mut self, placement: &Placement) {
         let id = placement.job;
         let Some(job) = self.jobs.get_mut(&id) else {
-            self.policy.leave(id);
+            self.leave(id);
             return;
         };
         let spec = &mut job.record.spec;
@@ -207,7 +215,7 @@ impl Head {
                 let input = core::mem::take(&mut job.input);
                 let nodes = job.live_nodes();
                 self.enter(id, &JobState::Running);
-                self.policy.set_active(id, true);
+                self.set_active(id, true);
                 self.timetable_changed();
                 self.publish_if_stale();
                 self.send(&nodes, &start);
@@ -233,7 +241,7 @@ impl Head {
             JobState::Preparing | JobState::Running => {
                 let nodes = job.live_nodes();
                 self.enter(id, &JobState::Ending(outcome));
-                self.policy.set_active(id, false);
+                self.set_active(id, false);
                 self.timetable_changed();
                 self.forget_transfers_of(id);
                 self.send(&nodes, &Command::Kill { job: id });
@@ -309,7 +317,7 @@ impl Head {
         for node in &mut self.nodes {
             node.jobs.remove(&id);
         }
-        self.policy.leave(id);
+        self.leave(id);
         self.timetable_changed();
         self.forget_transfers_of(id);
         self.remember_ended(id);

@@ -166,6 +166,8 @@ pub struct Head {
     policy: Box<dyn Policy + Send>,
     timetable: Timetable,
     timetable_stale: bool,
+    /// How many ticks of the timetable the policy has been told of.
+    passed: u64,
     /// Jobs whose submitters wait for them to be handed to the policy.
     unscheduled: bool,
     transfers: BTreeMap<ContentHash, Transfer>,
@@ -219,6 +221,7 @@ impl Head {
             generation: 0,
             start: ClusterTime(0),
             slice_ns: config.slice_ns.max(1),
+            phase_ns: 0,
             mode: config.mode,
             columns: Vec::new(),
         };
@@ -239,6 +242,7 @@ impl Head {
             policy,
             timetable,
             timetable_stale: true,
+            passed: 0,
             unscheduled: false,
             transfers: BTreeMap::new(),
             gatherings: BTreeMap::new(),

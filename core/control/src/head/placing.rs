@@ -3,7 +3,7 @@
 use alloc::format;
 use alloc::vec::Vec;
 
-use kumi_sched::{JobId, NodeId};
+use kumi_sched::{ClusterTime, JobId, NodeId};
 
 use super::Head;
 use super::jobs::{Job, refusal};
@@ -185,7 +185,7 @@ impl Head {
         if core::mem::take(&mut self.unscheduled) {
             self.hand_over();
         }
-        while let Some(placement) = self.policy.next_placement() {
+        while let Some(placement) = self.policy.next_placement(ClusterTime(self.now)) {
             self.place(&placement);
         }
     }
@@ -203,7 +203,8 @@ impl Head {
             return;
         }
         for job in self.jobs.values_mut().filter(|job| queued(&&**job)) {
-            self.policy.leave(job.id());
+            // Those that wait have no slot.
+            self.policy.leave(job.id(), ClusterTime(self.now));
             job.scheduled = false;
         }
     }
@@ -218,10 +219,10 @@ impl Head {
             let refused = match self.wanted_nodes(&job.record.spec.request) {
                 Ok(None) => continue,
                 Ok(Some(nodes)) => {
-                    if let Some(job) = self.jobs.get_mut(&id) {
-                        (job.scheduled, job.wanted) = (true, nodes);
-                    }
-                    self.policy.arrive(id, nodes).err().map(|error| {
+                    let Some(job) = self.jobs.get_mut(&id) else { continue };
+                    (job.scheduled, job.wanted) = (true, nodes);
+                    let asked = job.asked();
+                    self.policy.arrive(&asked, ClusterTime(self.now)).err().map(|error| {
                         refusal(RefusalKind::Internal, format!("the scheduler refused: {error}"))
                     })
                 }

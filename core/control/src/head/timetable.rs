@@ -1,6 +1,6 @@
 //! Publishing the timetable: once per change, with a start a little in the future.
 
-use kumi_sched::{ClusterTime, Timetable};
+use kumi_sched::{ClusterTime, JobId, Timetable};
 
 use super::Head;
 use crate::agent::columns_of;
@@ -12,6 +12,34 @@ use crate::tree::LinkId;
 const LEAD: Nanos = 2_000_000;
 
 impl Head {
+    /// When a timetable that is published now starts.
+    fn next_start(&self) -> ClusterTime {
+        ClusterTime(self.now.saturating_add(LEAD))
+    }
+
+    /// Tells the policy which slots will be over when a timetable that is published now starts.
+    /// Before the policy hears of any change, because those slots still go by what was.
+    fn pass_slots(&mut self) {
+        let tick = self.timetable.tick_at(self.next_start());
+        let slots = tick.saturating_sub(self.passed);
+        if slots > 0 {
+            self.policy.advance(slots % self.timetable.cycle().max(1) as u64);
+            self.passed = tick;
+        }
+    }
+
+    /// The job takes part in the rotation, or no longer.
+    pub(super) fn set_active(&mut self, job: JobId, active: bool) {
+        self.pass_slots();
+        self.policy.set_active(job, active);
+    }
+
+    /// The policy forgets the job.
+    pub(super) fn leave(&mut self, job: JobId) {
+        self.pass_slots();
+        self.policy.leave(job, ClusterTime(self.now));
+    }
+
     /// The set of running jobs, or how they share, has changed.
     pub(super) fn timetable_changed(&mut self) {
         self.timetable_stale = true;
@@ -22,17 +50,21 @@ impl Head {
         if !core::mem::take(&mut self.timetable_stale) {
             return;
         }
+        self.pass_slots();
         let columns = self.policy.columns();
         let (mode, slice_ns) = (self.config.mode, self.config.slice_ns.max(1));
         let last = &self.timetable;
-        let same = last.columns == columns && last.mode == mode && last.slice_ns == slice_ns;
+        let in_step = last.mode == mode && last.slice_ns == slice_ns;
         // The first one is always news: nodes may still go by that of an earlier head.
-        if same && last.generation > 0 {
+        if in_step && last.generation > 0 && last.continues(self.passed, &columns) {
             return;
         }
-        let start = ClusterTime(self.now.saturating_add(LEAD));
+        let start = self.next_start();
+        let since = start.0.saturating_sub(last.tick_start(self.passed).0);
+        let phase_ns = if in_step { since % slice_ns } else { 0 };
         let generation = self.next_generation();
-        self.timetable = Timetable { generation, start, slice_ns, mode, columns };
+        self.timetable = Timetable { generation, start, slice_ns, phase_ns, mode, columns };
+        self.passed = 0;
         let attached = NodeSet::from_nodes(self.routes.nodes());
         for (link, below) in self.routes.by_link(&attached) {
             self.send_timetable(link, below);

@@ -136,3 +136,26 @@ fn the_timetable_goes_out_once_per_change() {
     let attached = test.report(Report::Attached(vec![description(1)]));
     assert!(timetables(&attached) >= 1, "whoever attaches gets it");
 }
+
+#[test]
+fn a_new_timetable_goes_on_where_the_old_one_was() {
+    let mut test = Test::new(3);
+    test.running(1, 3);
+    test.running(2, 2);
+    let old = test.head.timetable().clone();
+    assert_eq!(old.cycle(), 2);
+    test.advance(1_234 * MS + 567);
+    let (third, _) = test.submit(request(3, 1, Some(1)));
+    test.prepare(third, [(2, 1)]);
+    let new = test.head.timetable();
+    assert!(new.generation > old.generation && new.start > old.start);
+    let at = |timetable: &Timetable, node, time| {
+        timetable.job_at(NodeId(node), timetable.tick_at(ClusterTime(time)))
+    };
+    for time in (new.start.0..new.start.0 + 50 * MS).step_by(100_000) {
+        assert_eq!(at(&old, 0, time), at(new, 0, time), "at {time}: jobs beside it notice nothing");
+    }
+    let switch = new.tick_start(1).0;
+    assert_eq!((switch - old.start.0) % old.slice_ns, 0, "slices keep their length");
+    assert!((0..2).any(|tick| new.job_at(NodeId(2), tick) == Some(third)));
+}

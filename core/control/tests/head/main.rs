@@ -7,7 +7,7 @@ use kumi_control::message::{
     NodeDescription, NodeSample, NodeSet, Outcome, PreparedNode, PreparedRanks, Program,
     RankAddress, RankStatus, RefusalKind, Report, Stream, SwitchSample, Up, User,
 };
-use kumi_sched::{JobId, Mode, NodeId};
+use kumi_sched::{ClusterTime, JobId, Mode, NodeId, Timetable};
 
 mod clients;
 mod keys;

@@ -364,6 +364,7 @@ mod tests {
             generation: 1,
             start: clock.now(),
             slice_ns: 1_000_000,
+            phase_ns: 0,
             mode: Mode::Gang { force_switch: false },
             columns: vec![column],
         };

@@ -170,6 +170,7 @@ mod tests {
             generation,
             start: ClusterTime(start),
             slice_ns: 100,
+            phase_ns: 0,
             mode,
             columns: vec![Column { node: NODE, slots: slots.to_vec() }],
         }

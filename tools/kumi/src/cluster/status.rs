@@ -198,6 +198,7 @@ mod tests {
                 generation: 7,
                 start: ClusterTime(0),
                 slice_ns: 10_000_000,
+                phase_ns: 0,
                 mode: Mode::Gang { force_switch: false },
                 columns: vec![column(0), column(1)],
             },

@@ -245,6 +245,7 @@ pub mod tests {
                     generation: 1,
                     start: ClusterTime(0),
                     slice_ns: 10_000_000,
+                    phase_ns: 0,
                     mode,
                     columns: vec![column(0), column(1)],
                 },
