@@ -156,6 +156,6 @@ fn a_new_timetable_goes_on_where_the_old_one_was() {
         assert_eq!(at(&old, 0, time), at(new, 0, time), "at {time}: jobs beside it notice nothing");
     }
     let switch = new.tick_start(1).0;
-    assert_eq!((switch - old.start.0) % old.slice_ns, 0, "slices keep their length");
+    assert_eq!((switch - old.tick_start(1).0) % old.slice_ns, 0, "slices keep their length");
     assert!((0..2).any(|tick| new.job_at(NodeId(2), tick) == Some(third)));
 }
