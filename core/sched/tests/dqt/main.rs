@@ -1,5 +1,7 @@
 //! The Distributed Queue Tree: the examples of the paper, and what a user would ask.
 
+mod reference;
+
 use kumi_sched::{ClusterTime, Dqt, JobId, NodeId, Policy, Request};
 
 const NOW: ClusterTime = ClusterTime(0);
