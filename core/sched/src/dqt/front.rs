@@ -310,17 +310,6 @@ impl Front {
         };
         self.nodes.iter().zip(&other.nodes).all(alike) && self.rings.same_lanes(&other.rings)
     }
-
-    /// Whether the same nodes of the tree have their turns in this and all later slots.
-    pub(super) fn same_front(&self, other: &Self) -> bool {
-        let pairs = || self.nodes.iter().zip(&other.nodes);
-        let left = |(one, two): (&Node, &Node)| {
-            one.state != DqtState::Rounding
-                || self.rings.left(&one.queue) == other.rings.left(&two.queue)
-        };
-        pairs().all(|(one, two)| one.state == two.state && one.progress() == two.progress())
-            && pairs().all(left)
-    }
 }
 
 impl Node {

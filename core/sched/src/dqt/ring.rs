@@ -302,30 +302,6 @@ impl Rings {
         if self.shares { u64::from(queue.lanes) * queue.most } else { self.weights(queue).sum() }
     }
 
-    /// Turns to come in the round that is going on.
-    pub(super) fn left(&self, queue: &Queue) -> u64 {
-        let rest = |lane: &Lane, served| u64::from(lane.visit - served);
-        if queue.is_over() {
-            return 0;
-        }
-        let whole: u64 = self.around(queue).map(|lane| u64::from(lane.visit)).sum();
-        let (mut at, mut turns) = (queue.cursor, 0);
-        if at == queue.end && queue.served < queue.end_served {
-            return u64::from(queue.end_served - queue.served);
-        }
-        let mut served = queue.served;
-        // Up to the mark; the whole way round if that is where it is.
-        loop {
-            let lane = &self.lanes[at as usize];
-            turns += rest(lane, served);
-            (at, served) = (lane.next, 0);
-            if at == queue.end {
-                break;
-            }
-        }
-        turns + u64::from(queue.end_served) + (queue.laps - 1) * whole
-    }
-
     /// The active members, those of the lane whose turn is next first, each lane's in order.
     pub(super) fn active(&self, queue: &Queue) -> Vec<u32> {
         let mut members = Vec::new();

@@ -191,9 +191,9 @@ impl Pair {
             self.policy.set_active(job, active);
             let part = self.root.with(first, last);
             if active {
-                part.join(job)
+                part.join(job);
             } else {
-                part.quit(job)
+                part.quit(job);
             }
             self.root.settle_root(self.policy.config().fair);
         }
