@@ -7,10 +7,12 @@
 extern crate alloc;
 
 mod bits;
+mod dqt;
 mod matrix;
 mod policy;
 mod timetable;
 
+pub use dqt::{Dqt, DqtConfig, DqtJob, DqtNameError, DqtNode, DqtState, Fragmentation, Tap};
 pub use matrix::MatrixGang;
 pub use policy::{ArriveError, Placement, Policy, Request, Sharing, UserId};
 pub use timetable::{ClusterTime, Column, JobId, Mode, NodeId, Timetable};

@@ -1,0 +1,119 @@
+//! The slots to come, as a timetable.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::Dqt;
+use super::front::Front;
+use crate::Column;
+
+/// How often the slots of a first round that is not like the others must go into a sequence in which
+/// they come once.
+const DILUTION: usize = 16;
+
+/// Who runs, slot by slot, while a copy runs on.
+struct Slots {
+    copy: Front,
+    members: Vec<u32>,
+    /// Where each slot ends in `members`.
+    ends: Vec<usize>,
+}
+
+impl Slots {
+    fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// One slot more. Returns whether the root begins a round after it.
+    fn push(&mut self) -> bool {
+        let rounds = self.copy.rounds;
+        self.copy.next_turn(|member, _| self.members.push(member));
+        self.ends.push(self.members.len());
+        self.copy.rounds > rounds
+    }
+
+    /// That many slots, neither more nor less.
+    fn exactly(mut self, slots: usize) -> Self {
+        while self.len() < slots {
+            self.push();
+        }
+        self.ends.truncate(slots);
+        self.members.truncate(self.ends.last().copied().unwrap_or(0));
+        self
+    }
+
+    /// Each slot's members.
+    fn iter(&self) -> impl Iterator<Item = &[u32]> {
+        let begins = core::iter::once(0).chain(self.ends.iter().copied());
+        begins.zip(&self.ends).map(|(begin, &end)| &self.members[begin..end])
+    }
+
+    /// Whether the same run in the first so many slots as in those `later`, in whatever order.
+    fn repeat(&self, slots: usize, later: usize) -> bool {
+        let sorted = |members: &[u32]| {
+            let mut members = members.to_vec();
+            members.sort_unstable();
+            members
+        };
+        let ours = self.iter().take(slots).map(sorted);
+        ours.eq(self.iter().skip(later).take(slots).map(sorted))
+    }
+}
+
+/// The slots to come; see [`crate::Policy::columns`] of [`Dqt`].
+///
+/// From where the root begins its next round the same front comes back with every round, and after
+/// some rounds (the cycle) so do the positions in the queues. The slots up to there, the rest of
+/// the present round, mostly are what the end of a cycle looks like; then the cycle is the answer.
+/// They are not if a change has made this round unlike those to come.
+fn run_on(front: &Front, horizon: usize) -> Slots {
+    let mut slots = Slots { copy: front.clone(), members: Vec::new(), ends: Vec::new() };
+    while !slots.push() {}
+    let (rest, begun) = (slots.len(), slots.copy.clone());
+    while !slots.push() {}
+    let round = slots.len() - rest;
+    while !slots.copy.same(&begun) {
+        if slots.len() >= horizon {
+            let most = horizon.max(rest + round);
+            return slots.exactly((most / round).max((rest + round).div_ceil(round)) * round);
+        }
+        slots.push();
+    }
+    let cycle = slots.len() - rest;
+    if slots.repeat(rest, cycle) {
+        return slots.exactly(cycle);
+    }
+    let enough = (rest * DILUTION).min(horizon).max(rest + cycle);
+    slots.exactly(enough.next_multiple_of(cycle))
+}
+
+impl Dqt {
+    pub(super) fn compile(&self) -> Vec<Column> {
+        let rings = &self.front.rings;
+        let mut columns = Vec::new();
+        // By leaf its column.
+        let mut at = vec![usize::MAX; self.front.shape.size(self.front.shape.height) as usize];
+        for &member in self.jobs.values().filter(|&&member| rings.members[member as usize].active())
+        {
+            self.held[member as usize].iter().for_each(|node| at[node.0 as usize] = 0);
+        }
+        if at.iter().all(|&index| index == usize::MAX) {
+            return columns;
+        }
+        let slots = run_on(&self.front, self.config.horizon as usize);
+        for (leaf, index) in at.iter_mut().enumerate().filter(|(_, index)| **index == 0) {
+            *index = columns.len();
+            let node = crate::NodeId(leaf as u32);
+            columns.push(Column { node, slots: vec![None; slots.len()] });
+        }
+        for (slot, members) in slots.iter().enumerate() {
+            for &member in members {
+                let job = rings.members[member as usize].id;
+                for node in self.held[member as usize].iter() {
+                    columns[at[node.0 as usize]].slots[slot] = Some(job);
+                }
+            }
+        }
+        columns
+    }
+}
