@@ -437,7 +437,9 @@ def _counter(completion: Completion | None) -> _native.NativeCompletion | None:
 
 
 def _members(ranks: Iterable[SupportsIndex]) -> list[int]:
-    return [operator.index(rank) for rank in ranks]
+    # What is beyond 64 bits is no rank, and stays none.
+    most = _MODULUS // 2 - 1
+    return [max(-1, min(operator.index(rank), most)) for rank in ranks]
 
 
 def _place(offset: SupportsIndex) -> int:
