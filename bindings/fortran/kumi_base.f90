@@ -205,8 +205,10 @@ contains
     integer(c_int64_t), intent(in) :: bytes
     type(kumi_window), intent(inout) :: window
     integer(c_int), intent(out), optional :: stat
+    integer(c_int) :: code
 
-    call created(c_window_create(scaled(bytes, 1), window%handle), bytes, 'kumi_window_create', window, stat)
+    code = c_window_create(scaled(bytes, 1), window%handle)
+    call created(code, bytes, 'kumi_window_create', window, stat)
   end subroutine create_i8
 
   subroutine create_i4(bytes, window, stat)
@@ -222,9 +224,10 @@ contains
     integer(c_int), intent(in) :: rights
     type(kumi_window), intent(inout) :: window
     integer(c_int), intent(out), optional :: stat
+    integer(c_int) :: code
 
-    call created(c_window_create_with(scaled(bytes, 1), rights, window%handle), bytes, 'kumi_window_create_with', &
-                 window, stat)
+    code = c_window_create_with(scaled(bytes, 1), rights, window%handle)
+    call created(code, bytes, 'kumi_window_create_with', window, stat)
   end subroutine create_with_i8
 
   subroutine create_with_i4(bytes, rights, window, stat)
