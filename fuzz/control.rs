@@ -24,6 +24,8 @@ fn config() -> HeadConfig {
         lease_ns: 3_000 * MS,
         detach_grace_ns: 1_000 * MS,
         encrypt: false,
+        policy: "dqt".into(),
+        max_priority: 4,
     }
 }
 
@@ -52,6 +54,8 @@ fn submission(token: u128) -> ClientRequest {
         ranks: 2,
         nodes: Some(2),
         encrypt: None,
+        priority: 1,
+        estimate_ns: None,
     }))
 }
 
@@ -68,7 +72,7 @@ fn decode<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> Option<T> {
 /// Messages to a head that has two jobs and three nodes: pieces of the input, each with its length before it. How
 /// many were messages.
 pub fn head(input: &[u8]) -> usize {
-    let mut head = Head::new(config(), Vec::new(), [1; 32]);
+    let mut head = Head::new(config(), Vec::new(), [1; 32]).expect("a policy");
     let mut now = MS;
     let mut tell = |now: &mut u64, event| {
         *now += 1_000;

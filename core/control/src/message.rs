@@ -18,6 +18,12 @@ pub use crate::status::{ClusterStatus, NodeStatus};
 /// Version of everything in this module. A peer with another version is refused by name.
 pub const CONTROL_VERSION: u32 = 4;
 
+/// The highest priority of a job.
+pub const MOST_PRIORITY: u16 = 100;
+
+/// The longest estimate of a job's run time: a year, in nanoseconds.
+pub const LONGEST_ESTIMATE: u64 = 365 * 86_400 * 1_000_000_000;
+
 /// Nanoseconds on some monotonic clock of the process at hand.
 pub type Nanos = u64;
 
@@ -80,6 +86,11 @@ pub struct JobRequest {
     /// Whether packets between nodes are encrypted; `None` means as the cluster is configured. A job
     /// that the head has accepted says yes or no.
     pub encrypt: Option<bool>,
+    /// How important it is: 1, the ordinary, to [`MOST_PRIORITY`]. A lower bound of its turns in a
+    /// round where jobs take turns, and who goes first where they wait.
+    pub priority: u16,
+    /// How long its user thinks that it runs, in nanoseconds; at most [`LONGEST_ESTIMATE`].
+    pub estimate_ns: Option<u64>,
 }
 
 /// A placed job, as every node of it gets it.
@@ -508,12 +519,15 @@ pub enum ClientRequest {
     Cluster,
     /// A sample of every node.
     Sample,
-    /// Change how processors are shared. Only the cluster's owner and root may.
+    /// Change how processors are shared. Only the cluster's owner and root may. A refusal leaves
+    /// everything as it was.
     Configure {
         /// Mode.
         mode: Option<Mode>,
         /// Slice.
         slice_ns: Option<u64>,
+        /// Name of the scheduling policy.
+        policy: Option<String>,
     },
     /// Kill all jobs and stop all daemons and the head. Only the cluster's owner and root may.
     Shutdown,

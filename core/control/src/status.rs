@@ -2,7 +2,7 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use kumi_sched::{JobId, Mode, NodeId, Timetable};
+use kumi_sched::{DqtNode, JobId, Mode, NodeId, Timetable};
 use serde::{Deserialize, Serialize};
 
 use crate::message::NodeDescription;
@@ -24,6 +24,10 @@ pub struct ClusterStatus {
     pub since_ms: u64,
     /// Control messages the head sent and received since its start.
     pub control_messages: u64,
+    /// Name of the scheduling policy.
+    pub policy: String,
+    /// Its tree of queues as it is now, breadth first, if it has one and jobs take turns.
+    pub tree: Option<Vec<DqtNode>>,
 }
 
 /// One configured node.

@@ -63,6 +63,8 @@ fn spec() -> JobSpec {
             ranks: 4,
             nodes: None,
             encrypt: None,
+            priority: 1,
+            estimate_ns: None,
         },
         layout: (0..4).map(|n| NodeRanks { node: NodeId(n), first: n, count: 1 }).collect(),
         channel_key: 1,

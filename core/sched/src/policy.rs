@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::{ClusterTime, Column, JobId, Mode, NodeId, Timetable};
+use crate::{ClusterTime, Column, DqtNode, JobId, Mode, NodeId, Timetable};
 
 /// Who a job belongs to: the user's number on the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -150,6 +150,22 @@ pub trait Policy {
     /// partition of a job that wanted fewer (internal fragmentation).
     fn filling_nodes(&self) -> u32 {
         0
+    }
+
+    /// Whether it must know how long jobs run: [`Policy::arrive`] refuses those that do not say.
+    fn plans(&self) -> bool {
+        false
+    }
+
+    /// Whether it moves placed jobs: [`Policy::next_migration`] may have answers.
+    fn migrates(&self) -> bool {
+        false
+    }
+
+    /// The tree of queues as it will be when so many more slots have passed, for people to look at;
+    /// nothing changes by looking. `None` for a policy that has none.
+    fn tree(&self, _slots: u64) -> Option<Vec<DqtNode>> {
+        None
     }
 
     /// The columns as a timetable to publish.

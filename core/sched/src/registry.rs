@@ -9,7 +9,7 @@ use core::fmt;
 use crate::batch::{Conservative, Easy, Fcfs, FcfsBuddy, FirstFit};
 use crate::dhc::Dhc;
 use crate::scan::{Scan, ScanDown, ScanUp};
-use crate::{MatrixGang, Policy};
+use crate::{Dqt, DqtConfig, DqtNameError, MatrixGang, Policy};
 
 /// What a policy is told besides its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,11 +33,16 @@ pub struct UnknownPolicy {
     pub name: String,
     /// Names that look like it, the nearest first; all names if none does.
     pub nearest: Vec<&'static str>,
+    /// What is wrong with it, if it begins as the name of a queue tree does.
+    pub because: Option<DqtNameError>,
 }
 
 impl fmt::Display for UnknownPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "no scheduling policy is called {:?}; ", self.name)?;
+        if let Some(because) = self.because {
+            write!(f, "{because}; ")?;
+        }
         let (last, others) = match self.nearest.split_last() {
             None => return f.write_str("there is none at all"),
             Some((last, [])) => return write!(f, "did you mean {last}?"),
@@ -66,7 +71,31 @@ struct Family {
 }
 
 /// The order is that of [`names`]. A family with a grammar of its own has its line here too.
-static FAMILIES: [Family; 4] = [MATRIX, BATCH, SCAN, DHC];
+static FAMILIES: [Family; 5] = [DQT, MATRIX, BATCH, SCAN, DHC];
+
+/// Any name that [`DqtConfig`] reads is of this family; these are those that people will want.
+const DQT: Family = Family {
+    names: &[
+        ("dqt", "distributed queue tree, the same as dqt:ff-apa"),
+        ("dqt:max", "where the busiest node has fewest jobs"),
+        ("dqt:min", "where the least busy node has fewest jobs"),
+        ("dqt:apa", "where the least processor amount is assigned"),
+        ("dqt:ff", "into the shortest queue of the size"),
+        ("dqt:ff-apa", "into the shortest queue of the size, of equals by processor amount"),
+        ("dqt+shares", "users, not jobs, get equal parts of a queue's turns"),
+        ("dqt+migrate", "jobs move to even out the load (simulator only)"),
+        ("fair-dqt", "queue tree in which no part runs again before all have, as fair-dqt:ff-apa"),
+        ("fair-dqt:max", "the same by max"),
+        ("fair-dqt:min", "the same by min"),
+        ("fair-dqt:apa", "the same by apa"),
+        ("fair-dqt:ff", "the same by ff"),
+        ("fair-dqt:ff-apa", "the same by ff-apa"),
+    ],
+    make: |name, limits| {
+        let config: DqtConfig = name.parse().ok()?;
+        Some(boxed(Dqt::new(DqtConfig { max_jobs_per_node: limits.jobs_per_node, ..config })))
+    },
+};
 
 const MATRIX: Family = Family {
     names: &[("matrix", "gang scheduling by rows of a matrix, with unification (Ousterhout)")],
@@ -127,7 +156,11 @@ fn boxed(policy: impl Policy + Send + 'static) -> Made {
 /// No policy is called that; the error names the nearest.
 pub fn by_name(name: &str, limits: Limits) -> Result<Made, UnknownPolicy> {
     let made = FAMILIES.iter().find_map(|family| (family.make)(name, limits));
-    made.ok_or_else(|| UnknownPolicy { name: name.to_owned(), nearest: nearest(name) })
+    made.ok_or_else(|| UnknownPolicy {
+        name: name.to_owned(),
+        nearest: nearest(name),
+        because: name.parse::<DqtConfig>().err().filter(|why| *why != DqtNameError::Family),
+    })
 }
 
 /// Every name with a line of help, families together.

@@ -47,11 +47,56 @@ fn wrong_names_are_answered_with_near_ones() {
 
 #[test]
 fn the_limit_reaches_the_policy() {
-    let mut policy = by_name("matrix", Limits { jobs_per_node: 2 }).unwrap();
-    policy.add_node(NodeId(0));
-    for job in 0..3 {
-        policy.arrive(&Request::new(JobId(job), 1), NOW).unwrap();
+    for name in ["matrix", "dqt", "fair-dqt:max", "dhc"] {
+        let mut policy = by_name(name, Limits { jobs_per_node: 2 }).unwrap();
+        policy.add_node(NodeId(0));
+        for job in 0..3 {
+            policy.arrive(&Request::new(JobId(job), 1), NOW).unwrap();
+        }
+        let placed = std::iter::from_fn(|| policy.next_placement(NOW)).count();
+        assert_eq!(placed, 2, "{name}");
     }
-    let placed = std::iter::from_fn(|| policy.next_placement(NOW)).count();
-    assert_eq!(placed, 2);
+}
+
+#[test]
+fn queue_trees_have_more_names_than_are_listed() {
+    for name in ["dqt4:ff+migrate", "fair-dqt8", "dqt:apa+shares+migrate"] {
+        assert!(!names().any(|(known, _)| known == name));
+        assert!(by_name(name, Limits::default()).is_ok(), "{name}");
+    }
+    let message = refusal("dqt:fff");
+    assert!(message.contains("task allocation policies are max, min"), "{message}");
+    assert!(message.ends_with("did you mean dqt:ff?"), "{message}");
+    assert!(refusal("dqt+shares+shares").contains("each once"));
+    assert!(!refusal("esy").contains("queue tree") && refusal("esy").contains("did you mean easy"));
+}
+
+#[test]
+fn policies_say_what_they_need_and_do() {
+    let of = |name: &str| (made(name).plans(), made(name).migrates(), made(name).tree(0).is_some());
+    assert_eq!(of("easy"), (true, false, false));
+    assert_eq!(of("conservative"), (true, false, false));
+    assert_eq!(of("matrix"), (false, false, false));
+    assert_eq!(of("dqt"), (false, false, true));
+    assert_eq!(of("fair-dqt:apa+migrate"), (false, true, true));
+}
+
+#[test]
+fn the_tree_to_come_is_seen_without_going_there() {
+    let mut policy = made("dqt");
+    (0..4).for_each(|node| policy.add_node(NodeId(node)));
+    for (job, nodes) in [(1, 4), (2, 2), (3, 2), (4, 1)] {
+        policy.arrive(&Request::new(JobId(job), nodes), NOW).unwrap();
+        policy.next_placement(NOW).expect("room");
+        policy.set_active(JobId(job), true);
+    }
+    for slot in 0..20 {
+        let seen = policy.tree(3);
+        assert_eq!(policy.tree(0), policy.tree(0), "looking changes nothing");
+        let mut ahead = made("dqt");
+        std::mem::swap(&mut ahead, &mut policy);
+        ahead.advance(3);
+        assert_eq!(seen, ahead.tree(0), "slot {slot}");
+        policy = ahead;
+    }
 }

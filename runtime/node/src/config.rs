@@ -7,6 +7,8 @@ use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 
+use kumi_control::head::check_policy;
+use kumi_control::message::MOST_PRIORITY;
 use kumi_sched::{Mode, NodeId};
 use serde::{Deserialize, Serialize};
 
@@ -89,7 +91,13 @@ pub struct ClusterConfig {
     /// Children of each inner node of the control tree.
     #[serde(default = "defaults::fan_out")]
     pub fan_out: u32,
-    /// Jobs that may share a node: rows of the scheduling matrix.
+    /// Name of the scheduling policy, by which `mode = "gang"` schedules; see `docs/scheduling.md`.
+    #[serde(default = "defaults::policy")]
+    pub policy: String,
+    /// The highest priority that jobs of others than the owner and root may ask for.
+    #[serde(default = "defaults::max_priority")]
+    pub max_priority: u16,
+    /// Jobs that may share a node, where they share time.
     #[serde(default = "defaults::max_jobs_per_node")]
     pub max_jobs_per_node: u32,
     /// Ranks of one job per processor of a node.
@@ -130,7 +138,15 @@ pub mod defaults {
     pub fn fan_out() -> u32 {
         16
     }
-    /// Rows of the matrix.
+    /// The distributed queue tree: jobs of all sizes share space and time.
+    pub fn policy() -> String {
+        "dqt".to_owned()
+    }
+    /// Four turns in a round where others have one.
+    pub fn max_priority() -> u16 {
+        4
+    }
+    /// Jobs in the queues that a node is in.
     pub fn max_jobs_per_node() -> u32 {
         16
     }
@@ -278,12 +294,14 @@ impl ClusterConfig {
             ("max_jobs_per_node", self.max_jobs_per_node.into(), 1, 1024),
             ("max_ranks_per_processor", self.max_ranks_per_processor.into(), 1, 4096),
             ("lease_ms", self.lease_ms, 500, 3_600_000),
+            ("max_priority", self.max_priority.into(), 1, MOST_PRIORITY.into()),
         ];
         for (key, value, low, high) in ranges {
             if !(low..=high).contains(&value) {
                 return invalid(format!("{key} is {value}, which is not between {low} and {high}"));
             }
         }
+        check_policy(&self.policy).map_err(|error| ConfigError::Invalid(error.to_string()))?;
         if self.head.port() == 0 || self.head.ip().is_unspecified() {
             return invalid(format!("head {} is not an address others can reach", self.head));
         }
@@ -438,6 +456,9 @@ port = 7701
         assert_eq!(config.mode(), Mode::OperatingSystem);
         assert_eq!(config.slice_ns(), 1_000_000);
         assert_eq!((config.fan_out, config.lease_ms, config.encrypt), (16, 15_000, false));
+        assert_eq!((&*config.policy, config.max_priority), ("dqt", 4));
+        let easy = parse(&format!("policy = \"easy\"{GOOD}")).unwrap();
+        assert_eq!(easy.policy, "easy");
         assert!(parse(&format!("encrypt = true{GOOD}")).unwrap().encrypt);
         assert_eq!(config.nodes[1].cpus, Vec::<usize>::new());
         let dir = tempfile::tempdir().unwrap();
@@ -491,6 +512,9 @@ port = 7701
             ("cpus = [0]", "cpus = [0, 0]", "cpus of node"),
             ("owner_uid = 1000", "owner = 1000", "unknown field"),
             ("address = \"10.77.3.2\"", "address = \"0.0.0.0\"", "not an address"),
+            ("owner_uid = 1000", "policy = \"esy\"", "did you mean easy?"),
+            ("owner_uid = 1000", "policy = \"dqt+migrate\"", "needs checkpoints"),
+            ("owner_uid = 1000", "max_priority = 101", "max_priority is 101"),
             ("owner_uid = 1000", "metrics = \"everywhere\"", "neither a port"),
             ("owner_uid = 1000", "metrics = \"127.0.0.1:0\"", "neither a port"),
         ] {

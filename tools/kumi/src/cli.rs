@@ -80,8 +80,10 @@ pub struct Sharing {
     /// Processors of each node of a local cluster
     #[arg(long, value_enum, default_value_t = Cpus::Auto)]
     pub cpus: Cpus,
-    /// Switch whole jobs together (gang) or leave it to the operating systems (os)
-    #[arg(long, alias = "mode", value_enum, default_value_t = Policy::Gang)]
+    /// How jobs share the nodes: the name of a scheduling policy as dqt, fair-dqt:apa, matrix or
+    /// easy, gang for the default one, or os for the operating systems' own
+    #[arg(long, alias = "mode", value_name = "NAME", value_parser = parse::policy,
+          default_value = "gang")]
     pub policy: Policy,
     /// Switch even where one job runs alone, to measure what switching costs
     #[arg(long)]
@@ -147,8 +149,9 @@ pub struct SetArgs {
     /// Length of a slice, 250us to 10s
     #[arg(long, value_name = "TIME", value_parser = parse::slice)]
     pub slice: Option<Duration>,
-    /// Switch whole jobs together (gang) or leave it to the operating systems (os)
-    #[arg(long, alias = "mode", value_enum)]
+    /// How jobs share the nodes: the name of a scheduling policy as dqt, fair-dqt:apa, matrix or
+    /// easy, os for the operating systems' own, or gang for the last policy that was none
+    #[arg(long, alias = "mode", value_name = "NAME", value_parser = parse::policy)]
     pub policy: Option<Policy>,
     /// Switch even where one job runs alone
     #[arg(long, value_enum)]
@@ -167,12 +170,14 @@ pub enum Cpus {
 }
 
 /// How processors are shared among jobs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// All ranks of a job in the same slice
+    /// All ranks of a job in the same slice, by the policy that the cluster has.
     Gang,
-    /// Every job all the time, as the operating systems like
+    /// Every job all the time, as the operating systems like.
     Os,
+    /// All ranks of a job in the same slice, by this policy.
+    Named(String),
 }
 
 /// How packets are acked.
@@ -231,6 +236,12 @@ pub struct RunArgs {
     /// Encrypt packets between nodes, or do not; as the cluster is configured if not given
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "on")]
     pub encrypt: Option<OnOff>,
+    /// How important it is, 1 to 100: at least so many turns in a round where jobs take turns
+    #[arg(long, value_name = "N", value_parser = parse::priority, default_value = "1")]
+    pub priority: u16,
+    /// How long it will run, for policies that plan ahead: 30s, 10m, 2h; it may take longer
+    #[arg(long, value_name = "TIME", value_parser = parse::estimate)]
+    pub estimate: Option<Duration>,
     /// The program and its arguments
     #[arg(
         required = true,
@@ -305,6 +316,9 @@ pub struct TopArgs {
     /// Print one plain text snapshot and exit
     #[arg(long)]
     pub once: bool,
+    /// Print one snapshot as data and exit
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `kumi stats`
@@ -381,6 +395,10 @@ mod tests {
             &["kumi", "cluster", "up", "--local", "2", "--slice", "1us"],
             &["kumi", "cluster", "up", "--local", "2", "--mtu", "100"],
             &["kumi", "cluster", "set"],
+            &["kumi", "cluster", "set", "--policy", "esy"],
+            &["kumi", "cluster", "up", "--local", "2", "--policy", "dqt+migrate"],
+            &["kumi", "run", "--priority", "0", "prog"],
+            &["kumi", "run", "--estimate", "10", "prog"],
             &["kumi", "--cluster", "A/b", "ps"],
             &["kumi", "kill"],
             &["kumi", "kill", "x"],

@@ -1,5 +1,8 @@
 //! Values that people write on the command line.
 
+use crate::cli::Policy;
+use kumi_control::head::{PolicyError, check_policy};
+use kumi_control::message::{LONGEST_ESTIMATE, MOST_PRIORITY};
 use kumi_node::config::{MAX_SLICE_US, MIN_SLICE_US, check_name};
 use std::num::ParseFloatError;
 use std::time::Duration;
@@ -21,6 +24,17 @@ pub enum ParseError {
     /// `--env` without a name or without `=`.
     #[error("'{0}' is not an environment setting; write NAME=VALUE")]
     Env(String),
+    /// Not a time for which a job could run.
+    #[error(
+        "'{0}' is not a time for which a job could run; write a number with a unit, for example 30s, 10m, 2h or 1d, at most 365d"
+    )]
+    Estimate(String),
+    /// Not a priority.
+    #[error("'{0}' is not a priority; they are 1, the ordinary one, to {MOST_PRIORITY}")]
+    Priority(String),
+    /// No scheduling policy, or none for a cluster.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
     /// A cluster's name that could not be part of a file name.
     #[error(
         "'{0}' is not a cluster name; use 1 to 24 of the characters a-z, 0-9 and '-', which is neither first nor last (not first or last)"
@@ -49,6 +63,38 @@ pub fn duration(text: &str) -> Result<Duration, ParseError> {
     }
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     Ok(Duration::from_nanos((number * nanos_per_unit).round() as u64))
+}
+
+/// How long a job is thought to run: a duration, or minutes, hours or days, such as `10m` or `2h`.
+pub fn estimate(text: &str) -> Result<Duration, ParseError> {
+    let bad = || ParseError::Estimate(text.to_owned());
+    let long = |unit: char, seconds: u64| Some((text.strip_suffix(unit)?, seconds));
+    let value = match long('m', 60).or(long('h', 3_600)).or(long('d', 86_400)) {
+        Some((number, seconds)) => {
+            // What `duration` takes of seconds is checked there; a longer unit only multiplies.
+            let whole = duration(&format!("{number}s")).map_err(|_| bad())?;
+            let nanos = whole.as_nanos().saturating_mul(seconds.into());
+            Duration::from_nanos(u64::try_from(nanos).map_err(|_| bad())?)
+        }
+        None => duration(text).map_err(|_| bad())?,
+    };
+    let most = Duration::from_nanos(LONGEST_ESTIMATE);
+    if value.is_zero() || value > most { Err(bad()) } else { Ok(value) }
+}
+
+/// How important a job is.
+pub fn priority(text: &str) -> Result<u16, ParseError> {
+    let number = text.parse().ok().filter(|number| (1..=MOST_PRIORITY).contains(number));
+    number.ok_or_else(|| ParseError::Priority(text.to_owned()))
+}
+
+/// `gang`, `os` or the name of a scheduling policy that a cluster can go by.
+pub fn policy(text: &str) -> Result<Policy, ParseError> {
+    match text {
+        "gang" => Ok(Policy::Gang),
+        "os" => Ok(Policy::Os),
+        name => Ok(check_policy(name).map(|()| Policy::Named(name.to_owned()))?),
+    }
 }
 
 /// A slice: a duration within what the cluster can keep.
@@ -115,6 +161,36 @@ mod tests {
         {
             assert_eq!(duration(text), Err(ParseError::Duration(text.to_owned())), "{text:?}");
         }
+    }
+
+    #[test]
+    fn estimates_may_be_minutes_hours_and_days() {
+        for (text, seconds) in [("30s", 30), ("10m", 600), ("1.5h", 5_400), ("365d", 31_536_000)] {
+            assert_eq!(estimate(text), Ok(Duration::from_secs(seconds)));
+        }
+        assert_eq!(estimate("500ms"), Ok(Duration::from_millis(500)));
+        for text in ["", "m", "0s", "0m", "10", "-1h", "1e3m", "366d", "999999999999999d", "1 m"] {
+            assert_eq!(estimate(text), Err(ParseError::Estimate(text.to_owned())), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn priorities_are_1_to_100() {
+        assert_eq!((priority("1"), priority("100")), (Ok(1), Ok(100)));
+        for text in ["0", "101", "-1", "high", ""] {
+            assert_eq!(priority(text), Err(ParseError::Priority(text.to_owned())));
+        }
+    }
+
+    #[test]
+    fn policies_are_those_of_a_cluster() {
+        assert_eq!(policy("gang"), Ok(Policy::Gang));
+        assert_eq!(policy("os"), Ok(Policy::Os));
+        assert_eq!(policy("fair-dqt:apa"), Ok(Policy::Named("fair-dqt:apa".to_owned())));
+        let wrong = policy("esy").unwrap_err().to_string();
+        assert!(wrong.contains("did you mean easy?"), "{wrong}");
+        let moving = policy("dqt+migrate").unwrap_err().to_string();
+        assert!(moving.contains("needs checkpoints, which this version does not have"), "{moving}");
     }
 
     #[test]

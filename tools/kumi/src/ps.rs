@@ -10,7 +10,7 @@ use serde::Serialize;
 
 /// One job as `--json` shows it.
 #[derive(Serialize)]
-struct JobView<'a> {
+pub struct JobView<'a> {
     job: u64,
     name: &'a str,
     user: String,
@@ -25,6 +25,8 @@ struct JobView<'a> {
     command: &'a [String],
     cwd: &'a str,
     encrypted: bool,
+    priority: u16,
+    estimate_s: Option<f64>,
 }
 
 /// How a job ended, as `--json` shows it.
@@ -57,7 +59,8 @@ pub async fn run(context: &Context, args: &PsArgs) -> Result<(), Error> {
     }
 }
 
-fn views(records: &[JobRecord]) -> Vec<JobView<'_>> {
+/// The jobs as data.
+pub fn views(records: &[JobRecord]) -> Vec<JobView<'_>> {
     records.iter().map(view).collect()
 }
 
@@ -85,6 +88,9 @@ fn view(record: &JobRecord) -> JobView<'_> {
         command: &spec.request.args,
         cwd: &spec.request.cwd,
         encrypted: spec.request.encrypt == Some(true),
+        priority: spec.request.priority,
+        #[allow(clippy::cast_precision_loss)]
+        estimate_s: spec.request.estimate_ns.map(|nanos| nanos as f64 / 1e9),
     }
 }
 
@@ -121,17 +127,26 @@ fn outcome_view(outcome: &Outcome) -> OutcomeView<'_> {
     view
 }
 
-/// The table; `now_ms` is the wall clock.
+/// The table; `now_ms` is the wall clock. Priorities and estimates have columns if any job has one
+/// that is not the ordinary one.
 fn render(records: &[JobRecord], now_ms: u64, user: &dyn Fn(u32) -> String) -> String {
-    let mut table =
-        Table::new(&[">JOB", "NAME", "USER", ">RANKS", "NODES", "STATE", ">TIME", "COMMAND"]);
+    let requests = || records.iter().map(|record| &record.spec.request);
+    let priorities = requests().any(|request| request.priority > 1);
+    let estimates = requests().any(|request| request.estimate_ns.is_some());
+    let mut headings = vec![">JOB", "NAME", "USER", ">RANKS", "NODES", "STATE", ">TIME"];
+    headings.extend(priorities.then_some(">PRIORITY"));
+    headings.extend(estimates.then_some(">ESTIMATE"));
+    headings.push("COMMAND");
+    let mut table = Table::new(&headings);
     for record in records {
         let spec = &record.spec;
         let end = record.ended_ms.unwrap_or(now_ms);
         let time = record
             .started_ms
             .map_or_else(|| "-".to_owned(), |start| table::elapsed(end.saturating_sub(start)));
-        table.row(vec![
+        let estimate = spec.request.estimate_ns;
+        let estimate = estimate.map_or_else(|| "-".to_owned(), |e| table::elapsed(e / 1_000_000));
+        let mut row = vec![
             spec.job.to_string(),
             table::shortened(&spec.request.name, 24),
             user(spec.user.uid),
@@ -139,8 +154,11 @@ fn render(records: &[JobRecord], now_ms: u64, user: &dyn Fn(u32) -> String) -> S
             table::ranges(spec.layout.iter().map(|part| part.node.0)),
             describe::state(&record.state),
             time,
-            table::shortened(&describe::command(record), 60),
-        ]);
+        ];
+        row.extend(priorities.then(|| spec.request.priority.to_string()));
+        row.extend(estimates.then_some(estimate));
+        row.push(table::shortened(&describe::command(record), 60));
+        table.row(row);
     }
     table.render()
 }
@@ -163,6 +181,8 @@ mod tests {
             ranks: 8,
             nodes: None,
             encrypt: None,
+            priority: 1,
+            estimate_ns: None,
         };
         let part = |node, first| NodeRanks { node: NodeId(node), first, count: 4 };
         let layout =
@@ -200,6 +220,22 @@ JOB  NAME   USER  RANKS  NODES  STATE              TIME  COMMAND
  11  x      root      8  0-1    SIGSEGV (rank 3)   3.4s  ./cg A
 ";
         assert_eq!(render(&records, 62_000, &|_| "root".to_owned()), expected);
+    }
+
+    #[test]
+    fn wishes_are_shown_where_there_are_any() {
+        let mut records = [record(9, "cg", JobState::Running), record(10, "w", JobState::Queued)];
+        records[0].spec.request.priority = 3;
+        records[1].spec.request.estimate_ns = Some(600_000_000_000);
+        let expected = "\
+JOB  NAME  USER  RANKS  NODES  STATE     TIME  PRIORITY  ESTIMATE  COMMAND
+  9  cg    root      8  0-1    running  1m00s         3         -  ./cg A
+ 10  w     root      8  -      queued       -         1    10m00s  ./cg A
+";
+        assert_eq!(render(&records, 62_000, &|_| "root".to_owned()), expected);
+        let value = serde_json::to_value(views(&records)).unwrap();
+        assert_eq!((&value[0]["priority"], &value[1]["estimate_s"]), (&3.into(), &600.0.into()));
+        assert_eq!(value[0]["estimate_s"], serde_json::Value::Null);
     }
 
     #[test]

@@ -51,8 +51,8 @@ impl Head {
             }
             ClientRequest::Sample => self.sample(client, None),
             ClientRequest::SamplePeers { job } => self.sample(client, Some(job)),
-            ClientRequest::Configure { mode, slice_ns } => {
-                self.configure(client, user, mode, slice_ns)
+            ClientRequest::Configure { mode, slice_ns, policy } => {
+                self.configure(client, user, (mode, slice_ns), policy.as_deref())
             }
             ClientRequest::Shutdown => self.begin_shutdown(client, user),
         };
@@ -73,7 +73,7 @@ impl Head {
         Ok(())
     }
 
-    fn owns_cluster(&self, user: &User) -> bool {
+    pub(super) fn owns_cluster(&self, user: &User) -> bool {
         user.uid == 0 || user.uid == self.config.owner_uid
     }
 
@@ -240,6 +240,8 @@ impl Head {
             timetable: self.timetable.clone(),
             since_ms: self.started.map_or(self.wall_ms, |(_, wall_ms)| wall_ms),
             control_messages: self.messages,
+            policy: self.config.policy.clone(),
+            tree: self.tree(),
         }
     }
 
@@ -255,13 +257,16 @@ impl Head {
         &mut self,
         client: ClientId,
         user: &User,
-        mode: Option<Mode>,
-        slice_ns: Option<u64>,
+        (mode, slice_ns): (Option<Mode>, Option<u64>),
+        policy: Option<&str>,
     ) -> Result<(), Refusal> {
         self.owner_only(user, "change how processors are shared")?;
         if slice_ns.is_some_and(|slice| !SLICES.contains(&slice)) {
             let message = "a slice is 100 microseconds to 60 seconds long; choose one between";
             return Err(refusal(RefusalKind::BadRequest, message.into()));
+        }
+        if let Some(name) = policy {
+            self.change_policy(name)?;
         }
         self.config.mode = mode.unwrap_or(self.config.mode);
         self.config.slice_ns = slice_ns.unwrap_or(self.config.slice_ns);

@@ -4,12 +4,12 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use kumi_sched::{ClusterTime, JobId, NodeId, Placement, Request, UserId};
+use kumi_sched::{JobId, NodeId, Placement, Request, UserId};
 
 use super::{ClientId, Head, HeadAction};
 use crate::message::{
-    ClientReply, Command, ContentHash, JobRecord, JobState, Nanos, NodeSet, Outcome, PreparedRanks,
-    RankAddress, Refusal, RefusalKind,
+    ClientReply, Command, ContentHash, JobRecord, JobRequest, JobState, Nanos, NodeSet, Outcome,
+    PreparedRanks, RankAddress, Refusal, RefusalKind,
 };
 
 /// Ended jobs that are remembered, for `kumi ps --all` and repeated submissions.
@@ -92,8 +92,22 @@ impl Job {
 
     /// What the policy is asked for.
     pub(super) fn asked(&self) -> Request {
+        let JobRequest { priority, estimate_ns, .. } = self.record.spec.request;
         let user = UserId(self.record.spec.user.uid);
-        Request { user, ..Request::new(self.id(), self.wanted) }
+        Request { user, priority, estimate_ns, ..Request::new(self.id(), self.wanted) }
+    }
+
+    /// The same, when it has its nodes: as far as it has run already, its estimate is used up.
+    pub(super) fn asked_on(&self, wall_ms: u64) -> Request {
+        let run_ms = wall_ms.saturating_sub(self.record.started_ms.unwrap_or(wall_ms));
+        let rest = |estimate: u64| estimate.saturating_sub(run_ms.saturating_mul(1_000_000));
+        let asked = self.asked();
+        Request { estimate_ns: asked.estimate_ns.map(rest), ..asked }
+    }
+
+    /// Whether it has nodes, and the policy knows of it.
+    pub(super) fn is_placed(&self) -> bool {
+        !self.is_over() && self.record.state != JobState::Queued
     }
 
     pub(super) fn nodes(&self) -> NodeSet {
@@ -124,7 +138,7 @@ impl Job {
 }
 
 impl Head {
-    /// Takes over the jobs of an earlier head.
+    /// Takes over the jobs of an earlier head. The policy hears of them when the time is known.
     pub(super) fn restore(&mut self, records: Vec<JobRecord>) {
         let mut records = records;
         records.sort_by_key(|record| record.spec.job);
@@ -146,10 +160,7 @@ impl Head {
                     let nodes = job.parts.keys().copied().filter(|&node| self.is_configured(node));
                     let nodes: Vec<NodeId> = nodes.collect();
                     job.restored = true;
-                    let asked = job.asked();
-                    let now = ClusterTime(self.now);
-                    job.scheduled = self.policy.restore(&asked, &nodes, now).is_ok();
-                    self.policy.set_active(id, job.record.state == JobState::Running);
+                    job.scheduled = true;
                     for node in nodes {
                         if let Some(node) = self.node_mut(node) {
                             node.jobs.insert(id);

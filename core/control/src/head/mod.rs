@@ -20,6 +20,7 @@ mod clients;
 mod jobs;
 mod nodes;
 mod placing;
+mod policy;
 mod programs;
 mod reports;
 mod sampling;
@@ -30,7 +31,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use kumi_sched::{ClusterTime, JobId, MatrixGang, Mode, NodeId, Policy, Timetable};
+use kumi_sched::{ClusterTime, JobId, Mode, NodeId, Policy, Timetable};
 
 use crate::message::{
     ClientReply, ClientRequest, Command, ContentHash, JobRecord, Nanos, NodeSet, Outcome, Stream,
@@ -41,6 +42,7 @@ use crate::tree::Routes;
 
 use jobs::Job;
 use nodes::Node;
+pub use policy::{PolicyError, check_policy};
 use programs::Transfer;
 use sampling::Gathering;
 
@@ -55,8 +57,12 @@ pub struct HeadConfig {
     pub mode: Mode,
     /// Length of a slice at first, in nanoseconds.
     pub slice_ns: u64,
-    /// Most jobs on one node at once: the rows of the matrix.
+    /// Name of the scheduling policy at first, see [`kumi_sched::registry`].
+    pub policy: String,
+    /// Most jobs on one node at once, where they share time.
     pub max_jobs_per_node: u32,
+    /// The highest priority that jobs of others than the owner and root may have.
+    pub max_priority: u16,
     /// Who owns the cluster, beside root.
     pub owner_uid: u32,
     /// How long a node runs jobs without hearing from the head, in nanoseconds.
@@ -205,18 +211,15 @@ impl core::fmt::Debug for Head {
 impl Head {
     /// A head that knows these jobs from its durable table (none for a new cluster). `seed` comes
     /// from the operating system's random numbers; the keys of channels are drawn from it.
-    pub fn new(config: HeadConfig, records: Vec<JobRecord>, seed: [u8; 32]) -> Self {
-        let policy = Box::new(MatrixGang::new(config.max_jobs_per_node));
-        Self::with_policy(config, records, seed, policy)
-    }
-
-    /// The same with another scheduling policy, which has no node and no job yet.
-    pub fn with_policy(
+    ///
+    /// # Errors
+    /// No scheduling policy is called that, or it is none for a cluster.
+    pub fn new(
         config: HeadConfig,
         records: Vec<JobRecord>,
         seed: [u8; 32],
-        policy: Box<dyn Policy + Send>,
-    ) -> Self {
+    ) -> Result<Self, PolicyError> {
+        let policy = policy::by_name(&config.policy, config.max_jobs_per_node)?;
         let timetable = Timetable {
             generation: 0,
             start: ClusterTime(0),
@@ -255,7 +258,7 @@ impl Head {
             actions: VecDeque::new(),
         };
         head.restore(records);
-        head
+        Ok(head)
     }
 
     /// Takes an event that happened at `now` (on the machine's monotonic clock, which is the
@@ -266,6 +269,7 @@ impl Head {
         if self.started.is_none() {
             self.started = Some((now, wall_ms));
             self.starting = Some(now.saturating_add(self.restart_grace()));
+            self.adopt();
             self.await_restored_nodes();
         }
         match event {

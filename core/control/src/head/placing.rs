@@ -76,7 +76,7 @@ impl Head {
     }
 
     /// Whether a request makes sense on this cluster at all.
-    fn check_request(&self, request: &JobRequest) -> Result<(), Refusal> {
+    fn check_request(&self, user: &User, request: &JobRequest) -> Result<(), Refusal> {
         let bad = |message: &str| Err(refusal(RefusalKind::BadRequest, message.into()));
         if request.ranks == 0 {
             return bad("a job has at least one rank; ask for one or more");
@@ -111,6 +111,7 @@ impl Head {
         if texts.chain(pairs).any(|text| text.contains('\0')) {
             return bad("paths, arguments and environment must not contain a zero byte");
         }
+        self.check_wishes(user, request)?;
         self.wanted_nodes(request).map(|_| ())
     }
 
@@ -135,7 +136,7 @@ impl Head {
             let message = "the cluster is shutting down; start it again and then the job".into();
             return Err(refusal(RefusalKind::NodeLost, message));
         }
-        self.check_request(&request)?;
+        self.check_request(user, &request)?;
         if self.jobs.len() - self.ended.len() >= MOST_LIVE {
             let message = format!("{MOST_LIVE} jobs are waiting or running; try again later");
             return Err(refusal(RefusalKind::NoResources, message));
@@ -222,9 +223,8 @@ impl Head {
                     let Some(job) = self.jobs.get_mut(&id) else { continue };
                     (job.scheduled, job.wanted) = (true, nodes);
                     let asked = job.asked();
-                    self.policy.arrive(&asked, ClusterTime(self.now)).err().map(|error| {
-                        refusal(RefusalKind::Internal, format!("the scheduler refused: {error}"))
-                    })
+                    let arrived = self.policy.arrive(&asked, ClusterTime(self.now));
+                    arrived.err().map(|error| super::policy::arrive_refusal(&error))
                 }
                 Err(refusal) => Some(refusal),
             };

@@ -19,7 +19,7 @@ impl Head {
 
     /// Tells the policy which slots will be over when a timetable that is published now starts.
     /// Before the policy hears of any change, because those slots still go by what was.
-    fn pass_slots(&mut self) {
+    pub(super) fn pass_slots(&mut self) {
         let tick = self.timetable.tick_at(self.next_start());
         let slots = tick.saturating_sub(self.passed);
         if slots > 0 {

@@ -104,6 +104,8 @@ impl Client {
             ranks: self.plan.ranks,
             nodes: self.plan.nodes,
             encrypt: None,
+            priority: 1,
+            estimate_ns: None,
         }
     }
 }

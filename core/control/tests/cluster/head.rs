@@ -9,6 +9,10 @@ use kumi_sched::JobId;
 
 use crate::world::{Event, MS, World};
 
+/// Policies that heads go by; none that needs estimates.
+const POLICIES: [&str; 7] =
+    ["dqt", "matrix", "fair-dqt:apa", "dhc", "first-fit", "dqt:max+shares", "scan"];
+
 pub struct HeadSim {
     config: HeadConfig,
     pub head: Option<Head>,
@@ -92,7 +96,11 @@ impl World {
         self.head.armed = None;
         let records = self.head.records.values().cloned().collect();
         let seed = [self.head.epoch as u8; 32];
-        self.head.head = Some(Head::new(self.head.config.clone(), records, seed));
+        // Each head may go by another policy than the one before it.
+        let turn = self.scenario.seed + self.head.epoch;
+        self.head.config.policy = POLICIES[(turn % POLICIES.len() as u64) as usize].into();
+        let head = Head::new(self.head.config.clone(), records, seed);
+        self.head.head = Some(head.expect("a policy"));
         self.head_event(HeadEvent::Timeout);
     }
 

@@ -128,6 +128,8 @@ impl World {
             lease_ns: LEASE,
             detach_grace_ns: GRACE,
             encrypt: false,
+            policy: "dqt".into(),
+            max_priority: 1,
         };
         Self {
             scenario,

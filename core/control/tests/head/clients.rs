@@ -72,7 +72,7 @@ fn the_same_token_is_the_same_job() {
     let (again, actions) = test.submit(request(9, 1, None));
     assert_eq!(job, again);
     assert!(commands(&actions).is_empty());
-    let head = Head::new(config(2), test.records.clone(), [2; 32]);
+    let head = Head::new(config(2), test.records.clone(), [2; 32]).expect("a policy");
     let mut test = Test { head, now: test.now + MS, records: test.records };
     let (again, _) = test.submit(request(9, 1, None));
     assert_eq!(job, again, "also to a head that was started again");
@@ -102,7 +102,7 @@ fn only_those_may_who_may() {
         assert_eq!(refusal(&test.ask(&OWNER, request)), None);
     }
     assert_eq!(test.state(job), JobState::Ending(Outcome::Killed));
-    let configure = ClientRequest::Configure { mode: None, slice_ns: Some(MS) };
+    let configure = ClientRequest::Configure { mode: None, slice_ns: Some(MS), policy: None };
     for request in [configure.clone(), ClientRequest::Shutdown] {
         assert_eq!(refusal(&test.ask(&ALICE, request)), not_permitted);
     }
@@ -311,7 +311,7 @@ fn following_a_job_that_is_over_ends_at_once() {
     let mut test = Test::new(1);
     let job = test.running(1, 1);
     test.report(Report::Freed { job, nodes: set([0]) });
-    let head = Head::new(config(1), test.records.clone(), [2; 32]);
+    let head = Head::new(config(1), test.records.clone(), [2; 32]).expect("a policy");
     let mut test = Test { head, now: test.now, records: test.records };
     let actions = test.ask(&ALICE, ClientRequest::Follow { job, offset: 3, wait: true });
     let follow = HeadAction::Follow { client: CLIENT, job, offset: 3, wait: true };

@@ -17,7 +17,8 @@ fn prepared(actions: &[HeadAction]) -> JobSpec {
 fn a_job_is_encrypted_as_it_asks_or_as_the_cluster_is() {
     for default in [false, true] {
         let mut test = Test::new(1);
-        test.head = Head::new(HeadConfig { encrypt: default, ..config(1) }, Vec::new(), [1; 32]);
+        test.head = Head::new(HeadConfig { encrypt: default, ..config(1) }, Vec::new(), [1; 32])
+            .expect("a policy");
         test.event(HeadEvent::ChildUp(LINK));
         test.report(Report::Attached(vec![description(0)]));
         let mut keys = Vec::new();

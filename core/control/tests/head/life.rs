@@ -127,7 +127,7 @@ fn the_timetable_goes_out_once_per_change() {
     let leases =
         commands(&actions).iter().filter(|(_, c)| matches!(c, Command::Lease { .. })).count();
     assert!((9..=11).contains(&leases), "{leases}");
-    let configure = |mode, slice_ns| ClientRequest::Configure { mode, slice_ns };
+    let configure = |mode, slice_ns| ClientRequest::Configure { mode, slice_ns, policy: None };
     assert_eq!(timetables(&test.ask(&OWNER, configure(None, Some(10 * MS)))), 0, "as it was");
     assert_eq!(timetables(&test.ask(&OWNER, configure(Some(Mode::OperatingSystem), None))), 1);
     assert_eq!(timetables(&test.ask(&OWNER, configure(None, Some(250_000)))), 1);

@@ -13,6 +13,8 @@ mod clients;
 mod keys;
 mod life;
 mod nodes;
+mod policy;
+mod same;
 
 const MS: u64 = 1_000_000;
 const ALICE: User = User { uid: 1000, gid: 1000 };
@@ -39,6 +41,8 @@ fn config(nodes: u32) -> HeadConfig {
         lease_ns: 3_000 * MS,
         detach_grace_ns: 1_000 * MS,
         encrypt: false,
+        policy: "dqt".into(),
+        max_priority: 4,
     }
 }
 
@@ -66,6 +70,8 @@ fn request(token: u128, ranks: u32, nodes: Option<u32>) -> JobRequest {
         ranks,
         nodes,
         encrypt: None,
+        priority: 1,
+        estimate_ns: None,
     }
 }
 
@@ -76,13 +82,32 @@ fn set(nodes: impl IntoIterator<Item = u32>) -> NodeSet {
 impl Test {
     /// A head whose nodes are all attached.
     fn new(nodes: u32) -> Self {
-        let mut test = Self::without_nodes(nodes);
+        Self::attached(config(nodes))
+    }
+
+    /// The same with another policy than the usual one.
+    fn with_policy(nodes: u32, policy: &str) -> Self {
+        Self::attached(HeadConfig { policy: policy.into(), ..config(nodes) })
+    }
+
+    /// The same with another limit of jobs on a node.
+    fn wide(nodes: u32, max_jobs_per_node: u32) -> Self {
+        Self::attached(HeadConfig { max_jobs_per_node, ..config(nodes) })
+    }
+
+    fn attached(config: HeadConfig) -> Self {
+        let nodes = config.nodes.len() as u32;
+        let mut test = Self::from_config(config);
         test.report(Report::Attached((0..nodes).map(description).collect()));
         test
     }
 
     fn without_nodes(nodes: u32) -> Self {
-        let head = Head::new(config(nodes), Vec::new(), [1; 32]);
+        Self::from_config(config(nodes))
+    }
+
+    fn from_config(config: HeadConfig) -> Self {
+        let head = Head::new(config, Vec::new(), [1; 32]).expect("a policy");
         let mut test = Self { head, now: MS, records: Vec::new() };
         assert_eq!(test.head.next_timeout(), Some(0));
         test.event(HeadEvent::Timeout);

@@ -58,7 +58,7 @@ fn a_new_head_goes_on_with_what_runs() {
     let (queued, _) = test.submit(request(2, 2, Some(2)));
     let (later, _) = test.submit(request(3, 2, Some(2)));
     let generation = test.head.timetable().generation;
-    let head = Head::new(config(2), test.records.clone(), [2; 32]);
+    let head = Head::new(config(2), test.records.clone(), [2; 32]).expect("a policy");
     let mut test = Test { head, now: test.now + 500 * MS, records: test.records };
     test.event(HeadEvent::Timeout);
     assert!(test.head.timetable().generation > generation);
@@ -85,7 +85,7 @@ fn a_new_head_goes_on_with_what_runs() {
 fn a_new_head_gives_up_on_nodes_that_do_not_come() {
     let mut test = Test::new(2);
     let job = test.running(1, 2);
-    let head = Head::new(config(2), test.records.clone(), [2; 32]);
+    let head = Head::new(config(2), test.records.clone(), [2; 32]).expect("a policy");
     let mut test = Test { head, now: test.now, records: test.records };
     test.event(HeadEvent::Timeout);
     test.advance(3_900 * MS);
@@ -98,7 +98,7 @@ fn a_new_head_gives_up_on_nodes_that_do_not_come() {
 fn a_new_head_may_have_fewer_nodes() {
     let mut test = Test::new(2);
     let job = test.running(1, 2);
-    let head = Head::new(config(1), test.records.clone(), [2; 32]);
+    let head = Head::new(config(1), test.records.clone(), [2; 32]).expect("a policy");
     let mut test = Test { head, now: test.now, records: test.records };
     test.event(HeadEvent::Timeout);
     assert_eq!(test.state(job), JobState::Ending(Outcome::NodeLost(NodeId(1))));

@@ -164,4 +164,8 @@ impl<D: Discipline> Policy for Batch<D> {
     fn filling_nodes(&self) -> u32 {
         self.machine.pool.filling()
     }
+
+    fn plans(&self) -> bool {
+        D::PLANS
+    }
 }

@@ -8,12 +8,14 @@
 
 use alloc::vec::Vec;
 
+use serde::{Deserialize, Serialize};
+
 use super::ring::{Queue, Rings};
 use super::shape::Shape;
 use crate::UserId;
 
 /// State of a tree node (paper 0, figure 7.3).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DqtState {
     /// Not activated, and no job in its queue is active.
     #[default]

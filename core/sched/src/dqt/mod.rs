@@ -261,4 +261,17 @@ impl Policy for Dqt {
     fn columns(&self) -> Vec<Column> {
         self.compile()
     }
+
+    fn migrates(&self) -> bool {
+        self.config.migrate
+    }
+
+    fn tree(&self, slots: u64) -> Option<Vec<DqtNode>> {
+        if slots == 0 {
+            return Some(Self::tree(self));
+        }
+        let mut ahead = self.clone();
+        ahead.advance(slots);
+        Some(Self::tree(&ahead))
+    }
 }

@@ -2,11 +2,13 @@
 
 use alloc::vec::Vec;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Dqt, DqtState};
 use crate::{JobId, NodeId};
 
 /// A job in a queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DqtJob {
     /// The job.
     pub job: JobId,
@@ -19,7 +21,7 @@ pub struct DqtJob {
 }
 
 /// A node of the tree, which is a partition, and its queue.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DqtNode {
     /// Its number: the root is 0, then level by level from left to right.
     pub number: u32,

@@ -137,7 +137,8 @@ impl Driver {
         let known: std::collections::BTreeSet<_> = records.iter().map(|r| r.spec.job).collect();
         let spools = open_spools(dir, |job| known.contains(&job))?;
         let jobs = records.len();
-        let head = Head::new(head_config(&config), records, seed()?);
+        let head = Head::new(head_config(&config), records, seed()?)
+            .map_err(|error| Failure::new(ExitCode::BadConfig, error.to_string()))?;
         let (head, counts) = (Rc::new(RefCell::new(head)), Rc::new(Counts::default()));
         counts.spool_bytes.set(spools.bytes());
         let (sender, events) = mpsc::channel(256);
@@ -418,7 +419,9 @@ fn head_config(config: &ClusterConfig) -> HeadConfig {
         nodes: config.nodes.iter().map(|node| node.name.clone()).collect(),
         mode: config.mode(),
         slice_ns: config.slice_ns(),
+        policy: config.policy.clone(),
         max_jobs_per_node: config.max_jobs_per_node,
+        max_priority: config.max_priority,
         owner_uid: config.owner_uid,
         lease_ns: config.lease_ms.saturating_mul(1_000_000),
         detach_grace_ns: u64::try_from(DETACH_GRACE.as_nanos()).unwrap_or(u64::MAX),

@@ -201,6 +201,8 @@ pub(crate) mod tests {
             ranks: 2,
             nodes: None,
             encrypt: None,
+            priority: 1,
+            estimate_ns: None,
         };
         JobRecord {
             spec: JobSpec {

@@ -11,7 +11,7 @@ use kumi_control::message::{
     ClientReply, ClientRequest, ContentHash, JobRequest, JobState, Outcome, Program, Stream,
 };
 use kumi_node::client::Client;
-use kumi_node::config::{ClusterConfig, ClusterKind, ModeName, NodeConfig};
+use kumi_node::config::{ClusterConfig, ClusterKind, ModeName, NodeConfig, defaults};
 use kumi_node::{cgroup, paths, tls};
 use kumi_sched::{JobId, NodeId};
 
@@ -68,6 +68,8 @@ impl Cluster {
             metrics: None,
             head_metrics: None,
             encrypt: false,
+            policy: defaults::policy(),
+            max_priority: defaults::max_priority(),
             nodes: (0..nodes).map(node).collect(),
         };
         config.save(dir.path()).unwrap();
@@ -201,6 +203,8 @@ pub fn request(words: &[&str], ranks: u32) -> JobRequest {
         ranks,
         nodes: None,
         encrypt: None,
+        priority: 1,
+        estimate_ns: None,
     }
 }
 

@@ -46,9 +46,14 @@ pub fn config(
         head,
         slice_us: u64::try_from(sharing.slice.as_micros()).unwrap_or(u64::MAX),
         mode: match sharing.policy {
-            Policy::Gang => ModeName::Gang,
+            Policy::Gang | Policy::Named(_) => ModeName::Gang,
             Policy::Os => ModeName::Os,
         },
+        policy: match &sharing.policy {
+            Policy::Named(name) => name.clone(),
+            Policy::Gang | Policy::Os => defaults::policy(),
+        },
+        max_priority: defaults::max_priority(),
         force_switch: sharing.force_switch,
         fan_out: sharing.fan_out,
         max_jobs_per_node: defaults::max_jobs_per_node(),

@@ -10,6 +10,7 @@ mod netns;
 mod processes;
 mod set;
 pub mod status;
+pub mod tree;
 mod up;
 
 use crate::cli::{ClusterCommand, InitArgs};

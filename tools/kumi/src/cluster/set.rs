@@ -16,17 +16,17 @@ pub async fn run(context: &Context, args: &SetArgs) -> Result<(), Error> {
     let before = ask(&mut client).await?;
     let mode = wanted(before.mode, args)?;
     let slice_ns = args.slice.map(|slice| u64::try_from(slice.as_nanos()).unwrap_or(u64::MAX));
-    match client.ask(&ClientRequest::Configure { mode: Some(mode), slice_ns }).await? {
+    let policy = match &args.policy {
+        Some(Policy::Named(name)) => Some(name.clone()),
+        _ => None,
+    };
+    match client.ask(&ClientRequest::Configure { mode: Some(mode), slice_ns, policy }).await? {
         ClientReply::Done => {}
         other => return Err(Error::unexpected(&other)),
     }
     let after = ask(&mut client).await?;
     remember(context, &after)?;
-    output::text(&format!(
-        "cluster {}: {}\n",
-        after.name,
-        status::sharing(after.mode, after.slice_ns)
-    ))
+    output::text(&format!("cluster {}: {}\n", after.name, status::sharing(&after)))
 }
 
 async fn ask(client: &mut Client) -> Result<ClusterStatus, Error> {
@@ -43,8 +43,8 @@ fn wanted(now: Mode, args: &SetArgs) -> Result<Mode, Error> {
         Mode::OperatingSystem => (Policy::Os, false),
     };
     let force_switch = args.force_switch.map_or(forced, |value| value == OnOff::On);
-    match args.policy.unwrap_or(policy) {
-        Policy::Gang => Ok(Mode::Gang { force_switch }),
+    match args.policy.as_ref().unwrap_or(&policy) {
+        Policy::Gang | Policy::Named(_) => Ok(Mode::Gang { force_switch }),
         Policy::Os if args.force_switch == Some(OnOff::On) => Err(Error::Usage(
             "--force-switch is about gang scheduling; add --policy gang".to_owned(),
         )),
@@ -64,6 +64,7 @@ fn remember(context: &Context, status: &ClusterStatus) -> Result<(), Error> {
         Mode::Gang { force_switch } => (ModeName::Gang, force_switch),
         Mode::OperatingSystem => (ModeName::Os, config.force_switch),
     };
+    config.policy.clone_from(&status.policy);
     config.save(context.dir())?;
     Ok(())
 }
@@ -86,6 +87,9 @@ mod tests {
         assert_eq!(wanted(forced, &args(Some(Policy::Os), None)).unwrap(), os);
         assert_eq!(wanted(os, &args(None, None)).unwrap(), os);
         assert_eq!(wanted(os, &args(Some(Policy::Gang), None)).unwrap(), plain);
+        let named = || Some(Policy::Named("easy".to_owned()));
+        assert_eq!(wanted(os, &args(named(), None)).unwrap(), plain);
+        assert_eq!(wanted(forced, &args(named(), None)).unwrap(), forced);
         assert_eq!(wanted(os, &args(None, Some(OnOff::On))).unwrap_err().exit_code(), 64);
     }
 }

@@ -12,9 +12,10 @@ use std::collections::BTreeMap;
 
 /// The cluster as `--json` shows it.
 #[derive(Serialize)]
-struct StatusView<'a> {
+pub struct StatusView<'a> {
     name: &'a str,
     mode: &'static str,
+    policy: &'a str,
     force_switch: bool,
     slice_us: f64,
     since_ms: u64,
@@ -23,6 +24,7 @@ struct StatusView<'a> {
     slots: usize,
     control_messages: u64,
     nodes: Vec<NodeView<'a>>,
+    tree: Option<Vec<super::tree::TreeView>>,
 }
 
 /// A node as `--json` shows it.
@@ -61,7 +63,8 @@ pub fn mode_words(mode: Mode) -> (&'static str, bool) {
     }
 }
 
-fn view<'a>(status: &'a ClusterStatus, places: &'a [Place]) -> StatusView<'a> {
+/// The cluster as data.
+pub fn view<'a>(status: &'a ClusterStatus, places: &'a [Place]) -> StatusView<'a> {
     let (mode, force_switch) = mode_words(status.mode);
     let node_view = |node: &'a NodeStatus| {
         let description = node.description.as_ref();
@@ -80,6 +83,7 @@ fn view<'a>(status: &'a ClusterStatus, places: &'a [Place]) -> StatusView<'a> {
     StatusView {
         name: &status.name,
         mode,
+        policy: &status.policy,
         force_switch,
         slice_us: status.slice_ns as f64 / 1e3,
         since_ms: status.since_ms,
@@ -88,6 +92,7 @@ fn view<'a>(status: &'a ClusterStatus, places: &'a [Place]) -> StatusView<'a> {
         slots: status.timetable.cycle(),
         control_messages: status.control_messages,
         nodes: status.nodes.iter().map(node_view).collect(),
+        tree: status.tree.as_deref().map(super::tree::views),
     }
 }
 
@@ -106,13 +111,15 @@ fn slots(status: &ClusterStatus, node: kumi_sched::NodeId) -> Vec<Option<u64>> {
     column.map_or_else(Vec::new, |c| c.slots.iter().map(|slot| slot.map(|job| job.0)).collect())
 }
 
-/// `gang scheduling in slices of 10ms`, for people.
-pub fn sharing(mode: Mode, slice_ns: u64) -> String {
-    let slice = table::slice(slice_ns);
-    match mode {
-        Mode::Gang { force_switch: false } => format!("gang scheduling in slices of {slice}"),
+/// `gang scheduling by dqt in slices of 10ms`, for people.
+pub fn sharing(status: &ClusterStatus) -> String {
+    let (slice, policy) = (table::slice(status.slice_ns), &status.policy);
+    match status.mode {
+        Mode::Gang { force_switch: false } => {
+            format!("gang scheduling by {policy} in slices of {slice}")
+        }
         Mode::Gang { force_switch: true } => {
-            format!("gang scheduling in slices of {slice}, switching even for one job")
+            format!("gang scheduling by {policy} in slices of {slice}, switching even for one job")
         }
         Mode::OperatingSystem => "scheduled by the operating systems".to_owned(),
     }
@@ -125,7 +132,7 @@ pub fn render(status: &ClusterStatus, places: &[Place], now_ms: u64) -> String {
         "cluster {}: {up} of {} nodes up, {}, running for {}\n\n",
         status.name,
         status.nodes.len(),
-        sharing(status.mode, status.slice_ns),
+        sharing(status),
         table::elapsed(now_ms.saturating_sub(status.since_ms)),
     );
     let mut nodes = Table::new(&[">NODE", "NAME", "STATE", "ADDRESS", ">CPUS", "JOBS"]);
@@ -204,6 +211,8 @@ mod tests {
             },
             since_ms: 1_000,
             control_messages: 99,
+            policy: "dqt".into(),
+            tree: Some(super::super::tree::tests::tree()),
         }
     }
 
@@ -212,7 +221,7 @@ mod tests {
         let places = [("node0", "10.77.1.1:7701"), ("node1", "10.77.1.2:7701"), ("late", "x:1")]
             .map(|(name, address)| Place { name: name.into(), address: address.into() });
         let expected = "\
-cluster default: 2 of 3 nodes up, gang scheduling in slices of 10ms, running for 1m05s
+cluster default: 2 of 3 nodes up, gang scheduling by dqt in slices of 10ms, running for 1m05s
 
 NODE  NAME   STATE  ADDRESS         CPUS  JOBS
    0  node0  up     10.77.1.1:7701     1  3,4
@@ -233,6 +242,8 @@ What the machines do not permit (`kumi doctor` says more):
         let value = serde_json::to_value(view(&status, &places)).unwrap();
         assert_eq!(value["nodes_up"], 2);
         assert_eq!(value["mode"], "gang");
+        assert_eq!(value["policy"], "dqt");
+        assert_eq!(value["tree"][0]["state"], "rounded");
         assert_eq!(value["slice_us"], 10_000.0);
         assert_eq!(value["nodes"][0]["timetable"], serde_json::json!([3, 4, null]));
         assert_eq!(value["nodes"][0]["address"], "10.77.1.1:7701");
@@ -241,9 +252,10 @@ What the machines do not permit (`kumi doctor` says more):
 
     #[test]
     fn sharing_in_words() {
-        let gang = |force_switch| Mode::Gang { force_switch };
-        assert_eq!(sharing(gang(false), 250_000), "gang scheduling in slices of 250us");
-        assert!(sharing(gang(true), 250_000).ends_with("switching even for one job"));
-        assert_eq!(sharing(Mode::OperatingSystem, 1), "scheduled by the operating systems");
+        let words = |mode, slice_ns| sharing(&ClusterStatus { mode, slice_ns, ..status() });
+        let gang = |force_switch| words(Mode::Gang { force_switch }, 250_000);
+        assert_eq!(gang(false), "gang scheduling by dqt in slices of 250us");
+        assert!(gang(true).ends_with("switching even for one job"));
+        assert_eq!(words(Mode::OperatingSystem, 1), "scheduled by the operating systems");
     }
 }

@@ -45,6 +45,10 @@ pub async fn run(context: &Context, args: RunArgs) -> Result<(), Error> {
         ranks: args.ranks,
         nodes: args.nodes,
         encrypt: args.encrypt.map(|value| value == OnOff::On),
+        priority: args.priority,
+        estimate_ns: args
+            .estimate
+            .map(|estimate| u64::try_from(estimate.as_nanos()).unwrap_or(u64::MAX)),
     };
     let mut session = Session::new(context, Start::Submit(Box::new(request)), args.label)?;
     session.take_input();

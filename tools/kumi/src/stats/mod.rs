@@ -180,7 +180,7 @@ fn view<'a>(
 }
 
 fn render(status: &ClusterStatus, samples: &[NodeSample], job: Option<JobId>) -> String {
-    let mut text = format!("{}\n\n", crate::cluster::status::sharing(status.mode, status.slice_ns));
+    let mut text = format!("{}\n\n", crate::cluster::status::sharing(status));
     text.push_str(&switch_table(samples));
     text.push('\n');
     text.push_str(&skew_line(samples));

@@ -27,6 +27,9 @@ const ANSWER: Duration = Duration::from_secs(2);
 pub async fn run(context: &Context, args: &TopArgs) -> Result<(), Error> {
     let mut client = context.connect().await?;
     let first = Snapshot::take(&mut client).await?;
+    if args.json {
+        return output::json(&first.view(&context.places()));
+    }
     if args.once {
         return output::text(&first.text(output::wall_ms()));
     }

@@ -1,14 +1,30 @@
 //! What `kumi top` shows, taken at one moment.
 
-use crate::cluster::status;
+use crate::cluster::status::{self, StatusView};
+use crate::cluster::tree::{self, TreeLine};
+use crate::context::Place;
 use crate::describe;
 use crate::error::Error;
+use crate::ps::{self, JobView};
 use crate::table::{self, Table};
 use kumi_control::message::{
     ClientReply, ClientRequest, ClusterStatus, JobRecord, NodeSample, NodeStatus,
 };
 use kumi_node::client::Client;
 use kumi_sched::JobId;
+use serde::Serialize;
+
+/// Columns of the plain text, which has no terminal to ask.
+const WIDTH: usize = 80;
+
+/// A snapshot as `--json` shows it.
+#[derive(Serialize)]
+pub struct TopView<'a> {
+    cluster: StatusView<'a>,
+    jobs: Vec<JobView<'a>>,
+    /// In the order of the jobs: by rank 0 to 1000, null where the node did not answer.
+    load_permille: Vec<Vec<Option<u16>>>,
+}
 
 /// The cluster, its jobs and a sample of every node.
 #[derive(Clone, Debug)]
@@ -52,8 +68,24 @@ impl Snapshot {
             "cluster {}: {up} of {} nodes up, {}",
             self.cluster.name,
             self.cluster.nodes.len(),
-            status::sharing(self.cluster.mode, self.cluster.slice_ns)
+            status::sharing(&self.cluster)
         )
+    }
+
+    /// All of it as data.
+    pub fn view<'a>(&'a self, places: &'a [Place]) -> TopView<'a> {
+        let load = |record| self.loads(record).iter().map(|load| load.permille).collect();
+        TopView {
+            cluster: status::view(&self.cluster, places),
+            jobs: ps::views(&self.jobs),
+            load_permille: self.jobs.iter().map(load).collect(),
+        }
+    }
+
+    /// The tree of queues, if the policy has one, cut to so many columns.
+    pub fn tree(&self, width: usize) -> Vec<TreeLine> {
+        let tree = self.cluster.tree.as_deref().unwrap_or_default();
+        tree::lines(tree, self.cluster.nodes.len(), width)
     }
 
     /// The loads of a job's ranks, in rank order.
@@ -131,6 +163,7 @@ impl Snapshot {
             ]);
         }
         text.push_str(&nodes.render());
+        text.push_str(&self.tree_text());
         for record in &self.jobs {
             let loads: Vec<String> = self.loads(record).into_iter().map(load_text).collect();
             if !loads.is_empty() {
@@ -139,6 +172,21 @@ impl Snapshot {
             }
         }
         text
+    }
+
+    /// The tree of queues with an arrow where the front is; nothing if there is none.
+    fn tree_text(&self) -> String {
+        let lines = self.tree(WIDTH - 3);
+        if lines.is_empty() {
+            return String::new();
+        }
+        let [place, state, jobs, queue] = tree::HEADINGS;
+        let mut table = Table::new(&["", place, state, &format!(">{jobs}"), queue]);
+        for TreeLine { front, cells } in lines {
+            let mark = if front { ">" } else { "" };
+            table.row([mark.to_owned()].into_iter().chain(cells).collect());
+        }
+        format!("\n{}", table.render())
     }
 }
 
@@ -178,6 +226,8 @@ pub mod tests {
             ranks: 4,
             nodes: None,
             encrypt: None,
+            priority: 1,
+            estimate_ns: None,
         };
         let part = |node, first| NodeRanks { node: NodeId(node), first, count: 2 };
         let spec = JobSpec {
@@ -251,6 +301,8 @@ pub mod tests {
                 },
                 since_ms: 0,
                 control_messages: 0,
+                policy: "dqt".into(),
+                tree: Some(crate::cluster::tree::tests::tree()),
             },
             jobs: vec![job(3, "cg"), job(4, "is")],
             samples: vec![sample],
@@ -258,9 +310,31 @@ pub mod tests {
     }
 
     #[test]
+    fn the_data() {
+        let value = serde_json::to_value(snapshot().view(&[])).unwrap();
+        assert_eq!(value["cluster"]["policy"], "dqt");
+        assert_eq!(value["cluster"]["tree"][1]["front"], true);
+        assert_eq!(value["jobs"][1]["job"], 4);
+        assert_eq!(value["load_permille"][0], serde_json::json!([1000, 250, null, null]));
+    }
+
+    #[test]
+    fn the_tree_keeps_to_its_columns() {
+        let mut wide = snapshot();
+        let tree = wide.cluster.tree.as_mut().unwrap();
+        let job = tree[0].queue[0];
+        tree[0].queue = vec![job; 500];
+        let text = wide.text(10_000);
+        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+        assert!(text.contains("3 +4"), "{text}");
+        wide.cluster.tree = None;
+        assert!(!wide.text(10_000).contains("QUEUE"));
+    }
+
+    #[test]
     fn the_plain_text() {
         let expected = "\
-cluster lab: 1 of 2 nodes up, gang scheduling in slices of 10ms
+cluster lab: 1 of 2 nodes up, gang scheduling by dqt in slices of 10ms
 
 JOB  NAME  USER     RANKS  NODES  STATE    TIME  LOAD
   3  cg    4000000      4  0-1    running  9.0s   62%
@@ -269,6 +343,11 @@ JOB  NAME  USER     RANKS  NODES  STATE    TIME  LOAD
 NODE  NAME   STATE  SWITCHES  TIMETABLE
    0  node0  up           42  3 4 .
    1  -      down          -  3 4 .
+
+   NODES  STATE     JOBS  QUEUE
+   0-1    rounded      3  3
+>   0-1   rounding     3  4x3 (5)
+>   2     rounding     3  6
 
 load of job 3 (cg) by rank: 100% 25% - -
 

@@ -1,6 +1,7 @@
 //! The picture of `kumi top`.
 
 use super::snapshot::{Snapshot, node_name, slot_text};
+use crate::cluster::tree::{HEADINGS, TreeLine};
 use crate::describe;
 use kumi_sched::JobId;
 use ratatui::Frame;
@@ -26,17 +27,23 @@ pub fn draw(
     let rows = |count: usize, most: u16| u16::try_from(count).unwrap_or(most).min(most);
     let jobs = rows(snapshot.jobs.len(), height / 3) + 3;
     let nodes = rows(snapshot.cluster.nodes.len(), height / 4) + 3;
+    let tree = snapshot.tree(usize::from(frame.area().width.saturating_sub(2)));
+    let queues = if tree.is_empty() { 0 } else { rows(tree.len(), height / 4) + 3 };
     let parts = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(jobs),
         Constraint::Length(nodes),
+        Constraint::Length(queues),
         Constraint::Min(3),
         Constraint::Length(1),
     ]);
-    let [title, jobs, nodes, ranks, keys] = parts.areas(frame.area());
+    let [title, jobs, nodes, queues, ranks, keys] = parts.areas(frame.area());
     draw_title(frame, title, snapshot, trouble);
     draw_jobs(frame, jobs, snapshot, now_ms);
     draw_nodes(frame, nodes, snapshot);
+    if !tree.is_empty() {
+        draw_tree(frame, queues, &tree);
+    }
     draw_ranks(frame, ranks, snapshot, first);
     let dim = Style::new().add_modifier(Modifier::DIM);
     frame.render_widget(Line::styled("q quit   up/down scroll the ranks", dim), keys);
@@ -87,6 +94,26 @@ fn draw_nodes(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot) {
     let table = Table::new(rows, widths)
         .header(Row::new(["NODE", "NAME", "STATE", "SWITCHES", "TIMETABLE"]).style(bold))
         .block(Block::bordered().title("nodes"));
+    frame.render_widget(table, area);
+}
+
+/// The tree of queues: those on the front stand out.
+fn draw_tree(frame: &mut Frame<'_>, area: Rect, tree: &[TreeLine]) {
+    let rows = tree.iter().map(|line| {
+        let colour = if line.front { Color::Green } else { Color::Reset };
+        Row::new(line.cells.clone()).style(Style::new().fg(colour))
+    });
+    let widest = |cell: usize| {
+        let cells = tree.iter().map(|line| line.cells[cell].chars().count());
+        cells.chain([HEADINGS[cell].len()]).max().unwrap_or(0)
+    };
+    let widths = (0..HEADINGS.len())
+        .map(|cell| Constraint::Length(u16::try_from(widest(cell)).unwrap_or(u16::MAX)));
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    let table = Table::new(rows, widths)
+        .column_spacing(2)
+        .header(Row::new(HEADINGS).style(bold))
+        .block(Block::bordered().title("queues"));
     frame.render_widget(table, area);
 }
 
@@ -154,9 +181,17 @@ mod tests {
 
     #[test]
     fn everything_is_in_the_picture() {
-        let text = picture(110, 24, None, 0);
-        for part in ["cluster lab: 1 of 2 nodes up", "running", "TIMETABLE", "3 4 .", "42", "down"]
-        {
+        let text = picture(110, 40, None, 0);
+        for part in [
+            "rounding",
+            "4x3 (5)",
+            "cluster lab: 1 of 2 nodes up",
+            "running",
+            "TIMETABLE",
+            "3 4 .",
+            "42",
+            "down",
+        ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
         assert!(text.contains("██ ▄▄ ?? ??"), "{text}");
