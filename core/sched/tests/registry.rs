@@ -100,3 +100,32 @@ fn the_tree_to_come_is_seen_without_going_there() {
         policy = ahead;
     }
 }
+
+#[test]
+fn many_slots_pass_as_one_after_the_other() {
+    for (name, _) in names() {
+        let (mut fast, mut slow) = (made(name), made(name));
+        for policy in [&mut fast, &mut slow] {
+            (0..8).for_each(|node| policy.add_node(NodeId(node)));
+        }
+        for (job, nodes) in [(1, 8), (2, 2), (3, 2), (4, 1), (5, 4), (6, 1), (7, 3), (8, 1)] {
+            let priority = 1 + job as u16 % 3;
+            let request =
+                Request { priority, estimate_ns: Some(1), ..Request::new(JobId(job), nodes) };
+            for policy in [&mut fast, &mut slow] {
+                policy.arrive(&request, NOW).unwrap();
+                while let Some(placement) = policy.next_placement(NOW) {
+                    policy.set_active(placement.job, true);
+                }
+            }
+            let slots = [0, 1, 5, 67, 1_000, 3_001][job as usize % 6];
+            fast.advance(slots);
+            (0..slots).for_each(|_| slow.run_slot(&mut |_| {}));
+            assert_eq!(fast.columns(), slow.columns(), "{name} after {slots} slots");
+            assert_eq!(fast.tree(0), slow.tree(0), "{name} after {slots} slots");
+        }
+        // A year of slots of 10 ms.
+        fast.advance(3_153_600_000);
+        assert!(!fast.columns().is_empty());
+    }
+}

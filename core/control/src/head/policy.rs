@@ -151,7 +151,6 @@ impl Head {
             return None;
         }
         let tick = self.timetable.tick_at(ClusterTime(self.now));
-        let cycle = self.timetable.cycle().max(1) as u64;
-        self.policy.tree(tick.saturating_sub(self.passed) % cycle)
+        self.policy.tree(tick.saturating_sub(self.passed))
     }
 }

@@ -23,7 +23,7 @@ impl Head {
         let tick = self.timetable.tick_at(self.next_start());
         let slots = tick.saturating_sub(self.passed);
         if slots > 0 {
-            self.policy.advance(slots % self.timetable.cycle().max(1) as u64);
+            self.policy.advance(slots);
             self.passed = tick;
         }
     }
@@ -60,7 +60,8 @@ impl Head {
             return;
         }
         let start = self.next_start();
-        let since = start.0.saturating_sub(last.tick_start(self.passed).0);
+        // Since its tick 0 would have begun: it may itself have gone on with another's slice.
+        let since = start.0.saturating_sub(last.start.0).saturating_add(last.phase_ns);
         let phase_ns = if in_step { since % slice_ns } else { 0 };
         let generation = self.next_generation();
         self.timetable = Timetable { generation, start, slice_ns, phase_ns, mode, columns };

@@ -33,7 +33,7 @@ struct Pair {
     test: Test,
     policy: Box<dyn Policy + Send>,
     random: Random,
-    /// Slots that passed since the first timetable started.
+    /// Slots that have begun, but for the first, since the first timetable's tick 0 did.
     slots: u64,
     origin: u64,
     /// By job, its nodes.
@@ -52,7 +52,7 @@ impl Pair {
         (0..NODES).for_each(|node| policy.add_node(NodeId(node)));
         let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let timetable = test.head.timetable();
-        let (origin, generation) = (timetable.start.0, timetable.generation);
+        let (origin, generation) = (timetable.start.0 - timetable.phase_ns, timetable.generation);
         let (placed, down) = Default::default();
         Self {
             test,
@@ -164,9 +164,12 @@ impl Pair {
 
     /// A node goes; after the grace the jobs that it had end, and are freed on their other nodes.
     fn loses(&mut self, node: u32) {
-        self.report(Report::Detached(set([node])), |policy, _| policy.remove_node(NodeId(node)));
+        let mut lost_at = GRACE;
+        self.report(Report::Detached(set([node])), |policy, now| {
+            lost_at += now.0;
+            policy.remove_node(NodeId(node));
+        });
         self.down.push(node);
-        let lost_at = self.test.now + GRACE;
         let (hit, rest) =
             self.placed.drain(..).partition(|(_, nodes): &(_, Vec<u32>)| nodes.contains(&node));
         let hit: Vec<(JobId, Vec<u32>)> = hit;

@@ -1,6 +1,7 @@
 //! The Distributed Queue Tree (paper 0, chapter 7): partitions nested in one another, each with a
 //! queue of its own, and one round robin over all of them.
 
+mod advance;
 mod columns;
 mod config;
 mod front;
@@ -248,6 +249,10 @@ impl Policy for Dqt {
 
     fn run_slot(&mut self, run: &mut dyn FnMut(JobId)) {
         self.front.next_turn(|member, rings| run(rings.members[member as usize].id));
+    }
+
+    fn advance(&mut self, slots: u64) {
+        self.pass(slots);
     }
 
     /// The slots to come are found by letting a copy run on until what runs repeats. Where positions

@@ -282,7 +282,17 @@ mod tests {
         let timetable =
             Timetable { generation: 1, start, slice_ns, phase_ns: 0, mode, columns: Vec::new() };
         let (name, nodes) = (String::from("lab"), Vec::new());
-        ClusterStatus { name, nodes, mode, slice_ns, timetable, since_ms: 0, control_messages: 40 }
+        ClusterStatus {
+            name,
+            nodes,
+            mode,
+            slice_ns,
+            timetable,
+            since_ms: 0,
+            control_messages: 40,
+            policy: "dqt".into(),
+            tree: None,
+        }
     }
 
     fn sample(node: u32, count: u64, begin: u64) -> NodeSample {

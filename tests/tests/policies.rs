@@ -1,0 +1,164 @@
+//! Clusters go by scheduling policies that are chosen by name.
+#![forbid(unsafe_code)]
+
+use kumi_tests::cluster::TestCluster;
+use kumi_tests::command::{Running, wait_for};
+use kumi_tests::machine;
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+/// A job of this name that sleeps, with one rank on each of so many nodes.
+fn sleeper(cluster: &TestCluster, name: &str, nodes: &str) -> Running {
+    cluster.start(&["run", "-n", nodes, "--nodes", nodes, "--name", name, "sleep", "600"])
+}
+
+fn nodes_of(job: &Value) -> Vec<u64> {
+    job["nodes"].as_array().expect("nodes").iter().filter_map(Value::as_u64).collect()
+}
+
+fn number(job: &Value) -> u64 {
+    job["job"].as_u64().expect("a number")
+}
+
+fn kill(cluster: &TestCluster, job: &Value) {
+    cluster.kumi(&["kill", &number(job).to_string()]).ok();
+}
+
+/// The slots of a node in the cluster's status.
+fn slots(status: &Value, node: usize) -> Vec<Option<u64>> {
+    let slots = status["nodes"][node]["timetable"].as_array().expect("slots");
+    slots.iter().map(Value::as_u64).collect()
+}
+
+#[test]
+fn jobs_of_different_sizes_share_space_and_time_in_a_tree() {
+    let cluster = TestCluster::up(4);
+    let running: Vec<_> = [("whole", "4"), ("left", "2"), ("right", "2"), ("one", "1")]
+        .map(|(name, nodes)| {
+            let job = sleeper(&cluster, name, nodes);
+            (cluster.wait_state(name, "running"), job)
+        })
+        .into();
+    let job = |index: usize| &running[index].0;
+    assert_eq!(nodes_of(job(0)), [0, 1, 2, 3]);
+    assert_eq!((nodes_of(job(1)), nodes_of(job(2))), (vec![0, 1], vec![2, 3]));
+    assert_eq!(nodes_of(job(3)), [0]);
+    let status = cluster.json(&["cluster", "status", "--json"]);
+    assert_eq!(status["policy"], "dqt");
+    for node in 0..4 {
+        let slots = slots(&status, node);
+        assert!(slots.contains(&Some(number(job(0)))), "{status}");
+        assert!(slots.contains(&Some(number(job(1 + node / 2)))), "{status}");
+    }
+    let tree = status["tree"].as_array().expect("a tree");
+    let queue = |node: &Value| node["queue"].as_array().map_or(0, Vec::len);
+    assert_eq!(tree.iter().map(queue).sum::<usize>(), 4, "{status}");
+    assert_eq!(tree[0]["max_tqlb"], 3, "whole, left and one on node 0");
+    assert!(tree.iter().any(|node| node["front"] == true), "{status}");
+
+    let top = cluster.kumi(&["top", "--once"]).ok().out;
+    let queues: Vec<&str> =
+        top.lines().skip_while(|line| !line.contains("QUEUE")).take(5).collect();
+    assert!(queues.len() == 5 && queues.iter().any(|line| line.starts_with('>')), "{top}");
+    assert!(queues.iter().all(|line| line.chars().count() <= 80), "{top}");
+    let top = cluster.json(&["top", "--json"]);
+    assert_eq!(top["cluster"]["tree"].as_array().map(Vec::len), Some(tree.len()));
+    assert_eq!(top["jobs"].as_array().map(Vec::len), Some(4));
+
+    // A job ends, the others go on.
+    kill(&cluster, job(1));
+    let status = cluster.json(&["cluster", "status", "--json"]);
+    assert_eq!(status["tree"][0]["max_tqlb"], 2, "{status}");
+    assert!(!slots(&status, 1).contains(&Some(number(job(1)))), "{status}");
+    for index in [0, 2, 3] {
+        kill(&cluster, job(index));
+    }
+    for (_, job) in running {
+        job.finish().fails(137, &[]);
+    }
+}
+
+#[test]
+fn easy_queues_and_lets_the_short_overtake() {
+    let cluster = TestCluster::up_with(2, &["--policy", "easy"]);
+    cluster.kumi(&["run", "true"]).fails(64, &["policy easy", "--estimate"]);
+    let start = |name: &str, nodes: &str, estimate: &str| {
+        let args = ["run", "-n", nodes, "--nodes", nodes, "--name", name, "--estimate", estimate];
+        cluster.start(&[&args[..], &["--priority", "2", "sleep", "600"]].concat())
+    };
+    let first = start("first", "1", "1h");
+    let one = cluster.wait_state("first", "running");
+    let wide = start("wide", "2", "10m");
+    let two = cluster.wait_state("wide", "queued");
+    let long = start("long", "1", "2h");
+    let three = cluster.wait_state("long", "queued");
+    let short = start("short", "1", "30m");
+    let four = cluster.wait_state("short", "running");
+    assert_eq!((nodes_of(&one), nodes_of(&four)), (vec![0], vec![1]));
+    assert_eq!(four["estimate_s"].as_f64(), Some(1_800.0), "{four}");
+    assert_eq!(four["priority"], 2, "{four}");
+    let table = cluster.kumi(&["ps"]).ok().out;
+    assert!(table.contains("ESTIMATE") && table.contains("30m00s"), "{table}");
+    kill(&cluster, &one);
+    kill(&cluster, &four);
+    cluster.wait_state("wide", "running");
+    cluster.wait_state("long", "queued");
+    kill(&cluster, &three);
+    kill(&cluster, &two);
+    for job in [first, wide, long, short] {
+        job.finish().fails(137, &[]);
+    }
+}
+
+#[test]
+fn the_policy_changes_while_jobs_run_and_outlives_the_head() {
+    let cluster = TestCluster::up_with(2, &["--policy", "fcfs"]);
+    let first = sleeper(&cluster, "first", "2");
+    cluster.wait_state("first", "running");
+    let second = sleeper(&cluster, "second", "2");
+    cluster.wait_state("second", "queued");
+    cluster.kumi(&["cluster", "set", "--policy", "easy"]).fails(64, &["does not say how long"]);
+    let said = cluster.kumi(&["cluster", "set", "--policy", "dqt:ff"]).ok().out;
+    assert!(said.contains("gang scheduling by dqt:ff"), "{said}");
+    let job = cluster.wait_state("second", "running");
+    assert_eq!(nodes_of(&job), [0, 1]);
+    cluster.kumi(&["cluster", "set", "--policy", "os"]).ok();
+    cluster.kumi(&["cluster", "set", "--policy", "gang"]).ok();
+    let file = std::fs::read_to_string(cluster.path().join("cluster.toml")).expect("cluster.toml");
+    assert!(file.contains("policy = \"dqt:ff\"") && file.contains("mode = \"gang\""), "{file}");
+
+    machine::signal(cluster.pid("head"), Signal::SIGKILL);
+    cluster.kumi(&["cluster", "up"]).ok();
+    let status = wait_for("the head to answer", || {
+        let found = cluster.kumi(&["cluster", "status", "--json"]);
+        (found.code() == 0).then(|| serde_json::from_str::<Value>(&found.out).expect("JSON"))
+    });
+    assert_eq!(status["policy"], "dqt:ff");
+    for name in ["first", "second"] {
+        kill(&cluster, &cluster.wait_state(name, "running"));
+    }
+    for job in [first, second] {
+        job.finish().fails(137, &[]);
+    }
+}
+
+#[test]
+fn wrong_wishes_are_refused() {
+    let mut cluster = TestCluster::prepare();
+    cluster.try_up(1, &["--policy", "esy"]).fails(64, &["did you mean easy?"]);
+    cluster.try_up(1, &["--policy", "dqt+migrate"]).fails(64, &["needs checkpoints"]);
+    cluster.try_up(1, &[]).ok();
+    let set = |name| cluster.kumi(&["cluster", "set", "--policy", name]);
+    set("no-such-policy").fails(64, &["no-such-policy", "fair-dqt"]);
+    set("dqt:fff").fails(64, &["did you mean dqt:ff?"]);
+    set("fair-dqt:apa+migrate").fails(64, &["moving a running job needs checkpoints"]);
+    cluster.kumi(&["run", "--priority", "101", "true"]).fails(64, &["1, the ordinary one, to 100"]);
+    cluster.kumi(&["run", "--estimate", "10", "true"]).fails(64, &["10m"]);
+    cluster.kumi(&["run", "--priority", "100", "--estimate", "1m", "true"]).ok();
+    // Written by hand.
+    let path = cluster.path().join("cluster.toml");
+    let text = std::fs::read_to_string(&path).expect("cluster.toml");
+    std::fs::write(&path, text.replace("policy = \"dqt\"", "policy = \"esy\"")).expect("our file");
+    cluster.kumi(&["cluster", "set", "--slice", "5ms"]).fails(65, &["did you mean easy?"]);
+    std::fs::write(&path, text).expect("our file");
+}
