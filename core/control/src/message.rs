@@ -16,7 +16,7 @@ pub use crate::sample::{NodeSample, PeerSample, Percentiles, RankSample, SwitchS
 pub use crate::status::{ClusterStatus, NodeStatus};
 
 /// Version of everything in this module. A peer with another version is refused by name.
-pub const CONTROL_VERSION: u32 = 3;
+pub const CONTROL_VERSION: u32 = 4;
 
 /// Nanoseconds on some monotonic clock of the process at hand.
 pub type Nanos = u64;
