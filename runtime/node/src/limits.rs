@@ -36,6 +36,14 @@ pub fn realtime_sentence() -> String {
         .to_owned()
 }
 
+/// What a node says of itself when its daemon does not go before ranks.
+pub fn preference_sentence() -> String {
+    format!("no preference for the daemon: {PREFERENCE_COST}")
+}
+
+/// What it costs that a daemon may not be preferred.
+const PREFERENCE_COST: &str = "ranks run at nice 5 instead, behind other programs, so that the daemon can tell that it lives on a machine with many more ranks than processors";
+
 /// What a node says of itself when it cannot disclose what goes on there.
 pub fn disclosure_sentence(reason: &str) -> String {
     format!(
@@ -67,6 +75,12 @@ pub fn checks() -> Vec<Check> {
             realtime(),
             "switches come late while ranks compute; slices below 10 ms are not kept",
             "run as root, or set LimitRTPRIO=50 (systemd) or rtprio in limits.conf",
+        ),
+        check(
+            "preference for the daemon",
+            preference(),
+            PREFERENCE_COST,
+            "run as root, or set LimitNICE=-15 (systemd) or nice in limits.conf",
         ),
         check(
             "network namespaces",
@@ -120,6 +134,15 @@ fn realtime() -> Result<String, String> {
     match tried.map_err(|error| error.to_string())?.join() {
         Ok(true) => Ok("SCHED_FIFO is permitted".to_owned()),
         _ => Err("SCHED_FIFO is not permitted".to_owned()),
+    }
+}
+
+fn preference() -> Result<String, String> {
+    let tried = std::thread::Builder::new().spawn(kumi_net::priority::prefer_this_thread);
+    match tried.map_err(|error| error.to_string())?.join() {
+        Ok(Ok(())) => Ok("nice -15 is permitted".to_owned()),
+        Ok(Err(error)) => Err(format!("nice -15 is not permitted: {error}")),
+        Err(_) => Err("cannot be tried".to_owned()),
     }
 }
 

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kumi_control::message::{CONTROL_VERSION, Down, Refusal, RefusalKind, Up, User};
+use kumi_control::vigil::Vigil;
 use kumi_sched::{ClusterTime, NodeId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -21,11 +22,14 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
 use crate::client::refusal;
+use crate::clock::monotonic;
 use crate::frame::{self, FrameError, LINK_LIMIT};
 use crate::tls::{self, Credentials, Identity};
 
 /// A link on which nothing came for this long is closed.
 pub const SILENCE: Duration = Duration::from_secs(3);
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_millis(250);
 /// How long connecting and introducing may take together.
 pub const HANDSHAKE: Duration = Duration::from_secs(2);
 
@@ -81,6 +85,9 @@ pub enum LinkError {
     /// The other side refused.
     #[error("refused: {}", .0.message)]
     Refused(Refusal),
+    /// The other side said nothing for too long.
+    #[error("nothing came for {SILENCE:?}")]
+    Silent,
 }
 
 /// Counts of what was dropped or refused, by reason.
@@ -190,18 +197,24 @@ impl Outbox {
     }
 }
 
-/// Receives a frame of a link.
+/// Receives a frame of a link. Time in which this process was not run is no silence of the other side.
 ///
 /// # Errors
 /// When the link is silent for too long, ends or breaks the rules.
 pub async fn receive<T: DeserializeOwned>(
     stream: &mut (impl AsyncRead + Unpin),
 ) -> Result<T, LinkError> {
-    match tokio::time::timeout(SILENCE, frame::read(stream, LINK_LIMIT)).await {
-        Ok(Ok(Some(value))) => Ok(value),
-        Ok(Ok(None)) => Err(LinkError::Closed),
-        Ok(Err(error)) => Err(error.into()),
-        Err(_) => Err(LinkError::Timeout),
+    let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let mut vigil = Vigil::new(monotonic(), nanos(LOOK));
+    let mut reading = std::pin::pin!(frame::read(stream, LINK_LIMIT));
+    loop {
+        match tokio::time::timeout(LOOK, &mut reading).await {
+            Ok(Ok(Some(value))) => return Ok(value),
+            Ok(Ok(None)) => return Err(LinkError::Closed),
+            Ok(Err(error)) => return Err(error.into()),
+            Err(_) if vigil.look(monotonic()) >= nanos(SILENCE) => return Err(LinkError::Silent),
+            Err(_) => {}
+        }
     }
 }
 

@@ -129,6 +129,9 @@ impl Driver {
         let config = Arc::new(ClusterConfig::load(dir)?);
         let credentials = Credentials::load(dir, Identity::Head)?;
         raise_open_files();
+        if let Err(error) = kumi_net::priority::prefer_this_thread() {
+            tracing::info!(%error, "no preference: the head waits for its turn on a busy machine");
+        }
         // First, since it makes sure that there is only one head.
         let listener = listen(config.head).await?;
         let scrapes = listen_for_scrapes(config.metrics_of_head(at)?, "head_metrics").await?;

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use kumi_control::message::{NodeDescription, Refusal, RefusalKind};
 use kumi_net::disclosure::NodePage;
+use kumi_net::priority;
 use kumi_sched::NodeId;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -44,6 +45,9 @@ const MAX_PAYLOAD: u32 = 65_507;
 const PEERS_OF_ALL: usize = 65_536;
 /// Switches reported one by one, over all nodes of the cluster.
 const RECENT_OF_ALL: usize = 65_536;
+
+/// Steps of `nice` by which ranks are put behind a daemon that may not be preferred.
+const YIELDING: i32 = 5;
 
 /// Files that exist while the daemon runs.
 #[derive(Debug)]
@@ -113,6 +117,7 @@ impl Started {
         let cpus = processors(&own.cpus)?;
         let mut limits = Vec::new();
         let group = node_group(&config.name, node, &mut limits);
+        let nice = prefer_daemon(&mut limits)?;
         let watcher = Watcher::start(&executable, group.as_ref())
             .map_err(failure(ExitCode::MachineLimits, "no watcher can be started"))?;
         let clock = SharedClock::default();
@@ -129,6 +134,7 @@ impl Started {
             group: group.clone(),
             executable,
             open_files: raise_open_files(),
+            nice,
             programs: RefCell::new(programs(dir, node)?),
             switcher,
             watcher,
@@ -167,6 +173,19 @@ impl Started {
             metrics: metrics.map(|listener| (listener, config.name.clone())),
         })
     }
+}
+
+/// Has this thread, which tells the others that the node lives, go before ranks; returns the `nice` value for these.
+/// Without the right to, what is done instead is added to `limits`.
+fn prefer_daemon(limits: &mut Vec<String>) -> Result<i32, Failure> {
+    let nice = priority::nice()
+        .map_err(failure(ExitCode::MachineLimits, "the daemon's priority is not known"))?;
+    if let Err(error) = priority::prefer_this_thread() {
+        tracing::debug!(%error, "the daemon is not preferred");
+        limits.push(limits::preference_sentence());
+        return Ok((nice + YIELDING).min(19));
+    }
+    Ok(nice)
 }
 
 /// The node's page; without it, what that costs is added to `limits`.
