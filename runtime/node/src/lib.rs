@@ -12,6 +12,7 @@ pub mod paths;
 
 pub mod cgroup;
 pub mod clock;
+mod door;
 pub mod head;
 pub mod job;
 pub mod limits;

@@ -85,6 +85,9 @@ pub enum LinkError {
     /// The other side refused.
     #[error("refused: {}", .0.message)]
     Refused(Refusal),
+    /// Too many others came before this one had said who it is.
+    #[error("too many connections that do not say whose they are")]
+    Displaced,
     /// The other side said nothing for too long.
     #[error("nothing came for {SILENCE:?}")]
     Silent,
@@ -108,8 +111,9 @@ impl Refusals {
 
     /// Counts a link that was refused, and says so the first time, the second, the fourth and so on: strangers
     /// must not be able to fill the log.
-    pub fn count_link(&self, error: &dyn std::fmt::Display) {
-        let count = self.count("link refused");
+    pub fn count_link(&self, error: &LinkError) {
+        let displaced = matches!(error, LinkError::Displaced);
+        let count = self.count(if displaced { "link displaced" } else { "link refused" });
         if count.is_power_of_two() {
             tracing::warn!(%error, count, "a link was refused");
         }
