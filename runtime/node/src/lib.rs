@@ -20,5 +20,6 @@ pub mod link;
 mod metrics;
 pub mod node;
 pub mod switch;
+mod tcp;
 pub mod tls;
 pub mod watch;

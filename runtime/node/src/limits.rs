@@ -111,6 +111,12 @@ pub fn checks() -> Vec<Check> {
             "a kernel from 5.0 on",
         ),
         check(
+            "path MTU probing of TCP",
+            mtu_probing(),
+            "in networks that lose the messages of routers (ICMP), the daemons' connections do not last on paths that carry less than 1,240 bytes, and those of other programs hang on more",
+            "sysctl net.ipv4.tcp_mtu_probing=1, on all hosts",
+        ),
+        check(
             "open files",
             open_files(),
             "jobs with many ranks on a node are refused",
@@ -143,6 +149,15 @@ fn preference() -> Result<String, String> {
         Ok(Ok(())) => Ok("nice -15 is permitted".to_owned()),
         Ok(Err(error)) => Err(format!("nice -15 is not permitted: {error}")),
         Err(_) => Err("cannot be tried".to_owned()),
+    }
+}
+
+fn mtu_probing() -> Result<String, String> {
+    let setting = fs::read_to_string("/proc/sys/net/ipv4/tcp_mtu_probing");
+    let setting = setting.map_err(|error| format!("not known: {error}"))?;
+    match setting.trim() {
+        "0" => Err("net.ipv4.tcp_mtu_probing is 0".to_owned()),
+        other => Ok(format!("net.ipv4.tcp_mtu_probing is {other}")),
     }
 }
 

@@ -24,6 +24,7 @@ use tokio::sync::mpsc;
 use crate::client::refusal;
 use crate::clock::monotonic;
 use crate::frame::{self, FrameError, LINK_LIMIT};
+use crate::tcp;
 use crate::tls::{self, Credentials, Identity};
 
 /// A link on which nothing came for this long is closed.
@@ -268,8 +269,7 @@ pub async fn call(
     hello: &LinkHello,
 ) -> Result<CallerStream, LinkError> {
     let handshake = async {
-        let stream = TcpStream::connect(address).await?;
-        stream.set_nodelay(true)?;
+        let stream = tcp::connect(address).await?;
         let mut stream = credentials.connect(peer, stream).await?;
         frame::write(&mut stream, hello, LINK_LIMIT).await?;
         match frame::read(&mut stream, LINK_LIMIT).await? {

@@ -32,6 +32,7 @@ use crate::job::{JobEvent, Site};
 use crate::limits;
 use crate::paths;
 use crate::switch::Switcher;
+use crate::tcp;
 use crate::tls::{Credentials, Identity};
 use crate::watch::Watcher;
 
@@ -250,7 +251,9 @@ fn describe(
 /// # Errors
 /// `Exists` when it is in use.
 pub(crate) async fn listen(address: SocketAddrV4) -> Result<TcpListener, Failure> {
-    TcpListener::bind(address).await.map_err(|error| match error.kind() {
+    let listener = TcpListener::bind(address).await;
+    let prepared = listener.and_then(|listener| tcp::prepare(&listener).map(|()| listener));
+    prepared.map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => Failure::new(
             ExitCode::Exists,
             format!("{address} is in use: another daemon or program listens there; stop it or change the port in cluster.toml"),
