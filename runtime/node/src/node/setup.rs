@@ -118,7 +118,6 @@ impl Started {
         let cpus = processors(&own.cpus)?;
         let mut limits = Vec::new();
         let group = node_group(&config.name, node, &mut limits);
-        let nice = prefer_daemon(&mut limits)?;
         let watcher = Watcher::start(&executable, group.as_ref())
             .map_err(failure(ExitCode::MachineLimits, "no watcher can be started"))?;
         let clock = SharedClock::default();
@@ -135,7 +134,7 @@ impl Started {
             group: group.clone(),
             executable,
             open_files: raise_open_files(),
-            nice,
+            nice: prefer_daemon(&mut limits)?,
             programs: RefCell::new(programs(dir, node)?),
             switcher,
             watcher,
@@ -144,8 +143,7 @@ impl Started {
             page,
             live: RefCell::default(),
         });
-        let (refusals, messages) = Default::default();
-        let shared = Shared { clock, refusals, messages };
+        let shared = Shared { clock, ..Shared::default() };
         let incarnation = clock::wall_ms() << 16 | u64::from(std::process::id() & 0xffff);
         let tree = tree::Tree {
             config: Arc::clone(&config),
