@@ -83,6 +83,15 @@ impl Router {
         command::run(nsenter(&self.namespace, rule)).status.success()
     }
 
+    /// From now on it says to nobody when a packet was too long.
+    ///
+    /// # Panics
+    /// When the command fails.
+    #[track_caller]
+    pub fn silence_all(&self) {
+        self.run("iptables -A OUTPUT -p icmp --icmp-type fragmentation-needed -j DROP");
+    }
+
     /// How many messages [`Self::silence`] has dropped.
     ///
     /// # Panics

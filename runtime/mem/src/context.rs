@@ -324,7 +324,7 @@ impl Drop for Context {
     }
 }
 
-/// Forgets the own request, whose memory the caller takes back.
+/// Forgets the own requests, whose memory the caller takes back.
 pub(crate) struct Withdraw<'c>(pub(crate) &'c Context);
 
 impl Drop for Withdraw<'_> {
@@ -332,6 +332,7 @@ impl Drop for Withdraw<'_> {
         // Without the lock the handler thread is dead and writes nowhere.
         if let Ok(mut guard) = self.0.channel.lock() {
             guard.handler().request = None;
+            guard.handler().list_requests.clear();
             guard.handler().mailbox.awaited = None;
         }
     }

@@ -11,6 +11,7 @@ use crate::idle::tell_delivered;
 use crate::path::Paths;
 use crate::place::{AttachError, Place, io_error};
 use crate::ring::{Consumer, Producer};
+use crate::segment::MIN_DATAGRAM;
 use crate::udp::Udp;
 use crate::{ChannelError, probes, sys};
 
@@ -114,7 +115,17 @@ fn protocol(place: &Place, ack: AckMode) -> Config {
     let max_datagram = place.max_datagram().min(MOST_DATAGRAM);
     let window: usize = 1 << (MOST_IN_FLIGHT / max_datagram).clamp(16, 256).ilog2();
     let ack_every = (window / 4) as u32;
-    Config { max_datagram, window, ack_every, late: 5_000, ack, ..Config::default() }
+    // A path that takes less gets fragments: frames would not pay.
+    let least_datagram = MIN_DATAGRAM.into();
+    Config {
+        max_datagram,
+        window,
+        ack_every,
+        late: 5_000,
+        ack,
+        least_datagram,
+        ..Config::default()
+    }
 }
 
 impl<H: Handler> Core<H> {

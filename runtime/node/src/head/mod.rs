@@ -26,6 +26,7 @@ use tokio::sync::{mpsc, watch};
 use crate::client::refusal;
 use crate::clock::{monotonic, wall_ms};
 use crate::config::ClusterConfig;
+use crate::door::{Door, Guest, MOST_UNKNOWN};
 use crate::exit::{ExitCode, Failure};
 use crate::link::{self, CalledStream, LinkError, LinkHello, Outbox, Purpose, Refusals};
 use crate::node::setup::{listen, listen_for_scrapes, listen_unix, raise_open_files, write_pid};
@@ -129,6 +130,9 @@ impl Driver {
         let config = Arc::new(ClusterConfig::load(dir)?);
         let credentials = Credentials::load(dir, Identity::Head)?;
         raise_open_files();
+        if let Err(error) = kumi_net::priority::prefer_this_thread() {
+            tracing::info!(%error, "no preference: the head waits for its turn on a busy machine");
+        }
         // First, since it makes sure that there is only one head.
         let listener = listen(config.head).await?;
         let scrapes = listen_for_scrapes(config.metrics_of_head(at)?, "head_metrics").await?;
@@ -430,10 +434,11 @@ fn head_config(config: &ClusterConfig) -> HeadConfig {
 }
 
 async fn serve_links(listener: TcpListener, shared: Shared) {
+    let door = Door::new(MOST_UNKNOWN);
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                tokio::task::spawn_local(attend(stream, shared.clone()));
+                tokio::task::spawn_local(attend(stream, door.arrive(), shared.clone()));
             }
             Err(error) => {
                 tracing::warn!(%error, "a link could not be accepted");
@@ -443,7 +448,7 @@ async fn serve_links(listener: TcpListener, shared: Shared) {
     }
 }
 
-async fn attend(stream: TcpStream, shared: Shared) {
+async fn attend(stream: TcpStream, guest: Guest, shared: Shared) {
     let agree = |hello: &LinkHello| {
         shared.config.node(hello.node).map(drop).map_err(|error| {
             refusal(
@@ -452,7 +457,8 @@ async fn attend(stream: TcpStream, shared: Shared) {
             )
         })
     };
-    match link::answer(&shared.credentials, &shared.config.name, stream, agree).await {
+    let answer = link::answer(&shared.credentials, &shared.config.name, stream, agree);
+    match guest.introduced(answer).await {
         Ok((hello, stream)) => match hello.purpose.clone() {
             Purpose::Tree => attend_link(&hello, stream, &shared).await,
             Purpose::Client(user) => clients::attend(stream, user, shared).await,
