@@ -9,6 +9,7 @@ extern crate alloc;
 mod bits;
 mod matrix;
 mod policy;
+pub mod registry;
 mod timetable;
 
 pub use matrix::MatrixGang;
