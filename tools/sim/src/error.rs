@@ -8,8 +8,8 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum SimError {
     /// No policy is called so.
-    #[error("{0}")]
-    UnknownPolicy(String),
+    #[error(transparent)]
+    UnknownPolicy(#[from] kumi_sched::registry::UnknownPolicy),
     /// The list holds no job.
     #[error("there is no job to simulate; check the trace, the load and the length of time")]
     Empty,

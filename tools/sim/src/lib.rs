@@ -5,6 +5,7 @@
 //! cores.
 #![forbid(unsafe_code)]
 
+pub mod csv;
 pub mod engine;
 pub mod error;
 pub mod generate;

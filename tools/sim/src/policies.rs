@@ -1,22 +1,23 @@
 //! Policies by name, and what the simulator must know of a policy besides.
 
-use kumi_sched::{MatrixGang, Policy};
+use kumi_sched::Policy;
+use kumi_sched::registry::{self, Limits};
 
 use crate::engine::Outcome;
 use crate::error::SimError;
 use crate::job::Workload;
 
-/// A new policy without nodes or jobs.
+/// A new policy without nodes or jobs, and without a limit of jobs for each processor.
 ///
 /// # Errors
 /// No policy is called that; the error names the nearest.
 pub fn by_name(name: &str) -> Result<Box<dyn Policy + Send>, SimError> {
-    if name == "matrix" {
-        return Ok(Box::new(MatrixGang::new(u32::MAX)));
-    }
-    Err(SimError::UnknownPolicy(format!(
-        "no scheduling policy is called {name:?}; did you mean matrix?"
-    )))
+    Ok(registry::by_name(name, Limits::default())?)
+}
+
+/// Every name with a line of help.
+pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
+    registry::names()
 }
 
 /// Share of the processor time given that went to processors which jobs did not ask for.

@@ -15,6 +15,8 @@ use crate::report::Report;
 pub struct Case {
     /// The policy's name.
     pub policy: String,
+    /// The load that was aimed at, where there is one.
+    pub load: Option<f64>,
     /// Where random numbers begin; `None` where there are none.
     pub seed: Option<u64>,
     /// The jobs, shared by the cases that have the same.
@@ -30,7 +32,7 @@ impl Case {
     /// As [`engine::run`], or there is no such policy.
     pub fn run(&self, monitor: &Monitor) -> Result<(Report, Outcome), SimError> {
         let mut policy = policies::by_name(&self.policy)?;
-        let Self { policy: name, workload, options, seed } = self;
+        let Self { policy: name, workload, options, seed, .. } = self;
         let outcome = engine::run(name, policy.as_mut(), workload, options, monitor)?;
         Ok((Report::new(name, *seed, workload, options, &outcome), outcome))
     }
