@@ -6,10 +6,13 @@
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+mod batch;
 mod bits;
+mod buddy;
 mod matrix;
 mod policy;
 pub mod registry;
+mod scan;
 mod timetable;
 
 pub use matrix::MatrixGang;

@@ -6,6 +6,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
+use crate::batch::{Conservative, Easy, Fcfs, FcfsBuddy, FirstFit};
+use crate::scan::{Scan, ScanDown, ScanUp};
 use crate::{MatrixGang, Policy};
 
 /// What a policy is told besides its name.
@@ -63,11 +65,43 @@ struct Family {
 }
 
 /// The order is that of [`names`]. A family with a grammar of its own has its line here too.
-static FAMILIES: [Family; 1] = [MATRIX];
+static FAMILIES: [Family; 3] = [MATRIX, BATCH, SCAN];
 
 const MATRIX: Family = Family {
     names: &[("matrix", "gang scheduling by rows of a matrix, with unification (Ousterhout)")],
     make: |name, limits| (name == "matrix").then(|| boxed(MatrixGang::new(limits.jobs_per_node))),
+};
+
+const BATCH: Family = Family {
+    names: &[
+        ("fcfs", "first come, first served; any free nodes"),
+        ("fcfs-bb", "first come, first served; partitions of a binary buddy system"),
+        ("first-fit", "whoever fits, in order of arrival; large jobs may starve"),
+        ("easy", "backfilling that does not delay the first in the queue (needs estimates)"),
+        ("conservative", "backfilling that delays nobody in the queue (needs estimates)"),
+    ],
+    make: |name, _| match name {
+        "fcfs" => Some(boxed(Fcfs::default())),
+        "fcfs-bb" => Some(boxed(FcfsBuddy::default())),
+        "first-fit" => Some(boxed(FirstFit::default())),
+        "easy" => Some(boxed(Easy::default())),
+        "conservative" => Some(boxed(Conservative::default())),
+        _ => None,
+    },
+};
+
+const SCAN: Family = Family {
+    names: &[
+        ("scan", "size after size, upwards; who comes meanwhile waits, so nobody starves"),
+        ("scan-up", "all waiting jobs of a size, then of the next larger (Krueger et al.)"),
+        ("scan-down", "all waiting jobs of a size, then of the next smaller (Krueger et al.)"),
+    ],
+    make: |name, _| match name {
+        "scan" => Some(boxed(Scan::default())),
+        "scan-up" => Some(boxed(ScanUp::default())),
+        "scan-down" => Some(boxed(ScanDown::default())),
+        _ => None,
+    },
 };
 
 fn boxed(policy: impl Policy + Send + 'static) -> Made {
