@@ -9,12 +9,14 @@ extern crate alloc;
 mod batch;
 mod bits;
 mod buddy;
+mod dqt;
 mod matrix;
 mod policy;
 pub mod registry;
 mod scan;
 mod timetable;
 
+pub use dqt::{Dqt, DqtConfig, DqtJob, DqtNameError, DqtNode, DqtState, Fragmentation, Tap};
 pub use matrix::MatrixGang;
 pub use policy::{ArriveError, Placement, Policy, Request, Sharing, UserId};
 pub use timetable::{ClusterTime, Column, JobId, Mode, NodeId, Timetable};

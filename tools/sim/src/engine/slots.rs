@@ -1,11 +1,12 @@
 //! Policies that share time: slot by slot.
 
-use kumi_sched::{ClusterTime, JobId, Policy};
+use kumi_sched::{ClusterTime, JobId, NodeId, Policy};
 
 use super::load::{Load, Runs};
 use super::tally::Tally;
 use super::{Instant, Options, Run};
 use crate::error::SimError;
+use crate::policies::{partition_of, partitions};
 
 /// So many slots in a row may be empty although jobs are active; a policy that leaves more has lost
 /// them.
@@ -32,6 +33,22 @@ struct Slots {
     /// The slot to come.
     slot: u64,
     empty: u32,
+    /// Sizes of the policy's partitions are powers of this.
+    partitions: Option<u32>,
+}
+
+impl Slots {
+    /// The processors in whose way a job on these nodes is: the whole partition, if there are such.
+    fn runs(&self, nodes: &[NodeId]) -> Runs {
+        match (self.partitions, nodes.first()) {
+            (Some(arity), Some(first)) => {
+                let width = partition_of(arity, nodes.len() as u32);
+                let from = first.0 / width * width;
+                Runs::One(from, from.saturating_add(width))
+            }
+            _ => Runs::of(nodes),
+        }
+    }
 }
 
 pub(super) fn run(run: &mut Run<'_>) -> Result<(), SimError> {
@@ -44,6 +61,7 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<(), SimError> {
         ended: Vec::new(),
         slot: 0,
         empty: 0,
+        partitions: partitions(run.name),
     };
     let slice = run.options.slice_ns;
     run.tally.max_tqlb = Some(0);
@@ -108,7 +126,7 @@ fn boundary(run: &mut Run<'_>, slots: &mut Slots, now: u64) -> Result<(), SimErr
 fn place(run: &mut Run<'_>, slots: &mut Slots, now: u64) -> Result<(), SimError> {
     while let Some((index, nodes)) = run.placement(now)? {
         let job = run.workload.jobs[index];
-        let runs = Runs::of(&nodes);
+        let runs = slots.runs(&nodes);
         slots.load.add(&runs);
         slots.places[index] = runs;
         let left = job.service + run.options.launch_ns;
@@ -123,15 +141,18 @@ fn migrate(run: &mut Run<'_>, slots: &mut Slots, now: u64) -> Result<(), SimErro
     let mut moves = slots.active;
     while let Some(placement) = run.policy.next_migration(ClusterTime(now)) {
         let index = usize::try_from(placement.job.0).unwrap_or(usize::MAX);
-        let hot = slots.hot.get_mut(index).filter(|hot| hot.size as usize == placement.nodes.len());
-        let (Some(hot), Some(left)) = (hot, moves.checked_sub(1)) else {
-            return Err(run.wrong("it moves a job that does not run, or moves jobs without end"));
+        let nodes = placement.nodes.len();
+        let Some(hot) = slots.hot.get_mut(index).filter(|hot| hot.size as usize == nodes) else {
+            return Err(run.wrong("it moves a job that does not run, or to too few nodes"));
+        };
+        let Some(left) = moves.checked_sub(1) else {
+            return Err(run.wrong("it moves jobs without end"));
         };
         moves = left;
         hot.left = hot.left.checked_add(run.options.migration_ns).ok_or(SimError::Endless)?;
         // Its new processors have not had it.
         hot.expected = 0;
-        let runs = Runs::of(&placement.nodes);
+        let runs = slots.runs(&placement.nodes);
         slots.load.add(&runs);
         slots.load.remove(&std::mem::replace(&mut slots.places[index], runs));
         run.tally.migrations += 1;
@@ -148,7 +169,8 @@ fn step(run: &mut Run<'_>, slots: &mut Slots, now: u64) -> Result<(), SimError> 
     let (slot, mut busy, mut idle_tail, mut wrong) = (*slot, 0u64, 0u128, false);
     policy.run_slot(&mut |job: JobId| {
         let index = job.0 as usize;
-        let Some(hot) = hot.get_mut(index).filter(|hot| hot.size != 0 && hot.left != 0) else {
+        let runs = |hot: &&mut Hot| hot.size != 0 && hot.expected <= slot;
+        let Some(hot) = hot.get_mut(index).filter(runs) else {
             wrong = true;
             return;
         };

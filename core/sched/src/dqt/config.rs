@@ -1,0 +1,156 @@
+//! How a tree is set up, and the name that says so.
+
+use core::fmt;
+use core::str::FromStr;
+
+/// Task allocation policy: into which child's part a job goes (paper 0, §7.1.3). Among children that
+/// are equal it is always the leftmost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tap {
+    /// The child with the smallest maximum TQLB.
+    Max,
+    /// The child with the smallest minimum TQLB.
+    Min,
+    /// The child with the smallest assigned amount of processors: the sum of queue length times
+    /// partition size. Children with unequal numbers of nodes up are compared per node.
+    Apa,
+    /// The child that holds the shortest queue of the partition size wanted.
+    Ff,
+    /// [`Tap::Ff`], and [`Tap::Apa`] where that does not decide.
+    #[default]
+    FfApa,
+}
+
+/// What each policy is called.
+const TAPS: [(&str, Tap); 5] = [
+    ("max", Tap::Max),
+    ("min", Tap::Min),
+    ("apa", Tap::Apa),
+    ("ff", Tap::Ff),
+    ("ff-apa", Tap::FfApa),
+];
+
+impl fmt::Display for Tap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(TAPS.iter().find(|(_, tap)| tap == self).map_or("", |&(name, _)| name))
+    }
+}
+
+/// What a [`Dqt`](crate::Dqt) is like. It reads itself from a name, and shows itself as one:
+/// `[fair-]dqt[ARITY][:TAP][+migrate][+shares]`, for example `dqt`, `fair-dqt:apa`,
+/// `dqt4:ff+migrate`. A name says nothing of limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DqtConfig {
+    /// Children of a tree node, 2 to [`DqtConfig::MAX_ARITY`]: sizes of partitions are its powers.
+    /// A larger one wastes more of a partition on jobs that do not fill it.
+    pub arity: u32,
+    /// How a job's partition is chosen.
+    pub tap: Tap,
+    /// Fair-DQT: a part of the tree that is through with its round waits for the others. Without it
+    /// runs again, and its processors are not idle (paper 0, §7.1.1).
+    pub fair: bool,
+    /// Jobs are moved when that evens out the load: [`Policy::next_migration`] has answers.
+    ///
+    /// [`Policy::next_migration`]: crate::Policy::next_migration
+    pub migrate: bool,
+    /// Users, not jobs, get equal parts of a queue's turns.
+    pub shares: bool,
+    /// Most jobs in the queues from a leaf to the root, which is the limit of jobs per node; those
+    /// beyond wait. 0 counts as 1.
+    pub max_jobs_per_node: u32,
+    /// A request for more turns in a round than this gets this many: a round's length, and with it
+    /// everybody's, is the sum of the turns asked for. 0 counts as 1.
+    pub max_turns: u16,
+    /// Slots after which a timetable that has not repeated is cut; see
+    /// [`Policy::columns`](crate::Policy::columns) of [`Dqt`](crate::Dqt).
+    pub horizon: u32,
+}
+
+impl DqtConfig {
+    /// The largest arity.
+    pub const MAX_ARITY: u32 = 64;
+}
+
+impl Default for DqtConfig {
+    /// A binary tree, FF-APA, as many jobs as come, 100 turns, 1,024 slots.
+    fn default() -> Self {
+        Self {
+            arity: 2,
+            tap: Tap::default(),
+            fair: false,
+            migrate: false,
+            shares: false,
+            max_jobs_per_node: u32::MAX,
+            max_turns: 100,
+            horizon: 1024,
+        }
+    }
+}
+
+impl fmt::Display for DqtConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.fair { "fair-dqt" } else { "dqt" })?;
+        if self.arity != 2 {
+            write!(f, "{}", self.arity)?;
+        }
+        write!(f, ":{}", self.tap)?;
+        let suffixes = [(self.migrate, "+migrate"), (self.shares, "+shares")];
+        suffixes.iter().filter(|(on, _)| *on).try_for_each(|(_, suffix)| f.write_str(suffix))
+    }
+}
+
+/// Why a name is not that of a distributed queue tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DqtNameError {
+    /// It begins with neither `dqt` nor `fair-dqt`.
+    #[error("the name of a queue tree begins with dqt or fair-dqt")]
+    Family,
+    /// What follows `dqt` is no number between 2 and [`DqtConfig::MAX_ARITY`].
+    #[error("the arity of a queue tree is a number from 2 to {max}", max = DqtConfig::MAX_ARITY)]
+    Arity,
+    /// What follows the colon is no task allocation policy.
+    #[error("task allocation policies are max, min, apa, ff and ff-apa")]
+    Tap,
+    /// What follows a plus is not known, or was said before.
+    #[error("after the policy may follow +migrate and +shares, each once")]
+    Suffix,
+}
+
+impl FromStr for DqtConfig {
+    type Err = DqtNameError;
+
+    fn from_str(name: &str) -> Result<Self, DqtNameError> {
+        let mut config = Self::default();
+        let rest = match name.strip_prefix("fair-") {
+            Some(rest) => {
+                config.fair = true;
+                rest
+            }
+            None => name,
+        };
+        let mut parts = rest.strip_prefix("dqt").ok_or(DqtNameError::Family)?.split('+');
+        let head = parts.next().unwrap_or_default();
+        let (arity, tap) = head.split_once(':').map_or((head, None), |(a, tap)| (a, Some(tap)));
+        if !arity.is_empty() {
+            let digits = arity.bytes().all(|byte| byte.is_ascii_digit());
+            let number = arity.parse().ok().filter(|n| (2..=Self::MAX_ARITY).contains(n));
+            config.arity = number.filter(|_| digits).ok_or(DqtNameError::Arity)?;
+        }
+        if let Some(tap) = tap {
+            let known = TAPS.iter().find(|(name, _)| *name == tap);
+            config.tap = known.ok_or(DqtNameError::Tap)?.1;
+        }
+        for suffix in parts {
+            let flag = match suffix {
+                "migrate" => &mut config.migrate,
+                "shares" => &mut config.shares,
+                _ => return Err(DqtNameError::Suffix),
+            };
+            if core::mem::replace(flag, true) {
+                return Err(DqtNameError::Suffix);
+            }
+        }
+        Ok(config)
+    }
+}

@@ -1,0 +1,331 @@
+//! The front: the state machines of the tree's nodes and the messages between them (paper 0,
+//! §7.1.1, figure 7.3).
+//!
+//! Every tree node here is what would be a process of its own on some processor of its partition; a
+//! message to it is a call of the function that has its name. Answers come at the end of a slot: a
+//! node whose round is over says so then, and by the next slot the front is where it has to be.
+//! Nothing is sent into parts without an active job, so a slot costs what runs in it.
+
+use alloc::vec::Vec;
+
+use super::ring::{Queue, Rings};
+use super::shape::Shape;
+use crate::UserId;
+
+/// State of a tree node (paper 0, figure 7.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DqtState {
+    /// Not activated, and no job in its queue is active.
+    #[default]
+    Idle,
+    /// Not activated: its jobs wait for the front.
+    Ready,
+    /// On the front: its jobs have their turns.
+    Rounding,
+    /// The front has gone on to its children: its jobs have had their turns, or it has none.
+    Rounded,
+}
+
+impl DqtState {
+    /// Whether the front has come to the tree node, or gone through it.
+    pub fn is_activated(self) -> bool {
+        matches!(self, Self::Rounding | Self::Rounded)
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Node {
+    pub(super) state: DqtState,
+    /// Has told its parent, since that sent the front on, that its round is over; also when there
+    /// was nothing to go round.
+    reported: bool,
+    /// Stands in the list of the front, in which also some are that have left it.
+    listed: bool,
+    /// Children that have not reported.
+    pending: u32,
+    /// Active jobs here and below.
+    live: u32,
+    pub(super) queue: Queue,
+}
+
+/// The tree as far as turns are concerned.
+#[derive(Clone, Debug)]
+pub(super) struct Front {
+    pub(super) shape: Shape,
+    fair: bool,
+    pub(super) nodes: Vec<Node>,
+    pub(super) rings: Rings,
+    /// All tree nodes that are Rounding, and some that were.
+    front: Vec<u32>,
+    /// Those whose turns are over with this slot; empty between slots.
+    over: Vec<u32>,
+    /// Rounds that the root has begun.
+    pub(super) rounds: u64,
+}
+
+impl Front {
+    pub(super) fn new(shape: Shape, fair: bool, shares: bool) -> Self {
+        Self {
+            shape,
+            fair,
+            nodes: alloc::vec![Node::default(); shape.count()],
+            rings: Rings::new(shares),
+            front: Vec::new(),
+            over: Vec::new(),
+            rounds: 0,
+        }
+    }
+
+    fn node(&mut self, node: u32) -> &mut Node {
+        &mut self.nodes[node as usize]
+    }
+
+    fn state(&self, node: u32) -> DqtState {
+        self.nodes[node as usize].state
+    }
+
+    /// The tree gets taller: what was its root is the first node of that height.
+    pub(super) fn grow(&mut self, taller: Shape) {
+        while self.shape.height < taller.height {
+            let next = Shape::of(self.shape.arity, self.shape.height + 1);
+            let mut nodes = alloc::vec![Node::default(); next.count()];
+            for (index, node) in core::mem::take(&mut self.nodes).into_iter().enumerate() {
+                nodes[self.shape.renumber(&next, index as u32) as usize] = node;
+            }
+            self.front.iter_mut().for_each(|node| *node = self.shape.renumber(&next, *node));
+            self.rings.renumber(|node| self.shape.renumber(&next, node));
+            nodes[0].live = nodes[1].live;
+            if nodes[1].state.is_activated() {
+                // As if the front had come through the new root.
+                (nodes[0].state, nodes[0].pending) = (DqtState::Rounded, 1);
+            }
+            for (index, child) in next.children(0).enumerate() {
+                nodes[child as usize].reported = index > 0;
+            }
+            (self.nodes, self.shape) = (nodes, next);
+        }
+    }
+
+    /// A job is put into the queue of `node`, without turns so far; its number.
+    pub(super) fn add_task(
+        &mut self,
+        id: crate::JobId,
+        user: UserId,
+        turns: u16,
+        node: u32,
+    ) -> u32 {
+        self.rings.add(id, user, turns, node)
+    }
+
+    /// A member is to have turns. In a node that has been activated it waits for the node's next
+    /// round; a part of the tree in which nothing was to run, and past whose place the front is,
+    /// begins a round at once, unless that is for the root alone to say (Fair-DQT).
+    pub(super) fn join(&mut self, member: u32) {
+        let at = self.rings.members[member as usize].node;
+        self.rings.join(&mut self.nodes[at as usize].queue, member);
+        if self.state(at) == DqtState::Idle {
+            self.node(at).state = DqtState::Ready;
+        }
+        let (mut node, mut idle) = (Some(at), None);
+        while let Some(up) = node {
+            self.node(up).live += 1;
+            if !self.state(up).is_activated() {
+                idle = Some(up);
+            }
+            node = self.shape.parent(up);
+        }
+        let Some(idle) = idle else { return };
+        match self.shape.parent(idle) {
+            None => self.begin_round(),
+            Some(parent) if !self.fair && self.state(parent) == DqtState::Rounded => {
+                self.activate(idle);
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// A member's turns end, because it is over or suspended: the message task_done. What waited
+    /// for it alone goes on.
+    pub(super) fn task_done(&mut self, member: u32) {
+        let at = self.rings.members[member as usize].node;
+        self.rings.quit(&mut self.nodes[at as usize].queue, member);
+        let (mut node, mut dead) = (Some(at), None);
+        while let Some(up) = node {
+            self.node(up).live -= 1;
+            if self.nodes[up as usize].live == 0 {
+                dead = Some(up);
+            }
+            node = self.shape.parent(up);
+        }
+        if let Some(dead) = dead {
+            self.died(dead);
+        }
+        let Node { state, queue, .. } = &self.nodes[at as usize];
+        match state {
+            DqtState::Ready if queue.is_empty() => self.node(at).state = DqtState::Idle,
+            DqtState::Rounding if queue.is_over() => self.pass_on(at),
+            _ => {}
+        }
+    }
+
+    /// A member that has turns goes to the queue of another node.
+    pub(super) fn migrate(&mut self, member: u32, to: u32) {
+        self.task_done(member);
+        self.rings.members[member as usize].node = to;
+        self.join(member);
+    }
+
+    /// Nothing is to run in `node` and below any more: nobody need wait for it.
+    fn died(&mut self, node: u32) {
+        if !self.state(node).is_activated() {
+            return;
+        }
+        self.deactivate(node);
+        let Some(parent) = self.shape.parent(node) else { return };
+        if !core::mem::replace(&mut self.node(node).reported, true) {
+            self.node(parent).pending -= 1;
+            if self.node(parent).pending == 0 {
+                self.rounded(parent);
+            }
+        }
+    }
+
+    /// A new round of the whole tree.
+    fn begin_round(&mut self) {
+        self.rounds += 1;
+        self.activate(0);
+    }
+
+    /// The message activate: to a node that is not activated and has something to run.
+    fn activate(&mut self, node: u32) {
+        let Node { queue, state, listed, .. } = &mut self.nodes[node as usize];
+        if queue.is_empty() {
+            *state = DqtState::Rounded;
+            self.activate_children(node);
+            return;
+        }
+        *state = DqtState::Rounding;
+        self.rings.start(queue);
+        if !core::mem::replace(listed, true) {
+            self.front.push(node);
+        }
+    }
+
+    /// Activates the children in which there is something to run; the others count as having
+    /// reported. Returns how many there are.
+    fn activate_children(&mut self, node: u32) -> u32 {
+        let mut pending = 0;
+        for child in self.shape.children(node) {
+            let live = self.nodes[child as usize].live > 0;
+            self.node(child).reported = !live;
+            if live {
+                pending += 1;
+                self.activate(child);
+            }
+        }
+        self.node(node).pending = pending;
+        pending
+    }
+
+    /// The message deactivate. Positions in queues stay.
+    fn deactivate(&mut self, node: u32) {
+        let Node { queue, state, pending, .. } = &mut self.nodes[node as usize];
+        queue.stop();
+        *pending = 0;
+        *state = if queue.is_empty() { DqtState::Idle } else { DqtState::Ready };
+        self.deactivate_children(node);
+    }
+
+    fn deactivate_children(&mut self, node: u32) {
+        for child in self.shape.children(node) {
+            if self.state(child).is_activated() {
+                self.deactivate(child);
+            }
+        }
+    }
+
+    /// The last turn in the round of this node's queue is over: the next is its children's.
+    fn pass_on(&mut self, node: u32) {
+        self.node(node).state = DqtState::Rounded;
+        if self.activate_children(node) == 0 {
+            self.rounded(node);
+        }
+    }
+
+    /// The round of `node` and all below is over. It tells its parent (the message rounded), and
+    /// whoever has heard that from all children has itself gone round. One that reports before the
+    /// others do goes round again, except in a Fair-DQT.
+    fn rounded(&mut self, mut node: u32) {
+        loop {
+            self.deactivate_children(node);
+            let Some(parent) = self.shape.parent(node) else {
+                return self.begin_round();
+            };
+            if !core::mem::replace(&mut self.node(node).reported, true) {
+                self.node(parent).pending -= 1;
+            }
+            if self.node(parent).pending > 0 {
+                if !self.fair {
+                    self.activate(node);
+                }
+                return;
+            }
+            node = parent;
+        }
+    }
+
+    /// One slot: every node of the front gives a job its turn (the message next_turn, which by way
+    /// of the nodes that are Rounded would get to these). `run` is told the members.
+    pub(super) fn next_turn(&mut self, mut run: impl FnMut(u32, &Rings)) {
+        let mut index = 0;
+        while let Some(&number) = self.front.get(index) {
+            let node = &mut self.nodes[number as usize];
+            if node.state != DqtState::Rounding {
+                node.listed = false;
+                self.front.swap_remove(index);
+                continue;
+            }
+            let member = self.rings.turn(&mut node.queue);
+            if node.queue.is_over() {
+                self.over.push(number);
+            }
+            run(member, &self.rings);
+            index += 1;
+        }
+        let mut over = core::mem::take(&mut self.over);
+        for node in over.drain(..) {
+            // Another's report may have deactivated it, or begun its next round.
+            let Node { state, queue, .. } = &self.nodes[node as usize];
+            if *state == DqtState::Rounding && queue.is_over() {
+                self.pass_on(node);
+            }
+        }
+        self.over = over;
+    }
+
+    /// Whether the same members run in this and all later slots.
+    pub(super) fn same(&self, other: &Self) -> bool {
+        let alike = |(one, two): (&Node, &Node)| {
+            one.state == two.state && one.progress() == two.progress() && one.queue.same(&two.queue)
+        };
+        self.nodes.iter().zip(&other.nodes).all(alike) && self.rings.same_lanes(&other.rings)
+    }
+
+    /// Whether the same nodes of the tree have their turns in this and all later slots.
+    pub(super) fn same_front(&self, other: &Self) -> bool {
+        let pairs = || self.nodes.iter().zip(&other.nodes);
+        let left = |(one, two): (&Node, &Node)| {
+            one.state != DqtState::Rounding
+                || self.rings.left(&one.queue) == other.rings.left(&two.queue)
+        };
+        pairs().all(|(one, two)| one.state == two.state && one.progress() == two.progress())
+            && pairs().all(left)
+    }
+}
+
+impl Node {
+    /// What its parent and it wait for, if that matters.
+    fn progress(&self) -> Option<(u32, bool)> {
+        self.state.is_activated().then_some((self.pending, self.reported))
+    }
+}

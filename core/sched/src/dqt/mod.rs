@@ -1,0 +1,263 @@
+//! The Distributed Queue Tree (paper 0, chapter 7): partitions nested in one another, each with a
+//! queue of its own, and one round robin over all of them.
+
+mod columns;
+mod config;
+mod front;
+mod load;
+mod migrate;
+mod ring;
+mod shape;
+mod view;
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use crate::{ArriveError, ClusterTime, Column, JobId, NodeId, Placement, Policy, Request, Sharing};
+pub use config::{DqtConfig, DqtNameError, Tap};
+pub use front::DqtState;
+use front::Front;
+use load::Loads;
+use shape::Shape;
+pub use view::{DqtJob, DqtNode, Fragmentation};
+
+/// A Distributed Queue Tree.
+///
+/// * *Partitions* are the subtrees of a tree over the nodes by number; with arity 2 those of the
+///   buddy system. A job gets the smallest partition that has enough nodes which take jobs, chosen
+///   among those of that size by the task allocation policy ([`Tap`]), and in it the first nodes.
+///   What it leaves of the partition is idle in its turns: [`Dqt::fragmentation`].
+/// * *Placement* is immediate, because partitions are shared in time. Only a limit of jobs per node
+///   makes jobs wait, first come, first served: the first that finds no room holds up those behind
+///   it, and only one that wants more nodes than are up at all is passed over.
+/// * *Turns*: a tree node gives its jobs theirs, then its children do, all at the same time; a child
+///   that is through goes round again until the last one is through (in a Fair-DQT it waits). So
+///   without priorities every active job runs at least once in as many slots as the largest TQLB
+///   says, and where all TQLBs are equal no node is ever idle (§7.1.2).
+/// * *Priority*: a job has as many turns in a round of its queue as it asks for, one after another;
+///   more if its part of the tree goes round more often (§8.2).
+/// * *Fair shares*: the users of a queue have its turns in rotation, and a round is as many
+///   rotations as the user with the most turns to give needs. So in a round of a queue all users
+///   have equally many turns, and every job has at least those it asks for; the round takes, in
+///   slots, the number of users times that largest number of turns.
+/// * *Changes* never begin a round anew. A job that comes has its first turn in its queue's next
+///   round, at once where nothing was to run; one that goes takes nobody's turn away. Parts of the
+///   tree that a change does not concern go on as they would have.
+/// * *Cost*: an arrival, an end or a suspension costs about the height of the tree (squared, for
+///   the values of the task allocation policies); a slot costs what runs in it and the way there.
+///   Memory is proportional to the highest node number.
+#[derive(Clone, Debug)]
+pub struct Dqt {
+    config: DqtConfig,
+    front: Front,
+    loads: Loads,
+    /// Placed jobs and their number among the members of the rings.
+    jobs: BTreeMap<JobId, u32>,
+    /// By that number what they have.
+    held: Vec<Nodes>,
+    /// Jobs that wait and the nodes they want, in the order in which they came.
+    waiting: BTreeMap<u64, Request>,
+    /// When each of them came.
+    came: BTreeMap<JobId, u64>,
+    arrivals: u64,
+}
+
+/// Some nodes, ascending.
+#[derive(Clone, Debug)]
+enum Nodes {
+    /// So many from this one on.
+    Run(u32, u32),
+    List(Vec<NodeId>),
+}
+
+impl Nodes {
+    fn count(&self) -> u32 {
+        match self {
+            Self::Run(_, count) => *count,
+            Self::List(nodes) => nodes.len() as u32,
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let (run, list) = match self {
+            Self::Run(first, count) => (*first..first + count, &[][..]),
+            Self::List(nodes) => (0..0, &nodes[..]),
+        };
+        run.map(NodeId).chain(list.iter().copied())
+    }
+}
+
+impl Dqt {
+    /// An empty tree without nodes. An arity that is out of bounds is taken as the nearest that is
+    /// not.
+    pub fn new(config: DqtConfig) -> Self {
+        let shape = Shape::of(config.arity.clamp(2, DqtConfig::MAX_ARITY), 0);
+        Self {
+            config,
+            front: Front::new(shape, config.fair, config.shares),
+            loads: Loads::new(shape),
+            jobs: BTreeMap::new(),
+            held: Vec::new(),
+            waiting: BTreeMap::new(),
+            came: BTreeMap::new(),
+            arrivals: 0,
+        }
+    }
+
+    /// What it was made with.
+    pub fn config(&self) -> &DqtConfig {
+        &self.config
+    }
+
+    fn check(&self, job: JobId, nodes: usize) -> Result<(), ArriveError> {
+        if nodes == 0 {
+            return Err(ArriveError::NoNodes(job));
+        }
+        let known = self.jobs.contains_key(&job) || self.came.contains_key(&job);
+        if known { Err(ArriveError::Known(job)) } else { Ok(()) }
+    }
+
+    /// Makes the tree tall enough for the node.
+    fn reach(&mut self, node: NodeId) {
+        let shape = Shape::over(self.front.shape.arity, node.0.saturating_add(1));
+        if shape.height > self.front.shape.height {
+            self.front.grow(shape);
+            self.loads.grow(shape);
+        }
+    }
+
+    /// The first nodes of a partition that take jobs.
+    fn nodes_in(&self, partition: u32, wanted: u32) -> Nodes {
+        let shape = &self.front.shape;
+        let leaves = shape.leaves(partition);
+        if self.loads.nodes[partition as usize].up == leaves.end - leaves.start {
+            return Nodes::Run(leaves.start, wanted);
+        }
+        let up = |leaf: &u32| self.loads.nodes[shape.leaf(*leaf) as usize].up > 0;
+        Nodes::List(leaves.filter(up).take(wanted as usize).map(NodeId).collect())
+    }
+
+    fn put(&mut self, request: &Request, partition: u32, nodes: Nodes) {
+        let turns = request.priority.min(self.config.max_turns).max(1);
+        let member = self.front.add_task(request.job, request.user, turns, partition);
+        let jobs = self.loads.nodes[partition as usize].jobs;
+        self.loads.set_jobs(partition, jobs + 1);
+        self.jobs.insert(request.job, member);
+        match self.held.get_mut(member as usize) {
+            Some(place) => *place = nodes,
+            None => self.held.push(nodes),
+        }
+    }
+
+    /// The smallest partition that has all these leaves.
+    fn partition_of(&self, first: NodeId, last: NodeId) -> u32 {
+        let mut at = self.front.shape.leaf(first.0);
+        while !self.front.shape.leaves(at).contains(&last.0) {
+            at = self.front.shape.parent(at).unwrap_or(0);
+        }
+        at
+    }
+}
+
+impl Policy for Dqt {
+    fn sharing(&self) -> Sharing {
+        Sharing::SpaceAndTime
+    }
+
+    fn add_node(&mut self, node: NodeId) {
+        self.reach(node);
+        self.loads.set_up(self.front.shape.leaf(node.0), true);
+    }
+
+    fn remove_node(&mut self, node: NodeId) {
+        if node.0 < self.front.shape.size(self.front.shape.height) {
+            self.loads.set_up(self.front.shape.leaf(node.0), false);
+        }
+    }
+
+    fn arrive(&mut self, request: &Request, _now: ClusterTime) -> Result<(), ArriveError> {
+        self.check(request.job, request.nodes as usize)?;
+        self.waiting.insert(self.arrivals, *request);
+        self.came.insert(request.job, self.arrivals);
+        self.arrivals += 1;
+        Ok(())
+    }
+
+    fn restore(
+        &mut self,
+        request: &Request,
+        nodes: &[NodeId],
+        _now: ClusterTime,
+    ) -> Result<(), ArriveError> {
+        self.check(request.job, nodes.len())?;
+        let mut nodes = nodes.to_vec();
+        nodes.sort_unstable();
+        nodes.dedup();
+        let (first, last) = (nodes[0], nodes[nodes.len() - 1]);
+        self.reach(last);
+        self.put(request, self.partition_of(first, last), Nodes::List(nodes));
+        Ok(())
+    }
+
+    fn leave(&mut self, job: JobId, _now: ClusterTime) {
+        if let Some(came) = self.came.remove(&job) {
+            self.waiting.remove(&came);
+        }
+        self.set_active(job, false);
+        let Some(member) = self.jobs.remove(&job) else { return };
+        let node = self.front.rings.members[member as usize].node;
+        self.loads.set_jobs(node, self.loads.nodes[node as usize].jobs - 1);
+        self.front.rings.remove(member);
+        self.held[member as usize] = Nodes::Run(0, 0);
+    }
+
+    fn set_active(&mut self, job: JobId, active: bool) {
+        let Some(&member) = self.jobs.get(&job) else { return };
+        if self.front.rings.members[member as usize].active() == active {
+            return;
+        }
+        if active {
+            self.front.join(member);
+        } else {
+            self.front.task_done(member);
+        }
+    }
+
+    fn next_placement(&mut self, _now: ClusterTime) -> Option<Placement> {
+        let up = self.loads.nodes[0].up;
+        let (&came, &request) = self.waiting.iter().find(|(_, request)| request.nodes <= up)?;
+        let Request { job, nodes: wanted, .. } = request;
+        let height = self.loads.height_for(wanted)?;
+        let limit = self.config.max_jobs_per_node.max(1);
+        let partition = self.loads.choose(self.config.tap, height, wanted, limit)?;
+        self.waiting.remove(&came);
+        self.came.remove(&job);
+        let nodes = self.nodes_in(partition, wanted);
+        let placement = Placement { job, nodes: nodes.iter().collect() };
+        self.put(&request, partition, nodes);
+        Some(placement)
+    }
+
+    fn next_migration(&mut self, _now: ClusterTime) -> Option<Placement> {
+        if self.config.migrate { self.even_out() } else { None }
+    }
+
+    fn queued(&self) -> Vec<JobId> {
+        self.waiting.values().map(|request| request.job).collect()
+    }
+
+    fn run_slot(&mut self, run: &mut dyn FnMut(JobId)) {
+        self.front.next_turn(|member, rings| run(rings.members[member as usize].id));
+    }
+
+    /// The slots to come are found by letting a copy run on until it is in the present state again.
+    /// Where positions in queues take long to come back (their lengths may have a large common
+    /// multiple) that is given up after [`DqtConfig::horizon`] slots, and the sequence is cut a
+    /// whole number of rounds from the present slot: every tree node then has the turns that it
+    /// would have had, and only which job of a queue is next jumps there. If the round that is
+    /// going on is not like those that follow, because of a change, it is cut at the end of a round
+    /// of the root, of which at least one is whole. A job has a turn in the columns in any case.
+    fn columns(&self) -> Vec<Column> {
+        self.compile()
+    }
+}

@@ -1,0 +1,360 @@
+//! The queue of a tree node: a ring of lanes that never begins anew.
+//!
+//! A lane is one job, or, with fair shares, the jobs of one user. Whose turn it is stays when the
+//! node is deactivated, so a part of the tree that is cut short in its second round goes on there
+//! the next time (paper 0, figure 7.2). A round of a queue is as many turns as bring the ring round
+//! to where it was; it ends at a mark, which moves when lanes come and go, so that nobody loses a
+//! turn by another's end and whoever comes is first served in the next round.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use crate::{JobId, UserId};
+
+/// No member, lane or tree node.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// A placed job.
+#[derive(Clone, Debug)]
+pub(super) struct Member {
+    pub(super) id: JobId,
+    pub(super) user: UserId,
+    /// Turns in a round, at least 1.
+    pub(super) turns: u16,
+    /// The tree node in whose queue it is.
+    pub(super) node: u32,
+    /// Where it stands; `NONE` while it is inactive.
+    lane: u32,
+    prev: u32,
+    next: u32,
+}
+
+impl Member {
+    pub(super) fn active(&self) -> bool {
+        self.lane != NONE
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Lane {
+    prev: u32,
+    next: u32,
+    /// Turns it has when the ring gets to it.
+    visit: u16,
+    /// The member whose turn is next, and how many it has had.
+    cursor: u32,
+    served: u16,
+    /// Turns that its members ask for in a round.
+    weight: u64,
+}
+
+/// The part of a queue that a tree node keeps.
+#[derive(Clone, Debug)]
+pub(super) struct Queue {
+    /// The lane whose turn is next, and how many turns of its visit are over.
+    cursor: u32,
+    served: u16,
+    /// Where the round ends: as `cursor` and `served`. Meaningful while `laps` is not 0.
+    end: u32,
+    end_served: u16,
+    /// How often the mark is to be reached before the round is over; 0 when there is no round.
+    laps: u64,
+    /// Turns since the round began.
+    turn: u64,
+    lanes: u32,
+    /// The largest weight of a lane.
+    most: u64,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        let (cursor, end) = (NONE, NONE);
+        Self { cursor, served: 0, end, end_served: 0, laps: 0, turn: 0, lanes: 0, most: 0 }
+    }
+}
+
+impl Queue {
+    pub(super) fn is_empty(&self) -> bool {
+        self.lanes == 0
+    }
+
+    /// The round is over, or there is none.
+    pub(super) fn is_over(&self) -> bool {
+        self.laps == 0
+    }
+
+    /// Ends the round where it is.
+    pub(super) fn stop(&mut self) {
+        (self.laps, self.turn, self.end, self.end_served) = (0, 0, NONE, 0);
+    }
+
+    /// The cursor is at the mark.
+    fn arrived(&self) -> bool {
+        self.cursor == self.end && self.served == self.end_served
+    }
+
+    /// Whether what follows is the same.
+    pub(super) fn same(&self, other: &Self) -> bool {
+        let mark = |queue: &Self| (queue.laps > 0).then_some((queue.end, queue.end_served));
+        let position = |queue: &Self| (queue.cursor, queue.served, queue.laps, mark(queue));
+        position(self) == position(other)
+    }
+}
+
+/// The members and lanes of all queues of a tree.
+#[derive(Clone, Debug)]
+pub(super) struct Rings {
+    shares: bool,
+    pub(super) members: Vec<Member>,
+    free_members: Vec<u32>,
+    lanes: Vec<Lane>,
+    free_lanes: Vec<u32>,
+    /// With fair shares the lane of each user in a tree node's queue.
+    by_user: BTreeMap<(u32, UserId), u32>,
+}
+
+impl Rings {
+    pub(super) fn new(shares: bool) -> Self {
+        Self {
+            shares,
+            members: Vec::new(),
+            free_members: Vec::new(),
+            lanes: Vec::new(),
+            free_lanes: Vec::new(),
+            by_user: BTreeMap::new(),
+        }
+    }
+
+    /// A new member of tree node `node`, inactive.
+    pub(super) fn add(&mut self, id: JobId, user: UserId, turns: u16, node: u32) -> u32 {
+        let member = Member { id, user, turns, node, lane: NONE, prev: NONE, next: NONE };
+        insert(&mut self.members, &mut self.free_members, member)
+    }
+
+    /// Forgets an inactive member; its number will be another's.
+    pub(super) fn remove(&mut self, member: u32) {
+        self.free_members.push(member);
+    }
+
+    /// Tree nodes have got other numbers.
+    pub(super) fn renumber(&mut self, new: impl Fn(u32) -> u32) {
+        for member in &mut self.members {
+            member.node = new(member.node);
+        }
+        let old = core::mem::take(&mut self.by_user);
+        self.by_user =
+            old.into_iter().map(|((node, user), lane)| ((new(node), user), lane)).collect();
+    }
+
+    /// Begins a round of a queue that is not empty.
+    pub(super) fn start(&self, queue: &mut Queue) {
+        (queue.end, queue.end_served, queue.turn) = (queue.cursor, queue.served, 0);
+        queue.laps = if self.shares { queue.most } else { 1 };
+    }
+
+    /// One turn of a queue in its round: who has it.
+    pub(super) fn turn(&mut self, queue: &mut Queue) -> u32 {
+        let lane = &mut self.lanes[queue.cursor as usize];
+        let number = lane.cursor;
+        let member = &self.members[number as usize];
+        lane.served += 1;
+        if lane.served >= member.turns {
+            (lane.cursor, lane.served) = (member.next, 0);
+        }
+        queue.served += 1;
+        if queue.served >= lane.visit {
+            (queue.cursor, queue.served) = (lane.next, 0);
+        }
+        queue.turn += 1;
+        queue.laps -= u64::from(queue.arrived());
+        number
+    }
+
+    /// An inactive member takes turns from now on: the first in the queue's next round, or in this
+    /// one, as the last, if nobody has had a turn in it.
+    pub(super) fn join(&mut self, queue: &mut Queue, number: u32) {
+        let Member { user, turns, node, .. } = self.members[number as usize];
+        let known = if self.shares { self.by_user.get(&(node, user)).copied() } else { None };
+        let lane = match known {
+            Some(lane) => {
+                let before = self.lanes[lane as usize].cursor;
+                let prev = core::mem::replace(&mut self.members[before as usize].prev, number);
+                self.members[prev as usize].next = number;
+                let member = &mut self.members[number as usize];
+                (member.prev, member.next) = (prev, before);
+                self.lanes[lane as usize].weight += u64::from(turns);
+                lane
+            }
+            None => self.new_lane(queue, number),
+        };
+        self.members[number as usize].lane = lane;
+        queue.most = queue.most.max(self.lanes[lane as usize].weight);
+        if self.shares && !queue.is_over() && queue.turn == 0 {
+            queue.laps = queue.most;
+        }
+    }
+
+    fn new_lane(&mut self, queue: &mut Queue, number: u32) -> u32 {
+        let member = &mut self.members[number as usize];
+        (member.prev, member.next) = (number, number);
+        let (visit, weight) = (if self.shares { 1 } else { member.turns }, u64::from(member.turns));
+        let key = (member.node, member.user);
+        let lane = Lane { prev: NONE, next: NONE, visit, cursor: number, served: 0, weight };
+        let lane = insert(&mut self.lanes, &mut self.free_lanes, lane);
+        if self.shares {
+            self.by_user.insert(key, lane);
+        }
+        self.link(queue, lane);
+        queue.lanes += 1;
+        lane
+    }
+
+    /// Puts a lane where its turn comes last, and not in the round that is going on if that has
+    /// begun.
+    fn link(&mut self, queue: &mut Queue, lane: u32) {
+        if queue.is_empty() {
+            let entry = &mut self.lanes[lane as usize];
+            (entry.prev, entry.next) = (lane, lane);
+            (queue.cursor, queue.served) = (lane, 0);
+            return;
+        }
+        let before = if queue.is_over() || queue.turn == 0 {
+            queue.cursor
+        } else if queue.end_served == 0 {
+            core::mem::replace(&mut queue.end, lane)
+        } else if queue.cursor == queue.end && queue.served >= queue.end_served {
+            // The round goes from the middle of a visit to the middle of that visit: before its
+            // second part is the last place there is.
+            queue.end
+        } else {
+            self.lanes[queue.end as usize].next
+        };
+        let prev = core::mem::replace(&mut self.lanes[before as usize].prev, lane);
+        self.lanes[prev as usize].next = lane;
+        let entry = &mut self.lanes[lane as usize];
+        (entry.prev, entry.next) = (prev, before);
+    }
+
+    /// An active member takes no more turns. If it was the last that the round waited for, that is
+    /// over now.
+    pub(super) fn quit(&mut self, queue: &mut Queue, number: u32) {
+        let member = &mut self.members[number as usize];
+        let Member { turns, prev, next, .. } = *member;
+        let lane = core::mem::replace(&mut member.lane, NONE);
+        let entry = &mut self.lanes[lane as usize];
+        let was = entry.weight;
+        entry.weight -= u64::from(turns);
+        if next == number {
+            self.drop_lane(queue, lane, number);
+        } else {
+            if entry.cursor == number {
+                (entry.cursor, entry.served) = (next, 0);
+            }
+            self.members[prev as usize].next = next;
+            self.members[next as usize].prev = prev;
+        }
+        if self.shares && was == queue.most {
+            queue.most = self.weights(queue).max().unwrap_or(0);
+        }
+    }
+
+    fn drop_lane(&mut self, queue: &mut Queue, lane: u32, number: u32) {
+        let Lane { prev, next, .. } = self.lanes[lane as usize];
+        if self.shares {
+            let member = &self.members[number as usize];
+            self.by_user.remove(&(member.node, member.user));
+        }
+        self.free_lanes.push(lane);
+        queue.lanes -= 1;
+        if queue.is_empty() {
+            *queue = Queue::default();
+            return;
+        }
+        self.lanes[prev as usize].next = next;
+        self.lanes[next as usize].prev = prev;
+        let (at_cursor, at_end) = (queue.cursor == lane, queue.end == lane);
+        let last_part = queue.served < queue.end_served;
+        if at_end {
+            (queue.end, queue.end_served) = (next, 0);
+        }
+        if at_cursor {
+            (queue.cursor, queue.served) = (next, 0);
+            let reached = if at_end { last_part } else { queue.arrived() };
+            queue.laps = queue.laps.saturating_sub(u64::from(reached));
+        }
+    }
+
+    fn weights<'a>(&'a self, queue: &Queue) -> impl Iterator<Item = u64> + 'a {
+        self.around(queue).map(|lane| lane.weight)
+    }
+
+    fn around<'a>(&'a self, queue: &Queue) -> impl Iterator<Item = &'a Lane> + 'a {
+        let (mut at, lanes) = (queue.cursor, queue.lanes);
+        (0..lanes).map(move |_| {
+            let lane = &self.lanes[at as usize];
+            at = lane.next;
+            lane
+        })
+    }
+
+    /// Turns of a whole round of the queue.
+    pub(super) fn round(&self, queue: &Queue) -> u64 {
+        if self.shares { u64::from(queue.lanes) * queue.most } else { self.weights(queue).sum() }
+    }
+
+    /// Turns to come in the round that is going on.
+    pub(super) fn left(&self, queue: &Queue) -> u64 {
+        let rest = |lane: &Lane, served| u64::from(lane.visit - served);
+        if queue.is_over() {
+            return 0;
+        }
+        let whole: u64 = self.around(queue).map(|lane| u64::from(lane.visit)).sum();
+        let (mut at, mut turns) = (queue.cursor, 0);
+        if at == queue.end && queue.served < queue.end_served {
+            return u64::from(queue.end_served - queue.served);
+        }
+        let mut served = queue.served;
+        // Up to the mark; the whole way round if that is where it is.
+        loop {
+            let lane = &self.lanes[at as usize];
+            turns += rest(lane, served);
+            (at, served) = (lane.next, 0);
+            if at == queue.end {
+                break;
+            }
+        }
+        turns + u64::from(queue.end_served) + (queue.laps - 1) * whole
+    }
+
+    /// The active members, those of the lane whose turn is next first, each lane's in order.
+    pub(super) fn active(&self, queue: &Queue) -> Vec<u32> {
+        let mut members = Vec::new();
+        for lane in self.around(queue) {
+            let mut at = lane.cursor;
+            loop {
+                members.push(at);
+                at = self.members[at as usize].next;
+                if at == lane.cursor {
+                    break;
+                }
+            }
+        }
+        members
+    }
+
+    /// Whether within each lane the same follows.
+    pub(super) fn same_lanes(&self, other: &Self) -> bool {
+        let position = |lane: &Lane| (lane.cursor, lane.served);
+        !self.shares || self.lanes.iter().map(position).eq(other.lanes.iter().map(position))
+    }
+}
+
+/// Puts `entry` into a free place, or a new one; its number.
+fn insert<T>(entries: &mut Vec<T>, free: &mut Vec<u32>, entry: T) -> u32 {
+    if let Some(number) = free.pop() {
+        entries[number as usize] = entry;
+        return number;
+    }
+    entries.push(entry);
+    (entries.len() - 1) as u32
+}

@@ -1,0 +1,152 @@
+//! What can be seen of a tree from outside.
+
+use alloc::vec::Vec;
+
+use super::{Dqt, DqtState};
+use crate::{JobId, NodeId};
+
+/// A job in a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DqtJob {
+    /// The job.
+    pub job: JobId,
+    /// How many nodes of the partition it uses.
+    pub nodes: u32,
+    /// Turns it has in a round.
+    pub turns: u16,
+    /// Whether it has turns at all now.
+    pub active: bool,
+}
+
+/// A node of the tree, which is a partition, and its queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DqtNode {
+    /// Its number: the root is 0, then level by level from left to right.
+    pub number: u32,
+    /// Its parent's number.
+    pub parent: Option<u32>,
+    /// 0 for a leaf.
+    pub height: u8,
+    /// The first node of its partition.
+    pub first: NodeId,
+    /// Nodes of its partition, also such as are not there.
+    pub size: u32,
+    /// Nodes of its partition that take jobs.
+    pub up: u32,
+    /// Its state. The front is where it is [`DqtState::Rounding`].
+    pub state: DqtState,
+    /// Its queue: active jobs in the order of their turns, the next one first; then the others.
+    pub queue: Vec<DqtJob>,
+    /// Jobs in the queues from the root to this one: of a leaf its TQLB (paper 0, §7.1.2).
+    pub tqlb: u32,
+    /// The largest TQLB of the leaves below.
+    pub max_tqlb: u32,
+    /// Slots of a round of this node and those below: the sum of turns on the longest way down.
+    pub round: u64,
+}
+
+/// How much of what partitions have their jobs use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fragmentation {
+    /// Nodes that the placed jobs use, summed over the jobs.
+    pub used: u64,
+    /// Nodes of their partitions that take jobs and that they do not use, summed over the jobs.
+    /// They are idle in these jobs' turns (internal fragmentation).
+    pub unused: u64,
+}
+
+impl Dqt {
+    /// The tree as it is before the next slot, breadth first: the nodes that take jobs or have
+    /// some, or have such below. The cost is that of looking at the whole tree.
+    pub fn tree(&self) -> Vec<DqtNode> {
+        let shape = &self.front.shape;
+        let queues = self.queues();
+        let rounds = self.rounds();
+        let mut tqlb = alloc::vec![0; shape.count()];
+        let mut tree = Vec::new();
+        for (index, (load, queue)) in self.loads.nodes.iter().zip(queues).enumerate() {
+            let number = index as u32;
+            let parent = shape.parent(number);
+            tqlb[index] = load.jobs + parent.map_or(0, |parent| tqlb[parent as usize]);
+            if load.up == 0 && load.most == 0 {
+                continue;
+            }
+            let leaves = shape.leaves(number);
+            tree.push(DqtNode {
+                number,
+                parent,
+                height: shape.height_of(number),
+                first: NodeId(leaves.start),
+                size: leaves.end - leaves.start,
+                up: load.up,
+                state: self.front.nodes[index].state,
+                queue,
+                tqlb: tqlb[index],
+                max_tqlb: tqlb[index] - load.jobs + load.most,
+                round: rounds[index],
+            });
+        }
+        tree
+    }
+
+    /// Every tree node's queue.
+    fn queues(&self) -> Vec<Vec<DqtJob>> {
+        let (rings, nodes) = (&self.front.rings, &self.front.nodes);
+        let show = |member: u32| {
+            let (entry, held) = (&rings.members[member as usize], &self.held[member as usize]);
+            let (job, nodes) = (entry.id, held.count());
+            DqtJob { job, nodes, turns: entry.turns, active: entry.active() }
+        };
+        let active = |node: &super::front::Node| rings.active(&node.queue).into_iter().map(show);
+        let mut queues: Vec<Vec<DqtJob>> =
+            nodes.iter().map(|node| active(node).collect()).collect();
+        for &member in self.jobs.values() {
+            let entry = &rings.members[member as usize];
+            if !entry.active() {
+                queues[entry.node as usize].push(show(member));
+            }
+        }
+        queues
+    }
+
+    /// Every tree node's round, in slots.
+    fn rounds(&self) -> Vec<u64> {
+        let mut rounds = alloc::vec![0; self.front.nodes.len()];
+        for (index, node) in self.front.nodes.iter().enumerate().rev() {
+            let below = self.front.shape.children(index as u32);
+            let longest = below.map(|child| rounds[child as usize]).max().unwrap_or(0);
+            rounds[index] = self.front.rings.round(&node.queue) + longest;
+        }
+        rounds
+    }
+
+    /// The largest TQLB: placed jobs in the queues from the root to the busiest leaf. With one turn
+    /// for each job it is the length of a round, and every active job runs at least once in so many
+    /// slots (paper 0, §7.1.2). Costs nothing.
+    pub fn max_tqlb(&self) -> u32 {
+        self.loads.nodes[0].most
+    }
+
+    /// The smallest TQLB among nodes that take jobs. Costs nothing.
+    pub fn min_tqlb(&self) -> u32 {
+        self.loads.nodes[0].least
+    }
+
+    /// Rounds that the root has begun.
+    pub fn rounds_begun(&self) -> u64 {
+        self.front.rounds
+    }
+
+    /// What is lost because jobs do not fill their partitions.
+    pub fn fragmentation(&self) -> Fragmentation {
+        let mut sum = Fragmentation::default();
+        for &member in self.jobs.values() {
+            let used = u64::from(self.held[member as usize].count());
+            let node = self.front.rings.members[member as usize].node;
+            let up = u64::from(self.loads.nodes[node as usize].up);
+            sum.used += used;
+            sum.unused += up.saturating_sub(used);
+        }
+        sum
+    }
+}
