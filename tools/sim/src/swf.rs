@@ -4,8 +4,9 @@
 //! * 1, the job's number: a whole number.
 //! * 2, submission, and 4, run time: seconds, not negative. A run time of -1 (unknown) is not
 //!   malformed, but such a job cannot be simulated: it is left out and counted.
-//! * 8, processors asked for, or where that is -1 (unknown) or 0: 5, processors given. Where that is
-//!   unknown too the job is left out and counted.
+//! * 5, processors given, or where that is -1 (unknown) or 0: 8, processors asked for. Where that is
+//!   unknown too the job is left out and counted. (Given before asked for, because the run time is
+//!   that on the processors given.)
 //! * 9, time asked for. A job runs for the lesser of run time and time asked for, since it would be
 //!   killed then, and its estimate is the greater. If it is -1 (unknown) or 0 the estimate is the
 //!   run time: the job is planned as if its user knew.
@@ -197,7 +198,7 @@ fn job(line: &str) -> Result<(Job, bool), Nothing> {
     let asked = whole(&fields, 9, LONGEST_S)?.filter(|&asked| asked > 0);
     let user = whole(&fields, 12, u64::from(u32::MAX))?.unwrap_or(0);
     let run = run.ok_or(Nothing::UnknownRunTime)?;
-    let size = wanted.filter(|&size| size > 0).or(given.filter(|&size| size > 0));
+    let size = given.filter(|&size| size > 0).or(wanted.filter(|&size| size > 0));
     let size = size.ok_or(Nothing::UnknownSize)?;
     let job = Job {
         number,
