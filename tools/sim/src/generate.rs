@@ -113,8 +113,9 @@ pub struct Poisson {
     pub load: f64,
     /// How long jobs arrive, in units.
     pub arrivals: u64,
-    /// How long is simulated, in units: at least as long as jobs arrive.
-    pub units: u64,
+    /// How long is simulated, in units: at least as long as jobs arrive. `None`: until the last job
+    /// is over.
+    pub units: Option<u64>,
 }
 
 /// Load that rises in steps of equal length and height from one step's height up to `load` (§7.2.2).
@@ -191,19 +192,29 @@ fn pick(law: &[(u32, f64)], mut at: f64) -> u32 {
     law.last().map_or(1, |&(size, _)| size)
 }
 
-fn check_length(units: u64, load: f64, most: f64, interval: f64) -> Result<(), SimError> {
-    if units == 0 || units > LONGEST_S {
-        return Err(parameter("--units", &units, "give 1 to 1000000000 units"));
+fn check_length(
+    arrivals: u64,
+    units: Option<u64>,
+    load: f64,
+    interval: f64,
+) -> Result<(), SimError> {
+    let simulated = units.unwrap_or(arrivals);
+    if simulated == 0 || simulated > LONGEST_S {
+        return Err(parameter("--units", &simulated, "give 1 to 1000000000 units"));
+    }
+    if arrivals == 0 || arrivals > simulated {
+        let advice = "jobs arrive for at least one unit, and no longer than is simulated";
+        return Err(parameter("--arrivals", &arrivals, advice));
     }
     // Also false for what is no number.
-    if !(load > 0.0 && load <= most) {
+    if !(load > 0.0 && load <= 10.0) {
         return Err(parameter("--load", &load, "give a load above 0 and at most 10"));
     }
     #[allow(clippy::cast_precision_loss)]
-    let jobs = units as f64 * load / interval;
+    let jobs = arrivals as f64 * load / interval;
     if jobs > MOST_JOBS {
         let advice = "that makes over 50 million jobs; give fewer units or longer service";
-        return Err(parameter("--units", &units, advice));
+        return Err(parameter("--units", &simulated, advice));
     }
     Ok(())
 }
@@ -222,11 +233,7 @@ impl Poisson {
     pub fn workload(&self) -> Result<Workload, SimError> {
         let law = self.mix.check()?;
         let interval = self.mix.interval(&law);
-        check_length(self.units, self.load, 10.0, interval)?;
-        if self.arrivals == 0 || self.arrivals > self.units {
-            let advice = "jobs arrive for at least one unit, and no longer than is simulated";
-            return Err(parameter("--arrivals", &self.arrivals, advice));
-        }
+        check_length(self.arrivals, self.units, self.load, interval)?;
         let mut draws = Draws::new(self.mix.seed, 0);
         let mut at = 0.0;
         let instants = std::iter::from_fn(|| {
@@ -234,7 +241,7 @@ impl Poisson {
             Some(whole(at)).filter(|&instant| instant < self.arrivals)
         });
         let jobs = self.mix.jobs(&law, instants);
-        let horizon = Some(self.units * SECOND);
+        let horizon = self.units.map(|units| units * SECOND);
         Ok(Workload { jobs, horizon, source: Source::Poisson(*self) })
     }
 }
@@ -247,13 +254,7 @@ impl Gradient {
     pub fn workload(&self) -> Result<Workload, SimError> {
         let law = self.mix.check()?;
         let interval = self.mix.interval(&law);
-        check_length(self.arrivals, self.load, 10.0, interval)?;
-        if let Some(units) = self.units
-            && (units < self.arrivals || units > LONGEST_S)
-        {
-            let advice = "give at least as many as jobs arrive for, and at most 1000000000";
-            return Err(parameter("--units", &units, advice));
-        }
+        check_length(self.arrivals, self.units, self.load, interval)?;
         let mut draws = Draws::new(self.mix.seed, 0);
         let mut clock = Clock { step: 0, at: 0.0, gradient: self, interval };
         let instants = std::iter::from_fn(|| clock.next(draws.exponential()));

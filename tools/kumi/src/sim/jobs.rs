@@ -5,8 +5,8 @@ use super::{check_place, progress, show, write};
 use crate::error::Error;
 use crate::output;
 use kumi_sim::generate::{Gradient, Mix, Poisson, Service};
-use kumi_sim::sweep::{self, Case};
-use kumi_sim::{Instant, Options, Report, SECOND, SimError, Source, Workload, csv, history, swf};
+use kumi_sim::sweep::{self, Case, Done, Jobs};
+use kumi_sim::{Instant, Options, Report, SECOND, Source, Workload, csv, history, swf};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,14 +28,16 @@ pub fn run(args: &JobsArgs) -> Result<(), Error> {
         kumi_sim::policies::by_name(name)?;
     }
     let cases = cases(args)?;
-    if let Some(Source::Swf(summary)) = cases.first().map(|case| &case.workload.source) {
+    if let Some(Jobs::Made(workload)) = cases.first().map(|case| &case.jobs)
+        && let Source::Swf(summary) = &workload.source
+    {
         show::trace(summary);
     }
     let want = (args.output.jobs_csv.is_some(), args.output.timeline_csv.is_some());
-    let keep = |case: &Case, report, outcome| Kept {
-        report,
-        jobs: if want.0 { csv::jobs(case, &outcome) } else { String::new() },
-        timeline: if want.1 { csv::timeline(case, &outcome) } else { String::new() },
+    let keep = |case: &Case, done: Done| Kept {
+        jobs: if want.0 { csv::jobs(case, &done) } else { String::new() },
+        timeline: if want.1 { csv::timeline(case, &done) } else { String::new() },
+        report: done.report,
     };
     let kept = progress::watch(cases.len(), |monitor| sweep::run(&cases, monitor, keep))?;
     if let Some(path) = &args.output.jobs_csv {
@@ -65,37 +67,36 @@ fn tell(json: Option<&Path>, cases: &[Case], reports: &[&Report]) -> Result<(), 
     output::text(&show::table(cases, reports))
 }
 
-/// Every combination of workload and policy, in the order in which they were given.
+/// Every combination of jobs and policy, in the order in which they were given.
 fn cases(args: &JobsArgs) -> Result<Vec<Case>, Error> {
+    let lists = match (&args.source.swf, &args.source.history) {
+        (Some(path), _) => vec![made(swf::read(path, args.output.strict)?)],
+        (None, Some(path)) => vec![made(history::read(path)?)],
+        (None, None) => synthetic(args)?,
+    };
     let mut cases = Vec::new();
-    for (workload, load, seed) in workloads(args)? {
-        let procs = match (args.procs, &workload.source) {
-            (Some(procs), _) => procs,
-            (None, Source::Swf(swf::Summary { max_procs: Some(procs), .. })) => *procs,
-            _ => {
-                let why = "give the machine's size with --procs";
-                return Err(Error::Usage(why.to_owned()));
-            }
-        };
-        let options = options(args, procs, &workload);
-        let workload = Arc::new(workload);
+    for List { jobs, procs, length, load, seed } in lists {
+        let Some(procs) = args.procs.or(procs) else { return Err(no_procs()) };
+        let options = options(args, procs, length);
         for policy in &args.policy {
-            let (policy, workload) = (policy.clone(), Arc::clone(&workload));
-            cases.push(Case { policy, load, seed, workload, options });
+            let (policy, jobs) = (policy.clone(), jobs.clone());
+            cases.push(Case { policy, load, seed, jobs, options });
         }
     }
     Ok(cases)
+}
+
+fn no_procs() -> Error {
+    Error::Usage("the machine's size is not known; give it with --procs".to_owned())
 }
 
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn options(args: &JobsArgs, procs: u32, workload: &Workload) -> Options {
-    let first = workload.jobs.first().map_or(0, |job| job.submit);
-    let last = workload.jobs.last().map_or(0, |job| job.submit);
-    let length = workload.horizon.unwrap_or(last - first);
-    let interval = args.output.sample.map_or(length / 1000 / SECOND, |seconds| seconds).max(1);
+/// `length` is about how long is simulated, in seconds.
+fn options(args: &JobsArgs, procs: u32, length: u64) -> Options {
+    let interval = args.output.sample.unwrap_or(length / 1000).max(1);
     Options {
         procs,
         slice_ns: nanos(args.costs.slice),
@@ -110,31 +111,31 @@ fn options(args: &JobsArgs, procs: u32, workload: &Workload) -> Options {
     }
 }
 
-type Labelled = (Workload, Option<f64>, Option<u64>);
-
-/// The lists of jobs, each with the load and the seed that it was made with.
-fn workloads(args: &JobsArgs) -> Result<Vec<Labelled>, Error> {
-    let source = &args.source;
-    if let Some(path) = &source.swf {
-        return Ok(vec![(swf::read(path, args.output.strict)?, None, None)]);
-    }
-    if let Some(path) = &source.history {
-        return Ok(vec![(history::read(path)?, None, None)]);
-    }
-    let Some(procs) = args.procs else {
-        return Err(Error::Usage("give the machine's size with --procs".to_owned()));
-    };
-    let mut made = Vec::new();
-    let loads = if source.gradient { vec![args.synthetic.peak] } else { source.load.clone() };
-    for load in loads {
-        for seed in args.seed.iter().flat_map(|seeds| seeds.first..=seeds.last) {
-            made.push((synthetic(args, procs, load, seed)?, Some(load), Some(seed)));
-        }
-    }
-    Ok(made)
+/// A list of jobs, and what is known of it.
+struct List {
+    jobs: Jobs,
+    /// The machine that it is from.
+    procs: Option<u32>,
+    /// About how long it takes, in seconds.
+    length: u64,
+    load: Option<f64>,
+    seed: Option<u64>,
 }
 
-fn synthetic(args: &JobsArgs, procs: u32, load: f64, seed: u64) -> Result<Workload, SimError> {
+fn made(workload: Workload) -> List {
+    let first = workload.jobs.first().map_or(0, |job| job.submit);
+    let last = workload.jobs.last().map_or(0, |job| job.submit);
+    let procs = match &workload.source {
+        Source::Swf(summary) => summary.max_procs,
+        _ => None,
+    };
+    let jobs = Jobs::Made(Arc::new(workload));
+    List { jobs, procs, length: (last - first) / SECOND, load: None, seed: None }
+}
+
+/// A list for each load and seed.
+fn synthetic(args: &JobsArgs) -> Result<Vec<List>, Error> {
+    let Some(procs) = args.procs else { return Err(no_procs()) };
     let wanted = &args.synthetic;
     let gradient = args.source.gradient;
     let usual = if gradient {
@@ -143,17 +144,23 @@ fn synthetic(args: &JobsArgs, procs: u32, load: f64, seed: u64) -> Result<Worklo
         Service::Exponential { mean: 1000.0 }
     };
     let service = wanted.service.unwrap_or(usual);
-    let mix = Mix { procs, sizes: wanted.sizes.into(), largest: wanted.max_size, service, seed };
-    let units = wanted.units.unwrap_or(if gradient { 2_200_000 } else { 1_000_000 });
-    let all = if gradient { (units / 11 * 10 + units % 11 * 10 / 11).max(1) } else { units };
+    let length = wanted.units.unwrap_or(if gradient { 2_200_000 } else { 1_000_000 });
+    let all = if gradient { (length / 11 * 10 + length % 11 * 10 / 11).max(1) } else { length };
     let arrivals = wanted.arrivals.unwrap_or(all);
-    if gradient {
-        let units = (!wanted.drain).then_some(units);
-        return Gradient { mix, load, arrivals, units }.workload();
+    let units = (!wanted.drain).then_some(length);
+    let sizes = wanted.sizes.into();
+    let loads = if gradient { vec![wanted.peak] } else { args.source.load.clone() };
+    let mut lists = Vec::new();
+    for load in loads {
+        for seed in args.seed.iter().flat_map(|seeds| seeds.first..=seeds.last) {
+            let mix = Mix { procs, sizes, largest: wanted.max_size, service, seed };
+            let jobs = if gradient {
+                Jobs::Gradient(Gradient { mix, load, arrivals, units })
+            } else {
+                Jobs::Poisson(Poisson { mix, load, arrivals, units })
+            };
+            lists.push(List { jobs, procs: None, length, load: Some(load), seed: Some(seed) });
+        }
     }
-    let mut workload = Poisson { mix, load, arrivals, units }.workload()?;
-    if wanted.drain {
-        workload.horizon = None;
-    }
-    Ok(workload)
+    Ok(lists)
 }

@@ -1,10 +1,12 @@
 //! Runs one policy over one list of jobs in virtual time.
 //!
-//! *The order of events.* Time is in nanoseconds. At one instant, ends come before arrivals; ends
-//! go by the jobs' place in the list, arrivals in the order of the list. [`Instant::Batched`] tells
-//! the policy all events of the instant and then asks it for placements; [`Instant::Single`] asks
-//! after every event, as simulators do that know no instants. Backfilling decides differently in
-//! the two where a trace counts in whole seconds.
+//! *The order of events.* Time is in nanoseconds. [`Instant::Batched`] tells the policy all ends of
+//! an instant, then all arrivals, and then asks for placements. [`Instant::Single`] asks after each
+//! event: first the arrivals of the instant in the order of the list, then the ends in the order in
+//! which the jobs started. This is the order of simulators that keep a list of events and know no
+//! instants (those of one time stay as they were put in, and submissions are put in first), and it
+//! is there to be compared with them: backfilling decides differently in the two where a trace
+//! counts in whole seconds. Where time is shared, ends come first either way.
 //!
 //! *Slots.* Where time is shared, slot `k` is from `k * slice` to `(k + 1) * slice`. Arrivals are
 //! told to the policy at the first boundary at or after them. A job that ends within a slot ends

@@ -9,8 +9,8 @@ use crate::error::SimError;
 /// Jobs that run, and the processors that they hold.
 #[derive(Default)]
 struct Running {
-    /// End and place in the list; the earliest first.
-    ends: BinaryHeap<Reverse<(u64, usize)>>,
+    /// End, number of the start and place in the list; the earliest first.
+    ends: BinaryHeap<Reverse<(u64, u64, usize)>>,
     busy: u64,
     /// Until when `Tally::occupied` counts.
     counted: u64,
@@ -18,7 +18,7 @@ struct Running {
 
 impl Running {
     fn next_end(&self) -> Option<u64> {
-        self.ends.peek().map(|Reverse((at, _))| *at)
+        self.ends.peek().map(|Reverse((at, ..))| *at)
     }
 }
 
@@ -53,13 +53,13 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<(), SimError> {
     Ok(())
 }
 
-/// The first event of this instant.
+/// The first event of this instant: arrivals come first here.
 fn one(run: &mut Run<'_>, running: &mut Running, now: u64) -> Result<(), SimError> {
-    if running.next_end() == Some(now) {
-        end_one(run, running, now);
-        return Ok(());
+    if run.next_submission() == Some(now) {
+        return run.arrive(now);
     }
-    run.arrive(now)
+    end_one(run, running, now);
+    Ok(())
 }
 
 /// Counts processor time up to `now`, and the samples on the way.
@@ -74,7 +74,7 @@ fn count(run: &mut Run<'_>, running: &mut Running, now: u64) {
 }
 
 fn end_one(run: &mut Run<'_>, running: &mut Running, now: u64) {
-    if let Some(Reverse((_, index))) = running.ends.pop() {
+    if let Some(Reverse((.., index))) = running.ends.pop() {
         running.busy -= u64::from(run.workload.jobs[index].size);
         run.tally.end(index, now);
         run.leave(index, now);
@@ -90,7 +90,7 @@ fn place(run: &mut Run<'_>, running: &mut Running, now: u64) -> Result<(), SimEr
         }
         let end = now.checked_add(job.service + run.options.launch_ns).ok_or(SimError::Endless)?;
         run.tally.start(index, now);
-        running.ends.push(Reverse((end, index)));
+        running.ends.push(Reverse((end, run.tally.placed, index)));
     }
     Ok(())
 }
@@ -98,7 +98,7 @@ fn place(run: &mut Run<'_>, running: &mut Running, now: u64) -> Result<(), SimEr
 /// Time is up: counts what running jobs have had.
 fn cut(run: &mut Run<'_>, running: &mut Running, horizon: u64) {
     count(run, running, horizon);
-    for Reverse((_, index)) in &running.ends {
+    for Reverse((.., index)) in &running.ends {
         let started = run.tally.starts[*index].saturating_add(run.options.launch_ns);
         let size = u128::from(run.workload.jobs[*index].size);
         run.tally.served += u128::from(horizon.saturating_sub(started)) * size;
