@@ -7,18 +7,39 @@ use super::Dqt;
 use super::front::Front;
 use crate::Column;
 
-/// Who runs, slot by slot.
-#[derive(Default)]
+/// How often the slots of a first round that is not like the others must go into a sequence in which
+/// they come once.
+const DILUTION: usize = 16;
+
+/// Who runs, slot by slot, while a copy runs on.
 struct Slots {
+    copy: Front,
     members: Vec<u32>,
     /// Where each slot ends in `members`.
     ends: Vec<usize>,
 }
 
 impl Slots {
-    fn truncate(&mut self, slots: usize) {
+    fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// One slot more. Returns whether the root begins a round after it.
+    fn push(&mut self) -> bool {
+        let rounds = self.copy.rounds;
+        self.copy.next_turn(|member, _| self.members.push(member));
+        self.ends.push(self.members.len());
+        self.copy.rounds > rounds
+    }
+
+    /// That many slots, neither more nor less.
+    fn exactly(mut self, slots: usize) -> Self {
+        while self.len() < slots {
+            self.push();
+        }
         self.ends.truncate(slots);
         self.members.truncate(self.ends.last().copied().unwrap_or(0));
+        self
     }
 
     /// Each slot's members.
@@ -26,50 +47,44 @@ impl Slots {
         let begins = core::iter::once(0).chain(self.ends.iter().copied());
         begins.zip(&self.ends).map(|(begin, &end)| &self.members[begin..end])
     }
+
+    /// Whether the same run in the first so many slots as in those `later`, in whatever order.
+    fn repeat(&self, slots: usize, later: usize) -> bool {
+        let sorted = |members: &[u32]| {
+            let mut members = members.to_vec();
+            members.sort_unstable();
+            members
+        };
+        let ours = self.iter().take(slots).map(sorted);
+        ours.eq(self.iter().skip(later).take(slots).map(sorted))
+    }
 }
 
-/// How often the slots of a first round that is not like the others must go into a sequence in which
-/// they come once.
-const DILUTION: usize = 16;
-
-/// Lets a copy run on until it is as it was.
+/// The slots to come; see [`crate::Policy::columns`] of [`Dqt`].
 ///
-/// If the present round is unlike those to come, because of a change, that never happens: then the
-/// slots are cut where the copy is as it was when the root began its next round, if the rest of the
-/// present round is a small part of them. If there is no such place within `horizon` slots, they are
-/// cut after the last of those rounds, counted from the present slot, after which the front is where
-/// it is now and only the jobs whose turn it is are others; or else after the last round of the
-/// root. One whole round of the root is in the slots in any case.
+/// From where the root begins its next round the same front comes back with every round, and after
+/// some rounds (the cycle) so do the positions in the queues. The slots up to there, the rest of
+/// the present round, mostly are what the end of a cycle looks like; then the cycle is the answer.
+/// They are not if a change has made this round unlike those to come.
 fn run_on(front: &Front, horizon: usize) -> Slots {
-    let mut copy = front.clone();
-    let mut slots = Slots::default();
-    let (mut like_now, mut round_ends) = (None, None);
-    let mut next_round: Option<(usize, Front)> = None;
-    loop {
-        let rounds = copy.rounds;
-        copy.next_turn(|member, _| slots.members.push(member));
-        slots.ends.push(slots.members.len());
-        let length = slots.ends.len();
-        if copy.same(front) {
-            return slots;
+    let mut slots = Slots { copy: front.clone(), members: Vec::new(), ends: Vec::new() };
+    while !slots.push() {}
+    let (rest, begun) = (slots.len(), slots.copy.clone());
+    while !slots.push() {}
+    let round = slots.len() - rest;
+    while !slots.copy.same(&begun) {
+        if slots.len() >= horizon {
+            let most = horizon.max(rest + round);
+            return slots.exactly((most / round).max((rest + round).div_ceil(round)) * round);
         }
-        if copy.same_front(front) {
-            like_now = Some(length);
-        }
-        if copy.rounds > rounds {
-            match &next_round {
-                None => next_round = Some((length, copy.clone())),
-                Some((rest, begun)) if length >= rest * DILUTION && copy.same(begun) => {
-                    return slots;
-                }
-                Some(_) => round_ends = Some(length),
-            }
-        }
-        if let (true, Some(cut)) = (length >= horizon, like_now.or(round_ends)) {
-            slots.truncate(cut);
-            return slots;
-        }
+        slots.push();
     }
+    let cycle = slots.len() - rest;
+    if slots.repeat(rest, cycle) {
+        return slots.exactly(cycle);
+    }
+    let enough = (rest * DILUTION).min(horizon).max(rest + cycle);
+    slots.exactly(enough.next_multiple_of(cycle))
 }
 
 impl Dqt {
@@ -89,7 +104,7 @@ impl Dqt {
         for (leaf, index) in at.iter_mut().enumerate().filter(|(_, index)| **index == 0) {
             *index = columns.len();
             let node = crate::NodeId(leaf as u32);
-            columns.push(Column { node, slots: vec![None; slots.ends.len()] });
+            columns.push(Column { node, slots: vec![None; slots.len()] });
         }
         for (slot, members) in slots.iter().enumerate() {
             for &member in members {

@@ -250,13 +250,14 @@ impl Policy for Dqt {
         self.front.next_turn(|member, rings| run(rings.members[member as usize].id));
     }
 
-    /// The slots to come are found by letting a copy run on until it is in the present state again.
-    /// Where positions in queues take long to come back (their lengths may have a large common
-    /// multiple) that is given up after [`DqtConfig::horizon`] slots, and the sequence is cut a
-    /// whole number of rounds from the present slot: every tree node then has the turns that it
-    /// would have had, and only which job of a queue is next jumps there. If the round that is
-    /// going on is not like those that follow, because of a change, it is cut at the end of a round
-    /// of the root, of which at least one is whole. A job has a turn in the columns in any case.
+    /// The slots to come are found by letting a copy run on until what runs repeats. Where positions
+    /// in queues take long to come back (their lengths may have a large common multiple) that is
+    /// given up after [`DqtConfig::horizon`] slots, and the sequence is cut a whole number of rounds
+    /// of the root from the present slot: every tree node then has the turns that it would have
+    /// had, and only which job of a queue is next jumps there. It is also cut, a whole number of
+    /// cycles from the present slot, where a change has made the present round unlike those that
+    /// follow: that round comes back then, at most once in sixteen rounds where the horizon allows
+    /// it. There is a whole round of the root in the columns in any case, so a turn of every job.
     fn columns(&self) -> Vec<Column> {
         self.compile()
     }
