@@ -242,7 +242,7 @@ proptest! {
         prop_assert!(promises.0.is_empty());
     }
 
-    /// Estimates that do not hold, jobs one by one, jobs withdrawn: everybody runs all the same,
+    /// Estimates that do not hold, and a decision after each event: everybody runs all the same,
     /// and when nobody runs the first does at once.
     #[test]
     fn wrong_estimates_stop_nobody(size in 1..9u32, jobs in jobs(true), name in prop::bool::ANY) {
