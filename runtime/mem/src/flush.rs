@@ -53,7 +53,7 @@ impl Context {
     /// To be called before something is done directly in the memory of a rank of this node that tells it
     /// of earlier puts: those made by frames, into memory that is not mapped, have to be in place.
     #[inline]
-    pub(crate) fn settle(&self, to: u32) -> Result<(), Error> {
+    pub(crate) fn fence_before_notify(&self, to: u32) -> Result<(), Error> {
         if self.dirty[to as usize].get() { self.fence(&[to]) } else { Ok(()) }
     }
 
