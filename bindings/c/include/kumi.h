@@ -251,6 +251,9 @@ int kumi_progress(void);
 
 /* Waits until everything this rank has sent or put to rank `to` (or KUMI_ALL)
  * has been delivered: messages are in the receiver's memory, puts applied.
+ * Two ranks may flush to each other before either receives, whatever is under
+ * way; three or more in a circle only if each has room for what it is sent
+ * (KUMI_UNEXPECTED_BYTES).
  * Errors: RANK, REFUSED (see kumi_window_put()), FAULT, IO. */
 int kumi_flush(int to);
 

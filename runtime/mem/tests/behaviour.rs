@@ -291,6 +291,30 @@ fn unread_messages_are_bounded_and_their_senders_wait() {
     }
 }
 
+/// Two ranks that flush to each other what neither may keep, and receive only then.
+#[test]
+fn flushing_to_each_other_goes_beyond_what_is_kept() {
+    let body = |context: &Context| {
+        let other = 1 - context.rank();
+        for round in 0..4 {
+            context.send(other, round, &[round as u8; 100_000]).expect("send");
+            if round % 2 == 0 {
+                context.flush(other).expect("flush");
+            } else {
+                context.flush_all().expect("flush");
+            }
+            let mut data = vec![9; 100_000];
+            context.recv(Source::Rank(other), Tag::Is(round), &mut data).expect("recv");
+            assert!(data.iter().all(|byte| *byte == round as u8));
+        }
+    };
+    for layout in BOTH {
+        let env = &[("KUMI_UNEXPECTED_BYTES", "65536")];
+        let job = Job { layout, env, ring_bytes: 256 * 1024, ..Job::default() };
+        start("flushing_to_each_other_goes_beyond_what_is_kept", &job, body).finish();
+    }
+}
+
 #[test]
 fn a_peer_that_ended_does_not_keep_others_from_ending() {
     let job = Job { layout: &[1, 1, 1], ..Job::default() };
