@@ -92,22 +92,23 @@ impl Udp {
             let error = io::Error::last_os_error();
             match error.raw_os_error() {
                 Some(libc::EAGAIN) if attempt == 0 => self.wait_for_room(),
-                // An answer to an earlier packet ("port unreachable") or a signal: once more.
-                Some(libc::ECONNREFUSED | libc::EINTR) if attempt == 0 => {}
+                Some(libc::EINTR) if attempt == 0 => {}
                 // A router has said of an earlier packet that it was too long; or the kernel says so of this one.
                 Some(libc::EMSGSIZE) if attempt == 0 => self.too_long = true,
-                // Full queues, a firewall or a route that is away for the moment: losses.
+                // Perhaps an answer to an earlier packet ("port unreachable"): once more.
+                Some(code) if attempt == 0 && is_of_path(code) => {}
+                // Whether it is about the run or the path, single packets tell.
+                Some(_) if segment.is_some() && unsupported(&error) => return Err(error),
+                // Full queues, a firewall, or an address of this node that is away for the moment: losses.
                 Some(
                     libc::EAGAIN
                     | libc::EINTR
                     | libc::ENOBUFS
                     | libc::ENOMEM
                     | libc::EPERM
-                    | libc::ECONNREFUSED
-                    | libc::ENETUNREACH
-                    | libc::EHOSTUNREACH
-                    | libc::ENETDOWN,
+                    | libc::EINVAL,
                 ) => return Ok(false),
+                Some(code) if is_of_path(code) => return Ok(false),
                 _ => return Err(error),
             }
         }
@@ -266,13 +267,14 @@ impl Driver for Udp {
         if got < 0 {
             let error = io::Error::last_os_error();
             return match error.raw_os_error() {
-                // A peer's socket is gone: nothing arrived, the protocol goes on resending.
-                Some(libc::EAGAIN | libc::EINTR | libc::ECONNREFUSED) => Ok(false),
+                Some(libc::EAGAIN | libc::EINTR) => Ok(false),
                 // A router has said that a packet was too long for it.
                 Some(libc::EMSGSIZE) => {
                     self.too_long = true;
                     Ok(false)
                 }
+                // Nothing arrived; the protocol goes on resending.
+                Some(code) if is_of_path(code) => Ok(false),
                 _ => Err(error),
             };
         }
@@ -343,6 +345,24 @@ fn is_too_long(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EMSGSIZE)
 }
 
+/// Routers, hosts or this machine's routes say of a packet, perhaps an earlier one, that it does not get there now: what
+/// ICMP's answers become, and prohibited routes. The path may come back; who is dead is decided elsewhere.
+fn is_of_path(code: libc::c_int) -> bool {
+    matches!(
+        code,
+        libc::ECONNREFUSED
+            | libc::ENETUNREACH
+            | libc::EHOSTUNREACH
+            | libc::ENETDOWN
+            | libc::EHOSTDOWN
+            | libc::ENONET
+            | libc::ENOPROTOOPT
+            | libc::EPROTO
+            | libc::EOPNOTSUPP
+            | libc::EACCES
+    )
+}
+
 /// The kernel or the device does not segment, or the path does not take packets that long.
 fn unsupported(error: &io::Error) -> bool {
     matches!(
@@ -350,3 +370,6 @@ fn unsupported(error: &io::Error) -> bool {
         Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE | libc::EOPNOTSUPP)
     )
 }
+
+#[cfg(test)]
+mod tests;
