@@ -103,3 +103,30 @@ fn errors_are_sorted() {
         assert!(!is_of_path(code), "{}", io::Error::from_raw_os_error(code));
     }
 }
+
+#[test]
+fn runs_are_given_up_only_where_they_never_leave() {
+    let error = |code| io::Error::from_raw_os_error(code);
+    let mut runs = Runs::default();
+    // Perhaps the packets were too long, or did not leave singly either.
+    (0..100).for_each(|_| runs.refused(&error(libc::EIO), false));
+    runs.refused(&error(libc::EOPNOTSUPP), false);
+    assert!(runs.are_tried());
+    // Now and then.
+    for turn in 0..100 {
+        runs.refused(&error(libc::EINVAL), true);
+        if turn % 5 == 0 {
+            runs.left(&Ok(true));
+        }
+        runs.left(&Ok(false));
+        assert!(runs.are_tried());
+    }
+    runs.left(&Ok(true));
+    (1..RUNS_REFUSED).for_each(|_| runs.refused(&error(libc::EIO), true));
+    assert!(runs.are_tried());
+    runs.refused(&error(libc::EIO), true);
+    assert!(!runs.are_tried(), "again and again");
+    let mut runs = Runs::default();
+    runs.refused(&error(libc::EOPNOTSUPP), true);
+    assert!(!runs.are_tried(), "the kernel does not know them");
+}
