@@ -435,6 +435,7 @@ fn head_config(config: &ClusterConfig) -> HeadConfig {
         lease_ns: config.lease_ms.saturating_mul(1_000_000),
         detach_grace_ns: u64::try_from(DETACH_GRACE.as_nanos()).unwrap_or(u64::MAX),
         encrypt: config.encrypt,
+        env: config.job.to_env(),
     }
 }
 

@@ -11,7 +11,7 @@ use kumi_control::message::{
     ClientReply, ClientRequest, ContentHash, JobRequest, JobState, Outcome, Program, Stream,
 };
 use kumi_node::client::Client;
-use kumi_node::config::{ClusterConfig, ClusterKind, ModeName, NodeConfig};
+use kumi_node::config::{ClusterConfig, ClusterKind, JobDefaults, ModeName, NodeConfig};
 use kumi_node::{cgroup, paths, tls};
 use kumi_sched::{JobId, NodeId};
 
@@ -68,6 +68,7 @@ impl Cluster {
             metrics: None,
             head_metrics: None,
             encrypt: false,
+            job: JobDefaults::default(),
             nodes: (0..nodes).map(node).collect(),
         };
         config.save(dir.path()).unwrap();
