@@ -4,7 +4,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use kumi_control::message::{
@@ -26,8 +26,16 @@ pub struct Cluster {
     pub nodes: Vec<Option<Child>>,
 }
 
-fn free_port(address: Ipv4Addr) -> u16 {
-    TcpListener::bind((address, 0)).unwrap().local_addr().unwrap().port()
+/// A port that no other test of this process is given, and the system gives nobody by itself: it begins far above.
+pub fn free_port(address: Ipv4Addr) -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(10_000);
+    loop {
+        let port = NEXT.fetch_add(1, Ordering::Relaxed);
+        assert!(port < 30_000, "no port is free at {address}");
+        if TcpListener::bind((address, port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// A loopback address of this test's own.
