@@ -40,11 +40,12 @@
  * kumi_version() must be called by the thread that called kumi_init(); others
  * get KUMI_ERR_WRONG_THREAD.
  *
- * Collective functions.  kumi_window_create(), kumi_barrier(),
- * kumi_broadcast(), kumi_reduce(), kumi_allreduce(), kumi_gather(),
- * kumi_alltoall() and kumi_alltoallv() must be called by all ranks, in the
- * same order, with the same root, type, operation and (where there is one
- * count) count.
+ * Collective functions.  kumi_window_create(), kumi_window_create_with(),
+ * kumi_window_register(), kumi_barrier(), kumi_broadcast(), kumi_reduce(),
+ * kumi_allreduce(), kumi_gather(), kumi_alltoall() and kumi_alltoallv() must
+ * be called by all ranks, in the same order, with the same root, type,
+ * operation and (where there is one count) count.  One window may be created
+ * by some ranks and registered by others.
  *
  * SPDX-License-Identifier: Apache-2.0 OR MIT
  */
