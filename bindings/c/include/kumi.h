@@ -271,6 +271,12 @@ int kumi_flush(int to);
  * pieces (those on other nodes, and memory that other ranks of this node have
  * registered) are reached by frames: the rank's library does it, or refuses.
  *
+ * Rights.  Ranks of a node have the memory of kumi_window_create() and
+ * kumi_window_create_with() mapped to read and to write; their library keeps to
+ * bounds and rights, which protects against mistakes, not against a program
+ * that goes around the library.  Registered memory nobody else has mapped: its
+ * owner's library checks what comes, from the same node as from others.
+ *
  * Order.  When a message is received or a notification seen, all earlier puts
  * of its sender to this rank are in place.  Nothing is promised about the order
  * of what different ranks do.  Eight aligned bytes change at once; more may be
