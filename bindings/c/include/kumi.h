@@ -40,11 +40,12 @@
  * kumi_version() must be called by the thread that called kumi_init(); others
  * get KUMI_ERR_WRONG_THREAD.
  *
- * Collective functions.  kumi_window_create(), kumi_barrier(),
- * kumi_broadcast(), kumi_reduce(), kumi_allreduce(), kumi_gather(),
- * kumi_alltoall() and kumi_alltoallv() must be called by all ranks, in the
- * same order, with the same root, type, operation and (where there is one
- * count) count.
+ * Collective functions.  kumi_window_create(), kumi_window_create_with(),
+ * kumi_window_register(), kumi_barrier(), kumi_broadcast(), kumi_reduce(),
+ * kumi_allreduce(), kumi_gather(), kumi_alltoall() and kumi_alltoallv() must
+ * be called by all ranks, in the same order, with the same root, type,
+ * operation and (where there is one count) count.  One window may be created
+ * by some ranks and registered by others.
  *
  * SPDX-License-Identifier: Apache-2.0 OR MIT
  */
@@ -251,6 +252,9 @@ int kumi_progress(void);
 
 /* Waits until everything this rank has sent or put to rank `to` (or KUMI_ALL)
  * has been delivered: messages are in the receiver's memory, puts applied.
+ * Two ranks may flush to each other before either receives, whatever is under
+ * way; three or more in a circle only if each has room for what it is sent
+ * (KUMI_UNEXPECTED_BYTES).
  * Errors: RANK, REFUSED (see kumi_window_put()), FAULT, IO. */
 int kumi_flush(int to);
 
@@ -266,6 +270,12 @@ int kumi_flush(int to);
  * node, are mapped: the caller does every operation there itself.  All other
  * pieces (those on other nodes, and memory that other ranks of this node have
  * registered) are reached by frames: the rank's library does it, or refuses.
+ *
+ * Rights.  Ranks of a node have the memory of kumi_window_create() and
+ * kumi_window_create_with() mapped to read and to write; their library keeps to
+ * bounds and rights, which protects against mistakes, not against a program
+ * that goes around the library.  Registered memory nobody else has mapped: its
+ * owner's library checks what comes, from the same node as from others.
  *
  * Order.  When a message is received or a notification seen, all earlier puts
  * of its sender to this rank are in place.  Nothing is promised about the order

@@ -201,7 +201,7 @@ impl Window<'_> {
         }
         match self.near(to) {
             Some((local, near)) => {
-                self.context.settle(to)?;
+                self.context.fence_before_notify(to)?;
                 self.add_near(near?, local, (to, offset), record, mark, wait)
             }
             None => self.add_far(to, offset as u64, record, mark, wait),

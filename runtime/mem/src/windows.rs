@@ -15,6 +15,10 @@ use crate::key::{Random, is_private, slot};
 use crate::pieces::Spread;
 
 /// What others may do with a window.
+///
+/// For memory of the program's own ([`crate::Context::with_window_on`]), and for ranks of other nodes, the owner's library
+/// sees to it. Memory made for a window is mapped by the ranks of its node, whose own library sees to it: against
+/// mistakes, not against code that goes around the library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rights {
     /// `put` and `put_notify`.
