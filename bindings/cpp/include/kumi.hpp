@@ -324,6 +324,8 @@ private:
 
 } // namespace kumi
 
+#include <kumi/completion.hpp>
+#include <kumi/base.hpp>
 #include <kumi/window.hpp>
 #include <kumi/fifo.hpp>
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <climits>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <numeric>
@@ -70,6 +71,17 @@ void outside()
 		EXPECT(std::strstr(error.what(), "kumi run") != nullptr);
 	}
 	EXPECT(code == KUMI_ERR_NOT_LAUNCHED);
+}
+
+/* Others could write to memory of a window that cannot be freed. */
+[[noreturn]] void dies()
+{
+	std::set_terminate([] { std::_Exit(7); });
+	kumi::context job;
+	std::vector<int> memory(2);
+	kumi::window<int> window(job, memory);
+	std::thread([&] { auto gone = std::move(window); }).join();
+	std::_Exit(1);
 }
 
 void identity(kumi::context &job)
@@ -312,6 +324,21 @@ void wrong(kumi::context &job, kumi::window<double> &window)
 	window.put_strided(0, {0, 1, 1, 1}, 1);
 #elif WRONG == 11
 	kumi::fifo(window, 0, 64).pop(constant);
+#elif WRONG == 12
+	kumi::window<double>(job, std::vector<double>(1));
+#elif WRONG == 13
+	std::vector<int> integers(1);
+	kumi::window<double>(job, integers);
+#elif WRONG == 14
+	const std::vector<double> constants(1);
+	kumi::window<double>(job, constants);
+#elif WRONG == 15
+	window.put_list(0, {{0, 1}}, 1);
+#elif WRONG == 16
+	const std::vector<std::vector<double>> fixed(1);
+	window.get_lists(0, {{0, 1}}, fixed);
+#elif WRONG == 17
+	window.multicast_append(std::vector<long>(1), 0, 1.0);
 #endif
 }
 #endif
@@ -325,6 +352,8 @@ int main(int argc, char **argv)
 		outside();
 		return failures > 0;
 	}
+	if (argc > 1 && std::strcmp(argv[1], "dies") == 0)
+		dies();
 	try {
 		kumi::window<int> *late = nullptr;
 		{
@@ -337,6 +366,7 @@ int main(int argc, char **argv)
 			reductions(job);
 			exchanges(job);
 			onesided(job);
+			lists_and_memory(job);
 			late = new kumi::window<int>(job, 1);
 			job.barrier();
 			job.finalize();

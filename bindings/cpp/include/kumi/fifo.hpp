@@ -10,7 +10,6 @@
 #include <cstdio>
 #include <memory>
 #include <optional>
-#include <type_traits>
 #include <utility>
 
 #include <kumi.hpp>
@@ -31,8 +30,7 @@ public:
 	 * KUMI_FIFO_ALIGNMENT); it takes KUMI_FIFO_OVERHEAD + `capacity` bytes,
 	 * which are overwritten.  With every record this rank's counter `notify`
 	 * of the window goes up by 1.  Not collective. */
-	template <class T>
-	fifo(window<T> &inside, std::size_t offset, std::size_t capacity,
+	fifo(window_base &inside, std::size_t offset, std::size_t capacity,
 	     unsigned notify = 0)
 	    : offset_(offset), alive_(inside.alive_), window_(inside.here_)
 	{
