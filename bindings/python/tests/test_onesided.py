@@ -119,6 +119,22 @@ def test_what_is_no_region_is_refused() -> None:
         kumi.region(SHAPE, 4)
 
 
+def test_regions_of_pieces_of_any_size_read_nothing() -> None:
+    # Far more than there is memory for, so that reading it would end the program.
+    huge = (1 << 20, 1 << 20)
+    last = ((1 << 20) - 1, (1 << 20) - 1)
+    assert kumi.region(huge, last) == ((), (1 << 40) - 1, 1, 1, 1)
+    assert kumi.region(huge, np.int16(3)).offset == 3 << 20
+    assert kumi.region(huge, (..., 5)).shape == (1 << 20,)
+    wrong: list[Any] = [[1 << 19], np.array([1 << 19]), np.array(1 << 19), True, np.True_, 1.0, "1"]
+    for item in wrong:
+        for index in (item, (item,), (1, item), (slice(None), item)):
+            with pytest.raises(ValueError, match="integers and slices"):
+                kumi.region(huge, index)
+    with pytest.raises(ValueError, match="integers and slices"):
+        kumi.region((1 << 10, 1 << 10), np.ones((1 << 10, 1 << 10), bool))
+
+
 def test_multicast_writes_each_rank_once() -> None:
     window = kumi.window(4, np.uint8)
     window.multicast([0, 0], b"\1\2", 1, notify=2)

@@ -45,14 +45,28 @@ def region(shape: int | tuple[int, ...], index: Any) -> Region:
     whole: Array = np.lib.stride_tricks.as_strided(
         np.zeros(1, np.uint8), sizes, tuple(int(step) for step in steps), writeable=False
     )
-    part = whole[index]
-    if not isinstance(part, np.ndarray):
-        part = whole[(*index, ...) if isinstance(index, tuple) else (index, ...)]
-    if part.base is None:
-        raise ValueError("only integers and slices can be used, not lists or arrays of them")
+    part = whole[_basic(index)]
     offset = _address(part) - _address(whole)
     stride, block, count = _blocks(part)
     return Region(part.shape, offset if part.size else 0, stride, block, count)
+
+
+def _basic(index: Any) -> tuple[Any, ...]:
+    """The index as one that gives a view whatever it chooses. Everything else would be read."""
+    items = tuple(_item(item) for item in (index if isinstance(index, tuple) else (index,)))
+    return items if any(item is ... for item in items) else (*items, ...)
+
+
+def _item(item: Any) -> Any:
+    if item is None or item is ... or isinstance(item, slice):
+        return item
+    # Booleans and arrays of one number can be used as numbers, but choose by another rule.
+    if not isinstance(item, (bool, np.bool_, np.ndarray)):
+        try:
+            return operator.index(item)
+        except TypeError:
+            pass
+    raise ValueError("only integers and slices can be used, not lists or arrays of them")
 
 
 def _address(array: Array) -> int:
