@@ -279,6 +279,29 @@ def test_what_a_handler_raises_is_the_cause_of_the_next_calls_error() -> None:
     kumi.barrier()
 
 
+@pytest.mark.parametrize("keep", [False, True])
+def test_what_a_handler_raises_is_told_at_the_end_at_the_latest(keep: bool) -> None:
+    window = kumi.window(1024, np.uint8)
+    # Memory that an array shows stays.
+    kept = window.array if keep else None
+    ran = threading.Event()
+
+    def handler(source: int, data: bytes) -> None:
+        ran.set()
+        raise ZeroDivisionError
+
+    window.on_signal(0, 64, handler)
+    window.signal(0, 0)
+    ran.wait()
+    del window
+    with pytest.raises(kumi.HandlerError) as caught:
+        kumi.finalize()
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert kept is None or kept.size == 1024
+    with pytest.raises(kumi.NotInitialisedError):
+        kumi.rank()
+
+
 def test_a_window_ends_while_a_handler_runs() -> None:
     begun, go = threading.Event(), threading.Event()
 

@@ -290,7 +290,7 @@ impl Context {
     /// # Errors
     /// As [`Context::finalize`].
     pub fn finalize_keeping_memory(mut self) -> Result<(), Error> {
-        let finished = self.finish();
+        let finished = self.finish().and_then(|()| self.check_handlers());
         // Dropping the channel would unmap the segment; its handler thread has ended.
         std::mem::forget(self);
         finished
