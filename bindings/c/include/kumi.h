@@ -23,6 +23,7 @@
  * out windows, FIFOs in them and completions, which the caller frees with
  * kumi_window_free(), kumi_fifo_free() and kumi_completion_free()
  * (kumi_finalize() frees the rest), and constant strings, which nobody frees.
+ * A handle that was freed is refused from then on, whatever is made later.
  *
  * Errors.  The descriptions name them without KUMI_ERR_.  Every function but
  * kumi_init() and those that explain errors can fail with NOT_INITIALISED and

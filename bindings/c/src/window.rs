@@ -50,7 +50,7 @@ pub unsafe extern "C" fn kumi_window_create(bytes: usize, window: *mut *mut Kumi
     with(|state| {
         required(window, "window")?;
         let made = state.context.window(bytes)?;
-        let handle = state.windows.give(KumiWindow { window: made });
+        let handle = state.windows.give(KumiWindow { window: made })?;
         // SAFETY: promised by the caller.
         unsafe { store(window, handle) }
     })
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn kumi_window_create_with(
     with(|state| {
         required(window, "window")?;
         let made = state.context.window_with(bytes, rights_of(rights)?)?;
-        let handle = state.windows.give(KumiWindow { window: made });
+        let handle = state.windows.give(KumiWindow { window: made })?;
         // SAFETY: promised by the caller.
         unsafe { store(window, handle) }
     })
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn kumi_window_register(
         // SAFETY: promised by the caller; `state` drops the window when it is freed, at the latest before
         // `kumi_finalize` returns.
         let made = unsafe { state.context.window_on(base.cast(), bytes, rights_of(rights)?) }?;
-        let handle = state.windows.give(KumiWindow { window: made });
+        let handle = state.windows.give(KumiWindow { window: made })?;
         // SAFETY: promised by the caller.
         unsafe { store(window, handle) }
     })

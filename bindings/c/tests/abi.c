@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "expect.h"
+
 _Static_assert(sizeof(kumi_status) == RUST_STATUS_SIZE, "kumi_status: size");
 _Static_assert(offsetof(kumi_status, tag) == RUST_STATUS_TAG, "tag");
 _Static_assert(offsetof(kumi_status, length) == RUST_STATUS_LENGTH, "length");
@@ -21,17 +23,6 @@ _Static_assert(KUMI_FIFO_ALIGNMENT == RUST_FIFO_ALIGNMENT, "alignment");
 _Static_assert(KUMI_RIGHT_ALL == (KUMI_RIGHT_WRITE | KUMI_RIGHT_READ |
                                   KUMI_RIGHT_ATOMIC), "rights");
 _Static_assert(sizeof(kumi_signal_handler) == RUST_HANDLER, "handler");
-
-static int failures;
-
-#define EXPECT(condition)                                                     \
-	do {                                                                  \
-		if (!(condition)) {                                           \
-			failures++;                                           \
-			fprintf(stderr, "line %d: %s (%s)\n", __LINE__,       \
-			        #condition, kumi_error_detail());             \
-		}                                                             \
-	} while (0)
 
 static void outside(void)
 {

@@ -213,6 +213,13 @@ fn lists_and_records_for_many_do_what_the_header_promises() {
 }
 
 #[test]
+fn what_was_freed_is_refused() {
+    let program = compile("ends", &[]);
+    let alone = run(Command::new(&program).env("KUMI_SINGLETON", "1"));
+    assert_eq!(alone, (true, String::new()));
+}
+
+#[test]
 fn the_header_is_c_plus_plus_too() {
     let folder = workplace("cxx");
     let source = folder.join("header.cc");
