@@ -28,7 +28,7 @@
  * Errors.  The descriptions name them without KUMI_ERR_.  Every function but
  * kumi_init() and those that explain errors can fail with NOT_INITIALISED and
  * WRONG_THREAD, every function that communicates also with FAULT (a peer has
- * ended or sent nonsense) or IO, and all with INTERNAL.
+ * ended or sent nonsense) or IO, and all with FORKED and INTERNAL.
  *
  * Other ranks see of a call only what its description says.  A rank that exits
  * with another code than 0, or that a signal kills, ends the whole job.
@@ -40,6 +40,11 @@
  * Threads.  All functions but kumi_error_string(), kumi_error_detail() and
  * kumi_version() must be called by the thread that called kumi_init(); others
  * get KUMI_ERR_WRONG_THREAD.
+ *
+ * Forks.  A child that a rank makes with fork() is no rank: all functions but
+ * these three do nothing there and get KUMI_ERR_FORKED, kumi_init() and
+ * kumi_finalize() too.  How the child ends concerns no rank.  Memory of windows
+ * is shared with it.
  *
  * Collective functions.  kumi_window_create(), kumi_barrier(),
  * kumi_broadcast(), kumi_reduce(), kumi_allreduce(), kumi_gather(),
@@ -120,7 +125,8 @@ typedef enum kumi_error {
 	KUMI_ERR_FIFO = -40,               /* no such FIFO or signal port */
 	KUMI_ERR_FULL = -41,               /* the own FIFO is full */
 	KUMI_ERR_DAMAGED = -42,            /* a FIFO was written over */
-	KUMI_ERR_HANDLER = -43             /* a signal handler failed */
+	KUMI_ERR_HANDLER = -43,            /* a signal handler failed */
+	KUMI_ERR_FORKED = -44              /* in a child of the rank */
 } kumi_error;
 
 /* What `error` (a kumi_error) means, in one sentence.  Never NULL; a number

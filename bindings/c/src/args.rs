@@ -176,6 +176,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let code = match &error {
             Error::NotLaunched => Code::NotLaunched,
+            Error::Forked => Code::Forked,
             Error::Attach(_) => Code::Attach,
             Error::BadRank { .. } => Code::Rank,
             Error::BadTag { .. } => Code::Tag,

@@ -83,6 +83,8 @@ codes! {
     Damaged = -42, c"the FIFO has been written over";
     /// A signal handler panicked.
     Handler = -43, c"a signal handler failed; the call did nothing";
+    /// A fork of a rank.
+    Forked = -44, c"this process is a fork of a rank; only the rank itself can communicate";
 }
 
 /// A refused call: its number and what exactly was wrong.

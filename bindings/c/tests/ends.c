@@ -1,7 +1,13 @@
-/* Handles that were freed: a user's program in a job of one rank. Exit code 0 if all is as documented. */
+/* Handles that were freed, and children of a rank: a user's program in a job of
+ * one rank. Exit code 0 if all is as documented. */
 #include <kumi.h>
 
-#include <stdint.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "expect.h"
 
@@ -76,10 +82,83 @@ static void handles(void)
 	EXPECT(kumi_completion_free(new.completion) == KUMI_OK);
 }
 
+/* A child that uses everything and ends as programs do. */
+static void *child(void *argument)
+{
+	struct things *things = argument;
+	int status = -1;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		int code = KUMI_ERR_FORKED;
+
+		EXPECT(kumi_init() == code && kumi_rank() == code);
+		EXPECT(kumi_barrier() == code && kumi_job() == 0);
+		refused(*things, code, code, code);
+		EXPECT(kumi_signal_remove(things->window, 1024) == code);
+		EXPECT(kumi_finalize() == code);
+		exit(failures > 0);
+	}
+	EXPECT(waitpid(pid, &status, 0) == pid && status == 0);
+	return NULL;
+}
+
+static void hear(void *argument, int source, const void *data, size_t length)
+{
+	EXPECT(source == 0 && length == 2);
+	EXPECT(write(*(int *)argument, data, length) == 2);
+}
+
+static void forks(void)
+{
+	struct things things = make();
+	pthread_t thread;
+	char buffer[8] = "";
+	int ends[2], source = 9;
+
+	EXPECT(pipe(ends) == 0);
+	EXPECT(kumi_signal_handle(things.window, 1024, 64, hear, &ends[1]) ==
+	       KUMI_OK);
+	EXPECT(kumi_window_put(things.window, 0, 2048, "kept", 5) == KUMI_OK);
+	EXPECT(kumi_fifo_append(things.window, 0, 0, "record", 7) == KUMI_OK);
+	child(&things);
+	EXPECT(pthread_create(&thread, NULL, child, &things) == 0);
+	EXPECT(pthread_join(thread, NULL) == 0);
+	/* Nothing is missing here. */
+	EXPECT(kumi_window_get(things.window, 0, 2048, 5, buffer) == KUMI_OK);
+	EXPECT(strcmp(buffer, "kept") == 0);
+	EXPECT(strcmp((char *)kumi_window_base(things.window) + 2048, "kept") ==
+	       0);
+	EXPECT(kumi_fifo_pop(things.fifo, buffer, 8, NULL, &source) == KUMI_OK);
+	EXPECT(strcmp(buffer, "record") == 0 && source == 0);
+	EXPECT(kumi_signal_send(things.window, 0, 1024, "s", 2) == KUMI_OK);
+	EXPECT(read(ends[0], buffer, 8) == 2 && strcmp(buffer, "s") == 0);
+	EXPECT(kumi_window_put_with(things.window, 0, 0, "x", 1, 0,
+	                            things.completion) == KUMI_OK);
+	EXPECT(kumi_completion_wait_all(things.completion) == KUMI_OK);
+	EXPECT(kumi_window_free(things.window) == KUMI_OK);
+}
+
+/* One that was made before is as free as any process. */
+static void early_child(void)
+{
+	int status = -1;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		EXPECT(kumi_init() == KUMI_OK && kumi_finalize() == KUMI_OK);
+		_exit(failures > 0);
+	}
+	EXPECT(waitpid(pid, &status, 0) == pid && status == 0);
+}
+
 int main(void)
 {
+	early_child();
 	EXPECT(kumi_init() == KUMI_OK);
 	handles();
+	forks();
 	EXPECT(kumi_finalize() == KUMI_OK);
+	early_child();
 	return failures > 0;
 }

@@ -7,7 +7,8 @@
  * only what is different.
  *
  * Errors.  What kumi.h returns as a number is thrown as kumi::error.  Nothing
- * is thrown by destructors: they say on standard error what went wrong.
+ * is thrown by destructors: they say on standard error what went wrong.  In a
+ * child that the rank makes with fork() they do nothing.
  *
  * Data.  Where a function takes data, it takes one object or a contiguous
  * range (array, std::array, std::vector, std::string, kumi::span) of a
@@ -30,7 +31,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <type_traits>
@@ -54,9 +54,8 @@ public:
 
 	~context()
 	{
-		if (alive_ && kumi_finalize() != KUMI_OK)
-			std::fprintf(stderr, "kumi: kumi_finalize: %s\n",
-			             kumi_error_detail());
+		if (alive_)
+			detail::freed(kumi_finalize(), "kumi_finalize");
 	}
 
 	context(const context &) = delete;

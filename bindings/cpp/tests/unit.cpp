@@ -1,6 +1,7 @@
 // A user's program against kumi.hpp, for any number of ranks: exit code 0 if
 // all is as documented.  With -DWRONG=n it must not compile.
 #include <array>
+#include <atomic>
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
@@ -13,6 +14,9 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <kumi.hpp>
 
@@ -295,6 +299,54 @@ void exchanges(kumi::context &job)
 	THROWS(KUMI_ERR_LENGTH, job.alltoallv(given, counts, taken, mine));
 }
 
+/* A child that ends as C++ programs do takes nothing away, and says nothing. */
+void forks(kumi::context &job)
+{
+	const std::size_t port = KUMI_FIFO_OVERHEAD + 64;
+	const int me = job.rank();
+	std::vector<char> memory(64, 'm');
+	auto *window = new kumi::window<char>(job, 2 * port + 1);
+	auto *lent = new kumi::window<char>(job, memory, KUMI_RIGHT_READ);
+	auto *fifo = new kumi::fifo(*window, 0, 64);
+	auto *done = new kumi::completion(job);
+	std::atomic<int> heard{0};
+	int ends[2], status = -1;
+	char said = 0;
+
+	window->on_signal(port, 64, [&](int, auto) { heard++; });
+	window->append(me, 0, 7);
+	EXPECT(pipe(ends) == 0);
+	const pid_t child = fork();
+	if (child == 0) {
+		dup2(ends[1], STDERR_FILENO);
+		const bool refused =
+		    throws(KUMI_ERR_FORKED, [&] { job.barrier(); }) &&
+		    throws(KUMI_ERR_FORKED, [&] { job.finalize(); });
+		delete done;
+		delete fifo;
+		delete lent;
+		delete window;
+		job.~context();
+		_exit(refused ? 0 : 1);
+	}
+	close(ends[1]);
+	EXPECT(waitpid(child, &status, 0) == child && status == 0);
+	EXPECT(read(ends[0], &said, 1) == 0);
+	close(ends[0]);
+	EXPECT(fifo->pop_value<int>() == 7);
+	window->put(me, 2 * port, 'x', {KUMI_NO_NOTIFY, done});
+	done->wait_all();
+	EXPECT((*window)[2 * port] == 'x' && lent->get(me, 3) == 'm');
+	window->signal(me, port, 'x');
+	while (heard == 0)
+		std::this_thread::yield();
+	job.barrier();
+	delete done;
+	delete fifo;
+	delete lent;
+	delete window;
+}
+
 #ifdef WRONG
 void wrong(kumi::context &job, kumi::window<double> &window)
 {
@@ -365,6 +417,7 @@ int main(int argc, char **argv)
 			owners(job);
 			reductions(job);
 			exchanges(job);
+			forks(job);
 			onesided(job);
 			lists_and_memory(job);
 			late = new kumi::window<int>(job, 1);

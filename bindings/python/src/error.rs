@@ -36,6 +36,7 @@ impl From<Error> for Failure {
         let count = |number: usize| number as i128;
         match &error {
             Error::NotLaunched => failure("NotLaunchedError"),
+            Error::Forked => failure("ForkedError"),
             Error::Attach(_) => failure("AttachError"),
             Error::BadRank { rank, ranks } => {
                 failure("BadRankError").with("rank", *rank).with("ranks", *ranks)

@@ -9,7 +9,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <exception>
 #include <memory>
 #include <type_traits>
@@ -184,10 +183,9 @@ protected:
 
 	~window_base()
 	{
-		if (handle_ == nullptr || release() == KUMI_OK)
+		if (handle_ == nullptr ||
+		    detail::freed(release(), "kumi_window_free"))
 			return;
-		std::fprintf(stderr, "kumi: kumi_window_free: %s\n",
-		             kumi_error_detail());
 		if (registered_)
 			std::terminate();
 		/* The ports are still there and may call their handlers, so

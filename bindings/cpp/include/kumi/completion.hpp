@@ -10,7 +10,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -36,9 +35,9 @@ public:
 
 	~completion()
 	{
-		if (!alive_.expired() && kumi_completion_free(handle_) != KUMI_OK)
-			std::fprintf(stderr, "kumi: kumi_completion_free: %s\n",
-			             kumi_error_detail());
+		if (!alive_.expired())
+			detail::freed(kumi_completion_free(handle_),
+			              "kumi_completion_free");
 	}
 
 	completion(const completion &) = delete;

@@ -7,7 +7,6 @@
 #define KUMI_FIFO_HPP
 
 #include <cstddef>
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -41,9 +40,7 @@ public:
 
 	~fifo()
 	{
-		if (release() != KUMI_OK)
-			std::fprintf(stderr, "kumi: kumi_fifo_free: %s\n",
-			             kumi_error_detail());
+		detail::freed(release(), "kumi_fifo_free");
 	}
 
 	fifo(const fifo &) = delete;
