@@ -63,11 +63,14 @@ public:
 
 	/* Ends the part before the destructor would, which cannot throw: the
 	 * way to learn that something was not received.  Nothing else may be
-	 * called afterwards. */
+	 * called afterwards, unless it was called in the wrong thread or in a
+	 * child of the rank: then nothing has ended. */
 	void finalize()
 	{
-		alive_.reset();
-		detail::check(kumi_finalize(), "kumi_finalize");
+		int code = kumi_finalize();
+		if (code != KUMI_ERR_WRONG_THREAD && code != KUMI_ERR_FORKED)
+			alive_.reset();
+		detail::check(code, "kumi_finalize");
 	}
 
 	int rank() const { return number(kumi_rank(), "kumi_rank"); }

@@ -101,6 +101,15 @@ void identity(kumi::context &job)
 		THROWS(KUMI_ERR_WRONG_THREAD, job.time());
 		THROWS(KUMI_ERR_WRONG_THREAD, job.job());
 	}).join();
+	/* Nor does another thread end anything. */
+	kumi::window<int> window(job, 1);
+	kumi_window *handle = window.handle();
+	std::thread([&] {
+		THROWS(KUMI_ERR_WRONG_THREAD, job.finalize());
+	}).join();
+	job.barrier();
+	window.free();
+	EXPECT(kumi_window_base(handle) == nullptr);
 }
 
 /* Round the ring of all ranks, which may be one rank only. */
