@@ -417,6 +417,8 @@ int main(int argc, char **argv)
 		dies();
 	try {
 		kumi::window<int> *late = nullptr;
+		kumi::fifo *queue = nullptr;
+		kumi::completion *done = nullptr;
 		{
 			kumi::context job;
 			identity(job);
@@ -429,12 +431,26 @@ int main(int argc, char **argv)
 			forks(job);
 			onesided(job);
 			lists_and_memory(job);
-			late = new kumi::window<int>(job, 1);
+			late = new kumi::window<int>(job, 1024);
+			queue = new kumi::fifo(*late, 0, 64);
+			done = new kumi::completion(job);
+			EXPECT(late->size() == 1024 && queue->handle() &&
+			       done->handle());
 			job.barrier();
 			job.finalize();
 			THROWS(KUMI_ERR_NOT_INITIALISED, job.barrier());
 		}
 		/* Freed by kumi_finalize already, and not again. */
+		EXPECT(late->handle() == nullptr && late->data() == nullptr);
+		EXPECT(late->piece().empty() && late->size() == 0);
+		EXPECT(std::vector<int>(late->begin(), late->end()).empty());
+		EXPECT(queue->handle() == nullptr && done->handle() == nullptr);
+		THROWS(KUMI_ERR_NOT_INITIALISED, late->put(0, 0, 1));
+		THROWS(KUMI_ERR_COMPLETION,
+		       late->put(0, 0, 1, {KUMI_NO_NOTIFY, done}));
+		THROWS(KUMI_ERR_NOT_INITIALISED, queue->pop_value<int>());
+		delete done;
+		delete queue;
 		delete late;
 	} catch (const std::exception &error) {
 		std::fprintf(stderr, "%s\n", error.what());

@@ -170,7 +170,10 @@ public:
 	}
 
 	/* For functions of kumi.h; it still belongs to this object. */
-	kumi_window *handle() const noexcept { return handle_; }
+	kumi_window *handle() const noexcept
+	{
+		return ended() ? nullptr : handle_;
+	}
 
 protected:
 	window_base() noexcept = default;
@@ -205,10 +208,11 @@ protected:
 	}
 
 	/* kumi_finalize() frees what is left: after it nothing is. */
+	bool ended() const noexcept { return alive_.expired(); }
+
 	int release() noexcept
 	{
-		int code = alive_.expired() ? int(KUMI_OK)
-		                            : kumi_window_free(handle_);
+		int code = ended() ? int(KUMI_OK) : kumi_window_free(handle_);
 		if (code != KUMI_OK)
 			return code;
 		handle_ = nullptr;

@@ -116,7 +116,7 @@ public:
 	}
 
 	/* For functions of kumi.h; it still belongs to this object. */
-	kumi_fifo *handle() const noexcept { return handle_; }
+	kumi_fifo *handle() const noexcept { return ended() ? nullptr : handle_; }
 
 private:
 	static void received(int code, const char *function, const record &taken)
@@ -127,10 +127,14 @@ private:
 	}
 
 	/* The end of its window, or of the job, has freed it already. */
+	bool ended() const noexcept
+	{
+		return alive_.expired() || window_.expired();
+	}
+
 	int release() noexcept
 	{
-		bool gone = alive_.expired() || window_.expired();
-		int code = gone ? int(KUMI_OK) : kumi_fifo_free(handle_);
+		int code = ended() ? int(KUMI_OK) : kumi_fifo_free(handle_);
 		if (code == KUMI_OK)
 			handle_ = nullptr;
 		return code;
