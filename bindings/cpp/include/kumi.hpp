@@ -193,10 +193,12 @@ public:
 
 	/* Reduces one number: the root gets the result, the others `value`. */
 	template <class T>
-	std::enable_if_t<!detail::range<T>, T> reduce(int root, T value, op how)
+	std::enable_if_t<!detail::range<T>, T> reduce(int root, const T &value,
+	                                              op how)
 	{
-		reduce(root, span<T>(&value, 1), how);
-		return value;
+		T result = value;
+		reduce(root, span<T>(&result, 1), how);
+		return result;
 	}
 
 	/* Reduces the elements of `data`, a range, which become the result at
@@ -213,10 +215,11 @@ public:
 
 	/* Reduces one number: every rank gets the result. */
 	template <class T>
-	std::enable_if_t<!detail::range<T>, T> allreduce(T value, op how)
+	std::enable_if_t<!detail::range<T>, T> allreduce(const T &value, op how)
 	{
-		allreduce(span<T>(&value, 1), how);
-		return value;
+		T result = value;
+		allreduce(span<T>(&result, 1), how);
+		return result;
 	}
 
 	/* The data of all ranks, in their order, at the root; nothing
@@ -227,7 +230,10 @@ public:
 		using T = element<const R>;
 		using unit = detail::moved<T>;
 		auto mine = detail::view(data);
-		std::vector<T> all;
+		/* A vector of bool has no memory with one after the other. */
+		constexpr bool flags = std::is_same_v<T, bool>;
+		static_assert(!flags || sizeof(T) == 1);
+		std::vector<std::conditional_t<flags, unsigned char, T>> all;
 		if (rank() == root)
 			all.resize(mine.size() *
 			           static_cast<std::size_t>(size()));
@@ -235,7 +241,10 @@ public:
 		                          mine.size() * unit::units,
 		                          unit::type()),
 		              "kumi_gather");
-		return all;
+		if constexpr (flags)
+			return std::vector<bool>(all.begin(), all.end());
+		else
+			return all;
 	}
 
 	/* Both ranges have one block for every rank, all of one length.

@@ -256,6 +256,14 @@ void reductions(kumi::context &job)
 	std::array<std::uint16_t, 2> bits{3, 5};
 	job.reduce(root, bits, kumi::op::bit_xor);
 	EXPECT(bits[1] == (job.rank() == root && ranks % 2 == 0 ? 0 : 5));
+	int list[3] = {1, 2, 3};
+	job.allreduce(list, kumi::op::sum);
+	EXPECT(list[2] == 3 * ranks);
+	job.reduce(root, list, kumi::op::max);
+	EXPECT(list[0] == ranks);
+	const double constant = 2.0;
+	EXPECT(job.allreduce(constant, kumi::op::min) == 2.0);
+	EXPECT(job.reduce(root, constant, kumi::op::max) == 2.0);
 	THROWS(KUMI_ERR_OPERATION, job.allreduce(1.0, kumi::op::bit_and));
 	THROWS(KUMI_ERR_OPERATION, job.allreduce(1, static_cast<kumi::op>(0)));
 	THROWS(KUMI_ERR_RANK, job.reduce(ranks, 1, kumi::op::sum));
@@ -278,6 +286,17 @@ void exchanges(kumi::context &job)
 	EXPECT(all.size() == (job.rank() == root ? ranks : 0));
 	for (std::size_t r = 0; r < all.size(); r++)
 		EXPECT((all[r] == point{double(r), 1}));
+
+	const int pair[2] = {job.rank(), 5};
+	std::vector<int> pairs = job.gather(root, pair);
+	std::vector<bool> odd = job.gather(root, me % 2 == 1);
+	EXPECT(odd.size() == (job.rank() == root ? ranks : 0));
+	for (std::size_t r = 0; r < odd.size(); r++)
+		EXPECT(odd[r] == (r % 2 == 1) && pairs[2 * r] == int(r) &&
+		       pairs[2 * r + 1] == 5);
+	bool flags[2] = {job.rank() == root, false};
+	job.broadcast(root, flags);
+	EXPECT(flags[0] && !flags[1]);
 
 	std::vector<std::size_t> out(2 * ranks), in(2 * ranks);
 	for (std::size_t i = 0; i < out.size(); i++)
