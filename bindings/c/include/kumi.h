@@ -284,15 +284,16 @@ typedef struct kumi_window kumi_window;
  * zero; sizes may differ between ranks and may be 0.  *window is the handle,
  * valid in this rank only; free it with kumi_window_free().  When it returns,
  * every rank's piece can be used.
- * Errors: NULL; MEMORY at all ranks if one of them has no room for its piece or
- * has too many windows. */
+ * Errors: MEMORY at all ranks if one of them has no room for its piece or has
+ * too many windows; NULL at a rank that has no room for the handle, and MEMORY
+ * at the others. */
 int kumi_window_create(size_t bytes, kumi_window **window);
 
 /* Like kumi_window_create(); the other ranks have only `rights` to this rank's
  * piece.  (This rank's own pointer to it is not restricted, its operations
  * are.)
- * Errors: those of kumi_window_create(); RIGHT, at this rank only, if `rights`
- * is no sum of KUMI_RIGHT_ numbers. */
+ * Errors: those of kumi_window_create(); RIGHT if `rights` is no sum of
+ * KUMI_RIGHT_ numbers, and MEMORY at the others. */
 int kumi_window_create_with(size_t bytes, unsigned rights,
                             kumi_window **window);
 

@@ -213,6 +213,17 @@ void windows(kumi::context &job)
 	THROWS(KUMI_ERR_WINDOW, window.put(next, 0, 1.0));
 	window.free();
 	THROWS(KUMI_ERR_MEMORY, kumi::window<double>(job, SIZE_MAX / 4));
+	/* What one rank alone does wrong keeps no other waiting. */
+	for (int wrong = 0; wrong < job.size(); wrong++) {
+		const bool mine = wrong == job.rank();
+		const auto code = mine ? KUMI_ERR_RIGHT : KUMI_ERR_MEMORY;
+		THROWS(code, kumi::window<int>(job, 1, mine ? 8 : 7));
+		std::vector<int> memory(2);
+		THROWS(code, kumi::window<int>(job, memory, mine ? 8 : 7));
+		kumi_window *none = nullptr;
+		EXPECT(kumi_window_create(8, mine ? nullptr : &none) ==
+		       (mine ? KUMI_ERR_NULL : KUMI_ERR_MEMORY));
+	}
 }
 
 /* A window that changes hands is freed once, an atomic counter is exact. */
