@@ -10,7 +10,7 @@ module kumi_base
   use kumi_codes
   implicit none
   public
-  private :: message, text_of
+  private :: text_of
 
   ! Operations of reductions.  A type of their own, so that nothing else is taken for one.
   type :: kumi_op
@@ -35,9 +35,6 @@ module kumi_base
   interface kumi_window_wait_notify
     module procedure wait_i4, wait_i8
   end interface kumi_window_wait_notify
-
-  ! What kumi_error_detail says.
-  character(len=:), allocatable, save :: message
 
 contains
 
@@ -66,8 +63,7 @@ contains
   function kumi_error_detail() result(text)
     character(len=:), allocatable :: text
 
-    text = ''
-    if (allocated(message)) text = message
+    text = text_of(c_error_detail())
   end function kumi_error_detail
 
   function kumi_version() result(text)
@@ -77,22 +73,21 @@ contains
   end function kumi_version
 
   ! The end of every call: `code` goes to `stat`, or ends the program if it is an error and there is no
-  ! `stat`.  `what` is the detail of what this module refused by itself.
+  ! `stat`.  `what` is the detail of what this module refused by itself.  C keeps it, for each thread its
+  ! own: signal handlers fail in threads of theirs.
   subroutine finish(code, name, stat, what)
     integer(c_int), intent(in) :: code
     character(len=*), intent(in) :: name
     integer(c_int), intent(out), optional :: stat
     character(len=*), intent(in), optional :: what
 
+    integer(c_int) :: same
+
     if (present(stat)) stat = code
     if (code >= KUMI_OK) return
-    if (present(what)) then
-      message = what
-    else
-      message = text_of(c_error_detail())
-    end if
+    if (present(what)) same = c_error_report(code, what, len(what, c_size_t))
     if (present(stat)) return
-    write (error_unit, '(3a)') name, ': ', message
+    write (error_unit, '(3a)') name, ': ', kumi_error_detail()
     flush (error_unit)
     error stop 1
   end subroutine finish

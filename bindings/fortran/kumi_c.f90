@@ -2,7 +2,7 @@
 !
 ! SPDX-License-Identifier: Apache-2.0 OR MIT
 module kumi_c
-  use, intrinsic :: iso_c_binding, only: c_double, c_funptr, c_int, c_int32_t, c_int64_t, c_ptr, c_size_t
+  use, intrinsic :: iso_c_binding, only: c_char, c_double, c_funptr, c_int, c_int32_t, c_int64_t, c_ptr, c_size_t
   implicit none
   public
 
@@ -52,6 +52,14 @@ module kumi_c
       import :: c_ptr
       type(c_ptr) :: text
     end function c_error_detail
+
+    function c_error_report(error, detail, length) result(code) bind(c, name='kumi_error_report')
+      import :: c_char, c_int, c_size_t
+      integer(c_int), value :: error
+      character(kind=c_char), intent(in) :: detail(*)
+      integer(c_size_t), value :: length
+      integer(c_int) :: code
+    end function c_error_report
 
     function c_version() result(text) bind(c, name='kumi_version')
       import :: c_ptr

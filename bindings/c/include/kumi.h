@@ -37,12 +37,12 @@
  * Arrays of a kumi_type must be aligned for that type.  An output pointer must
  * not be NULL unless its description says "or NULL".
  *
- * Threads.  All functions but kumi_error_string(), kumi_error_detail() and
- * kumi_version() must be called by the thread that called kumi_init(); others
- * get KUMI_ERR_WRONG_THREAD.
+ * Threads.  All functions but kumi_error_string(), kumi_error_detail(),
+ * kumi_error_report() and kumi_version() must be called by the thread that
+ * called kumi_init(); others get KUMI_ERR_WRONG_THREAD.
  *
  * Forks.  A child that a rank makes with fork() is no rank: all functions but
- * these three do nothing there and get KUMI_ERR_FORKED, kumi_init() and
+ * these four do nothing there and get KUMI_ERR_FORKED, kumi_init() and
  * kumi_finalize() too.  How the child ends concerns no rank.  Memory of windows
  * is shared with it.
  *
@@ -138,6 +138,12 @@ const char *kumi_error_string(int error);
  * or "" if nothing failed yet.  Never NULL.  Valid until the next failing call
  * in this thread; do not free it. */
 const char *kumi_error_detail(void);
+
+/* For those who build on this library, and refuse calls by themselves: makes
+ * the `length` bytes at `detail`, without a zero at the end, what
+ * kumi_error_detail() says in the calling thread.  Works before kumi_init().
+ * Returns `error`, whatever it is. */
+int kumi_error_report(int error, const char *detail, size_t length);
 
 /* The library's version, "MAJOR.MINOR.PATCH".  Constant: do not free it. */
 const char *kumi_version(void);

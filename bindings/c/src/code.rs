@@ -115,12 +115,17 @@ thread_local! {
 
 /// Keeps the failure's detail for `kumi_error_detail`; returns its number.
 pub fn report(failure: &Failure) -> c_int {
-    let bytes: Vec<u8> = failure.detail.bytes().filter(|byte| *byte != 0).collect();
+    keep_detail(failure.detail.as_bytes());
+    failure.code as c_int
+}
+
+/// Keeps what `kumi_error_detail` says in this thread.
+pub fn keep_detail(text: &[u8]) {
+    let bytes: Vec<u8> = text.iter().copied().filter(|byte| *byte != 0).collect();
     let text = CString::new(bytes).unwrap_or_default();
     // While the thread ends the slot is gone; the number still tells.
     let kept = DETAIL.try_with(|slot| slot.replace(text));
     drop(kept);
-    failure.code as c_int
 }
 
 /// The last failure's detail in this thread; valid until the next failure.

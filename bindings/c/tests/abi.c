@@ -34,6 +34,8 @@ static void outside(void)
 	snprintf(version, sizeof version, "%d.%d.%d", KUMI_VERSION_MAJOR,
 	         KUMI_VERSION_MINOR, KUMI_VERSION_PATCH);
 	EXPECT(strcmp(kumi_version(), version) == 0);
+	EXPECT(kumi_error_report(7, "my own", 2) == 7);
+	EXPECT(strcmp(kumi_error_detail(), "my") == 0);
 	EXPECT(strcmp(kumi_error_string(KUMI_OK), "success") == 0);
 	EXPECT(strstr(kumi_error_string(1), "unknown") != NULL);
 	EXPECT(strstr(kumi_error_string(INT_MIN), "unknown") != NULL);

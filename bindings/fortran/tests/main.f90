@@ -23,6 +23,7 @@ program main
     call multicasts()
     call fifos()
     call signals()
+    call failing_handlers()
     call kumi_barrier()
     call kumi_finalize()
     if (failures == 0) write (*, '(a)') 'the module kumi holds'
