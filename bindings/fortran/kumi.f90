@@ -50,6 +50,14 @@
 !   kumi_window_array(window, extents, array [, stat])
 !       Associates the pointer `array` with the beginning of this rank's piece.
 !       Errors: WINDOW; BOUNDS if the array is larger than the piece.
+!   kumi_window_create_with(bytes, rights, window [, stat])
+!       The same; the other ranks have only `rights` to this rank's piece: KUMI_RIGHT_ALL, 0, or a sum
+!       of KUMI_RIGHT_WRITE, KUMI_RIGHT_READ and KUMI_RIGHT_ATOMIC.
+!   kumi_window_register(array, rights, window [, stat])
+!       Collective, beside any other of these.  This rank's piece is `array`, an array of 1 to 4 dimensions with
+!       the attribute `target` or `pointer`, as it is.  It must stay until kumi_window_free, and be neither
+!       deallocated nor reallocated by an assignment before.  An array section with gaps is KUMI_ERR_MEMORY at all
+!       ranks.  KUMI_RIGHT_ATOMIC needs an array that begins at a multiple of 8 bytes.
 !   kumi_window_free(window [, stat])
 !   kumi_window_put(window, to, offset, data [, stat])
 !   kumi_window_put_notify(window, to, offset, data, notify [, stat])
@@ -58,6 +66,16 @@
 !   kumi_window_put_strided(window, to, offset, stride, block, count, data [, notify] [, completion] [, stat])
 !   kumi_window_get_strided(window, from, offset, stride, block, count, data [, stat])
 !       `data` has block * count elements, else KUMI_ERR_LENGTH.  All four numbers are of one kind.
+!   kumi_window_put_list(window, to, offsets, lengths, data [, notify] [, completion] [, stat])
+!   kumi_window_get_list(window, from, offsets, lengths, data [, stat])
+!       Any number of pieces of the window: lengths(i) elements from offsets(i) on.  `data` has the elements of all
+!       of them one behind the other, else KUMI_ERR_LENGTH.
+!   kumi_window_put_lists(window, to, offsets, lengths, data, data_offsets, data_lengths [, notify] [, completion] &
+!                         [, stat])
+!   kumi_window_get_lists(window, from, offsets, lengths, data, data_offsets, data_lengths [, stat])
+!       Pieces on both sides: those of `data` are data_lengths(i) elements from element data_offsets(i) on, counted
+!       from 0 in array element order.  Their ends and those of the window's need not fall together.  Those that
+!       are filled must not overlap.  All four are vectors of one kind.
 !   kumi_window_multicast(window, ranks, offset, data [, notify] [, stat])
 !       `ranks` is a vector.
 !   kumi_window_fetch_add(window, to, offset, operand [, old] [, stat])
@@ -82,6 +100,9 @@
 !   kumi_fifo_max_record(bytes [, stat])
 !   kumi_fifo_append(window, to, offset, data [, stat])
 !   kumi_fifo_try_append(window, to, offset, data, done [, stat])          done is a logical
+!   kumi_fifo_multicast(window, ranks, offset, data [, stat])
+!   kumi_fifo_try_multicast(window, ranks, offset, data, done [, stat])
+!       done(i) tells whether the FIFO of ranks(i) had room.
 !   kumi_fifo_pop(fifo, data [, length] [, source] [, stat])               length is in bytes
 !   kumi_fifo_try_pop(fifo, data, found [, length] [, source] [, stat])    found is a logical
 !   kumi_signal_handle(window, offset, capacity, handler [, stat])
@@ -94,6 +115,8 @@
 !   kumi_signal_remove(window, offset [, stat])
 !   kumi_signal_send(window, to, offset, data [, stat])
 !   kumi_signal_try_send(window, to, offset, data, done [, stat])
+!   kumi_signal_multicast(window, ranks, offset, data [, stat])
+!   kumi_signal_try_multicast(window, ranks, offset, data, done [, stat])
 !
 !   kumi_barrier([stat])
 !   kumi_broadcast(root, data [, stat])
@@ -118,7 +141,8 @@ module kumi
   use kumi_base, only: kumi_op, kumi_window, KUMI_SUM, KUMI_PRODUCT, KUMI_MIN, KUMI_MAX, KUMI_BITAND, KUMI_BITOR, &
     KUMI_BITXOR, &
     kumi_error_string, kumi_error_detail, kumi_version, kumi_init, kumi_finalize, kumi_progress, kumi_flush, &
-    kumi_barrier, kumi_message_probe, kumi_window_create, kumi_window_free, kumi_window_notified, kumi_window_wait_notify
+    kumi_barrier, kumi_message_probe, kumi_window_create, kumi_window_create_with, kumi_window_free, &
+    kumi_window_notified, kumi_window_wait_notify
   use kumi_onesided, only: kumi_completion, kumi_completion_create, kumi_completion_free, kumi_completion_done, &
     kumi_completion_wait, kumi_completion_wait_all, kumi_fifo, kumi_fifo_create, kumi_fifo_free, &
     kumi_fifo_max_record, kumi_signal_handler, kumi_signal_handle, kumi_signal_remove

@@ -10,7 +10,7 @@ module kumi_base
   use kumi_codes
   implicit none
   public
-  private :: text_of
+  private :: text_of, created
 
   ! Operations of reductions.  A type of their own, so that nothing else is taken for one.
   type :: kumi_op
@@ -31,6 +31,10 @@ module kumi_base
   interface kumi_window_create
     module procedure create_i4, create_i8
   end interface kumi_window_create
+
+  interface kumi_window_create_with
+    module procedure create_with_i4, create_with_i8
+  end interface kumi_window_create_with
 
   interface kumi_window_wait_notify
     module procedure wait_i4, wait_i8
@@ -196,11 +200,8 @@ contains
     integer(c_int64_t), intent(in) :: bytes
     type(kumi_window), intent(inout) :: window
     integer(c_int), intent(out), optional :: stat
-    integer(c_int) :: code
 
-    code = c_window_create(scaled(bytes, 1), window%handle)
-    if (code == KUMI_OK) window%bytes = bytes
-    call finish(code, 'kumi_window_create', stat)
+    call created(c_window_create(scaled(bytes, 1), window%handle), bytes, 'kumi_window_create', window, stat)
   end subroutine create_i8
 
   subroutine create_i4(bytes, window, stat)
@@ -210,6 +211,47 @@ contains
 
     call create_i8(int(bytes, c_int64_t), window, stat)
   end subroutine create_i4
+
+  subroutine create_with_i8(bytes, rights, window, stat)
+    integer(c_int64_t), intent(in) :: bytes
+    integer(c_int), intent(in) :: rights
+    type(kumi_window), intent(inout) :: window
+    integer(c_int), intent(out), optional :: stat
+
+    call created(c_window_create_with(scaled(bytes, 1), rights, window%handle), bytes, 'kumi_window_create_with', &
+                 window, stat)
+  end subroutine create_with_i8
+
+  subroutine create_with_i4(bytes, rights, window, stat)
+    integer(c_int), intent(in) :: bytes, rights
+    type(kumi_window), intent(inout) :: window
+    integer(c_int), intent(out), optional :: stat
+
+    call create_with_i8(int(bytes, c_int64_t), rights, window, stat)
+  end subroutine create_with_i4
+
+  ! On the `bytes` bytes at `base`; memory that cannot be is null, and refused at all ranks alike.
+  subroutine register_bytes(base, bytes, rights, window, stat)
+    type(c_ptr), intent(in) :: base
+    integer(c_size_t), intent(in) :: bytes
+    integer(c_int), intent(in) :: rights
+    type(kumi_window), intent(inout) :: window
+    integer(c_int), intent(out), optional :: stat
+
+    call created(c_window_register(base, bytes, rights, window%handle), bytes, 'kumi_window_register', window, stat)
+  end subroutine register_bytes
+
+  ! A window of `bytes` bytes has been made if `code` says so.
+  subroutine created(code, bytes, name, window, stat)
+    integer(c_int), intent(in) :: code
+    integer(c_int64_t), intent(in) :: bytes
+    character(len=*), intent(in) :: name
+    type(kumi_window), intent(inout) :: window
+    integer(c_int), intent(out), optional :: stat
+
+    if (code == KUMI_OK) window%bytes = bytes
+    call finish(code, name, stat)
+  end subroutine created
 
   subroutine kumi_window_free(window, stat)
     type(kumi_window), intent(inout) :: window

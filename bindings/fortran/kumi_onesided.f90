@@ -10,7 +10,7 @@ module kumi_onesided
   use kumi_base, only: finish, handle_of, kumi_window, scaled
   implicit none
   public
-  private :: port, ports, run_handler, counter_of, fits, blocks_wrong, forget
+  private :: port, ports, run_handler, fits, blocks_wrong, forget
 
   ! A completion's handle.  Copies are the same completion.
   type :: kumi_completion
@@ -120,15 +120,23 @@ contains
     call finish(c_completion_wait_all(completion%handle), 'kumi_completion_wait_all', stat)
   end subroutine kumi_completion_wait_all
 
-  ! The handle to give to C, for which null is no completion; false if there should be one and is not.
-  logical function counter_of(completion, handle)
+  ! What follows a put, as C takes it: counter and handle, -1 and null where there is none.  False, after
+  ! saying so, if there should be a completion and is none.
+  logical function follows(notify, completion, counter, handle, name, stat)
+    integer(c_int), intent(in), optional :: notify
     type(kumi_completion), intent(in), optional :: completion
+    integer(c_int), intent(out) :: counter
     type(c_ptr), intent(out) :: handle
+    character(len=*), intent(in) :: name
+    integer(c_int), intent(out), optional :: stat
 
+    counter = KUMI_NO_NOTIFY
+    if (present(notify)) counter = notify
     handle = c_null_ptr
     if (present(completion)) handle = completion%handle
-    counter_of = c_associated(handle) .or. .not. present(completion)
-  end function counter_of
+    follows = c_associated(handle) .or. .not. present(completion)
+    if (.not. follows) call finish(KUMI_ERR_COMPLETION, name, stat, 'the completion was not created, or was freed')
+  end function follows
 
   ! ---- puts and gets ------------------------------------------------------------------------------
 
@@ -141,16 +149,11 @@ contains
     type(kumi_completion), intent(in), optional :: completion
     integer(c_int), intent(out), optional :: stat
     character(len=*), parameter :: name = 'kumi_window_put_with'
-    type(c_ptr) :: counter
-    integer(c_int) :: raised
+    type(c_ptr) :: handle
+    integer(c_int) :: counter
 
-    raised = KUMI_NO_NOTIFY
-    if (present(notify)) raised = notify
-    if (.not. counter_of(completion, counter)) then
-      call finish(KUMI_ERR_COMPLETION, name, stat, 'the completion was not created, or was freed')
-    else
-      call finish(c_put_with(handle_of(window), to, offset, data, bytes, raised, counter), name, stat)
-    end if
+    if (.not. follows(notify, completion, counter, handle, name, stat)) return
+    call finish(c_put_with(handle_of(window), to, offset, data, bytes, counter, handle), name, stat)
   end subroutine put_with_bytes
 
   ! Whether these blocks (offset, stride, block, count) have so many elements together.
@@ -187,18 +190,14 @@ contains
     type(kumi_completion), intent(in), optional :: completion
     integer(c_int), intent(out), optional :: stat
     character(len=*), parameter :: name = 'kumi_window_put_strided'
-    type(c_ptr) :: counter
-    integer(c_int) :: raised
+    type(c_ptr) :: handle
+    integer(c_int) :: counter
 
-    raised = KUMI_NO_NOTIFY
-    if (present(notify)) raised = notify
     if (.not. fits(blocks, elements)) then
       call blocks_wrong(name, stat)
-    else if (.not. counter_of(completion, counter)) then
-      call finish(KUMI_ERR_COMPLETION, name, stat, 'the completion was not created, or was freed')
-    else
+    else if (follows(notify, completion, counter, handle, name, stat)) then
       call finish(c_put_strided(handle_of(window), to, scaled(blocks(1), unit), scaled(blocks(2), unit), &
-                                scaled(blocks(3), unit), blocks(4), data, raised, counter), name, stat)
+                                scaled(blocks(3), unit), blocks(4), data, counter, handle), name, stat)
     end if
   end subroutine put_strided_units
 
@@ -227,12 +226,13 @@ contains
     type(c_ptr), intent(in) :: data
     integer(c_int), intent(in), optional :: notify
     integer(c_int), intent(out), optional :: stat
-    integer(c_int) :: raised
+    character(len=*), parameter :: name = 'kumi_window_multicast'
+    type(c_ptr) :: none
+    integer(c_int) :: counter
 
-    raised = KUMI_NO_NOTIFY
-    if (present(notify)) raised = notify
-    call finish(c_multicast(handle_of(window), ranks, size(ranks, kind=c_size_t), offset, data, bytes, raised), &
-                'kumi_window_multicast', stat)
+    if (.not. follows(notify, counter=counter, handle=none, name=name, stat=stat)) return
+    call finish(c_multicast(handle_of(window), ranks, size(ranks, kind=c_size_t), offset, data, bytes, counter), &
+                name, stat)
   end subroutine multicast_bytes
 
   ! ---- FIFOs --------------------------------------------------------------------------------------
@@ -280,26 +280,82 @@ contains
     call finish(code, 'kumi_fifo_max_record', stat)
   end subroutine kumi_fifo_max_record
 
-  ! Waits for room unless `done` is there.
-  subroutine append_bytes(window, to, offset, data, bytes, done, stat)
+  ! Appends a record to a FIFO, or to a signal port.  Waits for room unless `done` is there.
+  subroutine record_bytes(port, window, to, offset, data, bytes, done, stat)
+    logical, intent(in) :: port
     type(kumi_window), intent(in) :: window
     integer(c_int), intent(in) :: to
     integer(c_int64_t), intent(in) :: offset
-    integer(c_size_t), intent(in) :: bytes
     type(c_ptr), intent(in) :: data
+    integer(c_size_t), intent(in) :: bytes
     logical, intent(out), optional :: done
     integer(c_int), intent(out), optional :: stat
-    integer(c_int) :: code, appended
+    type(c_ptr) :: handle
+    integer(c_size_t) :: place
+    integer(c_int) :: code, taken
 
-    appended = 0
-    if (present(done)) then
-      code = c_fifo_try_append(handle_of(window), to, scaled(offset, 1), data, bytes, appended)
-      done = appended /= 0
-      call finish(code, 'kumi_fifo_try_append', stat)
-    else
-      call finish(c_fifo_append(handle_of(window), to, scaled(offset, 1), data, bytes), 'kumi_fifo_append', stat)
+    handle = handle_of(window)
+    place = scaled(offset, 1)
+    if (.not. present(done)) then
+      if (port) then
+        call finish(c_signal_send(handle, to, place, data, bytes), 'kumi_signal_send', stat)
+      else
+        call finish(c_fifo_append(handle, to, place, data, bytes), 'kumi_fifo_append', stat)
+      end if
+      return
     end if
-  end subroutine append_bytes
+    taken = 0
+    if (port) then
+      code = c_signal_try_send(handle, to, place, data, bytes, taken)
+    else
+      code = c_fifo_try_append(handle, to, place, data, bytes, taken)
+    end if
+    done = taken /= 0
+    call finish(code, merge('kumi_signal_try_send', 'kumi_fifo_try_append', port), stat)
+  end subroutine record_bytes
+
+  ! The same for several ranks.
+  subroutine records_bytes(port, window, ranks, offset, data, bytes, done, stat)
+    logical, intent(in) :: port
+    type(kumi_window), intent(in) :: window
+    integer(c_int), intent(in) :: ranks(:)
+    integer(c_int64_t), intent(in) :: offset
+    type(c_ptr), intent(in) :: data
+    integer(c_size_t), intent(in) :: bytes
+    logical, intent(out), optional :: done(:)
+    integer(c_int), intent(out), optional :: stat
+    type(c_ptr) :: handle
+    integer(c_size_t) :: count, place
+    integer(c_int), allocatable :: taken(:)
+    integer(c_int) :: code
+    character(len=25) :: name
+
+    handle = handle_of(window)
+    count = size(ranks, kind=c_size_t)
+    place = scaled(offset, 1)
+    if (.not. present(done)) then
+      if (port) then
+        call finish(c_signal_multicast(handle, ranks, count, place, data, bytes), 'kumi_signal_multicast', stat)
+      else
+        call finish(c_fifo_multicast(handle, ranks, count, place, data, bytes), 'kumi_fifo_multicast', stat)
+      end if
+      return
+    end if
+    name = merge('kumi_signal_try_multicast', 'kumi_fifo_try_multicast  ', port)
+    done = .false.
+    if (size(done, kind=c_size_t) /= count) then
+      call finish(KUMI_ERR_LENGTH, trim(name), stat, 'ranks and done have different sizes')
+      return
+    end if
+    allocate (taken(count), source=0)
+    if (port) then
+      code = c_signal_try_multicast(handle, ranks, count, place, data, bytes, taken)
+    else
+      code = c_fifo_try_multicast(handle, ranks, count, place, data, bytes, taken)
+    end if
+    done = taken /= 0
+    call finish(code, trim(name), stat)
+  end subroutine records_bytes
 
   ! Waits for a record unless `found` is there.
   subroutine pop_bytes(fifo, buffer, capacity, length, source, found, stat)
@@ -419,25 +475,4 @@ contains
 
     call signal_remove_i8(window, int(offset, c_int64_t), stat)
   end subroutine signal_remove_i4
-
-  ! Waits for room unless `done` is there.
-  subroutine signal_bytes(window, to, offset, data, bytes, done, stat)
-    type(kumi_window), intent(in) :: window
-    integer(c_int), intent(in) :: to
-    integer(c_int64_t), intent(in) :: offset
-    integer(c_size_t), intent(in) :: bytes
-    type(c_ptr), intent(in) :: data
-    logical, intent(out), optional :: done
-    integer(c_int), intent(out), optional :: stat
-    integer(c_int) :: code, sent
-
-    sent = 0
-    if (present(done)) then
-      code = c_signal_try_send(handle_of(window), to, scaled(offset, 1), data, bytes, sent)
-      done = sent /= 0
-      call finish(code, 'kumi_signal_try_send', stat)
-    else
-      call finish(c_signal_send(handle_of(window), to, scaled(offset, 1), data, bytes), 'kumi_signal_send', stat)
-    end if
-  end subroutine signal_bytes
 end module kumi_onesided

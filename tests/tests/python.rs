@@ -91,6 +91,31 @@ with kumi.init():
 }
 
 #[test]
+fn memory_of_a_window_that_was_not_made_is_let_go() {
+    let Some(python) = interpreter("memory_of_a_window_that_was_not_made_is_let_go") else {
+        return;
+    };
+    let cluster = TestCluster::up(2);
+    // The other ranks never come.
+    let script = "import kumi, os, signal, sys, threading, time
+with kumi.init():
+    if kumi.rank() > 0:
+        time.sleep(3600)
+    memory = bytearray(8)
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        kumi.window_on(memory)
+    except KeyboardInterrupt:
+        pass
+    memory.extend(b'more')
+    print('let go of', len(memory), file=sys.stderr, flush=True)
+    sys.exit(3)
+";
+    let args = ["run", "-n", "4", "--nodes", "2", &python, "-c", script];
+    cluster.kumi(&args).fails(3, &["let go of 12"]);
+}
+
+#[test]
 fn an_exception_in_a_rank_ends_the_job_and_is_seen() {
     let Some(python) = interpreter("an_exception_in_a_rank_ends_the_job_and_is_seen") else {
         return;

@@ -22,7 +22,8 @@
  * Lifetimes.  One kumi::context at a time, made and used by one thread.  Every
  * kumi::window, kumi::fifo and kumi::completion should end before its context,
  * a FIFO before its window, as it does when it is declared after it; one that
- * outlives it is empty from then on.
+ * outlives it is empty from then on.  Memory of the program's own that a window is
+ * on outlives the window.
  *
  * SPDX-License-Identifier: Apache-2.0 OR MIT
  */

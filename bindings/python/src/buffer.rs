@@ -7,7 +7,7 @@
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::prelude::*;
 
-use crate::error::wrong_type;
+use crate::error::{Failure, wrong_type};
 
 /// Contiguous memory to read.
 pub struct Input(PyUntypedBuffer);
@@ -75,6 +75,23 @@ impl Output {
         let ((a, a_end), (b, b_end)) = (range(&self.0), range(&other.0));
         a < b_end && b < a_end
     }
+}
+
+/// Checks that no two of these share memory.
+///
+/// # Errors
+/// `OverlapError`.
+pub fn apart(outputs: &[Output]) -> Result<(), Failure> {
+    let range = |output: &Output| (output.0.buf_ptr() as usize, output.0.len_bytes());
+    let mut ranges: Vec<_> = outputs.iter().map(range).filter(|range| range.1 > 0).collect();
+    ranges.sort_unstable();
+    if ranges.windows(2).any(|two| two[0].0.saturating_add(two[0].1) > two[1].0) {
+        return Err(Failure::new(
+            "OverlapError",
+            "two of the arrays to be written to share memory",
+        ));
+    }
+    Ok(())
 }
 
 fn hold(object: &Bound<'_, PyAny>, what: &str) -> PyResult<PyUntypedBuffer> {

@@ -14,6 +14,11 @@ pub fn rank_of(state: &State, rank: i64) -> Result<u32, Failure> {
     })
 }
 
+/// Ranks of the job from numbers of the program's.
+pub fn ranks_of(state: &State, ranks: Vec<i64>) -> Result<Vec<u32>, Failure> {
+    ranks.into_iter().map(|rank| rank_of(state, rank)).collect()
+}
+
 /// Joins the job.
 #[pyfunction]
 pub fn initialise(py: Python<'_>) -> PyResult<()> {

@@ -10,19 +10,19 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::buffer::Input;
-use crate::control::rank_of;
+use crate::control::{rank_of, ranks_of};
 use crate::error::{Failure, keep_cause};
 use crate::state::{State, current, number, released};
-use crate::window::{NativeWindow, notify_of};
+use crate::window::{Based, NativeWindow, notify_of};
 
 /// A FIFO and the window that it borrows, in the order in which they end.
 pub struct Held {
     fifo: Fifo<'static>,
-    _window: Rc<Window<'static>>,
+    _window: Rc<Based>,
 }
 
 impl Held {
-    fn new(window: Rc<Window<'static>>, place: (usize, usize, u32)) -> Result<Held, Failure> {
+    fn new(window: Rc<Based>, place: (usize, usize, u32)) -> Result<Held, Failure> {
         let (offset, capacity, notify) = place;
         // SAFETY: `window` is kept beside the FIFO, and dropped after it.
         let borrowed: &'static Window<'static> = unsafe { &*Rc::as_ptr(&window) };
@@ -160,6 +160,31 @@ pub fn append(
         (true, false) => window.try_signal(to, offset, record),
     });
     Ok(done.map_err(Failure::from)?)
+}
+
+/// Appends a record to the FIFOs of several ranks, or sends a signal to their ports. Without waiting
+/// for room: the ranks that have none.
+#[pyfunction]
+pub fn multicast_append(
+    py: Python<'_>,
+    window: &NativeWindow,
+    ranks: Vec<i64>,
+    offset: usize,
+    data: &Bound<'_, PyAny>,
+    signal: bool,
+    wait: bool,
+) -> PyResult<Vec<u32>> {
+    let data = Input::of(data, "data")?;
+    let (state, window) = window.find()?;
+    let to = ranks_of(&state, ranks)?;
+    let record = data.bytes();
+    let full = released(py, || match (signal, wait) {
+        (false, true) => window.multicast_append(&to, offset, record).map(|()| Vec::new()),
+        (false, false) => window.try_multicast_append(&to, offset, record),
+        (true, true) => window.multicast_signal(&to, offset, record).map(|()| Vec::new()),
+        (true, false) => window.try_multicast_signal(&to, offset, record),
+    });
+    Ok(full.map_err(Failure::from)?)
 }
 
 /// Makes a signal port whose records go to a callable: `handler(source, data)`.

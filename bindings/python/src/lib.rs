@@ -9,13 +9,14 @@
 //! | `state` | the one [`kumi_mem::Context`] of the process, and who may use it |
 //! | `buffer` | contiguous memory of Python objects, for the length of a call |
 //! | `error` | which exception an error becomes |
-//! | `control`, `message`, `window`, `transfer`, `fifo`, `collective` | the functions |
+//! | `control`, `message`, `window`, `transfer`, `list`, `fifo`, `collective` | the functions |
 
 mod buffer;
 mod collective;
 mod control;
 mod error;
 mod fifo;
+mod list;
 mod message;
 mod state;
 mod transfer;
@@ -34,7 +35,9 @@ mod _native {
         size, time,
     };
     #[pymodule_export]
-    use crate::fifo::{NativeFifo, append, max_record, on_signal, remove_signal};
+    use crate::fifo::{NativeFifo, append, max_record, multicast_append, on_signal, remove_signal};
+    #[pymodule_export]
+    use crate::list::{get_list, put_list};
     #[pymodule_export]
     use crate::message::{probe, recv, recv_into, send};
     #[pymodule_export]

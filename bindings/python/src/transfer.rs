@@ -6,7 +6,7 @@ use kumi_mem::{After, Completion, Error, Strided, Window};
 use pyo3::prelude::*;
 
 use crate::buffer::{Input, Output};
-use crate::control::rank_of;
+use crate::control::{rank_of, ranks_of};
 use crate::error::{Failure, wrong_type};
 use crate::state::{State, current, number, released};
 use crate::window::{NativeWindow, notify_of};
@@ -18,7 +18,7 @@ pub struct NativeCompletion {
 }
 
 impl NativeCompletion {
-    fn find(&self, state: &State) -> Result<Rc<Completion<'static>>, Failure> {
+    pub fn find(&self, state: &State) -> Result<Rc<Completion<'static>>, Failure> {
         let text = "this completion is not one of this job: kumi.finalize() has ended it";
         let gone = || Failure::new("FreedCompletionError", text);
         state.completions.borrow().get(&self.number).cloned().ok_or_else(gone)
@@ -125,8 +125,7 @@ pub fn multicast(
 ) -> PyResult<()> {
     let data = Input::of(data, "array")?;
     let (state, window) = window.find()?;
-    let ranks: Vec<u32> =
-        ranks.into_iter().map(|rank| rank_of(&state, rank)).collect::<Result<_, _>>()?;
+    let ranks = ranks_of(&state, ranks)?;
     let notify = notify.map(notify_of).transpose()?;
     let done = released(py, || window.multicast(&ranks, offset, data.bytes(), notify));
     Ok(done.map_err(Failure::from)?)

@@ -3,8 +3,10 @@
 //! A window's memory is shown to Python as a buffer, of which numpy makes an array without a copy.
 //! Arrays may outlive `free` and even `finalize`: the memory of a window that is shown stays, with
 //! the window's place at the other ranks, until a later call of the owner finds the last array gone.
+//! A window on memory of a Python object holds that object's buffer, and lets it go after itself.
 
 use std::ffi::c_int;
+use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -30,15 +32,37 @@ struct Shown {
     freed: AtomicBool,
 }
 
+/// Memory of a Python object that a window is on.
+struct Memory {
+    buffer: Output,
+    /// What keeps the object from moving the memory although its buffer is held.
+    _guard: Py<PyAny>,
+}
+
+/// A window, and the memory that it is on if that is not its own. Whoever forgets one forgets both.
+pub struct Based {
+    // In the order in which they end.
+    window: Window<'static>,
+    _memory: Option<Memory>,
+}
+
+impl Deref for Based {
+    type Target = Window<'static>;
+
+    fn deref(&self) -> &Window<'static> {
+        &self.window
+    }
+}
+
 /// A window that has memory.
 pub struct Entry {
-    window: Rc<Window<'static>>,
+    window: Rc<Based>,
     shown: Arc<Shown>,
 }
 
 impl Entry {
     /// The window.
-    pub fn window(&self) -> Rc<Window<'static>> {
+    pub fn window(&self) -> Rc<Based> {
         Rc::clone(&self.window)
     }
 
@@ -75,7 +99,10 @@ pub fn reap() -> PyResult<()> {
 }
 
 fn clear(state: &State) {
-    state.windows.borrow_mut().retain(|_, entry| !entry.is_over());
+    let over =
+        state.windows.borrow_mut().extract_if(|_, entry| entry.is_over()).collect::<Vec<_>>();
+    // Now that nobody has borrowed the table: an object that gets its buffer back may run code.
+    drop(over);
 }
 
 /// One rank's handle of a window.
@@ -97,12 +124,53 @@ impl NativeWindow {
     }
 
     /// The state of this thread and the window in it.
-    pub fn find(&self) -> Result<(Rc<State>, Rc<Window<'static>>), Failure> {
+    pub fn find(&self) -> Result<(Rc<State>, Rc<Based>), Failure> {
         self.check()?;
         let state = current()?;
         let window = state.window(self.number)?;
         Ok((state, window))
     }
+
+    /// Makes a window, of so many bytes or on memory; all ranks call it in the same order.
+    fn make(
+        py: Python<'_>,
+        bytes: usize,
+        mut memory: Option<Memory>,
+        rights: Rights,
+    ) -> PyResult<Self> {
+        let state = current()?;
+        clear(&state);
+        let context = state.context;
+        let base = memory.as_mut().map(|memory| memory.buffer.bytes().as_mut_ptr());
+        let mut made = None;
+        released(py, || {
+            made = Some(match base {
+                None => context.window_with(bytes, rights),
+                // SAFETY: the buffer has these bytes; it is held, so that they stay, until the
+                // window has been dropped (see `Based`), which it is with the context at the latest
+                // unless both are forgotten. Python's threads take no memory for unshared.
+                Some(base) => unsafe { context.window_on(base, bytes, rights) },
+            });
+        });
+        let Some(made) = made else {
+            return Err(Failure::new("KumiError", "the window was not made").into());
+        };
+        let window = made.map_err(Failure::from)?;
+        let number = number();
+        let address = window.base() as usize;
+        let shown = Arc::<Shown>::default();
+        let window = Rc::new(Based { window, _memory: memory });
+        let entry = Entry { window, shown: Arc::clone(&shown) };
+        state.windows.borrow_mut().insert(number, entry);
+        Ok(NativeWindow { number, address, bytes, shown })
+    }
+}
+
+/// Rights as Python gives them.
+fn rights_of(read: bool, write: bool, atomic: bool) -> Rights {
+    let mut rights = Rights::ALL;
+    (rights.read, rights.write, rights.atomic) = (read, write, atomic);
+    rights
 }
 
 /// A counter's number; one that is no `u32` is left to the library to refuse.
@@ -118,25 +186,23 @@ impl NativeWindow {
     /// Makes a window; all ranks call it in the same order.
     #[new]
     fn new(py: Python<'_>, bytes: usize, read: bool, write: bool, atomic: bool) -> PyResult<Self> {
-        let state = current()?;
-        clear(&state);
-        let mut rights = Rights::ALL;
-        (rights.read, rights.write, rights.atomic) = (read, write, atomic);
-        let context = state.context;
-        let mut made = None;
-        released(py, || {
-            made = Some(context.window_with(bytes, rights));
-        });
-        let Some(made) = made else {
-            return Err(Failure::new("KumiError", "the window was not made").into());
-        };
-        let window = made.map_err(Failure::from)?;
-        let number = number();
-        let address = window.base() as usize;
-        let shown = Arc::<Shown>::default();
-        let entry = Entry { window: Rc::new(window), shown: Arc::clone(&shown) };
-        state.windows.borrow_mut().insert(number, entry);
-        Ok(NativeWindow { number, address, bytes, shown })
+        Self::make(py, bytes, None, rights_of(read, write, atomic))
+    }
+
+    /// Makes a window on memory, which it holds until it is freed, with the guard; all ranks call it
+    /// in the same order.
+    #[staticmethod]
+    fn on(
+        memory: &Bound<'_, PyAny>,
+        guard: Py<PyAny>,
+        read: bool,
+        write: bool,
+        atomic: bool,
+    ) -> PyResult<Self> {
+        let mut buffer = Output::of(memory, "memory")?;
+        let bytes = buffer.bytes().len();
+        let held = Memory { buffer, _guard: guard };
+        Self::make(memory.py(), bytes, Some(held), rights_of(read, write, atomic))
     }
 
     /// Refuses operations from now on; [`reap`] gives the memory back once nothing shows it.

@@ -330,6 +330,115 @@ def a_wait_that_is_interrupted_can_be_waited_again() -> None:
         kumi.barrier()
 
 
+@test
+def lists_reach_every_rank() -> None:
+    me, ranks, rows = kumi.rank(), kumi.size(), 700
+    with kumi.window((rows, ranks, 3), np.int64) as window:
+        # This rank's three elements of each row, the last row first, as two pieces each: more than
+        # a frame has room for.
+        starts = 3 * (ranks * np.arange(rows)[::-1] + me)
+        columns = [starts, np.full(rows, 1), starts + 1, np.full(rows, 2)]
+        pieces = np.stack(columns, axis=1).reshape(-1, 2)
+        mine = np.arange(3 * rows) + 10_000 * me
+        done = kumi.Completion()
+        for rank in range(ranks):
+            window.put_list(rank, pieces, [mine[:5], mine[5:]], notify=3, completion=done)
+        assert done.wait() == ranks
+        window.wait_notify(3, ranks)
+        for rank in range(ranks):
+            wanted = np.arange(3 * rows).reshape(rows, 3)[::-1] + 10_000 * rank
+            assert np.array_equal(window.array[:, rank], wanted)
+        kumi.barrier()
+        for rank in range(ranks):
+            assert np.array_equal(window.get_list(rank, pieces), mine)
+            parts = [np.zeros(7, np.int64), np.zeros(3 * rows - 7, np.int64)]
+            window.get_list(rank, pieces, out=parts)
+            assert np.array_equal(np.concatenate(parts), mine)
+            try:
+                window.put_list(rank, [(0, 1), (3 * rows * ranks, 1)], mine[:2])
+            except kumi.OutOfBoundsError as error:
+                assert error.rank == rank
+            else:
+                raise AssertionError("a piece outside was taken")
+        kumi.barrier()
+
+
+@test
+def records_of_all_go_to_all() -> None:
+    me, ranks, each = kumi.rank(), kumi.size(), 25
+    everybody = range(ranks)
+    with kumi.window(4096, np.uint8) as window:
+        fifo = window.fifo(0, 128, notify=1)
+        kumi.barrier()
+        next_of = [0] * ranks
+
+        def take(record: kumi.Record | None) -> None:
+            if record is not None:
+                assert record.data == bytes([next_of[record.source]]) * 30
+                next_of[record.source] += 1
+
+        for number in range(each):
+            full = list(everybody)
+            while full:  # There is room for three.
+                full = window.try_multicast_append(full, 0, bytes([number]) * 30)
+                take(fifo.try_pop())
+        while sum(next_of) < each * ranks:
+            take(fifo.pop())
+        assert next_of == [each] * ranks
+        kumi.barrier()
+        if me == 0:
+            window.multicast_append(everybody, 0, b"the last")
+        assert fifo.pop() == (0, b"the last") and fifo.try_pop() is None
+        seen: list[tuple[int, bytes]] = []
+        window.on_signal(1024, 512, lambda source, data: seen.append((source, data)))
+        kumi.barrier()
+        window.multicast_signal(everybody, 1024, bytes([me]))
+        while len(seen) < ranks:  # Without a call of the library.
+            time.sleep(0.001)
+        assert sorted(seen) == [(rank, bytes([rank])) for rank in everybody]
+        kumi.barrier()
+
+
+@test
+def windows_on_own_memory_are_like_others() -> None:
+    me, ranks = kumi.rank(), kumi.size()
+    memory: object = [
+        np.zeros((ranks, 1000)),
+        bytearray(8000 * ranks),
+        None,
+        memoryview(bytearray(8000 * ranks + 8))[8:],
+    ][me % 4]
+    if memory is None:
+        window = kumi.window(8000 * ranks, np.uint8)
+    elif me % 4 == 0:
+        # The others count bytes.
+        window = kumi.window_on(np.asarray(memory).reshape(-1).view(np.uint8))
+    else:
+        window = kumi.window_on(memory)
+    with window:
+        mine = np.full(1000, 1.0 + me).view(np.uint8)
+        for rank in range(ranks):
+            window.put(rank, mine, 8000 * me, notify=me)
+        for rank in range(ranks):
+            window.wait_notify(rank, 1)
+        wanted = np.repeat(1.0 + np.arange(ranks), 1000)
+        assert np.array_equal(window.array.view(np.float64), wanted)
+        if isinstance(memory, np.ndarray):
+            assert np.array_equal(memory.ravel(), wanted)
+        kumi.barrier()
+        right = (me + 1) % ranks
+        assert np.array_equal(window.get(right, 8000 * me, 8000), mine)
+        kumi.barrier()
+        window.put_list(right, [(9, 2), (3, 1)], bytes([me, me, me]), notify=63)
+        window.wait_notify(63, 1)
+        left = (me - 1) % ranks
+        assert window.array[[9, 10, 3]].tolist() == [left] * 3
+        window.multicast(range(ranks), bytes([me]), 100 + me, notify=62)
+        window.wait_notify(62, ranks)
+        assert window.array[100 : 100 + ranks].tolist() == list(range(ranks))
+        kumi.barrier()
+
+
 def main() -> None:
     with kumi.init():
         for function in TESTS:

@@ -74,7 +74,7 @@ from ._native import (
     time,
 )
 from ._regions import Region, region
-from ._window import Window, window
+from ._window import Window, window, window_on
 
 __all__ = [
     "FIFO_ALIGNMENT",
@@ -145,4 +145,5 @@ __all__ = [
     "size",
     "time",
     "window",
+    "window_on",
 ]

@@ -55,6 +55,18 @@ def output(out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> A
     return checked
 
 
+def memory_of(thing: Any) -> Array:
+    """The memory of an object as an array, not copied."""
+    return np.asarray(thing if isinstance(thing, np.ndarray) else memoryview(thing))
+
+
+def owner(array: Array) -> Array:
+    """The array whose memory this one shows: itself, or the one that it was made from."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
 def octets(array: Array) -> Array:
     """The bytes of a contiguous array, not copied."""
     return array.reshape(-1).view(np.uint8)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import NamedTuple
 
 from . import _native
+from ._scope import Freed
 
 #: Bytes that a FIFO or signal port takes in its window beside its capacity.
 FIFO_OVERHEAD = 256
@@ -22,7 +22,7 @@ class Record(NamedTuple):
     data: bytes
 
 
-class Fifo:
+class Fifo(Freed):
     """The owner's end of a queue of records in a window, made by :meth:`kumi.Window.fifo`.
 
     Iterating over it takes record after record and waits for the next one, without end:
@@ -75,17 +75,6 @@ class Fifo:
         :class:`kumi.NoFifoError`.
         """
         self._native.free()
-
-    def __enter__(self) -> Fifo:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.free()
 
     def __repr__(self) -> str:
         state = ", freed" if self.freed else ""

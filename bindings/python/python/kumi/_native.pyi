@@ -17,16 +17,19 @@ __all__ = [
     "forked",
     "gather",
     "get_blocks",
+    "get_list",
     "initialise",
     "job",
     "max_record",
     "multicast",
+    "multicast_append",
     "node",
     "on_signal",
     "owned",
     "probe",
     "progress",
     "put_blocks",
+    "put_list",
     "rank",
     "reap",
     "recv",
@@ -42,6 +45,8 @@ __all__ = [
 @final
 class NativeWindow:
     def __new__(cls, bytes: int, read: bool, write: bool, atomic: bool) -> NativeWindow: ...
+    @staticmethod
+    def on(memory: Any, guard: Any, read: bool, write: bool, atomic: bool) -> NativeWindow: ...
     @property
     def freed(self) -> bool: ...
     def free(self) -> None: ...
@@ -90,9 +95,21 @@ def put_blocks(
 def get_blocks(
     window: NativeWindow, rank: int, into: Any, blocks: tuple[int, int, int, int]
 ) -> None: ...
+def put_list(
+    window: NativeWindow,
+    rank: int,
+    pieces: Any,
+    data: list[Any],
+    notify: int | None,
+    completion: NativeCompletion | None,
+) -> None: ...
+def get_list(window: NativeWindow, rank: int, pieces: Any, into: list[Any]) -> None: ...
 def multicast(
     window: NativeWindow, ranks: Sequence[int], data: Any, offset: int, notify: int | None
 ) -> None: ...
+def multicast_append(
+    window: NativeWindow, ranks: Sequence[int], offset: int, data: Any, signal: bool, wait: bool
+) -> list[int]: ...
 def on_signal(
     window: NativeWindow, offset: int, capacity: int, handler: Callable[[int, bytes], object]
 ) -> None: ...

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import operator
+import weakref
 from collections.abc import Callable, Iterable
-from types import TracebackType
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _native
-from ._arrays import Array, contiguous, octets, output, plain
+from ._arrays import Array, contiguous, memory_of, octets, output, owner, plain, writable
 from ._completion import Completion
 from ._errors import FreedWindowError, OutOfBoundsError
 from ._fifo import Fifo
+from ._lists import Pieces, several, table
 from ._regions import Region
+from ._scope import Freed
 
 _MODULUS = 1 << 64
 
+#: One array, or several.
+_Arrays = TypeVar("_Arrays", Array, list[Array], tuple[Array, ...])
 
-class Window:
-    """One piece of memory per rank, made by :func:`kumi.window` at all ranks together.
+
+class Window(Freed):
+    """One piece of memory per rank, made by :func:`kumi.window` or :func:`kumi.window_on` at all
+    ranks together.
 
     Offsets and counts are numbers of elements of the window's ``dtype``, counted through a rank's
     piece in C order whatever its shape; only FIFOs and signal ports, which are no arrays, are placed
@@ -35,11 +41,11 @@ class Window:
 
     __slots__ = ("__weakref__", "_array", "_dtype", "_native", "_shape")
 
-    def __init__(self, native: _native.NativeWindow, shape: tuple[int, ...], dtype: Any) -> None:
+    def __init__(self, native: _native.NativeWindow, array: Array) -> None:
         self._native = native
-        self._shape = shape
-        self._dtype: np.dtype[Any] = dtype
-        self._array: Array | None = _view(native, shape, dtype)
+        self._shape: tuple[int, ...] = array.shape
+        self._dtype: np.dtype[Any] = array.dtype
+        self._array: Array | None = array
 
     @property
     def array(self) -> Array:
@@ -99,7 +105,7 @@ class Window:
             self._native.put(rank, octets(checked), start, notify)
         else:
             whole = (start, checked.nbytes, checked.nbytes, 1)
-            counter = completion._native
+            counter = _counter(completion)
             _native.put_blocks(self._native, rank, octets(checked), whole, notify, counter)
 
     def _put_region(
@@ -115,7 +121,7 @@ class Window:
         if given.shape != region.shape:
             raise ValueError(f"array is of shape {given.shape}, the region of {region.shape}")
         blocks = self._blocks(rank, region)
-        counter = None if completion is None else completion._native
+        counter = _counter(completion)
         _native.put_blocks(self._native, rank, octets(checked), blocks, notify, counter)
 
     def get(
@@ -168,6 +174,57 @@ class Window:
         out[...] = into
         return out
 
+    def put_list(
+        self,
+        rank: int,
+        pieces: Pieces,
+        array: npt.ArrayLike | list[Array] | tuple[Array, ...],
+        notify: int | None = None,
+        *,
+        completion: Completion | None = None,
+    ) -> None:
+        """Writes a contiguous array into any number of pieces of a rank's piece, each of which is
+        filled before the next.
+
+        ``pieces`` are pairs ``(offset, length)`` of numbers of elements, in any order, as an
+        iterable or as an array of integers with two columns. With a list or tuple of arrays these
+        are taken one after the other; their ends and those of the pieces need not fall together.
+        The arrays together have as many elements as the pieces, else it is a
+        :class:`kumi.BadLengthError`.
+
+        All is written, or, if a piece is outside of the rank's piece, nothing. Where pieces overlap
+        the last one's elements remain. ``notify`` and ``completion`` go up once, when all is in
+        place; the rest is as for :meth:`put`.
+        """
+        given = [octets(self._elements(one, "array")) for one in several(array)]
+        places = self._places(rank, pieces)
+        _native.put_list(self._native, rank, places, given, notify, _counter(completion))
+
+    @overload
+    def get_list(self, rank: int, pieces: Pieces) -> Array: ...
+
+    @overload
+    def get_list(self, rank: int, pieces: Pieces, *, out: _Arrays) -> _Arrays: ...
+
+    def get_list(self, rank: int, pieces: Pieces, *, out: Any = None) -> Any:
+        """Reads any number of pieces of a rank's piece, one behind the other, and waits for them:
+        the reverse of :meth:`put_list`.
+
+        Returns a new array of one dimension, or fills ``out``: an array of the window's dtype, or a
+        list or tuple of them, which are filled one after the other and must not share memory
+        (:class:`kumi.OverlapError`).
+        """
+        places = self._places(rank, pieces)
+        if out is None:
+            elements = sum(places[:, 1].tolist()) // self._dtype.itemsize
+            out = np.empty(elements, self._dtype)
+        into = [octets(self._elements(writable(one, "out"), "out")) for one in several(out)]
+        _native.get_list(self._native, rank, places, into)
+        return out
+
+    def _places(self, rank: int, pieces: Pieces) -> npt.NDArray[np.int64]:
+        return table(pieces, self._dtype.itemsize, rank, self._native.size_at(rank))
+
     def multicast(
         self,
         ranks: Iterable[int],
@@ -181,7 +238,7 @@ class Window:
         other nodes pass it on along a tree. If one refuses, others may have the data.
         """
         checked = self._elements(array, "array")
-        members = [operator.index(rank) for rank in ranks]
+        members = _members(ranks)
         start = self._bytes(members[0] if members else 0, offset)
         _native.multicast(self._native, members, octets(checked), start, notify)
 
@@ -262,6 +319,23 @@ class Window:
         """As :meth:`append` without waiting for room: False if the FIFO is full."""
         return _native.append(self._native, rank, _place(offset), data, False, False)
 
+    def multicast_append(self, ranks: Iterable[int], offset: int, data: Any) -> None:
+        """Appends a record to the FIFOs that several ranks have at the same byte ``offset``, and
+        waits until all have it.
+
+        Each rank gets it once, however often it is named; this rank may be among them. Those on
+        other nodes pass it on along a tree. A rank whose FIFO is full gets it when there is room,
+        which holds up none of the others. If one refuses it, the others have it.
+        """
+        _native.multicast_append(self._native, _members(ranks), _place(offset), data, False, True)
+
+    def try_multicast_append(self, ranks: Iterable[int], offset: int, data: Any) -> list[int]:
+        """As :meth:`multicast_append` without waiting for room: the ranks whose FIFO is full, in
+        rising order. There nothing was appended, at all others it was."""
+        return _native.multicast_append(
+            self._native, _members(ranks), _place(offset), data, False, False
+        )
+
     def on_signal(
         self, offset: int, capacity: int, handler: Callable[[int, bytes], object]
     ) -> None:
@@ -292,6 +366,20 @@ class Window:
         """As :meth:`signal` without waiting for room: False if the port is full."""
         return _native.append(self._native, rank, _place(offset), data, True, False)
 
+    def multicast_signal(self, ranks: Iterable[int], offset: int, data: Any = b"") -> None:
+        """Sends a signal to the ports that several ranks have at the same byte ``offset``, as
+        :meth:`multicast_append` appends to FIFOs. Does not wait for handlers."""
+        _native.multicast_append(self._native, _members(ranks), _place(offset), data, True, True)
+
+    def try_multicast_signal(
+        self, ranks: Iterable[int], offset: int, data: Any = b""
+    ) -> list[int]:
+        """As :meth:`multicast_signal` without waiting for room: the ranks whose port is full, in
+        rising order. There nothing was sent, to all others it was."""
+        return _native.multicast_append(
+            self._native, _members(ranks), _place(offset), data, True, False
+        )
+
     def notified(self, notify: int) -> int:
         """How many puts have raised this counter of the own piece since the window was made."""
         return self._native.notified(notify)
@@ -318,17 +406,6 @@ class Window:
         self._array = None
         _native.reap()
 
-    def __enter__(self) -> Window:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.free()
-
     def __repr__(self) -> str:
         state = ", freed" if self.freed else ""
         return f"<kumi.Window shape={self._shape} dtype={self._dtype}{state}>"
@@ -353,6 +430,14 @@ class Window:
         size = self._dtype.itemsize
         start = self._bytes(rank, region.offset)
         return start, region.stride * size, region.block * size, region.blocks
+
+
+def _counter(completion: Completion | None) -> _native.NativeCompletion | None:
+    return None if completion is None else completion._native
+
+
+def _members(ranks: Iterable[SupportsIndex]) -> list[int]:
+    return [operator.index(rank) for rank in ranks]
 
 
 def _place(offset: SupportsIndex) -> int:
@@ -397,4 +482,39 @@ def window(
     for size in sizes:
         count *= size
     native = _native.NativeWindow(count * kind.itemsize, read, write, atomic)
-    return Window(native, sizes, kind)
+    try:
+        return Window(native, _view(native, sizes, kind))
+    except BaseException:
+        # What numpy cannot show nobody could free.
+        native.free()
+        _native.reap()
+        raise
+
+
+def window_on(
+    memory: Any,
+    *,
+    read: bool = True,
+    write: bool = True,
+    atomic: bool = True,
+) -> Window:
+    """Makes a window whose piece at this rank is memory that the program has, as it is.
+
+    Collective, like :func:`kumi.window`, which other ranks may call at the same time instead, with
+    the same dtype. ``memory`` is a numpy array or any other object with the buffer protocol
+    (``bytearray``, ``array.array``, ``mmap.mmap``, ``memoryview``), writable and contiguous in C
+    order. Shape and dtype are its own, and :attr:`Window.array` shows it.
+
+    The window holds the memory until it is freed: it stays although all other references are gone,
+    and cannot be resized (``bytearray`` raises ``BufferError`` then, numpy ``ValueError``). With
+    ``atomic`` it begins at a multiple of 8, for FIFOs in it of ``kumi.FIFO_ALIGNMENT``: numpy's new
+    arrays do the first. Other ranks, also of the same node, reach it by frames, which the library
+    serves while the program computes.
+    """
+    array = writable(memory_of(memory), "memory")
+    if array.dtype.itemsize == 0:
+        raise TypeError(f"dtype {array.dtype} has no size")
+    # An array that a weak reference knows does not move its memory, even if it is told to.
+    guard = weakref.ref(owner(array))
+    native = _native.NativeWindow.on(octets(array), guard, read, write, atomic)
+    return Window(native, array)
