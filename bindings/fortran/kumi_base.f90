@@ -10,7 +10,7 @@ module kumi_base
   use kumi_codes
   implicit none
   public
-  private :: text_of, created
+  private :: copy_text, created
 
   ! Operations of reductions.  A type of their own, so that nothing else is taken for one.
   type :: kumi_op
@@ -44,42 +44,44 @@ contains
 
   ! ---- errors -------------------------------------------------------------------------------------
 
-  function text_of(pointer) result(text)
+  ! Results of functions that are called in several threads are not `character(len=:), allocatable`:
+  ! gfortran has one variable for the length at each place of a call, for all threads.
+
+  recursive subroutine copy_text(pointer, text)
     type(c_ptr), intent(in) :: pointer
-    character(len=:), allocatable :: text
+    character(len=*), intent(out) :: text
     character(kind=c_char), pointer :: letters(:)
     integer :: i
 
-    call c_f_pointer(pointer, letters, [c_strlen(pointer)])
-    allocate (character(len=size(letters)) :: text)
-    do i = 1, size(letters)
+    call c_f_pointer(pointer, letters, [len(text)])
+    do i = 1, len(text)
       text(i:i) = letters(i)
     end do
-  end function text_of
+  end subroutine copy_text
 
-  function kumi_error_string(error) result(text)
+  recursive function kumi_error_string(error) result(text)
     integer(c_int), intent(in) :: error
-    character(len=:), allocatable :: text
+    character(len=c_strlen(c_error_string(error))) :: text
 
-    text = text_of(c_error_string(error))
+    call copy_text(c_error_string(error), text)
   end function kumi_error_string
 
-  function kumi_error_detail() result(text)
-    character(len=:), allocatable :: text
+  recursive function kumi_error_detail() result(text)
+    character(len=c_strlen(c_error_detail())) :: text
 
-    text = text_of(c_error_detail())
+    call copy_text(c_error_detail(), text)
   end function kumi_error_detail
 
   function kumi_version() result(text)
-    character(len=:), allocatable :: text
+    character(len=c_strlen(c_version())) :: text
 
-    text = text_of(c_version())
+    call copy_text(c_version(), text)
   end function kumi_version
 
   ! The end of every call: `code` goes to `stat`, or ends the program if it is an error and there is no
   ! `stat`.  `what` is the detail of what this module refused by itself.  C keeps it, for each thread its
   ! own: signal handlers fail in threads of theirs.
-  subroutine finish(code, name, stat, what)
+  recursive subroutine finish(code, name, stat, what)
     integer(c_int), intent(in) :: code
     character(len=*), intent(in) :: name
     integer(c_int), intent(out), optional :: stat

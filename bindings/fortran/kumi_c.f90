@@ -52,13 +52,13 @@ module kumi_c
   end interface
 
   interface
-    function c_error_string(error) result(text) bind(c, name='kumi_error_string')
+    pure function c_error_string(error) result(text) bind(c, name='kumi_error_string')
       import :: c_int, c_ptr
       integer(c_int), value :: error
       type(c_ptr) :: text
     end function c_error_string
 
-    function c_error_detail() result(text) bind(c, name='kumi_error_detail')
+    pure function c_error_detail() result(text) bind(c, name='kumi_error_detail')
       import :: c_ptr
       type(c_ptr) :: text
     end function c_error_detail
@@ -71,13 +71,13 @@ module kumi_c
       integer(c_int) :: code
     end function c_error_report
 
-    function c_version() result(text) bind(c, name='kumi_version')
+    pure function c_version() result(text) bind(c, name='kumi_version')
       import :: c_ptr
       type(c_ptr) :: text
     end function c_version
 
     ! Of the C library.
-    function c_strlen(text) result(length) bind(c, name='strlen')
+    pure function c_strlen(text) result(length) bind(c, name='strlen')
       import :: c_ptr, c_size_t
       type(c_ptr), value :: text
       integer(c_size_t) :: length
