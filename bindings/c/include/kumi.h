@@ -46,11 +46,12 @@
  * kumi_finalize() too.  How the child ends concerns no rank.  Memory of windows
  * is shared with it.
  *
- * Collective functions.  kumi_window_create(), kumi_barrier(),
+ * Collective functions.  kumi_window_create() with its like,
+ * kumi_window_create_with() and kumi_window_register(), kumi_barrier(),
  * kumi_broadcast(), kumi_reduce(), kumi_allreduce(), kumi_gather(),
  * kumi_alltoall() and kumi_alltoallv() must be called by all ranks, in the
  * same order, with the same root, type, operation and (where there is one
- * count) count.
+ * count) count.  All others are one rank's own affair.
  *
  * SPDX-License-Identifier: Apache-2.0 OR MIT
  */
@@ -165,8 +166,9 @@ int kumi_init(void);
  * must not leave before the others calls kumi_barrier() first.  Pointers from
  * kumi_window_base() are invalid afterwards.  Other ranks must not send to this
  * rank or use its windows any more.
- * Errors: FAULT if something was not received (the rank has left all the
- * same); NOT_INITIALISED, WRONG_THREAD. */
+ * Errors: FAULT if something was not received, HANDLER or DAMAGED if no call has
+ * told it yet of a signal port (see kumi_signal_handle()): the rank has left all
+ * the same; NOT_INITIALISED, WRONG_THREAD. */
 int kumi_finalize(void);
 
 /* This rank's number, 0 .. kumi_size()-1, or a negative kumi_error. */
@@ -230,7 +232,8 @@ typedef struct kumi_status {
  * on its way (see kumi_flush()).  Waits only while the buffer for that rank is
  * full.  The other rank sees the message when it receives or probes.
  * Errors: RANK, TAG, NULL, LENGTH, MEMORY (a message to the own rank that is
- * too large to keep), REFUSED (see kumi_window_put()), FAULT, IO. */
+ * too large to keep), REFUSED (see kumi_window_put()), FAULT, IO, HANDLER,
+ * DAMAGED. */
 int kumi_message_send(int to, int tag, const void *data, size_t length);
 
 /* Waits for a message from rank `from` (or KUMI_ANY_SOURCE) with `tag` (or
@@ -239,7 +242,7 @@ int kumi_message_send(int to, int tag, const void *data, size_t length);
  * (or NULL) tells what came.
  * Errors: TRUNCATED if the message is longer than `capacity`: it is consumed,
  * the buffer's content is undefined and status->length is the length needed;
- * RANK, TAG, NULL, LENGTH, IO. */
+ * RANK, TAG, NULL, LENGTH, IO, HANDLER, DAMAGED. */
 int kumi_message_recv(int from, int tag, void *buffer, size_t capacity,
                       kumi_status *status);
 
@@ -253,18 +256,18 @@ int kumi_message_sendrecv(int to, int send_tag, const void *data,
 /* Looks, without waiting, whether kumi_message_recv(from, tag) would find a
  * message: *found becomes 1 or 0.  If 1, *status (or NULL) describes the
  * message, which stays to be received.
- * Errors: RANK, TAG, NULL, IO. */
+ * Errors: RANK, TAG, NULL, IO, HANDLER, DAMAGED. */
 int kumi_message_probe(int from, int tag, int *found, kumi_status *status);
 
 /* Lets the library work once, without waiting: receives and sends what is due.
  * Never needed for correctness; a rank that computes for long is served by a
  * thread.
- * Errors: FAULT, IO. */
+ * Errors: FAULT, IO, HANDLER, DAMAGED. */
 int kumi_progress(void);
 
 /* Waits until everything this rank has sent or put to rank `to` (or KUMI_ALL)
  * has been delivered: messages are in the receiver's memory, puts applied.
- * Errors: RANK, REFUSED (see kumi_window_put()), FAULT, IO. */
+ * Errors: RANK, REFUSED (see kumi_window_put()), FAULT, IO, HANDLER, DAMAGED. */
 int kumi_flush(int to);
 
 /* ------------------------------------------------------------------------
@@ -367,7 +370,7 @@ int kumi_window_notified(kumi_window *window, unsigned notify,
 /* Waits until this rank's counter `notify` is at least `at_least`; *count (or
  * NULL) is what it shows then.  The counter is never reset: the n-th wait of a
  * program with one put per step waits for n.
- * Errors: WINDOW, NOTIFY, IO. */
+ * Errors: WINDOW, NOTIFY, IO, HANDLER, DAMAGED. */
 int kumi_window_wait_notify(kumi_window *window, unsigned notify,
                             uint64_t at_least, uint64_t *count);
 
@@ -403,7 +406,7 @@ typedef enum kumi_op {
 
 /* Returns when all ranks have called it.  It does not wait for puts: a rank
  * that wants its own to be in place afterwards calls kumi_flush() before.
- * Errors: FAULT, IO. */
+ * Errors: FAULT, IO, HANDLER, DAMAGED. */
 int kumi_barrier(void);
 
 /* Copies `count` elements at `data` of rank `root` to `data` of all ranks.  A

@@ -168,6 +168,53 @@ fn prototypes_are_those_of_the_header() {
     assert_eq!(in_header, prototypes_of_rust());
 }
 
+/// What the header says of the errors of a function, with what it says of those that it names.
+fn errors_of(text: &str, name: &str) -> String {
+    let prototype = text.find(&format!("int {name}(")).unwrap_or_else(|| panic!("no {name}"));
+    let comment = &text[text[..prototype].rfind("/*").unwrap()..prototype];
+    let (_, errors) = comment.split_once("Errors:").unwrap_or_else(|| panic!("{comment}"));
+    let mut all = errors.to_owned();
+    let others = errors.split("those of ").skip(1);
+    for other in others.filter_map(|rest| rest.strip_prefix("kumi_")?.split_once("()")) {
+        all.push_str(&errors_of(text, &format!("kumi_{}", other.0)));
+    }
+    all
+}
+
+/// These look first whether a signal handler has failed, as `kumi_mem` does.
+#[test]
+fn functions_that_tell_of_signal_ports_say_so() {
+    let read = |name| std::fs::read_to_string(package().join("include").join(name)).unwrap();
+    let text = ["kumi.h", "kumi_onesided.h"].map(read).concat();
+    for name in [
+        "kumi_finalize",
+        "kumi_message_send",
+        "kumi_message_recv",
+        "kumi_message_probe",
+        "kumi_progress",
+        "kumi_flush",
+        "kumi_barrier",
+        "kumi_window_wait_notify",
+        "kumi_window_multicast",
+        "kumi_completion_done",
+        "kumi_completion_wait",
+        "kumi_completion_wait_all",
+        "kumi_fifo_append",
+        "kumi_fifo_try_append",
+        "kumi_fifo_pop",
+        "kumi_fifo_try_pop",
+        "kumi_fifo_multicast",
+        "kumi_fifo_try_multicast",
+        "kumi_signal_send",
+        "kumi_signal_try_send",
+        "kumi_signal_multicast",
+        "kumi_signal_try_multicast",
+    ] {
+        let errors = errors_of(&text, name);
+        assert!(errors.contains("HANDLER") && errors.contains("DAMAGED"), "{name}: {errors}");
+    }
+}
+
 /// Compiles a C program of this folder; where it is.
 fn compile(name: &str, definitions: &[(&str, usize)]) -> PathBuf {
     let folder = workplace(name);
