@@ -164,8 +164,8 @@ int kumi_window_get_lists(kumi_window *window, int from,
  * KUMI_NO_NOTIFY), and waits until all have it.  Members that are reached
  * by frames forward it along a tree: the caller sends it only about log2(count)
  * times.
- * Errors: WINDOW, RANK, NULL, LENGTH, NOTIFY, BOUNDS (for any of them):
- * nothing is written anywhere.  RIGHT, WINDOW if one refuses and is untouched
+ * Errors: WINDOW, RANK, NULL, LENGTH, NOTIFY, BOUNDS (for any of them), HANDLER,
+ * DAMAGED: nothing is written anywhere.  RIGHT, WINDOW if one refuses and is untouched
  * (kumi_error_detail() names it); others may have the data. */
 int kumi_window_multicast(kumi_window *window, const int *ranks, size_t count,
                           size_t offset, const void *data, size_t length,
