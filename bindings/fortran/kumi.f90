@@ -110,6 +110,8 @@
 !           subroutine handler(source, data)
 !             integer(c_int), intent(in) :: source
 !             integer(c_int8_t), intent(in) :: data(:)
+!       Handlers of several ports run at the same time: one that has more than one port, or calls procedures
+!       that others call too, is to be `recursive`, and they as well, else their large local arrays may be one.
 !       It runs on another thread: variables that the program reads meanwhile are to be `volatile`, and
 !       `transfer` makes of the bytes what they were.
 !   kumi_signal_remove(window, offset [, stat])
@@ -141,9 +143,9 @@ module kumi
   use kumi_base, only: kumi_op, kumi_window, KUMI_SUM, KUMI_PRODUCT, KUMI_MIN, KUMI_MAX, KUMI_BITAND, KUMI_BITOR, &
     KUMI_BITXOR, &
     kumi_error_string, kumi_error_detail, kumi_version, kumi_init, kumi_finalize, kumi_progress, kumi_flush, &
-    kumi_barrier, kumi_message_probe, kumi_window_create, kumi_window_create_with, kumi_window_free, &
+    kumi_barrier, kumi_message_probe, kumi_window_create, kumi_window_create_with, &
     kumi_window_notified, kumi_window_wait_notify
-  use kumi_onesided, only: kumi_completion, kumi_completion_create, kumi_completion_free, kumi_completion_done, &
+  use kumi_onesided, only: kumi_window_free, kumi_completion, kumi_completion_create, kumi_completion_free, kumi_completion_done, &
     kumi_completion_wait, kumi_completion_wait_all, kumi_fifo, kumi_fifo_create, kumi_fifo_free, &
     kumi_fifo_max_record, kumi_signal_handler, kumi_signal_handle, kumi_signal_remove
   use kumi_atomics

@@ -255,15 +255,13 @@ contains
     call finish(code, name, stat)
   end subroutine created
 
-  subroutine kumi_window_free(window, stat)
+  subroutine free_window(window, code)
     type(kumi_window), intent(inout) :: window
-    integer(c_int), intent(out), optional :: stat
-    integer(c_int) :: code
+    integer(c_int), intent(out) :: code
 
     code = c_window_free(window%handle)
     if (code == KUMI_OK) window = kumi_window()
-    call finish(code, 'kumi_window_free', stat)
-  end subroutine kumi_window_free
+  end subroutine free_window
 
   ! What the C functions know it by.
   function handle_of(window) result(handle)
