@@ -23,7 +23,7 @@ module kumi_c
     integer(c_size_t) :: length
   end type kumi_buffer
 
-  ! kumi_rank(), kumi_size(), kumi_node(), kumi_job(), kumi_time(): as in kumi.h.
+  ! As in kumi.h.
   interface
     function kumi_rank() result(rank) bind(c)
       import :: c_int
@@ -49,6 +49,41 @@ module kumi_c
       import :: c_double
       real(c_double) :: seconds
     end function kumi_time
+
+    function kumi_cluster_nodes() result(nodes) bind(c)
+      import :: c_int
+      integer(c_int) :: nodes
+    end function kumi_cluster_nodes
+
+    function kumi_node_load(node) result(load) bind(c)
+      import :: c_double, c_int
+      integer(c_int), value :: node
+      real(c_double) :: load
+    end function kumi_node_load
+
+    function kumi_node_memory(node) result(share) bind(c)
+      import :: c_double, c_int
+      integer(c_int), value :: node
+      real(c_double) :: share
+    end function kumi_node_memory
+
+    function kumi_node_network(node) result(bytes) bind(c)
+      import :: c_double, c_int
+      integer(c_int), value :: node
+      real(c_double) :: bytes
+    end function kumi_node_network
+
+    function kumi_node_age(node) result(seconds) bind(c)
+      import :: c_double, c_int
+      integer(c_int), value :: node
+      real(c_double) :: seconds
+    end function kumi_node_age
+
+    function kumi_rank_runs(rank) result(runs) bind(c)
+      import :: c_int
+      integer(c_int), value :: rank
+      integer(c_int) :: runs
+    end function kumi_rank_runs
   end interface
 
   interface

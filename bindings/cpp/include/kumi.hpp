@@ -47,6 +47,14 @@ namespace kumi {
  * The job
  * ------------------------------------------------------------------------ */
 
+/* What a node was like some seconds ago: see kumi_node_load(). */
+struct node_load {
+	double load;    /* ranks that compute or could, per processor */
+	double memory;  /* share in use, 0 to 1 */
+	double network; /* bytes a second */
+	double age;     /* seconds */
+};
+
 /* This rank's part in the job, from construction (kumi_init) to destruction
  * (kumi_finalize). */
 class context {
@@ -89,6 +97,31 @@ public:
 	{
 		number(kumi_rank(), "kumi_time");
 		return kumi_time();
+	}
+
+	/* What the cluster's daemons disclose: its number of nodes, 0 where
+	 * they disclose nothing, ... */
+	int cluster_nodes() const
+	{
+		return number(kumi_cluster_nodes(), "kumi_cluster_nodes");
+	}
+
+	/* ... what is known of one of them, ... */
+	std::optional<node_load> load(int node) const
+	{
+		number(kumi_rank(), "kumi_node_load");
+		node_load now{kumi_node_load(node), kumi_node_memory(node),
+		              kumi_node_network(node), kumi_node_age(node)};
+		if (now.load < 0 || now.memory < 0 || now.network < 0 ||
+		    now.age < 0)
+			return std::nullopt;
+		return now;
+	}
+
+	/* ... and whether a rank has a processor, as far as is known. */
+	bool runs(int rank) const
+	{
+		return number(kumi_rank_runs(rank), "kumi_rank_runs") != 0;
 	}
 
 	/* Sends data to rank `to`. */

@@ -96,9 +96,21 @@ void identity(kumi::context &job)
 	double begin = job.time();
 	EXPECT(begin >= 0.0 && job.time() >= begin);
 	THROWS(KUMI_ERR_ALREADY_INITIALISED, kumi::context second);
+	const int nodes = job.cluster_nodes();
+	EXPECT(nodes == 0 || nodes > job.node());
+	for (int node = 0; node < nodes; node++)
+		if (auto known = job.load(node))
+			EXPECT(known->load >= 0 && known->memory > 0 &&
+			       known->memory <= 1 && known->network >= 0 &&
+			       known->age >= 0);
+	EXPECT(!job.load(-1) && !job.load(nodes));
+	EXPECT(job.runs(job.rank()));
+	THROWS(KUMI_ERR_RANK, job.runs(job.size()));
 	std::thread([&] {
 		THROWS(KUMI_ERR_WRONG_THREAD, job.rank());
 		THROWS(KUMI_ERR_WRONG_THREAD, job.time());
+		THROWS(KUMI_ERR_WRONG_THREAD, job.load(0));
+		THROWS(KUMI_ERR_WRONG_THREAD, job.cluster_nodes());
 		THROWS(KUMI_ERR_WRONG_THREAD, job.job());
 	}).join();
 	/* Nor does another thread end anything. */
