@@ -284,6 +284,46 @@ fn the_header_is_c_plus_plus_too() {
     assert_eq!(checked, (true, String::new()));
 }
 
+/// As root, too, whose files cargo could not replace later.
+#[test]
+fn installing_builds_nothing_and_tells_the_loader() {
+    let folder = workplace("install");
+    std::fs::write(folder.join("libkumi.a"), "").unwrap();
+    // In place of the system's; what it lists is not there.
+    let fake = folder.join("bin");
+    std::fs::create_dir(&fake).unwrap();
+    std::os::unix::fs::symlink("/bin/echo", fake.join("ldconfig")).unwrap();
+    let path = format!("{}:{}", fake.display(), std::env::var("PATH").unwrap());
+    let install = |library: &Path, destination: &str| {
+        let mut make = Command::new("make");
+        make.arg("-C").arg(package()).args([
+            "--no-print-directory",
+            "-s",
+            "install",
+            "CARGO=false",
+        ]);
+        make.arg(format!("OUT={}", library.display()));
+        make.arg(format!("PREFIX={}", folder.join("prefix").display()));
+        make.arg(format!("DESTDIR={destination}")).env("PATH", &path);
+        run(make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").env_remove("MFLAGS"))
+    };
+    for destination in [String::new(), folder.join("stage").display().to_string()] {
+        let (good, text) = install(&folder, &destination);
+        let hint = "Programs find libkumi.so.0 in ";
+        assert!(good && text.contains(hint) && text.contains("LD_LIBRARY_PATH="), "{text}");
+        // The list is made anew by root, for what is in its place.
+        let identity = Command::new("id").arg("-u").output().unwrap().stdout;
+        let refreshed = text.starts_with('\n');
+        assert_eq!(refreshed, identity == b"0\n" && destination.is_empty(), "{text}");
+        let at = PathBuf::from(format!("{destination}{}", folder.join("prefix").display()));
+        for file in ["lib/libkumi.so", "lib/libkumi.so.0", "lib/libkumi.a", "include/kumi.h"] {
+            assert!(at.join(file).is_file(), "{file}");
+        }
+    }
+    // Without a library it would have to be built.
+    assert!(!install(&folder.join("none"), "").0);
+}
+
 /// The examples in C: their kernels' own tests, and they themselves as jobs of one rank.
 #[test]
 fn the_examples_hold() {
