@@ -46,6 +46,15 @@ fn python_programs_communicate() {
     assert_eq!(out.lines().filter(|line| line.starts_with("passed ")).count(), 4 * tests, "{out}");
 }
 
+/// The last line is as those of the other examples.
+#[track_caller]
+fn verified(program: &str, out: &str) {
+    let last = out.lines().last().unwrap_or_default();
+    let begin = format!("RESULT name={program} class=- verified=yes seconds=");
+    assert!(last.starts_with(&begin) && last.contains(" mops="), "{out}");
+    assert!(last.ends_with(" ranks=4 repeat=1"), "{out}");
+}
+
 #[test]
 fn python_examples_verify() {
     let Some(python) = interpreter("python_examples_verify") else { return };
@@ -58,10 +67,10 @@ fn python_examples_verify() {
     // Rows that four ranks cannot share equally.
     let size = ["--size", "37", "--steps", "60"];
     let out = run(&cluster, &python, "examples/python/heat.py", &size).ok().out;
-    assert!(out.contains("verified=yes") && out.contains("ranks=4"), "{out}");
+    verified("heat", &out);
     run(&cluster, &python, "examples/python/heat.py", &["--size", "x"]).fails(64, &["--size"]);
     let out = run(&cluster, &python, "examples/python/search.py", &["--bits", "10"]).ok().out;
-    assert!(out.contains("verified=yes") && out.contains("ranks=4"), "{out}");
+    verified("search", &out);
     run(&cluster, &python, "examples/python/search.py", &["--bits", "0"]).fails(64, &["--bits"]);
 }
 
