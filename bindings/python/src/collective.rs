@@ -7,11 +7,16 @@ use pyo3::prelude::*;
 use crate::buffer::{Input, Output};
 use crate::control::rank_of;
 use crate::error::{Failure, wrong_type};
+use crate::number::{maybe_name, name, whole};
 use crate::state::{current, released};
 
 /// Copies the root's data to all ranks.
 #[pyfunction]
-pub fn broadcast(py: Python<'_>, root: i64, data: &Bound<'_, PyAny>) -> PyResult<()> {
+pub fn broadcast(
+    py: Python<'_>,
+    #[pyo3(from_py_with = name)] root: i64,
+    data: &Bound<'_, PyAny>,
+) -> PyResult<()> {
     let mut data = Output::of(data, "array")?;
     let state = current()?;
     let root = rank_of(&state, root)?;
@@ -59,10 +64,10 @@ impl Reduction<'_, '_> {
 #[pyo3(signature = (root, data, code, op))]
 pub fn reduce(
     py: Python<'_>,
-    root: Option<i64>,
+    #[pyo3(from_py_with = maybe_name)] root: Option<i64>,
     data: &Bound<'_, PyAny>,
     code: &str,
-    op: u8,
+    #[pyo3(from_py_with = whole)] op: u8,
 ) -> PyResult<()> {
     let mut data = Output::of(data, "array")?;
     let state = current()?;
@@ -97,7 +102,7 @@ fn apart(recv: &Output, send: &Input) -> Result<(), Failure> {
 #[pyo3(signature = (root, send, recv))]
 pub fn gather(
     py: Python<'_>,
-    root: i64,
+    #[pyo3(from_py_with = name)] root: i64,
     send: &Bound<'_, PyAny>,
     recv: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<()> {

@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kumi_mem::Error;
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString};
@@ -173,5 +172,5 @@ fn exception(py: Python<'_>, failure: &Failure) -> PyResult<PyErr> {
 
 /// What an object of the wrong kind raises.
 pub fn wrong_type(text: String) -> PyErr {
-    PyTypeError::new_err(text)
+    Failure::new("BadTypeError", text).into()
 }

@@ -9,6 +9,7 @@
 //! | `state` | the one [`kumi_mem::Context`] of the process, and who may use it |
 //! | `buffer` | contiguous memory of Python objects, for the length of a call |
 //! | `error` | which exception an error becomes |
+//! | `number` | numbers that Python passes |
 //! | `control`, `message`, `window`, `transfer`, `list`, `fifo`, `collective` | the functions |
 
 mod buffer;
@@ -18,6 +19,7 @@ mod error;
 mod fifo;
 mod list;
 mod message;
+mod number;
 mod state;
 mod transfer;
 mod window;

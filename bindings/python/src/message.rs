@@ -7,6 +7,7 @@ use pyo3::types::PyBytes;
 use crate::buffer::{Input, Output};
 use crate::control::rank_of;
 use crate::error::Failure;
+use crate::number::{maybe_name, name};
 use crate::state::{State, current, released};
 
 fn tag_of(tag: i64) -> Result<i32, Failure> {
@@ -36,7 +37,12 @@ fn status(received: Received) -> (u32, i32, usize) {
 
 /// Sends bytes.
 #[pyfunction]
-pub fn send(py: Python<'_>, to: i64, data: &Bound<'_, PyAny>, tag: i64) -> PyResult<()> {
+pub fn send(
+    py: Python<'_>,
+    #[pyo3(from_py_with = name)] to: i64,
+    data: &Bound<'_, PyAny>,
+    #[pyo3(from_py_with = name)] tag: i64,
+) -> PyResult<()> {
     let data = Input::of(data, "data")?;
     let state = current()?;
     let (to, tag) = (rank_of(&state, to)?, tag_of(tag)?);
@@ -48,8 +54,8 @@ pub fn send(py: Python<'_>, to: i64, data: &Bound<'_, PyAny>, tag: i64) -> PyRes
 #[pyo3(signature = (source, tag))]
 pub fn recv(
     py: Python<'_>,
-    source: Option<i64>,
-    tag: Option<i64>,
+    #[pyo3(from_py_with = maybe_name)] source: Option<i64>,
+    #[pyo3(from_py_with = maybe_name)] tag: Option<i64>,
 ) -> PyResult<(u32, i32, Bound<'_, PyBytes>)> {
     let state = current()?;
     let (source, tag) = wanted(&state, source, tag)?;
@@ -64,8 +70,8 @@ pub fn recv(
 pub fn recv_into(
     py: Python<'_>,
     buffer: &Bound<'_, PyAny>,
-    source: Option<i64>,
-    tag: Option<i64>,
+    #[pyo3(from_py_with = maybe_name)] source: Option<i64>,
+    #[pyo3(from_py_with = maybe_name)] tag: Option<i64>,
 ) -> PyResult<(u32, i32, usize)> {
     let mut buffer = Output::of(buffer, "buffer")?;
     let state = current()?;
@@ -79,8 +85,8 @@ pub fn recv_into(
 #[pyo3(signature = (source, tag))]
 pub fn probe(
     py: Python<'_>,
-    source: Option<i64>,
-    tag: Option<i64>,
+    #[pyo3(from_py_with = maybe_name)] source: Option<i64>,
+    #[pyo3(from_py_with = maybe_name)] tag: Option<i64>,
 ) -> PyResult<Option<(u32, i32, usize)>> {
     let state = current()?;
     let (source, tag) = wanted(&state, source, tag)?;

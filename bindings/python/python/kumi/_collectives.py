@@ -9,6 +9,7 @@ import numpy as np
 
 from . import _native
 from ._arrays import Array, contiguous, octets, output, writable
+from ._errors import BadArgumentError, BadTypeError
 
 
 class Op(enum.IntEnum):
@@ -31,16 +32,18 @@ def broadcast(array: Array, root: int = 0) -> None:
 
 def _code(dtype: np.dtype[Any]) -> str:
     if dtype.kind not in "iuf" or dtype.itemsize > 8 or dtype == np.float16:
-        raise TypeError(f"arrays of {dtype} cannot be reduced: use integers, float32 or float64")
+        raise BadTypeError(f"arrays of {dtype} cannot be reduced: use integers, float32 or float64")
     if not dtype.isnative:
-        raise TypeError(f"arrays of {dtype} are of another byte order than this machine's")
+        raise BadTypeError(f"arrays of {dtype} are of another byte order than this machine's")
     return f"{dtype.kind}{dtype.itemsize}"
 
 
 def _reduced(array: Array, op: Op, root: int | None, out: Array | None) -> Array:
     checked = contiguous(array, "array")
     code = _code(checked.dtype)
-    operation = int(Op(op))
+    if op not in set(Op):
+        raise BadArgumentError(f"{op!r} is not a kumi.Op")
+    operation = int(op)
     result = output(out, checked.shape, checked.dtype)
     if result is not checked:
         np.copyto(result, checked)
@@ -92,7 +95,7 @@ def alltoall(array: Array, *, out: Array | None = None) -> Array:
     checked = contiguous(array, "array")
     ranks = _native.size()
     if checked.ndim == 0 or checked.shape[0] % ranks != 0:
-        raise ValueError(
+        raise BadArgumentError(
             f"the first axis of shape {checked.shape} is not a multiple of the {ranks} ranks"
         )
     result = output(out, checked.shape, checked.dtype)
