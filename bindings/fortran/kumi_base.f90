@@ -202,8 +202,10 @@ contains
     integer(c_int64_t), intent(in) :: bytes
     type(kumi_window), intent(inout) :: window
     integer(c_int), intent(out), optional :: stat
+    integer(c_int) :: code
 
-    call created(c_window_create(scaled(bytes, 1), window%handle), bytes, 'kumi_window_create', window, stat)
+    code = c_window_create(scaled(bytes, 1), window%handle)
+    call created(code, bytes, 'kumi_window_create', window, stat)
   end subroutine create_i8
 
   subroutine create_i4(bytes, window, stat)
@@ -219,9 +221,10 @@ contains
     integer(c_int), intent(in) :: rights
     type(kumi_window), intent(inout) :: window
     integer(c_int), intent(out), optional :: stat
+    integer(c_int) :: code
 
-    call created(c_window_create_with(scaled(bytes, 1), rights, window%handle), bytes, 'kumi_window_create_with', &
-                 window, stat)
+    code = c_window_create_with(scaled(bytes, 1), rights, window%handle)
+    call created(code, bytes, 'kumi_window_create_with', window, stat)
   end subroutine create_with_i8
 
   subroutine create_with_i4(bytes, rights, window, stat)
@@ -232,15 +235,21 @@ contains
     call create_with_i8(int(bytes, c_int64_t), rights, window, stat)
   end subroutine create_with_i4
 
-  ! On the `bytes` bytes at `base`; memory that cannot be is null, and refused at all ranks alike.
+  ! On the `bytes` bytes at `base`.  A negative number is an array that cannot be a window: all ranks are told.
   subroutine register_bytes(base, bytes, rights, window, stat)
     type(c_ptr), intent(in) :: base
     integer(c_size_t), intent(in) :: bytes
     integer(c_int), intent(in) :: rights
     type(kumi_window), intent(inout) :: window
     integer(c_int), intent(out), optional :: stat
+    integer(c_int) :: code
 
-    call created(c_window_register(base, bytes, rights, window%handle), bytes, 'kumi_window_register', window, stat)
+    code = c_window_register(base, bytes, rights, window%handle)
+    if (bytes < 0 .and. code == KUMI_ERR_MEMORY) then
+      call finish(code, 'kumi_window_register', stat, 'the array is a pointer to nothing, or a section with gaps')
+    else
+      call created(code, bytes, 'kumi_window_register', window, stat)
+    end if
   end subroutine register_bytes
 
   ! A window of `bytes` bytes has been made if `code` says so.

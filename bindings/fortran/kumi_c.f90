@@ -1,4 +1,5 @@
-! kumi_c: the functions of kumi.h as Fortran calls them, but the atomic operations (kumi_atomics).  Not for programs, which use the module kumi.
+! kumi_c: the functions of kumi.h as Fortran calls them, but the atomic operations, which kumi_atomics has.
+! Not for programs, which use the module kumi.
 !
 ! SPDX-License-Identifier: Apache-2.0 OR MIT
 module kumi_c

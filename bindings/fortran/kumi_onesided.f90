@@ -280,9 +280,9 @@ contains
     call finish(code, 'kumi_fifo_max_record', stat)
   end subroutine kumi_fifo_max_record
 
-  ! Appends a record to a FIFO, or to a signal port.  Waits for room unless `done` is there.
-  subroutine record_bytes(port, window, to, offset, data, bytes, done, stat)
-    logical, intent(in) :: port
+  ! Appends a record to a FIFO, or `as_signal` to a port.  Waits for room unless `done` is there.
+  subroutine record_bytes(as_signal, window, to, offset, data, bytes, done, stat)
+    logical, intent(in) :: as_signal
     type(kumi_window), intent(in) :: window
     integer(c_int), intent(in) :: to
     integer(c_int64_t), intent(in) :: offset
@@ -297,7 +297,7 @@ contains
     handle = handle_of(window)
     place = scaled(offset, 1)
     if (.not. present(done)) then
-      if (port) then
+      if (as_signal) then
         call finish(c_signal_send(handle, to, place, data, bytes), 'kumi_signal_send', stat)
       else
         call finish(c_fifo_append(handle, to, place, data, bytes), 'kumi_fifo_append', stat)
@@ -305,18 +305,18 @@ contains
       return
     end if
     taken = 0
-    if (port) then
+    if (as_signal) then
       code = c_signal_try_send(handle, to, place, data, bytes, taken)
     else
       code = c_fifo_try_append(handle, to, place, data, bytes, taken)
     end if
     done = taken /= 0
-    call finish(code, merge('kumi_signal_try_send', 'kumi_fifo_try_append', port), stat)
+    call finish(code, merge('kumi_signal_try_send', 'kumi_fifo_try_append', as_signal), stat)
   end subroutine record_bytes
 
   ! The same for several ranks.
-  subroutine records_bytes(port, window, ranks, offset, data, bytes, done, stat)
-    logical, intent(in) :: port
+  subroutine records_bytes(as_signal, window, ranks, offset, data, bytes, done, stat)
+    logical, intent(in) :: as_signal
     type(kumi_window), intent(in) :: window
     integer(c_int), intent(in) :: ranks(:)
     integer(c_int64_t), intent(in) :: offset
@@ -334,21 +334,21 @@ contains
     count = size(ranks, kind=c_size_t)
     place = scaled(offset, 1)
     if (.not. present(done)) then
-      if (port) then
+      if (as_signal) then
         call finish(c_signal_multicast(handle, ranks, count, place, data, bytes), 'kumi_signal_multicast', stat)
       else
         call finish(c_fifo_multicast(handle, ranks, count, place, data, bytes), 'kumi_fifo_multicast', stat)
       end if
       return
     end if
-    name = merge('kumi_signal_try_multicast', 'kumi_fifo_try_multicast  ', port)
+    name = merge('kumi_signal_try_multicast', 'kumi_fifo_try_multicast  ', as_signal)
     done = .false.
     if (size(done, kind=c_size_t) /= count) then
       call finish(KUMI_ERR_LENGTH, trim(name), stat, 'ranks and done have different sizes')
       return
     end if
     allocate (taken(count), source=0)
-    if (port) then
+    if (as_signal) then
       code = c_signal_try_multicast(handle, ranks, count, place, data, bytes, taken)
     else
       code = c_fifo_try_multicast(handle, ranks, count, place, data, bytes, taken)

@@ -74,54 +74,49 @@ fn python_examples_verify() {
     run(&cluster, &python, "examples/python/search.py", &["--bits", "0"]).fails(64, &["--bits"]);
 }
 
-#[test]
-fn after_an_interrupted_barrier_a_rank_can_only_end() {
-    let Some(python) = interpreter("after_an_interrupted_barrier_a_rank_can_only_end") else {
-        return;
-    };
+/// Rank 0 is interrupted in a call that waits for ranks which never come; what it does then ends it with
+/// code 3 and these words.
+#[track_caller]
+fn interrupted(test: &str, call: &str, then: &str, words: &str) {
+    let Some(python) = interpreter(test) else { return };
     let cluster = TestCluster::up(2);
-    // The other ranks never come.
-    let script = "import kumi, os, signal, sys, threading, time
+    let script = format!(
+        "import kumi, os, signal, sys, threading, time
+memory = bytearray(8)
 with kumi.init():
     if kumi.rank() > 0:
         time.sleep(3600)
     threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
     try:
-        kumi.barrier()
+        {call}
     except KeyboardInterrupt:
-        try:
-            kumi.send(3, b'')
-        except kumi.FaultError as error:
-            print(error, file=sys.stderr, flush=True)
-            sys.exit(3)
+        pass
+{then}"
+    );
+    let args = ["run", "-n", "4", "--nodes", "2", &python, "-c", &script];
+    cluster.kumi(&args).fails(3, &[words]);
+}
+
+#[test]
+fn after_an_interrupted_barrier_a_rank_can_only_end() {
+    let then = "    try:
+        kumi.send(3, b'')
+    except kumi.FaultError as error:
+        print(error, file=sys.stderr, flush=True)
+        sys.exit(3)
 ";
-    let args = ["run", "-n", "4", "--nodes", "2", &python, "-c", script];
-    cluster.kumi(&args).fails(3, &["an earlier call was interrupted half-way"]);
+    let test = "after_an_interrupted_barrier_a_rank_can_only_end";
+    interrupted(test, "kumi.barrier()", then, "an earlier call was interrupted half-way");
 }
 
 #[test]
 fn memory_of_a_window_that_was_not_made_is_let_go() {
-    let Some(python) = interpreter("memory_of_a_window_that_was_not_made_is_let_go") else {
-        return;
-    };
-    let cluster = TestCluster::up(2);
-    // The other ranks never come.
-    let script = "import kumi, os, signal, sys, threading, time
-with kumi.init():
-    if kumi.rank() > 0:
-        time.sleep(3600)
-    memory = bytearray(8)
-    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
-    try:
-        kumi.window_on(memory)
-    except KeyboardInterrupt:
-        pass
-    memory.extend(b'more')
+    let then = "    memory.extend(b'more')
     print('let go of', len(memory), file=sys.stderr, flush=True)
     sys.exit(3)
 ";
-    let args = ["run", "-n", "4", "--nodes", "2", &python, "-c", script];
-    cluster.kumi(&args).fails(3, &["let go of 12"]);
+    let test = "memory_of_a_window_that_was_not_made_is_let_go";
+    interrupted(test, "kumi.window_on(memory)", then, "let go of 12");
 }
 
 #[test]

@@ -5,7 +5,7 @@ module lists
   use unit
   implicit none
   private
-  public :: pieces, wrong_pieces, records, many_signals, own_memory, wrong_memory
+  public :: pieces, wrong_pieces, records, wrong_records, many_signals, own_memory, wrong_memory
 
   integer, parameter :: CAPACITY = 128, ROOM = KUMI_FIFO_OVERHEAD + CAPACITY
   ! What the handler has seen: signals in all, and those that were not as they should be.
@@ -130,7 +130,7 @@ contains
     integer, parameter :: EACH = 20
     type(kumi_window) :: window
     type(kumi_fifo) :: fifo
-    integer :: everybody(ranks), last_of(0:ranks - 1), record(2), i, length, source, stat
+    integer :: everybody(ranks), last_of(0:ranks - 1), record(2), i, length, source
     integer, allocatable :: rest(:)
     logical, allocatable :: done(:)
     logical :: found
@@ -161,26 +161,6 @@ contains
     call kumi_fifo_pop(fifo, text, length)
     call kumi_fifo_try_pop(fifo, record, found)
     call expect(text(1:length) == 'a text' .and. .not. found, 'once to each')
-    found = .true.
-    do while (found)
-      call kumi_fifo_try_append(window, me, 0, record, found)
-    end do
-    allocate (done(2))
-    call kumi_fifo_try_multicast(window, [me, me], 0, record, done)
-    call expect(.not. any(done), 'full')
-    call kumi_fifo_multicast(window, [me], 0, record, stat)
-    call expect_error(stat, KUMI_ERR_FULL, 'full for many')
-    call kumi_fifo_try_multicast(window, [me], 0, record, done, stat)
-    call expect_error(stat, KUMI_ERR_LENGTH, 'more answers than ranks')
-    call kumi_fifo_multicast(window, everybody(:0), 0, record)
-    call kumi_fifo_multicast(window, [me, ranks], 0, record, stat)
-    call expect_error(stat, KUMI_ERR_RANK, 'a record for nobody')
-    call kumi_fifo_multicast(window, [-1], 0, record, stat)
-    call expect_error(stat, KUMI_ERR_RANK, 'a negative rank')
-    call kumi_fifo_multicast(window, [me], 64, record, stat)
-    call expect_error(stat, KUMI_ERR_FIFO, 'no FIFO')
-    call kumi_signal_multicast(window, [me], 0, record, stat)
-    call expect_error(stat, KUMI_ERR_FIFO, 'no port')
     call kumi_barrier()
     call kumi_window_free(window)
 
@@ -191,6 +171,39 @@ contains
       call expect(length == 8 .and. all(record == [source, last_of(source)]), 'a record for all')
     end subroutine take
   end subroutine records
+
+  subroutine wrong_records()
+    type(kumi_window) :: window
+    type(kumi_fifo) :: fifo
+    integer :: record(2), nobody(0), stat
+    logical :: done(2), found
+
+    record = 0
+    call kumi_window_create(ROOM, window)
+    call kumi_fifo_create(window, 0, CAPACITY, 3, fifo)
+    call kumi_barrier()
+    found = .true.
+    do while (found)
+      call kumi_fifo_try_append(window, me, 0, record, found)
+    end do
+    call kumi_fifo_try_multicast(window, [me, me], 0, record, done)
+    call expect(.not. any(done), 'full')
+    call kumi_fifo_multicast(window, [me], 0, record, stat)
+    call expect_error(stat, KUMI_ERR_FULL, 'full for many')
+    call kumi_fifo_try_multicast(window, [me], 0, record, done, stat)
+    call expect_error(stat, KUMI_ERR_LENGTH, 'more answers than ranks')
+    call kumi_fifo_multicast(window, nobody, 0, record)
+    call kumi_fifo_multicast(window, [me, ranks], 0, record, stat)
+    call expect_error(stat, KUMI_ERR_RANK, 'a record for nobody')
+    call kumi_fifo_multicast(window, [-1], 0, record, stat)
+    call expect_error(stat, KUMI_ERR_RANK, 'a negative rank')
+    call kumi_fifo_multicast(window, [me], 64, record, stat)
+    call expect_error(stat, KUMI_ERR_FIFO, 'no FIFO')
+    call kumi_signal_multicast(window, [me], 0, record, stat)
+    call expect_error(stat, KUMI_ERR_FIFO, 'no port')
+    call kumi_barrier()
+    call kumi_window_free(window)
+  end subroutine wrong_records
 
   subroutine count_it(source, data)
     integer(c_int), intent(in) :: source
@@ -280,6 +293,7 @@ contains
     part => grid(1, :)
     call kumi_window_register(part, KUMI_RIGHT_ALL, window, stat)
     call expect_error(stat, KUMI_ERR_MEMORY, 'memory with gaps')
+    call expect(index(kumi_error_detail(), 'gaps') > 0, 'what is wrong with it')
     call kumi_window_register(nothing, KUMI_RIGHT_ALL, window, stat)
     call expect_error(stat, KUMI_ERR_MEMORY, 'no memory')
     call kumi_window_register(grid, 8, window, stat)

@@ -28,6 +28,7 @@ program main
     call pieces()
     call wrong_pieces()
     call records()
+    call wrong_records()
     call many_signals()
     call own_memory()
     call wrong_memory()

@@ -192,6 +192,9 @@ def test_records_for_many_come_once_to_each() -> None:
     wrong: list[tuple[Any, Any]] = [
         (lambda: window.multicast_append([0, 1], 64, b""), kumi.BadRankError),
         (lambda: window.multicast_append([-1], 64, b""), kumi.BadRankError),
+        (lambda: window.multicast_append([0, 1 << 70], 64, b""), kumi.BadRankError),
+        (lambda: window.multicast_signal([-(1 << 70)], 64), kumi.BadRankError),
+        (lambda: window.multicast([1 << 63], b""), kumi.BadRankError),
         (lambda: window.multicast_append(["0"], 64, b""), TypeError),  # type: ignore[list-item]
         (lambda: window.multicast_append(0, 64, b""), TypeError),  # type: ignore[arg-type]
         (lambda: window.multicast_append([0], -64, b""), kumi.OutOfBoundsError),

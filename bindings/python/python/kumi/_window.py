@@ -478,7 +478,9 @@ def _counter(completion: Completion | None) -> _native.NativeCompletion | None:
 
 
 def _members(ranks: Iterable[SupportsIndex]) -> list[int]:
-    return [whole(rank, "a rank") for rank in ranks]
+    # What is beyond 64 bits is no rank, and stays none.
+    most = _MODULUS // 2 - 1
+    return [max(-1, min(whole(rank, "a rank"), most)) for rank in ranks]
 
 
 def _view(native: _native.NativeWindow, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
