@@ -89,14 +89,6 @@ pub fn reduce(
     }
 }
 
-/// Two buffers of one call must not share memory.
-fn apart(recv: &Output, send: &Input) -> Result<(), Failure> {
-    if recv.overlaps(send) {
-        return Err(Failure::new("OverlapError", "array and out share memory: use two arrays"));
-    }
-    Ok(())
-}
-
 /// Collects the data of all ranks at the root; the others give no memory for it.
 #[pyfunction]
 #[pyo3(signature = (root, send, recv))]
@@ -111,7 +103,7 @@ pub fn gather(
     let state = current()?;
     let root = rank_of(&state, root)?;
     if let Some(recv) = &recv {
-        apart(recv, &send)?;
+        recv.apart(&send)?;
     }
     let into = recv.as_mut().map(Output::bytes).unwrap_or_default();
     Ok(released(py, || state.context.gather(root, send.bytes(), into)).map_err(Failure::from)?)
@@ -123,7 +115,25 @@ pub fn alltoall(py: Python<'_>, send: &Bound<'_, PyAny>, recv: &Bound<'_, PyAny>
     let send = Input::of(send, "array")?;
     let mut recv = Output::of(recv, "out")?;
     let state = current()?;
-    apart(&recv, &send)?;
+    recv.apart(&send)?;
     let into = recv.bytes();
     Ok(released(py, || state.context.alltoall(send.bytes(), into)).map_err(Failure::from)?)
+}
+
+/// As [`alltoall`], with blocks of these numbers of bytes.
+#[pyfunction]
+pub fn alltoallv(
+    py: Python<'_>,
+    send: &Bound<'_, PyAny>,
+    #[pyo3(from_py_with = whole)] counts: Vec<usize>,
+    recv: &Bound<'_, PyAny>,
+    #[pyo3(from_py_with = whole)] recv_counts: Vec<usize>,
+) -> PyResult<()> {
+    let send = Input::of(send, "array")?;
+    let mut recv = Output::of(recv, "out")?;
+    let state = current()?;
+    recv.apart(&send)?;
+    let into = recv.bytes();
+    let exchange = move || state.context.alltoallv(send.bytes(), &counts, into, &recv_counts);
+    Ok(released(py, exchange).map_err(Failure::from)?)
 }

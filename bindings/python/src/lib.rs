@@ -10,7 +10,7 @@
 //! | `buffer` | contiguous memory of Python objects, for the length of a call |
 //! | `error` | which exception an error becomes |
 //! | `number` | numbers that Python passes |
-//! | `control`, `message`, `window`, `transfer`, `list`, `fifo`, `collective` | the functions |
+//! | `control`, `message`, `window`, `transfer`, `list`, `fifo`, `collective`, `machine` | the functions |
 
 mod buffer;
 mod collective;
@@ -18,6 +18,7 @@ mod control;
 mod error;
 mod fifo;
 mod list;
+mod machine;
 mod message;
 mod number;
 mod state;
@@ -30,7 +31,7 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _native {
     #[pymodule_export]
-    use crate::collective::{alltoall, broadcast, gather, reduce};
+    use crate::collective::{alltoall, alltoallv, broadcast, gather, reduce};
     #[pymodule_export]
     use crate::control::{
         barrier, finalize, flush, forked, initialise, job, node, owned, progress, rank, same_node,
@@ -41,7 +42,9 @@ mod _native {
     #[pymodule_export]
     use crate::list::{get_list, put_list};
     #[pymodule_export]
-    use crate::message::{probe, recv, recv_into, send};
+    use crate::machine::{cluster_nodes, node_load, rank_runs};
+    #[pymodule_export]
+    use crate::message::{probe, recv, recv_into, send, sendrecv};
     #[pymodule_export]
     use crate::transfer::{NativeCompletion, atomic, get_blocks, multicast, put_blocks};
     #[pymodule_export]

@@ -93,3 +93,27 @@ pub fn probe(
     let found = released(py, || state.context.probe(source, tag)).map_err(Failure::from)?;
     Ok(found.map(status))
 }
+
+/// Sends and receives into memory at once.
+#[pyfunction]
+#[pyo3(signature = (to, data, tag, buffer, source, recv_tag))]
+pub fn sendrecv(
+    py: Python<'_>,
+    #[pyo3(from_py_with = name)] to: i64,
+    data: &Bound<'_, PyAny>,
+    #[pyo3(from_py_with = name)] tag: i64,
+    buffer: &Bound<'_, PyAny>,
+    #[pyo3(from_py_with = maybe_name)] source: Option<i64>,
+    #[pyo3(from_py_with = maybe_name)] recv_tag: Option<i64>,
+) -> PyResult<(u32, i32, usize)> {
+    let data = Input::of(data, "data")?;
+    let mut buffer = Output::of(buffer, "buffer")?;
+    buffer.apart(&data)?;
+    let state = current()?;
+    let (to, tag) = (rank_of(&state, to)?, tag_of(tag)?);
+    let (source, recv_tag) = wanted(&state, source, recv_tag)?;
+    let into = buffer.bytes();
+    let received =
+        released(py, || state.context.sendrecv(to, tag, data.bytes(), source, recv_tag, into));
+    Ok(status(received.map_err(Failure::from)?))
+}

@@ -52,6 +52,16 @@ WRONG: list[tuple[type[Exception], Callable[[Any], object]]] = [
     (ValueError, lambda w: kumi.allreduce(np.zeros(1), 99)),  # type: ignore[arg-type]
     (TypeError, lambda w: kumi.allreduce(np.zeros(1, bool))),
     (ValueError, lambda w: kumi.alltoall(np.zeros(()))),
+    (ValueError, lambda w: kumi.alltoallv(np.zeros(2), [1], [2])),
+    (ValueError, lambda w: kumi.alltoallv(np.zeros(2), [2, 0], [2])),
+    (ValueError, lambda w: kumi.alltoallv(np.zeros(2), [2], [-2])),
+    (ValueError, lambda w: kumi.alltoallv(np.zeros(2), [2], [3])),
+    (TypeError, lambda w: kumi.alltoallv(np.zeros(2), ["2"], [2])),  # type: ignore[list-item]
+    (ValueError, lambda w: kumi.sendrecv(1, b"", bytearray(1))),
+    (TypeError, lambda w: kumi.sendrecv(0, b"", b"")),
+    (kumi.OverlapError, lambda w: kumi.sendrecv(0, w.array, w.array)),
+    (kumi.BadRankError, lambda w: kumi.rank_runs(HUGE)),
+    (TypeError, lambda w: kumi.node_load("0")),  # type: ignore[arg-type]
     (TypeError, lambda w: w.put("0", np.zeros(1, np.int64))),
     (ValueError, lambda w: w.put(HUGE, np.zeros(1, np.int64))),
     (ValueError, lambda w: w.put(0, np.zeros(1, np.int64), notify=HUGE)),

@@ -29,6 +29,8 @@ def test_a_job_of_one(job: kumi.Job) -> None:
     kumi.flush()
     kumi.flush(0)
     kumi.progress()
+    # There is no daemon.
+    assert (kumi.cluster_nodes(), kumi.node_load(0), kumi.rank_runs(0)) == (0, None, True)
     first = kumi.time()
     assert kumi.time() >= first
 

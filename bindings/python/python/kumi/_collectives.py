@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
+import math
+from collections.abc import Sequence
+from typing import Any, SupportsIndex
 
 import numpy as np
 
 from . import _native
-from ._arrays import Array, contiguous, octets, output, writable
+from ._arrays import Array, contiguous, octets, output, whole, writable
 from ._errors import BadArgumentError, BadTypeError
 
 
@@ -101,3 +103,35 @@ def alltoall(array: Array, *, out: Array | None = None) -> Array:
     result = output(out, checked.shape, checked.dtype)
     _native.alltoall(octets(checked), octets(result))
     return result
+
+
+def alltoallv(
+    array: Array,
+    counts: Sequence[SupportsIndex],
+    out_counts: Sequence[SupportsIndex],
+    *,
+    out: Array | None = None,
+) -> Array:
+    """As :func:`alltoall` with blocks of different lengths: the first ``counts[0]`` entries of the
+    first axis go to rank 0, the next ``counts[1]`` to rank 1, and so on.
+
+    ``out_counts[i]`` is how many come from rank i, which are what it says in its ``counts`` for this
+    rank. Both have a number for every rank, and ``counts`` add up to the first axis.
+    """
+    checked = contiguous(array, "array")
+    given, taken = (_counts(numbers) for numbers in (counts, out_counts))
+    if checked.ndim == 0 or checked.shape[0] != sum(given):
+        raise BadArgumentError(f"the counts add up to {sum(given)}, not to shape {checked.shape}")
+    shape = checked.shape[1:]
+    entry = math.prod(shape) * checked.itemsize
+    result = output(out, (sum(taken), *shape), checked.dtype)
+    sent, received = ([count * entry for count in numbers] for numbers in (given, taken))
+    _native.alltoallv(octets(checked), sent, octets(result), received)
+    return result
+
+
+def _counts(counts: Sequence[SupportsIndex]) -> list[int]:
+    numbers = [whole(count, "a count") for count in counts]
+    if len(numbers) != _native.size() or any(number < 0 for number in numbers):
+        raise BadArgumentError(f"counts are {numbers}: give one, 0 or more, for every rank")
+    return numbers
