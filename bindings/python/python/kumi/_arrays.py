@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Iterable
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -26,7 +27,7 @@ def sizes_of(shape: Any) -> tuple[int, ...]:
     """A shape, which may be one number."""
     if isinstance(shape, (int, np.integer)):
         shape = (shape,)
-    elif not isinstance(shape, (tuple, list)):
+    elif not isinstance(shape, Iterable):
         raise BadTypeError(f"shape must be a number or a tuple, not {type(shape).__name__}")
     sizes = tuple(whole(size, "a dimension") for size in shape)
     if any(size < 0 for size in sizes):
@@ -54,6 +55,14 @@ def plain(dtype: npt.DTypeLike) -> np.dtype[Any]:
     if made.itemsize == 0:
         raise BadTypeError(f"dtype {made} has no size")
     return made
+
+
+def as_array(array: Any, what: str) -> Array:
+    """What numpy makes of it."""
+    try:
+        return np.asarray(array)
+    except (TypeError, ValueError) as error:
+        raise BadTypeError(f"{what} must be a numpy array: {error}") from error
 
 
 def contiguous(array: object, what: str) -> Array:

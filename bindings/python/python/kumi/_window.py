@@ -13,6 +13,7 @@ import numpy.typing as npt
 from . import _native
 from ._arrays import (
     Array,
+    as_array,
     contiguous,
     empty,
     memory_of,
@@ -128,7 +129,7 @@ class Window(Freed):
         notify: int | None,
         completion: Completion | None,
     ) -> None:
-        given = array if isinstance(array, np.ndarray) else contiguous(array, "array")
+        given = as_array(array, "array")
         checked = self._elements(np.ascontiguousarray(given), "array")
         if given.shape != region.shape:
             raise BadArgumentError(f"array is of shape {given.shape}, the region of {region.shape}")
@@ -427,7 +428,7 @@ class Window(Freed):
 
     def _elements(self, array: object, what: str) -> Array:
         if self._dtype == np.uint8 and isinstance(array, (bytes, bytearray, memoryview)):
-            return octets(memory_of(array)) if len(array) else np.empty(0, np.uint8)
+            return octets(contiguous(memory_of(array), what))
         checked = contiguous(array, what)
         if checked.dtype != self._dtype:
             raise BadTypeError(f"{what} is of dtype {checked.dtype}, the window of {self._dtype}")
