@@ -8,22 +8,33 @@ use kumi_tests::machine;
 use std::path::PathBuf;
 
 /// The interpreter with the package: `$KUMI_PYTHON`, which `make test` sets, or that of `make
-/// python` beside this test. None, after saying so, if it was not built.
+/// python` beside this test. None, after saying so, if the latter was not built.
 fn interpreter(test: &str) -> Option<String> {
-    let path = match std::env::var_os("KUMI_PYTHON") {
-        Some(path) => PathBuf::from(path),
-        None => {
-            let exe = std::env::current_exe().expect("a test knows where it is");
-            let target = exe.ancestors().nth(3).expect("tests lie in target/<profile>/deps");
-            target.join("python/venv/bin/python")
-        }
-    };
+    let named = std::env::var_os("KUMI_PYTHON").map(PathBuf::from);
+    chosen(named, test).map(|path| path.display().to_string())
+}
+
+/// That which was named must be there: nobody would see that nothing was tested.
+fn chosen(named: Option<PathBuf>, test: &str) -> Option<PathBuf> {
+    if let Some(path) = named {
+        assert!(path.is_file(), "KUMI_PYTHON is {}, which is not there", path.display());
+        return Some(path);
+    }
+    let exe = std::env::current_exe().expect("a test knows where it is");
+    let target = exe.ancestors().nth(3).expect("tests lie in target/<profile>/deps");
+    let path = target.join("python/venv/bin/python");
     if !path.is_file() {
         let reason = format!("there is no {}; run `make python` first", path.display());
         machine::skipped(test, &reason);
         return None;
     }
-    Some(path.display().to_string())
+    Some(path)
+}
+
+#[test]
+#[should_panic(expected = "which is not there")]
+fn an_interpreter_that_was_named_and_is_missing_is_no_reason_to_skip() {
+    chosen(Some(PathBuf::from("/nowhere/python")), "none");
 }
 
 /// Runs a program of the repository on 2 nodes with 2 ranks each.
@@ -86,8 +97,8 @@ memory = bytearray(8)
 with kumi.init():
     if kumi.rank() > 0:
         time.sleep(3600)
-    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
     try:
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
         {call}
     except KeyboardInterrupt:
         pass

@@ -342,8 +342,8 @@ def a_wait_that_is_interrupted_can_be_waited_again() -> None:
     with kumi.window(1) as window:
         for wait in (lambda: window.wait_notify(0, 1), kumi.recv):
             timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
-            timer.start()
             try:
+                timer.start()
                 wait()
             except KeyboardInterrupt:
                 timer.join()
