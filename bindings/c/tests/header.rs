@@ -82,6 +82,20 @@ fn error_numbers_are_those_of_the_header() {
     assert_eq!(in_header, in_rust);
 }
 
+#[test]
+fn operations_are_those_of_the_header() {
+    let text = header();
+    let list = text.split_once("typedef enum kumi_op {").unwrap().1.split_once('}').unwrap().0;
+    for line in list.split(',') {
+        let (name, number) = line.split_once('=').unwrap();
+        let op = kumi_mem::Op::from_number(number.trim().parse().unwrap()).unwrap();
+        assert_eq!(name.trim(), format!("KUMI_{op:?}").to_uppercase());
+    }
+    let count = i32::try_from(list.split(',').count()).unwrap();
+    assert!(kumi_mem::Op::from_number(0).is_none());
+    assert!(kumi_mem::Op::from_number(count + 1).is_none());
+}
+
 /// The Rust type for a C parameter or result, without the parameter's name.
 fn rust_type(declaration: &str) -> &'static str {
     let stars = declaration.matches('*').count();

@@ -4,6 +4,7 @@
 //! write to it meanwhile, as the documentation of the package forbids; what is sent or received is
 //! then undefined, but stays inside of the buffer.
 
+use kumi_mem::share_memory;
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::prelude::*;
 
@@ -88,10 +89,8 @@ pub fn apart(outputs: &[Output]) -> Result<(), Failure> {
 }
 
 fn disjoint(buffers: &[&PyUntypedBuffer], text: &str) -> Result<(), Failure> {
-    let range = |buffer: &&PyUntypedBuffer| (buffer.buf_ptr() as usize, buffer.len_bytes());
-    let mut ranges: Vec<_> = buffers.iter().map(range).filter(|range| range.1 > 0).collect();
-    ranges.sort_unstable();
-    if ranges.windows(2).any(|two| two[0].0.saturating_add(two[0].1) > two[1].0) {
+    let range = |buffer: &&PyUntypedBuffer| (buffer.buf_ptr().addr(), buffer.len_bytes());
+    if share_memory(&mut buffers.iter().map(range).collect::<Vec<_>>()) {
         return Err(Failure::new("OverlapError", text));
     }
     Ok(())

@@ -23,19 +23,6 @@ pub fn broadcast(
     Ok(released(py, || state.context.broadcast(root, data.bytes())).map_err(Failure::from)?)
 }
 
-fn operation(number: u8) -> PyResult<Op> {
-    Ok(match number {
-        1 => Op::Sum,
-        2 => Op::Product,
-        3 => Op::Min,
-        4 => Op::Max,
-        5 => Op::BitAnd,
-        6 => Op::BitOr,
-        7 => Op::BitXor,
-        _ => return Err(wrong_type(format!("{number} is not a kumi.Op"))),
-    })
-}
-
 /// One reduction, to be run once its element type is known.
 struct Reduction<'a, 'py> {
     py: Python<'py>,
@@ -67,12 +54,13 @@ pub fn reduce(
     #[pyo3(from_py_with = maybe_name)] root: Option<i64>,
     data: &Bound<'_, PyAny>,
     code: &str,
-    #[pyo3(from_py_with = whole)] op: u8,
+    #[pyo3(from_py_with = whole)] op: i32,
 ) -> PyResult<()> {
     let mut data = Output::of(data, "array")?;
     let state = current()?;
     let root = root.map(|root| rank_of(&state, root)).transpose()?;
-    let op = operation(op)?;
+    let unknown = || wrong_type(format!("{op} is not a kumi.Op"));
+    let op = Op::from_number(op).ok_or_else(unknown)?;
     let work = Reduction { py, context: state.context, root, op, data: &mut data };
     match code {
         "u1" => work.run::<u8>(),

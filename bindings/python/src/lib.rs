@@ -30,6 +30,13 @@ use pyo3::prelude::*;
 /// The module's contents.
 #[pymodule]
 mod _native {
+    /// Bytes that a FIFO or signal port takes beside its capacity.
+    #[pymodule_export]
+    const FIFO_OVERHEAD: usize = kumi_mem::FIFO_OVERHEAD;
+    /// What the offset of a FIFO or signal port is a multiple of.
+    #[pymodule_export]
+    const FIFO_ALIGNMENT: usize = kumi_mem::FIFO_ALIGNMENT;
+
     #[pymodule_export]
     use crate::collective::{alltoall, alltoallv, broadcast, gather, reduce};
     #[pymodule_export]

@@ -3,7 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
+FIFO_OVERHEAD: int
+FIFO_ALIGNMENT: int
+
 __all__ = [
+    "FIFO_ALIGNMENT",
+    "FIFO_OVERHEAD",
     "NativeCompletion",
     "NativeFifo",
     "NativeWindow",
