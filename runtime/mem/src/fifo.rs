@@ -458,6 +458,9 @@ impl Fifo<'_> {
 
 impl Drop for Fifo<'_> {
     fn drop(&mut self) {
+        if self.context().is_copy() {
+            return;
+        }
         // Only a channel that is broken already fails here; its next use says so.
         if let Err(error) = self.window.close(self.offset, &self.queue) {
             eprintln!("kumi: rank {}: closing a FIFO: {error}", self.context().rank());

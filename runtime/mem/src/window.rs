@@ -338,6 +338,11 @@ impl Window<'_> {
 
 impl Drop for Window<'_> {
     fn drop(&mut self) {
+        if self.context.is_copy() {
+            // Waits for their threads otherwise.
+            std::mem::forget(self.ports.take());
+            return;
+        }
         // Their threads end before the memory goes.
         self.remove_signals();
         // Only the kernel's refusal to take pages back can fail here, or a channel that is broken

@@ -124,6 +124,8 @@ pub(crate) enum NoWindow {
     Random = 5,
     /// The system gives no thread.
     Thread = 6,
+    /// What the caller was given by its program makes no sense.
+    Arguments = 7,
 }
 
 impl NoWindow {
@@ -140,6 +142,7 @@ impl NoWindow {
             4 => "it named no memory, or more than there can be",
             5 => "its system gives no random numbers",
             6 => "its system gives no thread to serve the memory while the program computes",
+            7 => "its program gave arguments that make no sense, as that rank was told",
             _ => "for a reason that this version does not know",
         }
     }

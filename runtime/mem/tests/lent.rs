@@ -354,6 +354,14 @@ fn what_cannot_be_lent_is_refused_at_all_ranks() {
         let bytes = [0; 16].leak_at(1);
         let none = context.with_window_on(bytes, Rights::ALL, |_| panic!("there is none"));
         assert!(matches!(none, Err(Error::WindowRefused { rank: 0, .. })), "{none:?}");
+        // A rank whose program has asked for nonsense keeps nobody waiting.
+        match me {
+            1 => context.refuse_window().expect("the others are told"),
+            _ => {
+                let result = context.window(8);
+                assert!(matches!(result, Err(Error::WindowRefused { rank: 1, .. })), "{result:?}");
+            }
+        }
         let empty = context.with_window_on(&mut [], Rights::ALL, |window| window.len());
         assert_eq!(empty.expect("no bytes are fine"), 0);
     });
