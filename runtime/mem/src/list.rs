@@ -2,7 +2,6 @@
 
 mod get;
 
-use kumi_net::counters::Counter;
 use kumi_net::{Guard, Wait};
 use kumi_proto::frame::{Frame, PIECE_BYTES, PUT_LIST_BYTES, PutList};
 
