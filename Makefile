@@ -76,7 +76,7 @@ bench: bench-build
 	@$(TARGET)/release/kumi-bench all --peers $(TARGET)/bench/peers --out $(TARGET)/bench
 
 bench-transport: bench-build
-	@$(TARGET)/release/kumi-bench put bulk rate pages encryption handler footprint flood --peers $(TARGET)/bench/peers --out $(TARGET)/bench
+	@$(TARGET)/release/kumi-bench put bulk rate pages encryption handler footprint flood settle --peers $(TARGET)/bench/peers --out $(TARGET)/bench
 
 bench-peers:
 	@scripts/setup peers

@@ -12,6 +12,7 @@ mod pages;
 mod pingpong;
 mod put;
 mod rate;
+mod settle;
 mod shares;
 mod together;
 mod turns;
@@ -51,7 +52,7 @@ impl Benchmark {
 }
 
 /// All benchmarks, in the order in which they run.
-pub const ALL: [Benchmark; 14] = [
+pub const ALL: [Benchmark; 15] = [
     Benchmark {
         name: "pingpong",
         about: "half round trip of an 8-byte put with notification",
@@ -129,6 +130,12 @@ pub const ALL: [Benchmark; 14] = [
         about: "half round trip of a pair of ranks beside a job that floods its own channel",
         runs: 30,
         measure: flood::measure,
+    },
+    Benchmark {
+        name: "settle",
+        about: "what settling a rank's channel costs, against a round trip",
+        runs: 5,
+        measure: settle::measure,
     },
     Benchmark {
         name: "wait",

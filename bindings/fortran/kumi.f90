@@ -24,13 +24,17 @@
 !   becomes KUMI_OK or a negative KUMI_ERR_ number, otherwise an error is told on standard error and ends
 !   the program with `error stop`.  kumi_error_detail() tells the particulars, kumi_error_string(stat)
 !   the meaning.  Output arguments other than `stat` are not defined after an error.  kumi_rank(),
-!   kumi_size() and kumi_node() return a negative KUMI_ERR_ number instead.
+!   kumi_size() and the other functions of numbers return a negative number instead.
 !
 ! PROCEDURES (arguments in brackets are optional)
 !   kumi_init([stat])                       kumi_finalize([stat])
 !   kumi_rank()  kumi_size()  kumi_node()   integer
 !   kumi_job()                              integer(c_int64_t)
 !   kumi_time()                             real(c_double), seconds
+!   kumi_cluster_nodes()                    integer; what the cluster's daemons disclose
+!   kumi_node_load(node)  kumi_node_memory(node)  kumi_node_network(node)  kumi_node_age(node)
+!                                           real(c_double); negative where nothing is known
+!   kumi_rank_runs(rank)                    integer: 1 or 0, or a negative KUMI_ERR_ number
 !   kumi_version()  kumi_error_string(error)  kumi_error_detail()   text
 !
 !   kumi_message_send(to, tag, data [, stat])
@@ -50,6 +54,14 @@
 !   kumi_window_array(window, extents, array [, stat])
 !       Associates the pointer `array` with the beginning of this rank's piece.
 !       Errors: WINDOW; BOUNDS if the array is larger than the piece.
+!   kumi_window_create_with(bytes, rights, window [, stat])
+!       The same; the other ranks have only `rights` to this rank's piece: KUMI_RIGHT_ALL, 0, or a sum
+!       of KUMI_RIGHT_WRITE, KUMI_RIGHT_READ and KUMI_RIGHT_ATOMIC.
+!   kumi_window_register(array, rights, window [, stat])
+!       Collective, beside any other of these.  This rank's piece is `array`, an array of 1 to 4 dimensions with
+!       the attribute `target` or `pointer`, as it is.  It must stay until kumi_window_free, and be neither
+!       deallocated nor reallocated by an assignment before.  An array section with gaps is KUMI_ERR_MEMORY at all
+!       ranks.  KUMI_RIGHT_ATOMIC needs an array that begins at a multiple of 8 bytes.
 !   kumi_window_free(window [, stat])
 !   kumi_window_put(window, to, offset, data [, stat])
 !   kumi_window_put_notify(window, to, offset, data, notify [, stat])
@@ -58,6 +70,16 @@
 !   kumi_window_put_strided(window, to, offset, stride, block, count, data [, notify] [, completion] [, stat])
 !   kumi_window_get_strided(window, from, offset, stride, block, count, data [, stat])
 !       `data` has block * count elements, else KUMI_ERR_LENGTH.  All four numbers are of one kind.
+!   kumi_window_put_list(window, to, offsets, lengths, data [, notify] [, completion] [, stat])
+!   kumi_window_get_list(window, from, offsets, lengths, data [, stat])
+!       Any number of pieces of the window: lengths(i) elements from offsets(i) on.  `data` has the elements of all
+!       of them one behind the other, else KUMI_ERR_LENGTH.
+!   kumi_window_put_lists(window, to, offsets, lengths, data, data_offsets, data_lengths [, notify] [, completion] &
+!                         [, stat])
+!   kumi_window_get_lists(window, from, offsets, lengths, data, data_offsets, data_lengths [, stat])
+!       Pieces on both sides: those of `data` are data_lengths(i) elements from element data_offsets(i) on, counted
+!       from 0 in array element order.  Their ends and those of the window's need not fall together.  Those that
+!       are filled must not overlap.  All four are vectors of one kind.
 !   kumi_window_multicast(window, ranks, offset, data [, notify] [, stat])
 !       `ranks` is a vector.
 !   kumi_window_fetch_add(window, to, offset, operand [, old] [, stat])
@@ -82,6 +104,9 @@
 !   kumi_fifo_max_record(bytes [, stat])
 !   kumi_fifo_append(window, to, offset, data [, stat])
 !   kumi_fifo_try_append(window, to, offset, data, done [, stat])          done is a logical
+!   kumi_fifo_multicast(window, ranks, offset, data [, stat])
+!   kumi_fifo_try_multicast(window, ranks, offset, data, done [, stat])
+!       done(i) tells whether the FIFO of ranks(i) had room.
 !   kumi_fifo_pop(fifo, data [, length] [, source] [, stat])               length is in bytes
 !   kumi_fifo_try_pop(fifo, data, found [, length] [, source] [, stat])    found is a logical
 !   kumi_signal_handle(window, offset, capacity, handler [, stat])
@@ -89,11 +114,15 @@
 !           subroutine handler(source, data)
 !             integer(c_int), intent(in) :: source
 !             integer(c_int8_t), intent(in) :: data(:)
+!       Handlers of several ports run at the same time: one that has more than one port, or calls procedures
+!       that others call too, is to be `recursive`, and they as well, else their large local arrays may be one.
 !       It runs on another thread: variables that the program reads meanwhile are to be `volatile`, and
 !       `transfer` makes of the bytes what they were.
 !   kumi_signal_remove(window, offset [, stat])
 !   kumi_signal_send(window, to, offset, data [, stat])
 !   kumi_signal_try_send(window, to, offset, data, done [, stat])
+!   kumi_signal_multicast(window, ranks, offset, data [, stat])
+!   kumi_signal_try_multicast(window, ranks, offset, data, done [, stat])
 !
 !   kumi_barrier([stat])
 !   kumi_broadcast(root, data [, stat])
@@ -113,13 +142,15 @@
 !
 ! SPDX-License-Identifier: Apache-2.0 OR MIT
 module kumi
-  use kumi_c, only: kumi_status, kumi_rank, kumi_size, kumi_node, kumi_job, kumi_time
+  use kumi_c, only: kumi_status, kumi_rank, kumi_size, kumi_node, kumi_job, kumi_time, &
+    kumi_cluster_nodes, kumi_node_load, kumi_node_memory, kumi_node_network, kumi_node_age, kumi_rank_runs
   use kumi_codes
   use kumi_base, only: kumi_op, kumi_window, KUMI_SUM, KUMI_PRODUCT, KUMI_MIN, KUMI_MAX, KUMI_BITAND, KUMI_BITOR, &
     KUMI_BITXOR, &
     kumi_error_string, kumi_error_detail, kumi_version, kumi_init, kumi_finalize, kumi_progress, kumi_flush, &
-    kumi_barrier, kumi_message_probe, kumi_window_create, kumi_window_free, kumi_window_notified, kumi_window_wait_notify
-  use kumi_onesided, only: kumi_completion, kumi_completion_create, kumi_completion_free, kumi_completion_done, &
+    kumi_barrier, kumi_message_probe, kumi_window_create, kumi_window_create_with, &
+    kumi_window_notified, kumi_window_wait_notify
+  use kumi_onesided, only: kumi_window_free, kumi_completion, kumi_completion_create, kumi_completion_free, kumi_completion_done, &
     kumi_completion_wait, kumi_completion_wait_all, kumi_fifo, kumi_fifo_create, kumi_fifo_free, &
     kumi_fifo_max_record, kumi_signal_handler, kumi_signal_handle, kumi_signal_remove
   use kumi_atomics

@@ -1,8 +1,9 @@
-! kumi_c: the functions of kumi.h as Fortran calls them.  Not for programs, which use the module kumi.
+! kumi_c: the functions of kumi.h as Fortran calls them, but the atomic operations, which kumi_atomics has.
+! Not for programs, which use the module kumi.
 !
 ! SPDX-License-Identifier: Apache-2.0 OR MIT
 module kumi_c
-  use, intrinsic :: iso_c_binding, only: c_double, c_funptr, c_int, c_int32_t, c_int64_t, c_ptr, c_size_t
+  use, intrinsic :: iso_c_binding, only: c_char, c_double, c_funptr, c_int, c_int64_t, c_ptr, c_size_t
   implicit none
   public
 
@@ -13,7 +14,17 @@ module kumi_c
     integer(c_size_t) :: length = 0        ! its whole length in bytes
   end type kumi_status
 
-  ! kumi_rank(), kumi_size(), kumi_node(), kumi_job(), kumi_time(): as in kumi.h.
+  ! kumi_piece and kumi_buffer of kumi.h: a piece of a window, and memory of the caller.  In bytes.
+  type, bind(c) :: kumi_piece
+    integer(c_size_t) :: offset
+    integer(c_size_t) :: length
+  end type kumi_piece
+  type, bind(c) :: kumi_buffer
+    type(c_ptr) :: data
+    integer(c_size_t) :: length
+  end type kumi_buffer
+
+  ! As in kumi.h.
   interface
     function kumi_rank() result(rank) bind(c)
       import :: c_int
@@ -39,27 +50,70 @@ module kumi_c
       import :: c_double
       real(c_double) :: seconds
     end function kumi_time
+
+    function kumi_cluster_nodes() result(nodes) bind(c)
+      import :: c_int
+      integer(c_int) :: nodes
+    end function kumi_cluster_nodes
+
+    function kumi_node_load(node) result(load) bind(c)
+      import :: c_double, c_int
+      integer(c_int), value :: node
+      real(c_double) :: load
+    end function kumi_node_load
+
+    function kumi_node_memory(node) result(share) bind(c)
+      import :: c_double, c_int
+      integer(c_int), value :: node
+      real(c_double) :: share
+    end function kumi_node_memory
+
+    function kumi_node_network(node) result(bytes) bind(c)
+      import :: c_double, c_int
+      integer(c_int), value :: node
+      real(c_double) :: bytes
+    end function kumi_node_network
+
+    function kumi_node_age(node) result(seconds) bind(c)
+      import :: c_double, c_int
+      integer(c_int), value :: node
+      real(c_double) :: seconds
+    end function kumi_node_age
+
+    function kumi_rank_runs(rank) result(runs) bind(c)
+      import :: c_int
+      integer(c_int), value :: rank
+      integer(c_int) :: runs
+    end function kumi_rank_runs
   end interface
 
   interface
-    function c_error_string(error) result(text) bind(c, name='kumi_error_string')
+    pure function c_error_string(error) result(text) bind(c, name='kumi_error_string')
       import :: c_int, c_ptr
       integer(c_int), value :: error
       type(c_ptr) :: text
     end function c_error_string
 
-    function c_error_detail() result(text) bind(c, name='kumi_error_detail')
+    pure function c_error_detail() result(text) bind(c, name='kumi_error_detail')
       import :: c_ptr
       type(c_ptr) :: text
     end function c_error_detail
 
-    function c_version() result(text) bind(c, name='kumi_version')
+    function c_error_report(error, detail, length) result(code) bind(c, name='kumi_error_report')
+      import :: c_char, c_int, c_size_t
+      integer(c_int), value :: error
+      character(kind=c_char), intent(in) :: detail(*)
+      integer(c_size_t), value :: length
+      integer(c_int) :: code
+    end function c_error_report
+
+    pure function c_version() result(text) bind(c, name='kumi_version')
       import :: c_ptr
       type(c_ptr) :: text
     end function c_version
 
     ! Of the C library.
-    function c_strlen(text) result(length) bind(c, name='strlen')
+    pure function c_strlen(text) result(length) bind(c, name='strlen')
       import :: c_ptr, c_size_t
       type(c_ptr), value :: text
       integer(c_size_t) :: length
@@ -132,6 +186,23 @@ module kumi_c
       integer(c_int) :: code
     end function c_window_create
 
+    function c_window_create_with(bytes, rights, window) result(code) bind(c, name='kumi_window_create_with')
+      import :: c_int, c_ptr, c_size_t
+      integer(c_size_t), value :: bytes
+      integer(c_int), value :: rights
+      type(c_ptr), intent(inout) :: window
+      integer(c_int) :: code
+    end function c_window_create_with
+
+    function c_window_register(base, bytes, rights, window) result(code) bind(c, name='kumi_window_register')
+      import :: c_int, c_ptr, c_size_t
+      type(c_ptr), value :: base
+      integer(c_size_t), value :: bytes
+      integer(c_int), value :: rights
+      type(c_ptr), intent(inout) :: window
+      integer(c_int) :: code
+    end function c_window_register
+
     function c_window_free(window) result(code) bind(c, name='kumi_window_free')
       import :: c_int, c_ptr
       type(c_ptr), value :: window
@@ -168,16 +239,6 @@ module kumi_c
       integer(c_size_t), value :: offset, length
       integer(c_int) :: code
     end function c_get
-
-    function c_fetch_add(window, to, offset, operand, old) result(code) bind(c, name='kumi_window_fetch_add')
-      import :: c_int, c_int64_t, c_ptr, c_size_t
-      type(c_ptr), value :: window
-      integer(c_int), value :: to
-      integer(c_size_t), value :: offset
-      integer(c_int64_t), value :: operand
-      integer(c_int64_t), intent(inout) :: old
-      integer(c_int) :: code
-    end function c_fetch_add
 
     function c_notified(window, notify, count) result(code) bind(c, name='kumi_window_notified')
       import :: c_int, c_int64_t, c_ptr
@@ -253,120 +314,6 @@ module kumi_c
   end interface
 
   interface
-    function c_fetch_and(window, to, offset, operand, old) result(code) bind(c, name='kumi_window_fetch_and')
-      import :: c_int, c_int64_t, c_ptr, c_size_t
-      type(c_ptr), value :: window
-      integer(c_int), value :: to
-      integer(c_size_t), value :: offset
-      integer(c_int64_t), value :: operand
-      integer(c_int64_t), intent(inout) :: old
-      integer(c_int) :: code
-    end function c_fetch_and
-
-    function c_fetch_or(window, to, offset, operand, old) result(code) bind(c, name='kumi_window_fetch_or')
-      import :: c_int, c_int64_t, c_ptr, c_size_t
-      type(c_ptr), value :: window
-      integer(c_int), value :: to
-      integer(c_size_t), value :: offset
-      integer(c_int64_t), value :: operand
-      integer(c_int64_t), intent(inout) :: old
-      integer(c_int) :: code
-    end function c_fetch_or
-
-    function c_fetch_xor(window, to, offset, operand, old) result(code) bind(c, name='kumi_window_fetch_xor')
-      import :: c_int, c_int64_t, c_ptr, c_size_t
-      type(c_ptr), value :: window
-      integer(c_int), value :: to
-      integer(c_size_t), value :: offset
-      integer(c_int64_t), value :: operand
-      integer(c_int64_t), intent(inout) :: old
-      integer(c_int) :: code
-    end function c_fetch_xor
-
-    function c_swap(window, to, offset, value, old) result(code) bind(c, name='kumi_window_swap')
-      import :: c_int, c_int64_t, c_ptr, c_size_t
-      type(c_ptr), value :: window
-      integer(c_int), value :: to
-      integer(c_size_t), value :: offset
-      integer(c_int64_t), value :: value
-      integer(c_int64_t), intent(inout) :: old
-      integer(c_int) :: code
-    end function c_swap
-
-    function c_compare_swap(window, to, offset, expected, value, old) result(code) &
-      bind(c, name='kumi_window_compare_swap')
-      import :: c_int, c_int64_t, c_ptr, c_size_t
-      type(c_ptr), value :: window
-      integer(c_int), value :: to
-      integer(c_size_t), value :: offset
-      integer(c_int64_t), value :: expected, value
-      integer(c_int64_t), intent(inout) :: old
-      integer(c_int) :: code
-    end function c_compare_swap
-
-    function c_fetch_add_u32(window, to, offset, operand, old) result(code) bind(c, name='kumi_window_fetch_add_u32')
-      import :: c_int, c_int32_t, c_ptr, c_size_t
-      type(c_ptr), value :: window
-      integer(c_int), value :: to
-      integer(c_size_t), value :: offset
-      integer(c_int32_t), value :: operand
-      integer(c_int32_t), intent(inout) :: old
-      integer(c_int) :: code
-    end function c_fetch_add_u32
-
-    function c_fetch_and_u32(window, to, offset, operand, old) result(code) bind(c, name='kumi_window_fetch_and_u32')
-      import :: c_int, c_int32_t, c_ptr, c_size_t
-      type(c_ptr), value :: window
-      integer(c_int), value :: to
-      integer(c_size_t), value :: offset
-      integer(c_int32_t), value :: operand
-      integer(c_int32_t), intent(inout) :: old
-      integer(c_int) :: code
-    end function c_fetch_and_u32
-
-    function c_fetch_or_u32(window, to, offset, operand, old) result(code) bind(c, name='kumi_window_fetch_or_u32')
-      import :: c_int, c_int32_t, c_ptr, c_size_t
-      type(c_ptr), value :: window
-      integer(c_int), value :: to
-      integer(c_size_t), value :: offset
-      integer(c_int32_t), value :: operand
-      integer(c_int32_t), intent(inout) :: old
-      integer(c_int) :: code
-    end function c_fetch_or_u32
-
-    function c_fetch_xor_u32(window, to, offset, operand, old) result(code) bind(c, name='kumi_window_fetch_xor_u32')
-      import :: c_int, c_int32_t, c_ptr, c_size_t
-      type(c_ptr), value :: window
-      integer(c_int), value :: to
-      integer(c_size_t), value :: offset
-      integer(c_int32_t), value :: operand
-      integer(c_int32_t), intent(inout) :: old
-      integer(c_int) :: code
-    end function c_fetch_xor_u32
-
-    function c_swap_u32(window, to, offset, value, old) result(code) bind(c, name='kumi_window_swap_u32')
-      import :: c_int, c_int32_t, c_ptr, c_size_t
-      type(c_ptr), value :: window
-      integer(c_int), value :: to
-      integer(c_size_t), value :: offset
-      integer(c_int32_t), value :: value
-      integer(c_int32_t), intent(inout) :: old
-      integer(c_int) :: code
-    end function c_swap_u32
-
-    function c_compare_swap_u32(window, to, offset, expected, value, old) result(code) &
-      bind(c, name='kumi_window_compare_swap_u32')
-      import :: c_int, c_int32_t, c_ptr, c_size_t
-      type(c_ptr), value :: window
-      integer(c_int), value :: to
-      integer(c_size_t), value :: offset
-      integer(c_int32_t), value :: expected, value
-      integer(c_int32_t), intent(inout) :: old
-      integer(c_int) :: code
-    end function c_compare_swap_u32
-  end interface
-
-  interface
     function c_completion_create(completion) result(code) bind(c, name='kumi_completion_create')
       import :: c_int, c_ptr
       type(c_ptr), intent(inout) :: completion
@@ -427,6 +374,28 @@ module kumi_c
       integer(c_int) :: code
     end function c_get_strided
 
+    function c_put_lists(window, to, pieces, count, buffers, buffer_count, notify, completion) result(code) &
+      bind(c, name='kumi_window_put_lists')
+      import :: c_int, c_ptr, c_size_t, kumi_buffer, kumi_piece
+      type(c_ptr), value :: window, completion
+      integer(c_int), value :: to, notify
+      type(kumi_piece), intent(in) :: pieces(*)
+      type(kumi_buffer), intent(in) :: buffers(*)
+      integer(c_size_t), value :: count, buffer_count
+      integer(c_int) :: code
+    end function c_put_lists
+
+    function c_get_lists(window, from, pieces, count, buffers, buffer_count) result(code) &
+      bind(c, name='kumi_window_get_lists')
+      import :: c_int, c_ptr, c_size_t, kumi_buffer, kumi_piece
+      type(c_ptr), value :: window
+      integer(c_int), value :: from
+      type(kumi_piece), intent(in) :: pieces(*)
+      type(kumi_buffer), intent(in) :: buffers(*)
+      integer(c_size_t), value :: count, buffer_count
+      integer(c_int) :: code
+    end function c_get_lists
+
     function c_multicast(window, ranks, count, offset, data, length, notify) result(code) &
       bind(c, name='kumi_window_multicast')
       import :: c_int, c_ptr, c_size_t
@@ -478,6 +447,25 @@ module kumi_c
       integer(c_int) :: code
     end function c_fifo_try_append
 
+    function c_fifo_multicast(window, ranks, count, offset, data, length) result(code) &
+      bind(c, name='kumi_fifo_multicast')
+      import :: c_int, c_ptr, c_size_t
+      type(c_ptr), value :: window, data
+      integer(c_int), intent(in) :: ranks(*)
+      integer(c_size_t), value :: count, offset, length
+      integer(c_int) :: code
+    end function c_fifo_multicast
+
+    function c_fifo_try_multicast(window, ranks, count, offset, data, length, appended) result(code) &
+      bind(c, name='kumi_fifo_try_multicast')
+      import :: c_int, c_ptr, c_size_t
+      type(c_ptr), value :: window, data
+      integer(c_int), intent(in) :: ranks(*)
+      integer(c_size_t), value :: count, offset, length
+      integer(c_int), intent(inout) :: appended(*)
+      integer(c_int) :: code
+    end function c_fifo_try_multicast
+
     function c_signal_send(window, to, offset, data, length) result(code) bind(c, name='kumi_signal_send')
       import :: c_int, c_ptr, c_size_t
       type(c_ptr), value :: window, data
@@ -495,6 +483,25 @@ module kumi_c
       integer(c_int), intent(inout) :: sent
       integer(c_int) :: code
     end function c_signal_try_send
+
+    function c_signal_multicast(window, ranks, count, offset, data, length) result(code) &
+      bind(c, name='kumi_signal_multicast')
+      import :: c_int, c_ptr, c_size_t
+      type(c_ptr), value :: window, data
+      integer(c_int), intent(in) :: ranks(*)
+      integer(c_size_t), value :: count, offset, length
+      integer(c_int) :: code
+    end function c_signal_multicast
+
+    function c_signal_try_multicast(window, ranks, count, offset, data, length, sent) result(code) &
+      bind(c, name='kumi_signal_try_multicast')
+      import :: c_int, c_ptr, c_size_t
+      type(c_ptr), value :: window, data
+      integer(c_int), intent(in) :: ranks(*)
+      integer(c_size_t), value :: count, offset, length
+      integer(c_int), intent(inout) :: sent(*)
+      integer(c_int) :: code
+    end function c_signal_try_multicast
 
     function c_fifo_pop(fifo, buffer, capacity, length, source) result(code) bind(c, name='kumi_fifo_pop')
       import :: c_int, c_ptr, c_size_t

@@ -7,10 +7,10 @@ module kumi_onesided
     c_null_ptr, c_ptr, c_size_t
   use kumi_c
   use kumi_codes
-  use kumi_base, only: finish, handle_of, kumi_window, scaled
+  use kumi_base, only: finish, free_window, handle_of, kumi_window, scaled
   implicit none
   public
-  private :: port, ports, run_handler, counter_of, fits, blocks_wrong, forget
+  private :: port, ports, run_handler, fits, blocks_wrong, forget
 
   ! A completion's handle.  Copies are the same completion.
   type :: kumi_completion
@@ -120,15 +120,23 @@ contains
     call finish(c_completion_wait_all(completion%handle), 'kumi_completion_wait_all', stat)
   end subroutine kumi_completion_wait_all
 
-  ! The handle to give to C, for which null is no completion; false if there should be one and is not.
-  logical function counter_of(completion, handle)
+  ! What follows a put, as C takes it: counter and handle, -1 and null where there is none.  False, after
+  ! saying so, if there should be a completion and is none.
+  logical function follows(notify, completion, counter, handle, name, stat)
+    integer(c_int), intent(in), optional :: notify
     type(kumi_completion), intent(in), optional :: completion
+    integer(c_int), intent(out) :: counter
     type(c_ptr), intent(out) :: handle
+    character(len=*), intent(in) :: name
+    integer(c_int), intent(out), optional :: stat
 
+    counter = KUMI_NO_NOTIFY
+    if (present(notify)) counter = notify
     handle = c_null_ptr
     if (present(completion)) handle = completion%handle
-    counter_of = c_associated(handle) .or. .not. present(completion)
-  end function counter_of
+    follows = c_associated(handle) .or. .not. present(completion)
+    if (.not. follows) call finish(KUMI_ERR_COMPLETION, name, stat, 'the completion was not created, or was freed')
+  end function follows
 
   ! ---- puts and gets ------------------------------------------------------------------------------
 
@@ -141,16 +149,11 @@ contains
     type(kumi_completion), intent(in), optional :: completion
     integer(c_int), intent(out), optional :: stat
     character(len=*), parameter :: name = 'kumi_window_put_with'
-    type(c_ptr) :: counter
-    integer(c_int) :: raised
+    type(c_ptr) :: handle
+    integer(c_int) :: counter
 
-    raised = KUMI_NO_NOTIFY
-    if (present(notify)) raised = notify
-    if (.not. counter_of(completion, counter)) then
-      call finish(KUMI_ERR_COMPLETION, name, stat, 'the completion was not created, or was freed')
-    else
-      call finish(c_put_with(handle_of(window), to, offset, data, bytes, raised, counter), name, stat)
-    end if
+    if (.not. follows(notify, completion, counter, handle, name, stat)) return
+    call finish(c_put_with(handle_of(window), to, offset, data, bytes, counter, handle), name, stat)
   end subroutine put_with_bytes
 
   ! Whether these blocks (offset, stride, block, count) have so many elements together.
@@ -187,18 +190,14 @@ contains
     type(kumi_completion), intent(in), optional :: completion
     integer(c_int), intent(out), optional :: stat
     character(len=*), parameter :: name = 'kumi_window_put_strided'
-    type(c_ptr) :: counter
-    integer(c_int) :: raised
+    type(c_ptr) :: handle
+    integer(c_int) :: counter
 
-    raised = KUMI_NO_NOTIFY
-    if (present(notify)) raised = notify
     if (.not. fits(blocks, elements)) then
       call blocks_wrong(name, stat)
-    else if (.not. counter_of(completion, counter)) then
-      call finish(KUMI_ERR_COMPLETION, name, stat, 'the completion was not created, or was freed')
-    else
+    else if (follows(notify, completion, counter, handle, name, stat)) then
       call finish(c_put_strided(handle_of(window), to, scaled(blocks(1), unit), scaled(blocks(2), unit), &
-                                scaled(blocks(3), unit), blocks(4), data, raised, counter), name, stat)
+                                scaled(blocks(3), unit), blocks(4), data, counter, handle), name, stat)
     end if
   end subroutine put_strided_units
 
@@ -227,12 +226,13 @@ contains
     type(c_ptr), intent(in) :: data
     integer(c_int), intent(in), optional :: notify
     integer(c_int), intent(out), optional :: stat
-    integer(c_int) :: raised
+    character(len=*), parameter :: name = 'kumi_window_multicast'
+    type(c_ptr) :: none
+    integer(c_int) :: counter
 
-    raised = KUMI_NO_NOTIFY
-    if (present(notify)) raised = notify
-    call finish(c_multicast(handle_of(window), ranks, size(ranks, kind=c_size_t), offset, data, bytes, raised), &
-                'kumi_window_multicast', stat)
+    if (.not. follows(notify, counter=counter, handle=none, name=name, stat=stat)) return
+    call finish(c_multicast(handle_of(window), ranks, size(ranks, kind=c_size_t), offset, data, bytes, counter), &
+                name, stat)
   end subroutine multicast_bytes
 
   ! ---- FIFOs --------------------------------------------------------------------------------------
@@ -280,26 +280,82 @@ contains
     call finish(code, 'kumi_fifo_max_record', stat)
   end subroutine kumi_fifo_max_record
 
-  ! Waits for room unless `done` is there.
-  subroutine append_bytes(window, to, offset, data, bytes, done, stat)
+  ! Appends a record to a FIFO, or `as_signal` to a port.  Waits for room unless `done` is there.
+  subroutine record_bytes(as_signal, window, to, offset, data, bytes, done, stat)
+    logical, intent(in) :: as_signal
     type(kumi_window), intent(in) :: window
     integer(c_int), intent(in) :: to
     integer(c_int64_t), intent(in) :: offset
-    integer(c_size_t), intent(in) :: bytes
     type(c_ptr), intent(in) :: data
+    integer(c_size_t), intent(in) :: bytes
     logical, intent(out), optional :: done
     integer(c_int), intent(out), optional :: stat
-    integer(c_int) :: code, appended
+    type(c_ptr) :: handle
+    integer(c_size_t) :: place
+    integer(c_int) :: code, taken
 
-    appended = 0
-    if (present(done)) then
-      code = c_fifo_try_append(handle_of(window), to, scaled(offset, 1), data, bytes, appended)
-      done = appended /= 0
-      call finish(code, 'kumi_fifo_try_append', stat)
-    else
-      call finish(c_fifo_append(handle_of(window), to, scaled(offset, 1), data, bytes), 'kumi_fifo_append', stat)
+    handle = handle_of(window)
+    place = scaled(offset, 1)
+    if (.not. present(done)) then
+      if (as_signal) then
+        call finish(c_signal_send(handle, to, place, data, bytes), 'kumi_signal_send', stat)
+      else
+        call finish(c_fifo_append(handle, to, place, data, bytes), 'kumi_fifo_append', stat)
+      end if
+      return
     end if
-  end subroutine append_bytes
+    taken = 0
+    if (as_signal) then
+      code = c_signal_try_send(handle, to, place, data, bytes, taken)
+    else
+      code = c_fifo_try_append(handle, to, place, data, bytes, taken)
+    end if
+    done = taken /= 0
+    call finish(code, merge('kumi_signal_try_send', 'kumi_fifo_try_append', as_signal), stat)
+  end subroutine record_bytes
+
+  ! The same for several ranks.
+  subroutine records_bytes(as_signal, window, ranks, offset, data, bytes, done, stat)
+    logical, intent(in) :: as_signal
+    type(kumi_window), intent(in) :: window
+    integer(c_int), intent(in) :: ranks(:)
+    integer(c_int64_t), intent(in) :: offset
+    type(c_ptr), intent(in) :: data
+    integer(c_size_t), intent(in) :: bytes
+    logical, intent(out), optional :: done(:)
+    integer(c_int), intent(out), optional :: stat
+    type(c_ptr) :: handle
+    integer(c_size_t) :: count, place
+    integer(c_int), allocatable :: taken(:)
+    integer(c_int) :: code
+    character(len=25) :: name
+
+    handle = handle_of(window)
+    count = size(ranks, kind=c_size_t)
+    place = scaled(offset, 1)
+    if (.not. present(done)) then
+      if (as_signal) then
+        call finish(c_signal_multicast(handle, ranks, count, place, data, bytes), 'kumi_signal_multicast', stat)
+      else
+        call finish(c_fifo_multicast(handle, ranks, count, place, data, bytes), 'kumi_fifo_multicast', stat)
+      end if
+      return
+    end if
+    name = merge('kumi_signal_try_multicast', 'kumi_fifo_try_multicast  ', as_signal)
+    done = .false.
+    if (size(done, kind=c_size_t) /= count) then
+      call finish(KUMI_ERR_LENGTH, trim(name), stat, 'ranks and done have different sizes')
+      return
+    end if
+    allocate (taken(count), source=0)
+    if (as_signal) then
+      code = c_signal_try_multicast(handle, ranks, count, place, data, bytes, taken)
+    else
+      code = c_fifo_try_multicast(handle, ranks, count, place, data, bytes, taken)
+    end if
+    done = taken /= 0
+    call finish(code, trim(name), stat)
+  end subroutine records_bytes
 
   ! Waits for a record unless `found` is there.
   subroutine pop_bytes(fifo, buffer, capacity, length, source, found, stat)
@@ -332,8 +388,8 @@ contains
 
   ! ---- signals ------------------------------------------------------------------------------------
 
-  ! What C calls: `argument` is the port.
-  subroutine run_handler(argument, source, data, length) bind(c, name='')
+  ! What C calls, in the threads of several ports at the same time: `argument` is the port.
+  recursive subroutine run_handler(argument, source, data, length) bind(c, name='')
     type(c_ptr), value :: argument, data
     integer(c_int), value :: source
     integer(c_size_t), value :: length
@@ -359,8 +415,6 @@ contains
     new%offset = offset
     code = c_signal_handle(new%window, scaled(offset, 1), scaled(capacity, 1), c_funloc(run_handler), c_loc(new))
     if (code == KUMI_OK) then
-      ! One that was there has gone with its window.
-      call forget(new%window, offset)
       new%next => ports
       ports => new
     else
@@ -378,28 +432,45 @@ contains
     call signal_handle_i8(window, int(offset, c_int64_t), int(capacity, c_int64_t), handler, stat)
   end subroutine signal_handle_i4
 
-  ! Takes a port out of the list, if it is there.
+  ! Takes the port at an offset of a window out of the list, or all of the window.
   subroutine forget(window, offset)
     type(c_ptr), intent(in) :: window
-    integer(c_int64_t), intent(in) :: offset
-    type(port), pointer :: before, here
+    integer(c_int64_t), intent(in), optional :: offset
+    type(port), pointer :: before, here, next
+    logical :: goes
 
     before => null()
-    here => ports
-    do while (associated(here))
-      if (c_associated(here%window, window) .and. here%offset == offset) then
-        if (associated(before)) then
-          before%next => here%next
-        else
-          ports => here%next
-        end if
-        deallocate (here)
-        return
+    next => ports
+    do while (associated(next))
+      here => next
+      next => here%next
+      goes = c_associated(here%window, window)
+      if (present(offset)) goes = goes .and. here%offset == offset
+      if (.not. goes) then
+        before => here
+        cycle
       end if
-      before => here
-      here => here%next
+      if (associated(before)) then
+        before%next => next
+      else
+        ports => next
+      end if
+      deallocate (here)
     end do
   end subroutine forget
+
+  subroutine kumi_window_free(window, stat)
+    type(kumi_window), intent(inout) :: window
+    integer(c_int), intent(out), optional :: stat
+    type(c_ptr) :: handle
+    integer(c_int) :: code
+
+    handle = handle_of(window)
+    call free_window(window, code)
+    ! Its ports have gone with it.
+    if (code == KUMI_OK) call forget(handle)
+    call finish(code, 'kumi_window_free', stat)
+  end subroutine kumi_window_free
 
   subroutine signal_remove_i8(window, offset, stat)
     type(kumi_window), intent(in) :: window
@@ -419,25 +490,4 @@ contains
 
     call signal_remove_i8(window, int(offset, c_int64_t), stat)
   end subroutine signal_remove_i4
-
-  ! Waits for room unless `done` is there.
-  subroutine signal_bytes(window, to, offset, data, bytes, done, stat)
-    type(kumi_window), intent(in) :: window
-    integer(c_int), intent(in) :: to
-    integer(c_int64_t), intent(in) :: offset
-    integer(c_size_t), intent(in) :: bytes
-    type(c_ptr), intent(in) :: data
-    logical, intent(out), optional :: done
-    integer(c_int), intent(out), optional :: stat
-    integer(c_int) :: code, sent
-
-    sent = 0
-    if (present(done)) then
-      code = c_signal_try_send(handle_of(window), to, scaled(offset, 1), data, bytes, sent)
-      done = sent /= 0
-      call finish(code, 'kumi_signal_try_send', stat)
-    else
-      call finish(c_signal_send(handle_of(window), to, scaled(offset, 1), data, bytes), 'kumi_signal_send', stat)
-    end if
-  end subroutine signal_bytes
 end module kumi_onesided

@@ -158,6 +158,7 @@ fn root_without_capabilities_has_a_cluster() {
     limits.args(["--bounding-set=-all", "--inh-caps=-all"]);
     let done = two_jobs_share_with(limits).ok();
     assert!(done.out.contains("127.0.0."), "loopback, for want of namespaces: {done:#?}");
+    assert!(done.out.contains("no preference for the daemon"), "{done:#?}");
 }
 
 #[test]

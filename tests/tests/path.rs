@@ -53,3 +53,20 @@ fn a_router_drops_long_packets_and_says_nothing() {
     // With more than one rank to talk to.
     verifies(&cluster, "4", "is");
 }
+
+/// The daemons' connections too: a job's output, and its program, come through.
+#[test]
+fn a_router_says_nothing_to_daemons_either() {
+    if !possible("a_router_says_nothing_to_daemons_either") {
+        return;
+    }
+    let cluster = TestCluster::up(2);
+    let router = Router::make(&cluster, 1_280);
+    router.silence_all();
+    // Twice a megabyte, half of it from the other node; whoever writes it does not end before it is taken.
+    let script = "head -c 1000000 /dev/zero | tr '\\0' x";
+    let out = cluster.kumi(&["run", "-n", "2", "--nodes", "2", "sh", "-c", script]).ok().out;
+    assert_eq!(out.matches('x').count(), 2_000_000);
+    assert_eq!(router.counter("FragFails"), 0, "daemons send what fits");
+    verifies(&cluster, "2", "ft");
+}

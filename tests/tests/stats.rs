@@ -59,6 +59,9 @@ fn packets_by_kind_and_peer_in_both_modes() {
             assert_eq!(acks > data / 2, each, "{acks} acks of {data} packets");
             assert!(number(&peer["bytes_in"]) > 64 * data, "{rank}");
             assert!(number(&peer["round_trip_us"]) > 0, "{rank}");
+            // What an Ethernet frame takes behind the headers of IPv4 and UDP.
+            assert!(number(&peer["limit_bytes"]) >= 1_472, "{rank}");
+            assert_eq!(number(&peer["fragmented"]), 0, "{rank}");
             assert_eq!(number(&rank["peers_left_out"]), 0);
             let counters = &rank["counters"];
             // Read a moment before the peers.

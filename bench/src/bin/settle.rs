@@ -24,7 +24,7 @@ fn main() -> Result<(), Error> {
     let window = context.window(args.bytes.max(8))?;
     for (name, bytes) in [("busy", args.bytes), ("idle", 0)] {
         let times = settle(&context, &window, args.rounds, bytes)?;
-        report(&context, name, &times)?;
+        report(&context, name, args.rounds, &times)?;
     }
     drop(window);
     context.finalize()
@@ -53,15 +53,18 @@ fn settle(
     Ok(times)
 }
 
-/// Prints mean and longest time over all ranks, and how often it was not settled in time.
-fn report(context: &Context, name: &str, times: &[Duration]) -> Result<(), Error> {
+/// Prints mean and longest time over all ranks of those that were settled in time, and how many
+/// were and were not.
+fn report(context: &Context, name: &str, rounds: usize, times: &[Duration]) -> Result<(), Error> {
     let micros = |time: &Duration| time.as_micros() as u64;
-    let mut sums = [times.iter().map(micros).sum(), times.len() as u64];
+    let late = (rounds - times.len()) as u64;
+    let mut sums = [times.iter().map(micros).sum(), times.len() as u64, late];
     let mut longest = [times.iter().map(micros).max().unwrap_or(0)];
     context.allreduce(Op::Sum, &mut sums)?;
     context.allreduce(Op::Max, &mut longest)?;
     if context.rank() == 0 {
         println!("settle_{name}_times {}", sums[1]);
+        println!("settle_{name}_late {}", sums[2]);
         println!("settle_{name}_mean_us {:.1}", sums[0] as f64 / sums[1].max(1) as f64);
         println!("settle_{name}_max_us {}", longest[0]);
     }

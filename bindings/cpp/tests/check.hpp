@@ -35,5 +35,7 @@ bool throws(kumi_error code, Call call)
 
 /* In onesided.cpp. */
 void onesided(kumi::context &job);
+/* In lists.cpp. */
+void lists_and_memory(kumi::context &job);
 
 #endif

@@ -2,6 +2,7 @@
 program main
   use unit
   use onesided
+  use lists
   implicit none
   character(len=16) :: argument
 
@@ -23,6 +24,14 @@ program main
     call multicasts()
     call fifos()
     call signals()
+    call failing_handlers()
+    call pieces()
+    call wrong_pieces()
+    call records()
+    call wrong_records()
+    call many_signals()
+    call own_memory()
+    call wrong_memory()
     call kumi_barrier()
     call kumi_finalize()
     if (failures == 0) write (*, '(a)') 'the module kumi holds'

@@ -10,19 +10,20 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::buffer::Input;
-use crate::control::rank_of;
+use crate::control::{rank_of, ranks_of};
 use crate::error::{Failure, keep_cause};
+use crate::number::{name, whole};
 use crate::state::{State, current, number, released};
-use crate::window::{NativeWindow, notify_of};
+use crate::window::{Based, NativeWindow, notify_of};
 
 /// A FIFO and the window that it borrows, in the order in which they end.
 pub struct Held {
     fifo: Fifo<'static>,
-    _window: Rc<Window<'static>>,
+    _window: Rc<Based>,
 }
 
 impl Held {
-    fn new(window: Rc<Window<'static>>, place: (usize, usize, u32)) -> Result<Held, Failure> {
+    fn new(window: Rc<Based>, place: (usize, usize, u32)) -> Result<Held, Failure> {
         let (offset, capacity, notify) = place;
         // SAFETY: `window` is kept beside the FIFO, and dropped after it.
         let borrowed: &'static Window<'static> = unsafe { &*Rc::as_ptr(&window) };
@@ -91,7 +92,12 @@ type Record<'py> = (u32, Bound<'py, PyBytes>);
 impl NativeFifo {
     /// Makes one.
     #[new]
-    fn new(window: &NativeWindow, offset: usize, capacity: usize, notify: i64) -> PyResult<Self> {
+    fn new(
+        window: &NativeWindow,
+        #[pyo3(from_py_with = whole)] offset: usize,
+        #[pyo3(from_py_with = whole)] capacity: usize,
+        #[pyo3(from_py_with = name)] notify: i64,
+    ) -> PyResult<Self> {
         let (state, inside) = window.find()?;
         let held = Held::new(inside, (offset, capacity, notify_of(notify)?))?;
         let (number, freed) = (number(), Arc::<AtomicBool>::default());
@@ -143,8 +149,8 @@ pub fn max_record() -> PyResult<usize> {
 pub fn append(
     py: Python<'_>,
     window: &NativeWindow,
-    rank: i64,
-    offset: usize,
+    #[pyo3(from_py_with = name)] rank: i64,
+    #[pyo3(from_py_with = whole)] offset: usize,
     data: &Bound<'_, PyAny>,
     signal: bool,
     wait: bool,
@@ -162,12 +168,37 @@ pub fn append(
     Ok(done.map_err(Failure::from)?)
 }
 
+/// Appends a record to the FIFOs of several ranks, or sends a signal to their ports. Without waiting
+/// for room: the ranks that have none.
+#[pyfunction]
+pub fn multicast_append(
+    py: Python<'_>,
+    window: &NativeWindow,
+    #[pyo3(from_py_with = whole)] ranks: Vec<i64>,
+    #[pyo3(from_py_with = whole)] offset: usize,
+    data: &Bound<'_, PyAny>,
+    signal: bool,
+    wait: bool,
+) -> PyResult<Vec<u32>> {
+    let data = Input::of(data, "data")?;
+    let (state, window) = window.find()?;
+    let to = ranks_of(&state, ranks)?;
+    let record = data.bytes();
+    let full = released(py, || match (signal, wait) {
+        (false, true) => window.multicast_append(&to, offset, record).map(|()| Vec::new()),
+        (false, false) => window.try_multicast_append(&to, offset, record),
+        (true, true) => window.multicast_signal(&to, offset, record).map(|()| Vec::new()),
+        (true, false) => window.try_multicast_signal(&to, offset, record),
+    });
+    Ok(full.map_err(Failure::from)?)
+}
+
 /// Makes a signal port whose records go to a callable: `handler(source, data)`.
 #[pyfunction]
 pub fn on_signal(
     window: &NativeWindow,
-    offset: usize,
-    capacity: usize,
+    #[pyo3(from_py_with = whole)] offset: usize,
+    #[pyo3(from_py_with = whole)] capacity: usize,
     handler: Py<PyAny>,
 ) -> PyResult<()> {
     let (state, inside) = window.find()?;
@@ -189,7 +220,11 @@ pub fn on_signal(
 
 /// Takes a signal port away, after the handler that runs.
 #[pyfunction]
-pub fn remove_signal(py: Python<'_>, window: &NativeWindow, offset: usize) -> PyResult<()> {
+pub fn remove_signal(
+    py: Python<'_>,
+    window: &NativeWindow,
+    #[pyo3(from_py_with = whole)] offset: usize,
+) -> PyResult<()> {
     let (state, inside) = window.find()?;
     released(py, || inside.remove_signal(offset)).map_err(Failure::from)?;
     state.ports.borrow_mut().retain(|port| *port != (window.number, offset));

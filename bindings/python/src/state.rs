@@ -12,12 +12,12 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use kumi_mem::{Completion, Context, Window};
+use kumi_mem::{Completion, Context};
 use pyo3::prelude::*;
 
 use crate::error::{Failure, forget_cause, keep_signal};
 use crate::fifo::{FifoEntry, close_all};
-use crate::window::Entry;
+use crate::window::{Based, Entry};
 
 /// How long a wait goes on before it looks for signals that Python has a handler for.
 const SLICE: Duration = Duration::from_millis(25);
@@ -39,7 +39,7 @@ pub struct State {
 
 impl State {
     /// The window with a number.
-    pub fn window(&self, number: u64) -> Result<Rc<Window<'static>>, Failure> {
+    pub fn window(&self, number: u64) -> Result<Rc<Based>, Failure> {
         let windows = self.windows.borrow();
         let gone = || Failure::new("FreedWindowError", "this window is not one of this job");
         windows.get(&number).map(Entry::window).ok_or_else(gone)

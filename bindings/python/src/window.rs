@@ -3,8 +3,10 @@
 //! A window's memory is shown to Python as a buffer, of which numpy makes an array without a copy.
 //! Arrays may outlive `free` and even `finalize`: the memory of a window that is shown stays, with
 //! the window's place at the other ranks, until a later call of the owner finds the last array gone.
+//! A window on memory of a Python object holds that object's buffer, and lets it go after itself.
 
 use std::ffi::c_int;
+use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,6 +20,7 @@ use crate::buffer::{Input, Output};
 use crate::control::rank_of;
 use crate::error::Failure;
 use crate::fifo::close_all;
+use crate::number::{maybe_name, name, whole};
 use crate::state::{State, current, number, released};
 
 /// What a window and the objects that show its memory know of each other. The views may be made
@@ -30,15 +33,37 @@ struct Shown {
     freed: AtomicBool,
 }
 
+/// Memory of a Python object that a window is on.
+struct Memory {
+    buffer: Output,
+    /// What keeps the object from moving the memory although its buffer is held.
+    _guard: Py<PyAny>,
+}
+
+/// A window, and the memory that it is on if that is not its own. Whoever forgets one forgets both.
+pub struct Based {
+    // In the order in which they end.
+    window: Window<'static>,
+    _memory: Option<Memory>,
+}
+
+impl Deref for Based {
+    type Target = Window<'static>;
+
+    fn deref(&self) -> &Window<'static> {
+        &self.window
+    }
+}
+
 /// A window that has memory.
 pub struct Entry {
-    window: Rc<Window<'static>>,
+    window: Rc<Based>,
     shown: Arc<Shown>,
 }
 
 impl Entry {
     /// The window.
-    pub fn window(&self) -> Rc<Window<'static>> {
+    pub fn window(&self) -> Rc<Based> {
         Rc::clone(&self.window)
     }
 
@@ -75,7 +100,10 @@ pub fn reap() -> PyResult<()> {
 }
 
 fn clear(state: &State) {
-    state.windows.borrow_mut().retain(|_, entry| !entry.is_over());
+    let over =
+        state.windows.borrow_mut().extract_if(|_, entry| entry.is_over()).collect::<Vec<_>>();
+    // Now that nobody has borrowed the table: an object that gets its buffer back may run code.
+    drop(over);
 }
 
 /// One rank's handle of a window.
@@ -97,12 +125,53 @@ impl NativeWindow {
     }
 
     /// The state of this thread and the window in it.
-    pub fn find(&self) -> Result<(Rc<State>, Rc<Window<'static>>), Failure> {
+    pub fn find(&self) -> Result<(Rc<State>, Rc<Based>), Failure> {
         self.check()?;
         let state = current()?;
         let window = state.window(self.number)?;
         Ok((state, window))
     }
+
+    /// Makes a window, of so many bytes or on memory; all ranks call it in the same order.
+    fn make(
+        py: Python<'_>,
+        bytes: usize,
+        mut memory: Option<Memory>,
+        rights: Rights,
+    ) -> PyResult<Self> {
+        let state = current()?;
+        clear(&state);
+        let context = state.context;
+        let base = memory.as_mut().map(|memory| memory.buffer.bytes().as_mut_ptr());
+        let mut made = None;
+        released(py, || {
+            made = Some(match base {
+                None => context.window_with(bytes, rights),
+                // SAFETY: the buffer has these bytes; it is held, so that they stay, until the
+                // window has been dropped (see `Based`), which it is with the context at the latest
+                // unless both are forgotten. Python's threads take no memory for unshared.
+                Some(base) => unsafe { context.window_on(base, bytes, rights) },
+            });
+        });
+        let Some(made) = made else {
+            return Err(Failure::new("KumiError", "the window was not made").into());
+        };
+        let window = made.map_err(Failure::from)?;
+        let number = number();
+        let address = window.base() as usize;
+        let shown = Arc::<Shown>::default();
+        let window = Rc::new(Based { window, _memory: memory });
+        let entry = Entry { window, shown: Arc::clone(&shown) };
+        state.windows.borrow_mut().insert(number, entry);
+        Ok(NativeWindow { number, address, bytes, shown })
+    }
+}
+
+/// Rights as Python gives them.
+fn rights_of(read: bool, write: bool, atomic: bool) -> Rights {
+    let mut rights = Rights::ALL;
+    (rights.read, rights.write, rights.atomic) = (read, write, atomic);
+    rights
 }
 
 /// A counter's number; one that is no `u32` is left to the library to refuse.
@@ -117,26 +186,30 @@ pub fn notify_of(notify: i64) -> Result<u32, Failure> {
 impl NativeWindow {
     /// Makes a window; all ranks call it in the same order.
     #[new]
-    fn new(py: Python<'_>, bytes: usize, read: bool, write: bool, atomic: bool) -> PyResult<Self> {
-        let state = current()?;
-        clear(&state);
-        let mut rights = Rights::ALL;
-        (rights.read, rights.write, rights.atomic) = (read, write, atomic);
-        let context = state.context;
-        let mut made = None;
-        released(py, || {
-            made = Some(context.window_with(bytes, rights));
-        });
-        let Some(made) = made else {
-            return Err(Failure::new("KumiError", "the window was not made").into());
-        };
-        let window = made.map_err(Failure::from)?;
-        let number = number();
-        let address = window.base() as usize;
-        let shown = Arc::<Shown>::default();
-        let entry = Entry { window: Rc::new(window), shown: Arc::clone(&shown) };
-        state.windows.borrow_mut().insert(number, entry);
-        Ok(NativeWindow { number, address, bytes, shown })
+    fn new(
+        py: Python<'_>,
+        #[pyo3(from_py_with = whole)] bytes: usize,
+        read: bool,
+        write: bool,
+        atomic: bool,
+    ) -> PyResult<Self> {
+        Self::make(py, bytes, None, rights_of(read, write, atomic))
+    }
+
+    /// Makes a window on memory, which it holds until it is freed, with the guard; all ranks call it
+    /// in the same order.
+    #[staticmethod]
+    fn on(
+        memory: &Bound<'_, PyAny>,
+        guard: Py<PyAny>,
+        read: bool,
+        write: bool,
+        atomic: bool,
+    ) -> PyResult<Self> {
+        let mut buffer = Output::of(memory, "memory")?;
+        let bytes = buffer.bytes().len();
+        let held = Memory { buffer, _guard: guard };
+        Self::make(memory.py(), bytes, Some(held), rights_of(read, write, atomic))
     }
 
     /// Refuses operations from now on; [`reap`] gives the memory back once nothing shows it.
@@ -155,7 +228,7 @@ impl NativeWindow {
     }
 
     /// Bytes of a rank's piece.
-    fn size_at(&self, rank: i64) -> PyResult<u64> {
+    fn size_at(&self, #[pyo3(from_py_with = name)] rank: i64) -> PyResult<u64> {
         let (state, window) = self.find()?;
         Ok(window.size_at(rank_of(&state, rank)?).map_err(Failure::from)?)
     }
@@ -165,10 +238,10 @@ impl NativeWindow {
     fn put(
         &self,
         py: Python<'_>,
-        rank: i64,
+        #[pyo3(from_py_with = name)] rank: i64,
         data: &Bound<'_, PyAny>,
-        offset: usize,
-        notify: Option<i64>,
+        #[pyo3(from_py_with = whole)] offset: usize,
+        #[pyo3(from_py_with = maybe_name)] notify: Option<i64>,
     ) -> PyResult<()> {
         let data = Input::of(data, "array")?;
         let (state, window) = self.find()?;
@@ -185,9 +258,9 @@ impl NativeWindow {
     fn get(
         &self,
         py: Python<'_>,
-        rank: i64,
+        #[pyo3(from_py_with = name)] rank: i64,
         into: &Bound<'_, PyAny>,
-        offset: usize,
+        #[pyo3(from_py_with = whole)] offset: usize,
     ) -> PyResult<()> {
         let mut into = Output::of(into, "out")?;
         let (state, window) = self.find()?;
@@ -197,14 +270,19 @@ impl NativeWindow {
     }
 
     /// What a notification counter shows.
-    fn notified(&self, py: Python<'_>, notify: i64) -> PyResult<u64> {
+    fn notified(&self, py: Python<'_>, #[pyo3(from_py_with = name)] notify: i64) -> PyResult<u64> {
         let (_state, window) = self.find()?;
         let notify = notify_of(notify)?;
         Ok(released(py, || window.notified(notify)).map_err(Failure::from)?)
     }
 
     /// Waits until a notification counter shows at least this.
-    fn wait_notify(&self, py: Python<'_>, notify: i64, at_least: u64) -> PyResult<u64> {
+    fn wait_notify(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = name)] notify: i64,
+        #[pyo3(from_py_with = whole)] at_least: u64,
+    ) -> PyResult<u64> {
         let (_state, window) = self.find()?;
         let notify = notify_of(notify)?;
         Ok(released(py, || window.wait_notify(notify, at_least)).map_err(Failure::from)?)

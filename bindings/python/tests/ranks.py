@@ -33,6 +33,33 @@ def messages_go_round() -> None:
 
 
 @test
+def exchanges_go_both_ways() -> None:
+    me, ranks = kumi.rank(), kumi.size()
+    after, before = (me + 1) % ranks, (me - 1) % ranks
+    # More than any ring holds: neither waits for the other to receive first.
+    data, into = np.full(200_000, me, np.int64), np.zeros(200_000, np.int64)
+    status = kumi.sendrecv(after, data, into, before, tag=3, recv_tag=3)
+    assert status == (before, 3, data.nbytes) and (into == before).all()
+    # Rank r sends s + 1 rows to rank s.
+    rows = np.full((ranks * (ranks + 1) // 2, 2), me, np.int16)
+    got = kumi.alltoallv(rows, range(1, ranks + 1), [me + 1] * ranks)
+    assert got.tolist() == [[rank] * 2 for rank in range(ranks) for _ in range(me + 1)]
+
+
+@test
+def what_is_disclosed_makes_sense() -> None:
+    nodes = kumi.cluster_nodes()
+    assert nodes in (0, 2)  # Where the system lacks what it takes, nothing is.
+    for node in range(nodes):
+        known = kumi.node_load(node)
+        if known is not None:
+            assert known.load >= 0 and 0 < known.memory <= 1
+            assert known.network >= 0 and known.age >= 0
+    assert kumi.node_load(nodes) is None and kumi.node_load(-1) is None
+    assert all(kumi.rank_runs(rank) for rank in range(kumi.size()))
+
+
+@test
 def messages_of_any_rank() -> None:
     if kumi.rank() == 0:
         came = {(m.source, m.tag, m.data) for m in (kumi.recv() for _ in range(1, kumi.size()))}
@@ -315,8 +342,8 @@ def a_wait_that_is_interrupted_can_be_waited_again() -> None:
     with kumi.window(1) as window:
         for wait in (lambda: window.wait_notify(0, 1), kumi.recv):
             timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
-            timer.start()
             try:
+                timer.start()
                 wait()
             except KeyboardInterrupt:
                 timer.join()
@@ -327,6 +354,115 @@ def a_wait_that_is_interrupted_can_be_waited_again() -> None:
         kumi.send((me + 2) % ranks, b"to you")
         assert window.wait_notify(0, 1) == 1
         assert kumi.recv().data == b"to you"
+        kumi.barrier()
+
+
+@test
+def lists_reach_every_rank() -> None:
+    me, ranks, rows = kumi.rank(), kumi.size(), 700
+    with kumi.window((rows, ranks, 3), np.int64) as window:
+        # This rank's three elements of each row, the last row first, as two pieces each: more than
+        # a frame has room for.
+        starts = 3 * (ranks * np.arange(rows)[::-1] + me)
+        columns = [starts, np.full(rows, 1), starts + 1, np.full(rows, 2)]
+        pieces = np.stack(columns, axis=1).reshape(-1, 2)
+        mine = np.arange(3 * rows) + 10_000 * me
+        done = kumi.Completion()
+        for rank in range(ranks):
+            window.put_list(rank, pieces, [mine[:5], mine[5:]], notify=3, completion=done)
+        assert done.wait() == ranks
+        window.wait_notify(3, ranks)
+        for rank in range(ranks):
+            wanted = np.arange(3 * rows).reshape(rows, 3)[::-1] + 10_000 * rank
+            assert np.array_equal(window.array[:, rank], wanted)
+        kumi.barrier()
+        for rank in range(ranks):
+            assert np.array_equal(window.get_list(rank, pieces), mine)
+            parts = [np.zeros(7, np.int64), np.zeros(3 * rows - 7, np.int64)]
+            window.get_list(rank, pieces, out=parts)
+            assert np.array_equal(np.concatenate(parts), mine)
+            try:
+                window.put_list(rank, [(0, 1), (3 * rows * ranks, 1)], mine[:2])
+            except kumi.OutOfBoundsError as error:
+                assert error.rank == rank
+            else:
+                raise AssertionError("a piece outside was taken")
+        kumi.barrier()
+
+
+@test
+def records_of_all_go_to_all() -> None:
+    me, ranks, each = kumi.rank(), kumi.size(), 25
+    everybody = range(ranks)
+    with kumi.window(4096, np.uint8) as window:
+        fifo = window.fifo(0, 128, notify=1)
+        kumi.barrier()
+        next_of = [0] * ranks
+
+        def take(record: kumi.Record | None) -> None:
+            if record is not None:
+                assert record.data == bytes([next_of[record.source]]) * 30
+                next_of[record.source] += 1
+
+        for number in range(each):
+            full = list(everybody)
+            while full:  # There is room for three.
+                full = window.try_multicast_append(full, 0, bytes([number]) * 30)
+                take(fifo.try_pop())
+        while sum(next_of) < each * ranks:
+            take(fifo.pop())
+        assert next_of == [each] * ranks
+        kumi.barrier()
+        if me == 0:
+            window.multicast_append(everybody, 0, b"the last")
+        assert fifo.pop() == (0, b"the last") and fifo.try_pop() is None
+        seen: list[tuple[int, bytes]] = []
+        window.on_signal(1024, 512, lambda source, data: seen.append((source, data)))
+        kumi.barrier()
+        window.multicast_signal(everybody, 1024, bytes([me]))
+        while len(seen) < ranks:  # Without a call of the library.
+            time.sleep(0.001)
+        assert sorted(seen) == [(rank, bytes([rank])) for rank in everybody]
+        kumi.barrier()
+
+
+@test
+def windows_on_own_memory_are_like_others() -> None:
+    me, ranks = kumi.rank(), kumi.size()
+    memory: object = [
+        np.zeros((ranks, 1000)),
+        bytearray(8000 * ranks),
+        None,
+        memoryview(bytearray(8000 * ranks + 8))[8:],
+    ][me % 4]
+    if memory is None:
+        window = kumi.window(8000 * ranks, np.uint8)
+    elif me % 4 == 0:
+        # The others count bytes.
+        window = kumi.window_on(np.asarray(memory).reshape(-1).view(np.uint8))
+    else:
+        window = kumi.window_on(memory)
+    with window:
+        mine = np.full(1000, 1.0 + me).view(np.uint8)
+        for rank in range(ranks):
+            window.put(rank, mine, 8000 * me, notify=me)
+        for rank in range(ranks):
+            window.wait_notify(rank, 1)
+        wanted = np.repeat(1.0 + np.arange(ranks), 1000)
+        assert np.array_equal(window.array.view(np.float64), wanted)
+        if isinstance(memory, np.ndarray):
+            assert np.array_equal(memory.ravel(), wanted)
+        kumi.barrier()
+        right = (me + 1) % ranks
+        assert np.array_equal(window.get(right, 8000 * me, 8000), mine)
+        kumi.barrier()
+        window.put_list(right, [(9, 2), (3, 1)], bytes([me, me, me]), notify=63)
+        window.wait_notify(63, 1)
+        left = (me - 1) % ranks
+        assert window.array[[9, 10, 3]].tolist() == [left] * 3
+        window.multicast(range(ranks), bytes([me]), 100 + me, notify=62)
+        window.wait_notify(62, ranks)
+        assert window.array[100 : 100 + ranks].tolist() == list(range(ranks))
         kumi.barrier()
 
 

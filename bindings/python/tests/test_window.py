@@ -204,6 +204,10 @@ def test_too_much_is_refused() -> None:
         kumi.window(1 << 50, np.uint8)
     with pytest.raises(ValueError, match="negative"):
         kumi.window((2, -1))
+    # What numpy cannot show is no window either.
+    for shape in ((1 << 40, 0, 1 << 40), (1,) * 100):
+        with pytest.raises(ValueError, match="array|dimension"):
+            kumi.window(shape)
     windows = [kumi.window(1) for _ in range(256)]
     with pytest.raises(kumi.WindowRefusedError):
         kumi.window(1)

@@ -21,3 +21,4 @@ mod node_set;
 mod sample;
 mod status;
 pub mod tree;
+pub mod vigil;

@@ -62,6 +62,10 @@ pub struct PeerSample {
     pub unacked_packets: u64,
     /// Their bytes, headers included.
     pub unacked_bytes: u64,
+    /// Bytes of the longest datagram in use for it; 0 if it is not known.
+    pub limit: u64,
+    /// Data packets longer than the path, which the network has to fragment.
+    pub fragmented: u64,
 }
 
 /// Histograms of a node's switches. Percentiles in nanoseconds.

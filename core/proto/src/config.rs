@@ -62,6 +62,9 @@ pub struct Config {
     /// How long it stays the limit before longer ones are tried again, in microseconds; twice that each time
     /// they are lost again. Default 60,000,000.
     pub path_retry: Micros,
+    /// Bytes of the shortest datagram that frames are cut to, 64 to `safe_datagram`: on a path that carries
+    /// less, packets of this length are fragmented. Default 64.
+    pub least_datagram: usize,
 }
 
 /// How data packets are acked.
@@ -98,6 +101,7 @@ impl Default for Config {
             ack: AckMode::Reduced,
             safe_datagram: 1_200,
             path_retry: 60_000_000,
+            least_datagram: 64,
         }
     }
 }
@@ -137,6 +141,9 @@ pub enum ConfigError {
     /// `safe_datagram` is below 64.
     #[error("safe_datagram is {0} bytes; it must be at least 64")]
     SafeDatagram(usize),
+    /// `least_datagram` is outside 64 to `safe_datagram`.
+    #[error("least_datagram is {0} bytes; it must be from 64 to safe_datagram")]
+    LeastDatagram(usize),
 }
 
 impl Config {
@@ -154,6 +161,9 @@ impl Config {
         // A selective ack of the whole window has to fit into one packet.
         if self.safe_datagram < 64 {
             return Err(ConfigError::SafeDatagram(self.safe_datagram));
+        }
+        if !(64..=self.safe_datagram).contains(&self.least_datagram) {
+            return Err(ConfigError::LeastDatagram(self.least_datagram));
         }
         if HEADER_BYTES + self.window.div_ceil(64) * 8 > self.max_datagram {
             return Err(ConfigError::Window(self.window));

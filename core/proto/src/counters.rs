@@ -128,6 +128,10 @@ pub struct PeerCounters {
     pub unacked_packets: u64,
     /// Their bytes, headers included.
     pub unacked_bytes: u64,
+    /// Bytes of the longest datagram that frames to this peer are cut to now; 0 for many peers together.
+    pub limit: u64,
+    /// Data packets sent that were longer than the path, as far as that was known: left to the network to fragment.
+    pub fragmented: u64,
 }
 
 impl Counters {

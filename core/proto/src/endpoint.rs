@@ -248,6 +248,7 @@ impl Endpoint {
             let unacked = match counters.rank.map(|rank| self.peer(rank)) {
                 Some(Some(peer)) => {
                     counters.round_trip_us = peer.sender.round_trip().unwrap_or(0);
+                    counters.limit = peer.sender.path_limit(&self.shared.config) as u64;
                     peer.sender.unacked()
                 }
                 Some(None) => (0, 0),

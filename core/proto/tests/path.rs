@@ -1,7 +1,7 @@
 //! Paths that do not carry every packet whole: a stream of bytes is cut as the endpoint says, and arrives
 //! once and in order, over wires that drop what is too long.
 
-use kumi_proto::{ChannelKey, Config, Delivery, Endpoint, Rank, SealKey, Sink};
+use kumi_proto::{ChannelKey, Config, ConfigError, Delivery, Endpoint, Rank, SealKey, Sink};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -138,6 +138,13 @@ impl World {
         self.ends.iter_mut().for_each(|end| end.handle_timeout(self.now));
     }
 
+    /// Limit, and packets left to the network to fragment, as the first rank tells of the second.
+    fn told(&mut self) -> (u64, u64) {
+        let mut told = None;
+        self.ends[0].changed_peers(|_, peer| told = Some((peer.limit, peer.fragmented)));
+        told.expect("something has changed")
+    }
+
     fn resends(&self) -> u64 {
         self.ends[0].counters().resends
     }
@@ -158,6 +165,8 @@ fn a_black_hole_is_found_and_then_avoided() {
         assert_eq!((world.longest, world.resends()), (1_200 - overhead, resends));
         assert_eq!(world.fragmented, fragmented);
         assert_eq!(world.ends[0].least_whole_frame(), world.longest);
+        let (limit, left) = world.told();
+        assert!(limit == 1_200 && left >= fragmented, "{left} of {fragmented}");
         assert_eq!(world.ends[0].max_frame(), 1_472 - overhead);
         // The other direction is a path of its own.
         assert_eq!(world.ends[1].whole_frame(0), 1_472 - overhead);
@@ -226,6 +235,25 @@ fn what_the_wire_tells_is_kept_to() {
         world.send(100_000);
         assert_eq!(world.longest, 1_472 - overhead);
     }
+}
+
+#[test]
+fn frames_are_not_cut_below_the_least_and_that_is_told() {
+    let config = Config { least_datagram: 548, ..Config::default() };
+    let mut world = World::new(4, Wire::Telling, 300, false);
+    world.ends[0] = Endpoint::new(config, 0, 2, ChannelKey(4)).unwrap();
+    world.ends[0].set_path(1, 300);
+    world.send(51_600);
+    assert_eq!((world.longest, world.dropped, world.fragmented), (516, 0, 100));
+    assert_eq!(world.told(), (548, 100));
+    world.ends[0].set_path(1, 700);
+    world.send(1);
+    assert_eq!(world.told(), (700, 100));
+    let wrong = Config { least_datagram: 1_201, ..Config::default() };
+    assert_eq!(
+        Endpoint::new(wrong, 0, 2, ChannelKey(4)).err(),
+        Some(ConfigError::LeastDatagram(1_201))
+    );
 }
 
 #[test]

@@ -2,6 +2,14 @@
 //!
 //! All ranks call them in the same order. A rank sends to a partner and receives from another at
 //! the same time, so no order of arrival blocks anybody.
+//!
+//! Little data goes along trees, which take log2(n) rounds; much data in pieces around a ring, which
+//! sends each byte about twice whatever the number of ranks (`ring`). Blocks that are all different
+//! travel together where they are small (`blocks`), and each by itself where they are not. The
+//! choice depends on the number of ranks and on the length alone, which are the same at all ranks.
+
+mod blocks;
+mod ring;
 
 use crate::context::Context;
 use crate::error::Error;
@@ -15,12 +23,6 @@ const ALLREDUCE: i32 = -4;
 const GATHER: i32 = -5;
 const ALLTOALL: i32 = -6;
 const WORDS: i32 = -7;
-const RING: i32 = -8;
-
-/// From this many bytes on, an all-reduce moves pieces around a ring instead of everything log2(n)
-/// times.
-const RING_BYTES: usize = 32 * 1024;
-
 fn wanted(from: u32, tag: i32) -> Wanted {
     Wanted { from: Source::Rank(from), tag: Tag::Is(tag) }
 }
@@ -68,12 +70,16 @@ impl Context {
         Ok(())
     }
 
-    /// Copies the root's data to all ranks, along a binomial tree.
+    /// Copies the root's data to all ranks: little along a binomial tree, much in pieces that are
+    /// dealt out and then shown around (van de Geijn 1994).
     ///
     /// # Errors
     /// [`Error::BadRank`], [`Error::BadLength`] where lengths differ.
     pub fn broadcast<T: Scalar>(&self, root: u32, data: &mut [T]) -> Result<(), Error> {
         self.check_rank(root)?;
+        if self.goes_round(data) {
+            return self.broadcast_ring(root, data);
+        }
         let (ranks, place) = (self.ranks(), self.place_from(root));
         let mut bit = 1;
         while bit < ranks && place & bit == 0 {
@@ -101,13 +107,17 @@ impl Context {
     }
 
     /// Combines the data of all ranks, element by element; the result is at the root, the others'
-    /// data is used up. Binomial tree.
+    /// data is used up. Binomial tree for little data; for much each rank combines a piece (Thakur,
+    /// Rabenseifner, Gropp 2005).
     ///
     /// # Errors
     /// [`Error::BadRank`], [`Error::BadLength`], [`Error::BadOperation`].
     pub fn reduce<T: Scalar>(&self, root: u32, op: Op, data: &mut [T]) -> Result<(), Error> {
         self.check_rank(root)?;
         T::combine(op, &mut [], &[])?;
+        if self.goes_round(data) {
+            return self.reduce_ring(root, op, data);
+        }
         let (ranks, place) = (self.ranks(), self.place_from(root));
         let mut other = vec![T::default(); data.len()];
         let mut bit = 1;
@@ -131,8 +141,7 @@ impl Context {
     /// [`Error::BadLength`], [`Error::BadOperation`].
     pub fn allreduce<T: Scalar>(&self, op: Op, data: &mut [T]) -> Result<(), Error> {
         T::combine(op, &mut [], &[])?;
-        let ranks = self.ranks() as usize;
-        if ranks > 2 && size_of_val(data) >= RING_BYTES && data.len() >= ranks {
+        if self.goes_round(data) {
             return self.allreduce_ring(op, data);
         }
         self.allreduce_doubling(op, data)
@@ -172,41 +181,23 @@ impl Context {
         Ok(())
     }
 
-    /// Each piece goes round once to be summed and once to be shown.
-    fn allreduce_ring<T: Scalar>(&self, op: Op, data: &mut [T]) -> Result<(), Error> {
-        let (me, ranks, length) = (self.rank() as usize, self.ranks() as usize, data.len());
-        let piece = |index: usize| {
-            let index = index % ranks;
-            length * index / ranks..length * (index + 1) / ranks
-        };
-        let (to, from) = (((me + 1) % ranks) as u32, ((me + ranks - 1) % ranks) as u32);
-        let mut other = vec![T::default(); length.div_ceil(ranks)];
-        for step in 0..ranks - 1 {
-            let (out, into) = (piece(me + ranks - step), piece(me + 2 * ranks - step - 1));
-            let other = &mut other[..into.len()];
-            self.swap(to, &data[out], from, other, RING)?;
-            T::combine(op, &mut data[into], other)?;
-        }
-        for step in 0..ranks - 1 {
-            let (out, into) = (piece(me + ranks + 1 - step), piece(me + 2 * ranks - step));
-            let other = &mut other[..into.len()];
-            self.swap(to, &data[out], from, other, RING)?;
-            data[into].copy_from_slice(other);
-        }
-        Ok(())
-    }
-
-    /// Collects the data of all ranks at the root, in the order of ranks.
+    /// Collects the data of all ranks at the root, in the order of ranks: small blocks along a
+    /// binomial tree, larger ones straight.
     ///
     /// # Errors
     /// [`Error::BadRank`], [`Error::BadLength`].
     pub fn gather<T: Scalar>(&self, root: u32, send: &[T], recv: &mut [T]) -> Result<(), Error> {
         self.check_rank(root)?;
+        let ranks = self.ranks() as usize;
+        if self.rank() == root {
+            same_length("the receive buffer", recv.len(), send.len().saturating_mul(ranks))?;
+        }
+        if self.travels_together(send) {
+            return self.gather_tree(root, send, recv);
+        }
         if self.rank() != root {
             return self.send_any(root, GATHER, bytes(send));
         }
-        let ranks = self.ranks() as usize;
-        same_length("the receive buffer", recv.len(), send.len() * ranks)?;
         for rank in 0..ranks {
             let into = &mut recv[rank * send.len()..(rank + 1) * send.len()];
             if rank as u32 == root {
@@ -218,7 +209,8 @@ impl Context {
         Ok(())
     }
 
-    /// Sends the i-th block to rank i and receives one block from each, in the order of ranks.
+    /// Sends the i-th block to rank i and receives one block from each, in the order of ranks: small
+    /// blocks in log2(n) rounds (Bruck et al. 1997), larger ones pairwise.
     ///
     /// # Errors
     /// [`Error::BadLength`] if lengths are not equal and multiples of the number of ranks.
@@ -226,6 +218,9 @@ impl Context {
         let ranks = self.ranks() as usize;
         same_length("the receive buffer", recv.len(), send.len())?;
         same_length("the data", send.len(), send.len() / ranks * ranks)?;
+        if self.travels_together(&send[..send.len() / ranks]) {
+            return self.alltoall_small(send, recv);
+        }
         let counts = vec![send.len() / ranks; ranks];
         self.alltoallv(send, &counts, recv, &counts)
     }

@@ -102,6 +102,8 @@ pub(crate) struct Engine {
     pub(crate) fifos: Fifos,
     /// The own request under way: the program has one thread and waits for each.
     pub(crate) request: Option<Request>,
+    /// Those of a get of a list, which may take several.
+    pub(crate) list_requests: Vec<Request>,
     /// Own fences that have not been answered: whom they were sent to, and their tokens.
     pub(crate) fences: Vec<(Rank, u64)>,
     /// Own puts that were refused, by target: how many and why the first.
@@ -125,6 +127,7 @@ impl Engine {
             windows: Windows::new(arena_bytes, random),
             fifos: Fifos::default(),
             request: None,
+            list_requests: Vec::new(),
             fences: Vec::new(),
             refused_puts: HashMap::new(),
             completions: Completions::default(),
@@ -148,6 +151,17 @@ impl Engine {
         let token = self.token();
         self.request = Some(Request { token, target, pending, refused: None, begun: false });
         token
+    }
+
+    /// Notes a request with this token, one of several that the program waits for.
+    pub(crate) fn begin_with(&mut self, target: Rank, token: u64, pending: Pending) {
+        self.list_requests.push(Request { token, target, pending, refused: None, begun: false });
+    }
+
+    /// Those of several requests that are over, which are forgotten: token, and why if refused.
+    pub(crate) fn ended(&mut self) -> Vec<(u64, Option<Refusal>)> {
+        let over = |it: &mut Request| it.refused.is_some() || it.answered();
+        self.list_requests.extract_if(.., over).map(|it| (it.token, it.refused)).collect()
     }
 
     fn take(&mut self, place: &Place, from: Rank, frame: &[u8]) -> Result<Delivery, String> {
@@ -199,7 +213,8 @@ impl Engine {
 
     /// The own request that a rank answers.
     fn request_with(&mut self, from: Rank, token: u64) -> Option<&mut Request> {
-        self.request.as_mut().filter(|request| (request.target, request.token) == (from, token))
+        let mut all = self.request.iter_mut().chain(&mut self.list_requests);
+        all.find(|request| (request.target, request.token) == (from, token))
     }
 
     fn value_arrived(&mut self, from: Rank, token: u64, value: u64) -> Result<Delivery, String> {

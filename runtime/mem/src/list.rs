@@ -1,17 +1,16 @@
 //! Puts and gets of lists of pieces.
 
-use kumi_net::counters::Counter;
+mod get;
+
 use kumi_net::{Guard, Wait};
-use kumi_proto::frame::{
-    Frame, GET_LIST_BYTES, GetList, MOST_GET_PIECES, PIECE_BYTES, PUT_LIST_BYTES, PutList,
-};
+use kumi_proto::frame::{Frame, PIECE_BYTES, PUT_LIST_BYTES, PutList};
 
 use crate::completion::After;
-use crate::engine::{Engine, Pending};
+use crate::engine::Engine;
 use crate::error::Error;
 use crate::parts::worthwhile;
-use crate::pieces::{Lent, Piece};
-use crate::window::{GET_PIECE, Window, check_notify};
+use crate::pieces::Piece;
+use crate::window::{Window, check_notify};
 use crate::windows::{Access, Rights, check, copy_in};
 
 /// A piece of at most so many bytes is not divided between frames.
@@ -104,11 +103,7 @@ impl Window<'_> {
                 done += run.len();
             }
         }
-        if let Some(notify) = after.notify {
-            near.raise(self.context.place(), local, notify);
-        }
-        self.context.place().count(Counter::DirectPuts, 1);
-        after.completion.map_or(Ok(()), |completion| completion.at_once(self.context))
+        self.finish_near(near, (to, local), after)
     }
 
     /// All pieces lie in the piece of the window at this rank, as it told when the window was made.
@@ -202,77 +197,6 @@ impl Window<'_> {
             left -= run.len();
         }
         Ok(guard.send(to, &parts)?.then_some(rest))
-    }
-
-    /// Reads the bytes of any number of pieces of the window at a rank, one piece behind the other:
-    /// the reverse of [`Window::put_list`].
-    ///
-    /// # Errors
-    /// [`Error::BadRank`], [`Error::OutOfBounds`] for any of the pieces, [`Error::NoRight`],
-    /// [`Error::BadWindow`], [`Error::BadLength`] if the pieces together do not have as many bytes
-    /// as `into`. What is in `into` then is not promised.
-    pub fn get_list(&self, from: u32, pieces: &[Piece], into: &mut [u8]) -> Result<(), Error> {
-        self.get_lists(from, pieces, &mut [into])
-    }
-
-    /// As [`Window::get_list`] into any number of buffers, which are filled one after the other.
-    /// Their ends and those of the pieces need not fall together.
-    ///
-    /// # Errors
-    /// As [`Window::get_list`].
-    pub fn get_lists(
-        &self,
-        from: u32,
-        pieces: &[Piece],
-        into: &mut [&mut [u8]],
-    ) -> Result<(), Error> {
-        let bytes = same_bytes(pieces, into.iter().map(|buffer| buffer.len()))?;
-        self.context.check_rank(from)?;
-        // SAFETY: `into` is borrowed until this returns. A request that has not ended then is
-        // withdrawn, and the buffers with it.
-        let mut lent = unsafe { Lent::new(into) };
-        if let Some((_, near)) = self.near(from) {
-            let near = near?;
-            for piece in pieces.iter().chain(&[NOTHING]) {
-                let (at, length) = (piece.offset as u64, piece.length as u64);
-                check(near.rights, near.size, at, length, Access::Read)
-                    .map_err(|reason| self.refused(from, piece.offset, piece.length, reason))?;
-            }
-            for piece in pieces {
-                // SAFETY: inside of the peer's window by the checks.
-                unsafe { lent.write(near.base.as_ptr().add(piece.offset), piece.length) };
-            }
-            self.context.place().count(Counter::DirectGets, 1);
-            return Ok(());
-        }
-        self.check_pieces(from, pieces)?;
-        if bytes == 0 {
-            return self.get(from, 0, &mut []);
-        }
-        let most = self.context.channel.lock()?.max_frame(from);
-        let count = ((most - GET_LIST_BYTES) / PIECE_BYTES).min(MOST_GET_PIECES);
-        let (mut list, mut left) = (List { pieces, inside: 0 }, bytes);
-        while left > 0 {
-            let taken = list.take(|taken, bytes| {
-                if taken == count { 0 } else { GET_PIECE.min(u32::MAX as usize - bytes) }
-            });
-            left -= taken.bytes;
-            lent = self.get_taken(from, &taken, lent)?;
-        }
-        Ok(())
-    }
-
-    /// One request.
-    fn get_taken(&self, from: u32, taken: &Taken, into: Lent) -> Result<Lent, Error> {
-        let window = self.keys[from as usize];
-        let (offset, pieces) = (taken.offset, &taken.list[..]);
-        let frame = |token| Frame::GetList(GetList { token, window, offset, pieces });
-        let pending = Pending::Pieces { into, length: taken.bytes as u32, received: 0 };
-        match self.context.request(from, pending, frame)? {
-            Ok(Pending::Pieces { into, .. }) => Ok(into),
-            Ok(_) => Err(Error::Fault("a get came back as something else".into())),
-            Err(reason) => Err(self.refused(from, offset as usize, taken.bytes, reason)),
-        }
     }
 }
 

@@ -180,6 +180,26 @@ impl Lent {
         Lent { rest: rest.into_iter(), now: (std::ptr::null_mut(), 0) }
     }
 
+    /// Takes the room for the next so many bytes out of what is lent, or what there is; it is filled by
+    /// itself.
+    pub(crate) fn split(&mut self, mut length: usize) -> Lent {
+        let mut parts = Vec::new();
+        while length > 0 {
+            let (into, room) = self.now;
+            let part = room.min(length);
+            if part == 0 {
+                let Some(next) = self.rest.next() else { break };
+                self.now = next;
+                continue;
+            }
+            parts.push((into, part));
+            // SAFETY: at most the end of the buffer.
+            self.now = (unsafe { into.add(part) }, room - part);
+            length -= part;
+        }
+        Lent { rest: parts.into_iter(), now: (std::ptr::null_mut(), 0) }
+    }
+
     /// Writes what comes next; what goes beyond the last buffer is dropped.
     ///
     /// # Safety

@@ -3,8 +3,9 @@
 mod common;
 mod reference;
 
-use common::{Job, Numbers, run, start};
+use common::{Job, Numbers, closed_gate, counter, run, start};
 use kumi_mem::{After, Context, Error, Piece, Refusal, Rights, Window};
+use kumi_proto::frame::{GET_LIST_BYTES, MOST_GET_PIECES, PIECE_BYTES};
 use reference::Reference;
 
 const BOTH: &[&[u32]] = &[&[2], &[1, 1]];
@@ -84,9 +85,9 @@ fn a_refused_list_touches_nothing_and_is_told_once() {
         let after = After { notify: Some(0), completion: Some(&completion) };
         check_wrong(&window, other, after);
         // The right is missing: found by the target, in each of several frames, told once.
-        let many: Vec<Piece> = (0..2000).map(|at| piece(at * 10, 5)).collect();
+        let many: Vec<Piece> = (0..5000).map(|at| piece(at * 4, 3)).collect();
         for pieces in [&many[..], &many[..2], &[]] {
-            let data = vec![7; pieces.len() * 5];
+            let data = vec![7; pieces.len() * 3];
             let result = sealed.put_list(other, pieces, &data, after);
             if near {
                 assert!(matches!(result, Err(Error::NoRight { .. })), "{result:?}");
@@ -100,6 +101,9 @@ fn a_refused_list_touches_nothing_and_is_told_once() {
             }
             let result = sealed.get_list(other, pieces, &mut data.clone());
             assert!(matches!(result, Err(Error::NoRight { .. })), "{result:?}");
+            // Nothing of it comes later.
+            window.get_list(other, &many[..300], &mut [0; 900]).expect_err("too long");
+            window.get_list(other, &many[..200], &mut [0; 600]).expect("get");
         }
         window.put_list(other, &[], &[], after).expect("nothing, but allowed");
         assert_eq!(completion.wait(1).expect("wait"), 1);
@@ -137,6 +141,50 @@ fn a_frame_carries_many_pieces() {
         }
         context.barrier().expect("barrier");
     });
+}
+
+/// A long get sends as many requests as may be under way before any is answered, and waits once for all.
+#[test]
+fn several_requests_of_a_get_are_under_way() {
+    let most = ((1472 - 32 - GET_LIST_BYTES) / PIECE_BYTES).min(MOST_GET_PIECES);
+    let pieces: Vec<Piece> = (0..40 * most - 5).map(|at| piece(at * 56 % 2040, 8)).collect();
+    let body = |context: &Context| {
+        let window = context.window(4096).expect("window");
+        let memory: Vec<u8> = (0..2048).map(|at| (at % 251) as u8).collect();
+        window.write(0, &memory).expect("write");
+        context.barrier().expect("barrier");
+        if context.rank() == 0 {
+            while closed_gate(window.base() as usize) {}
+            let counts = || {
+                ["sent", "waits_spun", "waits_blocked"].map(|name| {
+                    let counters = context.counters();
+                    counters.iter().find(|(key, _)| *key == name).expect("counter").1
+                })
+            };
+            let (before, mut got) = (counts(), vec![0; 8 * pieces.len()]);
+            window.get_list(1, &pieces, &mut got).expect("get");
+            let after = counts();
+            let part = |piece: &Piece| &memory[piece.offset..piece.offset + piece.length];
+            assert!(got == pieces.iter().map(part).collect::<Vec<_>>().concat());
+            assert_eq!(after[0] - before[0], 40, "requests");
+            assert_eq!(after[1] + after[2] - before[1] - before[2], 1, "waits");
+        }
+        context.barrier().expect("barrier");
+    };
+    let job = Job { layout: &[1, 1], ..Job::default() };
+    let job = start("several_requests_of_a_get_are_under_way", &job, body);
+    job.until("rank 1 waits", |job| {
+        job.sample(1).idle && job.total("sent") > 0 && job.total("sent") == job.total("delivered")
+    });
+    job.signal(1, libc::SIGSTOP);
+    let sent = || counter(&job.sample(0), "sent");
+    let before = sent();
+    job.open_gate();
+    job.until("all that may be under way is", |_| sent() >= before + 16);
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    assert_eq!(sent(), before + 16);
+    job.signal(1, libc::SIGCONT);
+    job.finish();
 }
 
 /// Lists, and all other operations between them, on a wire that loses, doubles and holds back

@@ -310,6 +310,26 @@ fn check_reduction(context: &Context, length: usize) {
     }
 }
 
+/// Blocks of this many elements to and from everybody, small ones and large ones.
+fn check_blocks(context: &Context, length: usize) {
+    let (me, ranks) = (context.rank(), context.ranks());
+    let element =
+        |from: u32, to: u32, i: usize| (u64::from(from) << 32) + (u64::from(to) << 24) + i as u64;
+    let block = |from: u32, to: u32| (0..length).map(move |i| element(from, to, i));
+    for root in 0..ranks {
+        let mut gathered = vec![0; if me == root { length * ranks as usize } else { 0 }];
+        let mine: Vec<u64> = block(me, root).collect();
+        context.gather(root, &mine, &mut gathered).expect("gather");
+        if me == root {
+            assert!((0..ranks).flat_map(|from| block(from, root)).eq(gathered));
+        }
+    }
+    let send: Vec<u64> = (0..ranks).flat_map(|to| block(me, to)).collect();
+    let mut recv = vec![0; send.len()];
+    context.alltoall(&send, &mut recv).expect("alltoall");
+    assert!((0..ranks).flat_map(|from| block(from, me)).eq(recv));
+}
+
 #[test]
 fn collectives_give_the_right_results() {
     run("collectives_give_the_right_results", LAYOUTS, |context| {
@@ -326,20 +346,8 @@ fn collectives_give_the_right_results() {
         let floats = context.allreduce(Op::BitXor, &mut [1.0f32]);
         assert!(matches!(floats, Err(Error::BadOperation { .. })));
 
-        let root = ranks as u32 - 1;
-        let mut gathered = vec![0u32; if me == root { 2 * ranks } else { 0 }];
-        context.gather(root, &[me, me * me], &mut gathered).expect("gather");
-        if me == root {
-            assert!((0..ranks as u32).all(|r| { gathered[2 * r as usize..][..2] == [r, r * r] }));
-        }
-
-        let send: Vec<u64> = (0..ranks as u64 * 3).map(|i| u64::from(me) * 1000 + i).collect();
-        let mut recv = vec![0; send.len()];
-        context.alltoall(&send, &mut recv).expect("alltoall");
-        for from in 0..ranks {
-            let block = &recv[3 * from..3 * from + 3];
-            let start = from as u64 * 1000 + 3 * u64::from(me);
-            assert_eq!(block, [start, start + 1, start + 2]);
+        for length in [0, 1, 3, 32, 33, 5000] {
+            check_blocks(context, length);
         }
 
         // Block from i to j has i + 2j elements.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 /// First eight bytes of a segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"KUMISEG\x01");
 /// Version of this layout; a rank refuses a segment of another one.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Everything large starts at a multiple of this.
 pub const PAGE: usize = 4096;
 /// Most ranks of one job on one node: one bit each in [`Wake::pending`].
@@ -166,15 +166,16 @@ pub const ROOM: usize = WINDOWS * NOTIFIES;
 pub const SIGNALS: usize = ROOM + 1;
 
 /// Values of a [`PeerEntry`]: packets out (data, acks, nacks, probes), packets in (the same), bytes out
-/// and in, resends, duplicates, smoothed round trip in microseconds, unacked packets and bytes.
-pub const PEER_VALUES: usize = 15;
+/// and in, resends, duplicates, smoothed round trip in microseconds, unacked packets and bytes, bytes of the
+/// longest datagram, packets left to the network to fragment.
+pub const PEER_VALUES: usize = 17;
 /// [`PeerEntry::who`] of an entry that is not used.
 pub const PEER_NOBODY: u64 = 0;
 /// [`PeerEntry::who`] of the entry that is for all peers together that have none of their own.
 pub const PEER_OTHERS: u64 = u64::MAX;
 
 /// What passed between a rank and one peer on another node.
-#[repr(C, align(128))]
+#[repr(C, align(64))]
 #[derive(Debug)]
 pub struct PeerEntry {
     /// The peer's rank plus one, [`PEER_NOBODY`] or [`PEER_OTHERS`].
@@ -217,8 +218,8 @@ const _: () = assert!(std::mem::offset_of!(RankContext, windows) == 704);
 const _: () = assert!(std::mem::offset_of!(RankContext, notifies) == 12288);
 const _: () = assert!(size_of::<NotifyTable>() == ROOM * 64 + PAGE);
 const _: () = assert!(std::mem::offset_of!(RankContext, peers) == 12288 + ROOM * 64 + PAGE);
-const _: () = assert!(size_of::<PeerEntry>() == 128 && size_of::<PeerTable>() == 2 * PAGE);
-const _: () = assert!(size_of::<RankContext>() == 12288 + ROOM * 64 + 3 * PAGE);
+const _: () = assert!(size_of::<PeerEntry>() == 192 && size_of::<PeerTable>() == 3 * PAGE);
+const _: () = assert!(size_of::<RankContext>() == 12288 + ROOM * 64 + 4 * PAGE);
 const _: () = assert!(size_of::<RingHead>() == PAGE);
 
 /// Offsets of the parts of a segment, computed from the few numbers in its header.

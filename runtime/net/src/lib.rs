@@ -30,7 +30,7 @@ mod nudge;
 mod overdue;
 mod path;
 mod place;
-mod priority;
+pub mod priority;
 pub mod probes;
 mod publish;
 mod ring;

@@ -6,7 +6,6 @@ use crate::channel::Guard;
 use crate::core::{Core, Handler};
 use crate::driver::Driver;
 use crate::place::Place;
-use crate::segment::MIN_DATAGRAM;
 
 /// Bytes of packets that no path is suspected to be too narrow for.
 const SHORT: usize = 1_200;
@@ -36,8 +35,7 @@ impl Paths {
         if asked && !(resent && bytes > SHORT) && !wire.too_long() {
             return None;
         }
-        // A path that takes less gets fragments: frames would not pay.
-        wire.longest(place, to).map(|longest| longest.max(MIN_DATAGRAM.into()))
+        wire.longest(place, to)
     }
 }
 

@@ -12,6 +12,9 @@ const MAIN: libc::c_int = 10;
 /// Steps of `nice` between the two threads under the ordinary policy.
 const NICE: libc::c_int = 10;
 
+/// Steps of `nice` by which a daemon's thread goes before others, where that is permitted. It is run soon, and takes no
+/// more than a share if it has much to do: with real-time priority it would take all.
+const PREFERRED: libc::c_int = 15;
 /// The kernel's scheduling policy for both threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
@@ -63,7 +66,11 @@ impl HandlerSetting {
         }
     }
 
-    fn parse(text: &str) -> Result<HandlerSetting, AttachError> {
+    /// Reads the text of a setting.
+    ///
+    /// # Errors
+    /// [`AttachError::BadSetting`].
+    pub fn parse(text: &str) -> Result<HandlerSetting, AttachError> {
         let (policy, priority) = text.split_once(':').unwrap_or((text, "even"));
         let policy = match policy {
             "other" => Policy::Other,
@@ -93,8 +100,8 @@ impl HandlerSetting {
         };
         let done = match self.policy {
             Policy::Other => raise_nice(-NICE * above),
-            Policy::RoundRobin => real_time(libc::SCHED_RR, MAIN + above),
-            Policy::Fifo => real_time(libc::SCHED_FIFO, MAIN + above),
+            Policy::RoundRobin => policy(libc::SCHED_RR, MAIN + above),
+            Policy::Fifo => policy(libc::SCHED_FIFO, MAIN + above),
         };
         let what = "setting the scheduling that KUMI_HANDLER asks for; run as root, raise the limits \
                     of real-time priority and nice, or leave it out";
@@ -111,11 +118,25 @@ fn bad(text: &str) -> AttachError {
     }
 }
 
-/// Adds to the calling thread's `nice`.
-fn raise_nice(by: libc::c_int) -> io::Result<()> {
-    if by == 0 {
+/// Has the calling thread go before the machine's ordinary ones, if that is permitted. Threads and processes that it
+/// starts are ordinary. One under another policy than the ordinary one stays as it is: whoever started it has decided.
+///
+/// # Errors
+/// Neither root, nor allowed to by the limit of `nice` (`ulimit -e`): its `nice` has not changed then.
+pub fn prefer_this_thread() -> io::Result<()> {
+    // SAFETY: no pointers.
+    if unsafe { libc::sched_getscheduler(0) } & !libc::SCHED_RESET_ON_FORK != libc::SCHED_OTHER {
         return Ok(());
     }
+    policy(libc::SCHED_OTHER, 0)?;
+    set_nice(nice()? - PREFERRED)
+}
+
+/// The calling thread's `nice`.
+///
+/// # Errors
+/// What the system says.
+pub fn nice() -> io::Result<i32> {
     // On Linux a number of 0 means the calling thread alone.
     // SAFETY: no pointers. -1 can be a value as well as an error, hence errno.
     let now = unsafe {
@@ -123,18 +144,28 @@ fn raise_nice(by: libc::c_int) -> io::Result<()> {
         libc::getpriority(libc::PRIO_PROCESS, 0)
     };
     let error = io::Error::last_os_error();
-    if now == -1 && error.raw_os_error() != Some(0) {
-        return Err(error);
-    }
+    if now == -1 && error.raw_os_error() != Some(0) { Err(error) } else { Ok(now) }
+}
+
+/// Sets the calling thread's `nice`, which what it starts afterwards inherits; within the system's bounds.
+///
+/// # Errors
+/// Less than now is permitted to root and within a limit only.
+pub fn set_nice(nice: i32) -> io::Result<()> {
     // SAFETY: no pointers.
-    if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, now + by) } == 0 {
+    if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) } == 0 {
         return Ok(());
     }
     Err(io::Error::last_os_error())
 }
 
-/// Gives the calling thread a real-time policy. Its children do not inherit it.
-fn real_time(policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
+/// Adds to the calling thread's `nice`.
+fn raise_nice(by: libc::c_int) -> io::Result<()> {
+    if by == 0 { Ok(()) } else { set_nice(nice()? + by) }
+}
+
+/// Gives the calling thread a policy. Its children do not inherit it if it is a real-time one, nor that it is preferred.
+fn policy(policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
     // SAFETY: an all-zero structure is valid.
     let mut parameter: libc::sched_param = unsafe { std::mem::zeroed() };
     parameter.sched_priority = priority;
@@ -174,6 +205,24 @@ mod tests {
                 std::thread::spawn(move || check(setting, thread)).join().expect("as it should be");
             }
         }
+    }
+
+    /// In a thread of its own: preferred, which threads that it starts are not; or told why not.
+    #[test]
+    fn a_daemon_is_preferred_and_its_children_are_not() {
+        let nice = || nice().expect("there is one");
+        let body = move || {
+            let before = nice();
+            if let Err(error) = prefer_this_thread() {
+                assert!(matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES)));
+                assert_eq!(nice(), before);
+                return;
+            }
+            assert_eq!(nice(), (before - PREFERRED).max(-20));
+            let child = std::thread::spawn(nice).join().expect("as it should be");
+            assert_eq!(child, (before - PREFERRED).max(0));
+        };
+        std::thread::spawn(body).join().expect("as it should be");
     }
 
     fn check(setting: HandlerSetting, thread: Thread) {

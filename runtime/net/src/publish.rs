@@ -89,6 +89,8 @@ fn values(c: &mut PeerCounters) -> [&mut u64; PEER_VALUES] {
         &mut c.round_trip_us,
         &mut c.unacked_packets,
         &mut c.unacked_bytes,
+        &mut c.limit,
+        &mut c.fragmented,
     ]
 }
 

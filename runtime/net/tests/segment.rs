@@ -39,7 +39,7 @@ fn peers_are_read_where_the_layout_says() {
         scribble(&segment, table + entry * size_of::<PeerEntry>(), &bytes);
     };
     // Rank 3, rank 3 again, a rank that does not exist, all others.
-    write(0, &[4, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24]);
+    write(0, &[4, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26]);
     write(1, &[4, 99]);
     write(2, &[5, 98]);
     write(PEERS_LISTED, &[PEER_OTHERS, 97]);
@@ -61,6 +61,8 @@ fn peers_are_read_where_the_layout_says() {
         round_trip_us: 22,
         unacked_packets: 23,
         unacked_bytes: 24,
+        limit: 25,
+        fragmented: 26,
     };
     assert_eq!(peers, [listed, PeerCounters { data_out: 97, ..PeerCounters::default() }]);
     assert!(segment.sample_peers(0).is_empty());

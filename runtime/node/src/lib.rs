@@ -12,6 +12,7 @@ pub mod paths;
 
 pub mod cgroup;
 pub mod clock;
+mod door;
 pub mod head;
 pub mod job;
 pub mod limits;
@@ -19,5 +20,6 @@ pub mod link;
 mod metrics;
 pub mod node;
 pub mod switch;
+mod tcp;
 pub mod tls;
 pub mod watch;

@@ -36,6 +36,14 @@ pub fn realtime_sentence() -> String {
         .to_owned()
 }
 
+/// What a node says of itself when its daemon does not go before ranks.
+pub fn preference_sentence() -> String {
+    format!("no preference for the daemon: {PREFERENCE_COST}")
+}
+
+/// What it costs that a daemon may not be preferred.
+const PREFERENCE_COST: &str = "ranks run at nice 5 instead, behind other programs, so that the daemon can tell that it lives on a machine with many more ranks than processors";
+
 /// What a node says of itself when it cannot disclose what goes on there.
 pub fn disclosure_sentence(reason: &str) -> String {
     format!(
@@ -55,6 +63,13 @@ fn check(
 
 /// Tries everything out. Leaves nothing behind.
 pub fn checks() -> Vec<Check> {
+    let mut all = rights();
+    all.extend(system());
+    all
+}
+
+/// What the daemon may do.
+fn rights() -> Vec<Check> {
     vec![
         check(
             "control groups (cgroup v2)",
@@ -67,6 +82,12 @@ pub fn checks() -> Vec<Check> {
             realtime(),
             "switches come late while ranks compute; slices below 10 ms are not kept",
             "run as root, or set LimitRTPRIO=50 (systemd) or rtprio in limits.conf",
+        ),
+        check(
+            "preference for the daemon",
+            preference(),
+            PREFERENCE_COST,
+            "run as root, or set LimitNICE=-15 (systemd) or nice in limits.conf",
         ),
         check(
             "network namespaces",
@@ -84,6 +105,12 @@ pub fn checks() -> Vec<Check> {
             "only the user who runs the daemons can run jobs",
             "run the daemons as root",
         ),
+    ]
+}
+
+/// What the system has.
+fn system() -> Vec<Check> {
+    vec![
         check(
             "shared memory files (memfd)",
             memfd(),
@@ -95,6 +122,12 @@ pub fn checks() -> Vec<Check> {
             segmentation(),
             "long messages between nodes cost a system call for each packet",
             "a kernel from 5.0 on",
+        ),
+        check(
+            "path MTU probing of TCP",
+            mtu_probing(),
+            "in networks that lose the messages of routers (ICMP), the daemons' connections do not last on paths that carry less than 1,240 bytes, and those of other programs hang on more",
+            "sysctl net.ipv4.tcp_mtu_probing=1, on all hosts",
         ),
         check(
             "open files",
@@ -120,6 +153,24 @@ fn realtime() -> Result<String, String> {
     match tried.map_err(|error| error.to_string())?.join() {
         Ok(true) => Ok("SCHED_FIFO is permitted".to_owned()),
         _ => Err("SCHED_FIFO is not permitted".to_owned()),
+    }
+}
+
+fn preference() -> Result<String, String> {
+    let tried = std::thread::Builder::new().spawn(kumi_net::priority::prefer_this_thread);
+    match tried.map_err(|error| error.to_string())?.join() {
+        Ok(Ok(())) => Ok("nice -15 is permitted".to_owned()),
+        Ok(Err(error)) => Err(format!("nice -15 is not permitted: {error}")),
+        Err(_) => Err("cannot be tried".to_owned()),
+    }
+}
+
+fn mtu_probing() -> Result<String, String> {
+    let setting = fs::read_to_string("/proc/sys/net/ipv4/tcp_mtu_probing");
+    let setting = setting.map_err(|error| format!("not known: {error}"))?;
+    match setting.trim() {
+        "0" => Err("net.ipv4.tcp_mtu_probing is 0".to_owned()),
+        other => Ok(format!("net.ipv4.tcp_mtu_probing is {other}")),
     }
 }
 

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kumi_control::message::{CONTROL_VERSION, Down, Refusal, RefusalKind, Up, User};
+use kumi_control::vigil::Vigil;
 use kumi_sched::{ClusterTime, NodeId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -21,11 +22,15 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
 use crate::client::refusal;
+use crate::clock::monotonic;
 use crate::frame::{self, FrameError, LINK_LIMIT};
+use crate::tcp;
 use crate::tls::{self, Credentials, Identity};
 
 /// A link on which nothing came for this long is closed.
 pub const SILENCE: Duration = Duration::from_secs(3);
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_millis(250);
 /// How long connecting and introducing may take together.
 pub const HANDSHAKE: Duration = Duration::from_secs(2);
 
@@ -81,6 +86,12 @@ pub enum LinkError {
     /// The other side refused.
     #[error("refused: {}", .0.message)]
     Refused(Refusal),
+    /// Too many others came before this one had said who it is.
+    #[error("too many connections that do not say whose they are")]
+    Displaced,
+    /// The other side said nothing for too long.
+    #[error("nothing came for {SILENCE:?}")]
+    Silent,
 }
 
 /// Counts of what was dropped or refused, by reason.
@@ -101,8 +112,9 @@ impl Refusals {
 
     /// Counts a link that was refused, and says so the first time, the second, the fourth and so on: strangers
     /// must not be able to fill the log.
-    pub fn count_link(&self, error: &dyn std::fmt::Display) {
-        let count = self.count("link refused");
+    pub fn count_link(&self, error: &LinkError) {
+        let displaced = matches!(error, LinkError::Displaced);
+        let count = self.count(if displaced { "link displaced" } else { "link refused" });
         if count.is_power_of_two() {
             tracing::warn!(%error, count, "a link was refused");
         }
@@ -190,18 +202,24 @@ impl Outbox {
     }
 }
 
-/// Receives a frame of a link.
+/// Receives a frame of a link. Time in which this process was not run is no silence of the other side.
 ///
 /// # Errors
 /// When the link is silent for too long, ends or breaks the rules.
 pub async fn receive<T: DeserializeOwned>(
     stream: &mut (impl AsyncRead + Unpin),
 ) -> Result<T, LinkError> {
-    match tokio::time::timeout(SILENCE, frame::read(stream, LINK_LIMIT)).await {
-        Ok(Ok(Some(value))) => Ok(value),
-        Ok(Ok(None)) => Err(LinkError::Closed),
-        Ok(Err(error)) => Err(error.into()),
-        Err(_) => Err(LinkError::Timeout),
+    let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    let mut vigil = Vigil::new(monotonic(), nanos(LOOK));
+    let mut reading = std::pin::pin!(frame::read(stream, LINK_LIMIT));
+    loop {
+        match tokio::time::timeout(LOOK, &mut reading).await {
+            Ok(Ok(Some(value))) => return Ok(value),
+            Ok(Ok(None)) => return Err(LinkError::Closed),
+            Ok(Err(error)) => return Err(error.into()),
+            Err(_) if vigil.look(monotonic()) >= nanos(SILENCE) => return Err(LinkError::Silent),
+            Err(_) => {}
+        }
     }
 }
 
@@ -251,8 +269,7 @@ pub async fn call(
     hello: &LinkHello,
 ) -> Result<CallerStream, LinkError> {
     let handshake = async {
-        let stream = TcpStream::connect(address).await?;
-        stream.set_nodelay(true)?;
+        let stream = tcp::connect(address).await?;
         let mut stream = credentials.connect(peer, stream).await?;
         frame::write(&mut stream, hello, LINK_LIMIT).await?;
         match frame::read(&mut stream, LINK_LIMIT).await? {

@@ -141,3 +141,52 @@ async fn strangers_at_the_ports_change_nothing() {
     cluster.wait_attached(2).await;
     assert_eq!(run(&cluster, request(&["/bin/true"], 4)).await.outcome, Outcome::Success);
 }
+
+/// Connections that say nothing, more than a port keeps: the oldest go at once and are counted, and whoever belongs
+/// there gets in.
+#[tokio::test(flavor = "current_thread")]
+async fn a_port_keeps_few_who_say_nothing() {
+    let cluster = Cluster::up(2, ModeName::Gang).await;
+    let counted = async || {
+        let mut client = cluster.client().await;
+        let answer = client.ask(&ClientRequest::Sample).await.expect("an answer");
+        let ClientReply::Samples(nodes) = answer else { panic!("no samples") };
+        let node = nodes.into_iter().find(|sample| sample.node == NodeId(0)).expect("node 0");
+        let count = |wanted: &str| {
+            let found = node.refused.iter().find(|(reason, _)| reason == wanted);
+            found.map_or(0, |(_, count)| *count)
+        };
+        (count("link displaced"), count("link refused"))
+    };
+    for (peer, address) in listeners(&cluster) {
+        let mut silent = std::collections::VecDeque::new();
+        for _ in 0..400 {
+            silent.push_back(TcpStream::connect(address).await.expect("the port is open"));
+        }
+        for stream in silent.drain(..400 - 256) {
+            is_closed(stream).await;
+        }
+        // It may not be attached where it is, but it is known.
+        let node1 = Credentials::load(cluster.path(), Identity::Node(NodeId(1)));
+        let (node1, mut wrong) = (node1.expect("certificates"), hello(&cluster.config.name, 1));
+        wrong.node = NodeId(99);
+        let called = link::call(&node1, peer, address, &wrong).await;
+        assert!(matches!(called, Err(LinkError::Refused(_))));
+        let ran = run(&cluster, request(&["/bin/true"], 2)).await;
+        assert_eq!(ran.outcome, Outcome::Success, "{}", cluster.logs());
+        for stream in silent {
+            is_closed(stream).await;
+        }
+    }
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let (displaced, refused) = counted().await;
+        // The rest had their two seconds; some of those that were displaced may have been late anyway.
+        if displaced >= 100 && displaced + refused >= 400 {
+            break;
+        }
+        assert!(Instant::now() < end, "{displaced} displaced, {refused} refused");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    cluster.wait_attached(2).await;
+}

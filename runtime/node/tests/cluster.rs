@@ -403,3 +403,14 @@ async fn a_terminated_node_frees_its_jobs() {
     assert_ne!(outcome, Outcome::Success, "{}", cluster.logs());
     assert!(!sleeps("5432"));
 }
+
+/// Daemons go before ranks: these have the `nice` value that the daemon had, or more where it may not be preferred.
+#[tokio::test(flavor = "current_thread")]
+async fn ranks_are_not_preferred() {
+    let cluster = Cluster::up(1, ModeName::Gang).await;
+    let own = kumi_net::priority::nice().expect("a nice value");
+    let preferred = std::thread::spawn(|| kumi_net::priority::prefer_this_thread().is_ok());
+    let expected = if preferred.join().expect("it ends") { own } else { (own + 5).min(19) };
+    let ran = run(&cluster, request(&["/bin/sh", "-c", "nice"], 1)).await;
+    assert_eq!((ran.outcome, &*ran.out), (Outcome::Success, &*format!("{expected}\n")));
+}

@@ -3,17 +3,18 @@
 //!
 //! Every rank's steps of a round follow from the seed, so each rank knows what all others did to it. After
 //! the steps of a round everybody checks windows, counters, queues and messages, then nobody's next round
-//! begins before all have checked.
+//! begins before all have checked. Every other rank's piece of the window is memory of its own, which all
+//! others reach by frames.
 #![forbid(unsafe_code)]
 
 mod script;
 mod state;
 
 use clap::Parser;
-use kumi_mem::{Context, Op};
-use std::error::Error;
+use kumi_mem::{Context, FIFO_ALIGNMENT, Op, Rights, Window};
+use std::path::PathBuf;
 
-use state::State;
+use state::{Done, State};
 
 /// All operations mixed, compared with a reference.
 #[derive(Parser)]
@@ -27,32 +28,23 @@ struct Args {
     /// Most bytes that a rank's memory may grow after the first quarter of the rounds
     #[arg(long, default_value_t = 4 << 20)]
     growth: u64,
+    /// After the rounds go on until there is a file of this name, as rank 0 sees it
+    #[arg(long, value_name = "FILE")]
+    until: Option<PathBuf>,
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Done {
     let args = Args::parse();
     let context = Context::init()?;
-    let window = context.window(state::bytes(context.ranks()))?;
-    let mut state = State::new(&context, &window, args.seed)?;
-    let mut early = 0;
-    for round in 0..args.rounds {
-        if round == args.rounds / 4 {
-            early = resident()?;
-        }
-        state.round(round)?;
-    }
-    let growth = resident()?.saturating_sub(early);
-    let mut all = [state.steps(), growth];
-    context.allreduce(Op::Sum, &mut all[..1])?;
-    context.allreduce(Op::Max, &mut all[1..])?;
-    if context.rank() == 0 {
-        println!("ranks {}\nrounds {}", context.ranks(), args.rounds);
-        println!("steps {}\nmost_growth_bytes {}", all[0], all[1]);
-    }
-    state.end()?;
-    drop(window);
-    if growth > args.growth {
-        return Err(format!("memory has grown by {growth} bytes, more than {}", args.growth).into());
+    let bytes = state::bytes(context.ranks());
+    if context.rank() % 2 == 1 {
+        // FIFOs want memory that begins where a line of the cache does.
+        let mut memory = vec![0; bytes + FIFO_ALIGNMENT];
+        let start = memory.as_ptr().align_offset(FIFO_ALIGNMENT);
+        let memory = &mut memory[start..start + bytes];
+        context.with_window_on(memory, Rights::ALL, |window| soak(&args, &context, window))??;
+    } else {
+        soak(&args, &context, &context.window(bytes)?)?;
     }
     if context.rank() == 0 {
         println!("Verification SUCCESSFUL");
@@ -61,8 +53,43 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// All rounds, and what they say.
+fn soak<'c>(args: &Args, context: &'c Context, window: &'c Window<'c>) -> Done {
+    let mut state = State::new(context, window, args.seed)?;
+    let mut early = 0;
+    let mut rounds = 0;
+    while rounds < args.rounds || goes_on(args, context)? {
+        if rounds == args.rounds / 4 {
+            early = resident()?;
+        }
+        state.round(rounds)?;
+        rounds += 1;
+    }
+    let growth = resident()?.saturating_sub(early);
+    let mut all = [state.steps(), growth];
+    context.allreduce(Op::Sum, &mut all[..1])?;
+    context.allreduce(Op::Max, &mut all[1..])?;
+    if context.rank() == 0 {
+        println!("ranks {}\nrounds {rounds}", context.ranks());
+        println!("steps {}\nmost_growth_bytes {}", all[0], all[1]);
+    }
+    state.end()?;
+    if growth > args.growth {
+        return Err(format!("memory has grown by {growth} bytes, more than {}", args.growth).into());
+    }
+    Ok(())
+}
+
+/// Nobody has said yet that it is enough.
+fn goes_on(args: &Args, context: &Context) -> Result<bool, kumi_mem::Error> {
+    let Some(file) = &args.until else { return Ok(false) };
+    let mut missing = [u64::from(context.rank() == 0 && !file.exists())];
+    context.allreduce(Op::Max, &mut missing)?;
+    Ok(missing[0] > 0)
+}
+
 /// Bytes of this process that are in memory.
-fn resident() -> Result<u64, Box<dyn Error>> {
+fn resident() -> Done<u64> {
     let text = std::fs::read_to_string("/proc/self/status")?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kilobytes = line.and_then(|rest| rest.split_whitespace().next());

@@ -56,6 +56,29 @@ pub enum Step {
     Signal(u64),
     /// A message.
     Send(Vec<u8>),
+    /// Pieces of the own slot there, places and lengths, of which the last remain where they overlap.
+    List { pieces: Vec<(usize, usize)>, data: Vec<u8> },
+    /// A record for the FIFOs of this rank and of others, a bit each.
+    AppendMany { members: u64, record: Vec<u8> },
+    /// A record for the signal ports of this rank and of others, a bit each.
+    SignalMany { members: u64, value: u64 },
+}
+
+impl Step {
+    /// Whether it does something to this rank if it is meant for `to`.
+    pub fn reaches(&self, to: u32, rank: u32) -> bool {
+        match self {
+            Self::AppendMany { members, .. } | Self::SignalMany { members, .. } => {
+                to == rank || members >> (rank % 64) & 1 == 1
+            }
+            _ => to == rank,
+        }
+    }
+
+    /// All ranks that it does something to.
+    pub fn members(&self, to: u32, ranks: u32) -> Vec<u32> {
+        (0..ranks).filter(|rank| self.reaches(to, *rank)).collect()
+    }
 }
 
 /// What a rank does in a round, and to whom, in order.
@@ -74,7 +97,7 @@ fn step(numbers: &mut Numbers) -> Step {
         0 => numbers.below(most),
         _ => numbers.below(64),
     };
-    match numbers.below(8) {
+    match numbers.below(11) {
         0..=2 => {
             let data = length(numbers, SLOT);
             let offset = numbers.below(SLOT - data + 1);
@@ -93,9 +116,29 @@ fn step(numbers: &mut Numbers) -> Step {
             Step::Append(numbers.bytes(length))
         }
         6 => Step::Signal(numbers.next()),
+        7 => {
+            let pieces = pieces(numbers);
+            let bytes = pieces.iter().map(|piece| piece.1).sum();
+            Step::List { pieces, data: numbers.bytes(bytes) }
+        }
+        8 => {
+            let (members, length) = (numbers.next(), 1 + numbers.below(100));
+            Step::AppendMany { members, record: numbers.bytes(length) }
+        }
+        9 => Step::SignalMany { members: numbers.next(), value: numbers.next() },
         _ => {
             let length = length(numbers, 100_000);
             Step::Send(numbers.bytes(length))
         }
     }
+}
+
+/// Pieces of a slot: mostly few, at times more than a frame takes.
+pub fn pieces(numbers: &mut Numbers) -> Vec<(usize, usize)> {
+    let count = if numbers.below(8) == 0 { numbers.below(800) } else { numbers.below(20) };
+    let mut one = || {
+        let length = numbers.below(if count > 20 { 30 } else { 1_000 });
+        (numbers.below(SLOT - length + 1), length)
+    };
+    (0..count).map(|_| one()).collect()
 }

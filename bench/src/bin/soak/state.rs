@@ -1,15 +1,16 @@
 //! A rank's windows and what must be in them.
 
-use kumi_mem::{After, Context, Fifo, Op, Source, Strided, Tag, Window};
+use kumi_mem::{After, Context, Fifo, Op, Piece, Source, Strided, Tag, Window};
 use std::collections::VecDeque;
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 
-use crate::script::{COUNTERS, Numbers, SLOT, STEPS, Step, steps};
+use crate::script::{COUNTERS, Numbers, SLOT, STEPS, Step, pieces, steps};
 
-type Done<T = ()> = Result<T, Box<dyn Error>>;
+/// What may fail.
+pub type Done<T = ()> = Result<T, Box<dyn Error>>;
 
 /// Bytes of the longest multicast.
 const CAST: usize = 20_000;
@@ -130,7 +131,7 @@ impl<'c> State<'c> {
                     self.window.put_with(to, at, &data, after)?;
                     self.elsewhere[to as usize][offset..offset + data.len()].copy_from_slice(&data);
                 }
-                other => self.perform(round, to, other)?,
+                other => self.perform(round, to, &other)?,
             }
         }
         self.steps += STEPS;
@@ -157,14 +158,14 @@ impl<'c> State<'c> {
         SLOT * self.context.rank() as usize
     }
 
-    fn perform(&mut self, round: u64, to: u32, step: Step) -> Done {
-        match step {
+    fn perform(&mut self, round: u64, to: u32, step: &Step) -> Done {
+        match *step {
             Step::Put { .. } => {}
-            Step::Strided { offset, stride, block, data } => {
+            Step::Strided { offset, stride, block, ref data } => {
                 let count = data.len() / block;
                 let shape = Strided { offset: self.own_slot() + offset, stride, block, count };
-                self.window.put_strided(to, shape, &data, After::default())?;
-                scatter(&mut self.elsewhere[to as usize], (offset, stride, block), &data);
+                self.window.put_strided(to, shape, data, After::default())?;
+                scatter(&mut self.elsewhere[to as usize], (offset, stride, block), data);
             }
             Step::Atomic { counter, operand } => {
                 let at = self.places.counters + 8 * counter;
@@ -184,18 +185,40 @@ impl<'c> State<'c> {
                     }
                 }
             }
-            Step::Append(record) => {
+            Step::Append(ref record) => {
                 // Whoever is full may be waiting for this rank's FIFO too.
-                while !self.window.try_append(to, self.places.fifo, &record)? {
+                while !self.window.try_append(to, self.places.fifo, record)? {
                     self.pop()?;
                 }
             }
             Step::Signal(value) => {
                 self.window.signal(to, self.places.port, &value.to_le_bytes())?;
             }
-            Step::Send(data) => self.context.send(to, tag(round), &data)?,
+            Step::Send(ref data) => self.context.send(to, tag(round), data)?,
+            Step::List { ref pieces, ref data } => {
+                let there = self.there(pieces);
+                self.window.put_list(to, &there, data, After::default())?;
+                scatter_list(&mut self.elsewhere[to as usize], 0, pieces, data);
+            }
+            Step::AppendMany { ref record, .. } => {
+                let mut left = step.members(to, self.context.ranks());
+                while !left.is_empty() {
+                    left = self.window.try_multicast_append(&left, self.places.fifo, record)?;
+                    self.pop()?;
+                }
+            }
+            Step::SignalMany { value, .. } => {
+                let members = step.members(to, self.context.ranks());
+                self.window.multicast_signal(&members, self.places.port, &value.to_le_bytes())?;
+            }
         }
         Ok(())
+    }
+
+    /// Pieces of a slot as pieces of the own slot of the window.
+    fn there(&self, pieces: &[(usize, usize)]) -> Vec<Piece> {
+        let base = self.own_slot();
+        pieces.iter().map(|&(at, length)| Piece { offset: base + at, length }).collect()
     }
 
     fn pop(&mut self) -> Done<bool> {
@@ -252,8 +275,8 @@ impl<'c> State<'c> {
         let mut count = 0;
         for from in 0..ranks {
             let all = steps(self.seed, round, from, ranks);
-            for step in all.into_iter().filter(|(to, _)| *to == me).map(|(_, step)| step) {
-                if let Step::Append(record) = step {
+            for (_, step) in all.into_iter().filter(|(to, step)| step.reaches(*to, me)) {
+                if let Step::Append(record) | Step::AppendMany { record, .. } = step {
                     records[from as usize].push_back(record);
                     count += 1;
                 } else {
@@ -304,8 +327,9 @@ impl<'c> State<'c> {
                     _ => place.wrapping_add(1),
                 };
             }
-            Step::Append(_) => {}
-            Step::Signal(value) => {
+            Step::Append(_) | Step::AppendMany { .. } => {}
+            Step::List { pieces, data } => scatter_list(&mut self.slots, base, &pieces, &data),
+            Step::Signal(value) | Step::SignalMany { value, .. } => {
                 self.signalled.0 += 1;
                 let value = value.wrapping_add(u64::from(from));
                 self.signalled.1 = self.signalled.1.wrapping_add(value);
@@ -331,7 +355,13 @@ impl<'c> State<'c> {
         let shape = Strided { offset: self.own_slot(), stride, block, count };
         self.window.get_strided(from, shape, &mut found)?;
         let blocks = (0..count).flat_map(|at| &right[at * stride..at * stride + block]);
-        same("what was got in blocks", round, blocks.eq(&found))
+        same("what was got in blocks", round, blocks.eq(&found))?;
+        let list = pieces(&mut Numbers::of(self.seed, [round, u64::MAX - 1 - me]));
+        let of = |&(at, length): &(usize, usize)| &right[at..at + length];
+        let right = list.iter().map(of).collect::<Vec<_>>().concat();
+        let mut found = vec![0; right.len()];
+        self.window.get_list(from, &self.there(&list), &mut found)?;
+        same("what was got of a list", round, found == right)
     }
 }
 
@@ -343,6 +373,15 @@ fn scatter(into: &mut [u8], (offset, stride, block): (usize, usize, usize), data
     for (at, data) in data.chunks(block).enumerate() {
         let start = offset + at * stride;
         into[start..start + data.len()].copy_from_slice(data);
+    }
+}
+
+fn scatter_list(into: &mut [u8], base: usize, pieces: &[(usize, usize)], data: &[u8]) {
+    let mut rest = data;
+    for &(at, length) in pieces {
+        let (piece, behind) = rest.split_at(length);
+        into[base + at..base + at + length].copy_from_slice(piece);
+        rest = behind;
     }
 }
 

@@ -1,5 +1,5 @@
 /*
- * kumi/window.hpp - windows and completions.  Programs include <kumi.hpp>.
+ * kumi/window.hpp - windows.  Programs include <kumi.hpp>.
  *
  * SPDX-License-Identifier: Apache-2.0 OR MIT
  */
@@ -8,9 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
-#include <memory>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -19,117 +17,8 @@
 
 namespace kumi {
 
-/* ------------------------------------------------------------------------
- * Completions
- * ------------------------------------------------------------------------ */
-
-/* Counts the puts of this rank that were given it and are in place.  Waiting for
- * it orders what follows behind these puts, and behind no others.  Throws error
- * KUMI_ERR_REFUSED once for each target that has refused some. */
-class completion {
-public:
-	explicit completion(context &job) : alive_(job.alive_)
-	{
-		detail::check(kumi_completion_create(&handle_),
-		              "kumi_completion_create");
-	}
-
-	~completion()
-	{
-		if (!alive_.expired() && kumi_completion_free(handle_) != KUMI_OK)
-			std::fprintf(stderr, "kumi: kumi_completion_free: %s\n",
-			             kumi_error_detail());
-	}
-
-	completion(const completion &) = delete;
-	completion &operator=(const completion &) = delete;
-
-	completion(completion &&other) noexcept { swap(other); }
-	/* What this completion was ends with `other`. */
-	completion &operator=(completion &&other) noexcept
-	{
-		swap(other);
-		return *this;
-	}
-
-	/* How many puts are in place. */
-	std::uint64_t done() const
-	{
-		std::uint64_t count = 0;
-		detail::check(kumi_completion_done(handle_, &count),
-		              "kumi_completion_done");
-		return count;
-	}
-
-	/* Waits until at least so many are; the result is how many are.
-	 * Throws error KUMI_ERR_LENGTH if there are fewer. */
-	std::uint64_t wait(std::uint64_t at_least) const
-	{
-		std::uint64_t count = 0;
-		detail::check(kumi_completion_wait(handle_, at_least, &count),
-		              "kumi_completion_wait");
-		return count;
-	}
-
-	/* Waits for all that were given it. */
-	void wait_all() const
-	{
-		detail::check(kumi_completion_wait_all(handle_),
-		              "kumi_completion_wait_all");
-	}
-
-	/* For functions of kumi.h; it still belongs to this object. */
-	kumi_completion *handle() const noexcept { return handle_; }
-
-private:
-	void swap(completion &other) noexcept
-	{
-		std::swap(handle_, other.handle_);
-		std::swap(alive_, other.alive_);
-	}
-
-	kumi_completion *handle_ = nullptr;
-	std::weak_ptr<const bool> alive_;
-};
-
-/* What is to follow when a put is in place: the target's counter `notify` goes
- * up by 1, and the caller's completion. */
-struct after {
-	int notify = KUMI_NO_NOTIFY;
-	const completion *done = nullptr;
-};
-
-/* `count` blocks of `length` elements, the first at `offset`, each next one
- * `stride` elements further on: a column of a matrix, for example. */
-struct blocks {
-	std::size_t offset;
-	std::size_t stride;
-	std::size_t length;
-	std::size_t count;
-
-	/* Throws unless all blocks together have so many elements. */
-	void require(std::size_t elements, const char *function) const
-	{
-		bool fits = length == 0 || count <= SIZE_MAX / length;
-		detail::require(fits && length * count == elements, function,
-		                "there must be as many elements as the blocks "
-		                "have together");
-	}
-};
-
 /* Not for programs. */
 namespace detail {
-
-inline kumi_completion *handle(const after &then, const char *function)
-{
-	if (then.done == nullptr)
-		return nullptr;
-	/* Null is none to C, but there should be one. */
-	if (then.done->handle() == nullptr)
-		throw error(KUMI_ERR_COMPLETION, function,
-		            "the completion was moved to another object");
-	return then.done->handle();
-}
 
 /* The same bytes as another type. */
 template <class To, class From>
@@ -141,17 +30,15 @@ To bits(const From &from) noexcept
 	return to;
 }
 
-/* What runs for a signal whose handler is a Handler. */
-template <class Handler>
-struct handler {
-	static void run(void *argument, int source, const void *data,
-	                std::size_t length) noexcept
-	{
-		auto *bytes = static_cast<const unsigned char *>(data);
-		(*static_cast<Handler *>(argument))(
-		    source, span<const unsigned char>(bytes, length));
-	}
-};
+template <class R>
+struct is_span : std::false_type {};
+template <class T>
+struct is_span<span<T>> : std::true_type {};
+
+/* Whether an argument's elements outlive the call. */
+template <class R>
+inline constexpr bool outlives =
+    std::is_lvalue_reference_v<R> || is_span<std::remove_cv_t<R>>::value;
 
 } // namespace detail
 
@@ -162,7 +49,7 @@ struct handler {
 /* A window of elements of type T.  It frees its piece when it ends: make sure
  * first (context::barrier) that no other rank still uses it. */
 template <class T>
-class window {
+class window : public window_base {
 	static_assert(std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> &&
 	                  !std::is_const_v<T> && alignof(T) <= 8,
 	              "kumi: elements of windows must be trivially copyable, not "
@@ -170,26 +57,38 @@ class window {
 
 public:
 	/* Collective: this rank's piece has `elements` elements, all bits
-	 * zero. */
-	window(context &job, std::size_t elements) : alive_(job.alive_)
+	 * zero.  The others have only `rights` to it. */
+	window(context &job, std::size_t elements,
+	       unsigned rights = KUMI_RIGHT_ALL)
+	    : window_base(job.alive_)
 	{
-		detail::check(kumi_window_create(detail::scaled<T>(elements),
-		                                 &handle_),
-		              "kumi_window_create");
+		detail::check(kumi_window_create_with(
+		                  detail::scaled<T>(elements), rights, &handle_),
+		              "kumi_window_create_with");
 		piece_ = span<T>(static_cast<T *>(kumi_window_base(handle_)),
 		                 elements);
-		here_ = std::make_shared<const bool>(true);
 	}
 
-	~window()
+	/* Collective, beside any other window(): this rank's piece is `memory`,
+	 * a range of T (std::array, std::vector, kumi::span), as it is.  It must
+	 * outlive the window and keep its size and place until then: declare it
+	 * before the window.  For atomic operations it lies at a multiple of 8,
+	 * for FIFOs of KUMI_FIFO_ALIGNMENT.  A destructor that cannot free such a
+	 * window ends the program (std::terminate): others would write to memory
+	 * that is gone. */
+	template <class R, class = std::enable_if_t<detail::range<R>>>
+	window(context &job, R &&memory, unsigned rights = KUMI_RIGHT_ALL)
+	    : window_base(job.alive_)
 	{
-		if (release() == KUMI_OK)
-			return;
-		std::fprintf(stderr, "kumi: kumi_window_free: %s\n",
-		             kumi_error_detail());
-		/* The ports are still there and may call their handlers, so
-		 * these are never freed. */
-		static_cast<void>(new auto(std::move(ports_)));
+		static_assert(detail::outlives<R>,
+		              "kumi: the memory of a window must outlive it");
+		elements(memory);
+		span<T> own = detail::target(memory);
+		detail::check(kumi_window_register(own.data(), detail::bytes(own),
+		                                   rights, &handle_),
+		              "kumi_window_register");
+		piece_ = own;
+		registered_ = true;
 	}
 
 	window(const window &) = delete;
@@ -205,14 +104,19 @@ public:
 
 	/* Frees the piece before the destructor would, which cannot throw.
 	 * After an error the window is as it was. */
-	void free() { detail::check(release(), "kumi_window_free"); }
+	void free()
+	{
+		detail::check(release(), "kumi_window_free");
+		piece_ = span<T>();
+	}
 
-	/* This rank's piece: see kumi_window_base() for when to read it. */
-	span<T> piece() const noexcept { return piece_; }
-	T *data() const noexcept { return piece_.data(); }
-	std::size_t size() const noexcept { return piece_.size(); }
-	T *begin() const noexcept { return piece_.begin(); }
-	T *end() const noexcept { return piece_.end(); }
+	/* This rank's piece: see kumi_window_base() for when to read it.  There
+	 * is none after the end of the job; [] does not look whether there is. */
+	span<T> piece() const noexcept { return ended() ? span<T>() : piece_; }
+	T *data() const noexcept { return piece().data(); }
+	std::size_t size() const noexcept { return piece().size(); }
+	T *begin() const noexcept { return piece().begin(); }
+	T *end() const noexcept { return piece().end(); }
 	T &operator[](std::size_t i) const { return piece_[i]; }
 
 	/* Copies data, one T or a range of them, to rank `to`'s elements from
@@ -312,17 +216,67 @@ public:
 		              "kumi_window_get_strided");
 	}
 
+	/* Copies data to any number of pieces of rank `to`'s elements, each
+	 * filled before the next, in any order, of any lengths.  They may overlap:
+	 * the last one's elements remain.
+	 * Throws error KUMI_ERR_LENGTH if data has not as many elements as the
+	 * pieces have together. */
+	template <class R>
+	void put_list(int to, const std::vector<kumi::piece> &pieces,
+	              const R &data, const after &then = {})
+	{
+		put_buffers(to, pieces, {detail::buffer(elements(data))}, then,
+		            "kumi_window_put_list");
+	}
+
+	/* The same from several ranges, which are taken one after the other:
+	 * `data` is a range of ranges.  Their ends and those of the pieces need
+	 * not fall together. */
+	template <class Rs>
+	void put_lists(int to, const std::vector<kumi::piece> &pieces,
+	               const Rs &data, const after &then = {})
+	{
+		std::vector<kumi_buffer> buffers;
+		for (const auto &one : data)
+			buffers.push_back(detail::buffer(elements(one)));
+		put_buffers(to, pieces, buffers, then, "kumi_window_put_lists");
+	}
+
+	/* The reverse: fills `into`, one T or a range of them, from these pieces
+	 * of rank `from`'s elements, one behind the other.
+	 * Throws error KUMI_ERR_LENGTH if it has not as many elements. */
+	template <class R>
+	void get_list(int from, const std::vector<kumi::piece> &pieces,
+	              R &&into) const
+	{
+		static_assert(detail::is_output<R>, "kumi: give a variable");
+		elements(into);
+		get_buffers(from, pieces, {detail::buffer(detail::target(into))},
+		            "kumi_window_get_list");
+	}
+
+	/* The same into several ranges, which are filled one after the other.
+	 * Throws error KUMI_ERR_LENGTH also if two of them overlap. */
+	template <class Rs>
+	void get_lists(int from, const std::vector<kumi::piece> &pieces,
+	               Rs &&into) const
+	{
+		static_assert(detail::is_output<Rs>, "kumi: give a variable");
+		std::vector<kumi_buffer> buffers;
+		for (auto &one : into) {
+			elements(one);
+			buffers.push_back(detail::buffer(detail::target(one)));
+		}
+		get_buffers(from, pieces, buffers, "kumi_window_get_lists");
+	}
+
 	/* Copies data to the elements from `offset` on of several ranks, a
 	 * range of int, and waits until all have it. */
 	template <class Ranks, class R>
 	void multicast(const Ranks &ranks, std::size_t offset, const R &data,
 	               int notify = KUMI_NO_NOTIFY)
 	{
-		auto members = detail::view(ranks);
-		static_assert(
-		    detail::same<int, std::remove_reference_t<
-		                          decltype(*members.data())>>,
-		    "kumi: ranks are of type int");
+		auto members = numbers(ranks);
 		auto what = elements(data);
 		detail::check(kumi_window_multicast(
 		                  handle_, members.data(), members.size(),
@@ -375,111 +329,7 @@ public:
 		              value);
 	}
 
-	/* How many puts with this notification have arrived. */
-	std::uint64_t notified(unsigned notify) const
-	{
-		std::uint64_t count = 0;
-		detail::check(kumi_window_notified(handle_, notify, &count),
-		              "kumi_window_notified");
-		return count;
-	}
-
-	/* Waits until at least so many have arrived; the result is how many. */
-	std::uint64_t wait_notify(unsigned notify, std::uint64_t at_least) const
-	{
-		std::uint64_t count = 0;
-		detail::check(kumi_window_wait_notify(handle_, notify, at_least,
-		                                      &count),
-		              "kumi_window_wait_notify");
-		return count;
-	}
-
-	/* Appends data, one object or a range of any types, as one record to
-	 * the FIFO at byte `offset` of rank `to`'s piece; waits while it is
-	 * full.  (A FIFO is made by a kumi::fifo.) */
-	template <class R>
-	void append(int to, std::size_t offset, const R &data)
-	{
-		auto what = detail::view(data);
-		detail::check(kumi_fifo_append(handle_, to, offset, what.data(),
-		                               detail::bytes(what)),
-		              "kumi_fifo_append");
-	}
-
-	/* The same without waiting for room: whether there was some. */
-	template <class R>
-	[[nodiscard]] bool try_append(int to, std::size_t offset, const R &data)
-	{
-		auto what = detail::view(data);
-		int appended = 0;
-		detail::check(kumi_fifo_try_append(handle_, to, offset,
-		                                   what.data(),
-		                                   detail::bytes(what),
-		                                   &appended),
-		              "kumi_fifo_try_append");
-		return appended != 0;
-	}
-
-	/* Makes a signal port at byte `offset` of this rank's piece:
-	 * `handler(source, data)`, with an int and a span of bytes, runs for
-	 * each signal on a thread of the port.  Functions of this library throw
-	 * in it.  An exception that leaves it ends the program (std::terminate).
-	 * The port ends with remove_signal() or with the window. */
-	template <class Handler>
-	void on_signal(std::size_t offset, std::size_t capacity, Handler handler)
-	{
-		using call = detail::handler<Handler>;
-		auto held = std::make_shared<Handler>(std::move(handler));
-		ports_.reserve(ports_.size() + 1);
-		detail::check(kumi_signal_handle(handle_, offset, capacity,
-		                                 call::run, held.get()),
-		              "kumi_signal_handle");
-		ports_.emplace_back(offset, std::move(held));
-	}
-
-	/* Takes a signal port away, waiting for a handler that runs. */
-	void remove_signal(std::size_t offset)
-	{
-		detail::check(kumi_signal_remove(handle_, offset),
-		              "kumi_signal_remove");
-		for (std::size_t i = 0; i < ports_.size(); i++)
-			if (ports_[i].first == offset) {
-				std::swap(ports_[i], ports_.back());
-				ports_.pop_back();
-				return;
-			}
-	}
-
-	/* Sends a signal, with data as in append(), to the port at byte
-	 * `offset` of rank `to`'s piece; waits while the port is full. */
-	template <class R>
-	void signal(int to, std::size_t offset, const R &data)
-	{
-		auto what = detail::view(data);
-		detail::check(kumi_signal_send(handle_, to, offset, what.data(),
-		                               detail::bytes(what)),
-		              "kumi_signal_send");
-	}
-
-	/* The same without waiting for room: whether there was some. */
-	template <class R>
-	[[nodiscard]] bool try_signal(int to, std::size_t offset, const R &data)
-	{
-		auto what = detail::view(data);
-		int sent = 0;
-		detail::check(kumi_signal_try_send(handle_, to, offset,
-		                                   what.data(),
-		                                   detail::bytes(what), &sent),
-		              "kumi_signal_try_send");
-		return sent != 0;
-	}
-
-	/* For functions of kumi.h; it still belongs to this object. */
-	kumi_window *handle() const noexcept { return handle_; }
-
 private:
-	friend class fifo;
-
 	template <class R>
 	static auto elements(const R &data) noexcept
 	{
@@ -489,6 +339,30 @@ private:
 		                 std::remove_reference_t<decltype(*what.data())>>,
 		    "kumi: the window has elements of another type");
 		return what;
+	}
+
+	void put_buffers(int to, const std::vector<kumi::piece> &pieces,
+	                 const std::vector<kumi_buffer> &buffers,
+	                 const after &then, const char *function)
+	{
+		std::vector<kumi_piece> places = detail::scaled<T>(pieces);
+		detail::check(kumi_window_put_lists(
+		                  handle_, to, places.data(), places.size(),
+		                  buffers.data(), buffers.size(), then.notify,
+		                  detail::handle(then, function)),
+		              function);
+	}
+
+	void get_buffers(int from, const std::vector<kumi::piece> &pieces,
+	                 const std::vector<kumi_buffer> &buffers,
+	                 const char *function) const
+	{
+		std::vector<kumi_piece> places = detail::scaled<T>(pieces);
+		detail::check(kumi_window_get_lists(handle_, from, places.data(),
+		                                    places.size(),
+		                                    buffers.data(),
+		                                    buffers.size()),
+		              function);
 	}
 
 	template <class Long, class Short>
@@ -522,37 +396,13 @@ private:
 		return detail::bits<T>(old);
 	}
 
-	/* kumi_finalize() frees what is left: after it nothing is. */
-	int release() noexcept
-	{
-		int code = alive_.expired() ? int(KUMI_OK)
-		                            : kumi_window_free(handle_);
-		if (code != KUMI_OK)
-			return code;
-		handle_ = nullptr;
-		piece_ = span<T>();
-		/* No handler runs any more. */
-		ports_.clear();
-		here_.reset();
-		return code;
-	}
-
 	void swap(window &other) noexcept
 	{
-		std::swap(handle_, other.handle_);
+		window_base::swap(other);
 		std::swap(piece_, other.piece_);
-		std::swap(alive_, other.alive_);
-		std::swap(ports_, other.ports_);
-		std::swap(here_, other.here_);
 	}
 
-	kumi_window *handle_ = nullptr;
 	span<T> piece_;
-	std::weak_ptr<const bool> alive_;
-	/* FIFOs see by it whether they are still there. */
-	std::shared_ptr<const bool> here_;
-	/* The signal ports: where they are, and their handlers. */
-	std::vector<std::pair<std::size_t, std::shared_ptr<void>>> ports_;
 };
 
 } // namespace kumi

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from . import _native
+from ._scope import Freed
 
 #: Bytes that a FIFO or signal port takes in its window beside its capacity.
-FIFO_OVERHEAD = 256
+FIFO_OVERHEAD: Final = _native.FIFO_OVERHEAD
 #: The offset of a FIFO or signal port in its window, in bytes, is a multiple of this.
-FIFO_ALIGNMENT = 64
+FIFO_ALIGNMENT: Final = _native.FIFO_ALIGNMENT
 
 
 class Record(NamedTuple):
@@ -22,7 +22,7 @@ class Record(NamedTuple):
     data: bytes
 
 
-class Fifo:
+class Fifo(Freed):
     """The owner's end of a queue of records in a window, made by :meth:`kumi.Window.fifo`.
 
     Iterating over it takes record after record and waits for the next one, without end:
@@ -75,17 +75,6 @@ class Fifo:
         :class:`kumi.NoFifoError`.
         """
         self._native.free()
-
-    def __enter__(self) -> Fifo:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.free()
 
     def __repr__(self) -> str:
         state = ", freed" if self.freed else ""

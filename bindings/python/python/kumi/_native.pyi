@@ -3,31 +3,43 @@
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
+FIFO_OVERHEAD: int
+FIFO_ALIGNMENT: int
+
 __all__ = [
+    "FIFO_ALIGNMENT",
+    "FIFO_OVERHEAD",
     "NativeCompletion",
     "NativeFifo",
     "NativeWindow",
     "alltoall",
+    "alltoallv",
     "append",
     "atomic",
     "barrier",
     "broadcast",
+    "cluster_nodes",
     "finalize",
     "flush",
     "forked",
     "gather",
     "get_blocks",
+    "get_list",
     "initialise",
     "job",
     "max_record",
     "multicast",
+    "multicast_append",
     "node",
+    "node_load",
     "on_signal",
     "owned",
     "probe",
     "progress",
     "put_blocks",
+    "put_list",
     "rank",
+    "rank_runs",
     "reap",
     "recv",
     "recv_into",
@@ -35,6 +47,7 @@ __all__ = [
     "remove_signal",
     "same_node",
     "send",
+    "sendrecv",
     "size",
     "time",
 ]
@@ -42,6 +55,8 @@ __all__ = [
 @final
 class NativeWindow:
     def __new__(cls, bytes: int, read: bool, write: bool, atomic: bool) -> NativeWindow: ...
+    @staticmethod
+    def on(memory: Any, guard: Any, read: bool, write: bool, atomic: bool) -> NativeWindow: ...
     @property
     def freed(self) -> bool: ...
     def free(self) -> None: ...
@@ -90,9 +105,21 @@ def put_blocks(
 def get_blocks(
     window: NativeWindow, rank: int, into: Any, blocks: tuple[int, int, int, int]
 ) -> None: ...
+def put_list(
+    window: NativeWindow,
+    rank: int,
+    pieces: Any,
+    data: list[Any],
+    notify: int | None,
+    completion: NativeCompletion | None,
+) -> None: ...
+def get_list(window: NativeWindow, rank: int, pieces: Any, into: list[Any]) -> None: ...
 def multicast(
     window: NativeWindow, ranks: Sequence[int], data: Any, offset: int, notify: int | None
 ) -> None: ...
+def multicast_append(
+    window: NativeWindow, ranks: Sequence[int], offset: int, data: Any, signal: bool, wait: bool
+) -> list[int]: ...
 def on_signal(
     window: NativeWindow, offset: int, capacity: int, handler: Callable[[int, bytes], object]
 ) -> None: ...
@@ -142,3 +169,10 @@ def broadcast(root: int, data: Any) -> None: ...
 def reduce(root: int | None, data: Any, code: str, op: int) -> None: ...
 def gather(root: int, send: Any, recv: Any) -> None: ...
 def alltoall(send: Any, recv: Any) -> None: ...
+def alltoallv(send: Any, counts: list[int], recv: Any, recv_counts: list[int]) -> None: ...
+def sendrecv(
+    to: int, data: Any, tag: int, buffer: Any, source: int | None, recv_tag: int | None
+) -> tuple[int, int, int]: ...
+def cluster_nodes() -> int: ...
+def node_load(node: int) -> tuple[float, float, float, float] | None: ...
+def rank_runs(rank: int) -> bool: ...

@@ -2,26 +2,45 @@
 
 from __future__ import annotations
 
-import operator
+import math
+import weakref
 from collections.abc import Callable, Iterable
-from types import TracebackType
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _native
-from ._arrays import Array, contiguous, octets, output, plain
+from ._arrays import (
+    Array,
+    as_array,
+    contiguous,
+    empty,
+    memory_of,
+    octets,
+    output,
+    owner,
+    plain,
+    sizes_of,
+    whole,
+    writable,
+)
 from ._completion import Completion
-from ._errors import FreedWindowError, OutOfBoundsError
+from ._errors import BadArgumentError, BadTypeError, FreedWindowError, OutOfBoundsError
 from ._fifo import Fifo
+from ._lists import Pieces, several, table
 from ._regions import Region
+from ._scope import Freed
 
 _MODULUS = 1 << 64
 
+#: One array, or several.
+_Arrays = TypeVar("_Arrays", Array, list[Array], tuple[Array, ...])
 
-class Window:
-    """One piece of memory per rank, made by :func:`kumi.window` at all ranks together.
+
+class Window(Freed):
+    """One piece of memory per rank, made by :func:`kumi.window` or :func:`kumi.window_on` at all
+    ranks together.
 
     Offsets and counts are numbers of elements of the window's ``dtype``, counted through a rank's
     piece in C order whatever its shape; only FIFOs and signal ports, which are no arrays, are placed
@@ -35,11 +54,11 @@ class Window:
 
     __slots__ = ("__weakref__", "_array", "_dtype", "_native", "_shape")
 
-    def __init__(self, native: _native.NativeWindow, shape: tuple[int, ...], dtype: Any) -> None:
+    def __init__(self, native: _native.NativeWindow, array: Array) -> None:
         self._native = native
-        self._shape = shape
-        self._dtype: np.dtype[Any] = dtype
-        self._array: Array | None = _view(native, shape, dtype)
+        self._shape: tuple[int, ...] = array.shape
+        self._dtype: np.dtype[Any] = array.dtype
+        self._array: Array | None = array
 
     @property
     def array(self) -> Array:
@@ -99,7 +118,7 @@ class Window:
             self._native.put(rank, octets(checked), start, notify)
         else:
             whole = (start, checked.nbytes, checked.nbytes, 1)
-            counter = completion._native
+            counter = _counter(completion)
             _native.put_blocks(self._native, rank, octets(checked), whole, notify, counter)
 
     def _put_region(
@@ -110,12 +129,12 @@ class Window:
         notify: int | None,
         completion: Completion | None,
     ) -> None:
-        given = np.asarray(array)
+        given = as_array(array, "array")
         checked = self._elements(np.ascontiguousarray(given), "array")
         if given.shape != region.shape:
-            raise ValueError(f"array is of shape {given.shape}, the region of {region.shape}")
+            raise BadArgumentError(f"array is of shape {given.shape}, the region of {region.shape}")
         blocks = self._blocks(rank, region)
-        counter = None if completion is None else completion._native
+        counter = _counter(completion)
         _native.put_blocks(self._native, rank, octets(checked), blocks, notify, counter)
 
     def get(
@@ -135,30 +154,33 @@ class Window:
         """
         if isinstance(offset, Region):
             if count is not None or dtype is not None:
-                raise TypeError("a region has its own shape, of the window's dtype")
+                raise BadTypeError("a region has its own shape, of the window's dtype")
             return self._get_region(rank, offset, out)
         start = self._bytes(rank, offset)
         kind = self._dtype if dtype is None else plain(dtype)
         if out is not None:
             if count is not None or dtype is not None:
-                raise TypeError("give either out or count and dtype: out has both")
+                raise BadTypeError("give either out or count and dtype: out has both")
             into = output(out, np.shape(out), np.asarray(out).dtype)
         else:
             if count is None:
                 rest = max(0, self._native.size_at(rank) - start)
                 number = rest // kind.itemsize
             else:
-                number = operator.index(count)
+                number = whole(count, "count")
             if number < 0:
-                raise ValueError(f"count is {number}: use 0 or more")
-            into = np.empty(number, kind)
+                raise BadArgumentError(f"count is {number}: use 0 or more")
+            self._check(rank, start, number * kind.itemsize)
+            into = empty((number,), kind)
         self._native.get(rank, octets(into), start)
         return into
 
     def _get_region(self, rank: int, region: Region, out: Array | None) -> Array:
-        into = np.empty(region.shape, self._dtype)
+        count = math.prod(sizes_of(region.shape))
+        self._check(rank, self._bytes(rank, region.offset), count * self._dtype.itemsize)
+        into = empty(region.shape, self._dtype)
         if out is not None and (out.shape != into.shape or out.dtype != into.dtype):
-            raise TypeError(
+            raise BadTypeError(
                 f"out must be of shape {into.shape} and dtype {into.dtype}, "
                 f"not {out.shape} and {out.dtype}"
             )
@@ -167,6 +189,57 @@ class Window:
             return into
         out[...] = into
         return out
+
+    def put_list(
+        self,
+        rank: int,
+        pieces: Pieces,
+        array: npt.ArrayLike | list[Array] | tuple[Array, ...],
+        notify: int | None = None,
+        *,
+        completion: Completion | None = None,
+    ) -> None:
+        """Writes a contiguous array into any number of pieces of a rank's piece, each of which is
+        filled before the next.
+
+        ``pieces`` are pairs ``(offset, length)`` of numbers of elements, in any order, as an
+        iterable or as an array of integers with two columns. With a list or tuple of arrays these
+        are taken one after the other; their ends and those of the pieces need not fall together.
+        The arrays together have as many elements as the pieces, else it is a
+        :class:`kumi.BadLengthError`.
+
+        All is written, or, if a piece is outside of the rank's piece, nothing. Where pieces overlap
+        the last one's elements remain. ``notify`` and ``completion`` go up once, when all is in
+        place; the rest is as for :meth:`put`.
+        """
+        given = [octets(self._elements(one, "array")) for one in several(array)]
+        places = self._places(rank, pieces)
+        _native.put_list(self._native, rank, places, given, notify, _counter(completion))
+
+    @overload
+    def get_list(self, rank: int, pieces: Pieces) -> Array: ...
+
+    @overload
+    def get_list(self, rank: int, pieces: Pieces, *, out: _Arrays) -> _Arrays: ...
+
+    def get_list(self, rank: int, pieces: Pieces, *, out: Any = None) -> Any:
+        """Reads any number of pieces of a rank's piece, one behind the other, and waits for them:
+        the reverse of :meth:`put_list`.
+
+        Returns a new array of one dimension, or fills ``out``: an array of the window's dtype, or a
+        list or tuple of them, which are filled one after the other and must not share memory
+        (:class:`kumi.OverlapError`).
+        """
+        places = self._places(rank, pieces)
+        if out is None:
+            elements = sum(places[:, 1].tolist()) // self._dtype.itemsize
+            out = np.empty(elements, self._dtype)
+        into = [octets(self._elements(writable(one, "out"), "out")) for one in several(out)]
+        _native.get_list(self._native, rank, places, into)
+        return out
+
+    def _places(self, rank: int, pieces: Pieces) -> npt.NDArray[np.int64]:
+        return table(pieces, self._dtype.itemsize, rank, self._native.size_at(rank))
 
     def multicast(
         self,
@@ -181,7 +254,7 @@ class Window:
         other nodes pass it on along a tree. If one refuses, others may have the data.
         """
         checked = self._elements(array, "array")
-        members = [operator.index(rank) for rank in ranks]
+        members = _members(ranks)
         start = self._bytes(members[0] if members else 0, offset)
         _native.multicast(self._native, members, octets(checked), start, notify)
 
@@ -228,9 +301,9 @@ class Window:
         width = self._dtype.itemsize
         if self._dtype.kind not in "iu" or width not in (4, 8) or not self._dtype.isnative:
             kinds = "int32, uint32, int64 or uint64"
-            raise TypeError(f"atomic operations need a window of {kinds}, not {self._dtype}")
+            raise BadTypeError(f"atomic operations need a window of {kinds}, not {self._dtype}")
         modulus = 1 << 8 * width
-        numbers = [operator.index(number) % modulus for number in (first, second)]
+        numbers = [whole(number, "a number") % modulus for number in (first, second)]
         start = self._bytes(rank, offset)
         before = _native.atomic(self._native, operation, rank, start, numbers, width)
         if self._dtype.kind == "i" and before >= modulus // 2:
@@ -246,7 +319,7 @@ class Window:
         padded to a multiple of 8. With every record the counter ``notify`` goes up by 1; FIFOs may
         share one, to wait for any of them.
         """
-        native = _native.NativeFifo(self._native, _place(offset), capacity, notify)
+        native = _native.NativeFifo(self._native, self._place(_native.rank(), offset), capacity, notify)
         return Fifo(native, offset)
 
     def append(self, rank: int, offset: int, data: Any) -> None:
@@ -256,11 +329,28 @@ class Window:
         Returns when it is in the FIFO, behind all that was put to that rank before. Records of one
         rank stay in order; none is lost or overwritten.
         """
-        _native.append(self._native, rank, _place(offset), data, False, True)
+        _native.append(self._native, rank, self._place(rank, offset), data, False, True)
 
     def try_append(self, rank: int, offset: int, data: Any) -> bool:
         """As :meth:`append` without waiting for room: False if the FIFO is full."""
-        return _native.append(self._native, rank, _place(offset), data, False, False)
+        return _native.append(self._native, rank, self._place(rank, offset), data, False, False)
+
+    def multicast_append(self, ranks: Iterable[int], offset: int, data: Any) -> None:
+        """Appends a record to the FIFOs that several ranks have at the same byte ``offset``, and
+        waits until all have it.
+
+        Each rank gets it once, however often it is named; this rank may be among them. Those on
+        other nodes pass it on along a tree. A rank whose FIFO is full gets it when there is room,
+        which holds up none of the others. If one refuses it, the others have it.
+        """
+        _native.multicast_append(self._native, _members(ranks), self._place(_native.rank(), offset), data, False, True)
+
+    def try_multicast_append(self, ranks: Iterable[int], offset: int, data: Any) -> list[int]:
+        """As :meth:`multicast_append` without waiting for room: the ranks whose FIFO is full, in
+        rising order. There nothing was appended, at all others it was."""
+        return _native.multicast_append(
+            self._native, _members(ranks), self._place(_native.rank(), offset), data, False, False
+        )
 
     def on_signal(
         self, offset: int, capacity: int, handler: Callable[[int, bytes], object]
@@ -275,22 +365,36 @@ class Window:
         :class:`kumi.HandlerError` with that as its cause, and has done nothing.
         """
         if not callable(handler):
-            raise TypeError(f"handler must be callable, which {type(handler).__name__} is not")
-        _native.on_signal(self._native, _place(offset), capacity, handler)
+            raise BadTypeError(f"handler must be callable, which {type(handler).__name__} is not")
+        _native.on_signal(self._native, self._place(_native.rank(), offset), capacity, handler)
 
     def remove_signal(self, offset: int) -> None:
         """Takes a signal port away, waiting for a handler that runs; records that none has had are
         dropped. :meth:`free` does it too."""
-        _native.remove_signal(self._native, _place(offset))
+        _native.remove_signal(self._native, self._place(_native.rank(), offset))
 
     def signal(self, rank: int, offset: int, data: Any = b"") -> None:
         """Sends a signal: appends a record to the port at byte ``offset`` of a rank's piece, whose
         handler then runs there. Waits while the port is full, not for the handler."""
-        _native.append(self._native, rank, _place(offset), data, True, True)
+        _native.append(self._native, rank, self._place(rank, offset), data, True, True)
 
     def try_signal(self, rank: int, offset: int, data: Any = b"") -> bool:
         """As :meth:`signal` without waiting for room: False if the port is full."""
-        return _native.append(self._native, rank, _place(offset), data, True, False)
+        return _native.append(self._native, rank, self._place(rank, offset), data, True, False)
+
+    def multicast_signal(self, ranks: Iterable[int], offset: int, data: Any = b"") -> None:
+        """Sends a signal to the ports that several ranks have at the same byte ``offset``, as
+        :meth:`multicast_append` appends to FIFOs. Does not wait for handlers."""
+        _native.multicast_append(self._native, _members(ranks), self._place(_native.rank(), offset), data, True, True)
+
+    def try_multicast_signal(
+        self, ranks: Iterable[int], offset: int, data: Any = b""
+    ) -> list[int]:
+        """As :meth:`multicast_signal` without waiting for room: the ranks whose port is full, in
+        rising order. There nothing was sent, to all others it was."""
+        return _native.multicast_append(
+            self._native, _members(ranks), self._place(_native.rank(), offset), data, True, False
+        )
 
     def notified(self, notify: int) -> int:
         """How many puts have raised this counter of the own piece since the window was made."""
@@ -318,49 +422,66 @@ class Window:
         self._array = None
         _native.reap()
 
-    def __enter__(self) -> Window:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.free()
-
     def __repr__(self) -> str:
         state = ", freed" if self.freed else ""
         return f"<kumi.Window shape={self._shape} dtype={self._dtype}{state}>"
 
     def _elements(self, array: object, what: str) -> Array:
         if self._dtype == np.uint8 and isinstance(array, (bytes, bytearray, memoryview)):
-            return np.frombuffer(array, np.uint8)
+            return octets(contiguous(memory_of(array), what))
         checked = contiguous(array, what)
         if checked.dtype != self._dtype:
-            raise TypeError(f"{what} is of dtype {checked.dtype}, the window of {self._dtype}")
+            raise BadTypeError(f"{what} is of dtype {checked.dtype}, the window of {self._dtype}")
         return checked
 
     def _bytes(self, rank: int, offset: SupportsIndex) -> int:
-        start = operator.index(offset)
+        start = whole(offset, "offset") * self._dtype.itemsize
+        self._fits_word(rank, start)
+        return start
+
+    def _place(self, rank: int, offset: SupportsIndex) -> int:
+        """A FIFO's place in bytes."""
+        start = whole(offset, "offset")
+        self._fits_word(rank, start)
+        return start
+
+    def _fits_word(self, rank: int, start: int) -> None:
         # What does not fit a word is outside of any window.
-        if not 0 <= start < _MODULUS // self._dtype.itemsize:
-            text = f"element {start} is outside of the window's piece at rank {rank}"
-            raise OutOfBoundsError(text, rank=rank, offset=start * self._dtype.itemsize)
-        return start * self._dtype.itemsize
+        if not 0 <= start < _MODULUS:
+            self._check(rank, start, 0)
+
+    def _check(self, rank: int, start: int, length: int) -> None:
+        """Whether these bytes can be in a rank's piece, before there is memory for them."""
+        size = self._native.size_at(rank)
+        if start < 0 or start + length > size:
+            raise OutOfBoundsError(
+                f"bytes {start}..{start}+{length} are outside of the window's {size} bytes at "
+                f"rank {rank}",
+                rank=rank,
+                offset=start,
+                length=length,
+                size=size,
+            )
 
     def _blocks(self, rank: int, region: Region) -> tuple[int, int, int, int]:
         size = self._dtype.itemsize
         start = self._bytes(rank, region.offset)
-        return start, region.stride * size, region.block * size, region.blocks
+        rest = (region.stride * size, region.block * size, region.blocks)
+        if not all(0 <= number < _MODULUS for number in rest):
+            raise BadArgumentError(f"{region} is no region: make it with kumi.region()")
+        return start, *rest
 
 
-def _place(offset: SupportsIndex) -> int:
-    """A FIFO's place in bytes; what is no such number is outside of any window."""
-    start = operator.index(offset)
-    if not 0 <= start < _MODULUS:
-        raise OutOfBoundsError(f"byte {start} is outside of any piece", offset=start)
-    return start
+def _counter(completion: Completion | None) -> _native.NativeCompletion | None:
+    if completion is None or isinstance(completion, Completion):
+        return None if completion is None else completion._native
+    raise BadTypeError(f"completion must be a kumi.Completion, not {type(completion).__name__}")
+
+
+def _members(ranks: Iterable[SupportsIndex]) -> list[int]:
+    # What is beyond 64 bits is no rank, and stays none.
+    most = _MODULUS // 2 - 1
+    return [max(-1, min(whole(rank, "a rank"), most)) for rank in ranks]
 
 
 def _view(native: _native.NativeWindow, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -387,14 +508,41 @@ def window(
     may ``get`` from it, ``put`` to it and ``fetch_add`` to it unless the right is taken away.
     """
     kind = plain(dtype)
-    if kind.itemsize == 0:
-        raise TypeError(f"dtype {kind} has no size")
-    sizes = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
-    sizes = tuple(operator.index(size) for size in sizes)
-    if any(size < 0 for size in sizes):
-        raise ValueError(f"shape {sizes} has a negative dimension")
-    count = 1
-    for size in sizes:
-        count *= size
-    native = _native.NativeWindow(count * kind.itemsize, read, write, atomic)
-    return Window(native, sizes, kind)
+    sizes = sizes_of(shape)
+    # What does not fit a word is refused at all ranks, as what does not fit the memory is.
+    count = min(math.prod(sizes) * kind.itemsize, _MODULUS - 1)
+    native = _native.NativeWindow(count, read, write, atomic)
+    try:
+        return Window(native, _view(native, sizes, kind))
+    except BaseException:
+        # What numpy cannot show nobody could free.
+        native.free()
+        _native.reap()
+        raise
+
+
+def window_on(
+    memory: Any,
+    *,
+    read: bool = True,
+    write: bool = True,
+    atomic: bool = True,
+) -> Window:
+    """Makes a window whose piece at this rank is memory that the program has, as it is.
+
+    Collective, like :func:`kumi.window`, which other ranks may call at the same time instead, with
+    the same dtype. ``memory`` is a numpy array or any other object with the buffer protocol
+    (``bytearray``, ``array.array``, ``mmap.mmap``, ``memoryview``), writable and contiguous in C
+    order. Shape and dtype are its own, and :attr:`Window.array` shows it.
+
+    The window holds the memory until it is freed: it stays although all other references are gone,
+    and cannot be resized (``bytearray`` raises ``BufferError`` then, numpy ``ValueError``). With
+    ``atomic`` it begins at a multiple of 8, for FIFOs in it of ``kumi.FIFO_ALIGNMENT``: numpy's new
+    arrays do the first. Other ranks, also of the same node, reach it by frames, which the library
+    serves while the program computes.
+    """
+    array = writable(memory_of(memory), "memory")
+    # An array that a weak reference knows does not move its memory, even if it is told to.
+    guard = weakref.ref(owner(array))
+    native = _native.NativeWindow.on(octets(array), guard, read, write, atomic)
+    return Window(native, array)

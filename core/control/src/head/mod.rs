@@ -38,11 +38,16 @@ use crate::message::{
 };
 pub use crate::tree::LinkId;
 use crate::tree::Routes;
+use crate::vigil::Vigil;
 
 use jobs::Job;
 use nodes::Node;
 use programs::Transfer;
 use sampling::Gathering;
+
+/// How often the head looks while it waits for a node that is away. What a look comes late by does not count as
+/// the node's absence: the head itself was not run.
+const WATCH: Nanos = 100_000_000;
 
 /// What a head is told at its start.
 #[derive(Clone, Debug)]
@@ -65,6 +70,8 @@ pub struct HeadConfig {
     pub detach_grace_ns: Nanos,
     /// Whether packets of jobs that do not say are encrypted.
     pub encrypt: bool,
+    /// Environment variables of jobs that do not set them.
+    pub env: Vec<(String, String)>,
 }
 
 /// A client's connection; given by the driver, never reused.
@@ -152,6 +159,7 @@ pub struct Head {
     config: HeadConfig,
     seed: [u8; 32],
     now: Nanos,
+    vigil: Vigil,
     wall_ms: u64,
     /// When the first event came: local time and wall clock.
     started: Option<(Nanos, u64)>,
@@ -230,6 +238,7 @@ impl Head {
             config,
             seed,
             now: 0,
+            vigil: Vigil::new(0, WATCH),
             wall_ms: 0,
             started: None,
             jobs: BTreeMap::new(),
@@ -262,6 +271,7 @@ impl Head {
     /// cluster's) and `wall_ms` (since the epoch). Drain [`Head::poll_action`] after each.
     pub fn handle(&mut self, now: Nanos, wall_ms: u64, event: HeadEvent) {
         self.now = now;
+        self.vigil.look(now);
         self.wall_ms = wall_ms;
         if self.started.is_none() {
             self.started = Some((now, wall_ms));
@@ -300,7 +310,8 @@ impl Head {
         if self.started.is_none() {
             return Some(0);
         }
-        let lost = self.nodes.iter().filter_map(|node| node.lost_at).min();
+        let due = |away: nodes::Away| self.vigil.next_look(away.watched).min(away.latest);
+        let lost = self.nodes.iter().filter_map(|node| node.away).map(due).min();
         let lease = (!self.links.is_empty()).then_some(self.lease_due);
         let transfer = self.transfers.values().filter_map(Transfer::deadline).min();
         let gathering = self.gatherings.values().map(Gathering::deadline).min();

@@ -17,8 +17,17 @@ pub(super) struct Node {
     pub(super) description: Option<NodeDescription>,
     /// Jobs placed on it that are not over.
     pub(super) jobs: BTreeSet<JobId>,
-    /// Away, and its jobs fail at this time.
-    pub(super) lost_at: Option<Nanos>,
+    /// Away.
+    pub(super) away: Option<Away>,
+}
+
+/// When the jobs of a node that is away fail.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Away {
+    /// When the head has watched so long: what the node said may wait to be read while the head is not run.
+    pub(super) watched: Nanos,
+    /// At the latest then: the node has stopped them itself, its lease is over.
+    pub(super) latest: Nanos,
 }
 
 /// What nodes must be told when they attach, gathered so that each command goes once to all.
@@ -54,9 +63,18 @@ impl Head {
         for (id, node) in gone {
             self.part_lost(id, node);
         }
-        let deadline = self.now.saturating_add(self.restart_grace());
+        let away = self.away_for(self.restart_grace());
         for node in self.nodes.iter_mut().filter(|node| !node.jobs.is_empty()) {
-            node.lost_at = Some(deadline);
+            node.away = Some(away);
+        }
+    }
+
+    /// Away from now on, with so much time to come back.
+    fn away_for(&self, grace: Nanos) -> Away {
+        let longest = grace.max(self.restart_grace());
+        Away {
+            watched: self.vigil.watched().saturating_add(grace),
+            latest: self.now.saturating_add(longest),
         }
     }
 
@@ -68,12 +86,12 @@ impl Head {
 
     /// These nodes are not reached any more. They have a little time to come back.
     pub(super) fn detached(&mut self, lost: &[NodeId]) {
-        let lost_at = self.now.saturating_add(self.config.detach_grace_ns);
+        let away = self.away_for(self.config.detach_grace_ns);
         for &node in lost {
             self.policy.remove_node(node);
             self.drop_receiver(node);
             if let Some(entry) = self.node_mut(node) {
-                entry.lost_at = Some(lost_at);
+                entry.away = Some(away);
             }
         }
         self.sampling_without(lost);
@@ -100,7 +118,7 @@ impl Head {
         for node in nodes {
             self.policy.add_node(node.node);
             if let Some(entry) = self.node_mut(node.node) {
-                entry.lost_at = None;
+                entry.away = None;
                 entry.description = Some(node.clone());
             }
             self.drop_receiver(node.node);
@@ -200,10 +218,11 @@ impl Head {
     pub(super) fn check_lost_nodes(&mut self) {
         for number in 0..self.nodes.len() {
             let node = &mut self.nodes[number];
-            if node.lost_at.is_none_or(|at| self.now < at) {
+            let watched = self.vigil.watched();
+            if node.away.is_none_or(|away| watched < away.watched && self.now < away.latest) {
                 continue;
             }
-            node.lost_at = None;
+            node.away = None;
             self.unscheduled = true;
             let jobs: Vec<JobId> = node.jobs.iter().copied().collect();
             for id in jobs {

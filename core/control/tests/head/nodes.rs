@@ -27,6 +27,47 @@ fn a_lost_node_takes_its_jobs_with_it_after_the_grace() {
     assert_eq!(commands(&actions), [(&set([1]), &Command::Forget { job })]);
 }
 
+/// A head that was not run for seconds has not read yet what the node said meanwhile.
+#[test]
+fn a_head_that_was_not_run_does_not_call_nodes_lost() {
+    let back = |job| {
+        let mut node = description(1);
+        node.jobs = vec![(job, vec![1])];
+        Report::Attached(vec![node])
+    };
+    let mut test = Test::new(2);
+    let job = test.running(1, 2);
+    // Not run right after the node went, or half-way: it has what is left of its time from then on.
+    for (before, after) in [(0, 700), (600, 150)] {
+        test.report(Report::Detached(set([1])));
+        test.advance(before * MS);
+        test.now += 2_500 * MS;
+        test.event(HeadEvent::Timeout);
+        test.advance(after * MS);
+        assert_eq!(test.state(job), JobState::Running, "{before}");
+        test.report(back(job));
+    }
+    // Not run long enough to be sure: the node's lease has ended, whatever the head has seen.
+    test.report(Report::Detached(set([1])));
+    test.now += 3_900 * MS;
+    test.event(HeadEvent::Timeout);
+    assert_eq!(test.state(job), JobState::Running);
+    test.now += 200 * MS;
+    test.event(HeadEvent::Timeout);
+    assert_eq!(test.state(job), JobState::Ending(Outcome::NodeLost(NodeId(1))));
+    // Always late by a second: not for ever.
+    let mut test = Test::new(2);
+    let job = test.running(1, 2);
+    test.report(Report::Detached(set([1])));
+    let mut looks = 0;
+    while test.state(job) == JobState::Running {
+        test.now = test.head.next_timeout().expect("a look") + 1_000 * MS;
+        test.event(HeadEvent::Timeout);
+        looks += 1;
+    }
+    assert!((3..=5).contains(&looks), "{looks}");
+}
+
 #[test]
 fn a_daemon_started_again_has_lost_its_jobs() {
     let mut test = Test::new(2);

@@ -29,10 +29,15 @@ impl Path {
         Self { retry_at: NEVER, told, fails: 0, holes: 0 }
     }
 
-    /// Bytes of the longest datagram to send there.
-    pub(super) fn limit(&self, config: &Config) -> usize {
+    /// Bytes of the longest datagram that is taken to arrive whole.
+    pub(super) fn carries(&self, config: &Config) -> usize {
         let told = usize::from(self.told);
         if self.retry_at == NEVER { told } else { told.min(config.safe_datagram) }
+    }
+
+    /// Bytes of the longest datagram to cut for it.
+    pub(super) fn limit(&self, config: &Config) -> usize {
+        self.carries(config).max(config.least_datagram.min(config.max_datagram))
     }
 
     /// The wire has told.
@@ -43,7 +48,7 @@ impl Path {
 
     /// A packet of this many bytes is sent to arrive whole, and might not for its length.
     pub(super) fn is_long(&self, bytes: usize, config: &Config) -> bool {
-        bytes > config.safe_datagram && bytes <= self.limit(config)
+        bytes > config.safe_datagram && bytes <= self.carries(config)
     }
 
     /// A long packet has arrived.

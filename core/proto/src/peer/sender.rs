@@ -300,13 +300,13 @@ impl Sender {
             return None;
         }
         self.path.retry(now);
-        let limit = self.path.limit(config);
+        let carries = self.path.carries(config);
         let trailer = shared.packets.trailer();
         let ring = self.ring.as_mut()?;
         if self.full == Full::Trying {
             let first = self.oldest;
             let slot = ring.slot(first);
-            let fragment = usize::from(slot.length) + trailer > limit;
+            let fragment = usize::from(slot.length) + trailer > carries;
             let run = Run { first, count: 1, in_place: true, resent: true, fragment };
             return (slot.state == State::Lost).then_some(run);
         }
@@ -341,7 +341,7 @@ impl Sender {
             count += 1;
         }
         let in_place = in_place || count == 1;
-        let (resent, fragment) = (wanted == State::Lost, usize::from(length) + trailer > limit);
+        let (resent, fragment) = (wanted == State::Lost, usize::from(length) + trailer > carries);
         Some(Run { first, count, in_place, resent, fragment })
     }
 
@@ -390,7 +390,7 @@ impl Sender {
         if let Some(round_trip) = self.rtt.smoothed().filter(|_| self.congestion.saturated()) {
             self.pace.left(now, run.count, self.congestion.window(), round_trip);
         }
-        let window = self.window(now, shared);
+        let (window, carries) = (self.window(now, shared), self.path.carries(&shared.config));
         let Some(ring) = self.ring.as_deref_mut() else { return (&[], 1) };
         let stride = shared.config.max_datagram;
         let start = ring.index(run.first) * stride;
@@ -432,6 +432,7 @@ impl Sender {
             end += length;
             shared.counters.packet_out(Kind::Data, length);
             tally.packet_out(Kind::Data, 1, length);
+            tally.fragmented += u64::from(length > carries);
         }
         (shared.packets.run(&ring.bytes[start..], run.in_place, end), segment)
     }

@@ -410,6 +410,38 @@ fn records_and_answers_of_ranks_that_do_not_exist_are_faults() {
     assert!(fault(&Frame::AppendReply { token: 77, again: true }, &waits).is_some());
 }
 
+/// Answers to several requests come in any order, and go each where they belong.
+#[test]
+fn requests_of_a_list_end_in_any_order() {
+    let (place, mut engine, _) = rank();
+    let mut buffers = [[0u8; 5], [0; 5]];
+    {
+        let [one, two] = &mut buffers;
+        // SAFETY: nobody else uses the buffers until the requests have ended.
+        let mut lent = unsafe { Lent::new(&mut [one, two]) };
+        for (token, length) in [(11, 3), (12, 4), (13, 2), (14, 1)] {
+            let into = lent.split(length as usize);
+            engine.begin_with(1, token, Pending::Pieces { into, length, received: 0 });
+        }
+    }
+    let reply = |token, offset_in_request, data| {
+        encode(&Frame::GetReply { token, offset_in_request, data })
+    };
+    for frame in [reply(13, 0, b"hi"), reply(12, 0, b"d"), reply(12, 1, b"efg")] {
+        engine.frame(&place, 1, &frame);
+    }
+    assert_eq!((engine.fault.take(), engine.ended()), (None, vec![(12, None), (13, None)]));
+    engine.frame(&place, 1, &encode(&Frame::Refused { token: 14, code: REFUSED_RIGHT }));
+    engine.frame(&place, 2, &encode(&Frame::Refused { token: 11, code: REFUSED_RIGHT }));
+    engine.frame(&place, 1, &reply(11, 0, b"abc"));
+    let ended = vec![(11, None), (14, Some(Refusal::Right))];
+    assert_eq!((engine.fault.take(), engine.ended()), (None, ended));
+    // What is over is known no more; nor does it take more than was asked for.
+    engine.frame(&place, 1, &reply(11, 0, b"abc"));
+    assert!(engine.fault.take().is_some() && engine.list_requests.is_empty());
+    assert_eq!(buffers, [*b"abcde", *b"fghi\0"]);
+}
+
 /// A rank that guesses the token of a request to another one answers nothing.
 #[test]
 fn only_who_was_asked_answers() {

@@ -154,10 +154,10 @@ impl<'c> Reference<'c> {
         assert!(got == expected, "{from}: {shape:?}");
     }
 
-    /// Pieces of the part: mostly few and short ones, at times more than a frame takes; they may
+    /// Pieces of the part: mostly few and short ones, at times more than all requests that are under way together take; they may
     /// overlap, be empty, and be in any order.
     fn pieces(numbers: &mut Numbers) -> Vec<Piece> {
-        let count = [0, 1, 2, 9, 300, 1500][numbers.below(6) as usize];
+        let count = [0, 1, 2, 9, 300, 5000][numbers.below(6) as usize];
         let most = match numbers.below(3) {
             0 => 8,
             1 => 70,

@@ -26,6 +26,7 @@ use tokio::sync::{mpsc, watch};
 use crate::client::refusal;
 use crate::clock::{monotonic, wall_ms};
 use crate::config::ClusterConfig;
+use crate::door::{Door, Guest, MOST_UNKNOWN};
 use crate::exit::{ExitCode, Failure};
 use crate::link::{self, CalledStream, LinkError, LinkHello, Outbox, Purpose, Refusals};
 use crate::node::setup::{listen, listen_for_scrapes, listen_unix, raise_open_files, write_pid};
@@ -40,6 +41,8 @@ use table::Table;
 const DETACH_GRACE: Duration = Duration::from_secs(1);
 /// Between attempts to write records that could not be written.
 const RETRY: Duration = Duration::from_secs(1);
+/// Between looks for keys of ended jobs that are still on the disk.
+const FORGET: Duration = Duration::from_secs(1);
 
 /// Most bytes that may wait for one link before clients are left alone, and how often to look
 /// whether they have gone.
@@ -129,6 +132,9 @@ impl Driver {
         let config = Arc::new(ClusterConfig::load(dir)?);
         let credentials = Credentials::load(dir, Identity::Head)?;
         raise_open_files();
+        if let Err(error) = kumi_net::priority::prefer_this_thread() {
+            tracing::info!(%error, "no preference: the head waits for its turn on a busy machine");
+        }
         // First, since it makes sure that there is only one head.
         let listener = listen(config.head).await?;
         let scrapes = listen_for_scrapes(config.metrics_of_head(at)?, "head_metrics").await?;
@@ -190,7 +196,10 @@ impl Driver {
         let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
         let mut exchange = tokio::time::interval(Duration::from_nanos(EXCHANGE));
-        exchange.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut forget = tokio::time::interval(FORGET);
+        for interval in [&mut exchange, &mut forget] {
+            interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        }
         while !self.done {
             let timeout = self.next_timeout();
             tokio::select! {
@@ -201,6 +210,7 @@ impl Driver {
                 _ = interrupt.recv() => self.done = true,
                 Some(event) = self.events.recv() => self.event(event),
                 _ = exchange.tick() => self.gossip(),
+                _ = forget.tick() => self.forget_keys(),
                 () = tokio::time::sleep(timeout) => {
                     self.write_again();
                     self.handle(HeadEvent::Timeout);
@@ -342,6 +352,12 @@ impl Driver {
         self.counts.unwritten.set(self.unwritten.len());
     }
 
+    fn forget_keys(&mut self) {
+        if let Err(error) = self.table.forget_keys() {
+            tracing::error!(%error, "keys of jobs that are over are still in the log of the job table");
+        }
+    }
+
     fn act(&mut self, action: HeadAction) -> Option<HeadEvent> {
         match action {
             HeadAction::Persist(record) => {
@@ -423,14 +439,16 @@ fn head_config(config: &ClusterConfig) -> HeadConfig {
         lease_ns: config.lease_ms.saturating_mul(1_000_000),
         detach_grace_ns: u64::try_from(DETACH_GRACE.as_nanos()).unwrap_or(u64::MAX),
         encrypt: config.encrypt,
+        env: config.job.to_env(),
     }
 }
 
 async fn serve_links(listener: TcpListener, shared: Shared) {
+    let door = Door::new(MOST_UNKNOWN);
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                tokio::task::spawn_local(attend(stream, shared.clone()));
+                tokio::task::spawn_local(attend(stream, door.arrive(), shared.clone()));
             }
             Err(error) => {
                 tracing::warn!(%error, "a link could not be accepted");
@@ -440,7 +458,7 @@ async fn serve_links(listener: TcpListener, shared: Shared) {
     }
 }
 
-async fn attend(stream: TcpStream, shared: Shared) {
+async fn attend(stream: TcpStream, guest: Guest, shared: Shared) {
     let agree = |hello: &LinkHello| {
         shared.config.node(hello.node).map(drop).map_err(|error| {
             refusal(
@@ -449,7 +467,8 @@ async fn attend(stream: TcpStream, shared: Shared) {
             )
         })
     };
-    match link::answer(&shared.credentials, &shared.config.name, stream, agree).await {
+    let answer = link::answer(&shared.credentials, &shared.config.name, stream, agree);
+    match guest.introduced(answer).await {
         Ok((hello, stream)) => match hello.purpose.clone() {
             Purpose::Tree => attend_link(&hello, stream, &shared).await,
             Purpose::Client(user) => clients::attend(stream, user, shared).await,

@@ -137,6 +137,7 @@ impl Resources {
             user: (spec.user.uid != own).then(|| spec.user.clone()),
             cpus: site.cpus.clone(),
             open_files: site.open_files,
+            nice: site.nice,
             group: self.group.as_ref().map(|group| group.path().to_owned()),
             daemon: std::process::id(),
             go: go_end.as_raw_fd(),

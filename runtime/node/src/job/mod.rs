@@ -93,6 +93,8 @@ pub struct Site {
     pub executable: PathBuf,
     /// Limit of open files that ranks get.
     pub open_files: u64,
+    /// `nice` value of ranks.
+    pub nice: i32,
     /// Programs.
     pub programs: RefCell<Programs>,
     /// The switching thread.

@@ -41,6 +41,8 @@ pub struct ShimSpec {
     pub cpus: Vec<usize>,
     /// Limit of open files to set: what the daemon had before it raised its own.
     pub open_files: u64,
+    /// The `nice` value to set: what the daemon had before it was preferred, and more if it is not.
+    pub nice: i32,
     /// Control group of the job, to be joined unless the process was born there.
     pub group: Option<PathBuf>,
     /// The daemon's process.
@@ -165,6 +167,8 @@ impl Ready {
             setrlimit(Resource::RLIMIT_NOFILE, spec.open_files.min(hard), hard)
                 .map_err(|error| internal("set its limit of open files", &error))?;
         }
+        kumi_net::priority::set_nice(spec.nice)
+            .map_err(|error| internal("set its nice value", &error))?;
         if let Some(user) = &spec.user {
             change_user(user).map_err(|error| {
                 let what = format!(

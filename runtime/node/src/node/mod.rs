@@ -58,7 +58,7 @@ enum TreeEvent {
 }
 
 /// What links and clients share.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct Shared {
     clock: SharedClock,
     refusals: Refusals,

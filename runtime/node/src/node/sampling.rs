@@ -160,6 +160,8 @@ fn peers(mut all: Vec<PeerCounters>, most: usize) -> (Vec<PeerSample>, u32) {
         round_trip_us: peer.round_trip_us,
         unacked_packets: peer.unacked_packets,
         unacked_bytes: peer.unacked_bytes,
+        limit: peer.limit,
+        fragmented: peer.fragmented,
     };
     (all.into_iter().map(sample).collect(), u32::try_from(left_out).unwrap_or(u32::MAX))
 }

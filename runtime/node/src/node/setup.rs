@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use kumi_control::message::{NodeDescription, Refusal, RefusalKind};
 use kumi_net::disclosure::NodePage;
+use kumi_net::priority;
 use kumi_sched::NodeId;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -31,6 +32,7 @@ use crate::job::{JobEvent, Site};
 use crate::limits;
 use crate::paths;
 use crate::switch::Switcher;
+use crate::tcp;
 use crate::tls::{Credentials, Identity};
 use crate::watch::Watcher;
 
@@ -44,6 +46,9 @@ const MAX_PAYLOAD: u32 = 65_507;
 const PEERS_OF_ALL: usize = 65_536;
 /// Switches reported one by one, over all nodes of the cluster.
 const RECENT_OF_ALL: usize = 65_536;
+
+/// Steps of `nice` by which ranks are put behind a daemon that may not be preferred.
+const YIELDING: i32 = 5;
 
 /// Files that exist while the daemon runs.
 #[derive(Debug)]
@@ -129,6 +134,7 @@ impl Started {
             group: group.clone(),
             executable,
             open_files: raise_open_files(),
+            nice: prefer_daemon(&mut limits)?,
             programs: RefCell::new(programs(dir, node)?),
             switcher,
             watcher,
@@ -137,8 +143,7 @@ impl Started {
             page,
             live: RefCell::default(),
         });
-        let (refusals, messages) = Default::default();
-        let shared = Shared { clock, refusals, messages };
+        let shared = Shared { clock, ..Shared::default() };
         let incarnation = clock::wall_ms() << 16 | u64::from(std::process::id() & 0xffff);
         let tree = tree::Tree {
             config: Arc::clone(&config),
@@ -167,6 +172,19 @@ impl Started {
             metrics: metrics.map(|listener| (listener, config.name.clone())),
         })
     }
+}
+
+/// Has this thread, which tells the others that the node lives, go before ranks; returns the `nice` value for these.
+/// Without the right to, what is done instead is added to `limits`.
+fn prefer_daemon(limits: &mut Vec<String>) -> Result<i32, Failure> {
+    let nice = priority::nice()
+        .map_err(failure(ExitCode::MachineLimits, "the daemon's priority is not known"))?;
+    if let Err(error) = priority::prefer_this_thread() {
+        tracing::debug!(%error, "the daemon is not preferred");
+        limits.push(limits::preference_sentence());
+        return Ok((nice + YIELDING).min(19));
+    }
+    Ok(nice)
 }
 
 /// The node's page; without it, what that costs is added to `limits`.
@@ -231,7 +249,9 @@ fn describe(
 /// # Errors
 /// `Exists` when it is in use.
 pub(crate) async fn listen(address: SocketAddrV4) -> Result<TcpListener, Failure> {
-    TcpListener::bind(address).await.map_err(|error| match error.kind() {
+    let listener = TcpListener::bind(address).await;
+    let prepared = listener.and_then(|listener| tcp::prepare(&listener).map(|()| listener));
+    prepared.map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => Failure::new(
             ExitCode::Exists,
             format!("{address} is in use: another daemon or program listens there; stop it or change the port in cluster.toml"),

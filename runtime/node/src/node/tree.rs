@@ -17,6 +17,7 @@ use super::{Shared, TreeEvent};
 use crate::client::refusal;
 use crate::clock::monotonic;
 use crate::config::ClusterConfig;
+use crate::door::{Door, Guest, MOST_UNKNOWN};
 use crate::link::{self, CallerStream, LinkError, LinkHello, Outbox, Purpose};
 use crate::tls::{Credentials, Identity};
 
@@ -170,11 +171,13 @@ async fn attend_parent(tree: &Tree, stream: CallerStream, filter: &mut ClockFilt
 /// Accepts the links of children.
 pub(super) async fn serve_children(listener: TcpListener, tree: Tree) {
     let mut next = 0;
+    let door = Door::new(MOST_UNKNOWN);
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
                 next += 1;
-                tokio::task::spawn_local(attend_child(tree.clone(), LinkId(next), stream));
+                let attended = attend_child(tree.clone(), LinkId(next), stream, door.arrive());
+                tokio::task::spawn_local(attended);
             }
             Err(error) => {
                 tracing::warn!(%error, "a child could not be accepted");
@@ -184,7 +187,7 @@ pub(super) async fn serve_children(listener: TcpListener, tree: Tree) {
     }
 }
 
-async fn attend_child(tree: Tree, id: LinkId, stream: TcpStream) {
+async fn attend_child(tree: Tree, id: LinkId, stream: TcpStream, guest: Guest) {
     let agree = |hello: &LinkHello| {
         let ours = tree.candidates(hello.node).contains(&Parent::Node(tree.node));
         if ours && hello.purpose == Purpose::Tree {
@@ -199,8 +202,8 @@ async fn attend_child(tree: Tree, id: LinkId, stream: TcpStream) {
             ))
         }
     };
-    let answered = link::answer(&tree.credentials, &tree.config.name, stream, agree).await;
-    let (hello, stream) = match answered {
+    let answer = link::answer(&tree.credentials, &tree.config.name, stream, agree);
+    let (hello, stream) = match guest.introduced(answer).await {
         Ok(answered) => answered,
         Err(error) => return tree.shared.refusals.count_link(&error),
     };

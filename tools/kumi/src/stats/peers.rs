@@ -30,14 +30,17 @@ pub struct PeerView {
     round_trip_us: Option<u64>,
     unacked_packets: u64,
     unacked_bytes: u64,
+    /// Null when it is not known.
+    limit_bytes: Option<u64>,
+    fragmented: u64,
 }
 
 fn packets([data, acks, nacks, probes]: [u64; 4]) -> PacketsView {
     PacketsView { data, acks, nacks, probes }
 }
 
-fn known(round_trip_us: u64) -> Option<u64> {
-    (round_trip_us > 0).then_some(round_trip_us)
+fn known(value: u64) -> Option<u64> {
+    (value > 0).then_some(value)
 }
 
 /// A rank's peers as data.
@@ -53,6 +56,8 @@ pub fn view(rank: &RankSample) -> Vec<PeerView> {
         round_trip_us: known(peer.round_trip_us),
         unacked_packets: peer.unacked_packets,
         unacked_bytes: peer.unacked_bytes,
+        limit_bytes: known(peer.limit),
+        fragmented: peer.fragmented,
     };
     rank.peers.iter().map(one).collect()
 }
@@ -78,7 +83,8 @@ pub fn table(ranks: &[(u32, &RankSample)]) -> String {
         [">DATA OUT", ">ACKS", ">NACKS", ">PROBES", ">DATA IN", ">ACKS", ">NACKS", ">PROBES"];
     let rest =
         [">BYTES OUT", ">BYTES IN", ">RESENDS", ">DOUBLE", ">ROUND TRIP", ">UNACKED", ">BYTES"];
-    let headings = [[">JOB", ">RANK", ">PEER"].as_slice(), &packets, &rest].concat();
+    let path = [">LIMIT", ">FRAGMENTED"];
+    let headings = [[">JOB", ">RANK", ">PEER"].as_slice(), &packets, &rest, &path].concat();
     let mut table = Table::new(&headings);
     let mut left_out = 0;
     for (_, rank) in ranks {
@@ -95,6 +101,8 @@ pub fn table(ranks: &[(u32, &RankSample)]) -> String {
                     .map_or_else(|| "-".to_owned(), |us| table::nanos(us.saturating_mul(1_000))),
                 peer.unacked_packets.to_string(),
                 peer.unacked_bytes.to_string(),
+                known(peer.limit).map_or_else(|| "-".to_owned(), |bytes| bytes.to_string()),
+                peer.fragmented.to_string(),
             ]);
             table.row(row);
         }
@@ -128,6 +136,8 @@ mod tests {
             round_trip_us: rank.map_or(0, |_| 57),
             unacked_packets: 4,
             unacked_bytes: 1_024,
+            limit: rank.map_or(0, |_| 1_252),
+            fragmented: 3,
         }
     }
 
@@ -135,9 +145,9 @@ mod tests {
     fn the_table() {
         let (one, two) = (rank(7, 0, vec![peer(Some(2)), peer(None)], 5), rank(7, 1, vec![], 0));
         let expected = "\
-JOB  RANK    PEER  DATA OUT  ACKS  NACKS  PROBES  DATA IN  ACKS  NACKS  PROBES  BYTES OUT  BYTES IN  RESENDS  DOUBLE  ROUND TRIP  UNACKED  BYTES
-  7     0       2      1000     3      0       1      990    12      1       0      64000   4000000        2       1      57.0us        4   1024
-  7     0  others      1000     3      0       1      990    12      1       0      64000   4000000        2       1           -        4   1024
+JOB  RANK    PEER  DATA OUT  ACKS  NACKS  PROBES  DATA IN  ACKS  NACKS  PROBES  BYTES OUT  BYTES IN  RESENDS  DOUBLE  ROUND TRIP  UNACKED  BYTES  LIMIT  FRAGMENTED
+  7     0       2      1000     3      0       1      990    12      1       0      64000   4000000        2       1      57.0us        4   1024   1252           3
+  7     0  others      1000     3      0       1      990    12      1       0      64000   4000000        2       1           -        4   1024      -           3
 and 5 peers with less traffic
 ";
         assert_eq!(table(&[(0, &one), (1, &two)]), expected);
@@ -161,5 +171,6 @@ and 5 peers with less traffic
         assert_eq!(json[0]["peer"], 1);
         assert_eq!(json[0]["packets_in"]["acks"], 12);
         assert_eq!(json[0]["round_trip_us"], 57);
+        assert_eq!((&json[0]["limit_bytes"], &json[0]["fragmented"]), (&1_252.into(), &3.into()));
     }
 }

@@ -1,0 +1,166 @@
+/*
+ * kumi/completion.hpp - completions, and what puts and gets are told beside the
+ * data: what follows them, and where the elements lie.  Programs include
+ * <kumi.hpp>.
+ *
+ * SPDX-License-Identifier: Apache-2.0 OR MIT
+ */
+#ifndef KUMI_COMPLETION_HPP
+#define KUMI_COMPLETION_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <kumi.hpp>
+
+namespace kumi {
+
+/* ------------------------------------------------------------------------
+ * Completions
+ * ------------------------------------------------------------------------ */
+
+/* Counts the puts of this rank that were given it and are in place.  Waiting for
+ * it orders what follows behind these puts, and behind no others.  Throws error
+ * KUMI_ERR_REFUSED once for each target that has refused some. */
+class completion {
+public:
+	explicit completion(context &job) : alive_(job.alive_)
+	{
+		detail::check(kumi_completion_create(&handle_),
+		              "kumi_completion_create");
+	}
+
+	~completion()
+	{
+		if (!alive_.expired())
+			detail::freed(kumi_completion_free(handle_),
+			              "kumi_completion_free");
+	}
+
+	completion(const completion &) = delete;
+	completion &operator=(const completion &) = delete;
+
+	completion(completion &&other) noexcept { swap(other); }
+	/* What this completion was ends with `other`. */
+	completion &operator=(completion &&other) noexcept
+	{
+		swap(other);
+		return *this;
+	}
+
+	/* How many puts are in place. */
+	std::uint64_t done() const
+	{
+		std::uint64_t count = 0;
+		detail::check(kumi_completion_done(handle_, &count),
+		              "kumi_completion_done");
+		return count;
+	}
+
+	/* Waits until at least so many are; the result is how many are.
+	 * Throws error KUMI_ERR_LENGTH if there are fewer. */
+	std::uint64_t wait(std::uint64_t at_least) const
+	{
+		std::uint64_t count = 0;
+		detail::check(kumi_completion_wait(handle_, at_least, &count),
+		              "kumi_completion_wait");
+		return count;
+	}
+
+	/* Waits for all that were given it. */
+	void wait_all() const
+	{
+		detail::check(kumi_completion_wait_all(handle_),
+		              "kumi_completion_wait_all");
+	}
+
+	/* For functions of kumi.h; it still belongs to this object. */
+	kumi_completion *handle() const noexcept
+	{
+		return alive_.expired() ? nullptr : handle_;
+	}
+
+private:
+	void swap(completion &other) noexcept
+	{
+		std::swap(handle_, other.handle_);
+		std::swap(alive_, other.alive_);
+	}
+
+	kumi_completion *handle_ = nullptr;
+	std::weak_ptr<const bool> alive_;
+};
+
+/* What is to follow when a put is in place: the target's counter `notify` goes
+ * up by 1, and the caller's completion. */
+struct after {
+	int notify = KUMI_NO_NOTIFY;
+	const completion *done = nullptr;
+};
+
+/* `count` blocks of `length` elements, the first at `offset`, each next one
+ * `stride` elements further on: a column of a matrix, for example. */
+struct blocks {
+	std::size_t offset;
+	std::size_t stride;
+	std::size_t length;
+	std::size_t count;
+
+	/* Throws unless all blocks together have so many elements. */
+	void require(std::size_t elements, const char *function) const
+	{
+		bool fits = length == 0 || count <= SIZE_MAX / length;
+		detail::require(fits && length * count == elements, function,
+		                "there must be as many elements as the blocks "
+		                "have together");
+	}
+};
+
+/* A piece of a window: `length` elements (or none) from `offset` on. */
+struct piece {
+	std::size_t offset;
+	std::size_t length;
+};
+
+/* Not for programs. */
+namespace detail {
+
+inline kumi_completion *handle(const after &then, const char *function)
+{
+	if (then.done == nullptr)
+		return nullptr;
+	/* Null is none to C, but there should be one. */
+	if (then.done->handle() == nullptr)
+		throw error(KUMI_ERR_COMPLETION, function,
+		            "the completion was moved to another object, or "
+		            "its job has ended");
+	return then.done->handle();
+}
+
+/* The pieces of a window of T, in bytes. */
+template <class T>
+std::vector<kumi_piece> scaled(const std::vector<piece> &pieces)
+{
+	std::vector<kumi_piece> bytes;
+	bytes.reserve(pieces.size());
+	for (const piece &one : pieces)
+		bytes.push_back({scaled<T>(one.offset), scaled<T>(one.length)});
+	return bytes;
+}
+
+/* The memory of elements, as C takes it for puts and gets alike. */
+template <class T>
+kumi_buffer buffer(span<T> memory) noexcept
+{
+	const void *data = memory.data();
+	return {const_cast<void *>(data), bytes(memory)};
+}
+
+} // namespace detail
+
+} // namespace kumi
+
+#endif /* KUMI_COMPLETION_HPP */

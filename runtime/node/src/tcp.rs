@@ -1,0 +1,76 @@
+//! TCP connections between daemons, with what makes them fail in time rather than hang.
+//!
+//! A path may carry less than its ends believe, with a router in between whose messages about that ("fragmentation
+//! needed") are lost. TCP then sends the same long segment over and over. So segments are short enough for
+//! nearly every path from the start; what stays unacknowledged breaks the connection, which is made anew; and so does
+//! a peer that has vanished while nothing was to be said.
+
+use std::io;
+use std::net::SocketAddrV4;
+use std::os::fd::AsFd;
+
+use nix::sys::socket::{setsockopt, sockopt};
+use tokio::net::{TcpSocket, TcpStream};
+
+/// Bytes of data in a segment, at most: with the headers of IPv4 and TCP and TCP's options less than 1,280, which every
+/// path of IPv6 carries, and those of IPv4 that are not made to be difficult.
+const SEGMENT: u32 = 1_200;
+/// Milliseconds after which a connection breaks on which something sent is not acknowledged.
+const UNACKED_MS: u32 = 5_000;
+/// A connection on which nothing was said for so many seconds is probed; then so often, so many times.
+const IDLE: u32 = 5;
+const PROBE_EVERY: u32 = 2;
+const PROBES: u32 = 3;
+
+/// Sets what a listening socket hands on to its connections, or a connection has before it is made.
+///
+/// # Errors
+/// When the kernel knows none of it.
+pub(crate) fn prepare(socket: &impl AsFd) -> io::Result<()> {
+    setsockopt(socket, sockopt::TcpMaxSeg, &SEGMENT)?;
+    setsockopt(socket, sockopt::TcpUserTimeout, &UNACKED_MS)?;
+    setsockopt(socket, sockopt::KeepAlive, &true)?;
+    setsockopt(socket, sockopt::TcpKeepIdle, &IDLE)?;
+    setsockopt(socket, sockopt::TcpKeepInterval, &PROBE_EVERY)?;
+    setsockopt(socket, sockopt::TcpKeepCount, &PROBES)?;
+    Ok(())
+}
+
+/// Connects to a daemon.
+///
+/// # Errors
+/// When nobody answers there.
+pub(crate) async fn connect(address: SocketAddrV4) -> io::Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    prepare(&socket)?;
+    let stream = socket.connect(address.into()).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::socket::getsockopt;
+    use std::net::{Ipv4Addr, SocketAddr};
+    use tokio::net::TcpListener;
+
+    /// Both ends have all of it, the accepted one from its listener.
+    #[tokio::test(flavor = "current_thread")]
+    async fn both_ends_fail_in_time_and_send_short_segments() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        prepare(&listener).unwrap();
+        let SocketAddr::V4(address) = listener.local_addr().unwrap() else { panic!("IPv4") };
+        let (called, accepted) = tokio::join!(connect(address), listener.accept());
+        for end in [called.unwrap(), accepted.unwrap().0] {
+            // The kernel takes the options of each segment off.
+            let segment = getsockopt(&end, sockopt::TcpMaxSeg).unwrap();
+            assert!((1_100..=SEGMENT).contains(&segment), "{segment}");
+            assert_eq!(getsockopt(&end, sockopt::TcpUserTimeout).unwrap(), UNACKED_MS);
+            assert!(getsockopt(&end, sockopt::KeepAlive).unwrap());
+            assert_eq!(getsockopt(&end, sockopt::TcpKeepIdle).unwrap(), IDLE);
+            assert_eq!(getsockopt(&end, sockopt::TcpKeepInterval).unwrap(), PROBE_EVERY);
+            assert_eq!(getsockopt(&end, sockopt::TcpKeepCount).unwrap(), PROBES);
+        }
+    }
+}
