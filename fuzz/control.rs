@@ -26,6 +26,7 @@ fn config() -> HeadConfig {
         encrypt: false,
         policy: "dqt".into(),
         max_priority: 4,
+        env: Vec::new(),
     }
 }
 

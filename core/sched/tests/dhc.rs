@@ -59,3 +59,82 @@ fn what_is_known_of_rounds_whose_jobs_are_known_beforehand() {
         }
     }
 }
+
+/// A job of the whole machine and ever new small ones, one change a slot: all run all the time
+/// or in turn.
+#[test]
+fn nobody_starves_however_often_jobs_come_and_go() {
+    for name in ["dhc", "dhc:no-disabling"] {
+        let mut policy = machine(name, 8);
+        let watched =
+            [start(&mut *policy, 1, 8), start(&mut *policy, 2, 5), start(&mut *policy, 3, 1)];
+        assert_eq!(watched.map(|nodes| nodes.len()), [8, 5, 1]);
+        let mut last = [0; 3];
+        for slot in 0..200 {
+            start(&mut *policy, 100 + slot, [1, 2, 4, 8][slot as usize % 4]);
+            if slot >= 3 {
+                policy.leave(JobId(100 + slot - 3), NOW);
+            }
+            policy.run_slot(&mut |job| {
+                if let Some(last) = last.get_mut((job.0 - 1) as usize) {
+                    *last = slot;
+                }
+            });
+            assert!(last.iter().all(|&last| slot - last <= 6), "{name}: {last:?} at {slot}");
+        }
+    }
+}
+
+/// What a job of five leaves of eight is run by smaller ones in the same slot, unless all of its
+/// block is disabled.
+#[test]
+fn selective_disabling_uses_what_a_job_leaves() {
+    for (name, cycle) in [("dhc", 1), ("dhc:no-disabling", 2)] {
+        let mut policy = machine(name, 8);
+        assert_eq!(start(&mut *policy, 1, 5), [0, 1, 2, 3, 4]);
+        let pair = start(&mut *policy, 2, 2);
+        assert_eq!(policy.columns()[0].slots.len(), cycle, "{name}");
+        if name == "dhc" {
+            assert_eq!(pair, [6, 7], "where nothing runs");
+        }
+    }
+}
+
+/// Idle slots go to the job that keeps more nodes busy, and its owner keeps its one slot a round.
+#[test]
+fn idle_slots_go_to_those_that_use_them_best() {
+    let mut policy = machine("dhc", 8);
+    start(&mut *policy, 1, 8);
+    assert_eq!(start(&mut *policy, 2, 4), [0, 1, 2, 3]);
+    assert_eq!(start(&mut *policy, 3, 4), [4, 5, 6, 7]);
+    // One more on the left makes the round three slots long; the right is idle in one.
+    assert_eq!(start(&mut *policy, 4, 3), [0, 1, 2]);
+    let columns = policy.columns();
+    let of = |node: usize, job| {
+        columns[node].slots.iter().filter(|&&slot| slot == Some(JobId(job))).count()
+    };
+    assert_eq!(columns[0].slots.len(), 3);
+    assert_eq!((of(0, 1), of(0, 2), of(0, 4)), (1, 1, 1), "all have to have one");
+    assert_eq!((of(4, 1), of(4, 3)), (1, 2));
+    // A job of one node beside the three; the idle slot on the right stays with the larger.
+    assert_eq!(start(&mut *policy, 5, 1), [3]);
+    assert_eq!(start(&mut *policy, 6, 1), [4]);
+    assert_eq!(policy.columns()[0].slots.len(), 3);
+    policy.leave(JobId(6), NOW);
+    let columns = policy.columns();
+    assert_eq!(columns[4].slots.iter().filter(|&&slot| slot == Some(JobId(3))).count(), 2);
+    assert_eq!(utilisation(&*policy, 8), 1.0);
+}
+
+#[test]
+fn a_node_takes_no_more_jobs_than_the_limit() {
+    let mut policy = by_name("dhc", Limits { jobs_per_node: 2 }).unwrap();
+    (0..4).for_each(|node| policy.add_node(NodeId(node)));
+    for (job, nodes) in [4, 2, 2, 1].into_iter().enumerate() {
+        policy.arrive(&Request::new(JobId(job as u64), nodes), NOW).unwrap();
+    }
+    let placed = std::iter::from_fn(|| policy.next_placement(NOW)).count();
+    assert_eq!(placed, 3, "each node has two");
+    policy.leave(JobId(0), NOW);
+    assert_eq!(policy.next_placement(NOW).map(|placement| placement.job), Some(JobId(3)));
+}

@@ -42,6 +42,9 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Show what gang scheduling does, on a cluster of its own on this machine
     Demo(crate::demo::DemoArgs),
+    /// Simulate before you buy or change: jobs and scheduling policies in virtual time
+    #[command(subcommand)]
+    Sim(crate::sim::SimCommand),
 }
 
 /// `kumi cluster …`
@@ -98,6 +101,10 @@ pub struct Sharing {
     /// Encrypt the packets of jobs between nodes, unless `kumi run` says otherwise
     #[arg(long)]
     pub encrypt: bool,
+    /// Scheduling of the threads that serve others while ranks compute, unless `kumi run` says otherwise: other, rr or
+    /// fifo, with :low, :even or :high
+    #[arg(long, value_name = "POLICY[:PRIORITY]", value_parser = parse::handler)]
+    pub handler: Option<String>,
 }
 
 /// `kumi cluster init`
@@ -242,6 +249,10 @@ pub struct RunArgs {
     /// How long it will run, for policies that plan ahead: 30s, 10m, 2h; it may take longer
     #[arg(long, value_name = "TIME", value_parser = parse::estimate)]
     pub estimate: Option<Duration>,
+    /// Scheduling of the thread that serves others while a rank computes: other, rr or fifo, with :low, :even or :high; as
+    /// KUMI_HANDLER or the cluster's configuration says if not given
+    #[arg(long, value_name = "POLICY[:PRIORITY]", value_parser = parse::handler)]
+    pub handler: Option<String>,
     /// The program and its arguments
     #[arg(
         required = true,
@@ -378,6 +389,23 @@ mod tests {
             assert_eq!((args.encrypt, &*args.command[0]), (Some(expected), "prog"));
         }
         assert!(read(&["kumi", "run", "--encrypt=maybe", "prog"]).is_err());
+    }
+
+    #[test]
+    fn the_handlers_scheduling_is_checked() {
+        for word in ["other", "rr:low", "fifo:high"] {
+            let Command::Run(args) =
+                read(&["kumi", "run", "--handler", word, "prog"]).unwrap().command
+            else {
+                panic!("not run")
+            };
+            assert_eq!(args.handler.as_deref(), Some(word));
+        }
+        for wrong in ["", "fast", "rr:", "fifo:highest"] {
+            let error = read(&["kumi", "run", "--handler", wrong, "prog"]).unwrap_err().to_string();
+            assert!(error.contains("other, rr or fifo"), "{error}");
+            assert!(read(&["kumi", "cluster", "up", "--local", "1", "--handler", wrong]).is_err());
+        }
     }
 
     #[test]

@@ -130,6 +130,7 @@ impl World {
             encrypt: false,
             policy: "dqt".into(),
             max_priority: 1,
+            env: Vec::new(),
         };
         Self {
             scenario,

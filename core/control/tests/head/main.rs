@@ -43,6 +43,7 @@ fn config(nodes: u32) -> HeadConfig {
         encrypt: false,
         policy: "dqt".into(),
         max_priority: 4,
+        env: Vec::new(),
     }
 }
 
