@@ -97,10 +97,18 @@ impl Job {
         Request { user, priority, estimate_ns, ..Request::new(self.id(), self.wanted) }
     }
 
-    /// The same, when it has its nodes: as far as it has run already, its estimate is used up.
+    /// The same, when it has its nodes: what it has run already is taken off its estimate, which is
+    /// doubled first if it ran longer, as policies do with those that they see overrun.
     pub(super) fn asked_on(&self, wall_ms: u64) -> Request {
         let run_ms = wall_ms.saturating_sub(self.record.started_ms.unwrap_or(wall_ms));
-        let rest = |estimate: u64| estimate.saturating_sub(run_ms.saturating_mul(1_000_000));
+        let run = run_ms.saturating_mul(1_000_000).min(u64::MAX / 2);
+        let rest = |estimate: u64| {
+            let mut whole = estimate.max(1);
+            while whole <= run {
+                whole = whole.saturating_mul(2);
+            }
+            whole - run
+        };
         let asked = self.asked();
         Request { estimate_ns: asked.estimate_ns.map(rest), ..asked }
     }

@@ -130,14 +130,21 @@ impl Head {
             by_name(name, self.config.max_jobs_per_node).map_err(|error| bad(error.to_string()))?;
         self.routes.nodes().for_each(|node| policy.add_node(node));
         let configured = self.nodes.len();
-        for job in self.jobs.values().filter(|job| job.scheduled && !job.is_over()) {
-            let taken = match job.is_placed() {
-                true => take_back(&mut *policy, job, configured, (self.now, self.wall_ms)),
-                false => policy.arrive(&job.asked(), ClusterTime(self.now)),
+        let now = ClusterTime(self.now);
+        for job in self.jobs.values().filter(|job| !job.is_over()) {
+            let unknown = job.record.spec.request.estimate_ns.is_none();
+            let taken = match (job.is_placed(), job.scheduled) {
+                (true, true) => take_back(&mut *policy, job, configured, (self.now, self.wall_ms)),
+                (false, true) => policy.arrive(&job.asked(), now),
+                // It is not known yet how many nodes it wants.
+                (false, false) if unknown && policy.plans() => {
+                    Err(ArriveError::NoEstimate(job.id()))
+                }
+                (_, false) => Ok(()),
             };
-            let refused =
-                |error| format!("policy {name} cannot take over: {error}; end the job first");
-            taken.map_err(|error| bad(refused(error)))?;
+            taken.map_err(|error| {
+                bad(format!("policy {name} cannot take over: {error}; end the job first"))
+            })?;
         }
         self.pass_slots();
         self.policy = policy;

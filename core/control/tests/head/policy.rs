@@ -147,6 +147,17 @@ fn refused_changes_leave_everything_as_it_was() {
 }
 
 #[test]
+fn jobs_that_wait_for_the_nodes_to_come_count_too() {
+    let mut test = Test::without_nodes(2);
+    let (job, _) = test.submit(request(1, 1, None));
+    let refusal = refused(test.ask(&OWNER, configure("conservative")));
+    assert!(refusal.message.contains("job 1 does not say how long"), "{}", refusal.message);
+    assert!(replied(&test.ask(&OWNER, configure("scan")), &ClientReply::Done));
+    test.report(Report::Attached((0..2).map(description).collect()));
+    assert_eq!(test.state(job), JobState::Preparing);
+}
+
+#[test]
 fn wishes_are_checked() {
     let mut test = Test::new(2);
     let wish = |token, priority, estimate_ns| {

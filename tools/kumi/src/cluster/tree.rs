@@ -80,6 +80,7 @@ pub struct TreeLine {
 /// left out. `nodes` is how many the cluster has, `width` how many columns there are for a line
 /// whose cells are two apart.
 pub fn lines(tree: &[DqtNode], nodes: usize, width: usize) -> Vec<TreeLine> {
+    let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
     let mut below: BTreeMap<Option<u32>, Vec<&DqtNode>> = BTreeMap::new();
     tree.iter().for_each(|node| below.entry(node.parent).or_default().push(node));
     let children = |parent| below.get(&parent).into_iter().flatten().rev().copied();
@@ -88,9 +89,9 @@ pub fn lines(tree: &[DqtNode], nodes: usize, width: usize) -> Vec<TreeLine> {
     while let Some((node, depth)) = open.pop() {
         let shown = !node.queue.is_empty();
         if shown {
-            let last =
-                (node.first.0 + node.size - 1).min(u32::try_from(nodes).unwrap_or(1).max(1) - 1);
-            let place = format!("{:depth$}{}", "", table::ranges(node.first.0..=last));
+            // The tree may reach beyond the nodes that there are.
+            let end = (node.first.0 + node.size).min(nodes).max(node.first.0 + 1);
+            let place = format!("{:depth$}{}", "", table::ranges(node.first.0..end));
             let cells = [place, word(node.state).to_owned(), node.max_tqlb.to_string()];
             lines.push((node, cells));
         }

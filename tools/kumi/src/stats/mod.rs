@@ -328,7 +328,7 @@ mod tests {
     fn the_page() {
         let samples = [sample(0, 42, 1_000), sample(1, 0, 28_700)];
         let expected = "\
-gang scheduling in slices of 1ms
+gang scheduling by dqt in slices of 1ms
 
 NODE  SWITCHES  FREEZE p50  THAW p50  SWITCH p50    p90     p99     max  LATE p50      p99  MISSED  MESSAGES
    0        42       6.5us     1.7us       8.6us  8.6us  17.2us  25.8us    50.6us  101.2us       0         0
