@@ -62,6 +62,9 @@ pub struct Config {
     /// How long it stays the limit before longer ones are tried again, in microseconds; twice that each time
     /// they are lost again. Default 60,000,000.
     pub path_retry: Micros,
+    /// What the checksums of packets cover that are not encrypted. Each rank decides for what it sends; ranks may
+    /// differ. Default [`Checksum::Headers`].
+    pub checksum: Checksum,
 }
 
 /// How data packets are acked.
@@ -74,6 +77,17 @@ pub enum AckMode {
     /// Every data packet that arrives is answered at once by an ack or nack of its own: the baseline
     /// that the reduction is measured against.
     PerMessage,
+}
+
+/// What the checksum of a packet covers that is not encrypted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Checksum {
+    /// Header, frame header and what follows, up to [`crate::wire::COVERED_BYTES`] in all: short packets whole. Of longer ones the
+    /// rest is left to the checksum of UDP, as users of TCP leave everything to that of TCP.
+    #[default]
+    Headers,
+    /// Every byte.
+    All,
 }
 
 impl Default for Config {
@@ -98,6 +112,7 @@ impl Default for Config {
             ack: AckMode::Reduced,
             safe_datagram: 1_200,
             path_retry: 60_000_000,
+            checksum: Checksum::Headers,
         }
     }
 }

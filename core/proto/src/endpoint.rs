@@ -127,7 +127,7 @@ impl Endpoint {
     /// A setting that is out of its range, or a rank that does not exist.
     pub fn new(config: Config, me: Rank, ranks: u32, key: ChannelKey) -> Result<Self, ConfigError> {
         config.check()?;
-        let packets = Packets::clear(key, config.max_datagram, run_bytes(&config));
+        let packets = Packets::clear(key, &config, run_bytes(&config));
         Self::with_packets(config, me, ranks, packets)
     }
 

@@ -1,7 +1,9 @@
 //! What the holder of the channel's lock drives: rings to and from the ranks of this node, the
 //! protocol's endpoint and the socket for all others.
 
-use kumi_proto::{AckMode, ChannelKey, Config, Delivery, Endpoint, Rank, SendError, Sink};
+use kumi_proto::{
+    AckMode, ChannelKey, Checksum, Config, Delivery, Endpoint, Rank, SendError, Sink,
+};
 
 use crate::counters::Counter;
 use crate::doze::Doze;
@@ -110,11 +112,11 @@ const MOST_IN_FLIGHT: usize = 400_000;
 
 /// Settings of the protocol for this driver, the same at all ranks. A deadline found late by less
 /// than `late` may be the handler thread's tick, not a stop.
-fn protocol(place: &Place, ack: AckMode) -> Config {
+fn protocol(place: &Place, ack: AckMode, checksum: Checksum) -> Config {
     let max_datagram = place.max_datagram().min(MOST_DATAGRAM);
     let window: usize = 1 << (MOST_IN_FLIGHT / max_datagram).clamp(16, 256).ilog2();
     let ack_every = (window / 4) as u32;
-    Config { max_datagram, window, ack_every, late: 5_000, ack, ..Config::default() }
+    Config { max_datagram, window, ack_every, late: 5_000, ack, checksum, ..Config::default() }
 }
 
 impl<H: Handler> Core<H> {
@@ -124,11 +126,12 @@ impl<H: Handler> Core<H> {
         handler: H,
     ) -> Result<Core<H>, AttachError> {
         // Read by every rank, so that a wrong one is found whatever the layout of the job.
-        let ack = crate::ack::from_env()?;
+        let (ack, checksum) = (crate::ack::from_env()?, crate::ack::checksum_from_env()?);
         let remote = match socket {
             Some(socket) if place.local_count() < place.ranks() as usize => {
                 let key = ChannelKey(place.channel_key());
-                let (config, me, ranks) = (protocol(place, ack), place.rank(), place.ranks());
+                let (config, me, ranks) =
+                    (protocol(place, ack, checksum), place.rank(), place.ranks());
                 let endpoint = match place.seal_key() {
                     Some(seal) => Endpoint::encrypted(config, me, ranks, key, seal),
                     None => Endpoint::new(config, me, ranks, key),

@@ -33,6 +33,9 @@ pub async fn run(context: &Context, args: RunArgs) -> Result<(), Error> {
     if let Some(ack) = args.ack {
         set(&mut env, "KUMI_ACK", ack.word().to_owned());
     }
+    if let Some(checksum) = args.checksum {
+        set(&mut env, "KUMI_CHECKSUM", checksum.word().to_owned());
+    }
     // By this `kumi cluster down` finds ranks whose daemon and watcher were both killed.
     set(&mut env, "KUMI_CLUSTER_DIR", context.dir().to_string_lossy().into_owned());
     let request = JobRequest {
