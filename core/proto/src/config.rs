@@ -82,8 +82,8 @@ pub enum AckMode {
 /// What the checksum of a packet covers that is not encrypted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Checksum {
-    /// Header, frame header and what follows, up to [`crate::wire::COVERED_BYTES`] in all: short packets whole. Of longer ones the
-    /// rest is left to the checksum of UDP, as users of TCP leave everything to that of TCP.
+    /// Packets of at most [`crate::wire::SHORT_BYTES`] whole. Of longer ones the first [`crate::wire::COVERED_BYTES`], with header and
+    /// frame header; the rest is left to the checksum of UDP, as users of TCP leave everything to that of TCP.
     #[default]
     Headers,
     /// Every byte.

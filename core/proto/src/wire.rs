@@ -11,9 +11,11 @@ pub const MAGIC: u16 = 0x554B;
 /// Version of packets and rules; encrypted packets have [`crate::seal::SEALED_VERSION`].
 pub const VERSION: u8 = 5;
 
-/// How much of a datagram the checksum covers, its own four bytes aside, under [`Checksum::Headers`]: the header, every
-/// frame's header and what it begins with, and short packets whole.
-pub const COVERED_BYTES: usize = 256;
+/// Data packets of at most so many bytes, header included, are covered by their checksum whole, whatever [`Checksum`] says.
+pub const SHORT_BYTES: usize = 256;
+/// Of longer ones it covers so many under [`Checksum::Headers`], its own four aside: header, frame header (of lists the
+/// beginning) and some more. XXH3 takes several times as long for more than this.
+pub const COVERED_BYTES: usize = 128;
 
 /// Data and probe: answer with an ack at once.
 pub const ACK_NOW: u16 = 1 << 0;
@@ -30,7 +32,7 @@ pub const RESENT: u16 = 1 << 4;
 pub const TWICE: u16 = 1 << 5;
 /// Who sends to the sender of this packet is to hold back if packets queue on the way.
 pub const HOLD: u16 = 1 << 6;
-/// Data that is not encrypted, longer than [`COVERED_BYTES`]: the checksum covers those only.
+/// Data that is not encrypted, longer than [`SHORT_BYTES`]: the checksum covers the first [`COVERED_BYTES`] only.
 pub const PART: u16 = 1 << 7;
 /// Data with [`ECHO`]: the lowest byte of the answered probe's number.
 pub const ECHO_NUMBER: u16 = 0xFF00;
@@ -280,7 +282,8 @@ impl Codec {
     pub(crate) fn covered(&self, length: usize) -> usize {
         match self.checksum {
             Checksum::All => length,
-            Checksum::Headers => length.min(COVERED_BYTES),
+            Checksum::Headers if length > SHORT_BYTES => COVERED_BYTES,
+            Checksum::Headers => length,
         }
     }
 
@@ -322,12 +325,13 @@ impl Codec {
         let (bytes, body) = split(datagram, VERSION, self.tag, self.max_datagram)?;
         // The flag is covered itself: a damaged one makes another checksum.
         let part = u16_at(bytes, 30) & PART != 0;
-        let end = if part { datagram.len().min(COVERED_BYTES) } else { datagram.len() };
+        let short = datagram.len() <= SHORT_BYTES;
+        let end = if part && !short { COVERED_BYTES } else { datagram.len() };
         if u32_at(bytes, 0) != self.checksum(&datagram[4..end]) {
             return Err(Drop::Checksum);
         }
         let header = read_header(bytes, body.len(), me, ranks)?;
-        if part && end == datagram.len() {
+        if part && short {
             return Err(Drop::Kind);
         }
         Ok((Header { flags: header.flags & !PART, ..header }, body))

@@ -197,7 +197,7 @@ impl Ack {
 /// What the checksum of a packet covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Checksum {
-    /// The first 256 bytes, so that short packets are covered whole; the rest is left to UDP's own
+    /// Packets of up to 256 bytes whole, the first 128 bytes of longer ones; the rest is left to UDP's own
     Headers,
     /// Every byte
     All,
