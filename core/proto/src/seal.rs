@@ -188,6 +188,23 @@ impl Packets {
         }
     }
 
+    /// How many bytes at the beginning of a data packet of `length` bytes have to lie in the ring.
+    pub(crate) fn covered(&self, length: usize) -> usize {
+        match &self.how {
+            How::Clear(codec) => codec.covered(length),
+            // A packet is encrypted as a whole, and again when it is sent again.
+            How::Sealed(_) => length,
+        }
+    }
+
+    /// Completes a packet of `length` bytes of which only the `head` is in the ring, which the caller made at least as
+    /// long as [`Self::covered`] says.
+    pub(crate) fn seal_head(&self, header: &Header, head: &mut [u8], length: usize) {
+        if let How::Clear(codec) = &self.how {
+            codec.seal_start(header, head, length);
+        }
+    }
+
     /// Completes a packet that the ring keeps and that is to be at byte `at` of [`Self::run`]; its length on
     /// the wire. `in_place`: if it is not encrypted it is there already.
     pub(crate) fn seal_kept(

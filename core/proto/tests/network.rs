@@ -111,7 +111,7 @@ fn rings_are_used_again() {
         net.check_cut();
     }
     net.settle(60_000_000);
-    let ring = config.window * (config.max_datagram + 16);
+    let ring = config.window * (config.max_datagram + 32);
     let rings = |net: &Net, rank: usize| net.nodes[rank].endpoint.memory() / ring;
     let all: usize = (0..12).map(|rank| rings(&net, rank)).sum();
     assert!((36..90).contains(&all), "{all} rings of 12 ranks that sent to 11 others each");
