@@ -13,7 +13,7 @@ const KEY: ChannelKey = ChannelKey(7);
 const WORST: Faults = Faults { corrupt: 0, ..Faults::HEAVY };
 
 fn long() -> Config {
-    Config { max_datagram: 1_000, ..config() }
+    Config { max_datagram: 1_000, lend_least: 256, ..config() }
 }
 
 fn pieces(net: &Net) -> (u64, u64) {
@@ -51,10 +51,14 @@ fn nothing_is_lent_where_packets_are_looked_at_whole() {
     }
 }
 
+fn endpoint() -> Endpoint {
+    Endpoint::new(Config { lend_least: 256, ..Config::default() }, 0, 2, KEY).unwrap()
+}
+
 /// What is copied, what is lent, and what becomes of it.
 #[test]
 fn a_frame_is_lent_until_it_is_acked_or_taken_back() {
-    let mut endpoint = Endpoint::new(Config::default(), 0, 2, KEY).unwrap();
+    let mut endpoint = endpoint();
     let data: Vec<u8> = (0..=255).cycle().take(1_000).collect();
     endpoint.send_lent(0, 1, &[9; 24], &data, 5_000).unwrap();
     let head = COVERED_BYTES;
@@ -83,7 +87,7 @@ fn a_frame_is_lent_until_it_is_acked_or_taken_back() {
 
 #[test]
 fn short_frames_are_copied_and_long_ones_refused() {
-    let mut endpoint = Endpoint::new(Config::default(), 0, 2, KEY).unwrap();
+    let mut endpoint = endpoint();
     for length in [0, 1, 200, 300] {
         endpoint.send_lent(0, 1, &[1; 24], &vec![2; length], 1).unwrap();
     }
@@ -98,16 +102,32 @@ fn short_frames_are_copied_and_long_ones_refused() {
     }
     assert_eq!(endpoint.send_lent(0, 1, &[], &[2; 1_000], 1), Err(SendError::Full));
     assert_eq!(endpoint.lent(), 124);
-    let sealed = Endpoint::encrypted(Config::default(), 0, 2, KEY, &SealKey([1; 16]));
-    let mut sealed = sealed.unwrap();
+    let config = Config { lend_least: 256, ..Config::default() };
+    let mut sealed = Endpoint::encrypted(config, 0, 2, KEY, &SealKey([1; 16])).unwrap();
     sealed.send_lent(0, 1, &[1; 24], &[2; 1_000], 1).unwrap();
     assert_eq!(sealed.lent(), 0);
+}
+
+#[test]
+fn lending_is_for_long_packets() {
+    for (max_datagram, lends) in [(1_472, false), (8_972, true)] {
+        let config = Config { max_datagram, window: 32, ..Config::default() };
+        let mut endpoint = Endpoint::new(config.clone(), 0, 2, KEY).unwrap();
+        assert_eq!(endpoint.lends(), lends);
+        let data = vec![1; endpoint.max_frame() - 24];
+        endpoint.send_lent(0, 1, &[1; 24], &data, 1).unwrap();
+        assert_eq!(endpoint.lent() > 0, lends);
+        let all = Config { checksum: Checksum::All, ..config.clone() };
+        assert!(!Endpoint::new(all, 0, 2, KEY).unwrap().lends());
+        assert!(!Endpoint::encrypted(config, 0, 2, KEY, &SealKey([1; 16])).unwrap().lends());
+    }
+    assert!(Endpoint::new(Config { lend_least: 0, ..Config::default() }, 0, 2, KEY).is_err());
 }
 
 /// A run takes packets that are lent and, behind them, such as are not; never the other way round.
 #[test]
 fn runs_of_lent_packets_leave_together() {
-    let mut endpoint = Endpoint::new(Config::default(), 0, 2, KEY).unwrap();
+    let mut endpoint = endpoint();
     let full = endpoint.max_frame();
     endpoint.send(0, 1, &[&vec![3; full]]).unwrap();
     for _ in 0..3 {

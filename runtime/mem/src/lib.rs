@@ -41,6 +41,7 @@ mod flush;
 pub mod fuzzed;
 mod interrupt;
 mod key;
+mod lend;
 mod list;
 mod machine;
 mod mailbox;

@@ -412,9 +412,9 @@ impl<H: Handler> Core<H> {
         };
         (*held, *left) = (false, endpoint.counters().sent_bytes);
         while let Some(run) = endpoint.poll_transmit(*now) {
-            probes::transmit(run.to, run.bytes.len(), run.segment);
+            probes::transmit(run.to, run.length(), run.segment);
             let (to, segment, fragment) = (run.to, run.segment, run.fragment);
-            let packets = Packets { bytes: run.bytes, segment, fragment };
+            let packets = Packets { bytes: run.bytes, pieces: run.pieces, segment, fragment };
             if !wire.send(place, to, packets)? {
                 place.count(Counter::SendFailures, 1);
             }
@@ -504,7 +504,7 @@ fn wire(place: &Place, socket: std::os::fd::OwnedFd) -> Result<Box<dyn Driver>, 
 }
 
 /// Turns "full" into false.
-fn take_full(result: Result<(), SendError>, ranks: u32) -> Result<bool, ChannelError> {
+pub(crate) fn take_full(result: Result<(), SendError>, ranks: u32) -> Result<bool, ChannelError> {
     match result {
         Ok(()) => Ok(true),
         // Closed: while the channel is being settled.

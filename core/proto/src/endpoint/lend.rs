@@ -7,9 +7,6 @@ use crate::wire::HEADER_BYTES;
 use crate::{Micros, Rank};
 use core::ops::Range;
 
-/// Data of which less than this is left behind the part that is copied is copied whole.
-const LEAST_BYTES: usize = 256;
-
 impl Endpoint {
     /// Queues the frame that `header` and `data` make. Of `data` only the beginning need be copied: the caller promises that
     /// its bytes can be found at `place`, a number that only he understands, and what follows them at the numbers that follow.
@@ -17,7 +14,8 @@ impl Endpoint {
     /// ([`Self::flushed`]) or [`Self::take_back`] has copied it. It may change meanwhile; whoever receives it then gets it as it was
     /// before or after, or partly so.
     ///
-    /// Channels that encrypt, or whose checksums cover everything, copy all.
+    /// Channels that encrypt, or whose checksums cover everything, copy all, and all copy what is shorter than
+    /// [`Config::lend_least`](crate::Config::lend_least).
     ///
     /// # Errors
     /// [`SendError`]; the frame is then not queued and nothing is lent.
@@ -36,7 +34,7 @@ impl Endpoint {
         let covered = self.shared.packets.covered(HEADER_BYTES + length);
         // At least the frame's header.
         let copied = covered.saturating_sub(HEADER_BYTES + header.len()).min(data.len());
-        let lends = data.len() - copied >= LEAST_BYTES;
+        let lends = data.len() - copied >= self.shared.config.lend_least;
         let copied = if lends { copied } else { data.len() };
         self.queue(now, to, |room| {
             let (start, behind) = room.split_at_mut(header.len());
@@ -45,6 +43,12 @@ impl Endpoint {
             let rest = Rest { place: place + copied as u64, bytes: data.len() - copied };
             (header.len() + copied, rest)
         })
+    }
+
+    /// Frames of full length given to [`Self::send_lent`] are lent.
+    pub fn lends(&self) -> bool {
+        let longest = HEADER_BYTES + self.max_frame();
+        longest - self.shared.packets.covered(longest) >= self.shared.config.lend_least
     }
 
     /// Ends what was lent to packets to `to` that are not acked, as far as it begins in `places`: `copy` is given

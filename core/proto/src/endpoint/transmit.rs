@@ -20,6 +20,14 @@ pub struct Transmit<'a> {
 }
 
 impl<'a> Transmit<'a> {
+    /// Bytes of all datagrams together.
+    pub fn length(&self) -> usize {
+        match self.pieces {
+            [] => self.bytes.len(),
+            [others @ .., last] => others.len() * self.segment + last.head + last.rest,
+        }
+    }
+
     /// The datagrams one by one, if they lie end to end: those without [`Self::pieces`].
     pub fn datagrams(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         self.bytes.chunks(self.segment)
