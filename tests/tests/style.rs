@@ -13,7 +13,7 @@ const FUNCTION_LINES: usize = 60;
 const EXCEPTIONS: &str = "tests/style-exceptions.toml";
 
 /// Which of our crates each crate may use: dependencies point down only (ARCHITECTURE.md).
-const LAYERS: [(&str, &[&str]); 13] = [
+const LAYERS: [(&str, &[&str]); 14] = [
     ("kumi-proto", &[]),
     ("kumi-sched", &[]),
     ("kumi-control", &["kumi-sched"]),
@@ -23,7 +23,8 @@ const LAYERS: [(&str, &[&str]); 13] = [
     ("kumi-node", &["kumi-control", "kumi-sched", "kumi-net"]),
     ("kumi-c", &["kumi-mem"]),
     ("kumi-python", &["kumi-mem"]),
-    ("kumi", &["kumi-node", "kumi-control", "kumi-sched"]),
+    ("kumi-sim", &["kumi-sched"]),
+    ("kumi", &["kumi-node", "kumi-control", "kumi-sched", "kumi-sim"]),
     ("kumi-examples", &["kumi-mem"]),
     ("kumi-bench", &["kumi-mem"]),
     ("kumi-tests", &[]),

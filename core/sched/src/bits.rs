@@ -39,6 +39,11 @@ impl Bits {
         }
     }
 
+    pub(crate) fn contains(&self, node: NodeId) -> bool {
+        let (word, bit) = place(node);
+        self.0.get(word).is_some_and(|bits| bits & bit != 0)
+    }
+
     pub(crate) fn add_all(&mut self, other: &Self) {
         if self.0.len() < other.0.len() {
             self.0.resize(other.0.len(), 0);

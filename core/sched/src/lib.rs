@@ -6,10 +6,14 @@
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+mod batch;
 mod bits;
+mod buddy;
 mod dqt;
 mod matrix;
 mod policy;
+pub mod registry;
+mod scan;
 mod timetable;
 
 pub use dqt::{Dqt, DqtConfig, DqtJob, DqtNameError, DqtNode, DqtState, Fragmentation, Tap};

@@ -146,6 +146,12 @@ pub trait Policy {
     /// each policy says where.
     fn columns(&self) -> Vec<Column>;
 
+    /// Nodes that are up, that no job runs on and that no job can get, because they fill up the
+    /// partition of a job that wanted fewer (internal fragmentation).
+    fn filling_nodes(&self) -> u32 {
+        0
+    }
+
     /// The columns as a timetable to publish.
     fn timetable(
         &self,

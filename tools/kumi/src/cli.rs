@@ -42,6 +42,9 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Show what gang scheduling does, on a cluster of its own on this machine
     Demo(crate::demo::DemoArgs),
+    /// Simulate before you buy or change: jobs and scheduling policies in virtual time
+    #[command(subcommand)]
+    Sim(crate::sim::SimCommand),
 }
 
 /// `kumi cluster …`

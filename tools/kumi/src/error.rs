@@ -5,6 +5,7 @@ use kumi_control::message::ClientReply;
 use kumi_node::client::ClientError;
 use kumi_node::config::ConfigError;
 use kumi_node::exit::{ExitCode, Failure};
+use kumi_sim::SimError;
 use std::io;
 use std::path::PathBuf;
 
@@ -179,6 +180,9 @@ pub enum Error {
     /// The command was interrupted and everything was undone.
     #[error("interrupted; what was started has been taken down again")]
     Interrupted(u8),
+    /// A simulation.
+    #[error(transparent)]
+    Sim(#[from] SimError),
     /// Already said, or nothing to say: only the exit code.
     #[error("exit code {0}")]
     Silent(u8),
@@ -221,6 +225,7 @@ impl Error {
             }
             Self::File { .. } | Self::LeftOver { .. } | Self::Output(_) => ExitCode::Io,
             Self::Terminal(_) => ExitCode::Usage,
+            Self::Sim(error) => crate::sim::exit_code(error),
         };
         code.code()
     }

@@ -17,6 +17,7 @@ mod output;
 mod parse;
 mod ps;
 mod run;
+mod sim;
 mod stats;
 mod table;
 mod top;
@@ -65,6 +66,9 @@ fn execute(cli: Cli) -> Result<(), Error> {
             Error::Silent(error.exit_code())
         });
     }
+    if let Command::Sim(command) = &cli.command {
+        return sim::run(command);
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -87,7 +91,7 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), Error> {
         Command::Top(args) => top::run(context, &args).await,
         Command::Stats(args) => stats::run(context, &args).await,
         Command::Doctor(args) => doctor::run(&args),
-        // Brings its own runtime and cluster; handled before.
-        Command::Demo(_) => Ok(()),
+        // Bring their own runtime or need none; handled before.
+        Command::Demo(_) | Command::Sim(_) => Ok(()),
     }
 }

@@ -1,0 +1,247 @@
+//! Backfilling: jobs overtake others which they do not delay, by what all say of their length.
+
+use alloc::vec::Vec;
+
+use super::pool::{FreeNodes, Pool};
+use super::profile::Profile;
+use super::queue::{Queue, UNPLANNED, Waiting};
+use super::running::Running;
+use super::{Batch, Discipline, Machine};
+use crate::{JobId, Placement};
+
+/// EASY: the first job that waits has a reservation, for when enough of those that run should have
+/// ended; any other may start, in order of arrival, that fits now and either should end by then or
+/// takes none of the nodes that the first needs then.
+pub(crate) type Easy = Batch<Overtaking>;
+
+/// Conservative backfilling: each job that waits has a reservation, the earliest that moves nobody
+/// before it. When a job ends early the others, in order of arrival, move forward one after the
+/// other, each as far as it can; nobody moves back.
+pub(crate) type Conservative = Batch<Planning>;
+
+#[derive(Default)]
+pub(crate) struct Overtaking {
+    queue: Queue,
+    running: Running,
+}
+
+impl Overtaking {
+    /// Who is next of the queue.
+    fn find(&mut self, machine: &Machine<FreeNodes>, now: u64) -> Option<usize> {
+        let pool = &machine.pool;
+        let free = pool.free();
+        if free == 0 {
+            return None;
+        }
+        let first = self.queue.position(|waiting| pool.possible(waiting.nodes))?;
+        let wanted = self.queue[first].nodes;
+        if wanted <= free {
+            return Some(first);
+        }
+        if self.queue.iter().skip(first + 1).all(|waiting| waiting.nodes > free) {
+            return None;
+        }
+        self.running.prolong(now);
+        let (shadow, spare) = reservation(&self.running.releases(machine), free, wanted);
+        let overtakes = |waiting: &Waiting| {
+            waiting.nodes <= free
+                && (waiting.nodes <= spare || now.saturating_add(waiting.estimate) <= shadow)
+        };
+        let others = self.queue.iter().skip(first + 1);
+        others.enumerate().find(|(_, waiting)| overtakes(waiting)).map(|(at, _)| first + 1 + at)
+    }
+}
+
+/// When `wanted` nodes will be free, and how many more will be then.
+fn reservation(releases: &[(u64, u32)], mut free: u32, wanted: u32) -> (u64, u32) {
+    let mut shadow = None;
+    for &(end, nodes) in releases {
+        if shadow.is_some_and(|shadow| end > shadow) {
+            break;
+        }
+        free = free.saturating_add(nodes);
+        if free >= wanted {
+            shadow = Some(end);
+        }
+    }
+    (shadow.unwrap_or(u64::MAX), free.saturating_sub(wanted))
+}
+
+impl Discipline for Overtaking {
+    type Pool = FreeNodes;
+    const PLANS: bool = true;
+
+    fn push(&mut self, waiting: Waiting) {
+        self.queue.push(waiting);
+    }
+
+    fn withdraw(&mut self, job: JobId) {
+        self.queue.withdraw(job);
+    }
+
+    fn queued(&self) -> Vec<JobId> {
+        self.queue.iter().map(|waiting| waiting.job).collect()
+    }
+
+    fn next(&mut self, machine: &mut Machine<FreeNodes>, now: u64) -> Option<Placement> {
+        let index = self.find(machine, now)?;
+        let Waiting { job, nodes: wanted, estimate, .. } = self.queue[index];
+        let nodes = machine.pool.take(job, wanted)?;
+        self.queue.remove(index);
+        self.running.insert(job, wanted, now, Some(estimate));
+        Some(Placement { job, nodes })
+    }
+
+    fn restored(&mut self, job: JobId, nodes: usize, estimate: Option<u64>, now: u64) {
+        self.running.insert(job, count(nodes), now, estimate);
+    }
+
+    fn ended(&mut self, job: JobId, _freed: Option<u32>, _now: u64) {
+        self.running.remove(job);
+    }
+}
+
+fn count(nodes: usize) -> u32 {
+    u32::try_from(nodes).unwrap_or(u32::MAX)
+}
+
+#[derive(Default)]
+pub(crate) struct Planning {
+    queue: Queue,
+    running: Running,
+    /// What is free beside those that run and the reservations of those that wait.
+    profile: Profile,
+    stale: Stale,
+}
+
+/// What has happened to the plan since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Stale {
+    /// Nothing, or only that jobs came.
+    #[default]
+    No,
+    /// Something became free: reservations may be earlier.
+    Roomier,
+    /// Nodes went or a job overran its estimate: some reservation may not hold.
+    Wrong,
+}
+
+impl Planning {
+    fn mark(&mut self, stale: Stale) {
+        self.stale = self.stale.max(stale);
+    }
+
+    /// Brings the plan up to date.
+    fn plan(&mut self, machine: &Machine<FreeNodes>, now: u64) {
+        if self.running.prolong(now) {
+            self.mark(Stale::Wrong);
+        }
+        match self.stale {
+            Stale::No => self.profile.forget_before(now),
+            Stale::Roomier => self.move_forward(now),
+            Stale::Wrong => self.begin_anew(machine, now),
+        }
+        self.stale = Stale::No;
+        let up = machine.pool.up();
+        // Those without a reservation are the last, apart from those for which the machine is too
+        // small, and from the important that came this instant.
+        for waiting in self.queue.iter_mut() {
+            if waiting.start == UNPLANNED && waiting.nodes <= up {
+                reserve(&mut self.profile, waiting, now);
+            }
+        }
+    }
+
+    fn move_forward(&mut self, now: u64) {
+        self.profile.forget_before(now);
+        for waiting in self.queue.iter_mut().filter(|waiting| waiting.start != UNPLANNED) {
+            if waiting.start > now {
+                self.profile.give(waiting.start, waiting.estimate, waiting.nodes);
+                reserve(&mut self.profile, waiting, now);
+            }
+        }
+    }
+
+    fn begin_anew(&mut self, machine: &Machine<FreeNodes>, now: u64) {
+        self.profile = Profile::new(now, machine.pool.free());
+        for (end, nodes) in self.running.releases(machine) {
+            if end < u64::MAX {
+                self.profile.give(end, u64::MAX, nodes);
+            }
+        }
+        self.queue.iter_mut().for_each(|waiting| waiting.start = UNPLANNED);
+    }
+}
+
+fn reserve(profile: &mut Profile, waiting: &mut Waiting, now: u64) {
+    if let Some(start) = profile.earliest(now, waiting.estimate, waiting.nodes) {
+        waiting.start = start;
+        profile.take(start, waiting.estimate, waiting.nodes);
+    }
+}
+
+impl Discipline for Planning {
+    type Pool = FreeNodes;
+    const PLANS: bool = true;
+
+    fn push(&mut self, waiting: Waiting) {
+        self.queue.push(waiting);
+    }
+
+    fn withdraw(&mut self, job: JobId) {
+        let Some(waiting) = self.queue.withdraw(job) else { return };
+        if waiting.start != UNPLANNED {
+            self.profile.give(waiting.start, waiting.estimate, waiting.nodes);
+            self.mark(Stale::Roomier);
+        }
+    }
+
+    fn queued(&self) -> Vec<JobId> {
+        self.queue.iter().map(|waiting| waiting.job).collect()
+    }
+
+    fn next(&mut self, machine: &mut Machine<FreeNodes>, now: u64) -> Option<Placement> {
+        self.plan(machine, now);
+        let free = machine.pool.free();
+        let due = |waiting: &Waiting| waiting.start <= now && waiting.nodes <= free;
+        let index = self.queue.position(due)?;
+        let Waiting { job, nodes: wanted, estimate, start, .. } = self.queue[index];
+        let nodes = machine.pool.take(job, wanted)?;
+        self.queue.remove(index);
+        self.running.insert(job, wanted, now, Some(estimate));
+        if start < now {
+            self.mark(Stale::Wrong);
+        }
+        Some(Placement { job, nodes })
+    }
+
+    fn restored(&mut self, job: JobId, nodes: usize, estimate: Option<u64>, now: u64) {
+        self.running.insert(job, count(nodes), now, estimate);
+        self.mark(Stale::Wrong);
+    }
+
+    fn ended(&mut self, job: JobId, freed: Option<u32>, now: u64) {
+        let Some(end) = self.running.remove(job) else { return };
+        match freed {
+            Some(nodes) if now < end && end < u64::MAX => {
+                self.profile.give(now, end - now, nodes);
+                self.mark(Stale::Roomier);
+            }
+            Some(_) if now == end => {}
+            _ => self.mark(Stale::Wrong),
+        }
+    }
+
+    fn node_added(&mut self, free: bool) {
+        if free {
+            self.profile.grow(1);
+            self.mark(Stale::Roomier);
+        } else {
+            self.mark(Stale::Wrong);
+        }
+    }
+
+    fn node_removed(&mut self) {
+        self.mark(Stale::Wrong);
+    }
+}

@@ -1,0 +1,167 @@
+//! Batch scheduling: a job waits until it gets nodes of its own, and keeps them until it ends.
+//!
+//! What the policies share is here; a [`Discipline`] says which of the jobs that wait is next.
+//! Nothing happens between two calls: who is placed is found out in [`Policy::next_placement`],
+//! from what has been reported by then. So a caller that reports all ends and arrivals of an
+//! instant before it asks (as the simulator does) may get other placements than one that asks after
+//! each; docs/scheduling.md shows by how much.
+
+mod backfill;
+mod first;
+pub(crate) mod placed;
+pub(crate) mod pool;
+mod profile;
+pub(crate) mod queue;
+mod running;
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+pub(crate) use backfill::{Conservative, Easy};
+pub(crate) use first::{Fcfs, FcfsBuddy, FirstFit};
+
+use crate::{ArriveError, ClusterTime, Column, JobId, NodeId, Placement, Policy, Request, Sharing};
+use placed::Placed;
+use pool::Pool;
+use queue::Waiting;
+
+/// The machine as a discipline sees it.
+#[derive(Default)]
+pub(crate) struct Machine<P> {
+    pub(crate) pool: P,
+    pub(crate) placed: Placed,
+}
+
+/// Who is next.
+pub(crate) trait Discipline: Default {
+    type Pool: Pool;
+
+    /// Jobs must say how long they run.
+    const PLANS: bool = false;
+
+    fn push(&mut self, waiting: Waiting);
+
+    /// Takes back a job that waits.
+    fn withdraw(&mut self, job: JobId);
+
+    /// Jobs that wait, in order.
+    fn queued(&self) -> Vec<JobId>;
+
+    /// Takes the next job from those that wait, and its nodes from the pool.
+    fn next(&mut self, machine: &mut Machine<Self::Pool>, now: u64) -> Option<Placement>;
+
+    /// A job is taken back that runs already.
+    fn restored(&mut self, _job: JobId, _nodes: usize, _estimate: Option<u64>, _now: u64) {}
+
+    /// A placed job has ended; the machine does not show it any more. So many nodes became free, if
+    /// that is all that it had.
+    fn ended(&mut self, _job: JobId, _freed: Option<u32>, _now: u64) {}
+
+    /// A node came; it is free at once or has a job.
+    fn node_added(&mut self, _free: bool) {}
+
+    fn node_removed(&mut self) {}
+}
+
+/// A policy that shares space only.
+#[derive(Default)]
+pub(crate) struct Batch<D: Discipline> {
+    machine: Machine<D::Pool>,
+    discipline: D,
+    waiting: BTreeSet<JobId>,
+}
+
+impl<D: Discipline> Batch<D> {
+    fn check(&self, job: JobId, nodes: usize) -> Result<(), ArriveError> {
+        if nodes == 0 {
+            return Err(ArriveError::NoNodes(job));
+        }
+        if self.waiting.contains(&job) || self.machine.placed.contains(job) {
+            return Err(ArriveError::Known(job));
+        }
+        Ok(())
+    }
+}
+
+impl<D: Discipline> Policy for Batch<D> {
+    fn sharing(&self) -> Sharing {
+        Sharing::Space
+    }
+
+    fn add_node(&mut self, node: NodeId) {
+        let free = self.machine.pool.add_node(node);
+        self.discipline.node_added(free);
+    }
+
+    fn remove_node(&mut self, node: NodeId) {
+        self.machine.pool.remove_node(node);
+        self.discipline.node_removed();
+    }
+
+    fn arrive(&mut self, request: &Request, now: ClusterTime) -> Result<(), ArriveError> {
+        self.check(request.job, request.nodes as usize)?;
+        if D::PLANS && request.estimate_ns.is_none() {
+            return Err(ArriveError::NoEstimate(request.job));
+        }
+        self.waiting.insert(request.job);
+        self.discipline.push(Waiting::new(request, now));
+        Ok(())
+    }
+
+    fn restore(
+        &mut self,
+        request: &Request,
+        nodes: &[NodeId],
+        now: ClusterTime,
+    ) -> Result<(), ArriveError> {
+        let nodes: BTreeSet<NodeId> = nodes.iter().copied().collect();
+        let nodes: Vec<NodeId> = nodes.into_iter().collect();
+        self.check(request.job, nodes.len())?;
+        self.machine.pool.claim(request.job, &nodes);
+        let count = nodes.len();
+        self.machine.placed.put(request.job, nodes);
+        self.discipline.restored(request.job, count, request.estimate_ns, now.0);
+        Ok(())
+    }
+
+    fn leave(&mut self, job: JobId, now: ClusterTime) {
+        if self.waiting.remove(&job) {
+            self.discipline.withdraw(job);
+        } else if let Some(nodes) = self.machine.placed.remove(job) {
+            let freed = self.machine.pool.release(job, &nodes);
+            let all = (freed as usize == nodes.len()).then_some(freed);
+            self.discipline.ended(job, all, now.0);
+        }
+    }
+
+    fn set_active(&mut self, job: JobId, active: bool) {
+        self.machine.placed.set_active(job, active);
+    }
+
+    fn next_placement(&mut self, now: ClusterTime) -> Option<Placement> {
+        let placement = self.discipline.next(&mut self.machine, now.0)?;
+        self.waiting.remove(&placement.job);
+        self.machine.placed.put(placement.job, placement.nodes.clone());
+        Some(placement)
+    }
+
+    fn queued(&self) -> Vec<JobId> {
+        self.discipline.queued()
+    }
+
+    fn run_slot(&mut self, run: &mut dyn FnMut(JobId)) {
+        self.machine.placed.run_slot(run);
+    }
+
+    fn advance(&mut self, slots: u64) {
+        self.machine.placed.advance(slots);
+    }
+
+    fn columns(&self) -> Vec<Column> {
+        self.machine.placed.columns()
+    }
+
+    fn filling_nodes(&self) -> u32 {
+        self.machine.pool.filling()
+    }
+}

@@ -1,0 +1,139 @@
+//! How many nodes are free from when on, as far as that is planned.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// Steps in ascending order of time: each holds until the next begins, the last for ever. There is
+/// always one. One array, so that looking for room is one pass over neighbouring numbers.
+#[derive(Clone, Debug)]
+pub(crate) struct Profile(Vec<Step>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Step {
+    from: u64,
+    free: u32,
+}
+
+impl Default for Profile {
+    fn default() -> Self {
+        Self::new(0, 0)
+    }
+}
+
+impl Profile {
+    /// So many are free for ever.
+    pub(crate) fn new(now: u64, free: u32) -> Self {
+        Self(vec![Step { from: now, free }])
+    }
+
+    /// The step that holds at `time`.
+    fn at(&self, time: u64) -> usize {
+        self.0.partition_point(|step| step.from <= time).saturating_sub(1)
+    }
+
+    /// A step begins at `time`, which is not before the first: its index.
+    fn cut(&mut self, time: u64) -> usize {
+        let index = self.at(time);
+        if self.0[index].from == time {
+            return index;
+        }
+        let free = self.0[index].free;
+        self.0.insert(index + 1, Step { from: time, free });
+        index + 1
+    }
+
+    fn change(&mut self, from: u64, length: u64, by: impl Fn(u32) -> u32) {
+        let to = from.saturating_add(length);
+        let from = from.max(self.0[0].from);
+        if from >= to {
+            return;
+        }
+        let first = self.cut(from);
+        // What lasts to the end of time has no end.
+        let end = if to == u64::MAX { self.0.len() } else { self.cut(to) };
+        self.0[first..end].iter_mut().for_each(|step| step.free = by(step.free));
+        self.merge(end);
+        self.merge(first);
+    }
+
+    /// Drops a step that does not differ from the one before.
+    fn merge(&mut self, index: usize) {
+        if index > 0 && index < self.0.len() && self.0[index - 1].free == self.0[index].free {
+            self.0.remove(index);
+        }
+    }
+
+    /// Nodes are taken from `from` on for `length` nanoseconds.
+    pub(crate) fn take(&mut self, from: u64, length: u64, nodes: u32) {
+        self.change(from, length, |free| free.saturating_sub(nodes));
+    }
+
+    /// Nodes are not taken after all.
+    pub(crate) fn give(&mut self, from: u64, length: u64, nodes: u32) {
+        self.change(from, length, |free| free.saturating_add(nodes));
+    }
+
+    /// More nodes for ever.
+    pub(crate) fn grow(&mut self, nodes: u32) {
+        self.0.iter_mut().for_each(|step| step.free = step.free.saturating_add(nodes));
+    }
+
+    /// What was before `now` is over.
+    pub(crate) fn forget_before(&mut self, now: u64) {
+        let index = self.at(now);
+        self.0.drain(..index);
+        self.0[0].from = self.0[0].from.max(now);
+    }
+
+    /// The first time, not before `from`, from which on `nodes` are free for `length` nanoseconds;
+    /// nothing if they never are.
+    pub(crate) fn earliest(&self, from: u64, length: u64, nodes: u32) -> Option<u64> {
+        let mut start = Some(from);
+        for step in &self.0[self.at(from)..] {
+            if start.is_some_and(|start| step.from > start.saturating_add(length.max(1) - 1)) {
+                break;
+            }
+            if step.free < nodes {
+                start = None;
+            } else if start.is_none() {
+                start = Some(step.from);
+            }
+        }
+        start
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_found_between_what_is_taken() {
+        let mut profile = Profile::new(10, 4);
+        profile.take(20, 10, 3);
+        profile.take(25, 20, 1);
+        assert_eq!(profile.earliest(10, 10, 2), Some(10));
+        assert_eq!(profile.earliest(10, 11, 2), Some(30));
+        assert_eq!(profile.earliest(10, 11, 1), Some(30));
+        assert_eq!(profile.earliest(10, 15, 1), Some(10));
+        assert_eq!(profile.earliest(12, 1, 4), Some(12));
+        assert_eq!(profile.earliest(12, u64::MAX, 4), Some(45));
+        assert_eq!(profile.earliest(10, 1, 5), None);
+        profile.give(20, 10, 3);
+        profile.give(25, 20, 1);
+        assert_eq!(profile.0, [Step { from: 10, free: 4 }]);
+        profile.take(20, u64::MAX, 4);
+        assert_eq!((profile.earliest(10, 10, 4), profile.earliest(10, 11, 4)), (Some(10), None));
+        profile.grow(1);
+        assert_eq!(profile.earliest(10, 11, 1), Some(10));
+        profile.forget_before(50);
+        assert_eq!(profile.0, [Step { from: 50, free: 1 }]);
+    }
+
+    #[test]
+    fn no_time_at_all_needs_room_too() {
+        let mut profile = Profile::new(0, 1);
+        profile.take(0, 5, 1);
+        assert_eq!(profile.earliest(0, 0, 1), Some(5));
+    }
+}

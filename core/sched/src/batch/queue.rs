@@ -1,0 +1,73 @@
+//! Jobs that wait, in order of arrival.
+
+use alloc::collections::VecDeque;
+use core::ops::Index;
+
+use crate::{ClusterTime, JobId, Request};
+
+/// A job that waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) job: JobId,
+    pub(crate) nodes: u32,
+    /// Nanoseconds; 0 where the policy does not look at it.
+    pub(crate) estimate: u64,
+    /// When it is to start, for policies that promise that; `UNPLANNED` before they do.
+    pub(crate) start: u64,
+    priority: u16,
+    arrived: ClusterTime,
+}
+
+/// Not planned yet, or not at all while so few nodes are up.
+pub(crate) const UNPLANNED: u64 = u64::MAX;
+
+impl Waiting {
+    pub(crate) fn new(request: &Request, now: ClusterTime) -> Self {
+        let &Request { job, nodes, priority, estimate_ns, .. } = request;
+        let estimate = estimate_ns.unwrap_or(0);
+        Self { job, nodes, estimate, start: UNPLANNED, priority, arrived: now }
+    }
+}
+
+/// First come, first served. Of those that came at one instant the more important is first.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Queue(VecDeque<Waiting>);
+
+impl Queue {
+    pub(crate) fn push(&mut self, waiting: Waiting) {
+        let after = |other: &&Waiting| {
+            other.arrived == waiting.arrived && other.priority < waiting.priority
+        };
+        let place = self.0.len() - self.0.iter().rev().take_while(after).count();
+        self.0.insert(place, waiting);
+    }
+
+    pub(crate) fn withdraw(&mut self, job: JobId) -> Option<Waiting> {
+        let index = self.0.iter().position(|waiting| waiting.job == job)?;
+        self.0.remove(index)
+    }
+
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Waiting> + ExactSizeIterator {
+        self.0.iter()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Waiting> {
+        self.0.iter_mut()
+    }
+
+    pub(crate) fn position(&self, matches: impl FnMut(&Waiting) -> bool) -> Option<usize> {
+        self.0.iter().position(matches)
+    }
+
+    pub(crate) fn remove(&mut self, index: usize) {
+        self.0.remove(index);
+    }
+}
+
+impl Index<usize> for Queue {
+    type Output = Waiting;
+
+    fn index(&self, index: usize) -> &Waiting {
+        &self.0[index]
+    }
+}

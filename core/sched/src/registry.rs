@@ -1,0 +1,155 @@
+//! Policies by name: one list for the head of a cluster and for the simulator.
+
+use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::batch::{Conservative, Easy, Fcfs, FcfsBuddy, FirstFit};
+use crate::scan::{Scan, ScanDown, ScanUp};
+use crate::{MatrixGang, Policy};
+
+/// What a policy is told besides its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most jobs that one node is given at a time; 0 counts as 1. Policies that do not share time
+    /// give a node one job whatever this says.
+    pub jobs_per_node: u32,
+}
+
+impl Default for Limits {
+    /// No limit.
+    fn default() -> Self {
+        Self { jobs_per_node: u32::MAX }
+    }
+}
+
+/// No policy has this name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownPolicy {
+    /// What was asked for.
+    pub name: String,
+    /// Names that look like it, the nearest first; all names if none does.
+    pub nearest: Vec<&'static str>,
+}
+
+impl fmt::Display for UnknownPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no scheduling policy is called {:?}; ", self.name)?;
+        let (last, others) = match self.nearest.split_last() {
+            None => return f.write_str("there is none at all"),
+            Some((last, [])) => return write!(f, "did you mean {last}?"),
+            Some(split) => split,
+        };
+        f.write_str("did you mean ")?;
+        for (index, name) in others.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            write!(f, "{comma}{name}")?;
+        }
+        write!(f, " or {last}?")
+    }
+}
+
+impl core::error::Error for UnknownPolicy {}
+
+type Made = Box<dyn Policy + Send>;
+
+/// Policies that are made in one place.
+struct Family {
+    /// Names to show, each with a line of help.
+    names: &'static [(&'static str, &'static str)],
+    /// The policy of this name, which may be one that is put together from parts and therefore not
+    /// among `names`; nothing if the name is not of this family.
+    make: fn(&str, Limits) -> Option<Made>,
+}
+
+/// The order is that of [`names`]. A family with a grammar of its own has its line here too.
+static FAMILIES: [Family; 3] = [MATRIX, BATCH, SCAN];
+
+const MATRIX: Family = Family {
+    names: &[("matrix", "gang scheduling by rows of a matrix, with unification (Ousterhout)")],
+    make: |name, limits| (name == "matrix").then(|| boxed(MatrixGang::new(limits.jobs_per_node))),
+};
+
+const BATCH: Family = Family {
+    names: &[
+        ("fcfs", "first come, first served; any free nodes"),
+        ("fcfs-bb", "first come, first served; partitions of a binary buddy system"),
+        ("first-fit", "whoever fits, in order of arrival; large jobs may starve"),
+        ("easy", "backfilling that does not delay the first in the queue (needs estimates)"),
+        ("conservative", "backfilling that delays nobody in the queue (needs estimates)"),
+    ],
+    make: |name, _| match name {
+        "fcfs" => Some(boxed(Fcfs::default())),
+        "fcfs-bb" => Some(boxed(FcfsBuddy::default())),
+        "first-fit" => Some(boxed(FirstFit::default())),
+        "easy" => Some(boxed(Easy::default())),
+        "conservative" => Some(boxed(Conservative::default())),
+        _ => None,
+    },
+};
+
+const SCAN: Family = Family {
+    names: &[
+        ("scan", "size after size, upwards; who comes meanwhile waits, so nobody starves"),
+        ("scan-up", "all waiting jobs of a size, then of the next larger (Krueger et al.)"),
+        ("scan-down", "all waiting jobs of a size, then of the next smaller (Krueger et al.)"),
+    ],
+    make: |name, _| match name {
+        "scan" => Some(boxed(Scan::default())),
+        "scan-up" => Some(boxed(ScanUp::default())),
+        "scan-down" => Some(boxed(ScanDown::default())),
+        _ => None,
+    },
+};
+
+fn boxed(policy: impl Policy + Send + 'static) -> Made {
+    Box::new(policy)
+}
+
+/// The policy called `name`, without nodes or jobs.
+///
+/// # Errors
+/// No policy is called that; the error names the nearest.
+pub fn by_name(name: &str, limits: Limits) -> Result<Made, UnknownPolicy> {
+    let made = FAMILIES.iter().find_map(|family| (family.make)(name, limits));
+    made.ok_or_else(|| UnknownPolicy { name: name.to_owned(), nearest: nearest(name) })
+}
+
+/// Every name with a line of help, families together.
+pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
+    FAMILIES.iter().flat_map(|family| family.names.iter().copied())
+}
+
+/// Most names that an error suggests.
+const SUGGESTIONS: usize = 3;
+
+fn nearest(wanted: &str) -> Vec<&'static str> {
+    let wanted: Vec<char> = wanted.chars().take(64).flat_map(char::to_lowercase).collect();
+    let bound = (wanted.len() / 3).max(2);
+    let mut near: Vec<(usize, &'static str)> = names()
+        .map(|(name, _)| (distance(&wanted, name), name))
+        .filter(|&(distance, _)| distance <= bound)
+        .collect();
+    if near.is_empty() {
+        return names().map(|(name, _)| name).collect();
+    }
+    near.sort_by_key(|&(distance, _)| distance);
+    near.into_iter().take(SUGGESTIONS).map(|(_, name)| name).collect()
+}
+
+/// How many characters to insert, remove or replace to make one of the other.
+fn distance(wanted: &[char], name: &str) -> usize {
+    let mut row: Vec<usize> = (0..=wanted.len()).collect();
+    for (line, letter) in name.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = line + 1;
+        for (column, &other) in wanted.iter().enumerate() {
+            let replaced = diagonal + usize::from(letter != other);
+            diagonal = row[column + 1];
+            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[wanted.len()]
+}

@@ -1,0 +1,175 @@
+//! A year of a real machine through batch policies, against the results of other simulators.
+//!
+//! The trace is KTH-SP2-1996-2.1-cln.swf of the Parallel Workloads Archive, which is not part of
+//! this project: `KUMI_TRACE_KTH` says where it is, as `.swf` or `.swf.gz`. A run time is what the
+//! log says but not more than was requested, the estimate is the larger of the two, there are
+//! 100 processors, and jobs come in the order of the log. The reference for what is asked "one by
+//! one" is pyss; the other was found with a simulator that batches the events of a second.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+use std::path::Path;
+use std::process::Command;
+
+use kumi_sched::registry::{Limits, by_name};
+use kumi_sched::{ClusterTime, JobId, NodeId, Policy, Request};
+
+const PROCESSORS: u32 = 100;
+const SECOND: u64 = 1_000_000_000;
+
+struct Job {
+    submitted: u64,
+    runs: u64,
+    nodes: u32,
+    estimate: u64,
+}
+
+fn text(path: &Path) -> String {
+    let plain = path.extension().is_none_or(|ending| ending != "gz");
+    let bytes = if plain {
+        std::fs::read(path).unwrap()
+    } else {
+        Command::new("gzip").arg("-dc").arg(path).output().expect("gzip").stdout
+    };
+    String::from_utf8(bytes).unwrap()
+}
+
+fn trace() -> Option<Vec<Job>> {
+    let Some(path) = std::env::var_os("KUMI_TRACE_KTH") else {
+        eprintln!("skipped: KUMI_TRACE_KTH does not say where KTH-SP2-1996-2.1-cln.swf.gz is");
+        return None;
+    };
+    let text = text(Path::new(&path));
+    let jobs = text.lines().filter(|line| !line.starts_with(';')).map(|line| {
+        let fields: Vec<i64> = line.split_whitespace().map(|f| f.parse().unwrap_or(-1)).collect();
+        let [submitted, runs, nodes, requested] =
+            [1, 3, 4, 8].map(|field: usize| u64::try_from(fields[field]).unwrap());
+        Job {
+            submitted,
+            runs: runs.min(requested),
+            nodes: u32::try_from(nodes).unwrap(),
+            estimate: runs.max(requested),
+        }
+    });
+    Some(jobs.collect())
+}
+
+/// Waiting times by job, in seconds.
+struct Run<'a> {
+    jobs: &'a [Job],
+    policy: Box<dyn Policy + Send>,
+    ends: BinaryHeap<Reverse<(u64, usize)>>,
+    busy: BTreeSet<NodeId>,
+    held: Vec<Vec<NodeId>>,
+    waits: Vec<u64>,
+}
+
+impl Run<'_> {
+    fn place(&mut self, now: u64) {
+        while let Some(placement) = self.policy.next_placement(ClusterTime(now * SECOND)) {
+            let index = usize::try_from(placement.job.0).unwrap();
+            let job = &self.jobs[index];
+            assert_eq!(placement.nodes.len(), job.nodes as usize);
+            assert!(placement.nodes.iter().all(|&node| self.busy.insert(node)), "a node twice");
+            self.held[index] = placement.nodes;
+            self.waits[index] = now - job.submitted;
+            self.ends.push(Reverse((now + job.runs, index)));
+        }
+    }
+
+    fn end(&mut self, index: usize, now: u64) {
+        for node in std::mem::take(&mut self.held[index]) {
+            self.busy.remove(&node);
+        }
+        self.policy.leave(JobId(index as u64), ClusterTime(now * SECOND));
+    }
+
+    fn arrive(&mut self, index: usize) {
+        let job = &self.jobs[index];
+        let estimate_ns = Some(job.estimate * SECOND);
+        let request = Request { estimate_ns, ..Request::new(JobId(index as u64), job.nodes) };
+        self.policy.arrive(&request, ClusterTime(job.submitted * SECOND)).unwrap();
+    }
+
+    /// All ends of an instant come before its arrivals.
+    fn run(&mut self, batched: bool) {
+        let mut arrived = 0;
+        loop {
+            let arrival = self.jobs.get(arrived).map(|job| job.submitted);
+            let end = self.ends.peek().map(|&Reverse((time, _))| time);
+            let Some(now) = arrival.into_iter().chain(end).min() else { break };
+            while let Some(&Reverse((time, index))) = self.ends.peek() {
+                if time > now {
+                    break;
+                }
+                self.ends.pop();
+                self.end(index, now);
+                if !batched {
+                    self.place(now);
+                    // What ends at once does so before anybody arrives.
+                }
+            }
+            while self.jobs.get(arrived).is_some_and(|job| job.submitted == now) {
+                self.arrive(arrived);
+                arrived += 1;
+                if !batched {
+                    self.place(now);
+                }
+            }
+            self.place(now);
+        }
+        assert!(self.policy.queued().is_empty() && self.busy.is_empty(), "all have run");
+    }
+}
+
+/// Mean wait, mean bounded slowdown (threshold 10 s), and longest wait.
+fn simulate(jobs: &[Job], policy: &str, batched: bool) -> (f64, f64, u64) {
+    let mut run = Run {
+        jobs,
+        policy: by_name(policy, Limits::default()).unwrap(),
+        ends: BinaryHeap::new(),
+        busy: BTreeSet::new(),
+        held: jobs.iter().map(|_| Vec::new()).collect(),
+        waits: vec![u64::MAX; jobs.len()],
+    };
+    (0..PROCESSORS).for_each(|node| run.policy.add_node(NodeId(node)));
+    run.run(batched);
+    let count = jobs.len() as f64;
+    let slowdown =
+        |(job, wait): (&Job, &u64)| ((wait + job.runs) as f64 / job.runs.max(10) as f64).max(1.0);
+    let slowdowns: f64 = jobs.iter().zip(&run.waits).map(slowdown).sum();
+    let waited: u64 = run.waits.iter().sum();
+    (waited as f64 / count, slowdowns / count, *run.waits.iter().max().unwrap())
+}
+
+fn agrees(policy: &str, batched: bool, (wait, slowdown, longest): (f64, f64, u64)) {
+    let Some(jobs) = trace() else { return };
+    let started = std::time::Instant::now();
+    let (our_wait, our_slowdown, our_longest) = simulate(&jobs, policy, batched);
+    eprintln!("{policy}: {our_wait:.3} {our_slowdown:.4} {our_longest} in {:?}", started.elapsed());
+    assert_eq!(jobs.len(), 27_992);
+    assert!((our_wait - wait).abs() < 0.000_5, "{policy}: mean wait {our_wait}");
+    assert!((our_slowdown - slowdown).abs() < 0.000_05, "{policy}: slowdown {our_slowdown}");
+    assert_eq!(our_longest, longest, "{policy}: longest wait");
+}
+
+#[test]
+fn first_come_first_served() {
+    agrees("fcfs", false, (218_980.575, 4_297.070_5, 705_687));
+    agrees("fcfs", true, (218_980.575, 4_297.070_5, 705_687));
+}
+
+#[test]
+fn easy_one_by_one() {
+    agrees("easy", false, (6_412.240, 86.281_2, 248_239));
+}
+
+#[test]
+fn easy_batched() {
+    agrees("easy", true, (6_419.028, 86.397_7, 248_239));
+}
+
+#[test]
+fn conservative_one_by_one() {
+    agrees("conservative", false, (7_035.946, 90.044_1, 235_103));
+}

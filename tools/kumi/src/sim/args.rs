@@ -1,0 +1,204 @@
+//! What can be asked of the job simulator.
+
+use crate::parse;
+use clap::{Args, ValueEnum};
+use kumi_sim::generate::{Service, Sizes};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Options of `kumi sim jobs`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "Several policies, loads or seeds (separated by commas; seeds also as \
+FIRST..LAST) make a sweep: every combination, on all cores. One unit is one second.")]
+pub struct JobsArgs {
+    /// Scheduling policies, by name; a wrong name is answered with those there are
+    #[arg(long, value_name = "NAME", required = true, value_delimiter = ',')]
+    pub policy: Vec<String>,
+    /// Processors of the machine; of a trace, those that its header names if not given
+    #[arg(long, value_name = "P", value_parser = clap::value_parser!(u32).range(1..=1 << 24))]
+    pub procs: Option<u32>,
+    #[command(flatten)]
+    pub source: SourceArgs,
+    #[command(flatten)]
+    pub synthetic: SyntheticArgs,
+    /// Where random numbers begin
+    #[arg(long, value_name = "N", default_value = "1", value_delimiter = ',', value_parser = seeds)]
+    pub seed: Vec<Seeds>,
+    #[command(flatten)]
+    pub costs: CostArgs,
+    /// Ask the policy for placements after all events of an instant, or after each
+    #[arg(long, value_enum, default_value_t = InstantArg::Batched)]
+    pub instant: InstantArg,
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Where the jobs come from.
+#[derive(Clone, Debug, Args)]
+#[group(required = true, multiple = false)]
+pub struct SourceArgs {
+    /// A trace in the Standard Workload Format; also compressed, as FILE.gz
+    #[arg(long, value_name = "FILE")]
+    pub swf: Option<PathBuf>,
+    /// Poisson arrivals at this share of the machine's power
+    #[arg(long, value_name = "L", value_delimiter = ',')]
+    pub load: Vec<f64>,
+    /// Load that rises in 20 steps to --peak
+    #[arg(long)]
+    pub gradient: bool,
+    /// The jobs that a cluster has run: what `kumi ps --all --json` printed
+    #[arg(long, value_name = "FILE")]
+    pub history: Option<PathBuf>,
+}
+
+/// What synthetic jobs are like.
+#[derive(Clone, Debug, Args)]
+pub struct SyntheticArgs {
+    /// Units to simulate [default: 1000000, with --gradient 2200000]
+    #[arg(long, value_name = "U", value_parser = clap::value_parser!(u64).range(1..))]
+    pub units: Option<u64>,
+    /// Units in which jobs arrive [default: all of them, with --gradient 10 of 11]
+    #[arg(long, value_name = "U", value_parser = clap::value_parser!(u64).range(1..))]
+    pub arrivals: Option<u64>,
+    /// Simulate until the last job is over instead of a number of units
+    #[arg(long, conflicts_with_all = ["swf", "history"])]
+    pub drain: bool,
+    /// How likely the sizes are: powers of two up to --max-size
+    #[arg(long, value_enum, default_value_t = SizesArg::Uniform)]
+    pub sizes: SizesArg,
+    /// The largest size [default: the largest power of two below P]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_size: Option<u32>,
+    /// exp:MEAN or uniform:LOW:HIGH, in units [default: exp:1000, with --gradient uniform:500:19999]
+    #[arg(long, value_name = "LAW", value_parser = service)]
+    pub service: Option<Service>,
+    /// Load of the last step of --gradient
+    #[arg(long, value_name = "L", default_value_t = 1.33, requires = "gradient")]
+    pub peak: f64,
+}
+
+/// The machine's costs.
+#[derive(Clone, Debug, Args)]
+pub struct CostArgs {
+    /// Length of a slice, where the policy shares time
+    #[arg(long, value_name = "TIME", value_parser = parse::duration, default_value = "1s")]
+    pub slice: Duration,
+    /// What it costs a job to get its processors back
+    #[arg(long, value_name = "TIME", value_parser = parse::duration, default_value = "0s")]
+    pub switch_cost: Duration,
+    /// What it costs to start a job
+    #[arg(long, value_name = "TIME", value_parser = parse::duration, default_value = "0s")]
+    pub launch_cost: Duration,
+    /// What it costs to move a job to other processors
+    #[arg(long, value_name = "TIME", value_parser = parse::duration, default_value = "0s")]
+    pub migration_cost: Duration,
+}
+
+/// What is written, and where.
+#[derive(Clone, Debug, Args)]
+pub struct OutputArgs {
+    /// Stop at the first malformed line of a trace instead of counting them
+    #[arg(long, requires = "swf")]
+    pub strict: bool,
+    /// Write the figures to FILE: an object, of a sweep an array of them; - is standard output
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write a line for every job to FILE
+    #[arg(long, value_name = "FILE")]
+    pub jobs_csv: Option<PathBuf>,
+    /// Write the time line to FILE
+    #[arg(long, value_name = "FILE")]
+    pub timeline_csv: Option<PathBuf>,
+    /// Interval of the time line, in seconds [default: a thousandth of the time, at least 1]
+    #[arg(long, value_name = "SECONDS", requires = "timeline_csv",
+          value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub sample: Option<u64>,
+}
+
+/// As [`kumi_sim::Instant`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum InstantArg {
+    /// After all events of an instant
+    Batched,
+    /// After each event
+    Single,
+}
+
+/// As [`Sizes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SizesArg {
+    /// Each as likely
+    Uniform,
+    /// Twice the size, twice as likely
+    Proportional,
+    /// Twice the size, half as likely
+    Inverse,
+}
+
+impl From<SizesArg> for Sizes {
+    fn from(sizes: SizesArg) -> Self {
+        match sizes {
+            SizesArg::Uniform => Self::Uniform,
+            SizesArg::Proportional => Self::Proportional,
+            SizesArg::Inverse => Self::Inverse,
+        }
+    }
+}
+
+/// One seed or a range of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seeds {
+    /// The first.
+    pub first: u64,
+    /// The last.
+    pub last: u64,
+}
+
+/// Most simulations of a sweep; more would be a slip of the hand.
+const MOST_SEEDS: u64 = 100_000;
+
+fn seeds(text: &str) -> Result<Seeds, String> {
+    let (first, last) = text.split_once("..").unwrap_or((text, text));
+    match (first.parse(), last.parse()) {
+        (Ok(first), Ok(last)) if first <= last && last - first < MOST_SEEDS => {
+            Ok(Seeds { first, last })
+        }
+        _ => Err("give a number, or FIRST..LAST with at most 100000 of them".to_owned()),
+    }
+}
+
+fn service(text: &str) -> Result<Service, String> {
+    let parts: Vec<&str> = text.split(':').collect();
+    let read = match parts[..] {
+        ["exp", mean] => mean.parse().ok().map(|mean| Service::Exponential { mean }),
+        ["uniform", low, high] => match (low.parse(), high.parse()) {
+            (Ok(low), Ok(high)) => Some(Service::Uniform { low, high }),
+            _ => None,
+        },
+        _ => None,
+    };
+    read.ok_or_else(|| "give exp:MEAN or uniform:LOW:HIGH, in units".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_are_numbers_and_ranges() {
+        assert_eq!(seeds("7"), Ok(Seeds { first: 7, last: 7 }));
+        assert_eq!(seeds("1..20"), Ok(Seeds { first: 1, last: 20 }));
+        for text in ["", "x", "3..1", "1..", "-1", "0..100000"] {
+            assert!(seeds(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn laws_of_service() {
+        assert_eq!(service("exp:1000"), Ok(Service::Exponential { mean: 1000.0 }));
+        assert_eq!(service("uniform:5:9"), Ok(Service::Uniform { low: 5, high: 9 }));
+        for text in ["", "exp", "exp:x", "uniform:1", "uniform:1:2:3", "normal:1", "uniform:-1:2"] {
+            assert!(service(text).is_err(), "{text}");
+        }
+    }
+}

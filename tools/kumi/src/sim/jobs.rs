@@ -1,0 +1,166 @@
+//! `kumi sim jobs`.
+
+use super::args::{InstantArg, JobsArgs};
+use super::{check_place, progress, show, write};
+use crate::error::Error;
+use crate::output;
+use kumi_sim::generate::{Gradient, Mix, Poisson, Service};
+use kumi_sim::sweep::{self, Case, Done, Jobs};
+use kumi_sim::{Instant, Options, Report, SECOND, Source, Workload, csv, history, swf};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What is kept of one simulation.
+struct Kept {
+    report: Report,
+    jobs: String,
+    timeline: String,
+}
+
+/// Runs the command.
+pub fn run(args: &JobsArgs) -> Result<(), Error> {
+    let files = [&args.output.json, &args.output.jobs_csv, &args.output.timeline_csv];
+    for path in files.into_iter().flatten().filter(|path| path.as_os_str() != "-") {
+        check_place(path)?;
+    }
+    for name in &args.policy {
+        kumi_sim::policies::by_name(name)?;
+    }
+    let cases = cases(args)?;
+    if let Some(Jobs::Made(workload)) = cases.first().map(|case| &case.jobs)
+        && let Source::Swf(summary) = &workload.source
+    {
+        show::trace(summary);
+    }
+    let want = (args.output.jobs_csv.is_some(), args.output.timeline_csv.is_some());
+    let keep = |case: &Case, done: Done| Kept {
+        jobs: if want.0 { csv::jobs(case, &done) } else { String::new() },
+        timeline: if want.1 { csv::timeline(case, &done) } else { String::new() },
+        report: done.report,
+    };
+    let kept = progress::watch(cases.len(), |monitor| sweep::run(&cases, monitor, keep))?;
+    if let Some(path) = &args.output.jobs_csv {
+        let lines = kept.iter().map(|kept| kept.jobs.as_str());
+        write(path, &[csv::JOBS_HEADER].into_iter().chain(lines).collect::<String>())?;
+    }
+    if let Some(path) = &args.output.timeline_csv {
+        let lines = kept.iter().map(|kept| kept.timeline.as_str());
+        write(path, &[csv::TIMELINE_HEADER].into_iter().chain(lines).collect::<String>())?;
+    }
+    let reports: Vec<&Report> = kept.iter().map(|kept| &kept.report).collect();
+    tell(args.output.json.as_deref(), &cases, &reports)
+}
+
+/// The figures, as data and as a table. Where the data goes to standard output the table does not.
+fn tell(json: Option<&Path>, cases: &[Case], reports: &[&Report]) -> Result<(), Error> {
+    let text = match reports {
+        [one] => serde_json::to_string_pretty(one),
+        many => serde_json::to_string_pretty(many),
+    };
+    let text = text.map_err(|error| Error::Output(error.into()))? + "\n";
+    match json {
+        Some(path) if path.as_os_str() == "-" => return output::text(&text),
+        Some(path) => write(path, &text)?,
+        None => {}
+    }
+    output::text(&show::table(cases, reports))
+}
+
+/// Every combination of jobs and policy, in the order in which they were given.
+fn cases(args: &JobsArgs) -> Result<Vec<Case>, Error> {
+    let lists = match (&args.source.swf, &args.source.history) {
+        (Some(path), _) => vec![made(swf::read(path, args.output.strict)?)],
+        (None, Some(path)) => vec![made(history::read(path)?)],
+        (None, None) => synthetic(args)?,
+    };
+    let mut cases = Vec::new();
+    for List { jobs, procs, length, load, seed } in lists {
+        let Some(procs) = args.procs.or(procs) else { return Err(no_procs()) };
+        let options = options(args, procs, length);
+        for policy in &args.policy {
+            let (policy, jobs) = (policy.clone(), jobs.clone());
+            cases.push(Case { policy, load, seed, jobs, options });
+        }
+    }
+    Ok(cases)
+}
+
+fn no_procs() -> Error {
+    Error::Usage("the machine's size is not known; give it with --procs".to_owned())
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// `length` is about how long is simulated, in seconds.
+fn options(args: &JobsArgs, procs: u32, length: u64) -> Options {
+    let interval = args.output.sample.unwrap_or(length / 1000).max(1);
+    Options {
+        procs,
+        slice_ns: nanos(args.costs.slice),
+        switch_ns: nanos(args.costs.switch_cost),
+        launch_ns: nanos(args.costs.launch_cost),
+        migration_ns: nanos(args.costs.migration_cost),
+        instant: match args.instant {
+            InstantArg::Batched => Instant::Batched,
+            InstantArg::Single => Instant::Single,
+        },
+        sample_ns: args.output.timeline_csv.as_ref().map(|_| interval * SECOND),
+    }
+}
+
+/// A list of jobs, and what is known of it.
+struct List {
+    jobs: Jobs,
+    /// The machine that it is from.
+    procs: Option<u32>,
+    /// About how long it takes, in seconds.
+    length: u64,
+    load: Option<f64>,
+    seed: Option<u64>,
+}
+
+fn made(workload: Workload) -> List {
+    let first = workload.jobs.first().map_or(0, |job| job.submit);
+    let last = workload.jobs.last().map_or(0, |job| job.submit);
+    let procs = match &workload.source {
+        Source::Swf(summary) => summary.max_procs,
+        _ => None,
+    };
+    let jobs = Jobs::Made(Arc::new(workload));
+    List { jobs, procs, length: (last - first) / SECOND, load: None, seed: None }
+}
+
+/// A list for each load and seed.
+fn synthetic(args: &JobsArgs) -> Result<Vec<List>, Error> {
+    let Some(procs) = args.procs else { return Err(no_procs()) };
+    let wanted = &args.synthetic;
+    let gradient = args.source.gradient;
+    let usual = if gradient {
+        Service::Uniform { low: 500, high: 19_999 }
+    } else {
+        Service::Exponential { mean: 1000.0 }
+    };
+    let service = wanted.service.unwrap_or(usual);
+    let length = wanted.units.unwrap_or(if gradient { 2_200_000 } else { 1_000_000 });
+    let all = if gradient { (length / 11 * 10 + length % 11 * 10 / 11).max(1) } else { length };
+    let arrivals = wanted.arrivals.unwrap_or(all);
+    let units = (!wanted.drain).then_some(length);
+    let sizes = wanted.sizes.into();
+    let loads = if gradient { vec![wanted.peak] } else { args.source.load.clone() };
+    let mut lists = Vec::new();
+    for load in loads {
+        for seed in args.seed.iter().flat_map(|seeds| seeds.first..=seeds.last) {
+            let mix = Mix { procs, sizes, largest: wanted.max_size, service, seed };
+            let jobs = if gradient {
+                Jobs::Gradient(Gradient { mix, load, arrivals, units })
+            } else {
+                Jobs::Poisson(Poisson { mix, load, arrivals, units })
+            };
+            lists.push(List { jobs, procs: None, length, load: Some(load), seed: Some(seed) });
+        }
+    }
+    Ok(lists)
+}

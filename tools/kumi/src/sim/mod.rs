@@ -1,0 +1,68 @@
+//! `kumi sim`: scheduling policies in virtual time. Everything that is simulated is in `kumi-sim`;
+//! here are the command line, the progress bar and the files.
+
+mod args;
+mod jobs;
+mod progress;
+mod show;
+
+use crate::error::Error;
+use args::JobsArgs;
+use kumi_node::exit::ExitCode;
+use kumi_sim::SimError;
+use std::io;
+use std::path::Path;
+
+/// `kumi sim …`
+#[derive(Debug, clap::Subcommand)]
+pub enum SimCommand {
+    /// Run scheduling policies over a list of jobs
+    Jobs(Box<JobsArgs>),
+}
+
+/// Runs the command.
+pub fn run(command: &SimCommand) -> Result<(), Error> {
+    match command {
+        SimCommand::Jobs(args) => jobs::run(args),
+    }
+}
+
+/// The exit code of a simulation that failed, as `docs/errors.md` lists them.
+pub fn exit_code(error: &SimError) -> ExitCode {
+    let file = |source: &io::Error, otherwise| match source.kind() {
+        io::ErrorKind::PermissionDenied => ExitCode::NotPermitted,
+        io::ErrorKind::NotFound => ExitCode::NoInput,
+        _ => otherwise,
+    };
+    match error {
+        SimError::UnknownPolicy(_) | SimError::Parameter { .. } | SimError::Refused { .. } => {
+            ExitCode::Usage
+        }
+        SimError::TooLarge { .. } | SimError::Stuck { .. } => ExitCode::TooLarge,
+        SimError::Unreadable { source, .. } => file(source, ExitCode::BadConfig),
+        SimError::Unwritable { source, .. } => file(source, ExitCode::Io),
+        SimError::Policy { .. } => ExitCode::Internal,
+        // The rest is about what the list of jobs holds.
+        _ => ExitCode::BadConfig,
+    }
+}
+
+/// Whether a file can be written there, as far as that can be known before there is anything to
+/// write: better now than after an hour.
+fn check_place(path: &Path) -> Result<(), Error> {
+    let wrong = |source| SimError::Unwritable { path: path.to_owned(), source };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    if !std::fs::metadata(folder).map_err(wrong)?.is_dir() {
+        return Err(wrong(io::ErrorKind::NotADirectory.into()).into());
+    }
+    if path.is_dir() {
+        return Err(wrong(io::ErrorKind::IsADirectory.into()).into());
+    }
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Error> {
+    let wrong = |source| SimError::Unwritable { path: path.to_owned(), source };
+    std::fs::write(path, text).map_err(|source| wrong(source).into())
+}

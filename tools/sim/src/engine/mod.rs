@@ -1,0 +1,270 @@
+//! Runs one policy over one list of jobs in virtual time.
+//!
+//! *The order of events.* Time is in nanoseconds. [`Instant::Batched`] tells the policy all ends of
+//! an instant, then all arrivals, and then asks for placements. [`Instant::Single`] asks after each
+//! event: first the arrivals of the instant in the order of the list, then the ends in the order in
+//! which the jobs started. This is the order of simulators that keep a list of events and know no
+//! instants (those of one time stay as they were put in, and submissions are put in first), and it
+//! is there to be compared with them: backfilling decides differently in the two where a trace
+//! counts in whole seconds. Where time is shared, ends come first either way.
+//!
+//! *Slots.* Where time is shared, slot `k` is from `k * slice` to `(k + 1) * slice`. Arrivals are
+//! told to the policy at the first boundary at or after them. A job that ends within a slot ends
+//! when its service is used up; its processors idle for the rest of that slot, and the policy hears
+//! of the end at the boundary. Slots in which no job is active are jumped over.
+//!
+//! *Costs.* A job pays the switch at the start of each slot that does not follow one of its own, and
+//! launch and migration once each, out of its slots: none of this counts as service.
+
+mod load;
+mod slots;
+mod space;
+mod tally;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use kumi_sched::{ClusterTime, JobId, NodeId, Policy, Request, Sharing, UserId};
+use serde::Serialize;
+
+use crate::error::SimError;
+use crate::job::{Job, LONGEST_S, SECOND, Workload};
+use tally::Tally;
+pub use tally::{Outcome, Sample};
+
+/// When the policy is asked for placements, if several things happen at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Instant {
+    /// After all events of an instant.
+    #[default]
+    Batched,
+    /// After each event.
+    Single,
+}
+
+/// The machine and its costs. Times are nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Options {
+    /// Processors.
+    pub procs: u32,
+    /// Length of a slot, where time is shared.
+    pub slice_ns: u64,
+    /// What it costs a job to get its processors back.
+    pub switch_ns: u64,
+    /// What it costs to start a job.
+    pub launch_ns: u64,
+    /// What it costs to move a job to other processors.
+    pub migration_ns: u64,
+    /// When the policy is asked for placements.
+    pub instant: Instant,
+    /// Interval of the samples of the time line; `None`: none are taken.
+    pub sample_ns: Option<u64>,
+}
+
+impl Options {
+    /// A machine of `procs` processors, slots of a second and no costs, as in paper 0, §7.2.
+    pub fn new(procs: u32) -> Self {
+        Self {
+            procs,
+            slice_ns: SECOND,
+            switch_ns: 0,
+            launch_ns: 0,
+            migration_ns: 0,
+            instant: Instant::Batched,
+            sample_ns: None,
+        }
+    }
+
+    fn check(&self) -> Result<(), SimError> {
+        let wrong = |name, value: u64, advice| {
+            Err(SimError::Parameter { name, value: value.to_string(), advice })
+        };
+        if self.procs == 0 || self.procs > 1 << 24 {
+            let advice = "give a machine of 1 to 16777216 processors";
+            return wrong("--procs", u64::from(self.procs), advice);
+        }
+        if self.slice_ns == 0 || self.slice_ns > LONGEST_S * SECOND {
+            return wrong("--slice", self.slice_ns, "a slice has a length, of 31 years at most");
+        }
+        if self.switch_ns >= self.slice_ns {
+            let advice = "it is in ns and must be shorter than a slice, or no job would ever end";
+            return wrong("--switch-cost", self.switch_ns, advice);
+        }
+        if self.launch_ns.max(self.migration_ns) > LONGEST_S * SECOND {
+            return wrong("--launch-cost", self.launch_ns, "31 years are the most");
+        }
+        if self.sample_ns == Some(0) {
+            return wrong("--sample", 0, "give an interval above 0");
+        }
+        Ok(())
+    }
+}
+
+/// A view into a running simulation from other threads: how far it is, and a way to stop it.
+#[derive(Debug, Default)]
+pub struct Monitor {
+    permille: AtomicU64,
+    cancelled: AtomicBool,
+}
+
+impl Monitor {
+    /// Ends the simulation soon, with [`SimError::Cancelled`].
+    pub fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the simulation is to end.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+
+    /// How far the simulations that share this monitor are: a thousand for each that is done.
+    pub fn permille(&self) -> u64 {
+        self.permille.load(Ordering::Relaxed)
+    }
+}
+
+/// How far one simulation is; it tells the monitor what is new.
+struct Progress<'a> {
+    monitor: &'a Monitor,
+    told: u64,
+    of: u64,
+    calls: u32,
+}
+
+impl<'a> Progress<'a> {
+    fn new(monitor: &'a Monitor, of: u64) -> Self {
+        Self { monitor, told: 0, of: of.max(1), calls: 0 }
+    }
+
+    /// Looks at the monitor every few thousand calls.
+    fn at(&mut self, done: u64) -> Result<(), SimError> {
+        self.calls = self.calls.wrapping_add(1);
+        if self.calls.is_multiple_of(4096) { self.tell(done) } else { Ok(()) }
+    }
+
+    fn tell(&mut self, done: u64) -> Result<(), SimError> {
+        if self.monitor.is_cancelled() {
+            return Err(SimError::Cancelled);
+        }
+        let permille = u128::from(done.min(self.of)) * 1000 / u128::from(self.of);
+        let permille = (permille as u64).max(self.told);
+        self.monitor.permille.fetch_add(permille - self.told, Ordering::Relaxed);
+        self.told = permille;
+        Ok(())
+    }
+}
+
+/// Runs `policy`, called `name` in messages, over the jobs, on nodes 0 to `procs` - 1.
+///
+/// # Errors
+/// The list or a parameter is impossible, the policy refuses a job or leaves jobs waiting for ever,
+/// or the monitor says stop.
+pub fn run(
+    name: &str,
+    policy: &mut dyn Policy,
+    workload: &Workload,
+    options: &Options,
+    monitor: &Monitor,
+) -> Result<Outcome, SimError> {
+    options.check()?;
+    workload.check(options.procs)?;
+    (0..options.procs).for_each(|node| policy.add_node(NodeId(node)));
+    let tally = Tally::new(workload, options);
+    let total = workload.horizon.unwrap_or(workload.jobs.len() as u64);
+    let progress = Progress::new(monitor, total);
+    let mut run = Run { name, policy, workload, options, tally, progress, next: 0 };
+    match run.policy.sharing() {
+        Sharing::Space => space::run(&mut run)?,
+        Sharing::SpaceAndTime => slots::run(&mut run)?,
+    }
+    run.progress.tell(total)?;
+    Ok(run.tally.finish())
+}
+
+/// What both ways of running share.
+struct Run<'a> {
+    name: &'a str,
+    policy: &'a mut dyn Policy,
+    workload: &'a Workload,
+    options: &'a Options,
+    tally: Tally<'a>,
+    progress: Progress<'a>,
+    /// The first job that has not been submitted.
+    next: usize,
+}
+
+impl Run<'_> {
+    fn horizon(&self) -> u64 {
+        self.workload.horizon.unwrap_or(u64::MAX)
+    }
+
+    /// The next job to be submitted within the time that is simulated.
+    fn next_submission(&self) -> Option<u64> {
+        let submit = self.workload.jobs.get(self.next)?.submit;
+        Some(submit).filter(|&submit| submit < self.horizon())
+    }
+
+    /// Submits the next job.
+    fn arrive(&mut self, now: u64) -> Result<(), SimError> {
+        let job = self.workload.jobs[self.next];
+        let request = Request {
+            job: JobId(self.next as u64),
+            nodes: job.size,
+            user: UserId(job.user),
+            priority: job.priority,
+            estimate_ns: Some(job.estimate.saturating_add(self.options.launch_ns)),
+        };
+        self.next += 1;
+        self.tally.arrived += 1;
+        self.policy.arrive(&request, ClusterTime(now)).map_err(|reason| SimError::Refused {
+            policy: self.name.to_owned(),
+            job: job.number,
+            reason,
+        })
+    }
+
+    fn leave(&mut self, index: usize, now: u64) {
+        self.policy.leave(JobId(index as u64), ClusterTime(now));
+    }
+
+    /// The next placement: the job's place in the list, and its nodes.
+    fn placement(&mut self, now: u64) -> Result<Option<(usize, Vec<NodeId>)>, SimError> {
+        let Some(placement) = self.policy.next_placement(ClusterTime(now)) else { return Ok(None) };
+        let index = usize::try_from(placement.job.0).unwrap_or(usize::MAX);
+        let right = self
+            .workload
+            .jobs
+            .get(index)
+            .is_some_and(|job| index < self.next && placement.nodes.len() == job.size as usize);
+        if !right {
+            return Err(self.wrong("it places a job that does not wait, or on too few nodes"));
+        }
+        self.policy.set_active(placement.job, true);
+        self.tally.placed += 1;
+        Ok(Some((index, placement.nodes)))
+    }
+
+    fn wrong(&self, what: &'static str) -> SimError {
+        SimError::Policy { policy: self.name.to_owned(), what }
+    }
+
+    /// All is idle and nobody comes any more: nobody may wait.
+    fn check_nobody_waits(&self) -> Result<(), SimError> {
+        if self.tally.placed == self.tally.arrived {
+            return Ok(());
+        }
+        let waiting = self.policy.queued();
+        let index = waiting.first().and_then(|job| usize::try_from(job.0).ok());
+        let first = index.and_then(|index| self.workload.jobs.get(index));
+        let Some(&Job { number, size, .. }) = first else {
+            return Err(self.wrong("it has lost jobs"));
+        };
+        Err(SimError::Stuck {
+            policy: self.name.to_owned(),
+            jobs: self.tally.arrived - self.tally.placed,
+            first: number,
+            size,
+        })
+    }
+}

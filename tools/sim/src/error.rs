@@ -1,0 +1,116 @@
+//! Everything that can go wrong in a simulation.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why there is no result.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SimError {
+    /// No policy is called so.
+    #[error(transparent)]
+    UnknownPolicy(#[from] kumi_sched::registry::UnknownPolicy),
+    /// The list holds no job.
+    #[error("there is no job to simulate; check the trace, the load and the length of time")]
+    Empty,
+    /// A job that would run on nothing.
+    #[error("job {job} asks for no processors; a job runs on at least one")]
+    NoProcessors {
+        /// Its number in the list.
+        job: u64,
+    },
+    /// A job larger than the machine.
+    #[error(
+        "job {job} asks for {size} processors of a machine that has {procs}; give a larger machine with --procs"
+    )]
+    TooLarge {
+        /// Its number in the list.
+        job: u64,
+        /// What it asks for.
+        size: u32,
+        /// What there is.
+        procs: u32,
+    },
+    /// A parameter without sense.
+    #[error("{name} of {value} is not possible; {advice}")]
+    Parameter {
+        /// Which, as it is written on the command line.
+        name: &'static str,
+        /// What it was.
+        value: String,
+        /// What is possible.
+        advice: &'static str,
+    },
+    /// A file that cannot be read.
+    #[error("cannot read {}: {source}; check its name, permissions and format", path.display())]
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A line of a trace, where every line must be right.
+    #[error(
+        "line {line} of the trace: {reason}; mend it, or leave out --strict to skip such lines"
+    )]
+    Trace {
+        /// Counted from 1.
+        line: u64,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A cluster's history that is none.
+    #[error("{} is no history of a cluster: {reason}; write one with `kumi ps --all --json`", path.display())]
+    History {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The policy does not take a job.
+    #[error("policy {policy} refuses job {job}: {reason}")]
+    Refused {
+        /// Its name.
+        policy: String,
+        /// The job's number in the list.
+        job: u64,
+        /// Why.
+        reason: kumi_sched::ArriveError,
+    },
+    /// Jobs wait for ever.
+    #[error(
+        "policy {policy} leaves {jobs} jobs waiting on an idle machine, the first is job {first} of {size} processors; choose another policy or machine size"
+    )]
+    Stuck {
+        /// Its name.
+        policy: String,
+        /// How many.
+        jobs: u64,
+        /// The first one's number in the list.
+        first: u64,
+        /// What that one asks for.
+        size: u32,
+    },
+    /// The policy breaks its own contract.
+    #[error("policy {policy} is wrong: {what}; please report it")]
+    Policy {
+        /// Its name.
+        policy: String,
+        /// What it did.
+        what: &'static str,
+    },
+    /// Virtual time does not fit.
+    #[error("the simulated time grows beyond 500 years; check submission and run times")]
+    Endless,
+    /// The caller asked to stop.
+    #[error("interrupted; nothing was written")]
+    Cancelled,
+    /// A result that cannot be written.
+    #[error("cannot write {}: {source}; check permissions and free space", path.display())]
+    Unwritable {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}

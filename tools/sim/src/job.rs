@@ -1,0 +1,86 @@
+//! Jobs and lists of jobs, wherever they come from.
+
+use serde::Serialize;
+
+use crate::error::SimError;
+
+/// Nanoseconds in a second, which is also the unit of synthetic workloads.
+pub const SECOND: u64 = 1_000_000_000;
+
+/// Longest time that a list of jobs may name, in seconds: 31 years. Sums of a million such times
+/// still fit.
+pub const LONGEST_S: u64 = 1_000_000_000;
+
+/// One job of a list. Times are nanoseconds of virtual time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// Its number in the list that it comes from.
+    pub number: u64,
+    /// When it is submitted.
+    pub submit: u64,
+    /// How long it computes when it has its processors to itself.
+    pub service: u64,
+    /// How long its user says that it will run: at least as long as it does.
+    pub estimate: u64,
+    /// Processors it wants, all at once.
+    pub size: u32,
+    /// Whose it is.
+    pub user: u32,
+    /// As [`kumi_sched::Request::priority`].
+    pub priority: u16,
+}
+
+/// Where a list of jobs comes from, as the output shows it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Source {
+    /// Poisson arrivals at one load.
+    Poisson(crate::generate::Poisson),
+    /// Load that rises step by step.
+    Gradient(crate::generate::Gradient),
+    /// A trace in the Standard Workload Format.
+    Swf(crate::swf::Summary),
+    /// The jobs that a cluster has run.
+    History(crate::history::Summary),
+    /// Made by the caller.
+    Given,
+}
+
+/// Jobs in order of submission, and how long they are simulated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Workload {
+    /// Ascending by `submit`; those of one instant in the order in which they are submitted.
+    pub jobs: Vec<Job>,
+    /// When the simulation stops, whatever still runs; `None`: when all jobs are over.
+    pub horizon: Option<u64>,
+    /// Where the jobs come from.
+    pub source: Source,
+}
+
+impl Workload {
+    /// A list of the caller's, sorted by submission here. It runs until all jobs are over.
+    pub fn given(mut jobs: Vec<Job>) -> Self {
+        jobs.sort_by_key(|job| job.submit);
+        Self { jobs, horizon: None, source: Source::Given }
+    }
+
+    /// Whether a machine of `procs` processors can run this list at all.
+    ///
+    /// # Errors
+    /// There is no job, or one wants no processor or more than there are.
+    pub fn check(&self, procs: u32) -> Result<(), SimError> {
+        if self.jobs.is_empty() {
+            return Err(SimError::Empty);
+        }
+        if let Some(job) = self.jobs.iter().find(|job| job.size == 0) {
+            return Err(SimError::NoProcessors { job: job.number });
+        }
+        let largest = self.jobs.iter().max_by_key(|job| job.size);
+        match largest {
+            Some(job) if job.size > procs => {
+                Err(SimError::TooLarge { job: job.number, size: job.size, procs })
+            }
+            _ => Ok(()),
+        }
+    }
+}

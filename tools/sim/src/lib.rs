@@ -1,0 +1,24 @@
+//! The job simulator: scheduling policies of `kumi-sched` in virtual time (paper 0, chapter 7).
+//!
+//! [`generate`], [`swf`] and [`history`] make lists of jobs, [`engine::run`] runs one policy over
+//! one list, [`report::Report`] says what came of it, [`sweep::run`] does this for many cases on all
+//! cores.
+#![forbid(unsafe_code)]
+
+pub mod csv;
+pub mod engine;
+pub mod error;
+pub mod generate;
+pub mod history;
+pub mod job;
+pub mod policies;
+pub mod random;
+pub mod report;
+pub mod stats;
+pub mod sweep;
+pub mod swf;
+
+pub use engine::{Instant, Monitor, Options, Outcome};
+pub use error::SimError;
+pub use job::{Job, SECOND, Source, Workload};
+pub use report::Report;

@@ -1,0 +1,80 @@
+//! Policies by name, and what the simulator must know of a policy besides.
+
+use kumi_sched::registry::{self, Limits};
+use kumi_sched::{Dqt, DqtConfig, Policy};
+
+use crate::engine::Outcome;
+use crate::error::SimError;
+use crate::job::Workload;
+
+/// A new policy without nodes or jobs, and without a limit of jobs for each processor.
+///
+/// # Errors
+/// No policy is called that; the error names the nearest.
+pub fn by_name(name: &str) -> Result<Box<dyn Policy + Send>, SimError> {
+    if let Ok(config) = name.parse::<DqtConfig>() {
+        return Ok(Box::new(Dqt::new(config)));
+    }
+    Ok(registry::by_name(name, Limits::default())?)
+}
+
+/// Every name with a line of help.
+pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
+    registry::names()
+}
+
+/// The policy gives whole partitions, whose sizes are the powers of this number; `None` where it
+/// gives any number of processors.
+pub fn partitions(policy: &str) -> Option<u32> {
+    if let Ok(config) = policy.parse::<DqtConfig>() {
+        return Some(config.arity);
+    }
+    let family = policy.split(':').next().unwrap_or_default();
+    ["fcfs-bb", "scan", "scan-up", "scan-down", "dhc"].contains(&family).then_some(2)
+}
+
+/// The least power of `arity` (2 at least) that is no less than `size`.
+pub fn partition_of(arity: u32, size: u32) -> u32 {
+    let arity = arity.max(2);
+    let mut partition = 1u32;
+    while partition < size {
+        partition = partition.saturating_mul(arity);
+    }
+    partition
+}
+
+/// Share of the processor time given that went to processors which jobs did not ask for.
+pub(crate) fn fragmentation(policy: &str, workload: &Workload, outcome: &Outcome) -> Option<f64> {
+    let arity = partitions(policy)?;
+    let (mut wanted, mut given) = (0u128, 0u128);
+    for (index, job) in workload.jobs.iter().enumerate() {
+        if outcome.end(index).is_some() {
+            let service = u128::from(job.service);
+            wanted += service * u128::from(job.size);
+            given += service * u128::from(partition_of(arity, job.size));
+        }
+    }
+    #[allow(clippy::cast_precision_loss)]
+    Some(if given == 0 { 0.0 } else { 1.0 - wanted as f64 / given as f64 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions_are_powers() {
+        assert_eq!([1, 2, 3, 64, 65].map(|size| partition_of(2, size)), [1, 2, 4, 64, 128]);
+        assert_eq!([1, 2, 4, 5, 64].map(|size| partition_of(4, size)), [1, 4, 4, 16, 64]);
+        assert_eq!(partitions("dqt4:apa"), Some(4));
+        assert_eq!(partitions("fair-dqt+migrate"), Some(2));
+        assert_eq!(partitions("dhc:no-disabling"), Some(2));
+        assert_eq!(partitions("easy"), None);
+    }
+
+    #[test]
+    fn unknown_names_are_answered_with_near_ones() {
+        let Err(error) = by_name("matirx") else { panic!("there is no such policy") };
+        assert!(error.to_string().contains("matrix"), "{error}");
+    }
+}

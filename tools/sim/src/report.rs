@@ -1,0 +1,232 @@
+//! What came of a simulation, as paper 0, §7.2 measures it.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::engine::{Options, Outcome};
+use crate::job::{Job, SECOND, Source, Workload};
+use crate::stats::{Percentiles, correlation, mean};
+
+/// Shape of the JSON output; rises when a field goes or changes its meaning.
+pub const SCHEMA: u32 = 1;
+
+/// Bounded slowdown takes shorter jobs for this long, in seconds.
+pub const BOUND_S: f64 = 10.0;
+
+/// The figures of one simulation. Times are seconds of virtual time, which are also the units of
+/// synthetic workloads. Means, maxima and percentiles are over the jobs that ended within the time
+/// simulated; in a simulation without a horizon these are all.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The simulator's version.
+    pub version: &'static str,
+    /// The policy's name.
+    pub policy: String,
+    /// Where random numbers began; `None` where there were none.
+    pub seed: Option<u64>,
+    /// Processors.
+    pub procs: u32,
+    /// Where the jobs came from.
+    pub workload: Source,
+    /// The machine's parameters.
+    pub options: Options,
+    /// How long was simulated.
+    pub time_s: f64,
+    /// Jobs that were submitted in this time.
+    pub jobs: u64,
+    /// Those of them that ended in it.
+    pub jobs_ended: u64,
+    /// W_actual: sum of size times service of the jobs submitted, over processors times time.
+    pub actual_load: f64,
+    /// Ũ: share of processor time in which a job had its turn.
+    pub utilisation: f64,
+    /// Share of processor time that went into switches, launches and moves; part of `utilisation`.
+    pub overhead: f64,
+    /// Share of the processor time given that went to processors which a job did not ask for, where
+    /// the policy gives partitions of fixed sizes; `None` where it gives any number.
+    pub internal_fragmentation: Option<f64>,
+    /// Mean time from submission to the first turn.
+    pub mean_wait_s: f64,
+    /// The longest.
+    pub max_wait_s: f64,
+    /// Percentiles.
+    pub wait_s: Percentiles,
+    /// Mean time from submission to the end.
+    pub mean_response_s: f64,
+    /// Mean of response over service, where service counts as [`BOUND_S`] at least; at least 1.
+    pub mean_bounded_slowdown: f64,
+    /// Percentiles.
+    pub bounded_slowdown: Percentiles,
+    /// Mean of RETR: time from submission to the end, over service.
+    pub mean_retr: f64,
+    /// The greatest.
+    pub max_retr: f64,
+    /// Percentiles.
+    pub retr: Percentiles,
+    /// Pearson's correlation of log2(size) with RETR (§7.2.6); `None` if all jobs are of one size.
+    pub correlation_log2_size_retr: Option<f64>,
+    /// Most jobs that a processor held at once: the largest Max-TQLB (§7.1.2). `None` where time is
+    /// not shared.
+    pub max_tqlb: Option<u32>,
+    /// Slots simulated.
+    pub slots: u64,
+    /// Times that a job got its processors back.
+    pub switches: u64,
+    /// Jobs moved.
+    pub migrations: u64,
+    /// By size, ascending.
+    pub sizes: Vec<BySize>,
+}
+
+/// The jobs of one size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct BySize {
+    /// Processors.
+    pub size: u32,
+    /// Jobs submitted.
+    pub jobs: u64,
+    /// Those that ended.
+    pub ended: u64,
+    /// Mean time from submission to the first turn.
+    pub mean_wait_s: f64,
+    /// Mean bounded slowdown.
+    pub mean_bounded_slowdown: f64,
+    /// Mean RETR.
+    pub mean_retr: f64,
+}
+
+/// The figures of one job that is over.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ended {
+    /// From submission to the first turn.
+    pub wait_s: f64,
+    /// From submission to the end.
+    pub response_s: f64,
+    /// Response over service, bounded.
+    pub bounded_slowdown: f64,
+    /// Response over service; a job without service counts as one of a nanosecond.
+    pub retr: f64,
+}
+
+/// Nanoseconds as seconds.
+#[allow(clippy::cast_precision_loss)]
+pub fn seconds(ns: u64) -> f64 {
+    ns as f64 / SECOND as f64
+}
+
+impl Ended {
+    /// Of the job at `index` of the list; `None` if it did not end.
+    pub fn of(job: &Job, outcome: &Outcome, index: usize) -> Option<Self> {
+        let (start, end) = (outcome.start(index)?, outcome.end(index)?);
+        let response_s = seconds(end - job.submit);
+        let service = seconds(job.service.max(1));
+        Some(Self {
+            wait_s: seconds(start.saturating_sub(job.submit)),
+            response_s,
+            bounded_slowdown: (response_s / service.max(BOUND_S)).max(1.0),
+            retr: response_s / service,
+        })
+    }
+}
+
+impl Report {
+    /// The figures of an outcome.
+    pub fn new(
+        policy: &str,
+        seed: Option<u64>,
+        workload: &Workload,
+        options: &Options,
+        outcome: &Outcome,
+    ) -> Self {
+        let ended = ended(workload, outcome);
+        let column = |of: fn(&Ended) -> f64| ended.iter().map(|(_, e)| of(e)).collect::<Vec<f64>>();
+        let greatest = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
+        let (waits, retrs) = (column(|e| e.wait_s), column(|e| e.retr));
+        let slowdowns = column(|e| e.bounded_slowdown);
+        let capacity = f64::from(options.procs) * outcome.time_ns.max(1) as f64;
+        let share = |amount: u128| amount as f64 / capacity;
+        let pairs = ended.iter().map(|(job, e)| (f64::from(job.size).log2(), e.retr));
+        Self {
+            schema: SCHEMA,
+            version: env!("CARGO_PKG_VERSION"),
+            policy: policy.to_owned(),
+            seed,
+            procs: options.procs,
+            workload: workload.source.clone(),
+            options: *options,
+            time_s: seconds(outcome.time_ns),
+            jobs: outcome.arrived,
+            jobs_ended: ended.len() as u64,
+            actual_load: share(submitted(workload, outcome)),
+            utilisation: share(outcome.occupied),
+            overhead: share(outcome.occupied.saturating_sub(outcome.served)),
+            internal_fragmentation: crate::policies::fragmentation(policy, workload, outcome),
+            mean_wait_s: mean(&waits),
+            max_wait_s: greatest(&waits),
+            wait_s: Percentiles::of(waits),
+            mean_response_s: mean(&column(|e| e.response_s)),
+            mean_bounded_slowdown: mean(&slowdowns),
+            bounded_slowdown: Percentiles::of(slowdowns),
+            mean_retr: mean(&retrs),
+            max_retr: greatest(&retrs),
+            retr: Percentiles::of(retrs),
+            correlation_log2_size_retr: correlation(pairs),
+            max_tqlb: outcome.max_tqlb,
+            slots: outcome.slots,
+            switches: outcome.switches,
+            migrations: outcome.migrations,
+            sizes: by_size(workload, outcome),
+        }
+    }
+}
+
+fn ended<'a>(workload: &'a Workload, outcome: &Outcome) -> Vec<(&'a Job, Ended)> {
+    let jobs = workload.jobs.iter().enumerate();
+    jobs.filter_map(|(index, job)| Some((job, Ended::of(job, outcome, index)?))).collect()
+}
+
+/// Processor time that the jobs ask for that were submitted.
+fn submitted(workload: &Workload, outcome: &Outcome) -> u128 {
+    let arrived = usize::try_from(outcome.arrived).unwrap_or(usize::MAX);
+    let jobs = workload.jobs.iter().take(arrived);
+    jobs.map(|job| u128::from(job.service) * u128::from(job.size)).sum()
+}
+
+/// The table by size of the jobs for which `chosen` says so, given the job and when it ended.
+fn by_size(workload: &Workload, outcome: &Outcome) -> Vec<BySize> {
+    by_size_where(workload, outcome, |_| true)
+}
+
+/// The table by size, counting only jobs that ended at an instant (in nanoseconds) that `chosen`
+/// takes; jobs that did not end are counted as submitted.
+pub fn by_size_where(
+    workload: &Workload,
+    outcome: &Outcome,
+    chosen: impl Fn(u64) -> bool,
+) -> Vec<BySize> {
+    let mut sizes: BTreeMap<u32, BySize> = BTreeMap::new();
+    let arrived = usize::try_from(outcome.arrived).unwrap_or(usize::MAX);
+    for (index, job) in workload.jobs.iter().enumerate().take(arrived) {
+        if outcome.end(index).is_some_and(|end| !chosen(end)) {
+            continue;
+        }
+        let row = sizes.entry(job.size).or_insert(BySize { size: job.size, ..BySize::default() });
+        row.jobs += 1;
+        if let Some(ended) = Ended::of(job, outcome, index) {
+            row.ended += 1;
+            row.mean_wait_s += ended.wait_s;
+            row.mean_bounded_slowdown += ended.bounded_slowdown;
+            row.mean_retr += ended.retr;
+        }
+    }
+    for row in sizes.values_mut() {
+        let count = row.ended.max(1) as f64;
+        row.mean_wait_s /= count;
+        row.mean_bounded_slowdown /= count;
+        row.mean_retr /= count;
+    }
+    sizes.into_values().collect()
+}
