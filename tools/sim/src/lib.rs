@@ -8,6 +8,7 @@
 pub mod csv;
 pub mod engine;
 pub mod error;
+pub mod figures;
 pub mod generate;
 pub mod history;
 pub mod job;

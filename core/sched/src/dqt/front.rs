@@ -43,8 +43,9 @@ pub(super) struct Node {
     listed: bool,
     /// Children that have not reported.
     pending: u32,
-    /// Active jobs here and below.
+    /// Active jobs here and below, and those below.
     live: u32,
+    below: u32,
     pub(super) queue: Queue,
 }
 
@@ -94,7 +95,7 @@ impl Front {
             }
             self.front.iter_mut().for_each(|node| *node = self.shape.renumber(&next, *node));
             self.rings.renumber(|node| self.shape.renumber(&next, node));
-            nodes[0].live = nodes[1].live;
+            (nodes[0].live, nodes[0].below) = (nodes[1].live, nodes[1].live);
             if nodes[1].state.is_activated() {
                 // As if the front had come through the new root.
                 (nodes[0].state, nodes[0].pending) = (DqtState::Rounded, 1);
@@ -129,6 +130,7 @@ impl Front {
         let (mut node, mut idle) = (Some(at), None);
         while let Some(up) = node {
             self.node(up).live += 1;
+            self.node(up).below += u32::from(up != at);
             if !self.state(up).is_activated() {
                 idle = Some(up);
             }
@@ -152,6 +154,7 @@ impl Front {
         let (mut node, mut dead) = (Some(at), None);
         while let Some(up) = node {
             self.node(up).live -= 1;
+            self.node(up).below -= u32::from(up != at);
             if self.nodes[up as usize].live == 0 {
                 dead = Some(up);
             }
@@ -212,8 +215,8 @@ impl Front {
     }
 
     /// Activates the children in which there is something to run; the others count as having
-    /// reported. Returns how many there are.
-    fn activate_children(&mut self, node: u32) -> u32 {
+    /// reported.
+    fn activate_children(&mut self, node: u32) {
         let mut pending = 0;
         for child in self.shape.children(node) {
             let live = self.nodes[child as usize].live > 0;
@@ -224,7 +227,6 @@ impl Front {
             }
         }
         self.node(node).pending = pending;
-        pending
     }
 
     /// The message deactivate. Positions in queues stay.
@@ -247,21 +249,39 @@ impl Front {
     /// The last turn in the round of this node's queue is over: the next is its children's.
     fn pass_on(&mut self, node: u32) {
         self.node(node).state = DqtState::Rounded;
-        if self.activate_children(node) == 0 {
+        if self.nodes[node as usize].below > 0 {
+            self.activate_children(node);
+        } else {
             self.rounded(node);
         }
+    }
+
+    /// The highest tree node that has the same active jobs below as `node`: those between only pass
+    /// its messages on.
+    fn top(&self, node: u32) -> u32 {
+        let live = |node: u32| self.nodes[node as usize].live;
+        let same = |&node: &u32| self.shape.parent(node).filter(|&up| live(up) == live(node));
+        core::iter::successors(Some(node), same).last().unwrap_or(node)
     }
 
     /// The round of `node` and all below is over. It tells its parent (the message rounded), and
     /// whoever has heard that from all children has itself gone round. One that reports before the
     /// others do goes round again, except in a Fair-DQT.
+    ///
+    /// Where it alone has something to run among all below some higher node, that one's round is
+    /// over with this one's, and goes again with it: nothing changes in between, and nothing is
+    /// sent there.
     fn rounded(&mut self, mut node: u32) {
         loop {
-            self.deactivate_children(node);
-            let Some(parent) = self.shape.parent(node) else {
-                return self.begin_round();
+            if self.nodes[node as usize].below > 0 {
+                self.deactivate_children(node);
+            }
+            let top = if self.fair { node } else { self.top(node) };
+            let Some(parent) = self.shape.parent(top) else {
+                self.rounds += 1;
+                return self.activate(node);
             };
-            if !core::mem::replace(&mut self.node(node).reported, true) {
+            if !core::mem::replace(&mut self.node(top).reported, true) {
                 self.node(parent).pending -= 1;
             }
             if self.node(parent).pending > 0 {

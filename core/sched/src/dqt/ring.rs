@@ -59,8 +59,8 @@ pub(super) struct Queue {
     end_served: u16,
     /// How often the mark is to be reached before the round is over; 0 when there is no round.
     laps: u64,
-    /// Turns since the round began.
-    turn: u64,
+    /// Somebody has had a turn in this round.
+    begun: bool,
     lanes: u32,
     /// The largest weight of a lane.
     most: u64,
@@ -69,7 +69,7 @@ pub(super) struct Queue {
 impl Default for Queue {
     fn default() -> Self {
         let (cursor, end) = (NONE, NONE);
-        Self { cursor, served: 0, end, end_served: 0, laps: 0, turn: 0, lanes: 0, most: 0 }
+        Self { cursor, served: 0, end, end_served: 0, laps: 0, begun: false, lanes: 0, most: 0 }
     }
 }
 
@@ -85,7 +85,7 @@ impl Queue {
 
     /// Ends the round where it is.
     pub(super) fn stop(&mut self) {
-        (self.laps, self.turn, self.end, self.end_served) = (0, 0, NONE, 0);
+        (self.laps, self.begun, self.end, self.end_served) = (0, false, NONE, 0);
     }
 
     /// The cursor is at the mark.
@@ -148,7 +148,7 @@ impl Rings {
 
     /// Begins a round of a queue that is not empty.
     pub(super) fn start(&self, queue: &mut Queue) {
-        (queue.end, queue.end_served, queue.turn) = (queue.cursor, queue.served, 0);
+        (queue.end, queue.end_served, queue.begun) = (queue.cursor, queue.served, false);
         queue.laps = if self.shares { queue.most } else { 1 };
     }
 
@@ -165,7 +165,7 @@ impl Rings {
         if queue.served >= lane.visit {
             (queue.cursor, queue.served) = (lane.next, 0);
         }
-        queue.turn += 1;
+        queue.begun = true;
         queue.laps -= u64::from(queue.arrived());
         number
     }
@@ -189,7 +189,7 @@ impl Rings {
         };
         self.members[number as usize].lane = lane;
         queue.most = queue.most.max(self.lanes[lane as usize].weight);
-        if self.shares && !queue.is_over() && queue.turn == 0 {
+        if self.shares && !queue.is_over() && !queue.begun {
             queue.laps = queue.most;
         }
     }
@@ -218,7 +218,7 @@ impl Rings {
             (queue.cursor, queue.served) = (lane, 0);
             return;
         }
-        let before = if queue.is_over() || queue.turn == 0 {
+        let before = if queue.is_over() || !queue.begun {
             queue.cursor
         } else if queue.end_served == 0 {
             core::mem::replace(&mut queue.end, lane)

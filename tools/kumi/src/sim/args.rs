@@ -33,6 +33,17 @@ pub struct JobsArgs {
     pub output: OutputArgs,
 }
 
+/// Options of `kumi sim figures`.
+#[derive(Clone, Debug, Args)]
+pub struct FiguresArgs {
+    /// The folder to write to; made if it is not there
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
+    /// Fewer seeds, shorter times, smaller machines: to see whether it works
+    #[arg(long)]
+    pub quick: bool,
+}
+
 /// Where the jobs come from.
 #[derive(Clone, Debug, Args)]
 #[group(required = true, multiple = false)]

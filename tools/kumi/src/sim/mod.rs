@@ -2,12 +2,13 @@
 //! here are the command line, the progress bar and the files.
 
 mod args;
+mod figures;
 mod jobs;
 mod progress;
 mod show;
 
 use crate::error::Error;
-use args::JobsArgs;
+use args::{FiguresArgs, JobsArgs};
 use kumi_node::exit::ExitCode;
 use kumi_sim::SimError;
 use std::io;
@@ -18,12 +19,15 @@ use std::path::Path;
 pub enum SimCommand {
     /// Run scheduling policies over a list of jobs
     Jobs(Box<JobsArgs>),
+    /// Draw the figures and tables of the paper on queue trees anew, and compare
+    Figures(FiguresArgs),
 }
 
 /// Runs the command.
 pub fn run(command: &SimCommand) -> Result<(), Error> {
     match command {
         SimCommand::Jobs(args) => jobs::run(args),
+        SimCommand::Figures(args) => figures::run(args),
     }
 }
 

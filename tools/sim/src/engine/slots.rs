@@ -12,12 +12,15 @@ use crate::policies::{partition_of, partitions};
 /// them.
 const MOST_EMPTY_SLOTS: u32 = 1_000_000;
 
+/// The job has not run, or not on the processors that it has now.
+const NO_SLOT: u64 = u64::MAX;
+
 /// What a slot needs of a job, close together: nothing else is touched in most slots.
 #[derive(Clone, Copy, Default)]
 struct Hot {
     /// Service and costs still to come, in nanoseconds.
     left: u64,
-    /// The slot after the last one that it ran in; 0 before the first.
+    /// The slot after the last one that it ran in.
     expected: u64,
     /// 0 while it is not placed.
     size: u32,
@@ -131,7 +134,7 @@ fn place(run: &mut Run<'_>, slots: &mut Slots, now: u64) -> Result<(), SimError>
         slots.places[index] = runs;
         let left = job.service + run.options.launch_ns;
         // A job that needs no time at all still has one turn.
-        slots.hot[index] = Hot { left: left.max(1), expected: 0, size: job.size };
+        slots.hot[index] = Hot { left: left.max(1), expected: NO_SLOT, size: job.size };
         slots.active += 1;
     }
     Ok(())
@@ -151,7 +154,7 @@ fn migrate(run: &mut Run<'_>, slots: &mut Slots, now: u64) -> Result<(), SimErro
         moves = left;
         hot.left = hot.left.checked_add(run.options.migration_ns).ok_or(SimError::Endless)?;
         // Its new processors have not had it.
-        hot.expected = 0;
+        hot.expected = NO_SLOT;
         let runs = slots.runs(&placement.nodes);
         slots.load.add(&runs);
         slots.load.remove(&std::mem::replace(&mut slots.places[index], runs));
@@ -169,14 +172,14 @@ fn step(run: &mut Run<'_>, slots: &mut Slots, now: u64) -> Result<(), SimError> 
     let (slot, mut busy, mut idle_tail, mut wrong) = (*slot, 0u64, 0u128, false);
     policy.run_slot(&mut |job: JobId| {
         let index = job.0 as usize;
-        let runs = |hot: &&mut Hot| hot.size != 0 && hot.expected <= slot;
+        let runs = |hot: &&mut Hot| hot.size != 0 && hot.expected != slot + 1;
         let Some(hot) = hot.get_mut(index).filter(runs) else {
             wrong = true;
             return;
         };
         let mut turn = slice_ns;
         if hot.expected != slot {
-            if hot.expected == 0 {
+            if hot.expected == NO_SLOT {
                 starts[index] = starts[index].min(now);
             }
             turn -= switch_ns;

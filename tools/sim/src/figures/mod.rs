@@ -1,0 +1,255 @@
+//! The figures and tables of paper 0, chapter 7, made anew: simulated, drawn and set beside the
+//! paper's numbers.
+//!
+//! Every part says first which simulations it needs; all of them run as one sweep; then each part
+//! draws and judges what came of its own.
+
+mod compare;
+mod gradient;
+mod measured;
+mod plot;
+mod table1;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use crate::engine::{Monitor, Options, Sample};
+use crate::error::SimError;
+use crate::generate::{Gradient, Mix, Poisson, Service, Sizes};
+use crate::report::{BySize, Ended, Report, by_size_where, seconds};
+use crate::sweep::{self, Case, Done, Jobs};
+
+/// How much is simulated.
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    /// Fewer seeds, shorter times, smaller machines.
+    quick: bool,
+}
+
+impl Extent {
+    fn seeds(self) -> u64 {
+        if self.quick { 3 } else { 20 }
+    }
+
+    /// Units of a simulation at one load.
+    fn units(self) -> u64 {
+        if self.quick { 100_000 } else { 1_000_000 }
+    }
+}
+
+/// What is kept of a simulation to be drawn.
+struct Kept {
+    report: Report,
+    /// End in seconds, RETR and size of every job, where they are drawn.
+    points: Vec<(f64, f64, u32)>,
+    samples: Vec<Sample>,
+    /// Jobs that ended before half of the arrivals' time, and after.
+    halves: [Vec<BySize>; 2],
+}
+
+/// A simulation that is needed.
+struct Plan {
+    case: Case,
+    /// Whether every job is drawn.
+    points: bool,
+}
+
+/// A statement of the paper, and whether it holds here.
+struct Claim {
+    what: String,
+    holds: bool,
+    /// By which numbers.
+    numbers: String,
+}
+
+/// What a part of the chapter became.
+#[derive(Default)]
+struct Section {
+    title: String,
+    text: String,
+    /// Files in the folder, each with a caption.
+    figures: Vec<(String, String)>,
+    claims: Vec<Claim>,
+}
+
+impl Section {
+    fn claim(&mut self, what: &str, holds: bool, numbers: String) {
+        self.claims.push(Claim { what: what.to_owned(), holds, numbers });
+    }
+
+    fn figure(&mut self, file: &str, caption: &str) {
+        self.figures.push((file.to_owned(), caption.to_owned()));
+    }
+}
+
+/// A part of the chapter.
+trait Part {
+    fn plans(&self, extent: Extent) -> Vec<Plan>;
+
+    fn draw(&self, folder: &Path, extent: Extent, kept: &[Kept]) -> Result<Section, SimError>;
+}
+
+/// What [`make`] did.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    /// The index, which links to all figures.
+    pub index: PathBuf,
+    /// Figures drawn.
+    pub figures: usize,
+    /// Statements of the paper that hold here.
+    pub hold: usize,
+    /// Those that do not.
+    pub fail: Vec<String>,
+}
+
+fn parts() -> Vec<Box<dyn Part>> {
+    vec![
+        Box::new(gradient::Behaviour),
+        Box::new(gradient::Gradients),
+        Box::new(table1::Table1),
+        Box::new(compare::Distributions),
+        Box::new(compare::Policies),
+        Box::new(measured::Measured),
+    ]
+}
+
+/// Simulations that [`make`] runs: what its monitor counts to, in thousands.
+pub fn simulations(quick: bool) -> usize {
+    parts().iter().map(|part| part.plans(Extent { quick }).len()).sum()
+}
+
+/// Simulates, draws and writes everything into `folder`, which is made if it is not there. `quick`
+/// does with fewer seeds, shorter times and smaller machines, to see whether it works.
+///
+/// # Errors
+/// A file cannot be written, or the monitor says stop.
+pub fn make(folder: &Path, quick: bool, monitor: &Monitor) -> Result<Summary, SimError> {
+    std::fs::create_dir_all(folder)
+        .map_err(|source| SimError::Unwritable { path: folder.to_owned(), source })?;
+    let extent = Extent { quick };
+    let parts = parts();
+    let plans: Vec<Vec<Plan>> = parts.iter().map(|part| part.plans(extent)).collect();
+    let wanted: Vec<bool> = plans.iter().flatten().map(|plan| plan.points).collect();
+    let cases: Vec<Case> = plans.iter().flatten().map(|plan| plan.case.clone()).collect();
+    let mut kept = sweep::run(&cases, monitor, keep)?.into_iter();
+    let mut sections = Vec::new();
+    let mut at = 0;
+    for (part, plans) in parts.iter().zip(&plans) {
+        let mut mine: Vec<Kept> = kept.by_ref().take(plans.len()).collect();
+        for (kept, points) in mine.iter_mut().zip(&wanted[at..]) {
+            if !points {
+                kept.points = Vec::new();
+            }
+        }
+        at += plans.len();
+        sections.push(part.draw(folder, extent, &mine)?);
+    }
+    index(folder, extent, &sections)
+}
+
+/// Points of a figure: more cannot be told apart.
+const MOST_POINTS: usize = 6000;
+
+fn keep(case: &Case, done: Done) -> Kept {
+    let Done { report, workload, outcome } = done;
+    let half = match &case.jobs {
+        Jobs::Poisson(poisson) => poisson.arrivals,
+        Jobs::Gradient(gradient) => gradient.arrivals,
+        Jobs::Made(_) => 0,
+    } * crate::SECOND
+        / 2;
+    let mut points = Vec::new();
+    if case.options.sample_ns.is_some() {
+        for (index, job) in workload.jobs.iter().enumerate() {
+            if let (Some(end), Some(ended)) = (outcome.end(index), Ended::of(job, &outcome, index))
+            {
+                points.push((seconds(end), ended.retr, job.size));
+            }
+        }
+    }
+    let halves = [
+        by_size_where(&workload, &outcome, |end| end < half),
+        by_size_where(&workload, &outcome, |end| end >= half),
+    ];
+    Kept { report, points, samples: outcome.samples, halves }
+}
+
+/// Every n-th point, so that there are not too many.
+fn thinned(points: &[(f64, f64, u32)]) -> Vec<(f64, f64)> {
+    let step = points.len().div_ceil(MOST_POINTS).max(1);
+    points.iter().step_by(step).map(|&(x, y, _)| (x, y)).collect()
+}
+
+fn poisson(policy: &str, mix: Mix, load: f64, units: u64) -> Case {
+    let jobs = Jobs::Poisson(Poisson { mix, load, arrivals: units, units: Some(units) });
+    case(policy, mix, load, jobs)
+}
+
+fn case(policy: &str, mix: Mix, load: f64, jobs: Jobs) -> Case {
+    let options = Options::new(mix.procs);
+    Case { policy: policy.to_owned(), load: Some(load), seed: Some(mix.seed), jobs, options }
+}
+
+/// The gradient of §7.2.2 over `units`.
+fn gradient_of(policy: &str, mix: Mix, units: u64) -> Case {
+    let arrivals = units / 11 * 10;
+    let gradient = Gradient { mix, load: PEAK, arrivals, units: Some(units) };
+    let mut case = case(policy, mix, PEAK, Jobs::Gradient(gradient));
+    case.options.sample_ns = Some((units / 1000).max(1) * crate::SECOND);
+    case
+}
+
+/// Load at the end of a gradient (§7.2.2).
+const PEAK: f64 = 1.33;
+
+/// Service of §7.2 unless it says otherwise.
+const SERVICE: Service = Service::Exponential { mean: 1000.0 };
+
+/// Service of §7.2.2.
+const LONG_SERVICE: Service = Service::Uniform { low: 500, high: 19_999 };
+
+fn mix(procs: u32, sizes: Sizes, service: Service, seed: u64) -> Mix {
+    Mix { procs, sizes, largest: None, service, seed }
+}
+
+/// Writes a line; writing to a string cannot fail.
+macro_rules! line {
+    ($text:expr, $($rest:tt)*) => {
+        { let written = writeln!($text, $($rest)*); debug_assert!(written.is_ok()); }
+    };
+}
+pub(crate) use line;
+
+fn index(folder: &Path, extent: Extent, sections: &[Section]) -> Result<Summary, SimError> {
+    let mut text = String::from("# Chapter 7, simulated anew\n\n");
+    line!(text, "Made by `kumi sim figures`, version {}.", env!("CARGO_PKG_VERSION"));
+    if extent.quick {
+        line!(text, "\n**Quick**: fewer seeds, shorter times, smaller machines than the paper's.");
+    }
+    let claims = || sections.iter().flat_map(|section| &section.claims);
+    let hold = claims().filter(|claim| claim.holds).count();
+    line!(text, "\nOf {} statements of the paper {hold} hold.", claims().count());
+    for section in sections {
+        line!(text, "\n## {}\n", section.title);
+        line!(text, "{}", section.text.trim_end());
+        if !section.claims.is_empty() {
+            line!(text, "\n| the paper says | here | holds |\n|---|---|---|");
+        }
+        for claim in &section.claims {
+            let holds = if claim.holds { "yes" } else { "**no**" };
+            line!(text, "| {} | {} | {holds} |", claim.what, claim.numbers);
+        }
+        for (file, caption) in &section.figures {
+            line!(text, "\n![{caption}]({file})\n\n{caption}");
+        }
+    }
+    let path = folder.join("index.md");
+    std::fs::write(&path, text)
+        .map_err(|source| SimError::Unwritable { path: path.clone(), source })?;
+    Ok(Summary {
+        index: path,
+        figures: sections.iter().map(|section| section.figures.len()).sum(),
+        hold,
+        fail: claims().filter(|claim| !claim.holds).map(|claim| claim.what.clone()).collect(),
+    })
+}
