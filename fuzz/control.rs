@@ -24,6 +24,7 @@ fn config() -> HeadConfig {
         lease_ns: 3_000 * MS,
         detach_grace_ns: 1_000 * MS,
         encrypt: false,
+        env: Vec::new(),
     }
 }
 

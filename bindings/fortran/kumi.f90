@@ -24,13 +24,17 @@
 !   becomes KUMI_OK or a negative KUMI_ERR_ number, otherwise an error is told on standard error and ends
 !   the program with `error stop`.  kumi_error_detail() tells the particulars, kumi_error_string(stat)
 !   the meaning.  Output arguments other than `stat` are not defined after an error.  kumi_rank(),
-!   kumi_size() and kumi_node() return a negative KUMI_ERR_ number instead.
+!   kumi_size() and the other functions of numbers return a negative number instead.
 !
 ! PROCEDURES (arguments in brackets are optional)
 !   kumi_init([stat])                       kumi_finalize([stat])
 !   kumi_rank()  kumi_size()  kumi_node()   integer
 !   kumi_job()                              integer(c_int64_t)
 !   kumi_time()                             real(c_double), seconds
+!   kumi_cluster_nodes()                    integer; what the cluster's daemons disclose
+!   kumi_node_load(node)  kumi_node_memory(node)  kumi_node_network(node)  kumi_node_age(node)
+!                                           real(c_double); negative where nothing is known
+!   kumi_rank_runs(rank)                    integer: 1 or 0, or a negative KUMI_ERR_ number
 !   kumi_version()  kumi_error_string(error)  kumi_error_detail()   text
 !
 !   kumi_message_send(to, tag, data [, stat])
@@ -110,6 +114,8 @@
 !           subroutine handler(source, data)
 !             integer(c_int), intent(in) :: source
 !             integer(c_int8_t), intent(in) :: data(:)
+!       Handlers of several ports run at the same time: one that has more than one port, or calls procedures
+!       that others call too, is to be `recursive`, and they as well, else their large local arrays may be one.
 !       It runs on another thread: variables that the program reads meanwhile are to be `volatile`, and
 !       `transfer` makes of the bytes what they were.
 !   kumi_signal_remove(window, offset [, stat])
@@ -136,14 +142,15 @@
 !
 ! SPDX-License-Identifier: Apache-2.0 OR MIT
 module kumi
-  use kumi_c, only: kumi_status, kumi_rank, kumi_size, kumi_node, kumi_job, kumi_time
+  use kumi_c, only: kumi_status, kumi_rank, kumi_size, kumi_node, kumi_job, kumi_time, &
+    kumi_cluster_nodes, kumi_node_load, kumi_node_memory, kumi_node_network, kumi_node_age, kumi_rank_runs
   use kumi_codes
   use kumi_base, only: kumi_op, kumi_window, KUMI_SUM, KUMI_PRODUCT, KUMI_MIN, KUMI_MAX, KUMI_BITAND, KUMI_BITOR, &
     KUMI_BITXOR, &
     kumi_error_string, kumi_error_detail, kumi_version, kumi_init, kumi_finalize, kumi_progress, kumi_flush, &
-    kumi_barrier, kumi_message_probe, kumi_window_create, kumi_window_create_with, kumi_window_free, &
+    kumi_barrier, kumi_message_probe, kumi_window_create, kumi_window_create_with, &
     kumi_window_notified, kumi_window_wait_notify
-  use kumi_onesided, only: kumi_completion, kumi_completion_create, kumi_completion_free, kumi_completion_done, &
+  use kumi_onesided, only: kumi_window_free, kumi_completion, kumi_completion_create, kumi_completion_free, kumi_completion_done, &
     kumi_completion_wait, kumi_completion_wait_all, kumi_fifo, kumi_fifo_create, kumi_fifo_free, &
     kumi_fifo_max_record, kumi_signal_handler, kumi_signal_handle, kumi_signal_remove
   use kumi_atomics

@@ -10,7 +10,7 @@ module kumi_base
   use kumi_codes
   implicit none
   public
-  private :: message, text_of, created
+  private :: copy_text, created
 
   ! Operations of reductions.  A type of their own, so that nothing else is taken for one.
   type :: kumi_op
@@ -40,63 +40,60 @@ module kumi_base
     module procedure wait_i4, wait_i8
   end interface kumi_window_wait_notify
 
-  ! What kumi_error_detail says.
-  character(len=:), allocatable, save :: message
-
 contains
 
   ! ---- errors -------------------------------------------------------------------------------------
 
-  function text_of(pointer) result(text)
+  ! Results of functions that are called in several threads are not `character(len=:), allocatable`:
+  ! gfortran has one variable for the length at each place of a call, for all threads.
+
+  recursive subroutine copy_text(pointer, text)
     type(c_ptr), intent(in) :: pointer
-    character(len=:), allocatable :: text
+    character(len=*), intent(out) :: text
     character(kind=c_char), pointer :: letters(:)
     integer :: i
 
-    call c_f_pointer(pointer, letters, [c_strlen(pointer)])
-    allocate (character(len=size(letters)) :: text)
-    do i = 1, size(letters)
+    call c_f_pointer(pointer, letters, [len(text)])
+    do i = 1, len(text)
       text(i:i) = letters(i)
     end do
-  end function text_of
+  end subroutine copy_text
 
-  function kumi_error_string(error) result(text)
+  recursive function kumi_error_string(error) result(text)
     integer(c_int), intent(in) :: error
-    character(len=:), allocatable :: text
+    character(len=c_strlen(c_error_string(error))) :: text
 
-    text = text_of(c_error_string(error))
+    call copy_text(c_error_string(error), text)
   end function kumi_error_string
 
-  function kumi_error_detail() result(text)
-    character(len=:), allocatable :: text
+  recursive function kumi_error_detail() result(text)
+    character(len=c_strlen(c_error_detail())) :: text
 
-    text = ''
-    if (allocated(message)) text = message
+    call copy_text(c_error_detail(), text)
   end function kumi_error_detail
 
   function kumi_version() result(text)
-    character(len=:), allocatable :: text
+    character(len=c_strlen(c_version())) :: text
 
-    text = text_of(c_version())
+    call copy_text(c_version(), text)
   end function kumi_version
 
   ! The end of every call: `code` goes to `stat`, or ends the program if it is an error and there is no
-  ! `stat`.  `what` is the detail of what this module refused by itself.
-  subroutine finish(code, name, stat, what)
+  ! `stat`.  `what` is the detail of what this module refused by itself.  C keeps it, for each thread its
+  ! own: signal handlers fail in threads of theirs.
+  recursive subroutine finish(code, name, stat, what)
     integer(c_int), intent(in) :: code
     character(len=*), intent(in) :: name
     integer(c_int), intent(out), optional :: stat
     character(len=*), intent(in), optional :: what
 
+    integer(c_int) :: same
+
     if (present(stat)) stat = code
     if (code >= KUMI_OK) return
-    if (present(what)) then
-      message = what
-    else
-      message = text_of(c_error_detail())
-    end if
+    if (present(what)) same = c_error_report(code, what, len(what, c_size_t))
     if (present(stat)) return
-    write (error_unit, '(3a)') name, ': ', message
+    write (error_unit, '(3a)') name, ': ', kumi_error_detail()
     flush (error_unit)
     error stop 1
   end subroutine finish
@@ -267,15 +264,13 @@ contains
     call finish(code, name, stat)
   end subroutine created
 
-  subroutine kumi_window_free(window, stat)
+  subroutine free_window(window, code)
     type(kumi_window), intent(inout) :: window
-    integer(c_int), intent(out), optional :: stat
-    integer(c_int) :: code
+    integer(c_int), intent(out) :: code
 
     code = c_window_free(window%handle)
     if (code == KUMI_OK) window = kumi_window()
-    call finish(code, 'kumi_window_free', stat)
-  end subroutine kumi_window_free
+  end subroutine free_window
 
   ! What the C functions know it by.
   function handle_of(window) result(handle)

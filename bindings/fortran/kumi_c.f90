@@ -3,7 +3,7 @@
 !
 ! SPDX-License-Identifier: Apache-2.0 OR MIT
 module kumi_c
-  use, intrinsic :: iso_c_binding, only: c_double, c_funptr, c_int, c_int64_t, c_ptr, c_size_t
+  use, intrinsic :: iso_c_binding, only: c_char, c_double, c_funptr, c_int, c_int64_t, c_ptr, c_size_t
   implicit none
   public
 
@@ -24,7 +24,7 @@ module kumi_c
     integer(c_size_t) :: length
   end type kumi_buffer
 
-  ! kumi_rank(), kumi_size(), kumi_node(), kumi_job(), kumi_time(): as in kumi.h.
+  ! As in kumi.h.
   interface
     function kumi_rank() result(rank) bind(c)
       import :: c_int
@@ -50,27 +50,70 @@ module kumi_c
       import :: c_double
       real(c_double) :: seconds
     end function kumi_time
+
+    function kumi_cluster_nodes() result(nodes) bind(c)
+      import :: c_int
+      integer(c_int) :: nodes
+    end function kumi_cluster_nodes
+
+    function kumi_node_load(node) result(load) bind(c)
+      import :: c_double, c_int
+      integer(c_int), value :: node
+      real(c_double) :: load
+    end function kumi_node_load
+
+    function kumi_node_memory(node) result(share) bind(c)
+      import :: c_double, c_int
+      integer(c_int), value :: node
+      real(c_double) :: share
+    end function kumi_node_memory
+
+    function kumi_node_network(node) result(bytes) bind(c)
+      import :: c_double, c_int
+      integer(c_int), value :: node
+      real(c_double) :: bytes
+    end function kumi_node_network
+
+    function kumi_node_age(node) result(seconds) bind(c)
+      import :: c_double, c_int
+      integer(c_int), value :: node
+      real(c_double) :: seconds
+    end function kumi_node_age
+
+    function kumi_rank_runs(rank) result(runs) bind(c)
+      import :: c_int
+      integer(c_int), value :: rank
+      integer(c_int) :: runs
+    end function kumi_rank_runs
   end interface
 
   interface
-    function c_error_string(error) result(text) bind(c, name='kumi_error_string')
+    pure function c_error_string(error) result(text) bind(c, name='kumi_error_string')
       import :: c_int, c_ptr
       integer(c_int), value :: error
       type(c_ptr) :: text
     end function c_error_string
 
-    function c_error_detail() result(text) bind(c, name='kumi_error_detail')
+    pure function c_error_detail() result(text) bind(c, name='kumi_error_detail')
       import :: c_ptr
       type(c_ptr) :: text
     end function c_error_detail
 
-    function c_version() result(text) bind(c, name='kumi_version')
+    function c_error_report(error, detail, length) result(code) bind(c, name='kumi_error_report')
+      import :: c_char, c_int, c_size_t
+      integer(c_int), value :: error
+      character(kind=c_char), intent(in) :: detail(*)
+      integer(c_size_t), value :: length
+      integer(c_int) :: code
+    end function c_error_report
+
+    pure function c_version() result(text) bind(c, name='kumi_version')
       import :: c_ptr
       type(c_ptr) :: text
     end function c_version
 
     ! Of the C library.
-    function c_strlen(text) result(length) bind(c, name='strlen')
+    pure function c_strlen(text) result(length) bind(c, name='strlen')
       import :: c_ptr, c_size_t
       type(c_ptr), value :: text
       integer(c_size_t) :: length

@@ -7,7 +7,7 @@ module kumi_onesided
     c_null_ptr, c_ptr, c_size_t
   use kumi_c
   use kumi_codes
-  use kumi_base, only: finish, handle_of, kumi_window, scaled
+  use kumi_base, only: finish, free_window, handle_of, kumi_window, scaled
   implicit none
   public
   private :: port, ports, run_handler, fits, blocks_wrong, forget
@@ -388,8 +388,8 @@ contains
 
   ! ---- signals ------------------------------------------------------------------------------------
 
-  ! What C calls: `argument` is the port.
-  subroutine run_handler(argument, source, data, length) bind(c, name='')
+  ! What C calls, in the threads of several ports at the same time: `argument` is the port.
+  recursive subroutine run_handler(argument, source, data, length) bind(c, name='')
     type(c_ptr), value :: argument, data
     integer(c_int), value :: source
     integer(c_size_t), value :: length
@@ -415,8 +415,6 @@ contains
     new%offset = offset
     code = c_signal_handle(new%window, scaled(offset, 1), scaled(capacity, 1), c_funloc(run_handler), c_loc(new))
     if (code == KUMI_OK) then
-      ! One that was there has gone with its window.
-      call forget(new%window, offset)
       new%next => ports
       ports => new
     else
@@ -434,28 +432,45 @@ contains
     call signal_handle_i8(window, int(offset, c_int64_t), int(capacity, c_int64_t), handler, stat)
   end subroutine signal_handle_i4
 
-  ! Takes a port out of the list, if it is there.
+  ! Takes the port at an offset of a window out of the list, or all of the window.
   subroutine forget(window, offset)
     type(c_ptr), intent(in) :: window
-    integer(c_int64_t), intent(in) :: offset
-    type(port), pointer :: before, here
+    integer(c_int64_t), intent(in), optional :: offset
+    type(port), pointer :: before, here, next
+    logical :: goes
 
     before => null()
-    here => ports
-    do while (associated(here))
-      if (c_associated(here%window, window) .and. here%offset == offset) then
-        if (associated(before)) then
-          before%next => here%next
-        else
-          ports => here%next
-        end if
-        deallocate (here)
-        return
+    next => ports
+    do while (associated(next))
+      here => next
+      next => here%next
+      goes = c_associated(here%window, window)
+      if (present(offset)) goes = goes .and. here%offset == offset
+      if (.not. goes) then
+        before => here
+        cycle
       end if
-      before => here
-      here => here%next
+      if (associated(before)) then
+        before%next => next
+      else
+        ports => next
+      end if
+      deallocate (here)
     end do
   end subroutine forget
+
+  subroutine kumi_window_free(window, stat)
+    type(kumi_window), intent(inout) :: window
+    integer(c_int), intent(out), optional :: stat
+    type(c_ptr) :: handle
+    integer(c_int) :: code
+
+    handle = handle_of(window)
+    call free_window(window, code)
+    ! Its ports have gone with it.
+    if (code == KUMI_OK) call forget(handle)
+    call finish(code, 'kumi_window_free', stat)
+  end subroutine kumi_window_free
 
   subroutine signal_remove_i8(window, offset, stat)
     type(kumi_window), intent(in) :: window

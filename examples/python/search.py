@@ -82,8 +82,9 @@ def main() -> int:
         if kumi.rank() == 0:
             print(f"{smallest} is the smallest number with {bits} zero bits; {total} were tried")
             print(
-                f"RESULT name=search bits={bits} verified={'yes' if verified else 'no'} "
-                f"seconds={seconds:.6f} ranks={kumi.size()}",
+                f"RESULT name=search class=- verified={'yes' if verified else 'no'} "
+                f"seconds={seconds:.6f} mops={total / max(seconds, 1e-9) / 1e6:.2f} "
+                f"ranks={kumi.size()} repeat=1",
                 flush=True,
             )
         kumi.barrier()

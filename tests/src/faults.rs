@@ -98,9 +98,7 @@ impl Router {
     /// When it was not called.
     #[track_caller]
     pub fn silenced(&self) -> u64 {
-        let table = self.run("iptables -L OUTPUT -v -n -x");
-        let line = table.lines().find(|line| line.contains("u32")).expect("our rule");
-        line.split_whitespace().next().and_then(|word| word.parse().ok()).expect("a count")
+        matched(&self.run("iptables -L OUTPUT -v -n -x"), "u32")
     }
 
     /// A counter of its kernel: `FragFails`, packets that were too long; `FragOKs`, those that it fragmented.
@@ -145,8 +143,30 @@ pub fn lose(cluster: &TestCluster, node: u32, probability: &str) {
 /// When it was not called.
 #[track_caller]
 pub fn lost(cluster: &TestCluster, node: u32) -> u64 {
-    let table = on_node(cluster, node, "iptables -L INPUT -v -n -x");
-    let line = table.lines().find(|line| line.contains("statistic")).expect("our rule");
+    matched(&on_node(cluster, node, "iptables -L INPUT -v -n -x"), "statistic")
+}
+
+/// Has a node answer the packets of ranks that come to it with this message of ICMP, instead of any it did before.
+#[track_caller]
+pub fn refuse(cluster: &TestCluster, node: u32, answer: &str) {
+    on_node(cluster, node, "iptables -F INPUT");
+    let rule = format!("iptables -A INPUT -p udp -j REJECT --reject-with {answer}");
+    on_node(cluster, node, &rule);
+}
+
+/// Packets that the last [`refuse`] has answered on a node.
+///
+/// # Panics
+/// When it was not called.
+#[track_caller]
+pub fn refused(cluster: &TestCluster, node: u32) -> u64 {
+    matched(&on_node(cluster, node, "iptables -L INPUT -v -n -x"), "REJECT")
+}
+
+/// How many packets have met the rule with this word in it.
+#[track_caller]
+fn matched(table: &str, word: &str) -> u64 {
+    let line = table.lines().find(|line| line.contains(word)).expect("our rule");
     line.split_whitespace().next().and_then(|word| word.parse().ok()).expect("a count")
 }
 

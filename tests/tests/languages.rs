@@ -4,6 +4,7 @@
 
 use kumi_tests::cluster::TestCluster;
 use kumi_tests::{binaries, command, source};
+use std::collections::BTreeMap;
 use std::process::Command;
 
 /// The output of a program that runs as four ranks on two nodes and ends well.
@@ -87,11 +88,95 @@ fn outside_a_job_they_say_how_to_start_them() {
     }
 }
 
-/// The names of a list in parentheses: the last word of each item.
-fn names<'a>(list: &'a str) -> Vec<&'a str> {
-    let last =
-        |item: &'a str| item.trim().rsplit(|c: char| !(c.is_alphanumeric() || c == '_')).next();
-    list.split(',').filter_map(last).filter(|name| !["", "void"].contains(name)).collect()
+/// How Fortran passes what C declares so, without the name; several where Fortran has a choice.
+fn in_fortran(declaration: &str) -> &'static [&'static str] {
+    let stars = declaration.matches('*').count();
+    let spaced = declaration.replace('*', " ");
+    let mut words: Vec<&str> = spaced.split_whitespace().collect();
+    let constant = words[0] == "const";
+    words.retain(|word| *word != "const");
+    match (words[0], stars, constant) {
+        ("int" | "unsigned" | "kumi_type" | "kumi_op", 0, false) => &["integer(c_int), value"],
+        ("size_t", 0, false) => &["integer(c_size_t), value"],
+        ("uint64_t", 0, false) => &["integer(c_int64_t), value"],
+        ("uint32_t", 0, false) => &["integer(c_int32_t), value"],
+        ("double", 0, false) => &["real(c_double), value"],
+        ("kumi_signal_handler", 0, false) => &["type(c_funptr), value"],
+        ("void", 1, _) | ("kumi_window" | "kumi_fifo" | "kumi_completion", 1, false) => {
+            &["type(c_ptr), value"]
+        }
+        ("kumi_window" | "kumi_fifo" | "kumi_completion", 2, false) => {
+            &["type(c_ptr), intent(inout)"]
+        }
+        ("int", 1, true) => &["integer(c_int), intent(in) (*)"],
+        ("size_t", 1, true) => &["integer(c_size_t), intent(in) (*)"],
+        ("char", 1, true) => &["character(kind=c_char), intent(in) (*)", "type(c_ptr), value"],
+        ("kumi_piece", 1, true) => &["type(kumi_piece), intent(in) (*)"],
+        ("kumi_buffer", 1, true) => &["type(kumi_buffer), intent(in) (*)"],
+        ("int", 1, false) => {
+            &["integer(c_int), intent(inout)", "integer(c_int), intent(inout) (*)"]
+        }
+        ("size_t", 1, false) => &["integer(c_size_t), intent(inout)"],
+        ("uint64_t", 1, false) => &["integer(c_int64_t), intent(inout)"],
+        ("uint32_t", 1, false) => &["integer(c_int32_t), intent(inout)"],
+        ("kumi_status", 1, false) => &["type(kumi_status), intent(inout)"],
+        _ => panic!("{declaration}: a type this test does not know"),
+    }
+}
+
+/// The parts of a list between the commas that are in no parentheses.
+fn items(list: &str) -> Vec<&str> {
+    let mut depth = 0;
+    let outside = |c: char| {
+        depth += i32::from(c == '(') - i32::from(c == ')');
+        c == ',' && depth == 0
+    };
+    list.split(outside).map(str::trim).filter(|item| !["", "void"].contains(item)).collect()
+}
+
+/// The last word of a C declaration.
+fn name_of(declaration: &str) -> &str {
+    let last = declaration.rsplit(|c: char| !(c.is_alphanumeric() || c == '_')).next();
+    last.unwrap_or_default()
+}
+
+/// A function that Fortran knows of C.
+struct Bound {
+    name: String,
+    arguments: Vec<String>,
+    result: String,
+    /// How each is declared, by its name.
+    declared: BTreeMap<String, String>,
+}
+
+/// The functions of C in the interfaces of a module.
+fn bound(module: &str) -> Vec<Bound> {
+    let joined = module.replace("&\n", "");
+    let mut found: Vec<Bound> = Vec::new();
+    for line in joined.lines().map(str::trim) {
+        if let (true, Some(rest)) = (line.contains(" bind(c"), line.strip_prefix("function ")) {
+            let (own, rest) = rest.split_once('(').expect("arguments");
+            let (arguments, rest) = rest.split_once(')').expect("arguments");
+            let name = rest.split_once("name='").map(|(_, rest)| rest.trim_end_matches("')"));
+            let (_, result) = rest.split_once("result(").expect("a result");
+            found.push(Bound {
+                name: name.unwrap_or(own).to_owned(),
+                arguments: items(arguments).into_iter().map(str::to_owned).collect(),
+                result: result.split(')').next().expect("its name").to_owned(),
+                declared: BTreeMap::new(),
+            });
+        } else if let (Some((kind, variables)), Some(last)) =
+            (line.split_once(" :: "), found.last_mut())
+        {
+            for variable in items(variables) {
+                let name = variable.trim_end_matches("(*)");
+                let kind = format!("{kind}{}", if variable == name { "" } else { " (*)" });
+                // Of procedures behind the interface it may be another one of this name.
+                last.declared.entry(name.to_owned()).or_insert(kind);
+            }
+        }
+    }
+    found
 }
 
 /// A compiler cannot see whether an interface to a C function is that function's.
@@ -104,21 +189,24 @@ fn the_interfaces_of_fortran_are_those_of_the_header() {
     let mut generate = Command::new("sh");
     generate.arg(binaries::repository().join("bindings/fortran/generate")).arg("atomics");
     let atomics = command::run(generate).ok().out;
-    let modules = (read("bindings/fortran/kumi_c.f90") + &atomics).replace("&\n", "");
-    let mut bound = 0;
-    for line in modules.lines().map(str::trim).filter(|line| line.contains(" bind(c")) {
-        let Some(rest) = line.strip_prefix("function ") else { continue };
-        let (own, rest) = rest.split_once('(').expect("arguments");
-        let (arguments, rest) = rest.split_once(')').expect("arguments");
-        let name = rest.split_once("name='").map_or(own, |(_, rest)| rest.trim_end_matches("')"));
-        if name == "strlen" {
-            continue;
-        }
-        let (_, prototype) =
+    let mut functions = bound(&(read("bindings/fortran/kumi_c.f90") + &atomics));
+    functions.retain(|function| function.name != "strlen");
+    assert!(functions.len() > 60, "only {} functions found", functions.len());
+    for Bound { name, arguments, result, declared } in functions {
+        let (before, prototype) =
             header.split_once(&format!("{name}(")).unwrap_or_else(|| panic!("no {name} in kumi.h"));
         let (parameters, _) = prototype.split_once(')').expect("parameters");
-        assert_eq!(names(arguments), names(parameters), "{name}");
-        bound += 1;
+        let parameters = items(parameters);
+        let names: Vec<&str> = parameters.iter().map(|parameter| name_of(parameter)).collect();
+        assert_eq!(arguments, names, "{name}");
+        for (argument, parameter) in arguments.iter().zip(&parameters) {
+            let kind = declared.get(argument).map(String::as_str).unwrap_or_default();
+            let wanted = in_fortran(parameter);
+            assert!(wanted.contains(&kind), "{name}: {argument} is {kind}, not {wanted:?}");
+        }
+        let kind = declared.get(&result).map(String::as_str).unwrap_or_default();
+        let returned = before.lines().last().expect("a type");
+        let wanted = in_fortran(returned).last().expect("a kind");
+        assert_eq!(format!("{kind}, value"), *wanted, "the result of {name}");
     }
-    assert!(bound > 60, "only {bound} functions found");
 }

@@ -4,7 +4,7 @@
 
 use kumi_tests::cluster::TestCluster;
 use kumi_tests::command::{self, Running};
-use kumi_tests::faults::{lose, lost, on_node, possible};
+use kumi_tests::faults::{lose, lost, on_node, possible, refuse, refused};
 use kumi_tests::{binaries, machine};
 
 /// Verified runs of kernels that exchange much, on two nodes.
@@ -74,6 +74,29 @@ fn a_slow_wire() {
         on_node(&cluster, node, &format!("tc qdisc add dev {name} {limit}"));
     }
     kernels_verify(&cluster);
+}
+
+/// What the other node or a router says of a path is no reason to end.
+#[test]
+fn a_path_that_is_refused_for_a_while() {
+    if !possible("a_path_that_is_refused_for_a_while") {
+        return;
+    }
+    let cluster = TestCluster::up(2);
+    let enough = cluster.state().join("enough").display().to_string();
+    let program = binaries::path("kumi-bench-soak").display().to_string();
+    let mut args = vec!["run", "-n", "2", "--nodes", "2", "--name", "refused"];
+    args.extend([&*program, "--rounds", "1", "--until", &enough]);
+    let job = cluster.start(&args);
+    cluster.wait_state("refused", "running");
+    for answer in ["icmp-proto-unreachable", "icmp-host-prohibited", "icmp-net-unreachable"] {
+        refuse(&cluster, 1, answer);
+        command::wait_for(answer, || (refused(&cluster, 1) > 3).then_some(()));
+    }
+    on_node(&cluster, 1, "iptables -F INPUT");
+    std::fs::write(&enough, "").expect("the sign that it is enough");
+    let out = job.finish().ok().out;
+    assert!(out.lines().any(|line| line == "Verification SUCCESSFUL"), "{out}");
 }
 
 #[test]

@@ -8,22 +8,33 @@ use kumi_tests::machine;
 use std::path::PathBuf;
 
 /// The interpreter with the package: `$KUMI_PYTHON`, which `make test` sets, or that of `make
-/// python` beside this test. None, after saying so, if it was not built.
+/// python` beside this test. None, after saying so, if the latter was not built.
 fn interpreter(test: &str) -> Option<String> {
-    let path = match std::env::var_os("KUMI_PYTHON") {
-        Some(path) => PathBuf::from(path),
-        None => {
-            let exe = std::env::current_exe().expect("a test knows where it is");
-            let target = exe.ancestors().nth(3).expect("tests lie in target/<profile>/deps");
-            target.join("python/venv/bin/python")
-        }
-    };
+    let named = std::env::var_os("KUMI_PYTHON").map(PathBuf::from);
+    chosen(named, test).map(|path| path.display().to_string())
+}
+
+/// That which was named must be there: nobody would see that nothing was tested.
+fn chosen(named: Option<PathBuf>, test: &str) -> Option<PathBuf> {
+    if let Some(path) = named {
+        assert!(path.is_file(), "KUMI_PYTHON is {}, which is not there", path.display());
+        return Some(path);
+    }
+    let exe = std::env::current_exe().expect("a test knows where it is");
+    let target = exe.ancestors().nth(3).expect("tests lie in target/<profile>/deps");
+    let path = target.join("python/venv/bin/python");
     if !path.is_file() {
         let reason = format!("there is no {}; run `make python` first", path.display());
         machine::skipped(test, &reason);
         return None;
     }
-    Some(path.display().to_string())
+    Some(path)
+}
+
+#[test]
+#[should_panic(expected = "which is not there")]
+fn an_interpreter_that_was_named_and_is_missing_is_no_reason_to_skip() {
+    chosen(Some(PathBuf::from("/nowhere/python")), "none");
 }
 
 /// Runs a program of the repository on 2 nodes with 2 ranks each.
@@ -46,6 +57,15 @@ fn python_programs_communicate() {
     assert_eq!(out.lines().filter(|line| line.starts_with("passed ")).count(), 4 * tests, "{out}");
 }
 
+/// The last line is as those of the other examples.
+#[track_caller]
+fn verified(program: &str, out: &str) {
+    let last = out.lines().last().unwrap_or_default();
+    let begin = format!("RESULT name={program} class=- verified=yes seconds=");
+    assert!(last.starts_with(&begin) && last.contains(" mops="), "{out}");
+    assert!(last.ends_with(" ranks=4 repeat=1"), "{out}");
+}
+
 #[test]
 fn python_examples_verify() {
     let Some(python) = interpreter("python_examples_verify") else { return };
@@ -58,10 +78,10 @@ fn python_examples_verify() {
     // Rows that four ranks cannot share equally.
     let size = ["--size", "37", "--steps", "60"];
     let out = run(&cluster, &python, "examples/python/heat.py", &size).ok().out;
-    assert!(out.contains("verified=yes") && out.contains("ranks=4"), "{out}");
+    verified("heat", &out);
     run(&cluster, &python, "examples/python/heat.py", &["--size", "x"]).fails(64, &["--size"]);
     let out = run(&cluster, &python, "examples/python/search.py", &["--bits", "10"]).ok().out;
-    assert!(out.contains("verified=yes") && out.contains("ranks=4"), "{out}");
+    verified("search", &out);
     run(&cluster, &python, "examples/python/search.py", &["--bits", "0"]).fails(64, &["--bits"]);
 }
 
@@ -77,8 +97,8 @@ memory = bytearray(8)
 with kumi.init():
     if kumi.rank() > 0:
         time.sleep(3600)
-    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
     try:
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
         {call}
     except KeyboardInterrupt:
         pass

@@ -192,7 +192,23 @@ fn memory_of_computing_ranks_is_read_under_any_scheduling_of_the_handler() {
         }
     }
     let args = ["run", "-n", "2", "--nodes", "2", "--env", "KUMI_HANDLER=fast", &dense, "lu"];
-    cluster.kumi(&args).fails(1, &["KUMI_HANDLER", "other, rr or fifo"]);
+    cluster.kumi(&args).fails(64, &["KUMI_HANDLER", "other, rr or fifo"]);
+}
+
+#[test]
+fn the_handlers_scheduling_is_the_jobs_own_or_the_clusters() {
+    let cluster = TestCluster::up_with(1, &["--handler", "other:low"]);
+    let said = |options: &[&str]| {
+        let args = [&["run"], options, &["sh", "-c", "echo .$KUMI_HANDLER."]].concat();
+        cluster.kumi(&args).ok().out
+    };
+    assert_eq!(said(&[]), ".other:low.\n");
+    assert_eq!(said(&["--handler", "rr:high"]), ".rr:high.\n");
+    assert_eq!(said(&["--env", "KUMI_HANDLER="]), "..\n");
+    cluster.kumi(&["run", "--handler", "fast", "true"]).fails(64, &["fast", "other, rr or fifo"]);
+    let file = cluster.path().join("cluster.toml");
+    let text = std::fs::read_to_string(&file).expect("the configuration");
+    assert!(text.contains("[job]\nhandler = \"other:low\"\n"), "{text}");
 }
 
 #[test]

@@ -23,11 +23,12 @@
  * out windows, FIFOs in them and completions, which the caller frees with
  * kumi_window_free(), kumi_fifo_free() and kumi_completion_free()
  * (kumi_finalize() frees the rest), and constant strings, which nobody frees.
+ * A handle that was freed is refused from then on, whatever is made later.
  *
  * Errors.  The descriptions name them without KUMI_ERR_.  Every function but
  * kumi_init() and those that explain errors can fail with NOT_INITIALISED and
  * WRONG_THREAD, every function that communicates also with FAULT (a peer has
- * ended or sent nonsense) or IO, and all with INTERNAL.
+ * ended or sent nonsense) or IO, and all with FORKED and INTERNAL.
  *
  * Other ranks see of a call only what its description says.  A rank that exits
  * with another code than 0, or that a signal kills, ends the whole job.
@@ -36,15 +37,21 @@
  * Arrays of a kumi_type must be aligned for that type.  An output pointer must
  * not be NULL unless its description says "or NULL".
  *
- * Threads.  All functions but kumi_error_string(), kumi_error_detail() and
- * kumi_version() must be called by the thread that called kumi_init(); others
- * get KUMI_ERR_WRONG_THREAD.
+ * Threads.  All functions but kumi_error_string(), kumi_error_detail(),
+ * kumi_error_report() and kumi_version() must be called by the thread that
+ * called kumi_init(); others get KUMI_ERR_WRONG_THREAD.
  *
- * Collective functions.  kumi_window_create(), kumi_barrier(),
- * kumi_broadcast(), kumi_reduce(), kumi_allreduce(), kumi_gather(),
- * kumi_alltoall() and kumi_alltoallv() must be called by all ranks, in the
- * same order, with the same root, type, operation and (where there is one
- * count) count.
+ * Forks.  A child that a rank makes with fork() is no rank: all functions but
+ * these four do nothing there and get KUMI_ERR_FORKED, kumi_init() and
+ * kumi_finalize() too.  How the child ends concerns no rank.  Memory of windows
+ * is shared with it.
+ *
+ * Collective functions.  kumi_window_create(), kumi_window_create_with(),
+ * kumi_window_register(), kumi_barrier(), kumi_broadcast(), kumi_reduce(),
+ * kumi_allreduce(), kumi_gather(), kumi_alltoall() and kumi_alltoallv() must
+ * be called by all ranks, in the same order, with the same root, type,
+ * operation and (where there is one count) count.  One window may be created
+ * by some ranks and registered by others.
  *
  * SPDX-License-Identifier: Apache-2.0 OR MIT
  */
@@ -119,7 +126,8 @@ typedef enum kumi_error {
 	KUMI_ERR_FIFO = -40,               /* no such FIFO or signal port */
 	KUMI_ERR_FULL = -41,               /* the own FIFO is full */
 	KUMI_ERR_DAMAGED = -42,            /* a FIFO was written over */
-	KUMI_ERR_HANDLER = -43             /* a signal handler failed */
+	KUMI_ERR_HANDLER = -43,            /* a signal handler failed */
+	KUMI_ERR_FORKED = -44              /* in a child of the rank */
 } kumi_error;
 
 /* What `error` (a kumi_error) means, in one sentence.  Never NULL; a number
@@ -131,6 +139,12 @@ const char *kumi_error_string(int error);
  * or "" if nothing failed yet.  Never NULL.  Valid until the next failing call
  * in this thread; do not free it. */
 const char *kumi_error_detail(void);
+
+/* For those who build on this library, and refuse calls by themselves: makes
+ * the `length` bytes at `detail`, without a zero at the end, what
+ * kumi_error_detail() says in the calling thread.  Works before kumi_init().
+ * Returns `error`, whatever it is. */
+int kumi_error_report(int error, const char *detail, size_t length);
 
 /* The library's version, "MAJOR.MINOR.PATCH".  Constant: do not free it. */
 const char *kumi_version(void);
@@ -152,8 +166,9 @@ int kumi_init(void);
  * must not leave before the others calls kumi_barrier() first.  Pointers from
  * kumi_window_base() are invalid afterwards.  Other ranks must not send to this
  * rank or use its windows any more.
- * Errors: FAULT if something was not received (the rank has left all the
- * same); NOT_INITIALISED, WRONG_THREAD. */
+ * Errors: FAULT if something was not received, HANDLER or DAMAGED if no call has
+ * told it yet of a signal port (see kumi_signal_handle()): the rank has left all
+ * the same; NOT_INITIALISED, WRONG_THREAD. */
 int kumi_finalize(void);
 
 /* This rank's number, 0 .. kumi_size()-1, or a negative kumi_error. */
@@ -217,7 +232,8 @@ typedef struct kumi_status {
  * on its way (see kumi_flush()).  Waits only while the buffer for that rank is
  * full.  The other rank sees the message when it receives or probes.
  * Errors: RANK, TAG, NULL, LENGTH, MEMORY (a message to the own rank that is
- * too large to keep), REFUSED (see kumi_window_put()), FAULT, IO. */
+ * too large to keep), REFUSED (see kumi_window_put()), FAULT, IO, HANDLER,
+ * DAMAGED. */
 int kumi_message_send(int to, int tag, const void *data, size_t length);
 
 /* Waits for a message from rank `from` (or KUMI_ANY_SOURCE) with `tag` (or
@@ -226,7 +242,7 @@ int kumi_message_send(int to, int tag, const void *data, size_t length);
  * (or NULL) tells what came.
  * Errors: TRUNCATED if the message is longer than `capacity`: it is consumed,
  * the buffer's content is undefined and status->length is the length needed;
- * RANK, TAG, NULL, LENGTH, IO. */
+ * RANK, TAG, NULL, LENGTH, IO, HANDLER, DAMAGED. */
 int kumi_message_recv(int from, int tag, void *buffer, size_t capacity,
                       kumi_status *status);
 
@@ -240,18 +256,21 @@ int kumi_message_sendrecv(int to, int send_tag, const void *data,
 /* Looks, without waiting, whether kumi_message_recv(from, tag) would find a
  * message: *found becomes 1 or 0.  If 1, *status (or NULL) describes the
  * message, which stays to be received.
- * Errors: RANK, TAG, NULL, IO. */
+ * Errors: RANK, TAG, NULL, IO, HANDLER, DAMAGED. */
 int kumi_message_probe(int from, int tag, int *found, kumi_status *status);
 
 /* Lets the library work once, without waiting: receives and sends what is due.
  * Never needed for correctness; a rank that computes for long is served by a
  * thread.
- * Errors: FAULT, IO. */
+ * Errors: FAULT, IO, HANDLER, DAMAGED. */
 int kumi_progress(void);
 
 /* Waits until everything this rank has sent or put to rank `to` (or KUMI_ALL)
  * has been delivered: messages are in the receiver's memory, puts applied.
- * Errors: RANK, REFUSED (see kumi_window_put()), FAULT, IO. */
+ * Two ranks may flush to each other before either receives, whatever is under
+ * way; three or more in a circle only if each has room for what it is sent
+ * (KUMI_UNEXPECTED_BYTES).
+ * Errors: RANK, REFUSED (see kumi_window_put()), FAULT, IO, HANDLER, DAMAGED. */
 int kumi_flush(int to);
 
 /* ------------------------------------------------------------------------
@@ -267,6 +286,12 @@ int kumi_flush(int to);
  * pieces (those on other nodes, and memory that other ranks of this node have
  * registered) are reached by frames: the rank's library does it, or refuses.
  *
+ * Rights.  Ranks of a node have the memory of kumi_window_create() and
+ * kumi_window_create_with() mapped to read and to write; their library keeps to
+ * bounds and rights, which protects against mistakes, not against a program
+ * that goes around the library.  Registered memory nobody else has mapped: its
+ * owner's library checks what comes, from the same node as from others.
+ *
  * Order.  When a message is received or a notification seen, all earlier puts
  * of its sender to this rank are in place.  Nothing is promised about the order
  * of what different ranks do.  Eight aligned bytes change at once; more may be
@@ -277,15 +302,16 @@ typedef struct kumi_window kumi_window;
  * zero; sizes may differ between ranks and may be 0.  *window is the handle,
  * valid in this rank only; free it with kumi_window_free().  When it returns,
  * every rank's piece can be used.
- * Errors: NULL; MEMORY at all ranks if one of them has no room for its piece or
- * has too many windows. */
+ * Errors: MEMORY at all ranks if one of them has no room for its piece or has
+ * too many windows; NULL at a rank that has no room for the handle, and MEMORY
+ * at the others. */
 int kumi_window_create(size_t bytes, kumi_window **window);
 
 /* Like kumi_window_create(); the other ranks have only `rights` to this rank's
  * piece.  (This rank's own pointer to it is not restricted, its operations
  * are.)
- * Errors: those of kumi_window_create(); RIGHT, at this rank only, if `rights`
- * is no sum of KUMI_RIGHT_ numbers. */
+ * Errors: those of kumi_window_create(); RIGHT if `rights` is no sum of
+ * KUMI_RIGHT_ numbers, and MEMORY at the others. */
 int kumi_window_create_with(size_t bytes, unsigned rights,
                             kumi_window **window);
 
@@ -353,7 +379,7 @@ int kumi_window_notified(kumi_window *window, unsigned notify,
 /* Waits until this rank's counter `notify` is at least `at_least`; *count (or
  * NULL) is what it shows then.  The counter is never reset: the n-th wait of a
  * program with one put per step waits for n.
- * Errors: WINDOW, NOTIFY, IO. */
+ * Errors: WINDOW, NOTIFY, IO, HANDLER, DAMAGED. */
 int kumi_window_wait_notify(kumi_window *window, unsigned notify,
                             uint64_t at_least, uint64_t *count);
 
@@ -389,7 +415,7 @@ typedef enum kumi_op {
 
 /* Returns when all ranks have called it.  It does not wait for puts: a rank
  * that wants its own to be in place afterwards calls kumi_flush() before.
- * Errors: FAULT, IO. */
+ * Errors: FAULT, IO, HANDLER, DAMAGED. */
 int kumi_barrier(void);
 
 /* Copies `count` elements at `data` of rank `root` to `data` of all ranks.  A

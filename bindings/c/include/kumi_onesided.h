@@ -66,7 +66,8 @@ int kumi_completion_free(kumi_completion *completion);
 
 /* *count becomes the number of puts that are in place, without waiting.
  * Errors: COMPLETION, NULL; REFUSED if a target has refused a put since the
- * last report (which is once per target; a refused put never counts). */
+ * last report (which is once per target; a refused put never counts); HANDLER,
+ * DAMAGED. */
 int kumi_completion_done(kumi_completion *completion, uint64_t *count);
 
 /* Waits until at least `at_least` puts are in place since the completion was
@@ -163,8 +164,8 @@ int kumi_window_get_lists(kumi_window *window, int from,
  * KUMI_NO_NOTIFY), and waits until all have it.  Members that are reached
  * by frames forward it along a tree: the caller sends it only about log2(count)
  * times.
- * Errors: WINDOW, RANK, NULL, LENGTH, NOTIFY, BOUNDS (for any of them):
- * nothing is written anywhere.  RIGHT, WINDOW if one refuses and is untouched
+ * Errors: WINDOW, RANK, NULL, LENGTH, NOTIFY, BOUNDS (for any of them), HANDLER,
+ * DAMAGED: nothing is written anywhere.  RIGHT, WINDOW if one refuses and is untouched
  * (kumi_error_detail() names it); others may have the data. */
 int kumi_window_multicast(kumi_window *window, const int *ranks, size_t count,
                           size_t offset, const void *data, size_t length,
@@ -249,7 +250,8 @@ typedef void (*kumi_signal_handler)(void *argument, int source,
  * the order of each sender, beside those of other ports.  A handler has all
  * rights of its process, but functions of this library fail in it with
  * WRONG_THREAD; it must return, not jump or throw.  If one panics (in Rust),
- * the next communicating function fails with HANDLER and has done nothing.
+ * the next function whose errors name HANDLER fails with it, and if the port's
+ * memory was written over with DAMAGED; it has done nothing then.
  * Errors: those of kumi_fifo_create(); NULL, IO. */
 int kumi_signal_handle(kumi_window *window, size_t offset, size_t capacity,
                        kumi_signal_handler handler, void *argument);
@@ -279,7 +281,8 @@ int kumi_signal_try_send(kumi_window *window, int to, size_t offset,
  * the FIFO is full until there is room, which holds up none of the others.  At
  * each it is behind all that was put or appended there before.
  * Errors: WINDOW, RANK, NULL, LENGTH if it is too long for the job, FULL if the
- * caller's own is among them and full, HANDLER: nothing was appended anywhere.
+ * caller's own is among them and full, HANDLER, DAMAGED: nothing was appended
+ * anywhere.
  * WINDOW, FIFO, LENGTH, DAMAGED if one of them does not take it
  * (kumi_error_detail() names the first): all those that can have it. */
 int kumi_fifo_multicast(kumi_window *window, const int *ranks, size_t count,

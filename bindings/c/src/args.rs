@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::slice;
 
-use kumi_mem::{Error, Op, Scalar, Source, Tag};
+use kumi_mem::{Error, Op, Scalar, Source, Tag, share_memory};
 
 use crate::code::{Code, Failure};
 
@@ -72,9 +72,7 @@ pub fn disjoint(
     b: *const c_void,
     b_bytes: usize,
 ) -> Result<(), Failure> {
-    let (a, b) = (a as usize, b as usize);
-    if a_bytes > 0 && b_bytes > 0 && a < b.saturating_add(b_bytes) && b < a.saturating_add(a_bytes)
-    {
+    if share_memory(&mut [(a.addr(), a_bytes), (b.addr(), b_bytes)]) {
         return Err(Failure::new(
             Code::Length,
             "the buffer that is sent and the one that is received into overlap",
@@ -134,19 +132,8 @@ pub fn tag_pattern(number: c_int) -> Result<Tag, Failure> {
 
 /// A `kumi_op`.
 pub fn operation(number: c_int) -> Result<Op, Failure> {
-    Ok(match number {
-        1 => Op::Sum,
-        2 => Op::Product,
-        3 => Op::Min,
-        4 => Op::Max,
-        5 => Op::BitAnd,
-        6 => Op::BitOr,
-        7 => Op::BitXor,
-        _ => {
-            let text = format!("{number} is not a kumi_op");
-            return Err(Failure::new(Code::Operation, text));
-        }
-    })
+    let unknown = || Failure::new(Code::Operation, format!("{number} is not a kumi_op"));
+    Op::from_number(number).ok_or_else(unknown)
 }
 
 /// Work that is the same for every element type.
@@ -176,6 +163,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let code = match &error {
             Error::NotLaunched => Code::NotLaunched,
+            Error::Forked => Code::Forked,
             Error::Attach(_) => Code::Attach,
             Error::BadRank { .. } => Code::Rank,
             Error::BadTag { .. } => Code::Tag,

@@ -83,6 +83,8 @@ codes! {
     Damaged = -42, c"the FIFO has been written over";
     /// A signal handler panicked.
     Handler = -43, c"a signal handler failed; the call did nothing";
+    /// A fork of a rank.
+    Forked = -44, c"this process is a fork of a rank; only the rank itself can communicate";
 }
 
 /// A refused call: its number and what exactly was wrong.
@@ -113,12 +115,17 @@ thread_local! {
 
 /// Keeps the failure's detail for `kumi_error_detail`; returns its number.
 pub fn report(failure: &Failure) -> c_int {
-    let bytes: Vec<u8> = failure.detail.bytes().filter(|byte| *byte != 0).collect();
+    keep_detail(failure.detail.as_bytes());
+    failure.code as c_int
+}
+
+/// Keeps what `kumi_error_detail` says in this thread.
+pub fn keep_detail(text: &[u8]) {
+    let bytes: Vec<u8> = text.iter().copied().filter(|byte| *byte != 0).collect();
     let text = CString::new(bytes).unwrap_or_default();
     // While the thread ends the slot is gone; the number still tells.
     let kept = DETAIL.try_with(|slot| slot.replace(text));
     drop(kept);
-    failure.code as c_int
 }
 
 /// The last failure's detail in this thread; valid until the next failure.

@@ -2,7 +2,8 @@
 
 use std::ffi::{c_char, c_int};
 
-use crate::code::{last_detail, text_of};
+use crate::args::input;
+use crate::code::{keep_detail, last_detail, text_of};
 use crate::state::{finalise, guard, initialise, value, with};
 
 /// See `kumi.h`.
@@ -72,6 +73,24 @@ pub extern "C" fn kumi_error_string(error: c_int) -> *const c_char {
 #[unsafe(no_mangle)]
 pub extern "C" fn kumi_error_detail() -> *const c_char {
     last_detail()
+}
+
+/// See `kumi.h`.
+///
+/// # Safety
+/// `detail` points to `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_error_report(
+    error: c_int,
+    detail: *const c_char,
+    length: usize,
+) -> c_int {
+    guard(|| {
+        // SAFETY: promised by the caller.
+        keep_detail(unsafe { input(detail.cast::<u8>(), length, "detail") }?);
+        Ok(())
+    });
+    error
 }
 
 /// The crate's version with the zero that C wants at the end.

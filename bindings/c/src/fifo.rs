@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use kumi_mem::{Fifo, Popped, Signal};
+use kumi_mem::{Fifo, Popped, Signal, Window};
 
 use crate::args::{output, required, store};
 use crate::code::{Code, Failure};
@@ -44,13 +44,13 @@ pub unsafe extern "C" fn kumi_fifo_create(
     fifo: *mut *mut KumiFifo,
 ) -> c_int {
     with(|state| {
-        find_window(state, window)?;
         required(fifo, "fifo")?;
+        let inside: *const Window<'static> = find_window(state, window)?;
         // SAFETY: just found. The window lives until `kumi_window_free` or `kumi_finalize`, which
         // free its FIFOs first.
-        let inside = unsafe { &(*window).window };
+        let inside = unsafe { &*inside };
         let made = inside.fifo(offset, capacity, notify)?;
-        let handle = state.fifos.give(KumiFifo { fifo: made, window });
+        let handle = state.fifos.give(KumiFifo { fifo: made, window })?;
         // SAFETY: promised by the caller.
         unsafe { store(fifo, handle) }
     })

@@ -1,37 +1,74 @@
 //! Handles: what C holds of windows, FIFOs and completions.
 
 use std::cell::RefCell;
+use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::code::{Code, Failure};
 
+/// Bits of a handle that are its place in the table. The others are a number that no other handle of
+/// the process has, ever: one that was freed is known to be none, whatever was made since.
+const PLACE: u32 = 20;
+const _: () = assert!(usize::BITS == 64, "numbers of fewer bits would be used up soon");
+
 /// The things of one kind that were handed out and not yet freed; those left are freed with the
-/// table. A handle from C is followed only if it is found here.
+/// table. A handle from C is a number, not an address: nothing is followed that is not found here.
 pub struct Handles<T> {
-    known: RefCell<Vec<*mut T>>,
+    slots: RefCell<Slots<T>>,
     /// What an unknown handle is reported as.
     unknown: Code,
 }
 
+/// A handle, 0 if there is none, and where its thing is, which came from `Box::into_raw`.
+type Slot<T> = (usize, *mut T);
+
+struct Slots<T> {
+    all: Vec<Slot<T>>,
+    /// Places in `all` that have no handle.
+    free: Vec<usize>,
+}
+
+/// A number for a handle, in the bits above those of the place.
+fn fresh() -> Option<usize> {
+    static LAST: AtomicUsize = AtomicUsize::new(0);
+    let next = |last: usize| last.checked_add(1 << PLACE);
+    let last = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+    last.ok().and_then(next)
+}
+
 impl<T> Handles<T> {
     pub fn new(unknown: Code) -> Self {
-        Self { known: RefCell::new(Vec::new()), unknown }
+        let slots = Slots { all: Vec::new(), free: Vec::new() };
+        Self { slots: RefCell::new(slots), unknown }
     }
 
     /// Hands a thing out.
-    pub fn give(&self, thing: T) -> *mut T {
-        let handle = Box::into_raw(Box::new(thing));
-        self.known.borrow_mut().push(handle);
-        handle
+    pub fn give(&self, thing: T) -> Result<*mut T, Failure> {
+        let mut slots = self.slots.borrow_mut();
+        let place = slots.free.last().copied().unwrap_or(slots.all.len());
+        let number = fresh().filter(|_| place < 1 << PLACE);
+        let Some(number) = number else {
+            return Err(Failure::new(Code::Memory, "too many handles: free some"));
+        };
+        let handle = number | place;
+        let slot = (handle, Box::into_raw(Box::new(thing)));
+        if slots.free.pop().is_some() {
+            slots.all[place] = slot;
+        } else {
+            slots.all.push(slot);
+        }
+        Ok(ptr::without_provenance_mut(handle))
     }
 
     /// The thing behind a handle, if it is one that was given out.
     pub fn find(&self, handle: *mut T) -> Result<&T, Failure> {
-        if !self.known.borrow().contains(&handle) {
-            return Err(self.unknown.into());
+        let handle = handle.addr();
+        match self.slots.borrow().all.get(place(handle)) {
+            // SAFETY: the handle is in the table, so its thing was not freed. Who frees it promises
+            // that nobody uses it any more.
+            Some((known, thing)) if *known == handle && handle != 0 => Ok(unsafe { &**thing }),
+            _ => Err(self.unknown.into()),
         }
-        // SAFETY: the handle is in the list, so it came from `Box::into_raw` and was not freed. Who
-        // frees it promises that nobody uses it any more.
-        Ok(unsafe { &*handle })
     }
 
     /// Frees a thing; null is none.
@@ -42,13 +79,11 @@ impl<T> Handles<T> {
         if handle.is_null() {
             return Ok(());
         }
-        let mut known = self.known.borrow_mut();
-        let place = known.iter().position(|one| *one == handle).ok_or(self.unknown)?;
-        known.swap_remove(place);
-        drop(known);
-        // SAFETY: the handle was in the list, so it came from `Box::into_raw` and was not freed; now
-        // it is in no list, and nobody uses it by the caller's promise.
-        drop(unsafe { Box::from_raw(handle) });
+        self.find(handle)?;
+        let thing = self.slots.borrow_mut().take(place(handle.addr()));
+        // SAFETY: it was in the table, so it came from `Box::into_raw` and was not freed; now it is
+        // in no table, and nobody uses it by the caller's promise.
+        drop(unsafe { Box::from_raw(thing) });
         Ok(())
     }
 
@@ -57,14 +92,34 @@ impl<T> Handles<T> {
     /// # Safety
     /// What [`Handles::find`] gave for these is not used any more.
     pub unsafe fn free_those(&self, goes: impl Fn(&T) -> bool) {
-        // SAFETY: a pointer in the list came from `Box::into_raw` and was not freed.
-        let goes = |handle: *mut T| goes(unsafe { &*handle });
-        let (gone, left) = self.known.take().into_iter().partition(|handle| goes(*handle));
-        self.known.replace(left);
-        for handle in gone {
-            // SAFETY: as above; now it is in no list, and nobody uses it by the caller's promise.
-            drop(unsafe { Box::from_raw(handle) });
+        // SAFETY: what has a handle came from `Box::into_raw` and was not freed.
+        let goes = |slot: &Slot<T>| slot.0 != 0 && goes(unsafe { &*slot.1 });
+        let mut gone = Vec::new();
+        {
+            let mut slots = self.slots.borrow_mut();
+            for place in 0..slots.all.len() {
+                if goes(&slots.all[place]) {
+                    gone.push(slots.take(place));
+                }
+            }
         }
+        for thing in gone {
+            // SAFETY: as above; now it is in no table, and nobody uses it by the caller's promise.
+            drop(unsafe { Box::from_raw(thing) });
+        }
+    }
+}
+
+/// The place of a handle in its table.
+fn place(handle: usize) -> usize {
+    handle & ((1 << PLACE) - 1)
+}
+
+impl<T> Slots<T> {
+    /// Takes a thing out, whose handle is none from now on.
+    fn take(&mut self, place: usize) -> *mut T {
+        self.free.push(place);
+        std::mem::replace(&mut self.all[place], (0, ptr::null_mut())).1
     }
 }
 
@@ -72,5 +127,54 @@ impl<T> Drop for Handles<T> {
     fn drop(&mut self) {
         // SAFETY: references to what is behind a handle borrow the table.
         unsafe { self.free_those(|_| true) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::rc::Rc;
+
+    #[test]
+    fn a_handle_that_was_freed_is_none_for_ever() {
+        let mut seen = BTreeSet::new();
+        let held = Rc::new(());
+        // Tables of one job after another.
+        for _ in 0..2 {
+            let handles = Handles::new(Code::Window);
+            let first = handles.give((1, Rc::clone(&held))).unwrap();
+            for turn in 0..50 {
+                let handle = handles.give((turn, Rc::clone(&held))).unwrap();
+                assert!(seen.insert(handle.addr()) && !handle.is_null());
+                assert_eq!(handles.find(handle).unwrap().0, turn);
+                // SAFETY: nothing of it is used.
+                unsafe { handles.free(handle) }.unwrap();
+                assert_eq!(handles.find(handle).unwrap_err().code, Code::Window);
+                // SAFETY: as above.
+                let again = unsafe { handles.free(handle) };
+                assert_eq!(again.unwrap_err().code, Code::Window);
+            }
+            assert!(seen.insert(first.addr()));
+            for value in &seen {
+                let old = ptr::without_provenance_mut(*value);
+                assert_eq!(handles.find(old).is_ok(), old == first);
+            }
+            assert!(handles.find(ptr::null_mut()).is_err());
+            assert_eq!(Rc::strong_count(&held), 2);
+        }
+        assert_eq!(Rc::strong_count(&held), 1);
+    }
+
+    #[test]
+    fn those_that_go_go_and_the_others_stay() {
+        let handles = Handles::new(Code::Fifo);
+        let given: Vec<_> = (0..9).map(|number| handles.give(number).unwrap()).collect();
+        // SAFETY: nothing of them is used.
+        unsafe { handles.free_those(|number| number % 2 == 0) };
+        for (number, handle) in given.iter().enumerate() {
+            let found = handles.find(*handle).ok();
+            assert_eq!(found, (number % 2 == 1).then_some(&number));
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use kumi_mem::Piece;
+use kumi_mem::{Piece, share_memory};
 
 use crate::args::{input, output, rank};
 use crate::code::{Code, Failure};
@@ -33,10 +33,8 @@ fn bytes(pieces: &[Piece]) -> Result<usize, Failure> {
 
 /// Buffers that are written to must not have bytes in common.
 fn check_apart(buffers: &[KumiBuffer]) -> Result<(), Failure> {
-    let range = |buffer: &KumiBuffer| (buffer.data as usize, buffer.length);
-    let mut ranges: Vec<_> = buffers.iter().map(range).filter(|range| range.1 > 0).collect();
-    ranges.sort_unstable();
-    if ranges.windows(2).any(|two| two[0].0.saturating_add(two[0].1) > two[1].0) {
+    let range = |buffer: &KumiBuffer| (buffer.data.addr(), buffer.length);
+    if share_memory(&mut buffers.iter().map(range).collect::<Vec<_>>()) {
         return Err(Failure::new(Code::Length, "two of the buffers to be written to overlap"));
     }
     Ok(())

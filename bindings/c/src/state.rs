@@ -2,12 +2,14 @@
 //!
 //! [`Context`] is not `Sync`, so the pointer to the state is
 //! kept in a slot of the thread that made it. Other threads find their slot
-//! empty and are refused; no lock is needed.
+//! empty and are refused; no lock is needed. In a child that the process makes with `fork`, which
+//! is no rank, every thread finds its slot empty.
 
 use std::cell::Cell;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use kumi_mem::Context;
@@ -33,6 +35,8 @@ pub struct State {
 
 /// Some thread holds a state.
 static ACTIVE: AtomicBool = AtomicBool::new(false);
+/// This process is a fork of one that held a state.
+static FORKED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     /// This thread's state, made by `Box::into_raw`, or null.
@@ -43,11 +47,32 @@ fn current() -> Result<*mut State, Failure> {
     let state = STATE.with(Cell::get);
     if !state.is_null() {
         Ok(state)
+    } else if FORKED.load(Ordering::Relaxed) {
+        Err(Code::Forked.into())
     } else if ACTIVE.load(Ordering::Acquire) {
         Err(Code::WrongThread.into())
     } else {
         Err(Code::NotInitialised.into())
     }
+}
+
+/// What the system calls in the child of a fork, in its only thread. The state of the rank is left as
+/// it is: freeing the copy would take away what the rank still has.
+extern "C" fn forked() {
+    if ACTIVE.load(Ordering::Relaxed) {
+        FORKED.store(true, Ordering::Relaxed);
+        // While the thread ends there is no slot either.
+        let _ = STATE.try_with(|slot| slot.set(ptr::null_mut()));
+    }
+}
+
+/// Has [`forked`] called in all children from now on.
+fn watch_forks() -> Result<(), Failure> {
+    static WATCHED: OnceLock<c_int> = OnceLock::new();
+    // SAFETY: the function lives as long as the library, and does only what may be done between a
+    // fork and what follows it: it stores two words.
+    let code = *WATCHED.get_or_init(|| unsafe { libc::pthread_atfork(None, None, Some(forked)) });
+    if code == 0 { Ok(()) } else { Err(Code::Memory.into()) }
 }
 
 /// Runs `body`, turns its failure or panic into a number.
@@ -94,6 +119,10 @@ pub fn value(body: impl FnOnce(&State) -> Result<c_int, Failure>) -> c_int {
 
 /// `kumi_init`: makes the context.
 pub fn initialise() -> Result<(), Failure> {
+    if FORKED.load(Ordering::Relaxed) {
+        return Err(Code::Forked.into());
+    }
+    watch_forks()?;
     if ACTIVE.swap(true, Ordering::AcqRel) {
         return Err(Code::AlreadyInitialised.into());
     }

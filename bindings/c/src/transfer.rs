@@ -55,7 +55,7 @@ pub unsafe extern "C" fn kumi_completion_create(made: *mut *mut KumiCompletion) 
     with(|state| {
         required(made, "completion")?;
         let completion = state.context.completion()?;
-        let handle = state.completions.give(KumiCompletion { completion });
+        let handle = state.completions.give(KumiCompletion { completion })?;
         // SAFETY: promised by the caller.
         unsafe { store(made, handle) }
     })

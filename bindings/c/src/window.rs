@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 
-use kumi_mem::{Rights, Window};
+use kumi_mem::{Error, Rights, Window};
 
 use crate::args::{input, output, rank, required, store};
 use crate::code::{Code, Failure};
@@ -47,18 +47,43 @@ pub(crate) unsafe fn with_bytes(
 /// `window` points to memory for a handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_window_create(bytes: usize, window: *mut *mut KumiWindow) -> c_int {
+    // SAFETY: promised by the caller.
+    unsafe {
+        create(window, KUMI_RIGHT_ALL, |state, rights| state.context.window_with(bytes, rights))
+    }
+}
+
+/// Makes a window with these rights and hands it out. With wrong arguments it takes part all the same, with a
+/// refusal, so that the other ranks do not wait for this one.
+///
+/// # Safety
+/// `window` is null or points to memory for a handle.
+unsafe fn create(
+    window: *mut *mut KumiWindow,
+    rights: c_uint,
+    make: impl FnOnce(&State, Rights) -> Result<Window<'static>, Error>,
+) -> c_int {
     with(|state| {
-        required(window, "window")?;
-        let made = state.context.window(bytes)?;
-        let handle = state.windows.give(KumiWindow { window: made });
+        let checked = required(window, "window").and_then(|()| rights_of(rights));
+        let rights = match checked {
+            Ok(rights) => rights,
+            Err(wrong) => {
+                state.context.refuse_window()?;
+                return Err(wrong);
+            }
+        };
+        let handle = state.windows.give(KumiWindow { window: make(state, rights)? })?;
         // SAFETY: promised by the caller.
         unsafe { store(window, handle) }
     })
 }
 
+/// `KUMI_RIGHT_ALL` of `kumi.h`.
+const KUMI_RIGHT_ALL: c_uint = 7;
+
 /// Rights as C gives them.
 fn rights_of(bits: c_uint) -> Result<Rights, Failure> {
-    if bits > 7 {
+    if bits > KUMI_RIGHT_ALL {
         return Err(Failure::new(Code::Right, format!("{bits} is no sum of KUMI_RIGHT_ numbers")));
     }
     Ok(Rights { write: bits & 1 != 0, read: bits & 2 != 0, atomic: bits & 4 != 0 })
@@ -74,13 +99,8 @@ pub unsafe extern "C" fn kumi_window_create_with(
     rights: c_uint,
     window: *mut *mut KumiWindow,
 ) -> c_int {
-    with(|state| {
-        required(window, "window")?;
-        let made = state.context.window_with(bytes, rights_of(rights)?)?;
-        let handle = state.windows.give(KumiWindow { window: made });
-        // SAFETY: promised by the caller.
-        unsafe { store(window, handle) }
-    })
+    // SAFETY: promised by the caller.
+    unsafe { create(window, rights, |state, rights| state.context.window_with(bytes, rights)) }
 }
 
 /// See `kumi.h`.
@@ -95,15 +115,13 @@ pub unsafe extern "C" fn kumi_window_register(
     rights: c_uint,
     window: *mut *mut KumiWindow,
 ) -> c_int {
-    with(|state| {
-        required(window, "window")?;
+    let make = |state: &State, rights| {
         // SAFETY: promised by the caller; `state` drops the window when it is freed, at the latest before
         // `kumi_finalize` returns.
-        let made = unsafe { state.context.window_on(base.cast(), bytes, rights_of(rights)?) }?;
-        let handle = state.windows.give(KumiWindow { window: made });
-        // SAFETY: promised by the caller.
-        unsafe { store(window, handle) }
-    })
+        unsafe { state.context.window_on(base.cast(), bytes, rights) }
+    };
+    // SAFETY: promised by the caller.
+    unsafe { create(window, rights, make) }
 }
 
 /// See `kumi.h`.

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "expect.h"
+
 _Static_assert(sizeof(kumi_status) == RUST_STATUS_SIZE, "kumi_status: size");
 _Static_assert(offsetof(kumi_status, tag) == RUST_STATUS_TAG, "tag");
 _Static_assert(offsetof(kumi_status, length) == RUST_STATUS_LENGTH, "length");
@@ -22,17 +24,6 @@ _Static_assert(KUMI_RIGHT_ALL == (KUMI_RIGHT_WRITE | KUMI_RIGHT_READ |
                                   KUMI_RIGHT_ATOMIC), "rights");
 _Static_assert(sizeof(kumi_signal_handler) == RUST_HANDLER, "handler");
 
-static int failures;
-
-#define EXPECT(condition)                                                     \
-	do {                                                                  \
-		if (!(condition)) {                                           \
-			failures++;                                           \
-			fprintf(stderr, "line %d: %s (%s)\n", __LINE__,       \
-			        #condition, kumi_error_detail());             \
-		}                                                             \
-	} while (0)
-
 static void outside(void)
 {
 	char version[32];
@@ -43,6 +34,8 @@ static void outside(void)
 	snprintf(version, sizeof version, "%d.%d.%d", KUMI_VERSION_MAJOR,
 	         KUMI_VERSION_MINOR, KUMI_VERSION_PATCH);
 	EXPECT(strcmp(kumi_version(), version) == 0);
+	EXPECT(kumi_error_report(7, "my own", 2) == 7);
+	EXPECT(strcmp(kumi_error_detail(), "my") == 0);
 	EXPECT(strcmp(kumi_error_string(KUMI_OK), "success") == 0);
 	EXPECT(strstr(kumi_error_string(1), "unknown") != NULL);
 	EXPECT(strstr(kumi_error_string(INT_MIN), "unknown") != NULL);

@@ -82,6 +82,20 @@ fn error_numbers_are_those_of_the_header() {
     assert_eq!(in_header, in_rust);
 }
 
+#[test]
+fn operations_are_those_of_the_header() {
+    let text = header();
+    let list = text.split_once("typedef enum kumi_op {").unwrap().1.split_once('}').unwrap().0;
+    for line in list.split(',') {
+        let (name, number) = line.split_once('=').unwrap();
+        let op = kumi_mem::Op::from_number(number.trim().parse().unwrap()).unwrap();
+        assert_eq!(name.trim(), format!("KUMI_{op:?}").to_uppercase());
+    }
+    let count = i32::try_from(list.split(',').count()).unwrap();
+    assert!(kumi_mem::Op::from_number(0).is_none());
+    assert!(kumi_mem::Op::from_number(count + 1).is_none());
+}
+
 /// The Rust type for a C parameter or result, without the parameter's name.
 fn rust_type(declaration: &str) -> &'static str {
     let stars = declaration.matches('*').count();
@@ -146,6 +160,9 @@ fn prototypes_of_rust() -> BTreeMap<String, String> {
         let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
         for function in text.split("extern \"C\" fn ").skip(1) {
             let (name, rest) = function.split_once('(').unwrap();
+            if !name.starts_with("kumi_") {
+                continue;
+            }
             let (parameters, rest) = rest.split_once(')').unwrap();
             let result = rest.split_once('{').unwrap().0.trim().strip_prefix("-> ").unwrap();
             let parameters: Vec<_> = parameters
@@ -163,6 +180,53 @@ fn prototypes_are_those_of_the_header() {
     let in_header = prototypes_of_header();
     assert!(in_header.len() > 25, "{in_header:?}");
     assert_eq!(in_header, prototypes_of_rust());
+}
+
+/// What the header says of the errors of a function, with what it says of those that it names.
+fn errors_of(text: &str, name: &str) -> String {
+    let prototype = text.find(&format!("int {name}(")).unwrap_or_else(|| panic!("no {name}"));
+    let comment = &text[text[..prototype].rfind("/*").unwrap()..prototype];
+    let (_, errors) = comment.split_once("Errors:").unwrap_or_else(|| panic!("{comment}"));
+    let mut all = errors.to_owned();
+    let others = errors.split("those of ").skip(1);
+    for other in others.filter_map(|rest| rest.strip_prefix("kumi_")?.split_once("()")) {
+        all.push_str(&errors_of(text, &format!("kumi_{}", other.0)));
+    }
+    all
+}
+
+/// These look first whether a signal handler has failed, as `kumi_mem` does.
+#[test]
+fn functions_that_tell_of_signal_ports_say_so() {
+    let read = |name| std::fs::read_to_string(package().join("include").join(name)).unwrap();
+    let text = ["kumi.h", "kumi_onesided.h"].map(read).concat();
+    for name in [
+        "kumi_finalize",
+        "kumi_message_send",
+        "kumi_message_recv",
+        "kumi_message_probe",
+        "kumi_progress",
+        "kumi_flush",
+        "kumi_barrier",
+        "kumi_window_wait_notify",
+        "kumi_window_multicast",
+        "kumi_completion_done",
+        "kumi_completion_wait",
+        "kumi_completion_wait_all",
+        "kumi_fifo_append",
+        "kumi_fifo_try_append",
+        "kumi_fifo_pop",
+        "kumi_fifo_try_pop",
+        "kumi_fifo_multicast",
+        "kumi_fifo_try_multicast",
+        "kumi_signal_send",
+        "kumi_signal_try_send",
+        "kumi_signal_multicast",
+        "kumi_signal_try_multicast",
+    ] {
+        let errors = errors_of(&text, name);
+        assert!(errors.contains("HANDLER") && errors.contains("DAMAGED"), "{name}: {errors}");
+    }
 }
 
 /// Compiles a C program of this folder; where it is.
@@ -213,6 +277,13 @@ fn lists_and_records_for_many_do_what_the_header_promises() {
 }
 
 #[test]
+fn what_was_freed_and_what_a_child_has_is_refused() {
+    let program = compile("ends", &[]);
+    let alone = run(Command::new(&program).env("KUMI_SINGLETON", "1"));
+    assert_eq!(alone, (true, String::new()));
+}
+
+#[test]
 fn the_header_is_c_plus_plus_too() {
     let folder = workplace("cxx");
     let source = folder.join("header.cc");
@@ -225,6 +296,46 @@ fn the_header_is_c_plus_plus_too() {
     compiler.args(["-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-I"]);
     let checked = run(compiler.arg(package().join("include")).arg(&source));
     assert_eq!(checked, (true, String::new()));
+}
+
+/// As root, too, whose files cargo could not replace later.
+#[test]
+fn installing_builds_nothing_and_tells_the_loader() {
+    let folder = workplace("install");
+    std::fs::write(folder.join("libkumi.a"), "").unwrap();
+    // In place of the system's; what it lists is not there.
+    let fake = folder.join("bin");
+    std::fs::create_dir(&fake).unwrap();
+    std::os::unix::fs::symlink("/bin/echo", fake.join("ldconfig")).unwrap();
+    let path = format!("{}:{}", fake.display(), std::env::var("PATH").unwrap());
+    let install = |library: &Path, destination: &str| {
+        let mut make = Command::new("make");
+        make.arg("-C").arg(package()).args([
+            "--no-print-directory",
+            "-s",
+            "install",
+            "CARGO=false",
+        ]);
+        make.arg(format!("OUT={}", library.display()));
+        make.arg(format!("PREFIX={}", folder.join("prefix").display()));
+        make.arg(format!("DESTDIR={destination}")).env("PATH", &path);
+        run(make.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").env_remove("MFLAGS"))
+    };
+    for destination in [String::new(), folder.join("stage").display().to_string()] {
+        let (good, text) = install(&folder, &destination);
+        let hint = "Programs find libkumi.so.0 in ";
+        assert!(good && text.contains(hint) && text.contains("LD_LIBRARY_PATH="), "{text}");
+        // The list is made anew by root, for what is in its place.
+        let identity = Command::new("id").arg("-u").output().unwrap().stdout;
+        let refreshed = text.starts_with('\n');
+        assert_eq!(refreshed, identity == b"0\n" && destination.is_empty(), "{text}");
+        let at = PathBuf::from(format!("{destination}{}", folder.join("prefix").display()));
+        for file in ["lib/libkumi.so", "lib/libkumi.so.0", "lib/libkumi.a", "include/kumi.h"] {
+            assert!(at.join(file).is_file(), "{file}");
+        }
+    }
+    // Without a library it would have to be built.
+    assert!(!install(&folder.join("none"), "").0);
 }
 
 /// The examples in C: their kernels' own tests, and they themselves as jobs of one rank.

@@ -7,21 +7,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "expect.h"
+
 _Static_assert(sizeof(kumi_piece) == RUST_PIECE_SIZE, "kumi_piece: size");
 _Static_assert(offsetof(kumi_piece, length) == RUST_PIECE_LENGTH, "length");
 _Static_assert(sizeof(kumi_buffer) == RUST_BUFFER_SIZE, "kumi_buffer: size");
 _Static_assert(offsetof(kumi_buffer, length) == RUST_BUFFER_LENGTH, "length");
-
-static int failures;
-
-#define EXPECT(condition)                                                     \
-	do {                                                                  \
-		if (!(condition)) {                                           \
-			failures++;                                           \
-			fprintf(stderr, "line %d: %s (%s)\n", __LINE__,       \
-			        #condition, kumi_error_detail());             \
-		}                                                             \
-	} while (0)
 
 static void lists(void)
 {

@@ -7,7 +7,8 @@
  * only what is different.
  *
  * Errors.  What kumi.h returns as a number is thrown as kumi::error.  Nothing
- * is thrown by destructors: they say on standard error what went wrong.
+ * is thrown by destructors: they say on standard error what went wrong.  In a
+ * child that the rank makes with fork() they do nothing.
  *
  * Data.  Where a function takes data, it takes one object or a contiguous
  * range (array, std::array, std::vector, std::string, kumi::span) of a
@@ -31,7 +32,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <type_traits>
@@ -47,6 +47,14 @@ namespace kumi {
  * The job
  * ------------------------------------------------------------------------ */
 
+/* What a node was like some seconds ago: see kumi_node_load(). */
+struct node_load {
+	double load;    /* ranks that compute or could, per processor */
+	double memory;  /* share in use, 0 to 1 */
+	double network; /* bytes a second */
+	double age;     /* seconds */
+};
+
 /* This rank's part in the job, from construction (kumi_init) to destruction
  * (kumi_finalize). */
 class context {
@@ -55,9 +63,8 @@ public:
 
 	~context()
 	{
-		if (alive_ && kumi_finalize() != KUMI_OK)
-			std::fprintf(stderr, "kumi: kumi_finalize: %s\n",
-			             kumi_error_detail());
+		if (alive_)
+			detail::freed(kumi_finalize(), "kumi_finalize");
 	}
 
 	context(const context &) = delete;
@@ -65,11 +72,14 @@ public:
 
 	/* Ends the part before the destructor would, which cannot throw: the
 	 * way to learn that something was not received.  Nothing else may be
-	 * called afterwards. */
+	 * called afterwards, unless it was called in the wrong thread or in a
+	 * child of the rank: then nothing has ended. */
 	void finalize()
 	{
-		alive_.reset();
-		detail::check(kumi_finalize(), "kumi_finalize");
+		int code = kumi_finalize();
+		if (code != KUMI_ERR_WRONG_THREAD && code != KUMI_ERR_FORKED)
+			alive_.reset();
+		detail::check(code, "kumi_finalize");
 	}
 
 	int rank() const { return number(kumi_rank(), "kumi_rank"); }
@@ -87,6 +97,31 @@ public:
 	{
 		number(kumi_rank(), "kumi_time");
 		return kumi_time();
+	}
+
+	/* What the cluster's daemons disclose: its number of nodes, 0 where
+	 * they disclose nothing, ... */
+	int cluster_nodes() const
+	{
+		return number(kumi_cluster_nodes(), "kumi_cluster_nodes");
+	}
+
+	/* ... what is known of one of them, ... */
+	std::optional<node_load> load(int node) const
+	{
+		number(kumi_rank(), "kumi_node_load");
+		node_load now{kumi_node_load(node), kumi_node_memory(node),
+		              kumi_node_network(node), kumi_node_age(node)};
+		if (now.load < 0 || now.memory < 0 || now.network < 0 ||
+		    now.age < 0)
+			return std::nullopt;
+		return now;
+	}
+
+	/* ... and whether a rank has a processor, as far as is known. */
+	bool runs(int rank) const
+	{
+		return number(kumi_rank_runs(rank), "kumi_rank_runs") != 0;
 	}
 
 	/* Sends data to rank `to`. */
@@ -192,10 +227,12 @@ public:
 
 	/* Reduces one number: the root gets the result, the others `value`. */
 	template <class T>
-	std::enable_if_t<!detail::range<T>, T> reduce(int root, T value, op how)
+	std::enable_if_t<!detail::range<T>, T> reduce(int root, const T &value,
+	                                              op how)
 	{
-		reduce(root, span<T>(&value, 1), how);
-		return value;
+		T result = value;
+		reduce(root, span<T>(&result, 1), how);
+		return result;
 	}
 
 	/* Reduces the elements of `data`, a range, which become the result at
@@ -212,10 +249,11 @@ public:
 
 	/* Reduces one number: every rank gets the result. */
 	template <class T>
-	std::enable_if_t<!detail::range<T>, T> allreduce(T value, op how)
+	std::enable_if_t<!detail::range<T>, T> allreduce(const T &value, op how)
 	{
-		allreduce(span<T>(&value, 1), how);
-		return value;
+		T result = value;
+		allreduce(span<T>(&result, 1), how);
+		return result;
 	}
 
 	/* The data of all ranks, in their order, at the root; nothing
@@ -226,7 +264,10 @@ public:
 		using T = element<const R>;
 		using unit = detail::moved<T>;
 		auto mine = detail::view(data);
-		std::vector<T> all;
+		/* A vector of bool has no memory with one after the other. */
+		constexpr bool flags = std::is_same_v<T, bool>;
+		static_assert(!flags || sizeof(T) == 1);
+		std::vector<std::conditional_t<flags, unsigned char, T>> all;
 		if (rank() == root)
 			all.resize(mine.size() *
 			           static_cast<std::size_t>(size()));
@@ -234,7 +275,10 @@ public:
 		                          mine.size() * unit::units,
 		                          unit::type()),
 		              "kumi_gather");
-		return all;
+		if constexpr (flags)
+			return std::vector<bool>(all.begin(), all.end());
+		else
+			return all;
 	}
 
 	/* Both ranges have one block for every rank, all of one length.

@@ -1,6 +1,7 @@
 // A user's program against kumi.hpp, for any number of ranks: exit code 0 if
 // all is as documented.  With -DWRONG=n it must not compile.
 #include <array>
+#include <atomic>
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
@@ -13,6 +14,9 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <kumi.hpp>
 
@@ -92,11 +96,32 @@ void identity(kumi::context &job)
 	double begin = job.time();
 	EXPECT(begin >= 0.0 && job.time() >= begin);
 	THROWS(KUMI_ERR_ALREADY_INITIALISED, kumi::context second);
+	const int nodes = job.cluster_nodes();
+	EXPECT(nodes == 0 || nodes > job.node());
+	for (int node = 0; node < nodes; node++)
+		if (auto known = job.load(node))
+			EXPECT(known->load >= 0 && known->memory > 0 &&
+			       known->memory <= 1 && known->network >= 0 &&
+			       known->age >= 0);
+	EXPECT(!job.load(-1) && !job.load(nodes));
+	EXPECT(job.runs(job.rank()));
+	THROWS(KUMI_ERR_RANK, job.runs(job.size()));
 	std::thread([&] {
 		THROWS(KUMI_ERR_WRONG_THREAD, job.rank());
 		THROWS(KUMI_ERR_WRONG_THREAD, job.time());
+		THROWS(KUMI_ERR_WRONG_THREAD, job.load(0));
+		THROWS(KUMI_ERR_WRONG_THREAD, job.cluster_nodes());
 		THROWS(KUMI_ERR_WRONG_THREAD, job.job());
 	}).join();
+	/* Nor does another thread end anything. */
+	kumi::window<int> window(job, 1);
+	kumi_window *handle = window.handle();
+	std::thread([&] {
+		THROWS(KUMI_ERR_WRONG_THREAD, job.finalize());
+	}).join();
+	job.barrier();
+	window.free();
+	EXPECT(kumi_window_base(handle) == nullptr);
 }
 
 /* Round the ring of all ranks, which may be one rank only. */
@@ -200,6 +225,17 @@ void windows(kumi::context &job)
 	THROWS(KUMI_ERR_WINDOW, window.put(next, 0, 1.0));
 	window.free();
 	THROWS(KUMI_ERR_MEMORY, kumi::window<double>(job, SIZE_MAX / 4));
+	/* What one rank alone does wrong keeps no other waiting. */
+	for (int wrong = 0; wrong < job.size(); wrong++) {
+		const bool mine = wrong == job.rank();
+		const auto code = mine ? KUMI_ERR_RIGHT : KUMI_ERR_MEMORY;
+		THROWS(code, kumi::window<int>(job, 1, mine ? 8 : 7));
+		std::vector<int> memory(2);
+		THROWS(code, kumi::window<int>(job, memory, mine ? 8 : 7));
+		kumi_window *none = nullptr;
+		EXPECT(kumi_window_create(8, mine ? nullptr : &none) ==
+		       (mine ? KUMI_ERR_NULL : KUMI_ERR_MEMORY));
+	}
 }
 
 /* A window that changes hands is freed once, an atomic counter is exact. */
@@ -243,6 +279,14 @@ void reductions(kumi::context &job)
 	std::array<std::uint16_t, 2> bits{3, 5};
 	job.reduce(root, bits, kumi::op::bit_xor);
 	EXPECT(bits[1] == (job.rank() == root && ranks % 2 == 0 ? 0 : 5));
+	int list[3] = {1, 2, 3};
+	job.allreduce(list, kumi::op::sum);
+	EXPECT(list[2] == 3 * ranks);
+	job.reduce(root, list, kumi::op::max);
+	EXPECT(list[0] == ranks);
+	const double constant = 2.0;
+	EXPECT(job.allreduce(constant, kumi::op::min) == 2.0);
+	EXPECT(job.reduce(root, constant, kumi::op::max) == 2.0);
 	THROWS(KUMI_ERR_OPERATION, job.allreduce(1.0, kumi::op::bit_and));
 	THROWS(KUMI_ERR_OPERATION, job.allreduce(1, static_cast<kumi::op>(0)));
 	THROWS(KUMI_ERR_RANK, job.reduce(ranks, 1, kumi::op::sum));
@@ -265,6 +309,17 @@ void exchanges(kumi::context &job)
 	EXPECT(all.size() == (job.rank() == root ? ranks : 0));
 	for (std::size_t r = 0; r < all.size(); r++)
 		EXPECT((all[r] == point{double(r), 1}));
+
+	const int pair[2] = {job.rank(), 5};
+	std::vector<int> pairs = job.gather(root, pair);
+	std::vector<bool> odd = job.gather(root, me % 2 == 1);
+	EXPECT(odd.size() == (job.rank() == root ? ranks : 0));
+	for (std::size_t r = 0; r < odd.size(); r++)
+		EXPECT(odd[r] == (r % 2 == 1) && pairs[2 * r] == int(r) &&
+		       pairs[2 * r + 1] == 5);
+	bool flags[2] = {job.rank() == root, false};
+	job.broadcast(root, flags);
+	EXPECT(flags[0] && !flags[1]);
 
 	std::vector<std::size_t> out(2 * ranks), in(2 * ranks);
 	for (std::size_t i = 0; i < out.size(); i++)
@@ -293,6 +348,54 @@ void exchanges(kumi::context &job)
 	THROWS(KUMI_ERR_LENGTH, job.alltoallv(given, counts, taken, mine));
 	mine.pop_back();
 	THROWS(KUMI_ERR_LENGTH, job.alltoallv(given, counts, taken, mine));
+}
+
+/* A child that ends as C++ programs do takes nothing away, and says nothing. */
+void forks(kumi::context &job)
+{
+	const std::size_t port = KUMI_FIFO_OVERHEAD + 64;
+	const int me = job.rank();
+	std::vector<char> memory(64, 'm');
+	auto *window = new kumi::window<char>(job, 2 * port + 1);
+	auto *lent = new kumi::window<char>(job, memory, KUMI_RIGHT_READ);
+	auto *fifo = new kumi::fifo(*window, 0, 64);
+	auto *done = new kumi::completion(job);
+	std::atomic<int> heard{0};
+	int ends[2], status = -1;
+	char said = 0;
+
+	window->on_signal(port, 64, [&](int, auto) { heard++; });
+	window->append(me, 0, 7);
+	EXPECT(pipe(ends) == 0);
+	const pid_t child = fork();
+	if (child == 0) {
+		dup2(ends[1], STDERR_FILENO);
+		const bool refused =
+		    throws(KUMI_ERR_FORKED, [&] { job.barrier(); }) &&
+		    throws(KUMI_ERR_FORKED, [&] { job.finalize(); });
+		delete done;
+		delete fifo;
+		delete lent;
+		delete window;
+		job.~context();
+		_exit(refused ? 0 : 1);
+	}
+	close(ends[1]);
+	EXPECT(waitpid(child, &status, 0) == child && status == 0);
+	EXPECT(read(ends[0], &said, 1) == 0);
+	close(ends[0]);
+	EXPECT(fifo->pop_value<int>() == 7);
+	window->put(me, 2 * port, 'x', {KUMI_NO_NOTIFY, done});
+	done->wait_all();
+	EXPECT((*window)[2 * port] == 'x' && lent->get(me, 3) == 'm');
+	window->signal(me, port, 'x');
+	while (heard == 0)
+		std::this_thread::yield();
+	job.barrier();
+	delete done;
+	delete fifo;
+	delete lent;
+	delete window;
 }
 
 #ifdef WRONG
@@ -356,6 +459,8 @@ int main(int argc, char **argv)
 		dies();
 	try {
 		kumi::window<int> *late = nullptr;
+		kumi::fifo *queue = nullptr;
+		kumi::completion *done = nullptr;
 		{
 			kumi::context job;
 			identity(job);
@@ -365,14 +470,29 @@ int main(int argc, char **argv)
 			owners(job);
 			reductions(job);
 			exchanges(job);
+			forks(job);
 			onesided(job);
 			lists_and_memory(job);
-			late = new kumi::window<int>(job, 1);
+			late = new kumi::window<int>(job, 1024);
+			queue = new kumi::fifo(*late, 0, 64);
+			done = new kumi::completion(job);
+			EXPECT(late->size() == 1024 && queue->handle() &&
+			       done->handle());
 			job.barrier();
 			job.finalize();
 			THROWS(KUMI_ERR_NOT_INITIALISED, job.barrier());
 		}
 		/* Freed by kumi_finalize already, and not again. */
+		EXPECT(late->handle() == nullptr && late->data() == nullptr);
+		EXPECT(late->piece().empty() && late->size() == 0);
+		EXPECT(std::vector<int>(late->begin(), late->end()).empty());
+		EXPECT(queue->handle() == nullptr && done->handle() == nullptr);
+		THROWS(KUMI_ERR_NOT_INITIALISED, late->put(0, 0, 1));
+		THROWS(KUMI_ERR_COMPLETION,
+		       late->put(0, 0, 1, {KUMI_NO_NOTIFY, done}));
+		THROWS(KUMI_ERR_NOT_INITIALISED, queue->pop_value<int>());
+		delete done;
+		delete queue;
 		delete late;
 	} catch (const std::exception &error) {
 		std::fprintf(stderr, "%s\n", error.what());

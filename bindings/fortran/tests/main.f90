@@ -24,6 +24,7 @@ program main
     call multicasts()
     call fifos()
     call signals()
+    call failing_handlers()
     call pieces()
     call wrong_pieces()
     call records()

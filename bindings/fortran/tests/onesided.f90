@@ -5,11 +5,13 @@ module onesided
   use unit
   implicit none
   private
-  public :: atomics, completions, strided, multicasts, fifos, signals
+  public :: atomics, completions, strided, multicasts, fifos, signals, failing_handlers
 
   integer, parameter :: CAPACITY = 128, ROOM = KUMI_FIFO_OVERHEAD + CAPACITY
   ! What the handler has seen: signals in all, and those that were not as they should be.
   integer, volatile :: seen = 0, wrong = 0
+  ! Handlers that fail: how often each has, as it should.
+  integer, volatile :: failed(2) = 0
 
 contains
 
@@ -248,4 +250,58 @@ contains
     call kumi_barrier()
     call kumi_window_free(window)
   end subroutine signals
+
+  ! Fails, and looks whether the detail is that of its own failure.
+  recursive subroutine fail(which)
+    integer, intent(in) :: which
+    integer :: stat
+
+    call kumi_barrier(stat)
+    if (stat /= KUMI_ERR_WRONG_THREAD) return
+    if (index(kumi_error_detail(), 'another thread') > 0) failed(which) = failed(which) + 1
+  end subroutine fail
+
+  recursive subroutine fail_first(source, data)
+    integer(c_int), intent(in) :: source
+    integer(c_int8_t), intent(in) :: data(:)
+
+    call fail(merge(1, 0, source >= 0 .and. size(data) >= 0))
+  end subroutine fail_first
+
+  recursive subroutine fail_second(source, data)
+    integer(c_int), intent(in) :: source
+    integer(c_int8_t), intent(in) :: data(:)
+
+    call fail(merge(2, 0, source >= 0 .and. size(data) >= 0))
+  end subroutine fail_second
+
+  ! Failures of handlers, in their threads, and of the program do not get into each other's way.
+  subroutine failing_handlers()
+    integer, parameter :: TIMES = 300
+    type(kumi_window) :: window
+    integer :: sent(2), which, stat
+    logical :: done
+
+    call kumi_window_create(2 * ROOM, window)
+    call kumi_signal_handle(window, 0, CAPACITY, fail_first)
+    call kumi_signal_handle(window, ROOM, CAPACITY, fail_second)
+    call kumi_flush(ranks + 1, stat)
+    call expect_error(stat, KUMI_ERR_RANK, 'nobody')
+    call kumi_signal_send(window, me, 0, 1)
+    do while (failed(1) < 1)
+    end do
+    call expect(index(kumi_error_detail(), 'another thread') == 0, 'the detail is still the own')
+    sent = [1, 0]
+    do while (any(sent < TIMES))
+      do which = 1, 2
+        call kumi_signal_try_send(window, me, (which - 1) * ROOM, 1, done)
+        if (done) sent(which) = sent(which) + 1
+      end do
+      call kumi_flush(ranks + 1, stat)
+      call expect(index(kumi_error_detail(), 'does not exist') > 0, 'the own detail')
+    end do
+    do while (failed(1) < sent(1) .or. failed(2) < sent(2))
+    end do
+    call kumi_window_free(window)
+  end subroutine failing_handlers
 end module onesided

@@ -23,7 +23,8 @@ contains
     integer, intent(in) :: stat, code
     character(len=*), intent(in) :: what
 
-    call expect(stat == code .and. len(kumi_error_detail()) > 0, what)
+    call expect(stat == code, what)
+    call expect(len(kumi_error_detail()) > 0, what)
   end subroutine expect_error
 
   subroutine outside()
@@ -59,7 +60,24 @@ contains
     call expect(kumi_time() >= begin, 'later')
     call kumi_init(stat)
     call expect_error(stat, KUMI_ERR_ALREADY_INITIALISED, 'twice')
+    call disclosure()
   end subroutine identity
+
+  ! What daemons disclose, if they do.
+  subroutine disclosure()
+    integer :: node, known
+
+    known = kumi_cluster_nodes()
+    if (known /= 0) call expect(known > kumi_node(), 'nodes')
+    do node = 0, known - 1
+      if (kumi_node_age(node) < 0) cycle
+      call expect(all([kumi_node_load(node), kumi_node_network(node)] >= 0), 'load of a node')
+      call expect(abs(kumi_node_memory(node) - 0.5) <= 0.5, 'memory of a node')
+    end do
+    call expect(all([kumi_node_load(-1), kumi_node_memory(known), kumi_node_age(known)] < 0), 'no such node')
+    call expect(kumi_rank_runs(me) == 1, 'this rank runs')
+    call expect(kumi_rank_runs(ranks) == KUMI_ERR_RANK, 'no such rank')
+  end subroutine disclosure
 
   ! Every kind goes round the ring, and one of them with every number of dimensions.
   subroutine messages()
@@ -263,6 +281,7 @@ contains
     call expect_error(stat, KUMI_ERR_OPERATION, 'bits of reals')
     call kumi_allreduce(sums, sums(1:2), KUMI_SUM, stat)
     call expect_error(stat, KUMI_ERR_LENGTH, 'sizes of a sum')
+    call expect(kumi_error_detail() == 'send and recv have different sizes', 'the module''s own refusal')
   end subroutine reductions
 
   subroutine exchanges()

@@ -4,6 +4,7 @@
 //! write to it meanwhile, as the documentation of the package forbids; what is sent or received is
 //! then undefined, but stays inside of the buffer.
 
+use kumi_mem::share_memory;
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::prelude::*;
 
@@ -66,14 +67,15 @@ impl Output {
         (before.is_empty() && after.is_empty()).then_some(elements)
     }
 
-    /// Whether the two share memory.
-    pub fn overlaps(&self, other: &Input) -> bool {
-        let range = |buffer: &PyUntypedBuffer| {
-            let start = buffer.buf_ptr() as usize;
-            (start, start + buffer.len_bytes())
-        };
-        let ((a, a_end), (b, b_end)) = (range(&self.0), range(&other.0));
-        a < b_end && b < a_end
+    /// Checks that it shares no memory with what is sent.
+    ///
+    /// # Errors
+    /// `OverlapError`.
+    pub fn apart(&self, sent: &Input) -> Result<(), Failure> {
+        disjoint(
+            &[&self.0, &sent.0],
+            "what is sent and what is received share memory: use two arrays",
+        )
     }
 }
 
@@ -82,14 +84,14 @@ impl Output {
 /// # Errors
 /// `OverlapError`.
 pub fn apart(outputs: &[Output]) -> Result<(), Failure> {
-    let range = |output: &Output| (output.0.buf_ptr() as usize, output.0.len_bytes());
-    let mut ranges: Vec<_> = outputs.iter().map(range).filter(|range| range.1 > 0).collect();
-    ranges.sort_unstable();
-    if ranges.windows(2).any(|two| two[0].0.saturating_add(two[0].1) > two[1].0) {
-        return Err(Failure::new(
-            "OverlapError",
-            "two of the arrays to be written to share memory",
-        ));
+    let buffers: Vec<_> = outputs.iter().map(|output| &output.0).collect();
+    disjoint(&buffers, "two of the arrays to be written to share memory")
+}
+
+fn disjoint(buffers: &[&PyUntypedBuffer], text: &str) -> Result<(), Failure> {
+    let range = |buffer: &&PyUntypedBuffer| (buffer.buf_ptr().addr(), buffer.len_bytes());
+    if share_memory(&mut buffers.iter().map(range).collect::<Vec<_>>()) {
+        return Err(Failure::new("OverlapError", text));
     }
     Ok(())
 }

@@ -7,28 +7,20 @@ use pyo3::prelude::*;
 use crate::buffer::{Input, Output};
 use crate::control::rank_of;
 use crate::error::{Failure, wrong_type};
+use crate::number::{maybe_name, name, whole};
 use crate::state::{current, released};
 
 /// Copies the root's data to all ranks.
 #[pyfunction]
-pub fn broadcast(py: Python<'_>, root: i64, data: &Bound<'_, PyAny>) -> PyResult<()> {
+pub fn broadcast(
+    py: Python<'_>,
+    #[pyo3(from_py_with = name)] root: i64,
+    data: &Bound<'_, PyAny>,
+) -> PyResult<()> {
     let mut data = Output::of(data, "array")?;
     let state = current()?;
     let root = rank_of(&state, root)?;
     Ok(released(py, || state.context.broadcast(root, data.bytes())).map_err(Failure::from)?)
-}
-
-fn operation(number: u8) -> PyResult<Op> {
-    Ok(match number {
-        1 => Op::Sum,
-        2 => Op::Product,
-        3 => Op::Min,
-        4 => Op::Max,
-        5 => Op::BitAnd,
-        6 => Op::BitOr,
-        7 => Op::BitXor,
-        _ => return Err(wrong_type(format!("{number} is not a kumi.Op"))),
-    })
 }
 
 /// One reduction, to be run once its element type is known.
@@ -59,15 +51,16 @@ impl Reduction<'_, '_> {
 #[pyo3(signature = (root, data, code, op))]
 pub fn reduce(
     py: Python<'_>,
-    root: Option<i64>,
+    #[pyo3(from_py_with = maybe_name)] root: Option<i64>,
     data: &Bound<'_, PyAny>,
     code: &str,
-    op: u8,
+    #[pyo3(from_py_with = whole)] op: i32,
 ) -> PyResult<()> {
     let mut data = Output::of(data, "array")?;
     let state = current()?;
     let root = root.map(|root| rank_of(&state, root)).transpose()?;
-    let op = operation(op)?;
+    let unknown = || wrong_type(format!("{op} is not a kumi.Op"));
+    let op = Op::from_number(op).ok_or_else(unknown)?;
     let work = Reduction { py, context: state.context, root, op, data: &mut data };
     match code {
         "u1" => work.run::<u8>(),
@@ -84,20 +77,12 @@ pub fn reduce(
     }
 }
 
-/// Two buffers of one call must not share memory.
-fn apart(recv: &Output, send: &Input) -> Result<(), Failure> {
-    if recv.overlaps(send) {
-        return Err(Failure::new("OverlapError", "array and out share memory: use two arrays"));
-    }
-    Ok(())
-}
-
 /// Collects the data of all ranks at the root; the others give no memory for it.
 #[pyfunction]
 #[pyo3(signature = (root, send, recv))]
 pub fn gather(
     py: Python<'_>,
-    root: i64,
+    #[pyo3(from_py_with = name)] root: i64,
     send: &Bound<'_, PyAny>,
     recv: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<()> {
@@ -106,7 +91,7 @@ pub fn gather(
     let state = current()?;
     let root = rank_of(&state, root)?;
     if let Some(recv) = &recv {
-        apart(recv, &send)?;
+        recv.apart(&send)?;
     }
     let into = recv.as_mut().map(Output::bytes).unwrap_or_default();
     Ok(released(py, || state.context.gather(root, send.bytes(), into)).map_err(Failure::from)?)
@@ -118,7 +103,25 @@ pub fn alltoall(py: Python<'_>, send: &Bound<'_, PyAny>, recv: &Bound<'_, PyAny>
     let send = Input::of(send, "array")?;
     let mut recv = Output::of(recv, "out")?;
     let state = current()?;
-    apart(&recv, &send)?;
+    recv.apart(&send)?;
     let into = recv.bytes();
     Ok(released(py, || state.context.alltoall(send.bytes(), into)).map_err(Failure::from)?)
+}
+
+/// As [`alltoall`], with blocks of these numbers of bytes.
+#[pyfunction]
+pub fn alltoallv(
+    py: Python<'_>,
+    send: &Bound<'_, PyAny>,
+    #[pyo3(from_py_with = whole)] counts: Vec<usize>,
+    recv: &Bound<'_, PyAny>,
+    #[pyo3(from_py_with = whole)] recv_counts: Vec<usize>,
+) -> PyResult<()> {
+    let send = Input::of(send, "array")?;
+    let mut recv = Output::of(recv, "out")?;
+    let state = current()?;
+    recv.apart(&send)?;
+    let into = recv.bytes();
+    let exchange = move || state.context.alltoallv(send.bytes(), &counts, into, &recv_counts);
+    Ok(released(py, exchange).map_err(Failure::from)?)
 }

@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 
 use crate::error::Failure;
+use crate::number::{maybe_name, name};
 use crate::state::{State, current, finalise, fork, is_active, is_owner, released};
 
 /// A rank of the job from a number of the program's.
@@ -69,7 +70,7 @@ pub fn job() -> PyResult<u64> {
 
 /// Whether a rank is on this node.
 #[pyfunction]
-pub fn same_node(rank: i64) -> PyResult<bool> {
+pub fn same_node(#[pyo3(from_py_with = name)] rank: i64) -> PyResult<bool> {
     let state = current()?;
     Ok(state.context.same_node(rank_of(&state, rank)?))
 }
@@ -90,7 +91,7 @@ pub fn barrier(py: Python<'_>) -> PyResult<()> {
 /// Waits until what was sent or put to a rank, or to all, has arrived.
 #[pyfunction]
 #[pyo3(signature = (rank=None))]
-pub fn flush(py: Python<'_>, rank: Option<i64>) -> PyResult<()> {
+pub fn flush(py: Python<'_>, #[pyo3(from_py_with = maybe_name)] rank: Option<i64>) -> PyResult<()> {
     let state = current()?;
     let to = rank.map(|rank| rank_of(&state, rank)).transpose()?;
     let done = released(py, || match to {

@@ -1,10 +1,9 @@
 //! Which exception an error becomes. The classes are in `python/kumi/_errors.py`.
 
 use std::cell::RefCell;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kumi_mem::Error;
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString};
@@ -36,6 +35,7 @@ impl From<Error> for Failure {
         let count = |number: usize| number as i128;
         match &error {
             Error::NotLaunched => failure("NotLaunchedError"),
+            Error::Forked => failure("ForkedError"),
             Error::Attach(_) => failure("AttachError"),
             Error::BadRank { rank, ranks } => {
                 failure("BadRankError").with("rank", *rank).with("ranks", *ranks)
@@ -113,21 +113,33 @@ thread_local! {
     static SIGNAL: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 
+/// Takes the lock of [`CAUSE`]. Under it exceptions are only moved: dropping one runs destructors of
+/// the program's, which may give the interpreter's lock to a thread that then waits for this one.
+fn cause() -> MutexGuard<'static, Option<PyErr>> {
+    CAUSE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Keeps what a signal port's handler raised until the rank's thread is told; its text.
 pub fn keep_cause(error: PyErr) -> String {
     let text = error.to_string();
-    CAUSE.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+    let mut cause = cause();
+    let second = if cause.is_none() { cause.replace(error) } else { Some(error) };
+    drop(cause);
+    drop(second);
     text
 }
 
 /// Forgets what handlers of an earlier job raised.
 pub fn forget_cause() {
-    CAUSE.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let forgotten = cause().take();
+    drop(forgotten);
 }
 
 /// Keeps what a handler of one of Python's own signals raised: the call that waits ends with it.
 pub fn keep_signal(error: PyErr) {
-    SIGNAL.set(Some(error));
+    // What is dropped may come here again.
+    let forgotten = SIGNAL.replace(Some(error));
+    drop(forgotten);
 }
 
 impl From<Failure> for PyErr {
@@ -152,13 +164,13 @@ fn exception(py: Python<'_>, failure: &Failure) -> PyResult<PyErr> {
     let text = PyString::new(py, &failure.text);
     let made = PyErr::from_value(class.call((text,), Some(&details))?);
     if failure.class == "HandlerError" {
-        let cause = CAUSE.lock().unwrap_or_else(PoisonError::into_inner).take();
-        made.set_cause(py, cause);
+        let raised = cause().take();
+        made.set_cause(py, raised);
     }
     Ok(made)
 }
 
 /// What an object of the wrong kind raises.
 pub fn wrong_type(text: String) -> PyErr {
-    PyTypeError::new_err(text)
+    Failure::new("BadTypeError", text).into()
 }

@@ -12,6 +12,7 @@ use pyo3::types::PyBytes;
 use crate::buffer::Input;
 use crate::control::{rank_of, ranks_of};
 use crate::error::{Failure, keep_cause};
+use crate::number::{name, whole};
 use crate::state::{State, current, number, released};
 use crate::window::{Based, NativeWindow, notify_of};
 
@@ -91,7 +92,12 @@ type Record<'py> = (u32, Bound<'py, PyBytes>);
 impl NativeFifo {
     /// Makes one.
     #[new]
-    fn new(window: &NativeWindow, offset: usize, capacity: usize, notify: i64) -> PyResult<Self> {
+    fn new(
+        window: &NativeWindow,
+        #[pyo3(from_py_with = whole)] offset: usize,
+        #[pyo3(from_py_with = whole)] capacity: usize,
+        #[pyo3(from_py_with = name)] notify: i64,
+    ) -> PyResult<Self> {
         let (state, inside) = window.find()?;
         let held = Held::new(inside, (offset, capacity, notify_of(notify)?))?;
         let (number, freed) = (number(), Arc::<AtomicBool>::default());
@@ -143,8 +149,8 @@ pub fn max_record() -> PyResult<usize> {
 pub fn append(
     py: Python<'_>,
     window: &NativeWindow,
-    rank: i64,
-    offset: usize,
+    #[pyo3(from_py_with = name)] rank: i64,
+    #[pyo3(from_py_with = whole)] offset: usize,
     data: &Bound<'_, PyAny>,
     signal: bool,
     wait: bool,
@@ -168,8 +174,8 @@ pub fn append(
 pub fn multicast_append(
     py: Python<'_>,
     window: &NativeWindow,
-    ranks: Vec<i64>,
-    offset: usize,
+    #[pyo3(from_py_with = whole)] ranks: Vec<i64>,
+    #[pyo3(from_py_with = whole)] offset: usize,
     data: &Bound<'_, PyAny>,
     signal: bool,
     wait: bool,
@@ -191,8 +197,8 @@ pub fn multicast_append(
 #[pyfunction]
 pub fn on_signal(
     window: &NativeWindow,
-    offset: usize,
-    capacity: usize,
+    #[pyo3(from_py_with = whole)] offset: usize,
+    #[pyo3(from_py_with = whole)] capacity: usize,
     handler: Py<PyAny>,
 ) -> PyResult<()> {
     let (state, inside) = window.find()?;
@@ -214,7 +220,11 @@ pub fn on_signal(
 
 /// Takes a signal port away, after the handler that runs.
 #[pyfunction]
-pub fn remove_signal(py: Python<'_>, window: &NativeWindow, offset: usize) -> PyResult<()> {
+pub fn remove_signal(
+    py: Python<'_>,
+    window: &NativeWindow,
+    #[pyo3(from_py_with = whole)] offset: usize,
+) -> PyResult<()> {
     let (state, inside) = window.find()?;
     released(py, || inside.remove_signal(offset)).map_err(Failure::from)?;
     state.ports.borrow_mut().retain(|port| *port != (window.number, offset));

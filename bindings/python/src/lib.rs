@@ -9,7 +9,8 @@
 //! | `state` | the one [`kumi_mem::Context`] of the process, and who may use it |
 //! | `buffer` | contiguous memory of Python objects, for the length of a call |
 //! | `error` | which exception an error becomes |
-//! | `control`, `message`, `window`, `transfer`, `list`, `fifo`, `collective` | the functions |
+//! | `number` | numbers that Python passes |
+//! | `control`, `message`, `window`, `transfer`, `list`, `fifo`, `collective`, `machine` | the functions |
 
 mod buffer;
 mod collective;
@@ -17,7 +18,9 @@ mod control;
 mod error;
 mod fifo;
 mod list;
+mod machine;
 mod message;
+mod number;
 mod state;
 mod transfer;
 mod window;
@@ -27,8 +30,15 @@ use pyo3::prelude::*;
 /// The module's contents.
 #[pymodule]
 mod _native {
+    /// Bytes that a FIFO or signal port takes beside its capacity.
     #[pymodule_export]
-    use crate::collective::{alltoall, broadcast, gather, reduce};
+    const FIFO_OVERHEAD: usize = kumi_mem::FIFO_OVERHEAD;
+    /// What the offset of a FIFO or signal port is a multiple of.
+    #[pymodule_export]
+    const FIFO_ALIGNMENT: usize = kumi_mem::FIFO_ALIGNMENT;
+
+    #[pymodule_export]
+    use crate::collective::{alltoall, alltoallv, broadcast, gather, reduce};
     #[pymodule_export]
     use crate::control::{
         barrier, finalize, flush, forked, initialise, job, node, owned, progress, rank, same_node,
@@ -39,7 +49,9 @@ mod _native {
     #[pymodule_export]
     use crate::list::{get_list, put_list};
     #[pymodule_export]
-    use crate::message::{probe, recv, recv_into, send};
+    use crate::machine::{cluster_nodes, node_load, rank_runs};
+    #[pymodule_export]
+    use crate::message::{probe, recv, recv_into, send, sendrecv};
     #[pymodule_export]
     use crate::transfer::{NativeCompletion, atomic, get_blocks, multicast, put_blocks};
     #[pymodule_export]

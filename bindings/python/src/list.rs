@@ -7,6 +7,7 @@ use pyo3::types::PyList;
 use crate::buffer::{Input, Output, apart};
 use crate::control::rank_of;
 use crate::error::{Failure, wrong_type};
+use crate::number::{maybe_name, name};
 use crate::state::released;
 use crate::transfer::NativeCompletion;
 use crate::window::{NativeWindow, notify_of};
@@ -34,10 +35,10 @@ fn pieces_of(list: &Bound<'_, PyAny>) -> PyResult<Vec<Piece>> {
 pub fn put_list(
     py: Python<'_>,
     window: &NativeWindow,
-    rank: i64,
+    #[pyo3(from_py_with = name)] rank: i64,
     pieces: &Bound<'_, PyAny>,
     data: &Bound<'_, PyList>,
-    notify: Option<i64>,
+    #[pyo3(from_py_with = maybe_name)] notify: Option<i64>,
     completion: Option<&NativeCompletion>,
 ) -> PyResult<()> {
     let pieces = pieces_of(pieces)?;
@@ -59,7 +60,7 @@ pub fn put_list(
 pub fn get_list(
     py: Python<'_>,
     window: &NativeWindow,
-    rank: i64,
+    #[pyo3(from_py_with = name)] rank: i64,
     pieces: &Bound<'_, PyAny>,
     into: &Bound<'_, PyList>,
 ) -> PyResult<()> {

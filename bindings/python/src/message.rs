@@ -7,6 +7,7 @@ use pyo3::types::PyBytes;
 use crate::buffer::{Input, Output};
 use crate::control::rank_of;
 use crate::error::Failure;
+use crate::number::{maybe_name, name};
 use crate::state::{State, current, released};
 
 fn tag_of(tag: i64) -> Result<i32, Failure> {
@@ -36,7 +37,12 @@ fn status(received: Received) -> (u32, i32, usize) {
 
 /// Sends bytes.
 #[pyfunction]
-pub fn send(py: Python<'_>, to: i64, data: &Bound<'_, PyAny>, tag: i64) -> PyResult<()> {
+pub fn send(
+    py: Python<'_>,
+    #[pyo3(from_py_with = name)] to: i64,
+    data: &Bound<'_, PyAny>,
+    #[pyo3(from_py_with = name)] tag: i64,
+) -> PyResult<()> {
     let data = Input::of(data, "data")?;
     let state = current()?;
     let (to, tag) = (rank_of(&state, to)?, tag_of(tag)?);
@@ -48,8 +54,8 @@ pub fn send(py: Python<'_>, to: i64, data: &Bound<'_, PyAny>, tag: i64) -> PyRes
 #[pyo3(signature = (source, tag))]
 pub fn recv(
     py: Python<'_>,
-    source: Option<i64>,
-    tag: Option<i64>,
+    #[pyo3(from_py_with = maybe_name)] source: Option<i64>,
+    #[pyo3(from_py_with = maybe_name)] tag: Option<i64>,
 ) -> PyResult<(u32, i32, Bound<'_, PyBytes>)> {
     let state = current()?;
     let (source, tag) = wanted(&state, source, tag)?;
@@ -64,8 +70,8 @@ pub fn recv(
 pub fn recv_into(
     py: Python<'_>,
     buffer: &Bound<'_, PyAny>,
-    source: Option<i64>,
-    tag: Option<i64>,
+    #[pyo3(from_py_with = maybe_name)] source: Option<i64>,
+    #[pyo3(from_py_with = maybe_name)] tag: Option<i64>,
 ) -> PyResult<(u32, i32, usize)> {
     let mut buffer = Output::of(buffer, "buffer")?;
     let state = current()?;
@@ -79,11 +85,35 @@ pub fn recv_into(
 #[pyo3(signature = (source, tag))]
 pub fn probe(
     py: Python<'_>,
-    source: Option<i64>,
-    tag: Option<i64>,
+    #[pyo3(from_py_with = maybe_name)] source: Option<i64>,
+    #[pyo3(from_py_with = maybe_name)] tag: Option<i64>,
 ) -> PyResult<Option<(u32, i32, usize)>> {
     let state = current()?;
     let (source, tag) = wanted(&state, source, tag)?;
     let found = released(py, || state.context.probe(source, tag)).map_err(Failure::from)?;
     Ok(found.map(status))
+}
+
+/// Sends and receives into memory at once.
+#[pyfunction]
+#[pyo3(signature = (to, data, tag, buffer, source, recv_tag))]
+pub fn sendrecv(
+    py: Python<'_>,
+    #[pyo3(from_py_with = name)] to: i64,
+    data: &Bound<'_, PyAny>,
+    #[pyo3(from_py_with = name)] tag: i64,
+    buffer: &Bound<'_, PyAny>,
+    #[pyo3(from_py_with = maybe_name)] source: Option<i64>,
+    #[pyo3(from_py_with = maybe_name)] recv_tag: Option<i64>,
+) -> PyResult<(u32, i32, usize)> {
+    let data = Input::of(data, "data")?;
+    let mut buffer = Output::of(buffer, "buffer")?;
+    buffer.apart(&data)?;
+    let state = current()?;
+    let (to, tag) = (rank_of(&state, to)?, tag_of(tag)?);
+    let (source, recv_tag) = wanted(&state, source, recv_tag)?;
+    let into = buffer.bytes();
+    let received =
+        released(py, || state.context.sendrecv(to, tag, data.bytes(), source, recv_tag, into));
+    Ok(status(received.map_err(Failure::from)?))
 }

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use crate::buffer::{Input, Output};
 use crate::control::{rank_of, ranks_of};
 use crate::error::{Failure, wrong_type};
+use crate::number::{maybe, maybe_name, name, whole};
 use crate::state::{State, current, number, released};
 use crate::window::{NativeWindow, notify_of};
 
@@ -45,7 +46,11 @@ impl NativeCompletion {
 
     /// Waits for so many, or for all; how many are.
     #[pyo3(signature = (at_least))]
-    fn wait(&self, py: Python<'_>, at_least: Option<u64>) -> PyResult<u64> {
+    fn wait(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = maybe)] at_least: Option<u64>,
+    ) -> PyResult<u64> {
         let completion = self.find(&*current()?)?;
         let done = released(py, || match at_least {
             Some(at_least) => completion.wait(at_least),
@@ -78,10 +83,10 @@ fn strided((offset, stride, block, count): Blocks) -> Strided {
 pub fn put_blocks(
     py: Python<'_>,
     window: &NativeWindow,
-    rank: i64,
+    #[pyo3(from_py_with = name)] rank: i64,
     data: &Bound<'_, PyAny>,
     blocks: Blocks,
-    notify: Option<i64>,
+    #[pyo3(from_py_with = maybe_name)] notify: Option<i64>,
     completion: Option<&NativeCompletion>,
 ) -> PyResult<()> {
     let data = Input::of(data, "array")?;
@@ -101,7 +106,7 @@ pub fn put_blocks(
 pub fn get_blocks(
     py: Python<'_>,
     window: &NativeWindow,
-    rank: i64,
+    #[pyo3(from_py_with = name)] rank: i64,
     into: &Bound<'_, PyAny>,
     blocks: Blocks,
 ) -> PyResult<()> {
@@ -118,10 +123,10 @@ pub fn get_blocks(
 pub fn multicast(
     py: Python<'_>,
     window: &NativeWindow,
-    ranks: Vec<i64>,
+    #[pyo3(from_py_with = whole)] ranks: Vec<i64>,
     data: &Bound<'_, PyAny>,
-    offset: usize,
-    notify: Option<i64>,
+    #[pyo3(from_py_with = whole)] offset: usize,
+    #[pyo3(from_py_with = maybe_name)] notify: Option<i64>,
 ) -> PyResult<()> {
     let data = Input::of(data, "array")?;
     let (state, window) = window.find()?;
@@ -178,10 +183,10 @@ pub fn atomic(
     py: Python<'_>,
     window: &NativeWindow,
     operation: &str,
-    rank: i64,
-    offset: usize,
+    #[pyo3(from_py_with = name)] rank: i64,
+    #[pyo3(from_py_with = whole)] offset: usize,
     numbers: [u64; 2],
-    width: u8,
+    #[pyo3(from_py_with = whole)] width: u8,
 ) -> PyResult<u64> {
     let (state, window) = window.find()?;
     let atomic = Atomic { operation, to: rank_of(&state, rank)?, offset, numbers };

@@ -20,6 +20,7 @@ use crate::buffer::{Input, Output};
 use crate::control::rank_of;
 use crate::error::Failure;
 use crate::fifo::close_all;
+use crate::number::{maybe_name, name, whole};
 use crate::state::{State, current, number, released};
 
 /// What a window and the objects that show its memory know of each other. The views may be made
@@ -185,7 +186,13 @@ pub fn notify_of(notify: i64) -> Result<u32, Failure> {
 impl NativeWindow {
     /// Makes a window; all ranks call it in the same order.
     #[new]
-    fn new(py: Python<'_>, bytes: usize, read: bool, write: bool, atomic: bool) -> PyResult<Self> {
+    fn new(
+        py: Python<'_>,
+        #[pyo3(from_py_with = whole)] bytes: usize,
+        read: bool,
+        write: bool,
+        atomic: bool,
+    ) -> PyResult<Self> {
         Self::make(py, bytes, None, rights_of(read, write, atomic))
     }
 
@@ -221,7 +228,7 @@ impl NativeWindow {
     }
 
     /// Bytes of a rank's piece.
-    fn size_at(&self, rank: i64) -> PyResult<u64> {
+    fn size_at(&self, #[pyo3(from_py_with = name)] rank: i64) -> PyResult<u64> {
         let (state, window) = self.find()?;
         Ok(window.size_at(rank_of(&state, rank)?).map_err(Failure::from)?)
     }
@@ -231,10 +238,10 @@ impl NativeWindow {
     fn put(
         &self,
         py: Python<'_>,
-        rank: i64,
+        #[pyo3(from_py_with = name)] rank: i64,
         data: &Bound<'_, PyAny>,
-        offset: usize,
-        notify: Option<i64>,
+        #[pyo3(from_py_with = whole)] offset: usize,
+        #[pyo3(from_py_with = maybe_name)] notify: Option<i64>,
     ) -> PyResult<()> {
         let data = Input::of(data, "array")?;
         let (state, window) = self.find()?;
@@ -251,9 +258,9 @@ impl NativeWindow {
     fn get(
         &self,
         py: Python<'_>,
-        rank: i64,
+        #[pyo3(from_py_with = name)] rank: i64,
         into: &Bound<'_, PyAny>,
-        offset: usize,
+        #[pyo3(from_py_with = whole)] offset: usize,
     ) -> PyResult<()> {
         let mut into = Output::of(into, "out")?;
         let (state, window) = self.find()?;
@@ -263,14 +270,19 @@ impl NativeWindow {
     }
 
     /// What a notification counter shows.
-    fn notified(&self, py: Python<'_>, notify: i64) -> PyResult<u64> {
+    fn notified(&self, py: Python<'_>, #[pyo3(from_py_with = name)] notify: i64) -> PyResult<u64> {
         let (_state, window) = self.find()?;
         let notify = notify_of(notify)?;
         Ok(released(py, || window.notified(notify)).map_err(Failure::from)?)
     }
 
     /// Waits until a notification counter shows at least this.
-    fn wait_notify(&self, py: Python<'_>, notify: i64, at_least: u64) -> PyResult<u64> {
+    fn wait_notify(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = name)] notify: i64,
+        #[pyo3(from_py_with = whole)] at_least: u64,
+    ) -> PyResult<u64> {
         let (_state, window) = self.find()?;
         let notify = notify_of(notify)?;
         Ok(released(py, || window.wait_notify(notify, at_least)).map_err(Failure::from)?)

@@ -33,6 +33,33 @@ def messages_go_round() -> None:
 
 
 @test
+def exchanges_go_both_ways() -> None:
+    me, ranks = kumi.rank(), kumi.size()
+    after, before = (me + 1) % ranks, (me - 1) % ranks
+    # More than any ring holds: neither waits for the other to receive first.
+    data, into = np.full(200_000, me, np.int64), np.zeros(200_000, np.int64)
+    status = kumi.sendrecv(after, data, into, before, tag=3, recv_tag=3)
+    assert status == (before, 3, data.nbytes) and (into == before).all()
+    # Rank r sends s + 1 rows to rank s.
+    rows = np.full((ranks * (ranks + 1) // 2, 2), me, np.int16)
+    got = kumi.alltoallv(rows, range(1, ranks + 1), [me + 1] * ranks)
+    assert got.tolist() == [[rank] * 2 for rank in range(ranks) for _ in range(me + 1)]
+
+
+@test
+def what_is_disclosed_makes_sense() -> None:
+    nodes = kumi.cluster_nodes()
+    assert nodes in (0, 2)  # Where the system lacks what it takes, nothing is.
+    for node in range(nodes):
+        known = kumi.node_load(node)
+        if known is not None:
+            assert known.load >= 0 and 0 < known.memory <= 1
+            assert known.network >= 0 and known.age >= 0
+    assert kumi.node_load(nodes) is None and kumi.node_load(-1) is None
+    assert all(kumi.rank_runs(rank) for rank in range(kumi.size()))
+
+
+@test
 def messages_of_any_rank() -> None:
     if kumi.rank() == 0:
         came = {(m.source, m.tag, m.data) for m in (kumi.recv() for _ in range(1, kumi.size()))}
@@ -315,8 +342,8 @@ def a_wait_that_is_interrupted_can_be_waited_again() -> None:
     with kumi.window(1) as window:
         for wait in (lambda: window.wait_notify(0, 1), kumi.recv):
             timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
-            timer.start()
             try:
+                timer.start()
                 wait()
             except KeyboardInterrupt:
                 timer.join()

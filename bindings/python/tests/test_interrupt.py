@@ -38,8 +38,8 @@ def run(text: str, spin: str = "adaptive") -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("wait", WAITS)
 def test_ctrl_c_ends_a_call_that_waits_and_the_job_goes_on(wait: str, spin: str) -> None:
     text = f"""
-soon(signal.SIGINT)
 try:
+    soon(signal.SIGINT)
     {wait}
 except KeyboardInterrupt:
     kumi.send(0, b"still there")
@@ -62,14 +62,16 @@ def test_a_handler_that_raises_nothing_does_not_end_the_call() -> None:
     text = """
 def handler(number, frame):
     try:
-        kumi.send(0, b"from a handler")
+        kumi.rank()
     except kumi.KumiError as error:
         print(error, flush=True)
-    soon(signal.SIGINT)
+        soon(signal.SIGINT)
+    else:
+        soon(number)  # The call below does not wait yet.
 
 signal.signal(signal.SIGUSR1, handler)
-soon(signal.SIGUSR1)
 try:
+    soon(signal.SIGUSR1)
     kumi.recv()
 except KeyboardInterrupt:
     print("interrupted", kumi.probe())

@@ -29,6 +29,8 @@ def test_a_job_of_one(job: kumi.Job) -> None:
     kumi.flush()
     kumi.flush(0)
     kumi.progress()
+    # There is no daemon.
+    assert (kumi.cluster_nodes(), kumi.node_load(0), kumi.rank_runs(0)) == (0, None, True)
     first = kumi.time()
     assert kumi.time() >= first
 
@@ -128,6 +130,45 @@ with kumi.init():
 """
     run = program(text)
     assert (run.returncode, run.stderr, run.stdout) == (0, "", "refused\nrefused\nrefused\n0\n")
+
+
+def test_what_handlers_raise_may_give_the_interpreter_away_when_it_is_dropped() -> None:
+    # The second exception of the first port is dropped; its destructor waits until a handler of the
+    # second port, which meanwhile raises one too, has ended.
+    text = """
+import threading
+import kumi
+begin, dropped, ran, go = (threading.Event() for _ in range(4))
+class Slow(Exception):
+    def __del__(self):
+        dropped.set()
+        go.wait()
+def first(source, data):
+    begin.wait()
+    raise Slow if data else ValueError("first")
+def second(source, data):
+    ran.set()
+    dropped.wait()
+    raise ValueError("second")
+with kumi.init():
+    window = kumi.window(2048, "u1")
+    window.on_signal(0, 128, first)
+    window.on_signal(1024, 128, second)
+    window.signal(0, 0)
+    window.signal(0, 0, b"slow")
+    window.signal(0, 1024)
+    begin.set()
+    ran.wait()
+    window.remove_signal(1024)
+    go.set()
+    window.remove_signal(0)
+    try:
+        kumi.barrier()
+    except kumi.HandlerError as error:
+        print(error.count, error.__cause__)
+"""
+    run = program(text)
+    assert (run.returncode, run.stderr, run.stdout) == (0, "", "3 first\n")
 
 
 def test_the_end_of_the_program_leaves_the_job() -> None:

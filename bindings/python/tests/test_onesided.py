@@ -119,6 +119,22 @@ def test_what_is_no_region_is_refused() -> None:
         kumi.region(SHAPE, 4)
 
 
+def test_regions_of_pieces_of_any_size_read_nothing() -> None:
+    # Far more than there is memory for, so that reading it would end the program.
+    huge = (1 << 20, 1 << 20)
+    last = ((1 << 20) - 1, (1 << 20) - 1)
+    assert kumi.region(huge, last) == ((), (1 << 40) - 1, 1, 1, 1)
+    assert kumi.region(huge, np.int16(3)).offset == 3 << 20
+    assert kumi.region(huge, (..., 5)).shape == (1 << 20,)
+    wrong: list[Any] = [[1 << 19], np.array([1 << 19]), np.array(1 << 19), True, np.True_, 1.0, "1"]
+    for item in wrong:
+        for index in (item, (item,), (1, item), (slice(None), item)):
+            with pytest.raises(ValueError, match="integers and slices"):
+                kumi.region(huge, index)
+    with pytest.raises(ValueError, match="integers and slices"):
+        kumi.region((1 << 10, 1 << 10), np.ones((1 << 10, 1 << 10), bool))
+
+
 def test_multicast_writes_each_rank_once() -> None:
     window = kumi.window(4, np.uint8)
     window.multicast([0, 0], b"\1\2", 1, notify=2)
@@ -261,6 +277,29 @@ def test_what_a_handler_raises_is_the_cause_of_the_next_calls_error() -> None:
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     assert (caught.value.offset, caught.value.count) == (64, 1)
     kumi.barrier()
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_what_a_handler_raises_is_told_at_the_end_at_the_latest(keep: bool) -> None:
+    window = kumi.window(1024, np.uint8)
+    # Memory that an array shows stays.
+    kept = window.array if keep else None
+    ran = threading.Event()
+
+    def handler(source: int, data: bytes) -> None:
+        ran.set()
+        raise ZeroDivisionError
+
+    window.on_signal(0, 64, handler)
+    window.signal(0, 0)
+    ran.wait()
+    del window
+    with pytest.raises(kumi.HandlerError) as caught:
+        kumi.finalize()
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert kept is None or kept.size == 1024
+    with pytest.raises(kumi.NotInitialisedError):
+        kumi.rank()
 
 
 def test_a_window_ends_while_a_handler_runs() -> None:

@@ -146,10 +146,14 @@ impl NodeFacts {
 
     /// Cuts it down to the bounds: jobs that are too many, or too large together, are left out.
     pub fn bound(&mut self) {
-        let mut ranks = 0;
+        let mut ranks = 0usize;
         self.jobs.retain(|job| {
-            ranks += usize::try_from(job.count).unwrap_or(usize::MAX);
-            ranks <= MOST_RANKS
+            let with = ranks.saturating_add(usize::try_from(job.count).unwrap_or(usize::MAX));
+            let fits = with <= MOST_RANKS;
+            if fits {
+                ranks = with;
+            }
+            fits
         });
         self.jobs.truncate(MOST_JOBS);
     }

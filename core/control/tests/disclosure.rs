@@ -215,6 +215,18 @@ fn what_breaks_the_bounds_is_refused() {
     assert_eq!(head.receive(0, Neighbour::Child(LinkId(1)), vec![own]), 0);
 }
 
+/// Jobs are named in their order as far as there is room; one that is too large leaves it to those behind it.
+#[test]
+fn a_large_job_hides_no_other() {
+    let job = |job, ranks| JobFacts::new(JobId(job), true, 0, &vec![RankState::Running; ranks]);
+    let mut own = facts(0, 1);
+    own.jobs =
+        vec![job(1, 20), job(2, MOST_RANKS + 1), job(3, MOST_RANKS - 30), job(4, 11), job(5, 10)];
+    own.bound();
+    let named: Vec<u64> = own.jobs.iter().map(|job| job.job.0).collect();
+    assert_eq!(named, [1, 3, 5]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 

@@ -1,6 +1,7 @@
 //! A set of node numbers as a bit string: what a row of the matrix and a job's nodes are made of.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use crate::NodeId;
 
@@ -42,6 +43,22 @@ impl Bits {
     pub(crate) fn contains(&self, node: NodeId) -> bool {
         let (word, bit) = place(node);
         self.0.get(word).is_some_and(|bits| bits & bit != 0)
+    }
+
+    /// Whether it has any node whose number is in `range`.
+    pub(crate) fn any_of(&self, range: Range<u32>) -> bool {
+        let (mut at, end) = (range.start as usize, range.end as usize);
+        while at < end {
+            let Some(&bits) = self.0.get(at / WORD) else { return false };
+            let next = (at / WORD + 1) * WORD;
+            let rest = bits >> (at % WORD);
+            let wanted = next.min(end) - at;
+            if rest != 0 && (rest.trailing_zeros() as usize) < wanted {
+                return true;
+            }
+            at = next;
+        }
+        false
     }
 
     pub(crate) fn add_all(&mut self, other: &Self) {
@@ -89,6 +106,17 @@ impl Bits {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranges() {
+        let bits = Bits::from_nodes(&[NodeId(3), NodeId(64), NodeId(200)]);
+        for first in 0..260 {
+            for end in first..260 {
+                let any = bits.iter().any(|node| (first..end).contains(&node.0));
+                assert_eq!(bits.any_of(first..end), any, "{first}..{end}");
+            }
+        }
+    }
 
     #[test]
     fn sets_of_different_lengths() {

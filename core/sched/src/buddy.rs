@@ -20,6 +20,24 @@ impl Block {
         let first = self.position << self.level;
         first..first + (1 << self.level)
     }
+
+    /// The smallest block with both nodes.
+    pub(crate) fn around(first: NodeId, last: NodeId) -> Self {
+        let level = u32::BITS - (first.0 ^ last.0).leading_zeros();
+        Self { level, position: first.0 >> level }
+    }
+
+    /// The block of a level above, or itself, that contains it.
+    pub(crate) fn parent(self, level: u32) -> Self {
+        Self { level, position: self.position >> (level - self.level) }
+    }
+
+    /// Left and right; nothing if it is a single node.
+    pub(crate) fn halves(self) -> Option<[Self; 2]> {
+        let level = self.level.checked_sub(1)?;
+        let position = self.position * 2;
+        Some([Self { level, position }, Self { level, position: position + 1 }])
+    }
 }
 
 /// The least level whose blocks have room for so many nodes.
@@ -131,10 +149,15 @@ impl Buddies {
         }
     }
 
-    fn leaf(&mut self, node: NodeId, change: impl Fn(&mut Node)) {
+    /// The machine is large enough for this node, which is not up because of that.
+    pub(crate) fn reach(&mut self, node: NodeId) {
         while u64::from(node.0) >= 1 << self.levels {
             self.grow();
         }
+    }
+
+    fn leaf(&mut self, node: NodeId, change: impl Fn(&mut Node)) {
+        self.reach(node);
         self.change(Block { level: 0, position: node.0 }, change);
     }
 

@@ -9,6 +9,7 @@ extern crate alloc;
 mod batch;
 mod bits;
 mod buddy;
+mod dhc;
 mod dqt;
 mod matrix;
 mod policy;

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::batch::{Conservative, Easy, Fcfs, FcfsBuddy, FirstFit};
+use crate::dhc::Dhc;
 use crate::scan::{Scan, ScanDown, ScanUp};
 use crate::{MatrixGang, Policy};
 
@@ -65,7 +66,7 @@ struct Family {
 }
 
 /// The order is that of [`names`]. A family with a grammar of its own has its line here too.
-static FAMILIES: [Family; 3] = [MATRIX, BATCH, SCAN];
+static FAMILIES: [Family; 4] = [MATRIX, BATCH, SCAN, DHC];
 
 const MATRIX: Family = Family {
     names: &[("matrix", "gang scheduling by rows of a matrix, with unification (Ousterhout)")],
@@ -100,6 +101,18 @@ const SCAN: Family = Family {
         "scan" => Some(boxed(Scan::default())),
         "scan-up" => Some(boxed(ScanUp::default())),
         "scan-down" => Some(boxed(ScanDown::default())),
+        _ => None,
+    },
+};
+
+const DHC: Family = Family {
+    names: &[
+        ("dhc", "gang scheduling by a hierarchy of controllers, with selective disabling"),
+        ("dhc:no-disabling", "the same, with what a job leaves of its partition idle"),
+    ],
+    make: |name, limits| match name {
+        "dhc" => Some(boxed(Dhc::new(limits.jobs_per_node, true))),
+        "dhc:no-disabling" => Some(boxed(Dhc::new(limits.jobs_per_node, false))),
         _ => None,
     },
 };

@@ -126,6 +126,9 @@ impl Completion<'_> {
 
 impl Drop for Completion<'_> {
     fn drop(&mut self) {
+        if self.context.is_copy() {
+            return;
+        }
         // Without the lock the channel is broken and the tables are as good as gone.
         if let Ok(mut guard) = self.context.channel.lock() {
             guard.handler().completions.close(self.number);

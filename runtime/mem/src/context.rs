@@ -1,6 +1,7 @@
 //! A rank's side of its job.
 
 use std::cell::{Cell, OnceCell};
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,9 +27,15 @@ pub(crate) const LINGER: Duration = Duration::from_secs(2);
 /// Messages between a pair of ranks arrive in order, each exactly once. When the program ends
 /// without an error, drop the context (or call [`Context::finalize`]): it stays until what was sent
 /// has arrived.
+///
+/// A child that the process makes with `fork` is no rank: it must not use the context, its windows and what
+/// they gave. Dropping them there does nothing, so that the rank itself keeps what it has.
 #[derive(Debug)]
 pub struct Context {
-    pub(crate) channel: Channel<Engine>,
+    /// Dropped with the context, unless that is a copy in another process.
+    pub(crate) channel: ManuallyDrop<Channel<Engine>>,
+    /// The process that is the rank.
+    process: u32,
     /// Ranks that were put to by frames, or sent to on other nodes, since the last proof that all arrived.
     pub(crate) dirty: Vec<Cell<bool>>,
     finished: Cell<bool>,
@@ -82,7 +89,8 @@ impl Context {
         };
         let finished = Cell::new(false);
         let (failures, interrupts) = (Arc::default(), OnceCell::new());
-        Ok(Context { channel, dirty, finished, longest, failures, interrupts })
+        let (channel, process) = (ManuallyDrop::new(channel), std::process::id());
+        Ok(Context { channel, process, dirty, finished, longest, failures, interrupts })
     }
 
     /// This rank.
@@ -130,6 +138,11 @@ impl Context {
         };
         let values = self.place().own().counters.iter().map(load);
         kumi_net::counters::NAMES.into_iter().zip(values).collect()
+    }
+
+    /// This process is a fork of the rank: what it has are copies, and its threads are not here.
+    pub(crate) fn is_copy(&self) -> bool {
+        self.process != std::process::id()
     }
 
     pub(crate) fn place(&self) -> &Place {
@@ -278,7 +291,8 @@ impl Context {
     ///
     /// # Errors
     /// [`Error::Fault`] if something was not acked in time, or the channel broke before;
-    /// [`Error::HandlerPanicked`] if no call has said so yet (all the same it is over).
+    /// [`Error::HandlerPanicked`] if no call has said so yet (all the same it is over);
+    /// [`Error::Forked`] in a fork of the rank, where it does nothing.
     pub fn finalize(mut self) -> Result<(), Error> {
         self.finish()?;
         self.check_handlers()
@@ -290,13 +304,16 @@ impl Context {
     /// # Errors
     /// As [`Context::finalize`].
     pub fn finalize_keeping_memory(mut self) -> Result<(), Error> {
-        let finished = self.finish();
+        let finished = self.finish().and_then(|()| self.check_handlers());
         // Dropping the channel would unmap the segment; its handler thread has ended.
         std::mem::forget(self);
         finished
     }
 
     fn finish(&mut self) -> Result<(), Error> {
+        if self.is_copy() {
+            return Err(Error::Forked);
+        }
         if self.finished.replace(true) {
             return Ok(());
         }
@@ -315,12 +332,19 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            return; // The job is lost: its other ranks need not wait for this one.
+        if self.is_copy() {
+            // Waits for its thread otherwise.
+            std::mem::forget(self.interrupts.take());
+            return;
         }
-        if let Err(error) = self.finish() {
+        // After a panic the job is lost: its other ranks need not wait for this one.
+        if !std::thread::panicking()
+            && let Err(error) = self.finish()
+        {
             eprintln!("kumi: rank {}: {error}", self.rank());
         }
+        // SAFETY: here only, and nothing uses it afterwards.
+        unsafe { ManuallyDrop::drop(&mut self.channel) };
     }
 }
 

@@ -93,6 +93,19 @@ impl Context {
         })
     }
 
+    /// Takes part in the making of a window as a rank that cannot: for those who are given arguments that make no
+    /// sense, on behalf of other languages, and would otherwise leave the other ranks waiting. These get
+    /// [`Error::WindowRefused`].
+    ///
+    /// # Errors
+    /// [`Error::Fault`], [`Error::Io`] if the others were not told.
+    pub fn refuse_window(&self) -> Result<(), Error> {
+        match self.make_window(|_, _| Err(NoWindow::Arguments)) {
+            Ok(_) | Err(Error::WindowRefused { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     fn make_window(
         &self,
         make: impl FnOnce(&mut Windows, &Place) -> Result<Memory, NoWindow>,

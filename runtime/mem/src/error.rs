@@ -16,6 +16,9 @@ pub enum Error {
     /// The job's channel cannot be joined.
     #[error(transparent)]
     Attach(AttachError),
+    /// The end of a job was asked for in a fork of the rank.
+    #[error("this process is a fork of a rank; only the rank itself can communicate")]
+    Forked,
     /// No such rank.
     #[error("rank {rank} does not exist in a job of {ranks} ranks")]
     BadRank {

@@ -201,7 +201,7 @@ impl Window<'_> {
         }
         match self.near(to) {
             Some((local, near)) => {
-                self.context.settle(to)?;
+                self.context.fence_before_notify(to)?;
                 self.add_near(near?, local, (to, offset), record, mark, wait)
             }
             None => self.add_far(to, offset as u64, record, mark, wait),
@@ -458,6 +458,9 @@ impl Fifo<'_> {
 
 impl Drop for Fifo<'_> {
     fn drop(&mut self) {
+        if self.context().is_copy() {
+            return;
+        }
         // Only a channel that is broken already fails here; its next use says so.
         if let Err(error) = self.window.close(self.offset, &self.queue) {
             eprintln!("kumi: rank {}: closing a FIFO: {error}", self.context().rank());

@@ -10,6 +10,10 @@ impl Context {
     /// Waits until all own puts to this rank have been applied and all messages to it have been
     /// taken by its library (though not necessarily by its program).
     ///
+    /// What that rank sends meanwhile is kept beyond `KUMI_UNEXPECTED_BYTES`, so two ranks may flush to each other
+    /// before either receives. Three or more that flush in a circle, each with more than so many bytes of
+    /// messages under way to the next, wait for ever: somebody has to receive first.
+    ///
     /// # Errors
     /// [`Error::Refused`] if a put since the last report was refused there.
     pub fn flush(&self, to: u32) -> Result<(), Error> {
@@ -47,13 +51,18 @@ impl Context {
         if near().next().is_none() {
             return Ok(());
         }
-        self.drive(Wait::Room, |guard| Ok(near().all(|rank| guard.flushed(*rank)).then_some(())))
+        self.drive(Wait::Room, |guard| {
+            // One after the other, as in `fence`: what is waited for may be behind what that rank has sent here.
+            let first = near().find(|rank| !guard.flushed(**rank)).copied();
+            guard.handler().mailbox.awaited = first;
+            Ok(first.is_none().then_some(()))
+        })
     }
 
     /// To be called before something is done directly in the memory of a rank of this node that tells it
     /// of earlier puts: those made by frames, into memory that is not mapped, have to be in place.
     #[inline]
-    pub(crate) fn settle(&self, to: u32) -> Result<(), Error> {
+    pub(crate) fn fence_before_notify(&self, to: u32) -> Result<(), Error> {
         if self.dirty[to as usize].get() { self.fence(&[to]) } else { Ok(()) }
     }
 

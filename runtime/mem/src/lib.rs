@@ -27,6 +27,7 @@
 //! docs/protocol.md), `KUMI_UNEXPECTED_BYTES` (bytes of messages kept that nobody has received yet,
 //! default 16 MiB; beyond, their senders wait).
 
+mod apart;
 mod atomic;
 mod collective;
 mod completion;
@@ -59,6 +60,7 @@ mod transfer;
 mod window;
 mod windows;
 
+pub use apart::share_memory;
 pub use completion::{After, Completion};
 pub use context::Context;
 pub use error::{Error, Refusal};

@@ -2,7 +2,6 @@
 
 mod get;
 
-use kumi_net::counters::Counter;
 use kumi_net::{Guard, Wait};
 use kumi_proto::frame::{Frame, PIECE_BYTES, PUT_LIST_BYTES, PutList};
 
@@ -104,11 +103,7 @@ impl Window<'_> {
                 done += run.len();
             }
         }
-        if let Some(notify) = after.notify {
-            near.raise(self.context.place(), local, notify);
-        }
-        self.context.place().count(Counter::DirectPuts, 1);
-        after.completion.map_or(Ok(()), |completion| completion.at_once(self.context))
+        self.finish_near(near, (to, local), after)
     }
 
     /// All pieces lie in the piece of the window at this rank, as it told when the window was made.

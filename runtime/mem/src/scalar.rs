@@ -21,6 +21,23 @@ pub enum Op {
     BitXor,
 }
 
+impl Op {
+    /// The operation that other languages know by a number: `kumi_op` of `kumi.h`, `kumi.Op` in Python.
+    #[must_use]
+    pub fn from_number(number: i32) -> Option<Op> {
+        Some(match number {
+            1 => Op::Sum,
+            2 => Op::Product,
+            3 => Op::Min,
+            4 => Op::Max,
+            5 => Op::BitAnd,
+            6 => Op::BitOr,
+            7 => Op::BitXor,
+            _ => return None,
+        })
+    }
+}
+
 mod sealed {
     pub trait Sealed {}
 }

@@ -55,16 +55,9 @@ impl Window<'_> {
         let span = if data.is_empty() { 0 } else { blocks.span() };
         check(near.rights, near.size, blocks.offset, span, Access::Write)
             .map_err(|reason| self.refused(to, shape.offset, span as usize, reason))?;
-        if after.notify.is_some() {
-            self.context.settle(to)?;
-        }
         // SAFETY: inside of the peer's window by the check.
         unsafe { blocks.scatter(near.base.add(shape.offset), data) };
-        if let Some(notify) = after.notify {
-            near.raise(self.context.place(), local, notify);
-        }
-        self.context.place().count(Counter::DirectPuts, 1);
-        after.completion.map_or(Ok(()), |completion| completion.at_once(self.context))
+        self.finish_near(near, (to, local), after)
     }
 
     fn put_blocks_far(

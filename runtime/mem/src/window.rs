@@ -11,6 +11,7 @@ use kumi_net::counters::Counter;
 use kumi_net::layout::NOTIFIES;
 use kumi_proto::frame::{Frame, PUT_BYTES, WindowKey};
 
+use crate::completion::After;
 use crate::context::Context;
 use crate::engine::Pending;
 use crate::error::{Error, Refusal};
@@ -192,15 +193,29 @@ impl Window<'_> {
             return self.put_far(to, offset, data, Some(notify));
         };
         let near = near?;
-        self.context.settle(to)?;
         // SAFETY: `notifies` points to the window's NOTIFIES counters, and `notify` is one of them.
         let counter = unsafe { near.notifies.add(notify as usize).as_ref() };
         prefetch_to_write(counter);
         self.put_near(near, to, offset, data)?;
+        self.finish_near(near, (to, local), After { notify: Some(notify), completion: None })
+    }
+
+    /// What happens once a put into mapped memory is written: the notification (checked to be one) after all that was put
+    /// to that rank before, also by frames.
+    #[inline]
+    pub(crate) fn finish_near(
+        &self,
+        near: &Near,
+        (to, local): (u32, usize),
+        after: After<'_>,
+    ) -> Result<(), Error> {
         let place = self.context.place();
-        near.raise(place, local, notify);
+        if let Some(notify) = after.notify {
+            self.context.fence_before_notify(to)?;
+            near.raise(place, local, notify);
+        }
         place.count(Counter::DirectPuts, 1);
-        Ok(())
+        after.completion.map_or(Ok(()), |completion| completion.at_once(self.context))
     }
 
     /// What may take several frames must be right as a whole before the first is sent.
@@ -323,6 +338,11 @@ impl Window<'_> {
 
 impl Drop for Window<'_> {
     fn drop(&mut self) {
+        if self.context.is_copy() {
+            // Waits for their threads otherwise.
+            std::mem::forget(self.ports.take());
+            return;
+        }
         // Their threads end before the memory goes.
         self.remove_signals();
         // Only the kernel's refusal to take pages back can fail here, or a channel that is broken

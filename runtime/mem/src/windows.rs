@@ -15,6 +15,10 @@ use crate::key::{Random, is_private, slot};
 use crate::pieces::Spread;
 
 /// What others may do with a window.
+///
+/// For memory of the program's own ([`crate::Context::with_window_on`]), and for ranks of other nodes, the owner's library
+/// sees to it. Memory made for a window is mapped by the ranks of its node, whose own library sees to it: against
+/// mistakes, not against code that goes around the library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rights {
     /// `put` and `put_notify`.
@@ -120,6 +124,8 @@ pub(crate) enum NoWindow {
     Random = 5,
     /// The system gives no thread.
     Thread = 6,
+    /// What the caller was given by its program makes no sense.
+    Arguments = 7,
 }
 
 impl NoWindow {
@@ -136,6 +142,7 @@ impl NoWindow {
             4 => "it named no memory, or more than there can be",
             5 => "its system gives no random numbers",
             6 => "its system gives no thread to serve the memory while the program computes",
+            7 => "its program gave arguments that make no sense, as that rank was told",
             _ => "for a reason that this version does not know",
         }
     }

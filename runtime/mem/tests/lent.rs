@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use common::{Job, Numbers, run, start};
 use kumi_mem::{
-    After, Context, Error, FIFO_OVERHEAD, Refusal, Rights, Source, Strided, Tag, Window,
+    After, Context, Error, FIFO_OVERHEAD, Piece, Refusal, Rights, Source, Strided, Tag, Window,
 };
 use reference::Reference;
 
@@ -354,6 +354,14 @@ fn what_cannot_be_lent_is_refused_at_all_ranks() {
         let bytes = [0; 16].leak_at(1);
         let none = context.with_window_on(bytes, Rights::ALL, |_| panic!("there is none"));
         assert!(matches!(none, Err(Error::WindowRefused { rank: 0, .. })), "{none:?}");
+        // A rank whose program has asked for nonsense keeps nobody waiting.
+        match me {
+            1 => context.refuse_window().expect("the others are told"),
+            _ => {
+                let result = context.window(8);
+                assert!(matches!(result, Err(Error::WindowRefused { rank: 1, .. })), "{result:?}");
+            }
+        }
         let empty = context.with_window_on(&mut [], Rights::ALL, |window| window.len());
         assert_eq!(empty.expect("no bytes are fine"), 0);
     });
@@ -477,18 +485,23 @@ fn notifications_and_records_do_not_overtake_frames() {
             let expected = [round as u8; BYTES];
             if context.rank() == 0 {
                 frames.put(1, 0, &expected).expect("put");
-                match round % 3 {
+                let after = || After { notify: Some(5), completion: None };
+                let blocks = Strided { offset: 2048, stride: 2, block: 1, count: 2 };
+                let piece = Piece { offset: 2048, length: 1 };
+                match round % 5 {
                     0 => direct.put_notify(1, 2048, &[1], 5).expect("put"),
                     1 => direct.append(1, 0, &[2]).expect("append"),
-                    _ => direct.multicast(&[1], 2048, &[3], Some(5)).expect("multicast"),
+                    2 => direct.multicast(&[1], 2048, &[3], Some(5)).expect("multicast"),
+                    3 => direct.put_strided(1, blocks, &[4; 2], after()).expect("strided"),
+                    _ => direct.put_list(1, &[piece], &[5], after()).expect("list"),
                 }
                 direct.wait_notify(6, round).expect("wait");
             } else {
-                if round % 3 == 1 {
+                if round % 5 == 1 {
                     let fifo = fifo.as_mut().expect("the taker");
                     fifo.pop(&mut [0; 8]).expect("pop");
                 } else {
-                    direct.wait_notify(5, round - round.div_ceil(3)).expect("wait");
+                    direct.wait_notify(5, round - round.div_ceil(5)).expect("wait");
                 }
                 // SAFETY: leaked memory of so many bytes, and nobody writes to it now.
                 let seen = unsafe { std::slice::from_raw_parts(base, BYTES) };

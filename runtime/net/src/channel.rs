@@ -99,7 +99,7 @@ impl<H> Shared<H> {
 pub struct Settings {
     /// How long waits spin.
     pub spin: SpinMode,
-    /// How handler and main thread are scheduled; as the process is, if nothing is said.
+    /// How handler and main thread are scheduled; as the process is, if nothing is said, or as long as there is no handler.
     pub handler: Option<HandlerSetting>,
 }
 

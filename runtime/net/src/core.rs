@@ -135,7 +135,7 @@ impl<H: Handler> Core<H> {
         handler: H,
     ) -> Result<Core<H>, AttachError> {
         // Read by every rank, so that a wrong one is found whatever the layout of the job.
-        let ack = crate::ack::from_env()?;
+        let (ack, faults) = (crate::ack::from_env()?, Faults::from_env()?);
         let remote = match socket {
             Some(socket) if place.local_count() < place.ranks() as usize => {
                 let key = ChannelKey(place.channel_key());
@@ -148,7 +148,7 @@ impl<H: Handler> Core<H> {
                     .map_err(|_| AttachError::BadSegment("the protocol refuses its numbers"))?;
                 let doze = Doze::new().map_err(io_error("timerfd_create"))?;
                 let (now, published) = (sys::now(), 0);
-                let wire = wire(place, socket)?;
+                let wire = wire(place, socket, faults)?;
                 let paths = Paths::new(ranks);
                 let (held, left) = (false, 0);
                 Some(Remote { endpoint, wire, doze, now, published, held, left, paths })
@@ -500,12 +500,16 @@ fn publish_sent(place: &Place, ring_sent: u64, remote: Option<&Remote>) {
 
 /// The wire: UDP; the socket is connected if there is but one rank to talk to: the kernel then need not look for the
 /// way every time.
-fn wire(place: &Place, socket: std::os::fd::OwnedFd) -> Result<Box<dyn Driver>, AttachError> {
+fn wire(
+    place: &Place,
+    socket: std::os::fd::OwnedFd,
+    faults: Option<Faults>,
+) -> Result<Box<dyn Driver>, AttachError> {
     let mut far = (0..place.ranks()).filter(|rank| place.local_of(*rank).is_none());
     let only = far.next().filter(|_| far.next().is_none());
     let udp =
         Udp::new(socket, only.map(|rank| place.address(rank))).map_err(io_error("connect"))?;
-    Ok(match Faults::from_env()? {
+    Ok(match faults {
         Some(faults) => Box::new(faults.on(udp, place.rank())),
         None => Box::new(udp),
     })

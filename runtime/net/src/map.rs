@@ -47,6 +47,14 @@ impl Mapping {
         Ok(Mapping { base, length })
     }
 
+    /// Leaves it out of core dumps of this process.
+    pub(crate) fn keep_out_of_dumps(&self) -> io::Result<()> {
+        let base = self.base.as_ptr().cast();
+        // SAFETY: the whole of our own mapping; neither its contents nor its protection change.
+        let done = unsafe { libc::madvise(base, self.length, libc::MADV_DONTDUMP) };
+        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
     /// The address of `bytes` bytes at `offset`.
     ///
     /// # Panics

@@ -417,5 +417,7 @@ fn map_segment(file: &OwnedFd) -> Result<(Mapping, Layout), AttachError> {
         return Err(bad("its length does not fit its header"));
     }
     let map = Mapping::new(file.as_fd(), length).map_err(io_error("mmap"))?;
+    // A dump would allocate every page that was never touched, of all local ranks, and it would show the channel's keys.
+    map.keep_out_of_dumps().map_err(io_error("madvise"))?;
     Ok((map, layout))
 }

@@ -66,7 +66,11 @@ impl HandlerSetting {
         }
     }
 
-    fn parse(text: &str) -> Result<HandlerSetting, AttachError> {
+    /// Reads the text of a setting.
+    ///
+    /// # Errors
+    /// [`AttachError::BadSetting`].
+    pub fn parse(text: &str) -> Result<HandlerSetting, AttachError> {
         let (policy, priority) = text.split_once(':').unwrap_or((text, "even"));
         let policy = match policy {
             "other" => Policy::Other,

@@ -17,13 +17,15 @@ const RECEIVE_BYTES: usize = 65_536;
 const CONTROL_WORDS: usize = 8;
 /// How long a send waits for room in the socket before the packet is left to the resend timer.
 const SEND_PATIENCE_MS: libc::c_int = 2;
+/// So many runs one after the other are refused, though their packets are taken one by one, before no more are tried.
+const RUNS_REFUSED: u32 = 8;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Udp {
     socket: OwnedFd,
     connected: bool,
-    segmentation: bool,
+    runs: Runs,
     buffer: Box<[u8]>,
     filled: usize,
     segment: usize,
@@ -62,7 +64,7 @@ impl Udp {
         Ok(Udp {
             socket,
             connected: only.is_some(),
-            segmentation: true,
+            runs: Runs::default(),
             buffer,
             filled: 0,
             segment: 1,
@@ -92,22 +94,23 @@ impl Udp {
             let error = io::Error::last_os_error();
             match error.raw_os_error() {
                 Some(libc::EAGAIN) if attempt == 0 => self.wait_for_room(),
-                // An answer to an earlier packet ("port unreachable") or a signal: once more.
-                Some(libc::ECONNREFUSED | libc::EINTR) if attempt == 0 => {}
+                Some(libc::EINTR) if attempt == 0 => {}
                 // A router has said of an earlier packet that it was too long; or the kernel says so of this one.
                 Some(libc::EMSGSIZE) if attempt == 0 => self.too_long = true,
-                // Full queues, a firewall or a route that is away for the moment: losses.
+                // Perhaps an answer to an earlier packet ("port unreachable"): once more.
+                Some(code) if attempt == 0 && is_of_path(code) => {}
+                // Whether it is about the run or the path, single packets tell.
+                Some(_) if segment.is_some() && Runs::may_be_refused(&error) => return Err(error),
+                // Full queues, a firewall, or an address of this node that is away for the moment: losses.
                 Some(
                     libc::EAGAIN
                     | libc::EINTR
                     | libc::ENOBUFS
                     | libc::ENOMEM
                     | libc::EPERM
-                    | libc::ECONNREFUSED
-                    | libc::ENETUNREACH
-                    | libc::EHOSTUNREACH
-                    | libc::ENETDOWN,
+                    | libc::EINVAL,
                 ) => return Ok(false),
+                Some(code) if is_of_path(code) => return Ok(false),
                 _ => return Err(error),
             }
         }
@@ -266,13 +269,14 @@ impl Driver for Udp {
         if got < 0 {
             let error = io::Error::last_os_error();
             return match error.raw_os_error() {
-                // A peer's socket is gone: nothing arrived, the protocol goes on resending.
-                Some(libc::EAGAIN | libc::EINTR | libc::ECONNREFUSED) => Ok(false),
+                Some(libc::EAGAIN | libc::EINTR) => Ok(false),
                 // A router has said that a packet was too long for it.
                 Some(libc::EMSGSIZE) => {
                     self.too_long = true;
                     Ok(false)
                 }
+                // Nothing arrived; the protocol goes on resending.
+                Some(code) if is_of_path(code) => Ok(false),
                 _ => Err(error),
             };
         }
@@ -291,18 +295,22 @@ impl Driver for Udp {
         if packets.fragment {
             return self.send_fragmented(&address, packets);
         }
-        if packets.is_run() && self.segmentation {
+        if packets.is_run() && self.runs.are_tried() {
             match self.send_once(&address, packets.bytes, Some(packets.segment as u16)) {
-                Err(error) if unsupported(&error) => {
-                    let fits =
-                        self.longest(place, to).is_none_or(|longest| packets.segment <= longest);
-                    if !fits {
+                Err(error) if Runs::may_be_refused(&error) => {
+                    let fits = self.longest(place, to).map(|longest| packets.segment <= longest);
+                    if fits == Some(false) {
                         self.too_long = true;
                         return self.send_fragmented(&address, packets);
                     }
-                    self.segmentation = false;
+                    let sent = self.send_each(&address, packets)?;
+                    self.runs.refused(&error, sent && fits.is_some());
+                    return Ok(sent);
                 }
-                done => return done,
+                done => {
+                    self.runs.left(&done);
+                    return done;
+                }
             }
         }
         self.send_each(&address, packets)
@@ -343,10 +351,58 @@ fn is_too_long(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EMSGSIZE)
 }
 
-/// The kernel or the device does not segment, or the path does not take packets that long.
-fn unsupported(error: &io::Error) -> bool {
+/// Routers, hosts or this machine's routes say of a packet, perhaps an earlier one, that it does not get there now: what
+/// ICMP's answers become, and prohibited routes. The path may come back; who is dead is decided elsewhere.
+fn is_of_path(code: libc::c_int) -> bool {
     matches!(
-        error.raw_os_error(),
-        Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE | libc::EOPNOTSUPP)
+        code,
+        libc::ECONNREFUSED
+            | libc::ENETUNREACH
+            | libc::EHOSTUNREACH
+            | libc::ENETDOWN
+            | libc::EHOSTDOWN
+            | libc::ENONET
+            | libc::ENOPROTOOPT
+            | libc::EPROTO
+            | libc::EOPNOTSUPP
+            | libc::EACCES
     )
 }
+
+/// Whether runs of packets are worth a try.
+#[derive(Debug, Default)]
+struct Runs {
+    /// Refused since one left.
+    refusals: u32,
+}
+
+impl Runs {
+    fn are_tried(&self) -> bool {
+        self.refusals < RUNS_REFUSED
+    }
+
+    /// An error that runs meet where the kernel or the device does not segment, among other reasons.
+    fn may_be_refused(error: &io::Error) -> bool {
+        matches!(
+            error.raw_os_error(),
+            Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE | libc::EOPNOTSUPP)
+        )
+    }
+
+    fn left(&mut self, done: &io::Result<bool>) {
+        if matches!(done, Ok(true)) {
+            self.refusals = 0;
+        }
+    }
+
+    /// A run was refused; `singly`: though its packets are not too long for the path, and were taken one by one.
+    fn refused(&mut self, error: &io::Error, singly: bool) {
+        if singly {
+            let for_good = error.raw_os_error() == Some(libc::EOPNOTSUPP);
+            self.refusals = if for_good { RUNS_REFUSED } else { self.refusals + 1 };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -50,6 +50,41 @@ fn a_rank_attaches_once_and_its_daemon_sees_it() {
     assert!(matches!(later, Err(AttachError::AlreadyAttached(2))), "once per job");
 }
 
+/// The kernel's flags of the mapping in which an address of this process lies.
+fn flags_at(address: usize) -> Vec<String> {
+    let text = std::fs::read_to_string("/proc/self/smaps").expect("smaps");
+    let mut inside = false;
+    for line in text.lines() {
+        if let Some(flags) = line.strip_prefix("VmFlags:").filter(|_| inside) {
+            return flags.split_whitespace().map(str::to_owned).collect();
+        }
+        let range = line.split_once(' ').and_then(|(range, _)| range.split_once('-'));
+        if let Some((Ok(start), Ok(end))) = range
+            .map(|(start, end)| (usize::from_str_radix(start, 16), usize::from_str_radix(end, 16)))
+        {
+            inside = (start..end).contains(&address);
+        }
+    }
+    panic!("nothing is mapped at {address:x}");
+}
+
+#[test]
+fn a_core_dump_has_no_segment() {
+    let segment = segment(true);
+    let (place, _socket) = Place::attach(&launch(&segment, 1)).expect("attach");
+    let singleton = Place::singleton(1 << 20).expect("place");
+    for place in [place, singleton] {
+        // Contexts lie behind the header with its keys, arenas behind the rings.
+        for address in [std::ptr::from_ref(place.own()) as usize, place.arena(0).as_ptr() as usize]
+        {
+            let flags = flags_at(address);
+            assert!(flags.iter().any(|flag| flag == "dd"), "{flags:?}");
+        }
+    }
+    let own = [0u8; 8];
+    assert!(!flags_at(own.as_ptr() as usize).iter().any(|flag| flag == "dd"));
+}
+
 #[test]
 fn what_does_not_fit_is_refused() {
     let unpublished = segment(false);

@@ -99,6 +99,10 @@ pub struct Sharing {
     /// Encrypt the packets of jobs between nodes, unless `kumi run` says otherwise
     #[arg(long)]
     pub encrypt: bool,
+    /// Scheduling of the threads that serve others while ranks compute, unless `kumi run` says otherwise: other, rr or
+    /// fifo, with :low, :even or :high
+    #[arg(long, value_name = "POLICY[:PRIORITY]", value_parser = parse::handler)]
+    pub handler: Option<String>,
 }
 
 /// `kumi cluster init`
@@ -234,6 +238,10 @@ pub struct RunArgs {
     /// Encrypt packets between nodes, or do not; as the cluster is configured if not given
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "on")]
     pub encrypt: Option<OnOff>,
+    /// Scheduling of the thread that serves others while a rank computes: other, rr or fifo, with :low, :even or :high; as
+    /// KUMI_HANDLER or the cluster's configuration says if not given
+    #[arg(long, value_name = "POLICY[:PRIORITY]", value_parser = parse::handler)]
+    pub handler: Option<String>,
     /// The program and its arguments
     #[arg(
         required = true,
@@ -367,6 +375,23 @@ mod tests {
             assert_eq!((args.encrypt, &*args.command[0]), (Some(expected), "prog"));
         }
         assert!(read(&["kumi", "run", "--encrypt=maybe", "prog"]).is_err());
+    }
+
+    #[test]
+    fn the_handlers_scheduling_is_checked() {
+        for word in ["other", "rr:low", "fifo:high"] {
+            let Command::Run(args) =
+                read(&["kumi", "run", "--handler", word, "prog"]).unwrap().command
+            else {
+                panic!("not run")
+            };
+            assert_eq!(args.handler.as_deref(), Some(word));
+        }
+        for wrong in ["", "fast", "rr:", "fifo:highest"] {
+            let error = read(&["kumi", "run", "--handler", wrong, "prog"]).unwrap_err().to_string();
+            assert!(error.contains("other, rr or fifo"), "{error}");
+            assert!(read(&["kumi", "cluster", "up", "--local", "1", "--handler", wrong]).is_err());
+        }
     }
 
     #[test]

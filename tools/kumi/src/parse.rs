@@ -1,6 +1,6 @@
 //! Values that people write on the command line.
 
-use kumi_node::config::{MAX_SLICE_US, MIN_SLICE_US, check_name};
+use kumi_node::config::{MAX_SLICE_US, MIN_SLICE_US, check_handler, check_name};
 use std::num::ParseFloatError;
 use std::time::Duration;
 
@@ -21,6 +21,11 @@ pub enum ParseError {
     /// `--env` without a name or without `=`.
     #[error("'{0}' is not an environment setting; write NAME=VALUE")]
     Env(String),
+    /// A scheduling that there is not.
+    #[error(
+        "'{0}' is not a scheduling of handler threads; write other, rr or fifo, and :low, :even or :high behind it if need be"
+    )]
+    Handler(String),
     /// A cluster's name that could not be part of a file name.
     #[error(
         "'{0}' is not a cluster name; use 1 to 24 of the characters a-z, 0-9 and '-', which is neither first nor last (not first or last)"
@@ -68,6 +73,12 @@ pub fn env(text: &str) -> Result<(String, String), ParseError> {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         _ => Err(ParseError::Env(text.to_owned())),
     }
+}
+
+/// How handler threads are scheduled.
+pub fn handler(text: &str) -> Result<String, ParseError> {
+    check_handler(text).map_err(|_| ParseError::Handler(text.to_owned()))?;
+    Ok(text.to_owned())
 }
 
 /// A cluster's name.

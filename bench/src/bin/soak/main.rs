@@ -12,6 +12,7 @@ mod state;
 
 use clap::Parser;
 use kumi_mem::{Context, FIFO_ALIGNMENT, Op, Rights, Window};
+use std::path::PathBuf;
 
 use state::{Done, State};
 
@@ -27,6 +28,9 @@ struct Args {
     /// Most bytes that a rank's memory may grow after the first quarter of the rounds
     #[arg(long, default_value_t = 4 << 20)]
     growth: u64,
+    /// After the rounds go on until there is a file of this name, as rank 0 sees it
+    #[arg(long, value_name = "FILE")]
+    until: Option<PathBuf>,
 }
 
 fn main() -> Done {
@@ -53,18 +57,20 @@ fn main() -> Done {
 fn soak<'c>(args: &Args, context: &'c Context, window: &'c Window<'c>) -> Done {
     let mut state = State::new(context, window, args.seed)?;
     let mut early = 0;
-    for round in 0..args.rounds {
-        if round == args.rounds / 4 {
+    let mut rounds = 0;
+    while rounds < args.rounds || goes_on(args, context)? {
+        if rounds == args.rounds / 4 {
             early = resident()?;
         }
-        state.round(round)?;
+        state.round(rounds)?;
+        rounds += 1;
     }
     let growth = resident()?.saturating_sub(early);
     let mut all = [state.steps(), growth];
     context.allreduce(Op::Sum, &mut all[..1])?;
     context.allreduce(Op::Max, &mut all[1..])?;
     if context.rank() == 0 {
-        println!("ranks {}\nrounds {}", context.ranks(), args.rounds);
+        println!("ranks {}\nrounds {rounds}", context.ranks());
         println!("steps {}\nmost_growth_bytes {}", all[0], all[1]);
     }
     state.end()?;
@@ -72,6 +78,14 @@ fn soak<'c>(args: &Args, context: &'c Context, window: &'c Window<'c>) -> Done {
         return Err(format!("memory has grown by {growth} bytes, more than {}", args.growth).into());
     }
     Ok(())
+}
+
+/// Nobody has said yet that it is enough.
+fn goes_on(args: &Args, context: &Context) -> Result<bool, kumi_mem::Error> {
+    let Some(file) = &args.until else { return Ok(false) };
+    let mut missing = [u64::from(context.rank() == 0 && !file.exists())];
+    context.allreduce(Op::Max, &mut missing)?;
+    Ok(missing[0] > 0)
 }
 
 /// Bytes of this process that are in memory.

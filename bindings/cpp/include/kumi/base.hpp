@@ -9,7 +9,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <exception>
 #include <memory>
 #include <type_traits>
@@ -171,7 +170,10 @@ public:
 	}
 
 	/* For functions of kumi.h; it still belongs to this object. */
-	kumi_window *handle() const noexcept { return handle_; }
+	kumi_window *handle() const noexcept
+	{
+		return ended() ? nullptr : handle_;
+	}
 
 protected:
 	window_base() noexcept = default;
@@ -184,10 +186,9 @@ protected:
 
 	~window_base()
 	{
-		if (handle_ == nullptr || release() == KUMI_OK)
+		if (handle_ == nullptr ||
+		    detail::freed(release(), "kumi_window_free"))
 			return;
-		std::fprintf(stderr, "kumi: kumi_window_free: %s\n",
-		             kumi_error_detail());
 		if (registered_)
 			std::terminate();
 		/* The ports are still there and may call their handlers, so
@@ -207,10 +208,11 @@ protected:
 	}
 
 	/* kumi_finalize() frees what is left: after it nothing is. */
+	bool ended() const noexcept { return alive_.expired(); }
+
 	int release() noexcept
 	{
-		int code = alive_.expired() ? int(KUMI_OK)
-		                            : kumi_window_free(handle_);
+		int code = ended() ? int(KUMI_OK) : kumi_window_free(handle_);
 		if (code != KUMI_OK)
 			return code;
 		handle_ = nullptr;

@@ -10,7 +10,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -36,9 +35,9 @@ public:
 
 	~completion()
 	{
-		if (!alive_.expired() && kumi_completion_free(handle_) != KUMI_OK)
-			std::fprintf(stderr, "kumi: kumi_completion_free: %s\n",
-			             kumi_error_detail());
+		if (!alive_.expired())
+			detail::freed(kumi_completion_free(handle_),
+			              "kumi_completion_free");
 	}
 
 	completion(const completion &) = delete;
@@ -79,7 +78,10 @@ public:
 	}
 
 	/* For functions of kumi.h; it still belongs to this object. */
-	kumi_completion *handle() const noexcept { return handle_; }
+	kumi_completion *handle() const noexcept
+	{
+		return alive_.expired() ? nullptr : handle_;
+	}
 
 private:
 	void swap(completion &other) noexcept
@@ -133,7 +135,8 @@ inline kumi_completion *handle(const after &then, const char *function)
 	/* Null is none to C, but there should be one. */
 	if (then.done->handle() == nullptr)
 		throw error(KUMI_ERR_COMPLETION, function,
-		            "the completion was moved to another object");
+		            "the completion was moved to another object, or "
+		            "its job has ended");
 	return then.done->handle();
 }
 

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <iterator>
 #include <memory>
 #include <stdexcept>
@@ -139,6 +140,16 @@ inline void check(int code, const char *function)
 {
 	if (code < KUMI_OK)
 		throw error(code, function, kumi_error_detail());
+}
+
+/* For destructors, which say what went wrong instead of throwing it: whether
+ * nothing did.  In a child of the rank there is nothing to free. */
+inline bool freed(int code, const char *function) noexcept
+{
+	if (code == KUMI_OK || code == KUMI_ERR_FORKED)
+		return true;
+	std::fprintf(stderr, "kumi: %s: %s\n", function, kumi_error_detail());
+	return false;
 }
 
 inline void require(bool holds, const char *function, const char *what)

@@ -7,7 +7,6 @@
 #define KUMI_FIFO_HPP
 
 #include <cstddef>
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -41,9 +40,7 @@ public:
 
 	~fifo()
 	{
-		if (release() != KUMI_OK)
-			std::fprintf(stderr, "kumi: kumi_fifo_free: %s\n",
-			             kumi_error_detail());
+		detail::freed(release(), "kumi_fifo_free");
 	}
 
 	fifo(const fifo &) = delete;
@@ -119,7 +116,7 @@ public:
 	}
 
 	/* For functions of kumi.h; it still belongs to this object. */
-	kumi_fifo *handle() const noexcept { return handle_; }
+	kumi_fifo *handle() const noexcept { return ended() ? nullptr : handle_; }
 
 private:
 	static void received(int code, const char *function, const record &taken)
@@ -130,10 +127,14 @@ private:
 	}
 
 	/* The end of its window, or of the job, has freed it already. */
+	bool ended() const noexcept
+	{
+		return alive_.expired() || window_.expired();
+	}
+
 	int release() noexcept
 	{
-		bool gone = alive_.expired() || window_.expired();
-		int code = gone ? int(KUMI_OK) : kumi_fifo_free(handle_);
+		int code = ended() ? int(KUMI_OK) : kumi_fifo_free(handle_);
 		if (code == KUMI_OK)
 			handle_ = nullptr;
 		return code;

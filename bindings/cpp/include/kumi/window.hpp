@@ -110,12 +110,13 @@ public:
 		piece_ = span<T>();
 	}
 
-	/* This rank's piece: see kumi_window_base() for when to read it. */
-	span<T> piece() const noexcept { return piece_; }
-	T *data() const noexcept { return piece_.data(); }
-	std::size_t size() const noexcept { return piece_.size(); }
-	T *begin() const noexcept { return piece_.begin(); }
-	T *end() const noexcept { return piece_.end(); }
+	/* This rank's piece: see kumi_window_base() for when to read it.  There
+	 * is none after the end of the job; [] does not look whether there is. */
+	span<T> piece() const noexcept { return ended() ? span<T>() : piece_; }
+	T *data() const noexcept { return piece().data(); }
+	std::size_t size() const noexcept { return piece().size(); }
+	T *begin() const noexcept { return piece().begin(); }
+	T *end() const noexcept { return piece().end(); }
 	T &operator[](std::size_t i) const { return piece_[i]; }
 
 	/* Copies data, one T or a range of them, to rank `to`'s elements from

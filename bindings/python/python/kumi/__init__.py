@@ -20,18 +20,21 @@ raises an exception. After that only a program that was in a receive, or in a wa
 notification, a completion or a record, can go on communicating; others get :class:`FaultError`.
 """
 
-from ._collectives import Op, allreduce, alltoall, broadcast, gather, reduce
+from ._cluster import NodeLoad, node_load
+from ._collectives import Op, allreduce, alltoall, alltoallv, broadcast, gather, reduce
 from ._completion import Completion
 from ._errors import (
     AlreadyInitialisedError,
     AttachError,
     BadAlignmentError,
+    BadArgumentError,
     BadFifoError,
     BadLengthError,
     BadNotifyError,
     BadOperationError,
     BadRankError,
     BadTagError,
+    BadTypeError,
     BadWindowError,
     FaultError,
     FifoDamagedError,
@@ -60,15 +63,17 @@ from ._errors import (
 )
 from ._fifo import FIFO_ALIGNMENT, FIFO_OVERHEAD, Fifo, Record
 from ._job import Job, finalize, init
-from ._messages import Message, Status, probe, recv, recv_into, send
+from ._messages import Message, Status, probe, recv, recv_into, send, sendrecv
 from ._native import (
     barrier,
+    cluster_nodes,
     flush,
     job,
     max_record,
     node,
     progress,
     rank,
+    rank_runs,
     same_node,
     size,
     time,
@@ -82,12 +87,14 @@ __all__ = [
     "AlreadyInitialisedError",
     "AttachError",
     "BadAlignmentError",
+    "BadArgumentError",
     "BadFifoError",
     "BadLengthError",
     "BadNotifyError",
     "BadOperationError",
     "BadRankError",
     "BadTagError",
+    "BadTypeError",
     "BadWindowError",
     "Completion",
     "FaultError",
@@ -106,6 +113,7 @@ __all__ = [
     "NeverDoneError",
     "NoFifoError",
     "NoRightError",
+    "NodeLoad",
     "NotInitialisedError",
     "NotLaunchedError",
     "Op",
@@ -124,8 +132,10 @@ __all__ = [
     "WrongThreadError",
     "allreduce",
     "alltoall",
+    "alltoallv",
     "barrier",
     "broadcast",
+    "cluster_nodes",
     "finalize",
     "flush",
     "gather",
@@ -133,15 +143,18 @@ __all__ = [
     "job",
     "max_record",
     "node",
+    "node_load",
     "probe",
     "progress",
     "rank",
+    "rank_runs",
     "recv",
     "recv_into",
     "reduce",
     "region",
     "same_node",
     "send",
+    "sendrecv",
     "size",
     "time",
     "window",

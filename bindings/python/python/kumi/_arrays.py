@@ -2,20 +2,67 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+import operator
+from collections.abc import Iterable
+from typing import Any, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
+from ._errors import BadArgumentError, BadTypeError, OutOfMemoryError
+
 Array = npt.NDArray[Any]
+
+
+def whole(number: SupportsIndex, what: str) -> int:
+    """The number, if it is a whole one."""
+    try:
+        return operator.index(number)
+    except TypeError as error:
+        raise BadTypeError(f"{what} must be a whole number: {error}") from error
+
+
+def sizes_of(shape: Any) -> tuple[int, ...]:
+    """A shape, which may be one number."""
+    if isinstance(shape, (int, np.integer)):
+        shape = (shape,)
+    elif not isinstance(shape, Iterable):
+        raise BadTypeError(f"shape must be a number or a tuple, not {type(shape).__name__}")
+    sizes = tuple(whole(size, "a dimension") for size in shape)
+    if any(size < 0 for size in sizes):
+        raise BadArgumentError(f"shape {sizes} has a negative dimension")
+    return sizes
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """A new array."""
+    try:
+        return np.empty(shape, dtype)
+    except (MemoryError, ValueError) as error:
+        wanted = math.prod(shape) * dtype.itemsize
+        raise OutOfMemoryError(f"no room for an array: {error}", bytes=wanted) from error
 
 
 def plain(dtype: npt.DTypeLike) -> np.dtype[Any]:
     """The dtype, if its elements mean the same in every process."""
-    made = np.dtype(dtype)
+    try:
+        made = np.dtype(dtype)
+    except (TypeError, ValueError) as error:
+        raise BadTypeError(f"not a dtype: {error}") from error
     if made.hasobject:
-        raise TypeError(f"dtype {made} holds Python objects, which other ranks cannot use")
+        raise BadTypeError(f"dtype {made} holds Python objects, which other ranks cannot use")
+    if made.itemsize == 0:
+        raise BadTypeError(f"dtype {made} has no size")
     return made
+
+
+def as_array(array: Any, what: str) -> Array:
+    """What numpy makes of it."""
+    try:
+        return np.asarray(array)
+    except (TypeError, ValueError) as error:
+        raise BadTypeError(f"{what} must be a numpy array: {error}") from error
 
 
 def contiguous(array: object, what: str) -> Array:
@@ -23,10 +70,10 @@ def contiguous(array: object, what: str) -> Array:
     if isinstance(array, np.generic):
         array = np.asarray(array)
     if not isinstance(array, np.ndarray):
-        raise TypeError(f"{what} must be a numpy array, not {type(array).__name__}")
+        raise BadTypeError(f"{what} must be a numpy array, not {type(array).__name__}")
     plain(array.dtype)
     if not array.flags.c_contiguous:
-        raise TypeError(
+        raise BadTypeError(
             f"{what} is not contiguous in C order: pass numpy.ascontiguousarray({what})"
         )
     return array
@@ -35,20 +82,20 @@ def contiguous(array: object, what: str) -> Array:
 def writable(array: object, what: str) -> Array:
     """As :func:`contiguous`, for an array that is written to."""
     if isinstance(array, np.generic):
-        raise TypeError(f"{what} must be a numpy array, not a scalar: it is written to")
+        raise BadTypeError(f"{what} must be a numpy array, not a scalar: it is written to")
     checked = contiguous(array, what)
     if not checked.flags.writeable:
-        raise TypeError(f"{what} is read-only and cannot be written to")
+        raise BadTypeError(f"{what} is read-only and cannot be written to")
     return checked
 
 
 def output(out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """``out`` if it fits, or a new array."""
     if out is None:
-        return np.empty(shape, dtype)
+        return empty(shape, dtype)
     checked = writable(out, "out")
     if checked.shape != shape or checked.dtype != dtype:
-        raise TypeError(
+        raise BadTypeError(
             f"out must be of shape {shape} and dtype {dtype}, "
             f"not {checked.shape} and {checked.dtype}"
         )
@@ -57,7 +104,10 @@ def output(out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> A
 
 def memory_of(thing: Any) -> Array:
     """The memory of an object as an array, not copied."""
-    return np.asarray(thing if isinstance(thing, np.ndarray) else memoryview(thing))
+    try:
+        return np.asarray(thing if isinstance(thing, np.ndarray) else memoryview(thing))
+    except (TypeError, ValueError) as error:
+        raise BadTypeError(f"no memory that a window can be on: {error}") from error
 
 
 def owner(array: Array) -> Array:

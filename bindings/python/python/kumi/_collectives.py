@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
+import math
+from collections.abc import Sequence
+from typing import Any, SupportsIndex
 
 import numpy as np
 
 from . import _native
-from ._arrays import Array, contiguous, octets, output, writable
+from ._arrays import Array, contiguous, octets, output, whole, writable
+from ._errors import BadArgumentError, BadTypeError
 
 
 class Op(enum.IntEnum):
@@ -31,16 +34,18 @@ def broadcast(array: Array, root: int = 0) -> None:
 
 def _code(dtype: np.dtype[Any]) -> str:
     if dtype.kind not in "iuf" or dtype.itemsize > 8 or dtype == np.float16:
-        raise TypeError(f"arrays of {dtype} cannot be reduced: use integers, float32 or float64")
+        raise BadTypeError(f"arrays of {dtype} cannot be reduced: use integers, float32 or float64")
     if not dtype.isnative:
-        raise TypeError(f"arrays of {dtype} are of another byte order than this machine's")
+        raise BadTypeError(f"arrays of {dtype} are of another byte order than this machine's")
     return f"{dtype.kind}{dtype.itemsize}"
 
 
 def _reduced(array: Array, op: Op, root: int | None, out: Array | None) -> Array:
     checked = contiguous(array, "array")
     code = _code(checked.dtype)
-    operation = int(Op(op))
+    if op not in set(Op):
+        raise BadArgumentError(f"{op!r} is not a kumi.Op")
+    operation = int(op)
     result = output(out, checked.shape, checked.dtype)
     if result is not checked:
         np.copyto(result, checked)
@@ -92,9 +97,41 @@ def alltoall(array: Array, *, out: Array | None = None) -> Array:
     checked = contiguous(array, "array")
     ranks = _native.size()
     if checked.ndim == 0 or checked.shape[0] % ranks != 0:
-        raise ValueError(
+        raise BadArgumentError(
             f"the first axis of shape {checked.shape} is not a multiple of the {ranks} ranks"
         )
     result = output(out, checked.shape, checked.dtype)
     _native.alltoall(octets(checked), octets(result))
     return result
+
+
+def alltoallv(
+    array: Array,
+    counts: Sequence[SupportsIndex],
+    out_counts: Sequence[SupportsIndex],
+    *,
+    out: Array | None = None,
+) -> Array:
+    """As :func:`alltoall` with blocks of different lengths: the first ``counts[0]`` entries of the
+    first axis go to rank 0, the next ``counts[1]`` to rank 1, and so on.
+
+    ``out_counts[i]`` is how many come from rank i, which are what it says in its ``counts`` for this
+    rank. Both have a number for every rank, and ``counts`` add up to the first axis.
+    """
+    checked = contiguous(array, "array")
+    given, taken = (_counts(numbers) for numbers in (counts, out_counts))
+    if checked.ndim == 0 or checked.shape[0] != sum(given):
+        raise BadArgumentError(f"the counts add up to {sum(given)}, not to shape {checked.shape}")
+    shape = checked.shape[1:]
+    entry = math.prod(shape) * checked.itemsize
+    result = output(out, (sum(taken), *shape), checked.dtype)
+    sent, received = ([count * entry for count in numbers] for numbers in (given, taken))
+    _native.alltoallv(octets(checked), sent, octets(result), received)
+    return result
+
+
+def _counts(counts: Sequence[SupportsIndex]) -> list[int]:
+    numbers = [whole(count, "a count") for count in counts]
+    if len(numbers) != _native.size() or any(number < 0 for number in numbers):
+        raise BadArgumentError(f"counts are {numbers}: give one, 0 or more, for every rank")
+    return numbers

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import inspect
+
 
 class KumiError(Exception):
     """What every exception of this package is.
 
-    Particulars are attributes, which the subclasses list.
+    Particulars are attributes, which the subclasses list; one that is not known is -1.
     """
 
     def __init__(self, message: str, /, **details: int) -> None:
         super().__init__(message)
+        for kind in type(self).__mro__:
+            for name in inspect.get_annotations(kind):
+                setattr(self, name, -1)
         for name, value in details.items():
             setattr(self, name, value)
+
+
+class BadArgumentError(KumiError, ValueError):
+    """An argument that makes no sense, or that does not fit the others."""
+
+
+class BadTypeError(KumiError, TypeError):
+    """An argument of the wrong type, or an array of the wrong dtype, shape or layout."""
 
 
 class NotInitialisedError(KumiError):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from . import _native
 from ._scope import Freed
 
 #: Bytes that a FIFO or signal port takes in its window beside its capacity.
-FIFO_OVERHEAD = 256
+FIFO_OVERHEAD: Final = _native.FIFO_OVERHEAD
 #: The offset of a FIFO or signal port in its window, in bytes, is a multiple of this.
-FIFO_ALIGNMENT = 64
+FIFO_ALIGNMENT: Final = _native.FIFO_ALIGNMENT
 
 
 class Record(NamedTuple):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable
 from typing import Any, SupportsIndex, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from ._arrays import Array
-from ._errors import OutOfBoundsError
+from ._arrays import Array, whole
+from ._errors import BadArgumentError, BadTypeError, OutOfBoundsError
 
 #: Offset and length of each piece.
 Pieces: TypeAlias = (
@@ -38,7 +37,7 @@ def table(pieces: Pieces, width: int, rank: int, size: int) -> npt.NDArray[np.in
         number = int(wrong.argmax())
         offset, length = (int(value) for value in rows[number])
         if length < 0:
-            raise ValueError(f"piece {number} has the length {length}: use 0 or more")
+            raise BadArgumentError(f"piece {number} has the length {length}: use 0 or more")
         raise OutOfBoundsError(
             f"piece {number}, {length} elements from {offset} on, is outside of the window's "
             f"{room} at rank {rank}",
@@ -52,7 +51,7 @@ def table(pieces: Pieces, width: int, rank: int, size: int) -> npt.NDArray[np.in
 
 def _columns(pieces: Array) -> npt.NDArray[np.int64]:
     if pieces.dtype.kind not in "iu" or pieces.ndim != 2 or pieces.shape[1] != 2:
-        raise TypeError(
+        raise BadTypeError(
             "an array of pieces is of integers and has two columns, offset and length: this is "
             f"of {pieces.dtype} and of shape {pieces.shape}"
         )
@@ -65,9 +64,9 @@ def _columns(pieces: Array) -> npt.NDArray[np.int64]:
 def _pairs(pieces: Iterable[Any]) -> npt.NDArray[np.int64]:
     rows = []
     for number, piece in enumerate(pieces):
-        pair = tuple(piece)
+        pair = tuple(piece) if isinstance(piece, Iterable) else ()
         if len(pair) != 2:
-            raise TypeError(f"piece {number} is {piece!r}: use (offset, length)")
+            raise BadTypeError(f"piece {number} is {piece!r}: use (offset, length)")
         # What is beyond 64 bits is outside of any window, and stays so.
-        rows.append([max(-1, min(operator.index(value), _MOST)) for value in pair])
+        rows.append([max(-1, min(whole(value, "a number of a piece"), _MOST)) for value in pair])
     return np.array(rows, np.int64).reshape(-1, 2)

@@ -53,6 +53,20 @@ def recv_into(buffer: Any, source: int | None = None, tag: int | None = None) ->
     return Status(*_native.recv_into(buffer, source, tag))
 
 
+def sendrecv(
+    to: int,
+    data: Any,
+    buffer: Any,
+    source: int | None = None,
+    *,
+    tag: int = 0,
+    recv_tag: int | None = None,
+) -> Status:
+    """:func:`send` of ``data`` and :func:`recv_into` of ``buffer`` at once, without deadlock when two
+    ranks send to each other. The two must not share memory."""
+    return Status(*_native.sendrecv(to, data, tag, buffer, source, recv_tag))
+
+
 def probe(source: int | None = None, tag: int | None = None) -> Status | None:
     """Describes the message that :func:`recv` would give at once, which stays; or None."""
     found = _native.probe(source, tag)

@@ -3,15 +3,22 @@
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
+FIFO_OVERHEAD: int
+FIFO_ALIGNMENT: int
+
 __all__ = [
+    "FIFO_ALIGNMENT",
+    "FIFO_OVERHEAD",
     "NativeCompletion",
     "NativeFifo",
     "NativeWindow",
     "alltoall",
+    "alltoallv",
     "append",
     "atomic",
     "barrier",
     "broadcast",
+    "cluster_nodes",
     "finalize",
     "flush",
     "forked",
@@ -24,6 +31,7 @@ __all__ = [
     "multicast",
     "multicast_append",
     "node",
+    "node_load",
     "on_signal",
     "owned",
     "probe",
@@ -31,6 +39,7 @@ __all__ = [
     "put_blocks",
     "put_list",
     "rank",
+    "rank_runs",
     "reap",
     "recv",
     "recv_into",
@@ -38,6 +47,7 @@ __all__ = [
     "remove_signal",
     "same_node",
     "send",
+    "sendrecv",
     "size",
     "time",
 ]
@@ -159,3 +169,10 @@ def broadcast(root: int, data: Any) -> None: ...
 def reduce(root: int | None, data: Any, code: str, op: int) -> None: ...
 def gather(root: int, send: Any, recv: Any) -> None: ...
 def alltoall(send: Any, recv: Any) -> None: ...
+def alltoallv(send: Any, counts: list[int], recv: Any, recv_counts: list[int]) -> None: ...
+def sendrecv(
+    to: int, data: Any, tag: int, buffer: Any, source: int | None, recv_tag: int | None
+) -> tuple[int, int, int]: ...
+def cluster_nodes() -> int: ...
+def node_load(node: int) -> tuple[float, float, float, float] | None: ...
+def rank_runs(rank: int) -> bool: ...

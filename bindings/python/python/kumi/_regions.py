@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._arrays import Array
+from ._arrays import Array, sizes_of
+from ._errors import BadArgumentError, KumiError, OutOfBoundsError
 
 
 class Region(NamedTuple):
@@ -35,24 +37,44 @@ def region(shape: int | tuple[int, ...], index: Any) -> Region:
 
     ``kumi.region((rows, columns), np.s_[:, 0])`` is the first column. Only integers and slices that
     go forward, and only what is blocks of equal length at equal distances: a part of one axis, a
-    column of a matrix, a rectangle. Raises ``ValueError`` for everything else.
+    column of a matrix, a rectangle. Raises :class:`kumi.BadArgumentError` for everything else.
     """
-    sizes = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
-    sizes = tuple(operator.index(size) for size in sizes)
+    sizes = sizes_of(shape)
     # An array of this shape that takes no memory: nothing is read from it. Its strides are those
     # of a piece with elements of one byte.
-    steps = np.cumprod((1, *sizes[:0:-1]))[::-1] if sizes else ()
-    whole: Array = np.lib.stride_tricks.as_strided(
-        np.zeros(1, np.uint8), sizes, tuple(int(step) for step in steps), writeable=False
-    )
-    part = whole[index]
-    if not isinstance(part, np.ndarray):
-        part = whole[(*index, ...) if isinstance(index, tuple) else (index, ...)]
-    if part.base is None:
-        raise ValueError("only integers and slices can be used, not lists or arrays of them")
+    steps = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
+    try:
+        whole: Array = np.lib.stride_tricks.as_strided(
+            np.zeros(1, np.uint8), sizes, steps, writeable=False
+        )
+        part = whole[_basic(index)]
+    except IndexError as error:
+        raise OutOfBoundsError(f"outside of shape {sizes}: {error}") from error
+    except (OverflowError, TypeError, ValueError) as error:
+        if isinstance(error, KumiError):
+            raise
+        raise BadArgumentError(f"no region of shape {sizes}: {error}") from error
     offset = _address(part) - _address(whole)
     stride, block, count = _blocks(part)
     return Region(part.shape, offset if part.size else 0, stride, block, count)
+
+
+def _basic(index: Any) -> tuple[Any, ...]:
+    """The index as one that gives a view whatever it chooses. Everything else would be read."""
+    items = tuple(_item(item) for item in (index if isinstance(index, tuple) else (index,)))
+    return items if any(item is ... for item in items) else (*items, ...)
+
+
+def _item(item: Any) -> Any:
+    if item is None or item is ... or isinstance(item, slice):
+        return item
+    # Booleans and arrays of one number can be used as numbers, but choose by another rule.
+    if not isinstance(item, (bool, np.bool_, np.ndarray)):
+        try:
+            return operator.index(item)
+        except TypeError:
+            pass
+    raise BadArgumentError("only integers and slices can be used, not lists or arrays of them")
 
 
 def _address(array: Array) -> int:
@@ -75,7 +97,7 @@ def _blocks(part: Array) -> tuple[int, int, int]:
         elif count > 1 and step == stride * count:
             count *= size
         else:
-            raise ValueError(
+            raise BadArgumentError(
                 "these elements are not blocks of equal length at equal distances, forward: "
                 "use several regions"
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import operator
+import math
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, SupportsIndex, TypeVar, overload
@@ -11,9 +11,22 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _native
-from ._arrays import Array, contiguous, memory_of, octets, output, owner, plain, writable
+from ._arrays import (
+    Array,
+    as_array,
+    contiguous,
+    empty,
+    memory_of,
+    octets,
+    output,
+    owner,
+    plain,
+    sizes_of,
+    whole,
+    writable,
+)
 from ._completion import Completion
-from ._errors import FreedWindowError, OutOfBoundsError
+from ._errors import BadArgumentError, BadTypeError, FreedWindowError, OutOfBoundsError
 from ._fifo import Fifo
 from ._lists import Pieces, several, table
 from ._regions import Region
@@ -116,10 +129,10 @@ class Window(Freed):
         notify: int | None,
         completion: Completion | None,
     ) -> None:
-        given = np.asarray(array)
+        given = as_array(array, "array")
         checked = self._elements(np.ascontiguousarray(given), "array")
         if given.shape != region.shape:
-            raise ValueError(f"array is of shape {given.shape}, the region of {region.shape}")
+            raise BadArgumentError(f"array is of shape {given.shape}, the region of {region.shape}")
         blocks = self._blocks(rank, region)
         counter = _counter(completion)
         _native.put_blocks(self._native, rank, octets(checked), blocks, notify, counter)
@@ -141,30 +154,33 @@ class Window(Freed):
         """
         if isinstance(offset, Region):
             if count is not None or dtype is not None:
-                raise TypeError("a region has its own shape, of the window's dtype")
+                raise BadTypeError("a region has its own shape, of the window's dtype")
             return self._get_region(rank, offset, out)
         start = self._bytes(rank, offset)
         kind = self._dtype if dtype is None else plain(dtype)
         if out is not None:
             if count is not None or dtype is not None:
-                raise TypeError("give either out or count and dtype: out has both")
+                raise BadTypeError("give either out or count and dtype: out has both")
             into = output(out, np.shape(out), np.asarray(out).dtype)
         else:
             if count is None:
                 rest = max(0, self._native.size_at(rank) - start)
                 number = rest // kind.itemsize
             else:
-                number = operator.index(count)
+                number = whole(count, "count")
             if number < 0:
-                raise ValueError(f"count is {number}: use 0 or more")
-            into = np.empty(number, kind)
+                raise BadArgumentError(f"count is {number}: use 0 or more")
+            self._check(rank, start, number * kind.itemsize)
+            into = empty((number,), kind)
         self._native.get(rank, octets(into), start)
         return into
 
     def _get_region(self, rank: int, region: Region, out: Array | None) -> Array:
-        into = np.empty(region.shape, self._dtype)
+        count = math.prod(sizes_of(region.shape))
+        self._check(rank, self._bytes(rank, region.offset), count * self._dtype.itemsize)
+        into = empty(region.shape, self._dtype)
         if out is not None and (out.shape != into.shape or out.dtype != into.dtype):
-            raise TypeError(
+            raise BadTypeError(
                 f"out must be of shape {into.shape} and dtype {into.dtype}, "
                 f"not {out.shape} and {out.dtype}"
             )
@@ -285,9 +301,9 @@ class Window(Freed):
         width = self._dtype.itemsize
         if self._dtype.kind not in "iu" or width not in (4, 8) or not self._dtype.isnative:
             kinds = "int32, uint32, int64 or uint64"
-            raise TypeError(f"atomic operations need a window of {kinds}, not {self._dtype}")
+            raise BadTypeError(f"atomic operations need a window of {kinds}, not {self._dtype}")
         modulus = 1 << 8 * width
-        numbers = [operator.index(number) % modulus for number in (first, second)]
+        numbers = [whole(number, "a number") % modulus for number in (first, second)]
         start = self._bytes(rank, offset)
         before = _native.atomic(self._native, operation, rank, start, numbers, width)
         if self._dtype.kind == "i" and before >= modulus // 2:
@@ -303,7 +319,7 @@ class Window(Freed):
         padded to a multiple of 8. With every record the counter ``notify`` goes up by 1; FIFOs may
         share one, to wait for any of them.
         """
-        native = _native.NativeFifo(self._native, _place(offset), capacity, notify)
+        native = _native.NativeFifo(self._native, self._place(_native.rank(), offset), capacity, notify)
         return Fifo(native, offset)
 
     def append(self, rank: int, offset: int, data: Any) -> None:
@@ -313,11 +329,11 @@ class Window(Freed):
         Returns when it is in the FIFO, behind all that was put to that rank before. Records of one
         rank stay in order; none is lost or overwritten.
         """
-        _native.append(self._native, rank, _place(offset), data, False, True)
+        _native.append(self._native, rank, self._place(rank, offset), data, False, True)
 
     def try_append(self, rank: int, offset: int, data: Any) -> bool:
         """As :meth:`append` without waiting for room: False if the FIFO is full."""
-        return _native.append(self._native, rank, _place(offset), data, False, False)
+        return _native.append(self._native, rank, self._place(rank, offset), data, False, False)
 
     def multicast_append(self, ranks: Iterable[int], offset: int, data: Any) -> None:
         """Appends a record to the FIFOs that several ranks have at the same byte ``offset``, and
@@ -327,13 +343,13 @@ class Window(Freed):
         other nodes pass it on along a tree. A rank whose FIFO is full gets it when there is room,
         which holds up none of the others. If one refuses it, the others have it.
         """
-        _native.multicast_append(self._native, _members(ranks), _place(offset), data, False, True)
+        _native.multicast_append(self._native, _members(ranks), self._place(_native.rank(), offset), data, False, True)
 
     def try_multicast_append(self, ranks: Iterable[int], offset: int, data: Any) -> list[int]:
         """As :meth:`multicast_append` without waiting for room: the ranks whose FIFO is full, in
         rising order. There nothing was appended, at all others it was."""
         return _native.multicast_append(
-            self._native, _members(ranks), _place(offset), data, False, False
+            self._native, _members(ranks), self._place(_native.rank(), offset), data, False, False
         )
 
     def on_signal(
@@ -349,27 +365,27 @@ class Window(Freed):
         :class:`kumi.HandlerError` with that as its cause, and has done nothing.
         """
         if not callable(handler):
-            raise TypeError(f"handler must be callable, which {type(handler).__name__} is not")
-        _native.on_signal(self._native, _place(offset), capacity, handler)
+            raise BadTypeError(f"handler must be callable, which {type(handler).__name__} is not")
+        _native.on_signal(self._native, self._place(_native.rank(), offset), capacity, handler)
 
     def remove_signal(self, offset: int) -> None:
         """Takes a signal port away, waiting for a handler that runs; records that none has had are
         dropped. :meth:`free` does it too."""
-        _native.remove_signal(self._native, _place(offset))
+        _native.remove_signal(self._native, self._place(_native.rank(), offset))
 
     def signal(self, rank: int, offset: int, data: Any = b"") -> None:
         """Sends a signal: appends a record to the port at byte ``offset`` of a rank's piece, whose
         handler then runs there. Waits while the port is full, not for the handler."""
-        _native.append(self._native, rank, _place(offset), data, True, True)
+        _native.append(self._native, rank, self._place(rank, offset), data, True, True)
 
     def try_signal(self, rank: int, offset: int, data: Any = b"") -> bool:
         """As :meth:`signal` without waiting for room: False if the port is full."""
-        return _native.append(self._native, rank, _place(offset), data, True, False)
+        return _native.append(self._native, rank, self._place(rank, offset), data, True, False)
 
     def multicast_signal(self, ranks: Iterable[int], offset: int, data: Any = b"") -> None:
         """Sends a signal to the ports that several ranks have at the same byte ``offset``, as
         :meth:`multicast_append` appends to FIFOs. Does not wait for handlers."""
-        _native.multicast_append(self._native, _members(ranks), _place(offset), data, True, True)
+        _native.multicast_append(self._native, _members(ranks), self._place(_native.rank(), offset), data, True, True)
 
     def try_multicast_signal(
         self, ranks: Iterable[int], offset: int, data: Any = b""
@@ -377,7 +393,7 @@ class Window(Freed):
         """As :meth:`multicast_signal` without waiting for room: the ranks whose port is full, in
         rising order. There nothing was sent, to all others it was."""
         return _native.multicast_append(
-            self._native, _members(ranks), _place(offset), data, True, False
+            self._native, _members(ranks), self._place(_native.rank(), offset), data, True, False
         )
 
     def notified(self, notify: int) -> int:
@@ -412,42 +428,60 @@ class Window(Freed):
 
     def _elements(self, array: object, what: str) -> Array:
         if self._dtype == np.uint8 and isinstance(array, (bytes, bytearray, memoryview)):
-            return np.frombuffer(array, np.uint8)
+            return octets(contiguous(memory_of(array), what))
         checked = contiguous(array, what)
         if checked.dtype != self._dtype:
-            raise TypeError(f"{what} is of dtype {checked.dtype}, the window of {self._dtype}")
+            raise BadTypeError(f"{what} is of dtype {checked.dtype}, the window of {self._dtype}")
         return checked
 
     def _bytes(self, rank: int, offset: SupportsIndex) -> int:
-        start = operator.index(offset)
+        start = whole(offset, "offset") * self._dtype.itemsize
+        self._fits_word(rank, start)
+        return start
+
+    def _place(self, rank: int, offset: SupportsIndex) -> int:
+        """A FIFO's place in bytes."""
+        start = whole(offset, "offset")
+        self._fits_word(rank, start)
+        return start
+
+    def _fits_word(self, rank: int, start: int) -> None:
         # What does not fit a word is outside of any window.
-        if not 0 <= start < _MODULUS // self._dtype.itemsize:
-            text = f"element {start} is outside of the window's piece at rank {rank}"
-            raise OutOfBoundsError(text, rank=rank, offset=start * self._dtype.itemsize)
-        return start * self._dtype.itemsize
+        if not 0 <= start < _MODULUS:
+            self._check(rank, start, 0)
+
+    def _check(self, rank: int, start: int, length: int) -> None:
+        """Whether these bytes can be in a rank's piece, before there is memory for them."""
+        size = self._native.size_at(rank)
+        if start < 0 or start + length > size:
+            raise OutOfBoundsError(
+                f"bytes {start}..{start}+{length} are outside of the window's {size} bytes at "
+                f"rank {rank}",
+                rank=rank,
+                offset=start,
+                length=length,
+                size=size,
+            )
 
     def _blocks(self, rank: int, region: Region) -> tuple[int, int, int, int]:
         size = self._dtype.itemsize
         start = self._bytes(rank, region.offset)
-        return start, region.stride * size, region.block * size, region.blocks
+        rest = (region.stride * size, region.block * size, region.blocks)
+        if not all(0 <= number < _MODULUS for number in rest):
+            raise BadArgumentError(f"{region} is no region: make it with kumi.region()")
+        return start, *rest
 
 
 def _counter(completion: Completion | None) -> _native.NativeCompletion | None:
-    return None if completion is None else completion._native
+    if completion is None or isinstance(completion, Completion):
+        return None if completion is None else completion._native
+    raise BadTypeError(f"completion must be a kumi.Completion, not {type(completion).__name__}")
 
 
 def _members(ranks: Iterable[SupportsIndex]) -> list[int]:
     # What is beyond 64 bits is no rank, and stays none.
     most = _MODULUS // 2 - 1
-    return [max(-1, min(operator.index(rank), most)) for rank in ranks]
-
-
-def _place(offset: SupportsIndex) -> int:
-    """A FIFO's place in bytes; what is no such number is outside of any window."""
-    start = operator.index(offset)
-    if not 0 <= start < _MODULUS:
-        raise OutOfBoundsError(f"byte {start} is outside of any piece", offset=start)
-    return start
+    return [max(-1, min(whole(rank, "a rank"), most)) for rank in ranks]
 
 
 def _view(native: _native.NativeWindow, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -474,16 +508,10 @@ def window(
     may ``get`` from it, ``put`` to it and ``fetch_add`` to it unless the right is taken away.
     """
     kind = plain(dtype)
-    if kind.itemsize == 0:
-        raise TypeError(f"dtype {kind} has no size")
-    sizes = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
-    sizes = tuple(operator.index(size) for size in sizes)
-    if any(size < 0 for size in sizes):
-        raise ValueError(f"shape {sizes} has a negative dimension")
-    count = 1
-    for size in sizes:
-        count *= size
-    native = _native.NativeWindow(count * kind.itemsize, read, write, atomic)
+    sizes = sizes_of(shape)
+    # What does not fit a word is refused at all ranks, as what does not fit the memory is.
+    count = min(math.prod(sizes) * kind.itemsize, _MODULUS - 1)
+    native = _native.NativeWindow(count, read, write, atomic)
     try:
         return Window(native, _view(native, sizes, kind))
     except BaseException:
@@ -514,8 +542,6 @@ def window_on(
     serves while the program computes.
     """
     array = writable(memory_of(memory), "memory")
-    if array.dtype.itemsize == 0:
-        raise TypeError(f"dtype {array.dtype} has no size")
     # An array that a weak reference knows does not move its memory, even if it is told to.
     guard = weakref.ref(owner(array))
     native = _native.NativeWindow.on(octets(array), guard, read, write, atomic)

@@ -70,6 +70,8 @@ pub struct HeadConfig {
     pub detach_grace_ns: Nanos,
     /// Whether packets of jobs that do not say are encrypted.
     pub encrypt: bool,
+    /// Environment variables of jobs that do not set them.
+    pub env: Vec<(String, String)>,
 }
 
 /// A client's connection; given by the driver, never reused.

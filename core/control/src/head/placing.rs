@@ -147,6 +147,11 @@ impl Head {
         let encrypt = request.encrypt.unwrap_or(self.config.encrypt);
         request.encrypt = Some(encrypt);
         let seal_key = encrypt.then_some(seal_key);
+        for (name, value) in &self.config.env {
+            if !request.env.iter().any(|(set, _)| set == name) {
+                request.env.push((name.clone(), value.clone()));
+            }
+        }
         let (user, layout) = (user.clone(), Vec::new());
         let spec = JobSpec { job: id, user, request, layout, channel_key, seal_key };
         let record = JobRecord {

@@ -128,6 +128,7 @@ impl World {
             lease_ns: LEASE,
             detach_grace_ns: GRACE,
             encrypt: false,
+            env: Vec::new(),
         };
         Self {
             scenario,

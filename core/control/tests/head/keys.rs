@@ -1,4 +1,4 @@
-//! Which jobs are encrypted, and who gets to see their keys.
+//! What the cluster adds to what jobs ask for; which are encrypted, and who gets to see their keys.
 
 use super::*;
 use kumi_control::message::{JobSpec, SealKey};
@@ -57,4 +57,18 @@ fn a_key_is_kept_until_the_job_is_over_and_shown_to_nobody() {
     test.report(Report::Freed { job, nodes: set([0]) });
     assert!(matches!(of(&test).state, JobState::Ended(_)));
     assert_eq!((of(&test).spec.seal_key, of(&test).spec.request.encrypt), (None, Some(true)));
+}
+
+#[test]
+fn a_job_gets_the_clusters_settings_unless_it_has_its_own() {
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let mut test = Test::new(1);
+    let env = vec![pair("A", "cluster"), pair("B", "cluster")];
+    test.head = Head::new(HeadConfig { env, ..config(1) }, Vec::new(), [1; 32]);
+    test.event(HeadEvent::ChildUp(LINK));
+    test.report(Report::Attached(vec![description(0)]));
+    let own = vec![pair("B", ""), pair("C", "own")];
+    let (_, actions) = test.submit(JobRequest { env: own, ..request(1, 1, Some(1)) });
+    let env = prepared(&actions).request.env;
+    assert_eq!(env, [pair("B", ""), pair("C", "own"), pair("A", "cluster")]);
 }

@@ -39,6 +39,7 @@ fn config(nodes: u32) -> HeadConfig {
         lease_ns: 3_000 * MS,
         detach_grace_ns: 1_000 * MS,
         encrypt: false,
+        env: Vec::new(),
     }
 }
 

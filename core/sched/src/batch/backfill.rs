@@ -136,9 +136,12 @@ impl Planning {
         if self.running.prolong(now) {
             self.mark(Stale::Wrong);
         }
+        self.profile.forget_before(now);
         match self.stale {
-            Stale::No => self.profile.forget_before(now),
-            Stale::Roomier => self.move_forward(now),
+            Stale::No => {}
+            Stale::Roomier => {
+                self.move_forward(now);
+            }
             Stale::Wrong => self.begin_anew(machine, now),
         }
         self.stale = Stale::No;
@@ -150,16 +153,37 @@ impl Planning {
                 reserve(&mut self.profile, waiting, now);
             }
         }
+        while self.missed(now) && self.move_forward(now) {}
     }
 
-    fn move_forward(&mut self, now: u64) {
-        self.profile.forget_before(now);
+    /// One after the other takes the earliest time there is now: whether anybody's has changed.
+    fn move_forward(&mut self, now: u64) -> bool {
+        let mut moved = false;
         for waiting in self.queue.iter_mut().filter(|waiting| waiting.start != UNPLANNED) {
-            if waiting.start > now {
-                self.profile.give(waiting.start, waiting.estimate, waiting.nodes);
+            let before = waiting.start;
+            if before > now {
+                self.profile.give(before, waiting.estimate, waiting.nodes);
                 reserve(&mut self.profile, waiting, now);
+                moved |= waiting.start < before;
             }
         }
+        moved
+    }
+
+    /// Whether the first reservation is due before anything is expected to end. One that was held
+    /// up by another behind it, which moved afterwards, may be left like that; nobody would call
+    /// when its time comes, and it can as well begin now.
+    fn missed(&self, now: u64) -> bool {
+        let (mut first, mut end) = (UNPLANNED, self.running.first_end());
+        for waiting in self.queue.iter() {
+            if waiting.start > now {
+                first = first.min(waiting.start);
+            } else {
+                // It begins now.
+                end = end.min(waiting.start.saturating_add(waiting.estimate));
+            }
+        }
+        first < end
     }
 
     fn begin_anew(&mut self, machine: &Machine<FreeNodes>, now: u64) {

@@ -114,7 +114,7 @@ mod tests {
         profile.take(25, 20, 1);
         assert_eq!(profile.earliest(10, 10, 2), Some(10));
         assert_eq!(profile.earliest(10, 11, 2), Some(30));
-        assert_eq!(profile.earliest(10, 11, 1), Some(30));
+        assert_eq!(profile.earliest(10, 16, 1), Some(30));
         assert_eq!(profile.earliest(10, 15, 1), Some(10));
         assert_eq!(profile.earliest(12, 1, 4), Some(12));
         assert_eq!(profile.earliest(12, u64::MAX, 4), Some(45));

@@ -39,6 +39,11 @@ impl Running {
         Some(end)
     }
 
+    /// When the first is expected to end; the end of time if none runs.
+    pub(crate) fn first_end(&self) -> u64 {
+        self.ends.first().map_or(u64::MAX, |&(end, _)| end)
+    }
+
     /// Gives more time to those that should have ended before `now`: whether there were any. One
     /// that is to end just now may still do so.
     pub(crate) fn prolong(&mut self, now: u64) -> bool {

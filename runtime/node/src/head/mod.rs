@@ -41,6 +41,8 @@ use table::Table;
 const DETACH_GRACE: Duration = Duration::from_secs(1);
 /// Between attempts to write records that could not be written.
 const RETRY: Duration = Duration::from_secs(1);
+/// Between looks for keys of ended jobs that are still on the disk.
+const FORGET: Duration = Duration::from_secs(1);
 
 /// Most bytes that may wait for one link before clients are left alone, and how often to look
 /// whether they have gone.
@@ -194,7 +196,10 @@ impl Driver {
         let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
         let mut exchange = tokio::time::interval(Duration::from_nanos(EXCHANGE));
-        exchange.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut forget = tokio::time::interval(FORGET);
+        for interval in [&mut exchange, &mut forget] {
+            interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        }
         while !self.done {
             let timeout = self.next_timeout();
             tokio::select! {
@@ -205,6 +210,7 @@ impl Driver {
                 _ = interrupt.recv() => self.done = true,
                 Some(event) = self.events.recv() => self.event(event),
                 _ = exchange.tick() => self.gossip(),
+                _ = forget.tick() => self.forget_keys(),
                 () = tokio::time::sleep(timeout) => {
                     self.write_again();
                     self.handle(HeadEvent::Timeout);
@@ -346,6 +352,12 @@ impl Driver {
         self.counts.unwritten.set(self.unwritten.len());
     }
 
+    fn forget_keys(&mut self) {
+        if let Err(error) = self.table.forget_keys() {
+            tracing::error!(%error, "keys of jobs that are over are still in the log of the job table");
+        }
+    }
+
     fn act(&mut self, action: HeadAction) -> Option<HeadEvent> {
         match action {
             HeadAction::Persist(record) => {
@@ -427,6 +439,7 @@ fn head_config(config: &ClusterConfig) -> HeadConfig {
         lease_ns: config.lease_ms.saturating_mul(1_000_000),
         detach_grace_ns: u64::try_from(DETACH_GRACE.as_nanos()).unwrap_or(u64::MAX),
         encrypt: config.encrypt,
+        env: config.job.to_env(),
     }
 }
 

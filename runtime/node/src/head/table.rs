@@ -15,6 +15,8 @@ use crate::exit::{ExitCode, Failure};
 const SCHEMA: u32 = 1;
 /// Jobs that are over and stay in the table.
 const ENDED_KEPT: u32 = 4096;
+/// How long to wait for somebody else who has the table open.
+const BUSY: Duration = Duration::from_secs(5);
 
 /// Why the table cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +66,8 @@ impl From<TableError> for Failure {
 #[derive(Debug)]
 pub struct Table {
     connection: Connection,
+    /// Keys of jobs that are over may still be in the log of changes.
+    keys_left: bool,
 }
 
 /// Makes the file, readable by its owner only: records hold environments and keys. What SQLite puts
@@ -86,10 +90,12 @@ impl Table {
     pub fn open(path: &Path) -> Result<Self, TableError> {
         private(path)?;
         let connection = Connection::open(path)?;
-        connection.busy_timeout(Duration::from_secs(5))?;
+        connection.busy_timeout(BUSY)?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         // Every commit reaches the disk: a job that was accepted survives a power cut.
         connection.pragma_update(None, "synchronous", "FULL")?;
+        // What was replaced is overwritten: records hold keys until their job is over.
+        connection.pragma_update(None, "secure_delete", "ON")?;
         let found: u32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
         if found == 0 {
             connection.execute_batch(&format!(
@@ -110,7 +116,8 @@ impl Table {
                 found: format!("{}.{}", found >> 16, found & 0xffff),
             });
         }
-        Ok(Self { connection })
+        // An earlier head may have been killed before it forgot.
+        Ok(Self { connection, keys_left: true })
     }
 
     /// All jobs, ascending. The oldest of those that are over are dropped first if they are many.
@@ -149,12 +156,15 @@ impl Table {
     ) -> Result<(), TableError> {
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let mut ended_encrypted = false;
         {
             let mut statement = transaction.prepare_cached(
                 "INSERT OR REPLACE INTO jobs (job, name, uid, state, record) VALUES (?1, ?2, ?3, ?4, ?5)",
             )?;
             for record in records {
                 let spec = &record.spec;
+                ended_encrypted |= matches!(record.state, JobState::Ended(_))
+                    && spec.request.encrypt == Some(true);
                 statement.execute(params![
                     number(spec.job),
                     spec.request.name,
@@ -165,6 +175,26 @@ impl Table {
             }
         }
         transaction.commit()?;
+        self.keys_left |= ended_encrypted;
+        Ok(())
+    }
+
+    /// Takes the keys of jobs that are over out of the log of changes, in which older versions of records stand: moves it
+    /// into the table and cuts it to nothing. Several writes to the disk, hence not for each job; nothing if no encrypted
+    /// job has ended since.
+    ///
+    /// # Errors
+    /// When it cannot be written. That somebody else reads the table is none: the next call tries again.
+    pub fn forget_keys(&mut self) -> Result<(), TableError> {
+        if !self.keys_left {
+            return Ok(());
+        }
+        // A reader may take its time.
+        self.connection.busy_timeout(Duration::ZERO)?;
+        let busy =
+            self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0));
+        self.connection.busy_timeout(BUSY)?;
+        self.keys_left = busy?;
         Ok(())
     }
 }
@@ -233,6 +263,48 @@ pub(crate) mod tests {
         drop(table);
         let mut table = Table::open(&path).unwrap();
         assert_eq!(table.load().unwrap(), [first, second]);
+    }
+
+    /// Neither the table nor what SQLite keeps beside it.
+    #[test]
+    fn keys_of_jobs_that_are_over_are_nowhere() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("head.db");
+        let mut table = Table::open(&path).unwrap();
+        let key = *b"a key of a job..";
+        let found = || {
+            let files = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+            let has = |file: &std::path::PathBuf| {
+                std::fs::read(file).unwrap().windows(key.len()).any(|bytes| bytes == key)
+            };
+            files.filter(has).count()
+        };
+        // Several pages of records, and one that takes more than a page by itself.
+        let encrypted = |job, state, seal_key| {
+            let mut record = record(job, state);
+            record.spec.request.encrypt = Some(true);
+            record.spec.request.args = vec!["x".repeat(100 * job as usize)];
+            record.spec.seal_key = seal_key;
+            record
+        };
+        let jobs = [1, 2, 3, 50, 100];
+        let seal = || Some(kumi_control::message::SealKey(key));
+        table.persist(&jobs.map(|job| encrypted(job, JobState::Running, seal()))).unwrap();
+        // In the table itself too, as when the log has grown long.
+        table.forget_keys().unwrap();
+        assert!(found() > 0, "jobs that run have theirs");
+        table.persist(&[encrypted(1, JobState::Running, seal())]).unwrap();
+        let over = |job| encrypted(job, JobState::Ended(Outcome::Success), None);
+        table.persist(&jobs.map(over)).unwrap();
+        // Somebody who reads it is not waited for.
+        let reader = Connection::open(&path).unwrap();
+        reader.execute_batch("BEGIN; SELECT count(*) FROM jobs").unwrap();
+        table.forget_keys().unwrap();
+        reader.execute_batch("COMMIT").unwrap();
+        drop(reader);
+        table.forget_keys().unwrap();
+        assert_eq!(found(), 0);
+        assert!(!table.keys_left && table.load().unwrap().len() == jobs.len());
     }
 
     #[test]

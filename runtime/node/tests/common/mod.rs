@@ -4,14 +4,14 @@
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use kumi_control::message::{
     ClientReply, ClientRequest, ContentHash, JobRequest, JobState, Outcome, Program, Stream,
 };
 use kumi_node::client::Client;
-use kumi_node::config::{ClusterConfig, ClusterKind, ModeName, NodeConfig};
+use kumi_node::config::{ClusterConfig, ClusterKind, JobDefaults, ModeName, NodeConfig};
 use kumi_node::{cgroup, paths, tls};
 use kumi_sched::{JobId, NodeId};
 
@@ -26,8 +26,16 @@ pub struct Cluster {
     pub nodes: Vec<Option<Child>>,
 }
 
-fn free_port(address: Ipv4Addr) -> u16 {
-    TcpListener::bind((address, 0)).unwrap().local_addr().unwrap().port()
+/// A port that no other test of this process is given, and the system gives nobody by itself: it begins far above.
+pub fn free_port(address: Ipv4Addr) -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(10_000);
+    loop {
+        let port = NEXT.fetch_add(1, Ordering::Relaxed);
+        assert!(port < 30_000, "no port is free at {address}");
+        if TcpListener::bind((address, port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// A loopback address of this test's own.
@@ -68,6 +76,7 @@ impl Cluster {
             metrics: None,
             head_metrics: None,
             encrypt: false,
+            job: JobDefaults::default(),
             nodes: (0..nodes).map(node).collect(),
         };
         config.save(dir.path()).unwrap();

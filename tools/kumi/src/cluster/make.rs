@@ -5,7 +5,7 @@ use crate::cli::{Cpus, Place, Policy, Sharing};
 use crate::context::Context;
 use crate::error::Error;
 use crate::hosts::{self, HEAD_PORT, Host, NODE_PORT};
-use kumi_node::config::{ClusterConfig, ClusterKind, ModeName, NodeConfig, defaults};
+use kumi_node::config::{ClusterConfig, ClusterKind, JobDefaults, ModeName, NodeConfig, defaults};
 use kumi_node::exit::Failure;
 use kumi_node::{paths, tls};
 use nix::sched::{CpuSet, sched_getaffinity};
@@ -58,6 +58,7 @@ pub fn config(
         metrics: None,
         head_metrics: None,
         encrypt: sharing.encrypt,
+        job: JobDefaults { handler: sharing.handler.clone() },
         nodes,
     };
     config.validate()?;

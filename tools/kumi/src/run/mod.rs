@@ -11,6 +11,7 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::output;
 use kumi_control::message::JobRequest;
+use kumi_node::config::{HANDLER, check_handler};
 use session::{Session, Start};
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -33,6 +34,10 @@ pub async fn run(context: &Context, args: RunArgs) -> Result<(), Error> {
     if let Some(ack) = args.ack {
         set(&mut env, "KUMI_ACK", ack.word().to_owned());
     }
+    if let Some(handler) = args.handler {
+        set(&mut env, HANDLER, handler);
+    }
+    check_settings(&env)?;
     // By this `kumi cluster down` finds ranks whose daemon and watcher were both killed.
     set(&mut env, "KUMI_CLUSTER_DIR", context.dir().to_string_lossy().into_owned());
     let request = JobRequest {
@@ -55,6 +60,13 @@ pub async fn run(context: &Context, args: RunArgs) -> Result<(), Error> {
 fn set(env: &mut Vec<(String, String)>, name: &str, value: String) {
     env.retain(|(other, _)| other != name);
     env.push((name.to_owned(), value));
+}
+
+/// Of the settings that ranks read, the one that a cluster may give too: found wrong here, nothing has been started yet. Empty, it
+/// is as if neither had.
+fn check_settings(env: &[(String, String)]) -> Result<(), Error> {
+    let handler = env.iter().find(|(name, value)| name == HANDLER && !value.is_empty());
+    handler.map_or(Ok(()), |(_, value)| check_handler(value).map_err(Error::Usage))
 }
 
 /// Names this submission, so that submitting again after a lost connection finds the same job.
@@ -119,6 +131,15 @@ mod tests {
             vec![set("B", "x"), set("D", ""), set("B", "y")],
         );
         assert_eq!(all, [set("A", "1"), set("B", "y"), set("D", "")]);
+    }
+
+    #[test]
+    fn a_wrong_setting_is_found_before_anything_starts() {
+        let check = |value: &str| check_settings(&[(HANDLER.to_owned(), value.to_owned())]);
+        assert!(check("fifo:low").is_ok() && check("").is_ok() && check_settings(&[]).is_ok());
+        let error = check("fast").unwrap_err();
+        assert!(error.to_string().contains("other, rr or fifo"), "{error}");
+        assert_eq!(error.exit_code(), 64);
     }
 
     #[test]

@@ -1,0 +1,266 @@
+//! Distributed hierarchical control, DHC (Feitelson and Rudolph, "Distributed hierarchical control
+//! for parallel processing", 1990; "Evaluation of design choices for gang scheduling using
+//! distributed hierarchical control", 1996): gang scheduling in partitions of a buddy system.
+//!
+//! The reading of it that is carried out here:
+//!
+//! * *Controllers* stand for the blocks of a binary buddy system. A job of n nodes belongs to a
+//!   controller of the least level that has n nodes, and runs on the first n of its nodes. Which
+//!   controller of that level: the one in whose block something is running in the fewest slots of a
+//!   round; of equals the first. Jobs stay with their controller.
+//! * *A round* gives each job one slot. It is laid out from the top level down: a job has the first
+//!   slot in which its controller is enabled and has no other job. So the root's jobs come first,
+//!   then those of its children side by side, and so on; each controller uses the slots that it
+//!   needs and leaves the rest of the round to those below.
+//! * *Selective disabling*: while a job runs, the controllers are disabled whose blocks contain one
+//!   of its nodes; the others, in what the job leaves of its block, go on with jobs of their own.
+//!   Without it all controllers below the job's own are disabled.
+//! * *Lengths of slots*: the paper gives levels that use their processors well more time than those
+//!   that use them badly. Slots here are of one length, so more time is more slots: whatever part
+//!   of the machine has nothing to do in a slot of the round is given to those of its jobs that
+//!   keep most of it busy, a controller's own or those below it, of equals to those that have had
+//!   the fewest slots.
+//! * *A change* makes a new round. It begins with the slot of the job that has not run for longest,
+//!   so nobody starves however often jobs come and go. The sequence repeats after a round.
+//!
+//! Jobs wait in order of arrival when the limit of jobs per node is reached; one that wants more
+//! nodes than are up is passed over.
+
+mod round;
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec;
+use alloc::vec::Vec;
+
+use crate::batch::pool::Pool;
+use crate::buddy::{Block, Buddies};
+use crate::{ArriveError, ClusterTime, Column, JobId, NodeId, Placement, Policy, Request, Sharing};
+use round::{Gang, Round};
+
+/// Distributed hierarchical control.
+#[derive(Debug)]
+pub(crate) struct Dhc {
+    /// Whether disabling is selective.
+    selective: bool,
+    jobs_per_node: u32,
+    /// Knows which nodes are up.
+    nodes: Buddies,
+    jobs: BTreeMap<JobId, Job>,
+    queue: VecDeque<(JobId, u32)>,
+    /// Jobs by node number.
+    load: Vec<u32>,
+    /// Slots that have passed.
+    passed: u64,
+    /// Of the active jobs; nothing after a change.
+    round: Option<Turns>,
+}
+
+#[derive(Debug)]
+struct Job {
+    gang: Gang,
+    active: bool,
+    /// When it last had a slot, or came.
+    ran: u64,
+}
+
+/// A round that is being served.
+#[derive(Debug)]
+struct Turns {
+    slots: Vec<Vec<JobId>>,
+    next: usize,
+}
+
+impl Dhc {
+    pub(crate) fn new(jobs_per_node: u32, selective: bool) -> Self {
+        Self {
+            selective,
+            jobs_per_node: jobs_per_node.max(1),
+            nodes: Buddies::default(),
+            jobs: BTreeMap::new(),
+            queue: VecDeque::new(),
+            load: Vec::new(),
+            passed: 0,
+            round: None,
+        }
+    }
+
+    fn known(&self, job: JobId) -> bool {
+        self.jobs.contains_key(&job) || self.queue.iter().any(|&(queued, _)| queued == job)
+    }
+
+    fn load_of(&self, node: NodeId) -> u32 {
+        self.load.get(node.0 as usize).copied().unwrap_or(0)
+    }
+
+    fn put(&mut self, job: JobId, block: Block, nodes: &[NodeId]) {
+        for node in nodes {
+            let index = node.0 as usize;
+            if self.load.len() <= index {
+                self.load.resize(index + 1, 0);
+            }
+            self.load[index] += 1;
+        }
+        let gang = Gang::new(job, block, nodes, self.selective);
+        self.jobs.insert(job, Job { gang, active: false, ran: self.passed });
+    }
+
+    /// The controller for a job, and its nodes there.
+    fn find(&self, wanted: u32) -> Option<(Block, Vec<NodeId>)> {
+        let level = self.nodes.level_for(wanted)?;
+        let round = Round::of(self.jobs.values().map(|job| &job.gang));
+        let able = |block: &Block| self.nodes.up(*block) >= wanted;
+        let mut blocks: Vec<(usize, Block)> = self
+            .nodes
+            .of_level(level)
+            .filter(able)
+            .map(|block| (round.busy(block), block))
+            .collect();
+        blocks.sort_unstable();
+        let room = |&node: &NodeId| self.load_of(node) < self.jobs_per_node;
+        let place = |(_, block)| (block, self.nodes.first_nodes(block, wanted));
+        blocks.into_iter().map(place).find(|(_, nodes)| nodes.iter().all(room))
+    }
+
+    /// The round of the active jobs, beginning with who has waited longest.
+    fn laid_out(&self) -> Vec<Vec<JobId>> {
+        let active = || self.jobs.values().filter(|job| job.active);
+        let mut round = Round::of(active().map(|job| &job.gang));
+        round.fill(self.nodes.whole());
+        let mut slots = round.into_jobs();
+        let longest = active().min_by_key(|job| (job.ran, job.gang.job()));
+        let first = longest
+            .and_then(|longest| slots.iter().position(|slot| slot.contains(&longest.gang.job())));
+        slots.rotate_left(first.unwrap_or(0));
+        slots
+    }
+
+    /// The rest of the round and then what of it has passed.
+    fn slots(&self) -> Vec<Vec<JobId>> {
+        match &self.round {
+            None => self.laid_out(),
+            Some(Turns { slots, next }) => {
+                let mut slots = slots.clone();
+                slots.rotate_left(*next);
+                slots
+            }
+        }
+    }
+}
+
+impl Policy for Dhc {
+    fn sharing(&self) -> Sharing {
+        Sharing::SpaceAndTime
+    }
+
+    fn add_node(&mut self, node: NodeId) {
+        self.nodes.add_node(node);
+    }
+
+    fn remove_node(&mut self, node: NodeId) {
+        self.nodes.remove_node(node);
+    }
+
+    fn arrive(&mut self, request: &Request, _now: ClusterTime) -> Result<(), ArriveError> {
+        let &Request { job, nodes, .. } = request;
+        if nodes == 0 {
+            return Err(ArriveError::NoNodes(job));
+        }
+        if self.known(job) {
+            return Err(ArriveError::Known(job));
+        }
+        self.queue.push_back((job, nodes));
+        Ok(())
+    }
+
+    fn restore(
+        &mut self,
+        request: &Request,
+        nodes: &[NodeId],
+        _now: ClusterTime,
+    ) -> Result<(), ArriveError> {
+        let job = request.job;
+        let nodes: BTreeSet<NodeId> = nodes.iter().copied().collect();
+        let (Some(&first), Some(&last)) = (nodes.first(), nodes.last()) else {
+            return Err(ArriveError::NoNodes(job));
+        };
+        if self.known(job) {
+            return Err(ArriveError::Known(job));
+        }
+        self.nodes.reach(last);
+        let nodes: Vec<NodeId> = nodes.into_iter().collect();
+        self.put(job, Block::around(first, last), &nodes);
+        Ok(())
+    }
+
+    fn leave(&mut self, job: JobId, _now: ClusterTime) {
+        self.queue.retain(|&(queued, _)| queued != job);
+        let Some(entry) = self.jobs.remove(&job) else { return };
+        for node in entry.gang.nodes() {
+            self.load[node.0 as usize] -= 1;
+        }
+        self.round = None;
+    }
+
+    fn set_active(&mut self, job: JobId, active: bool) {
+        let changed = |entry: &&mut Job| entry.active != active;
+        if let Some(entry) = self.jobs.get_mut(&job).filter(changed) {
+            entry.active = active;
+            entry.ran = self.passed;
+            self.round = None;
+        }
+    }
+
+    fn next_placement(&mut self, _now: ClusterTime) -> Option<Placement> {
+        let up = self.nodes.up(self.nodes.whole());
+        let index = self.queue.iter().position(|&(_, wanted)| wanted <= up)?;
+        let (job, wanted) = self.queue[index];
+        let (block, nodes) = self.find(wanted)?;
+        self.queue.remove(index);
+        self.put(job, block, &nodes);
+        Some(Placement { job, nodes })
+    }
+
+    fn queued(&self) -> Vec<JobId> {
+        self.queue.iter().map(|&(job, _)| job).collect()
+    }
+
+    fn run_slot(&mut self, run: &mut dyn FnMut(JobId)) {
+        if self.round.is_none() {
+            self.round = Some(Turns { slots: self.laid_out(), next: 0 });
+        }
+        let Some(Turns { slots, next }) = &mut self.round else { return };
+        let Some(slot) = slots.get(*next) else { return };
+        for &job in slot {
+            run(job);
+            if let Some(entry) = self.jobs.get_mut(&job) {
+                entry.ran = self.passed + 1;
+            }
+        }
+        self.passed += 1;
+        *next = (*next + 1) % slots.len();
+    }
+
+    fn advance(&mut self, slots: u64) {
+        let round = self.slots().len().max(1) as u64;
+        // A whole round, so that it is known who ran when, and what is over after whole rounds.
+        let beyond = slots.saturating_sub(round) / round * round;
+        self.passed = self.passed.saturating_add(beyond);
+        for _ in 0..slots - beyond {
+            self.run_slot(&mut |_| {});
+        }
+    }
+
+    fn columns(&self) -> Vec<Column> {
+        let slots = self.slots();
+        let mut columns = BTreeMap::new();
+        for (index, slot) in slots.iter().enumerate() {
+            for &job in slot {
+                for node in self.jobs[&job].gang.nodes() {
+                    let column = columns.entry(node).or_insert_with(|| vec![None; slots.len()]);
+                    column[index] = Some(job);
+                }
+            }
+        }
+        columns.into_iter().map(|(node, slots)| Column { node, slots }).collect()
+    }
+}
