@@ -17,16 +17,20 @@ It needs no job and no cluster, only the command ``kumi``: at ``KUMI_BIN``, with
 units of synthetic jobs.
 """
 
+from .._errors import BadArgumentError, BadTypeError, KumiError
 from ._command import CommandMissingError, MissingExtraError, SimError
 from ._result import BySize, Percentiles, Result
 from ._run import Duration, History, jobs
 from ._sweep import Outcome, Sweep, sweep
 
 __all__ = [
+    "BadArgumentError",
+    "BadTypeError",
     "BySize",
     "CommandMissingError",
     "Duration",
     "History",
+    "KumiError",
     "MissingExtraError",
     "Outcome",
     "Percentiles",
