@@ -194,7 +194,7 @@ fn draw_law(
         if what == "utilisation" {
             series.push(ideal());
         }
-        let file = format!("figure-7-{number}-{law}-{}.svg", what.replace(' ', "-"));
+        let file = format!("figure-7-{number}-{law}-{}.svg", what.replace(' ', "-").to_lowercase());
         let title = format!("sizes {law}");
         // Batch policies make small jobs wait so long that the others could not be told apart.
         let top = (what == "mean RETR").then_some(40.0);
