@@ -19,7 +19,7 @@ const BEFORE_PAYLOAD: usize = 14 + 20 + 8;
 /// What was on the wires.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Packets of the channel protocol that are not encrypted (of version 3).
+    /// Packets of the channel protocol that are not encrypted (of version 5).
     pub clear: u64,
     /// Encrypted packets of it (of version 4).
     pub encrypted: u64,
@@ -90,7 +90,7 @@ impl Seen {
         // UDP is protocol 17; the header begins with a checksum or counter, then `K` `U`, then the version.
         if frame[14 + 9] == 17 && payload.get(4..6) == Some(b"KU") {
             match payload.get(6) {
-                Some(3) => self.clear += 1,
+                Some(5) => self.clear += 1,
                 Some(4) => self.encrypted += 1,
                 _ => {}
             }

@@ -75,4 +75,5 @@ fn packets_by_kind_and_peer_in_both_modes() {
     }
     cluster.kumi(&["stats", "--peers"]).fails(64, &[]);
     cluster.kumi(&["run", "--ack", "now", "true"]).fails(64, &["per-message"]);
+    cluster.kumi(&["run", "--checksum", "none", "true"]).fails(64, &["headers", "all"]);
 }

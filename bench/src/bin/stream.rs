@@ -4,7 +4,7 @@
 
 use clap::Parser;
 use kumi_bench::record::median;
-use kumi_mem::{Context, Window};
+use kumi_mem::{After, Context, Window};
 
 /// Batches before those that count.
 const WARM_UP: u32 = 3;
@@ -24,6 +24,9 @@ struct Args {
     /// Windows in a batch, that is between two looks at the clock
     #[arg(long, default_value_t = 1)]
     windows: u64,
+    /// The bytes lie in the sender's own part of the window, and are sent from there
+    #[arg(long)]
+    from_window: bool,
     /// Batches measured
     #[arg(long, default_value_t = 20)]
     batches: u32,
@@ -38,6 +41,7 @@ fn main() -> Result<(), kumi_mem::Error> {
     }
     let window = context.window(args.size * args.places as usize)?;
     let data = vec![b'k'; args.size];
+    window.write(0, &data)?;
     context.barrier()?;
     let (mut seconds, mut answers) = (Vec::new(), 0);
     for batch in 0..WARM_UP + args.batches {
@@ -72,9 +76,20 @@ fn one_window(
     }
     let offset = |put| (put % args.places) as usize * args.size;
     let last = args.window - 1;
+    let from = |put, notify| {
+        window.put_from(0..args.size, 1, offset(put), After { notify, completion: None })
+    };
     for put in 0..last {
-        window.put(1, offset(put), data)?;
+        if args.from_window {
+            from(put, None)?;
+        } else {
+            window.put(1, offset(put), data)?;
+        }
     }
-    window.put_notify(1, offset(last), data, 0)?;
+    if args.from_window {
+        from(last, Some(0))?;
+    } else {
+        window.put_notify(1, offset(last), data, 0)?;
+    }
     window.wait_notify(0, count).map(drop)
 }

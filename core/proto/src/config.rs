@@ -65,6 +65,13 @@ pub struct Config {
     /// Bytes of the shortest datagram that frames are cut to, 64 to `safe_datagram`: on a path that carries
     /// less, packets of this length are fragmented. Default 64.
     pub least_datagram: usize,
+    /// What the checksums of packets cover that are not encrypted. Each rank decides for what it sends; ranks may
+    /// differ. Default [`Checksum::Headers`].
+    pub checksum: Checksum,
+    /// Least bytes of a packet that stay where the caller has them ([`crate::Endpoint::send_lent`]); if it were fewer, they are copied. At
+    /// least 1. Default 4,096: for the packets of Ethernet frames of 1,500 bytes a kernel that gathers a run in so many pieces takes
+    /// as long as the copy.
+    pub lend_least: usize,
 }
 
 /// How data packets are acked.
@@ -77,6 +84,17 @@ pub enum AckMode {
     /// Every data packet that arrives is answered at once by an ack or nack of its own: the baseline
     /// that the reduction is measured against.
     PerMessage,
+}
+
+/// What the checksum of a packet covers that is not encrypted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Checksum {
+    /// Packets of at most [`crate::wire::SHORT_BYTES`] whole. Of longer ones the first [`crate::wire::COVERED_BYTES`], with header and
+    /// frame header; the rest is left to the checksum of UDP, as users of TCP leave everything to that of TCP.
+    #[default]
+    Headers,
+    /// Every byte.
+    All,
 }
 
 impl Default for Config {
@@ -102,6 +120,8 @@ impl Default for Config {
             safe_datagram: 1_200,
             path_retry: 60_000_000,
             least_datagram: 64,
+            checksum: Checksum::Headers,
+            lend_least: 4_096,
         }
     }
 }
@@ -119,6 +139,9 @@ pub enum ConfigError {
     /// `rings` is 0.
     #[error("rings is 0; it must be at least 1")]
     Rings,
+    /// `lend_least` is 0.
+    #[error("lend_least is 0; it must be at least 1 byte")]
+    LendLeast,
     /// `ack_every` is 0.
     #[error("ack_every is 0; it must be at least 1 packet")]
     AckEvery,
@@ -170,6 +193,9 @@ impl Config {
         }
         if self.rings == 0 {
             return Err(ConfigError::Rings);
+        }
+        if self.lend_least == 0 {
+            return Err(ConfigError::LendLeast);
         }
         if self.ack_every == 0 {
             return Err(ConfigError::AckEvery);

@@ -1,9 +1,13 @@
 //! One rank's end of a channel: commands and datagrams in, packets and deliveries out.
 
+mod lend;
 mod path;
 mod settle;
+mod transmit;
 
-use crate::peer::{Data, NEVER, Peer, Plan, Riding, Ring, Shared, run_bytes};
+pub use transmit::{Piece, Transmit};
+
+use crate::peer::{Data, NEVER, Peer, Plan, Rest, Riding, Ring, Shared, run_bytes};
 use crate::seal::{Opened, Packets, SealKey, TRAILER_BYTES};
 use crate::tally::{Exceptions, PEERS_LISTED, Tallies};
 use crate::wire::{ACK_NOW, ChannelKey, Drop, HEADER_BYTES, HOLD, Header, Kind};
@@ -33,28 +37,6 @@ pub trait Sink {
     /// A frame from `from`. After [`Delivery::Full`] the same frame is offered again later, before
     /// any other from that rank.
     fn deliver(&mut self, from: Rank, frame: &[u8]) -> Delivery;
-}
-
-/// One or more datagrams for one peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Transmit<'a> {
-    /// The rank addressed.
-    pub to: Rank,
-    /// Datagrams laid end to end: at most 64 and at most 65,507 bytes.
-    pub bytes: &'a [u8],
-    /// Length of each datagram in bytes; the last may be shorter.
-    pub segment: usize,
-    /// They are data that was sent before.
-    pub resent: bool,
-    /// They are too long for the path to this rank: let the network fragment them (no "don't fragment").
-    pub fragment: bool,
-}
-
-impl<'a> Transmit<'a> {
-    /// The datagrams one by one.
-    pub fn datagrams(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        self.bytes.chunks(self.segment)
-    }
 }
 
 /// Why a frame was not accepted.
@@ -127,7 +109,7 @@ impl Endpoint {
     /// A setting that is out of its range, or a rank that does not exist.
     pub fn new(config: Config, me: Rank, ranks: u32, key: ChannelKey) -> Result<Self, ConfigError> {
         config.check()?;
-        let packets = Packets::clear(key, config.max_datagram, run_bytes(&config));
+        let packets = Packets::clear(key, &config, run_bytes(&config));
         Self::with_packets(config, me, ranks, packets)
     }
 
@@ -178,6 +160,7 @@ impl Endpoint {
                 stopped: 0,
                 closed: false,
                 narrowed: false,
+                pieces: Vec::new(),
             },
             peers,
             ready: VecDeque::new(),
@@ -340,6 +323,17 @@ impl Endpoint {
         now: Micros,
         to: Rank,
         write: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Result<(), SendError> {
+        self.queue(now, to, |room| (write(room), Rest::NONE))
+    }
+
+    /// The same of a frame of which a part may lie elsewhere.
+    #[inline]
+    fn queue(
+        &mut self,
+        now: Micros,
+        to: Rank,
+        write: impl FnOnce(&mut [u8]) -> (usize, Rest),
     ) -> Result<(), SendError> {
         if to >= self.ranks() {
             return Err(SendError::NoSuchRank { to, ranks: self.ranks() });
@@ -535,7 +529,8 @@ impl Endpoint {
                 shared.counters.packet_out(kind, bytes.len());
                 self.tallies.of(&mut peer.tally, to).packet_out(kind, 1, bytes.len());
                 let segment = bytes.len();
-                return Some(Transmit { to, bytes, segment, resent: false, fragment: false });
+                let (pieces, resent, fragment) = (&[][..], false, false);
+                return Some(Transmit { to, bytes, pieces, segment, resent, fragment });
             }
             Plan::Nothing => return None,
         };
@@ -545,8 +540,8 @@ impl Endpoint {
         let tally = self.tallies.of(&mut peer.tally, to);
         let riding = Riding { ack, flags };
         let (resent, fragment) = (run.resent, run.fragment);
-        let (bytes, segment) = peer.sender.transmit(now, run, to, riding, shared, tally);
-        Some(Transmit { to, bytes, segment, resent, fragment })
+        let (bytes, pieces, segment) = peer.sender.transmit(now, run, to, riding, shared, tally);
+        Some(Transmit { to, bytes, pieces, segment, resent, fragment })
     }
 
     /// The next peer in turn with something to transmit, and what.

@@ -44,9 +44,9 @@ pub mod seal;
 mod tally;
 pub mod wire;
 
-pub use config::{AckMode, Config, ConfigError};
+pub use config::{AckMode, Checksum, Config, ConfigError};
 pub use counters::{Counters, PeerCounters};
-pub use endpoint::{Delivery, Endpoint, SendError, Sink, Transmit};
+pub use endpoint::{Delivery, Endpoint, Piece, SendError, Sink, Transmit};
 pub use seal::SealKey;
 pub use tally::PEERS_LISTED;
 pub use wire::ChannelKey;

@@ -2,9 +2,9 @@
 //! this protects against: `docs/protocol.md`, "Encrypted packets".
 
 use crate::wire::{
-    ChannelKey, Drop, HEADER_BYTES, Header, key_tag, read_header, split, u32_at, write_header,
+    ChannelKey, Drop, HEADER_BYTES, Header, PART, key_tag, read_header, split, u32_at, write_header,
 };
-use crate::{Rank, wire};
+use crate::{Config, Rank, wire};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use ring::aead::{AES_128_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
@@ -126,7 +126,11 @@ impl SealedCodec {
             .key
             .open_in_place_separate_tag(nonce(from, counter), Aad::from(bytes), tag, room, 0..)
             .map_err(|_| Drop::Seal)?;
-        Ok(Opened { header: read_header(bytes, body.len(), me, ranks)?, counter, body })
+        let header = read_header(bytes, body.len(), me, ranks)?;
+        if header.flags & PART != 0 {
+            return Err(Drop::Kind);
+        }
+        Ok(Opened { header, counter, body })
     }
 }
 
@@ -151,8 +155,9 @@ enum How {
 
 impl Packets {
     /// `run_bytes` is the length of the longest run of packets.
-    pub(crate) fn clear(key: ChannelKey, max_datagram: usize, run_bytes: usize) -> Self {
-        let how = How::Clear(wire::Codec::new(key, max_datagram));
+    pub(crate) fn clear(key: ChannelKey, config: &Config, run_bytes: usize) -> Self {
+        let codec = wire::Codec::new(key, config.max_datagram);
+        let how = How::Clear(codec.covering(config.checksum));
         Self { how, out: Vec::new(), run_bytes }
     }
 
@@ -180,6 +185,23 @@ impl Packets {
         match &mut self.how {
             How::Clear(codec) => codec.seal(header, packet),
             How::Sealed(codec) => codec.seal(header, packet),
+        }
+    }
+
+    /// How many bytes at the beginning of a data packet of `length` bytes have to lie in the ring.
+    pub(crate) fn covered(&self, length: usize) -> usize {
+        match &self.how {
+            How::Clear(codec) => codec.covered(length),
+            // A packet is encrypted as a whole, and again when it is sent again.
+            How::Sealed(_) => length,
+        }
+    }
+
+    /// Completes a packet of `length` bytes of which only the `head` is in the ring, which the caller made at least as
+    /// long as [`Self::covered`] says.
+    pub(crate) fn seal_head(&self, header: &Header, head: &mut [u8], length: usize) {
+        if let How::Clear(codec) = &self.how {
+            codec.seal_start(header, head, length);
         }
     }
 

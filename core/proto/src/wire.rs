@@ -1,6 +1,6 @@
 //! Packets: one definition of the header, checked on arrival. Byte tables: `docs/protocol.md`.
 
-use crate::Rank;
+use crate::{Checksum, Rank};
 use alloc::boxed::Box;
 use twox_hash::XxHash3_64;
 
@@ -9,7 +9,13 @@ pub const HEADER_BYTES: usize = 32;
 /// Marks a datagram as one of this protocol: `K` `U`.
 pub const MAGIC: u16 = 0x554B;
 /// Version of packets and rules; encrypted packets have [`crate::seal::SEALED_VERSION`].
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 5;
+
+/// Data packets of at most so many bytes, header included, are covered by their checksum whole, whatever [`Checksum`] says.
+pub const SHORT_BYTES: usize = 256;
+/// Of longer ones it covers so many under [`Checksum::Headers`], its own four aside: header, frame header (of lists the
+/// beginning) and some more. XXH3 takes several times as long for more than this.
+pub const COVERED_BYTES: usize = 128;
 
 /// Data and probe: answer with an ack at once.
 pub const ACK_NOW: u16 = 1 << 0;
@@ -26,6 +32,8 @@ pub const RESENT: u16 = 1 << 4;
 pub const TWICE: u16 = 1 << 5;
 /// Who sends to the sender of this packet is to hold back if packets queue on the way.
 pub const HOLD: u16 = 1 << 6;
+/// Data that is not encrypted, longer than [`SHORT_BYTES`]: the checksum covers the first [`COVERED_BYTES`] only.
+pub const PART: u16 = 1 << 7;
 /// Data with [`ECHO`]: the lowest byte of the answered probe's number.
 pub const ECHO_NUMBER: u16 = 0xFF00;
 
@@ -96,7 +104,7 @@ impl Kind {
     /// The flags that a packet of this kind may carry.
     fn flags(self) -> u16 {
         match self {
-            Self::Data => ACK_NOW | ECHO | FRESH | RESENT | TWICE | HOLD | ECHO_NUMBER,
+            Self::Data => ACK_NOW | ECHO | FRESH | RESENT | TWICE | HOLD | PART | ECHO_NUMBER,
             Self::Ack => ECHO | FRESH | TWICE | HOLD,
             Self::Nack => ECHO | FULL | FRESH | TWICE | HOLD,
             Self::Probe => ACK_NOW | FRESH | TWICE | HOLD,
@@ -159,6 +167,8 @@ pub struct Codec {
     secret: Box<[u8]>,
     tag: u32,
     max_datagram: usize,
+    /// What the checksums of its own packets cover.
+    checksum: Checksum,
 }
 
 fn u16_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u16 {
@@ -255,10 +265,26 @@ pub(crate) fn read_header(
 }
 
 impl Codec {
-    /// For a channel whose datagrams have at most `max_datagram` bytes.
+    /// For a channel whose datagrams have at most `max_datagram` bytes; what it writes is checked whole.
     pub fn new(key: ChannelKey, max_datagram: usize) -> Self {
         let secret = XxHash3_64::with_seed(key.0).into_secret();
-        Self { key, secret, tag: key_tag(key), max_datagram }
+        Self { key, secret, tag: key_tag(key), max_datagram, checksum: Checksum::All }
+    }
+
+    /// The same with another choice of what the checksums of the packets that it writes cover. Those that it opens say so
+    /// themselves.
+    #[must_use]
+    pub fn covering(self, checksum: Checksum) -> Self {
+        Self { checksum, ..self }
+    }
+
+    /// How many bytes at the beginning of a data packet of `length` bytes [`Self::seal`] looks at.
+    pub(crate) fn covered(&self, length: usize) -> usize {
+        match self.checksum {
+            Checksum::All => length,
+            Checksum::Headers if length > SHORT_BYTES => COVERED_BYTES,
+            Checksum::Headers => length,
+        }
     }
 
     /// Completes a packet whose body is already in place behind the first [`HEADER_BYTES`] bytes.
@@ -266,16 +292,23 @@ impl Codec {
     /// # Panics
     /// If `packet` is shorter than a header or longer than 65,535 bytes: the caller's fault.
     pub fn seal(&self, header: &Header, packet: &mut [u8]) {
-        let length = packet.len() - HEADER_BYTES;
-        let bytes = packet.first_chunk_mut().expect("packet shorter than its header");
-        write_header(bytes, VERSION, self.tag, header, length);
-        let checksum = self.checksum(packet);
-        packet[..4].copy_from_slice(&checksum.to_le_bytes());
+        self.seal_start(header, packet, packet.len());
     }
 
-    /// The checksum that `packet` should carry: XXH3-64 seeded with the key.
-    fn checksum(&self, packet: &[u8]) -> u32 {
-        let hash = XxHash3_64::oneshot_with_seed_and_secret(self.key.0, &self.secret, &packet[4..]);
+    /// Completes a packet of `length` bytes of which `start` are there: at least those that the checksum covers.
+    pub(crate) fn seal_start(&self, header: &Header, start: &mut [u8], length: usize) {
+        let covered = if header.kind == Kind::Data { self.covered(length) } else { length };
+        let part = if covered < length { PART } else { 0 };
+        let header = Header { flags: header.flags | part, ..*header };
+        let bytes = start.first_chunk_mut().expect("packet shorter than its header");
+        write_header(bytes, VERSION, self.tag, &header, length - HEADER_BYTES);
+        let checksum = self.checksum(&start[4..covered]);
+        start[..4].copy_from_slice(&checksum.to_le_bytes());
+    }
+
+    /// The checksum of a packet that it covers so much of: XXH3-64 seeded with the key.
+    fn checksum(&self, covered: &[u8]) -> u32 {
+        let hash = XxHash3_64::oneshot_with_seed_and_secret(self.key.0, &self.secret, covered);
         low32(hash.expect("the secret has the length that the hash gave it"))
     }
 
@@ -290,9 +323,17 @@ impl Codec {
         datagram: &'d [u8],
     ) -> Result<(Header, &'d [u8]), Drop> {
         let (bytes, body) = split(datagram, VERSION, self.tag, self.max_datagram)?;
-        if u32_at(bytes, 0) != self.checksum(datagram) {
+        // The flag is covered itself: a damaged one makes another checksum.
+        let part = u16_at(bytes, 30) & PART != 0;
+        let short = datagram.len() <= SHORT_BYTES;
+        let end = if part && !short { COVERED_BYTES } else { datagram.len() };
+        if u32_at(bytes, 0) != self.checksum(&datagram[4..end]) {
             return Err(Drop::Checksum);
         }
-        Ok((read_header(bytes, body.len(), me, ranks)?, body))
+        let header = read_header(bytes, body.len(), me, ranks)?;
+        if part && short {
+            return Err(Drop::Kind);
+        }
+        Ok((Header { flags: header.flags & !PART, ..header }, body))
     }
 }

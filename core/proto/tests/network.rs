@@ -2,7 +2,7 @@
 
 mod sim;
 
-use kumi_proto::Config;
+use kumi_proto::{Checksum, Config};
 use proptest::prelude::*;
 use sim::{Faults, Net, Random, config};
 
@@ -34,6 +34,19 @@ fn a_terrible_wire_delivers_everything_in_order() {
         let (checksum, seal) = (net.total(|c| c.drop_checksum), net.total(|c| c.drop_seal));
         assert_eq!((checksum > 0, seal > 0), (!encrypted, encrypted));
         assert_eq!(net.total(|c| c.drop_stale), 0);
+    }
+}
+
+/// What UDP's own checksum finds does not arrive.
+#[test]
+fn long_packets_under_either_checksum() {
+    for (seed, checksum) in [(1, Checksum::Headers), (2, Checksum::All)] {
+        let corrupt = if checksum == Checksum::All { 50 } else { 0 };
+        let config = Config { max_datagram: 700, checksum, ..config() };
+        let mut net = Net::new(seed, 2, &config, Faults { corrupt, ..Faults::HEAVY });
+        net.all_to_all(200);
+        net.settle(60_000_000);
+        assert_eq!(net.total(|c| c.drop_checksum) > 0, corrupt > 0);
     }
 }
 
@@ -98,7 +111,7 @@ fn rings_are_used_again() {
         net.check_cut();
     }
     net.settle(60_000_000);
-    let ring = config.window * (config.max_datagram + 16);
+    let ring = config.window * (config.max_datagram + 32);
     let rings = |net: &Net, rank: usize| net.nodes[rank].endpoint.memory() / ring;
     let all: usize = (0..12).map(|rank| rings(&net, rank)).sum();
     assert!((36..90).contains(&all), "{all} rings of 12 ranks that sent to 11 others each");

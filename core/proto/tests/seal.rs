@@ -1,7 +1,7 @@
 //! Encrypted packets: the vector, what is refused, what a replay does, runs.
 
 use kumi_proto::seal::{Opened, STALE, SealedCodec, TRAILER_BYTES};
-use kumi_proto::wire::{Codec, Drop, HEADER_BYTES, Header, Kind, first_length};
+use kumi_proto::wire::{Codec, Drop, HEADER_BYTES, Header, Kind, PART, first_length};
 use kumi_proto::{ChannelKey, Config, Counters, Delivery, Endpoint, Rank, SealKey, Sink};
 
 const CHANNEL: ChannelKey = ChannelKey(0x0123_4567_89AB_CDEF);
@@ -108,6 +108,8 @@ fn other_keys_senders_and_versions_are_refused() {
     assert_eq!(open(&misdirected), Err(Drop::Destination));
     let own = packet(&mut codec(0), &Header { from: 1, ..data(0) }, b"x");
     assert_eq!(open(&own), Err(Drop::Source));
+    let part = packet(&mut codec(0), &Header { flags: PART, ..data(0) }, &[0; 300]);
+    assert_eq!(open(&part), Err(Drop::Kind));
     let odd = packet(&mut codec(0), &Header { kind: Kind::Ack, ..data(0) }, b"x");
     assert_eq!(open(&odd), Err(Drop::Kind));
 }

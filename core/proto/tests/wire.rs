@@ -1,10 +1,10 @@
 //! Packets: sizes, test vectors, every reason to drop one.
 
 use kumi_proto::wire::{
-    ACK_NOW, Codec, Drop, ECHO, FRESH, FULL, HEADER_BYTES, HOLD, Header, Kind, MAGIC, RESENT,
-    TWICE, VERSION, echo_of,
+    ACK_NOW, COVERED_BYTES, Codec, Drop, ECHO, FRESH, FULL, HEADER_BYTES, HOLD, Header, Kind,
+    MAGIC, PART, RESENT, SHORT_BYTES, TWICE, VERSION, echo_of,
 };
-use kumi_proto::{ChannelKey, Config, Counters, Delivery, Endpoint, Rank, Sink};
+use kumi_proto::{ChannelKey, Checksum, Config, Counters, Delivery, Endpoint, Rank, Sink};
 
 const KEY: ChannelKey = ChannelKey(0x0123_4567_89AB_CDEF);
 
@@ -27,7 +27,7 @@ fn packet(header: &Header, body: &[u8]) -> Vec<u8> {
 #[test]
 fn vector_of_a_data_packet() {
     let expected = [
-        0xfe, 0x77, 0xc9, 0x82, 0x4b, 0x55, 0x03, 0x01, 0x9c, 0x82, 0xc3, 0xfb, 0, 0, 0, 0, //
+        0xfc, 0x60, 0xc9, 0x33, 0x4b, 0x55, 0x05, 0x01, 0x9c, 0x82, 0xc3, 0xfb, 0, 0, 0, 0, //
         0x01, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x06, 0, 0, 0, //
         0x02, 0, 0, 0, 0x68, 0x69,
     ];
@@ -56,7 +56,8 @@ fn every_field_has_its_place() {
     assert_eq!(bytes[20..24], [0x21, 0x22, 0x23, 0x24]);
     assert_eq!(bytes[24..28], [0x31, 0x32, 0x33, 0x34]);
     assert_eq!(bytes[28..32], [16, 0, 6, 0]);
-    assert_eq!((ACK_NOW, ECHO, FULL, FRESH, RESENT, TWICE, HOLD), (1, 2, 4, 8, 16, 32, 64));
+    assert_eq!((ACK_NOW, ECHO, FULL, FRESH, RESENT), (1, 2, 4, 8, 16));
+    assert_eq!((TWICE, HOLD, PART), (32, 64, 128));
     assert_eq!(echo_of(0x1234_56AB), 0xAB02);
     let opened = Codec::new(KEY, 1_472).open(0x1413_1211, u32::MAX, &bytes).unwrap();
     assert_eq!(opened, (header, &[0x55; 16][..]));
@@ -73,6 +74,55 @@ fn any_single_bit_that_flips_is_noticed() {
             bad[bit / 8] ^= 1 << (bit % 8);
             codec.open(1, 2, &bad).unwrap_err();
         }
+    }
+}
+
+/// Of long packets the first bytes only, header included; the flag that says so is covered too.
+#[test]
+fn a_checksum_may_cover_the_headers_only() {
+    let all = Codec::new(KEY, 1_472);
+    let headers = Codec::new(KEY, 1_472).covering(Checksum::Headers);
+    assert_eq!((COVERED_BYTES, SHORT_BYTES), (128, 256));
+    for length in [0, 8, 224, 225, 1_440] {
+        let good = packet_of(&headers, &data(3), &vec![0xA5; length]);
+        let part = length > 224;
+        assert_eq!(good[30] & PART as u8 != 0, part);
+        assert_eq!(good == packet_of(&all, &data(3), &vec![0xA5; length]), !part);
+        for codec in [&all, &headers] {
+            assert_eq!(codec.open(1, 2, &good), Ok((data(3), &good[32..])), "{length}");
+        }
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            let taken = headers.open(1, 2, &bad).is_ok();
+            assert_eq!(taken, part && bit / 8 >= COVERED_BYTES, "{length}: bit {bit}");
+        }
+    }
+    // Without the key nothing is accepted, whatever a packet says of itself.
+    let other = Codec::new(ChannelKey(KEY.0 ^ 1), 1_472).covering(Checksum::Headers);
+    let mut stranger = packet_of(&other, &data(0), &[0; 900]);
+    stranger[8..12].copy_from_slice(&packet(&data(0), b"")[8..12]);
+    dropped(&stranger, "drop_checksum");
+    let mut stripped = packet_of(&headers, &data(0), &[0; 900]);
+    stripped[30] ^= PART as u8;
+    dropped(&stripped, "drop_checksum");
+    // An ack is covered whole.
+    let ack = Header { kind: Kind::Ack, ..data(0) };
+    assert_eq!(packet_of(&headers, &ack, &[0; 256]), packet_of(&all, &ack, &[0; 256]));
+}
+
+/// The packets of an endpoint are as its settings say.
+#[test]
+fn each_rank_decides_what_its_checksums_cover() {
+    for (checksum, part) in [(Checksum::Headers, PART), (Checksum::All, 0)] {
+        let config = Config { checksum, ..Config::default() };
+        let mut endpoint = Endpoint::new(config, 0, 2, KEY).unwrap();
+        let mut receiver = Endpoint::new(Config::default(), 1, 2, KEY).unwrap();
+        endpoint.send(0, 1, &[&[7; 1_000]]).unwrap();
+        let packet = endpoint.poll_transmit(0).unwrap().bytes.to_vec();
+        assert_eq!(u16::from(packet[30]) & PART, part);
+        receiver.handle_datagram(0, &packet, &mut Nothing);
+        assert_eq!(receiver.counters().delivered, 1);
     }
 }
 
@@ -109,6 +159,7 @@ fn every_reason_to_drop() {
     dropped(&[], "drop_short");
     dropped(&good[..31], "drop_short");
     dropped(&forged(4, b'k', b""), "drop_magic");
+    dropped(&forged(6, 3, b""), "drop_version");
     dropped(&forged(6, 4, b""), "drop_version");
     dropped(&forged(6, 0, b""), "drop_version");
     dropped(&good[..36], "drop_length");
@@ -131,9 +182,10 @@ fn every_bad_kind_and_number() {
     for kind in [0, 5, 255] {
         dropped(&forged(7, kind, b""), "drop_kind");
     }
-    dropped(&forged(30, 0x80, b""), "drop_kind");
     dropped(&forged(31, 0x80, b""), "drop_kind");
     dropped(&packet(&Header { flags: FULL, ..data(0) }, b""), "drop_kind");
+    dropped(&packet(&Header { flags: PART, ..data(0) }, &[0; 224]), "drop_kind");
+    dropped(&packet(&Header { kind: Kind::Probe, flags: PART, ..data(0) }, b""), "drop_kind");
     dropped(&packet(&Header { kind: Kind::Ack, flags: echo_of(1), ..data(0) }, b""), "drop_kind");
     dropped(&packet(&Header { kind: Kind::Ack, flags: FULL, ..data(0) }, b""), "drop_kind");
     dropped(&packet(&Header { kind: Kind::Ack, ..data(0) }, &[0; 7]), "drop_kind");
@@ -182,7 +234,7 @@ fn a_large_job_costs_little_until_ranks_talk() {
     let mut endpoint = Endpoint::new(Config::default(), 0, 16_384, KEY).unwrap();
     assert_eq!(endpoint.memory(), 0);
     endpoint.send(0, 16_383, &[b"x"]).unwrap();
-    let ring = 128 * (1_472 + 24);
+    let ring = 128 * (1_472 + 32);
     assert!((128 * 1_472..=ring).contains(&endpoint.memory()));
     // A thousand endpoints of a job of 1,024 ranks: were they not cheap, this would not end.
     let all: Vec<_> =

@@ -14,6 +14,7 @@ use crate::engine::{Engine, Pending};
 use crate::error::{Error, Refusal};
 use crate::interrupt::Interrupts;
 use crate::key::Random;
+use crate::lend::LentForCall;
 use crate::parts::worthwhile;
 use crate::signal::Failures;
 
@@ -41,6 +42,8 @@ pub struct Context {
     finished: Cell<bool>,
     /// Bytes of the longest frame that all ways take, to this node and to others.
     pub(crate) longest: usize,
+    /// Frames to other nodes are so long that their data is sent from where it lies.
+    pub(crate) lends: bool,
     /// What went wrong in signal handlers.
     pub(crate) failures: Arc<Failures>,
     /// Whom calls that wait ask whether to go on.
@@ -81,16 +84,16 @@ impl Context {
         let engine = Engine::new(unread_bytes()?, place.arena_bytes(), Random::System);
         let dirty = vec![Cell::new(false); place.ranks() as usize];
         let channel = crate::machine::channel(place, socket, engine)?;
-        let longest = {
+        let (longest, lends) = {
             let mut guard = channel.lock()?;
             let longest = guard.longest_frame();
             guard.handler().longest = longest;
-            longest
+            (longest, guard.lends())
         };
         let finished = Cell::new(false);
         let (failures, interrupts) = (Arc::default(), OnceCell::new());
         let (channel, process) = (ManuallyDrop::new(channel), std::process::id());
-        Ok(Context { channel, process, dirty, finished, longest, failures, interrupts })
+        Ok(Context { channel, process, dirty, finished, longest, lends, failures, interrupts })
     }
 
     /// This rank.
@@ -167,6 +170,23 @@ impl Context {
         tells: bool,
         frame: impl Fn(usize, usize) -> Frame<'d>,
     ) -> Result<(), Error> {
+        let lent = LentForCall::new(self, to, data);
+        // SAFETY: what is lent is taken back before this function ends, however it does.
+        unsafe { self.send_frames_lent(to, data, tells, lent.is_some(), frame) }
+    }
+
+    /// The same; if `lends`, frames to another node may leave `data` where it is.
+    ///
+    /// # Safety
+    /// If `lends`, the memory of `data` stays until `Channel::take_back` was called for it.
+    pub(crate) unsafe fn send_frames_lent<'d>(
+        &self,
+        to: u32,
+        data: &'d [u8],
+        tells: bool,
+        lends: bool,
+        frame: impl Fn(usize, usize) -> Frame<'d>,
+    ) -> Result<(), Error> {
         let remote = !self.same_node(to);
         if remote {
             self.dirty[to as usize].set(true);
@@ -190,6 +210,8 @@ impl Context {
                 }
                 let frame = frame(most, done);
                 let taken = match remote {
+                    // SAFETY: the frame's data is of `data`, of which the caller promises it.
+                    true if lends => unsafe { guard.send_lent(to, &frame.header(), frame.data())? },
                     true => guard.send_far(to, |room| frame.write(room))?,
                     false => guard.send(to, &[&frame.header(), frame.data()])?,
                 };

@@ -115,7 +115,7 @@ impl Context {
             Ok(memory) => [memory.key, memory.length as u64],
             Err(reason) => [NO_WINDOW, *reason as u64],
         };
-        let unshared = made.as_ref().map(|memory| Unshared(self, memory.key));
+        let unshared = made.as_ref().map(|memory| Unshared(self, *memory));
         let (keys, sizes) = self.share_window(made.ok(), mine)?;
         let memory = made.map_err(|reason| self.refuses(reason))?;
         // From here on the window itself removes it.
@@ -162,7 +162,11 @@ impl Context {
         Ok(self.channel.serve_rings(any)?)
     }
 
-    pub(crate) fn remove_window(&self, key: WindowKey) -> Result<(), Error> {
+    pub(crate) fn remove_window(&self, memory: &Memory) -> Result<(), Error> {
+        // Nothing is sent from it any more, whatever has gone wrong before.
+        let start = memory.base.as_ptr().cast_const();
+        self.channel.take_back(None, start..start.wrapping_add(memory.length));
+        let key = memory.key;
         {
             let mut guard = self.channel.lock()?;
             guard.handler().fifos.remove_window(key);
@@ -183,11 +187,11 @@ fn agree(mut reasons: impl Iterator<Item = u64>) -> Result<(), Error> {
 
 /// Takes a window back that not all ranks have come to know, also when the program's own code, which
 /// waits call, panics: its memory may go then.
-struct Unshared<'c>(&'c Context, WindowKey);
+struct Unshared<'c>(&'c Context, Memory);
 
 impl Drop for Unshared<'_> {
     fn drop(&mut self) {
         // Without the lock the handler thread is dead and writes nowhere.
-        let _ = self.0.remove_window(self.1);
+        let _ = self.0.remove_window(&self.1);
     }
 }

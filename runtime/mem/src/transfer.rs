@@ -3,7 +3,7 @@
 use kumi_net::counters::Counter;
 use kumi_proto::frame::{Frame, PUT_BYTES, PUT_COUNTED_BYTES, PUT_STRIDED_BYTES};
 
-use crate::completion::{After, Completion};
+use crate::completion::After;
 use crate::engine::Pending;
 use crate::error::Error;
 use crate::shape::Strided;
@@ -41,12 +41,29 @@ impl Window<'_> {
         after: After<'_>,
     ) -> Result<(), Error> {
         shape.check(data.len())?;
+        // SAFETY: nothing is lent for longer than the call.
+        unsafe { self.put_blocks(to, shape, data, after, false) }
+    }
+
+    /// The same of a shape that is right; if `stays`, what goes to another node may be sent from where it is.
+    ///
+    /// # Safety
+    /// If `stays`, the memory of `data` stays until `Channel::take_back` was called for it.
+    pub(crate) unsafe fn put_blocks(
+        &self,
+        to: u32,
+        shape: Strided,
+        data: &[u8],
+        after: After<'_>,
+        stays: bool,
+    ) -> Result<(), Error> {
         if let Some(notify) = after.notify {
             check_notify(notify)?;
         }
         self.context.check_rank(to)?;
         let Some((local, near)) = self.near(to) else {
-            return self.put_blocks_far(to, shape, data, after);
+            // SAFETY: promised by the caller.
+            return unsafe { self.put_blocks_far(to, shape, data, after, stays) };
         };
         let (near, blocks) = (near?, shape.shape());
         if let Some(completion) = after.completion {
@@ -60,47 +77,44 @@ impl Window<'_> {
         self.finish_near(near, (to, local), after)
     }
 
-    fn put_blocks_far(
+    /// # Safety
+    /// As [`Window::put_blocks`].
+    unsafe fn put_blocks_far(
         &self,
         to: u32,
         shape: Strided,
         data: &[u8],
         after: After<'_>,
+        stays: bool,
     ) -> Result<(), Error> {
         let span = if data.is_empty() { 0 } else { shape.shape().span() };
         self.check_long(to, shape.offset, span, data.len())?;
-        match after.completion {
-            None => self.send_blocks(to, shape, data, after.notify, 0),
-            Some(completion) => self.send_counted(to, shape, data, after.notify, completion),
-        }
-    }
-
-    fn send_counted(
-        &self,
-        to: u32,
-        shape: Strided,
-        data: &[u8],
-        notify: Option<u32>,
-        completion: &Completion<'_>,
-    ) -> Result<(), Error> {
+        let Some(completion) = after.completion else {
+            // SAFETY: promised by the caller.
+            return unsafe { self.send_blocks(to, shape, data, (after.notify, 0), stays) };
+        };
         let token = completion.begin(self.context, to)?;
-        self.send_blocks(to, shape, data, notify, token)
-            .inspect_err(|_| completion.abandon(to, token))
+        // SAFETY: promised by the caller.
+        let sent = unsafe { self.send_blocks(to, shape, data, (after.notify, token), stays) };
+        sent.inspect_err(|_| completion.abandon(to, token))
     }
 
-    /// Sends the frames of a put; token 0 if it is not counted. As many blocks as fit go into one
-    /// frame, and a block that does not fit goes into several.
-    fn send_blocks(
+    /// Sends the frames of a put, with its notification and its token, 0 if it is not counted. As many blocks as fit go
+    /// into one frame, and a block that does not fit goes into several.
+    ///
+    /// # Safety
+    /// As [`Window::put_blocks`].
+    unsafe fn send_blocks(
         &self,
         to: u32,
         shape: Strided,
         data: &[u8],
-        notify: Option<u32>,
-        token: u64,
+        (notify, token): (Option<u32>, u64),
+        stays: bool,
     ) -> Result<(), Error> {
         let (window, Strided { offset, stride, block, count }) = (self.keys[to as usize], shape);
         self.context.puts_to(to);
-        self.context.send_frames(to, data, true, |most, done| {
+        let frame = |most: usize, done: usize| {
             let rest = &data[done..];
             let fit = (most - PUT_STRIDED_BYTES).checked_div(block).unwrap_or(0);
             let several = count > 1 && fit > 0;
@@ -126,7 +140,12 @@ impl Window<'_> {
             } else {
                 Frame::PutCounted { token, last, window, offset, notify, data }
             }
-        })
+        };
+        if stays && self.context.lends {
+            // SAFETY: promised by the caller.
+            return unsafe { self.context.send_frames_lent(to, data, true, true, frame) };
+        }
+        self.context.send_frames(to, data, true, frame)
     }
 
     /// Reads blocks from the places in the piece of a rank that `shape` tells; they come one

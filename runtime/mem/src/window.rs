@@ -347,7 +347,7 @@ impl Drop for Window<'_> {
         self.remove_signals();
         // Only the kernel's refusal to take pages back can fail here, or a channel that is broken
         // already; either way the memory stays with this process until it ends.
-        if let Err(error) = self.context.remove_window(self.memory.key) {
+        if let Err(error) = self.context.remove_window(&self.memory) {
             eprintln!("kumi: rank {}: freeing a window: {error}", self.context.rank());
         }
     }

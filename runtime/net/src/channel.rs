@@ -268,17 +268,23 @@ impl<H: Handler> Channel<H> {
         }
     }
 
-    /// Takes the right to drive the channel.
-    ///
-    /// # Errors
-    /// [`ChannelError::HandlerThread`] if the handler thread has failed.
-    pub fn lock(&self) -> Result<Guard<'_, H>, ChannelError> {
+    /// Takes the lock, also if the channel has failed: then for nothing but tidying up.
+    pub(crate) fn lock_anyway(&self) -> Guard<'_, H> {
         let shared = &*self.shared;
         shared.lock.lock_main();
         shared.epoch.store(shared.epoch.load(Relaxed) + 1, Relaxed);
         // SAFETY: the lock is held until the guard is dropped.
         let core = unsafe { shared.core() };
-        let guard = Guard { shared, core };
+        Guard { shared, core }
+    }
+
+    /// Takes the right to drive the channel.
+    ///
+    /// # Errors
+    /// [`ChannelError::HandlerThread`] if the handler thread has failed.
+    pub fn lock(&self) -> Result<Guard<'_, H>, ChannelError> {
+        let guard = self.lock_anyway();
+        let shared = guard.shared;
         if let Some(message) = shared.failed.get() {
             return Err(ChannelError::HandlerThread(message.clone()));
         }

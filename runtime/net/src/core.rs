@@ -1,7 +1,9 @@
 //! What the holder of the channel's lock drives: rings to and from the ranks of this node, the
 //! protocol's endpoint and the socket for all others.
 
-use kumi_proto::{AckMode, ChannelKey, Config, Delivery, Endpoint, Rank, SendError, Sink};
+use kumi_proto::{
+    AckMode, ChannelKey, Checksum, Config, Delivery, Endpoint, Rank, SendError, Sink,
+};
 
 use crate::counters::Counter;
 use crate::doze::Doze;
@@ -111,7 +113,7 @@ const MOST_IN_FLIGHT: usize = 400_000;
 
 /// Settings of the protocol for this driver, the same at all ranks. A deadline found late by less
 /// than `late` may be the handler thread's tick, not a stop.
-fn protocol(place: &Place, ack: AckMode) -> Config {
+fn protocol(place: &Place, ack: AckMode, checksum: Checksum) -> Config {
     let max_datagram = place.max_datagram().min(MOST_DATAGRAM);
     let window: usize = 1 << (MOST_IN_FLIGHT / max_datagram).clamp(16, 256).ilog2();
     let ack_every = (window / 4) as u32;
@@ -123,6 +125,7 @@ fn protocol(place: &Place, ack: AckMode) -> Config {
         ack_every,
         late: 5_000,
         ack,
+        checksum,
         least_datagram,
         ..Config::default()
     }
@@ -136,10 +139,12 @@ impl<H: Handler> Core<H> {
     ) -> Result<Core<H>, AttachError> {
         // Read by every rank, so that a wrong one is found whatever the layout of the job.
         let (ack, faults) = (crate::ack::from_env()?, Faults::from_env()?);
+        let checksum = crate::ack::checksum_from_env()?;
         let remote = match socket {
             Some(socket) if place.local_count() < place.ranks() as usize => {
                 let key = ChannelKey(place.channel_key());
-                let (config, me, ranks) = (protocol(place, ack), place.rank(), place.ranks());
+                let (config, me, ranks) =
+                    (protocol(place, ack, checksum), place.rank(), place.ranks());
                 let endpoint = match place.seal_key() {
                     Some(seal) => Endpoint::encrypted(config, me, ranks, key, seal),
                     None => Endpoint::new(config, me, ranks, key),
@@ -420,9 +425,9 @@ impl<H: Handler> Core<H> {
         };
         (*held, *left) = (false, endpoint.counters().sent_bytes);
         while let Some(run) = endpoint.poll_transmit(*now) {
-            probes::transmit(run.to, run.bytes.len(), run.segment);
+            probes::transmit(run.to, run.length(), run.segment);
             let (to, segment, fragment) = (run.to, run.segment, run.fragment);
-            let packets = Packets { bytes: run.bytes, segment, fragment };
+            let packets = Packets { bytes: run.bytes, pieces: run.pieces, segment, fragment };
             if !wire.send(place, to, packets)? {
                 place.count(Counter::SendFailures, 1);
             }
@@ -516,7 +521,7 @@ fn wire(
 }
 
 /// Turns "full" into false.
-fn take_full(result: Result<(), SendError>, ranks: u32) -> Result<bool, ChannelError> {
+pub(crate) fn take_full(result: Result<(), SendError>, ranks: u32) -> Result<bool, ChannelError> {
     match result {
         Ok(()) => Ok(true),
         // Closed: while the channel is being settled.

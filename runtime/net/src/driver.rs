@@ -4,7 +4,7 @@
 use std::io;
 use std::os::fd::RawFd;
 
-use kumi_proto::Rank;
+use kumi_proto::{Piece, Rank};
 
 use crate::place::Place;
 
@@ -47,10 +47,12 @@ pub(crate) trait Driver: Send + std::fmt::Debug {
     fn gone(&self, place: &Place) -> Option<Rank>;
 }
 
-/// Packets that lie end to end, each `segment` bytes long but perhaps the last.
+/// Packets, each `segment` bytes long but perhaps the last. They lie end to end, or in pieces.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Packets<'b> {
     pub(crate) bytes: &'b [u8],
+    /// If there are any, the packets: parts of each lie in `bytes`, others where programs have lent them ([`crate::lend`]).
+    pub(crate) pieces: &'b [Piece],
     /// Not 0.
     pub(crate) segment: usize,
     /// They are too long to arrive whole: they may come in fragments.
@@ -58,13 +60,31 @@ pub(crate) struct Packets<'b> {
 }
 
 impl<'b> Packets<'b> {
-    /// One by one.
+    /// Packets that lie end to end.
+    pub(crate) fn laid(bytes: &'b [u8], segment: usize, fragment: bool) -> Packets<'b> {
+        Packets { bytes, pieces: &[], segment, fragment }
+    }
+
+    /// Lays packets that lie in pieces end to end, in `room`.
+    pub(crate) fn together(self, room: &mut Vec<u8>) -> Packets<'_> {
+        room.clear();
+        for piece in self.pieces {
+            room.extend_from_slice(&self.bytes[piece.at..piece.at + piece.head]);
+            let end = room.len();
+            room.resize(end + piece.rest, 0);
+            // SAFETY: the endpoint names only what is lent now.
+            unsafe { crate::lend::copy(piece.place, &mut room[end..]) };
+        }
+        Packets::laid(room, self.segment, self.fragment)
+    }
+
+    /// One by one, if they lie end to end.
     pub(crate) fn each(self) -> impl Iterator<Item = &'b [u8]> {
         self.bytes.chunks(self.segment)
     }
 
     /// There is more than one.
     pub(crate) fn is_run(self) -> bool {
-        self.bytes.len() > self.segment
+        self.pieces.len() > 1 || (self.pieces.is_empty() && self.bytes.len() > self.segment)
     }
 }

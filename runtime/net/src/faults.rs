@@ -96,7 +96,7 @@ pub(crate) struct Faulty<D> {
 
 impl<D: Driver> Faulty<D> {
     fn one(&mut self, place: &Place, to: Rank, bytes: &[u8], fragment: bool) -> io::Result<bool> {
-        self.wire.send(place, to, Packets { bytes, segment: bytes.len().max(1), fragment })
+        self.wire.send(place, to, Packets::laid(bytes, bytes.len().max(1), fragment))
     }
 
     /// Lets those leave that were held back until now.
@@ -119,6 +119,11 @@ impl<D: Driver> Driver for Faulty<D> {
     }
 
     fn send(&mut self, place: &Place, to: Rank, packets: Packets<'_>) -> io::Result<bool> {
+        let mut room = Vec::new();
+        let packets = match packets.pieces {
+            [] => packets,
+            _ => packets.together(&mut room),
+        };
         let mut all = true;
         for packet in packets.each() {
             self.sent += 1;

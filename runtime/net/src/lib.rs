@@ -24,6 +24,7 @@ pub mod fuzzed;
 mod idle;
 pub mod launch;
 pub mod layout;
+mod lend;
 mod lock;
 mod map;
 mod nudge;

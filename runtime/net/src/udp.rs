@@ -5,16 +5,18 @@ use std::io;
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
-use kumi_proto::Rank;
+use kumi_proto::{Piece, Rank};
 
 use crate::driver::{Driver, Packets};
 use crate::place::Place;
-use crate::sys;
+use crate::{lend, sys};
 
 /// Room for one receive: the largest run of packets that the kernel joins.
 const RECEIVE_BYTES: usize = 65_536;
 /// Room for one control message with an integer.
 const CONTROL_WORDS: usize = 8;
+/// Most packets of a run that lies in pieces: most of any run.
+const MOST_PIECES: usize = 64;
 /// How long a send waits for room in the socket before the packet is left to the resend timer.
 const SEND_PATIENCE_MS: libc::c_int = 2;
 /// So many runs one after the other are refused, though their packets are taken one by one, before no more are tried.
@@ -33,6 +35,8 @@ pub(crate) struct Udp {
     discovery: libc::c_int,
     /// See [`Driver::too_long`].
     too_long: bool,
+    /// Where packets in pieces are laid end to end that cannot leave by one call.
+    together: Vec<u8>,
 }
 
 impl Udp {
@@ -70,6 +74,7 @@ impl Udp {
             segment: 1,
             discovery,
             too_long: false,
+            together: Vec::new(),
         })
     }
 
@@ -77,18 +82,10 @@ impl Udp {
         self.socket.as_raw_fd()
     }
 
-    fn send_once(
-        &mut self,
-        address: &libc::sockaddr_in,
-        bytes: &[u8],
-        segment: Option<u16>,
-    ) -> io::Result<bool> {
+    /// `run`: what is sent is one, which may be refused where its packets singly are not.
+    fn send_once(&mut self, run: bool, send: impl Fn(&Self) -> isize) -> io::Result<bool> {
         for attempt in 0..2 {
-            let sent = match segment {
-                None => self.send_plain(address, bytes),
-                Some(segment) => self.send_run(address, bytes, segment),
-            };
-            if sent >= 0 {
+            if send(self) >= 0 {
                 return Ok(true);
             }
             let error = io::Error::last_os_error();
@@ -100,7 +97,7 @@ impl Udp {
                 // Perhaps an answer to an earlier packet ("port unreachable"): once more.
                 Some(code) if attempt == 0 && is_of_path(code) => {}
                 // Whether it is about the run or the path, single packets tell.
-                Some(_) if segment.is_some() && Runs::may_be_refused(&error) => return Err(error),
+                Some(_) if run && Runs::may_be_refused(&error) => return Err(error),
                 // Full queues, a firewall, or an address of this node that is away for the moment: losses.
                 Some(
                     libc::EAGAIN
@@ -120,10 +117,10 @@ impl Udp {
     fn send_each(&mut self, address: &libc::sockaddr_in, packets: Packets<'_>) -> io::Result<bool> {
         let mut all = true;
         for bytes in packets.each() {
-            all &= match self.send_once(address, bytes, None) {
+            all &= match self.send_once(false, |udp| udp.send_plain(address, bytes)) {
                 Err(error) if is_too_long(&error) => {
                     let segment = bytes.len();
-                    self.send_fragmented(address, Packets { bytes, segment, fragment: true })?
+                    self.send_fragmented(address, Packets::laid(bytes, segment, true))?
                 }
                 done => done?,
             };
@@ -140,7 +137,7 @@ impl Udp {
         self.discover(libc::IP_PMTUDISC_DONT)?;
         let mut sent = Ok(true);
         for datagram in packets.each() {
-            sent = match self.send_once(address, datagram, None) {
+            sent = match self.send_once(false, |udp| udp.send_plain(address, datagram)) {
                 // What routers say of several earlier packets.
                 Err(error) if is_too_long(&error) => Ok(false),
                 Err(error) => Err(error),
@@ -174,17 +171,43 @@ impl Udp {
         }
     }
 
-    fn send_run(&self, address: &libc::sockaddr_in, bytes: &[u8], segment: u16) -> isize {
+    fn send_run(&self, address: &libc::sockaddr_in, packets: Packets<'_>) -> isize {
+        let segment = packets.segment as u16;
+        if packets.pieces.is_empty() {
+            return self.send_parts(address, &mut [part(packets.bytes)], segment);
+        }
+        let mut parts = [part(&[]); 2 * MOST_PIECES];
+        let mut count = 0;
+        let mut add = |part| {
+            parts[count] = part;
+            count += 1;
+        };
+        for &Piece { at, head, place, rest } in packets.pieces.iter().take(MOST_PIECES) {
+            add(part(&packets.bytes[at..at + head]));
+            if rest > 0 {
+                add(libc::iovec {
+                    iov_base: lend::address(place).cast_mut().cast(),
+                    iov_len: rest,
+                });
+            }
+        }
+        self.send_parts(address, &mut parts[..count], segment)
+    }
+
+    fn send_parts(
+        &self,
+        address: &libc::sockaddr_in,
+        parts: &mut [libc::iovec],
+        segment: u16,
+    ) -> isize {
         let mut control = [0u64; CONTROL_WORDS];
-        let mut part =
-            libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
         // SAFETY: an all-zero msghdr is valid.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
         let (address, length) = self.name(address);
         header.msg_name = address.cast_mut().cast();
         header.msg_namelen = length;
-        header.msg_iov = &raw mut part;
-        header.msg_iovlen = 1;
+        header.msg_iov = parts.as_mut_ptr();
+        header.msg_iovlen = parts.len();
         header.msg_control = control.as_mut_ptr().cast();
         // SAFETY: a constant computation.
         header.msg_controllen = unsafe { libc::CMSG_SPACE(size_of::<u16>() as u32) } as usize;
@@ -196,8 +219,8 @@ impl Udp {
             (*message).cmsg_len = libc::CMSG_LEN(size_of::<u16>() as u32) as usize;
             libc::CMSG_DATA(message).cast::<u16>().write_unaligned(segment);
         }
-        // SAFETY: the header describes buffers that live until the call returns; the kernel only
-        // reads them.
+        // SAFETY: the header describes buffers that live until the call returns, or memory that is lent until its packet is
+        // acked or it is taken back, which needs the lock that is held now; the kernel only reads them.
         unsafe { libc::sendmsg(self.raw(), &raw const header, libc::MSG_DONTWAIT) }
     }
 
@@ -287,16 +310,33 @@ impl Driver for Udp {
 
     fn received(&self) -> Packets<'_> {
         let bytes = &self.buffer[..self.filled];
-        Packets { bytes, segment: self.segment, fragment: false }
+        Packets::laid(bytes, self.segment, false)
     }
 
     fn send(&mut self, place: &Place, to: Rank, packets: Packets<'_>) -> io::Result<bool> {
         let address = sys::raw_address(place.address(to));
+        let in_pieces = !packets.pieces.is_empty();
+        if in_pieces && self.runs.are_tried() && !packets.fragment {
+            match self.send_once(true, |udp| udp.send_run(&address, packets)) {
+                // Laid end to end they are sent as others are that cannot leave so.
+                Err(error) if Runs::may_be_refused(&error) => {}
+                done => {
+                    self.runs.left(&done);
+                    return done;
+                }
+            }
+        }
+        if in_pieces {
+            let mut room = std::mem::take(&mut self.together);
+            let sent = self.send(place, to, packets.together(&mut room));
+            self.together = room;
+            return sent;
+        }
         if packets.fragment {
             return self.send_fragmented(&address, packets);
         }
         if packets.is_run() && self.runs.are_tried() {
-            match self.send_once(&address, packets.bytes, Some(packets.segment as u16)) {
+            match self.send_once(true, |udp| udp.send_run(&address, packets)) {
                 Err(error) if Runs::may_be_refused(&error) => {
                     let fits = self.longest(place, to).map(|longest| packets.segment <= longest);
                     if fits == Some(false) {
@@ -345,6 +385,10 @@ impl Driver for Udp {
             }
         }
     }
+}
+
+fn part(bytes: &[u8]) -> libc::iovec {
+    libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
 }
 
 fn is_too_long(error: &io::Error) -> bool {

@@ -206,6 +206,25 @@ impl Ack {
     }
 }
 
+/// What the checksum of a packet covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Checksum {
+    /// Packets of up to 256 bytes whole, the first 128 bytes of longer ones; the rest is left to UDP's own
+    Headers,
+    /// Every byte
+    All,
+}
+
+impl Checksum {
+    /// The value of `KUMI_CHECKSUM` that means it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Headers => "headers",
+            Self::All => "all",
+        }
+    }
+}
+
 /// On or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum OnOff {
@@ -240,6 +259,9 @@ pub struct RunArgs {
     /// How packets between nodes are acked; reduced unless KUMI_ACK says otherwise
     #[arg(long, value_name = "MODE", value_enum)]
     pub ack: Option<Ack>,
+    /// What the checksums of packets between nodes cover, beside UDP's own; headers unless KUMI_CHECKSUM says otherwise
+    #[arg(long, value_name = "WHAT", value_enum)]
+    pub checksum: Option<Checksum>,
     /// Encrypt packets between nodes, or do not; as the cluster is configured if not given
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "on")]
     pub encrypt: Option<OnOff>,
@@ -417,6 +439,7 @@ mod tests {
             &["kumi", "run"],
             &["kumi", "run", "--env", "A", "prog"],
             &["kumi", "run", "--ack", "sometimes", "prog"],
+            &["kumi", "run", "--checksum", "none", "prog"],
             &["kumi", "stats", "--peers"],
             &["kumi", "cluster", "up", "--local", "0"],
             &["kumi", "cluster", "up", "--local", "2", "--hosts", "f"],

@@ -50,10 +50,10 @@ fn one_processor_shared_in_time_is_a_processor_sharing_queue() {
 fn waiting_for_one_of_several_processors() {
     // M/M/c at load 0.8, in mean services.
     for (procs, theory) in [(2, 1.777_778), (4, 0.745_541), (8, 0.286_028), (16, 0.095_276)] {
-        let arrivals = 32_000_000 / u64::from(procs);
+        let arrivals = 24_000_000 / u64::from(procs);
         let found = reports("fcfs", procs, 0.8, Service::Exponential { mean: 1000.0 }, arrivals);
         let wait = estimate(&found, |report| report.mean_wait_s / 1000.0);
-        agrees(&format!("{procs} processors"), wait, theory, 0.1);
+        agrees(&format!("{procs} processors"), wait, theory, 0.2);
     }
 }
 

@@ -20,143 +20,28 @@ raises an exception. After that only a program that was in a receive, or in a wa
 notification, a completion or a record, can go on communicating; others get :class:`FaultError`.
 """
 
-from ._cluster import NodeLoad, node_load
-from ._collectives import Op, allreduce, alltoall, alltoallv, broadcast, gather, reduce
-from ._completion import Completion
-from ._errors import (
-    AlreadyInitialisedError,
-    AttachError,
-    BadAlignmentError,
-    BadArgumentError,
-    BadFifoError,
-    BadLengthError,
-    BadNotifyError,
-    BadOperationError,
-    BadRankError,
-    BadTagError,
-    BadTypeError,
-    BadWindowError,
-    FaultError,
-    FifoDamagedError,
-    FifoFullError,
-    ForkedError,
-    FreedCompletionError,
-    FreedFifoError,
-    FreedWindowError,
-    HandlerError,
-    IoError,
-    KumiError,
-    NeverDoneError,
-    NoFifoError,
-    NoRightError,
-    NotInitialisedError,
-    NotLaunchedError,
-    OutOfBoundsError,
-    OutOfMemoryError,
-    OverlapError,
-    RecordTooLongError,
-    RefusedError,
-    TruncatedError,
-    UnreadError,
-    WindowRefusedError,
-    WrongThreadError,
-)
-from ._fifo import FIFO_ALIGNMENT, FIFO_OVERHEAD, Fifo, Record
-from ._job import Job, finalize, init
-from ._messages import Message, Status, probe, recv, recv_into, send, sendrecv
-from ._native import (
-    barrier,
-    cluster_nodes,
-    flush,
-    job,
-    max_record,
-    node,
-    progress,
-    rank,
-    rank_runs,
-    same_node,
-    size,
-    time,
-)
-from ._regions import Region, region
-from ._window import Window, window, window_on
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "FIFO_ALIGNMENT",
-    "FIFO_OVERHEAD",
-    "AlreadyInitialisedError",
-    "AttachError",
-    "BadAlignmentError",
-    "BadArgumentError",
-    "BadFifoError",
-    "BadLengthError",
-    "BadNotifyError",
-    "BadOperationError",
-    "BadRankError",
-    "BadTagError",
-    "BadTypeError",
-    "BadWindowError",
-    "Completion",
-    "FaultError",
-    "Fifo",
-    "FifoDamagedError",
-    "FifoFullError",
-    "ForkedError",
-    "FreedCompletionError",
-    "FreedFifoError",
-    "FreedWindowError",
-    "HandlerError",
-    "IoError",
-    "Job",
-    "KumiError",
-    "Message",
-    "NeverDoneError",
-    "NoFifoError",
-    "NoRightError",
-    "NodeLoad",
-    "NotInitialisedError",
-    "NotLaunchedError",
-    "Op",
-    "OutOfBoundsError",
-    "OutOfMemoryError",
-    "OverlapError",
-    "Record",
-    "RecordTooLongError",
-    "RefusedError",
-    "Region",
-    "Status",
-    "TruncatedError",
-    "UnreadError",
-    "Window",
-    "WindowRefusedError",
-    "WrongThreadError",
-    "allreduce",
-    "alltoall",
-    "alltoallv",
-    "barrier",
-    "broadcast",
-    "cluster_nodes",
-    "finalize",
-    "flush",
-    "gather",
-    "init",
-    "job",
-    "max_record",
-    "node",
-    "node_load",
-    "probe",
-    "progress",
-    "rank",
-    "rank_runs",
-    "recv",
-    "recv_into",
-    "reduce",
-    "region",
-    "same_node",
-    "send",
-    "sendrecv",
-    "size",
-    "time",
-    "window",
-    "window_on",
-]
+# What ranks call needs numpy and the library, which `kumi.sim` does not: all of it is loaded when the
+# first of it is asked for.
+if TYPE_CHECKING:
+    from . import sim as sim
+    from ._all import *
+    from ._all import __all__ as __all__
+else:
+
+    def __getattr__(name):
+        if name == "sim":
+            return import_module("kumi.sim")
+        # What tools ask of any module loads nothing.
+        if name == "__all__" or not name.startswith("__"):
+            everything = import_module("kumi._all")
+            globals().update({each: getattr(everything, each) for each in everything.__all__})
+            globals()["__all__"] = everything.__all__
+        if name not in globals():
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return globals()[name]
+
+    def __dir__():
+        return sorted({*globals(), *__getattr__("__all__"), "sim"})

@@ -8,13 +8,14 @@ mod ring;
 mod sender;
 
 pub(crate) use receiver::{Data, Receiver};
-pub(crate) use ring::Ring;
+pub(crate) use ring::{Rest, Ring};
 pub(crate) use sender::{Riding, Run, Sender, run_bytes};
 
 use crate::seal::Packets;
 use crate::tally::NOWHERE;
 use crate::wire::Kind;
-use crate::{Config, Counters, Micros, Rank};
+use crate::{Config, Counters, Micros, Piece, Rank};
+use alloc::vec::Vec;
 
 /// "No deadline".
 pub(crate) const NEVER: Micros = Micros::MAX;
@@ -34,6 +35,8 @@ pub(crate) struct Shared {
     pub(crate) closed: bool,
     /// To some peer not all packets arrive whole, or did not.
     pub(crate) narrowed: bool,
+    /// The packets of the run that leaves, if parts of them are lent.
+    pub(crate) pieces: Vec<Piece>,
 }
 
 impl Shared {

@@ -17,6 +17,20 @@ pub(super) enum State {
     Lost,
 }
 
+/// The part of a packet that does not lie in the ring: its caller's, until it is acked or taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rest {
+    /// Where it is, as the caller says.
+    pub(crate) place: u64,
+    /// 0: all of the packet is in the ring.
+    pub(crate) bytes: usize,
+}
+
+impl Rest {
+    /// Everything is in the ring.
+    pub(crate) const NONE: Self = Self { place: 0, bytes: 0 };
+}
+
 /// What is kept beside a packet's bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
@@ -25,12 +39,21 @@ pub(super) struct Slot {
     pub(super) transmission: u32,
     /// Bytes of the packet, header included.
     pub(super) length: u16,
+    /// How many of them lie in the ring; the rest is lent.
+    pub(super) head: u16,
+    /// Where the rest lies.
+    pub(super) place: u64,
     pub(super) state: State,
     /// How often it was sent again. Then it gives no round trip (Karn).
     pub(super) resends: u8,
 }
 
 impl Slot {
+    /// A part of it is lent.
+    pub(super) fn is_lent(&self) -> bool {
+        self.head < self.length
+    }
+
     /// Sent more than once.
     pub(super) fn resent(&self) -> bool {
         self.resends > 0
@@ -46,8 +69,15 @@ pub(crate) struct Ring {
 
 impl Ring {
     pub(crate) fn new(config: &Config) -> Box<Self> {
-        let slot =
-            Slot { sent_at: 0, transmission: 0, length: 0, state: State::Queued, resends: 0 };
+        let slot = Slot {
+            sent_at: 0,
+            transmission: 0,
+            length: 0,
+            head: 0,
+            place: 0,
+            state: State::Queued,
+            resends: 0,
+        };
         Box::new(Self {
             bytes: vec![0; config.window * config.max_datagram].into(),
             slots: vec![slot; config.window].into(),

@@ -1,17 +1,18 @@
 //! What is sent to one peer: ring, timeouts, probes, refusals; `acks`: what its answers bring to light.
 
 mod acks;
+mod leave;
 
 use super::pace::Pace;
 use super::path::Path;
 use super::probe::Probe;
-use super::ring::{Ring, State};
+use super::ring::{Rest, Ring, State};
 use super::{NEVER, Shared};
 use crate::congestion::Congestion;
 use crate::reorder::Reorder;
 use crate::rtt::Rtt;
-use crate::wire::{ACK_NOW, HEADER_BYTES, Header, Kind, RESENT};
-use crate::{Config, Micros, PeerCounters, Rank};
+use crate::wire::HEADER_BYTES;
+use crate::{Config, Micros};
 use alloc::boxed::Box;
 
 /// Most datagrams of one transmit.
@@ -42,6 +43,8 @@ pub(crate) struct Run {
     count: usize,
     /// They lie end to end in the ring: none but the last is shorter than a slot.
     in_place: bool,
+    /// Parts of the first, and perhaps of others, are lent.
+    lent: bool,
     /// They were sent before.
     pub(crate) resent: bool,
     /// They are too long to arrive whole.
@@ -71,6 +74,8 @@ pub(crate) struct Sender {
     in_flight: u32,
     /// Slots in state `Lost`.
     lost: u32,
+    /// Slots of which a part is lent.
+    lent_slots: u32,
     /// Number of the next transmission.
     transmission: u32,
     /// Latest transmission known to have arrived, of packets sent once.
@@ -105,6 +110,7 @@ impl Sender {
             held: 0,
             in_flight: 0,
             lost: 0,
+            lent_slots: 0,
             transmission: 0,
             newest: u32::MAX,
             congestion: Congestion::new(config.initial_window, most),
@@ -180,15 +186,20 @@ impl Sender {
         &mut self,
         config: &Config,
         most: usize,
-        write: impl FnOnce(&mut [u8]) -> usize,
+        write: impl FnOnce(&mut [u8]) -> (usize, Rest),
     ) -> usize {
         let Some(ring) = &mut self.ring else { return 0 };
         let index = ring.index(self.tail);
         let at = index * config.max_datagram + HEADER_BYTES;
-        let length = write(&mut ring.bytes[at..at + most]).min(most);
+        let (head, rest) = write(&mut ring.bytes[at..at + most]);
+        let head = head.min(most);
+        let length = head + rest.bytes;
         let slot = &mut ring.slots[index];
         // `max_datagram` is at most 65,507.
         slot.length = u16::try_from(HEADER_BYTES + length).unwrap_or(u16::MAX);
+        slot.head = u16::try_from(HEADER_BYTES + head).unwrap_or(u16::MAX);
+        slot.place = rest.place;
+        self.lent_slots += u32::from(slot.is_lent());
         slot.state = State::Queued;
         slot.resends = 0;
         self.held += u32::from(slot.length);
@@ -307,7 +318,8 @@ impl Sender {
             let first = self.oldest;
             let slot = ring.slot(first);
             let fragment = usize::from(slot.length) + trailer > carries;
-            let run = Run { first, count: 1, in_place: true, resent: true, fragment };
+            let lent = slot.is_lent();
+            let run = Run { first, count: 1, in_place: true, lent, resent: true, fragment };
             return (slot.state == State::Lost).then_some(run);
         }
         let (first, wanted, end) = if self.lost > 0 {
@@ -319,8 +331,8 @@ impl Sender {
         } else {
             (self.next, State::Queued, self.tail)
         };
-        let length = ring.slot(first).length;
-        let in_place = usize::from(length) + trailer == config.max_datagram;
+        let (length, lent) = (ring.slot(first).length, ring.slot(first).is_lent());
+        let in_place = usize::from(length) + trailer == config.max_datagram && !lent;
         // Only what does not wrap lies end to end.
         let straight = if in_place { ring.slots.len() - ring.index(first) } else { usize::MAX };
         let most = budget
@@ -334,7 +346,7 @@ impl Sender {
         while count < most && last == length {
             next = next.wrapping_add(1);
             let slot = ring.slot(next);
-            if slot.state != wanted || slot.length > length {
+            if slot.state != wanted || slot.length > length || (slot.is_lent() && !lent) {
                 break;
             }
             last = slot.length;
@@ -342,7 +354,7 @@ impl Sender {
         }
         let in_place = in_place || count == 1;
         let (resent, fragment) = (wanted == State::Lost, usize::from(length) + trailer > carries);
-        Some(Run { first, count, in_place, resent, fragment })
+        Some(Run { first, count, in_place, lent, resent, fragment })
     }
 
     /// Packets that may be in flight now.
@@ -374,67 +386,6 @@ impl Sender {
         if self.timeout == NEVER {
             self.timeout = now.saturating_add(self.rtt.rto(config));
         }
-    }
-
-    /// Completes the packets of a run that [`Self::next_run`] gave; returns its bytes and the length of each
-    /// packet but the last.
-    pub(crate) fn transmit<'r>(
-        &'r mut self,
-        now: Micros,
-        run: Run,
-        to: Rank,
-        riding: Riding,
-        shared: &'r mut Shared,
-        tally: &mut PeerCounters,
-    ) -> (&'r [u8], usize) {
-        if let Some(round_trip) = self.rtt.smoothed().filter(|_| self.congestion.saturated()) {
-            self.pace.left(now, run.count, self.congestion.window(), round_trip);
-        }
-        let (window, carries) = (self.window(now, shared), self.path.carries(&shared.config));
-        let Some(ring) = self.ring.as_deref_mut() else { return (&[], 1) };
-        let stride = shared.config.max_datagram;
-        let start = ring.index(run.first) * stride;
-        let (mut end, mut segment) = (0, 0);
-        for at in 0..run.count {
-            // At most `MOST_SEGMENTS`.
-            #[allow(clippy::cast_possible_truncation)]
-            let sequence = run.first.wrapping_add(at as u32);
-            let index = ring.index(sequence);
-            let slot = &mut ring.slots[index];
-            if slot.state == State::Lost {
-                self.lost -= 1;
-                self.recovering = true;
-                slot.resends = slot.resends.saturating_add(1);
-                shared.counters.resends += 1;
-                tally.resends += 1;
-            } else {
-                self.next = self.next.wrapping_add(1);
-            }
-            slot.state = State::Flight;
-            slot.sent_at = now;
-            slot.transmission = self.transmission;
-            self.transmission = self.transmission.wrapping_add(1);
-            self.in_flight += 1;
-            let full = self.in_flight >= window;
-            if full {
-                self.congestion.limited();
-            }
-            // Without it the window would stay closed until the delayed ack.
-            let fills = full || self.full != Full::No;
-            let flags = if fills { ACK_NOW } else { 0 }
-                | if at == 0 { riding.flags } else { 0 }
-                | if slot.resent() { RESENT } else { 0 };
-            let (kind, from, ack) = (Kind::Data, shared.me, riding.ack);
-            let header = Header { kind, flags, from, to, sequence, ack };
-            let packet = &mut ring.bytes[index * stride..][..usize::from(slot.length)];
-            let length = shared.packets.seal_kept(&header, packet, end, run.in_place);
-            segment = length.max(segment);
-            end += length;
-            shared.counters.packet_out(Kind::Data, length);
-            tally.packet_out(Kind::Data, 1, length);
-            tally.fragmented += u64::from(length > carries);
-        }
-        (shared.packets.run(&ring.bytes[start..], run.in_place, end), segment)
     }
 
     /// Whether a probe is to leave now, everything that may be sent having left.

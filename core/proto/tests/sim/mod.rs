@@ -3,9 +3,12 @@
 
 #![allow(dead_code)] // Each test program uses a part of it.
 
+mod lent;
+
 use kumi_proto::{
     ChannelKey, Config, Counters, Delivery, Endpoint, Rank, SealKey, SendError, Sink,
 };
+use lent::Lender;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet, VecDeque};
 
@@ -127,6 +130,8 @@ pub struct Node {
     /// Datagrams polled but not yet given to the wire when the rank was stopped.
     in_hand: VecDeque<(Rank, Vec<u8>)>,
     stopped: bool,
+    /// Lends what it sends.
+    pub lender: Option<Lender>,
     /// Stops after this many further steps of its driver.
     fuse: Option<u32>,
     /// By destination: frames accepted by the endpoint, frames still to send.
@@ -183,6 +188,7 @@ impl Net {
             socket: VecDeque::new(),
             in_hand: VecDeque::new(),
             stopped: false,
+            lender: None,
             fuse: None,
             sent: vec![0; count],
             wanted: vec![0; count],
@@ -233,6 +239,13 @@ impl Net {
             for to in (0..ranks).filter(|&to| to != from) {
                 self.send(from, to, frames);
             }
+        }
+    }
+
+    /// From now on all lend what they send.
+    pub fn lend(&mut self) {
+        for (seed, node) in (1..).zip(&mut self.nodes) {
+            node.lender = Some(Lender::new(seed));
         }
     }
 
@@ -383,7 +396,7 @@ impl Net {
                 rings += usize::from(node.sent[to] > 0);
             }
             assert!(node.endpoint.kept() <= config.reorder_packets);
-            let ring = config.window * (config.max_datagram + 16);
+            let ring = config.window * (config.max_datagram + 32);
             let most = rings * ring + config.reorder_packets * config.max_datagram;
             assert!(node.endpoint.memory() <= most, "memory is bounded");
         }
@@ -493,9 +506,13 @@ impl Net {
             if !self.burn(rank) {
                 return;
             }
-            let Some(transmit) = self.nodes[rank].endpoint.poll_transmit(now) else { break };
+            let Node { endpoint, lender, .. } = &mut self.nodes[rank];
+            let Some(transmit) = endpoint.poll_transmit(now) else { break };
             let to = transmit.to;
-            let datagrams: Vec<_> = transmit.datagrams().map(<[u8]>::to_vec).collect();
+            let datagrams = match lender {
+                Some(lender) => lender.datagrams(&transmit),
+                None => transmit.datagrams().map(<[u8]>::to_vec).collect(),
+            };
             self.nodes[rank].in_hand.extend(datagrams.into_iter().map(|bytes| (to, bytes)));
             while let Some((to, bytes)) = self.nodes[rank].in_hand.pop_front() {
                 if !self.burn(rank) {
@@ -504,6 +521,10 @@ impl Net {
                 }
                 self.wire(rank, to as usize, &bytes);
             }
+        }
+        let Node { endpoint, lender, .. } = &mut self.nodes[rank];
+        if let Some(lender) = lender {
+            lender.take_back(endpoint);
         }
         if let Some(time) = self.nodes[rank].endpoint.next_timeout() {
             self.at(time.max(now + 1), Event::Wake { rank });
@@ -519,7 +540,11 @@ impl Node {
             while self.wanted[to] > 0 {
                 let frame = payload(me, to as Rank, self.sent[to], self.inbox.most);
                 let (head, tail) = frame.split_at(frame.len() / 3);
-                match self.endpoint.send(now, to as Rank, &[head, tail]) {
+                let sent = match &mut self.lender {
+                    Some(lender) => lender.send(&mut self.endpoint, now, to as Rank, [head, tail]),
+                    None => self.endpoint.send(now, to as Rank, &[head, tail]),
+                };
+                match sent {
                     Ok(()) => {
                         self.sent[to] += 1;
                         self.wanted[to] -= 1;

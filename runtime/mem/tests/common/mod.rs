@@ -18,7 +18,7 @@ use kumi_net::segment::{ContextSample, Segment, SegmentSpec};
 use kumi_net::sys::set_cloexec;
 
 /// How long a job may take: far more than any needs, since machines can be slow.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Bytes of an arena.
 const ARENA: u64 = 1 << 30;

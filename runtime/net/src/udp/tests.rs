@@ -83,7 +83,7 @@ fn what_is_said_of_a_path_ends_nothing() {
         while watch && udp.unreachable().is_some() {}
         tell(&icmp, what, port, there.port());
         wait_for_error(&udp);
-        let sent = udp.send_once(&sys::raw_address(there), b"packet", None);
+        let sent = udp.send_once(false, |udp| udp.send_plain(&sys::raw_address(there), b"packet"));
         assert!(sent.unwrap_or_else(|error| panic!("{what:?}: {error}")), "{what:?}");
         assert!(other.receive().expect("it comes") && other.received().bytes == b"packet");
         // Only who says that nobody listens there says that a peer has gone.

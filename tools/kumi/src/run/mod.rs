@@ -37,6 +37,9 @@ pub async fn run(context: &Context, args: RunArgs) -> Result<(), Error> {
     if let Some(handler) = args.handler {
         set(&mut env, HANDLER, handler);
     }
+    if let Some(checksum) = args.checksum {
+        set(&mut env, "KUMI_CHECKSUM", checksum.word().to_owned());
+    }
     check_settings(&env)?;
     // By this `kumi cluster down` finds ranks whose daemon and watcher were both killed.
     set(&mut env, "KUMI_CLUSTER_DIR", context.dir().to_string_lossy().into_owned());

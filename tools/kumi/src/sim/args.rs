@@ -52,7 +52,7 @@ pub struct SourceArgs {
     #[arg(long, value_name = "FILE")]
     pub swf: Option<PathBuf>,
     /// Poisson arrivals at this share of the machine's power
-    #[arg(long, value_name = "L", value_delimiter = ',')]
+    #[arg(long, value_name = "L", value_delimiter = ',', allow_negative_numbers = true)]
     pub load: Vec<f64>,
     /// Load that rises in 20 steps to --peak
     #[arg(long)]

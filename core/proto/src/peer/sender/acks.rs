@@ -130,6 +130,7 @@ impl Sender {
                 self.newest = slot.transmission;
             }
             self.held -= u32::from(slot.length);
+            self.lent_slots -= u32::from(slot.is_lent());
             self.oldest = self.oldest.wrapping_add(1);
         }
     }

@@ -1,0 +1,146 @@
+"""The command ``kumi``: where it is, how it is run, and what it says when it fails."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sysconfig
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from .._errors import KumiError
+
+# How long a command that was told to end may take before it is killed, in seconds.
+_GRACE = 5.0
+
+
+class SimError(KumiError):
+    """A simulation has no result.
+
+    Attributes:
+        exit_code: What the command ended with, as ``docs/errors.md`` lists it; negative: the signal
+            that killed it; None if it did not run or its answer cannot be used.
+        text: What it said.
+    """
+
+    exit_code: int | None
+    text: str
+
+    def __init__(self, text: str, /, exit_code: int | None = None) -> None:
+        super().__init__(text)
+        self.text = text
+        self.exit_code = exit_code
+
+
+class CommandMissingError(SimError, FileNotFoundError):
+    """The command ``kumi`` is not on this machine, or not where ``KUMI_BIN`` says."""
+
+    # Of two built-in ancestors the one that knows the text shows it.
+    __str__ = KumiError.__str__
+
+
+class MissingExtraError(KumiError, ImportError):
+    """pandas or pyarrow is needed and not installed: ``pip install kumi[sim]``."""
+
+
+class Answer(NamedTuple):
+    """What a command that succeeded has written."""
+
+    out: bytes
+    notes: tuple[str, ...]
+
+
+def find() -> str:
+    """The path of the command."""
+    said = os.environ.get("KUMI_BIN")
+    if said:
+        path = Path(said) / "kumi" if Path(said).is_dir() else Path(said)
+        if path.is_file() and os.access(path, os.X_OK):
+            return str(path)
+        raise CommandMissingError(
+            f"KUMI_BIN is {said}, where there is no program; set it to the path of the command kumi"
+        )
+    beside = os.pathsep.join([str(Path(__file__).parents[1] / "bin"), sysconfig.get_path("scripts")])
+    found = shutil.which("kumi", path=beside) or shutil.which("kumi")
+    if found is None:
+        raise CommandMissingError(
+            "the command kumi is not found; install it, put its folder on PATH, "
+            "or set KUMI_BIN to its path"
+        )
+    return found
+
+
+class Running:
+    """Commands that run, so that all of them can be ended. For any number of threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._processes: set[subprocess.Popen[bytes]] = set()
+        self._ended = False
+
+    def run(self, arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> Answer:
+        """Runs ``kumi`` with ``arguments`` to its end.
+
+        Raises:
+            SimError: It is not there, or failed, or :meth:`end` was called.
+        """
+        command = [find(), *arguments]
+        with self._lock:
+            if self._ended:
+                raise SimError("interrupted; nothing was simulated")
+            try:
+                process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    env={**os.environ, **(environment or {})},
+                )
+            except (OSError, ValueError) as error:
+                raise SimError(f"cannot run {command[0]}: {error}") from error
+            self._processes.add(process)
+        try:
+            out, err = process.communicate()
+        except BaseException:
+            _end(process)
+            raise
+        finally:
+            with self._lock:
+                self._processes.discard(process)
+        lines = err.decode(errors="replace").splitlines()
+        told = [line.removeprefix("kumi: ") for line in lines if line.strip()]
+        if process.returncode != 0:
+            raise SimError("\n".join(told) or _silent(process.returncode), process.returncode)
+        return Answer(out, tuple(told))
+
+    def end(self) -> None:
+        """Ends all that run, and lets none begin."""
+        with self._lock:
+            self._ended = True
+            processes = list(self._processes)
+        for process in processes:
+            process.terminate()
+        # Its own thread takes what it said.
+        for process in processes:
+            try:
+                process.wait(_GRACE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.communicate(timeout=_GRACE)
+    except BaseException:
+        # It does not end in time, or the user insists.
+        process.kill()
+        process.communicate()
+
+
+def _silent(code: int) -> str:
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+    return f"the command kumi {how} and said nothing"
