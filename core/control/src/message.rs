@@ -86,8 +86,7 @@ pub struct JobRequest {
     /// Whether packets between nodes are encrypted; `None` means as the cluster is configured. A job
     /// that the head has accepted says yes or no.
     pub encrypt: Option<bool>,
-    /// How important it is: 1, the ordinary, to [`MOST_PRIORITY`]. A lower bound of its turns in a
-    /// round where jobs take turns, and who goes first where they wait.
+    /// How important it is, 1 (ordinary) to [`MOST_PRIORITY`]: [`kumi_sched::Request::priority`].
     pub priority: u16,
     /// How long its user thinks that it runs, in nanoseconds; at most [`LONGEST_ESTIMATE`].
     pub estimate_ns: Option<u64>,

@@ -14,6 +14,9 @@ use crate::message::{
     JobRequest, JobState, LONGEST_ESTIMATE, MOST_PRIORITY, Nanos, Refusal, RefusalKind, User,
 };
 
+/// Most bytes of a policy's name that a client may ask for: it is shown to everybody.
+const LONGEST_NAME: usize = 64;
+
 /// Why a cluster does not schedule by the policy of a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -116,7 +119,7 @@ impl Head {
     }
 
     /// Another policy takes over: placed jobs stay where they are, those that wait queue again in
-    /// the order in which they were submitted. Slices keep their rhythm.
+    /// the order in which they were submitted, all at this instant. Slices keep their rhythm.
     ///
     /// # Errors
     /// There is no such policy, it is none for a cluster, or it cannot take a job that there is;
@@ -126,6 +129,9 @@ impl Head {
             return Ok(());
         }
         let bad = |message: String| refusal(RefusalKind::BadRequest, message);
+        if name.len() > LONGEST_NAME {
+            return Err(bad(format!("no scheduling policy has a name of {} letters", name.len())));
+        }
         let mut policy =
             by_name(name, self.config.max_jobs_per_node).map_err(|error| bad(error.to_string()))?;
         self.routes.nodes().for_each(|node| policy.add_node(node));

@@ -143,8 +143,7 @@ impl Driver {
         let known: std::collections::BTreeSet<_> = records.iter().map(|r| r.spec.job).collect();
         let spools = open_spools(dir, |job| known.contains(&job))?;
         let jobs = records.len();
-        let head = Head::new(head_config(&config), records, seed()?)
-            .map_err(|error| Failure::new(ExitCode::BadConfig, error.to_string()))?;
+        let head = make_head(&config, records)?;
         let (head, counts) = (Rc::new(RefCell::new(head)), Rc::new(Counts::default()));
         counts.spool_bytes.set(spools.bytes());
         let (sender, events) = mpsc::channel(256);
@@ -427,6 +426,11 @@ fn open_spools(dir: &Path, known: impl Fn(JobId) -> bool) -> Result<Spools, Fail
         let text = format!("{} cannot be used: {error}", paths::spool(dir).display());
         Failure::new(ExitCode::Io, text)
     })
+}
+
+fn make_head(config: &ClusterConfig, records: Vec<JobRecord>) -> Result<Head, Failure> {
+    let head = Head::new(head_config(config), records, seed()?);
+    head.map_err(|error| Failure::new(ExitCode::BadConfig, error.to_string()))
 }
 
 fn head_config(config: &ClusterConfig) -> HeadConfig {

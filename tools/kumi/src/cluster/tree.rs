@@ -90,7 +90,12 @@ pub fn lines(tree: &[DqtNode], nodes: usize, width: usize) -> Vec<TreeLine> {
         let shown = !node.queue.is_empty();
         if shown {
             // The tree may reach beyond the nodes that there are.
-            let end = (node.first.0 + node.size).min(nodes).max(node.first.0 + 1);
+            let end = node
+                .first
+                .0
+                .saturating_add(node.size)
+                .min(nodes)
+                .max(node.first.0.saturating_add(1));
             let place = format!("{:depth$}{}", "", table::ranges(node.first.0..end));
             let cells = [place, word(node.state).to_owned(), node.max_tqlb.to_string()];
             lines.push((node, cells));
