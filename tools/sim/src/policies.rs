@@ -1,7 +1,7 @@
 //! Policies by name, and what the simulator must know of a policy besides.
 
 use kumi_sched::registry::{self, Limits};
-use kumi_sched::{Dqt, DqtConfig, Policy};
+use kumi_sched::{DqtConfig, Policy};
 
 use crate::engine::Outcome;
 use crate::error::SimError;
@@ -12,9 +12,6 @@ use crate::job::Workload;
 /// # Errors
 /// No policy is called that; the error names the nearest.
 pub fn by_name(name: &str) -> Result<Box<dyn Policy + Send>, SimError> {
-    if let Ok(config) = name.parse::<DqtConfig>() {
-        return Ok(Box::new(Dqt::new(config)));
-    }
     Ok(registry::by_name(name, Limits::default())?)
 }
 
