@@ -205,12 +205,7 @@ impl Policy for MatrixGang {
 
     fn arrive(&mut self, request: &Request, _now: ClusterTime) -> Result<(), ArriveError> {
         let &Request { job, nodes, .. } = request;
-        if nodes == 0 {
-            return Err(ArriveError::NoNodes(job));
-        }
-        if self.known(job) {
-            return Err(ArriveError::Known(job));
-        }
+        ArriveError::check(job, nodes as usize, self.known(job))?;
         self.queue.push_back((job, usize::try_from(nodes).unwrap_or(usize::MAX)));
         Ok(())
     }
@@ -222,12 +217,7 @@ impl Policy for MatrixGang {
         _now: ClusterTime,
     ) -> Result<(), ArriveError> {
         let job = request.job;
-        if nodes.is_empty() {
-            return Err(ArriveError::NoNodes(job));
-        }
-        if self.known(job) {
-            return Err(ArriveError::Known(job));
-        }
+        ArriveError::check(job, nodes.len(), self.known(job))?;
         let bits = Bits::from_nodes(nodes);
         let free = |row: &Row| row.used.disjoint(&bits);
         let row = self.rows.iter().position(free).unwrap_or(self.rows.len());

@@ -57,6 +57,17 @@ pub enum ArriveError {
     NoEstimate(JobId),
 }
 
+impl ArriveError {
+    /// What every policy asks of a job with so many nodes.
+    pub(crate) fn check(job: JobId, nodes: usize, known: bool) -> Result<(), Self> {
+        match (nodes, known) {
+            (0, _) => Err(Self::NoNodes(job)),
+            (_, true) => Err(Self::Known(job)),
+            (_, false) => Ok(()),
+        }
+    }
+}
+
 /// What the jobs of a policy share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {

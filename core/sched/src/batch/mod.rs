@@ -73,13 +73,8 @@ pub(crate) struct Batch<D: Discipline> {
 
 impl<D: Discipline> Batch<D> {
     fn check(&self, job: JobId, nodes: usize) -> Result<(), ArriveError> {
-        if nodes == 0 {
-            return Err(ArriveError::NoNodes(job));
-        }
-        if self.waiting.contains(&job) || self.machine.placed.contains(job) {
-            return Err(ArriveError::Known(job));
-        }
-        Ok(())
+        let known = self.waiting.contains(&job) || self.machine.placed.contains(job);
+        ArriveError::check(job, nodes, known)
     }
 }
 

@@ -162,12 +162,7 @@ impl Policy for Dhc {
 
     fn arrive(&mut self, request: &Request, _now: ClusterTime) -> Result<(), ArriveError> {
         let &Request { job, nodes, .. } = request;
-        if nodes == 0 {
-            return Err(ArriveError::NoNodes(job));
-        }
-        if self.known(job) {
-            return Err(ArriveError::Known(job));
-        }
+        ArriveError::check(job, nodes as usize, self.known(job))?;
         self.queue.push_back((job, nodes));
         Ok(())
     }
@@ -183,9 +178,7 @@ impl Policy for Dhc {
         let (Some(&first), Some(&last)) = (nodes.first(), nodes.last()) else {
             return Err(ArriveError::NoNodes(job));
         };
-        if self.known(job) {
-            return Err(ArriveError::Known(job));
-        }
+        ArriveError::check(job, nodes.len(), self.known(job))?;
         self.nodes.reach(last);
         let nodes: Vec<NodeId> = nodes.into_iter().collect();
         self.put(job, Block::around(first, last), &nodes);

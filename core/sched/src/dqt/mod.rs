@@ -111,11 +111,8 @@ impl Dqt {
     }
 
     fn check(&self, job: JobId, nodes: usize) -> Result<(), ArriveError> {
-        if nodes == 0 {
-            return Err(ArriveError::NoNodes(job));
-        }
         let known = self.jobs.contains_key(&job) || self.came.contains_key(&job);
-        if known { Err(ArriveError::Known(job)) } else { Ok(()) }
+        ArriveError::check(job, nodes, known)
     }
 
     /// Makes the tree tall enough for the node.
