@@ -94,6 +94,7 @@ fn interrupted(test: &str, call: &str, then: &str, words: &str) {
     let script = format!(
         "import kumi, os, signal, sys, threading, time
 memory = bytearray(8)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with kumi.init():
     if kumi.rank() > 0:
         time.sleep(3600)

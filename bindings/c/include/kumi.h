@@ -50,8 +50,9 @@
  * kumi_window_register(), kumi_barrier(), kumi_broadcast(), kumi_reduce(),
  * kumi_allreduce(), kumi_gather(), kumi_alltoall() and kumi_alltoallv() must
  * be called by all ranks, in the same order, with the same root, type,
- * operation and (where there is one count) count.  One window may be created
- * by some ranks and registered by others.
+ * operation and (where there is one count) count.  A rank that sees that
+ * another's count differs gets LENGTH; others may then wait for it for ever.
+ * One window may be created by some ranks and registered by others.
  *
  * SPDX-License-Identifier: Apache-2.0 OR MIT
  */

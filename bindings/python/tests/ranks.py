@@ -339,6 +339,7 @@ def signals_reach_ranks_that_compute() -> None:
 @test
 def a_wait_that_is_interrupted_can_be_waited_again() -> None:
     me, ranks = kumi.rank(), kumi.size()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with kumi.window(1) as window:
         for wait in (lambda: window.wait_notify(0, 1), kumi.recv):
             timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))

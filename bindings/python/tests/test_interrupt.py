@@ -11,6 +11,7 @@ BEGIN = """
 import os, signal, sys, threading, time
 import numpy as np
 import kumi
+signal.signal(signal.SIGINT, signal.default_int_handler)  # Whoever began the tests may ignore it.
 kumi.init()
 window = kumi.window(1024, np.uint8)
 fifo = window.fifo(0, 64)

@@ -6,7 +6,8 @@
 //! Little data goes along trees, which take log2(n) rounds; much data in pieces around a ring, which
 //! sends each byte about twice whatever the number of ranks (`ring`). Blocks that are all different
 //! travel together where they are small (`blocks`), and each by itself where they are not. The
-//! choice depends on the number of ranks and on the length alone, which are the same at all ranks.
+//! choice depends on the number of ranks and on the length alone, which must be the same at all ranks: where they are not,
+//! a rank that sees it has an error, and ranks that choose different ways wait for ever.
 
 mod blocks;
 mod ring;

@@ -182,7 +182,8 @@ fn prefer_daemon(limits: &mut Vec<String>) -> Result<i32, Failure> {
     if let Err(error) = priority::prefer_this_thread() {
         tracing::debug!(%error, "the daemon is not preferred");
         limits.push(limits::preference_sentence());
-        return Ok((nice + YIELDING).min(19));
+        // Not below 0: whoever may not prefer the daemon may not prefer ranks either.
+        return Ok((nice + YIELDING).clamp(0, 19));
     }
     Ok(nice)
 }
