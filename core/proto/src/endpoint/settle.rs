@@ -27,7 +27,8 @@ impl Endpoint {
 
     /// Every data packet that this rank ever put on the wire has been answered: acked, kept or refused by
     /// its receiver, or found lost. Unacked ones are in their rings (what is lent of them, where its
-    /// owner keeps it: [`Self::take_all_back`] brings it in) and nowhere else, but for copies that the network made or delayed for longer than a probe that was sent after them.
+    /// owner keeps it: [`Self::take_all_back`] brings it in) and nowhere else, but for copies that the
+    /// network made or delayed for longer than a probe that was sent after them.
     pub fn settled(&self) -> bool {
         let in_flight = |&rank| self.peer(rank).map_or(0, |peer| peer.sender.in_flight());
         self.rings.iter().all(|rank| in_flight(rank) == 0)
