@@ -30,7 +30,7 @@ pub struct MatrixGang {
     jobs: BTreeMap<JobId, Job>,
     rows: Vec<Row>,
     queue: VecDeque<(JobId, usize)>,
-    /// The slot that is next, counted from the first row with an active job.
+    /// The row after the one that ran last. The next is the first with an active job from here on.
     turn: usize,
 }
 
@@ -115,6 +115,7 @@ impl MatrixGang {
     /// Moves jobs to earlier rows while any can move, then drops the empty rows. Every move lowers
     /// a job's row, so it ends.
     fn unify(&mut self) {
+        let next = self.next_job();
         let mut moved = true;
         while moved {
             moved = false;
@@ -132,6 +133,14 @@ impl MatrixGang {
                 }
             }
         }
+        self.turn = next.map_or(0, |job| self.jobs[&job].row);
+    }
+
+    /// One of those whose turn is next.
+    fn next_job(&self) -> Option<JobId> {
+        let (before, after) = self.rows.split_at(self.turn.min(self.rows.len()));
+        let mut jobs = after.iter().chain(before).flat_map(|row| &row.jobs);
+        jobs.find(|job| self.jobs[job].active).copied()
     }
 
     fn move_up(&mut self, job: JobId, from: usize) -> bool {
@@ -150,7 +159,8 @@ impl MatrixGang {
     fn slots(&self) -> Vec<Row> {
         let mut slots = self.active_rows();
         self.alternate(&mut slots);
-        let next = self.turn % slots.len().max(1);
+        let passed = self.rows.iter().take(self.turn).filter(|row| self.has_active(row)).count();
+        let next = passed % slots.len().max(1);
         slots.rotate_left(next);
         slots
     }
@@ -266,8 +276,14 @@ impl Policy for MatrixGang {
     }
 
     fn advance(&mut self, slots: u64) {
-        let length = self.rows.iter().filter(|row| self.has_active(row)).count().max(1);
-        self.turn = (self.turn % length + (slots % length as u64) as usize) % length;
+        let active = |&row: &usize| self.has_active(&self.rows[row]);
+        let rows: Vec<usize> = (0..self.rows.len()).filter(active).collect();
+        if slots == 0 || rows.is_empty() {
+            return;
+        }
+        let first = rows.iter().position(|&row| row >= self.turn).unwrap_or(0);
+        let last = first + ((slots - 1) % rows.len() as u64) as usize;
+        self.turn = rows[last % rows.len()] + 1;
     }
 
     fn columns(&self) -> Vec<Column> {

@@ -103,7 +103,7 @@ pub trait Policy {
     /// `node` takes no new jobs. Those placed on it stay until they [`Policy::leave`].
     fn remove_node(&mut self, node: NodeId);
 
-    /// Queues a job.
+    /// Queues a job that came at `now`, or earlier: one that queues again says when it first came.
     ///
     /// # Errors
     /// The job wants no nodes, is known, or does not say what this policy must know.

@@ -365,6 +365,31 @@ fn a_timetable_goes_on_where_another_was() {
     }
 }
 
+/// Whoever is next stays next when others end or pause.
+#[test]
+fn an_end_takes_nobody_s_turn() {
+    let next = |policy: &mut MatrixGang| {
+        let mut ran = None;
+        policy.run_slot(&mut |job| ran = Some(job.0));
+        ran
+    };
+    let mut policy = matrix(1, 4);
+    for job in 1..=4 {
+        arrive(&mut policy, job, 1);
+    }
+    assert_eq!(next(&mut policy), Some(1));
+    policy.leave(JobId(1), NOW);
+    assert_eq!(next(&mut policy), Some(2));
+    policy.set_active(JobId(2), false);
+    policy.set_active(JobId(3), false);
+    assert_eq!(next(&mut policy), Some(4));
+    policy.set_active(JobId(2), true);
+    policy.set_active(JobId(3), true);
+    assert_eq!([next(&mut policy), next(&mut policy)], [Some(2), Some(3)]);
+    policy.leave(JobId(4), NOW);
+    assert_eq!(next(&mut policy), Some(2));
+}
+
 /// Prints how long 64 nodes and 200 jobs take:
 /// `cargo test --release -p kumi-sched -- --ignored --nocapture`.
 #[test]
