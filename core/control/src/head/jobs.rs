@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use kumi_sched::{JobId, NodeId, Placement, Request, UserId};
+use kumi_sched::{ClusterTime, JobId, NodeId, Placement, Request, UserId};
 
 use super::{ClientId, Head, HeadAction};
 use crate::message::{
@@ -95,6 +95,12 @@ impl Job {
         let JobRequest { priority, estimate_ns, .. } = self.record.spec.request;
         let user = UserId(self.record.spec.user.uid);
         Request { user, priority, estimate_ns, ..Request::new(self.id(), self.wanted) }
+    }
+
+    /// When it was submitted: also what a job that queues again says, so that whoever came later does not overtake it.
+    pub(super) fn came(&self, (now, wall_ms): (Nanos, u64)) -> ClusterTime {
+        let ago = wall_ms.saturating_sub(self.record.submitted_ms).saturating_mul(1_000_000);
+        ClusterTime(now.saturating_sub(ago))
     }
 
     /// The same, when it has its nodes: what it has run already is taken off its estimate, which is

@@ -227,8 +227,8 @@ impl Head {
                 Ok(Some(nodes)) => {
                     let Some(job) = self.jobs.get_mut(&id) else { continue };
                     (job.scheduled, job.wanted) = (true, nodes);
-                    let asked = job.asked();
-                    let arrived = self.policy.arrive(&asked, ClusterTime(self.now));
+                    let (asked, came) = (job.asked(), job.came((self.now, self.wall_ms)));
+                    let arrived = self.policy.arrive(&asked, came);
                     arrived.err().map(|error| super::policy::arrive_refusal(&error))
                 }
                 Err(refusal) => Some(refusal),

@@ -136,12 +136,11 @@ impl Head {
             by_name(name, self.config.max_jobs_per_node).map_err(|error| bad(error.to_string()))?;
         self.routes.nodes().for_each(|node| policy.add_node(node));
         let configured = self.nodes.len();
-        let now = ClusterTime(self.now);
         for job in self.jobs.values().filter(|job| !job.is_over()) {
             let unknown = job.record.spec.request.estimate_ns.is_none();
             let taken = match (job.is_placed(), job.scheduled) {
                 (true, true) => take_back(&mut *policy, job, configured, (self.now, self.wall_ms)),
-                (false, true) => policy.arrive(&job.asked(), now),
+                (false, true) => policy.arrive(&job.asked(), job.came((self.now, self.wall_ms))),
                 // It is not known yet how many nodes it wants.
                 (false, false) if unknown && policy.plans() => {
                     Err(ArriveError::NoEstimate(job.id()))
