@@ -45,7 +45,7 @@ pub fn jobs(case: &Case, Done { workload, outcome, .. }: &Done) -> String {
             cell(ended.map(|ended| ended.wait_s)),
             cell(ended.map(|ended| ended.response_s)),
             cell(ended.map(|ended| ended.bounded_slowdown)),
-            cell(ended.map(|ended| ended.retr)),
+            cell(ended.and_then(|ended| ended.retr)),
         );
         debug_assert!(line.is_ok(), "writing to a string cannot fail");
     }

@@ -46,6 +46,9 @@ mod tests {
         let first: Vec<u64> = (0..4).map(|_| draws.below(1_000_000)).collect();
         let mut again = Draws::new(7, 3);
         assert_eq!(first, (0..4).map(|_| again.below(1_000_000)).collect::<Vec<_>>());
+        assert_eq!(first, [181_541, 92_864, 979_004, 334_218]);
+        let exponential = Draws::new(1, 0).exponential();
+        assert!((exponential - 0.910_095_800_981_842_7).abs() < 1e-12, "{exponential}");
         assert_ne!(first[0], Draws::new(7, 4).below(1_000_000));
         assert_ne!(first[0], Draws::new(8, 3).below(1_000_000));
     }

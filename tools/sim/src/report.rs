@@ -107,8 +107,8 @@ pub struct Ended {
     pub response_s: f64,
     /// Response over service, bounded.
     pub bounded_slowdown: f64,
-    /// Response over service; a job without service counts as one of a nanosecond.
-    pub retr: f64,
+    /// Response over service; `None` for a job without service.
+    pub retr: Option<f64>,
 }
 
 /// Nanoseconds as seconds.
@@ -122,12 +122,12 @@ impl Ended {
     pub fn of(job: &Job, outcome: &Outcome, index: usize) -> Option<Self> {
         let (start, end) = (outcome.start(index)?, outcome.end(index)?);
         let response_s = seconds(end - job.submit);
-        let service = seconds(job.service.max(1));
+        let service = seconds(job.service);
         Some(Self {
             wait_s: seconds(start.saturating_sub(job.submit)),
             response_s,
             bounded_slowdown: (response_s / service.max(BOUND_S)).max(1.0),
-            retr: response_s / service,
+            retr: (job.service > 0).then_some(response_s / service),
         })
     }
 }
@@ -144,11 +144,12 @@ impl Report {
         let ended = ended(workload, outcome);
         let column = |of: fn(&Ended) -> f64| ended.iter().map(|(_, e)| of(e)).collect::<Vec<f64>>();
         let greatest = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
-        let (waits, retrs) = (column(|e| e.wait_s), column(|e| e.retr));
+        let waits = column(|e| e.wait_s);
+        let retrs: Vec<f64> = ended.iter().filter_map(|(_, e)| e.retr).collect();
         let slowdowns = column(|e| e.bounded_slowdown);
         let capacity = f64::from(options.procs) * outcome.time_ns.max(1) as f64;
         let share = |amount: u128| amount as f64 / capacity;
-        let pairs = ended.iter().map(|(job, e)| (f64::from(job.size).log2(), e.retr));
+        let pairs = ended.iter().filter_map(|(job, e)| Some((f64::from(job.size).log2(), e.retr?)));
         Self {
             schema: SCHEMA,
             version: env!("CARGO_PKG_VERSION"),
@@ -208,6 +209,8 @@ pub fn by_size_where(
     chosen: impl Fn(u64) -> bool,
 ) -> Vec<BySize> {
     let mut sizes: BTreeMap<u32, BySize> = BTreeMap::new();
+    // Jobs with any service, by size.
+    let mut served = BTreeMap::new();
     let arrived = usize::try_from(outcome.arrived).unwrap_or(usize::MAX);
     for (index, job) in workload.jobs.iter().enumerate().take(arrived) {
         if outcome.end(index).is_some_and(|end| !chosen(end)) {
@@ -219,14 +222,15 @@ pub fn by_size_where(
             row.ended += 1;
             row.mean_wait_s += ended.wait_s;
             row.mean_bounded_slowdown += ended.bounded_slowdown;
-            row.mean_retr += ended.retr;
+            row.mean_retr += ended.retr.unwrap_or(0.0);
+            *served.entry(job.size).or_insert(0u64) += u64::from(ended.retr.is_some());
         }
     }
     for row in sizes.values_mut() {
         let count = row.ended.max(1) as f64;
         row.mean_wait_s /= count;
         row.mean_bounded_slowdown /= count;
-        row.mean_retr /= count;
+        row.mean_retr /= served.get(&row.size).copied().unwrap_or(0).max(1) as f64;
     }
     sizes.into_values().collect()
 }

@@ -102,11 +102,41 @@ fn samples_cover_the_time_line() {
         let options = Options { sample_ns: Some(5 * SECOND), ..Options::new(4) };
         let outcome = run(policy, &list, &options).unwrap();
         let found: Vec<f64> = outcome.samples.iter().map(|sample| sample.utilisation).collect();
-        let expected = [0.2, 0.2, 0.0, 0.0];
+        let expected = [0.4, 0.0, 0.0, 0.6];
         assert_eq!(found.len(), expected.len(), "{policy}: {found:?}");
         let same = found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-12);
         assert!(same, "{policy}: {found:?}");
     }
+}
+
+/// A last slice that is cut, samples shorter than a slice: nobody gets more than there is.
+#[test]
+fn slices_need_not_divide_the_time() {
+    let mut list = Workload::given(vec![job(1, 0, 5000, 4), job(2, 0, 5000, 4)]);
+    list.horizon = Some(1000 * SECOND);
+    let slice_ns = 600 * SECOND;
+    let options = Options { slice_ns, sample_ns: Some(SECOND), ..Options::new(4) };
+    for policy in ["dqt", "matrix"] {
+        let outcome = run(policy, &list, &options).unwrap();
+        assert_eq!(outcome.occupied, 4000 * u128::from(SECOND), "{policy}");
+        let report = Report::new(policy, None, &list, &options, &outcome);
+        assert!((report.utilisation - 1.0).abs() < 1e-12, "{policy}: {}", report.utilisation);
+        assert!(report.overhead.abs() < 1e-12, "{policy}: {}", report.overhead);
+        let samples: Vec<_> = outcome.samples.iter().map(|s| (s.at, s.utilisation)).collect();
+        assert_eq!(samples, [(slice_ns, 1.0)], "{policy}");
+    }
+}
+
+/// A job without service waits and ends, and has no ratio that would drown the others'.
+#[test]
+fn jobs_without_service_have_no_ratio() {
+    let list = Workload::given(vec![job(1, 0, 10, 4), job(2, 0, 0, 4), job(3, 100, 10, 4)]);
+    let outcome = run("fcfs", &list, &Options::new(4)).unwrap();
+    let report = Report::new("fcfs", None, &list, &Options::new(4), &outcome);
+    assert_eq!(report.jobs_ended, 3);
+    assert!((report.mean_retr - 1.0).abs() < 1e-12 && (report.max_retr - 1.0).abs() < 1e-12);
+    assert!((report.sizes[0].mean_retr - 1.0).abs() < 1e-12);
+    assert!((report.max_wait_s - 10.0).abs() < 1e-12);
 }
 
 #[test]

@@ -107,7 +107,7 @@ fn options(args: &JobsArgs, procs: u32, length: u64) -> Options {
             InstantArg::Batched => Instant::Batched,
             InstantArg::Single => Instant::Single,
         },
-        sample_ns: args.output.timeline_csv.as_ref().map(|_| interval * SECOND),
+        sample_ns: args.output.timeline_csv.as_ref().map(|_| interval.saturating_mul(SECOND)),
     }
 }
 

@@ -170,7 +170,11 @@ pub fn run(
     options.check()?;
     workload.check(options.procs)?;
     (0..options.procs).for_each(|node| policy.add_node(NodeId(node)));
-    let tally = Tally::new(workload, options);
+    let grain = match policy.sharing() {
+        Sharing::Space => 1,
+        Sharing::SpaceAndTime => options.slice_ns,
+    };
+    let tally = Tally::new(workload, options, grain);
     let total = workload.horizon.unwrap_or(workload.jobs.len() as u64);
     let progress = Progress::new(monitor, total);
     let mut run = Run { name, policy, workload, options, tally, progress, next: 0 };

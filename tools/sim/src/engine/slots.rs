@@ -70,7 +70,8 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<(), SimError> {
     run.tally.max_tqlb = Some(0);
     loop {
         let now = slots.slot.checked_mul(slice).ok_or(SimError::Endless)?;
-        sample(run, &slots, now);
+        let time = now.min(run.horizon());
+        sample(run, &slots, time);
         boundary(run, &mut slots, now)?;
         if now >= run.horizon() {
             break;
@@ -163,10 +164,11 @@ fn migrate(run: &mut Run<'_>, slots: &mut Slots, now: u64) -> Result<(), SimErro
     Ok(())
 }
 
-/// Runs one slot.
+/// Runs one slot; the last one is as long as there is time.
 fn step(run: &mut Run<'_>, slots: &mut Slots, now: u64) -> Result<(), SimError> {
     let Slots { hot, ended, slot, .. } = slots;
     let &Options { slice_ns, switch_ns, procs, .. } = run.options;
+    let slice_ns = slice_ns.min(run.horizon() - now);
     let Tally { starts, switches, occupied, .. } = &mut run.tally;
     let policy: &mut dyn Policy = run.policy;
     let (slot, mut busy, mut idle_tail, mut wrong) = (*slot, 0u64, 0u128, false);
@@ -182,7 +184,7 @@ fn step(run: &mut Run<'_>, slots: &mut Slots, now: u64) -> Result<(), SimError> 
             if hot.expected == NO_SLOT {
                 starts[index] = starts[index].min(now);
             }
-            turn -= switch_ns;
+            turn = turn.saturating_sub(switch_ns);
             *switches += 1;
         }
         hot.expected = slot + 1;

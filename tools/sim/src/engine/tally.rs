@@ -70,6 +70,8 @@ pub struct Sample {
 pub(super) struct Tally<'a> {
     workload: &'a Workload,
     options: &'a Options,
+    /// Between two samples: where time is shared, whole slots.
+    interval: Option<u64>,
     pub(super) starts: Vec<u64>,
     pub(super) ends: Vec<u64>,
     pub(super) occupied: u128,
@@ -88,12 +90,23 @@ pub(super) struct Tally<'a> {
     occupied_before: u128,
 }
 
+/// When what is simulated begins: with the first submission, unless its length was given.
+fn from(workload: &Workload) -> u64 {
+    let first = workload.jobs.first().map_or(0, |job| job.submit);
+    if workload.horizon.is_some() { 0 } else { first }
+}
+
 impl<'a> Tally<'a> {
-    pub(super) fn new(workload: &'a Workload, options: &'a Options) -> Self {
+    /// `grain`: what samples are a multiple of apart, 1 or a slice.
+    pub(super) fn new(workload: &'a Workload, options: &'a Options, grain: u64) -> Self {
         let jobs = workload.jobs.len();
+        let whole = |interval: u64| interval.div_ceil(grain).saturating_mul(grain);
+        let interval = options.sample_ns.map(whole);
+        let from = from(workload) / grain * grain;
         Self {
             workload,
             options,
+            interval,
             starts: vec![NEVER; jobs],
             ends: vec![NEVER; jobs],
             occupied: 0,
@@ -107,7 +120,7 @@ impl<'a> Tally<'a> {
             max_tqlb: None,
             last: 0,
             samples: Vec::new(),
-            next_sample: options.sample_ns.unwrap_or(NEVER),
+            next_sample: interval.map_or(NEVER, |interval| from.saturating_add(interval)),
             occupied_before: 0,
         }
     }
@@ -135,7 +148,7 @@ impl<'a> Tally<'a> {
 
     /// Writes the sample that is due; `occupied` is the sum up to then.
     pub(super) fn sample(&mut self, occupied: u128, tqlb: Option<(u32, u32)>) {
-        let Some(interval) = self.options.sample_ns else { return };
+        let Some(interval) = self.interval else { return };
         let capacity = u128::from(interval) * u128::from(self.options.procs);
         #[allow(clippy::cast_precision_loss)]
         let utilisation = (occupied - self.occupied_before) as f64 / capacity as f64;
@@ -152,11 +165,8 @@ impl<'a> Tally<'a> {
     }
 
     pub(super) fn finish(self) -> Outcome {
-        let first = self.workload.jobs.first().map_or(0, |job| job.submit);
-        let (from_ns, until) = match self.workload.horizon {
-            Some(horizon) => (0, horizon),
-            None => (first, self.last.max(first)),
-        };
+        let from_ns = from(self.workload);
+        let until = self.workload.horizon.unwrap_or(self.last.max(from_ns));
         Outcome {
             starts: self.starts,
             ends: self.ends,

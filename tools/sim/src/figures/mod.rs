@@ -161,9 +161,9 @@ fn keep(case: &Case, done: Done) -> Kept {
     let mut points = Vec::new();
     if case.options.sample_ns.is_some() {
         for (index, job) in workload.jobs.iter().enumerate() {
-            if let (Some(end), Some(ended)) = (outcome.end(index), Ended::of(job, &outcome, index))
-            {
-                points.push((seconds(end), ended.retr, job.size));
+            let retr = Ended::of(job, &outcome, index).and_then(|ended| ended.retr);
+            if let (Some(end), Some(retr)) = (outcome.end(index), retr) {
+                points.push((seconds(end), retr, job.size));
             }
         }
     }
