@@ -1,0 +1,18 @@
+//! Interface descriptions of routines that are called over the network (paper 4, section 2; the Ninf form with
+//! the spellings of GridRPC systems).
+//!
+//! A description says what a routine takes and gives: types, modes, and shapes as expressions of its scalar
+//! arguments. Clients fetch it as JSON, so that they need no stub, and both sides make the same plan of what is
+//! sent and what comes back before a byte of it is.
+//!
+//! Nothing here knows a socket, a file or a library.
+#![no_std]
+#![forbid(unsafe_code)]
+extern crate alloc;
+
+mod model;
+
+pub use model::{
+    Binary, Dimension, Element, Expr, Function, Interface, Language, Mode, Order, Param, Target,
+    Type, Unary,
+};

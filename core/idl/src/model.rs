@@ -1,0 +1,313 @@
+//! What a description says, as clients and servers hold it. Its JSON is canonical: the same description gives
+//! the same bytes, and `serde` names are part of the protocol.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+/// A routine: what it is called by, what it takes and gives, what it costs, and what runs it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Interface {
+    /// Version of this form; [`Interface::VERSION`].
+    pub version: u32,
+    /// The routine's name, unique on a server; `module/name` where a module is given.
+    pub name: String,
+    /// What users read about it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub doc: String,
+    /// The parameters in the order of a call.
+    pub params: Vec<Param>,
+    /// Operations of a call, an expression of scalar parameters (`CalcOrder`); `None`: not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calc_order: Option<Expr>,
+    /// A call may be run twice with the effect of one (`@idempotent`): it is retried when a server is lost.
+    #[serde(default)]
+    pub idempotent: bool,
+    /// The integer parameter by which a call may be cut into several (`@split(count)`): its index.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub split: Option<u32>,
+    /// The integer output that is an error when it is not zero (`@status(info)`): its index.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u32>,
+    /// What the server runs.
+    pub target: Target,
+}
+
+impl Interface {
+    /// The version of the JSON form that this code writes and reads.
+    pub const VERSION: u32 = 1;
+    /// Most parameters of a routine.
+    pub const MOST_PARAMS: usize = 256;
+    /// Most dimensions of an array.
+    pub const MOST_DIMENSIONS: usize = 15;
+}
+
+/// What runs a routine on its server (`Calls`, `Required`, `Library`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Target {
+    /// Calling convention.
+    pub language: Language,
+    /// The symbol as the source spells it; for Fortran without the compiler's underscore.
+    pub symbol: String,
+    /// The arguments in the order of the symbol: expressions of parameters, mostly parameters themselves.
+    pub arguments: Vec<Expr>,
+    /// Whether the symbol returns a value, and into which parameter it goes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<u32>,
+    /// Object files and libraries to link (`Required`, `Library`), in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub required: Vec<String>,
+}
+
+/// A calling convention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Language {
+    /// Scalars by value, arrays and outputs by address.
+    C,
+    /// Everything by address, lengths of strings behind the arguments.
+    Fortran,
+    /// A function of a Python server.
+    Python,
+}
+
+/// One parameter.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Param {
+    /// Its name, unique in the routine.
+    pub name: String,
+    /// Which way it goes.
+    pub mode: Mode,
+    /// What it is, or what its elements are.
+    #[serde(rename = "type")]
+    pub ty: Type,
+    /// The array's dimensions in the order of the description; none: a scalar.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dims: Vec<Dimension>,
+    /// How the routine wants the array laid out.
+    #[serde(default, skip_serializing_if = "Order::is_row")]
+    pub order: Order,
+    /// What stands for a scalar that a caller leaves out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default: Option<Expr>,
+    /// What users read about it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub doc: String,
+}
+
+/// Which way a parameter goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// To the server.
+    In,
+    /// Back.
+    Out,
+    /// There and back.
+    InOut,
+    /// Memory the routine needs; never sent.
+    Work,
+}
+
+impl Mode {
+    /// Whether it is sent to the server.
+    #[must_use]
+    pub fn is_sent(self) -> bool {
+        matches!(self, Mode::In | Mode::InOut)
+    }
+
+    /// Whether it is sent back.
+    #[must_use]
+    pub fn is_returned(self) -> bool {
+        matches!(self, Mode::Out | Mode::InOut)
+    }
+}
+
+/// What a parameter is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Type {
+    /// A number, or an array of them.
+    Number(Element),
+    /// Bytes of text; in C they end with a zero.
+    String,
+    /// A file: its contents travel, the routine gets a name.
+    File,
+    /// A function of the client that the routine may call, and what it takes.
+    Callback(Vec<Param>),
+}
+
+/// An element of an array, or a scalar. Little-endian wherever it is in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Element {
+    /// 8 bits, signed.
+    I8,
+    /// 16 bits, signed.
+    I16,
+    /// 32 bits, signed.
+    I32,
+    /// 64 bits, signed.
+    I64,
+    /// 8 bits.
+    U8,
+    /// 16 bits.
+    U16,
+    /// 32 bits.
+    U32,
+    /// 64 bits.
+    U64,
+    /// Single precision.
+    F32,
+    /// Double precision.
+    F64,
+    /// Two single-precision numbers.
+    C64,
+    /// Two double-precision numbers.
+    C128,
+}
+
+impl Element {
+    /// Bytes of one.
+    #[must_use]
+    pub fn size(self) -> u64 {
+        match self {
+            Element::I8 | Element::U8 => 1,
+            Element::I16 | Element::U16 => 2,
+            Element::I32 | Element::U32 | Element::F32 => 4,
+            Element::I64 | Element::U64 | Element::F64 | Element::C64 => 8,
+            Element::C128 => 16,
+        }
+    }
+
+    /// Whether it may stand in a size.
+    #[must_use]
+    pub fn is_integer(self) -> bool {
+        !matches!(self, Element::F32 | Element::F64 | Element::C64 | Element::C128)
+    }
+}
+
+/// One dimension of an array: `[size]` or `[size: start, end, step]`. Elements from `start` up to and without
+/// `end`, `step` apart, travel; the array has `size` of them at the routine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Dimension {
+    /// Elements along it.
+    pub size: Expr,
+    /// The first that travels; `None`: 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<Expr>,
+    /// Behind the last that travels; `None`: the size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<Expr>,
+    /// From one to the next; `None`: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<Expr>,
+}
+
+/// How an array of several dimensions lies in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// The last index moves fastest (C).
+    #[default]
+    Row,
+    /// The first index moves fastest (Fortran).
+    Column,
+}
+
+impl Order {
+    fn is_row(&self) -> bool {
+        *self == Order::Row
+    }
+}
+
+/// An expression of scalar parameters. Sizes are computed in 64-bit integers, every overflow is an error;
+/// `calc_order` in floating point.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Expr {
+    /// An integer.
+    Int(i64),
+    /// A number; in `calc_order` and defaults only.
+    Real(f64),
+    /// A text; in defaults only.
+    Text(String),
+    /// The parameter of this index.
+    Param(u32),
+    /// One operand.
+    Unary(Unary, Box<Expr>),
+    /// Two operands.
+    Binary(Binary, Box<Expr>, Box<Expr>),
+    /// `condition ? then : otherwise`.
+    If(Box<Expr>, Box<Expr>, Box<Expr>),
+    /// A function of this page.
+    Call(Function, Vec<Expr>),
+}
+
+/// An operation on one operand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unary {
+    /// `-`
+    Neg,
+    /// `!`: 1 of 0, else 0.
+    Not,
+}
+
+/// An operation on two operands. Comparisons give 1 or 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Binary {
+    /// `+`
+    Add,
+    /// `-`
+    Sub,
+    /// `*`
+    Mul,
+    /// `/`, towards zero.
+    Div,
+    /// `%`, the sign of the dividend.
+    Rem,
+    /// `^`
+    Pow,
+    /// `<`
+    Lt,
+    /// `<=`
+    Le,
+    /// `>`
+    Gt,
+    /// `>=`
+    Ge,
+    /// `==`
+    Eq,
+    /// `!=`
+    Ne,
+    /// `&&`
+    And,
+    /// `||`
+    Or,
+}
+
+/// A function in an expression.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Function {
+    /// The least of two or more.
+    Min,
+    /// The greatest of two or more.
+    Max,
+    /// Without its sign.
+    Abs,
+    /// Natural logarithm; in `calc_order` only.
+    Log,
+    /// Logarithm to base 2; in `calc_order` only.
+    Log2,
+    /// Square root; in `calc_order` only.
+    Sqrt,
+}
