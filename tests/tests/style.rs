@@ -18,7 +18,6 @@ const LAYERS: [(&str, &[&str]); 15] = [
     ("kumi-sched", &[]),
     ("kumi-idl", &[]),
     ("kumi-control", &["kumi-sched"]),
-    ("kumi-idl", &[]),
     ("kumi-net", &["kumi-proto"]),
     ("kumi-models", &[]),
     ("kumi-mem", &["kumi-proto", "kumi-net"]),
