@@ -235,7 +235,7 @@ impl Head {
         records: Vec<JobRecord>,
         seed: [u8; 32],
     ) -> Result<Self, PolicyError> {
-        let policy = policy::by_name(&config.policy, config.max_jobs_per_node)?;
+        let policy = policy::by_name(&config.policy, policy::limits(&config))?;
         let timetable = Timetable {
             generation: 0,
             start: ClusterTime(0),
