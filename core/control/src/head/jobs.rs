@@ -169,7 +169,10 @@ impl Head {
                     self.remember_ended(id);
                     continue;
                 }
-                JobState::Queued => self.unscheduled = true,
+                JobState::Queued => {
+                    self.undecided.insert(id);
+                    self.nodes_changed = true;
+                }
                 JobState::Preparing | JobState::Running | JobState::Ending(_) => {
                     let nodes = job.parts.keys().copied().filter(|&node| self.is_configured(node));
                     let nodes: Vec<NodeId> = nodes.collect();
@@ -339,9 +342,12 @@ impl Head {
             self.reply(client, ClientReply::Done);
         }
         self.send(&nodes, &Command::Forget { job: id });
-        for node in &mut self.nodes {
-            node.jobs.remove(&id);
+        for node in nodes.iter() {
+            if let Some(node) = self.node_mut(node) {
+                node.jobs.remove(&id);
+            }
         }
+        self.undecided.remove(&id);
         self.leave(id);
         self.timetable_changed();
         self.forget_transfers_of(id);

@@ -175,6 +175,8 @@ pub struct Head {
     tokens: BTreeMap<u128, JobId>,
     next_job: u64,
     nodes: Vec<Node>,
+    /// Nodes that are away, and when their jobs fail.
+    away: BTreeMap<NodeId, nodes::Away>,
     links: BTreeSet<LinkId>,
     routes: Routes,
     policy: Box<dyn Policy + Send>,
@@ -182,8 +184,14 @@ pub struct Head {
     timetable_stale: bool,
     /// How many ticks of the timetable the policy has been told of.
     passed: u64,
-    /// Jobs whose submitters wait for them to be handed to the policy.
-    unscheduled: bool,
+    /// The fewest processors and the lowest limit of ranks of any node that was ever attached.
+    smallest_node: Option<(u32, u32)>,
+    /// Nodes came or went, or are no longer waited for.
+    nodes_changed: bool,
+    /// Queued jobs that the policy has not been told of.
+    undecided: BTreeSet<JobId>,
+    /// See [`Head::considered`].
+    considered: u64,
     transfers: BTreeMap<ContentHash, Transfer>,
     /// By the job whose peers are asked for; none: of all nodes.
     gatherings: BTreeMap<Option<JobId>, Gathering>,
@@ -227,7 +235,7 @@ impl Head {
         records: Vec<JobRecord>,
         seed: [u8; 32],
     ) -> Result<Self, PolicyError> {
-        let policy = policy::by_name(&config.policy, config.max_jobs_per_node)?;
+        let policy = policy::by_name(&config.policy, policy::limits(&config))?;
         let timetable = Timetable {
             generation: 0,
             start: ClusterTime(0),
@@ -249,13 +257,17 @@ impl Head {
             tokens: BTreeMap::new(),
             next_job: 1,
             nodes,
+            away: BTreeMap::new(),
             links: BTreeSet::new(),
             routes: Routes::default(),
             policy,
             timetable,
             timetable_stale: true,
             passed: 0,
-            unscheduled: false,
+            smallest_node: None,
+            nodes_changed: false,
+            undecided: BTreeSet::new(),
+            considered: 0,
             transfers: BTreeMap::new(),
             gatherings: BTreeMap::new(),
             requests: 0,
@@ -315,7 +327,7 @@ impl Head {
             return Some(0);
         }
         let due = |away: nodes::Away| self.vigil.next_look(away.watched).min(away.latest);
-        let lost = self.nodes.iter().filter_map(|node| node.away).map(due).min();
+        let lost = self.away.values().copied().map(due).min();
         let lease = (!self.links.is_empty()).then_some(self.lease_due);
         let transfer = self.transfers.values().filter_map(Transfer::deadline).min();
         let gathering = self.gatherings.values().map(Gathering::deadline).min();
@@ -327,6 +339,13 @@ impl Head {
     /// The jobs that are known: all that are not over, and the last that are.
     pub fn records(&self) -> impl Iterator<Item = &JobRecord> + '_ {
         self.jobs.values().map(|job| &job.record)
+    }
+
+    /// How many jobs and nodes were looked at so far to find out how many nodes jobs want. A
+    /// submission adds one, whatever else waits; a node that comes or goes one for each node and for
+    /// each job that waits.
+    pub fn considered(&self) -> u64 {
+        self.considered
     }
 
     /// The timetable in force.

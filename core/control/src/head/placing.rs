@@ -36,13 +36,13 @@ impl Head {
         u32::try_from(self.nodes.len()).unwrap_or(u32::MAX)
     }
 
-    /// The smallest number of processors and the smallest limit of ranks of the nodes that were
-    /// ever attached; `None` while there was none.
-    fn smallest_node(&self) -> Option<(u32, u32)> {
-        let known = || self.nodes.iter().filter_map(|node| node.description.as_ref());
-        let processors = known().map(|node| node.processors).min()?;
-        let max_ranks = known().map(|node| node.max_ranks).min()?;
-        Some((processors.max(1), max_ranks.max(1)))
+    /// What nodes have said of themselves has changed.
+    pub(super) fn measure_nodes(&mut self) {
+        let known = self.nodes.iter().filter_map(|node| node.description.as_ref());
+        let sizes = known.map(|node| (node.processors.max(1), node.max_ranks.max(1)));
+        let smallest = |one: (u32, u32), two: (u32, u32)| (one.0.min(two.0), one.1.min(two.1));
+        self.smallest_node = sizes.reduce(smallest);
+        self.considered += self.nodes.len() as u64;
     }
 
     /// On how many nodes the job goes: as asked, or as many as have a processor for each rank, or
@@ -52,7 +52,7 @@ impl Head {
     /// # Errors
     /// `Ok(None)` while it cannot be said. An error when the job can never fit.
     fn wanted_nodes(&self, request: &JobRequest) -> Result<Option<u32>, Refusal> {
-        let Some((processors, max_ranks)) = self.smallest_node() else { return Ok(None) };
+        let Some((processors, max_ranks)) = self.smallest_node else { return Ok(None) };
         let fewest = request.ranks.div_ceil(max_ranks);
         let most = request.nodes.unwrap_or(self.cluster_size());
         if most < fewest {
@@ -68,7 +68,7 @@ impl Head {
         if request.nodes.is_some() {
             return Ok(request.nodes);
         }
-        let up = u32::try_from(self.routes.nodes().count()).unwrap_or(u32::MAX);
+        let up = u32::try_from(self.routes.reached()).unwrap_or(u32::MAX);
         if up == 0 || (self.starting.is_some() && up < self.cluster_size()) {
             return Ok(None);
         }
@@ -163,7 +163,10 @@ impl Head {
             ended_ms: None,
         };
         self.jobs.insert(id, Job::new(record));
-        self.unscheduled = true;
+        self.undecided.insert(id);
+        if !self.nodes_changed {
+            self.hand_over(id);
+        }
         self.schedule();
         // One that got its nodes at once is recorded as preparing already.
         if self.jobs.get(&id).is_some_and(|job| job.record.state == JobState::Queued) {
@@ -186,10 +189,12 @@ impl Head {
         (u64::from_le_bytes(channel), SealKey(seal))
     }
 
-    /// Hands new jobs to the policy, and places those that fit now.
+    /// Hands jobs to the policy if nodes came or went, and places those that fit now.
     pub(super) fn schedule(&mut self) {
-        if core::mem::take(&mut self.unscheduled) {
-            self.hand_over();
+        if core::mem::take(&mut self.nodes_changed) {
+            self.reconsider();
+            let undecided: Vec<JobId> = self.undecided.iter().copied().collect();
+            undecided.into_iter().for_each(|id| self.hand_over(id));
         }
         while let Some(placement) = self.policy.next_placement(ClusterTime(self.now)) {
             self.place(&placement);
@@ -200,42 +205,53 @@ impl Head {
     /// again then, in the order in which they were submitted.
     fn reconsider(&mut self) {
         let queued = |job: &&Job| job.scheduled && job.record.state == JobState::Queued;
-        let other = |job: &Job| {
+        let queued: Vec<&Job> = self.jobs.values().filter(queued).collect();
+        self.considered += queued.len() as u64;
+        let other = |job: &&Job| {
             let request = &job.record.spec.request;
             request.nodes.is_none()
                 && self.wanted_nodes(request).is_ok_and(|wanted| wanted != Some(job.wanted))
         };
-        if !self.jobs.values().filter(queued).any(other) {
+        if !queued.iter().any(other) {
             return;
         }
-        for job in self.jobs.values_mut().filter(|job| queued(&&**job)) {
+        let queued: Vec<JobId> = queued.into_iter().map(Job::id).collect();
+        for id in queued {
             // Those that wait have no slot.
-            self.policy.leave(job.id(), ClusterTime(self.now));
-            job.scheduled = false;
+            self.policy.leave(id, ClusterTime(self.now));
+            if let Some(job) = self.jobs.get_mut(&id) {
+                job.scheduled = false;
+            }
+            self.undecided.insert(id);
         }
     }
 
-    fn hand_over(&mut self) {
-        self.reconsider();
-        let waiting = self.jobs.values();
-        let waiting = waiting.filter(|job| !job.scheduled && job.record.state == JobState::Queued);
-        let waiting: Vec<JobId> = waiting.map(Job::id).collect();
-        for id in waiting {
-            let Some(job) = self.jobs.get(&id) else { continue };
-            let refused = match self.wanted_nodes(&job.record.spec.request) {
-                Ok(None) => continue,
-                Ok(Some(nodes)) => {
-                    let Some(job) = self.jobs.get_mut(&id) else { continue };
-                    (job.scheduled, job.wanted) = (true, nodes);
-                    let (asked, came) = (job.asked(), job.came((self.now, self.wall_ms)));
-                    let arrived = self.policy.arrive(&asked, came);
-                    arrived.err().map(|error| super::policy::arrive_refusal(&error))
-                }
-                Err(refusal) => Some(refusal),
-            };
-            if let Some(refusal) = refused {
-                self.end(id, Outcome::Refused(refusal));
+    /// Hands a job to the policy, once it can be said how many nodes it wants: what that depends on
+    /// changes only when nodes come or go.
+    fn hand_over(&mut self, id: JobId) {
+        self.considered += 1;
+        let queued = |job: &&mut Job| !job.scheduled && job.record.state == JobState::Queued;
+        let Some(request) = self.jobs.get(&id).map(|job| &job.record.spec.request) else {
+            self.undecided.remove(&id);
+            return;
+        };
+        let wanted = self.wanted_nodes(request);
+        if wanted == Ok(None) {
+            return;
+        }
+        self.undecided.remove(&id);
+        let time = (self.now, self.wall_ms);
+        let Some(job) = self.jobs.get_mut(&id).filter(queued) else { return };
+        let refused = match wanted {
+            Ok(nodes) => {
+                (job.scheduled, job.wanted) = (true, nodes.unwrap_or_default());
+                let arrived = self.policy.arrive(&job.asked(), job.came(time));
+                arrived.err().map(|error| super::policy::arrive_refusal(&error))
             }
+            Err(refusal) => Some(refusal),
+        };
+        if let Some(refusal) = refused {
+            self.end(id, Outcome::Refused(refusal));
         }
     }
 }

@@ -218,7 +218,7 @@ impl Head {
             self.source_gone(client);
         }
         if self.starting.take_if(|until| now >= *until).is_some() {
-            self.unscheduled = true;
+            self.nodes_changed = true;
             let waiting = self.jobs.values().filter(|job| job.awaits_client);
             let waiting: Vec<JobId> = waiting.map(Job::id).collect();
             for id in waiting {

@@ -12,6 +12,7 @@ use kumi_sched::{ClusterTime, JobId, Mode, NodeId, Timetable};
 mod clients;
 mod keys;
 mod life;
+mod many;
 mod nodes;
 mod policy;
 mod same;

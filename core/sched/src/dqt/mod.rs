@@ -9,6 +9,7 @@ mod load;
 mod migrate;
 mod ring;
 mod shape;
+mod shortened;
 mod view;
 
 use alloc::collections::BTreeMap;
@@ -259,7 +260,10 @@ impl Policy for Dqt {
     /// had, and only which job of a queue is next jumps there. It is also cut, a whole number of
     /// cycles from the present slot, where a change has made the present round unlike those that
     /// follow: that round comes back then, at most once in sixteen rounds where the horizon allows
-    /// it. There is a whole round of the root in the columns in any case, so a turn of every job.
+    /// it. There is a whole round of the root in the columns in any case, so a turn of every job. Only
+    /// where a round is longer than [`DqtConfig::most_slots`] the columns are not what
+    /// [`Policy::run_slot`] will run: all then have an equal part of their turns, at least one, and a
+    /// change goes on from where the tree is.
     fn columns(&self) -> Vec<Column> {
         self.compile()
     }
