@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::disclosure::NodeFacts;
 pub use crate::key::SealKey;
 pub use crate::node_set::NodeSet;
+pub use crate::quiet::QuietReport;
 pub use crate::sample::{NodeSample, PeerSample, Percentiles, RankSample, SwitchSample};
 pub use crate::status::{ClusterStatus, NodeStatus};
 
@@ -416,6 +417,8 @@ pub enum Report {
         /// Who gave it up.
         nodes: NodeSet,
     },
+    /// Whether a job has something to do on some nodes.
+    Quiet(QuietReport),
 }
 
 /// A standard output stream.
@@ -580,8 +583,8 @@ pub enum ClientReply {
         /// How.
         outcome: Outcome,
     },
-    /// Answer to `Jobs`.
-    Jobs(Vec<JobRecord>),
+    /// Answer to `Jobs`, and which running jobs are idle, so that they have no slots.
+    Jobs(Vec<JobRecord>, Vec<JobId>),
     /// Answer to `Cluster`.
     Cluster(ClusterStatus),
     /// Answer to `Sample`.

@@ -187,6 +187,7 @@ pub trait Policy {
         slice_ns: u64,
         mode: Mode,
     ) -> Timetable {
-        Timetable { generation, start, slice_ns, phase_ns: 0, mode, columns: self.columns() }
+        let (columns, dormant) = (self.columns(), Vec::new());
+        Timetable { generation, start, slice_ns, phase_ns: 0, mode, columns, dormant }
     }
 }

@@ -249,9 +249,9 @@ impl<H: Handler> Channel<H> {
 
     /// How long a wait may spin now.
     fn limit(&self, spin: &Spin) -> Limit<'_> {
-        let page = self.disclosed.as_ref().filter(|_| spin.asks());
-        let page = page.map(|page| (page, self.processor));
-        Limit { bound: spin.bound(), at_once: spin.why_at_once(), page }
+        let rotation = self.disclosed.as_ref();
+        let page = rotation.filter(|_| spin.asks()).map(|page| (page, self.processor));
+        Limit { bound: spin.bound(), at_once: spin.why_at_once(), page, rotation }
     }
 
     /// A way to have this channel served from another thread.

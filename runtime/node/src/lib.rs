@@ -19,6 +19,7 @@ pub mod limits;
 pub mod link;
 mod metrics;
 pub mod node;
+pub mod quiet;
 pub mod switch;
 mod tcp;
 pub mod tls;

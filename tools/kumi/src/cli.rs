@@ -98,6 +98,9 @@ pub struct Sharing {
     /// How long nodes that have lost the head go on with their jobs, 500ms to 3600s
     #[arg(long, value_name = "TIME", value_parser = parse::duration, default_value = "15s")]
     pub lease: Duration,
+    /// A job whose ranks have only waited for so long gives its slots to others, 100ms to 3600s; 0s: never
+    #[arg(long, value_name = "TIME", value_parser = parse::duration, default_value = "1s")]
+    pub idle_after: Duration,
     /// Encrypt the packets of jobs between nodes, unless `kumi run` says otherwise
     #[arg(long)]
     pub encrypt: bool,

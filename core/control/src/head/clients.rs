@@ -40,8 +40,8 @@ impl Head {
             ClientRequest::Signal { job, signal } => self.signal(client, user, job, signal),
             ClientRequest::Kill { job } => self.client_kill(client, user, job),
             ClientRequest::Jobs { all } => {
-                let records = self.listed(all);
-                self.reply(client, ClientReply::Jobs(records));
+                let (records, idle) = (self.listed(all), self.dormant_jobs());
+                self.reply(client, ClientReply::Jobs(records, idle));
                 Ok(())
             }
             ClientRequest::Cluster => {

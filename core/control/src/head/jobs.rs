@@ -43,6 +43,8 @@ pub(super) struct Job {
     pub(super) input: Vec<Vec<u8>>,
     pub(super) spool_end: u64,
     pub(super) spool_failed: bool,
+    /// Outside the rotation, as long as it runs: it is quiet on all its nodes.
+    pub(super) dormant: bool,
 }
 
 /// A node's share of a job.
@@ -52,6 +54,8 @@ pub(super) struct Part {
     /// It lacks the program.
     pub(super) wanted: Option<ContentHash>,
     pub(super) over: Over,
+    /// Its node has said that the job has nothing to do there.
+    pub(super) quiet: bool,
 }
 
 /// Whether anything of the job may be left on a node.
@@ -83,6 +87,7 @@ impl Job {
             input: Vec::new(),
             spool_end: 0,
             spool_failed: false,
+            dormant: false,
         }
     }
 
@@ -117,6 +122,11 @@ impl Job {
         };
         let asked = self.asked();
         Request { estimate_ns: asked.estimate_ns.map(rest), ..asked }
+    }
+
+    /// Whether it takes part in the rotation.
+    pub(super) fn takes_turns(&self) -> bool {
+        self.record.state == JobState::Running && !self.dormant
     }
 
     /// Whether it has nodes, and the policy knows of it.

@@ -12,6 +12,10 @@
 //! when a node stays away longer than the grace. After a restart of the head every node attaches
 //! again, so its jobs are reconciled the same way, with a longer grace for the nodes to come.
 //!
+//! *Idle jobs.* A running job that has nothing to do on any of its nodes is dormant: it keeps its nodes
+//! and has no slot. Nodes say so and say when that ends; of a node that is away or attaches again nothing
+//! is known until it says it again, and meanwhile its jobs take their turns.
+//!
 //! *Clients.* A job belongs to the cluster, not to the client that submitted it: when that goes
 //! away the job runs on, and can be followed and killed by others of the same user. The exception
 //! is a program that only the client can supply.
@@ -22,6 +26,7 @@ mod nodes;
 mod placing;
 mod policy;
 mod programs;
+mod quiet;
 mod reports;
 mod sampling;
 mod timetable;
@@ -243,6 +248,7 @@ impl Head {
             phase_ns: 0,
             mode: config.mode,
             columns: Vec::new(),
+            dormant: Vec::new(),
         };
         let nodes = config.nodes.iter().map(|_| Node::default()).collect();
         let mut head = Self {

@@ -92,6 +92,7 @@ impl Head {
             }
         }
         self.sampling_without(lost);
+        self.forget_quiet(lost);
     }
 
     /// Nodes attached through `link`: for the first time, again, or by another way.
@@ -99,6 +100,8 @@ impl Head {
         let mut nodes = nodes;
         nodes.retain(|node| self.is_configured(node.node));
         nodes.retain(|node| self.routes.attach(link, node.clone()));
+        let numbers: Vec<NodeId> = nodes.iter().map(|node| node.node).collect();
+        self.forget_quiet(&numbers);
         self.reconcile(link, &nodes);
         self.measure_nodes();
         self.nodes_changed = true;
@@ -195,6 +198,7 @@ impl Head {
         let Some(part) = part.filter(|part| part.over == Over::No) else { return };
         part.over = over;
         part.wanted = None;
+        self.check_dormant(id);
         self.finish_if_freed(id);
     }
 

@@ -11,7 +11,7 @@ use kumi_sched::{ArriveError, ClusterTime, DqtNode, Mode, NodeId, Policy};
 use super::jobs::{Job, refusal};
 use super::{Head, HeadConfig};
 use crate::message::{
-    JobRequest, JobState, LONGEST_ESTIMATE, MOST_PRIORITY, Nanos, Refusal, RefusalKind, User,
+    JobRequest, LONGEST_ESTIMATE, MOST_PRIORITY, Nanos, Refusal, RefusalKind, User,
 };
 
 /// Most bytes of a policy's name that a client may ask for: it is shown to everybody.
@@ -73,7 +73,7 @@ fn take_back(
     let nodes = job.parts.keys().copied();
     let nodes: Vec<NodeId> = nodes.filter(|node| (node.0 as usize) < configured).collect();
     policy.restore(&job.asked_on(wall_ms), &nodes, ClusterTime(now))?;
-    policy.set_active(job.id(), job.record.state == JobState::Running);
+    policy.set_active(job.id(), job.takes_turns());
     Ok(())
 }
 

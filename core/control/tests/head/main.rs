@@ -3,9 +3,9 @@
 
 use kumi_control::head::{ClientId, Head, HeadAction, HeadConfig, HeadEvent, LinkId};
 use kumi_control::message::{
-    ClientReply, ClientRequest, Command, ContentHash, JobRecord, JobRequest, JobState,
+    ClientReply, ClientRequest, Command, ContentHash, Hop, JobRecord, JobRequest, JobState,
     NodeDescription, NodeSample, NodeSet, Outcome, PreparedNode, PreparedRanks, Program,
-    RankAddress, RankStatus, RefusalKind, Report, Stream, SwitchSample, Up, User,
+    QuietReport, RankAddress, RankStatus, RefusalKind, Report, Stream, SwitchSample, Up, User,
 };
 use kumi_sched::{ClusterTime, JobId, Mode, NodeId, Timetable};
 
@@ -15,6 +15,7 @@ mod life;
 mod many;
 mod nodes;
 mod policy;
+mod quiet;
 mod same;
 
 const MS: u64 = 1_000_000;

@@ -165,20 +165,32 @@ impl Task {
         let Resources { group, segment, page, prepared, .. } = resources;
         let count = shims.ranks.len();
         let name = spec.request.name.clone();
-        let (first, load) = (part.first, vec![(0, 0); count]);
-        let live = Live { name, segment, first, load, page, stopped: false };
-        site.live.borrow_mut().insert(spec.job, live);
         let (tell, parts) = mpsc::unbounded_channel();
         let Shims { ranks, go, status } = shims;
         let pids = ranks.iter().map(|rank| {
             AtomicI32::new(rank.process.pid().and_then(|id| i32::try_from(id).ok()).unwrap_or(0))
         });
+        let groups = Arc::new(pids.collect());
+        let live = Live {
+            name,
+            segment,
+            first: part.first,
+            load: vec![(0, 0); count],
+            page,
+            stopped: false,
+            started: false,
+            dormant: false,
+            turns: Arc::default(),
+            group: group.clone(),
+            groups: Arc::clone(&groups),
+        };
+        site.live.borrow_mut().insert(spec.job, live);
         let mut task = Self {
             site: Rc::clone(site),
             job: spec.job,
             first: part.first,
             group,
-            groups: Arc::new(pids.collect()),
+            groups,
             input: Input::none(),
             go: Some(go),
             parts,
@@ -383,7 +395,7 @@ impl Task {
             return self.fail(refusal(RefusalKind::Internal, message)).await;
         }
         match self.stopper() {
-            Ok(stopper) => self.site.switcher.add(self.job, stopper),
+            Ok(stopper) => self.hand_over(stopper),
             Err(error) => {
                 let message =
                     format!("the job cannot be stopped and continued: {error}; see `kumi doctor`");
@@ -395,6 +407,14 @@ impl Task {
             let message =
                 format!("the ranks ended before they were started: {error}; see the node's log");
             self.fail(refusal(RefusalKind::Internal, message)).await;
+        }
+    }
+
+    /// From now on the switching thread stops and continues it.
+    fn hand_over(&self, stopper: Stopper) {
+        if let Some(live) = self.site.live.borrow_mut().get_mut(&self.job) {
+            live.started = true;
+            self.site.switcher.add(self.job, stopper, Arc::clone(&live.turns));
         }
     }
 

@@ -84,6 +84,8 @@ pub(crate) struct Started {
     pub(super) description: NodeDescription,
     /// Nodes of the cluster.
     pub(super) nodes: u32,
+    /// Jobs count as idle after so many milliseconds; 0: never.
+    pub(super) idle_after_ms: u64,
     pub(super) blocked: watch::Sender<bool>,
     pub(super) job_events: mpsc::Receiver<JobEvent>,
     pub(super) tree_events: mpsc::Receiver<TreeEvent>,
@@ -163,6 +165,7 @@ impl Started {
             shared,
             description,
             nodes: config.node_count(),
+            idle_after_ms: config.idle_after_ms,
             blocked,
             job_events,
             tree_events,
