@@ -55,5 +55,5 @@ fn question() -> anyhow::Result<u64> {
 
 fn is_prime(number: u64) -> bool {
     let divisors = (2..).take_while(|divisor| divisor * divisor <= number);
-    number >= 2 && divisors.into_iter().all(|divisor| number % divisor != 0)
+    number >= 2 && divisors.into_iter().all(|divisor| !number.is_multiple_of(divisor))
 }
