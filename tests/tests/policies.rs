@@ -32,7 +32,8 @@ fn slots(status: &Value, node: usize) -> Vec<Option<u64>> {
 
 #[test]
 fn jobs_of_different_sizes_share_space_and_time_in_a_tree() {
-    let cluster = TestCluster::up(4);
+    // Jobs that sleep keep their turns here.
+    let cluster = TestCluster::up_with(4, &["--idle-after", "0s"]);
     let running: Vec<_> = [("whole", "4"), ("left", "2"), ("right", "2"), ("one", "1")]
         .map(|(name, nodes)| {
             let job = sleeper(&cluster, name, nodes);

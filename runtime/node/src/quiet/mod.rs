@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::clock::monotonic;
 use crate::job::{Live, Processes, Site};
-use judge::{Allowance, Judge};
+use judge::{Allowance, Doing, Judge};
 use threads::Threads;
 
 /// Between looks.
@@ -192,15 +192,15 @@ impl Watch {
             (0..live.load.len()).map(|local| live.segment.standing(local)).collect();
         let exempt = self.spinning(live, &standings);
         let pending = standings.iter().any(|standing| standing.pending);
-        let busy = self.uses_time(&allowance, live, &exempt, processes);
+        let mut doing = self.doing(&allowance, live, &exempt, processes);
+        if pending && doing == Doing::Nothing {
+            doing = Doing::Little;
+        }
         (self.at, self.turns, self.on) = (look.now, turns, look.on);
         (self.dormant, self.standings) = (live.dormant, standings);
-        if pending || busy {
-            return self.judge.stir(look.now);
-        }
         // Whether a thread of a stopped job would run cannot be seen.
         let ready = || look.on && threads::some_ready(&processes(), &exempt);
-        self.judge.rest(look.now, begun, throughout, ready)
+        self.judge.look(look.now, (begun, throughout), doing, ready)
     }
 
     /// The first threads of ranks that have been in the same wait since the last look: whatever they do is waiting. Of a
@@ -214,20 +214,20 @@ impl Watch {
         waits.map(|(rank, _)| rank).filter(|&rank| rank > 0).collect()
     }
 
-    /// Whether its threads have used more than switches and timers do, those in `exempt` aside.
-    fn uses_time(
+    /// What its threads have done, those in `exempt` aside.
+    fn doing(
         &mut self,
         allowance: &Allowance,
         live: &Live,
         exempt: &BTreeSet<i32>,
         processes: &dyn Fn() -> BTreeSet<i32>,
-    ) -> bool {
+    ) -> Doing {
         let used = live.group.as_ref().and_then(|group| group.processor_time().ok());
         let before = std::mem::replace(&mut self.used, used);
         let grown = used.zip(before).map(|(used, before)| used.saturating_sub(before));
         if grown.is_some_and(|grown| self.threads.may_skip(allowance, grown)) {
-            return false;
+            return Doing::Nothing;
         }
-        self.threads.use_time(allowance, exempt, grown, processes)
+        self.threads.look(allowance, exempt, grown, processes)
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 
 use nix::unistd::{SysconfVar, sysconf};
 
-use super::judge::Allowance;
+use super::judge::{Allowance, Doing};
 
 /// The threads of a job and the processor time that each had used at the last look, in nanoseconds.
 #[derive(Debug, Default)]
@@ -36,28 +36,28 @@ impl Threads {
         may
     }
 
-    /// Whether one of them has used more since the last look than it may, or all together have, those in `exempt` aside;
-    /// also if that cannot be said yet. `grown`: what all processes there are and were have used, if it is known.
-    pub(super) fn use_time(
+    /// What they have done since the last look, those in `exempt` aside; something, if that cannot be said yet. `grown`: what
+    /// all processes there are and were have used, if it is known.
+    pub(super) fn look(
         &mut self,
         allowance: &Allowance,
         exempt: &BTreeSet<i32>,
         grown: Option<u64>,
         processes: &dyn Fn() -> BTreeSet<i32>,
-    ) -> bool {
+    ) -> Doing {
         if let Some((process, thread)) = self.busy.filter(|(_, thread)| !exempt.contains(thread))
             && let Some(now) = processor_time(process, thread)
         {
             let before = self.used.insert(thread, now);
-            if before.is_some_and(|before| now.saturating_sub(before) > allowance.each) {
+            let more = before.map_or(0, |before| now.saturating_sub(before));
+            let doing = allowance.judge(more, more, 0);
+            if doing != Doing::Nothing {
                 self.known = false;
-                return true;
+                return doing;
             }
         }
         let mut used = BTreeMap::new();
-        let (mut all, mut unexempt) = (0_u64, 0_u64);
-        let skipped = std::mem::take(&mut self.skipped);
-        let most = [allowance.each, allowance.all].map(|most| most.saturating_add(skipped));
+        let (mut one, mut all, mut unexempt) = (0, 0_u64, 0_u64);
         self.busy = None;
         for process in processes() {
             for thread in threads_of(process) {
@@ -65,19 +65,25 @@ impl Threads {
                 used.insert(thread, now);
                 let more = now.saturating_sub(self.used.get(&thread).copied().unwrap_or(0));
                 all = all.saturating_add(more);
-                if !exempt.contains(&thread) {
-                    unexempt = unexempt.saturating_add(more);
-                    if more > most[0] {
-                        self.busy = Some((process, thread));
-                    }
+                if exempt.contains(&thread) {
+                    continue;
+                }
+                unexempt = unexempt.saturating_add(more);
+                if more > one {
+                    one = more;
+                    self.busy = Some((process, thread));
                 }
             }
         }
         self.used = used;
-        let known = std::mem::replace(&mut self.known, true);
         // What nobody who is there has used was used by somebody who has ended.
         let ended = grown.map_or(0, |grown| grown.saturating_sub(all));
-        !known || self.busy.is_some() || unexempt > most[1] || ended > allowance.each
+        let (one, unexempt) = (one.max(ended), unexempt.saturating_add(ended));
+        let doing = allowance.judge(one, unexempt, std::mem::take(&mut self.skipped));
+        if doing == Doing::Nothing {
+            self.busy = None;
+        }
+        if std::mem::replace(&mut self.known, true) { doing } else { Doing::Much }
     }
 }
 
@@ -157,7 +163,7 @@ mod tests {
         }
     }
 
-    const LITTLE: Allowance = Allowance { each: 1_000_000, all: 10_000_000 };
+    const LITTLE: Allowance = Allowance { each: 1_000_000, all: 10_000_000, little: 2_000_000 };
 
     /// Looks until one finds this.
     fn until(busy: bool, mut look: impl FnMut() -> bool) {
@@ -173,8 +179,9 @@ mod tests {
         let (reads, computes) = (Process::start("read x"), Process::start("while :; do :; done"));
         for (process, busy) in [(&reads, false), (&computes, true)] {
             let mut threads = Threads::default();
-            let mut look =
-                |exempt: &BTreeSet<i32>| threads.use_time(&LITTLE, exempt, None, &|| process.set());
+            let mut look = |exempt: &BTreeSet<i32>| {
+                threads.look(&LITTLE, exempt, None, &|| process.set()) == Doing::Much
+            };
             assert!(look(&BTreeSet::new()), "nothing is known yet");
             until(busy, || look(&BTreeSet::new()));
             until(false, || look(&process.set()));
@@ -188,8 +195,9 @@ mod tests {
     fn what_has_ended_is_missed() {
         let reads = Process::start("read x");
         let mut threads = Threads::default();
-        let mut look =
-            |grown| threads.use_time(&LITTLE, &BTreeSet::new(), Some(grown), &|| reads.set());
+        let mut look = |grown| {
+            threads.look(&LITTLE, &BTreeSet::new(), Some(grown), &|| reads.set()) != Doing::Nothing
+        };
         look(0);
         until(false, || look(0));
         assert!(look(50_000_000), "nobody who is there has used so much");
@@ -200,13 +208,13 @@ mod tests {
     fn little_is_skipped_until_it_is_much() {
         let mut threads = Threads::default();
         assert!(!threads.may_skip(&LITTLE, 0), "nothing is known yet");
-        threads.use_time(&LITTLE, &BTreeSet::new(), None, &BTreeSet::new);
+        threads.look(&LITTLE, &BTreeSet::new(), None, &BTreeSet::new);
         assert!(!threads.may_skip(&LITTLE, LITTLE.each + 1));
         for _ in 0..MOST_SKIPPED {
             assert!(threads.may_skip(&LITTLE, LITTLE.each));
         }
         assert!(!threads.may_skip(&LITTLE, LITTLE.each));
-        threads.use_time(&LITTLE, &BTreeSet::new(), None, &BTreeSet::new);
+        threads.look(&LITTLE, &BTreeSet::new(), None, &BTreeSet::new);
         assert!(threads.may_skip(&LITTLE, LITTLE.each));
     }
 
