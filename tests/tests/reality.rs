@@ -86,6 +86,6 @@ fn what_makes_no_sense_is_refused_before_anything_starts() {
     let run = |args: &[&str]| command::run(reality(args));
     run(&["--policy", "esy"]).fails(1, &["did you mean easy?"]);
     run(&["--nodes", "4", "--units", "1", "--peak", "0.001"]).fails(1, &["no job"]);
-    run(&["--peak", "-1"]).fails(1, &["--load"]);
+    run(&["--peak=-1"]).fails(1, &["--load"]);
     run(&["--nodes", "0"]).fails(2, &["--nodes"]);
 }

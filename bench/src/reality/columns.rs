@@ -5,36 +5,48 @@ use super::watched::Watched;
 use kumi_sched::JobId;
 use kumi_sim::{Job, Monitor, Options, SimError, Workload, engine, policies};
 use serde::Serialize;
+use std::collections::BTreeMap;
 
-/// What the cluster costs a job, as the simulator's options have it. Nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+/// What the cluster costs a job. Nanoseconds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Costs {
     /// From submission to where all nodes have prepared: it has no turns yet. Mean.
     pub prepare_ns: u64,
-    /// From its first turn to the first instruction of the last of its ranks: lower quartile of what lies between the
-    /// former and this, since most jobs of a lightly loaded machine have their first turn at once.
+    /// From its first turn to the first instruction of the last of its ranks. Mean over the jobs of [`Costs::begin_of`].
     pub begin_ns: u64,
     /// From the end of its work to where the head says that it is over; its turns go on. Mean.
     pub end_ns: u64,
     /// Freezing one job and thawing another on a node.
     pub switch_ns: u64,
+    /// Beginning by size: the least of all jobs of that size, which had its first turn at once.
+    pub begin_of_size_ns: BTreeMap<u32, u64>,
 }
 
 impl Costs {
     /// Of jobs that have run, where a switch costs so much.
-    pub fn of(ran: &[Ran], switch_ns: u64) -> Self {
-        let mean = |of: fn(&Ran) -> u64| ran.iter().map(of).sum::<u64>() / ran.len().max(1) as u64;
-        let mut begins: Vec<u64> = ran.iter().map(Ran::begin_delay).collect();
-        begins.sort_unstable();
+    pub fn of(jobs: &[Job], ran: &[Ran], switch_ns: u64) -> Self {
+        let mean = |sum: u64| sum / ran.len().max(1) as u64;
+        let mut begin_of_size_ns = BTreeMap::new();
+        for (job, ran) in jobs.iter().zip(ran) {
+            let least = begin_of_size_ns.entry(job.size).or_insert(u64::MAX);
+            *least = ran.begin_delay().min(*least);
+        }
+        let begins = jobs.iter().filter_map(|job| begin_of_size_ns.get(&job.size));
         Self {
-            prepare_ns: mean(Ran::prepare_delay),
-            begin_ns: begins.get(begins.len() / 4).copied().unwrap_or(0),
-            end_ns: mean(Ran::end_delay),
+            prepare_ns: mean(ran.iter().map(Ran::prepare_delay).sum()),
+            begin_ns: mean(begins.sum()),
+            end_ns: mean(ran.iter().map(Ran::end_delay).sum()),
             switch_ns,
+            begin_of_size_ns,
         }
     }
 
-    /// All that a job pays once.
+    /// What a job's ranks take of its turns to begin.
+    pub fn begin_of(&self, job: &Job) -> u64 {
+        self.begin_of_size_ns.get(&job.size).copied().unwrap_or(0)
+    }
+
+    /// All that a job pays once, as the simulator's option has it.
     pub fn once_ns(&self) -> u64 {
         self.prepare_ns + self.begin_ns + self.end_ns
     }
@@ -192,7 +204,7 @@ mod tests {
     fn jobs_on_a_node_are_counted_and_their_turns_compared() {
         let all = [
             ran(&[0, 1], [0, 5, 6, 90, 100], &[(6, 20), (40, 90)]),
-            ran(&[1], [50, 60, 70, 120, 130], &[(85, 120)]),
+            ran(&[1], [50, 60, 85, 120, 130], &[(85, 120)]),
             ran(&[1], [100, 110, 111, 140, 150], &[]),
             ran(&[0], [100, 110, 111, 140, 150], &[(111, 140)]),
         ];
@@ -201,9 +213,10 @@ mod tests {
         assert_eq!(column.response, [100, 80, 50, 50]);
         // 2 * 64 of the first, 35 and 29 of the others; 5 of them twice.
         assert!((overlap(&all) - 5.0 / 192.0).abs() < 1e-12, "{}", overlap(&all));
-        let costs = Costs::of(&all, 3);
+        let jobs = [job(0, 0, 1, 2), job(1, 0, 1, 1), job(2, 0, 1, 1), job(3, 0, 1, 1)];
+        let costs = Costs::of(&jobs, &all, 3);
         assert_eq!((costs.prepare_ns, costs.begin_ns, costs.end_ns), (8, 1, 10));
-        assert_eq!(costs.once_ns(), 19);
+        assert_eq!((costs.once_ns(), costs.begin_of(&jobs[1])), (19, 1));
     }
 
     fn job(number: u64, submit: u64, service: u64, size: u32) -> Job {

@@ -22,6 +22,7 @@ use kumi_sim::generate::{Gradient, Mix, Service, Sizes};
 use kumi_sim::{Job, Options, SECOND, SimError, policies};
 use machine::{Switching, busy_times};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Services are 1 to so many units, each as likely as any other.
@@ -88,47 +89,53 @@ impl Plan {
     }
 
     /// With every job paying the same, as options of the simulator.
-    fn simulate_costs(&self, jobs: &[Job], costs: Costs) -> Result<Column, SimError> {
+    fn simulate_costs(&self, jobs: &[Job], costs: &Costs) -> Result<Column, SimError> {
         let (switch_ns, launch_ns) = (self.switch_ns(costs), costs.once_ns());
         let options = Options { switch_ns, launch_ns, ..self.options() };
         Column::simulated(self.machine(options), jobs, |index| jobs[index].submit)
     }
 
     /// With every job as it came: it takes turns from when it did, and the beginning and the end of its ranks cost it turns.
-    fn simulate_delays(&self, jobs: &[Job], ran: &[Ran], costs: Costs) -> Result<Column, SimError> {
+    fn simulate_delays(
+        &self,
+        jobs: &[Job],
+        ran: &[Ran],
+        costs: &Costs,
+    ) -> Result<Column, SimError> {
         self.simulate_as(&delayed(jobs, ran, costs), ran, costs)
     }
 
     /// The same in whole slots. The simulator lets a job come and go at the boundaries of slots only, and the rest of its last
     /// slot idles; a cluster has a new timetable at once. When jobs come at the nearest boundary and what
-    /// rounding a service takes or gives is made up for by the next job's, nothing idles here either.
-    fn simulate_whole(&self, jobs: &[Job], ran: &[Ran], costs: Costs) -> Result<Column, SimError> {
+    /// rounding a service takes or gives is made up for by the next job's of that size, nothing idles here either.
+    fn simulate_whole(&self, jobs: &[Job], ran: &[Ran], costs: &Costs) -> Result<Column, SimError> {
         let unit = self.unit_ns;
         let nearest = |time: u64| (time + unit / 2) / unit * unit;
-        let mut owed = 0;
+        let mut owed: BTreeMap<u32, u64> = BTreeMap::new();
         let whole = delayed(jobs, ran, costs).into_iter().map(|job| {
-            let service = nearest(job.service + owed).max(unit);
-            owed = (job.service + owed).saturating_sub(service);
+            let owed = owed.entry(job.size).or_insert(unit / 2);
+            let service = ((job.service + *owed) / unit * unit).max(unit);
+            *owed = (job.service + *owed).saturating_sub(service);
             Job { submit: nearest(job.submit), service, ..job }
         });
         self.simulate_as(&whole.collect::<Vec<Job>>(), ran, costs)
     }
 
     /// Response counts from the real submission.
-    fn simulate_as(&self, jobs: &[Job], ran: &[Ran], costs: Costs) -> Result<Column, SimError> {
+    fn simulate_as(&self, jobs: &[Job], ran: &[Ran], costs: &Costs) -> Result<Column, SimError> {
         let options = Options { switch_ns: self.switch_ns(costs), ..self.options() };
         Column::simulated(self.machine(options), jobs, |index| ran[index].submitted)
     }
 
-    fn switch_ns(&self, costs: Costs) -> u64 {
+    fn switch_ns(&self, costs: &Costs) -> u64 {
         costs.switch_ns.min(self.unit_ns - 1)
     }
 }
 
 /// Every job from when it took turns, with what its ranks' beginning and end took of them.
-fn delayed(jobs: &[Job], ran: &[Ran], costs: Costs) -> Vec<Job> {
+fn delayed(jobs: &[Job], ran: &[Ran], costs: &Costs) -> Vec<Job> {
     let delayed = jobs.iter().zip(ran).map(|(job, ran)| {
-        let service = job.service + costs.begin_ns + ran.end_delay();
+        let service = job.service + costs.begin_of(job) + ran.end_delay();
         Job { submit: ran.running, service, ..*job }
     });
     delayed.collect()
@@ -180,11 +187,11 @@ pub fn compare(plan: Plan) -> Result<Comparison, BenchError> {
     let busy = before.share_until(busy_times()?);
     let switching = Switching::of(&cluster.stats()?);
     drop(cluster);
-    let costs = Costs::of(&ran, switching.total_p50_ns);
-    let with_costs = plan.simulate_costs(&jobs, costs)?;
-    let with_delays = plan.simulate_delays(&jobs, &ran, costs)?;
+    let costs = Costs::of(&jobs, &ran, switching.total_p50_ns);
+    let with_costs = plan.simulate_costs(&jobs, &costs)?;
+    let with_delays = plan.simulate_delays(&jobs, &ran, &costs)?;
     let whole_slots = if shared {
-        plan.simulate_whole(&jobs, &ran, costs)?
+        plan.simulate_whole(&jobs, &ran, &costs)?
     } else {
         // Without slots there is nothing to round.
         with_delays.clone()
@@ -236,6 +243,7 @@ mod tests {
             begin_ns: 5_000_000,
             end_ns: 5_000_000,
             switch_ns: 50_000,
+            begin_of_size_ns: [1, 2, 4, 8, 16].map(|size| (size, 5_000_000)).into(),
         };
         let ran: Vec<Ran> = jobs
             .iter()
@@ -245,9 +253,9 @@ mod tests {
             })
             .collect();
         let sum = |column: &Column| column.response.iter().sum::<u64>();
-        assert!(sum(&plan.simulate_costs(&jobs, costs).unwrap()) > sum(&ideal));
-        let delays = sum(&plan.simulate_delays(&jobs, &ran, costs).unwrap());
-        let whole = sum(&plan.simulate_whole(&jobs, &ran, costs).unwrap());
+        assert!(sum(&plan.simulate_costs(&jobs, &costs).unwrap()) > sum(&ideal));
+        let delays = sum(&plan.simulate_delays(&jobs, &ran, &costs).unwrap());
+        let whole = sum(&plan.simulate_whole(&jobs, &ran, &costs).unwrap());
         assert!(delays > whole && whole > sum(&ideal), "{delays}, {whole}");
     }
 }

@@ -87,7 +87,7 @@ pub struct Parts {
     pub size: u32,
     /// Until all nodes have prepared.
     pub prepare: f64,
-    /// From its first turn to its ranks' first instruction.
+    /// From its first turn to its ranks' first instruction, as [`Costs::begin_of`] has it.
     pub begin: f64,
     /// Turns of others.
     pub others: f64,
@@ -153,7 +153,7 @@ impl Report {
             schema: SCHEMA,
             version: env!("CARGO_PKG_VERSION"),
             plan: all.plan.clone(),
-            costs: all.costs,
+            costs: all.costs.clone(),
             switching: all.switching,
             busy: all.busy,
             longest_wait_ns: longest.unwrap_or(0),
@@ -210,7 +210,7 @@ fn parts(all: &Comparison, size: u32) -> Parts {
         let share = |&index: &usize| part(index) / all.jobs[index].service.max(1) as f64;
         mean(&indexes.iter().map(share).collect::<Vec<f64>>())
     };
-    let begin = |index: usize| all.ran[index].begin_delay().min(all.costs.begin_ns);
+    let begin = |index: usize| all.costs.begin_of(&all.jobs[index]);
     let once = |index: usize| {
         let ran = &all.ran[index];
         ran.prepare_delay() + begin(index) + ran.end_delay() + all.jobs[index].service
@@ -289,7 +289,7 @@ impl Report {
     }
 
     fn write_machine(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Costs { prepare_ns, begin_ns, end_ns, switch_ns } = self.costs;
+        let Costs { prepare_ns, begin_ns, end_ns, switch_ns, .. } = self.costs;
         writeln!(
             f,
             "\nA job costs {:.1} ms to prepare, {:.1} ms to begin and {:.1} ms to end; a switch {:.3} ms.",
