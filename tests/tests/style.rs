@@ -27,7 +27,7 @@ const LAYERS: [(&str, &[&str]); 15] = [
     ("kumi-sim", &["kumi-sched"]),
     ("kumi", &["kumi-node", "kumi-control", "kumi-sched", "kumi-sim"]),
     ("kumi-examples", &["kumi-mem"]),
-    ("kumi-bench", &["kumi-mem"]),
+    ("kumi-bench", &["kumi-control", "kumi-mem", "kumi-node", "kumi-sched", "kumi-sim"]),
     ("kumi-tests", &[]),
 ];
 

@@ -15,11 +15,11 @@ use crate::sweep::Jobs;
 pub(super) struct Measured;
 
 /// How many jobs, and their mean RETR as the paper simulated and as SCore-D measured it.
-type Cell = (u32, f64, f64);
+pub type Cell = (u32, f64, f64);
 
-/// Size; then for all jobs, those over in the first half and those over in the second. Size 0
+/// Tables 7.2 to 7.4. Size; then for all jobs, those over in the first half and those over in the second. Size 0
 /// is all of them.
-const PAPER: [(u32, [Cell; 3]); 8] = [
+pub const PAPER: [(u32, [Cell; 3]); 8] = [
     (1, [(221, 1.88, 2.18), (60, 1.23, 1.31), (161, 2.12, 2.49)]),
     (2, [(223, 1.88, 2.03), (60, 1.25, 1.29), (163, 2.11, 2.29)]),
     (4, [(229, 1.89, 2.08), (63, 1.19, 1.23), (166, 2.15, 2.41)]),

@@ -18,6 +18,7 @@ use crate::error::SimError;
 use crate::generate::{Gradient, Mix, Poisson, Service, Sizes};
 use crate::report::{BySize, Ended, Report, by_size_where, seconds};
 use crate::sweep::{self, Case, Done, Jobs};
+pub use measured::{Cell, PAPER};
 
 /// How much is simulated.
 #[derive(Clone, Copy, Debug)]
