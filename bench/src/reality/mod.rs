@@ -176,7 +176,8 @@ pub fn compare(plan: Plan) -> Result<Comparison, BenchError> {
     let ideal = plan.simulate(&jobs)?;
     let shared = policies::by_name(&plan.policy)?.sharing() == Sharing::SpaceAndTime;
     let slice = format!("{}us", plan.unit_ns / 1_000);
-    let options = ["--slice", &slice, "--policy", &plan.policy];
+    // Its ranks only wait, and are to have their slots all the same.
+    let options = ["--slice", &slice, "--policy", &plan.policy, "--idle-after", "0s"];
     let cluster = Cluster::up_with(plan.nodes, &options, &[("max_jobs_per_node", JOBS_OF_A_NODE)])?;
     let ranks =
         Ranks { wait_ms: (plan.unit_ns / WAITS / 1_000_000).max(1), slice_ns: plan.unit_ns };

@@ -3,7 +3,7 @@
 use super::columns::{Column, Costs, overlap};
 use super::machine::Switching;
 use super::{Comparison, Plan};
-use kumi_sim::figures::{Cell, PAPER};
+use kumi_sim::figures::{Cell, PAPER, paper_total};
 use kumi_sim::stats::mean;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -199,7 +199,8 @@ fn row(all: &Comparison, size: u32, which: usize, chosen: &dyn Fn(usize) -> bool
     let retrs: Vec<[f64; 5]> = indexes.iter().map(|&index| retr(all, index)).collect();
     let means =
         [0, 1, 2, 3, 4].map(|column| mean(&retrs.iter().map(|r| r[column]).collect::<Vec<_>>()));
-    let paper = PAPER.iter().find(|(of, _)| *of == size).map(|(_, cells)| cells[which]);
+    let printed = || PAPER.iter().find(|(of, _)| *of == size).map(|(_, cells)| cells[which]);
+    let paper = if size == 0 { Some(paper_total(which)) } else { printed() };
     let ratio = if means[0] > 0.0 { means[4] / means[0] } else { 0.0 };
     Row { size, jobs: indexes.len(), retr: means, ratio, paper }
 }
