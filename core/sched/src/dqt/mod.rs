@@ -7,6 +7,7 @@ mod config;
 mod front;
 mod load;
 mod migrate;
+mod plan;
 mod ring;
 mod shape;
 mod shortened;
@@ -15,7 +16,9 @@ mod view;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use crate::{ArriveError, ClusterTime, Column, JobId, NodeId, Placement, Policy, Request, Sharing};
+use crate::{
+    ArriveError, ClusterTime, Column, JobId, NodeId, Placement, Policy, Request, Round, Sharing,
+};
 pub use config::{DqtConfig, DqtNameError, Tap};
 pub use front::DqtState;
 use front::Front;
@@ -251,6 +254,10 @@ impl Policy for Dqt {
 
     fn advance(&mut self, slots: u64) {
         self.pass(slots);
+    }
+
+    fn next_round(&mut self, most: u64, round: &mut Round) -> bool {
+        self.front.next_round(most, round)
     }
 
     /// The slots to come are found by letting a copy run on until what runs repeats. Where positions
