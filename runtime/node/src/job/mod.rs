@@ -88,6 +88,19 @@ pub struct Live {
 }
 
 impl Live {
+    /// Ranks from `first` on that have not been started, with the job's control group and their process groups.
+    fn new(
+        name: String,
+        first: u32,
+        segment: Segment,
+        page: Option<JobPage>,
+        (group, groups): (Option<Group>, Arc<Vec<AtomicI32>>),
+    ) -> Self {
+        let load = vec![(0, 0); groups.len()];
+        let (stopped, started, dormant, turns) = (false, false, false, Arc::default());
+        Self { name, segment, first, load, page, stopped, started, dormant, turns, group, groups }
+    }
+
     /// The ranks' processes, by place; 0 once the rank is reaped.
     pub fn leaders(&self) -> Vec<i32> {
         self.groups.iter().map(|group| group.load(Ordering::Relaxed)).collect()

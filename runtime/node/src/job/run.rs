@@ -171,19 +171,7 @@ impl Task {
             AtomicI32::new(rank.process.pid().and_then(|id| i32::try_from(id).ok()).unwrap_or(0))
         });
         let groups = Arc::new(pids.collect());
-        let live = Live {
-            name,
-            segment,
-            first: part.first,
-            load: vec![(0, 0); count],
-            page,
-            stopped: false,
-            started: false,
-            dormant: false,
-            turns: Arc::default(),
-            group: group.clone(),
-            groups: Arc::clone(&groups),
-        };
+        let live = Live::new(name, part.first, segment, page, (group.clone(), Arc::clone(&groups)));
         site.live.borrow_mut().insert(spec.job, live);
         let mut task = Self {
             site: Rc::clone(site),

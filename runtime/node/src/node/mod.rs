@@ -140,8 +140,7 @@ impl Driver {
             site,
             shared,
             description,
-            nodes,
-            idle_after_ms,
+            config,
             blocked,
             job_events,
             tree_events,
@@ -155,14 +154,14 @@ impl Driver {
             let source = Source::new(cluster, &site, &shared, &sampler);
             tokio::task::spawn_local(crate::metrics::serve(listener, source));
         }
-        let publisher = Publisher::new(&site, nodes, description.incarnation);
+        let publisher = Publisher::new(&site, config.node_count(), description.incarnation);
         Ok(Self {
             agent: Agent::new(AgentConfig { description }),
             site,
             shared,
             sampler,
             publisher,
-            quiets: Quiets::new(idle_after_ms),
+            quiets: Quiets::new(config.idle_after_ms),
             jobs: BTreeMap::new(),
             parent: None,
             children: BTreeMap::new(),

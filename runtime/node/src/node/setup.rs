@@ -82,10 +82,7 @@ pub(crate) struct Started {
     pub(super) site: Rc<Site>,
     pub(super) shared: Shared,
     pub(super) description: NodeDescription,
-    /// Nodes of the cluster.
-    pub(super) nodes: u32,
-    /// Jobs count as idle after so many milliseconds; 0: never.
-    pub(super) idle_after_ms: u64,
+    pub(super) config: Arc<ClusterConfig>,
     pub(super) blocked: watch::Sender<bool>,
     pub(super) job_events: mpsc::Receiver<JobEvent>,
     pub(super) tree_events: mpsc::Receiver<TreeEvent>,
@@ -164,8 +161,6 @@ impl Started {
             site,
             shared,
             description,
-            nodes: config.node_count(),
-            idle_after_ms: config.idle_after_ms,
             blocked,
             job_events,
             tree_events,
@@ -173,6 +168,7 @@ impl Started {
             sample_recent: of_all(RECENT_OF_ALL).min(crate::switch::RING),
             sample_peers: of_all(PEERS_OF_ALL),
             metrics: metrics.map(|listener| (listener, config.name.clone())),
+            config,
         })
     }
 }

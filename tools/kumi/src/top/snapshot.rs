@@ -285,10 +285,8 @@ pub mod tests {
             }),
             jobs: vec![JobId(3), JobId(4)],
         };
-        let column = |number| Column {
-            node: NodeId(number),
-            slots: vec![Some(JobId(3)), Some(JobId(4)), None],
-        };
+        let slots = vec![Some(JobId(3)), Some(JobId(4)), None];
+        let column = |number| Column { node: NodeId(number), slots: slots.clone() };
         let mode = Mode::Gang { force_switch: false };
         Snapshot {
             cluster: ClusterStatus {
