@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::time::{Duration, Instant};
 
 /// A failure is to be noticed within two seconds; this allows for a machine busy with other tests.
-const SOON: Duration = Duration::from_secs(8);
+const SOON: Duration = Duration::from_secs(60);
 
 /// A job that says its process numbers and then waits to be ended.
 struct Job<'c> {

@@ -16,8 +16,8 @@ const EXCEPTIONS: &str = "tests/style-exceptions.toml";
 const LAYERS: [(&str, &[&str]); 17] = [
     ("kumi-proto", &[]),
     ("kumi-sched", &[]),
-    ("kumi-control", &["kumi-sched"]),
     ("kumi-idl", &[]),
+    ("kumi-control", &["kumi-sched"]),
     ("kumi-rpc", &[]),
     ("kumi-net", &["kumi-proto"]),
     ("kumi-models", &[]),

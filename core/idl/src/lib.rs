@@ -10,9 +10,25 @@
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+mod copy;
+mod defaults;
+mod expr;
+mod json;
 mod model;
+mod plan;
+mod scalar;
+mod section;
+mod show;
+mod validate;
 
+pub use copy::WrongLength;
+pub use expr::EvalError;
+pub use json::JsonError;
 pub use model::{
     Binary, Dimension, Element, Expr, Function, Interface, Language, Mode, Order, Param, Target,
     Type, Unary,
 };
+pub use plan::{Argument, Form, Limits, Part, Plan, PlanError};
+pub use scalar::Scalar;
+pub use section::{Axis, Run, Runs, Section};
+pub use validate::{Fault, MOST_NAME, MOST_REQUIRED, Place, Problem};

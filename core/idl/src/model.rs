@@ -61,6 +61,10 @@ pub struct Target {
     /// Object files and libraries to link (`Required`, `Library`), in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub required: Vec<String>,
+    /// The statements of a function of this symbol that the generator writes, in C, with the parameters as arguments; empty:
+    /// the symbol is in what is required.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub body: String,
 }
 
 /// A calling convention.
@@ -98,6 +102,17 @@ pub struct Param {
     /// What users read about it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub doc: String,
+}
+
+impl Param {
+    /// What it holds when it is a single number: then sizes may name it.
+    #[must_use]
+    pub fn scalar(&self) -> Option<Element> {
+        match self.ty {
+            Type::Number(element) if self.dims.is_empty() => Some(element),
+            _ => None,
+        }
+    }
 }
 
 /// Which way a parameter goes.
@@ -185,10 +200,51 @@ impl Element {
         }
     }
 
+    /// All of them.
+    pub const ALL: [Element; 12] = [
+        Element::I8,
+        Element::I16,
+        Element::I32,
+        Element::I64,
+        Element::U8,
+        Element::U16,
+        Element::U32,
+        Element::U64,
+        Element::F32,
+        Element::F64,
+        Element::C64,
+        Element::C128,
+    ];
+
+    /// How descriptions spell it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Element::I8 => "int8",
+            Element::I16 => "int16",
+            Element::I32 => "int",
+            Element::I64 => "int64",
+            Element::U8 => "uint8",
+            Element::U16 => "uint16",
+            Element::U32 => "uint32",
+            Element::U64 => "uint64",
+            Element::F32 => "float",
+            Element::F64 => "double",
+            Element::C64 => "scomplex",
+            Element::C128 => "dcomplex",
+        }
+    }
+
     /// Whether it may stand in a size.
     #[must_use]
     pub fn is_integer(self) -> bool {
         !matches!(self, Element::F32 | Element::F64 | Element::C64 | Element::C128)
+    }
+}
+
+impl core::fmt::Display for Element {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.name())
     }
 }
 

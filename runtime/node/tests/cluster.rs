@@ -62,7 +62,7 @@ async fn jobs_run_and_leave_nothing() {
     let Outcome::RankFailed { rank: 1, status: RankStatus::Exited(7), .. } = one.outcome else {
         panic!("{one:?}");
     };
-    assert!(begin.elapsed() < Duration::from_secs(10));
+    assert!(begin.elapsed() < Duration::from_secs(60));
 
     // What a rank leaves in the background goes with it.
     let left = run(&cluster, sh("sleep 1000 & exec sleep 0", 2)).await;

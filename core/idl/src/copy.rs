@@ -1,0 +1,223 @@
+//! Arrays from one order into the other, and sections into one piece and back.
+
+use alloc::vec::Vec;
+
+use crate::model::Order;
+use crate::plan::{Argument, Form};
+use crate::section::Axis;
+
+/// A memory of another size than the plan says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{given} bytes were given for an array of {expected}")]
+pub struct WrongLength {
+    /// Bytes that the plan says.
+    pub expected: u64,
+    /// Bytes that were given.
+    pub given: u64,
+}
+
+impl Argument {
+    /// Copies what travels of `array`, which lies in `order`, into `packed` in the order in which it travels.
+    ///
+    /// # Errors
+    /// [`WrongLength`] when `array` does not have [`Argument::bytes`] or `packed` not those of the section.
+    pub fn gather(&self, array: &[u8], order: Order, packed: &mut [u8]) -> Result<(), WrongLength> {
+        self.check(array.len(), packed.len())?;
+        let Some(mut walk) = self.walk(order) else { return Ok(()) };
+        walk.swap();
+        walk.copy(array, packed);
+        Ok(())
+    }
+
+    /// Copies what came, `packed` in the order in which it travels, to its places in `array`, which lies in `order`.
+    /// The other elements of `array` stay.
+    ///
+    /// # Errors
+    /// [`WrongLength`] when `array` does not have [`Argument::bytes`] or `packed` not those of the section.
+    pub fn scatter(
+        &self,
+        packed: &[u8],
+        array: &mut [u8],
+        order: Order,
+    ) -> Result<(), WrongLength> {
+        self.check(array.len(), packed.len())?;
+        let Some(walk) = self.walk(order) else { return Ok(()) };
+        walk.copy(packed, array);
+        Ok(())
+    }
+
+    fn check(&self, array: usize, packed: usize) -> Result<(), WrongLength> {
+        let pairs = [(self.bytes, array), (self.section.bytes(), packed)];
+        for (expected, given) in pairs {
+            if usize::try_from(expected) != Ok(given) {
+                return Err(WrongLength { expected, given: given as u64 });
+            }
+        }
+        Ok(())
+    }
+
+    /// From the packed section into an array of this order; `None`: nothing travels.
+    fn walk(&self, order: Order) -> Option<Walk> {
+        let (element, own) = match self.form {
+            Form::Scalar(element) => (element, Order::Row),
+            Form::Array(element, order) => (element, order),
+            Form::Text { .. } | Form::File | Form::Callback => return None,
+        };
+        if self.section.bytes() == 0 {
+            return None;
+        }
+        let size = usize::try_from(element.size()).ok()?;
+        let mut walk = Walk { size, from: 0, to: 0, axes: Vec::new() };
+        let packed = strides(&self.axes, own, size, |axis| axis.count)?;
+        let array = strides(&self.axes, order, size, |axis| axis.size)?;
+        for ((axis, from), to) in self.axes.iter().zip(packed).zip(array) {
+            walk.to += usize::try_from(axis.start).ok()? * to;
+            let count = usize::try_from(axis.count).ok()?;
+            if count > 1 {
+                let step = usize::try_from(axis.step).ok()?;
+                walk.axes.push(Stride { count, from, to: step * to });
+            }
+        }
+        walk.arrange();
+        Some(walk)
+    }
+}
+
+/// Bytes from one element to the next along each axis.
+fn strides(
+    axes: &[Axis],
+    order: Order,
+    size: usize,
+    length: impl Fn(&Axis) -> u64,
+) -> Option<Vec<usize>> {
+    let mut strides: Vec<usize> = axes.iter().map(|_| size).collect();
+    let mut stride = size;
+    for fast in 0..axes.len() {
+        let index = if order == Order::Row { axes.len() - 1 - fast } else { fast };
+        strides[index] = stride;
+        stride = stride.checked_mul(usize::try_from(length(&axes[index])).ok()?)?;
+    }
+    Some(strides)
+}
+
+/// One loop of a copy: how often, and how far from one to the next on both sides, in bytes.
+#[derive(Debug, Clone, Copy)]
+struct Stride {
+    count: usize,
+    from: usize,
+    to: usize,
+}
+
+/// A copy between two layouts.
+#[derive(Debug)]
+struct Walk {
+    /// Bytes that lie together on both sides.
+    size: usize,
+    from: usize,
+    to: usize,
+    /// The loops, the innermost last.
+    axes: Vec<Stride>,
+}
+
+/// Elements along each side of a block: two of them fit a first-level cache.
+const BLOCK: usize = 32;
+
+impl Walk {
+    fn swap(&mut self) {
+        core::mem::swap(&mut self.from, &mut self.to);
+        for axis in &mut self.axes {
+            core::mem::swap(&mut axis.from, &mut axis.to);
+        }
+        self.arrange_loops();
+    }
+
+    /// Joins what lies together on both sides, then puts the loops in their order.
+    fn arrange(&mut self) {
+        while let Some(joined) =
+            self.axes.iter().position(|axis| axis.from == self.size && axis.to == self.size)
+        {
+            self.size *= self.axes.remove(joined).count;
+        }
+        self.arrange_loops();
+    }
+
+    /// The loop that moves least in the target last, the one that moves least in the source before it.
+    fn arrange_loops(&mut self) {
+        self.axes.sort_by_key(|axis| core::cmp::Reverse(axis.to));
+        let Some(inner) = self.axes.len().checked_sub(1) else { return };
+        let least = (0..inner).min_by_key(|index| self.axes[*index].from);
+        if let Some(least) = least {
+            let axis = self.axes.remove(least);
+            self.axes.insert(inner - 1, axis);
+        }
+    }
+
+    fn copy(&self, source: &[u8], target: &mut [u8]) {
+        let (outer, inner) = self.axes.split_at(self.axes.len().saturating_sub(2));
+        let once = Stride { count: 1, from: 0, to: 0 };
+        let (slow, fast) = match inner {
+            [] => (once, once),
+            [fast] => (once, *fast),
+            [slow, fast, ..] => (*slow, *fast),
+        };
+        let mut at: Vec<usize> = outer.iter().map(|_| 0).collect();
+        let (mut from, mut to) = (self.from, self.to);
+        loop {
+            self.plane(&source[from..], &mut target[to..], slow, fast);
+            let mut done = true;
+            for (at, axis) in at.iter_mut().zip(outer).rev() {
+                *at += 1;
+                from += axis.from;
+                to += axis.to;
+                if *at < axis.count {
+                    done = false;
+                    break;
+                }
+                from -= *at * axis.from;
+                to -= *at * axis.to;
+                *at = 0;
+            }
+            if done {
+                return;
+            }
+        }
+    }
+
+    /// Two loops, in blocks: a transposition touches a cache line once for each block, not once for each element.
+    fn plane(&self, source: &[u8], target: &mut [u8], slow: Stride, fast: Stride) {
+        match self.size {
+            1 => blocks::<1>(source, target, slow, fast),
+            2 => blocks::<2>(source, target, slow, fast),
+            4 => blocks::<4>(source, target, slow, fast),
+            8 => blocks::<8>(source, target, slow, fast),
+            16 => blocks::<16>(source, target, slow, fast),
+            size => {
+                for i in 0..slow.count {
+                    for j in 0..fast.count {
+                        let from = i * slow.from + j * fast.from;
+                        let to = i * slow.to + j * fast.to;
+                        target[to..to + size].copy_from_slice(&source[from..from + size]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn blocks<const N: usize>(source: &[u8], target: &mut [u8], slow: Stride, fast: Stride) {
+    for rows in (0..slow.count).step_by(BLOCK) {
+        let rows = rows..slow.count.min(rows + BLOCK);
+        for columns in (0..fast.count).step_by(BLOCK) {
+            let columns = columns..fast.count.min(columns + BLOCK);
+            for i in rows.clone() {
+                for j in columns.clone() {
+                    let from = i * slow.from + j * fast.from;
+                    let to = i * slow.to + j * fast.to;
+                    let value: [u8; N] =
+                        *source[from..].first_chunk().expect("the plan's lengths were checked");
+                    target[to..to + N].copy_from_slice(&value);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! The canonical JSON of descriptions: the same description gives the same bytes.
+
+use alloc::string::{String, ToString};
+
+use crate::model::Interface;
+use crate::validate::Problem;
+
+/// Why JSON is no description.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum JsonError {
+    /// More bytes than the reader takes.
+    #[error("a description of {bytes} bytes is more than the {most} that are read")]
+    TooLong {
+        /// Its bytes.
+        bytes: usize,
+        /// The most that are read.
+        most: usize,
+    },
+    /// Not JSON, or not of this form.
+    #[error("this is no interface description: {0}")]
+    Form(String),
+    /// A description that cannot be used.
+    #[error("the interface description of `{routine}` cannot be used: {problem}")]
+    Invalid {
+        /// The routine.
+        routine: String,
+        /// The first thing that is wrong.
+        problem: Problem,
+    },
+}
+
+impl Interface {
+    /// Bytes of JSON that are read at most, unless the reader says otherwise.
+    pub const MOST_JSON: usize = 1 << 20;
+
+    /// The canonical JSON: no blanks, members in the order of the types, nothing that has its usual value.
+    ///
+    /// # Errors
+    /// [`JsonError::Form`] of a number that is not finite, which [`Interface::validate`] finds too.
+    pub fn to_json(&self) -> Result<String, JsonError> {
+        serde_json::to_string(self).map_err(|error| JsonError::Form(error.to_string()))
+    }
+
+    /// A description from elsewhere: not longer than [`Interface::MOST_JSON`], and valid.
+    ///
+    /// # Errors
+    /// [`JsonError`]: what it is instead.
+    pub fn from_json(json: &[u8]) -> Result<Interface, JsonError> {
+        Interface::from_json_within(json, Interface::MOST_JSON)
+    }
+
+    /// [`Interface::from_json`] of at most `most` bytes.
+    ///
+    /// # Errors
+    /// [`JsonError`]: what it is instead.
+    pub fn from_json_within(json: &[u8], most: usize) -> Result<Interface, JsonError> {
+        if json.len() > most {
+            return Err(JsonError::TooLong { bytes: json.len(), most });
+        }
+        let interface: Interface =
+            serde_json::from_slice(json).map_err(|error| JsonError::Form(error.to_string()))?;
+        match interface.validate() {
+            Ok(()) => Ok(interface),
+            Err(problem) => {
+                let routine = interface.name.chars().take(64).flat_map(char::escape_debug);
+                Err(JsonError::Invalid { routine: routine.collect(), problem })
+            }
+        }
+    }
+}

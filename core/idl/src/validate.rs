@@ -1,0 +1,489 @@
+//! What makes a description one that can be used, whoever wrote it.
+
+use alloc::collections::BTreeSet;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::model::{Element, Expr, Function, Interface, Language, Mode, Param, Type};
+use crate::plan::Part;
+
+/// Most bytes of a parameter's or symbol's name, and of each part of a routine's.
+pub const MOST_NAME: usize = 128;
+/// Most bytes of one of [`crate::Target::required`].
+pub const MOST_REQUIRED: usize = 4096;
+
+/// Something that cannot be in a description.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}{fault}", Named(*place, name))]
+pub struct Problem {
+    /// Where.
+    pub place: Place,
+    /// The parameter's name, where the place is one.
+    pub name: String,
+    /// What is wrong there.
+    pub fault: Fault,
+}
+
+/// A place in a description.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// The version, the routine's name or the number of its parameters.
+    Routine,
+    /// The parameter of this index.
+    Param(usize),
+    /// One of its expressions.
+    Part(usize, Part),
+    /// The parameter of a callback: index of the callback, index there.
+    Inner(usize, usize),
+    /// `CalcOrder`.
+    CalcOrder,
+    /// `@split`.
+    Split,
+    /// `@status`.
+    Status,
+    /// The symbol of `Calls`, or the body.
+    Symbol,
+    /// An argument of `Calls`, the first is 0.
+    Argument(usize),
+    /// What the symbol's result goes into.
+    Result,
+    /// One of `Required` and `Library`.
+    Required(usize),
+}
+
+struct Named<'a>(Place, &'a str);
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Place::Routine => Ok(()),
+            Place::Param(_) | Place::Inner(..) => write!(f, "`{}`: ", self.1),
+            Place::Part(_, part) => write!(f, "`{}`, {part}: ", self.1),
+            Place::CalcOrder => f.write_str("CalcOrder: "),
+            Place::Split => f.write_str("@split: "),
+            Place::Status => f.write_str("@status: "),
+            Place::Symbol => f.write_str("Calls: "),
+            Place::Argument(index) => write!(f, "argument {} of Calls: ", index + 1),
+            Place::Result => f.write_str("the result of Calls: "),
+            Place::Required(_) => f.write_str("Required: "),
+        }
+    }
+}
+
+/// What can be wrong with a description.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// A form of another version.
+    #[error("this is version {0} of the form; version {known} is understood", known = Interface::VERSION)]
+    Version(u32),
+    /// Not a name.
+    #[error("`{0}` is no name: letters, digits and _, at most {most} of them, no digit first", most = MOST_NAME)]
+    Name(String),
+    /// Two of one name.
+    #[error("there are two parameters `{0}`")]
+    Twice(String),
+    /// More parameters than allowed.
+    #[error("it has {0} parameters; {most} is the most", most = Interface::MOST_PARAMS)]
+    Params(usize),
+    /// More dimensions than allowed.
+    #[error("it has {0} dimensions; {most} is the most", most = Interface::MOST_DIMENSIONS)]
+    Dimensions(usize),
+    /// More expressions in each other than allowed.
+    #[error("the expression is nested more than {} deep", Expr::MOST_DEPTH)]
+    Depth,
+    /// An index beyond the parameters.
+    #[error("it names parameter {0}, which is not there")]
+    Unknown(u32),
+    /// An array, a text, a file or a callback where a number is needed.
+    #[error("`{0}` is not a single number")]
+    NotAScalar(String),
+    /// An output where a value is needed before the call.
+    #[error("`{0}` is not known before the call: its mode does not send it")]
+    NotSent(String),
+    /// A real or complex number in a size.
+    #[error("`{0}` is no integer")]
+    NotAnInteger(String),
+    /// A real number, a text or a function of reals in a size.
+    #[error("only integers can stand here")]
+    IntegersOnly,
+    /// A text in an expression.
+    #[error("a text is no number")]
+    Text,
+    /// Infinite, or no number.
+    #[error("a number must be finite")]
+    NotFinite,
+    /// A function with too few or too many arguments.
+    #[error("`{}` takes {} argument{}", .0.name(), if takes_one(*.0) { "one" } else { "two or more" }, if takes_one(*.0) { "" } else { "s" })]
+    Arity(Function),
+    /// A default of what takes none.
+    #[error("only numbers and texts that are sent have defaults")]
+    Default,
+    /// Defaults that need each other.
+    #[error("its default needs itself")]
+    Cycle,
+    /// Dimensions of what has none.
+    #[error("{0} cannot be arrays")]
+    NoArray(&'static str),
+    /// An output text without a size.
+    #[error("a text that comes back needs a size, as in `string {0}[256]`")]
+    Unbounded(String),
+    /// A section of a text.
+    #[error("a text has no section")]
+    Section,
+    /// A callback that is not an input, or a callback of a callback.
+    #[error("a callback can be neither output nor parameter of a callback")]
+    Callback,
+    /// `@status` or a result of what does not come back.
+    #[error("`{0}` does not come back")]
+    NotReturned(String),
+    /// The result is passed as an argument too.
+    #[error("`{0}` is the result and an argument")]
+    Both(String),
+    /// Not a symbol of the language.
+    #[error("`{0}` is no symbol of this language")]
+    Symbol(String),
+    /// A body in another language than C.
+    #[error("only routines in C have a body")]
+    Body,
+    /// A file or library to link that is empty, too long or has control characters.
+    #[error("`{0}` is no file or library to link")]
+    Required(String),
+}
+
+fn takes_one(function: Function) -> bool {
+    !matches!(function, Function::Min | Function::Max)
+}
+
+/// What may stand in an expression.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Integers,
+    Numbers,
+}
+
+impl Interface {
+    /// Whether the description can be used; one from elsewhere is looked at before anything is done with it.
+    ///
+    /// # Errors
+    /// The first [`Problem`].
+    pub fn validate(&self) -> Result<(), Problem> {
+        self.problems().into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// All that is wrong with the description, in its order.
+    #[must_use]
+    pub fn problems(&self) -> Vec<Problem> {
+        let mut check = Check { params: &self.params, found: Vec::new() };
+        check.routine(self);
+        if self.params.len() <= Interface::MOST_PARAMS {
+            check.params();
+            check.attributes(self);
+            check.target(self);
+        }
+        check.found
+    }
+}
+
+struct Check<'a> {
+    params: &'a [Param],
+    found: Vec<Problem>,
+}
+
+impl Check<'_> {
+    fn add(&mut self, place: Place, fault: Fault) {
+        let name = match place {
+            Place::Param(index) | Place::Part(index, _) => self.params[index].name.to_string(),
+            Place::Inner(callback, index) => match &self.params[callback].ty {
+                Type::Callback(params) => params[index].name.to_string(),
+                _ => String::new(),
+            },
+            _ => String::new(),
+        };
+        self.found.push(Problem { place, name, fault });
+    }
+
+    fn routine(&mut self, interface: &Interface) {
+        if interface.version != Interface::VERSION {
+            self.add(Place::Routine, Fault::Version(interface.version));
+        }
+        let mut parts = interface.name.split(['/', '.']);
+        if !parts.all(is_name) || interface.name.len() > 4 * MOST_NAME {
+            self.add(Place::Routine, Fault::Name(shortened(&interface.name)));
+        }
+        if interface.params.len() > Interface::MOST_PARAMS {
+            self.add(Place::Routine, Fault::Params(interface.params.len()));
+        }
+    }
+
+    fn params(&mut self) {
+        let params = self.params;
+        let mut names = BTreeSet::new();
+        for (index, param) in params.iter().enumerate() {
+            if !names.insert(param.name.as_str()) {
+                self.add(Place::Param(index), Fault::Twice(shortened(&param.name)));
+            }
+            self.param(Place::Param(index), param);
+            self.dimensions(index, param);
+            self.default(index, param);
+            if let Type::Callback(inner) = &param.ty {
+                self.callback(index, inner);
+            }
+        }
+        let needs = |index: usize| crate::defaults::needs(&params[index], params.len());
+        if let Err(index) = crate::defaults::order(params.len(), needs) {
+            self.add(Place::Part(index, Part::Default), Fault::Cycle);
+        }
+    }
+
+    /// What does not depend on other parameters.
+    fn param(&mut self, place: Place, param: &Param) {
+        if !is_name(&param.name) {
+            self.add(place, Fault::Name(shortened(&param.name)));
+        }
+        if param.dims.len() > Interface::MOST_DIMENSIONS {
+            self.add(place, Fault::Dimensions(param.dims.len()));
+        }
+        match &param.ty {
+            Type::Number(_) => {}
+            Type::String if param.dims.len() > 1 => self.add(place, Fault::NoArray("texts")),
+            Type::String if param.dims.is_empty() && param.mode != Mode::In => {
+                self.add(place, Fault::Unbounded(param.name.to_string()));
+            }
+            Type::String => {
+                let whole =
+                    |d: &crate::Dimension| d.start.is_none() && d.end.is_none() && d.step.is_none();
+                if !param.dims.iter().all(whole) {
+                    self.add(place, Fault::Section);
+                }
+            }
+            Type::File if !param.dims.is_empty() => self.add(place, Fault::NoArray("files")),
+            Type::File => {}
+            Type::Callback(_) if !param.dims.is_empty() => {
+                self.add(place, Fault::NoArray("callbacks"));
+            }
+            Type::Callback(_) if param.mode != Mode::In => self.add(place, Fault::Callback),
+            Type::Callback(_) => {}
+        }
+    }
+
+    fn dimensions(&mut self, index: usize, param: &Param) {
+        for (at, dimension) in param.dims.iter().enumerate().take(Interface::MOST_DIMENSIONS) {
+            let parts = [
+                (Part::Size(at), Some(&dimension.size)),
+                (Part::Start(at), dimension.start.as_ref()),
+                (Part::End(at), dimension.end.as_ref()),
+                (Part::Step(at), dimension.step.as_ref()),
+            ];
+            for (part, expr) in parts {
+                if let Some(expr) = expr {
+                    self.expression(Place::Part(index, part), expr, Kind::Integers);
+                }
+            }
+        }
+    }
+
+    fn default(&mut self, index: usize, param: &Param) {
+        let Some(expr) = &param.default else { return };
+        let place = Place::Part(index, Part::Default);
+        if !param.mode.is_sent() {
+            return self.add(place, Fault::Default);
+        }
+        match (&param.ty, expr) {
+            (Type::String, Expr::Text(_)) => {}
+            (Type::Number(element), expr) if param.dims.is_empty() => {
+                let kind = if element.is_integer() { Kind::Integers } else { Kind::Numbers };
+                self.expression(place, expr, kind);
+            }
+            _ => self.add(place, Fault::Default),
+        }
+    }
+
+    fn callback(&mut self, callback: usize, inner: &[Param]) {
+        if inner.len() > Interface::MOST_PARAMS {
+            return self.add(Place::Param(callback), Fault::Params(inner.len()));
+        }
+        let mut names = BTreeSet::new();
+        for (index, param) in inner.iter().enumerate() {
+            let place = Place::Inner(callback, index);
+            if !names.insert(param.name.as_str()) {
+                self.add(place, Fault::Twice(shortened(&param.name)));
+            }
+            if matches!(param.ty, Type::Callback(_)) {
+                self.add(place, Fault::Callback);
+                continue;
+            }
+            self.param(place, param);
+            if param.default.is_some() {
+                self.add(place, Fault::Default);
+            }
+            for dimension in param.dims.iter().take(Interface::MOST_DIMENSIONS) {
+                let others = [&dimension.start, &dimension.end, &dimension.step];
+                let others = others.into_iter().flatten();
+                for expr in core::iter::once(&dimension.size).chain(others) {
+                    if let Err(fault) = expression(inner, expr, Kind::Integers, 1) {
+                        self.add(place, fault);
+                    }
+                }
+            }
+        }
+    }
+
+    fn attributes(&mut self, interface: &Interface) {
+        if let Some(expr) = &interface.calc_order {
+            self.expression(Place::CalcOrder, expr, Kind::Numbers);
+        }
+        if let Some(index) = interface.split
+            && let Err(fault) =
+                sent_scalar(self.params, index).and_then(|(param, element)| integer(param, element))
+        {
+            self.add(Place::Split, fault);
+        }
+        if let Some(index) = interface.status
+            && let Err(fault) = returned_scalar(self.params, index)
+                .and_then(|(param, element)| integer(param, element))
+        {
+            self.add(Place::Status, fault);
+        }
+    }
+
+    fn target(&mut self, interface: &Interface) {
+        let target = &interface.target;
+        let is_symbol = match target.language {
+            Language::C | Language::Fortran => is_name(&target.symbol),
+            Language::Python => {
+                target.symbol.len() <= 4 * MOST_NAME && target.symbol.split('.').all(is_name)
+            }
+        };
+        if !is_symbol {
+            self.add(Place::Symbol, Fault::Symbol(shortened(&target.symbol)));
+        }
+        if !target.body.is_empty() && target.language != Language::C {
+            self.add(Place::Symbol, Fault::Body);
+        }
+        if target.arguments.len() > Interface::MOST_PARAMS {
+            self.add(Place::Symbol, Fault::Params(target.arguments.len()));
+        }
+        for (index, argument) in target.arguments.iter().enumerate().take(Interface::MOST_PARAMS) {
+            self.argument(Place::Argument(index), argument);
+        }
+        if let Some(index) = target.result {
+            if let Err(fault) = returned_scalar(self.params, index) {
+                self.add(Place::Result, fault);
+            } else if target.arguments.contains(&Expr::Param(index)) {
+                let name = param(self.params, index).map(|param| param.name.to_string());
+                self.add(Place::Result, Fault::Both(name.unwrap_or_default()));
+            }
+        }
+        for (index, text) in target.required.iter().enumerate() {
+            let sound = !text.is_empty() && text.len() <= MOST_REQUIRED;
+            if !sound || text.chars().any(char::is_control) {
+                self.add(Place::Required(index), Fault::Required(shortened(text)));
+            }
+        }
+    }
+
+    /// An argument of the symbol: a parameter of any kind, a text, or an expression of numbers.
+    fn argument(&mut self, place: Place, argument: &Expr) {
+        match argument {
+            Expr::Param(index) => {
+                if let Err(fault) = param(self.params, *index) {
+                    self.add(place, fault);
+                }
+            }
+            Expr::Text(_) => {}
+            other => self.expression(place, other, Kind::Numbers),
+        }
+    }
+
+    fn expression(&mut self, place: Place, expr: &Expr, kind: Kind) {
+        if let Err(fault) = expression(self.params, expr, kind, 1) {
+            self.add(place, fault);
+        }
+    }
+}
+
+/// The first thing that cannot be in an expression.
+fn expression(params: &[Param], expr: &Expr, kind: Kind, depth: usize) -> Result<(), Fault> {
+    if depth > Expr::MOST_DEPTH {
+        return Err(Fault::Depth);
+    }
+    let below = |expr: &Expr| expression(params, expr, kind, depth + 1);
+    match expr {
+        Expr::Int(_) => Ok(()),
+        Expr::Real(_) if kind == Kind::Integers => Err(Fault::IntegersOnly),
+        Expr::Real(value) if !value.is_finite() => Err(Fault::NotFinite),
+        Expr::Real(_) => Ok(()),
+        Expr::Text(_) => Err(Fault::Text),
+        Expr::Param(index) => {
+            let (param, element) = sent_scalar(params, *index)?;
+            match element {
+                Element::F32 | Element::F64 if kind == Kind::Numbers => Ok(()),
+                _ => integer(param, element),
+            }
+        }
+        Expr::Unary(_, operand) => below(operand),
+        Expr::Binary(_, left, right) => below(left).and_then(|()| below(right)),
+        Expr::If(condition, then, otherwise) => {
+            below(condition).and_then(|()| below(then)).and_then(|()| below(otherwise))
+        }
+        Expr::Call(function, arguments) => {
+            let real = matches!(function, Function::Log | Function::Log2 | Function::Sqrt);
+            if real && kind == Kind::Integers {
+                return Err(Fault::IntegersOnly);
+            }
+            let arity = if takes_one(*function) { 1..=1 } else { 2..=Interface::MOST_PARAMS };
+            if !arity.contains(&arguments.len()) {
+                return Err(Fault::Arity(*function));
+            }
+            arguments.iter().try_for_each(below)
+        }
+    }
+}
+
+fn param(params: &[Param], index: u32) -> Result<&Param, Fault> {
+    let param = usize::try_from(index).ok().and_then(|index| params.get(index));
+    param.ok_or(Fault::Unknown(index))
+}
+
+fn scalar(params: &[Param], index: u32) -> Result<(&Param, Element), Fault> {
+    let param = param(params, index)?;
+    let element = param.scalar().ok_or_else(|| Fault::NotAScalar(param.name.to_string()))?;
+    Ok((param, element))
+}
+
+fn sent_scalar(params: &[Param], index: u32) -> Result<(&Param, Element), Fault> {
+    let (param, element) = scalar(params, index)?;
+    let sent = param.mode.is_sent();
+    if sent { Ok((param, element)) } else { Err(Fault::NotSent(param.name.to_string())) }
+}
+
+fn returned_scalar(params: &[Param], index: u32) -> Result<(&Param, Element), Fault> {
+    let (param, element) = scalar(params, index)?;
+    let returned = param.mode.is_returned();
+    if returned { Ok((param, element)) } else { Err(Fault::NotReturned(param.name.to_string())) }
+}
+
+fn integer(param: &Param, element: Element) -> Result<(), Fault> {
+    let integer = element.is_integer();
+    if integer { Ok(()) } else { Err(Fault::NotAnInteger(param.name.to_string())) }
+}
+
+/// Whether this is a name as C, Fortran and Python know them.
+pub(crate) fn is_name(text: &str) -> bool {
+    let letter = |letter: u8| letter.is_ascii_alphanumeric() || letter == b'_';
+    let first = text.bytes().next();
+    first.is_some_and(|first| letter(first) && !first.is_ascii_digit())
+        && text.len() <= MOST_NAME
+        && text.bytes().all(letter)
+}
+
+/// What an error repeats of a text that somebody else wrote.
+fn shortened(text: &str) -> String {
+    let mut short: String = text.chars().take(64).flat_map(char::escape_debug).collect();
+    if text.chars().nth(64).is_some() {
+        short.push('…');
+    }
+    short
+}
