@@ -217,7 +217,7 @@ fn add_ranks(ran: &mut Ran, out: &[u8], size: u32, start: u64) -> Result<(), &'s
 /// Which nodes the jobs had.
 async fn add_nodes(client: &mut Client, all: &mut [(JobId, Ran)]) -> Result<(), BenchError> {
     let reply = client.ask(&ClientRequest::Jobs { all: true }).await?;
-    let ClientReply::Jobs(records) = reply else {
+    let ClientReply::Jobs(records, _) = reply else {
         return Err(ClientError::Protocol("no list of jobs".to_owned()).into());
     };
     let nodes: BTreeMap<JobId, Vec<u32>> = records

@@ -1,0 +1,294 @@
+//! A connection as its client sees it.
+
+use crate::codec::{Cursor, Malformed};
+use crate::frame::{self, End, HEADER, Header, Kind};
+use crate::hello::ServerHello;
+use crate::message::{CallHead, Failure, ResultHead};
+use crate::parts::{Parts, Size};
+use crate::reader::{Coming, Place, Raw, Step, raw};
+use crate::{MOST_REQUEST, ProtocolError};
+use alloc::borrow::ToOwned;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// What a server has answered.
+#[derive(Debug, PartialEq)]
+pub enum ClientEvent {
+    /// Who it is, and whether it takes this client.
+    Hello(ServerHello),
+    /// A description with its hash; the stream has ended.
+    Description(u32, u64, String),
+    /// Names of routines; the stream has ended.
+    Names(u32, Vec<String>),
+    /// A result's head; its arrays follow.
+    Result(u32, ResultHead),
+    /// All arrays of a result have come; the stream has ended.
+    Done(u32),
+    /// A failure; the stream has ended.
+    Failed(u32, Failure),
+    /// The server gives up the connection.
+    Ended(Failure),
+    /// Answers [`Client::ping`].
+    Pong,
+}
+
+#[derive(Debug)]
+enum Stream {
+    Interface,
+    List,
+    Call(Call),
+}
+
+#[derive(Debug)]
+struct Call {
+    /// The arrays that will come.
+    parts: Parts,
+    /// Whether the head has.
+    begun: bool,
+}
+
+/// The state of a connection at its client: what has been asked and is not answered.
+///
+/// What is written is for the driver to order: heads by [`Client::call`] and the like, then chunks
+/// ([`crate::chunks`]) in any order.
+#[derive(Debug, Default)]
+pub struct Client {
+    greeted: bool,
+    next: u32,
+    /// What is asked; and whether anybody waits for it.
+    streams: BTreeMap<u32, (Stream, bool)>,
+    coming: Coming,
+    done: Option<u32>,
+    pings: Vec<[u8; 8]>,
+}
+
+/// A head that is too long to be sent: its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooLong(pub usize);
+
+impl Client {
+    /// A connection on which nothing has come.
+    #[must_use]
+    pub fn new() -> Client {
+        Client::default()
+    }
+
+    /// A number that no open stream has.
+    fn fresh(&mut self) -> u32 {
+        loop {
+            self.next = self.next.wrapping_add(1);
+            if self.next != 0 && !self.streams.contains_key(&self.next) {
+                return self.next;
+            }
+        }
+    }
+
+    /// Appends a request for a description; its stream.
+    pub fn interface(&mut self, routine: &str, out: &mut Vec<u8>) -> u32 {
+        let stream = self.fresh();
+        frame::put(out, Kind::Interface, stream, |out| out.extend_from_slice(routine.as_bytes()));
+        self.streams.insert(stream, (Stream::Interface, true));
+        stream
+    }
+
+    /// Appends a request for names that contain `part`; its stream.
+    pub fn list(&mut self, part: &str, out: &mut Vec<u8>) -> u32 {
+        let stream = self.fresh();
+        frame::put(out, Kind::List, stream, |out| out.extend_from_slice(part.as_bytes()));
+        self.streams.insert(stream, (Stream::List, true));
+        stream
+    }
+
+    /// Appends a call's head; its stream. Arrays of `results` sizes will come back.
+    ///
+    /// # Errors
+    /// It is longer than servers take; nothing is appended.
+    pub fn call(
+        &mut self,
+        head: &CallHead,
+        results: &[Size],
+        out: &mut Vec<u8>,
+    ) -> Result<u32, TooLong> {
+        let before = out.len();
+        let stream = self.fresh();
+        frame::put(out, Kind::Call, stream, |out| head.encode(out));
+        let length = out.len() - before - HEADER;
+        if length > MOST_REQUEST {
+            out.truncate(before);
+            return Err(TooLong(length));
+        }
+        let call = Call { parts: Parts::new(results), begun: false };
+        self.streams.insert(stream, (Stream::Call(call), true));
+        Ok(stream)
+    }
+
+    /// Appends the wish that a call end; its answer comes all the same.
+    pub fn cancel(&mut self, stream: u32, out: &mut Vec<u8>) {
+        if self.streams.contains_key(&stream) {
+            frame::put(out, Kind::Cancel, stream, |_| {});
+        }
+    }
+
+    /// Appends a ping.
+    pub fn ping(&mut self, out: &mut Vec<u8>) {
+        frame::put(out, Kind::Ping, 0, |out| out.extend_from_slice(&[0; 8]));
+    }
+
+    /// Appends answers to pings that have come.
+    pub fn pongs(&mut self, out: &mut Vec<u8>) {
+        for ping in self.pings.drain(..) {
+            frame::put(out, Kind::Pong, 0, |out| out.extend_from_slice(&ping));
+        }
+    }
+
+    /// Nobody waits for this stream any more: what it still brings is skipped.
+    pub fn abandon(&mut self, stream: u32) {
+        if let Some((_, wanted)) = self.streams.get_mut(&stream) {
+            *wanted = false;
+            self.coming.forget(stream);
+        }
+    }
+
+    /// Looks at what has come and is not done with.
+    ///
+    /// # Errors
+    /// The server broke the protocol.
+    pub fn step(&mut self, input: &[u8]) -> Result<Step<ClientEvent>, ProtocolError> {
+        if let Some(stream) = self.done.take() {
+            let wanted = self.end(stream);
+            return Ok(Step::Event(0, wanted.then_some(ClientEvent::Done(stream))));
+        }
+        if !self.greeted {
+            return self.greet(input);
+        }
+        if let Some(step) = self.coming.step() {
+            return Ok(step);
+        }
+        match raw(input, End::Client)? {
+            Raw::More(needed) => Ok(Step::More(needed)),
+            Raw::Chunk(header) => {
+                let (place, wanted) = self.place(header)?;
+                self.coming.begin(place, wanted, header.length);
+                Ok(Step::Event(HEADER, None))
+            }
+            Raw::Frame(header, body) => {
+                let event = self.take(header, body)?;
+                Ok(Step::Event(HEADER + header.length, event))
+            }
+        }
+    }
+
+    fn greet(&mut self, input: &[u8]) -> Result<Step<ClientEvent>, ProtocolError> {
+        let (hello, length) = match ServerHello::decode(input)? {
+            Ok(decoded) => decoded,
+            Err(needed) => return Ok(Step::More(needed)),
+        };
+        self.greeted = true;
+        Ok(Step::Event(length, Some(ClientEvent::Hello(hello))))
+    }
+
+    /// Where the bytes of a chunk belong, and whether anybody waits for them.
+    fn place(&self, header: Header) -> Result<(Option<Place>, bool), ProtocolError> {
+        let Header { stream, argument, length, kind } = header;
+        if kind.is_none() {
+            return Ok((None, false));
+        }
+        match self.streams.get(&stream) {
+            Some((Stream::Call(Call { parts, begun: true }), wanted)) => {
+                let excess = ProtocolError::Excess { stream, argument };
+                let offset = parts.offset(argument, length as u64).ok_or(excess)?;
+                Ok((Some(Place { stream, argument, offset }), *wanted))
+            }
+            _ => Err(ProtocolError::Unasked { kind: Kind::Chunk as u8, stream }),
+        }
+    }
+
+    /// Ends a stream: whether anybody waits for it.
+    fn end(&mut self, stream: u32) -> bool {
+        self.streams.remove(&stream).is_some_and(|(_, wanted)| wanted)
+    }
+
+    /// Notes that so many bytes of the chunk have been put where they belong.
+    pub fn placed(&mut self, count: usize) {
+        let Some(place) = self.coming.placed(count) else { return };
+        if let Some((Stream::Call(call), _)) = self.streams.get_mut(&place.stream) {
+            call.parts.add(place.argument, count as u64);
+            if call.parts.is_complete() {
+                self.done = Some(place.stream);
+            }
+        }
+    }
+
+    fn take(&mut self, header: Header, body: &[u8]) -> Result<Option<ClientEvent>, ProtocolError> {
+        let Header { stream, kind, .. } = header;
+        let kind = kind.unwrap_or(Kind::Call);
+        let malformed = |why| ProtocolError::Body { kind: kind as u8, why };
+        let unasked = ProtocolError::Unasked { kind: kind as u8, stream };
+        Ok(match kind {
+            Kind::Description => {
+                if !matches!(self.streams.get(&stream), Some((Stream::Interface, _))) {
+                    return Err(unasked);
+                }
+                let (hash, json) = description(body).map_err(malformed)?;
+                self.end(stream).then_some(ClientEvent::Description(stream, hash, json))
+            }
+            Kind::Names => {
+                if !matches!(self.streams.get(&stream), Some((Stream::List, _))) {
+                    return Err(unasked);
+                }
+                let names = names(body).map_err(malformed)?;
+                self.end(stream).then_some(ClientEvent::Names(stream, names))
+            }
+            Kind::Result => {
+                let head = ResultHead::decode(body).map_err(malformed)?;
+                let Some((Stream::Call(call @ Call { begun: false, .. }), wanted)) =
+                    self.streams.get_mut(&stream)
+                else {
+                    return Err(unasked);
+                };
+                call.begun = true;
+                if call.parts.is_complete() {
+                    self.done = Some(stream);
+                }
+                wanted.then_some(ClientEvent::Result(stream, head))
+            }
+            Kind::Error => {
+                let failure = Failure::decode(body).map_err(malformed)?;
+                if stream == 0 {
+                    return Ok(Some(ClientEvent::Ended(failure)));
+                }
+                if !self.streams.contains_key(&stream) {
+                    return Err(unasked);
+                }
+                self.end(stream).then_some(ClientEvent::Failed(stream, failure))
+            }
+            Kind::Ping => {
+                // A server that asks without end is not answered without end.
+                if let (Some(ping), true) = (body.first_chunk(), self.pings.len() < 16) {
+                    self.pings.push(*ping);
+                }
+                None
+            }
+            Kind::Pong => Some(ClientEvent::Pong),
+            _ => return Err(ProtocolError::Kind(kind as u8)),
+        })
+    }
+}
+
+fn description(body: &[u8]) -> Result<(u64, String), Malformed> {
+    let mut cursor = Cursor::new(body);
+    let hash = cursor.u64()?;
+    let json = core::str::from_utf8(cursor.rest()).map_err(|_| Malformed::Text)?;
+    Ok((hash, json.to_owned()))
+}
+
+fn names(body: &[u8]) -> Result<Vec<String>, Malformed> {
+    let mut cursor = Cursor::new(body);
+    let mut names = Vec::new();
+    while !cursor.is_empty() {
+        let length = cursor.u16()?;
+        names.push(cursor.text(usize::from(length))?.to_owned());
+    }
+    Ok(names)
+}

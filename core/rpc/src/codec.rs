@@ -1,0 +1,97 @@
+//! Reading and writing of bodies.
+
+use thiserror::Error;
+
+/// Why bytes cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum Malformed {
+    /// They end too early.
+    #[error("it ends too early")]
+    Short,
+    /// Something is left.
+    #[error("it is longer than what it says")]
+    Long,
+    /// No UTF-8.
+    #[error("a text is not UTF-8")]
+    Text,
+    /// A tag of a value that is not known.
+    #[error("a value of an unknown type")]
+    Tag,
+    /// Parameters twice or out of order.
+    #[error("parameters are not in ascending order")]
+    Order,
+    /// A name that is empty or too long.
+    #[error("a name is empty or too long")]
+    Name,
+}
+
+/// Bytes that are read from first to last.
+pub struct Cursor<'a>(&'a [u8]);
+
+impl<'a> Cursor<'a> {
+    pub fn new(bytes: &'a [u8]) -> Cursor<'a> {
+        Cursor(bytes)
+    }
+
+    pub fn take(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
+        let (taken, rest) = self.0.split_at_checked(count).ok_or(Malformed::Short)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (taken, rest) = self.0.split_first_chunk::<N>().ok_or(Malformed::Short)?;
+        self.0 = rest;
+        Ok(*taken)
+    }
+
+    pub fn u8(&mut self) -> Result<u8, Malformed> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+
+    pub fn u16(&mut self) -> Result<u16, Malformed> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    pub fn u32(&mut self) -> Result<u32, Malformed> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    pub fn u64(&mut self) -> Result<u64, Malformed> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    pub fn i64(&mut self) -> Result<i64, Malformed> {
+        self.array().map(i64::from_le_bytes)
+    }
+
+    pub fn f64(&mut self) -> Result<f64, Malformed> {
+        self.array().map(f64::from_le_bytes)
+    }
+
+    pub fn text(&mut self, length: usize) -> Result<&'a str, Malformed> {
+        core::str::from_utf8(self.take(length)?).map_err(|_| Malformed::Text)
+    }
+
+    /// All that is left.
+    pub fn rest(&mut self) -> &'a [u8] {
+        core::mem::take(&mut self.0)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn end(self) -> Result<(), Malformed> {
+        if self.0.is_empty() { Ok(()) } else { Err(Malformed::Long) }
+    }
+}
+
+/// The longest beginning of `text` that has at most `most` bytes.
+pub fn shortened(text: &str, most: usize) -> &str {
+    let mut end = text.len().min(most);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}

@@ -1,0 +1,144 @@
+//! Headers of frames.
+
+use crate::parts::Size;
+use crate::{CHUNK, MOST_ANSWER, MOST_CHUNK, MOST_REQUEST, ProtocolError};
+use alloc::vec::Vec;
+
+/// Bytes of a frame's header.
+pub const HEADER: usize = 12;
+
+/// What a frame is. The numbers are those of the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// Asks for a description.
+    Interface = 1,
+    /// Asks for names.
+    List = 2,
+    /// A call's head.
+    Call = 3,
+    /// Bytes of an array.
+    Chunk = 4,
+    /// Ends a call.
+    Cancel = 5,
+    /// Asks for a sign of life.
+    Ping = 6,
+    /// Gives it.
+    Pong = 7,
+    /// A description.
+    Description = 8,
+    /// Names of routines.
+    Names = 9,
+    /// A result's head.
+    Result = 10,
+    /// A failure.
+    Error = 11,
+}
+
+impl Kind {
+    fn of(byte: u8) -> Option<Kind> {
+        const ALL: [Kind; 11] = [
+            Kind::Interface,
+            Kind::List,
+            Kind::Call,
+            Kind::Chunk,
+            Kind::Cancel,
+            Kind::Ping,
+            Kind::Pong,
+            Kind::Description,
+            Kind::Names,
+            Kind::Result,
+            Kind::Error,
+        ];
+        ALL.into_iter().find(|kind| *kind as u8 == byte)
+    }
+}
+
+/// Which end of a connection reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    Client,
+    Server,
+}
+
+/// A frame's header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// Bytes of the body.
+    pub length: usize,
+    /// The stream; 0: the connection.
+    pub stream: u32,
+    /// What it is; `None`: an extension to be skipped.
+    pub kind: Option<Kind>,
+    /// The parameter of a chunk.
+    pub argument: u16,
+}
+
+impl Header {
+    /// Reads a header and checks it as far as the reading end alone can.
+    pub(crate) fn decode(bytes: &[u8; HEADER], end: End) -> Result<Header, ProtocolError> {
+        let [l0, l1, l2, l3, s0, s1, s2, s3, kind, flags, a0, a1] = *bytes;
+        let length = u32::from_le_bytes([l0, l1, l2, l3]);
+        let stream = u32::from_le_bytes([s0, s1, s2, s3]);
+        let argument = u16::from_le_bytes([a0, a1]);
+        let known = Kind::of(kind);
+        if known.is_none() && kind < 128 {
+            return Err(ProtocolError::Kind(kind));
+        }
+        let most = match (known, end) {
+            (Some(Kind::Chunk) | None, _) => MOST_CHUNK,
+            (Some(_), End::Server) => MOST_REQUEST,
+            (Some(_), End::Client) => MOST_ANSWER,
+        };
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        if length > most {
+            return Err(ProtocolError::Length { kind, length, most });
+        }
+        let of_connection = match known {
+            Some(Kind::Ping | Kind::Pong) => stream == 0,
+            Some(Kind::Error) | None => true,
+            Some(_) => stream != 0,
+        };
+        let argument_fits = argument == 0 || matches!(known, Some(Kind::Chunk) | None);
+        let flags_fit = flags == 0 || known.is_none();
+        if !(of_connection && argument_fits && flags_fit) {
+            return Err(ProtocolError::Header { kind, stream });
+        }
+        Ok(Header { length, stream, kind: known, argument })
+    }
+}
+
+/// Appends a frame whose body `write` appends; bodies are far shorter than 4 GiB.
+pub(crate) fn put(out: &mut Vec<u8>, kind: Kind, stream: u32, write: impl FnOnce(&mut Vec<u8>)) {
+    let at = out.len();
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&stream.to_le_bytes());
+    out.extend_from_slice(&[kind as u8, 0, 0, 0]);
+    write(out);
+    let length = u32::try_from(out.len() - at - HEADER).unwrap_or(u32::MAX);
+    out[at..at + 4].copy_from_slice(&length.to_le_bytes());
+}
+
+/// The header of a chunk of `length` bytes (at most [`MOST_CHUNK`]) of `argument`.
+#[must_use]
+pub fn chunk_header(stream: u32, argument: u16, length: u32) -> [u8; HEADER] {
+    let mut header = [0; HEADER];
+    header[..4].copy_from_slice(&length.to_le_bytes());
+    header[4..8].copy_from_slice(&stream.to_le_bytes());
+    header[8] = Kind::Chunk as u8;
+    header[10..].copy_from_slice(&argument.to_le_bytes());
+    header
+}
+
+/// The chunks in which arrays of these sizes are sent: parameter, offset in bytes, length.
+pub fn chunks(sizes: &[Size]) -> impl Iterator<Item = (u16, u64, u32)> + '_ {
+    sizes.iter().flat_map(|size| {
+        let step = CHUNK as u64;
+        (0..size.bytes.div_ceil(step)).map(move |index| {
+            let offset = index * step;
+            let length = (size.bytes - offset).min(step);
+            // At most CHUNK.
+            (size.argument, offset, u32::try_from(length).unwrap_or(CHUNK as u32))
+        })
+    })
+}

@@ -1,0 +1,216 @@
+//! The first bytes of both sides.
+
+use crate::codec::{Cursor, Malformed, shortened};
+use crate::message::Failure;
+use crate::{MOST_NAME, ProtocolError};
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::ops::RangeInclusive;
+
+/// Bytes of a hello without its fields.
+pub const HELLO: usize = 16;
+/// The version that this code prefers.
+pub const VERSION: u16 = 1;
+/// The versions that this code speaks.
+pub const VERSIONS: RangeInclusive<u16> = 1..=1;
+
+const CLIENT: &[u8; 8] = b"kumicall";
+const SERVER: &[u8; 8] = b"KUMICALL";
+const MOST_FIELDS: usize = 4096;
+const MOST_TOKEN: usize = 1024;
+
+mod tag {
+    pub const TOKEN: u16 = 1;
+    pub const PROGRAM: u16 = 2;
+    pub const SERVER: u16 = 3;
+    pub const STREAMS: u16 = 4;
+    pub const BYTES: u16 = 5;
+    pub const FAILURE: u16 = 6;
+}
+
+/// What a client says first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientHello {
+    /// Versions that it speaks.
+    pub versions: RangeInclusive<u16>,
+    /// Who it is; empty: nobody in particular.
+    pub token: String,
+    /// Its program, for logs.
+    pub program: String,
+}
+
+/// What a server answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerHello {
+    /// The version of the connection, or why there is none.
+    pub version: Result<u16, Failure>,
+    /// The highest that the server speaks.
+    pub highest: u16,
+    /// Its name.
+    pub name: String,
+    /// Most streams at once.
+    pub streams: u32,
+    /// Most bytes of memory of one call.
+    pub bytes: u64,
+}
+
+fn field(out: &mut Vec<u8>, tag: u16, content: &[u8]) {
+    if let Ok(length) = u16::try_from(content.len()) {
+        out.extend_from_slice(&tag.to_le_bytes());
+        out.extend_from_slice(&length.to_le_bytes());
+        out.extend_from_slice(content);
+    }
+}
+
+fn head(magic: [u8; 8], first: u16, second: u16, fields: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(HELLO + fields.len());
+    out.extend_from_slice(&magic);
+    out.extend_from_slice(&first.to_le_bytes());
+    out.extend_from_slice(&second.to_le_bytes());
+    out.extend_from_slice(&u32::try_from(fields.len()).unwrap_or(u32::MAX).to_le_bytes());
+    out.extend_from_slice(fields);
+    out
+}
+
+/// Two numbers and the fields, if all of a hello is there; otherwise how many bytes it needs.
+type Parsed<'a> = Result<(u16, u16, &'a [u8]), usize>;
+
+fn parse(magic: [u8; 8], input: &[u8]) -> Result<Parsed<'_>, ProtocolError> {
+    // A stranger is refused at his first wrong byte.
+    if input.iter().zip(magic).any(|(is, should)| *is != should) {
+        return Err(ProtocolError::Magic);
+    }
+    let mut cursor = Cursor::new(&input[magic.len().min(input.len())..]);
+    let Ok((first, second)) = cursor.u16().and_then(|first| Ok((first, cursor.u16()?))) else {
+        return Ok(Err(HELLO));
+    };
+    let Ok(length) = cursor.u32() else { return Ok(Err(HELLO)) };
+    let length = usize::try_from(length).unwrap_or(usize::MAX);
+    if length > MOST_FIELDS {
+        return Err(ProtocolError::Hello(Malformed::Long));
+    }
+    match cursor.take(length) {
+        Ok(fields) => Ok(Ok((first, second, fields))),
+        Err(_) => Ok(Err(HELLO + length)),
+    }
+}
+
+fn each_field(
+    fields: &[u8],
+    mut take: impl FnMut(u16, &[u8]) -> Result<(), Malformed>,
+) -> Result<(), ProtocolError> {
+    let mut cursor = Cursor::new(fields);
+    while !cursor.is_empty() {
+        let one = cursor.u16().and_then(|tag| {
+            let length = cursor.u16()?;
+            take(tag, cursor.take(usize::from(length))?)
+        });
+        one.map_err(ProtocolError::Hello)?;
+    }
+    Ok(())
+}
+
+fn text(bytes: &[u8], most: usize) -> Result<String, Malformed> {
+    if bytes.len() > most {
+        return Err(Malformed::Long);
+    }
+    core::str::from_utf8(bytes).map(str::to_owned).map_err(|_| Malformed::Text)
+}
+
+impl ClientHello {
+    /// Its bytes. A token longer than 1,024 bytes is refused by every server.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut fields = Vec::new();
+        if !self.token.is_empty() {
+            field(&mut fields, tag::TOKEN, shortened(&self.token, MOST_TOKEN + 1).as_bytes());
+        }
+        field(&mut fields, tag::PROGRAM, shortened(&self.program, MOST_NAME).as_bytes());
+        head(*CLIENT, *self.versions.start(), *self.versions.end(), &fields)
+    }
+
+    /// Reads one: how many bytes it has, or how many are needed to know more.
+    ///
+    /// # Errors
+    /// The other side speaks something else.
+    pub fn decode(input: &[u8]) -> Result<Result<(ClientHello, usize), usize>, ProtocolError> {
+        let (lowest, highest, fields) = match parse(*CLIENT, input)? {
+            Ok(parsed) => parsed,
+            Err(needed) => return Ok(Err(needed)),
+        };
+        let (mut token, mut program) = (String::new(), String::new());
+        each_field(fields, |tag, content| {
+            match tag {
+                tag::TOKEN => token = text(content, MOST_TOKEN)?,
+                tag::PROGRAM => program = text(content, MOST_NAME)?,
+                _ => {}
+            }
+            Ok(())
+        })?;
+        let hello = ClientHello { versions: lowest..=highest, token, program };
+        Ok(Ok((hello, HELLO + fields.len())))
+    }
+
+    /// The version in which both go on: the highest of `ours` and theirs.
+    #[must_use]
+    pub fn common(&self, ours: &RangeInclusive<u16>) -> Option<u16> {
+        let highest = *self.versions.end().min(ours.end());
+        let lowest = *self.versions.start().max(ours.start());
+        (lowest <= highest && highest > 0).then_some(highest)
+    }
+}
+
+impl ServerHello {
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut fields = Vec::new();
+        field(&mut fields, tag::SERVER, shortened(&self.name, MOST_NAME).as_bytes());
+        field(&mut fields, tag::STREAMS, &self.streams.to_le_bytes());
+        field(&mut fields, tag::BYTES, &self.bytes.to_le_bytes());
+        let version = match &self.version {
+            Ok(version) => *version,
+            Err(failure) => {
+                let mut content = Vec::new();
+                failure.encode(&mut content);
+                field(&mut fields, tag::FAILURE, &content);
+                0
+            }
+        };
+        head(*SERVER, version, self.highest, &fields)
+    }
+
+    /// Reads one: how many bytes it has, or how many are needed to know more.
+    ///
+    /// # Errors
+    /// The other side speaks something else.
+    pub fn decode(input: &[u8]) -> Result<Result<(ServerHello, usize), usize>, ProtocolError> {
+        let (version, highest, fields) = match parse(*SERVER, input)? {
+            Ok(parsed) => parsed,
+            Err(needed) => return Ok(Err(needed)),
+        };
+        let mut hello = ServerHello {
+            version: Ok(version),
+            highest,
+            name: String::new(),
+            streams: u32::MAX,
+            bytes: u64::MAX,
+        };
+        let mut refusal = Failure::version(highest);
+        each_field(fields, |tag, content| {
+            match tag {
+                tag::SERVER => hello.name = text(content, MOST_NAME)?,
+                tag::STREAMS => hello.streams = Cursor::new(content).u32()?,
+                tag::BYTES => hello.bytes = Cursor::new(content).u64()?,
+                tag::FAILURE => refusal = Failure::decode(content)?,
+                _ => {}
+            }
+            Ok(())
+        })?;
+        if version == 0 {
+            hello.version = Err(refusal);
+        }
+        Ok(Ok((hello, HELLO + fields.len())))
+    }
+}

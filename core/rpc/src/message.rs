@@ -1,0 +1,293 @@
+//! Bodies of frames that are no chunks.
+
+use crate::MOST_NAME;
+use crate::codec::{Cursor, Malformed, shortened};
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// A scalar or a text.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// A signed integer.
+    I64(i64),
+    /// An unsigned integer.
+    U64(u64),
+    /// A number.
+    F64(f64),
+    /// A complex number: real and imaginary part.
+    Complex(f64, f64),
+    /// A text.
+    Text(String),
+}
+
+/// A call's head.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CallHead {
+    /// Hash of the description that the client has.
+    pub hash: u64,
+    /// Milliseconds that the call may take; 0: the server's limit.
+    pub timeout_ms: u32,
+    /// The routine.
+    pub routine: String,
+    /// What is sent of scalars and texts: parameter and value, in ascending order.
+    pub values: Vec<(u16, Value)>,
+}
+
+/// A result's head.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResultHead {
+    /// Nanoseconds that the call waited for a slot.
+    pub waited_ns: u64,
+    /// Nanoseconds that the routine ran.
+    pub ran_ns: u64,
+    /// What comes back of scalars and texts: parameter and value, in ascending order.
+    pub values: Vec<(u16, Value)>,
+}
+
+/// Why a call failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// What kind of failure.
+    pub code: Code,
+    /// A number that belongs to it; the protocol's table says which.
+    pub detail: i64,
+    /// A sentence.
+    pub text: String,
+}
+
+/// Kinds of failures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Code {
+    /// The server has no such routine.
+    NoSuchRoutine,
+    /// The client's description is not the server's any more.
+    InterfaceChanged,
+    /// Values that do not fit the description.
+    BadArguments,
+    /// More memory than a call may have.
+    TooLarge,
+    /// As many calls wait as may.
+    Busy,
+    /// The routine crashed or ended its process.
+    Crashed,
+    /// It took too long.
+    TimedOut,
+    /// The client asked for its end.
+    Cancelled,
+    /// Library or symbol are not there.
+    NotRunnable,
+    /// Not with this token.
+    NotPermitted,
+    /// The protocol was broken.
+    Protocol,
+    /// The server ends.
+    Ending,
+    /// No common version.
+    Version,
+    /// What a newer server says.
+    Other(u16),
+}
+
+const CODES: [Code; 13] = [
+    Code::NoSuchRoutine,
+    Code::InterfaceChanged,
+    Code::BadArguments,
+    Code::TooLarge,
+    Code::Busy,
+    Code::Crashed,
+    Code::TimedOut,
+    Code::Cancelled,
+    Code::NotRunnable,
+    Code::NotPermitted,
+    Code::Protocol,
+    Code::Ending,
+    Code::Version,
+];
+
+impl Code {
+    /// Its number on the wire.
+    #[must_use]
+    pub fn number(self) -> u16 {
+        match self {
+            Code::Other(number) => number,
+            known => {
+                (1..).zip(CODES).find(|(_, code)| *code == known).map_or(0, |(number, _)| number)
+            }
+        }
+    }
+
+    /// The code of a number.
+    #[must_use]
+    pub fn of(number: u16) -> Code {
+        let index = usize::from(number).wrapping_sub(1);
+        CODES.get(index).copied().unwrap_or(Code::Other(number))
+    }
+
+    /// Whether the routine has certainly not begun to run.
+    #[must_use]
+    pub fn has_not_run(self) -> bool {
+        !matches!(self, Code::Crashed | Code::TimedOut | Code::Cancelled | Code::Other(_))
+    }
+}
+
+impl Value {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Value::I64(value) => {
+                out.push(1);
+                out.extend_from_slice(&value.to_le_bytes());
+            }
+            Value::U64(value) => {
+                out.push(2);
+                out.extend_from_slice(&value.to_le_bytes());
+            }
+            Value::F64(value) => {
+                out.push(3);
+                out.extend_from_slice(&value.to_le_bytes());
+            }
+            Value::Complex(real, imaginary) => {
+                out.push(4);
+                out.extend_from_slice(&real.to_le_bytes());
+                out.extend_from_slice(&imaginary.to_le_bytes());
+            }
+            Value::Text(text) => {
+                out.push(5);
+                // A body with a longer text is over every limit anyway.
+                out.extend_from_slice(&u32::try_from(text.len()).unwrap_or(u32::MAX).to_le_bytes());
+                out.extend_from_slice(text.as_bytes());
+            }
+        }
+    }
+
+    fn decode(cursor: &mut Cursor<'_>) -> Result<Value, Malformed> {
+        Ok(match cursor.u8()? {
+            1 => Value::I64(cursor.i64()?),
+            2 => Value::U64(cursor.u64()?),
+            3 => Value::F64(cursor.f64()?),
+            4 => Value::Complex(cursor.f64()?, cursor.f64()?),
+            5 => {
+                let length = cursor.u32()?;
+                let length = usize::try_from(length).map_err(|_| Malformed::Short)?;
+                Value::Text(cursor.text(length)?.to_owned())
+            }
+            _ => return Err(Malformed::Tag),
+        })
+    }
+}
+
+fn put_values(out: &mut Vec<u8>, values: &[(u16, Value)]) {
+    // Parameters are numbered in 16 bits, so there are no more values.
+    out.extend_from_slice(&u16::try_from(values.len()).unwrap_or(u16::MAX).to_le_bytes());
+    for (parameter, value) in values {
+        out.extend_from_slice(&parameter.to_le_bytes());
+        value.encode(out);
+    }
+}
+
+fn take_values(cursor: &mut Cursor<'_>) -> Result<Vec<(u16, Value)>, Malformed> {
+    let count = cursor.u16()?;
+    let mut values: Vec<(u16, Value)> = Vec::new();
+    for _ in 0..count {
+        let parameter = cursor.u16()?;
+        if values.last().is_some_and(|(last, _)| *last >= parameter) {
+            return Err(Malformed::Order);
+        }
+        values.push((parameter, Value::decode(cursor)?));
+    }
+    Ok(values)
+}
+
+/// A name of a routine, which is all of `bytes`.
+pub fn name(bytes: &[u8]) -> Result<&str, Malformed> {
+    if bytes.is_empty() || bytes.len() > MOST_NAME {
+        return Err(Malformed::Name);
+    }
+    core::str::from_utf8(bytes).map_err(|_| Malformed::Text)
+}
+
+impl CallHead {
+    /// Appends its bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.hash.to_le_bytes());
+        out.extend_from_slice(&self.timeout_ms.to_le_bytes());
+        let name = shortened(&self.routine, MOST_NAME + 1);
+        out.extend_from_slice(&u16::try_from(name.len()).unwrap_or(u16::MAX).to_le_bytes());
+        out.extend_from_slice(name.as_bytes());
+        put_values(out, &self.values);
+    }
+
+    /// Reads one, which is all of `bytes`.
+    ///
+    /// # Errors
+    /// They are malformed.
+    pub fn decode(bytes: &[u8]) -> Result<CallHead, Malformed> {
+        let mut cursor = Cursor::new(bytes);
+        let hash = cursor.u64()?;
+        let timeout_ms = cursor.u32()?;
+        let length = cursor.u16()?;
+        let routine = name(cursor.take(usize::from(length))?)?.to_owned();
+        let values = take_values(&mut cursor)?;
+        cursor.end()?;
+        Ok(CallHead { hash, timeout_ms, routine, values })
+    }
+}
+
+impl ResultHead {
+    /// Appends its bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.waited_ns.to_le_bytes());
+        out.extend_from_slice(&self.ran_ns.to_le_bytes());
+        put_values(out, &self.values);
+    }
+
+    /// Reads one, which is all of `bytes`.
+    ///
+    /// # Errors
+    /// They are malformed.
+    pub fn decode(bytes: &[u8]) -> Result<ResultHead, Malformed> {
+        let mut cursor = Cursor::new(bytes);
+        let waited_ns = cursor.u64()?;
+        let ran_ns = cursor.u64()?;
+        let values = take_values(&mut cursor)?;
+        cursor.end()?;
+        Ok(ResultHead { waited_ns, ran_ns, values })
+    }
+}
+
+impl Failure {
+    /// Longest sentence, in bytes.
+    const MOST_TEXT: usize = 2048;
+
+    /// A failure with its sentence.
+    #[must_use]
+    pub fn new(code: Code, detail: i64, text: impl Into<String>) -> Failure {
+        Failure { code, detail, text: text.into() }
+    }
+
+    /// No version that both speak.
+    #[must_use]
+    pub fn version(highest: u16) -> Failure {
+        let text = "client and server have no version of the protocol in common; update the older";
+        Failure::new(Code::Version, i64::from(highest), text)
+    }
+
+    /// Appends its bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.code.number().to_le_bytes());
+        out.extend_from_slice(&self.detail.to_le_bytes());
+        out.extend_from_slice(shortened(&self.text, Failure::MOST_TEXT).as_bytes());
+    }
+
+    /// Reads one, which is all of `bytes`.
+    ///
+    /// # Errors
+    /// They are malformed.
+    pub fn decode(bytes: &[u8]) -> Result<Failure, Malformed> {
+        let mut cursor = Cursor::new(bytes);
+        let code = Code::of(cursor.u16()?);
+        let detail = cursor.i64()?;
+        let text = core::str::from_utf8(cursor.rest()).map_err(|_| Malformed::Text)?;
+        Ok(Failure { code, detail, text: text.to_owned() })
+    }
+}

@@ -1,0 +1,169 @@
+//! What is to be written: control frames first, arrays in chunks, those of several streams in turn.
+
+use crate::CHUNK;
+use crate::frame::{HEADER, chunk_header};
+use crate::parts::Size;
+use crate::reader::Place;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// Bytes that are decided on before they are written.
+const AHEAD: usize = 2 * CHUNK;
+
+/// A piece of what is to be written next.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Piece<'a> {
+    /// These bytes.
+    Bytes(&'a [u8]),
+    /// So many bytes of an array, from this place.
+    Data(Place, usize),
+}
+
+#[derive(Debug)]
+enum Queued {
+    /// Frames, and how many of their bytes are written.
+    Bytes(Vec<u8>, usize),
+    Data(Place, usize),
+}
+
+#[derive(Debug)]
+struct Sending {
+    stream: u32,
+    /// What is not decided on yet; of the first from `offset` on.
+    sizes: VecDeque<Size>,
+    offset: u64,
+}
+
+/// What one end has to write.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    queue: VecDeque<Queued>,
+    /// Bytes of arrays in the queue.
+    queued_data: usize,
+    sending: VecDeque<Sending>,
+    written: VecDeque<u32>,
+}
+
+impl Outbox {
+    /// The bytes at the end of the queue, to which a frame is appended.
+    pub(crate) fn bytes(&mut self) -> &mut Vec<u8> {
+        if !matches!(self.queue.back(), Some(Queued::Bytes(..))) {
+            self.queue.push_back(Queued::Bytes(Vec::new(), 0));
+        }
+        match self.queue.back_mut() {
+            Some(Queued::Bytes(bytes, _)) => bytes,
+            _ => unreachable!("it was put there"),
+        }
+    }
+
+    /// Sends arrays of a stream, after what is queued. When their last byte is written [`Outbox::written`] tells.
+    pub(crate) fn send(&mut self, stream: u32, sizes: &[Size]) {
+        let sizes: VecDeque<Size> = sizes.iter().copied().filter(|size| size.bytes > 0).collect();
+        if sizes.is_empty() {
+            self.written.push_back(stream);
+        } else {
+            self.sending.push_back(Sending { stream, sizes, offset: 0 });
+        }
+    }
+
+    fn refers(&self, stream: u32) -> bool {
+        self.queue
+            .iter()
+            .any(|queued| matches!(queued, Queued::Data(place, _) if place.stream == stream))
+    }
+
+    /// Decides what is written next, as far as that is not decided: one chunk of each stream in turn.
+    fn decide(&mut self) {
+        while self.queued_data < AHEAD {
+            let next = self.sending.iter().position(|sending| !sending.sizes.is_empty());
+            let Some(mut sending) = next.and_then(|index| self.sending.remove(index)) else {
+                break;
+            };
+            let place = self.chunk_of(&mut sending);
+            self.sending.push_back(sending);
+            if place.is_none() {
+                break;
+            }
+        }
+    }
+
+    /// Queues the next chunk of a stream.
+    fn chunk_of(&mut self, sending: &mut Sending) -> Option<Place> {
+        let size = sending.sizes.front().copied()?;
+        let length = (size.bytes - sending.offset).min(CHUNK as u64) as usize;
+        let place =
+            Place { stream: sending.stream, argument: size.argument, offset: sending.offset };
+        let header = chunk_header(sending.stream, size.argument, length as u32);
+        self.bytes().extend_from_slice(&header);
+        self.queue.push_back(Queued::Data(place, length));
+        self.queued_data += length;
+        sending.offset += length as u64;
+        if sending.offset == size.bytes {
+            sending.sizes.pop_front();
+            sending.offset = 0;
+        }
+        Some(place)
+    }
+
+    /// What is to be written next, in this order; nothing: all is written.
+    pub fn pieces(&mut self) -> impl Iterator<Item = Piece<'_>> {
+        self.decide();
+        self.queue.iter().map(|queued| match queued {
+            Queued::Bytes(bytes, written) => Piece::Bytes(&bytes[*written..]),
+            Queued::Data(place, length) => Piece::Data(*place, *length),
+        })
+    }
+
+    /// Whether there is anything to write.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty() && self.sending.is_empty()
+    }
+
+    /// Notes that so many bytes of the pieces have been written.
+    pub fn wrote(&mut self, mut count: usize) {
+        while let Some(first) = self.queue.front_mut() {
+            let (left, data) = match first {
+                Queued::Bytes(bytes, written) => (bytes.len() - *written, false),
+                Queued::Data(_, length) => (*length, true),
+            };
+            let taken = count.min(left);
+            count -= taken;
+            if data {
+                self.queued_data -= taken;
+            }
+            if taken < left {
+                match first {
+                    Queued::Bytes(_, written) => *written += taken,
+                    Queued::Data(place, length) => {
+                        place.offset += taken as u64;
+                        *length -= taken;
+                    }
+                }
+                break;
+            }
+            self.queue.pop_front();
+        }
+        self.end_streams();
+    }
+
+    /// Streams whose last chunk is written.
+    fn end_streams(&mut self) {
+        let mut index = 0;
+        while let Some(sending) = self.sending.get(index) {
+            if sending.sizes.is_empty() && !self.refers(sending.stream) {
+                self.written.push_back(sending.stream);
+                self.sending.remove(index);
+            } else {
+                index += 1;
+            }
+        }
+    }
+
+    /// A stream of which all arrays are written, or given up and no longer referred to. Each is told once.
+    pub fn written(&mut self) -> Option<u32> {
+        self.written.pop_front()
+    }
+}
+
+const _: () = assert!(CHUNK <= u32::MAX as usize && HEADER < CHUNK);

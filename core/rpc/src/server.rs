@@ -1,0 +1,309 @@
+//! A connection as its server sees it.
+
+use crate::frame::{self, End, HEADER, Header, Kind};
+use crate::hello::{ClientHello, ServerHello, VERSIONS};
+use crate::message::{self, CallHead, Code, Failure, ResultHead};
+use crate::outbox::Outbox;
+use crate::parts::{Parts, Size};
+use crate::reader::{Coming, Place, Raw, Step, raw};
+use crate::{MOST_ANSWER, ProtocolError};
+use alloc::borrow::ToOwned;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::{String, ToString};
+
+/// What a client wants.
+#[derive(Debug, PartialEq)]
+pub enum ServerEvent {
+    /// It has said who it is; [`Server::welcome`] or [`Server::refuse`] answers.
+    Hello(ClientHello),
+    /// A description; [`Server::describe`] or [`Server::fail`] answers.
+    Interface(u32, String),
+    /// Names; [`Server::names`] answers.
+    List(u32, String),
+    /// A call begins; [`Server::accept`] takes it, [`Server::fail`] refuses it.
+    Call(u32, CallHead),
+    /// All arrays of a call have come.
+    Ready(u32),
+    /// A call is to end; [`Server::fail`] answers when it has.
+    Cancel(u32),
+}
+
+/// What a stream waits for.
+#[derive(Debug)]
+enum Stream {
+    /// An answer of the driver's.
+    Asked,
+    /// Arrays.
+    Receiving(Parts),
+    /// The routine.
+    Running,
+    /// Its result to be written.
+    Answered,
+}
+
+/// The state of a connection at its server. After an error nothing more is read; what [`Server::outbox`] has left says why.
+#[derive(Debug)]
+pub struct Server {
+    greeted: bool,
+    welcome: bool,
+    most_streams: usize,
+    streams: BTreeMap<u32, Stream>,
+    coming: Coming,
+    ready: VecDeque<u32>,
+    outbox: Outbox,
+}
+
+impl Server {
+    /// A connection on which nothing has come, with at most so many streams at once.
+    #[must_use]
+    pub fn new(most_streams: usize) -> Server {
+        Server {
+            greeted: false,
+            welcome: false,
+            most_streams,
+            streams: BTreeMap::new(),
+            coming: Coming::default(),
+            ready: VecDeque::new(),
+            outbox: Outbox::default(),
+        }
+    }
+
+    /// What is to be written.
+    pub fn outbox(&mut self) -> &mut Outbox {
+        &mut self.outbox
+    }
+
+    /// Looks at what has come and is not done with.
+    ///
+    /// # Errors
+    /// The client broke the protocol; it is told.
+    pub fn step(&mut self, input: &[u8]) -> Result<Step<ServerEvent>, ProtocolError> {
+        let step = self.look(input);
+        if let Err(error) = &step {
+            let failure = Failure::new(Code::Protocol, 0, error.to_string());
+            if self.greeted {
+                self.put(Kind::Error, 0, |out| failure.encode(out));
+            } else {
+                self.refuse(failure);
+            }
+        }
+        step
+    }
+
+    fn look(&mut self, input: &[u8]) -> Result<Step<ServerEvent>, ProtocolError> {
+        if let Some(stream) = self.ready.pop_front() {
+            return Ok(Step::Event(0, Some(ServerEvent::Ready(stream))));
+        }
+        if !self.greeted {
+            return self.greet(input);
+        }
+        if let Some(step) = self.coming.step() {
+            return Ok(step);
+        }
+        match raw(input, End::Server)? {
+            Raw::More(needed) => Ok(Step::More(needed)),
+            Raw::Chunk(header) => {
+                let place = self.place(header)?;
+                self.coming.begin(place, place.is_some(), header.length);
+                Ok(Step::Event(HEADER, None))
+            }
+            Raw::Frame(header, body) => {
+                let event = self.take(header, body)?;
+                Ok(Step::Event(HEADER + header.length, event))
+            }
+        }
+    }
+
+    fn greet(&mut self, input: &[u8]) -> Result<Step<ServerEvent>, ProtocolError> {
+        let (hello, length) = match ClientHello::decode(input)? {
+            Ok(decoded) => decoded,
+            Err(needed) => return Ok(Step::More(needed)),
+        };
+        self.greeted = true;
+        Ok(Step::Event(length, Some(ServerEvent::Hello(hello))))
+    }
+
+    /// Takes the client in, in the highest version that both speak. False: there is none, and it has been told so.
+    pub fn welcome(&mut self, client: &ClientHello, name: &str, most_bytes: u64) -> bool {
+        let Some(version) = client.common(&VERSIONS) else {
+            self.refuse(Failure::version(*VERSIONS.end()));
+            return false;
+        };
+        self.welcome = true;
+        let streams = u32::try_from(self.most_streams).unwrap_or(u32::MAX);
+        let hello = ServerHello {
+            version: Ok(version),
+            highest: *VERSIONS.end(),
+            name: name.to_owned(),
+            streams,
+            bytes: most_bytes,
+        };
+        self.outbox.bytes().extend_from_slice(&hello.encode());
+        true
+    }
+
+    /// Does not take the client in; nothing more is read.
+    pub fn refuse(&mut self, failure: Failure) {
+        let hello = ServerHello {
+            version: Err(failure),
+            highest: *VERSIONS.end(),
+            name: String::new(),
+            streams: 0,
+            bytes: 0,
+        };
+        self.outbox.bytes().extend_from_slice(&hello.encode());
+    }
+
+    fn put(&mut self, kind: Kind, stream: u32, write: impl FnOnce(&mut alloc::vec::Vec<u8>)) {
+        frame::put(self.outbox.bytes(), kind, stream, write);
+    }
+
+    /// Where the bytes of a chunk belong.
+    fn place(&self, header: Header) -> Result<Option<Place>, ProtocolError> {
+        let Header { stream, argument, length, kind } = header;
+        let excess = ProtocolError::Excess { stream, argument };
+        match (kind, self.streams.get(&stream)) {
+            // An extension, or a call that has ended early.
+            (None, _) | (_, None | Some(Stream::Asked | Stream::Answered)) => Ok(None),
+            (_, Some(Stream::Running)) => Err(excess),
+            (_, Some(Stream::Receiving(parts))) => {
+                let offset = parts.offset(argument, length as u64).ok_or(excess)?;
+                Ok(Some(Place { stream, argument, offset }))
+            }
+        }
+    }
+
+    /// Notes that so many bytes of the chunk have been put where they belong.
+    pub fn placed(&mut self, count: usize) {
+        let Some(place) = self.coming.placed(count) else { return };
+        if let Some(Stream::Receiving(parts)) = self.streams.get_mut(&place.stream) {
+            parts.add(place.argument, count as u64);
+            if parts.is_complete() {
+                self.streams.insert(place.stream, Stream::Running);
+                self.ready.push_back(place.stream);
+            }
+        }
+    }
+
+    fn take(&mut self, header: Header, body: &[u8]) -> Result<Option<ServerEvent>, ProtocolError> {
+        let Header { stream, kind, .. } = header;
+        let kind = kind.unwrap_or(Kind::Error);
+        let malformed = |why| ProtocolError::Body { kind: kind as u8, why };
+        Ok(match kind {
+            Kind::Interface => {
+                let name = message::name(body).map_err(malformed)?.to_owned();
+                self.begin(stream)?;
+                Some(ServerEvent::Interface(stream, name))
+            }
+            Kind::List => {
+                let part = core::str::from_utf8(body);
+                let part = part.map_err(|_| malformed(crate::Malformed::Text))?.to_owned();
+                self.begin(stream)?;
+                Some(ServerEvent::List(stream, part))
+            }
+            Kind::Call => {
+                let head = CallHead::decode(body).map_err(malformed)?;
+                self.begin(stream)?;
+                Some(ServerEvent::Call(stream, head))
+            }
+            // Of a stream that has ended meanwhile it says nothing.
+            Kind::Cancel => match self.streams.get(&stream) {
+                Some(Stream::Receiving(_) | Stream::Running) => Some(ServerEvent::Cancel(stream)),
+                _ => None,
+            },
+            Kind::Ping => {
+                self.put(Kind::Pong, 0, |out| out.extend_from_slice(&body[..body.len().min(8)]));
+                None
+            }
+            Kind::Pong => None,
+            _ => return Err(ProtocolError::Kind(kind as u8)),
+        })
+    }
+
+    fn begin(&mut self, stream: u32) -> Result<(), ProtocolError> {
+        if self.streams.contains_key(&stream) {
+            return Err(ProtocolError::Reused(stream));
+        }
+        if self.streams.len() >= self.most_streams {
+            return Err(ProtocolError::Streams(self.most_streams));
+        }
+        self.streams.insert(stream, Stream::Asked);
+        Ok(())
+    }
+
+    /// Takes a call whose arrays have these sizes. If nothing is to come it is ready at once.
+    pub fn accept(&mut self, stream: u32, sizes: &[Size]) {
+        let parts = Parts::new(sizes);
+        if parts.is_complete() {
+            self.streams.insert(stream, Stream::Running);
+            self.ready.push_back(stream);
+        } else {
+            self.streams.insert(stream, Stream::Receiving(parts));
+        }
+    }
+
+    /// Answers with a description. One that is too long for a frame is a failure.
+    pub fn describe(&mut self, stream: u32, hash: u64, json: &str) {
+        if json.len() + 8 > MOST_ANSWER {
+            let text = "the description is too long to be sent";
+            self.fail(stream, &Failure::new(Code::TooLarge, json.len() as i64, text));
+            return;
+        }
+        self.streams.remove(&stream);
+        self.put(Kind::Description, stream, |out| {
+            out.extend_from_slice(&hash.to_le_bytes());
+            out.extend_from_slice(json.as_bytes());
+        });
+    }
+
+    /// Answers with names, as many as fit.
+    pub fn names<'a>(&mut self, stream: u32, names: impl IntoIterator<Item = &'a str>) {
+        self.streams.remove(&stream);
+        self.put(Kind::Names, stream, |out| {
+            let mut room = MOST_ANSWER;
+            for name in names {
+                let Some(left) = room.checked_sub(name.len() + 2) else { break };
+                room = left;
+                let length = u16::try_from(name.len()).unwrap_or(u16::MAX);
+                out.extend_from_slice(&length.to_le_bytes());
+                out.extend_from_slice(name.as_bytes());
+            }
+        });
+    }
+
+    /// Ends a stream with a failure. What its driver holds for it may go at once.
+    pub fn fail(&mut self, stream: u32, failure: &Failure) {
+        self.streams.remove(&stream);
+        self.coming.forget(stream);
+        self.ready.retain(|ready| *ready != stream);
+        self.put(Kind::Error, stream, |out| failure.encode(out));
+    }
+
+    /// Answers with a result, and arrays of these sizes. [`Outbox::written`] tells when all is written;
+    /// then [`Server::ended`] is to be called.
+    pub fn finish(&mut self, stream: u32, head: &ResultHead, sizes: &[Size]) {
+        self.put(Kind::Result, stream, |out| head.encode(out));
+        self.streams.insert(stream, Stream::Answered);
+        self.outbox.send(stream, sizes);
+    }
+
+    /// The result of a stream is written: its number may be used again.
+    pub fn ended(&mut self, stream: u32) {
+        if matches!(self.streams.get(&stream), Some(Stream::Answered)) {
+            self.streams.remove(&stream);
+        }
+    }
+
+    /// Tells the client why nothing more comes: the server ends.
+    pub fn end(&mut self, failure: &Failure) {
+        self.put(Kind::Error, 0, |out| failure.encode(out));
+    }
+
+    /// Calls that have begun and have no answer yet.
+    pub fn open(&self) -> impl Iterator<Item = u32> + '_ {
+        self.streams
+            .iter()
+            .filter(|(_, state)| matches!(state, Stream::Receiving(_) | Stream::Running))
+            .map(|(stream, _)| *stream)
+    }
+}

@@ -1,0 +1,99 @@
+//! Bytes as docs/call-protocol.md describes them, written by hand.
+#![forbid(unsafe_code)]
+
+use kumi_rpc::{
+    CallHead, Client, ClientEvent, ClientHello, Code, Failure, Piece, ResultHead, Server,
+    ServerEvent, ServerHello, Size, Step, Value, chunk_header,
+};
+
+fn pieces(server: &mut Server) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for piece in server.outbox().pieces() {
+        match piece {
+            Piece::Bytes(piece) => bytes.extend_from_slice(piece),
+            Piece::Data(place, length) => {
+                bytes.extend(std::iter::repeat_n(place.argument as u8, length))
+            }
+        }
+    }
+    server.outbox().wrote(bytes.len());
+    bytes
+}
+
+#[test]
+fn hellos() {
+    let hello = ClientHello { versions: 1..=2, token: "ab".into(), program: "p".into() };
+    let bytes = b"kumicall\x01\0\x02\0\x0b\0\0\0\x01\0\x02\0ab\x02\0\x01\0p";
+    assert_eq!(hello.encode(), bytes);
+    assert_eq!(ClientHello::decode(bytes), Ok(Ok((hello.clone(), bytes.len()))));
+    assert_eq!(hello.common(&(1..=1)), Some(1), "a newer client and an older server");
+    assert_eq!(hello.common(&(1..=9)), Some(2), "an older client and a newer server");
+    assert_eq!(hello.common(&(3..=9)), None);
+    let answer = ServerHello { version: Ok(1), highest: 1, name: "s".into(), streams: 2, bytes: 3 };
+    let bytes = b"KUMICALL\x01\0\x01\0\x19\0\0\0\x03\0\x01\0s\x04\0\x04\0\x02\0\0\0\x05\0\x08\0\x03\0\0\0\0\0\0\0";
+    assert_eq!(answer.encode(), bytes);
+    assert_eq!(ServerHello::decode(bytes), Ok(Ok((answer, bytes.len()))));
+}
+
+#[test]
+fn a_call() {
+    let mut client = Client::new();
+    let mut out = Vec::new();
+    let head = CallHead {
+        hash: 0x0102_0304_0506_0708,
+        timeout_ms: 9,
+        routine: "f".into(),
+        values: vec![(0, Value::I64(-1)), (2, Value::Text("x".into()))],
+    };
+    let stream = client.call(&head, &[Size { argument: 1, bytes: 3 }], &mut out).expect("short");
+    assert_eq!(stream, 1);
+    let mut expected = b"\x25\0\0\0\x01\0\0\0\x03\0\0\0".to_vec();
+    expected.extend_from_slice(b"\x08\x07\x06\x05\x04\x03\x02\x01\x09\0\0\0\x01\0f\x02\0");
+    expected.extend_from_slice(b"\0\0\x01\xff\xff\xff\xff\xff\xff\xff\xff\x02\0\x05\x01\0\0\0x");
+    expected[0] = u8::try_from(expected.len() - 12).expect("short");
+    assert_eq!(out, expected);
+    assert_eq!(chunk_header(1, 4, 2), *b"\x02\0\0\0\x01\0\0\0\x04\0\x04\0");
+
+    let mut server = Server::new(4);
+    let hello = ClientHello { versions: 1..=1, token: String::new(), program: String::new() };
+    let bytes = hello.encode();
+    let step = server.step(&bytes).expect("well-formed");
+    assert_eq!(step, Step::Event(bytes.len(), Some(ServerEvent::Hello(hello.clone()))));
+    assert!(server.welcome(&hello, "s", 3));
+    let greeting = pieces(&mut server);
+    assert!(matches!(client.step(&greeting), Ok(Step::Event(_, Some(ClientEvent::Hello(_))))));
+    let step = server.step(&out).expect("well-formed");
+    assert_eq!(step, Step::Event(out.len(), Some(ServerEvent::Call(1, head))));
+    server.accept(1, &[]);
+    assert_eq!(server.step(&[]), Ok(Step::Event(0, Some(ServerEvent::Ready(1)))));
+    let result = ResultHead { waited_ns: 1, ran_ns: 2, values: vec![(3, Value::F64(1.0))] };
+    server.finish(1, &result, &[Size { argument: 1, bytes: 3 }]);
+    let mut expected = b"\x1d\0\0\0\x01\0\0\0\x0a\0\0\0".to_vec();
+    expected.extend_from_slice(
+        b"\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01\0\x03\0\x03\0\0\0\0\0\0\xf0\x3f",
+    );
+    expected.extend_from_slice(b"\x03\0\0\0\x01\0\0\0\x04\0\x01\0\x01\x01\x01");
+    assert_eq!(pieces(&mut server), expected);
+    assert_eq!(server.outbox().written(), Some(1));
+}
+
+#[test]
+fn failures() {
+    let failure = Failure::new(Code::Crashed, 11, "it crashed");
+    let mut bytes = Vec::new();
+    failure.encode(&mut bytes);
+    assert_eq!(bytes, b"\x06\0\x0b\0\0\0\0\0\0\0it crashed");
+    for number in 1..=14 {
+        assert_eq!(Code::of(number).number(), number);
+    }
+    assert_eq!(Code::of(14), Code::Other(14));
+}
+
+#[test]
+fn what_breaks_the_protocol_is_said() {
+    let mut server = Server::new(4);
+    assert!(server.step(b"GET / HTTP/1.1").is_err());
+    let said = pieces(&mut server);
+    let (hello, _) = ServerHello::decode(&said).expect("a hello").expect("whole");
+    assert_eq!(hello.version.expect_err("refused").code, Code::Protocol);
+}

@@ -1,0 +1,360 @@
+//! Arguments of a call: checked against the description before anything is sent.
+
+use std::marker::PhantomData;
+
+use kumi_idl::{Argument, Element, Form, Interface, Mode, Order, Param, Plan, Scalar, Type};
+
+use super::CallError;
+use crate::lent::{Lent, LentMut, Number, bytes_of, bytes_of_mut};
+use crate::values::Given;
+
+/// What is known of an array: its elements, and its shape if it has one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shape {
+    /// Type of the elements.
+    pub element: Element,
+    /// Elements along each dimension; `None`: so many elements as the routine wants, in its order.
+    pub dims: Option<Vec<u64>>,
+    /// How it lies in memory; of no matter without dimensions.
+    pub order: Order,
+}
+
+/// An array to be sent.
+#[derive(Debug, Clone)]
+pub struct Array<'a> {
+    pub(super) shape: Shape,
+    pub(super) lent: Lent,
+    borrowed: PhantomData<&'a [u8]>,
+}
+
+/// An array into which a result is written, and that is sent if the routine wants that.
+#[derive(Debug)]
+pub struct ArrayMut<'a> {
+    pub(super) shape: Shape,
+    pub(super) lent: LentMut,
+    borrowed: PhantomData<&'a mut [u8]>,
+}
+
+impl<'a> Array<'a> {
+    /// Numbers in the routine's order, as many as it wants.
+    #[must_use]
+    pub fn flat<T: Number>(numbers: &'a [T]) -> Array<'a> {
+        let shape = Shape { element: T::ELEMENT, dims: None, order: Order::Row };
+        Array { shape, lent: Lent::slice(bytes_of(numbers)), borrowed: PhantomData }
+    }
+
+    /// Numbers of this shape; it is compared with the one that the routine wants, and copied if the order differs.
+    #[must_use]
+    pub fn shaped<T: Number>(numbers: &'a [T], dims: &[u64], order: Order) -> Array<'a> {
+        let shape = Shape { element: T::ELEMENT, dims: Some(dims.to_vec()), order };
+        Array { shape, lent: Lent::slice(bytes_of(numbers)), borrowed: PhantomData }
+    }
+
+    /// Memory that is lent as [`Lent::new`] says.
+    #[must_use]
+    pub fn lent(lent: Lent, shape: Shape) -> Array<'a> {
+        Array { shape, lent, borrowed: PhantomData }
+    }
+}
+
+impl<'a> ArrayMut<'a> {
+    /// Numbers in the routine's order, as many as it wants.
+    #[must_use]
+    pub fn flat<T: Number>(numbers: &'a mut [T]) -> ArrayMut<'a> {
+        let shape = Shape { element: T::ELEMENT, dims: None, order: Order::Row };
+        ArrayMut { shape, lent: LentMut::slice(bytes_of_mut(numbers)), borrowed: PhantomData }
+    }
+
+    /// Numbers of this shape; it is compared with the one that the routine wants, and copied if the order differs.
+    #[must_use]
+    pub fn shaped<T: Number>(numbers: &'a mut [T], dims: &[u64], order: Order) -> ArrayMut<'a> {
+        let shape = Shape { element: T::ELEMENT, dims: Some(dims.to_vec()), order };
+        ArrayMut { shape, lent: LentMut::slice(bytes_of_mut(numbers)), borrowed: PhantomData }
+    }
+
+    /// Memory that is lent as [`LentMut::new`] says.
+    #[must_use]
+    pub fn lent(lent: LentMut, shape: Shape) -> ArrayMut<'a> {
+        ArrayMut { shape, lent, borrowed: PhantomData }
+    }
+}
+
+/// An argument.
+#[derive(Debug)]
+pub enum Arg<'a> {
+    /// The parameter's default.
+    Default,
+    /// A number.
+    Scalar(Scalar),
+    /// A text.
+    Text(&'a str),
+    /// An array that is sent.
+    In(Array<'a>),
+    /// An array that comes back, and is sent too if the routine wants that.
+    Out(ArrayMut<'a>),
+    /// An array that is sent, and another into which it comes back.
+    InOut(Array<'a>, ArrayMut<'a>),
+}
+
+macro_rules! scalars {
+    ($($ty:ty => $kind:ident),*) => {$(
+        impl From<$ty> for Arg<'_> {
+            fn from(value: $ty) -> Self {
+                Arg::Scalar(Scalar::$kind(value.into()))
+            }
+        }
+    )*};
+}
+
+scalars!(i8 => I64, i16 => I64, i32 => I64, i64 => I64, u8 => U64, u16 => U64, u32 => U64, u64 => U64, f32 => F64, f64 => F64);
+
+impl<'a> From<&'a str> for Arg<'a> {
+    fn from(text: &'a str) -> Arg<'a> {
+        Arg::Text(text)
+    }
+}
+
+impl<'a, T: Number> From<&'a [T]> for Arg<'a> {
+    fn from(numbers: &'a [T]) -> Arg<'a> {
+        Arg::In(Array::flat(numbers))
+    }
+}
+
+impl<'a, T: Number> From<&'a Vec<T>> for Arg<'a> {
+    fn from(numbers: &'a Vec<T>) -> Arg<'a> {
+        Arg::In(Array::flat(numbers))
+    }
+}
+
+impl<'a, T: Number> From<&'a mut [T]> for Arg<'a> {
+    fn from(numbers: &'a mut [T]) -> Arg<'a> {
+        Arg::Out(ArrayMut::flat(numbers))
+    }
+}
+
+impl<'a, T: Number> From<&'a mut Vec<T>> for Arg<'a> {
+    fn from(numbers: &'a mut Vec<T>) -> Arg<'a> {
+        Arg::Out(ArrayMut::flat(numbers))
+    }
+}
+
+/// A call that fits its description.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    pub plan: Plan,
+    pub given: Given,
+    pub sends: Vec<(u16, Lent)>,
+    pub targets: Vec<(u16, LentMut)>,
+    /// Results that come packed or in another order: the memory into which they come, and that of the caller.
+    unpacks: Vec<Unpack>,
+    /// What is sent packed or in another order.
+    _packed: Vec<Box<[u8]>>,
+}
+
+#[derive(Debug)]
+struct Unpack {
+    parameter: usize,
+    packed: Box<[u8]>,
+    array: LentMut,
+    order: Order,
+}
+
+/// Parameters for which a caller gives something: all but work arrays and scalars and texts that only come back.
+pub(crate) fn is_given(param: &Param) -> bool {
+    match param.mode {
+        Mode::Work => false,
+        Mode::In | Mode::InOut => true,
+        Mode::Out => !param.dims.is_empty() && param.ty != Type::String,
+    }
+}
+
+/// Checks arguments in the order of the parameters for which something is given.
+///
+/// # Errors
+/// [`CallError::Argument`], with the parameter's name.
+pub(crate) fn check(
+    interface: &Interface,
+    args: Vec<Arg<'_>>,
+    most: u64,
+) -> Result<Checked, CallError> {
+    let wrong = |text: String| CallError::Argument { routine: interface.name.clone(), text };
+    let expected: Vec<usize> =
+        (0..interface.params.len()).filter(|index| is_given(&interface.params[*index])).collect();
+    if args.len() != expected.len() {
+        let names: Vec<&str> =
+            expected.iter().map(|index| interface.params[*index].name.as_str()).collect();
+        let (count, given) = (expected.len(), args.len());
+        return Err(wrong(format!(
+            "takes {count} arguments ({}), {given} were given",
+            names.join(", ")
+        )));
+    }
+    let mut given = Given::nothing(interface);
+    let mut arrays: Vec<(usize, Option<Array<'_>>, Option<ArrayMut<'_>>)> = Vec::new();
+    for (index, arg) in expected.into_iter().zip(args) {
+        let param = &interface.params[index];
+        let is_array = matches!(param.ty, Type::Number(_)) && !param.dims.is_empty();
+        match arg {
+            Arg::Default if !is_array => {}
+            Arg::Scalar(scalar) if param.scalar().is_some() => given.scalars[index] = Some(scalar),
+            Arg::Text(text) if param.ty == Type::String => {
+                if text.contains('\0') {
+                    return Err(wrong(format!("`{}` is a text with a zero byte", param.name)));
+                }
+                given.texts[index] = Some(text.to_owned());
+            }
+            Arg::In(array) if is_array && param.mode == Mode::In => {
+                arrays.push((index, Some(array), None));
+            }
+            Arg::Out(array) if is_array && param.mode != Mode::In => {
+                arrays.push((index, None, Some(array)));
+            }
+            Arg::InOut(from, to) if is_array && param.mode == Mode::InOut => {
+                arrays.push((index, Some(from), Some(to)));
+            }
+            _ => return Err(wrong(format!("`{}` is {}", param.name, wanted(param)))),
+        }
+    }
+    given.fill_texts(interface).map_err(|failure| wrong(failure.text))?;
+    let plan = crate::values::plan(interface, &given.scalars, most)
+        .map_err(|failure| CallError::of(failure, &interface.name))?;
+    let mut checked = Checked {
+        plan,
+        given,
+        sends: Vec::new(),
+        targets: Vec::new(),
+        unpacks: Vec::new(),
+        _packed: Vec::new(),
+    };
+    for (index, from, to) in arrays {
+        let name = &interface.params[index].name;
+        checked.array(index, from, to).map_err(|text| wrong(format!("`{name}` {text}")))?;
+    }
+    Ok(checked)
+}
+
+/// What a parameter wants.
+fn wanted(param: &Param) -> String {
+    let what = match &param.ty {
+        Type::String => "a text".to_owned(),
+        Type::File => "a file, which this client cannot send".to_owned(),
+        Type::Callback(_) => "a callback, which this client cannot offer".to_owned(),
+        Type::Number(element) if param.dims.is_empty() => format!("a scalar ({element})"),
+        Type::Number(element) => {
+            let dims = param.dims.len();
+            format!(
+                "an array of {element} with {dims} dimension{}",
+                if dims == 1 { "" } else { "s" }
+            )
+        }
+    };
+    match param.mode {
+        Mode::In => format!("{what} that is sent"),
+        Mode::Out => format!("{what} that comes back, and must be one that can be written"),
+        Mode::InOut => {
+            format!("{what} that is sent and comes back, and must be one that can be written")
+        }
+        Mode::Work => what,
+    }
+}
+
+impl Checked {
+    fn array(
+        &mut self,
+        index: usize,
+        from: Option<Array<'_>>,
+        to: Option<ArrayMut<'_>>,
+    ) -> Result<(), String> {
+        let argument = &self.plan.arguments[index];
+        let number = u16::try_from(index).map_err(|_| "has no number".to_owned())?;
+        let source = match (&from, &to) {
+            (Some(array), _) => Some((array.shape.clone(), array.lent)),
+            (None, Some(array)) => Some((array.shape.clone(), array.lent.as_lent())),
+            (None, None) => None,
+        };
+        if argument.mode.is_sent()
+            && let Some((shape, lent)) = source
+        {
+            let order = fits(argument, &shape, lent.length())?;
+            if argument.sent > 0 {
+                self.sends.push((
+                    number,
+                    match (argument.section.single(), order) {
+                        // In memory, so of a size that it can have.
+                        (Some(run), None) => lent.part(run.offset as usize, run.length as usize),
+                        (_, order) => {
+                            let mut packed = vec![0; argument.sent as usize].into_boxed_slice();
+                            let order = order.unwrap_or(own_order(argument));
+                            argument
+                                .gather(lent.bytes(), order, &mut packed)
+                                .map_err(|e| e.to_string())?;
+                            let lent = Lent::slice(&packed);
+                            self._packed.push(packed);
+                            lent
+                        }
+                    },
+                ));
+            }
+        }
+        if let Some(array) = to {
+            let order = fits(argument, &array.shape, array.lent.length())?;
+            if argument.returned > 0 {
+                let target = match (argument.section.single(), order) {
+                    (Some(run), None) => array.lent.part(run.offset as usize, run.length as usize),
+                    (_, order) => {
+                        let mut packed = vec![0; argument.returned as usize].into_boxed_slice();
+                        let target = LentMut::slice(&mut packed);
+                        let order = order.unwrap_or(own_order(argument));
+                        self.unpacks.push(Unpack {
+                            parameter: index,
+                            packed,
+                            array: array.lent,
+                            order,
+                        });
+                        target
+                    }
+                };
+                self.targets.push((number, target));
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts results that came packed to their places.
+    pub fn unpack(&mut self) {
+        for unpack in &mut self.unpacks {
+            let argument = &self.plan.arguments[unpack.parameter];
+            let done = argument.scatter(&unpack.packed, unpack.array.bytes(), unpack.order);
+            debug_assert!(done.is_ok(), "lengths were checked before the call");
+        }
+    }
+}
+
+fn own_order(argument: &Argument) -> Order {
+    match argument.form {
+        Form::Array(_, order) => order,
+        _ => Order::Row,
+    }
+}
+
+/// Checks an array; the order in which it lies if that is not the routine's.
+fn fits(argument: &Argument, shape: &Shape, bytes: usize) -> Result<Option<Order>, String> {
+    let Form::Array(element, order) = argument.form else {
+        return Err("is no array".to_owned());
+    };
+    if shape.element != element {
+        return Err(format!("has elements of {}, the routine wants {element}", shape.element));
+    }
+    let dims: Vec<u64> = argument.axes.iter().map(|axis| axis.size).collect();
+    if let Some(given) = &shape.dims
+        && *given != dims
+    {
+        return Err(format!("has the shape {given:?}, the routine wants {dims:?}"));
+    }
+    if bytes as u64 != argument.bytes {
+        let (given, wants) = (bytes as u64 / element.size(), argument.elements);
+        return Err(format!("has {given} elements, the routine wants {wants} ({dims:?})"));
+    }
+    let thick = dims.iter().filter(|size| **size > 1).count();
+    Ok((shape.dims.is_some() && shape.order != order && thick > 1).then_some(shape.order))
+}

@@ -1,0 +1,121 @@
+//! Why a call failed.
+
+use std::io;
+
+use kumi_rpc::{Code, Failure};
+use thiserror::Error;
+
+/// Why a call, or the connection, failed.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// The server cannot be reached.
+    #[error("the server at {address} cannot be reached: {source}")]
+    Connect {
+        /// Where it was looked for.
+        address: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// An address that is none.
+    #[error("{0} is no address of a server: give HOST:PORT or unix:PATH")]
+    Address(String),
+    /// The connection was lost. A call that was under way may have run.
+    #[error("the connection to the server was lost: {0}")]
+    Lost(String),
+    /// The server has no such routine.
+    #[error("{0}")]
+    RoutineNotFound(String),
+    /// Arguments that do not fit the routine's description; nothing was sent.
+    #[error("`{routine}`: {text}")]
+    Argument {
+        /// The routine.
+        routine: String,
+        /// What does not fit.
+        text: String,
+    },
+    /// More memory than a call may have.
+    #[error("{0}")]
+    TooLarge(String),
+    /// As many calls wait as may; try again later.
+    #[error("{0}")]
+    Busy(String),
+    /// The routine crashed, or ended its process.
+    #[error("{text}")]
+    Crashed {
+        /// The signal, or −1 − the exit code.
+        detail: i64,
+        /// What happened.
+        text: String,
+    },
+    /// The call took too long.
+    #[error("{0}")]
+    TimedOut(String),
+    /// The call was cancelled.
+    #[error("{0}")]
+    Cancelled(String),
+    /// The routine's library or symbol is not there.
+    #[error("{0}")]
+    NotRunnable(String),
+    /// The server does not take this client.
+    #[error("{0}")]
+    NotPermitted(String),
+    /// The routine has run and says by its status that it failed. Its results are in place.
+    #[error("`{routine}` failed: {parameter} is {value}")]
+    Status {
+        /// The routine.
+        routine: String,
+        /// The parameter with the status.
+        parameter: String,
+        /// Its value, not 0.
+        value: i64,
+    },
+    /// Something else that the server says.
+    #[error("{0}")]
+    Server(String),
+    /// The program ended the wait.
+    #[error("the wait for the call was interrupted")]
+    Interrupted,
+}
+
+impl CallError {
+    /// What a server's answer means.
+    pub(crate) fn of(failure: Failure, routine: &str) -> CallError {
+        let Failure { code, detail, text } = failure;
+        match code {
+            Code::NoSuchRoutine => CallError::RoutineNotFound(text),
+            Code::BadArguments => CallError::Argument { routine: routine.to_owned(), text },
+            Code::TooLarge => CallError::TooLarge(text),
+            Code::Busy => CallError::Busy(text),
+            Code::Crashed => CallError::Crashed { detail, text },
+            Code::TimedOut => CallError::TimedOut(text),
+            Code::Cancelled => CallError::Cancelled(text),
+            Code::NotRunnable => CallError::NotRunnable(text),
+            Code::NotPermitted => CallError::NotPermitted(text),
+            Code::InterfaceChanged
+            | Code::Protocol
+            | Code::Ending
+            | Code::Version
+            | Code::Other(_) => CallError::Server(text),
+        }
+    }
+
+    /// Whether the routine has certainly not begun to run.
+    #[must_use]
+    pub fn has_not_run(&self) -> bool {
+        use CallError::{
+            Address, Argument, Busy, Connect, NotPermitted, NotRunnable, RoutineNotFound, TooLarge,
+        };
+        matches!(
+            self,
+            Connect { .. }
+                | Address(_)
+                | RoutineNotFound(_)
+                | Argument { .. }
+                | TooLarge(_)
+                | Busy(_)
+                | NotRunnable(_)
+                | NotPermitted(_)
+        )
+    }
+}

@@ -1,0 +1,328 @@
+//! Clients.
+//!
+//! ```no_run
+//! use kumi_call::{Client, Options};
+//!
+//! let client = Client::connect("127.0.0.1:7070", &Options::default())?;
+//! let (a, b, mut c) = ([1.0; 4], [2.0; 4], [0.0; 4]);
+//! client.call("dmmul", vec![2.into(), a.as_slice().into(), b.as_slice().into(), c.as_mut_slice().into()])?;
+//! # Ok::<(), kumi_call::CallError>(())
+//! ```
+
+mod arguments;
+mod error;
+mod link;
+
+use std::collections::HashMap;
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use kumi_idl::{Form, Interface, Plan, Scalar};
+use kumi_rpc::{CallHead, ClientHello, ResultHead, ServerHello, VERSIONS, Value};
+
+pub use arguments::{Arg, Array, ArrayMut, Shape};
+pub use error::CallError;
+
+use crate::values;
+use arguments::Checked;
+use link::{Answer, Link, Ticket};
+
+/// How a client connects.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Who it is; empty: nobody in particular.
+    pub token: String,
+    /// Its name in the server's logs.
+    pub program: String,
+    /// How long connecting may take.
+    pub connect_time: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            token: String::new(),
+            program: std::env::args().next().unwrap_or_default(),
+            connect_time: Duration::from_secs(10),
+        }
+    }
+}
+
+/// A routine as a client knows it.
+#[derive(Debug)]
+pub struct Known {
+    /// Its description.
+    pub interface: Interface,
+    hash: u64,
+}
+
+/// A connection to a server. Threads may share it; their calls run at the same time.
+#[derive(Debug, Clone)]
+pub struct Client {
+    link: Arc<Link>,
+    server: ServerHello,
+    known: Arc<Mutex<HashMap<String, Arc<Known>>>>,
+}
+
+/// What came of a call beside its arrays.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// Scalars and texts that came back: parameter and value, in ascending order.
+    pub values: Vec<(usize, Value)>,
+    /// How long the call waited for a slot.
+    pub waited: Duration,
+    /// How long the routine ran.
+    pub ran: Duration,
+}
+
+impl Outcome {
+    /// The scalar that came back in a parameter.
+    #[must_use]
+    pub fn scalar(&self, parameter: usize) -> Option<Scalar> {
+        let (_, value) = self.values.iter().find(|(other, _)| *other == parameter)?;
+        values::to_scalar(value)
+    }
+}
+
+/// How much longer than a call may take its answer is waited for.
+const GRACE: Duration = Duration::from_secs(2);
+
+fn open(address: &str, time: Duration) -> Result<OwnedFd, CallError> {
+    let failed = |source| CallError::Connect { address: address.to_owned(), source };
+    if let Some(path) = address.strip_prefix("unix:") {
+        return UnixStream::connect(path).map(OwnedFd::from).map_err(failed);
+    }
+    let bare = address.strip_prefix("kumi://").unwrap_or(address);
+    if !bare.contains(':') {
+        return Err(CallError::Address(address.to_owned()));
+    }
+    let found = std::net::ToSocketAddrs::to_socket_addrs(bare).map_err(failed)?;
+    let mut error = std::io::Error::from(std::io::ErrorKind::NotFound);
+    for candidate in found {
+        match TcpStream::connect_timeout(&candidate, time) {
+            Ok(stream) => {
+                stream.set_nodelay(true).map_err(failed)?;
+                return Ok(stream.into());
+            }
+            Err(refused) => error = refused,
+        }
+    }
+    Err(failed(error))
+}
+
+impl Client {
+    /// Connects to a server at `HOST:PORT` or `unix:PATH`.
+    ///
+    /// # Errors
+    /// [`CallError`]: it cannot be reached, does not take this client, or has no version of the protocol in common.
+    pub fn connect(address: &str, options: &Options) -> Result<Client, CallError> {
+        let deadline = Some(Instant::now() + options.connect_time);
+        let link = Link::new(open(address, options.connect_time)?);
+        let hello = ClientHello {
+            versions: VERSIONS,
+            token: options.token.clone(),
+            program: options.program.clone(),
+        };
+        let server = link.hello(&hello.encode(), deadline)?;
+        Ok(Client { link: Arc::new(link), server, known: Arc::default() })
+    }
+
+    /// The server's name.
+    #[must_use]
+    pub fn server(&self) -> &str {
+        &self.server.name
+    }
+
+    /// Names of the server's routines that contain `part`.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn names(&self, part: &str) -> Result<Vec<String>, CallError> {
+        let stream = self.link.list(part, None)?;
+        match Ticket::of(&*self.link, stream).wait(None, &|| false)? {
+            Ok(Answer::Names(names)) => Ok(names),
+            Ok(_) => Err(CallError::Server("the server answered something else".to_owned())),
+            Err(failure) => Err(CallError::of(failure, "")),
+        }
+    }
+
+    /// A routine's description; asked for once.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn interface(&self, name: &str) -> Result<Arc<Known>, CallError> {
+        let cached = |known: &Mutex<HashMap<String, Arc<Known>>>| {
+            known.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+        };
+        if let Some(known) = cached(&self.known) {
+            return Ok(known);
+        }
+        let stream = self.link.interface(name, None)?;
+        match Ticket::of(&*self.link, stream).wait(None, &|| false)? {
+            Ok(Answer::Description(hash, json)) => {
+                let interface = Interface::from_json(json.as_bytes())
+                    .map_err(|error| CallError::Server(error.to_string()))?;
+                let known = Arc::new(Known { interface, hash });
+                let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+                all.insert(name.to_owned(), Arc::clone(&known));
+                Ok(known)
+            }
+            Ok(_) => Err(CallError::Server("the server answered something else".to_owned())),
+            Err(failure) => Err(CallError::of(failure, name)),
+        }
+    }
+
+    /// Forgets a description, which has changed.
+    fn forget(&self, name: &str) {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+    }
+
+    /// Calls a routine and waits. The arguments are those of the parameters in their order, without work arrays
+    /// and without scalars and texts that only come back, which are in the outcome.
+    ///
+    /// # Errors
+    /// [`CallError`]; of arguments that do not fit nothing is sent.
+    pub fn call(&self, routine: &str, args: Vec<Arg<'_>>) -> Result<Outcome, CallError> {
+        self.call_within(routine, args, None)
+    }
+
+    /// [`Client::call`], in at most so much time.
+    ///
+    /// # Errors
+    /// [`CallError`]; of arguments that do not fit nothing is sent.
+    pub fn call_within(
+        &self,
+        routine: &str,
+        args: Vec<Arg<'_>>,
+        time: Option<Duration>,
+    ) -> Result<Outcome, CallError> {
+        let known = self.interface(routine)?;
+        let mut call = self.start(&known, args, time)?;
+        call.wait(&|| false)
+    }
+
+    /// Begins a call; when this returns the arguments are sent. What is lent stays lent as long as the handle is there.
+    pub(crate) fn start<'a>(
+        &self,
+        known: &Arc<Known>,
+        args: Vec<Arg<'a>>,
+        time: Option<Duration>,
+    ) -> Result<Call<'a>, CallError> {
+        let mut checked = arguments::check(&known.interface, args, self.server.bytes)?;
+        let timeout_ms =
+            time.map_or(0, |time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1));
+        let head = CallHead {
+            hash: known.hash,
+            timeout_ms,
+            routine: known.interface.name.clone(),
+            values: checked.given.to_wire(),
+        };
+        let deadline = time.and_then(|time| Instant::now().checked_add(time + GRACE));
+        let targets = std::mem::take(&mut checked.targets);
+        let ticket = Link::call(Arc::clone(&self.link), &head, &checked.sends, targets, deadline)?;
+        Ok(Call {
+            ticket,
+            checked,
+            known: Arc::clone(known),
+            client: self.clone(),
+            deadline,
+            lent: std::marker::PhantomData,
+        })
+    }
+}
+
+/// A call that is under way. When it is dropped before its end it is cancelled.
+#[derive(Debug)]
+pub struct Call<'a> {
+    // First, so that it takes the targets back before the memory for packed results goes.
+    ticket: Ticket<Arc<Link>>,
+    checked: Checked,
+    known: Arc<Known>,
+    client: Client,
+    deadline: Option<Instant>,
+    lent: std::marker::PhantomData<&'a mut [u8]>,
+}
+
+impl std::ops::Deref for Known {
+    type Target = Interface;
+
+    fn deref(&self) -> &Interface {
+        &self.interface
+    }
+}
+
+impl Call<'_> {
+    /// Waits for its end; `interrupted` is asked when a signal has come.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn wait(&mut self, interrupted: &dyn Fn() -> bool) -> Result<Outcome, CallError> {
+        let routine = &self.known.interface.name;
+        match self.ticket.wait(self.deadline, interrupted)? {
+            Ok(Answer::Done(head)) => {
+                self.checked.unpack();
+                self.outcome(head)
+            }
+            Ok(_) => Err(CallError::Server("the server answered something else".to_owned())),
+            Err(failure) => {
+                if failure.code == kumi_rpc::Code::InterfaceChanged {
+                    self.client.forget(routine);
+                }
+                Err(CallError::of(failure, routine))
+            }
+        }
+    }
+
+    /// Whether its end has come; does not wait.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.ticket.is_answered()
+    }
+
+    /// Asks the server to end it; its end is waited for as ever.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub fn cancel(&self) -> Result<(), CallError> {
+        self.ticket.cancel()
+    }
+
+    /// The plan by which it was sent.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.checked.plan
+    }
+
+    fn outcome(&self, head: ResultHead) -> Result<Outcome, CallError> {
+        let interface = &self.known.interface;
+        let values: Vec<(usize, Value)> =
+            head.values.into_iter().map(|(index, value)| (usize::from(index), value)).collect();
+        let fits = values.iter().all(|(index, value)| {
+            let form = self.checked.plan.arguments.get(*index).map(|argument| argument.form);
+            matches!((form, value), (Some(Form::Text { .. }), Value::Text(_)))
+                || matches!(form, Some(Form::Scalar(_))) && !matches!(value, Value::Text(_))
+        });
+        if !fits {
+            return Err(CallError::Server("the result does not fit the description".to_owned()));
+        }
+        let outcome = Outcome {
+            values,
+            waited: Duration::from_nanos(head.waited_ns),
+            ran: Duration::from_nanos(head.ran_ns),
+        };
+        if let Some(index) = interface.status
+            && let Some(value) = outcome.scalar(index as usize).and_then(Scalar::integer)
+            && value != 0
+        {
+            return Err(CallError::Status {
+                routine: interface.name.clone(),
+                parameter: interface.params[index as usize].name.clone(),
+                value,
+            });
+        }
+        Ok(outcome)
+    }
+}

@@ -1,0 +1,198 @@
+//! Where the arguments of a call lie in its arena.
+//!
+//! Scalars and arrays lie where the plan says. Behind them are the texts that have no stated size, and of each array
+//! of which a section in pieces travels the place where that section is packed.
+
+use std::ops::Range;
+
+use kumi_idl::{Argument, Form, Interface, Plan};
+use kumi_rpc::{Failure, Size, Value};
+
+use crate::native::Arena;
+use crate::values::{self, Given};
+
+/// A parameter's place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slot {
+    /// From the arena's begin, bytes.
+    pub offset: usize,
+    /// Bytes.
+    pub bytes: usize,
+    /// Bytes of a text without the zero.
+    pub text: usize,
+}
+
+/// The layout of a call's arena.
+#[derive(Debug)]
+pub struct Layout {
+    /// The plan.
+    pub plan: Plan,
+    /// Each parameter's place.
+    pub slots: Vec<Slot>,
+    /// Where what travels of an array lies while it does, in one piece.
+    travels: Vec<Range<usize>>,
+    /// Bytes of the arena.
+    pub bytes: usize,
+}
+
+/// Why there is no layout: a call that does not fit its description or the server.
+pub type Refusal = Failure;
+
+impl Layout {
+    /// The layout of a call with these values.
+    ///
+    /// # Errors
+    /// What the client is told; nothing has been allocated.
+    pub fn new(interface: &Interface, given: &Given, most: u64) -> Result<Layout, Refusal> {
+        let plan = values::plan(interface, &given.scalars, most)?;
+        let mut end = to_usize(plan.memory, most)?;
+        let mut slots = Vec::with_capacity(plan.arguments.len());
+        let mut travels = Vec::with_capacity(plan.arguments.len());
+        for (argument, text) in plan.arguments.iter().zip(&given.texts) {
+            let mut slot = Slot {
+                offset: to_usize(argument.offset, most)?,
+                bytes: to_usize(argument.bytes, most)?,
+                text: 0,
+            };
+            if let Form::Text { capacity } = argument.form {
+                slot.text = text.as_ref().map_or(0, String::len);
+                if capacity.is_some_and(|capacity| slot.text as u64 >= capacity && text.is_some()) {
+                    let text = format!("a text of {} bytes is too long for its place", slot.text);
+                    return Err(values::bad(slots.len() as i64, text));
+                }
+                if capacity.is_none() {
+                    slot = Slot { offset: end, bytes: slot.text + 1, text: slot.text };
+                    end = add(end, slot.bytes, most)?;
+                }
+            }
+            slots.push(slot);
+            travels.push(match argument.section.single() {
+                Some(run) => {
+                    let begin = slot.offset + to_usize(run.offset, most)?;
+                    begin..begin + to_usize(run.length, most)?
+                }
+                None => {
+                    let begin = end;
+                    end = add(end, to_usize(argument.section.bytes(), most)?, most)?;
+                    begin..end
+                }
+            });
+        }
+        Ok(Layout { plan, slots, travels, bytes: end })
+    }
+
+    /// Arrays that come from the client.
+    pub fn sent(&self) -> Vec<Size> {
+        sizes(&self.plan, |argument| argument.sent)
+    }
+
+    /// Arrays that go back.
+    pub fn returned(&self) -> Vec<Size> {
+        sizes(&self.plan, |argument| argument.returned)
+    }
+
+    /// The range of the arena for a range of what travels of an array.
+    pub fn range(&self, argument: u16, offset: u64, length: usize) -> (usize, usize) {
+        let range = &self.travels[usize::from(argument)];
+        let offset = range.start + usize::try_from(offset).unwrap_or(usize::MAX - range.start);
+        (offset, length.min(range.end.saturating_sub(offset)))
+    }
+
+    /// Puts scalars and texts to their places, and sections that came packed.
+    pub fn arrange(&self, interface: &Interface, given: &Given, arena: &Arena) {
+        let each = interface.params.iter().zip(&self.plan.arguments).zip(&self.slots);
+        for (index, ((param, argument), slot)) in each.enumerate() {
+            match (argument.form, argument.scalar) {
+                (Form::Scalar(element), Some(scalar)) => {
+                    let mut bytes = Vec::with_capacity(slot.bytes);
+                    if scalar.encode(element, &mut bytes) {
+                        arena.write(slot.offset, &bytes);
+                    }
+                }
+                (Form::Scalar(_), None) => arena.write(slot.offset, &vec![0; slot.bytes]),
+                (Form::Text { .. }, _) => {
+                    let text = given.texts[index].as_deref().unwrap_or_default();
+                    let room = slot.bytes.saturating_sub(1);
+                    arena.write(slot.offset, &text.as_bytes()[..text.len().min(room)]);
+                    if slot.bytes > 0 {
+                        arena.write(slot.offset + text.len().min(room), &[0]);
+                    }
+                }
+                (Form::Array(..), _) if param.mode.is_sent() => self.spread(index, arena, true),
+                _ => {}
+            }
+        }
+    }
+
+    /// Packs sections that go back in pieces.
+    pub fn pack(&self, interface: &Interface, arena: &Arena) {
+        for (index, param) in interface.params.iter().enumerate() {
+            if param.mode.is_returned() {
+                self.spread(index, arena, false);
+            }
+        }
+    }
+
+    /// Copies an array's section from where it is packed to its places, or the other way.
+    fn spread(&self, index: usize, arena: &Arena, to_array: bool) {
+        let argument: &Argument = &self.plan.arguments[index];
+        if argument.section.single().is_some() {
+            return;
+        }
+        let mut packed = self.travels[index].start;
+        for run in argument.section.runs() {
+            // Inside of the arena, whose size was checked against them.
+            let (offset, length) = (run.offset as usize, run.length as usize);
+            let place = self.slots[index].offset + offset;
+            if to_array {
+                arena.copy(packed, place, length);
+            } else {
+                arena.copy(place, packed, length);
+            }
+            packed += length;
+        }
+    }
+
+    /// The scalars and texts that go back.
+    pub fn results(&self, interface: &Interface, arena: &Arena) -> Vec<(u16, Value)> {
+        let each = interface.params.iter().zip(&self.plan.arguments).zip(&self.slots);
+        (0_u16..)
+            .zip(each)
+            .filter(|(_, ((param, _), _))| param.mode.is_returned())
+            .filter_map(|(index, ((_, argument), slot))| {
+                let value = match argument.form {
+                    Form::Scalar(element) => {
+                        let bytes = arena.read(slot.offset, slot.bytes);
+                        values::to_wire(kumi_idl::Scalar::decode(element, &bytes)?)
+                    }
+                    Form::Text { .. } => {
+                        let bytes = arena.read(slot.offset, slot.bytes);
+                        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+                        Value::Text(String::from_utf8_lossy(&bytes[..end]).into_owned())
+                    }
+                    _ => return None,
+                };
+                Some((index, value))
+            })
+            .collect()
+    }
+}
+
+/// The arrays of a plan of which something travels.
+pub(crate) fn sizes(plan: &Plan, bytes: impl Fn(&Argument) -> u64) -> Vec<Size> {
+    (0_u16..)
+        .zip(&plan.arguments)
+        .filter(|(_, argument)| matches!(argument.form, Form::Array(..)))
+        .map(|(index, argument)| Size { argument: index, bytes: bytes(argument) })
+        .filter(|size| size.bytes > 0)
+        .collect()
+}
+
+fn to_usize(bytes: u64, most: u64) -> Result<usize, Refusal> {
+    usize::try_from(bytes).map_err(|_| values::too_large(bytes, most))
+}
+
+fn add(end: usize, bytes: usize, most: u64) -> Result<usize, Refusal> {
+    let end = end.checked_add(bytes).filter(|end| *end as u64 <= most);
+    end.ok_or_else(|| values::too_large(most, most))
+}

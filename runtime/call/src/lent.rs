@@ -1,0 +1,162 @@
+//! Arrays of callers, lent for the length of a call.
+
+/// Memory to read, which its lender keeps as it is until the call is over.
+#[derive(Debug, Clone, Copy)]
+pub struct Lent {
+    address: *const u8,
+    length: usize,
+}
+
+/// Memory to write, which its lender leaves alone until the call is over.
+#[derive(Debug)]
+pub struct LentMut {
+    address: *mut u8,
+    length: usize,
+}
+
+// SAFETY: whoever made it has promised that the memory is there and nobody else's business until the call is over.
+unsafe impl Send for Lent {}
+// SAFETY: as above; it is only read.
+unsafe impl Sync for Lent {}
+// SAFETY: as above.
+unsafe impl Send for LentMut {}
+// SAFETY: as above; its users write to it under one lock.
+unsafe impl Sync for LentMut {}
+
+impl Lent {
+    /// Lends `length` bytes.
+    ///
+    /// # Safety
+    /// They can be read, and nobody writes to them, until the last use of the value or a copy of it.
+    #[must_use]
+    pub unsafe fn new(address: *const u8, length: usize) -> Lent {
+        Lent { address, length }
+    }
+
+    /// Lends a slice whose borrow lasts longer than the call.
+    #[must_use]
+    pub(crate) fn slice(bytes: &[u8]) -> Lent {
+        Lent { address: bytes.as_ptr(), length: bytes.len() }
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    pub(crate) fn at(&self, offset: usize, length: usize) -> *const u8 {
+        let end = offset.checked_add(length);
+        assert!(end.is_some_and(|end| end <= self.length), "a range outside of the array");
+        self.address.wrapping_add(offset)
+    }
+
+    /// A part of it.
+    #[must_use]
+    pub fn part(&self, offset: usize, length: usize) -> Lent {
+        Lent { address: self.at(offset, length), length }
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        if self.length == 0 {
+            return &[];
+        }
+        // SAFETY: the lender has promised that it can be read and does not change.
+        unsafe { std::slice::from_raw_parts(self.address, self.length) }
+    }
+}
+
+impl LentMut {
+    /// Lends `length` bytes.
+    ///
+    /// # Safety
+    /// They can be written, and nobody else reads or writes them, until the last use of the value.
+    #[must_use]
+    pub unsafe fn new(address: *mut u8, length: usize) -> LentMut {
+        LentMut { address, length }
+    }
+
+    /// Lends a slice whose borrow lasts longer than the call.
+    #[must_use]
+    pub(crate) fn slice(bytes: &mut [u8]) -> LentMut {
+        LentMut { address: bytes.as_mut_ptr(), length: bytes.len() }
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    pub(crate) fn at(&self, offset: usize, length: usize) -> *mut u8 {
+        let end = offset.checked_add(length);
+        assert!(end.is_some_and(|end| end <= self.length), "a range outside of the array");
+        self.address.wrapping_add(offset)
+    }
+
+    /// A part of it. The two must not be used at the same time.
+    pub(crate) fn part(&self, offset: usize, length: usize) -> LentMut {
+        LentMut { address: self.at(offset, length), length }
+    }
+
+    /// Copies bytes to it.
+    pub(crate) fn write(&mut self, offset: usize, bytes: &[u8]) {
+        let to = self.at(offset, bytes.len());
+        // SAFETY: the range is inside of what was lent, and nobody else uses it.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+    }
+
+    /// All of it, to write.
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
+        if self.length == 0 {
+            return &mut [];
+        }
+        // SAFETY: the lender has promised that it can be written and that nobody else uses it; it held values before.
+        unsafe { std::slice::from_raw_parts_mut(self.address, self.length) }
+    }
+
+    /// As something to read.
+    pub(crate) fn as_lent(&self) -> Lent {
+        Lent { address: self.address, length: self.length }
+    }
+}
+
+/// Numbers of which arrays can be sent. Every pattern of bits is one of them.
+pub trait Number: sealed::Number {
+    /// What a description calls them.
+    const ELEMENT: kumi_idl::Element;
+}
+
+mod sealed {
+    pub trait Number: Copy {}
+}
+
+macro_rules! numbers {
+    ($($ty:ty => $element:ident),*) => {$(
+        impl sealed::Number for $ty {}
+        impl Number for $ty {
+            const ELEMENT: kumi_idl::Element = kumi_idl::Element::$element;
+        }
+    )*};
+}
+
+numbers!(i8 => I8, i16 => I16, i32 => I32, i64 => I64, u8 => U8, u16 => U16, u32 => U32, u64 => U64, f32 => F32, f64 => F64);
+// A complex number is its two parts, one after the other.
+numbers!([f32; 2] => C64, [f64; 2] => C128);
+
+/// The bytes of numbers.
+pub(crate) fn bytes_of<T: Number>(numbers: &[T]) -> &[u8] {
+    // SAFETY: the numbers have no padding, so all their bytes can be read; the borrow is the same.
+    unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), size_of_val(numbers)) }
+}
+
+/// The bytes of numbers, to write.
+pub(crate) fn bytes_of_mut<T: Number>(numbers: &mut [T]) -> &mut [u8] {
+    // SAFETY: as above; every pattern of bits is a number.
+    unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), size_of_val(numbers)) }
+}
+
+#[cfg(target_endian = "big")]
+compile_error!("numbers are little-endian on the wire and are not converted");

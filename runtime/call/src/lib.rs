@@ -1,0 +1,19 @@
+//! Calling routines over the network: the server with its call slots, and clients.
+//!
+//! What goes over the connection is `kumi-rpc`'s, what a routine takes and gives `kumi-idl`'s; here are sockets,
+//! processes and memory. See docs/calls.md.
+
+mod layout;
+mod lent;
+mod native;
+mod protocol;
+mod values;
+
+pub mod client;
+pub mod server;
+pub mod slot;
+
+pub use client::{Arg, Array, ArrayMut, CallError, Client, Options, Outcome};
+pub use lent::{Lent, LentMut, Number};
+pub use native::LoadError;
+pub use values::Given;

@@ -1,0 +1,118 @@
+//! The memory of a call: a sealed memfd that the server and the slot's process map.
+//!
+//! Nobody makes a Rust reference to what lies in it, since another process may write there at any time: it is copied
+//! from and to by addresses, or by the kernel.
+
+use std::ffi::c_void;
+use std::io;
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use nix::unistd::ftruncate;
+
+/// Shared memory of a fixed length.
+#[derive(Debug)]
+pub struct Arena {
+    file: OwnedFd,
+    address: NonNull<c_void>,
+    length: NonZeroUsize,
+}
+
+// SAFETY: the address is that of a mapping which belongs to this value alone and is only used by copies.
+unsafe impl Send for Arena {}
+// SAFETY: as above; copies that race leave any bytes, which is what memory shared with another process may hold anyway.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    /// New memory of zeros; `length` bytes, rounded up to pages. Nobody can change its length any more.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn new(length: usize) -> io::Result<Arena> {
+        let length = length.max(1).checked_next_multiple_of(4096);
+        let length = length.ok_or(io::ErrorKind::OutOfMemory)?;
+        let file = memfd_create("kumi-call", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?;
+        ftruncate(&file, i64::try_from(length).map_err(|_| io::ErrorKind::OutOfMemory)?)?;
+        let seals = SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_SEAL;
+        fcntl(&file, FcntlArg::F_ADD_SEALS(seals))?;
+        Arena::map(file, length)
+    }
+
+    /// Maps what another process has made. Its length must be sealed: memory that shrinks would kill who touches it.
+    ///
+    /// # Errors
+    /// What the system says; `InvalidData` for a file of another length or without the seals.
+    pub fn of(file: OwnedFd, length: usize) -> io::Result<Arena> {
+        let is = nix::sys::stat::fstat(&file)?.st_size;
+        let seals = SealFlag::from_bits_truncate(fcntl(&file, FcntlArg::F_GET_SEALS)?);
+        let needed = SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SHRINK;
+        if usize::try_from(is).ok() != Some(length) || !seals.contains(needed) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Arena::map(file, length)
+    }
+
+    fn map(file: OwnedFd, length: usize) -> io::Result<Arena> {
+        let length = NonZeroUsize::new(length).ok_or(io::ErrorKind::InvalidData)?;
+        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
+        let address = unsafe { mmap(None, length, access, MapFlags::MAP_SHARED, &file, 0)? };
+        Ok(Arena { file, address, length })
+    }
+
+    /// Its length in bytes.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.length.get()
+    }
+
+    /// The file, to be given to the slot.
+    #[must_use]
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// The address of a range; panics if it is not inside, which no input leads to: ranges come from a plan for which
+    /// the arena was made.
+    pub(super) fn at(&self, offset: usize, length: usize) -> *mut u8 {
+        let end = offset.checked_add(length);
+        assert!(end.is_some_and(|end| end <= self.length.get()), "a range outside of the arena");
+        self.address.as_ptr().cast::<u8>().wrapping_add(offset)
+    }
+
+    /// Copies bytes into it.
+    pub fn write(&self, offset: usize, bytes: &[u8]) {
+        let to = self.at(offset, bytes.len());
+        // SAFETY: the range is inside of the mapping, and no Rust reference leads there.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+    }
+
+    /// Copies bytes out of it.
+    #[must_use]
+    pub fn read(&self, offset: usize, length: usize) -> Vec<u8> {
+        let from = self.at(offset, length);
+        let mut bytes = vec![0; length];
+        // SAFETY: as in `write`; the vector has that many bytes.
+        unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), length) };
+        bytes
+    }
+
+    /// Copies bytes within it; the ranges may overlap.
+    pub fn copy(&self, from: usize, to: usize, length: usize) {
+        let (from, to) = (self.at(from, length), self.at(to, length));
+        // SAFETY: both ranges are inside of the mapping, and no Rust reference leads there.
+        unsafe { std::ptr::copy(from, to, length) };
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own, and addresses of it are not kept by anybody.
+        let unmapped = unsafe { munmap(self.address, self.length.get()) };
+        debug_assert!(unmapped.is_ok(), "a mapping of ours cannot be unmapped");
+    }
+}

@@ -1,0 +1,254 @@
+//! Calls of routines in shared libraries, by their descriptions.
+
+use std::ffi::c_void;
+use std::path::PathBuf;
+
+use kumi_idl::{Element, Expr, Interface, Language, Mode, Param, Type};
+use libffi::middle::{Arg, Cif, CodePtr, Ret, Type as Native};
+use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+use thiserror::Error;
+
+use super::Arena;
+use crate::layout::Slot;
+
+/// Why a routine cannot be run.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum LoadError {
+    /// A library cannot be opened.
+    #[error("the library {path} cannot be opened: {why}")]
+    Library {
+        /// Its name.
+        path: String,
+        /// What the system's linker says.
+        why: String,
+    },
+    /// No library has the symbol.
+    #[error("none of the libraries has the symbol `{symbol}`: {why}")]
+    Symbol {
+        /// The symbol.
+        symbol: String,
+        /// What the system's linker says.
+        why: String,
+    },
+    /// Something that needs a linked executable or another server.
+    #[error("`{routine}` cannot be bound to a library at run time: {why}")]
+    Unsupported {
+        /// The routine.
+        routine: String,
+        /// What it needs.
+        why: String,
+    },
+}
+
+/// Where an argument of the symbol comes from.
+#[derive(Debug)]
+enum Source {
+    /// The value of a parameter, which lies in the arena.
+    Value(usize),
+    /// The address of a parameter in the arena.
+    Address(usize),
+    /// Bytes of this number, from the description.
+    Literal(Box<[u8]>),
+    /// The address of bytes from the description.
+    AddressOf(Box<[u8]>),
+    /// The length of a parameter's text, without the zero.
+    Length(usize),
+}
+
+/// A routine that is ready to be called.
+#[derive(Debug)]
+pub struct Routine {
+    cif: Cif,
+    code: CodePtr,
+    sources: Vec<Source>,
+    /// The parameter that the returned value goes into, and its bytes.
+    result: Option<(usize, usize)>,
+    /// Never closed: what a library has registered with the process outlives every call.
+    _libraries: Vec<Library>,
+}
+
+/// How arguments of a routine are passed; an error tells what cannot be.
+pub(crate) fn check(interface: &Interface) -> Result<(), LoadError> {
+    signature(interface).map(|_| ())
+}
+
+impl Routine {
+    /// Opens the libraries in their order and finds the symbol.
+    ///
+    /// # Errors
+    /// [`LoadError`].
+    pub fn load(interface: &Interface, libraries: &[PathBuf]) -> Result<Routine, LoadError> {
+        let (cif, sources, result) = signature(interface)?;
+        let mut opened = Vec::new();
+        for path in libraries {
+            // SAFETY: opening runs the library's initialisers; the server's owner has named it, and nothing else runs
+            // in this process yet.
+            let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) };
+            opened.push(library.map_err(|error| LoadError::Library {
+                path: path.display().to_string(),
+                why: error.to_string(),
+            })?);
+        }
+        opened.push(Library::this());
+        let symbol = match interface.target.language {
+            Language::Fortran => format!("{}_", interface.target.symbol.to_lowercase()),
+            _ => interface.target.symbol.clone(),
+        };
+        let mut why = String::new();
+        for library in &opened {
+            // SAFETY: the address is only kept; what it is called with is the description's responsibility.
+            match unsafe { library.get::<*mut c_void>(symbol.as_bytes()) } {
+                Ok(found) => {
+                    let code = CodePtr::from_ptr(found.as_raw_ptr());
+                    return Ok(Routine { cif, code, sources, result, _libraries: opened });
+                }
+                Err(error) => why = error.to_string(),
+            }
+        }
+        Err(LoadError::Symbol { symbol, why })
+    }
+
+    /// Calls it with the arguments that lie in the arena.
+    pub fn call(&self, arena: &Arena, slots: &[Slot]) {
+        let at = |parameter: usize| {
+            let slot = &slots[parameter];
+            arena.at(slot.offset, slot.bytes)
+        };
+        let words: Vec<usize> = self
+            .sources
+            .iter()
+            .map(|source| match source {
+                Source::Value(_) | Source::Literal(_) => 0,
+                Source::Address(parameter) => at(*parameter).addr(),
+                Source::AddressOf(bytes) => bytes.as_ptr().addr(),
+                Source::Length(parameter) => slots[*parameter].text,
+            })
+            .collect();
+        let addresses: Vec<*mut u8> = self
+            .sources
+            .iter()
+            .zip(&words)
+            .map(|(source, word)| match source {
+                Source::Value(parameter) => at(*parameter),
+                Source::Literal(bytes) => bytes.as_ptr().cast_mut(),
+                _ => std::ptr::from_ref(word).cast_mut().cast(),
+            })
+            .collect();
+        // SAFETY: each address is that of a value of the type that the call's description has at this place: in the
+        // arena, whose layout has room and alignment for it, in `words` or in a literal, all of which live on.
+        let arguments: Vec<Arg<'_>> =
+            addresses.iter().map(|address| Arg::new(unsafe { &**address })).collect();
+        // Integers shorter than a word come back as a word, little-endian.
+        let mut returned = 0_u128;
+        let into = if self.result.is_some() { Ret::new(&mut returned) } else { Ret::void() };
+        // SAFETY: the symbol has the signature that its description says; that is the server's owner's word. Should it
+        // be wrong, this process, which holds nothing but this call, may fail.
+        unsafe { self.cif.call_return_into(self.code, &arguments, into) };
+        if let Some((parameter, bytes)) = self.result {
+            arena.write(slots[parameter].offset, &returned.to_le_bytes()[..bytes]);
+        }
+    }
+}
+
+/// The description of the call for libffi.
+type Signature = (Cif, Vec<Source>, Option<(usize, usize)>);
+
+fn signature(interface: &Interface) -> Result<Signature, LoadError> {
+    let unsupported =
+        |why: &str| LoadError::Unsupported { routine: interface.name.clone(), why: why.to_owned() };
+    let target = &interface.target;
+    if !target.body.is_empty() {
+        return Err(unsupported("it has a body in C; build it with the generator"));
+    }
+    let fortran = match target.language {
+        Language::C => false,
+        Language::Fortran => true,
+        Language::Python => return Err(unsupported("it is a function of a Python server")),
+    };
+    let mut types = Vec::new();
+    let mut sources = Vec::new();
+    let mut lengths = Vec::new();
+    for argument in &target.arguments {
+        let (native, source) = match argument {
+            Expr::Param(index) => {
+                let index = *index as usize;
+                let param = interface.params.get(index);
+                let param = param.ok_or_else(|| unsupported("an argument that is no parameter"))?;
+                if fortran && param.ty == Type::String {
+                    lengths.push(Source::Length(index));
+                }
+                parameter(index, param, fortran).map_err(|why| unsupported(why))?
+            }
+            Expr::Int(value) => literal(
+                fortran,
+                Native::i32(),
+                &integer(*value)
+                    .ok_or_else(|| unsupported("a constant that is no 32-bit integer"))?,
+            ),
+            Expr::Real(value) => literal(fortran, Native::f64(), &value.to_le_bytes()),
+            _ => return Err(unsupported("an argument that is an expression")),
+        };
+        types.push(native);
+        sources.push(source);
+    }
+    types.extend(lengths.iter().map(|_| Native::usize()));
+    sources.extend(lengths);
+    let (result, returned) = match target.result {
+        None => (None, Native::void()),
+        Some(index) => {
+            let index = index as usize;
+            let element = interface.params.get(index).and_then(Param::scalar);
+            let element =
+                element.ok_or_else(|| unsupported("a returned value that is no scalar"))?;
+            let native = number(element)
+                .ok_or_else(|| unsupported("a function that returns a complex number"))?;
+            (Some((index, element.size() as usize)), native)
+        }
+    };
+    Ok((Cif::new(types, returned), sources, result))
+}
+
+fn integer(value: i64) -> Option<[u8; 4]> {
+    i32::try_from(value).ok().map(i32::to_le_bytes)
+}
+
+fn literal(fortran: bool, native: Native, bytes: &[u8]) -> (Native, Source) {
+    if fortran {
+        (Native::pointer(), Source::AddressOf(bytes.into()))
+    } else {
+        (native, Source::Literal(bytes.into()))
+    }
+}
+
+/// How a parameter is passed.
+fn parameter(index: usize, param: &Param, fortran: bool) -> Result<(Native, Source), &'static str> {
+    let by_address = (Native::pointer(), Source::Address(index));
+    match &param.ty {
+        Type::File => Err("it takes a file"),
+        Type::Callback(_) => Err("it calls back"),
+        Type::String => Ok(by_address),
+        Type::Number(_) if fortran || !param.dims.is_empty() || param.mode != Mode::In => {
+            Ok(by_address)
+        }
+        Type::Number(element) => {
+            let native = number(*element).ok_or("it takes a complex number by value")?;
+            Ok((native, Source::Value(index)))
+        }
+    }
+}
+
+fn number(element: Element) -> Option<Native> {
+    Some(match element {
+        Element::I8 => Native::i8(),
+        Element::I16 => Native::i16(),
+        Element::I32 => Native::i32(),
+        Element::I64 => Native::i64(),
+        Element::U8 => Native::u8(),
+        Element::U16 => Native::u16(),
+        Element::U32 => Native::u32(),
+        Element::U64 => Native::u64(),
+        Element::F32 => Native::f32(),
+        Element::F64 => Native::f64(),
+        Element::C64 | Element::C128 => return None,
+    })
+}

@@ -1,0 +1,149 @@
+//! Reading from sockets straight into arenas and arrays, and writing from there.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, RecvMsg, UnixAddr, recvmsg, sendmsg,
+};
+use std::io::{IoSlice, IoSliceMut};
+use tokio::io::unix::AsyncFd;
+
+use super::Arena;
+use crate::lent::{Lent, LentMut};
+
+/// Most pieces of one write.
+const PIECES: usize = 64;
+
+/// Bytes to write.
+#[derive(Clone, Copy)]
+pub enum Source<'a> {
+    /// These.
+    Bytes(&'a [u8]),
+    /// A range of an arena: offset and length in bytes.
+    Arena(&'a Arena, usize, usize),
+    /// A range of a caller's array: offset and length in bytes.
+    Lent(&'a Lent, usize, usize),
+}
+
+/// Where bytes are read to.
+#[derive(Clone, Copy)]
+pub enum Target<'a> {
+    /// Nowhere in particular.
+    None,
+    /// A range of an arena: offset and length in bytes.
+    Arena(&'a Arena, usize, usize),
+    /// A range of a caller's array: offset and length in bytes.
+    Lent(&'a LentMut, usize, usize),
+}
+
+/// Registers a socket with the runtime.
+pub(crate) fn watch(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an owned descriptor stays open, and the same, until its owner drops it.
+    unsafe { AsyncFd::register(socket) }.map_err(io::Error::from)
+}
+
+const NOTHING: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+
+fn message(vectors: &mut [libc::iovec]) -> libc::msghdr {
+    // SAFETY: a msghdr of zeros is one without address, control data and vectors.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_iov = vectors.as_mut_ptr();
+    header.msg_iovlen = vectors.len();
+    header
+}
+
+fn counted(result: isize) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+/// Writes as much of the pieces as the socket takes at once; the number of bytes.
+pub(crate) fn write<'a>(
+    socket: BorrowedFd<'_>,
+    pieces: impl Iterator<Item = Source<'a>>,
+) -> io::Result<usize> {
+    let mut vectors = [NOTHING; PIECES];
+    let mut used = 0;
+    for (vector, piece) in vectors.iter_mut().zip(pieces) {
+        let (address, length) = match piece {
+            Source::Bytes(bytes) => (bytes.as_ptr().cast_mut(), bytes.len()),
+            Source::Arena(arena, offset, length) => (arena.at(offset, length), length),
+            Source::Lent(lent, offset, length) => (lent.at(offset, length).cast_mut(), length),
+        };
+        *vector = libc::iovec { iov_base: address.cast(), iov_len: length };
+        used += 1;
+    }
+    let header = message(&mut vectors[..used]);
+    let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+    // SAFETY: the vectors are those of ranges that are borrowed for the length of the call, and are only read from.
+    counted(unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const header, flags) })
+}
+
+/// Reads what has come into the target, and what is beyond it into `rest`; the number of bytes, 0 at the end. With
+/// `wait` it waits for the first.
+pub(crate) fn read(
+    socket: BorrowedFd<'_>,
+    target: Target<'_>,
+    rest: &mut [u8],
+    wait: bool,
+) -> io::Result<usize> {
+    let (address, length) = match target {
+        Target::None => (std::ptr::null_mut(), 0),
+        Target::Arena(arena, offset, length) => (arena.at(offset, length), length),
+        Target::Lent(lent, offset, length) => (lent.at(offset, length), length),
+    };
+    let mut vectors = [
+        libc::iovec { iov_base: address.cast(), iov_len: length },
+        libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() },
+    ];
+    let mut header = message(&mut vectors);
+    let flags = if wait { 0 } else { libc::MSG_DONTWAIT };
+    // SAFETY: both vectors are ranges that may be written and are borrowed for the length of the call.
+    counted(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) })
+}
+
+/// Sends one message of a packet socket, with a descriptor if there is one. Does not wait.
+///
+/// # Errors
+/// What the system says.
+pub fn send_with_descriptor(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    descriptor: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
+    let descriptors: Option<[RawFd; 1]> = descriptor.map(|descriptor| [descriptor.as_raw_fd()]);
+    let control: Vec<ControlMessage<'_>> =
+        descriptors.iter().map(|descriptors| ControlMessage::ScmRights(descriptors)).collect();
+    let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+    sendmsg::<UnixAddr>(socket.as_raw_fd(), &[IoSlice::new(bytes)], &control, flags, None)?;
+    Ok(())
+}
+
+/// Receives one message of a packet socket and the descriptor that came with it; 0 bytes at the end.
+///
+/// # Errors
+/// What the system says; `InvalidData` for a message that is longer than the buffer.
+pub fn receive_with_descriptor(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    wait: bool,
+) -> io::Result<(usize, Option<OwnedFd>)> {
+    let mut control = nix::cmsg_space!([RawFd; 4]);
+    let mut vectors = [IoSliceMut::new(buffer)];
+    let mut flags = MsgFlags::MSG_CMSG_CLOEXEC;
+    flags.set(MsgFlags::MSG_DONTWAIT, !wait);
+    let message: RecvMsg<'_, '_, UnixAddr> =
+        recvmsg(socket.as_raw_fd(), &mut vectors, Some(&mut control), flags)?;
+    let mut received = Vec::new();
+    for control in message.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(descriptors) = control {
+            // SAFETY: the kernel has just made these descriptors for this process, nobody else knows them.
+            received
+                .extend(descriptors.into_iter().map(|raw| unsafe { OwnedFd::from_raw_fd(raw) }));
+        }
+    }
+    if message.flags.contains(MsgFlags::MSG_TRUNC) {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    Ok((message.bytes, received.pop()))
+}

@@ -1,0 +1,134 @@
+//! What the server and the process of a slot say to each other, in messages of a local packet socket.
+
+use crate::layout::Slot;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// Longest message, in bytes.
+pub const MOST: usize = 16 << 10;
+/// Bytes of a reply before its text.
+const REPLY: usize = 9;
+
+/// What a slot is told first; as JSON in an arena, since a description may be longer than a message.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Setup {
+    /// The routine's description.
+    pub interface: String,
+    /// Libraries to be opened, in order.
+    pub libraries: Vec<PathBuf>,
+    /// Most bytes of address space; 0: no limit.
+    pub memory: u64,
+}
+
+/// What the server sends.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Order {
+    /// An arena comes with this message, of so many bytes, under this number.
+    Map(u32, u64),
+    /// The arena with this number is not used any more.
+    Unmap(u32),
+    /// So many bytes of that arena are a [`Setup`].
+    SetUp(u32, u64),
+    /// Run the routine on that arena, laid out so.
+    Run(u32, Vec<Slot>),
+}
+
+impl Order {
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let (kind, arena, number, slots): (u32, _, _, &[Slot]) = match self {
+            Order::Map(arena, bytes) => (0, *arena, *bytes, &[]),
+            Order::Unmap(arena) => (1, *arena, 0, &[]),
+            Order::SetUp(arena, bytes) => (2, *arena, *bytes, &[]),
+            Order::Run(arena, slots) => (3, *arena, slots.len() as u64, slots),
+        };
+        let mut out = Vec::with_capacity(16 + 24 * slots.len());
+        out.extend_from_slice(&kind.to_le_bytes());
+        out.extend_from_slice(&arena.to_le_bytes());
+        out.extend_from_slice(&number.to_le_bytes());
+        for slot in slots {
+            for word in [slot.offset, slot.bytes, slot.text] {
+                out.extend_from_slice(&(word as u64).to_le_bytes());
+            }
+        }
+        out
+    }
+
+    /// Reads one; `None`: it is none.
+    pub fn decode(bytes: &[u8]) -> Option<Order> {
+        let (head, rest) = bytes.split_first_chunk::<16>()?;
+        let kind = u32::from_le_bytes(*head.first_chunk()?);
+        let arena = u32::from_le_bytes(*head[4..].first_chunk()?);
+        let number = u64::from_le_bytes(*head[8..].first_chunk()?);
+        let slot = |bytes: &[u8]| {
+            let mut words = bytes.chunks_exact(8).map(|word| {
+                let word: [u8; 8] = word.try_into().ok()?;
+                usize::try_from(u64::from_le_bytes(word)).ok()
+            });
+            Some(Slot { offset: words.next()??, bytes: words.next()??, text: words.next()?? })
+        };
+        Some(match kind {
+            0 => Order::Map(arena, number),
+            1 => Order::Unmap(arena),
+            2 => Order::SetUp(arena, number),
+            3 => Order::Run(arena, rest.chunks_exact(24).map(slot).collect::<Option<Vec<_>>>()?),
+            _ => return None,
+        })
+    }
+}
+
+/// What a slot answers to `SetUp` and `Run`.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// It is done; nanoseconds that it took.
+    Done(u64),
+    /// It cannot be done; why.
+    Failed(String),
+}
+
+impl Reply {
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let (kind, number, text) = match self {
+            Reply::Done(ns) => (0, *ns, ""),
+            Reply::Failed(text) => (1, 0, text.as_str()),
+        };
+        let mut out = vec![kind];
+        out.extend_from_slice(&u64::to_le_bytes(number));
+        out.extend_from_slice(&text.as_bytes()[..text.len().min(MOST - REPLY)]);
+        out
+    }
+
+    /// Reads one; `None`: it is none.
+    pub fn decode(bytes: &[u8]) -> Option<Reply> {
+        let (head, text) = bytes.split_first_chunk::<REPLY>()?;
+        let number = u64::from_le_bytes(*head[1..].first_chunk()?);
+        match head[0] {
+            0 => Some(Reply::Done(number)),
+            1 => Some(Reply::Failed(String::from_utf8_lossy(text).into_owned())),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_come_back_as_they_were() {
+        let slot = Slot { offset: 1, bytes: 2, text: 3 };
+        let orders =
+            [Order::Map(1, 2), Order::Unmap(3), Order::SetUp(4, 5), Order::Run(6, vec![slot; 256])];
+        for order in orders {
+            let bytes = order.encode();
+            assert!(bytes.len() <= MOST);
+            assert_eq!(Order::decode(&bytes), Some(order));
+        }
+        for reply in [Reply::Done(7), Reply::Failed("no".to_owned())] {
+            assert_eq!(Reply::decode(&reply.encode()), Some(reply));
+        }
+        assert_eq!(Order::decode(&[9; 16]), None);
+        assert_eq!(Reply::decode(&[1; 3]), None);
+    }
+}

@@ -1,0 +1,339 @@
+//! Which call runs in which process, and which calls wait.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kumi_rpc::{Code, Failure};
+use tokio::sync::Notify;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::time::{Instant, sleep_until};
+
+use super::arenas::{Arenas, Block};
+use super::process::{Process, ended, reply};
+use super::registry::Offered;
+use super::{Config, Shared};
+use crate::layout::Layout;
+use crate::protocol::Reply;
+
+/// A call whose arguments are in place.
+#[derive(Debug)]
+pub struct Job {
+    /// Its number.
+    pub id: u64,
+    /// The stream of its connection.
+    pub stream: u32,
+    /// The routine.
+    pub offered: Arc<Offered>,
+    /// Where its arguments lie.
+    pub layout: Layout,
+    /// The memory.
+    pub block: Rc<Block>,
+    /// When it is to be over.
+    pub deadline: Option<Instant>,
+    /// When it was ready to run.
+    pub ready: Instant,
+    /// Where its end is told.
+    pub told: UnboundedSender<Ended>,
+}
+
+/// The end of a call.
+#[derive(Debug)]
+pub struct Ended {
+    /// The call.
+    pub job: Box<Job>,
+    /// Nanoseconds that it waited and ran, or why it failed.
+    pub outcome: Result<(u64, u64), Failure>,
+}
+
+/// A process and what it does.
+struct Worker {
+    offered: Arc<Offered>,
+    process: RefCell<Process>,
+    /// Its call, and when that began.
+    job: RefCell<Option<(Box<Job>, Instant)>>,
+    /// Whether it can run calls, or is still being set up.
+    set_up: Cell<bool>,
+    /// Why it is being killed.
+    ending: Cell<Option<Code>>,
+    /// It has got a call with a deadline.
+    changed: Notify,
+}
+
+/// The processes of a server.
+pub struct Pool {
+    slots: usize,
+    processes: usize,
+    waiting: usize,
+    next: u64,
+    running: usize,
+    queue: VecDeque<Box<Job>>,
+    /// The least recently used first.
+    idle: VecDeque<Rc<Worker>>,
+    busy: Vec<Rc<Worker>>,
+    /// The memory of calls.
+    pub arenas: Arenas,
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn tell(job: Box<Job>, outcome: Result<(u64, u64), Failure>) {
+    let told = job.told.clone();
+    // A connection that has ended needs to know nothing.
+    let _gone = told.send(Ended { job, outcome });
+}
+
+fn failure(code: Code, detail: i64, job: &Job) -> Failure {
+    let name = &job.offered.interface.name;
+    let text = match code {
+        Code::TimedOut => format!("`{name}` took longer than it may and was stopped"),
+        Code::Cancelled => format!("the call of `{name}` was cancelled"),
+        Code::Crashed if detail < 0 => {
+            format!("`{name}` ended its process with exit code {}", -1 - detail)
+        }
+        _ => format!("`{name}` crashed: its process was killed by signal {detail}"),
+    };
+    Failure::new(code, detail, text)
+}
+
+impl Pool {
+    /// No processes yet.
+    pub fn new(config: &Config) -> Pool {
+        let slots = config.slots.max(1);
+        Pool {
+            slots,
+            processes: slots + config.warm,
+            waiting: config.waiting,
+            next: 0,
+            running: 0,
+            queue: VecDeque::new(),
+            idle: VecDeque::new(),
+            busy: Vec::new(),
+            arenas: Arenas::new(config.bytes),
+        }
+    }
+
+    /// A number for a call.
+    pub fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// Ends all calls and processes.
+    pub fn end(&mut self) {
+        self.queue.clear();
+        self.idle.clear();
+        self.busy.clear();
+    }
+
+    /// Ends a call that waits or runs; its end is told.
+    pub fn cancel(&mut self, id: u64, code: Code) {
+        if let Some(index) = self.queue.iter().position(|job| job.id == id) {
+            if let Some(job) = self.queue.remove(index) {
+                let failure = failure(code, 0, &job);
+                tell(job, Err(failure));
+            }
+            return;
+        }
+        let runs = |worker: &&Rc<Worker>| {
+            worker.job.borrow().as_ref().is_some_and(|(job, _)| job.id == id)
+        };
+        if let Some(worker) = self.busy.iter().find(runs) {
+            worker.ending.set(Some(code));
+            worker.process.borrow_mut().kill();
+        }
+    }
+
+    /// An idle process for a routine.
+    fn idle_for(&mut self, offered: &Arc<Offered>) -> Option<Rc<Worker>> {
+        let index = self.idle.iter().rposition(|worker| Arc::ptr_eq(&worker.offered, offered))?;
+        self.idle.remove(index)
+    }
+
+    /// Whether a process more may be started; the one that was idle for longest makes room.
+    fn make_room(&mut self) {
+        while self.idle.len() + self.busy.len() >= self.processes && !self.idle.is_empty() {
+            // Its task ends with it.
+            if let Some(worker) = self.idle.pop_front() {
+                worker.process.borrow_mut().kill();
+            }
+        }
+    }
+}
+
+/// Runs a call now or has it wait.
+pub fn submit(shared: &Rc<Shared>, job: Box<Job>) {
+    let mut pool = shared.pool.borrow_mut();
+    if pool.running < pool.slots {
+        drop(pool);
+        if !begin(shared, job) {
+            free(shared);
+        }
+        return;
+    }
+    if pool.queue.len() >= pool.waiting {
+        let text = format!("{} calls wait already; try again later", pool.waiting);
+        tell(job, Err(Failure::new(Code::Busy, 0, text)));
+        return;
+    }
+    if let Some(deadline) = job.deadline {
+        let (shared, id) = (Rc::clone(shared), job.id);
+        tokio::task::spawn_local(async move {
+            sleep_until(deadline).await;
+            shared.pool.borrow_mut().cancel(id, Code::TimedOut);
+        });
+    }
+    pool.queue.push_back(job);
+}
+
+/// Gives a call to a process. False: there is none, and its end is told.
+fn begin(shared: &Rc<Shared>, job: Box<Job>) -> bool {
+    let mut pool = shared.pool.borrow_mut();
+    pool.running += 1;
+    let mut job = job;
+    while let Some(worker) = pool.idle_for(&job.offered) {
+        pool.busy.push(Rc::clone(&worker));
+        match give(&worker, job) {
+            Ok(()) => return true,
+            // It has died idle; its task finds that out.
+            Err(back) => job = back,
+        }
+    }
+    pool.make_room();
+    let started = Process::start(&shared.config, &job.offered, &mut pool.arenas);
+    let process = match started {
+        Ok(process) => process,
+        Err(error) => {
+            drop(pool);
+            let text = format!(
+                "the process of a slot ({}) cannot be started: {error}",
+                shared.config.slot.display()
+            );
+            tell(job, Err(Failure::new(Code::NotRunnable, 0, text)));
+            return false;
+        }
+    };
+    let worker = Rc::new(Worker {
+        offered: Arc::clone(&job.offered),
+        process: RefCell::new(process),
+        job: RefCell::new(Some((job, Instant::now()))),
+        set_up: Cell::new(false),
+        ending: Cell::new(None),
+        changed: Notify::new(),
+    });
+    pool.busy.push(Rc::clone(&worker));
+    tokio::task::spawn_local(attend(Rc::clone(shared), worker));
+    true
+}
+
+/// Has a process run a call; the call is given back if the process is gone.
+fn give(worker: &Worker, job: Box<Job>) -> Result<(), Box<Job>> {
+    if worker.process.borrow_mut().run(&job.block, &job.layout.slots).is_err() {
+        return Err(job);
+    }
+    if job.deadline.is_some() {
+        worker.changed.notify_one();
+    }
+    *worker.job.borrow_mut() = Some((job, Instant::now()));
+    Ok(())
+}
+
+/// A slot is free: the next call may run.
+fn free(shared: &Rc<Shared>) {
+    loop {
+        let mut pool = shared.pool.borrow_mut();
+        pool.running -= 1;
+        let next = if pool.running < pool.slots { pool.queue.pop_front() } else { None };
+        drop(pool);
+        if next.is_none_or(|job| begin(shared, job)) {
+            return;
+        }
+    }
+}
+
+/// Waits for what a process says, as long as it lives.
+async fn attend(shared: Rc<Shared>, worker: Rc<Worker>) {
+    let socket = worker.process.borrow().socket();
+    loop {
+        let deadline = worker.job.borrow().as_ref().and_then(|(job, _)| job.deadline);
+        let said = tokio::select! {
+            biased;
+            said = reply(&socket) => said,
+            () = sleep_until(deadline.unwrap_or_else(Instant::now)),
+                if deadline.is_some() && worker.ending.get().is_none() =>
+            {
+                worker.ending.set(Some(Code::TimedOut));
+                worker.process.borrow_mut().kill();
+                continue;
+            }
+            () = worker.changed.notified() => continue,
+        };
+        match said {
+            Some(Reply::Done(_)) if !worker.set_up.get() => {
+                worker.set_up.set(true);
+                let waiting = worker.job.borrow_mut().take();
+                if let Some((job, _)) = waiting
+                    && let Err(back) = give(&worker, job)
+                {
+                    *worker.job.borrow_mut() = Some((back, Instant::now()));
+                }
+            }
+            Some(Reply::Done(ran)) => done(&shared, &worker, ran),
+            Some(Reply::Failed(why)) => {
+                bury(&shared, &worker, Some(Failure::new(Code::NotRunnable, 0, why))).await;
+                return;
+            }
+            None => {
+                bury(&shared, &worker, None).await;
+                return;
+            }
+        }
+    }
+}
+
+/// A call is over: the process may have another.
+fn done(shared: &Rc<Shared>, worker: &Rc<Worker>, ran: u64) {
+    let Some((job, begun)) = worker.job.borrow_mut().take() else { return };
+    {
+        let mut pool = shared.pool.borrow_mut();
+        pool.busy.retain(|other| !Rc::ptr_eq(other, worker));
+        // One that is being killed will not run another call.
+        if worker.ending.get().is_none() {
+            pool.idle.push_back(Rc::clone(worker));
+        }
+    }
+    let waited = nanoseconds(begun.duration_since(job.ready));
+    tell(job, Ok((waited, ran)));
+    free(shared);
+}
+
+/// A process is gone, or of no use: its call has failed.
+async fn bury(shared: &Rc<Shared>, worker: &Rc<Worker>, why: Option<Failure>) {
+    {
+        let mut pool = shared.pool.borrow_mut();
+        pool.busy.retain(|other| !Rc::ptr_eq(other, worker));
+        pool.idle.retain(|other| !Rc::ptr_eq(other, worker));
+    }
+    let job = worker.job.borrow_mut().take();
+    if why.is_some() {
+        worker.process.borrow_mut().kill();
+    }
+    let child = worker.process.borrow_mut().take_child();
+    let detail = ended(child).await;
+    if let Some((job, begun)) = job {
+        let failed = why.unwrap_or_else(|| match worker.ending.get() {
+            Some(Code::TimedOut) => {
+                let took = Instant::now().duration_since(begun).as_millis();
+                failure(Code::TimedOut, i64::try_from(took).unwrap_or(i64::MAX), &job)
+            }
+            Some(code) => failure(code, 0, &job),
+            None => failure(Code::Crashed, detail, &job),
+        });
+        tell(job, Err(failed));
+        free(shared);
+    }
+}

@@ -1,0 +1,124 @@
+//! Scalars and texts between the wire and the description.
+
+use kumi_idl::{Expr, Interface, Limits, Plan, PlanError, Scalar, Type};
+use kumi_rpc::{Code, Failure, Value};
+
+/// Scalars and texts by parameter.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Given {
+    /// The scalars that are given; defaults stand for others.
+    pub scalars: Vec<Option<Scalar>>,
+    /// The texts that are sent, defaults filled in.
+    pub texts: Vec<Option<String>>,
+}
+
+/// What the wire has for a scalar.
+pub(crate) fn to_wire(scalar: Scalar) -> Value {
+    match scalar {
+        Scalar::I64(value) => Value::I64(value),
+        Scalar::U64(value) => Value::U64(value),
+        Scalar::F64(value) => Value::F64(value),
+        Scalar::Complex(real, imaginary) => Value::Complex(real, imaginary),
+    }
+}
+
+/// The scalar that came.
+pub(crate) fn to_scalar(value: &Value) -> Option<Scalar> {
+    Some(match value {
+        Value::I64(value) => Scalar::I64(*value),
+        Value::U64(value) => Scalar::U64(*value),
+        Value::F64(value) => Scalar::F64(*value),
+        Value::Complex(real, imaginary) => Scalar::Complex(*real, *imaginary),
+        Value::Text(_) => return None,
+    })
+}
+
+impl Given {
+    /// Nothing is given.
+    #[must_use]
+    pub fn nothing(interface: &Interface) -> Given {
+        let count = interface.params.len();
+        Given { scalars: vec![None; count], texts: vec![None; count] }
+    }
+
+    /// What came with a call.
+    ///
+    /// # Errors
+    /// What does not fit the description.
+    pub(crate) fn from_wire(
+        interface: &Interface,
+        values: &[(u16, Value)],
+    ) -> Result<Given, Failure> {
+        let mut given = Given::nothing(interface);
+        for (index, value) in values {
+            let at = usize::from(*index);
+            let param = interface.params.get(at);
+            let wrong = |why: &str| bad(i64::from(*index), format!("argument {index}: {why}"));
+            let param = param.ok_or_else(|| wrong("the routine has fewer parameters"))?;
+            match value {
+                Value::Text(text) => {
+                    if param.ty != Type::String || !param.mode.is_sent() {
+                        return Err(wrong("it takes no text"));
+                    }
+                    if text.contains('\0') {
+                        return Err(wrong("a text with a zero byte"));
+                    }
+                    given.texts[at] = Some(text.clone());
+                }
+                number => given.scalars[at] = to_scalar(number),
+            }
+        }
+        given.fill_texts(interface)?;
+        Ok(given)
+    }
+
+    /// Gives the texts that are not given their defaults.
+    pub(crate) fn fill_texts(&mut self, interface: &Interface) -> Result<(), Failure> {
+        for ((index, param), text) in (0..).zip(&interface.params).zip(&mut self.texts) {
+            if param.ty == Type::String && param.mode.is_sent() && text.is_none() {
+                let Some(Expr::Text(default)) = &param.default else {
+                    let text = format!("`{}` has no value and no default", param.name);
+                    return Err(bad(index, text));
+                };
+                *text = Some(default.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// What is sent, in ascending order.
+    pub(crate) fn to_wire(&self) -> Vec<(u16, Value)> {
+        (0..)
+            .zip(self.scalars.iter().zip(&self.texts))
+            .filter_map(|(index, (scalar, text))| {
+                let text = || text.clone().map(Value::Text);
+                scalar.map(to_wire).or_else(text).map(|value| (index, value))
+            })
+            .collect()
+    }
+}
+
+/// A failure of arguments.
+pub(crate) fn bad(parameter: i64, text: impl Into<String>) -> Failure {
+    Failure::new(Code::BadArguments, parameter, text)
+}
+
+/// A failure of size.
+pub(crate) fn too_large(bytes: u64, most: u64) -> Failure {
+    let text = format!("the call needs more memory than a call may have ({most} bytes)");
+    Failure::new(Code::TooLarge, i64::try_from(bytes).unwrap_or(i64::MAX), text)
+}
+
+/// The plan, and texts that have their room.
+pub(crate) fn plan(
+    interface: &Interface,
+    scalars: &[Option<Scalar>],
+    most: u64,
+) -> Result<Plan, Failure> {
+    interface.plan_within(scalars, &Limits { bytes: most }).map_err(|error| match error {
+        PlanError::TooLarge { .. } => {
+            Failure::new(Code::TooLarge, i64::try_from(most).unwrap_or(i64::MAX), error.to_string())
+        }
+        other => bad(-1, other.to_string()),
+    })
+}

@@ -1,0 +1,68 @@
+//! Calls of routines in a C library over loopback.
+#![forbid(unsafe_code)]
+
+mod common;
+
+use common::{config, served};
+use kumi_call::{Arg, Array, CallError, Outcome};
+use kumi_idl::{Order, Scalar};
+use kumi_rpc::Value;
+
+/// The product, by definition.
+fn product(n: usize, a: &[f64], b: &[f64]) -> Vec<f64> {
+    let cell = |i: usize, j: usize| (0..n).map(|k| a[i * n + k] * b[k * n + j]).sum();
+    (0..n * n).map(|at| cell(at / n, at % n)).collect()
+}
+
+fn numbers(count: usize, seed: usize) -> Vec<f64> {
+    (0..count).map(|at| ((at * 7919 + seed * 31) % 1009) as f64).collect()
+}
+
+#[test]
+fn matrices_are_multiplied() {
+    let server = served(config());
+    let client = server.client();
+    // The last needs several chunks.
+    for n in [0, 1, 2, 17, 400] {
+        let (a, b, mut c) = (numbers(n * n, 1), numbers(n * n, 2), vec![0.0; n * n]);
+        let args = vec![(n as i32).into(), (&a).into(), (&b).into(), (&mut c).into()];
+        client.call("dmmul", args).expect("it runs");
+        assert!(c == product(n, &a, &b), "n = {n}");
+    }
+}
+
+#[test]
+fn fortran_columns_and_a_status() {
+    let server = served(config());
+    let client = server.client();
+    // By rows at the caller, by columns at the routine.
+    let a = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+    let mut y = [10.0, 20.0];
+    let mut call = |a: Array<'_>, m: i32| {
+        client.call("addcol", vec![2.into(), m.into(), Arg::In(a), y.as_mut_slice().into()])
+    };
+    call(Array::shaped(&a, &[2, 3], Order::Row), 3).expect("it runs");
+    call(Array::shaped(&a, &[2, 3], Order::Column), 3).expect("it runs");
+    call(Array::flat(&a), 3).expect("it runs");
+    let many = vec![1.0; 200];
+    match call(Array::flat(&many), 100) {
+        Err(CallError::Status { parameter, value: 100, .. }) => assert_eq!(parameter, "info"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(y, [10.0 + 1.0 + 1.0 + 1.0 + 1.0, 20.0 + 4.0 + 2.0 + 2.0 + 1.0]);
+}
+
+#[test]
+fn scalars_sections_and_texts() {
+    let server = served(config());
+    let client = server.client();
+    let outcome =
+        client.call("total", vec![3.into(), [1.0_f32, 2.0, 3.5].as_slice().into(), Arg::Default]);
+    assert_eq!(outcome.expect("it runs").scalar(3), Some(Scalar::F64(13.0)));
+    let mut x = [1, 2, 3, 4, 5];
+    client.call("negate", vec![5.into(), x.as_mut_slice().into()]).expect("it runs");
+    assert_eq!(x, [-1, 2, -3, 4, -5], "what does not travel stays");
+    let outcome: Outcome = client.call("shout", vec!["hey".into()]).expect("it runs");
+    assert_eq!(outcome.values, [(1, Value::Text("hey!".to_owned()))]);
+    client.call("noop", vec![]).expect("it runs");
+}

@@ -1,0 +1,178 @@
+//! A server in this process, with a library that is compiled for it.
+#![forbid(unsafe_code)]
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::thread::JoinHandle;
+
+use kumi_call::server::{Config, Listener, Registry, serve};
+use kumi_call::{Client, Options};
+use kumi_idl::{Dimension, Element, Expr, Interface, Language, Mode, Order, Param, Target, Type};
+use tokio::sync::oneshot;
+
+/// Compiles the routines, once.
+pub fn library() -> PathBuf {
+    static MADE: OnceLock<PathBuf> = OnceLock::new();
+    let make = || {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/routines.c");
+        let name = format!("libroutines-{}.so", std::process::id());
+        let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+        let status = Command::new(compiler)
+            .args(["-O2", "-fPIC", "-shared", "-o"])
+            .args([&library, &source])
+            .status();
+        assert!(status.expect("a C compiler").success(), "the routines do not compile");
+        library
+    };
+    MADE.get_or_init(make).clone()
+}
+
+pub fn param(name: &str, mode: Mode, element: Element, dims: &[Expr]) -> Param {
+    let dimension =
+        |size: &Expr| Dimension { size: size.clone(), start: None, end: None, step: None };
+    Param {
+        name: name.to_owned(),
+        mode,
+        ty: Type::Number(element),
+        dims: dims.iter().map(dimension).collect(),
+        order: Order::Row,
+        default: None,
+        doc: String::new(),
+    }
+}
+
+pub fn routine(name: &str, params: Vec<Param>) -> Interface {
+    let count = u32::try_from(params.len()).expect("few");
+    Interface {
+        version: Interface::VERSION,
+        name: name.to_owned(),
+        doc: String::new(),
+        params,
+        calc_order: None,
+        idempotent: false,
+        split: None,
+        status: None,
+        target: Target {
+            language: Language::C,
+            symbol: name.to_owned(),
+            arguments: (0..count).map(Expr::Param).collect(),
+            result: None,
+            required: Vec::new(),
+            body: String::new(),
+        },
+    }
+}
+
+/// The descriptions of the routines.
+pub fn interfaces() -> Vec<Interface> {
+    use Element::{F32, F64, I32, I64};
+    use Mode::{In, InOut, Out};
+    let n = || Expr::Param(0);
+    let size = || param("n", In, I32, &[]);
+    let matrix = |name: &str, mode| param(name, mode, F64, &[n(), n()]);
+    let mut all = vec![
+        routine("dmmul", vec![size(), matrix("A", In), matrix("B", In), matrix("C", Out)]),
+        routine("noop", vec![]),
+        routine("crash", vec![]),
+        routine("leave", vec![param("code", In, I32, &[])]),
+        routine("nap", vec![param("ms", In, I32, &[]), param("pid", Out, I32, &[])]),
+    ];
+    let mut addcol = routine(
+        "addcol",
+        vec![
+            size(),
+            param("m", In, I32, &[]),
+            Param { order: Order::Column, ..param("a", In, F64, &[n(), Expr::Param(1)]) },
+            param("y", InOut, F64, &[n()]),
+            param("info", Out, I32, &[]),
+        ],
+    );
+    addcol.target.language = Language::Fortran;
+    addcol.status = Some(4);
+    all.push(addcol);
+    let mut total = routine(
+        "total",
+        vec![
+            size(),
+            param("x", In, F32, &[n()]),
+            Param { default: Some(Expr::Int(2)), ..param("scale", In, F32, &[]) },
+            param("sum", Out, F64, &[]),
+        ],
+    );
+    total.target.arguments.pop();
+    total.target.result = Some(3);
+    all.push(total);
+    let mut negate = routine("negate", vec![size(), param("x", InOut, I32, &[n()])]);
+    negate.params[1].dims[0].step = Some(Expr::Int(2));
+    all.push(negate);
+    let text = |name: &str, mode, dims: &[Expr]| Param {
+        ty: Type::String,
+        ..param(name, mode, I32, dims)
+    };
+    all.push(routine("shout", vec![text("text", In, &[]), text("answer", Out, &[Expr::Int(16)])]));
+    let mut used =
+        routine("use", vec![param("bytes", In, I64, &[]), param("failed", Out, I32, &[])]);
+    used.target.arguments.pop();
+    used.target.result = Some(1);
+    all.push(used);
+    all.push(routine("absent", vec![]));
+    all
+}
+
+/// A server that ends with this.
+pub struct Served {
+    pub address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+pub fn config() -> Config {
+    let mut config = Config::new(PathBuf::from(env!("CARGO_BIN_EXE_kumi-call-slot")));
+    config.slots = 2;
+    config
+}
+
+/// Starts a server with all routines.
+pub fn served(config: Config) -> Served {
+    let mut registry = Registry::default();
+    let libraries = [library()];
+    for interface in interfaces() {
+        registry.add(interface, &libraries).expect("a routine");
+    }
+    let listener = Listener::tcp(([127, 0, 0, 1], 0).into()).expect("a port");
+    let address = listener.address().expect("its address").expect("TCP");
+    let (stop, stopped) = oneshot::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        let stopped = async move {
+            let _gone = stopped.await;
+        };
+        // Its routines are not `Send`: it is made where it runs.
+        serve(config, registry, listener, stopped).expect("it serves");
+    });
+    Served { address, stop: Some(stop), thread: Some(thread) }
+}
+
+impl Served {
+    pub fn client(&self) -> Client {
+        Client::connect(&self.address.to_string(), &Options::default()).expect("a connection")
+    }
+
+    /// Ends it.
+    pub fn stop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("the server ends well");
+        }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.stop();
+        }
+    }
+}

@@ -1,0 +1,80 @@
+/* Routines for the tests. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void dmmul(int n, const double *a, const double *b, double *c)
+{
+    for (int i = 0; i < n; i++) {
+        for (int j = 0; j < n; j++) {
+            double sum = 0;
+            for (int k = 0; k < n; k++) {
+                sum += a[i * n + k] * b[k * n + j];
+            }
+            c[i * n + j] = sum;
+        }
+    }
+}
+
+/* Fortran: everything by address, by columns; y = y + first column of a, info = n. */
+void addcol_(const int *n, const int *m, const double *a, double *y, int *info)
+{
+    for (int i = 0; i < *n; i++) {
+        y[i] += a[i];
+    }
+    *info = *m > 99 ? *m : 0;
+}
+
+double total(int n, const float *x, float scale)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++) {
+        sum += x[i];
+    }
+    return sum * scale;
+}
+
+/* Every second element is sent and comes back. */
+void negate(int n, int *x)
+{
+    for (int i = 0; i < n; i++) {
+        x[i] = -x[i];
+    }
+}
+
+void shout(const char *text, char *answer)
+{
+    strcpy(answer, text);
+    strcat(answer, "!");
+}
+
+void noop(void)
+{
+}
+
+void crash(void)
+{
+    abort();
+}
+
+void leave(int code)
+{
+    _exit(code);
+}
+
+void nap(int ms, int *pid)
+{
+    *pid = getpid();
+    usleep(ms * 1000);
+}
+
+int use(long bytes)
+{
+    char *memory = malloc(bytes);
+    if (memory == NULL) {
+        return 1;
+    }
+    memset(memory, 1, bytes);
+    free(memory);
+    return 0;
+}
