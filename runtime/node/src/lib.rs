@@ -21,5 +21,6 @@ mod metrics;
 pub mod node;
 pub mod switch;
 mod tcp;
+pub mod times;
 pub mod tls;
 pub mod watch;
