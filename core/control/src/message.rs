@@ -87,9 +87,11 @@ pub struct JobRequest {
     /// Whether packets between nodes are encrypted; `None` means as the cluster is configured. A job
     /// that the head has accepted says yes or no.
     pub encrypt: Option<bool>,
-    /// How important it is, 1 (ordinary) to [`MOST_PRIORITY`]: [`kumi_sched::Request::priority`].
+    /// How important it is, 1 (ordinary) to [`MOST_PRIORITY`]: [`kumi_sched::Request::priority`]. 0 means
+    /// as the cluster is configured; a job that the head has accepted says what it is.
     pub priority: u16,
-    /// How long its user thinks that it runs, in nanoseconds; at most [`LONGEST_ESTIMATE`].
+    /// How long its user thinks that it runs, in nanoseconds; at most [`LONGEST_ESTIMATE`]. If none is
+    /// given, it is what the cluster is configured to suppose, if that is anything.
     pub estimate_ns: Option<u64>,
 }
 

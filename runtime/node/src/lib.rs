@@ -22,5 +22,6 @@ pub mod node;
 pub mod quiet;
 pub mod switch;
 mod tcp;
+pub mod times;
 pub mod tls;
 pub mod watch;

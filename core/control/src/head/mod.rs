@@ -28,6 +28,7 @@ mod policy;
 mod programs;
 mod quiet;
 mod reports;
+mod room;
 mod sampling;
 mod timetable;
 
@@ -73,6 +74,10 @@ pub struct HeadConfig {
     pub max_jobs_per_node: u32,
     /// The highest priority that jobs of others than the owner and root may have.
     pub max_priority: u16,
+    /// The priority of jobs that do not say.
+    pub priority: u16,
+    /// The estimate of jobs that do not say, in nanoseconds.
+    pub estimate_ns: Option<u64>,
     /// Who owns the cluster, beside root.
     pub owner_uid: u32,
     /// How long a node runs jobs without hearing from the head, in nanoseconds.
@@ -177,6 +182,11 @@ pub struct Head {
     jobs: BTreeMap<JobId, Job>,
     /// Ended jobs in the order of their end, oldest first.
     ended: VecDeque<JobId>,
+    /// What requests of ended jobs take, in bytes.
+    ended_bytes: usize,
+    /// What is kept for jobs that are not over: of all, and by user.
+    held: room::Held,
+    held_by_user: BTreeMap<u32, room::Held>,
     tokens: BTreeMap<u128, JobId>,
     next_job: u64,
     nodes: Vec<Node>,
@@ -260,6 +270,9 @@ impl Head {
             started: None,
             jobs: BTreeMap::new(),
             ended: VecDeque::new(),
+            ended_bytes: 0,
+            held: room::Held::default(),
+            held_by_user: BTreeMap::new(),
             tokens: BTreeMap::new(),
             next_job: 1,
             nodes,

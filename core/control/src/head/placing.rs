@@ -7,14 +7,13 @@ use kumi_sched::{ClusterTime, JobId, NodeId};
 
 use super::Head;
 use super::jobs::{Job, refusal};
+use super::room::request_bytes;
 use crate::message::{
     JobRecord, JobRequest, JobSpec, JobState, NodeRanks, Outcome, Refusal, RefusalKind, SealKey,
     User,
 };
 
-/// Jobs that are not over; more are refused, so that a runaway script does not fill the head.
-const MOST_LIVE: usize = 10_000;
-/// Arguments and environment together; with the rest of a `Prepare` they fit a frame.
+/// Arguments, environment, name and paths together; with the rest of a `Prepare` they fit a frame.
 const MOST_TEXT: usize = 512 << 10;
 
 /// Ranks in blocks over the nodes, ascending; the first nodes have one more if it does not divide.
@@ -103,8 +102,11 @@ impl Head {
         }
         let env = request.env.iter().map(|(name, value)| name.len() + value.len() + 2);
         let args = request.args.iter().map(|arg| arg.len() + 1);
-        if env.chain(args).sum::<usize>() > MOST_TEXT {
-            return bad("arguments and environment together exceed 512 KiB; pass less");
+        let others = request.name.len() + request.cwd.len() + request.program.path.len();
+        if env.chain(args).sum::<usize>() + others > MOST_TEXT {
+            return bad(
+                "arguments, environment, name and paths together exceed 512 KiB; pass less",
+            );
         }
         let texts = request.args.iter().chain([&request.cwd, &request.program.path]);
         let pairs = request.env.iter().flat_map(|(name, value)| [name, value]);
@@ -136,11 +138,12 @@ impl Head {
             let message = "the cluster is shutting down; start it again and then the job".into();
             return Err(refusal(RefusalKind::NodeLost, message));
         }
-        self.check_request(user, &request)?;
-        if self.jobs.len() - self.ended.len() >= MOST_LIVE {
-            let message = format!("{MOST_LIVE} jobs are waiting or running; try again later");
-            return Err(refusal(RefusalKind::NoResources, message));
+        if request.priority == 0 {
+            request.priority = self.config.priority;
         }
+        request.estimate_ns = request.estimate_ns.or(self.config.estimate_ns);
+        self.check_request(user, &request)?;
+        self.check_room(user, &request)?;
         let id = JobId(self.next_job);
         self.next_job += 1;
         self.tokens.insert(request.token, id);
@@ -153,6 +156,7 @@ impl Head {
                 request.env.push((name.clone(), value.clone()));
             }
         }
+        self.hold(user.uid, 1, request_bytes(&request));
         let (user, layout) = (user.clone(), Vec::new());
         let spec = JobSpec { job: id, user, request, layout, channel_key, seal_key };
         let record = JobRecord {

@@ -132,6 +132,8 @@ impl World {
             encrypt: false,
             policy: "dqt".into(),
             max_priority: 1,
+            priority: 1,
+            estimate_ns: None,
             env: Vec::new(),
         };
         Self {

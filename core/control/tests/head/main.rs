@@ -45,6 +45,8 @@ fn config(nodes: u32) -> HeadConfig {
         encrypt: false,
         policy: "dqt".into(),
         max_priority: 4,
+        priority: 1,
+        estimate_ns: None,
         env: Vec::new(),
     }
 }

@@ -48,8 +48,8 @@ pub use view::{DqtJob, DqtNode, Fragmentation};
 /// * *Changes* never begin a round anew. A job that comes has its first turn in its queue's next
 ///   round, at once where nothing was to run; one that goes takes nobody's turn away. Parts of the
 ///   tree that a change does not concern go on as they would have.
-/// * *Cost*: an arrival, an end or a suspension costs about the height of the tree (squared, for
-///   the values of the task allocation policies); a slot costs what runs in it and the way there.
+/// * *Cost*: an arrival, an end or a suspension costs about the height of the tree, a node that comes
+///   or goes its square; a slot costs what runs in it and the way there.
 ///   Memory is proportional to the highest node number.
 #[derive(Clone, Debug)]
 pub struct Dqt {

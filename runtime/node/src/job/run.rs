@@ -97,7 +97,7 @@ async fn find_program(
     let mut asked = false;
     loop {
         let finding = site.programs.borrow().find(&spec.request.program);
-        if let Some(path) = finding.await {
+        if let Some(path) = unless_killed(finding, orders).await? {
             return Ok((part.clone(), path));
         }
         if asked {
@@ -113,6 +113,24 @@ async fn find_program(
                 Some(Order::Kill) | None => return Err(Stopped::Killed),
                 Some(_) => {}
             }
+        }
+    }
+}
+
+/// What comes of looking for a program, which may take long, unless the job is killed meanwhile.
+async fn unless_killed<T>(
+    finding: impl Future<Output = T>,
+    orders: &mut Orders,
+) -> Result<T, Stopped> {
+    let mut finding = std::pin::pin!(finding);
+    loop {
+        tokio::select! {
+            biased;
+            found = &mut finding => return Ok(found),
+            order = orders.recv() => match order {
+                Some(Order::Kill) | None => return Err(Stopped::Killed),
+                Some(_) => {}
+            },
         }
     }
 }

@@ -64,7 +64,11 @@ pub fn config(
         metrics: None,
         head_metrics: None,
         encrypt: sharing.encrypt,
-        job: JobDefaults { handler: sharing.handler.clone() },
+        job: JobDefaults {
+            handler: sharing.handler.clone(),
+            priority: sharing.priority,
+            estimate: sharing.estimate.clone(),
+        },
         nodes,
     };
     config.validate()?;
