@@ -46,4 +46,7 @@ pub enum BenchError {
         /// Why.
         source: io::Error,
     },
+    /// A simulation is not possible.
+    #[error("{0}")]
+    Simulation(kumi_sim::SimError),
 }

@@ -26,7 +26,7 @@ const LAYERS: [(&str, &[&str]); 14] = [
     ("kumi-sim", &["kumi-sched"]),
     ("kumi", &["kumi-node", "kumi-control", "kumi-sched", "kumi-sim"]),
     ("kumi-examples", &["kumi-mem"]),
-    ("kumi-bench", &["kumi-mem"]),
+    ("kumi-bench", &["kumi-mem", "kumi-sched", "kumi-sim"]),
     ("kumi-tests", &[]),
 ];
 

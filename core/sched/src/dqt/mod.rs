@@ -47,8 +47,8 @@ pub use view::{DqtJob, DqtNode, Fragmentation};
 /// * *Changes* never begin a round anew. A job that comes has its first turn in its queue's next
 ///   round, at once where nothing was to run; one that goes takes nobody's turn away. Parts of the
 ///   tree that a change does not concern go on as they would have.
-/// * *Cost*: an arrival, an end or a suspension costs about the height of the tree (squared, for
-///   the values of the task allocation policies); a slot costs what runs in it and the way there.
+/// * *Cost*: an arrival, an end or a suspension costs about the height of the tree; a slot costs what
+///   runs in it and the way there.
 ///   Memory is proportional to the highest node number.
 #[derive(Clone, Debug)]
 pub struct Dqt {
@@ -95,7 +95,7 @@ impl Dqt {
     /// An empty tree without nodes. An arity that is out of bounds is taken as the nearest that is
     /// not.
     pub fn new(config: DqtConfig) -> Self {
-        let shape = Shape::of(config.arity.clamp(2, DqtConfig::MAX_ARITY), 0);
+        let shape = Shape::of(config.arity.clamp(2, DqtConfig::MAX_ARITY), 0, 1);
         Self {
             config,
             front: Front::new(shape, config.fair, config.shares),
@@ -118,10 +118,10 @@ impl Dqt {
         ArriveError::check(job, nodes, known)
     }
 
-    /// Makes the tree tall enough for the node.
+    /// Makes the tree large enough for the node.
     fn reach(&mut self, node: NodeId) {
-        let shape = Shape::over(self.front.shape.arity, node.0.saturating_add(1));
-        if shape.height > self.front.shape.height {
+        if node.0 >= self.front.shape.width() {
+            let shape = Shape::over(self.front.shape.arity, node.0.saturating_add(1));
             self.front.grow(shape);
             self.loads.grow(shape);
         }
@@ -171,7 +171,7 @@ impl Policy for Dqt {
     }
 
     fn remove_node(&mut self, node: NodeId) {
-        if node.0 < self.front.shape.size(self.front.shape.height) {
+        if node.0 < self.front.shape.width() {
             self.loads.set_up(self.front.shape.leaf(node.0), false);
         }
     }
