@@ -12,6 +12,7 @@ mod pages;
 mod pingpong;
 mod put;
 mod rate;
+mod sched;
 mod settle;
 mod shares;
 mod together;
@@ -21,6 +22,7 @@ mod wait;
 use crate::error::BenchError;
 use crate::peer::Peers;
 use crate::record::Record;
+use std::path::PathBuf;
 
 /// What a benchmark has to go by.
 pub struct Setting {
@@ -28,6 +30,10 @@ pub struct Setting {
     pub peers: Peers,
     /// How many runs to take the median of; each benchmark has its own number if not given.
     pub runs: Option<usize>,
+    /// Sources of a job simulator in Python.
+    pub simulator: Option<PathBuf>,
+    /// The interpreter for them.
+    pub python: PathBuf,
 }
 
 /// A benchmark.
@@ -52,7 +58,7 @@ impl Benchmark {
 }
 
 /// All benchmarks, in the order in which they run.
-pub const ALL: [Benchmark; 15] = [
+pub const ALL: [Benchmark; 16] = [
     Benchmark {
         name: "pingpong",
         about: "half round trip of an 8-byte put with notification",
@@ -142,5 +148,11 @@ pub const ALL: [Benchmark; 15] = [
         about: "ways of waiting: two jobs of pairs that synchronise, against one alone",
         runs: 10,
         measure: wait::measure,
+    },
+    Benchmark {
+        name: "sched",
+        about: "what the schedulers cost: simulations, events, timetables",
+        runs: 7,
+        measure: sched::measure,
     },
 ];

@@ -25,6 +25,12 @@ struct Args {
     /// Runs for each figure, instead of each benchmark's own number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: Option<u32>,
+    /// Sources of pyss, a job simulator in Python, for `sched`: the folder with `schedulers` in it
+    #[arg(long, value_name = "DIR")]
+    src: Option<PathBuf>,
+    /// The interpreter for them
+    #[arg(long, value_name = "PROGRAM", default_value = "python3")]
+    python: PathBuf,
 }
 
 fn names() -> Vec<&'static str> {
@@ -39,7 +45,12 @@ fn main() -> ExitCode {
         eprintln!("kumi-bench: an interrupt will leave its clusters up: {error}");
     }
     let runs = args.runs.map(|runs| runs as usize);
-    let setting = Setting { peers: Peers::find(&args.peers), runs };
+    let setting = Setting {
+        peers: Peers::find(&args.peers),
+        runs,
+        simulator: args.src.clone(),
+        python: args.python.clone(),
+    };
     let asked = |name: &str| args.benchmarks.iter().any(|asked| asked == name || asked == "all");
     let (mut all, mut failed) = (Vec::new(), Vec::new());
     for benchmark in ALL.iter().filter(|benchmark| asked(benchmark.name)) {

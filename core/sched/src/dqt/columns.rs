@@ -107,12 +107,14 @@ fn run_on(front: &Front, horizon: usize, most: usize) -> Option<Slots> {
     let round = slots.len() - rest;
     let in_rounds = (rest + round).div_ceil(round) * round;
     let fits = |slots: &usize| *slots <= most;
-    while !slots.copy.same(&begun) {
+    // The same positions in all queues can only come back where a round begins.
+    let mut begins = true;
+    while !(begins && slots.copy.same(&begun)) {
         if slots.len() >= horizon {
             let longest = horizon.max(rest + round) / round * round;
             return Some(longest.max(in_rounds)).filter(fits).map(|length| slots.exactly(length));
         }
-        slots.push();
+        begins = slots.push();
     }
     let cycle = slots.len() - rest;
     if slots.repeat(rest, cycle) {
@@ -129,7 +131,7 @@ impl Dqt {
         let rings = &self.front.rings;
         let mut columns = Vec::new();
         // By leaf its column.
-        let mut at = vec![usize::MAX; self.front.shape.size(self.front.shape.height) as usize];
+        let mut at = vec![usize::MAX; self.front.shape.width() as usize];
         for &member in self.jobs.values().filter(|&&member| rings.members[member as usize].active())
         {
             self.held[member as usize].iter().for_each(|node| at[node.0 as usize] = 0);

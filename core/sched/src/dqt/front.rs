@@ -36,7 +36,9 @@ impl DqtState {
     }
 }
 
-#[derive(Clone, Debug, Default)]
+/// What a tree node is to the front. Small, because most of what the front does is to look at those
+/// that have nothing in their queues.
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Node {
     pub(super) state: DqtState,
     /// Has told its parent, since that sent the front on, that its round is over; also when there
@@ -49,7 +51,13 @@ pub(super) struct Node {
     /// Active jobs here and below, and those below.
     pub(super) live: u32,
     pub(super) below: u32,
-    pub(super) queue: Queue,
+}
+
+impl Node {
+    /// No job of its own queue is active.
+    pub(super) fn is_empty(&self) -> bool {
+        self.live == self.below
+    }
 }
 
 /// The tree as far as turns are concerned.
@@ -58,6 +66,8 @@ pub(super) struct Front {
     pub(super) shape: Shape,
     pub(super) fair: bool,
     pub(super) nodes: Vec<Node>,
+    /// Their queues.
+    pub(super) queues: Vec<Queue>,
     pub(super) rings: Rings,
     /// All tree nodes that are Rounding, and some that were.
     front: Vec<u32>,
@@ -77,6 +87,7 @@ impl Front {
             shape,
             fair,
             nodes: alloc::vec![Node::default(); shape.count()],
+            queues: alloc::vec![Queue::default(); shape.count()],
             rings: Rings::new(shares),
             front: Vec::new(),
             over: Vec::new(),
@@ -99,27 +110,38 @@ impl Front {
         self.nodes[node as usize].state
     }
 
-    /// The tree gets taller: what was its root is the first node of that height.
-    pub(super) fn grow(&mut self, taller: Shape) {
+    /// The tree gets taller or wider: what was its root is the first node of that height.
+    pub(super) fn grow(&mut self, larger: Shape) {
         self.went_on();
-        while self.shape.height < taller.height {
-            let next = Shape::of(self.shape.arity, self.shape.height + 1);
-            let mut nodes = alloc::vec![Node::default(); next.count()];
-            for (index, node) in core::mem::take(&mut self.nodes).into_iter().enumerate() {
-                nodes[self.shape.renumber(&next, index as u32) as usize] = node;
-            }
-            self.front.iter_mut().for_each(|node| *node = self.shape.renumber(&next, *node));
-            self.rings.renumber(|node| self.shape.renumber(&next, node));
+        while self.shape.height < larger.height {
+            let Shape { arity, height, .. } = self.shape;
+            self.take(Shape::of(arity, height + 1, self.shape.width()));
+            let nodes = &mut self.nodes;
             (nodes[0].live, nodes[0].below) = (nodes[1].live, nodes[1].live);
             if nodes[1].state.is_activated() {
                 // As if the front had come through the new root.
                 (nodes[0].state, nodes[0].pending) = (DqtState::Rounded, 1);
             }
-            for (index, child) in next.children(0).enumerate() {
-                nodes[child as usize].reported = index > 0;
-            }
-            (self.nodes, self.shape) = (nodes, next);
+            nodes[1].reported = false;
         }
+        self.take(larger);
+    }
+
+    /// Takes all into a tree of which this one is the left corner. In what is new there is nothing
+    /// to run, so nobody waits for it.
+    fn take(&mut self, larger: Shape) {
+        let new = Node { reported: true, ..Node::default() };
+        let mut nodes = alloc::vec![new; larger.count()];
+        let mut queues = alloc::vec![Queue::default(); larger.count()];
+        let old =
+            core::mem::take(&mut self.nodes).into_iter().zip(core::mem::take(&mut self.queues));
+        for (index, (node, queue)) in old.enumerate() {
+            let to = self.shape.renumber(&larger, index as u32) as usize;
+            (nodes[to], queues[to]) = (node, queue);
+        }
+        self.front.iter_mut().for_each(|node| *node = self.shape.renumber(&larger, *node));
+        self.rings.renumber(|node| self.shape.renumber(&larger, node));
+        (self.nodes, self.queues, self.shape) = (nodes, queues, larger);
     }
 
     /// A job is put into the queue of `node`, without turns so far; its number.
@@ -139,7 +161,7 @@ impl Front {
     pub(super) fn join(&mut self, member: u32) {
         self.went_on();
         let at = self.rings.members[member as usize].node;
-        self.rings.join(&mut self.nodes[at as usize].queue, member);
+        self.rings.join(&mut self.queues[at as usize], member);
         if self.state(at) == DqtState::Idle {
             self.node(at).state = DqtState::Ready;
         }
@@ -167,7 +189,7 @@ impl Front {
     pub(super) fn task_done(&mut self, member: u32) {
         self.went_on();
         let at = self.rings.members[member as usize].node;
-        self.rings.quit(&mut self.nodes[at as usize].queue, member);
+        self.rings.quit(&mut self.queues[at as usize], member);
         let (mut node, mut dead) = (Some(at), None);
         while let Some(up) = node {
             self.node(up).live -= 1;
@@ -180,8 +202,8 @@ impl Front {
         if let Some(dead) = dead {
             self.died(dead);
         }
-        let Node { state, queue, .. } = &self.nodes[at as usize];
-        match state {
+        let queue = &self.queues[at as usize];
+        match self.state(at) {
             DqtState::Ready if queue.is_empty() => self.node(at).state = DqtState::Idle,
             DqtState::Rounding if queue.is_over() => self.pass_on(at),
             _ => {}
@@ -227,15 +249,15 @@ impl Front {
 
     /// The message activate: to a node that is not activated and has something to run.
     fn activate(&mut self, node: u32) {
-        let Node { queue, state, listed, .. } = &mut self.nodes[node as usize];
-        if queue.is_empty() {
-            *state = DqtState::Rounded;
+        let entry = &mut self.nodes[node as usize];
+        if entry.is_empty() {
+            entry.state = DqtState::Rounded;
             self.activate_children(node);
             return;
         }
-        *state = DqtState::Rounding;
-        self.rings.start(queue);
-        if !core::mem::replace(listed, true) {
+        entry.state = DqtState::Rounding;
+        self.rings.start(&mut self.queues[node as usize]);
+        if !core::mem::replace(&mut entry.listed, true) {
             self.front.push(node);
         }
     }
@@ -257,11 +279,17 @@ impl Front {
 
     /// The message deactivate. Positions in queues stay.
     fn deactivate(&mut self, node: u32) {
-        let Node { queue, state, pending, .. } = &mut self.nodes[node as usize];
-        queue.stop();
-        *pending = 0;
-        *state = if queue.is_empty() { DqtState::Idle } else { DqtState::Ready };
-        self.deactivate_children(node);
+        let entry = &mut self.nodes[node as usize];
+        entry.pending = 0;
+        let now = if entry.is_empty() { DqtState::Idle } else { DqtState::Ready };
+        let was = core::mem::replace(&mut entry.state, now);
+        if now == DqtState::Ready {
+            self.queues[node as usize].stop();
+        }
+        // The front is in a node or below it.
+        if was == DqtState::Rounded {
+            self.deactivate_children(node);
+        }
     }
 
     fn deactivate_children(&mut self, node: u32) {
@@ -325,14 +353,15 @@ impl Front {
         self.went_on();
         let mut index = 0;
         while let Some(&number) = self.front.get(index) {
-            let node = &mut self.nodes[number as usize];
+            let (node, queue) =
+                (&mut self.nodes[number as usize], &mut self.queues[number as usize]);
             if node.state != DqtState::Rounding {
                 node.listed = false;
                 self.front.swap_remove(index);
                 continue;
             }
-            let member = self.rings.turn(&mut node.queue);
-            if node.queue.is_over() {
+            let member = self.rings.turn(queue);
+            if queue.is_over() {
                 self.over.push(number);
             }
             run(member, &self.rings);
@@ -341,8 +370,7 @@ impl Front {
         let mut over = core::mem::take(&mut self.over);
         for node in over.drain(..) {
             // Another's report may have deactivated it, or begun its next round.
-            let Node { state, queue, .. } = &self.nodes[node as usize];
-            if *state == DqtState::Rounding && queue.is_over() {
+            if self.state(node) == DqtState::Rounding && self.queues[node as usize].is_over() {
                 self.pass_on(node);
             }
         }
@@ -351,10 +379,11 @@ impl Front {
 
     /// Whether the same members run in this and all later slots.
     pub(super) fn same(&self, other: &Self) -> bool {
-        let alike = |(one, two): (&Node, &Node)| {
-            one.state == two.state && one.progress() == two.progress() && one.queue.same(&two.queue)
-        };
-        self.nodes.iter().zip(&other.nodes).all(alike) && self.rings.same_lanes(&other.rings)
+        let alike =
+            |(one, two): (&Node, &Node)| one.state == two.state && one.progress() == two.progress();
+        self.nodes.iter().zip(&other.nodes).all(alike)
+            && self.queues.iter().zip(&other.queues).all(|(one, two)| one.same(two))
+            && self.rings.same_lanes(&other.rings)
     }
 }
 

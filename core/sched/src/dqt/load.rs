@@ -6,7 +6,6 @@
 
 use alloc::vec::Vec;
 use core::cmp::Ordering;
-use core::ops::Range;
 
 use super::config::Tap;
 use super::shape::Shape;
@@ -23,15 +22,6 @@ pub(super) struct Load {
     pub(super) least: u32,
     /// Queue lengths times leaves that take jobs, here and below (A).
     pub(super) amount: u64,
-}
-
-/// What has changed at a tree node.
-#[derive(Clone, Copy, Debug)]
-enum Change {
-    /// The length of its queue.
-    Jobs,
-    /// Which leaves take jobs.
-    Leaves,
 }
 
 /// By height a value for each tree node of that height or more.
@@ -57,22 +47,36 @@ impl Loads {
         Self { shape, nodes, shortest: levels(u32::MAX), widest: levels(0) }
     }
 
-    /// The tree gets taller.
-    pub(super) fn grow(&mut self, taller: Shape) {
-        let (old, shape) = (core::mem::replace(self, Self::new(taller)), taller);
+    /// The tree gets taller or wider.
+    pub(super) fn grow(&mut self, larger: Shape) {
+        let (old, shape) = (core::mem::replace(self, Self::new(larger)), larger);
         for (index, load) in old.nodes.iter().enumerate() {
             let to = old.shape.renumber(&shape, index as u32) as usize;
             self.nodes[to] = *load;
         }
-        for leaf in 0..old.shape.size(old.shape.height) {
-            self.info(self.shape.leaf(leaf), Change::Leaves);
+        for leaf in 0..old.shape.width() {
+            self.info(self.shape.leaf(leaf));
         }
     }
 
     /// So many jobs are in the queue of `node`.
     pub(super) fn set_jobs(&mut self, node: u32, jobs: u32) {
         self.nodes[node as usize].jobs = jobs;
-        self.info(node, Change::Jobs);
+        let lowest = usize::from(self.shape.height_of(node));
+        if self.nodes[node as usize].up > 0 {
+            self.shortest[lowest][node as usize] = jobs;
+        }
+        self.recount(node);
+        let mut at = node;
+        while let Some(up) = self.shape.parent(at) {
+            at = up;
+            self.recount(at);
+            // Of the queues below, only that of this height has changed.
+            let children = self.shape.children(at);
+            let shortest = &mut self.shortest[lowest];
+            let least = shortest[children.start as usize..children.end as usize].iter().min();
+            shortest[at as usize] = least.copied().unwrap_or(u32::MAX);
+        }
     }
 
     /// The leaf takes jobs, or no longer. Returns whether that is new.
@@ -81,38 +85,49 @@ impl Loads {
         let new = load.up != u32::from(up);
         load.up = u32::from(up);
         if new {
-            self.info(leaf, Change::Leaves);
+            self.info(leaf);
         }
         new
     }
 
-    /// The message info: values change from `node` up to the root. A change of a queue concerns above it only what is
-    /// known of queues of its height, so it costs the height of the tree.
-    fn info(&mut self, node: u32, change: Change) {
+    /// The message info, when it takes jobs or no longer: all values may change from `node` up to the
+    /// root.
+    fn info(&mut self, node: u32) {
         let lowest = usize::from(self.shape.height_of(node));
-        let heights = match change {
-            Change::Jobs => lowest..lowest + 1,
-            Change::Leaves => lowest..usize::from(self.shape.height),
-        };
         let (mut at, mut height) = (Some(node), lowest);
         while let Some(node) = at {
-            self.update(node, height, &heights);
+            self.update(node, height, lowest);
             at = self.shape.parent(node);
             height += 1;
         }
     }
 
-    /// One node's values from its own and its children's, by height only those of these `heights`.
-    fn update(&mut self, node: u32, height: usize, heights: &Range<usize>) {
+    /// One node's values from its own and its children's, by height only those from `lowest` on.
+    fn update(&mut self, node: u32, height: usize, lowest: usize) {
         let index = node as usize;
-        let mut load = self.nodes[index];
+        let children = self.shape.children(node);
+        let range = children.start as usize..children.end as usize;
         if height > 0 {
-            load.up = 0;
+            self.nodes[index].up = self.nodes[range.clone()].iter().map(|child| child.up).sum();
         }
+        self.recount(node);
+        let Load { up, jobs, .. } = self.nodes[index];
+        self.widest[height][index] = up;
+        self.shortest[height][index] = if up > 0 { jobs } else { u32::MAX };
+        for (shortest, widest) in
+            self.shortest[..height].iter_mut().zip(&mut self.widest).skip(lowest)
+        {
+            shortest[index] = shortest[range.clone()].iter().copied().min().unwrap_or(u32::MAX);
+            widest[index] = widest[range.clone()].iter().copied().max().unwrap_or(0);
+        }
+    }
+
+    /// The sums of one node from its own values and its children's.
+    fn recount(&mut self, node: u32) {
+        let mut load = self.nodes[node as usize];
         (load.most, load.least, load.amount) = (0, u32::MAX, 0);
         for child in self.shape.children(node) {
             let below = &self.nodes[child as usize];
-            load.up += below.up;
             load.most = load.most.max(below.most);
             load.amount += below.amount;
             if below.up > 0 {
@@ -122,17 +137,7 @@ impl Loads {
         load.most += load.jobs;
         load.least = if load.least == u32::MAX { 0 } else { load.least } + load.jobs;
         load.amount += u64::from(load.jobs) * u64::from(load.up);
-        self.nodes[index] = load;
-        self.widest[height][index] = load.up;
-        self.shortest[height][index] = if load.up > 0 { load.jobs } else { u32::MAX };
-        let below = heights.start.min(height)..heights.end.min(height);
-        let widest = &mut self.widest[below.clone()];
-        for (shortest, widest) in self.shortest[below].iter_mut().zip(widest) {
-            let children = self.shape.children(node);
-            let range = children.start as usize..children.end as usize;
-            shortest[index] = shortest[range.clone()].iter().copied().min().unwrap_or(u32::MAX);
-            widest[index] = widest[range].iter().copied().max().unwrap_or(0);
-        }
+        self.nodes[node as usize] = load;
     }
 
     /// The height of the smallest partition in which so many leaves take jobs.

@@ -17,7 +17,7 @@ impl Dqt {
             return None;
         }
         for node in self.busiest_way().into_iter().rev() {
-            let members = self.front.rings.active(&self.front.nodes[node as usize].queue);
+            let members = self.front.rings.active(&self.front.queues[node as usize]);
             let moved = members.into_iter().rev().find_map(|member| self.try_to_move(member, node));
             if moved.is_some() {
                 return moved;

@@ -96,7 +96,7 @@ impl Dqt {
     /// An empty tree without nodes. An arity that is out of bounds is taken as the nearest that is
     /// not.
     pub fn new(config: DqtConfig) -> Self {
-        let shape = Shape::of(config.arity.clamp(2, DqtConfig::MAX_ARITY), 0);
+        let shape = Shape::of(config.arity.clamp(2, DqtConfig::MAX_ARITY), 0, 1);
         Self {
             config,
             front: Front::new(shape, config.fair, config.shares),
@@ -119,10 +119,10 @@ impl Dqt {
         ArriveError::check(job, nodes, known)
     }
 
-    /// Makes the tree tall enough for the node.
+    /// Makes the tree large enough for the node.
     fn reach(&mut self, node: NodeId) {
-        let shape = Shape::over(self.front.shape.arity, node.0.saturating_add(1));
-        if shape.height > self.front.shape.height {
+        if node.0 >= self.front.shape.width() {
+            let shape = Shape::over(self.front.shape.arity, node.0.saturating_add(1));
             self.front.grow(shape);
             self.loads.grow(shape);
         }
@@ -172,7 +172,7 @@ impl Policy for Dqt {
     }
 
     fn remove_node(&mut self, node: NodeId) {
-        if node.0 < self.front.shape.size(self.front.shape.height) {
+        if node.0 < self.front.shape.width() {
             self.loads.set_up(self.front.shape.leaf(node.0), false);
         }
     }

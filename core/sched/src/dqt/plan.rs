@@ -6,7 +6,7 @@
 
 use alloc::vec::Vec;
 
-use super::front::{Front, Node};
+use super::front::Front;
 use crate::Round;
 
 /// Turns of all lines of a round that are written down at most.
@@ -53,7 +53,8 @@ impl Plan {
             node = child;
         }
         let index = self.parts.len();
-        let turns = front.nodes[node as usize].queue.turns();
+        let empty = front.nodes[node as usize].is_empty();
+        let turns = if empty { 0 } else { front.queues[node as usize].turns() };
         self.parts.push(Part { node, turns, period: 0, end: 0 });
         let mut below = 0;
         for child in front.live_below(node) {
@@ -132,7 +133,7 @@ impl Front {
 
     fn write(&self, plan: &mut Plan, round: &mut Round) -> bool {
         let Plan { parts, totals, places } = plan;
-        let all_plain = || parts.iter().all(|part| self.nodes[part.node as usize].queue.is_plain());
+        let all_plain = || parts.iter().all(|part| self.queues[part.node as usize].is_plain());
         if totals.iter().sum::<u64>() > MOST_TURNS || !all_plain() {
             return false;
         }
@@ -141,7 +142,7 @@ impl Front {
         for (part, &turns) in parts.iter().zip(&*totals) {
             places.push(round.turns());
             if part.turns > 0 {
-                let members = self.rings.plain(&self.nodes[part.node as usize].queue);
+                let members = self.rings.plain(&self.queues[part.node as usize]);
                 let jobs = members.map(|member| self.rings.members[member as usize].id);
                 round.line(turns as usize, jobs);
             }
@@ -160,7 +161,7 @@ impl Front {
         for (&Part { node, turns, .. }, &total) in self.plan.parts.iter().zip(&self.plan.totals) {
             if turns > 0 {
                 let passed = u128::from(rounds) * u128::from(total) % u128::from(turns);
-                self.rings.spin(&mut self.nodes[node as usize].queue, passed as u64);
+                self.rings.spin(&mut self.queues[node as usize], passed as u64);
             }
         }
         self.rounds += rounds;
@@ -175,8 +176,8 @@ impl Front {
 
     /// The child in which there is all that is to run in `node` and below.
     fn only_below(&self, node: u32) -> Option<u32> {
-        let Node { live, below, .. } = self.nodes[node as usize];
-        let child = self.live_below(node).next().filter(|_| live == below)?;
-        (self.nodes[child as usize].live == live).then_some(child)
+        let entry = &self.nodes[node as usize];
+        let child = self.live_below(node).next().filter(|_| entry.is_empty())?;
+        (self.nodes[child as usize].live == entry.live).then_some(child)
     }
 }

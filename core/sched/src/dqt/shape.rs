@@ -1,4 +1,4 @@
-//! The tree's geometry: a complete tree of some arity over as many leaves as its height gives.
+//! The tree's geometry: the left part of a complete tree of some arity, as wide as the machine.
 //!
 //! Tree nodes are numbered breadth first from the root, as in the paper (§7.1.2), so that those of
 //! a height or more are the first ones.
@@ -13,40 +13,50 @@ pub(super) struct Shape {
     pub(super) arity: u32,
     /// Height of the root; leaves have 0.
     pub(super) height: u8,
-    /// By height the number of the first tree node that has it.
-    first: [u32; HEIGHTS],
+    /// By height the number of the first tree node that has it, and that of the first that no longer
+    /// has it.
+    levels: [(u32, u32); HEIGHTS],
 }
 
 impl Shape {
-    /// The tree of that height.
-    pub(super) fn of(arity: u32, height: u8) -> Self {
-        let mut shape = Self { arity, height, first: [0; HEIGHTS] };
+    /// A tree of that height with so many leaves, or as many as it can have. One of arity 2 has all
+    /// it can have: in it parents and children are found without looking for the height.
+    pub(super) fn of(arity: u32, height: u8, leaves: u32) -> Self {
+        let mut shape = Self { arity, height, levels: [(0, 0); HEIGHTS] };
+        let leaves = if arity == 2 { u32::MAX } else { leaves }.min(shape.size(height));
         let mut from = 0;
         for at in (0..=height).rev() {
-            shape.first[usize::from(at)] = from;
-            from += shape.size(height - at);
+            let to = from + leaves.div_ceil(shape.size(at));
+            shape.levels[usize::from(at)] = (from, to);
+            from = to;
         }
         shape
     }
 
-    /// The lowest tree of at least `leaves` leaves.
+    /// The lowest tree of at least `leaves` leaves. It has twice as many at most, unless its arity
+    /// is 2, so that a machine may grow node by node.
     pub(super) fn over(arity: u32, leaves: u32) -> Self {
         let mut height = 0;
         while arity.checked_pow(u32::from(height)).is_some_and(|size| size < leaves) {
             height += 1;
         }
-        Self::of(arity, height)
+        Self::of(arity, height, leaves.checked_next_power_of_two().unwrap_or(u32::MAX))
     }
 
-    /// Leaves of a partition of that height.
+    /// Leaves of a whole partition of that height.
     pub(super) fn size(&self, height: u8) -> u32 {
-        self.arity.pow(u32::from(height))
+        self.arity.saturating_pow(u32::from(height))
+    }
+
+    /// All leaves.
+    pub(super) fn width(&self) -> u32 {
+        let (from, to) = self.levels[0];
+        to - from
     }
 
     /// How many tree nodes have that height or more.
     pub(super) fn count_from(&self, height: u8) -> usize {
-        let first = self.first[usize::from(height)];
-        (first + self.size(self.height - height)) as usize
+        self.levels[usize::from(height)].1 as usize
     }
 
     /// All tree nodes.
@@ -55,39 +65,74 @@ impl Shape {
     }
 
     pub(super) fn parent(&self, node: u32) -> Option<u32> {
-        // A division by a number that is not known beforehand costs more than all the rest.
-        let up = |node: u32| if self.arity == 2 { (node - 1) / 2 } else { (node - 1) / self.arity };
-        (node > 0).then(|| up(node))
+        if node == 0 || self.arity == 2 {
+            return node.checked_sub(1).map(|node| node / 2);
+        }
+        let height = usize::from(self.height_of(node));
+        Some(self.levels[height + 1].0 + (node - self.levels[height].0) / self.arity)
     }
 
     /// A tree node's children; a leaf has none.
     pub(super) fn children(&self, node: u32) -> Range<u32> {
-        if node >= self.first[0] {
+        if node >= self.levels[0].0 {
             return 0..0;
         }
-        let first = node * self.arity + 1;
-        first..first + self.arity
+        if self.arity == 2 {
+            return 2 * node + 1..2 * node + 3;
+        }
+        let height = usize::from(self.height_of(node));
+        let (from, to) = self.levels[height - 1];
+        let first = from + (node - self.levels[height].0) * self.arity;
+        first..to.min(first + self.arity)
     }
 
     pub(super) fn leaf(&self, number: u32) -> u32 {
-        self.first[0] + number
+        self.levels[0].0 + number
     }
 
     pub(super) fn height_of(&self, node: u32) -> u8 {
-        let lower = self.first[..usize::from(self.height)].iter().take_while(|&&at| at > node);
-        lower.count() as u8
+        if self.arity == 2 {
+            return self.height - (node + 1).ilog2() as u8;
+        }
+        let lower = self.levels[..usize::from(self.height)].iter();
+        lower.take_while(|(first, _)| *first > node).count() as u8
     }
 
     /// The leaves below a tree node, by number.
     pub(super) fn leaves(&self, node: u32) -> Range<u32> {
         let height = self.height_of(node);
-        let (size, at) = (self.size(height), node - self.first[usize::from(height)]);
-        at * size..(at + 1) * size
+        let (size, at) = (self.size(height), node - self.levels[usize::from(height)].0);
+        at * size..(at + 1).saturating_mul(size).min(self.width())
     }
 
-    /// The number in `taller` of the tree node that is `node` here: this tree is its left corner.
-    pub(super) fn renumber(&self, taller: &Self, node: u32) -> u32 {
+    /// The number in `larger` of the tree node that is `node` here: this tree is its left corner.
+    pub(super) fn renumber(&self, larger: &Self, node: u32) -> u32 {
         let height = usize::from(self.height_of(node));
-        taller.first[height] + node - self.first[height]
+        larger.levels[height].0 + node - self.levels[height].0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trees_are_as_wide_as_the_machine() {
+        for (arity, leaves) in [(2, 1), (2, 5), (3, 10), (7, 300), (63, 64), (64, 300_000)] {
+            let shape = Shape::over(arity, leaves);
+            assert!(shape.width() >= leaves && shape.width() < 2 * leaves, "{arity} {leaves}");
+            assert!(shape.count() < 4 * leaves as usize);
+            assert_eq!(shape.leaves(0), 0..shape.width());
+            for node in 1..shape.count() as u32 {
+                let parent = shape.parent(node).unwrap();
+                assert!(shape.children(parent).contains(&node));
+                assert_eq!(shape.height_of(parent), shape.height_of(node) + 1);
+            }
+            for node in 0..shape.count() as u32 - shape.width() {
+                let (below, leaves) = (shape.children(node), shape.leaves(node));
+                assert_eq!(shape.leaves(below.start).start, leaves.start);
+                assert_eq!(shape.leaves(below.end - 1).end, leaves.end);
+            }
+        }
     }
 }

@@ -38,8 +38,8 @@ impl Dqt {
         let front = &self.front;
         let mut fresh = Front::new(front.shape, self.config.fair, self.config.shares);
         let mut known = Vec::new();
-        for node in &front.nodes {
-            for member in front.rings.active(&node.queue) {
+        for queue in &front.queues {
+            for member in front.rings.active(queue) {
                 let old = &front.rings.members[member as usize];
                 let turns = old.turns.div_ceil(part);
                 let new = fresh.add_task(old.id, old.user, turns, old.node);

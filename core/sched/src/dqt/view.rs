@@ -73,13 +73,13 @@ impl Dqt {
             if load.up == 0 && load.most == 0 {
                 continue;
             }
-            let leaves = shape.leaves(number);
+            let (height, leaves) = (shape.height_of(number), shape.leaves(number));
             tree.push(DqtNode {
                 number,
                 parent,
-                height: shape.height_of(number),
+                height,
                 first: NodeId(leaves.start),
-                size: leaves.end - leaves.start,
+                size: shape.size(height),
                 up: load.up,
                 state: self.front.nodes[index].state,
                 queue,
@@ -93,15 +93,15 @@ impl Dqt {
 
     /// Every tree node's queue.
     fn queues(&self) -> Vec<Vec<DqtJob>> {
-        let (rings, nodes) = (&self.front.rings, &self.front.nodes);
+        let rings = &self.front.rings;
         let show = |member: u32| {
             let (entry, held) = (&rings.members[member as usize], &self.held[member as usize]);
             let (job, nodes) = (entry.id, held.count());
             DqtJob { job, nodes, turns: entry.turns, active: entry.active() }
         };
-        let active = |node: &super::front::Node| rings.active(&node.queue).into_iter().map(show);
+        let active = |queue| rings.active(queue).into_iter().map(show);
         let mut queues: Vec<Vec<DqtJob>> =
-            nodes.iter().map(|node| active(node).collect()).collect();
+            self.front.queues.iter().map(|queue| active(queue).collect()).collect();
         for &member in self.jobs.values() {
             let entry = &rings.members[member as usize];
             if !entry.active() {
@@ -113,11 +113,11 @@ impl Dqt {
 
     /// Every tree node's round, in slots.
     fn rounds(&self) -> Vec<u64> {
-        let mut rounds = alloc::vec![0; self.front.nodes.len()];
-        for (index, node) in self.front.nodes.iter().enumerate().rev() {
+        let mut rounds = alloc::vec![0; self.front.queues.len()];
+        for (index, queue) in self.front.queues.iter().enumerate().rev() {
             let below = self.front.shape.children(index as u32);
             let longest = below.map(|child| rounds[child as usize]).max().unwrap_or(0);
-            rounds[index] = self.front.rings.round(&node.queue) + longest;
+            rounds[index] = self.front.rings.round(queue) + longest;
         }
         rounds
     }
