@@ -13,6 +13,7 @@
 extern crate alloc;
 
 mod broker;
+mod graph;
 mod history;
 mod line;
 mod model;
@@ -22,6 +23,7 @@ mod policy;
 mod server;
 
 pub use broker::{Broker, Config, Counters};
+pub use graph::{Access, BufferId, Graph, GraphError, Input, Node, Recorded, State, Why};
 pub use history::Fit;
 pub use model::{
     Action, CallId, ClientId, Event, Failure, Held, Link, Offer, Outcome, Reject, Request,

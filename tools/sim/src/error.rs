@@ -105,6 +105,17 @@ pub enum SimError {
     /// The caller asked to stop.
     #[error("interrupted; nothing was written")]
     Cancelled,
+    /// No policy for calls is named so.
+    #[error(transparent)]
+    UnknownCallPolicy(#[from] kumi_broker::UnknownPolicy),
+    /// A model of calls that makes no sense.
+    #[error(
+        "the model of calls is not possible: {reason}; docs/simulator.md says what it may hold"
+    )]
+    Model {
+        /// What is wrong with it.
+        reason: String,
+    },
     /// A result that cannot be written.
     #[error("cannot write {}: {source}; check permissions and free space", path.display())]
     Unwritable {

@@ -3,8 +3,11 @@
 //! [`generate`], [`swf`] and [`history`] make lists of jobs, [`engine::run`] runs one policy over
 //! one list, [`report::Report`] says what came of it, [`sweep::run`] does this for many cases on all
 //! cores.
+//!
+//! [`calls`] is the other simulator: calls of routines over networks, which `kumi-broker` sends to servers.
 #![forbid(unsafe_code)]
 
+pub mod calls;
 pub mod csv;
 pub mod engine;
 pub mod error;

@@ -2,6 +2,8 @@
 //! here are the command line, the progress bar and the files.
 
 mod args;
+mod calls;
+mod calls_args;
 mod figures;
 mod jobs;
 mod progress;
@@ -9,6 +11,7 @@ mod show;
 
 use crate::error::Error;
 use args::{FiguresArgs, JobsArgs};
+use calls_args::CallsArgs;
 use kumi_node::exit::ExitCode;
 use kumi_sim::SimError;
 use std::io;
@@ -21,6 +24,8 @@ pub enum SimCommand {
     Jobs(Box<JobsArgs>),
     /// Draw the figures and tables of the paper on queue trees anew, and compare
     Figures(FiguresArgs),
+    /// Send calls of routines from clients to servers over networks, in virtual time
+    Calls(Box<CallsArgs>),
 }
 
 /// Runs the command.
@@ -28,6 +33,7 @@ pub fn run(command: &SimCommand) -> Result<(), Error> {
     match command {
         SimCommand::Jobs(args) => jobs::run(args),
         SimCommand::Figures(args) => figures::run(args),
+        SimCommand::Calls(args) => calls::run(args),
     }
 }
 
@@ -39,9 +45,10 @@ pub fn exit_code(error: &SimError) -> ExitCode {
         _ => otherwise,
     };
     match error {
-        SimError::UnknownPolicy(_) | SimError::Parameter { .. } | SimError::Refused { .. } => {
-            ExitCode::Usage
-        }
+        SimError::UnknownPolicy(_)
+        | SimError::UnknownCallPolicy(_)
+        | SimError::Parameter { .. }
+        | SimError::Refused { .. } => ExitCode::Usage,
         SimError::TooLarge { .. } | SimError::Stuck { .. } => ExitCode::TooLarge,
         SimError::Unreadable { source, .. } => file(source, ExitCode::BadConfig),
         SimError::Unwritable { source, .. } => file(source, ExitCode::Io),

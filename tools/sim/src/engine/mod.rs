@@ -123,6 +123,11 @@ impl Monitor {
     pub fn permille(&self) -> u64 {
         self.permille.load(Ordering::Relaxed)
     }
+
+    /// A simulation is further by so much.
+    pub(crate) fn advance(&self, permille: u64) {
+        self.permille.fetch_add(permille, Ordering::Relaxed);
+    }
 }
 
 /// How far one simulation is; it tells the monitor what is new.

@@ -1,0 +1,437 @@
+//! Transactions (paper 4, section 5.1): calls that were recorded, and what follows from their arguments.
+//!
+//! A call depends on an earlier one if it reads bytes that the earlier one wrote, writes bytes that the earlier
+//! one read, or writes what the earlier one wrote. The first is a dependence on data, and what the
+//! earlier call made lives at its server until then; the others are of order only. A call that fails takes along
+//! those that would read what it did not write, and they know by which way.
+
+mod draw;
+mod ranges;
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::model::{Held, ServerId};
+use ranges::Ranges;
+
+/// A call of a graph; they are numbered as they were recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Node(pub u32);
+
+/// An array of the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BufferId(pub u64);
+
+/// Bytes of an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Access {
+    /// The array.
+    pub buffer: BufferId,
+    /// The first byte.
+    pub start: u64,
+    /// Behind the last.
+    pub end: u64,
+}
+
+/// A call as it is recorded. What is in and out is in both lists.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recorded {
+    /// What people read in reports and pictures: the routine's name.
+    pub name: String,
+    /// What it reads.
+    pub reads: Vec<Access>,
+    /// What it writes.
+    pub writes: Vec<Access>,
+}
+
+/// Why one call comes after another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Why {
+    /// It reads what the other wrote.
+    Data,
+    /// It writes what the other read or wrote.
+    Order,
+}
+
+/// How far a call is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Others come first.
+    Waiting,
+    /// It can be started.
+    Ready,
+    /// It was started.
+    Running,
+    /// It has ended, and what it made lives at this server.
+    Done(ServerId),
+    /// It failed.
+    Failed(String),
+    /// What it would have read was not made: from the call that failed to this one.
+    Skipped(Vec<Node>),
+    /// It was not started any more.
+    Cancelled,
+}
+
+/// A part of what a call reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Input {
+    /// Which bytes.
+    pub bytes: Access,
+    /// Who made them; `None`: they are the client's.
+    pub from: Option<Node>,
+}
+
+/// Why a call cannot be recorded, or an event makes no sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GraphError {
+    /// A range that ends before it begins.
+    Backwards(Access),
+    /// More calls, accesses or dependencies than a graph may have.
+    TooLarge,
+    /// There is no such call, or it is not in a state for this.
+    NotNow(Node),
+}
+
+impl fmt::Display for GraphError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Backwards(access) => write!(
+                f,
+                "bytes {} to {} of array {} are no range; give the first byte and the one behind the last",
+                access.start, access.end, access.buffer.0
+            ),
+            Self::TooLarge => f.write_str(
+                "the transaction has too many calls, arguments or dependencies; cut it into several",
+            ),
+            Self::NotNow(node) => {
+                write!(f, "call {} of the transaction is not in a state for this", node.0)
+            }
+        }
+    }
+}
+
+impl core::error::Error for GraphError {}
+
+/// Most calls of a graph.
+const MOST_CALLS: usize = 65_536;
+/// Most ranges that a call reads or writes.
+const MOST_ACCESSES: usize = 1024;
+/// Most dependencies.
+const MOST_EDGES: usize = 1 << 20;
+
+#[derive(Debug)]
+struct Vertex {
+    name: String,
+    after: BTreeMap<Node, Why>,
+    before: Vec<Node>,
+    inputs: Vec<Input>,
+    /// Earlier calls that are not over.
+    open: usize,
+    state: State,
+    /// Calls on the longest way here.
+    level: u32,
+}
+
+/// A transaction.
+#[derive(Debug, Default)]
+pub struct Graph {
+    vertices: Vec<Vertex>,
+    buffers: BTreeMap<BufferId, Ranges>,
+    dropped: BTreeSet<BufferId>,
+    edges: usize,
+}
+
+impl Graph {
+    /// Without calls.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a call behind those that are there. It is ready if it depends on none that is not over.
+    ///
+    /// # Errors
+    /// A range is none, or the graph would be too large; nothing is recorded then.
+    pub fn record(&mut self, call: &Recorded) -> Result<Node, GraphError> {
+        let accesses = || call.reads.iter().chain(&call.writes);
+        if let Some(&access) = accesses().find(|access| access.start > access.end) {
+            return Err(GraphError::Backwards(access));
+        }
+        if self.vertices.len() >= MOST_CALLS || accesses().count() > MOST_ACCESSES {
+            return Err(GraphError::TooLarge);
+        }
+        let node = Node(u32::try_from(self.vertices.len()).map_err(|_| GraphError::TooLarge)?);
+        let (inputs, after) = self.dependencies(call);
+        if self.edges + after.len() > MOST_EDGES {
+            return Err(GraphError::TooLarge);
+        }
+        self.edges += after.len();
+        let filled = |access: &&Access| access.start < access.end;
+        for access in call.reads.iter().filter(filled) {
+            let buffer = self.buffers.entry(access.buffer).or_default();
+            buffer.read(access.start, access.end, node);
+        }
+        for access in call.writes.iter().filter(filled) {
+            let buffer = self.buffers.entry(access.buffer).or_default();
+            buffer.write(access.start, access.end, node);
+        }
+        self.add(node, call.name.clone(), inputs, after);
+        Ok(node)
+    }
+
+    fn dependencies(&self, call: &Recorded) -> (Vec<Input>, BTreeMap<Node, Why>) {
+        let mut inputs = Vec::new();
+        let mut after = BTreeMap::new();
+        for read in &call.reads {
+            let none = Ranges::default();
+            let buffer = self.buffers.get(&read.buffer).unwrap_or(&none);
+            for (start, end, from) in buffer.written(read.start, read.end) {
+                inputs.push(Input { bytes: Access { start, end, ..*read }, from });
+                after.extend(from.map(|from| (from, Why::Data)));
+            }
+        }
+        for write in &call.writes {
+            let Some(buffer) = self.buffers.get(&write.buffer) else { continue };
+            let writers = buffer.written(write.start, write.end).into_iter();
+            let writers = writers.filter_map(|(.., writer)| writer);
+            for other in writers.chain(buffer.readers(write.start, write.end)) {
+                after.entry(other).or_insert(Why::Order);
+            }
+        }
+        (inputs, after)
+    }
+
+    fn add(&mut self, node: Node, name: String, inputs: Vec<Input>, after: BTreeMap<Node, Why>) {
+        let mut open = 0;
+        let mut level = 0;
+        let mut failed = None;
+        for (&other, &why) in &after {
+            let Some(vertex) = self.vertices.get_mut(other.0 as usize) else { continue };
+            level = level.max(vertex.level + 1);
+            match &vertex.state {
+                State::Waiting | State::Ready | State::Running => {
+                    vertex.before.push(node);
+                    open += 1;
+                }
+                State::Failed(_) | State::Cancelled if why == Why::Data => {
+                    failed = Some(Vec::from([other, node]));
+                }
+                State::Skipped(way) if why == Why::Data => {
+                    failed = Some(way.iter().copied().chain([node]).collect());
+                }
+                _ => {}
+            }
+        }
+        let state = match failed {
+            Some(way) => State::Skipped(way),
+            None if open == 0 => State::Ready,
+            None => State::Waiting,
+        };
+        self.vertices.push(Vertex { name, after, before: Vec::new(), inputs, open, state, level });
+    }
+
+    /// What is in this array is not wanted back when all is over.
+    pub fn discard(&mut self, buffer: BufferId) {
+        self.dropped.insert(buffer);
+    }
+
+    /// Calls, in the order in which they were recorded.
+    pub fn nodes(&self) -> impl Iterator<Item = Node> {
+        (0u32..).take(self.vertices.len()).map(Node)
+    }
+
+    fn vertex(&self, node: Node) -> Option<&Vertex> {
+        self.vertices.get(node.0 as usize)
+    }
+
+    /// How far a call is; `None`: there is no such call.
+    #[must_use]
+    pub fn state(&self, node: Node) -> Option<&State> {
+        self.vertex(node).map(|vertex| &vertex.state)
+    }
+
+    /// What a call depends on, and why.
+    pub fn after(&self, node: Node) -> impl Iterator<Item = (Node, Why)> {
+        let vertex = self.vertex(node).into_iter();
+        vertex.flat_map(|vertex| vertex.after.iter().map(|(&other, &why)| (other, why)))
+    }
+
+    /// What a call reads, in parts, and who made them.
+    #[must_use]
+    pub fn inputs(&self, node: Node) -> &[Input] {
+        self.vertex(node).map_or(&[], |vertex| &vertex.inputs)
+    }
+
+    /// Calls that can be started.
+    pub fn ready(&self) -> impl Iterator<Item = Node> {
+        self.nodes().filter(|&node| self.state(node) == Some(&State::Ready))
+    }
+
+    /// All calls are over, in one way or another.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        let open = |state: &State| matches!(state, State::Waiting | State::Ready | State::Running);
+        !self.vertices.iter().any(|vertex| open(&vertex.state))
+    }
+
+    /// How much of a call's inputs lies at which server, for [`crate::Request::held`]: a broker that counts
+    /// communication then prefers the server that has them.
+    #[must_use]
+    pub fn held(&self, node: Node) -> Vec<Held> {
+        let mut held: BTreeMap<ServerId, u64> = BTreeMap::new();
+        for input in self.inputs(node) {
+            if let Some(State::Done(server)) = input.from.and_then(|from| self.state(from)) {
+                let bytes = held.entry(*server).or_default();
+                *bytes = bytes.saturating_add(input.bytes.end - input.bytes.start);
+            }
+        }
+        held.into_iter().map(|(server, bytes)| Held { server, bytes }).collect()
+    }
+
+    /// What the client gets when all is over: the last that was written of each byte, and where it lives. What
+    /// was not made is left out.
+    #[must_use]
+    pub fn results(&self) -> Vec<(Access, Node, ServerId)> {
+        let mut found = Vec::new();
+        for (&buffer, ranges) in self.buffers.iter().filter(|(id, _)| !self.dropped.contains(id)) {
+            for (start, end, node) in ranges.results() {
+                if let Some(State::Done(server)) = self.state(node) {
+                    found.push((Access { buffer, start, end }, node, *server));
+                }
+            }
+        }
+        found
+    }
+
+    fn turn(&mut self, node: Node, from: &State, to: State) -> Result<(), GraphError> {
+        let vertex = self.vertices.get_mut(node.0 as usize).filter(|v| v.state == *from);
+        vertex.ok_or(GraphError::NotNow(node))?.state = to;
+        Ok(())
+    }
+
+    /// A call was started.
+    ///
+    /// # Errors
+    /// It is not ready.
+    pub fn start(&mut self, node: Node) -> Result<(), GraphError> {
+        self.turn(node, &State::Ready, State::Running)
+    }
+
+    /// A call has ended at a server. Those that are ready now.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn finish(&mut self, node: Node, server: ServerId) -> Result<Vec<Node>, GraphError> {
+        self.turn(node, &State::Running, State::Done(server))?;
+        Ok(self.release(node))
+    }
+
+    /// A call failed. Those that are ready now: they only had to come after it. Those that
+    /// would have read what it did not write are skipped.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn fail(&mut self, node: Node, why: String) -> Result<Vec<Node>, GraphError> {
+        self.turn(node, &State::Running, State::Failed(why))?;
+        Ok(self.skip(node))
+    }
+
+    /// A server is gone, and what lived there. Calls that would have read it are skipped; the ones that are
+    /// ready now. Calls that run there are not touched.
+    pub fn server_lost(&mut self, server: ServerId, why: &str) -> Vec<Node> {
+        let there = |node: &Node| self.state(*node) == Some(&State::Done(server));
+        let lost: Vec<Node> = self.nodes().filter(there).collect();
+        let mut ready = Vec::new();
+        for node in lost {
+            if let Some(vertex) = self.vertices.get_mut(node.0 as usize) {
+                vertex.state = State::Failed(String::from(why));
+            }
+            ready.extend(self.skip_readers(node));
+        }
+        ready.retain(|&node| self.state(node) == Some(&State::Ready));
+        ready
+    }
+
+    /// Nothing more is started. Those that run, to be stopped.
+    pub fn cancel(&mut self) -> Vec<Node> {
+        for vertex in &mut self.vertices {
+            if matches!(vertex.state, State::Waiting | State::Ready) {
+                vertex.state = State::Cancelled;
+            }
+        }
+        self.nodes().filter(|&node| self.state(node) == Some(&State::Running)).collect()
+    }
+
+    /// A call is over for those that wait for it.
+    fn release(&mut self, node: Node) -> Vec<Node> {
+        let mut ready = Vec::new();
+        let Some(vertex) = self.vertices.get_mut(node.0 as usize) else { return ready };
+        for next in core::mem::take(&mut vertex.before) {
+            let Some(vertex) = self.vertices.get_mut(next.0 as usize) else { continue };
+            vertex.open = vertex.open.saturating_sub(1);
+            if vertex.open == 0 && vertex.state == State::Waiting {
+                vertex.state = State::Ready;
+                ready.push(next);
+            }
+        }
+        ready
+    }
+
+    /// A call will not write: its readers will not run, nor theirs.
+    fn skip(&mut self, node: Node) -> Vec<Node> {
+        let mut ready = self.skip_readers(node);
+        ready.extend(self.release(node));
+        ready.retain(|&node| self.state(node) == Some(&State::Ready));
+        ready
+    }
+
+    fn skip_readers(&mut self, first: Node) -> Vec<Node> {
+        let mut ready = Vec::new();
+        let mut ways: BTreeMap<Node, Vec<Node>> = BTreeMap::from([(first, Vec::from([first]))]);
+        // Calls come after those that they depend on, so one pass in their order reaches all.
+        for node in self.nodes().skip(first.0 as usize + 1).collect::<Vec<Node>>() {
+            let way = self
+                .after(node)
+                .filter(|&(_, why)| why == Why::Data)
+                .find_map(|(from, _)| ways.get(&from).cloned());
+            let Some(way) = way else { continue };
+            if !matches!(self.state(node), Some(State::Waiting | State::Ready)) {
+                continue;
+            }
+            let way: Vec<Node> = way.into_iter().chain([node]).collect();
+            if let Some(vertex) = self.vertices.get_mut(node.0 as usize) {
+                vertex.state = State::Skipped(way.clone());
+            }
+            ways.insert(node, way);
+            ready.extend(self.release(node));
+        }
+        ready
+    }
+
+    /// What became of a call, in a sentence.
+    #[must_use]
+    pub fn explain(&self, node: Node) -> String {
+        let name = |node: Node| self.vertex(node).map_or("?", |vertex| vertex.name.as_str());
+        let this = alloc::format!("call {} ({})", node.0, name(node));
+        match self.state(node) {
+            None => alloc::format!("there is no call {}", node.0),
+            Some(State::Waiting) => this + " waits for others",
+            Some(State::Ready) => this + " can be started",
+            Some(State::Running) => this + " runs",
+            Some(State::Done(_)) => this + " has ended",
+            Some(State::Failed(why)) => alloc::format!("{this} failed: {why}"),
+            Some(State::Cancelled) => this + " was cancelled",
+            Some(State::Skipped(way)) => {
+                let steps: Vec<String> =
+                    way.iter().map(|&node| alloc::format!("{} ({})", node.0, name(node))).collect();
+                let why = match way.first().and_then(|&first| self.state(first)) {
+                    Some(State::Failed(why)) => why.as_str(),
+                    _ => "it was cancelled",
+                };
+                alloc::format!("{this} did not run, because of {}: {why}", steps.join(" -> "))
+            }
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Transactions: what depends on what, what runs when, and what failures take along.
+#![forbid(unsafe_code)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kumi_broker::{
+    Access, BufferId, Graph, GraphError, Held, Node, Recorded, ServerId, State, Why,
+};
+use proptest::prelude::*;
+
+const A: ServerId = ServerId(1);
+const B: ServerId = ServerId(2);
+
+fn bytes(buffer: u64, start: u64, end: u64) -> Access {
+    Access { buffer: BufferId(buffer), start, end }
+}
+
+fn call(name: &str, reads: &[Access], writes: &[Access]) -> Recorded {
+    Recorded { name: name.to_owned(), reads: reads.to_vec(), writes: writes.to_vec() }
+}
+
+/// The paper's example: E = A + B, F = C + D, G = E + F; buffers 0 to 6.
+fn sums() -> Graph {
+    let whole = |buffer| bytes(buffer, 0, 800);
+    let mut graph = Graph::new();
+    for (left, right, sum) in [(0, 1, 4), (2, 3, 5), (4, 5, 6)] {
+        graph.record(&call("madd", &[whole(left), whole(right)], &[whole(sum)])).unwrap();
+    }
+    graph
+}
+
+#[test]
+fn the_papers_example_runs_two_at_a_time() {
+    let mut graph = sums();
+    assert_eq!(graph.ready().collect::<Vec<_>>(), [Node(0), Node(1)]);
+    assert_eq!(graph.start(Node(2)), Err(GraphError::NotNow(Node(2))));
+    graph.start(Node(0)).unwrap();
+    graph.start(Node(1)).unwrap();
+    assert_eq!(graph.finish(Node(1), B), Ok(vec![]));
+    assert_eq!(graph.finish(Node(0), A), Ok(vec![Node(2)]));
+    let there = |server| Held { server, bytes: 800 };
+    assert_eq!(graph.held(Node(2)), [there(A), there(B)]);
+    assert_eq!(graph.held(Node(0)), []);
+    graph.discard(BufferId(4));
+    graph.start(Node(2)).unwrap();
+    graph.finish(Node(2), A).unwrap();
+    assert!(graph.is_over());
+    let results = [(bytes(5, 0, 800), Node(1), B), (bytes(6, 0, 800), Node(2), A)];
+    assert_eq!(graph.results(), results);
+}
+
+#[test]
+fn failures_take_along_who_would_have_read() {
+    let mut graph = sums();
+    // Only has to come after call 2: it overwrites what that reads.
+    graph.record(&call("zero", &[], &[bytes(4, 0, 800)])).unwrap();
+    graph.record(&call("scale", &[bytes(6, 0, 8)], &[bytes(7, 0, 8)])).unwrap();
+    graph.start(Node(0)).unwrap();
+    let ready = graph.fail(Node(0), "out of memory".to_owned()).unwrap();
+    assert_eq!(ready, [Node(3)]);
+    assert_eq!(graph.state(Node(2)), Some(&State::Skipped(vec![Node(0), Node(2)])));
+    assert_eq!(graph.state(Node(4)), Some(&State::Skipped(vec![Node(0), Node(2), Node(4)])));
+    let told = graph.explain(Node(4));
+    assert_eq!(
+        told,
+        "call 4 (scale) did not run, because of 0 (madd) -> 2 (madd) -> 4 (scale): out of memory"
+    );
+    // What is recorded later knows it too.
+    let late = graph.record(&call("late", &[bytes(7, 4, 5)], &[])).unwrap();
+    let way = [0, 2, 4, 5].map(Node).to_vec();
+    assert_eq!(graph.state(late), Some(&State::Skipped(way)));
+    assert_eq!(graph.ready().collect::<Vec<_>>(), [Node(1), Node(3)]);
+}
+
+#[test]
+fn a_lost_server_takes_what_lived_there() {
+    let mut graph = sums();
+    for (node, server) in [(Node(0), A), (Node(1), B)] {
+        graph.start(node).unwrap();
+        graph.finish(node, server).unwrap();
+    }
+    assert_eq!(graph.server_lost(B, "server 2 is gone"), []);
+    assert!(matches!(graph.state(Node(2)), Some(State::Skipped(_))));
+    assert!(graph.explain(Node(2)).ends_with("server 2 is gone"), "{}", graph.explain(Node(2)));
+    assert!(graph.is_over());
+    assert_eq!(graph.results().len(), 1);
+}
+
+#[test]
+fn cancellation_starts_nothing_more() {
+    let mut graph = sums();
+    graph.start(Node(0)).unwrap();
+    assert_eq!(graph.cancel(), [Node(0)]);
+    assert_eq!(graph.finish(Node(0), A), Ok(vec![]));
+    assert!(graph.is_over());
+    assert_eq!(graph.explain(Node(1)), "call 1 (madd) was cancelled");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let mut graph = Graph::new();
+    let backwards = bytes(1, 5, 4);
+    let refused = graph.record(&call("f", &[backwards], &[]));
+    assert_eq!(refused, Err(GraphError::Backwards(backwards)));
+    let many = vec![bytes(1, 0, 1); 2000];
+    assert_eq!(graph.record(&call("f", &many, &[])), Err(GraphError::TooLarge));
+    assert_eq!(graph.nodes().count(), 0);
+    assert_eq!(graph.finish(Node(7), A), Err(GraphError::NotNow(Node(7))));
+}
+
+#[test]
+fn pictures_hold_every_call_and_no_markup_of_names() {
+    let mut graph = sums();
+    graph.record(&call("\"</text>\u{1}&", &[bytes(6, 0, 1)], &[bytes(0, 0, 1)])).unwrap();
+    let svg = graph.svg();
+    assert_eq!(svg.matches("<rect").count(), 4);
+    assert_eq!(svg.matches("<line").count(), 4);
+    assert_eq!(svg.matches("stroke-dasharray").count(), 1);
+    assert!(svg.contains("&quot;&lt;/text&gt; &amp;") && !svg.contains('\u{1}'), "{svg}");
+    let dot = graph.dot();
+    assert_eq!(dot.matches("->").count(), 4);
+    assert!(dot.contains("c0 -> c3 [style=dashed];") && dot.contains("\\\"</text>"), "{dot}");
+}
+
+/// Byte by byte: the last writer, and who has read since.
+#[derive(Default)]
+struct Bytes {
+    of: BTreeMap<(BufferId, u64), (Option<Node>, BTreeSet<Node>)>,
+}
+
+impl Bytes {
+    fn record(&mut self, node: Node, call: &Recorded) -> BTreeMap<Node, Why> {
+        let mut after = BTreeMap::new();
+        let all = |access: &Access| {
+            let buffer = access.buffer;
+            (access.start..access.end).map(move |at| (buffer, at))
+        };
+        for key in call.reads.iter().flat_map(all) {
+            let writer = self.of.get(&key).and_then(|byte| byte.0);
+            after.extend(writer.map(|writer| (writer, Why::Data)));
+        }
+        for key in call.writes.iter().flat_map(all) {
+            let Some((writer, readers)) = self.of.get(&key) else { continue };
+            for &other in writer.iter().chain(readers) {
+                after.entry(other).or_insert(Why::Order);
+            }
+        }
+        for key in call.reads.iter().flat_map(all) {
+            self.of.entry(key).or_default().1.insert(node);
+        }
+        for key in call.writes.iter().flat_map(all) {
+            self.of.insert(key, (Some(node), BTreeSet::new()));
+        }
+        after
+    }
+}
+
+fn accesses() -> impl Strategy<Value = Vec<Access>> {
+    let one = (0..2u64, 0..24u64, 0..12u64).prop_map(|(b, at, many)| bytes(b, at, at + many));
+    prop::collection::vec(one, 0..3)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn dependencies_are_those_of_single_bytes(
+        calls in prop::collection::vec((accesses(), accesses()), 1..24),
+        fails in any::<u32>(),
+    ) {
+        let mut graph = Graph::new();
+        let mut reference = Bytes::default();
+        for (reads, writes) in &calls {
+            let call = call("f", reads, writes);
+            let node = graph.record(&call).unwrap();
+            let expected = reference.record(node, &call);
+            prop_assert_eq!(graph.after(node).collect::<BTreeMap<_, _>>(), expected);
+            let read: u64 = reads.iter().map(|access| access.end - access.start).sum();
+            let parts = graph.inputs(node).iter().map(|input| input.bytes.end - input.bytes.start);
+            prop_assert_eq!(parts.sum::<u64>(), read);
+        }
+        // Run it all, some calls failing: everything ends, and nothing starts before what it needs.
+        loop {
+            let next = graph.ready().next();
+            let Some(node) = next else { break };
+            for (other, why) in graph.after(node) {
+                let over = match graph.state(other) {
+                    Some(State::Done(_)) => true,
+                    Some(State::Failed(_) | State::Skipped(_)) => why == Why::Order,
+                    _ => false,
+                };
+                prop_assert!(over, "{node:?} starts before {other:?}");
+            }
+            graph.start(node).unwrap();
+            if fails & (1 << node.0) != 0 {
+                graph.fail(node, "no".to_owned()).unwrap();
+            } else {
+                graph.finish(node, A).unwrap();
+            }
+        }
+        prop_assert!(graph.is_over());
+        for node in graph.nodes() {
+            if let Some(State::Skipped(way)) = graph.state(node) {
+                prop_assert_eq!(way.last(), Some(&node));
+                prop_assert!(matches!(graph.state(way[0]), Some(State::Failed(_))));
+                for pair in way.windows(2) {
+                    prop_assert!(graph.after(pair[1]).any(|dep| dep == (pair[0], Why::Data)));
+                }
+            }
+        }
+    }
+}
