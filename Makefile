@@ -20,7 +20,7 @@ PROFILE ?= release
 # The folder that cargo gives a profile's output.
 BIN = $(TARGET)/$(PROFILE)
 
-.PHONY: all build c cpp fortran python demo test lint bench bench-transport bench-peers bench-build soak fuzz setup clean
+.PHONY: all build c cpp fortran python demo test lint bench bench-transport bench-peers bench-build bench-reality soak fuzz setup clean
 
 all: build
 
@@ -77,6 +77,10 @@ bench: bench-build
 
 bench-transport: bench-build
 	@$(TARGET)/release/kumi-bench put bulk rate pages encryption handler footprint flood settle --peers $(TARGET)/bench/peers --out $(TARGET)/bench
+
+# The list of jobs of docs/simulator.md, simulated and run on 64 nodes of this machine: 3 minutes.
+bench-reality: build
+	@$(TARGET)/release/kumi-bench-reality --json $(TARGET)/bench/reality.json
 
 bench-peers:
 	@scripts/setup peers

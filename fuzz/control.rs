@@ -26,6 +26,8 @@ fn config() -> HeadConfig {
         encrypt: false,
         policy: "dqt".into(),
         max_priority: 4,
+        priority: 1,
+        estimate_ns: None,
         env: Vec::new(),
     }
 }

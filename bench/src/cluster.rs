@@ -87,8 +87,13 @@ impl Cluster {
         Ok(cluster)
     }
 
+    /// Its directory.
+    pub fn path(&self) -> PathBuf {
+        self.directory.path().join(&self.name)
+    }
+
     fn file(&self) -> PathBuf {
-        self.directory.path().join(&self.name).join("cluster.toml")
+        self.path().join("cluster.toml")
     }
 
     fn set(&self, settings: &[(&str, u32)]) -> Result<(), BenchError> {

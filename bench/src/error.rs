@@ -46,4 +46,24 @@ pub enum BenchError {
         /// Why.
         source: io::Error,
     },
+    /// The cluster's head could not be asked, or refused.
+    #[error(transparent)]
+    Head(#[from] kumi_node::client::ClientError),
+    /// The simulator refused.
+    #[error(transparent)]
+    Sim(#[from] kumi_sim::SimError),
+    /// A job that should succeed did not.
+    #[error("job {job} did not succeed: {outcome}")]
+    Job {
+        /// Which.
+        job: u64,
+        /// How it ended.
+        outcome: String,
+    },
+    /// A list of jobs takes too long.
+    #[error("the jobs are not over after {limit:?}; does the machine have too much else to do?")]
+    Slow {
+        /// So long was waited.
+        limit: std::time::Duration,
+    },
 }

@@ -13,5 +13,6 @@ pub mod interrupt;
 pub mod meter;
 pub mod peer;
 pub mod progress;
+pub mod reality;
 pub mod record;
 pub mod ucx;

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use kumi_tests::cluster::TestCluster;
-use kumi_tests::command::{Running, wait_for};
+use kumi_tests::command::{Running, run, wait_for};
 use kumi_tests::machine;
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -32,7 +32,8 @@ fn slots(status: &Value, node: usize) -> Vec<Option<u64>> {
 
 #[test]
 fn jobs_of_different_sizes_share_space_and_time_in_a_tree() {
-    let cluster = TestCluster::up(4);
+    // Jobs that sleep keep their turns here.
+    let cluster = TestCluster::up_with(4, &["--idle-after", "0s"]);
     let running: Vec<_> = [("whole", "4"), ("left", "2"), ("right", "2"), ("one", "1")]
         .map(|(name, nodes)| {
             let job = sleeper(&cluster, name, nodes);
@@ -140,6 +141,32 @@ fn the_policy_changes_while_jobs_run_and_outlives_the_head() {
     for job in [first, second] {
         job.finish().fails(137, &[]);
     }
+}
+
+/// The cluster's wishes for jobs that have none of their own; the environment's go before them, and the command line's before all.
+#[test]
+fn jobs_that_do_not_say_get_the_clusters_wishes() {
+    let mut cluster = TestCluster::prepare();
+    let wishes = ["--policy", "easy", "--priority", "3", "--estimate", "10m"];
+    cluster.try_up(1, &wishes).ok();
+    let with = |args: &[&str], set: &[(&str, &str)]| {
+        let mut command = cluster.command(args);
+        command.envs(set.iter().copied());
+        run(command)
+    };
+    let of = |name: &str, set: &[(&str, &str)], args: &[&str]| {
+        with(&[&["run", "--name", name], args, &["true"]].concat(), set).ok();
+        let job = cluster.job(name).expect("the job");
+        (job["priority"].as_u64(), job["estimate_s"].as_f64())
+    };
+    assert_eq!(of("cluster", &[], &[]), (Some(3), Some(600.0)));
+    let set = [("KUMI_PRIORITY", "2"), ("KUMI_ESTIMATE", "20s")];
+    assert_eq!(of("environment", &set, &[]), (Some(2), Some(20.0)));
+    assert_eq!(
+        of("command", &set, &["--priority", "4", "--estimate", "1h"]),
+        (Some(4), Some(3600.0))
+    );
+    with(&["run", "true"], &[("KUMI_PRIORITY", "0")]).fails(64, &["1, the ordinary one"]);
 }
 
 #[test]

@@ -23,7 +23,10 @@ pub(super) fn measure(_: &Setting, runs: usize) -> Result<Vec<Record>, BenchErro
     for _ in 0..runs {
         let nodes = NODES.to_string();
         let output = cluster.kumi(&["run", "-n", RANKS, "--nodes", &nodes, &program])?;
-        let kilobytes = |name| Ok(cluster::number(&output, name, "kumi-bench-footprint")? / 1024.0);
+        let kilobytes = |name| {
+            let bytes = cluster::number(&output, name, "kumi-bench-footprint")?;
+            Ok::<f64, BenchError>(bytes / 1024.0)
+        };
         mean.push(kilobytes("bytes_per_rank")?);
         most.push(kilobytes("most_bytes_of_a_rank")?);
     }

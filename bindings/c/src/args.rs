@@ -187,7 +187,7 @@ impl From<Error> for Failure {
             Error::ShortBuffer { .. } => Code::Truncated,
             Error::FifoDamaged { .. } => Code::Damaged,
             Error::HandlerPanicked { .. } => Code::Handler,
-            Error::Io(_) => Code::Io,
+            Error::Io(_) | Error::Unreachable { .. } => Code::Io,
             _ => Code::Other,
         };
         Failure::new(code, error.to_string())

@@ -42,14 +42,18 @@ impl<T> Handles<T> {
         Self { slots: RefCell::new(slots), unknown }
     }
 
+    /// Whether one more can be handed out: to be asked before all ranks make something together, because
+    /// afterwards the others have it.
+    pub fn room(&self) -> Result<(), Failure> {
+        if self.slots.borrow().next() < 1 << PLACE { Ok(()) } else { Err(too_many()) }
+    }
+
     /// Hands a thing out.
     pub fn give(&self, thing: T) -> Result<*mut T, Failure> {
         let mut slots = self.slots.borrow_mut();
-        let place = slots.free.last().copied().unwrap_or(slots.all.len());
+        let place = slots.next();
         let number = fresh().filter(|_| place < 1 << PLACE);
-        let Some(number) = number else {
-            return Err(Failure::new(Code::Memory, "too many handles: free some"));
-        };
+        let Some(number) = number else { return Err(too_many()) };
         let handle = number | place;
         let slot = (handle, Box::into_raw(Box::new(thing)));
         if slots.free.pop().is_some() {
@@ -110,12 +114,21 @@ impl<T> Handles<T> {
     }
 }
 
+fn too_many() -> Failure {
+    Failure::new(Code::Memory, "too many handles: free some")
+}
+
 /// The place of a handle in its table.
 fn place(handle: usize) -> usize {
     handle & ((1 << PLACE) - 1)
 }
 
 impl<T> Slots<T> {
+    /// The place of the next handle; it may be behind the end of what there can be.
+    fn next(&self) -> usize {
+        self.free.last().copied().unwrap_or(self.all.len())
+    }
+
     /// Takes a thing out, whose handle is none from now on.
     fn take(&mut self, place: usize) -> *mut T {
         self.free.push(place);
@@ -176,5 +189,21 @@ mod tests {
             let found = handles.find(*handle).ok();
             assert_eq!(found, (number % 2 == 1).then_some(&number));
         }
+    }
+
+    #[test]
+    fn a_full_table_is_known_before() {
+        let handles = Handles::new(Code::Window);
+        let mut last = ptr::null_mut();
+        for _ in 0..1 << PLACE {
+            handles.room().unwrap();
+            last = handles.give(()).unwrap();
+        }
+        assert_eq!(handles.room().unwrap_err().code, Code::Memory);
+        assert_eq!(handles.give(()).unwrap_err().code, Code::Memory);
+        // SAFETY: nothing of it is used.
+        unsafe { handles.free(last) }.unwrap();
+        handles.room().unwrap();
+        handles.give(()).unwrap();
     }
 }

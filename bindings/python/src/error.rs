@@ -72,6 +72,9 @@ impl From<Error> for Failure {
             Error::Io(io) => {
                 failure("IoError").with("errno", io.raw_os_error().unwrap_or_default())
             }
+            Error::Unreachable { reason, .. } => {
+                failure("IoError").with("errno", reason.raw_os_error().unwrap_or_default())
+            }
             Error::HandlerPanicked { offset, count, .. } => {
                 failure("HandlerError").with("offset", *offset).with("count", *count)
             }

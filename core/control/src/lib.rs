@@ -18,6 +18,7 @@ mod key;
 pub mod lease;
 pub mod message;
 mod node_set;
+mod quiet;
 mod sample;
 mod status;
 pub mod tree;

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::disclosure::NodeFacts;
 pub use crate::key::SealKey;
 pub use crate::node_set::NodeSet;
+pub use crate::quiet::QuietReport;
 pub use crate::sample::{NodeSample, PeerSample, Percentiles, RankSample, SwitchSample};
 pub use crate::status::{ClusterStatus, NodeStatus};
 
@@ -86,9 +87,11 @@ pub struct JobRequest {
     /// Whether packets between nodes are encrypted; `None` means as the cluster is configured. A job
     /// that the head has accepted says yes or no.
     pub encrypt: Option<bool>,
-    /// How important it is, 1 (ordinary) to [`MOST_PRIORITY`]: [`kumi_sched::Request::priority`].
+    /// How important it is, 1 (ordinary) to [`MOST_PRIORITY`]: [`kumi_sched::Request::priority`]. 0 means
+    /// as the cluster is configured; a job that the head has accepted says what it is.
     pub priority: u16,
-    /// How long its user thinks that it runs, in nanoseconds; at most [`LONGEST_ESTIMATE`].
+    /// How long its user thinks that it runs, in nanoseconds; at most [`LONGEST_ESTIMATE`]. If none is
+    /// given, it is what the cluster is configured to suppose, if that is anything.
     pub estimate_ns: Option<u64>,
 }
 
@@ -416,6 +419,8 @@ pub enum Report {
         /// Who gave it up.
         nodes: NodeSet,
     },
+    /// Whether a job has something to do on some nodes.
+    Quiet(QuietReport),
 }
 
 /// A standard output stream.
@@ -580,8 +585,8 @@ pub enum ClientReply {
         /// How.
         outcome: Outcome,
     },
-    /// Answer to `Jobs`.
-    Jobs(Vec<JobRecord>),
+    /// Answer to `Jobs`, and which running jobs are idle, so that they have no slots.
+    Jobs(Vec<JobRecord>, Vec<JobId>),
     /// Answer to `Cluster`.
     Cluster(ClusterStatus),
     /// Answer to `Sample`.

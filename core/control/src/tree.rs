@@ -117,6 +117,11 @@ impl Routes {
         self.reached.keys().copied()
     }
 
+    /// How many nodes are reached.
+    pub fn reached(&self) -> usize {
+        self.reached.len()
+    }
+
     /// Those of `nodes` that are reached by `link`. The set may come from the wire.
     pub fn among(&self, link: LinkId, nodes: &NodeSet) -> Vec<NodeId> {
         let here = self.reached.iter().filter(|(_, route)| route.link == link);

@@ -14,10 +14,12 @@ mod dqt;
 mod matrix;
 mod policy;
 pub mod registry;
+mod round;
 mod scan;
 mod timetable;
 
 pub use dqt::{Dqt, DqtConfig, DqtJob, DqtNameError, DqtNode, DqtState, Fragmentation, Tap};
 pub use matrix::MatrixGang;
 pub use policy::{ArriveError, Placement, Policy, Request, Sharing, UserId};
+pub use round::{Line, Round};
 pub use timetable::{ClusterTime, Column, JobId, Mode, NodeId, Timetable};

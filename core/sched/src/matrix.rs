@@ -6,7 +6,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::bits::Bits;
-use crate::{ArriveError, ClusterTime, Column, JobId, NodeId, Placement, Policy, Request, Sharing};
+use crate::{
+    ArriveError, ClusterTime, Column, JobId, NodeId, Placement, Policy, Request, Round, Sharing,
+};
 
 /// The matrix, served round robin by rows.
 ///
@@ -32,6 +34,17 @@ pub struct MatrixGang {
     queue: VecDeque<(JobId, usize)>,
     /// The row after the one that ran last. The next is the first with an active job from here on.
     turn: usize,
+    /// What runs, unless something has changed.
+    cycle: Option<Cycle>,
+}
+
+/// The slots that come back, laid out.
+#[derive(Clone, Debug)]
+struct Cycle {
+    /// The row of each slot, and who runs in it.
+    slots: Vec<(usize, Vec<JobId>)>,
+    /// The next slot.
+    next: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -58,6 +71,7 @@ impl MatrixGang {
             rows: Vec::new(),
             queue: VecDeque::new(),
             turn: 0,
+            cycle: None,
         }
     }
 
@@ -110,6 +124,7 @@ impl MatrixGang {
             self.load[index] += 1;
         }
         self.jobs.insert(job, Job { nodes: bits, row, active: false });
+        self.cycle = None;
     }
 
     /// Moves jobs to earlier rows while any can move, then drops the empty rows. Every move lowers
@@ -159,10 +174,35 @@ impl MatrixGang {
     fn slots(&self) -> Vec<Row> {
         let mut slots = self.active_rows();
         self.alternate(&mut slots);
-        let passed = self.rows.iter().take(self.turn).filter(|row| self.has_active(row)).count();
-        let next = passed % slots.len().max(1);
+        let next = self.next_of(slots.len());
         slots.rotate_left(next);
         slots
+    }
+
+    /// Which of the rows with active jobs is next, of so many.
+    fn next_of(&self, rows: usize) -> usize {
+        let passed = self.rows.iter().take(self.turn).filter(|row| self.has_active(row)).count();
+        passed % rows.max(1)
+    }
+
+    /// What runs, laid out if it is not yet.
+    fn cycle(&mut self) -> &mut Cycle {
+        let cycle = match self.cycle.take() {
+            Some(cycle) => cycle,
+            None => self.laid_out(),
+        };
+        self.cycle.insert(cycle)
+    }
+
+    fn laid_out(&self) -> Cycle {
+        let mut slots = self.active_rows();
+        self.alternate(&mut slots);
+        let active = |&row: &usize| self.has_active(&self.rows[row]);
+        let rows = (0..self.rows.len()).filter(active);
+        let slots: Vec<(usize, Vec<JobId>)> =
+            rows.zip(slots.into_iter().map(|slot| slot.jobs)).collect();
+        let next = self.next_of(slots.len());
+        Cycle { slots, next }
     }
 
     fn has_active(&self, row: &Row) -> bool {
@@ -238,6 +278,7 @@ impl Policy for MatrixGang {
     fn leave(&mut self, job: JobId, _now: ClusterTime) {
         self.queue.retain(|&(queued, _)| queued != job);
         let Some(entry) = self.jobs.remove(&job) else { return };
+        self.cycle = None;
         let row = &mut self.rows[entry.row];
         row.jobs.retain(|&other| other != job);
         row.used.remove_all(&entry.nodes);
@@ -250,6 +291,7 @@ impl Policy for MatrixGang {
     fn set_active(&mut self, job: JobId, active: bool) {
         if let Some(entry) = self.jobs.get_mut(&job) {
             entry.active = active;
+            self.cycle = None;
         }
     }
 
@@ -268,22 +310,33 @@ impl Policy for MatrixGang {
     }
 
     fn run_slot(&mut self, run: &mut dyn FnMut(JobId)) {
-        let slots = self.slots();
-        if let Some(slot) = slots.first() {
-            slot.jobs.iter().for_each(|&job| run(job));
+        let Cycle { slots, next } = self.cycle();
+        if let Some((_, jobs)) = slots.get(*next) {
+            jobs.iter().for_each(|&job| run(job));
         }
         self.advance(1);
     }
 
     fn advance(&mut self, slots: u64) {
-        let active = |&row: &usize| self.has_active(&self.rows[row]);
-        let rows: Vec<usize> = (0..self.rows.len()).filter(active).collect();
-        if slots == 0 || rows.is_empty() {
+        let cycle = self.cycle();
+        let count = cycle.slots.len();
+        if slots == 0 || count == 0 {
             return;
         }
-        let first = rows.iter().position(|&row| row >= self.turn).unwrap_or(0);
-        let last = first + ((slots - 1) % rows.len() as u64) as usize;
-        self.turn = rows[last % rows.len()] + 1;
+        let last = (cycle.next + ((slots - 1) % count as u64) as usize) % count;
+        let row = cycle.slots[last].0;
+        cycle.next = (last + 1) % count;
+        self.turn = row + 1;
+    }
+
+    fn next_round(&mut self, most: u64, round: &mut Round) -> bool {
+        let Cycle { slots, next } = self.cycle();
+        if slots.is_empty() || slots.len() as u64 > most {
+            return false;
+        }
+        let (before, after) = slots.split_at(*next);
+        round.of_slots(after.iter().chain(before).map(|(_, jobs)| &jobs[..]));
+        true
     }
 
     fn columns(&self) -> Vec<Column> {

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::{ClusterTime, Column, DqtNode, JobId, Mode, NodeId, Timetable};
+use crate::{ClusterTime, Column, DqtNode, JobId, Mode, NodeId, Round, Timetable};
 
 /// Who a job belongs to: the user's number on the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -151,6 +151,14 @@ pub trait Policy {
         }
     }
 
+    /// Describes the slots to come, exactly and without end, where that is simple: where a round
+    /// begins with the next slot that comes back until something changes, and is of at most `most`
+    /// slots. Returns whether that is so; otherwise `round` says nothing. Whoever knows the round
+    /// need not run its slots one by one, but says with [`Policy::advance`] how many have passed.
+    fn next_round(&mut self, _most: u64, _round: &mut Round) -> bool {
+        false
+    }
+
     /// The slots to come, of every node that has an active job, ascending by node, all of one
     /// length: slot 0 is the one that [`Policy::run_slot`] would run next, and after the last slot
     /// the first follows. A sequence that does not repeat soon is cut where that does least harm;
@@ -187,6 +195,7 @@ pub trait Policy {
         slice_ns: u64,
         mode: Mode,
     ) -> Timetable {
-        Timetable { generation, start, slice_ns, phase_ns: 0, mode, columns: self.columns() }
+        let (columns, dormant) = (self.columns(), Vec::new());
+        Timetable { generation, start, slice_ns, phase_ns: 0, mode, columns, dormant }
     }
 }

@@ -17,12 +17,30 @@ pub struct Limits {
     /// Most jobs that one node is given at a time; 0 counts as 1. Policies that do not share time
     /// give a node one job whatever this says.
     pub jobs_per_node: u32,
+    /// Most slots in a node's column of a timetable. It must be some times `jobs_per_node`, or a job
+    /// may find no turn in it.
+    pub slots: u32,
 }
+
+/// Most slots in all columns of a timetable together. In a message they take 11 MiB if all jobs
+/// have the widest numbers there are, and 16 MiB in memory.
+const MOST_CELLS: u32 = 1 << 20;
+/// The least times that a timetable has as many slots as a node has jobs.
+const SLOTS_PER_JOB: u32 = 4;
 
 impl Default for Limits {
     /// No limit.
     fn default() -> Self {
-        Self { jobs_per_node: u32::MAX }
+        Self { jobs_per_node: u32::MAX, slots: u32::MAX }
+    }
+}
+
+impl Limits {
+    /// The limits of a cluster of so many nodes: what [`Policy::columns`] says of all of them fits a
+    /// message, which on large clusters may also take a lower limit of jobs per node.
+    pub fn of_cluster(nodes: u32, jobs_per_node: u32) -> Self {
+        let slots = (MOST_CELLS / nodes.max(1)).max(SLOTS_PER_JOB);
+        Self { jobs_per_node: jobs_per_node.clamp(1, slots / SLOTS_PER_JOB), slots }
     }
 }
 
@@ -93,7 +111,8 @@ const DQT: Family = Family {
     ],
     make: |name, limits| {
         let config: DqtConfig = name.parse().ok()?;
-        Some(boxed(Dqt::new(DqtConfig { max_jobs_per_node: limits.jobs_per_node, ..config })))
+        let Limits { jobs_per_node: max_jobs_per_node, slots: most_slots } = limits;
+        Some(boxed(Dqt::new(DqtConfig { max_jobs_per_node, most_slots, ..config })))
     },
 };
 

@@ -76,11 +76,11 @@ impl<const UP: bool, const ROUNDS: bool> Scanning<UP, ROUNDS> {
 impl<const UP: bool, const ROUNDS: bool> Discipline for Scanning<UP, ROUNDS> {
     type Pool = Buddies;
 
-    fn push(&mut self, waiting: Waiting) {
+    fn push(&mut self, _machine: &mut Machine<Buddies>, waiting: Waiting) {
         self.queues[level_of(waiting.nodes) as usize].push(waiting);
     }
 
-    fn withdraw(&mut self, job: JobId) {
+    fn withdraw(&mut self, _machine: &mut Machine<Buddies>, job: JobId) {
         let first = self.queues[self.at].iter().take(self.taking_part);
         let took_part = first.filter(|waiting| waiting.job == job).count();
         self.taking_part -= took_part;
@@ -89,7 +89,7 @@ impl<const UP: bool, const ROUNDS: bool> Discipline for Scanning<UP, ROUNDS> {
         }
     }
 
-    fn queued(&self) -> Vec<JobId> {
+    fn queued(&self, _machine: &Machine<Buddies>) -> Vec<JobId> {
         let order = core::iter::successors(Some(self.at), |&at| Some(Self::after(at)));
         let here = self.served().min(self.queues[self.at].iter().len());
         let now = self.queues[self.at].iter().take(here);

@@ -81,6 +81,9 @@ pub struct Timetable {
     pub mode: Mode,
     /// Sorted by node. A node not named has no job.
     pub columns: Vec<Column>,
+    /// Jobs outside the rotation, ascending: all their ranks wait, so they have no slot and are
+    /// stopped nowhere.
+    pub dormant: Vec<JobId>,
 }
 
 impl Timetable {

@@ -48,7 +48,7 @@ fn wrong_names_are_answered_with_near_ones() {
 #[test]
 fn the_limit_reaches_the_policy() {
     for name in ["matrix", "dqt", "fair-dqt:max", "dhc"] {
-        let mut policy = by_name(name, Limits { jobs_per_node: 2 }).unwrap();
+        let mut policy = by_name(name, Limits { jobs_per_node: 2, ..Limits::default() }).unwrap();
         policy.add_node(NodeId(0));
         for job in 0..3 {
             policy.arrive(&Request::new(JobId(job), 1), NOW).unwrap();
@@ -69,6 +69,22 @@ fn queue_trees_have_more_names_than_are_listed() {
     assert!(message.ends_with("did you mean dqt:ff?"), "{message}");
     assert!(refusal("dqt+shares+shares").contains("each once"));
     assert!(!refusal("esy").contains("queue tree") && refusal("esy").contains("did you mean easy"));
+}
+
+#[test]
+fn arities_are_bounded() {
+    for arity in ["0", "1", "65", "4294967298", "99999999999999999999", "-2", "+2", "2.0", "x"] {
+        for name in [format!("dqt{arity}"), format!("fair-dqt{arity}:max+shares")] {
+            let message = refusal(&name);
+            // A plus begins a suffix.
+            let says = if arity == "+2" { "+migrate and +shares" } else { "a number from 2 to 64" };
+            assert!(message.contains(says), "{name}: {message}");
+            assert!(message.contains("did you mean"), "{message}");
+        }
+    }
+    for arity in [2, 3, 63, 64] {
+        assert!(by_name(&format!("dqt{arity}"), Limits::default()).is_ok());
+    }
 }
 
 #[test]

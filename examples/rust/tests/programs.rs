@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 /// Runs a program as a job of one rank.
 fn alone(program: &str, arguments: &[&str]) -> Output {
@@ -30,13 +30,14 @@ fn last_line(output: &Output) -> String {
     text(&output.stdout).lines().last().unwrap_or_default().to_owned()
 }
 
-const PROGRAMS: [&str; 6] = [
+const PROGRAMS: [&str; 7] = [
     env!("CARGO_BIN_EXE_ep"),
     env!("CARGO_BIN_EXE_ft"),
     env!("CARGO_BIN_EXE_raytracer"),
     env!("CARGO_BIN_EXE_pingpong"),
     env!("CARGO_BIN_EXE_lockstep"),
     env!("CARGO_BIN_EXE_dense"),
+    env!("CARGO_BIN_EXE_primes"),
 ];
 
 #[test]
@@ -49,6 +50,20 @@ fn kernels_verify_class_s() {
         assert!(line.ends_with(" ranks=1 repeat=1"), "{line}");
         assert!(text(&output.stdout).contains(" Verification    ="), "{line}");
     }
+}
+
+#[test]
+fn primes_are_counted_until_the_input_ends() {
+    use std::io::Write;
+    let mut command = command(env!("CARGO_BIN_EXE_primes"), &[]);
+    command.env("KUMI_SINGLETON", "1").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"10\n 2\nten\n1000\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let answers = "4 primes below 10\n0 primes below 2\n168 primes below 1000\n";
+    assert_eq!(text(&output.stdout), answers);
+    assert!(text(&output.stderr).contains("\"ten\" is not a number"));
 }
 
 #[test]

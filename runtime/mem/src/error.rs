@@ -16,9 +16,20 @@ pub enum Error {
     /// The job's channel cannot be joined.
     #[error(transparent)]
     Attach(AttachError),
-    /// The end of a job was asked for in a fork of the rank.
+    /// This process is a fork of the rank.
     #[error("this process is a fork of a rank; only the rank itself can communicate")]
     Forked,
+    /// This machine has refused for some seconds to send packets to a rank. What is under way goes on, and
+    /// arrives if the machine lets it go later.
+    #[error(
+        "rank {rank} cannot be reached: for seconds this machine has refused to send to it ({reason}); look at its firewall, routes and addresses"
+    )]
+    Unreachable {
+        /// The rank.
+        rank: u32,
+        /// What the kernel says.
+        reason: io::Error,
+    },
     /// No such rank.
     #[error("rank {rank} does not exist in a job of {ranks} ranks")]
     BadRank {
@@ -324,6 +335,8 @@ impl From<ChannelError> for Error {
         match error {
             ChannelError::NoRank { to, ranks } => Error::BadRank { rank: to, ranks },
             ChannelError::Io(error) => Error::Io(error),
+            ChannelError::Unreachable { to, reason } => Error::Unreachable { rank: to, reason },
+            ChannelError::Forked => Error::Forked,
             other => Error::Fault(other.to_string()),
         }
     }

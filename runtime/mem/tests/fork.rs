@@ -30,6 +30,16 @@ fn what_a_fork_drops_the_rank_keeps() {
     // SAFETY: the child only drops, and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {
+        let refused = [
+            context.send(0, 1, b"never").err(),
+            context.recv_vec(kumi_mem::Source::Any, kumi_mem::Tag::Any).err(),
+            context.flush(0).err(),
+            context.flush_all().err(),
+        ];
+        if !refused.iter().all(|error| matches!(error, Some(Error::Forked))) {
+            // SAFETY: it ends here.
+            unsafe { libc::_exit(2) };
+        }
         drop(fifo);
         drop(completion);
         drop(window);

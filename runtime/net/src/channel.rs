@@ -9,19 +9,18 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use kumi_proto::SendError;
 
 use crate::core::{Core, Handler};
 use crate::disclosure::Disclosed;
+use crate::forks::Forks;
 use crate::lock::DriveLock;
 use crate::nudge::Nudge;
 use crate::place::{AttachError, Place, io_error};
 use crate::priority::{HandlerSetting, Thread};
 use crate::ring::RingDamage;
 use crate::spin::{Limit, Spin, SpinMode, processors};
-use crate::sys;
 use crate::thread::{Alarm, start};
 use crate::wait::{Seen, Wait, Waiting};
 
@@ -57,9 +56,23 @@ pub enum ChannelError {
     /// The kernel refused something.
     #[error("the channel's socket failed: {0}")]
     Io(#[from] io::Error),
+    /// This machine has refused for some seconds to send packets to a peer. It goes on trying: what waits later
+    /// may succeed.
+    #[error(
+        "rank {to} cannot be reached: for seconds this machine has refused to send to it ({reason}); look at its firewall, routes and addresses"
+    )]
+    Unreachable {
+        /// The peer.
+        to: u32,
+        /// What the kernel says.
+        reason: io::Error,
+    },
     /// The handler thread met an error or panicked; the channel is dead.
     #[error("the channel's handler thread has failed: {0}; end the job")]
     HandlerThread(String),
+    /// This process is a child of the rank, made with `fork`: packets of its own would ruin the rank's channel.
+    #[error("this process is a fork of a rank; only the rank itself can communicate")]
+    Forked,
 }
 
 /// Everything that main thread and handler thread share.
@@ -78,6 +91,8 @@ pub(crate) struct Shared<H> {
     pub(crate) alarm: OnceLock<Alarm>,
     /// The handler thread serves the rings too, not only the socket.
     pub(crate) rings: AtomicBool,
+    /// In which process it was started.
+    pub(crate) forks: Forks,
     pub(crate) place: Place,
 }
 
@@ -116,7 +131,7 @@ impl Settings {
 /// A rank's channel. Used from one thread (not `Sync`); its handler thread lives until it is
 /// dropped.
 pub struct Channel<H: Handler> {
-    shared: Arc<Shared<H>>,
+    pub(crate) shared: Arc<Shared<H>>,
     thread: RefCell<Option<JoinHandle<()>>>,
     handler: Option<HandlerSetting>,
     spin: RefCell<Spin>,
@@ -186,6 +201,7 @@ impl<H: Handler> Channel<H> {
             failed: OnceLock::new(),
             alarm: OnceLock::new(),
             rings: AtomicBool::new(false),
+            forks: Forks::watch().map_err(io_error("pthread_atfork"))?,
             place,
         });
         let spin = RefCell::new(Spin::new(settings.spin, crowded));
@@ -249,9 +265,9 @@ impl<H: Handler> Channel<H> {
 
     /// How long a wait may spin now.
     fn limit(&self, spin: &Spin) -> Limit<'_> {
-        let page = self.disclosed.as_ref().filter(|_| spin.asks());
-        let page = page.map(|page| (page, self.processor));
-        Limit { bound: spin.bound(), at_once: spin.why_at_once(), page }
+        let rotation = self.disclosed.as_ref();
+        let page = rotation.filter(|_| spin.asks()).map(|page| (page, self.processor));
+        Limit { bound: spin.bound(), at_once: spin.why_at_once(), page, rotation }
     }
 
     /// A way to have this channel served from another thread.
@@ -281,8 +297,11 @@ impl<H: Handler> Channel<H> {
     /// Takes the right to drive the channel.
     ///
     /// # Errors
-    /// [`ChannelError::HandlerThread`] if the handler thread has failed.
+    /// [`ChannelError::HandlerThread`] if the handler thread has failed, [`ChannelError::Forked`] in a child of the process.
     pub fn lock(&self) -> Result<Guard<'_, H>, ChannelError> {
+        if self.shared.forks.is_child() {
+            return Err(ChannelError::Forked);
+        }
         let guard = self.lock_anyway();
         let shared = guard.shared;
         if let Some(message) = shared.failed.get() {
@@ -346,6 +365,7 @@ impl<H: Handler> Channel<H> {
                 // Room is made without any sign while this rank is awake.
                 Seen::Turn => continue,
                 Seen::Bound => {
+                    guard.core.check_barred()?;
                     guard.before_sleep(&mut waiting).map_err(E::from)?;
                     if wait == Wait::Room
                         && let Some(result) = attempt(&mut guard)?
@@ -359,63 +379,16 @@ impl<H: Handler> Channel<H> {
             }
             waiting.since = 0;
             guard.core.service(&self.shared.place).map_err(E::from)?;
+            guard.core.check_barred()?;
         }
     }
 
-    /// Waits until everything sent to ranks of other nodes has been acked or their processes have
-    /// ended, at most for `patience` after the last progress, then stops the handler thread. False
-    /// if the patience was over first.
-    ///
-    /// A peer whose last ack got lost resends to nobody once this rank has ended. The kernel's
-    /// answer ("port unreachable") tells it so; without that answer its patience ends.
-    ///
-    /// # Errors
-    /// Those of the channel.
-    pub fn finish(&mut self, patience: Duration) -> Result<bool, ChannelError> {
-        let flushed = self.linger(patience);
-        self.publish();
-        self.stop_thread();
-        flushed
-    }
-
-    fn linger(&self, patience: Duration) -> Result<bool, ChannelError> {
-        let patience = patience.as_micros() as u64;
-        let place = &self.shared.place;
-        let mut guard = self.lock()?;
-        let mut progress = sys::now();
-        let mut seen = None;
-        let mut gone = vec![false; place.ranks() as usize];
-        if let Some(remote) = &guard.core.remote {
-            remote.wire.watch_for_gone()?;
+    pub(crate) fn stop_thread(&mut self) {
+        if self.shared.forks.is_child() {
+            // Its thread is not here, and what would call it is the rank's too.
+            std::mem::forget(self.thread.get_mut().take());
+            return;
         }
-        loop {
-            guard.progress()?;
-            let Some(remote) = &guard.core.remote else { return Ok(true) };
-            while let Some(rank) = remote.wire.gone(place) {
-                gone[rank as usize] = true;
-            }
-            if guard.hurry_acks(&gone) {
-                guard.last_acks()?;
-                return Ok(true);
-            }
-            guard.transmit()?;
-            let Some(remote) = &guard.core.remote else { return Ok(true) };
-            let now = sys::now();
-            let counters = remote.endpoint.counters();
-            let state = Some((counters.acks_in, counters.data_in, counters.nacks_in));
-            if state != seen {
-                (seen, progress) = (state, now);
-            }
-            if now > progress + patience {
-                return Ok(false);
-            }
-            let mut waiting = Waiting::new(place, Wait::Frames);
-            waiting.sleeping(false);
-            guard.sleep(&mut waiting, Some(progress + patience + 1));
-        }
-    }
-
-    fn stop_thread(&mut self) {
         self.shared.stop.store(true, Release);
         if let Some(alarm) = self.shared.alarm.get() {
             alarm.stop();
@@ -564,29 +537,5 @@ impl<H: Handler> Guard<'_, H> {
         self.core.service(&self.shared.place)?;
         self.core.publish(&self.shared.place);
         Ok(())
-    }
-
-    /// Asks the peers for the acks that finishing waits for; true if it waits for none.
-    fn hurry_acks(&mut self, gone: &[bool]) -> bool {
-        let Some(remote) = &mut self.core.remote else { return true };
-        if remote.endpoint.all_flushed() {
-            return true;
-        }
-        let mut none = true;
-        for (rank, gone) in (0..).zip(gone) {
-            if !gone && !remote.endpoint.flushed(rank) {
-                remote.endpoint.request_ack(rank);
-                none = false;
-            }
-        }
-        none
-    }
-
-    /// Sends the acks that are still held back: nobody will do it later.
-    fn last_acks(&mut self) -> Result<(), ChannelError> {
-        if let Some(remote) = &mut self.core.remote {
-            remote.endpoint.hurry_acks();
-        }
-        self.transmit()
     }
 }

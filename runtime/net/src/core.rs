@@ -5,6 +5,7 @@ use kumi_proto::{
     AckMode, ChannelKey, Checksum, Config, Delivery, Endpoint, Rank, SendError, Sink,
 };
 
+use crate::barred::Barred;
 use crate::counters::Counter;
 use crate::doze::Doze;
 use crate::driver::{Driver, Packets};
@@ -68,6 +69,7 @@ pub(crate) struct Remote {
     /// Bytes of frames ever queued when everything was last sent.
     left: u64,
     paths: Paths,
+    pub(crate) barred: Barred,
 }
 
 /// See the module.
@@ -156,7 +158,8 @@ impl<H: Handler> Core<H> {
                 let wire = wire(place, socket, faults)?;
                 let paths = Paths::new(ranks);
                 let (held, left) = (false, 0);
-                Some(Remote { endpoint, wire, doze, now, published, held, left, paths })
+                let barred = Barred::new();
+                Some(Remote { endpoint, wire, doze, now, published, held, left, paths, barred })
             }
             _ => None,
         };
@@ -420,7 +423,8 @@ impl<H: Handler> Core<H> {
 
     /// Sends what is to be sent.
     pub(crate) fn transmit(&mut self, place: &Place) -> Result<(), ChannelError> {
-        let Some(Remote { endpoint, wire, now, held, left, paths, .. }) = &mut self.remote else {
+        let Some(Remote { endpoint, wire, now, held, left, paths, barred, .. }) = &mut self.remote
+        else {
             return Ok(());
         };
         (*held, *left) = (false, endpoint.counters().sent_bytes);
@@ -428,8 +432,13 @@ impl<H: Handler> Core<H> {
             probes::transmit(run.to, run.length(), run.segment);
             let (to, segment, fragment) = (run.to, run.segment, run.fragment);
             let packets = Packets { bytes: run.bytes, pieces: run.pieces, segment, fragment };
-            if !wire.send(place, to, packets)? {
+            if wire.send(place, to, packets)? {
+                barred.left(to);
+            } else {
                 place.count(Counter::SendFailures, 1);
+                if let Some(code) = wire.refusal() {
+                    barred.refused(*now, to, code);
+                }
             }
             let sent = (to, segment, run.resent);
             if let Some(longest) = paths.left(&mut **wire, place, sent) {

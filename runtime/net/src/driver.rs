@@ -28,6 +28,10 @@ pub(crate) trait Driver: Send + std::fmt::Debug {
     /// What will not go away by itself.
     fn send(&mut self, place: &Place, to: Rank, packets: Packets<'_>) -> io::Result<bool>;
 
+    /// Why the packets that [`Driver::send`] was given last were not taken, if this machine does not let them go (a code of the
+    /// kernel's), rather than for want of room.
+    fn refusal(&self) -> Option<i32>;
+
     /// Some packet was longer than its way takes whole, as the wire has found out since this was last asked.
     fn too_long(&mut self) -> bool;
 

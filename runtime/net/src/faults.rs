@@ -143,6 +143,10 @@ impl<D: Driver> Driver for Faulty<D> {
         Ok(all)
     }
 
+    fn refusal(&self) -> Option<i32> {
+        self.wire.refusal()
+    }
+
     fn too_long(&mut self) -> bool {
         self.wire.too_long()
     }

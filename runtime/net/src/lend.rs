@@ -85,6 +85,8 @@ impl<H: Handler> Channel<H> {
     /// Ends what was lent from this memory to packets to one rank, or to any: what of it is not acked is copied. Nothing refers to
     /// the memory afterwards, whatever has gone wrong on the channel before. To be called without a [`Guard`].
     pub fn take_back(&self, to: Option<u32>, memory: Range<*const u8>) {
-        self.lock_anyway().core.take_back(to, &memory);
+        if !self.shared.forks.is_child() {
+            self.lock_anyway().core.take_back(to, &memory);
+        }
     }
 }

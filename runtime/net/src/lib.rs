@@ -11,6 +11,7 @@
 //! Linux only.
 
 mod ack;
+mod barred;
 mod channel;
 mod core;
 pub mod counters;
@@ -19,6 +20,8 @@ mod doorbell;
 mod doze;
 mod driver;
 mod faults;
+mod finish;
+mod forks;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzed;
 mod idle;

@@ -220,6 +220,15 @@ impl Segment {
         state_of(context(&self.map, &self.layout, local_index))
     }
 
+    /// Whether a local rank has something to do, as far as its context tells. Cheap and as trusting as [`Segment::rank_state`].
+    #[must_use]
+    pub fn standing(&self, local_index: usize) -> Standing {
+        if local_index >= self.layout.local_count as usize {
+            return Standing::default();
+        }
+        standing_of(context(&self.map, &self.layout, local_index))
+    }
+
     /// What a local rank says of its peers on other nodes: those with the first traffic one by one, all
     /// others together, each once. Some milliseconds old; accepts any contents, as [`Segment::sample`].
     #[must_use]
@@ -234,6 +243,36 @@ impl Segment {
     fn header(&self) -> &Header {
         // SAFETY: Header consists of atomics only.
         unsafe { self.map.view(0) }
+    }
+}
+
+/// What a rank's context tells of whether it has something to do. Anything can be in a context: these values are
+/// well-formed, not necessarily true.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// It waits for its peers, and what it waits for has not come.
+    pub waits: bool,
+    /// Something has come that it has not taken, or what it sent is not acked. Never so once it has left its job.
+    pub pending: bool,
+    /// Sums of what it has sent and taken, and of the waits that have ended: as long as they stay, and it waits, it is the same wait.
+    pub sums: [u64; 4],
+}
+
+fn standing_of(context: &RankContext) -> Standing {
+    let count = |counter: Counter| context.counters[counter as usize].load(Relaxed);
+    let (waits, delivered) = idle_and_delivered(context);
+    let attached = context.state.attached.load(Relaxed) == ATTACH_NOW;
+    let arrived = context.wake.pending.iter().any(|word| word.load(Relaxed) != 0);
+    let counted = count(Counter::Unread) > 0 || count(Counter::UnackedPackets) > 0;
+    Standing {
+        waits: waits && attached,
+        pending: attached && (arrived || counted),
+        sums: [
+            count(Counter::Sent),
+            delivered,
+            count(Counter::WaitsSpun),
+            count(Counter::WaitsBlocked),
+        ],
     }
 }
 

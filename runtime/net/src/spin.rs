@@ -81,12 +81,17 @@ pub(crate) struct Limit<'p> {
     pub(crate) at_once: Why,
     /// What to ask, and the place of this rank's processor among the node's.
     pub(crate) page: Option<(&'p Disclosed, usize)>,
+    /// Where it says that the job is outside the rotation, so that no wait spins, whatever its bound.
+    pub(crate) rotation: Option<&'p Disclosed>,
 }
 
 impl Limit<'_> {
     /// Whether a wait for `awaited` that has spun for so many microseconds is to block, and why. Looked at when
     /// the clock is.
     pub(crate) fn ends(&self, spun: u64, awaited: Option<u32>) -> Option<Why> {
+        if self.rotation.is_some_and(Disclosed::dormant) {
+            return Some(Why::Unscheduled);
+        }
         let bound = self.bound?;
         if bound == 0 {
             return Some(self.at_once);
@@ -215,7 +220,7 @@ mod tests {
         let fds = [node.as_fd(), job.as_fd()].map(|fd| fd.try_clone_to_owned().unwrap());
         let page = Disclosed::open(&fds[0], &fds[1]).unwrap();
         let at_once = Why::Bound;
-        let asking = Limit { bound: Some(100), at_once, page: Some((&page, 1)) };
+        let asking = Limit { bound: Some(100), at_once, page: Some((&page, 1)), rotation: None };
         assert_eq!(asking.ends(0, None), Some(Why::Unscheduled));
         node.set_turn(Turn::Job(7));
         assert_eq!((asking.ends(199, None), asking.ends(200, None)), (None, Some(Why::Bound)));
@@ -226,6 +231,12 @@ mod tests {
         assert_eq!((blind.ends(99, None), blind.ends(100, None)), (None, Some(Why::Bound)));
         let infinite = Limit { bound: None, ..asking };
         assert_eq!(infinite.ends(u64::MAX, None), None);
+        let in_rotation = Limit { rotation: Some(&page), ..infinite };
+        assert_eq!(in_rotation.ends(u64::MAX, None), None);
+        job.set_dormant(true);
+        assert_eq!(in_rotation.ends(0, None), Some(Why::Unscheduled));
+        job.set_dormant(false);
+        assert_eq!(in_rotation.ends(0, None), None);
         assert_eq!(Spin::new(SpinMode::Adaptive, true).why_at_once(), Why::Others);
         assert_eq!(Spin::new(SpinMode::Fixed(0), true).why_at_once(), Why::Bound);
         let asks = |mode| Spin::new(mode, false).asks();

@@ -35,6 +35,8 @@ pub(crate) struct Udp {
     discovery: libc::c_int,
     /// See [`Driver::too_long`].
     too_long: bool,
+    /// See [`Driver::refusal`].
+    refusal: Option<libc::c_int>,
     /// Where packets in pieces are laid end to end that cannot leave by one call.
     together: Vec<u8>,
 }
@@ -74,6 +76,7 @@ impl Udp {
             segment: 1,
             discovery,
             too_long: false,
+            refusal: None,
             together: Vec::new(),
         })
     }
@@ -84,6 +87,7 @@ impl Udp {
 
     /// `run`: what is sent is one, which may be refused where its packets singly are not.
     fn send_once(&mut self, run: bool, send: impl Fn(&Self) -> isize) -> io::Result<bool> {
+        self.refusal = None;
         for attempt in 0..2 {
             if send(self) >= 0 {
                 return Ok(true);
@@ -98,15 +102,15 @@ impl Udp {
                 Some(code) if attempt == 0 && is_of_path(code) => {}
                 // Whether it is about the run or the path, single packets tell.
                 Some(_) if run && Runs::may_be_refused(&error) => return Err(error),
-                // Full queues, a firewall, or an address of this node that is away for the moment: losses.
-                Some(
-                    libc::EAGAIN
-                    | libc::EINTR
-                    | libc::ENOBUFS
-                    | libc::ENOMEM
-                    | libc::EPERM
-                    | libc::EINVAL,
-                ) => return Ok(false),
+                // A firewall, a prohibited route, or an address of this node that is away for the moment: losses, unless they last.
+                Some(code @ (libc::EPERM | libc::EACCES | libc::EINVAL)) => {
+                    self.refusal = Some(code);
+                    return Ok(false);
+                }
+                // Full queues: losses.
+                Some(libc::EAGAIN | libc::EINTR | libc::ENOBUFS | libc::ENOMEM) => {
+                    return Ok(false);
+                }
                 Some(code) if is_of_path(code) => return Ok(false),
                 _ => return Err(error),
             }
@@ -354,6 +358,10 @@ impl Driver for Udp {
             }
         }
         self.send_each(&address, packets)
+    }
+
+    fn refusal(&self) -> Option<i32> {
+        self.refusal
     }
 
     fn too_long(&mut self) -> bool {

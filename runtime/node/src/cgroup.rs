@@ -3,6 +3,7 @@
 //! The mount point is taken from the mount table, since systems that also mount version 1 put
 //! version 2 in a folder of its own.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::MetadataExt;
@@ -118,6 +119,26 @@ impl Group {
     /// As the system says.
     pub fn open(&self, file: &str) -> io::Result<File> {
         OpenOptions::new().write(true).open(self.path.join(file))
+    }
+
+    /// The processes in it, not those in groups below.
+    ///
+    /// # Errors
+    /// As the system says.
+    pub fn processes(&self) -> io::Result<BTreeSet<i32>> {
+        let text = fs::read_to_string(self.path.join("cgroup.procs"))?;
+        Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
+    }
+
+    /// Nanoseconds of processor time that all have used that are or were in it and below.
+    ///
+    /// # Errors
+    /// As the system says; also if it does not say how much.
+    pub fn processor_time(&self) -> io::Result<u64> {
+        let text = fs::read_to_string(self.path.join("cpu.stat"))?;
+        let used = text.lines().find_map(|line| line.strip_prefix("usage_usec ")?.parse().ok());
+        let used: u64 = used.ok_or(io::ErrorKind::InvalidData)?;
+        Ok(used.saturating_mul(1_000))
     }
 
     /// Opens its folder, for starting processes in it.
@@ -264,6 +285,8 @@ mod tests {
         let job = group.child("job-1").unwrap();
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
         job.open("cgroup.procs").unwrap().write_all(child.id().to_string().as_bytes()).unwrap();
+        assert_eq!(job.processes().unwrap(), [i32::try_from(child.id()).unwrap()].into());
+        assert!(job.processor_time().is_ok());
         job.open("cgroup.freeze").unwrap().write_all(b"1").unwrap();
         assert!(job.remove().is_err());
         job.kill().unwrap();

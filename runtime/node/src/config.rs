@@ -9,12 +9,14 @@ use std::path::{Path, PathBuf};
 
 use kumi_control::head::check_policy;
 use kumi_control::message::MOST_PRIORITY;
-use kumi_net::HandlerSetting;
 use kumi_sched::{Mode, NodeId};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::ExitCode;
-use crate::paths;
+use crate::{paths, quiet};
+
+mod job;
+pub use job::{HANDLER, JobDefaults, check_handler};
 
 /// Shortest slice that may be configured, in microseconds: below it switching eats the processors.
 pub const MIN_SLICE_US: u64 = 250;
@@ -107,6 +109,9 @@ pub struct ClusterConfig {
     /// How long nodes go on without the head, in milliseconds.
     #[serde(default = "defaults::lease_ms")]
     pub lease_ms: u64,
+    /// A job whose ranks have only waited for so many milliseconds has no slots until one stirs; 0: it keeps them.
+    #[serde(default = "crate::quiet::default_ms")]
+    pub idle_after_ms: u64,
     /// Who besides root may reconfigure the cluster and take it down.
     #[serde(default)]
     pub owner_uid: u32,
@@ -125,38 +130,6 @@ pub struct ClusterConfig {
     pub job: JobDefaults,
     /// The nodes; a node's number is its place here.
     pub nodes: Vec<NodeConfig>,
-}
-
-/// Settings of jobs that do not say otherwise.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct JobDefaults {
-    /// How handler threads are scheduled: `KUMI_HANDLER`, see [`check_handler`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub handler: Option<String>,
-}
-
-impl JobDefaults {
-    fn says_nothing(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// As environment variables.
-    pub fn to_env(&self) -> Vec<(String, String)> {
-        let handler = self.handler.clone().map(|value| (HANDLER.to_owned(), value));
-        handler.into_iter().collect()
-    }
-}
-
-/// The variable that tells a rank how its handler thread is scheduled.
-pub const HANDLER: &str = "KUMI_HANDLER";
-
-/// Checks a value of [`HANDLER`].
-///
-/// # Errors
-/// What may stand there, as a sentence.
-pub fn check_handler(text: &str) -> Result<(), String> {
-    HandlerSetting::parse(text).map(drop).map_err(|error| error.to_string())
 }
 
 /// Values of keys that the file leaves out.
@@ -337,6 +310,7 @@ impl ClusterConfig {
                 return invalid(format!("{key} is {value}, which is not between {low} and {high}"));
             }
         }
+        quiet::check_ms(self.idle_after_ms).or_else(invalid)?;
         check_policy(&self.policy).map_err(|error| ConfigError::Invalid(error.to_string()))?;
         if self.head.port() == 0 || self.head.ip().is_unspecified() {
             return invalid(format!("head {} is not an address others can reach", self.head));
@@ -344,10 +318,7 @@ impl ClusterConfig {
         for text in [&self.metrics, &self.head_metrics].into_iter().flatten() {
             listening_address(text, Ipv4Addr::LOCALHOST)?;
         }
-        if let Some(handler) = &self.job.handler {
-            check_handler(handler)
-                .or_else(|why| invalid(format!("handler under [job] is not usable: {why}")))?;
-        }
+        self.job.validate(self.max_priority)?;
         self.validate_nodes()
     }
 
@@ -467,7 +438,7 @@ impl ClusterConfig {
 mod tests {
     use super::*;
 
-    const GOOD: &str = r#"
+    pub(super) const GOOD: &str = r#"
 name = "default"
 kind = "local"
 head = "10.77.3.1:7700"
@@ -486,7 +457,7 @@ address = "10.77.3.2"
 port = 7701
 "#;
 
-    fn parse(text: &str) -> Result<ClusterConfig, ConfigError> {
+    pub(super) fn parse(text: &str) -> Result<ClusterConfig, ConfigError> {
         ClusterConfig::parse(text, Path::new("cluster.toml"))
     }
 
@@ -506,21 +477,6 @@ port = 7701
         config.save(dir.path()).unwrap();
         assert_eq!(ClusterConfig::load(dir.path()).unwrap(), config);
         assert!(config.node(NodeId(2)).unwrap_err().to_string().contains("nodes 0 to 1"));
-    }
-
-    #[test]
-    fn jobs_get_what_the_file_says() {
-        let with = |text: &str| parse(&format!("{GOOD}[job]\n{text}\n"));
-        let config = with("handler = \"fifo:high\"").unwrap();
-        assert_eq!(config.job.to_env(), [("KUMI_HANDLER".to_owned(), "fifo:high".to_owned())]);
-        let dir = tempfile::tempdir().unwrap();
-        config.save(dir.path()).unwrap();
-        assert_eq!(ClusterConfig::load(dir.path()).unwrap(), config);
-        assert_eq!(with("").unwrap().job, JobDefaults::default());
-        let error = with("handler = \"fast\"").unwrap_err();
-        assert!(error.to_string().contains("other, rr or fifo"), "{error}");
-        assert_eq!(error.exit_code(), ExitCode::BadConfig);
-        assert!(with("handlers = \"rr\"").is_err());
     }
 
     #[test]

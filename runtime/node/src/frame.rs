@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 /// Longest frame a client may send: a megabyte and some slack for what surrounds the data.
 pub const CLIENT_LIMIT: usize = (1 << 20) + (64 << 10);
 /// Longest frame between daemons and from the head to a client: samples and job tables of the
-/// largest cluster fit.
+/// largest cluster fit; what a timetable may take is bounded by [`kumi_sched::registry::Limits`].
 pub const LINK_LIMIT: usize = 16 << 20;
 /// Longest piece of a program or of input in one frame, in bytes.
 pub const CHUNK: usize = 256 << 10;
@@ -193,5 +193,30 @@ mod tests {
     fn too_long_is_refused_before_sending() {
         let chunk = vec![0u8; 2000];
         assert!(matches!(encode(&chunk, 1000), Err(FrameError::TooLong { limit: 1000, .. })));
+    }
+
+    #[test]
+    fn the_largest_timetable_fits_with_room_for_the_rest_of_a_status() {
+        let nodes = u32::try_from(crate::config::MAX_NODES).unwrap();
+        let slots = kumi_sched::registry::Limits::of_cluster(nodes, 16).slots as usize;
+        let node = kumi_sched::NodeId;
+        let column = |number| kumi_sched::Column {
+            node: node(number),
+            slots: vec![Some(kumi_sched::JobId(u64::MAX)); slots],
+        };
+        let timetable = kumi_sched::Timetable {
+            generation: u64::MAX,
+            start: kumi_sched::ClusterTime(u64::MAX),
+            slice_ns: u64::MAX,
+            phase_ns: u64::MAX,
+            mode: kumi_sched::Mode::Gang { force_switch: true },
+            columns: (0..nodes).map(column).collect(),
+            dormant: vec![kumi_sched::JobId(u64::MAX); 1 << 16],
+        };
+        let alternate = (0..nodes).step_by(2).map(node);
+        let set = kumi_control::message::NodeSet::from_nodes(alternate);
+        let command = kumi_control::message::Command::Timetable(timetable);
+        let frame = encode(&kumi_control::message::Down::Command(set, command), LINK_LIMIT);
+        assert!(frame.unwrap().len() < LINK_LIMIT / 4 * 3);
     }
 }

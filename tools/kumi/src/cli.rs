@@ -101,6 +101,9 @@ pub struct Sharing {
     /// How long nodes that have lost the head go on with their jobs, 500ms to 3600s
     #[arg(long, value_name = "TIME", value_parser = parse::duration, default_value = "15s")]
     pub lease: Duration,
+    /// A job whose ranks have only waited for so long gives its slots to others, 100ms to 3600s; 0s: never
+    #[arg(long, value_name = "TIME", value_parser = parse::duration, default_value = "1s")]
+    pub idle_after: Duration,
     /// Encrypt the packets of jobs between nodes, unless `kumi run` says otherwise
     #[arg(long)]
     pub encrypt: bool,
@@ -108,6 +111,12 @@ pub struct Sharing {
     /// fifo, with :low, :even or :high
     #[arg(long, value_name = "POLICY[:PRIORITY]", value_parser = parse::handler)]
     pub handler: Option<String>,
+    /// Priority of jobs, unless `kumi run` says otherwise; 1 if not given
+    #[arg(long, value_name = "N", value_parser = parse::priority)]
+    pub priority: Option<u16>,
+    /// How long jobs are thought to run, unless `kumi run` says otherwise: 30s, 10m, 2h
+    #[arg(long, value_name = "TIME", value_parser = parse::estimate_text)]
+    pub estimate: Option<String>,
 }
 
 /// `kumi cluster init`
@@ -268,11 +277,13 @@ pub struct RunArgs {
     /// Encrypt packets between nodes, or do not; as the cluster is configured if not given
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "on")]
     pub encrypt: Option<OnOff>,
-    /// How important it is, 1 to 100: at least so many turns in a round where jobs take turns
-    #[arg(long, value_name = "N", value_parser = parse::priority, default_value = "1")]
-    pub priority: u16,
-    /// How long it will run, for policies that plan ahead: 30s, 10m, 2h; it may take longer
-    #[arg(long, value_name = "TIME", value_parser = parse::estimate)]
+    /// How important it is, 1 to 100: at least so many turns in a round where jobs take turns; as the cluster is
+    /// configured if not given
+    #[arg(long, value_name = "N", env = "KUMI_PRIORITY", value_parser = parse::priority)]
+    pub priority: Option<u16>,
+    /// How long it will run, for policies that plan ahead: 30s, 10m, 2h; it may take longer. As the cluster is
+    /// configured if not given
+    #[arg(long, value_name = "TIME", env = "KUMI_ESTIMATE", value_parser = parse::estimate)]
     pub estimate: Option<Duration>,
     /// Scheduling of the thread that serves others while a rank computes: other, rr or fifo, with :low, :even or :high; as
     /// KUMI_HANDLER or the cluster's configuration says if not given

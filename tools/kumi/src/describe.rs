@@ -55,9 +55,10 @@ pub fn job(number: u64, name: &str) -> String {
     }
 }
 
-/// The state in a few words for a column of `kumi ps`.
-pub fn state(state: &JobState) -> String {
+/// The state in a few words for a column of `kumi ps`; `idle`: it runs, and only waits.
+pub fn state(state: &JobState, idle: bool) -> String {
     match state {
+        JobState::Running if idle => "idle".to_owned(),
         JobState::Queued => "queued".to_owned(),
         JobState::Preparing => "starting".to_owned(),
         JobState::Running => "running".to_owned(),
@@ -135,8 +136,10 @@ mod tests {
         assert_eq!(job(12, "cg"), "job 12 (cg)");
         assert_eq!(job(12, ""), "job 12");
         let status = RankStatus::Signalled(9);
-        assert_eq!(state(&JobState::Ended(failed(2, 0, status))), "SIGKILL (rank 2)");
-        assert_eq!(state(&JobState::Ended(failed(2, 0, RankStatus::Exited(1)))), "exit 1 (rank 2)");
-        assert_eq!(state(&JobState::Ending(Outcome::Killed)), "ending");
+        assert_eq!(state(&JobState::Ended(failed(2, 0, status)), false), "SIGKILL (rank 2)");
+        assert_eq!(state(&JobState::Running, true), "idle");
+        let status = RankStatus::Exited(1);
+        assert_eq!(state(&JobState::Ended(failed(2, 0, status)), false), "exit 1 (rank 2)");
+        assert_eq!(state(&JobState::Ending(Outcome::Killed), true), "ending");
     }
 }

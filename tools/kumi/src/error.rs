@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn an_unexpected_reply_is_named_by_its_kind_only() {
-        let error = Error::unexpected(&ClientReply::Jobs(Vec::new()));
+        let error = Error::unexpected(&ClientReply::Jobs(Vec::new(), Vec::new()));
         assert!(matches!(&error, Error::Unexpected(kind) if kind == "Jobs"), "{error}");
     }
 

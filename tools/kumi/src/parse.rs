@@ -2,9 +2,9 @@
 
 use crate::cli::Policy;
 use kumi_control::head::{PolicyError, check_policy};
-use kumi_control::message::{LONGEST_ESTIMATE, MOST_PRIORITY};
+use kumi_control::message::MOST_PRIORITY;
 use kumi_node::config::{MAX_SLICE_US, MIN_SLICE_US, check_handler, check_name};
-use std::num::ParseFloatError;
+use kumi_node::times;
 use std::time::Duration;
 
 /// Shortest slice that may be asked for.
@@ -49,42 +49,17 @@ pub enum ParseError {
 
 /// A duration such as `250us`, `1.5ms`, `10ms` or `2s`.
 pub fn duration(text: &str) -> Result<Duration, ParseError> {
-    let bad = || ParseError::Duration(text.to_owned());
-    let digits = text.trim_end_matches(|c: char| c.is_alphabetic());
-    let nanos_per_unit = match &text[digits.len()..] {
-        "ns" => 1.0,
-        "us" | "µs" => 1e3,
-        "ms" => 1e6,
-        "s" => 1e9,
-        _ => return Err(bad()),
-    };
-    if !digits.chars().all(|c| c.is_ascii_digit() || c == '.') {
-        return Err(bad());
-    }
-    let number: f64 = digits.parse().map_err(|_: ParseFloatError| bad())?;
-    // Above this the conversion below would no longer be exact to the nanosecond.
-    if number * nanos_per_unit > 1e15 {
-        return Err(bad());
-    }
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    Ok(Duration::from_nanos((number * nanos_per_unit).round() as u64))
+    times::duration(text).ok_or_else(|| ParseError::Duration(text.to_owned()))
 }
 
 /// How long a job is thought to run: a duration, or minutes, hours or days, such as `10m` or `2h`.
 pub fn estimate(text: &str) -> Result<Duration, ParseError> {
-    let bad = || ParseError::Estimate(text.to_owned());
-    let long = |unit: char, seconds: u64| Some((text.strip_suffix(unit)?, seconds));
-    let value = match long('m', 60).or(long('h', 3_600)).or(long('d', 86_400)) {
-        Some((number, seconds)) => {
-            // What `duration` takes of seconds is checked there; a longer unit only multiplies.
-            let whole = duration(&format!("{number}s")).map_err(|_| bad())?;
-            let nanos = whole.as_nanos().saturating_mul(seconds.into());
-            Duration::from_nanos(u64::try_from(nanos).map_err(|_| bad())?)
-        }
-        None => duration(text).map_err(|_| bad())?,
-    };
-    let most = Duration::from_nanos(LONGEST_ESTIMATE);
-    if value.is_zero() || value > most { Err(bad()) } else { Ok(value) }
+    times::estimate(text).ok_or_else(|| ParseError::Estimate(text.to_owned()))
+}
+
+/// The same, as it was written.
+pub fn estimate_text(text: &str) -> Result<String, ParseError> {
+    estimate(text).map(|_| text.to_owned())
 }
 
 /// How important a job is.

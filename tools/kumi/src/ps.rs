@@ -6,6 +6,7 @@ use crate::describe;
 use crate::error::Error;
 use crate::table::{self, Table};
 use kumi_control::message::{ClientReply, ClientRequest, JobRecord, JobState, Outcome, RankStatus};
+use kumi_sched::JobId;
 use serde::Serialize;
 
 /// One job as `--json` shows it.
@@ -18,6 +19,7 @@ pub struct JobView<'a> {
     ranks: u32,
     nodes: Vec<u32>,
     state: &'static str,
+    idle: bool,
     outcome: Option<OutcomeView<'a>>,
     submitted_ms: u64,
     started_ms: Option<u64>,
@@ -48,23 +50,28 @@ struct OutcomeView<'a> {
 /// Runs the command.
 pub async fn run(context: &Context, args: &PsArgs) -> Result<(), Error> {
     let mut client = context.connect().await?;
-    let records = match client.ask(&ClientRequest::Jobs { all: args.all }).await? {
-        ClientReply::Jobs(records) => records,
+    let jobs = match client.ask(&ClientRequest::Jobs { all: args.all }).await? {
+        ClientReply::Jobs(records, idle) => (records, idle),
         other => return Err(Error::unexpected(&other)),
     };
+    let jobs = (&*jobs.0, &*jobs.1);
     if args.json {
-        crate::output::json(&views(&records))
+        crate::output::json(&views(jobs))
     } else {
-        crate::output::text(&render(&records, crate::output::wall_ms(), &crate::output::user_name))
+        crate::output::text(&render(jobs, crate::output::wall_ms(), &crate::output::user_name))
     }
 }
 
+/// Jobs, and which of them are idle, ascending.
+pub type Jobs<'a> = (&'a [JobRecord], &'a [JobId]);
+
 /// The jobs as data.
-pub fn views(records: &[JobRecord]) -> Vec<JobView<'_>> {
-    records.iter().map(view).collect()
+pub fn views((records, idle): Jobs<'_>) -> Vec<JobView<'_>> {
+    let is_idle = |record: &JobRecord| idle.binary_search(&record.spec.job).is_ok();
+    records.iter().map(|record| view(record, is_idle(record))).collect()
 }
 
-fn view(record: &JobRecord) -> JobView<'_> {
+fn view(record: &JobRecord, idle: bool) -> JobView<'_> {
     let spec = &record.spec;
     let (state, outcome) = match &record.state {
         JobState::Queued => ("queued", None),
@@ -81,6 +88,7 @@ fn view(record: &JobRecord) -> JobView<'_> {
         ranks: spec.request.ranks,
         nodes: spec.layout.iter().map(|part| part.node.0).collect(),
         state,
+        idle,
         outcome: outcome.map(outcome_view),
         submitted_ms: record.submitted_ms,
         started_ms: record.started_ms,
@@ -129,7 +137,7 @@ fn outcome_view(outcome: &Outcome) -> OutcomeView<'_> {
 
 /// The table; `now_ms` is the wall clock. Priorities and estimates have columns if any job has one
 /// that is not the ordinary one.
-fn render(records: &[JobRecord], now_ms: u64, user: &dyn Fn(u32) -> String) -> String {
+fn render((records, idle): Jobs<'_>, now_ms: u64, user: &dyn Fn(u32) -> String) -> String {
     let requests = || records.iter().map(|record| &record.spec.request);
     let priorities = requests().any(|request| request.priority > 1);
     let estimates = requests().any(|request| request.estimate_ns.is_some());
@@ -152,7 +160,7 @@ fn render(records: &[JobRecord], now_ms: u64, user: &dyn Fn(u32) -> String) -> S
             user(spec.user.uid),
             spec.request.ranks.to_string(),
             table::ranges(spec.layout.iter().map(|part| part.node.0)),
-            describe::state(&record.state),
+            describe::state(&record.state, idle.binary_search(&spec.job).is_ok()),
             time,
         ];
         row.extend(priorities.then(|| spec.request.priority.to_string()));
@@ -167,7 +175,7 @@ fn render(records: &[JobRecord], now_ms: u64, user: &dyn Fn(u32) -> String) -> S
 mod tests {
     use super::*;
     use kumi_control::message::{ContentHash, JobRequest, JobSpec, NodeRanks, Program, User};
-    use kumi_sched::{JobId, NodeId};
+    use kumi_sched::NodeId;
 
     pub fn record(job: u64, name: &str, state: JobState) -> JobRecord {
         let program = Program { path: "/bin/cg".into(), hash: ContentHash([0; 32]), size: 1 };
@@ -209,17 +217,23 @@ mod tests {
         let failed =
             Outcome::RankFailed { rank: 3, node: NodeId(1), status: RankStatus::Signalled(11) };
         let records = [
+            record(8, "reads", JobState::Running),
             record(9, "cg", JobState::Running),
             record(10, "waits", JobState::Queued),
             record(11, "x", JobState::Ended(failed)),
         ];
         let expected = "\
 JOB  NAME   USER  RANKS  NODES  STATE              TIME  COMMAND
+  8  reads  root      8  0-1    idle              1m00s  ./cg A
   9  cg     root      8  0-1    running           1m00s  ./cg A
  10  waits  root      8  -      queued                -  ./cg A
  11  x      root      8  0-1    SIGSEGV (rank 3)   3.4s  ./cg A
 ";
-        assert_eq!(render(&records, 62_000, &|_| "root".to_owned()), expected);
+        let jobs = (&records[..], &[JobId(8)][..]);
+        assert_eq!(render(jobs, 62_000, &|_| "root".to_owned()), expected);
+        let value = serde_json::to_value(views(jobs)).unwrap();
+        assert_eq!((&value[0]["idle"], &value[0]["state"]), (&true.into(), &"running".into()));
+        assert_eq!(value[1]["idle"], false);
     }
 
     #[test]
@@ -232,8 +246,8 @@ JOB  NAME  USER  RANKS  NODES  STATE     TIME  PRIORITY  ESTIMATE  COMMAND
   9  cg    root      8  0-1    running  1m00s         3         -  ./cg A
  10  w     root      8  -      queued       -         1    10m00s  ./cg A
 ";
-        assert_eq!(render(&records, 62_000, &|_| "root".to_owned()), expected);
-        let value = serde_json::to_value(views(&records)).unwrap();
+        assert_eq!(render((&records, &[]), 62_000, &|_| "root".to_owned()), expected);
+        let value = serde_json::to_value(views((&records, &[]))).unwrap();
         assert_eq!((&value[0]["priority"], &value[1]["estimate_s"]), (&3.into(), &600.0.into()));
         assert_eq!(value[0]["estimate_s"], serde_json::Value::Null);
     }
@@ -246,7 +260,7 @@ JOB  NAME  USER  RANKS  NODES  STATE     TIME  PRIORITY  ESTIMATE  COMMAND
             status: RankStatus::Exited(4),
         });
         let records = [record(11, "x", ended)];
-        let value = serde_json::to_value(views(&records)).unwrap();
+        let value = serde_json::to_value(views((&records, &[]))).unwrap();
         assert_eq!(value[0]["state"], "ended");
         assert_eq!(value[0]["outcome"]["exit_code"], 4);
         assert_eq!(value[0]["outcome"]["rank"], 3);

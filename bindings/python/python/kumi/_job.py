@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import atexit
 import os
-from types import TracebackType
 
 from . import _native
+from ._scope import Block
 
 
-class Job:
+class Job(Block):
     """What :func:`init` returns: leaves the job at the end of a ``with`` block."""
 
     __slots__ = ()
 
-    def __enter__(self) -> Job:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def _leave(self, error: BaseException | None) -> None:
         if _native.owned() is None:
             return  # The block has called finalize() itself.
         try:

@@ -1,4 +1,4 @@
-"""What is freed at the end of a block."""
+"""What ends with a block."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from types import TracebackType
 from typing import Self
 
 
-class Freed(ABC):
-    """Something that is used in a ``with`` block, at the end of which it is freed."""
+class Block(ABC):
+    """Something that is used in a ``with`` block and ends with it."""
 
     __slots__ = ()
 
     @abstractmethod
-    def free(self) -> None:
-        """Frees it."""
+    def _leave(self, error: BaseException | None) -> None:
+        """Ends it; ``error`` is what ended the block, if that was one."""
 
     def __enter__(self) -> Self:
         return self
@@ -25,4 +25,17 @@ class Freed(ABC):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._leave(error)
+
+
+class Freed(Block):
+    """Something that is used in a ``with`` block, at the end of which it is freed."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def free(self) -> None:
+        """Frees it."""
+
+    def _leave(self, error: BaseException | None) -> None:
         self.free()

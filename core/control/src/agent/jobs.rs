@@ -32,13 +32,18 @@ pub(super) struct LocalJob {
 }
 
 impl Agent {
-    fn node(&self) -> NodeId {
+    pub(super) fn node(&self) -> NodeId {
         self.description.node
     }
 
     /// Whether anything but reports is left of any job.
     pub(super) fn has_live_jobs(&self) -> bool {
         self.jobs.values().any(|job| job.phase != Phase::Freed)
+    }
+
+    /// Whether its ranks run here.
+    pub(super) fn has_started(&self, job: JobId) -> bool {
+        self.phase(job) == Some(Phase::Started)
     }
 
     /// Whether anything but reports is left of this one here.

@@ -7,10 +7,12 @@
 //! Links break, and the other end may never have got what was sent last. Therefore an agent keeps
 //! what the head must not miss (answers to `Prepare`, the first failing rank, what was freed) until
 //! the head says `Forget`, and repeats it after each attachment. Output is kept only while there is
-//! no parent: what was on its way when a link broke is lost.
+//! no parent: what was on its way when a link broke is lost. That a job is quiet somewhere is kept
+//! as long as it is, and repeated likewise.
 
 mod jobs;
 mod output;
+mod quiet;
 mod reports;
 mod samples;
 mod subtree;
@@ -45,7 +47,6 @@ pub struct AgentConfig {
 
 /// What happened to a daemon.
 #[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "events are handed over one at a time, never stored")]
 pub enum AgentEvent {
     /// The link to a parent is there: the configured one, or an ancestor of it, or the head.
     ParentUp,
@@ -115,6 +116,13 @@ pub enum AgentEvent {
     },
     /// The time that [`Agent::next_timeout`] named has come. Harmless at any other time.
     Timeout,
+    /// A started job has had nothing to do here for a while, or has something to do again.
+    Quiet {
+        /// The job.
+        job: JobId,
+        /// Nothing to do.
+        quiet: bool,
+    },
 }
 
 /// What a daemon must do, in order.
@@ -260,6 +268,7 @@ impl Agent {
             AgentEvent::RankExited { job, rank, status } => self.rank_exited(job, rank, status),
             AgentEvent::Freed { job } => self.freed(job),
             AgentEvent::Sampled { request, sample } => self.sampled(request, sample),
+            AgentEvent::Quiet { job, quiet } => self.quiet(job, quiet),
         }
         self.check_lease(now);
         self.check_samples(now);

@@ -26,6 +26,10 @@ pub(super) struct Kept {
     pub(super) freed: BTreeSet<NodeId>,
     /// Of these the parent does not know it yet.
     unsent_freed: BTreeSet<NodeId>,
+    /// Where the job has nothing to do.
+    pub(super) quiet: BTreeSet<NodeId>,
+    /// Of these the parent knows it.
+    pub(super) told_quiet: BTreeSet<NodeId>,
 }
 
 impl Kept {
@@ -38,6 +42,8 @@ impl Kept {
             &mut self.abandoned,
             &mut self.freed,
             &mut self.unsent_freed,
+            &mut self.quiet,
+            &mut self.told_quiet,
         ] {
             nodes.retain(|&node| !gone(node));
         }
@@ -63,11 +69,12 @@ impl Kept {
             && self.awaiting.is_empty()
             && self.abandoned.is_empty()
             && self.freed.is_empty()
+            && self.quiet.is_empty()
             && self.wanted.as_ref().is_none_or(|(_, nodes)| nodes.is_empty())
     }
 }
 
-fn set(nodes: &BTreeSet<NodeId>) -> NodeSet {
+pub(super) fn set(nodes: &BTreeSet<NodeId>) -> NodeSet {
     NodeSet::from_nodes(nodes.iter().copied())
 }
 
@@ -95,6 +102,7 @@ impl Agent {
         }
         self.flush_output();
         for &job in &jobs {
+            self.repeat_quiet(job);
             self.repeat_end(job);
         }
     }
@@ -197,6 +205,7 @@ impl Agent {
         // Answers of others may have waited for a node that will not answer any more.
         self.send_answers_if_complete(job);
         self.send_freed_if_complete(job);
+        self.send_quiet_if_complete(job);
     }
 
     /// Says that the job is gone from here and below once it is gone everywhere there: the head
@@ -235,6 +244,7 @@ impl Agent {
             self.keep(job).drop_nodes(&|node| nodes.contains(&node));
             self.send_answers_if_complete(job);
             self.send_freed_if_complete(job);
+            self.send_quiet_if_complete(job);
         }
         self.kept.retain(|_, kept| !kept.is_empty());
     }

@@ -122,6 +122,7 @@ impl Agent {
             Report::Freed { job, nodes } => self.child_freed(link, job, &nodes),
             Report::Output { job, rank, stream, data } => self.output(job, rank, stream, data),
             Report::Samples { request, nodes } => self.child_samples(link, request, nodes),
+            Report::Quiet(report) => self.child_quiet(link, &report),
         }
     }
 
@@ -173,7 +174,7 @@ impl Agent {
     }
 }
 
-/// The columns of `nodes` only.
+/// The columns of `nodes` only; nodes know themselves which dormant jobs they have.
 pub(crate) fn columns_of(timetable: &Timetable, nodes: &NodeSet) -> Timetable {
     let columns = timetable.columns.iter().filter(|column| nodes.contains(column.node));
     Timetable {
@@ -183,6 +184,7 @@ pub(crate) fn columns_of(timetable: &Timetable, nodes: &NodeSet) -> Timetable {
         phase_ns: timetable.phase_ns,
         mode: timetable.mode,
         columns: columns.cloned().collect(),
+        dormant: timetable.dormant.clone(),
     }
 }
 

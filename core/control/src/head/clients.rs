@@ -7,10 +7,11 @@ use kumi_sched::{JobId, Mode, NodeId};
 
 use super::jobs::refusal;
 use super::programs::Chunk;
+use super::room::input_bytes;
 use super::{ClientId, Head, HeadAction, Shutdown};
 use crate::message::{
     CONTROL_VERSION, ClientReply, ClientRequest, ClusterStatus, Command, JobRecord, JobRequest,
-    JobState, Nanos, NodeSet, NodeStatus, Outcome, Refusal, RefusalKind, User,
+    JobState, Nanos, NodeDescription, NodeSet, NodeStatus, Outcome, Refusal, RefusalKind, User,
 };
 
 /// Shortest and longest slice, in nanoseconds.
@@ -40,8 +41,8 @@ impl Head {
             ClientRequest::Signal { job, signal } => self.signal(client, user, job, signal),
             ClientRequest::Kill { job } => self.client_kill(client, user, job),
             ClientRequest::Jobs { all } => {
-                let records = self.listed(all);
-                self.reply(client, ClientReply::Jobs(records));
+                let (records, idle) = (self.listed(all), self.dormant_jobs());
+                self.reply(client, ClientReply::Jobs(records, idle));
                 Ok(())
             }
             ClientRequest::Cluster => {
@@ -137,19 +138,24 @@ impl Head {
     /// after its end is dropped like what is written to a pipe nobody reads.
     fn input(&mut self, user: &User, id: JobId, data: Vec<u8>) -> Result<(), Refusal> {
         self.permitted(user, id)?;
-        let Some(job) = self.jobs.get_mut(&id) else { return Ok(()) };
+        let Some(job) = self.jobs.get(&id) else { return Ok(()) };
         match job.record.state {
             JobState::Running => self.send_input(id, data),
             JobState::Queued | JobState::Preparing => {
-                let kept: usize = job.input.iter().map(|data| data.len() + 64).sum();
-                if kept.saturating_add(data.len()) > MOST_INPUT {
+                let more = data.len() + 64;
+                if input_bytes(job).saturating_add(more) > MOST_INPUT {
                     let message = format!(
                         "job {id} does not run yet, and 1 MiB of input waits for it already; \
                          send the rest when it runs"
                     );
                     return Err(refusal(RefusalKind::NoResources, message));
                 }
-                job.input.push(data);
+                let whose = job.record.spec.user.clone();
+                self.check_bytes(&whose, more)?;
+                self.hold(whose.uid, 0, more);
+                if let Some(job) = self.jobs.get_mut(&id) {
+                    job.input.push(data);
+                }
             }
             JobState::Ending(_) | JobState::Ended(_) => {}
         }
@@ -191,7 +197,7 @@ impl Head {
         self.permitted(user, id)?;
         match self.jobs.get_mut(&id) {
             Some(job) if !job.is_over() => {
-                job.killers.push(client);
+                job.killers.insert(client);
                 self.end(id, Outcome::Killed);
             }
             _ => self.reply(client, ClientReply::Done),
@@ -229,7 +235,12 @@ impl Head {
         let nodes = (0..).zip(&self.nodes).map(|(number, node)| NodeStatus {
             node: NodeId(number),
             up: self.is_up(NodeId(number)),
-            description: node.description.clone(),
+            description: node.description.as_ref().map(|said| NodeDescription {
+                // What it had when it attached; what it has now is below.
+                jobs: Vec::new(),
+                path: Vec::new(),
+                ..said.clone()
+            }),
             jobs: node.jobs.iter().copied().collect(),
         });
         ClusterStatus {
@@ -312,7 +323,7 @@ impl Head {
     pub(super) fn client_gone(&mut self, client: ClientId) {
         for job in self.jobs.values_mut() {
             job.followers.remove(&client);
-            job.killers.retain(|&killer| killer != client);
+            job.killers.remove(&client);
         }
         if let Some(shutdown) = &mut self.shutdown {
             shutdown.clients.retain(|&other| other != client);

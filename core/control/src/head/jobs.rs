@@ -6,13 +6,14 @@ use alloc::vec::Vec;
 
 use kumi_sched::{ClusterTime, JobId, NodeId, Placement, Request, UserId};
 
+use super::room::{MOST_ENDED_BYTES, input_bytes, request_bytes};
 use super::{ClientId, Head, HeadAction};
 use crate::message::{
     ClientReply, Command, ContentHash, JobRecord, JobRequest, JobState, Nanos, NodeSet, Outcome,
     PreparedRanks, RankAddress, Refusal, RefusalKind,
 };
 
-/// Ended jobs that are remembered, for `kumi ps --all` and repeated submissions.
+/// Ended jobs that are remembered, for `kumi ps --all` and repeated submissions; fewer if they take much room.
 const ENDED_KEPT: usize = 4096;
 /// How long the other ranks have, after one has failed, when all were asked to end by a signal.
 const ENDING_GRACE: Nanos = 1_000_000_000;
@@ -33,7 +34,7 @@ pub(super) struct Job {
     /// Submitted to an earlier head: its client may not have come to this one yet.
     pub(super) awaits_client: bool,
     pub(super) followers: BTreeSet<ClientId>,
-    pub(super) killers: Vec<ClientId>,
+    pub(super) killers: BTreeSet<ClientId>,
     /// A signal that asks programs to end was sent to its ranks.
     pub(super) asked_to_end: bool,
     /// How it ends, and when what is left of it is killed: ranks that were asked to end may finish
@@ -43,6 +44,8 @@ pub(super) struct Job {
     pub(super) input: Vec<Vec<u8>>,
     pub(super) spool_end: u64,
     pub(super) spool_failed: bool,
+    /// Outside the rotation, as long as it runs: it is quiet on all its nodes.
+    pub(super) dormant: bool,
 }
 
 /// A node's share of a job.
@@ -52,6 +55,8 @@ pub(super) struct Part {
     /// It lacks the program.
     pub(super) wanted: Option<ContentHash>,
     pub(super) over: Over,
+    /// Its node has said that the job has nothing to do there.
+    pub(super) quiet: bool,
 }
 
 /// Whether anything of the job may be left on a node.
@@ -77,12 +82,13 @@ impl Job {
             submitter: None,
             awaits_client: false,
             followers: BTreeSet::new(),
-            killers: Vec::new(),
+            killers: BTreeSet::new(),
             asked_to_end: false,
             ends: None,
             input: Vec::new(),
             spool_end: 0,
             spool_failed: false,
+            dormant: false,
         }
     }
 
@@ -117,6 +123,11 @@ impl Job {
         };
         let asked = self.asked();
         Request { estimate_ns: asked.estimate_ns.map(rest), ..asked }
+    }
+
+    /// Whether it takes part in the rotation.
+    pub(super) fn takes_turns(&self) -> bool {
+        self.record.state == JobState::Running && !self.dormant
     }
 
     /// Whether it has nodes, and the policy knows of it.
@@ -162,6 +173,9 @@ impl Head {
             self.tokens.insert(record.spec.request.token, id);
             let mut job = Job::new(record);
             job.awaits_client = true;
+            if !job.is_over() {
+                self.hold(job.record.spec.user.uid, 1, request_bytes(&job.record.spec.request));
+            }
             match job.record.state {
                 JobState::Ended(_) => {
                     job.parts.clear();
@@ -169,7 +183,10 @@ impl Head {
                     self.remember_ended(id);
                     continue;
                 }
-                JobState::Queued => self.unscheduled = true,
+                JobState::Queued => {
+                    self.undecided.insert(id);
+                    self.nodes_changed = true;
+                }
                 JobState::Preparing | JobState::Running | JobState::Ending(_) => {
                     let nodes = job.parts.keys().copied().filter(|&node| self.is_configured(node));
                     let nodes: Vec<NodeId> = nodes.collect();
@@ -237,8 +254,10 @@ impl Head {
         match job.record.state {
             JobState::Preparing => {
                 job.record.started_ms = Some(self.wall_ms);
+                let (uid, waited) = (job.record.spec.user.uid, input_bytes(job));
                 let input = core::mem::take(&mut job.input);
                 let nodes = job.live_nodes();
+                self.release(uid, 0, waited);
                 self.enter(id, &JobState::Running);
                 self.set_active(id, true);
                 self.timetable_changed();
@@ -329,19 +348,25 @@ impl Head {
     fn finish(&mut self, id: JobId, outcome: Outcome) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.record.ended_ms = Some(self.wall_ms);
+        let uid = job.record.spec.user.uid;
+        let bytes = request_bytes(&job.record.spec.request) + input_bytes(job);
         let nodes = job.nodes();
         let killers = core::mem::take(&mut job.killers);
         job.parts.clear();
         job.input.clear();
+        self.release(uid, 1, bytes);
         self.enter(id, &JobState::Ended(outcome.clone()));
         self.push(HeadAction::EndSpool { job: id, outcome });
         for client in killers {
             self.reply(client, ClientReply::Done);
         }
         self.send(&nodes, &Command::Forget { job: id });
-        for node in &mut self.nodes {
-            node.jobs.remove(&id);
+        for node in nodes.iter() {
+            if let Some(node) = self.node_mut(node) {
+                node.jobs.remove(&id);
+            }
         }
+        self.undecided.remove(&id);
         self.leave(id);
         self.timetable_changed();
         self.forget_transfers_of(id);
@@ -354,11 +379,14 @@ impl Head {
             job.record.spec.request.env = Vec::new();
             job.followers.clear();
             job.submitter = None;
+            self.ended_bytes += request_bytes(&job.record.spec.request);
         }
         self.ended.push_back(id);
-        while self.ended.len() > ENDED_KEPT {
+        while self.ended.len() > ENDED_KEPT || self.ended_bytes > MOST_ENDED_BYTES {
             let Some(oldest) = self.ended.pop_front() else { return };
             if let Some(job) = self.jobs.remove(&oldest) {
+                let bytes = request_bytes(&job.record.spec.request);
+                self.ended_bytes = self.ended_bytes.saturating_sub(bytes);
                 self.tokens.remove(&job.record.spec.request.token);
             }
         }

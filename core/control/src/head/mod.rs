@@ -12,6 +12,10 @@
 //! when a node stays away longer than the grace. After a restart of the head every node attaches
 //! again, so its jobs are reconciled the same way, with a longer grace for the nodes to come.
 //!
+//! *Idle jobs.* A running job that has nothing to do on any of its nodes is dormant: it keeps its nodes
+//! and has no slot. Nodes say so and say when that ends; of a node that is away or attaches again nothing
+//! is known until it says it again, and meanwhile its jobs take their turns.
+//!
 //! *Clients.* A job belongs to the cluster, not to the client that submitted it: when that goes
 //! away the job runs on, and can be followed and killed by others of the same user. The exception
 //! is a program that only the client can supply.
@@ -22,7 +26,9 @@ mod nodes;
 mod placing;
 mod policy;
 mod programs;
+mod quiet;
 mod reports;
+mod room;
 mod sampling;
 mod timetable;
 
@@ -68,6 +74,10 @@ pub struct HeadConfig {
     pub max_jobs_per_node: u32,
     /// The highest priority that jobs of others than the owner and root may have.
     pub max_priority: u16,
+    /// The priority of jobs that do not say.
+    pub priority: u16,
+    /// The estimate of jobs that do not say, in nanoseconds.
+    pub estimate_ns: Option<u64>,
     /// Who owns the cluster, beside root.
     pub owner_uid: u32,
     /// How long a node runs jobs without hearing from the head, in nanoseconds.
@@ -172,9 +182,16 @@ pub struct Head {
     jobs: BTreeMap<JobId, Job>,
     /// Ended jobs in the order of their end, oldest first.
     ended: VecDeque<JobId>,
+    /// What requests of ended jobs take, in bytes.
+    ended_bytes: usize,
+    /// What is kept for jobs that are not over: of all, and by user.
+    held: room::Held,
+    held_by_user: BTreeMap<u32, room::Held>,
     tokens: BTreeMap<u128, JobId>,
     next_job: u64,
     nodes: Vec<Node>,
+    /// Nodes that are away, and when their jobs fail.
+    away: BTreeMap<NodeId, nodes::Away>,
     links: BTreeSet<LinkId>,
     routes: Routes,
     policy: Box<dyn Policy + Send>,
@@ -182,8 +199,14 @@ pub struct Head {
     timetable_stale: bool,
     /// How many ticks of the timetable the policy has been told of.
     passed: u64,
-    /// Jobs whose submitters wait for them to be handed to the policy.
-    unscheduled: bool,
+    /// The fewest processors and the lowest limit of ranks of any node that was ever attached.
+    smallest_node: Option<(u32, u32)>,
+    /// Nodes came or went, or are no longer waited for.
+    nodes_changed: bool,
+    /// Queued jobs that the policy has not been told of.
+    undecided: BTreeSet<JobId>,
+    /// See [`Head::considered`].
+    considered: u64,
     transfers: BTreeMap<ContentHash, Transfer>,
     /// By the job whose peers are asked for; none: of all nodes.
     gatherings: BTreeMap<Option<JobId>, Gathering>,
@@ -227,7 +250,7 @@ impl Head {
         records: Vec<JobRecord>,
         seed: [u8; 32],
     ) -> Result<Self, PolicyError> {
-        let policy = policy::by_name(&config.policy, config.max_jobs_per_node)?;
+        let policy = policy::by_name(&config.policy, policy::limits(&config))?;
         let timetable = Timetable {
             generation: 0,
             start: ClusterTime(0),
@@ -235,6 +258,7 @@ impl Head {
             phase_ns: 0,
             mode: config.mode,
             columns: Vec::new(),
+            dormant: Vec::new(),
         };
         let nodes = config.nodes.iter().map(|_| Node::default()).collect();
         let mut head = Self {
@@ -246,16 +270,23 @@ impl Head {
             started: None,
             jobs: BTreeMap::new(),
             ended: VecDeque::new(),
+            ended_bytes: 0,
+            held: room::Held::default(),
+            held_by_user: BTreeMap::new(),
             tokens: BTreeMap::new(),
             next_job: 1,
             nodes,
+            away: BTreeMap::new(),
             links: BTreeSet::new(),
             routes: Routes::default(),
             policy,
             timetable,
             timetable_stale: true,
             passed: 0,
-            unscheduled: false,
+            smallest_node: None,
+            nodes_changed: false,
+            undecided: BTreeSet::new(),
+            considered: 0,
             transfers: BTreeMap::new(),
             gatherings: BTreeMap::new(),
             requests: 0,
@@ -315,7 +346,7 @@ impl Head {
             return Some(0);
         }
         let due = |away: nodes::Away| self.vigil.next_look(away.watched).min(away.latest);
-        let lost = self.nodes.iter().filter_map(|node| node.away).map(due).min();
+        let lost = self.away.values().copied().map(due).min();
         let lease = (!self.links.is_empty()).then_some(self.lease_due);
         let transfer = self.transfers.values().filter_map(Transfer::deadline).min();
         let gathering = self.gatherings.values().map(Gathering::deadline).min();
@@ -327,6 +358,13 @@ impl Head {
     /// The jobs that are known: all that are not over, and the last that are.
     pub fn records(&self) -> impl Iterator<Item = &JobRecord> + '_ {
         self.jobs.values().map(|job| &job.record)
+    }
+
+    /// How many jobs and nodes were looked at so far to find out how many nodes jobs want. A
+    /// submission adds one, whatever else waits; a node that comes or goes one for each node and for
+    /// each job that waits.
+    pub fn considered(&self) -> u64 {
+        self.considered
     }
 
     /// The timetable in force.

@@ -17,8 +17,6 @@ pub(super) struct Node {
     pub(super) description: Option<NodeDescription>,
     /// Jobs placed on it that are not over.
     pub(super) jobs: BTreeSet<JobId>,
-    /// Away.
-    pub(super) away: Option<Away>,
 }
 
 /// When the jobs of a node that is away fail.
@@ -64,9 +62,8 @@ impl Head {
             self.part_lost(id, node);
         }
         let away = self.away_for(self.restart_grace());
-        for node in self.nodes.iter_mut().filter(|node| !node.jobs.is_empty()) {
-            node.away = Some(away);
-        }
+        let busy = (0..).zip(&self.nodes).filter(|(_, node)| !node.jobs.is_empty());
+        self.away = busy.map(|(number, _)| (NodeId(number), away)).collect();
     }
 
     /// Away from now on, with so much time to come back.
@@ -90,11 +87,12 @@ impl Head {
         for &node in lost {
             self.policy.remove_node(node);
             self.drop_receiver(node);
-            if let Some(entry) = self.node_mut(node) {
-                entry.away = Some(away);
+            if self.is_configured(node) {
+                self.away.insert(node, away);
             }
         }
         self.sampling_without(lost);
+        self.forget_quiet(lost);
     }
 
     /// Nodes attached through `link`: for the first time, again, or by another way.
@@ -102,8 +100,11 @@ impl Head {
         let mut nodes = nodes;
         nodes.retain(|node| self.is_configured(node.node));
         nodes.retain(|node| self.routes.attach(link, node.clone()));
+        let numbers: Vec<NodeId> = nodes.iter().map(|node| node.node).collect();
+        self.forget_quiet(&numbers);
         self.reconcile(link, &nodes);
-        self.unscheduled = true;
+        self.measure_nodes();
+        self.nodes_changed = true;
     }
 
     fn reconcile(&mut self, link: LinkId, nodes: &[NodeDescription]) {
@@ -117,8 +118,8 @@ impl Head {
         let mut repairs = Repairs::default();
         for node in nodes {
             self.policy.add_node(node.node);
+            self.away.remove(&node.node);
             if let Some(entry) = self.node_mut(node.node) {
-                entry.away = None;
                 entry.description = Some(node.clone());
             }
             self.drop_receiver(node.node);
@@ -197,6 +198,7 @@ impl Head {
         let Some(part) = part.filter(|part| part.over == Over::No) else { return };
         part.over = over;
         part.wanted = None;
+        self.check_dormant(id);
         self.finish_if_freed(id);
     }
 
@@ -216,19 +218,16 @@ impl Head {
 
     /// Nodes that stayed away too long take their jobs with them.
     pub(super) fn check_lost_nodes(&mut self) {
-        for number in 0..self.nodes.len() {
-            let node = &mut self.nodes[number];
-            let watched = self.vigil.watched();
-            if node.away.is_none_or(|away| watched < away.watched && self.now < away.latest) {
-                continue;
-            }
-            node.away = None;
-            self.unscheduled = true;
-            let jobs: Vec<JobId> = node.jobs.iter().copied().collect();
+        let (watched, now) = (self.vigil.watched(), self.now);
+        let late = |away: &Away| watched >= away.watched || now >= away.latest;
+        let lost = self.away.iter().filter(|(_, away)| late(away));
+        let lost: Vec<NodeId> = lost.map(|(&node, _)| node).collect();
+        for node in lost {
+            self.away.remove(&node);
+            self.nodes_changed = true;
+            let jobs = self.node_mut(node).map(|node| node.jobs.clone()).unwrap_or_default();
             for id in jobs {
-                if let Ok(number) = u32::try_from(number) {
-                    self.part_lost(id, NodeId(number));
-                }
+                self.part_lost(id, node);
             }
         }
     }

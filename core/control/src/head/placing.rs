@@ -7,14 +7,13 @@ use kumi_sched::{ClusterTime, JobId, NodeId};
 
 use super::Head;
 use super::jobs::{Job, refusal};
+use super::room::request_bytes;
 use crate::message::{
     JobRecord, JobRequest, JobSpec, JobState, NodeRanks, Outcome, Refusal, RefusalKind, SealKey,
     User,
 };
 
-/// Jobs that are not over; more are refused, so that a runaway script does not fill the head.
-const MOST_LIVE: usize = 10_000;
-/// Arguments and environment together; with the rest of a `Prepare` they fit a frame.
+/// Arguments, environment, name and paths together; with the rest of a `Prepare` they fit a frame.
 const MOST_TEXT: usize = 512 << 10;
 
 /// Ranks in blocks over the nodes, ascending; the first nodes have one more if it does not divide.
@@ -36,13 +35,13 @@ impl Head {
         u32::try_from(self.nodes.len()).unwrap_or(u32::MAX)
     }
 
-    /// The smallest number of processors and the smallest limit of ranks of the nodes that were
-    /// ever attached; `None` while there was none.
-    fn smallest_node(&self) -> Option<(u32, u32)> {
-        let known = || self.nodes.iter().filter_map(|node| node.description.as_ref());
-        let processors = known().map(|node| node.processors).min()?;
-        let max_ranks = known().map(|node| node.max_ranks).min()?;
-        Some((processors.max(1), max_ranks.max(1)))
+    /// What nodes have said of themselves has changed.
+    pub(super) fn measure_nodes(&mut self) {
+        let known = self.nodes.iter().filter_map(|node| node.description.as_ref());
+        let sizes = known.map(|node| (node.processors.max(1), node.max_ranks.max(1)));
+        let smallest = |one: (u32, u32), two: (u32, u32)| (one.0.min(two.0), one.1.min(two.1));
+        self.smallest_node = sizes.reduce(smallest);
+        self.considered += self.nodes.len() as u64;
     }
 
     /// On how many nodes the job goes: as asked, or as many as have a processor for each rank, or
@@ -52,7 +51,7 @@ impl Head {
     /// # Errors
     /// `Ok(None)` while it cannot be said. An error when the job can never fit.
     fn wanted_nodes(&self, request: &JobRequest) -> Result<Option<u32>, Refusal> {
-        let Some((processors, max_ranks)) = self.smallest_node() else { return Ok(None) };
+        let Some((processors, max_ranks)) = self.smallest_node else { return Ok(None) };
         let fewest = request.ranks.div_ceil(max_ranks);
         let most = request.nodes.unwrap_or(self.cluster_size());
         if most < fewest {
@@ -68,7 +67,7 @@ impl Head {
         if request.nodes.is_some() {
             return Ok(request.nodes);
         }
-        let up = u32::try_from(self.routes.nodes().count()).unwrap_or(u32::MAX);
+        let up = u32::try_from(self.routes.reached()).unwrap_or(u32::MAX);
         if up == 0 || (self.starting.is_some() && up < self.cluster_size()) {
             return Ok(None);
         }
@@ -103,8 +102,11 @@ impl Head {
         }
         let env = request.env.iter().map(|(name, value)| name.len() + value.len() + 2);
         let args = request.args.iter().map(|arg| arg.len() + 1);
-        if env.chain(args).sum::<usize>() > MOST_TEXT {
-            return bad("arguments and environment together exceed 512 KiB; pass less");
+        let others = request.name.len() + request.cwd.len() + request.program.path.len();
+        if env.chain(args).sum::<usize>() + others > MOST_TEXT {
+            return bad(
+                "arguments, environment, name and paths together exceed 512 KiB; pass less",
+            );
         }
         let texts = request.args.iter().chain([&request.cwd, &request.program.path]);
         let pairs = request.env.iter().flat_map(|(name, value)| [name, value]);
@@ -136,11 +138,12 @@ impl Head {
             let message = "the cluster is shutting down; start it again and then the job".into();
             return Err(refusal(RefusalKind::NodeLost, message));
         }
-        self.check_request(user, &request)?;
-        if self.jobs.len() - self.ended.len() >= MOST_LIVE {
-            let message = format!("{MOST_LIVE} jobs are waiting or running; try again later");
-            return Err(refusal(RefusalKind::NoResources, message));
+        if request.priority == 0 {
+            request.priority = self.config.priority;
         }
+        request.estimate_ns = request.estimate_ns.or(self.config.estimate_ns);
+        self.check_request(user, &request)?;
+        self.check_room(user, &request)?;
         let id = JobId(self.next_job);
         self.next_job += 1;
         self.tokens.insert(request.token, id);
@@ -153,6 +156,7 @@ impl Head {
                 request.env.push((name.clone(), value.clone()));
             }
         }
+        self.hold(user.uid, 1, request_bytes(&request));
         let (user, layout) = (user.clone(), Vec::new());
         let spec = JobSpec { job: id, user, request, layout, channel_key, seal_key };
         let record = JobRecord {
@@ -163,7 +167,10 @@ impl Head {
             ended_ms: None,
         };
         self.jobs.insert(id, Job::new(record));
-        self.unscheduled = true;
+        self.undecided.insert(id);
+        if !self.nodes_changed {
+            self.hand_over(id);
+        }
         self.schedule();
         // One that got its nodes at once is recorded as preparing already.
         if self.jobs.get(&id).is_some_and(|job| job.record.state == JobState::Queued) {
@@ -186,10 +193,12 @@ impl Head {
         (u64::from_le_bytes(channel), SealKey(seal))
     }
 
-    /// Hands new jobs to the policy, and places those that fit now.
+    /// Hands jobs to the policy if nodes came or went, and places those that fit now.
     pub(super) fn schedule(&mut self) {
-        if core::mem::take(&mut self.unscheduled) {
-            self.hand_over();
+        if core::mem::take(&mut self.nodes_changed) {
+            self.reconsider();
+            let undecided: Vec<JobId> = self.undecided.iter().copied().collect();
+            undecided.into_iter().for_each(|id| self.hand_over(id));
         }
         while let Some(placement) = self.policy.next_placement(ClusterTime(self.now)) {
             self.place(&placement);
@@ -200,42 +209,53 @@ impl Head {
     /// again then, in the order in which they were submitted.
     fn reconsider(&mut self) {
         let queued = |job: &&Job| job.scheduled && job.record.state == JobState::Queued;
-        let other = |job: &Job| {
+        let queued: Vec<&Job> = self.jobs.values().filter(queued).collect();
+        self.considered += queued.len() as u64;
+        let other = |job: &&Job| {
             let request = &job.record.spec.request;
             request.nodes.is_none()
                 && self.wanted_nodes(request).is_ok_and(|wanted| wanted != Some(job.wanted))
         };
-        if !self.jobs.values().filter(queued).any(other) {
+        if !queued.iter().any(other) {
             return;
         }
-        for job in self.jobs.values_mut().filter(|job| queued(&&**job)) {
+        let queued: Vec<JobId> = queued.into_iter().map(Job::id).collect();
+        for id in queued {
             // Those that wait have no slot.
-            self.policy.leave(job.id(), ClusterTime(self.now));
-            job.scheduled = false;
+            self.policy.leave(id, ClusterTime(self.now));
+            if let Some(job) = self.jobs.get_mut(&id) {
+                job.scheduled = false;
+            }
+            self.undecided.insert(id);
         }
     }
 
-    fn hand_over(&mut self) {
-        self.reconsider();
-        let waiting = self.jobs.values();
-        let waiting = waiting.filter(|job| !job.scheduled && job.record.state == JobState::Queued);
-        let waiting: Vec<JobId> = waiting.map(Job::id).collect();
-        for id in waiting {
-            let Some(job) = self.jobs.get(&id) else { continue };
-            let refused = match self.wanted_nodes(&job.record.spec.request) {
-                Ok(None) => continue,
-                Ok(Some(nodes)) => {
-                    let Some(job) = self.jobs.get_mut(&id) else { continue };
-                    (job.scheduled, job.wanted) = (true, nodes);
-                    let (asked, came) = (job.asked(), job.came((self.now, self.wall_ms)));
-                    let arrived = self.policy.arrive(&asked, came);
-                    arrived.err().map(|error| super::policy::arrive_refusal(&error))
-                }
-                Err(refusal) => Some(refusal),
-            };
-            if let Some(refusal) = refused {
-                self.end(id, Outcome::Refused(refusal));
+    /// Hands a job to the policy, once it can be said how many nodes it wants: what that depends on
+    /// changes only when nodes come or go.
+    fn hand_over(&mut self, id: JobId) {
+        self.considered += 1;
+        let queued = |job: &&mut Job| !job.scheduled && job.record.state == JobState::Queued;
+        let Some(request) = self.jobs.get(&id).map(|job| &job.record.spec.request) else {
+            self.undecided.remove(&id);
+            return;
+        };
+        let wanted = self.wanted_nodes(request);
+        if wanted == Ok(None) {
+            return;
+        }
+        self.undecided.remove(&id);
+        let time = (self.now, self.wall_ms);
+        let Some(job) = self.jobs.get_mut(&id).filter(queued) else { return };
+        let refused = match wanted {
+            Ok(nodes) => {
+                (job.scheduled, job.wanted) = (true, nodes.unwrap_or_default());
+                let arrived = self.policy.arrive(&job.asked(), job.came(time));
+                arrived.err().map(|error| super::policy::arrive_refusal(&error))
             }
+            Err(refusal) => Some(refusal),
+        };
+        if let Some(refusal) = refused {
+            self.end(id, Outcome::Refused(refusal));
         }
     }
 }

@@ -8,10 +8,10 @@ use alloc::vec::Vec;
 use kumi_sched::registry::{self, Limits, UnknownPolicy};
 use kumi_sched::{ArriveError, ClusterTime, DqtNode, Mode, NodeId, Policy};
 
-use super::Head;
 use super::jobs::{Job, refusal};
+use super::{Head, HeadConfig};
 use crate::message::{
-    JobRequest, JobState, LONGEST_ESTIMATE, MOST_PRIORITY, Nanos, Refusal, RefusalKind, User,
+    JobRequest, LONGEST_ESTIMATE, MOST_PRIORITY, Nanos, Refusal, RefusalKind, User,
 };
 
 /// Most bytes of a policy's name that a client may ask for: it is shown to everybody.
@@ -37,18 +37,21 @@ pub enum PolicyError {
 /// # Errors
 /// No policy is called that, or it is none for a cluster.
 pub fn check_policy(name: &str) -> Result<(), PolicyError> {
-    by_name(name, 1).map(drop)
+    by_name(name, Limits::default()).map(drop)
 }
 
-pub(super) fn by_name(
-    name: &str,
-    jobs_per_node: u32,
-) -> Result<Box<dyn Policy + Send>, PolicyError> {
-    let policy = registry::by_name(name, Limits { jobs_per_node })?;
+pub(super) fn by_name(name: &str, limits: Limits) -> Result<Box<dyn Policy + Send>, PolicyError> {
+    let policy = registry::by_name(name, limits)?;
     if policy.migrates() {
         return Err(PolicyError::Migrates(name.to_string()));
     }
     Ok(policy)
+}
+
+/// What policies of this cluster are told.
+pub(super) fn limits(config: &HeadConfig) -> Limits {
+    let nodes = u32::try_from(config.nodes.len()).unwrap_or(u32::MAX);
+    Limits::of_cluster(nodes, config.max_jobs_per_node)
 }
 
 /// For a job that the policy does not take.
@@ -70,7 +73,7 @@ fn take_back(
     let nodes = job.parts.keys().copied();
     let nodes: Vec<NodeId> = nodes.filter(|node| (node.0 as usize) < configured).collect();
     policy.restore(&job.asked_on(wall_ms), &nodes, ClusterTime(now))?;
-    policy.set_active(job.id(), job.record.state == JobState::Running);
+    policy.set_active(job.id(), job.takes_turns());
     Ok(())
 }
 
@@ -132,8 +135,8 @@ impl Head {
         if name.len() > LONGEST_NAME {
             return Err(bad(format!("no scheduling policy has a name of {} letters", name.len())));
         }
-        let mut policy =
-            by_name(name, self.config.max_jobs_per_node).map_err(|error| bad(error.to_string()))?;
+        let limits = limits(&self.config);
+        let mut policy = by_name(name, limits).map_err(|error| bad(error.to_string()))?;
         self.routes.nodes().for_each(|node| policy.add_node(node));
         let configured = self.nodes.len();
         for job in self.jobs.values().filter(|job| !job.is_over()) {

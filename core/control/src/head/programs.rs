@@ -14,6 +14,8 @@ use crate::message::{
 
 /// How long a client may take over the next chunk.
 const PATIENCE: Nanos = 30_000_000_000;
+/// Nanoseconds that a client may take over each KiB of the whole: jobs of others may wait for the same program.
+const PER_KIB: Nanos = 8_000_000;
 
 /// The content of one program on its way from a client to nodes.
 #[derive(Debug)]
@@ -25,6 +27,8 @@ pub(super) struct Transfer {
     size: u64,
     next: u64,
     deadline: Nanos,
+    /// When it has to be over.
+    latest: Nanos,
     done: bool,
 }
 
@@ -79,8 +83,9 @@ impl Head {
         let size = job.record.spec.request.program.size;
         let receivers = self.receivers(hash);
         let deadline = self.now.saturating_add(PATIENCE);
+        let latest = deadline.saturating_add((size / 1024).saturating_mul(PER_KIB));
         let transfer =
-            Transfer { source, job: id, receivers, size, next: 0, deadline, done: false };
+            Transfer { source, job: id, receivers, size, next: 0, deadline, latest, done: false };
         self.transfers.insert(hash, transfer);
         self.reply(source, ClientReply::ProgramWanted(hash));
     }
@@ -134,7 +139,7 @@ impl Head {
             return;
         }
         transfer.next = end;
-        transfer.deadline = self.now.saturating_add(PATIENCE);
+        transfer.deadline = self.now.saturating_add(PATIENCE).min(transfer.latest);
         transfer.done = end == total;
         let done = transfer.done;
         let receivers = NodeSet::from_nodes(transfer.receivers.iter().copied());
@@ -218,7 +223,7 @@ impl Head {
             self.source_gone(client);
         }
         if self.starting.take_if(|until| now >= *until).is_some() {
-            self.unscheduled = true;
+            self.nodes_changed = true;
             let waiting = self.jobs.values().filter(|job| job.awaits_client);
             let waiting: Vec<JobId> = waiting.map(Job::id).collect();
             for id in waiting {

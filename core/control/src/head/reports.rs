@@ -39,6 +39,7 @@ impl Head {
             Report::Freed { job, nodes } => self.freed(link, job, &nodes),
             Report::Output { job, rank, stream, data } => self.output(job, rank, stream, data),
             Report::Samples { request, nodes } => self.samples(request, nodes),
+            Report::Quiet(report) => self.quiet(link, &report),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kumi_control::message::{JobRecord, JobState, Outcome, RankStatus};
+use kumi_control::message::{JobRecord, JobState, NodeRanks, Outcome, RankStatus};
 use kumi_sched::{Column, JobId};
 
 use crate::world::{GRACE, LEASE, MS, World};
@@ -88,8 +88,8 @@ impl World {
         }
     }
 
-    /// Every running job is in the timetable, on all of its nodes in the same slots, and nothing
-    /// else is.
+    /// Every running job that is not dormant is in the timetable, on all of its nodes in the same slots,
+    /// and nothing else is.
     pub fn check_timetable(&self) {
         let Some(head) = &self.head.head else { return };
         let timetable = head.timetable();
@@ -97,8 +97,12 @@ impl World {
             (0..column.slots.len()).filter(|&slot| column.slots[slot] == Some(job)).collect()
         };
         let mut running = BTreeSet::new();
+        let dormant: BTreeSet<JobId> = timetable.dormant.iter().copied().collect();
         for record in head.records().filter(|record| record.state == JobState::Running) {
             let job = record.spec.job;
+            if dormant.contains(&job) {
+                continue;
+            }
             running.insert(job);
             let mut common: Option<Vec<usize>> = None;
             for part in &record.spec.layout {
@@ -127,9 +131,16 @@ impl World {
             assert!(head.is_up(id), "node {number} is not attached");
             let applied = node.timetable.as_ref().expect("every node has a timetable");
             assert_eq!(applied.column(id), head.timetable().column(id), "node {number}");
+            assert_eq!(applied.dormant, head.timetable().dormant, "node {number}");
             for &job in node.jobs.keys() {
                 assert!(live(job), "job {job} is over, and half alive on node {number}");
             }
+        }
+        for record in head.records().filter(|record| record.state == JobState::Running) {
+            let job = record.spec.job;
+            let here = |part: &NodeRanks| self.nodes[part.node.0 as usize].jobs.get(&job);
+            let quiet = record.spec.layout.iter().all(|part| here(part).is_none_or(|l| l.quiet));
+            assert_eq!(head.timetable().dormant.contains(&job), quiet, "job {job}");
         }
         for record in head.records() {
             assert_ne!(record.state, JobState::Preparing, "job {} hangs", record.spec.job);

@@ -12,6 +12,10 @@ use kumi_sched::{JobId, NodeId, Timetable};
 
 use crate::world::{Event, MS, World};
 
+/// By then the head knows that a job has something to do again, or that it does not know it any more:
+/// broken links are noticed within 600 ms.
+const NOTICED: u64 = 800 * MS;
+
 #[derive(Default)]
 pub struct NodeSim {
     pub agent: Option<Agent>,
@@ -30,6 +34,9 @@ pub struct Local {
     pub started: bool,
     killed: bool,
     waits_for_program: bool,
+    /// Its ranks wait, and how often that has changed.
+    pub quiet: bool,
+    stirs: u64,
 }
 
 impl NodeSim {
@@ -180,8 +187,15 @@ impl World {
         let alive = (part.first..part.first + part.count).collect();
         let has_program = self.nodes[number as usize].programs.contains(&spec.request.program.hash);
         let hash = spec.request.program.hash;
-        let local =
-            Local { spec, alive, started: false, killed: false, waits_for_program: !has_program };
+        let local = Local {
+            spec,
+            alive,
+            started: false,
+            killed: false,
+            waits_for_program: !has_program,
+            quiet: false,
+            stirs: 0,
+        };
         assert!(self.node(number).jobs.insert(job, local).is_none(), "prepared twice");
         if !has_program {
             self.later(number, 0, MS, AgentEvent::ProgramNeeded { job, hash });
@@ -261,7 +275,52 @@ impl World {
             let exits = Event::RankExits { node: number, incarnation, job, rank, fails };
             self.soon(2 * MS, plan.longest, exits);
         }
+        // Where the messages of a large job are counted its ranks only compute.
+        if self.scenario.jobs > 0 {
+            self.stirs_later(number, job);
+        }
         self.later(number, 0, MS, AgentEvent::Started { job, result: Ok(()) });
+    }
+
+    fn stirs_later(&mut self, number: u32, job: JobId) {
+        let incarnation = self.nodes[number as usize].incarnation;
+        self.soon(20 * MS, 700 * MS, Event::Stirs { node: number, incarnation, job });
+    }
+
+    /// The ranks of a job fall quiet on a node, or have something to do again.
+    pub fn stirs(&mut self, number: u32, incarnation: u64, job: JobId) {
+        if self.calm || !self.nodes[number as usize].alive(incarnation) {
+            return;
+        }
+        // Mostly quiet, or jobs with many nodes would never be dormant.
+        let quiet = self.random.chance(75);
+        let Some(local) = self.node(number).jobs.get_mut(&job).filter(|local| !local.killed) else {
+            return;
+        };
+        let stirs = local.stirs + 1;
+        let changed = local.quiet != quiet;
+        if changed {
+            (local.quiet, local.stirs) = (quiet, stirs);
+            self.agent_event(number, AgentEvent::Quiet { job, quiet });
+        }
+        if changed && !quiet {
+            self.at(NOTICED, Event::Stirred { node: number, incarnation, job, stirs });
+        }
+        self.stirs_later(number, job);
+    }
+
+    /// Since so long the job has had something to do there.
+    pub fn stirred(&mut self, number: u32, incarnation: u64, job: JobId, stirs: u64) {
+        if !self.nodes[number as usize].alive(incarnation) {
+            return;
+        }
+        let local = self.nodes[number as usize].jobs.get(&job);
+        if let (Some(local), Some(head)) = (local, &self.head.head)
+            && local.stirs == stirs
+        {
+            let dormant = &head.timetable().dormant;
+            assert!(!dormant.contains(&job), "job {job} has something to do on node {number}");
+        }
     }
 
     pub fn rank_exits(

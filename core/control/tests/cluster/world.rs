@@ -63,6 +63,8 @@ pub enum Event {
     Driver { node: u32, incarnation: u64, event: AgentEvent },
     RankExits { node: u32, incarnation: u64, job: JobId, rank: u32, fails: bool },
     NodeTimer { node: u32, incarnation: u64 },
+    Stirs { node: u32, incarnation: u64, job: JobId },
+    Stirred { node: u32, incarnation: u64, job: JobId, stirs: u64 },
     HeadTimer { epoch: u64 },
     Client { index: usize },
     ClientChunk { index: usize, epoch: u64, offset: u64 },
@@ -130,6 +132,8 @@ impl World {
             encrypt: false,
             policy: "dqt".into(),
             max_priority: 1,
+            priority: 1,
+            estimate_ns: None,
             env: Vec::new(),
         };
         Self {
@@ -298,6 +302,10 @@ impl World {
                 self.rank_exits(node, incarnation, job, rank, fails);
             }
             Event::NodeTimer { node, incarnation } => self.node_timer(node, incarnation),
+            Event::Stirs { node, incarnation, job } => self.stirs(node, incarnation, job),
+            Event::Stirred { node, incarnation, job, stirs } => {
+                self.stirred(node, incarnation, job, stirs);
+            }
             Event::HeadTimer { epoch } => self.head_timer(epoch),
             Event::Client { index } => self.client_connects(index),
             Event::ClientChunk { index, epoch, offset } => self.client_sends(index, epoch, offset),

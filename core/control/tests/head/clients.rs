@@ -277,7 +277,7 @@ fn lists_tell_no_secrets() {
     let listed = |test: &mut Test, all| {
         let actions = test.ask(&BOB, ClientRequest::Jobs { all });
         match actions.into_iter().next() {
-            Some(HeadAction::ToClient(_, ClientReply::Jobs(records))) => records,
+            Some(HeadAction::ToClient(_, ClientReply::Jobs(records, _))) => records,
             other => panic!("{other:?}"),
         }
     };

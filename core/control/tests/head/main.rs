@@ -3,17 +3,19 @@
 
 use kumi_control::head::{ClientId, Head, HeadAction, HeadConfig, HeadEvent, LinkId};
 use kumi_control::message::{
-    ClientReply, ClientRequest, Command, ContentHash, JobRecord, JobRequest, JobState,
+    ClientReply, ClientRequest, Command, ContentHash, Hop, JobRecord, JobRequest, JobState,
     NodeDescription, NodeSample, NodeSet, Outcome, PreparedNode, PreparedRanks, Program,
-    RankAddress, RankStatus, RefusalKind, Report, Stream, SwitchSample, Up, User,
+    QuietReport, RankAddress, RankStatus, RefusalKind, Report, Stream, SwitchSample, Up, User,
 };
 use kumi_sched::{ClusterTime, JobId, Mode, NodeId, Timetable};
 
 mod clients;
 mod keys;
 mod life;
+mod many;
 mod nodes;
 mod policy;
+mod quiet;
 mod same;
 
 const MS: u64 = 1_000_000;
@@ -43,6 +45,8 @@ fn config(nodes: u32) -> HeadConfig {
         encrypt: false,
         policy: "dqt".into(),
         max_priority: 4,
+        priority: 1,
+        estimate_ns: None,
         env: Vec::new(),
     }
 }

@@ -166,7 +166,6 @@ fn wishes_are_checked() {
         ClientRequest::Submit(Box::new(request))
     };
     for (user, priority, estimate, kind) in [
-        (&ALICE, 0, None, RefusalKind::BadRequest),
         (&OWNER, MOST_PRIORITY + 1, None, RefusalKind::BadRequest),
         (&ALICE, 5, None, RefusalKind::NotPermitted),
         (&ALICE, 1, Some(0), RefusalKind::BadRequest),
@@ -180,6 +179,25 @@ fn wishes_are_checked() {
         let actions = test.ask(user, wish(token, priority, Some(LONGEST_ESTIMATE)));
         assert_eq!(refusal(&actions), None, "{actions:?}");
     }
+}
+
+#[test]
+fn jobs_that_do_not_say_get_the_clusters_wishes() {
+    let wishes = HeadConfig {
+        policy: "easy".into(),
+        priority: 3,
+        estimate_ns: Some(60_000 * MS),
+        ..config(1)
+    };
+    let mut test = Test::attached(wishes);
+    let mut of = |token, priority, estimate_ns| {
+        let (job, _) =
+            test.submit(JobRequest { priority, estimate_ns, ..request(token, 1, Some(1)) });
+        let record = test.head.records().find(|record| record.spec.job == job).expect("known");
+        (record.spec.request.priority, record.spec.request.estimate_ns)
+    };
+    assert_eq!(of(1, 0, None), (3, Some(60_000 * MS)));
+    assert_eq!(of(2, 1, Some(7)), (1, Some(7)));
 }
 
 #[test]

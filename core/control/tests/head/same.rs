@@ -48,7 +48,8 @@ impl Pair {
     fn new(name: &str, seed: u64) -> Self {
         let config = HeadConfig { policy: name.into(), detach_grace_ns: GRACE, ..config(NODES) };
         let test = Test::attached(config);
-        let mut policy = registry::by_name(name, Limits { jobs_per_node: 2 }).expect("a policy");
+        let mut policy = registry::by_name(name, Limits { jobs_per_node: 2, ..Limits::default() })
+            .expect("a policy");
         (0..NODES).for_each(|node| policy.add_node(NodeId(node)));
         let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let timetable = test.head.timetable();

@@ -1,10 +1,8 @@
 //! Backfilling: jobs overtake others which they do not delay, by what all say of their length.
 
-use alloc::vec::Vec;
-
 use super::pool::{FreeNodes, Pool};
 use super::profile::Profile;
-use super::queue::{Queue, UNPLANNED, Waiting};
+use super::queue::{UNPLANNED, Waiting};
 use super::running::Running;
 use super::{Batch, Discipline, Machine};
 use crate::{JobId, Placement};
@@ -21,7 +19,6 @@ pub(crate) type Conservative = Batch<Planning>;
 
 #[derive(Default)]
 pub(crate) struct Overtaking {
-    queue: Queue,
     running: Running,
 }
 
@@ -33,12 +30,12 @@ impl Overtaking {
         if free == 0 {
             return None;
         }
-        let first = self.queue.position(|waiting| pool.possible(waiting.nodes))?;
-        let wanted = self.queue[first].nodes;
+        let first = machine.queue.position(|waiting| pool.possible(waiting.nodes))?;
+        let wanted = machine.queue[first].nodes;
         if wanted <= free {
             return Some(first);
         }
-        if self.queue.iter().skip(first + 1).all(|waiting| waiting.nodes > free) {
+        if machine.queue.iter().skip(first + 1).all(|waiting| waiting.nodes > free) {
             return None;
         }
         self.running.prolong(now);
@@ -47,7 +44,7 @@ impl Overtaking {
             waiting.nodes <= free
                 && (waiting.nodes <= spare || now.saturating_add(waiting.estimate) <= shadow)
         };
-        let others = self.queue.iter().skip(first + 1);
+        let others = machine.queue.iter().skip(first + 1);
         others.enumerate().find(|(_, waiting)| overtakes(waiting)).map(|(at, _)| first + 1 + at)
     }
 }
@@ -71,23 +68,11 @@ impl Discipline for Overtaking {
     type Pool = FreeNodes;
     const PLANS: bool = true;
 
-    fn push(&mut self, waiting: Waiting) {
-        self.queue.push(waiting);
-    }
-
-    fn withdraw(&mut self, job: JobId) {
-        self.queue.withdraw(job);
-    }
-
-    fn queued(&self) -> Vec<JobId> {
-        self.queue.iter().map(|waiting| waiting.job).collect()
-    }
-
     fn next(&mut self, machine: &mut Machine<FreeNodes>, now: u64) -> Option<Placement> {
         let index = self.find(machine, now)?;
-        let Waiting { job, nodes: wanted, estimate, .. } = self.queue[index];
+        let Waiting { job, nodes: wanted, estimate, .. } = machine.queue[index];
         let nodes = machine.pool.take(job, wanted)?;
-        self.queue.remove(index);
+        machine.queue.remove(index);
         self.running.insert(job, wanted, now, Some(estimate));
         Some(Placement { job, nodes })
     }
@@ -107,7 +92,6 @@ fn count(nodes: usize) -> u32 {
 
 #[derive(Default)]
 pub(crate) struct Planning {
-    queue: Queue,
     running: Running,
     /// What is free beside those that run and the reservations of those that wait.
     profile: Profile,
@@ -132,7 +116,7 @@ impl Planning {
     }
 
     /// Brings the plan up to date.
-    fn plan(&mut self, machine: &Machine<FreeNodes>, now: u64) {
+    fn plan(&mut self, machine: &mut Machine<FreeNodes>, now: u64) {
         if self.running.prolong(now) {
             self.mark(Stale::Wrong);
         }
@@ -140,7 +124,7 @@ impl Planning {
         match self.stale {
             Stale::No => {}
             Stale::Roomier => {
-                self.move_forward(now);
+                self.move_forward(machine, now);
             }
             Stale::Wrong => self.begin_anew(machine, now),
         }
@@ -148,18 +132,18 @@ impl Planning {
         let up = machine.pool.up();
         // Those without a reservation are the last, apart from those for which the machine is too
         // small, and from the important that came this instant.
-        for waiting in self.queue.iter_mut() {
+        for waiting in machine.queue.iter_mut() {
             if waiting.start == UNPLANNED && waiting.nodes <= up {
                 reserve(&mut self.profile, waiting, now);
             }
         }
-        while self.missed(now) && self.move_forward(now) {}
+        while self.missed(machine, now) && self.move_forward(machine, now) {}
     }
 
     /// One after the other takes the earliest time there is now: whether anybody's has changed.
-    fn move_forward(&mut self, now: u64) -> bool {
+    fn move_forward(&mut self, machine: &mut Machine<FreeNodes>, now: u64) -> bool {
         let mut moved = false;
-        for waiting in self.queue.iter_mut().filter(|waiting| waiting.start != UNPLANNED) {
+        for waiting in machine.queue.iter_mut().filter(|waiting| waiting.start != UNPLANNED) {
             let before = waiting.start;
             if before > now {
                 self.profile.give(before, waiting.estimate, waiting.nodes);
@@ -173,9 +157,9 @@ impl Planning {
     /// Whether the first reservation is due before anything is expected to end. One that was held
     /// up by another behind it, which moved afterwards, may be left like that; nobody would call
     /// when its time comes, and it can as well begin now.
-    fn missed(&self, now: u64) -> bool {
+    fn missed(&self, machine: &Machine<FreeNodes>, now: u64) -> bool {
         let (mut first, mut end) = (UNPLANNED, self.running.first_end());
-        for waiting in self.queue.iter() {
+        for waiting in machine.queue.iter() {
             if waiting.start > now {
                 first = first.min(waiting.start);
             } else {
@@ -186,14 +170,14 @@ impl Planning {
         first < end
     }
 
-    fn begin_anew(&mut self, machine: &Machine<FreeNodes>, now: u64) {
+    fn begin_anew(&mut self, machine: &mut Machine<FreeNodes>, now: u64) {
         self.profile = Profile::new(now, machine.pool.free());
         for (end, nodes) in self.running.releases(machine) {
             if end < u64::MAX {
                 self.profile.give(end, u64::MAX, nodes);
             }
         }
-        self.queue.iter_mut().for_each(|waiting| waiting.start = UNPLANNED);
+        machine.queue.iter_mut().for_each(|waiting| waiting.start = UNPLANNED);
     }
 }
 
@@ -208,30 +192,22 @@ impl Discipline for Planning {
     type Pool = FreeNodes;
     const PLANS: bool = true;
 
-    fn push(&mut self, waiting: Waiting) {
-        self.queue.push(waiting);
-    }
-
-    fn withdraw(&mut self, job: JobId) {
-        let Some(waiting) = self.queue.withdraw(job) else { return };
+    fn withdraw(&mut self, machine: &mut Machine<FreeNodes>, job: JobId) {
+        let Some(waiting) = machine.queue.withdraw(job) else { return };
         if waiting.start != UNPLANNED {
             self.profile.give(waiting.start, waiting.estimate, waiting.nodes);
             self.mark(Stale::Roomier);
         }
     }
 
-    fn queued(&self) -> Vec<JobId> {
-        self.queue.iter().map(|waiting| waiting.job).collect()
-    }
-
     fn next(&mut self, machine: &mut Machine<FreeNodes>, now: u64) -> Option<Placement> {
         self.plan(machine, now);
         let free = machine.pool.free();
         let due = |waiting: &Waiting| waiting.start <= now && waiting.nodes <= free;
-        let index = self.queue.position(due)?;
-        let Waiting { job, nodes: wanted, estimate, start, .. } = self.queue[index];
+        let index = machine.queue.position(due)?;
+        let Waiting { job, nodes: wanted, estimate, start, .. } = machine.queue[index];
         let nodes = machine.pool.take(job, wanted)?;
-        self.queue.remove(index);
+        machine.queue.remove(index);
         self.running.insert(job, wanted, now, Some(estimate));
         if start < now {
             self.mark(Stale::Wrong);

@@ -23,13 +23,15 @@ pub(crate) use first::{Fcfs, FcfsBuddy, FirstFit};
 use crate::{ArriveError, ClusterTime, Column, JobId, NodeId, Placement, Policy, Request, Sharing};
 use placed::Placed;
 use pool::Pool;
-use queue::Waiting;
+use queue::{Queue, Waiting};
 
 /// The machine as a discipline sees it.
 #[derive(Default)]
 pub(crate) struct Machine<P> {
     pub(crate) pool: P,
     pub(crate) placed: Placed,
+    /// Jobs that wait, unless the discipline has queues of its own.
+    pub(crate) queue: Queue,
 }
 
 /// Who is next.
@@ -39,13 +41,20 @@ pub(crate) trait Discipline: Default {
     /// Jobs must say how long they run.
     const PLANS: bool = false;
 
-    fn push(&mut self, waiting: Waiting);
+    /// A job comes.
+    fn push(&mut self, machine: &mut Machine<Self::Pool>, waiting: Waiting) {
+        machine.queue.push(waiting);
+    }
 
     /// Takes back a job that waits.
-    fn withdraw(&mut self, job: JobId);
+    fn withdraw(&mut self, machine: &mut Machine<Self::Pool>, job: JobId) {
+        machine.queue.withdraw(job);
+    }
 
     /// Jobs that wait, in order.
-    fn queued(&self) -> Vec<JobId>;
+    fn queued(&self, machine: &Machine<Self::Pool>) -> Vec<JobId> {
+        machine.queue.iter().map(|waiting| waiting.job).collect()
+    }
 
     /// Takes the next job from those that wait, and its nodes from the pool.
     fn next(&mut self, machine: &mut Machine<Self::Pool>, now: u64) -> Option<Placement>;
@@ -99,7 +108,7 @@ impl<D: Discipline> Policy for Batch<D> {
             return Err(ArriveError::NoEstimate(request.job));
         }
         self.waiting.insert(request.job);
-        self.discipline.push(Waiting::new(request, now));
+        self.discipline.push(&mut self.machine, Waiting::new(request, now));
         Ok(())
     }
 
@@ -121,7 +130,7 @@ impl<D: Discipline> Policy for Batch<D> {
 
     fn leave(&mut self, job: JobId, now: ClusterTime) {
         if self.waiting.remove(&job) {
-            self.discipline.withdraw(job);
+            self.discipline.withdraw(&mut self.machine, job);
         } else if let Some(nodes) = self.machine.placed.remove(job) {
             let freed = self.machine.pool.release(job, &nodes);
             let all = (freed as usize == nodes.len()).then_some(freed);
@@ -141,7 +150,7 @@ impl<D: Discipline> Policy for Batch<D> {
     }
 
     fn queued(&self) -> Vec<JobId> {
-        self.discipline.queued()
+        self.discipline.queued(&self.machine)
     }
 
     fn run_slot(&mut self, run: &mut dyn FnMut(JobId)) {

@@ -134,6 +134,13 @@ impl Dhc {
         slots
     }
 
+    /// Makes a round, if there is none since the last change.
+    fn lay_out(&mut self) {
+        if self.round.is_none() {
+            self.round = Some(Turns { slots: self.laid_out(), next: 0 });
+        }
+    }
+
     /// The rest of the round and then what of it has passed.
     fn slots(&self) -> Vec<Vec<JobId>> {
         match &self.round {
@@ -218,9 +225,7 @@ impl Policy for Dhc {
     }
 
     fn run_slot(&mut self, run: &mut dyn FnMut(JobId)) {
-        if self.round.is_none() {
-            self.round = Some(Turns { slots: self.laid_out(), next: 0 });
-        }
+        self.lay_out();
         let Some(Turns { slots, next }) = &mut self.round else { return };
         let Some(slot) = slots.get(*next) else { return };
         for &job in slot {
@@ -234,13 +239,25 @@ impl Policy for Dhc {
     }
 
     fn advance(&mut self, slots: u64) {
-        let round = self.slots().len().max(1) as u64;
+        self.lay_out();
+        let round = self.round.as_ref().map_or(1, |round| round.slots.len().max(1) as u64);
         // A whole round, so that it is known who ran when, and what is over after whole rounds.
         let beyond = slots.saturating_sub(round) / round * round;
         self.passed = self.passed.saturating_add(beyond);
         for _ in 0..slots - beyond {
             self.run_slot(&mut |_| {});
         }
+    }
+
+    fn next_round(&mut self, most: u64, round: &mut crate::Round) -> bool {
+        self.lay_out();
+        let Some(Turns { slots, next }) = &self.round else { return false };
+        if slots.is_empty() || slots.len() as u64 > most {
+            return false;
+        }
+        let (before, after) = slots.split_at(*next);
+        round.of_slots(after.iter().chain(before).map(|jobs| &jobs[..]));
+        true
     }
 
     fn columns(&self) -> Vec<Column> {

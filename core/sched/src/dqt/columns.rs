@@ -12,16 +12,47 @@ use crate::Column;
 const DILUTION: usize = 16;
 
 /// Who runs, slot by slot, while a copy runs on.
-struct Slots {
-    copy: Front,
-    members: Vec<u32>,
+pub(super) struct Slots {
+    pub(super) copy: Front,
+    pub(super) members: Vec<u32>,
     /// Where each slot ends in `members`.
     ends: Vec<usize>,
 }
 
 impl Slots {
+    pub(super) fn of(copy: Front) -> Self {
+        Self { copy, members: Vec::new(), ends: Vec::new() }
+    }
+
     fn len(&self) -> usize {
         self.ends.len()
+    }
+
+    /// No slots so far.
+    pub(super) fn clear(&mut self) {
+        self.members.clear();
+        self.ends.clear();
+    }
+
+    /// Up to where the root begins a round; `None` if that takes more than so many slots in all.
+    pub(super) fn push_round(&mut self, most: usize) -> Option<()> {
+        while self.len() < most {
+            if self.push() {
+                return Some(());
+            }
+        }
+        None
+    }
+
+    /// The same slots, but this one first, and those before it last.
+    pub(super) fn rotate(&mut self, first: usize) {
+        let begin = first.checked_sub(1).map_or(0, |before| self.ends[before]);
+        let all = self.members.len();
+        for (index, end) in self.ends.iter_mut().enumerate() {
+            *end = if index < first { *end + all - begin } else { *end - begin };
+        }
+        self.members.rotate_left(begin);
+        self.ends.rotate_left(first);
     }
 
     /// One slot more. Returns whether the root begins a round after it.
@@ -43,7 +74,7 @@ impl Slots {
     }
 
     /// Each slot's members.
-    fn iter(&self) -> impl Iterator<Item = &[u32]> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &[u32]> {
         let begins = core::iter::once(0).chain(self.ends.iter().copied());
         begins.zip(&self.ends).map(|(begin, &end)| &self.members[begin..end])
     }
@@ -66,25 +97,31 @@ impl Slots {
 /// some rounds (the cycle) so do the positions in the queues. The slots up to there, the rest of
 /// the present round, mostly are what the end of a cycle looks like; then the cycle is the answer.
 /// They are not if a change has made this round unlike those to come.
-fn run_on(front: &Front, horizon: usize) -> Slots {
-    let mut slots = Slots { copy: front.clone(), members: Vec::new(), ends: Vec::new() };
-    while !slots.push() {}
+///
+/// `None` if the answer would have more than `most` slots.
+fn run_on(front: &Front, horizon: usize, most: usize) -> Option<Slots> {
+    let mut slots = Slots::of(front.clone());
+    slots.push_round(most)?;
     let (rest, begun) = (slots.len(), slots.copy.clone());
-    while !slots.push() {}
+    slots.push_round(most)?;
     let round = slots.len() - rest;
+    let in_rounds = (rest + round).div_ceil(round) * round;
+    let fits = |slots: &usize| *slots <= most;
     while !slots.copy.same(&begun) {
         if slots.len() >= horizon {
-            let most = horizon.max(rest + round);
-            return slots.exactly((most / round).max((rest + round).div_ceil(round)) * round);
+            let longest = horizon.max(rest + round) / round * round;
+            return Some(longest.max(in_rounds)).filter(fits).map(|length| slots.exactly(length));
         }
         slots.push();
     }
     let cycle = slots.len() - rest;
     if slots.repeat(rest, cycle) {
-        return slots.exactly(cycle);
+        return Some(slots.exactly(cycle));
     }
     let enough = (rest * DILUTION).min(horizon).max(rest + cycle);
-    slots.exactly(enough.next_multiple_of(cycle))
+    let lengths = [enough.next_multiple_of(cycle), (rest + cycle).next_multiple_of(cycle)];
+    let length = lengths.into_iter().chain([in_rounds]).find(fits)?;
+    Some(slots.exactly(length))
 }
 
 impl Dqt {
@@ -100,7 +137,10 @@ impl Dqt {
         if at.iter().all(|&index| index == usize::MAX) {
             return columns;
         }
-        let slots = run_on(&self.front, self.config.horizon as usize);
+        let most = self.config.most_slots as usize;
+        let horizon = most.min(self.config.horizon as usize);
+        let slots = run_on(&self.front, horizon, most).or_else(|| self.shortened(most));
+        let Some(slots) = slots else { return self.by_rows() };
         for (leaf, index) in at.iter_mut().enumerate().filter(|(_, index)| **index == 0) {
             *index = columns.len();
             let node = crate::NodeId(leaf as u32);

@@ -64,6 +64,9 @@ pub struct DqtConfig {
     /// Slots after which a timetable that has not repeated is cut; see
     /// [`Policy::columns`](crate::Policy::columns) of [`Dqt`](crate::Dqt).
     pub horizon: u32,
+    /// Slots that a timetable may not exceed, even if a round is longer; see
+    /// [`Policy::columns`](crate::Policy::columns) of [`Dqt`](crate::Dqt).
+    pub most_slots: u32,
 }
 
 impl DqtConfig {
@@ -72,7 +75,7 @@ impl DqtConfig {
 }
 
 impl Default for DqtConfig {
-    /// A binary tree, FF-APA, as many jobs as come, 100 turns, 1,024 slots.
+    /// A binary tree, FF-APA, as many jobs as come, 100 turns, 1,024 slots or a round.
     fn default() -> Self {
         Self {
             arity: 2,
@@ -83,6 +86,7 @@ impl Default for DqtConfig {
             max_jobs_per_node: u32::MAX,
             max_turns: 100,
             horizon: 1024,
+            most_slots: u32::MAX,
         }
     }
 }

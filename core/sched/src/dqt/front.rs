@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
+use super::plan::Plan;
 use super::ring::{Queue, Rings};
 use super::shape::Shape;
 use crate::UserId;
@@ -46,8 +47,8 @@ pub(super) struct Node {
     /// Children that have not reported.
     pending: u32,
     /// Active jobs here and below, and those below.
-    live: u32,
-    below: u32,
+    pub(super) live: u32,
+    pub(super) below: u32,
     pub(super) queue: Queue,
 }
 
@@ -55,7 +56,7 @@ pub(super) struct Node {
 #[derive(Clone, Debug)]
 pub(super) struct Front {
     pub(super) shape: Shape,
-    fair: bool,
+    pub(super) fair: bool,
     pub(super) nodes: Vec<Node>,
     pub(super) rings: Rings,
     /// All tree nodes that are Rounding, and some that were.
@@ -64,6 +65,10 @@ pub(super) struct Front {
     over: Vec<u32>,
     /// Rounds that the root has begun.
     pub(super) rounds: u64,
+    /// The last of them begins with the next slot, and nothing has changed since it was begun.
+    pub(super) fresh: bool,
+    /// That round, once it has been worked out.
+    pub(super) plan: Plan,
 }
 
 impl Front {
@@ -76,11 +81,18 @@ impl Front {
             front: Vec::new(),
             over: Vec::new(),
             rounds: 0,
+            fresh: false,
+            plan: Plan::default(),
         }
     }
 
     fn node(&mut self, node: u32) -> &mut Node {
         &mut self.nodes[node as usize]
+    }
+
+    /// Whether anything is to run at all.
+    pub(super) fn is_live(&self) -> bool {
+        self.nodes[0].live > 0
     }
 
     fn state(&self, node: u32) -> DqtState {
@@ -89,6 +101,7 @@ impl Front {
 
     /// The tree gets taller: what was its root is the first node of that height.
     pub(super) fn grow(&mut self, taller: Shape) {
+        self.went_on();
         while self.shape.height < taller.height {
             let next = Shape::of(self.shape.arity, self.shape.height + 1);
             let mut nodes = alloc::vec![Node::default(); next.count()];
@@ -124,6 +137,7 @@ impl Front {
     /// round; a part of the tree in which nothing was to run, and past whose place the front is,
     /// begins a round at once, unless that is for the root alone to say (Fair-DQT).
     pub(super) fn join(&mut self, member: u32) {
+        self.went_on();
         let at = self.rings.members[member as usize].node;
         self.rings.join(&mut self.nodes[at as usize].queue, member);
         if self.state(at) == DqtState::Idle {
@@ -140,7 +154,7 @@ impl Front {
         }
         let Some(idle) = idle else { return };
         match self.shape.parent(idle) {
-            None => self.begin_round(),
+            None => self.begin_round(0),
             Some(parent) if !self.fair && self.state(parent) == DqtState::Rounded => {
                 self.activate(idle);
             }
@@ -151,6 +165,7 @@ impl Front {
     /// A member's turns end, because it is over or suspended: the message task_done. What waited
     /// for it alone goes on.
     pub(super) fn task_done(&mut self, member: u32) {
+        self.went_on();
         let at = self.rings.members[member as usize].node;
         self.rings.quit(&mut self.nodes[at as usize].queue, member);
         let (mut node, mut dead) = (Some(at), None);
@@ -195,10 +210,19 @@ impl Front {
         }
     }
 
-    /// A new round of the whole tree.
-    fn begin_round(&mut self) {
+    /// A new round of the whole tree, of which only what is in `node` need be told.
+    fn begin_round(&mut self, node: u32) {
         self.rounds += 1;
-        self.activate(0);
+        self.fresh = true;
+        self.activate(node);
+    }
+
+    /// Something changes, or a slot passes.
+    fn went_on(&mut self) {
+        if self.fresh {
+            self.fresh = false;
+            self.plan.forget();
+        }
     }
 
     /// The message activate: to a node that is not activated and has something to run.
@@ -280,8 +304,7 @@ impl Front {
             }
             let top = if self.fair { node } else { self.top(node) };
             let Some(parent) = self.shape.parent(top) else {
-                self.rounds += 1;
-                return self.activate(node);
+                return self.begin_round(node);
             };
             if !core::mem::replace(&mut self.node(top).reported, true) {
                 self.node(parent).pending -= 1;
@@ -299,6 +322,7 @@ impl Front {
     /// One slot: every node of the front gives a job its turn (the message next_turn, which by way
     /// of the nodes that are Rounded would get to these). `run` is told the members.
     pub(super) fn next_turn(&mut self, mut run: impl FnMut(u32, &Rings)) {
+        self.went_on();
         let mut index = 0;
         while let Some(&number) = self.front.get(index) {
             let node = &mut self.nodes[number as usize];

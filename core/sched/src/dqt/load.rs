@@ -6,6 +6,7 @@
 
 use alloc::vec::Vec;
 use core::cmp::Ordering;
+use core::ops::Range;
 
 use super::config::Tap;
 use super::shape::Shape;
@@ -22,6 +23,15 @@ pub(super) struct Load {
     pub(super) least: u32,
     /// Queue lengths times leaves that take jobs, here and below (A).
     pub(super) amount: u64,
+}
+
+/// What has changed at a tree node.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    /// The length of its queue.
+    Jobs,
+    /// Which leaves take jobs.
+    Leaves,
 }
 
 /// By height a value for each tree node of that height or more.
@@ -55,14 +65,14 @@ impl Loads {
             self.nodes[to] = *load;
         }
         for leaf in 0..old.shape.size(old.shape.height) {
-            self.info(self.shape.leaf(leaf));
+            self.info(self.shape.leaf(leaf), Change::Leaves);
         }
     }
 
     /// So many jobs are in the queue of `node`.
     pub(super) fn set_jobs(&mut self, node: u32, jobs: u32) {
         self.nodes[node as usize].jobs = jobs;
-        self.info(node);
+        self.info(node, Change::Jobs);
     }
 
     /// The leaf takes jobs, or no longer. Returns whether that is new.
@@ -71,24 +81,29 @@ impl Loads {
         let new = load.up != u32::from(up);
         load.up = u32::from(up);
         if new {
-            self.info(leaf);
+            self.info(leaf, Change::Leaves);
         }
         new
     }
 
-    /// The message info: values change from `node` up to the root.
-    fn info(&mut self, node: u32) {
+    /// The message info: values change from `node` up to the root. A change of a queue concerns above it only what is
+    /// known of queues of its height, so it costs the height of the tree.
+    fn info(&mut self, node: u32, change: Change) {
         let lowest = usize::from(self.shape.height_of(node));
+        let heights = match change {
+            Change::Jobs => lowest..lowest + 1,
+            Change::Leaves => lowest..usize::from(self.shape.height),
+        };
         let (mut at, mut height) = (Some(node), lowest);
         while let Some(node) = at {
-            self.update(node, height, lowest);
+            self.update(node, height, &heights);
             at = self.shape.parent(node);
             height += 1;
         }
     }
 
-    /// One node's values from its own and its children's, by height only those from `lowest` on.
-    fn update(&mut self, node: u32, height: usize, lowest: usize) {
+    /// One node's values from its own and its children's, by height only those of these `heights`.
+    fn update(&mut self, node: u32, height: usize, heights: &Range<usize>) {
         let index = node as usize;
         let mut load = self.nodes[index];
         if height > 0 {
@@ -110,9 +125,9 @@ impl Loads {
         self.nodes[index] = load;
         self.widest[height][index] = load.up;
         self.shortest[height][index] = if load.up > 0 { load.jobs } else { u32::MAX };
-        for (shortest, widest) in
-            self.shortest[..height].iter_mut().zip(&mut self.widest).skip(lowest)
-        {
+        let below = heights.start.min(height)..heights.end.min(height);
+        let widest = &mut self.widest[below.clone()];
+        for (shortest, widest) in self.shortest[below].iter_mut().zip(widest) {
             let children = self.shape.children(node);
             let range = children.start as usize..children.end as usize;
             shortest[index] = shortest[range.clone()].iter().copied().min().unwrap_or(u32::MAX);

@@ -7,14 +7,18 @@ mod config;
 mod front;
 mod load;
 mod migrate;
+mod plan;
 mod ring;
 mod shape;
+mod shortened;
 mod view;
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use crate::{ArriveError, ClusterTime, Column, JobId, NodeId, Placement, Policy, Request, Sharing};
+use crate::{
+    ArriveError, ClusterTime, Column, JobId, NodeId, Placement, Policy, Request, Round, Sharing,
+};
 pub use config::{DqtConfig, DqtNameError, Tap};
 pub use front::DqtState;
 use front::Front;
@@ -44,8 +48,8 @@ pub use view::{DqtJob, DqtNode, Fragmentation};
 /// * *Changes* never begin a round anew. A job that comes has its first turn in its queue's next
 ///   round, at once where nothing was to run; one that goes takes nobody's turn away. Parts of the
 ///   tree that a change does not concern go on as they would have.
-/// * *Cost*: an arrival, an end or a suspension costs about the height of the tree (squared, for
-///   the values of the task allocation policies); a slot costs what runs in it and the way there.
+/// * *Cost*: an arrival, an end or a suspension costs about the height of the tree, a node that comes
+///   or goes its square; a slot costs what runs in it and the way there.
 ///   Memory is proportional to the highest node number.
 #[derive(Clone, Debug)]
 pub struct Dqt {
@@ -252,6 +256,10 @@ impl Policy for Dqt {
         self.pass(slots);
     }
 
+    fn next_round(&mut self, most: u64, round: &mut Round) -> bool {
+        self.front.next_round(most, round)
+    }
+
     /// The slots to come are found by letting a copy run on until what runs repeats. Where positions
     /// in queues take long to come back (their lengths may have a large common multiple) that is
     /// given up after [`DqtConfig::horizon`] slots, and the sequence is cut a whole number of rounds
@@ -259,7 +267,10 @@ impl Policy for Dqt {
     /// had, and only which job of a queue is next jumps there. It is also cut, a whole number of
     /// cycles from the present slot, where a change has made the present round unlike those that
     /// follow: that round comes back then, at most once in sixteen rounds where the horizon allows
-    /// it. There is a whole round of the root in the columns in any case, so a turn of every job.
+    /// it. There is a whole round of the root in the columns in any case, so a turn of every job. Only
+    /// where a round is longer than [`DqtConfig::most_slots`] the columns are not what
+    /// [`Policy::run_slot`] will run: all then have an equal part of their turns, at least one, and a
+    /// change goes on from where the tree is.
     fn columns(&self) -> Vec<Column> {
         self.compile()
     }

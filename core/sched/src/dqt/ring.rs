@@ -64,12 +64,16 @@ pub(super) struct Queue {
     lanes: u32,
     /// The largest weight of a lane.
     most: u64,
+    /// Turns of the visits of all lanes.
+    turns: u64,
 }
 
 impl Default for Queue {
     fn default() -> Self {
         let (cursor, end) = (NONE, NONE);
-        Self { cursor, served: 0, end, end_served: 0, laps: 0, begun: false, lanes: 0, most: 0 }
+        let (served, end_served, laps) = (0, 0, 0);
+        let (begun, lanes, most, turns) = (false, 0, 0, 0);
+        Self { cursor, served, end, end_served, laps, begun, lanes, most, turns }
     }
 }
 
@@ -81,6 +85,16 @@ impl Queue {
     /// The round is over, or there is none.
     pub(super) fn is_over(&self) -> bool {
         self.laps == 0
+    }
+
+    /// Turns of a round in which the ring goes round once.
+    pub(super) fn turns(&self) -> u64 {
+        self.turns
+    }
+
+    /// Each lane has one turn when the ring gets to it.
+    pub(super) fn is_plain(&self) -> bool {
+        self.turns == u64::from(self.lanes)
     }
 
     /// Ends the round where it is.
@@ -170,6 +184,36 @@ impl Rings {
         number
     }
 
+    /// Users, not members, have equal parts of a queue's turns.
+    pub(super) fn shares(&self) -> bool {
+        self.shares
+    }
+
+    /// So many turns of a queue pass, whoever has them, and leave it where its round is; not with
+    /// fair shares.
+    pub(super) fn spin(&mut self, queue: &mut Queue, mut turns: u64) {
+        while turns > 0 {
+            let lane = &mut self.lanes[queue.cursor as usize];
+            let left = u64::from(lane.visit - queue.served);
+            if turns < left {
+                queue.served += turns as u16;
+                lane.served = queue.served;
+                break;
+            }
+            turns -= left;
+            lane.served = 0;
+            (queue.cursor, queue.served) = (lane.next, 0);
+        }
+        if !queue.is_over() {
+            (queue.end, queue.end_served) = (queue.cursor, queue.served);
+        }
+    }
+
+    /// The active members of a queue in which each is a lane, the one whose turn is next first.
+    pub(super) fn plain(&self, queue: &Queue) -> impl Iterator<Item = u32> + '_ {
+        self.around(queue).map(|lane| lane.cursor)
+    }
+
     /// An inactive member takes turns from now on: the first in the queue's next round, or in this
     /// one, as the last, if nobody has had a turn in it.
     pub(super) fn join(&mut self, queue: &mut Queue, number: u32) {
@@ -206,6 +250,7 @@ impl Rings {
         }
         self.link(queue, lane);
         queue.lanes += 1;
+        queue.turns += u64::from(visit);
         lane
     }
 
@@ -259,13 +304,14 @@ impl Rings {
     }
 
     fn drop_lane(&mut self, queue: &mut Queue, lane: u32, number: u32) {
-        let Lane { prev, next, .. } = self.lanes[lane as usize];
+        let Lane { prev, next, visit, .. } = self.lanes[lane as usize];
         if self.shares {
             let member = &self.members[number as usize];
             self.by_user.remove(&(member.node, member.user));
         }
         self.free_lanes.push(lane);
         queue.lanes -= 1;
+        queue.turns -= u64::from(visit);
         if queue.is_empty() {
             *queue = Queue::default();
             return;
@@ -299,7 +345,7 @@ impl Rings {
 
     /// Turns of a whole round of the queue.
     pub(super) fn round(&self, queue: &Queue) -> u64 {
-        if self.shares { u64::from(queue.lanes) * queue.most } else { self.weights(queue).sum() }
+        if self.shares { queue.turns * queue.most } else { queue.turns }
     }
 
     /// The active members, those of the lane whose turn is next first, each lane's in order.

@@ -111,8 +111,10 @@ pub struct JobHeader {
     pub ranks: AtomicU32,
     /// The job.
     pub job: AtomicU64,
+    /// 1 while the job is outside the rotation: no slot is its, and it is not stopped.
+    pub dormant: AtomicU64,
     /// 0.
-    pub reserved: [AtomicU64; 5],
+    pub reserved: [AtomicU64; 4],
 }
 
 const _: () = assert!(size_of::<NodeHeader>() == 64 && size_of::<NodeEntry>() == 64);

@@ -199,8 +199,7 @@ impl JobPage {
                 page.word(rank).store(u64::from(node) << 4, Relaxed);
             }
         }
-        // SAFETY: JobHeader consists of atomics only.
-        let header: &JobHeader = unsafe { page.map.view(0) };
+        let header = page.header();
         header.version.store(PAGES_VERSION, Relaxed);
         header.ranks.store(ranks, Relaxed);
         header.job.store(job, Relaxed);
@@ -212,6 +211,11 @@ impl JobPage {
     #[must_use]
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
+    }
+
+    /// Says whether the job is outside the rotation: no slot is its, and it is not stopped, because all its ranks wait.
+    pub fn set_dormant(&self, dormant: bool) {
+        self.header().dormant.store(u64::from(dormant), Relaxed);
     }
 
     /// Says what a rank did at `stamp` (microseconds on the monotonic clock), as `node` tells. What another
@@ -227,6 +231,11 @@ impl JobPage {
         let stamp = (stamp / 1_000).max(1) << 24;
         word.store(stamp | u64::from(node) << 4 | state as u64, Relaxed);
         true
+    }
+
+    fn header(&self) -> &JobHeader {
+        // SAFETY: JobHeader consists of atomics only.
+        unsafe { self.map.view(0) }
     }
 
     fn word(&self, rank: u32) -> &AtomicU64 {

@@ -219,6 +219,15 @@ impl Disclosed {
         current == EVERYONE || current == self.number.saturating_add(1)
     }
 
+    /// Whether the own job is outside the rotation: no slot is its, and whatever its ranks do beside waiting
+    /// takes processors from those whose slot it is.
+    #[must_use]
+    pub fn dormant(&self) -> bool {
+        // SAFETY: JobHeader consists of atomics only.
+        let header: &JobHeader = unsafe { self.job.view(0) };
+        header.dormant.load(Relaxed) != 0
+    }
+
     /// What is known of a rank of the own job; none if there is no such rank. Of ranks of this node
     /// their contexts tell more exactly.
     #[must_use]

@@ -1,27 +1,84 @@
 //! Clients of the head: of its own machine, and those that nodes relay.
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::time::Duration;
 
 use kumi_control::head::{ClientId, HeadEvent};
-use kumi_control::message::{ClientReply, ClientRequest, RefusalKind, User};
+use kumi_control::message::{ClientReply, ClientRequest, Refusal, RefusalKind, User};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::UnixListener;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use super::{Event, Shared};
 use crate::client::refusal;
-use crate::frame::{self, CLIENT_LIMIT, LINK_LIMIT};
+use crate::frame::{self, CLIENT_LIMIT, FrameError, LINK_LIMIT};
 
 /// Pieces of output that may wait for a slow client; its follower then waits.
 const WINDOW: usize = 16;
+
+/// Answers that may wait for a slow client; then no more of its requests are read.
+const MOST_ANSWERS: usize = 16;
+/// Jobs that a client may follow at the same time: each takes a task and an open file.
+const MOST_FOLLOWED: usize = 64;
 
 /// Where replies to a client go.
 #[derive(Clone, Debug)]
 pub(super) struct Mouth {
     /// Answers, which come before output that waits.
-    pub(super) answers: mpsc::UnboundedSender<ClientReply>,
+    answers: mpsc::UnboundedSender<ClientReply>,
+    /// How many of them wait.
+    waiting: Rc<Waiting>,
     /// What followers send.
-    pub(super) output: mpsc::Sender<ClientReply>,
+    output: mpsc::Sender<ClientReply>,
+    /// Who sends it.
+    followers: Rc<()>,
+}
+
+/// Answers that wait to be written.
+#[derive(Debug, Default)]
+struct Waiting {
+    count: Cell<usize>,
+    fewer: Notify,
+}
+
+impl Waiting {
+    fn written(&self) {
+        self.count.set(self.count.get().saturating_sub(1));
+        self.fewer.notify_one();
+    }
+
+    async fn few(&self) {
+        while self.count.get() >= MOST_ANSWERS {
+            self.fewer.notified().await;
+        }
+    }
+}
+
+impl Mouth {
+    fn new(answers: mpsc::UnboundedSender<ClientReply>, output: mpsc::Sender<ClientReply>) -> Self {
+        let (waiting, followers) = Default::default();
+        Self { answers, waiting, output, followers }
+    }
+
+    /// Says something to the client; whether it is still there.
+    pub(super) fn answer(&self, reply: ClientReply) -> bool {
+        self.waiting.count.set(self.waiting.count.get() + 1);
+        self.answers.send(reply).is_ok()
+    }
+
+    /// What one more follower sends to, and what it keeps for as long as it does.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub(super) fn follower(&self) -> Result<(mpsc::Sender<ClientReply>, Rc<()>), Refusal> {
+        if Rc::strong_count(&self.followers) > MOST_FOLLOWED {
+            let message =
+                format!("a connection follows at most {MOST_FOLLOWED} jobs; make another");
+            return Err(refusal(RefusalKind::NoResources, message));
+        }
+        Ok((self.output.clone(), Rc::clone(&self.followers)))
+    }
 }
 
 /// Accepts the clients of this machine.
@@ -43,6 +100,27 @@ pub(super) async fn serve(listener: UnixListener, shared: Shared) {
     }
 }
 
+/// Writes what a client is told, answers first, until nobody has anything more to say.
+async fn say(
+    stream: &mut (impl AsyncWrite + Unpin),
+    answers: &mut mpsc::UnboundedReceiver<ClientReply>,
+    output: &mut mpsc::Receiver<ClientReply>,
+    waiting: &Waiting,
+) -> Result<(), FrameError> {
+    loop {
+        let (reply, answer) = tokio::select! {
+            biased;
+            Some(reply) = answers.recv() => (reply, true),
+            Some(reply) = output.recv() => (reply, false),
+            else => return Ok(()),
+        };
+        frame::write(stream, &reply, LINK_LIMIT).await?;
+        if answer {
+            waiting.written();
+        }
+    }
+}
+
 /// Carries the connection of a client until it ends.
 pub(super) async fn attend<S>(stream: S, user: User, shared: Shared)
 where
@@ -53,7 +131,8 @@ where
     let mut read = BufReader::with_capacity(64 << 10, read);
     let (answers, mut answer_queue) = mpsc::unbounded_channel();
     let (output, mut output_queue) = mpsc::channel(WINDOW);
-    let mouth = Mouth { answers: answers.clone(), output };
+    let mouth = Mouth::new(answers.clone(), output);
+    let waiting = Rc::clone(&mouth.waiting);
     if shared.events.send(Event::ClientUp(id, mouth)).await.is_err() {
         return;
     }
@@ -64,6 +143,7 @@ where
             if congested.wait_for(|congested| !congested).await.is_err() {
                 return None;
             }
+            waiting.few().await;
             match frame::read::<ClientRequest>(&mut read, CLIENT_LIMIT).await {
                 Ok(Some(request)) => {
                     let event = HeadEvent::Client(id, user.clone(), request);
@@ -83,21 +163,11 @@ where
             }
         }
     };
-    let writing = async {
-        loop {
-            let reply = tokio::select! {
-                biased;
-                Some(reply) = answer_queue.recv() => reply,
-                Some(reply) = output_queue.recv() => reply,
-                else => return Ok(()),
-            };
-            frame::write(&mut write, &reply, LINK_LIMIT).await?;
-        }
-    };
+    let writing = say(&mut write, &mut answer_queue, &mut output_queue, &waiting);
     let last = tokio::select! {
         last = reading => last,
         written = writing => {
-            if let Err::<(), frame::FrameError>(error) = written {
+            if let Err(error) = written {
                 tracing::debug!(client = id.0, %error, "a client's connection ended");
             }
             None
@@ -111,4 +181,34 @@ where
     drop(answers);
     // Fails only when the head is about to end.
     let _ = shared.events.send(Event::ClientDown(id)).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_does_not_read_is_not_listened_to() {
+        let (answers, _queue) = mpsc::unbounded_channel();
+        let (output, _pieces) = mpsc::channel(WINDOW);
+        let mouth = Mouth::new(answers, output);
+        let waiting = Rc::clone(&mouth.waiting);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let soon = |waiting: &Waiting| {
+            runtime.block_on(async {
+                tokio::time::timeout(Duration::from_millis(1), waiting.few()).await.is_ok()
+            })
+        };
+        for _ in 0..MOST_ANSWERS {
+            assert!(soon(&waiting));
+            assert!(mouth.answer(ClientReply::Done));
+        }
+        assert!(!soon(&waiting));
+        waiting.written();
+        assert!(soon(&waiting));
+        let followers: Vec<_> = (0..MOST_FOLLOWED).map(|_| mouth.follower().unwrap()).collect();
+        assert_eq!(mouth.follower().unwrap_err().kind, RefusalKind::NoResources);
+        drop(followers);
+        assert!(mouth.follower().is_ok());
+    }
 }

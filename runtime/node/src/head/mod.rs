@@ -389,8 +389,16 @@ impl Driver {
             }
             HeadAction::Follow { client, job, offset, wait } => {
                 if let Some(mouth) = self.clients.get(&client) {
-                    let output = mouth.output.clone();
-                    tokio::task::spawn_local(self.spools.follow(job, offset, wait, output));
+                    match mouth.follower() {
+                        Ok((output, one)) => {
+                            let following = self.spools.follow(job, offset, wait, output);
+                            tokio::task::spawn_local(async move {
+                                following.await;
+                                drop(one);
+                            });
+                        }
+                        Err(refused) => self.reply(client, ClientReply::Refused(refused)),
+                    }
                 }
             }
             HeadAction::EndSpool { job, outcome } => self.spools.finish(job, outcome),
@@ -401,7 +409,7 @@ impl Driver {
 
     fn reply(&self, client: ClientId, reply: ClientReply) {
         if let Some(mouth) = self.clients.get(&client)
-            && mouth.answers.send(reply).is_err()
+            && !mouth.answer(reply)
         {
             tracing::debug!(client = client.0, "a client is gone");
         }
@@ -442,6 +450,8 @@ fn head_config(config: &ClusterConfig) -> HeadConfig {
         policy: config.policy.clone(),
         max_jobs_per_node: config.max_jobs_per_node,
         max_priority: config.max_priority,
+        priority: config.job.priority.unwrap_or(1),
+        estimate_ns: config.job.estimate_ns(),
         owner_uid: config.owner_uid,
         lease_ns: config.lease_ms.saturating_mul(1_000_000),
         detach_grace_ns: u64::try_from(DETACH_GRACE.as_nanos()).unwrap_or(u64::MAX),

@@ -37,6 +37,9 @@ pub struct Progress {
 struct Spool {
     file: Option<File>,
     progress: watch::Sender<Progress>,
+    /// The end is that of a whole frame. Otherwise a crash may have cut the last one off: who reads leaves it out, and who
+    /// appends looks first, which takes long for long files.
+    whole: bool,
 }
 
 /// The spools of all jobs.
@@ -146,8 +149,10 @@ impl Spools {
         self.spools.entry(job).or_insert_with(|| {
             // Without a file there is no output yet; one that cannot be read shows as empty, and
             // appending to it fails and is told.
-            let end = File::open(path).and_then(|mut file| whole_length(&mut file)).unwrap_or(0);
-            Spool { file: None, progress: watch::Sender::new(Progress { end, outcome: None }) }
+            let known = fs::metadata(path).ok().filter(fs::Metadata::is_file);
+            let end = known.as_ref().map_or(0, fs::Metadata::len);
+            let progress = watch::Sender::new(Progress { end, outcome: None });
+            Spool { file: None, progress, whole: end == 0 }
         })
     }
 
@@ -164,6 +169,11 @@ impl Spools {
     ) -> io::Result<u64> {
         let path = self.path(job);
         let spool = self.spool(job);
+        if !spool.whole {
+            let end = File::open(&path).and_then(|mut file| whole_length(&mut file))?;
+            spool.progress.send_modify(|progress| progress.end = end);
+            spool.whole = true;
+        }
         let end = spool.progress.borrow().end;
         let bytes = frame(rank, stream, data).ok_or(io::ErrorKind::InvalidInput)?;
         let file = match &mut spool.file {
@@ -253,6 +263,12 @@ impl Follower {
                     if !self.send(&mut bytes).await? {
                         return Ok(());
                     }
+                }
+                if !bytes.is_empty() {
+                    // Cut off by a crash; another may take its place.
+                    bytes.clear();
+                    let back = file.seek(SeekFrom::Start(self.offset));
+                    back.map_err(|error| unreadable(&self.path, &error))?;
                 }
             }
             if let Some(outcome) = outcome {
@@ -365,6 +381,22 @@ mod tests {
         assert_eq!(all(&mut spools, 0, false).await, [output(0, b"whole", 14), ClientReply::Done]);
         assert_eq!(spools.append(JOB, 0, Stream::Out, b"next").unwrap(), 27);
         assert_eq!(all(&mut spools, 14, false).await, [output(0, b"next", 27), ClientReply::Done]);
+    }
+
+    /// Who follows from before the first append on gets what takes the place of what was cut off.
+    #[tokio::test(flavor = "current_thread")]
+    async fn what_was_cut_off_is_replaced_under_a_follower() {
+        let dir = tempfile::tempdir().unwrap();
+        let whole = frame(0, Stream::Out, b"whole").unwrap();
+        let cut = frame(0, Stream::Out, b"cut off").unwrap();
+        fs::write(dir.path().join("4"), [&whole[..], &cut[..12]].concat()).unwrap();
+        let mut spools = Spools::open(dir.path().to_owned(), |_| true).unwrap();
+        let (client, mut live) = mpsc::channel(1);
+        tokio::spawn(spools.follow(JOB, 0, true, client));
+        assert_eq!(live.recv().await, Some(output(0, b"whole", 14)));
+        tokio::task::yield_now().await;
+        assert_eq!(spools.append(JOB, 1, Stream::Out, b"next, and longer").unwrap(), 39);
+        assert_eq!(live.recv().await, Some(output(1, b"next, and longer", 39)));
     }
 
     #[tokio::test(flavor = "current_thread")]

@@ -15,6 +15,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use kumi_control::agent::AgentEvent;
 use kumi_control::message::{ContentHash, JobSpec, RankAddress, Refusal};
@@ -28,7 +29,7 @@ use crate::switch::Switcher;
 use crate::watch::Watcher;
 use program::Programs;
 
-pub use orphans::kill_descendants;
+pub use orphans::{Processes, kill_descendants};
 
 /// What a job's task tells the daemon's main loop.
 #[derive(Debug)]
@@ -74,6 +75,36 @@ pub struct Live {
     pub page: Option<JobPage>,
     /// A client has had it stopped by a signal, and not continued.
     pub stopped: bool,
+    /// The switching thread has it: its ranks run by the timetable.
+    pub started: bool,
+    /// By the timetable it is outside the rotation, because all its ranks wait.
+    pub dormant: bool,
+    /// How often the switching thread has continued it.
+    pub turns: Arc<AtomicU64>,
+    /// Its control group, if it has one.
+    pub group: Option<Group>,
+    /// Process groups of its ranks; 0 once the rank is reaped.
+    pub groups: Arc<Vec<AtomicI32>>,
+}
+
+impl Live {
+    /// Ranks from `first` on that have not been started, with the job's control group and their process groups.
+    fn new(
+        name: String,
+        first: u32,
+        segment: Segment,
+        page: Option<JobPage>,
+        (group, groups): (Option<Group>, Arc<Vec<AtomicI32>>),
+    ) -> Self {
+        let load = vec![(0, 0); groups.len()];
+        let (stopped, started, dormant, turns) = (false, false, false, Arc::default());
+        Self { name, segment, first, load, page, stopped, started, dormant, turns, group, groups }
+    }
+
+    /// The ranks' processes, by place; 0 once the rank is reaped.
+    pub fn leaders(&self) -> Vec<i32> {
+        self.groups.iter().map(|group| group.load(Ordering::Relaxed)).collect()
+    }
 }
 
 /// What the tasks of all jobs share.

@@ -1,7 +1,7 @@
 //! Finding what a job left running where there is no control group: descendants of this process
 //! (which adopts orphans) whose environment names the job.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use kumi_sched::JobId;
@@ -56,6 +56,35 @@ fn belongs_to(pid: i32, job: Option<JobId>) -> bool {
     environment.split(|&byte| byte == 0).any(is_it)
 }
 
+/// The system's process table at one moment, by parent.
+#[derive(Debug)]
+pub struct Processes(BTreeMap<i32, Vec<i32>>);
+
+impl Processes {
+    /// Reads it.
+    pub fn read() -> Self {
+        let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
+        for (pid, process) in table() {
+            children.entry(process.parent).or_default().push(pid);
+        }
+        Self(children)
+    }
+
+    /// What the ranks of `job` have started, those that this process adopted included; `known` are the ranks of all jobs.
+    pub fn of(&self, job: JobId, ranks: &[i32], known: &BTreeSet<i32>) -> BTreeSet<i32> {
+        let adopted = self.0.get(&getpid().as_raw()).into_iter().flatten();
+        let adopted = adopted.filter(|&&pid| !known.contains(&pid) && belongs_to(pid, Some(job)));
+        let mut found = BTreeSet::new();
+        let mut next: Vec<i32> = ranks.iter().chain(adopted).copied().collect();
+        while let Some(pid) = next.pop() {
+            if pid > 0 && found.insert(pid) {
+                next.extend(self.0.get(&pid).into_iter().flatten());
+            }
+        }
+        found
+    }
+}
+
 /// Kills the descendants of this process that belong to `job`, or to any job, and reaps those that
 /// it adopted and that have ended; `ranks` are left to their own waiters. Returns how many were
 /// still there.
@@ -103,6 +132,30 @@ mod tests {
         assert!(descends(&table, 5, 9));
         assert!(!descends(&table, 2, 9));
         assert!(!descends(&table, 9, 9));
+    }
+
+    #[test]
+    fn what_ranks_have_started_is_found() {
+        let own = getpid().as_raw();
+        let mut child = std::process::Command::new("sh");
+        let child = child.args(["-c", "sleep 100 & wait"]).env("KUMI_JOB", "7");
+        let mut child = child.spawn().unwrap();
+        let rank = i32::try_from(child.id()).unwrap();
+        let found = |job, ranks: &[i32], known: &[i32]| {
+            Processes::read().of(JobId(job), ranks, &known.iter().copied().collect())
+        };
+        while found(7, &[rank], &[rank]).len() < 2 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        assert!(!found(7, &[rank, 0], &[rank]).contains(&own));
+        // Adopted ones are known by their environment.
+        assert_eq!(found(7, &[], &[]), found(7, &[rank], &[rank]));
+        assert!(found(8, &[], &[]).is_empty() && found(7, &[], &[rank]).is_empty());
+        let all = found(7, &[rank], &[rank]);
+        for pid in all {
+            kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+        }
+        child.wait().unwrap();
     }
 
     #[test]

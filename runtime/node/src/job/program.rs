@@ -202,8 +202,12 @@ async fn has_content(
     wanted: ContentHash,
     size: u64,
 ) -> bool {
-    let Ok(data) = fs::metadata(path) else { return false };
-    if !path.is_absolute() || !data.is_file() || data.size() != size {
+    // A file with holes can be of any size, and would be read for ever.
+    if !path.is_absolute() || size > MAX_PROGRAM {
+        return false;
+    }
+    let Some(data) = off_loop(path, |path| fs::metadata(path)).await else { return false };
+    if !data.is_file() || data.size() != size {
         return false;
     }
     let version = Version::of(&data);
@@ -211,9 +215,8 @@ async fn has_content(
     if let Some(hash) = lookup {
         return hash == wanted;
     }
-    let owned = path.to_owned();
     // A file that cannot be read is as good as none; so is one that changes meanwhile.
-    let Ok(Ok((read, hash))) = tokio::task::spawn_blocking(move || hash_file(&owned)).await else {
+    let Some((read, hash)) = off_loop(path, move |path| hash_file(path, size)).await else {
         return false;
     };
     let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -224,20 +227,32 @@ async fn has_content(
     read == version && hash == wanted
 }
 
-fn hash_file(path: &Path) -> io::Result<(Version, ContentHash)> {
+/// Does something with a file in a thread of its own: the path is a user's, and may lie on a file system that does not
+/// answer.
+async fn off_loop<T: Send + 'static>(
+    path: &Path,
+    what: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
+) -> Option<T> {
+    let owned = path.to_owned();
+    tokio::task::spawn_blocking(move || what(&owned)).await.ok()?.ok()
+}
+
+fn hash_file(path: &Path, size: u64) -> io::Result<(Version, ContentHash)> {
     // A path may have become a device or a pipe since it was looked at.
-    let mut file = OpenOptions::new()
+    let file = OpenOptions::new()
         .read(true)
         .custom_flags(nix::fcntl::OFlag::O_NONBLOCK.bits())
         .open(path)?;
     let before = file.metadata()?;
-    if !before.is_file() {
+    if !before.is_file() || before.size() != size {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let mut hasher = blake3::Hasher::new();
     let mut buffer = vec![0; 1 << 20];
+    // It may grow as fast as it is read.
+    let mut content = (&file).take(size.saturating_add(1));
     loop {
-        match file.read(&mut buffer)? {
+        match content.read(&mut buffer)? {
             0 => break,
             count => hasher.update(&buffer[..count]),
         };
@@ -279,6 +294,22 @@ mod tests {
         let cached = programs.find(&wanted).await.unwrap();
         assert_eq!(fs::read(&cached).unwrap(), b"one");
         assert_eq!(fs::metadata(&cached).unwrap().permissions().mode() & 0o777, 0o755);
+    }
+
+    /// As an unprivileged user can make one without using any space.
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_huge_file_with_holes_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let programs = Programs::new(dir.path().join("cache/node-0")).unwrap();
+        let path = dir.path().join("holes");
+        let size = MAX_PROGRAM + 1;
+        if File::create(&path).unwrap().set_len(size).is_err() {
+            println!("SKIPPED: the file system does not take files of {size} bytes");
+            return;
+        }
+        let wanted = Program { size, ..program(&path, b"") };
+        assert_eq!(programs.find(&wanted).await, None);
+        assert!(programs.known.lock().unwrap().is_empty(), "nothing was read");
     }
 
     #[test]

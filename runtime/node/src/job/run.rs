@@ -97,7 +97,7 @@ async fn find_program(
     let mut asked = false;
     loop {
         let finding = site.programs.borrow().find(&spec.request.program);
-        if let Some(path) = finding.await {
+        if let Some(path) = unless_killed(finding, orders).await? {
             return Ok((part.clone(), path));
         }
         if asked {
@@ -113,6 +113,24 @@ async fn find_program(
                 Some(Order::Kill) | None => return Err(Stopped::Killed),
                 Some(_) => {}
             }
+        }
+    }
+}
+
+/// What comes of looking for a program, which may take long, unless the job is killed meanwhile.
+async fn unless_killed<T>(
+    finding: impl Future<Output = T>,
+    orders: &mut Orders,
+) -> Result<T, Stopped> {
+    let mut finding = std::pin::pin!(finding);
+    loop {
+        tokio::select! {
+            biased;
+            found = &mut finding => return Ok(found),
+            order = orders.recv() => match order {
+                Some(Order::Kill) | None => return Err(Stopped::Killed),
+                Some(_) => {}
+            },
         }
     }
 }
@@ -165,20 +183,20 @@ impl Task {
         let Resources { group, segment, page, prepared, .. } = resources;
         let count = shims.ranks.len();
         let name = spec.request.name.clone();
-        let (first, load) = (part.first, vec![(0, 0); count]);
-        let live = Live { name, segment, first, load, page, stopped: false };
-        site.live.borrow_mut().insert(spec.job, live);
         let (tell, parts) = mpsc::unbounded_channel();
         let Shims { ranks, go, status } = shims;
         let pids = ranks.iter().map(|rank| {
             AtomicI32::new(rank.process.pid().and_then(|id| i32::try_from(id).ok()).unwrap_or(0))
         });
+        let groups = Arc::new(pids.collect());
+        let live = Live::new(name, part.first, segment, page, (group.clone(), Arc::clone(&groups)));
+        site.live.borrow_mut().insert(spec.job, live);
         let mut task = Self {
             site: Rc::clone(site),
             job: spec.job,
             first: part.first,
             group,
-            groups: Arc::new(pids.collect()),
+            groups,
             input: Input::none(),
             go: Some(go),
             parts,
@@ -383,7 +401,7 @@ impl Task {
             return self.fail(refusal(RefusalKind::Internal, message)).await;
         }
         match self.stopper() {
-            Ok(stopper) => self.site.switcher.add(self.job, stopper),
+            Ok(stopper) => self.hand_over(stopper),
             Err(error) => {
                 let message =
                     format!("the job cannot be stopped and continued: {error}; see `kumi doctor`");
@@ -395,6 +413,14 @@ impl Task {
             let message =
                 format!("the ranks ended before they were started: {error}; see the node's log");
             self.fail(refusal(RefusalKind::Internal, message)).await;
+        }
+    }
+
+    /// From now on the switching thread stops and continues it.
+    fn hand_over(&self, stopper: Stopper) {
+        if let Some(live) = self.site.live.borrow_mut().get_mut(&self.job) {
+            live.started = true;
+            self.site.switcher.add(self.job, stopper, Arc::clone(&live.turns));
         }
     }
 

@@ -188,7 +188,7 @@ fn publish_own(
     stamp: u64,
 ) {
     let Some(job_page) = &live.page else { return };
-    let stopped = !page.has_turn(job.0);
+    let stopped = !page.has_turn(job.0) && !live.dormant;
     for (rank, &state) in (live.first..).zip(states) {
         let state = if stopped { stop(state) } else { state };
         job_page.set_rank(rank, node.0, state, stamp);
@@ -240,7 +240,8 @@ fn facts_of(page: Option<&NodePage>, job: JobId, live: &Live) -> JobFacts {
         RankState::Unknown => disclosure::RankState::Unknown,
     };
     let states: Vec<_> = states(live).into_iter().map(wire).collect();
-    let scheduled = !live.stopped && page.is_none_or(|page| page.has_turn(job.0));
+    let runs = live.dormant || page.is_none_or(|page| page.has_turn(job.0));
+    let scheduled = runs && !live.stopped;
     JobFacts::new(job, scheduled, live.first, &states)
 }
 

@@ -32,6 +32,7 @@ use crate::clock::{self, SharedClock};
 use crate::exit::{ExitCode, Failure};
 use crate::job::{self, JobEvent, Order, Site};
 use crate::link::{Outbox, Refusals};
+use crate::quiet::Quiets;
 use disclose::Publisher;
 use figures::Source;
 use sampling::Sampler;
@@ -120,6 +121,7 @@ struct Driver {
     shared: Shared,
     sampler: Rc<RefCell<Sampler>>,
     publisher: Publisher,
+    quiets: Quiets,
     jobs: BTreeMap<JobId, JobEntry>,
     parent: Option<Outbox>,
     children: BTreeMap<LinkId, Outbox>,
@@ -138,7 +140,7 @@ impl Driver {
             site,
             shared,
             description,
-            nodes,
+            config,
             blocked,
             job_events,
             tree_events,
@@ -152,13 +154,14 @@ impl Driver {
             let source = Source::new(cluster, &site, &shared, &sampler);
             tokio::task::spawn_local(crate::metrics::serve(listener, source));
         }
-        let publisher = Publisher::new(&site, nodes, description.incarnation);
+        let publisher = Publisher::new(&site, config.node_count(), description.incarnation);
         Ok(Self {
             agent: Agent::new(AgentConfig { description }),
             site,
             shared,
             sampler,
             publisher,
+            quiets: Quiets::new(config.idle_after_ms),
             jobs: BTreeMap::new(),
             parent: None,
             children: BTreeMap::new(),
@@ -181,7 +184,7 @@ impl Driver {
         while !self.done {
             let timeout = self.next_timeout();
             let look = self.sampler.borrow().due();
-            let disclose = self.publisher.due();
+            let (disclose, quiets) = (self.publisher.due(), self.quiets.due());
             tokio::select! {
                 biased;
                 // First: a flood of events must not keep it from stopping.
@@ -192,6 +195,7 @@ impl Driver {
                 () = tokio::time::sleep(timeout) => self.agent_event(AgentEvent::Timeout),
                 () = tokio::time::sleep_until(look) => self.sampler.borrow_mut().look(&self.site),
                 () = tokio::time::sleep_until(disclose) => self.disclose(),
+                () = tokio::time::sleep_until(quiets) => self.look_for_idle_jobs(),
                 _ = child.recv() => self.site.watcher.revive(),
             }
             self.update_blocked();
@@ -283,6 +287,13 @@ impl Driver {
         }
     }
 
+    fn look_for_idle_jobs(&mut self) {
+        for (job, quiet) in self.quiets.look(&self.site) {
+            tracing::debug!(%job, quiet, "nothing to do, or something again");
+            self.agent_event(AgentEvent::Quiet { job, quiet });
+        }
+    }
+
     fn disclosed(&mut self, from: Neighbour, facts: Vec<NodeFacts>) {
         for _ in 0..self.publisher.receive(from, facts) {
             self.shared.refusals.count("disclosure refused");
@@ -342,6 +353,7 @@ impl Driver {
             AgentAction::Kill { job } => self.kill(job),
             AgentAction::Apply(timetable) => {
                 self.sampler.borrow_mut().set_mode(timetable.mode);
+                self.quiets.set_timetable(&self.site, &timetable);
                 self.site.switcher.set_timetable(timetable);
             }
             AgentAction::Sample { request } => {

@@ -56,7 +56,7 @@ impl Sampler {
         self.next
     }
 
-    /// Looks at the ranks of the jobs that are scheduled now.
+    /// Looks at the ranks of the jobs that are scheduled now, or left alone because they only wait.
     pub(super) fn look(&mut self, site: &Site) {
         let now = Instant::now();
         let watched = self.asked.is_some_and(|asked| now.duration_since(asked) < ATTENTION);
@@ -64,7 +64,7 @@ impl Sampler {
         self.digest.drain(site.switcher.ring());
         let current = site.switcher.ring().current();
         for (&job, live) in site.live.borrow_mut().iter_mut() {
-            if self.mode == Mode::OperatingSystem || current == Some(job) {
+            if self.mode == Mode::OperatingSystem || current == Some(job) || live.dormant {
                 look_at(live);
             }
         }

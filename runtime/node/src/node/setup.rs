@@ -82,8 +82,7 @@ pub(crate) struct Started {
     pub(super) site: Rc<Site>,
     pub(super) shared: Shared,
     pub(super) description: NodeDescription,
-    /// Nodes of the cluster.
-    pub(super) nodes: u32,
+    pub(super) config: Arc<ClusterConfig>,
     pub(super) blocked: watch::Sender<bool>,
     pub(super) job_events: mpsc::Receiver<JobEvent>,
     pub(super) tree_events: mpsc::Receiver<TreeEvent>,
@@ -162,7 +161,6 @@ impl Started {
             site,
             shared,
             description,
-            nodes: config.node_count(),
             blocked,
             job_events,
             tree_events,
@@ -170,6 +168,7 @@ impl Started {
             sample_recent: of_all(RECENT_OF_ALL).min(crate::switch::RING),
             sample_peers: of_all(PEERS_OF_ALL),
             metrics: metrics.map(|listener| (listener, config.name.clone())),
+            config,
         })
     }
 }

@@ -10,7 +10,7 @@ mod record;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -72,7 +72,7 @@ impl Stopper {
 #[derive(Debug)]
 enum Order {
     Timetable(Timetable),
-    Add(JobId, Stopper),
+    Add(JobId, Stopper, Arc<AtomicU64>),
     Remove(JobId),
     Stop,
 }
@@ -154,9 +154,10 @@ impl Switcher {
         self.post(Order::Timetable(timetable));
     }
 
-    /// Hands it a job, which it stops or lets run by the timetable from now on.
-    pub fn add(&self, job: JobId, stopper: Stopper) {
-        self.post(Order::Add(job, stopper));
+    /// Hands it a job, which it stops or lets run by the timetable from now on; it counts in `turns` how often it continues
+    /// the job.
+    pub fn add(&self, job: JobId, stopper: Stopper, turns: Arc<AtomicU64>) {
+        self.post(Order::Add(job, stopper, turns));
     }
 
     /// Takes a job away from it, as it is: running or stopped.
@@ -218,7 +219,7 @@ struct Worker {
     clock: SharedClock,
     page: Option<Arc<NodePage>>,
     plan: Plan,
-    jobs: BTreeMap<JobId, Stopper>,
+    jobs: BTreeMap<JobId, (Stopper, Arc<AtomicU64>)>,
 }
 
 impl Worker {
@@ -232,7 +233,7 @@ impl Worker {
             self.sleep(step.wake.map(|time| self.clock.local(time)));
         }
         // Whatever is left must be able to end.
-        for stopper in self.jobs.values() {
+        for (stopper, _) in self.jobs.values() {
             if stopper.set_running(true).is_err() {
                 self.ring.fail();
             }
@@ -247,8 +248,8 @@ impl Worker {
         for order in orders {
             match order {
                 Order::Timetable(timetable) => self.plan.set_timetable(timetable),
-                Order::Add(job, stopper) => {
-                    self.jobs.insert(job, stopper);
+                Order::Add(job, stopper, turns) => {
+                    self.jobs.insert(job, (stopper, turns));
                     self.plan.add(job);
                 }
                 Order::Remove(job) => {
@@ -296,7 +297,8 @@ impl Worker {
     }
 
     fn set_running(&mut self, job: JobId, running: bool) {
-        let Some(stopper) = self.jobs.get(&job) else { return };
+        let Some((stopper, turns)) = self.jobs.get(&job) else { return };
+        turns.fetch_add(u64::from(running), Ordering::Relaxed);
         // A job whose group is gone is about to be taken away; anything else is tried again at
         // the next tick, and counted.
         if let Err(error) = stopper.set_running(running)
@@ -357,7 +359,9 @@ mod tests {
         let switcher =
             Switcher::start(NodeId(0), clock.clone(), None, Some(Arc::clone(&page))).unwrap();
         let pid = i32::try_from(child.id()).unwrap();
-        switcher.add(JobId(7), Stopper::Signals(Arc::new(vec![AtomicI32::new(pid)])));
+        let turns = Arc::new(AtomicU64::new(0));
+        let groups = Arc::new(vec![AtomicI32::new(pid)]);
+        switcher.add(JobId(7), Stopper::Signals(groups), Arc::clone(&turns));
         wait_for("stop without a timetable", || state_of(child.id()) == 'T');
         let column = Column { node: NodeId(0), slots: vec![Some(JobId(7)), None] };
         let mut timetable = Timetable {
@@ -367,6 +371,7 @@ mod tests {
             phase_ns: 0,
             mode: Mode::Gang { force_switch: false },
             columns: vec![column],
+            dormant: Vec::new(),
         };
         switcher.set_timetable(timetable.clone());
         wait_for("continue", || state_of(child.id()) == 'S');
@@ -381,6 +386,7 @@ mod tests {
             digest.drain(switcher.ring());
             digest.sample(switcher.ring(), 0).count >= 4
         });
+        assert!(turns.load(Ordering::Relaxed) >= 4);
         drop(switcher);
         wait_for("continue at the end", || state_of(child.id()) == 'S');
         child.kill().unwrap();

@@ -78,6 +78,7 @@ impl Cluster {
             encrypt: false,
             policy: defaults::policy(),
             max_priority: defaults::max_priority(),
+            idle_after_ms: 0,
             job: JobDefaults::default(),
             nodes: (0..nodes).map(node).collect(),
         };

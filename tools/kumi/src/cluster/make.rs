@@ -59,11 +59,16 @@ pub fn config(
         max_jobs_per_node: defaults::max_jobs_per_node(),
         max_ranks_per_processor: defaults::max_ranks_per_processor(),
         lease_ms: u64::try_from(sharing.lease.as_millis()).unwrap_or(u64::MAX),
+        idle_after_ms: u64::try_from(sharing.idle_after.as_millis()).unwrap_or(u64::MAX),
         owner_uid: nix::unistd::geteuid().as_raw(),
         metrics: None,
         head_metrics: None,
         encrypt: sharing.encrypt,
-        job: JobDefaults { handler: sharing.handler.clone() },
+        job: JobDefaults {
+            handler: sharing.handler.clone(),
+            priority: sharing.priority,
+            estimate: sharing.estimate.clone(),
+        },
         nodes,
     };
     config.validate()?;

@@ -208,6 +208,7 @@ mod tests {
                 phase_ns: 0,
                 mode: Mode::Gang { force_switch: false },
                 columns: vec![column(0), column(1)],
+                dormant: Vec::new(),
             },
             since_ms: 1_000,
             control_messages: 99,

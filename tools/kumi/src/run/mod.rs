@@ -53,7 +53,7 @@ pub async fn run(context: &Context, args: RunArgs) -> Result<(), Error> {
         ranks: args.ranks,
         nodes: args.nodes,
         encrypt: args.encrypt.map(|value| value == OnOff::On),
-        priority: args.priority,
+        priority: args.priority.unwrap_or(0),
         estimate_ns: args
             .estimate
             .map(|estimate| u64::try_from(estimate.as_nanos()).unwrap_or(u64::MAX)),

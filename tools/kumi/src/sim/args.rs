@@ -2,6 +2,7 @@
 
 use crate::parse;
 use clap::{Args, ValueEnum};
+use kumi_sim::figures::Formats;
 use kumi_sim::generate::{Service, Sizes};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -42,6 +43,9 @@ pub struct FiguresArgs {
     /// Fewer seeds, shorter times, smaller machines: to see whether it works
     #[arg(long)]
     pub quick: bool,
+    /// What the figures are written as
+    #[arg(long, value_enum, default_value_t = FormatArg::Both)]
+    pub format: FormatArg,
 }
 
 /// Where the jobs come from.
@@ -133,6 +137,27 @@ pub enum InstantArg {
     Batched,
     /// After each event
     Single,
+}
+
+/// As [`Formats`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FormatArg {
+    /// Vectors, for pages
+    Svg,
+    /// Pixels, 1600 by 1000
+    Png,
+    /// Each figure as SVG and as PNG
+    Both,
+}
+
+impl From<FormatArg> for Formats {
+    fn from(format: FormatArg) -> Self {
+        match format {
+            FormatArg::Svg => Self::Svg,
+            FormatArg::Png => Self::Png,
+            FormatArg::Both => Self::Both,
+        }
+    }
 }
 
 /// As [`Sizes`].

@@ -4,24 +4,36 @@ use super::args::FiguresArgs;
 use super::progress;
 use crate::error::Error;
 use crate::output;
-use kumi_sim::figures;
+use kumi_sim::figures::{self, Extent, Formats, Summary, Verdict};
 use std::fmt::Write as _;
 
 /// Runs the command.
 pub fn run(args: &FiguresArgs) -> Result<(), Error> {
-    let cases = figures::simulations(args.quick);
-    let summary =
-        progress::watch(cases, |monitor| figures::make(&args.folder, args.quick, monitor))?;
+    let extent = if args.quick { Extent::Quick } else { Extent::Full };
+    let formats = Formats::from(args.format);
+    let cases = figures::simulations(extent);
+    let made = |monitor: &_| figures::make(&args.folder, extent, formats, monitor);
+    output::text(&told(&progress::watch(cases, made)?))
+}
+
+/// What came out, with every statement that does not hold and why.
+fn told(summary: &Summary) -> String {
     let mut text = format!(
-        "{} figures in {}\n{} statements of the paper hold, {} do not\n",
-        summary.figures,
+        "{} figures in {}\n{} statements of the paper hold, {} do not, of {} it cannot be said\n",
+        summary.figures.len(),
         summary.index.display(),
-        summary.hold,
-        summary.fail.len()
+        summary.count(Verdict::Holds),
+        summary.count(Verdict::Fails),
+        summary.count(Verdict::Open),
     );
-    for what in &summary.fail {
-        let line = writeln!(text, "does not hold: {what}");
+    for statement in &summary.statements {
+        let verdict = match statement.verdict {
+            Verdict::Holds => continue,
+            Verdict::Fails => "does not hold",
+            Verdict::Open => "cannot be said",
+        };
+        let line = writeln!(text, "{verdict}: {}: {}", statement.what, statement.numbers);
         debug_assert!(line.is_ok(), "writing to a string cannot fail");
     }
-    output::text(&text)
+    text
 }

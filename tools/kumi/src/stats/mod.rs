@@ -279,8 +279,15 @@ mod tests {
         let mode = Mode::Gang { force_switch: false };
         let slice_ns = 1_000_000;
         let start = ClusterTime(0);
-        let timetable =
-            Timetable { generation: 1, start, slice_ns, phase_ns: 0, mode, columns: Vec::new() };
+        let timetable = Timetable {
+            generation: 1,
+            start,
+            slice_ns,
+            phase_ns: 0,
+            mode,
+            columns: Vec::new(),
+            dormant: Vec::new(),
+        };
         let (name, nodes) = (String::from("lab"), Vec::new());
         ClusterStatus {
             name,

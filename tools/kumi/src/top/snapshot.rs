@@ -51,7 +51,7 @@ impl Snapshot {
             other => return Err(Error::unexpected(&other)),
         };
         let jobs = match client.ask(&ClientRequest::Jobs { all: false }).await? {
-            ClientReply::Jobs(jobs) => jobs,
+            ClientReply::Jobs(jobs, _) => jobs,
             other => return Err(Error::unexpected(&other)),
         };
         let samples = match client.ask(&ClientRequest::Sample).await? {
@@ -77,7 +77,7 @@ impl Snapshot {
         let load = |record| self.loads(record).iter().map(|load| load.permille).collect();
         TopView {
             cluster: status::view(&self.cluster, places),
-            jobs: ps::views(&self.jobs),
+            jobs: ps::views((&self.jobs, &self.cluster.timetable.dormant)),
             load_permille: self.jobs.iter().map(load).collect(),
         }
     }
@@ -112,6 +112,11 @@ impl Snapshot {
         }
     }
 
+    /// Whether a job only waits, by the timetable that is shown beside it.
+    fn is_idle(&self, job: JobId) -> bool {
+        self.cluster.timetable.dormant.binary_search(&job).is_ok()
+    }
+
     /// The slots of a node's column: `3 4 . ` with dots for idle ones.
     pub fn slots(&self, node: kumi_sched::NodeId) -> Vec<Option<JobId>> {
         let column = self.cluster.timetable.column(node);
@@ -132,7 +137,7 @@ impl Snapshot {
                 crate::output::user_name(spec.user.uid),
                 spec.request.ranks.to_string(),
                 table::ranges(spec.layout.iter().map(|part| part.node.0)),
-                describe::state(&record.state),
+                describe::state(&record.state, self.is_idle(spec.job)),
                 time,
                 self.mean_load(record),
             ]
@@ -280,10 +285,8 @@ pub mod tests {
             }),
             jobs: vec![JobId(3), JobId(4)],
         };
-        let column = |number| Column {
-            node: NodeId(number),
-            slots: vec![Some(JobId(3)), Some(JobId(4)), None],
-        };
+        let slots = vec![Some(JobId(3)), Some(JobId(4)), None];
+        let column = |number| Column { node: NodeId(number), slots: slots.clone() };
         let mode = Mode::Gang { force_switch: false };
         Snapshot {
             cluster: ClusterStatus {
@@ -298,6 +301,7 @@ pub mod tests {
                     phase_ns: 0,
                     mode,
                     columns: vec![column(0), column(1)],
+                    dormant: Vec::new(),
                 },
                 since_ms: 0,
                 control_messages: 0,

@@ -16,6 +16,7 @@
 //! *Costs.* A job pays the switch at the start of each slot that does not follow one of its own, and
 //! launch and migration once each, out of its slots: none of this counts as service.
 
+mod leap;
 mod load;
 mod slots;
 mod space;

@@ -1,7 +1,8 @@
 //! Policies that share time: slot by slot.
 
-use kumi_sched::{ClusterTime, JobId, NodeId, Policy};
+use kumi_sched::{ClusterTime, JobId, NodeId, Policy, Round};
 
+use super::leap::leap;
 use super::load::{Load, Runs};
 use super::tally::Tally;
 use super::{Instant, Options, Run};
@@ -13,29 +14,29 @@ use crate::policies::{partition_of, partitions};
 const MOST_EMPTY_SLOTS: u32 = 1_000_000;
 
 /// The job has not run, or not on the processors that it has now.
-const NO_SLOT: u64 = u64::MAX;
+pub(super) const NO_SLOT: u64 = u64::MAX;
 
 /// What a slot needs of a job, close together: nothing else is touched in most slots.
 #[derive(Clone, Copy, Default)]
-struct Hot {
+pub(super) struct Hot {
     /// Service and costs still to come, in nanoseconds.
-    left: u64,
+    pub(super) left: u64,
     /// The slot after the last one that it ran in.
-    expected: u64,
+    pub(super) expected: u64,
     /// 0 while it is not placed.
-    size: u32,
+    pub(super) size: u32,
 }
 
-struct Slots {
-    hot: Vec<Hot>,
+pub(super) struct Slots {
+    pub(super) hot: Vec<Hot>,
     places: Vec<Runs>,
     load: Load,
     active: u64,
     /// Jobs that ended in the last slot: place in the list and when.
     ended: Vec<(usize, u64)>,
     /// The slot to come.
-    slot: u64,
-    empty: u32,
+    pub(super) slot: u64,
+    pub(super) empty: u32,
     /// Sizes of the policy's partitions are powers of this.
     partitions: Option<u32>,
 }
@@ -68,6 +69,7 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<(), SimError> {
     };
     let slice = run.options.slice_ns;
     run.tally.max_tqlb = Some(0);
+    let mut round = Round::default();
     loop {
         let now = slots.slot.checked_mul(slice).ok_or(SimError::Endless)?;
         let time = now.min(run.horizon());
@@ -81,8 +83,10 @@ pub(super) fn run(run: &mut Run<'_>) -> Result<(), SimError> {
             slots.slot = submission.div_ceil(slice).max(slots.slot + 1);
             continue;
         }
-        step(run, &mut slots, now)?;
-        slots.slot += 1;
+        if !leap(run, &mut slots, &mut round)? {
+            step(run, &mut slots, now)?;
+            slots.slot += 1;
+        }
         let done = if run.workload.horizon.is_some() { now } else { run.tally.over };
         run.progress.at(done)?;
     }

@@ -141,6 +141,11 @@ impl<'a> Tally<'a> {
         self.served += u128::from(job.service) * u128::from(job.size);
     }
 
+    /// When the next sample is due, if any are taken.
+    pub(super) fn next_sample(&self) -> Option<u64> {
+        self.interval.map(|_| self.next_sample)
+    }
+
     /// Whether a sample is due at or before `now`.
     pub(super) fn sample_due(&self, now: u64) -> Option<u64> {
         (self.next_sample <= now).then_some(self.next_sample)

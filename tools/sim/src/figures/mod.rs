@@ -4,38 +4,31 @@
 //! Every part says first which simulations it needs; all of them run as one sweep; then each part
 //! draws and judges what came of its own.
 
+mod bitmap;
 mod compare;
+mod extent;
 mod gradient;
 mod measured;
+mod page;
 mod plot;
+mod section;
 mod table1;
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+
+use serde::Serialize;
 
 use crate::engine::{Monitor, Options, Sample};
 use crate::error::SimError;
 use crate::generate::{Gradient, Mix, Poisson, Service, Sizes};
 use crate::report::{BySize, Ended, Report, by_size_where, seconds};
 use crate::sweep::{self, Case, Done, Jobs};
-
-/// How much is simulated.
-#[derive(Clone, Copy, Debug)]
-struct Extent {
-    /// Fewer seeds, shorter times, smaller machines.
-    quick: bool,
-}
-
-impl Extent {
-    fn seeds(self) -> u64 {
-        if self.quick { 3 } else { 20 }
-    }
-
-    /// Units of a simulation at one load.
-    fn units(self) -> u64 {
-        if self.quick { 100_000 } else { 1_000_000 }
-    }
-}
+pub use extent::Extent;
+pub use measured::{Cell, PAPER, paper_total};
+use plot::Folder;
+pub use plot::Formats;
+use section::Section;
+pub use section::{Statement, Verdict};
 
 /// What is kept of a simulation to be drawn.
 struct Kept {
@@ -54,52 +47,29 @@ struct Plan {
     points: bool,
 }
 
-/// A statement of the paper, and whether it holds here.
-struct Claim {
-    what: String,
-    holds: bool,
-    /// By which numbers.
-    numbers: String,
-}
-
-/// What a part of the chapter became.
-#[derive(Default)]
-struct Section {
-    title: String,
-    text: String,
-    /// Files in the folder, each with a caption.
-    figures: Vec<(String, String)>,
-    claims: Vec<Claim>,
-}
-
-impl Section {
-    fn claim(&mut self, what: &str, holds: bool, numbers: String) {
-        self.claims.push(Claim { what: what.to_owned(), holds, numbers });
-    }
-
-    fn figure(&mut self, file: &str, caption: &str) {
-        self.figures.push((file.to_owned(), caption.to_owned()));
-    }
-}
-
 /// A part of the chapter.
 trait Part {
     fn plans(&self, extent: Extent) -> Vec<Plan>;
 
-    fn draw(&self, folder: &Path, extent: Extent, kept: &[Kept]) -> Result<Section, SimError>;
+    fn draw(&self, folder: &Folder, extent: Extent, kept: &[Kept]) -> Result<Section, SimError>;
 }
 
 /// What [`make`] did.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// The index, which links to all figures.
+    /// The page that shows everything.
     pub index: PathBuf,
-    /// Figures drawn.
-    pub figures: usize,
-    /// Statements of the paper that hold here.
-    pub hold: usize,
-    /// Those that do not.
-    pub fail: Vec<String>,
+    /// Figures drawn, by the names of their files without the ending.
+    pub figures: Vec<String>,
+    /// What the paper says, judged, in its order.
+    pub statements: Vec<Statement>,
+}
+
+impl Summary {
+    /// Statements of which this came out.
+    pub fn count(&self, verdict: Verdict) -> usize {
+        self.statements.iter().filter(|statement| statement.verdict == verdict).count()
+    }
 }
 
 fn parts() -> Vec<Box<dyn Part>> {
@@ -114,19 +84,23 @@ fn parts() -> Vec<Box<dyn Part>> {
 }
 
 /// Simulations that [`make`] runs: what its monitor counts to, in thousands.
-pub fn simulations(quick: bool) -> usize {
-    parts().iter().map(|part| part.plans(Extent { quick }).len()).sum()
+pub fn simulations(extent: Extent) -> usize {
+    parts().iter().map(|part| part.plans(extent).len()).sum()
 }
 
-/// Simulates, draws and writes everything into `folder`, which is made if it is not there. `quick`
-/// does with fewer seeds, shorter times and smaller machines, to see whether it works.
+/// Simulates, draws and writes everything into `folder`, which is made if it is not there.
 ///
 /// # Errors
 /// A file cannot be written, or the monitor says stop.
-pub fn make(folder: &Path, quick: bool, monitor: &Monitor) -> Result<Summary, SimError> {
+pub fn make(
+    folder: &Path,
+    extent: Extent,
+    formats: Formats,
+    monitor: &Monitor,
+) -> Result<Summary, SimError> {
     std::fs::create_dir_all(folder)
         .map_err(|source| SimError::Unwritable { path: folder.to_owned(), source })?;
-    let extent = Extent { quick };
+    let folder = Folder::new(folder, formats);
     let parts = parts();
     let plans: Vec<Vec<Plan>> = parts.iter().map(|part| part.plans(extent)).collect();
     let wanted: Vec<bool> = plans.iter().flatten().map(|plan| plan.points).collect();
@@ -142,9 +116,9 @@ pub fn make(folder: &Path, quick: bool, monitor: &Monitor) -> Result<Summary, Si
             }
         }
         at += plans.len();
-        sections.push(part.draw(folder, extent, &mine)?);
+        sections.push(part.draw(&folder, extent, &mine)?);
     }
-    index(folder, extent, &sections)
+    index(&folder, extent, sections)
 }
 
 /// Points of a figure: more cannot be told apart.
@@ -190,11 +164,11 @@ fn case(policy: &str, mix: Mix, load: f64, jobs: Jobs) -> Case {
     Case { policy: policy.to_owned(), load: Some(load), seed: Some(mix.seed), jobs, options }
 }
 
-/// The gradient of §7.2.2 over `units`.
-fn gradient_of(policy: &str, mix: Mix, units: u64) -> Case {
+/// The gradient of §7.2.2 over `units`, up to the load `peak`.
+fn gradient_of(policy: &str, mix: Mix, units: u64, peak: f64) -> Case {
     let arrivals = units / 11 * 10;
-    let gradient = Gradient { mix, load: PEAK, arrivals, units: Some(units) };
-    let mut case = case(policy, mix, PEAK, Jobs::Gradient(gradient));
+    let gradient = Gradient { mix, load: peak, arrivals, units: Some(units) };
+    let mut case = case(policy, mix, peak, Jobs::Gradient(gradient));
     case.options.sample_ns = Some((units / 1000).max(1) * crate::SECOND);
     case
 }
@@ -220,36 +194,29 @@ macro_rules! line {
 }
 pub(crate) use line;
 
-fn index(folder: &Path, extent: Extent, sections: &[Section]) -> Result<Summary, SimError> {
-    let mut text = String::from("# Chapter 7, simulated anew\n\n");
-    line!(text, "Made by `kumi sim figures`, version {}.", env!("CARGO_PKG_VERSION"));
-    if extent.quick {
-        line!(text, "\n**Quick**: fewer seeds, shorter times, smaller machines than the paper's.");
-    }
-    let claims = || sections.iter().flat_map(|section| &section.claims);
-    let hold = claims().filter(|claim| claim.holds).count();
-    line!(text, "\nOf {} statements of the paper {hold} hold.", claims().count());
-    for section in sections {
-        line!(text, "\n## {}\n", section.title);
-        line!(text, "{}", section.text.trim_end());
-        if !section.claims.is_empty() {
-            line!(text, "\n| the paper says | here | holds |\n|---|---|---|");
-        }
-        for claim in &section.claims {
-            let holds = if claim.holds { "yes" } else { "**no**" };
-            line!(text, "| {} | {} | {holds} |", claim.what, claim.numbers);
-        }
-        for (file, caption) in &section.figures {
-            line!(text, "\n![{caption}]({file})\n\n{caption}");
-        }
-    }
-    let path = folder.join("index.md");
-    std::fs::write(&path, text)
-        .map_err(|source| SimError::Unwritable { path: path.clone(), source })?;
+/// Writes the pages that show everything.
+fn index(folder: &Folder, extent: Extent, sections: Vec<Section>) -> Result<Summary, SimError> {
+    let statements = || sections.iter().flat_map(|section| &section.statements);
+    let count = |verdict| statements().filter(|statement| statement.verdict == verdict).count();
+    let mut lines =
+        vec![format!("Made by `kumi sim figures`, version {}.", env!("CARGO_PKG_VERSION"))];
+    lines.extend(extent.warning().map(str::to_owned));
+    lines.push(format!(
+        "Of {} statements of the paper {} hold here, {} do not, of {} it cannot be said.",
+        statements().count(),
+        count(Verdict::Holds),
+        count(Verdict::Fails),
+        count(Verdict::Open),
+    ));
+    let head = page::Head { title: "Chapter 7, simulated anew", lines };
+    let endings = folder.formats.endings();
+    let shown = endings.first().copied().unwrap_or_default();
+    folder.write("index.md", &page::markdown(&head, &sections, shown))?;
+    let index = folder.write("index.html", &page::html(&head, &sections, endings))?;
+    let stem = |(stem, _): &(String, String)| stem.clone();
     Ok(Summary {
-        index: path,
-        figures: sections.iter().map(|section| section.figures.len()).sum(),
-        hold,
-        fail: claims().filter(|claim| !claim.holds).map(|claim| claim.what.clone()).collect(),
+        index,
+        figures: sections.iter().flat_map(|section| section.figures.iter().map(stem)).collect(),
+        statements: sections.into_iter().flat_map(|section| section.statements).collect(),
     })
 }

@@ -1,10 +1,57 @@
-//! Drawing, with plotters' SVG backend: text stays text, so no fonts are needed here.
+//! Drawing with plotters: as SVG, where text stays text, and as PNG with letters of our own
+//! ([`super::bitmap`]), so that no fonts are needed here.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use plotters::coord::Shift;
+use plotters::drawing::DrawingAreaErrorKind;
 use plotters::prelude::*;
 
+use super::bitmap::Bitmap;
 use crate::error::SimError;
+
+/// In which formats figures are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Formats {
+    /// Scalable vector graphics.
+    Svg,
+    /// Pixels.
+    Png,
+    /// Each figure twice.
+    Both,
+}
+
+impl Formats {
+    /// Endings of file names; the first is the one to show.
+    pub(super) fn endings(self) -> &'static [&'static str] {
+        match self {
+            Self::Svg => &["svg"],
+            Self::Png => &["png"],
+            Self::Both => &["svg", "png"],
+        }
+    }
+}
+
+/// Where everything is written to.
+pub(super) struct Folder {
+    path: PathBuf,
+    pub(super) formats: Formats,
+}
+
+impl Folder {
+    pub(super) fn new(path: &Path, formats: Formats) -> Self {
+        Self { path: path.to_owned(), formats }
+    }
+
+    /// Writes a page. Returns where it is.
+    pub(super) fn write(&self, name: &str, text: &str) -> Result<PathBuf, SimError> {
+        let path = self.path.join(name);
+        match std::fs::write(&path, text) {
+            Ok(()) => Ok(path),
+            Err(source) => Err(SimError::Unwritable { path, source }),
+        }
+    }
+}
 
 /// A set of points that belong together.
 pub(super) struct Series {
@@ -50,12 +97,30 @@ const COLOURS: [RGBColor; 8] = [
 
 const SIZE: (u32, u32) = (800, 500);
 
-/// Draws the series into one frame.
-pub(super) fn chart(path: &Path, frame: &Frame<'_>, series: &[Series]) -> Result<(), SimError> {
-    draw(path, frame, series).map_err(|error| {
-        let source = std::io::Error::other(error.to_string());
-        SimError::Unwritable { path: path.to_owned(), source }
-    })
+/// Pixels of a bitmap for each of [`SIZE`].
+const SCALE: u32 = 2;
+
+/// Draws the series into one frame, a file for each format.
+pub(super) fn chart(
+    folder: &Folder,
+    stem: &str,
+    frame: &Frame<'_>,
+    series: &[Series],
+) -> Result<(), SimError> {
+    for ending in folder.formats.endings() {
+        let path = folder.path.join(format!("{stem}.{ending}"));
+        let written = if *ending == "png" {
+            let mut bitmap = Bitmap::new((SIZE.0 * SCALE, SIZE.1 * SCALE));
+            draw(&bitmap.canvas().into_drawing_area(), frame, series, SCALE)
+                .map_err(std::io::Error::other)
+                .and_then(|()| bitmap.write(&path))
+        } else {
+            let root = SVGBackend::new(&path, SIZE).into_drawing_area();
+            draw(&root, frame, series, 1).map_err(|error| std::io::Error::other(error.to_string()))
+        };
+        written.map_err(|source| SimError::Unwritable { path, source })?;
+    }
+    Ok(())
 }
 
 /// The ends of an axis over these values, with some room.
@@ -69,53 +134,63 @@ fn range(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
     (if low >= 0.0 { (low - room).max(0.0) } else { low - room }, high + room)
 }
 
-fn draw(
-    path: &Path,
+/// Draws with all lengths `scale` times as long.
+fn draw<B: DrawingBackend>(
+    root: &DrawingArea<B, Shift>,
     frame: &Frame<'_>,
     series: &[Series],
-) -> Result<(), Box<dyn std::error::Error>> {
+    scale: u32,
+) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
     let points = || series.iter().flat_map(|series| series.points.iter());
     let (left, right) = range(points().map(|point| point.0));
     let (bottom, needed) = range(points().map(|point| point.1));
     let top = frame.top.unwrap_or(needed);
-    let root = SVGBackend::new(path, SIZE).into_drawing_area();
+    let letters = ("sans-serif", 12 * scale);
     root.fill(&WHITE)?;
-    let mut chart = ChartBuilder::on(&root)
-        .caption(frame.title, ("sans-serif", 20))
-        .margin(12)
-        .x_label_area_size(42)
-        .y_label_area_size(58)
+    let mut chart = ChartBuilder::on(root)
+        .caption(frame.title, ("sans-serif", 16 * scale))
+        .margin(12 * scale)
+        .x_label_area_size(42 * scale)
+        .y_label_area_size(58 * scale)
         .build_cartesian_2d(left..right, bottom..top)?;
     chart
         .configure_mesh()
         .x_desc(frame.x)
         .y_desc(frame.y)
+        .label_style(letters)
+        .axis_desc_style(letters)
+        .set_all_tick_mark_size(5 * scale)
         .light_line_style(WHITE)
         .bold_line_style(RGBColor(225, 225, 225))
         .draw()?;
     for (index, series) in series.iter().enumerate() {
         let colour = COLOURS[index % COLOURS.len()];
-        let drawn = if series.kind == Kind::Dots {
-            let dot = |&(x, y): &(f64, f64)| Circle::new((x, y), 1, colour.filled());
-            chart.draw_series(series.points.iter().map(dot))?
-        } else {
-            let line = LineSeries::new(series.points.iter().copied(), colour.stroke_width(2));
-            chart.draw_series(line)?
+        let dots = |radius: u32| {
+            let dot = move |&point: &(f64, f64)| Circle::new(point, radius, colour.filled());
+            series.points.iter().map(dot)
         };
-        drawn
-            .label(series.name.as_str())
-            .legend(move |(x, y)| Rectangle::new([(x, y - 2), (x + 18, y + 2)], colour.filled()));
+        let drawn = if series.kind == Kind::Dots {
+            chart.draw_series(dots(scale))?
+        } else {
+            let points = series.points.iter().copied();
+            chart.draw_series(LineSeries::new(points, colour.stroke_width(2 * scale)))?
+        };
+        let (long, thick) = (18 * scale as i32, 2 * scale as i32);
+        drawn.label(series.name.as_str()).legend(move |(x, y)| {
+            Rectangle::new([(x, y - thick), (x + long, y + thick)], colour.filled())
+        });
         if series.kind == Kind::Marked {
-            let mark = |&(x, y): &(f64, f64)| Circle::new((x, y), 3, colour.filled());
-            chart.draw_series(series.points.iter().map(mark))?;
+            chart.draw_series(dots(3 * scale))?;
         }
     }
     chart
         .configure_series_labels()
         .position(SeriesLabelPosition::UpperLeft)
+        .legend_area_size(26 * scale)
+        .margin(10 * scale)
+        .label_font(letters)
         .background_style(WHITE.mix(0.8))
         .border_style(RGBColor(200, 200, 200))
         .draw()?;
-    root.present()?;
-    Ok(())
+    root.present()
 }

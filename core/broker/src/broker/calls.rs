@@ -1,0 +1,202 @@
+//! Calls come, and end.
+
+use super::{Broker, Call, Timer};
+use crate::model::{Action, CallId, Failure, Outcome, Reject, Request, ServerId, Time};
+use crate::names;
+
+/// Most places that inputs of a call lie at; of more the call is told as if they came from its client.
+const MOST_HELD: usize = 64;
+
+impl Broker {
+    pub(super) fn submit(&mut self, id: CallId, request: Request) {
+        if self.calls.contains_key(&id) || self.attempts.range((id, 0)..=(id, u32::MAX)).count() > 0
+        {
+            self.counters.stale += 1;
+            return;
+        }
+        let reject = |broker: &mut Self, why| {
+            broker.actions.push_back(Action::Done(id, Outcome::Rejected(why)));
+        };
+        let Some(&routine) = self.names.get(&request.routine) else {
+            let near = names::nearest(&request.routine, self.routines());
+            return reject(self, Reject::UnknownRoutine(near));
+        };
+        if self.routines.get(&routine).is_none_or(|known| known.servers.is_empty()) {
+            return reject(self, Reject::NoServer);
+        }
+        if request.deadline.is_some_and(|deadline| deadline <= self.now) {
+            return reject(self, Reject::Deadline);
+        }
+        let user = request.user;
+        let rank = self.line.rank(user, request.priority);
+        self.numbers.2 += 1;
+        let call = Call::new(routine, request, (rank, self.numbers.2, id));
+        self.clients.entry(call.client).or_default().insert(id);
+        if let Some(deadline) = call.deadline {
+            self.timers.insert((deadline, Timer::Deadline(id)));
+        }
+        self.line.push(user, routine, call.entry);
+        self.calls.insert(id, call);
+        self.dispatch_routine(routine);
+        if self.calls.get(&id).is_none_or(|call| call.server.is_some()) {
+            return;
+        }
+        if self.line.len() > self.config.most_waiting {
+            self.done(id, Outcome::Rejected(Reject::QueueFull));
+        } else if self.line.len_of(user) > self.config.most_waiting_of_user {
+            self.done(id, Outcome::Rejected(Reject::UserQueueFull));
+        } else {
+            self.actions.push_back(Action::Queued(id, self.line.len()));
+        }
+    }
+
+    /// Whether the call still waits for this attempt.
+    pub(super) fn is_current(&self, call: CallId, attempt: u32) -> bool {
+        let call = self.calls.get(&call);
+        call.is_some_and(|call| call.server.is_some() && call.attempts == attempt)
+    }
+
+    pub(super) fn started(&mut self, call: CallId, attempt: u32) {
+        let found = self.attempts.get(&(call, attempt));
+        let Some(server) = found.and_then(|server| self.servers.get_mut(server)) else {
+            self.counters.stale += 1;
+            return;
+        };
+        let flight = server.flight(call, attempt);
+        if let Some(from) = flight.and_then(|flight| flight.sending_from.take()) {
+            self.network.end(from, server.site);
+        }
+    }
+
+    pub(super) fn ended(&mut self, id: CallId, attempt: u32, seconds: f64) {
+        let current = self.is_current(id, attempt);
+        let Some(server) = self.give_back(id, attempt) else { return };
+        if current {
+            if let (Some(call), Some(at)) = (self.calls.get(&id), self.servers.get(&server)) {
+                let (routine, size) = (call.routine, call.size());
+                self.history.add(routine, server, size, seconds, at.speed);
+            }
+            self.done(id, Outcome::Completed);
+        }
+        self.freed(server);
+    }
+
+    pub(super) fn failed(&mut self, call: CallId, attempt: u32, failure: Failure) {
+        let current = self.is_current(call, attempt);
+        let Some(server) = self.give_back(call, attempt) else { return };
+        if current {
+            self.again_or(call, server, failure, Outcome::Failed(server, failure));
+        }
+        self.freed(server);
+    }
+
+    /// The slot of an attempt is free.
+    fn give_back(&mut self, call: CallId, attempt: u32) -> Option<ServerId> {
+        let Some(id) = self.attempts.remove(&(call, attempt)) else {
+            self.counters.stale += 1;
+            return None;
+        };
+        let server = self.servers.get_mut(&id)?;
+        let flight = server.give_back(call, attempt)?;
+        if let Some(from) = flight.sending_from {
+            self.network.end(from, server.site);
+        }
+        Some(id)
+    }
+
+    fn freed(&mut self, id: ServerId) {
+        if let Some(server) = self.servers.get(&id) {
+            if !server.leaving {
+                self.dispatch(server.group);
+            } else if server.in_flight() == 0 {
+                self.servers.remove(&id);
+            }
+        }
+        self.look_again();
+    }
+
+    /// Starts a call again if it cannot run twice by that, or may, and was not tried too often.
+    pub(super) fn again_or(
+        &mut self,
+        id: CallId,
+        server: ServerId,
+        failure: Failure,
+        otherwise: Outcome,
+    ) {
+        let most = self.config.most_attempts;
+        let Some(call) = self.calls.get_mut(&id) else { return };
+        let harmless = match failure {
+            Failure::NotBegun => true,
+            Failure::Broken => call.idempotent,
+            Failure::Routine => false,
+        };
+        if !harmless || call.attempts >= most {
+            return self.done(id, otherwise);
+        }
+        call.server = None;
+        call.avoid = Some(server);
+        let (user, routine, entry) = (call.user, call.routine, call.entry);
+        if !self.routines.contains_key(&routine) {
+            return self.done(id, Outcome::Rejected(Reject::NoServer));
+        }
+        self.line.push(user, routine, entry);
+        self.dispatch_routine(routine);
+    }
+
+    /// A call is not wanted any more, or not in time.
+    pub(super) fn cancel(&mut self, id: CallId, outcome: Outcome) {
+        let Some(call) = self.calls.get(&id) else {
+            self.counters.stale += 1;
+            return;
+        };
+        let Some(server) = call.server else {
+            let outcome = match outcome {
+                Outcome::Expired => Outcome::Rejected(Reject::Deadline),
+                other => other,
+            };
+            return self.done(id, outcome);
+        };
+        self.actions.push_back(Action::Stop(id, server, call.attempts));
+        self.done(id, outcome);
+    }
+
+    /// The one end of a call.
+    pub(super) fn done(&mut self, id: CallId, outcome: Outcome) {
+        let Some(call) = self.calls.remove(&id) else { return };
+        if call.server.is_none() {
+            self.line.remove(call.user, call.routine, call.entry);
+        }
+        if let Some(deadline) = call.deadline {
+            self.timers.remove(&(deadline, Timer::Deadline(id)));
+        }
+        if let Some(calls) = self.clients.get_mut(&call.client) {
+            calls.remove(&id);
+            if calls.is_empty() {
+                self.clients.remove(&call.client);
+            }
+        }
+        self.actions.push_back(Action::Done(id, outcome));
+    }
+}
+
+impl Call {
+    fn new(routine: u32, request: Request, entry: (i64, u64, CallId)) -> Self {
+        let right = |operations: &f64| operations.is_finite() && *operations >= 0.0;
+        Self {
+            routine,
+            client: request.client,
+            user: request.user,
+            site: request.site,
+            bytes_out: request.bytes_out,
+            bytes_back: request.bytes_back,
+            operations: request.operations.filter(right),
+            idempotent: request.idempotent,
+            deadline: request.deadline.filter(|&deadline| deadline < Time(u64::MAX)),
+            held: request.held.into_iter().take(MOST_HELD).collect(),
+            entry,
+            attempts: 0,
+            server: None,
+            avoid: None,
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Servers come and go.
+
+use alloc::borrow::ToOwned;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use super::{Broker, Routine, Timer};
+use crate::model::{Action, Failure, Offer, Outcome, Reject, ServerId, Time};
+use crate::server::{Routines, Server};
+
+/// Most routines of a server.
+const MOST_ROUTINES: usize = 4096;
+/// Longest name of a routine, in bytes.
+const LONGEST_NAME: usize = 256;
+/// Most names of all servers.
+const MOST_NAMES: usize = 65_536;
+/// Most servers.
+const MOST_SERVERS: usize = 65_536;
+
+impl Broker {
+    pub(super) fn joined(&mut self, id: ServerId, offer: &Offer) {
+        if self.servers.contains_key(&id) {
+            self.server_lost(id);
+        }
+        let long = offer.routines.iter().any(|name| name.is_empty() || name.len() > LONGEST_NAME);
+        let new = offer.routines.iter().filter(|name| !self.names.contains_key(*name)).count();
+        let many = offer.routines.len() > MOST_ROUTINES
+            || self.names.len() + new > MOST_NAMES
+            || self.servers.len() >= MOST_SERVERS;
+        if long || many {
+            self.actions.push_back(Action::Declined(id));
+            return;
+        }
+        let numbers: BTreeSet<u32> = offer.routines.iter().map(|name| self.number(name)).collect();
+        let numbers: Vec<u32> = numbers.into_iter().collect();
+        let routines = Routines::from(numbers);
+        let group = self.group(&routines);
+        for routine in routines.iter() {
+            let Some(known) = self.routines.get_mut(routine) else { continue };
+            known.servers.insert(id);
+            if let Some(time) = known.given_up.take() {
+                self.timers.remove(&(time, Timer::GiveUp(*routine)));
+            }
+        }
+        if let Some(known) = self.groups.get_mut(&group) {
+            known.insert(id);
+        }
+        self.servers.insert(id, Server::new(offer, routines, group));
+        self.dispatch(group);
+        self.look_again();
+    }
+
+    fn number(&mut self, name: &str) -> u32 {
+        if let Some(&number) = self.names.get(name) {
+            return number;
+        }
+        let number = self.numbers.0;
+        self.numbers.0 += 1;
+        self.names.insert(name.to_owned(), number);
+        let routine = Routine { name: name.to_owned(), servers: BTreeSet::new(), given_up: None };
+        self.routines.insert(number, routine);
+        number
+    }
+
+    fn group(&mut self, routines: &Routines) -> u32 {
+        if let Some(&group) = self.by_offer.get(routines) {
+            return group;
+        }
+        let group = self.numbers.1;
+        self.numbers.1 += 1;
+        self.by_offer.insert(routines.clone(), group);
+        self.groups.insert(group, BTreeSet::new());
+        self.line.offer(group, routines);
+        group
+    }
+
+    pub(super) fn left(&mut self, id: ServerId) {
+        self.withdraw(id);
+        if self.servers.get(&id).is_some_and(|server| server.in_flight() == 0) {
+            self.servers.remove(&id);
+        }
+        self.look_again();
+    }
+
+    /// It offers nothing any more.
+    fn withdraw(&mut self, id: ServerId) {
+        let Some(server) = self.servers.get_mut(&id) else { return };
+        if core::mem::replace(&mut server.leaving, true) {
+            return;
+        }
+        let (group, routines) = (server.group, server.routines.clone());
+        for routine in routines.iter() {
+            let Some(known) = self.routines.get_mut(routine) else { continue };
+            known.servers.remove(&id);
+            if known.servers.is_empty() {
+                let time = Time(self.now.0.saturating_add(self.config.patience));
+                known.given_up = Some(time);
+                self.timers.insert((time, Timer::GiveUp(*routine)));
+            }
+        }
+        let Some(known) = self.groups.get_mut(&group) else { return };
+        known.remove(&id);
+        if known.is_empty() {
+            self.groups.remove(&group);
+            self.by_offer.remove(&routines);
+            self.release(group);
+            self.line.withdraw(group, &routines);
+        }
+    }
+
+    pub(super) fn server_lost(&mut self, id: ServerId) {
+        self.withdraw(id);
+        let Some(mut server) = self.servers.remove(&id) else { return };
+        for ((call, attempt), flight) in server.clear() {
+            self.attempts.remove(&(call, attempt));
+            if let Some(from) = flight.sending_from {
+                self.network.end(from, server.site);
+            }
+            if self.is_current(call, attempt) {
+                self.again_or(call, id, Failure::Broken, Outcome::Lost(id));
+            }
+        }
+        self.look_again();
+    }
+
+    /// Nobody has come for a routine: its calls are rejected, and its name is forgotten.
+    pub(super) fn give_up(&mut self, number: u32, time: Time) {
+        let Some(routine) = self.routines.get(&number) else { return };
+        if routine.given_up != Some(time) {
+            return;
+        }
+        self.names.remove(&routine.name);
+        self.routines.remove(&number);
+        for call in self.line.all_of(number) {
+            self.done(call, Outcome::Rejected(Reject::NoServer));
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! A server as the broker sees it.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+
+use crate::model::{CallId, Offer, SiteId, Time};
+
+/// An attempt of a call on a server, until the server has given its slot back.
+#[derive(Clone, Debug)]
+pub(crate) struct Flight {
+    /// When it is expected to be over.
+    pub end: Time,
+    /// Its arguments are under way, from this site.
+    pub sending_from: Option<SiteId>,
+}
+
+/// Sorted numbers of routines.
+pub(crate) type Routines = Arc<[u32]>;
+
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub site: SiteId,
+    pub routines: Routines,
+    pub limit: u32,
+    pub processors: u32,
+    pub speed: f64,
+    pub load: f64,
+    /// It takes no new calls.
+    pub leaving: bool,
+    /// The group of servers that offer the same.
+    pub group: u32,
+    flights: BTreeMap<(CallId, u32), Flight>,
+    ends: BTreeSet<(Time, CallId, u32)>,
+}
+
+impl Server {
+    pub fn new(offer: &Offer, routines: Routines, group: u32) -> Self {
+        let mut server = Self {
+            site: offer.site,
+            routines,
+            limit: offer.limit.max(1),
+            processors: offer.processors.max(1),
+            speed: 0.0,
+            load: 0.0,
+            leaving: false,
+            group,
+            flights: BTreeMap::new(),
+            ends: BTreeSet::new(),
+        };
+        server.loaded(0.0, offer.speed);
+        server
+    }
+
+    pub fn loaded(&mut self, load: f64, speed: f64) {
+        self.load = if load.is_finite() { load.max(0.0) } else { 0.0 };
+        self.speed = if speed.is_finite() { speed.max(0.0) } else { 0.0 };
+    }
+
+    pub fn in_flight(&self) -> u32 {
+        u32::try_from(self.flights.len()).unwrap_or(u32::MAX)
+    }
+
+    pub fn is_free(&self) -> bool {
+        !self.leaving && self.in_flight() < self.limit
+    }
+
+    pub fn take(&mut self, call: CallId, attempt: u32, flight: Flight) {
+        self.ends.insert((flight.end, call, attempt));
+        self.flights.insert((call, attempt), flight);
+    }
+
+    pub fn flight(&mut self, call: CallId, attempt: u32) -> Option<&mut Flight> {
+        self.flights.get_mut(&(call, attempt))
+    }
+
+    /// The slot is free again.
+    pub fn give_back(&mut self, call: CallId, attempt: u32) -> Option<Flight> {
+        let flight = self.flights.remove(&(call, attempt))?;
+        self.ends.remove(&(flight.end, call, attempt));
+        Some(flight)
+    }
+
+    /// Everything that is there; it is taken away.
+    pub fn clear(&mut self) -> BTreeMap<(CallId, u32), Flight> {
+        self.ends.clear();
+        core::mem::take(&mut self.flights)
+    }
+
+    /// Seconds until a slot is free. Who is late is expected to be as late again.
+    pub fn wait(&self, now: Time) -> f64 {
+        if self.in_flight() < self.limit {
+            return 0.0;
+        }
+        let split = (now, CallId(0), 0);
+        let late = self.ends.range(..split).next_back().map(|&(end, ..)| now.seconds_since(end));
+        let next = self.ends.range(split..).next().map(|&(end, ..)| end.seconds_since(now));
+        late.into_iter().chain(next).min_by(f64::total_cmp).unwrap_or(0.0)
+    }
+
+    /// How much longer a routine takes because processors are shared, with one more call.
+    pub fn slowdown(&self) -> f64 {
+        let busy = f64::from(self.in_flight().min(self.limit - 1)) + self.load + 1.0;
+        (busy / f64::from(self.processors)).max(1.0)
+    }
+}

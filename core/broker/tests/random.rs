@@ -1,0 +1,325 @@
+//! Whatever happens, in any order: no call is started twice that must not be, no limit is exceeded, every call
+//! ends once, nobody starves, and shares are fair.
+#![forbid(unsafe_code)]
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{Desk, call, offer};
+use kumi_broker::{
+    Action, CallId, ClientId, Config, Event, Failure, Link, Offer, Outcome, ServerId, SiteId, Time,
+    UserId,
+};
+use proptest::prelude::*;
+
+const NAMES: [&str; 4] = ["f", "g", "h", "i"];
+
+/// What happens next; numbers choose among what there is.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Join { server: u32, names: u8, limit: u32 },
+    Leave(u32),
+    Lose(u32),
+    Submit { user: u32, name: usize, idempotent: bool, priority: u8, deadline: Option<u64> },
+    Started(usize),
+    Ended(usize),
+    Failed(usize, Failure),
+    Cancel(u64),
+    Stale(u64),
+    ClientLost(u64),
+    Pass(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let failure =
+        prop_oneof![Just(Failure::NotBegun), Just(Failure::Broken), Just(Failure::Routine)];
+    let submit = (0..4u32, 0..4usize, any::<bool>(), 0..12u8, prop::option::of(1..40u64)).prop_map(
+        |(user, name, idempotent, priority, deadline)| Step::Submit {
+            user,
+            name,
+            idempotent,
+            priority,
+            deadline,
+        },
+    );
+    let join = (0..4u32, 1..16u8, 0..4u32).prop_map(|(server, names, limit)| Step::Join {
+        server,
+        names,
+        limit,
+    });
+    prop_oneof![
+        2 => join,
+        1 => (0..4u32).prop_map(Step::Leave),
+        1 => (0..4u32).prop_map(Step::Lose),
+        12 => submit,
+        5 => any::<usize>().prop_map(Step::Started),
+        8 => any::<usize>().prop_map(Step::Ended),
+        3 => (any::<usize>(), failure).prop_map(|(which, failure)| Step::Failed(which, failure)),
+        1 => (0..200u64).prop_map(Step::Cancel),
+        1 => (0..200u64).prop_map(Step::Stale),
+        1 => (0..8u64).prop_map(Step::ClientLost),
+        3 => (1..30u64).prop_map(Step::Pass),
+    ]
+}
+
+#[derive(Debug)]
+struct Known {
+    idempotent: bool,
+    attempts: u32,
+    /// It may have begun.
+    begun: bool,
+    outcome: Option<Outcome>,
+}
+
+/// What the world knows, to judge the broker by.
+struct World {
+    desk: Desk,
+    limits: BTreeMap<ServerId, (u32, Vec<&'static str>)>,
+    calls: BTreeMap<CallId, (Known, &'static str)>,
+    flights: Vec<(CallId, u32, ServerId)>,
+    next: u64,
+}
+
+impl World {
+    fn new(policy: &str) -> Self {
+        let config = Config { patience: 20 * Time::SECOND, ..Config::default() };
+        Self {
+            desk: Desk::with(policy, config),
+            limits: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            flights: Vec::new(),
+            next: 0,
+        }
+    }
+
+    fn tell(&mut self, event: Event) {
+        for action in self.desk.tell(event) {
+            self.judge(action);
+        }
+        for (&server, (limit, _)) in &self.limits {
+            let here = self.flights.iter().filter(|flight| flight.2 == server).count();
+            assert!(here <= (*limit).max(1) as usize, "{server:?} has {here} of {limit}");
+            assert_eq!(self.desk.broker.in_flight(server) as usize, here);
+        }
+    }
+
+    fn judge(&mut self, action: Action) {
+        match action {
+            Action::Start(id, server, attempt) => {
+                let (call, name) = self.calls.get_mut(&id).expect("a call that was submitted");
+                assert!(self.limits[&server].1.contains(name), "{server:?} does not offer {name}");
+                assert_eq!(call.outcome, None);
+                assert!(call.idempotent || !call.begun, "{id:?} could run twice");
+                assert_eq!(attempt, call.attempts + 1);
+                assert!(attempt <= 4);
+                assert!(!self.flights.iter().any(|f| f.0 == id), "{id:?} runs twice at a time");
+                (call.attempts, call.begun) = (attempt, true);
+                self.flights.push((id, attempt, server));
+            }
+            Action::Done(id, outcome) => {
+                let (call, _) = self.calls.get_mut(&id).expect("a call that was submitted");
+                assert_eq!(call.outcome, None, "{id:?} ends twice");
+                call.outcome = Some(outcome);
+            }
+            Action::Stop(id, server, attempt) => {
+                assert!(self.flights.contains(&(id, attempt, server)));
+            }
+            Action::Queued(..) | Action::Declined(_) => {}
+        }
+    }
+
+    fn flight(&self, which: usize) -> Option<(CallId, u32, ServerId)> {
+        let count = self.flights.len();
+        (count > 0).then(|| self.flights[which % count])
+    }
+
+    fn land(&mut self, flight: (CallId, u32, ServerId), event: Event) {
+        self.flights.retain(|&other| other != flight);
+        if matches!(event, Event::Failed(_, _, Failure::NotBegun)) {
+            self.calls.get_mut(&flight.0).expect("known").0.begun = false;
+        }
+        self.tell(event);
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Join { server, names, limit } => self.join(ServerId(server), names, limit),
+            Step::Leave(server) => self.tell(Event::Left(ServerId(server))),
+            Step::Lose(server) => {
+                self.flights.retain(|flight| flight.2 != ServerId(server));
+                self.tell(Event::ServerLost(ServerId(server)));
+            }
+            Step::Submit { user, name, idempotent, priority, deadline } => {
+                let mut new = call(NAMES[name]);
+                new.user = UserId(user);
+                new.client = ClientId(u64::from(user));
+                (new.idempotent, new.priority) = (idempotent, priority);
+                let by = |seconds| Time(self.desk.now.0 + seconds * Time::SECOND);
+                new.deadline = deadline.map(by);
+                let id = CallId(self.next);
+                self.next += 1;
+                let known = Known { idempotent, attempts: 0, begun: false, outcome: None };
+                self.calls.insert(id, (known, NAMES[name]));
+                self.tell(Event::Submit(id, new));
+            }
+            Step::Started(which) => {
+                if let Some((id, attempt, _)) = self.flight(which) {
+                    self.tell(Event::Started(id, attempt));
+                }
+            }
+            Step::Ended(which) => {
+                if let Some(flight) = self.flight(which) {
+                    self.land(flight, Event::Ended(flight.0, flight.1, 1.0));
+                }
+            }
+            Step::Failed(which, failure) => {
+                if let Some(flight) = self.flight(which) {
+                    self.land(flight, Event::Failed(flight.0, flight.1, failure));
+                }
+            }
+            Step::Cancel(id) => self.tell(Event::Cancel(CallId(id))),
+            Step::Stale(id) => self.tell(Event::Ended(CallId(id), 77, f64::NAN)),
+            Step::ClientLost(client) => self.tell(Event::ClientLost(ClientId(client))),
+            Step::Pass(seconds) => {
+                self.desk.now = Time(self.desk.now.0 + seconds * Time::SECOND);
+                self.tell(Event::Tick);
+            }
+        }
+    }
+
+    fn join(&mut self, server: ServerId, names: u8, limit: u32) {
+        let chosen = |&(bit, _): &(usize, &&str)| names & (1 << bit) != 0;
+        let names: Vec<&str> =
+            NAMES.iter().enumerate().filter(chosen).map(|(_, &name)| name).collect();
+        self.flights.retain(|flight| flight.2 != server);
+        self.limits.insert(server, (limit, names.clone()));
+        let there = Offer { site: SiteId(server.0), ..offer(&names, limit) };
+        self.tell(Event::Joined(server, there));
+        let link = Link { out: 1e6, back: 1e6, latency: 0.1 };
+        self.tell(Event::Network(SiteId(0), SiteId(server.0), link));
+    }
+
+    /// Everything that runs ends, a server that offers everything comes, and all calls end.
+    fn end(&mut self) {
+        self.join(ServerId(9), 15, 2);
+        for _ in 0..2000 {
+            self.desk.now = Time(self.desk.now.0 + Time::SECOND);
+            self.tell(Event::Tick);
+            let Some(flight) = self.flight(0) else { break };
+            self.land(flight, Event::Ended(flight.0, flight.1, 1.0));
+        }
+        for (id, (call, _)) in &self.calls {
+            assert!(call.outcome.is_some(), "{id:?} has no end: {call:?}");
+        }
+        assert_eq!((self.desk.broker.open(), self.desk.broker.waiting()), (0, 0));
+        assert!(self.flights.is_empty());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nothing_is_lost_doubled_or_too_much(
+        policy in prop::sample::select(vec!["round-robin", "least-load", "min-completion"]),
+        steps in prop::collection::vec(step(), 1..160),
+    ) {
+        let mut world = World::new(policy);
+        steps.into_iter().for_each(|step| world.step(step));
+        world.end();
+    }
+
+    #[test]
+    fn shares_are_fair_within_a_call(
+        weights in prop::collection::vec(1..12u32, 2..9),
+        limit in 1..4u32,
+    ) {
+        let mut desk = Desk::new("least-load");
+        desk.tell(Event::Joined(ServerId(0), offer(&["f"], limit)));
+        for number in 0..limit {
+            desk.tell(Event::Submit(CallId(u64::from(number)), call("f")));
+        }
+        let mut running: Vec<u64> = (0..u64::from(limit)).collect();
+        for (user, &weight) in weights.iter().enumerate() {
+            let user = user as u32 + 1;
+            desk.tell(Event::Weight(UserId(user), weight));
+            for number in 0..300u64 {
+                let mut new = call("f");
+                new.user = UserId(user);
+                desk.tell(Event::Submit(CallId(u64::from(user) * 1000 + number), new));
+            }
+        }
+        let all: u32 = weights.iter().sum();
+        let mut served = vec![0u32; weights.len()];
+        for turn in 1..=250u32 {
+            let ended = running.remove(0);
+            for action in desk.tell(Event::Ended(CallId(ended), 1, 1.0)) {
+                if let Action::Start(id, ..) = action {
+                    running.push(id.0);
+                    served[id.0 as usize / 1000 - 1] += 1;
+                }
+            }
+            for (count, &weight) in served.iter().zip(&weights) {
+                let due = f64::from(turn) * f64::from(weight) / f64::from(all);
+                let off = (f64::from(*count) - due).abs();
+                prop_assert!(off <= 1.0, "{weights:?} after {turn}: {served:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_user_with_one_call_is_not_behind_thousands_of_another() {
+    let mut desk = Desk::new("least-load");
+    desk.tell(Event::Joined(ServerId(0), offer(&["f"], 1)));
+    for number in 0..5000 {
+        desk.tell(Event::Submit(CallId(number), call("f")));
+    }
+    for turn in 0..50u64 {
+        desk.tell(Event::Ended(CallId(turn), 1, 1.0));
+    }
+    let mut other = call("f");
+    other.user = UserId(1);
+    desk.tell(Event::Submit(CallId(9999), other));
+    let next: Vec<Action> =
+        (50..52).flat_map(|n| desk.tell(Event::Ended(CallId(n), 1, 1.0))).collect();
+    assert!(next.contains(&Action::Start(CallId(9999), ServerId(0), 1)), "{next:?}");
+}
+
+#[test]
+fn a_thousand_clients_and_ten_thousand_calls_cost_little_each() {
+    const SERVERS: u32 = 20;
+    for policy in ["round-robin", "least-load", "min-completion"] {
+        let mut desk = Desk::new(policy);
+        for server in 0..SERVERS {
+            desk.tell(Event::Joined(ServerId(server), offer(&NAMES, 4)));
+        }
+        let mut running = Vec::new();
+        let note = |actions: Vec<Action>, running: &mut Vec<CallId>| {
+            for action in actions {
+                if let Action::Start(id, ..) = action {
+                    running.push(id);
+                }
+            }
+        };
+        for number in 0..10_080u64 {
+            let mut new = call(NAMES[number as usize % 4]);
+            new.user = UserId(number as u32 % 1000);
+            new.client = ClientId(number % 1000);
+            new.operations = Some(1e6);
+            let actions = desk.tell(Event::Submit(CallId(number), new));
+            note(actions, &mut running);
+        }
+        assert_eq!(desk.broker.waiting(), 10_000);
+        while let Some(id) = running.pop() {
+            let actions = desk.tell(Event::Ended(id, 1, 1.0));
+            note(actions, &mut running);
+        }
+        let counters = desk.broker.counters();
+        assert_eq!(counters.started, 10_080, "{policy}");
+        assert!(counters.most_examined <= u64::from(SERVERS), "{policy}: {counters:?}");
+        assert!(counters.decisions <= 10_080, "{policy}: {counters:?}");
+        assert_eq!((desk.broker.open(), desk.broker.users()), (0, 0), "{policy}");
+    }
+}

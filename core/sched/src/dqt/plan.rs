@@ -1,0 +1,182 @@
+//! A round of the root, worked out instead of run.
+//!
+//! From where the root begins a round to where it begins the next, and as long as nothing changes,
+//! which queues have turns in which slots depends on nothing but how many turns each has in its own
+//! round. So it is the same in every round; only which job of a queue is next goes on.
+
+use alloc::vec::Vec;
+
+use super::front::{Front, Node};
+use crate::Round;
+
+/// Turns of all lines of a round that are written down at most.
+const MOST_TURNS: u64 = 1 << 20;
+
+/// A tree node that has turns or shares the time of those above between several below. Those in
+/// which nothing happens but that messages are passed on are left out.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    node: u32,
+    /// Turns in a round of its queue.
+    turns: u64,
+    /// Slots of its round with all below.
+    period: u64,
+    /// The first part after those below.
+    end: usize,
+}
+
+/// The round that the front has begun, if it is known.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Plan {
+    /// Depth first.
+    parts: Vec<Part>,
+    /// Of each part the turns of its queue in a round of the root.
+    totals: Vec<u64>,
+    /// Of each part: where its next turn goes, while a round is written down.
+    places: Vec<usize>,
+}
+
+impl Plan {
+    /// It is not known any more.
+    pub(super) fn forget(&mut self) {
+        self.parts.clear();
+    }
+
+    /// Its slots; 0 if it is not known.
+    fn length(&self) -> u64 {
+        self.parts.first().map_or(0, |part| part.period)
+    }
+
+    /// Takes down what is to run in `node` and below. Returns the slots of its round.
+    fn survey(&mut self, front: &Front, mut node: u32) -> u64 {
+        while let Some(child) = front.only_below(node) {
+            node = child;
+        }
+        let index = self.parts.len();
+        let turns = front.nodes[node as usize].queue.turns();
+        self.parts.push(Part { node, turns, period: 0, end: 0 });
+        let mut below = 0;
+        for child in front.live_below(node) {
+            below = below.max(self.survey(front, child));
+        }
+        let end = self.parts.len();
+        let part = &mut self.parts[index];
+        (part.period, part.end) = (turns + below, end);
+        part.period
+    }
+
+    /// Goes through the first `length` slots of a round of a part: tells part, first slot and
+    /// number of slots of each run of turns, those of one part in order. Whoever is through before
+    /// its siblings goes round again, except in a Fair-DQT.
+    fn runs(
+        parts: &[Part],
+        index: usize,
+        from: u64,
+        length: u64,
+        fair: bool,
+        run: &mut impl FnMut(usize, u64, u64),
+    ) {
+        let part = &parts[index];
+        if part.turns > 0 {
+            run(index, from, part.turns.min(length));
+        }
+        let Some(window) = length.checked_sub(part.turns).filter(|&window| window > 0) else {
+            return;
+        };
+        let from = from + part.turns;
+        let mut child = index + 1;
+        while child < part.end {
+            let period = parts[child].period;
+            let again = if fair { period.min(window) } else { window };
+            let mut at = 0;
+            while at < again {
+                Self::runs(parts, child, from + at, period.min(again - at), fair, run);
+                at += period;
+            }
+            child = parts[child].end;
+        }
+    }
+}
+
+impl Front {
+    /// The slots of the round of the root that begins with the next slot, if one does and can be
+    /// worked out.
+    pub(super) fn planned(&mut self) -> Option<u64> {
+        if !self.fresh || self.rings.shares() {
+            return None;
+        }
+        if self.plan.parts.is_empty() {
+            let mut plan = core::mem::take(&mut self.plan);
+            plan.survey(self, 0);
+            let Plan { parts, totals, .. } = &mut plan;
+            totals.clear();
+            totals.resize(parts.len(), 0);
+            Plan::runs(parts, 0, 0, parts[0].period, self.fair, &mut |index, _, turns| {
+                totals[index] += turns;
+            });
+            self.plan = plan;
+        }
+        Some(self.plan.length())
+    }
+
+    /// See [`crate::Policy::next_round`].
+    pub(super) fn next_round(&mut self, most: u64, round: &mut Round) -> bool {
+        if self.planned().is_none_or(|length| length > most) {
+            return false;
+        }
+        let mut plan = core::mem::take(&mut self.plan);
+        let written = self.write(&mut plan, round);
+        self.plan = plan;
+        written
+    }
+
+    fn write(&self, plan: &mut Plan, round: &mut Round) -> bool {
+        let Plan { parts, totals, places } = plan;
+        let all_plain = || parts.iter().all(|part| self.nodes[part.node as usize].queue.is_plain());
+        if totals.iter().sum::<u64>() > MOST_TURNS || !all_plain() {
+            return false;
+        }
+        round.begin(parts[0].period);
+        places.clear();
+        for (part, &turns) in parts.iter().zip(&*totals) {
+            places.push(round.turns());
+            if part.turns > 0 {
+                let members = self.rings.plain(&self.nodes[part.node as usize].queue);
+                let jobs = members.map(|member| self.rings.members[member as usize].id);
+                round.line(turns as usize, jobs);
+            }
+        }
+        Plan::runs(parts, 0, 0, parts[0].period, self.fair, &mut |index, from, turns| {
+            let place = &mut places[index];
+            round.put(*place, (from..from + turns).map(|slot| slot as u32));
+            *place += turns as usize;
+        });
+        true
+    }
+
+    /// So many rounds pass, of which the first begins with the next slot; for after
+    /// [`Front::planned`].
+    pub(super) fn skip(&mut self, rounds: u64) {
+        for (&Part { node, turns, .. }, &total) in self.plan.parts.iter().zip(&self.plan.totals) {
+            if turns > 0 {
+                let passed = u128::from(rounds) * u128::from(total) % u128::from(turns);
+                self.rings.spin(&mut self.nodes[node as usize].queue, passed as u64);
+            }
+        }
+        self.rounds += rounds;
+    }
+
+    /// The children in which there is something to run.
+    fn live_below(&self, node: u32) -> impl Iterator<Item = u32> + '_ {
+        let below = self.nodes[node as usize].below;
+        let children = if below > 0 { self.shape.children(node) } else { 0..0 };
+        children.filter(|&child| self.nodes[child as usize].live > 0)
+    }
+
+    /// The child in which there is all that is to run in `node` and below.
+    fn only_below(&self, node: u32) -> Option<u32> {
+        let Node { live, below, .. } = self.nodes[node as usize];
+        let child = self.live_below(node).next().filter(|_| live == below)?;
+        (self.nodes[child as usize].live == live).then_some(child)
+    }
+}

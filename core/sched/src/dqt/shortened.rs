@@ -1,0 +1,86 @@
+//! Timetables for when a whole round is longer than a timetable may be.
+//!
+//! Rounds are that long where many jobs have many turns, or where jobs that were placed by another
+//! policy lie across partitions. What is published then is a sequence of its own in which every job
+//! has a turn. It begins with who is next in the tree, where the slots that pass count in full; so
+//! however often a change makes a new timetable, everybody comes first in one in the end.
+
+use alloc::vec::Vec;
+
+use super::Dqt;
+use super::columns::Slots;
+use super::front::Front;
+use crate::{ClusterTime, Column, MatrixGang, Policy, Request};
+
+impl Dqt {
+    /// A round in which all have an equal part of their turns, or one: the whole, half, a quarter and
+    /// so on, until it fits.
+    pub(super) fn shortened(&self, most: usize) -> Option<Slots> {
+        let longest = self.front.rings.members.iter().map(|member| member.turns).max()?;
+        let mut part: u16 = 1;
+        loop {
+            let slots = self.one_round(part, most);
+            if slots.is_some() || part >= longest {
+                return slots;
+            }
+            part *= 2;
+        }
+    }
+
+    /// The members that have the next slot.
+    fn next_members(&self) -> Vec<u32> {
+        let mut next = Vec::new();
+        self.front.clone().next_turn(|member, _| next.push(member));
+        next
+    }
+
+    fn one_round(&self, part: u16, most: usize) -> Option<Slots> {
+        let front = &self.front;
+        let mut fresh = Front::new(front.shape, self.config.fair, self.config.shares);
+        let mut known = Vec::new();
+        for node in &front.nodes {
+            for member in front.rings.active(&node.queue) {
+                let old = &front.rings.members[member as usize];
+                let turns = old.turns.div_ceil(part);
+                let new = fresh.add_task(old.id, old.user, turns, old.node);
+                fresh.join(new);
+                known.push(member);
+            }
+        }
+        let mut slots = Slots::of(fresh);
+        // Not all came in time for the first round.
+        slots.push_round(most)?;
+        slots.clear();
+        slots.push_round(most)?;
+        slots.members.iter_mut().for_each(|member| *member = known[*member as usize]);
+        let next = self.next_members();
+        let first = slots.iter().position(|slot| slot.iter().any(|member| next.contains(member)));
+        slots.rotate(first.unwrap_or(0));
+        Some(slots)
+    }
+
+    /// All have turns as the rows of a matrix have: as few slots as can be.
+    pub(super) fn by_rows(&self) -> Vec<Column> {
+        let rings = &self.front.rings;
+        let mut matrix = MatrixGang::new(u32::MAX);
+        for (&job, &member) in &self.jobs {
+            if rings.members[member as usize].active() {
+                let nodes: Vec<_> = self.held[member as usize].iter().collect();
+                // Cannot fail: each job is there once and has nodes.
+                let _ = matrix.restore(&Request::new(job, 0), &nodes, ClusterTime(0));
+                matrix.set_active(job, true);
+            }
+        }
+        let next = self.next_members().into_iter().map(|member| rings.members[member as usize].id);
+        let next: Vec<_> = next.collect();
+        let mut columns = matrix.columns();
+        let length = columns.first().map_or(0, |column| column.slots.len());
+        let has_next = |slot: &usize| {
+            let mut jobs = columns.iter().filter_map(|column| column.slots[*slot]);
+            jobs.any(|job| next.contains(&job))
+        };
+        let first = (0..length).find(has_next).unwrap_or(0);
+        columns.iter_mut().for_each(|column| column.slots.rotate_left(first));
+        columns
+    }
+}

@@ -1,0 +1,177 @@
+//! What jobs get that do not say: `[job]`.
+
+use kumi_control::message::MOST_PRIORITY;
+use kumi_net::HandlerSetting;
+use serde::{Deserialize, Serialize};
+
+use super::ConfigError;
+use crate::times;
+
+/// Settings of jobs that do not say otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobDefaults {
+    /// How handler threads are scheduled: `KUMI_HANDLER`, see [`check_handler`].
+    #[serde(
+        default,
+        deserialize_with = "checked::handler",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub handler: Option<String>,
+    /// How important they are, 1 to [`MOST_PRIORITY`]; 1 if not given.
+    #[serde(
+        default,
+        deserialize_with = "checked::priority",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub priority: Option<u16>,
+    /// How long they are thought to run, as [`times::estimate`] reads it.
+    #[serde(
+        default,
+        deserialize_with = "checked::estimate",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub estimate: Option<String>,
+}
+
+/// Checks while the file is read, so that an error says in which line.
+mod checked {
+    use serde::de::{Deserialize, Deserializer, Error};
+
+    use super::{check_estimate, check_handler, check_priority};
+
+    fn checked<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+        from: D,
+        check: impl Fn(&T) -> Result<(), String>,
+    ) -> Result<Option<T>, D::Error> {
+        let value = T::deserialize(from)?;
+        check(&value).map_err(D::Error::custom)?;
+        Ok(Some(value))
+    }
+
+    pub(super) fn handler<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+        checked(from, |text: &String| check_handler(text))
+    }
+
+    pub(super) fn priority<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u16>, D::Error> {
+        checked(from, |number: &u16| check_priority(*number))
+    }
+
+    pub(super) fn estimate<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+        checked(from, |text: &String| check_estimate(text))
+    }
+}
+
+fn check_priority(number: u16) -> Result<(), String> {
+    if (1..=MOST_PRIORITY).contains(&number) {
+        return Ok(());
+    }
+    Err(format!("{number} is no priority; they are 1, the ordinary one, to {MOST_PRIORITY}"))
+}
+
+fn check_estimate(text: &str) -> Result<(), String> {
+    if times::estimate(text).is_some() {
+        return Ok(());
+    }
+    Err(format!(
+        "{text:?} is not a time for which a job could run; write a number with a unit, for example 30s, 10m, 2h or 1d, at most 365d"
+    ))
+}
+
+impl JobDefaults {
+    pub(super) fn says_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// As environment variables.
+    pub fn to_env(&self) -> Vec<(String, String)> {
+        let handler = self.handler.clone().map(|value| (HANDLER.to_owned(), value));
+        handler.into_iter().collect()
+    }
+
+    /// The estimate in nanoseconds.
+    pub fn estimate_ns(&self) -> Option<u64> {
+        let estimate = self.estimate.as_deref().and_then(times::estimate)?;
+        u64::try_from(estimate.as_nanos()).ok()
+    }
+
+    pub(super) fn validate(&self, max_priority: u16) -> Result<(), ConfigError> {
+        let wrong = |key: &str, why: String| {
+            ConfigError::Invalid(format!("{key} under [job] is not usable: {why}"))
+        };
+        let handler = self.handler.as_deref().map_or(Ok(()), check_handler);
+        handler.map_err(|why| wrong("handler", why))?;
+        let estimate = self.estimate.as_deref().map_or(Ok(()), check_estimate);
+        estimate.map_err(|why| wrong("estimate", why))?;
+        let priority = self.priority.unwrap_or(1);
+        check_priority(priority).map_err(|why| wrong("priority", why))?;
+        if priority > max_priority {
+            let why = format!("{priority} is above max_priority, which is {max_priority}");
+            return Err(wrong("priority", why));
+        }
+        Ok(())
+    }
+}
+
+/// The variable that tells a rank how its handler thread is scheduled.
+pub const HANDLER: &str = "KUMI_HANDLER";
+
+/// Checks a value of [`HANDLER`].
+///
+/// # Errors
+/// What may stand there, as a sentence.
+pub fn check_handler(text: &str) -> Result<(), String> {
+    HandlerSetting::parse(text).map(drop).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ClusterConfig;
+    use super::super::tests::{GOOD, parse};
+    use super::*;
+    use crate::exit::ExitCode;
+
+    #[test]
+    fn jobs_get_what_the_file_says() {
+        let with = |text: &str| parse(&format!("{GOOD}[job]\n{text}\n"));
+        let config = with("handler = \"fifo:high\"").unwrap();
+        assert_eq!(config.job.to_env(), [("KUMI_HANDLER".to_owned(), "fifo:high".to_owned())]);
+        let dir = tempfile::tempdir().unwrap();
+        config.save(dir.path()).unwrap();
+        assert_eq!(ClusterConfig::load(dir.path()).unwrap(), config);
+        assert_eq!(with("").unwrap().job, JobDefaults::default());
+        let error = with("handler = \"fast\"").unwrap_err();
+        assert!(error.to_string().contains("other, rr or fifo"), "{error}");
+        assert_eq!(error.exit_code(), ExitCode::BadConfig);
+        assert!(with("handlers = \"rr\"").is_err());
+        let config = with("priority = 3\nestimate = \"1.5h\"").unwrap();
+        assert_eq!(
+            (config.job.priority, config.job.estimate_ns()),
+            (Some(3), Some(5_400_000_000_000))
+        );
+        config.save(dir.path()).unwrap();
+        assert_eq!(ClusterConfig::load(dir.path()).unwrap(), config);
+    }
+
+    #[test]
+    fn wrong_settings_of_jobs_are_told_with_their_line() {
+        for (text, says) in [
+            ("priority = 0", "0 is no priority"),
+            ("priority = 101", "1, the ordinary one, to 100"),
+            ("priority = -1", "line 20"),
+            ("priority = \"high\"", "line 20"),
+            ("estimate = \"10\"", "\"10\" is not a time for which a job could run"),
+            ("estimate = \"0s\"", "at most 365d"),
+            ("estimate = 600", "line 20"),
+            ("handler = \"fast\"", "other, rr or fifo"),
+        ] {
+            let error = parse(&format!("{GOOD}[job]\n\n{text}\n")).unwrap_err();
+            let message = error.to_string();
+            assert!(message.contains(says) && message.contains("line 20"), "{text}: {message}");
+            assert_eq!(error.exit_code(), ExitCode::BadConfig);
+        }
+        let error = parse(&format!("{GOOD}[job]\npriority = 5\n")).unwrap_err().to_string();
+        assert!(error.contains("5 is above max_priority, which is 4"), "{error}");
+        assert!(parse(&format!("max_priority = 5{GOOD}[job]\npriority = 5\n")).is_ok());
+    }
+}
