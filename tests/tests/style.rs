@@ -26,7 +26,7 @@ const LAYERS: [(&str, &[&str]); 18] = [
     ("kumi-node", &["kumi-control", "kumi-sched", "kumi-net"]),
     ("kumi-call", &["kumi-idl", "kumi-rpc"]),
     ("kumi-c", &["kumi-mem"]),
-    ("kumi-python", &["kumi-mem", "kumi-call"]),
+    ("kumi-python", &["kumi-mem", "kumi-call", "kumi-idl", "kumi-rpc"]),
     ("kumi-sim", &["kumi-sched", "kumi-broker"]),
     ("kumi", &["kumi-node", "kumi-control", "kumi-sched", "kumi-sim", "kumi-idl", "kumi-call"]),
     ("kumi-examples", &["kumi-mem"]),

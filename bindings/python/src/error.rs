@@ -5,12 +5,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kumi_mem::Error;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString};
 
 /// A failed call: the exception's class, its sentence, and attributes of it.
 #[derive(Debug)]
 pub struct Failure {
+    module: &'static str,
     class: &'static str,
     text: String,
     details: Vec<(&'static str, i128)>,
@@ -19,7 +19,12 @@ pub struct Failure {
 impl Failure {
     /// A failure of this layer's own.
     pub fn new(class: &'static str, text: impl Into<String>) -> Failure {
-        Failure { class, text: text.into(), details: Vec::new() }
+        Failure { module: "kumi._errors", class, text: text.into(), details: Vec::new() }
+    }
+
+    /// A failure of a call of a routine; the classes are in `python/kumi/call/_errors.py`.
+    pub fn of_call(class: &'static str, text: impl Into<String>) -> Failure {
+        Failure { module: "kumi.call._errors", ..Failure::new(class, text) }
     }
 
     /// With an attribute of the exception.
@@ -157,9 +162,7 @@ impl From<Failure> for PyErr {
 
 /// Makes the exception; an error if the package's own module is damaged.
 fn exception(py: Python<'_>, failure: &Failure) -> PyResult<PyErr> {
-    static CLASSES: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
-    let module = CLASSES.get_or_try_init(py, || py.import("kumi._errors").map(Bound::unbind))?;
-    let class = module.bind(py).getattr(failure.class)?;
+    let class = py.import(failure.module)?.getattr(failure.class)?;
     let details = PyDict::new(py);
     for (name, value) in &failure.details {
         details.set_item(name, value)?;

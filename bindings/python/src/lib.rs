@@ -10,9 +10,11 @@
 //! | `buffer` | contiguous memory of Python objects, for the length of a call |
 //! | `error` | which exception an error becomes |
 //! | `number` | numbers that Python passes |
+//! | `call` | calls of routines on servers |
 //! | `control`, `message`, `window`, `transfer`, `list`, `fifo`, `collective`, `machine` | the functions |
 
 mod buffer;
+mod call;
 mod collective;
 mod control;
 mod error;
@@ -37,6 +39,8 @@ mod _native {
     #[pymodule_export]
     const FIFO_ALIGNMENT: usize = kumi_mem::FIFO_ALIGNMENT;
 
+    #[pymodule_export]
+    use crate::call::{NativeCall, NativeClient};
     #[pymodule_export]
     use crate::collective::{alltoall, alltoallv, broadcast, gather, reduce};
     #[pymodule_export]

@@ -12,7 +12,7 @@ fn pieces(server: &mut Server) -> Vec<u8> {
         match piece {
             Piece::Bytes(piece) => bytes.extend_from_slice(piece),
             Piece::Data(place, length) => {
-                bytes.extend(std::iter::repeat_n(place.argument as u8, length))
+                bytes.extend(std::iter::repeat_n(place.argument as u8, length));
             }
         }
     }

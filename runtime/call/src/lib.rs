@@ -13,7 +13,10 @@ pub mod client;
 pub mod server;
 pub mod slot;
 
-pub use client::{Arg, Array, ArrayMut, CallError, Client, Options, Outcome};
+pub use client::{
+    Arg, Array, ArrayMut, Call, CallError, Client, Known, Options, Outcome, Shape, is_given,
+    wait_any,
+};
 pub use lent::{Lent, LentMut, Number};
 pub use native::LoadError;
 pub use values::Given;

@@ -22,13 +22,27 @@ fn numbers(count: usize, seed: usize) -> Vec<f64> {
 fn matrices_are_multiplied() {
     let server = served(config());
     let client = server.client();
-    // The last needs several chunks.
-    for n in [0, 1, 2, 17, 400] {
+    for n in [0, 1, 2, 17, 60] {
         let (a, b, mut c) = (numbers(n * n, 1), numbers(n * n, 2), vec![0.0; n * n]);
         let args = vec![(n as i32).into(), (&a).into(), (&b).into(), (&mut c).into()];
         client.call("dmmul", args).expect("it runs");
         assert!(c == product(n, &a, &b), "n = {n}");
     }
+}
+
+#[test]
+fn long_arrays_go_in_chunks() {
+    let server = served(config());
+    let client = server.client();
+    // By the matrix that moves every column one to the right.
+    let n = 400;
+    let (a, mut b, mut c) = (numbers(n * n, 1), vec![0.0; n * n], vec![0.0; n * n]);
+    for i in 0..n {
+        b[i * n + (i + 1) % n] = 1.0;
+    }
+    let args = vec![(n as i32).into(), (&a).into(), (&b).into(), (&mut c).into()];
+    client.call("dmmul", args).expect("it runs");
+    assert!((0..n * n).all(|at| c[at / n * n + (at % n + 1) % n] == a[at]));
 }
 
 #[test]

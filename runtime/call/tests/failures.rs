@@ -82,41 +82,56 @@ fn limits_of_time_and_memory() {
     runs(&client);
 }
 
+/// What is said of arguments that do not fit.
+fn refused(client: &Client, args: Vec<Arg<'_>>) -> String {
+    match client.call("dmmul", args) {
+        Err(CallError::Argument { text, .. }) => text,
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn arguments_are_checked_before_anything_is_sent() {
     let server = served(config());
     let client = server.client();
-    let text = |args| match client.call("dmmul", args) {
-        Err(CallError::Argument { text, .. }) => text,
-        other => panic!("{other:?}"),
-    };
     let (a, mut c) = ([1.0; 4], [0.0; 4]);
-    let said = text(vec![2.into(), a.as_slice().into(), a.as_slice().into()]);
+    let said = refused(&client, vec![2.into(), a.as_slice().into(), a.as_slice().into()]);
     assert!(said.contains("4 arguments (n, A, B, C), 3 were given"), "{said}");
-    let said =
-        text(vec![3.into(), a.as_slice().into(), a.as_slice().into(), c.as_mut_slice().into()]);
+    let said = refused(
+        &client,
+        vec![3.into(), a.as_slice().into(), a.as_slice().into(), c.as_mut_slice().into()],
+    );
     assert!(said.contains("`A` has 4 elements, the routine wants 9 ([3, 3])"), "{said}");
-    let said = text(vec![
-        2.into(),
-        [1_i32; 4].as_slice().into(),
-        a.as_slice().into(),
-        c.as_mut_slice().into(),
-    ]);
+    let said = refused(
+        &client,
+        vec![2.into(), [1_i32; 4].as_slice().into(), a.as_slice().into(), c.as_mut_slice().into()],
+    );
     assert!(said.contains("`A` has elements of int, the routine wants double"), "{said}");
     let shaped = Array::shaped(&a, &[4, 1], Order::Row);
-    let said = text(vec![2.into(), Arg::In(shaped), a.as_slice().into(), c.as_mut_slice().into()]);
+    let said = refused(
+        &client,
+        vec![2.into(), Arg::In(shaped), a.as_slice().into(), c.as_mut_slice().into()],
+    );
     assert!(said.contains("`A` has the shape [4, 1], the routine wants [2, 2]"), "{said}");
-    let said = text(vec![2.into(), a.as_slice().into(), a.as_slice().into(), a.as_slice().into()]);
+    let said = refused(
+        &client,
+        vec![2.into(), a.as_slice().into(), a.as_slice().into(), a.as_slice().into()],
+    );
     assert!(said.contains("`C` is an array of double with 2 dimensions that comes back"), "{said}");
-    let said =
-        text(vec![(-1).into(), a.as_slice().into(), a.as_slice().into(), c.as_mut_slice().into()]);
+    let said = refused(
+        &client,
+        vec![(-1).into(), a.as_slice().into(), a.as_slice().into(), c.as_mut_slice().into()],
+    );
     assert!(said.contains("-1"), "{said}");
-    let said = text(vec![
-        (1_i64 << 40).into(),
-        a.as_slice().into(),
-        a.as_slice().into(),
-        c.as_mut_slice().into(),
-    ]);
+    let said = refused(
+        &client,
+        vec![
+            (1_i64 << 40).into(),
+            a.as_slice().into(),
+            a.as_slice().into(),
+            c.as_mut_slice().into(),
+        ],
+    );
     assert!(said.contains("cannot hold"), "{said}");
     match client.call("dmul", vec![]) {
         Err(CallError::RoutineNotFound(text)) => {

@@ -183,6 +183,23 @@ pub enum Error {
     /// A simulation.
     #[error(transparent)]
     Sim(#[from] SimError),
+    /// A call of a routine.
+    #[error(transparent)]
+    Call(#[from] kumi_call::CallError),
+    /// A server of routines.
+    #[error(transparent)]
+    Serve(#[from] kumi_call::server::ServeError),
+    /// Routines that cannot be offered.
+    #[error(transparent)]
+    Registry(#[from] kumi_call::server::RegistryError),
+    /// The program of call slots is not installed.
+    #[error("the program `{name}` is neither beside {} nor on the search path; install both", own.display())]
+    NoProgram {
+        /// Its name.
+        name: &'static str,
+        /// This command.
+        own: PathBuf,
+    },
     /// Already said, or nothing to say: only the exit code.
     #[error("exit code {0}")]
     Silent(u8),
@@ -226,6 +243,10 @@ impl Error {
             Self::File { .. } | Self::LeftOver { .. } | Self::Output(_) => ExitCode::Io,
             Self::Terminal(_) => ExitCode::Usage,
             Self::Sim(error) => crate::sim::exit_code(error),
+            Self::Call(error) => crate::call::exit_code(error),
+            Self::Serve(error) => crate::call::serve_exit_code(error),
+            Self::Registry(error) => crate::call::registry_exit_code(error),
+            Self::NoProgram { .. } => ExitCode::NoInput,
         };
         code.code()
     }

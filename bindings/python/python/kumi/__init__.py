@@ -26,14 +26,15 @@ from typing import TYPE_CHECKING
 # What ranks call needs numpy and the library, which `kumi.sim` does not: all of it is loaded when the
 # first of it is asked for.
 if TYPE_CHECKING:
+    from . import call as call
     from . import sim as sim
     from ._all import *
     from ._all import __all__ as __all__
 else:
 
     def __getattr__(name):
-        if name == "sim":
-            return import_module("kumi.sim")
+        if name in ("call", "sim"):
+            return import_module(f"kumi.{name}")
         # What tools ask of any module loads nothing.
         if name == "__all__" or not name.startswith("__"):
             everything = import_module("kumi._all")
@@ -44,4 +45,4 @@ else:
         return globals()[name]
 
     def __dir__():
-        return sorted({*globals(), *__getattr__("__all__"), "sim"})
+        return sorted({*globals(), *__getattr__("__all__"), "call", "sim"})

@@ -9,6 +9,8 @@ FIFO_ALIGNMENT: int
 __all__ = [
     "FIFO_ALIGNMENT",
     "FIFO_OVERHEAD",
+    "NativeCall",
+    "NativeClient",
     "NativeCompletion",
     "NativeFifo",
     "NativeWindow",
@@ -51,6 +53,22 @@ __all__ = [
     "size",
     "time",
 ]
+
+@final
+class NativeClient:
+    @staticmethod
+    def connect(address: str, token: str, seconds: float) -> NativeClient: ...
+    def server(self) -> str: ...
+    def names(self, part: str) -> list[str]: ...
+    def describe(self, name: str) -> str: ...
+    def shapes(self, name: str, scalars: Sequence[Any]) -> list[list[int]]: ...
+    def start(self, name: str, args: list[Any], seconds: float | None) -> NativeCall: ...
+
+@final
+class NativeCall:
+    def wait(self, seconds: float | None) -> list[tuple[int, Any]] | None: ...
+    def is_over(self) -> bool: ...
+    def cancel(self) -> None: ...
 
 @final
 class NativeWindow:

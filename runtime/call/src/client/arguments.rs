@@ -1,5 +1,6 @@
 //! Arguments of a call: checked against the description before anything is sent.
 
+use std::borrow::Cow;
 use std::marker::PhantomData;
 
 use kumi_idl::{Argument, Element, Form, Interface, Mode, Order, Param, Plan, Scalar, Type};
@@ -87,7 +88,7 @@ pub enum Arg<'a> {
     /// A number.
     Scalar(Scalar),
     /// A text.
-    Text(&'a str),
+    Text(Cow<'a, str>),
     /// An array that is sent.
     In(Array<'a>),
     /// An array that comes back, and is sent too if the routine wants that.
@@ -110,7 +111,7 @@ scalars!(i8 => I64, i16 => I64, i32 => I64, i64 => I64, u8 => U64, u16 => U64, u
 
 impl<'a> From<&'a str> for Arg<'a> {
     fn from(text: &'a str) -> Arg<'a> {
-        Arg::Text(text)
+        Arg::Text(Cow::Borrowed(text))
     }
 }
 
@@ -160,7 +161,8 @@ struct Unpack {
 }
 
 /// Parameters for which a caller gives something: all but work arrays and scalars and texts that only come back.
-pub(crate) fn is_given(param: &Param) -> bool {
+#[must_use]
+pub fn is_given(param: &Param) -> bool {
     match param.mode {
         Mode::Work => false,
         Mode::In | Mode::InOut => true,
@@ -201,7 +203,7 @@ pub(crate) fn check(
                 if text.contains('\0') {
                     return Err(wrong(format!("`{}` is a text with a zero byte", param.name)));
                 }
-                given.texts[index] = Some(text.to_owned());
+                given.texts[index] = Some(text.into_owned());
             }
             Arg::In(array) if is_array && param.mode == Mode::In => {
                 arrays.push((index, Some(array), None));
@@ -228,7 +230,9 @@ pub(crate) fn check(
     };
     for (index, from, to) in arrays {
         let name = &interface.params[index].name;
-        checked.array(index, from, to).map_err(|text| wrong(format!("`{name}` {text}")))?;
+        checked
+            .array(index, from.as_ref(), to)
+            .map_err(|text| wrong(format!("`{name}` {text}")))?;
     }
     Ok(checked)
 }
@@ -262,12 +266,12 @@ impl Checked {
     fn array(
         &mut self,
         index: usize,
-        from: Option<Array<'_>>,
+        from: Option<&Array<'_>>,
         to: Option<ArrayMut<'_>>,
     ) -> Result<(), String> {
         let argument = &self.plan.arguments[index];
         let number = u16::try_from(index).map_err(|_| "has no number".to_owned())?;
-        let source = match (&from, &to) {
+        let source = match (from, &to) {
             (Some(array), _) => Some((array.shape.clone(), array.lent)),
             (None, Some(array)) => Some((array.shape.clone(), array.lent.as_lent())),
             (None, None) => None,

@@ -21,9 +21,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use kumi_idl::{Form, Interface, Plan, Scalar};
-use kumi_rpc::{CallHead, ClientHello, ResultHead, ServerHello, VERSIONS, Value};
+use kumi_rpc::{CallHead, ClientHello, Failure, ResultHead, ServerHello, VERSIONS, Value};
 
-pub use arguments::{Arg, Array, ArrayMut, Shape};
+pub use arguments::{Arg, Array, ArrayMut, Shape, is_given};
 pub use error::CallError;
 
 use crate::values;
@@ -204,8 +204,21 @@ impl Client {
         call.wait(&|| false)
     }
 
-    /// Begins a call; when this returns the arguments are sent. What is lent stays lent as long as the handle is there.
-    pub(crate) fn start<'a>(
+    /// Begins a call; when this returns its arguments are sent, and may change. Arrays for results are lent until the
+    /// call's end or that of the handle; hence what is borrowed here is borrowed for ever, or lent as [`crate::LentMut`].
+    ///
+    /// # Errors
+    /// [`CallError`]; of arguments that do not fit nothing is sent.
+    pub fn call_async(
+        &self,
+        routine: &str,
+        args: Vec<Arg<'static>>,
+        time: Option<Duration>,
+    ) -> Result<Call<'static>, CallError> {
+        self.start(&self.interface(routine)?, args, time)
+    }
+
+    fn start<'a>(
         &self,
         known: &Arc<Known>,
         args: Vec<Arg<'a>>,
@@ -234,6 +247,29 @@ impl Client {
     }
 }
 
+/// Waits until one of the calls is over; its index. `None`: there are none.
+///
+/// # Errors
+/// [`CallError::Interrupted`], when `interrupted` says so.
+pub fn wait_any(
+    calls: &[&Call<'_>],
+    interrupted: &dyn Fn() -> bool,
+) -> Result<Option<usize>, CallError> {
+    let mut pause = Duration::from_micros(20);
+    while !calls.is_empty() {
+        if let Some(index) = calls.iter().position(|call| call.is_over()) {
+            return Ok(Some(index));
+        }
+        if interrupted() {
+            return Err(CallError::Interrupted);
+        }
+        // Several connections: none of them is read for long.
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(2));
+    }
+    Ok(None)
+}
+
 /// A call that is under way. When it is dropped before its end it is cancelled.
 #[derive(Debug)]
 pub struct Call<'a> {
@@ -260,8 +296,13 @@ impl Call<'_> {
     /// # Errors
     /// [`CallError`].
     pub fn wait(&mut self, interrupted: &dyn Fn() -> bool) -> Result<Outcome, CallError> {
+        let answer = self.ticket.wait(self.deadline, interrupted)?;
+        self.end(answer)
+    }
+
+    fn end(&mut self, answer: Result<Answer, Failure>) -> Result<Outcome, CallError> {
         let routine = &self.known.interface.name;
-        match self.ticket.wait(self.deadline, interrupted)? {
+        match answer {
             Ok(Answer::Done(head)) => {
                 self.checked.unpack();
                 self.outcome(head)
@@ -273,6 +314,26 @@ impl Call<'_> {
                 }
                 Err(CallError::of(failure, routine))
             }
+        }
+    }
+
+    /// Waits for at most so long; `None`: it is not over, and may be waited for again.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn wait_for(
+        &mut self,
+        time: Duration,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Option<Outcome>, CallError> {
+        let until = Instant::now() + time;
+        if self.deadline.is_some_and(|deadline| deadline <= until) {
+            return self.wait(interrupted).map(Some);
+        }
+        match self.ticket.wait(Some(until), interrupted) {
+            Err(CallError::TimedOut(_)) => Ok(None),
+            Err(error) => Err(error),
+            Ok(answer) => self.end(answer).map(Some),
         }
     }
 

@@ -177,7 +177,7 @@ fn signature(interface: &Interface) -> Result<Signature, LoadError> {
                 if fortran && param.ty == Type::String {
                     lengths.push(Source::Length(index));
                 }
-                parameter(index, param, fortran).map_err(|why| unsupported(why))?
+                parameter(index, param, fortran).map_err(&unsupported)?
             }
             Expr::Int(value) => literal(
                 fortran,

@@ -41,11 +41,11 @@ pub enum RegistryError {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
-        source: JsonError,
+        source: Box<JsonError>,
     },
     /// A description that cannot be used.
     #[error(transparent)]
-    Invalid(#[from] JsonError),
+    Invalid(Box<JsonError>),
     /// Two routines of one name.
     #[error("the routine `{0}` is described twice")]
     Twice(String),
@@ -75,11 +75,13 @@ impl Registry {
         interface: Interface,
         libraries: &[PathBuf],
     ) -> Result<(), RegistryError> {
-        interface
-            .validate()
-            .map_err(|problem| JsonError::Invalid { routine: interface.name.clone(), problem })?;
+        let invalid = |error| RegistryError::Invalid(Box::new(error));
+        interface.validate().map_err(|problem| {
+            let routine = interface.name.clone();
+            invalid(JsonError::Invalid { routine, problem })
+        })?;
         check(&interface)?;
-        let json = interface.to_json()?;
+        let json = interface.to_json().map_err(invalid)?;
         let hash = hash(&json);
         // What is to be linked statically is the generator's business.
         let shared = interface.target.required.iter().filter(|name| name.contains(".so"));
@@ -99,7 +101,8 @@ impl Registry {
     pub fn add_file(&mut self, path: &Path, libraries: &[PathBuf]) -> Result<(), RegistryError> {
         let json = std::fs::read(path)
             .map_err(|source| RegistryError::Unreadable { path: path.to_owned(), source })?;
-        let wrong = |source| RegistryError::Description { path: path.to_owned(), source };
+        let wrong =
+            |source| RegistryError::Description { path: path.to_owned(), source: Box::new(source) };
         let many: Result<Vec<Interface>, _> = serde_json::from_slice(&json);
         match many {
             Ok(many) => many.into_iter().try_for_each(|interface| self.add(interface, libraries)),

@@ -77,13 +77,21 @@ impl Daemon {
 
 /// Where `kumid` is: beside this command, else on the search path.
 pub fn kumid() -> Result<PathBuf, Error> {
+    beside("kumid").map_err(|error| match error {
+        Error::NoProgram { own, .. } => Error::NoDaemon(own),
+        other => other,
+    })
+}
+
+/// Where another program of ours is: beside this command, else on the search path.
+pub fn beside(name: &'static str) -> Result<PathBuf, Error> {
     let own = std::env::current_exe()
-        .map_err(|source| Error::SetUp { what: "the search for kumid", source })?;
-    let beside = own.with_file_name("kumid");
+        .map_err(|source| Error::SetUp { what: "the search for our other programs", source })?;
+    let beside = own.with_file_name(name);
     if beside.is_file() {
         return Ok(beside);
     }
-    on_search_path("kumid").ok_or(Error::NoDaemon(own))
+    on_search_path(name).ok_or(Error::NoProgram { name, own })
 }
 
 /// The first file of this name in the directories of `PATH`.

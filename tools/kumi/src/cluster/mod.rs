@@ -18,7 +18,7 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::output;
 
-pub use daemons::{kumid, on_search_path};
+pub use daemons::{beside, kumid, on_search_path};
 
 /// Runs the command.
 pub async fn run(context: &Context, command: ClusterCommand) -> Result<(), Error> {

@@ -1,0 +1,225 @@
+"""Connections to servers, and calls."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .._native import NativeCall, NativeClient
+from ._errors import ArgumentError, CallError, StatusError
+from ._interface import Parameter, Routine, array
+
+
+class Handle:
+    """A call that is under way. It is cancelled when nobody has it any more."""
+
+    def __init__(self, routine: Routine, native: NativeCall, results: dict[int, Any]) -> None:
+        self._routine = routine
+        self._native = native
+        self._results = results
+        self._value: Any = None
+        self._error: CallError | None = None
+        self._over = False
+
+    def done(self) -> bool:
+        """Whether it is over; does not wait."""
+        return self._over or self._native.is_over()
+
+    def cancel(self) -> None:
+        """Asks the server to end it; :meth:`wait` then raises :class:`CancelledError`."""
+        if not self._over:
+            self._native.cancel()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits for its end, at most ``timeout`` seconds; whether it is over."""
+        if self._over:
+            return True
+        try:
+            values = self._native.wait(timeout)
+        except StatusError as error:
+            error.results = self._collect([])
+            self._error, self._over = error, True
+            return True
+        except CallError as error:
+            self._error, self._over = error, True
+            return True
+        if values is None:
+            return False
+        self._value, self._over = self._collect(values), True
+        return True
+
+    def result(self, timeout: float | None = None) -> Any:
+        """What the routine gives: None, one value, or a tuple of them in the order of the parameters.
+
+        Raises:
+            CallError: The call failed.
+            TimeoutError: It is not over after ``timeout`` seconds; it goes on.
+        """
+        if not self.wait(timeout):
+            raise TimeoutError(f"`{self._routine.name}` is not over after {timeout} s")
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    def _collect(self, values: list[tuple[int, Any]]) -> Any:
+        results = self._results | dict(values)
+        back = [
+            results.get(one.index)
+            for one in self._routine.parameters
+            if one.returned and one.index != self._routine.status
+        ]
+        if not back:
+            return None
+        return back[0] if len(back) == 1 else tuple(back)
+
+
+class Connection:
+    """A connection to a server. Threads may share it; their calls run at the same time."""
+
+    def __init__(self, address: str, token: str = "", timeout: float = 10.0) -> None:
+        self.address = address
+        self._native = NativeClient.connect(address, token, timeout)
+        self._routines: dict[str, Routine] = {}
+
+    @property
+    def server(self) -> str:
+        """The server's name."""
+        return self._native.server()
+
+    def names(self, part: str = "") -> list[str]:
+        """The routines whose names contain ``part``."""
+        return self._native.names(part)
+
+    def routine(self, name: str) -> Routine:
+        """What a routine takes and gives; asked for once."""
+        known = self._routines.get(name)
+        if known is None:
+            known = self._routines[name] = Routine(self._native.describe(name))
+        return known
+
+    def call(self, name: str, /, *args: Any, timeout: float | None = None, **named: Any) -> Any:
+        """Calls a routine and waits.
+
+        Arguments are those that are sent, in the order of the parameters or by name. Scalars that follow
+        from the shapes of arrays, or have defaults, may be left out. Arrays are sent from where they are, if
+        they have the routine's type and order. Results are new arrays.
+
+        Args:
+            timeout: Seconds that the call may take; the server stops it then.
+
+        Raises:
+            CallError: It failed; of arguments that do not fit (:class:`ArgumentError`) nothing was sent.
+        """
+        return self.call_async(name, *args, timeout=timeout, **named).result()
+
+    def call_async(
+        self, name: str, /, *args: Any, timeout: float | None = None, **named: Any
+    ) -> Handle:
+        """Begins a call as :meth:`call` does; its arguments are sent when this returns."""
+        routine = self.routine(name)
+        bound = routine.bind(args, named) if args or named or routine.sent else {}
+        results: dict[int, Any] = {}
+        native: list[Any] = []
+        if routine.given:
+            arrays = {
+                one.index: array(name, one, bound[one.index])
+                for one in routine.sent
+                if one.is_array and one.index in bound
+            }
+            scalars = self._scalars(routine, bound, arrays)
+            shapes = self._native.shapes(
+                name, [None if isinstance(value, str) else value for value in scalars]
+            )
+            for one in routine.given:
+                if one.is_array:
+                    shape = tuple(shapes[one.index])
+                    native.append(_pair(name, one, arrays.get(one.index), shape, results))
+                else:
+                    native.append(scalars[one.index])
+            for index, value in results.items():
+                shape = np.shape(bound[index]) if index in bound else value.shape
+                results[index] = value.reshape(shape) if shape != value.shape else value
+        return Handle(routine, self._native.start(name, native, timeout), results)
+
+    def _scalars(
+        self, routine: Routine, bound: dict[int, Any], arrays: dict[int, np.ndarray[Any, Any]]
+    ) -> list[Any]:
+        """The scalars and texts by parameter; those that are not given from the shapes of arrays."""
+        scalars: list[Any] = [None] * len(routine.parameters)
+        for one in routine.sent:
+            if one.is_array:
+                continue
+            if one.index in bound:
+                scalars[one.index] = _scalar(routine.name, one, bound[one.index])
+                continue
+            for index, given in arrays.items():
+                sizes = routine.parameters[index].sizes
+                if one.index in sizes:
+                    scalars[one.index] = given.shape[sizes.index(one.index)]
+                    break
+        return scalars
+
+
+def _scalar(routine: str, parameter: Parameter, value: Any) -> Any:
+    if parameter.dtype is None:
+        if not isinstance(value, str):
+            raise ArgumentError(f"`{routine}`: `{parameter.name}` is a text")
+        return value
+    if isinstance(value, (np.generic, np.ndarray)) and value.ndim == 0:
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, (int, float, complex)):
+        raise ArgumentError(f"`{routine}`: `{parameter.name}` is a scalar ({parameter.dtype})")
+    return value
+
+
+def _pair(
+    routine: str,
+    parameter: Parameter,
+    given: np.ndarray[Any, Any] | None,
+    shape: tuple[int, ...],
+    results: dict[int, Any],
+) -> tuple[Any, Any]:
+    """An array to send and one to write to."""
+    if given is not None and given.shape != shape:
+        raise ArgumentError(
+            f"`{routine}`: `{parameter.name}` has the shape {given.shape}, the routine wants {shape}"
+        )
+    back = None
+    if parameter.returned:
+        if given is not None and parameter.partial:
+            back = given.copy(order="K")
+        elif parameter.partial:
+            back = np.zeros(shape, parameter.dtype, order=parameter.order)  # type: ignore[call-overload]
+        else:
+            back = np.empty(shape, parameter.dtype, order=parameter.order)  # type: ignore[call-overload]
+        results[parameter.index] = back
+    # By columns is what the transposed array is by rows.
+    turned = parameter.order == "F"
+    flat = [None if one is None else one.T if turned else one for one in (given, back)]
+    return flat[0], flat[1]
+
+
+def wait_any(handles: Sequence[Handle], timeout: float | None = None) -> int | None:
+    """Waits until one of the calls is over; its index. None: none is after ``timeout`` seconds."""
+    if not handles:
+        raise ArgumentError("no calls to wait for")
+    end = None if timeout is None else time.monotonic() + timeout
+    pause = 20e-6
+    while True:
+        for index, handle in enumerate(handles):
+            if handle.done():
+                return index
+        if end is not None and time.monotonic() >= end:
+            return None
+        time.sleep(pause)
+        pause = min(2 * pause, 2e-3)
+
+
+def wait_all(handles: Sequence[Handle]) -> list[Any]:
+    """Waits for all of the calls; what they give. The first that failed raises, when all are over."""
+    for handle in handles:
+        handle.wait()
+    return [handle.result() for handle in handles]

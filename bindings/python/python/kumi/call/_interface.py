@@ -1,0 +1,170 @@
+"""What a routine takes and gives, and how the arguments of a Python call become those of the routine."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ._errors import ArgumentError
+
+_DTYPES: dict[str, np.dtype[Any]] = {
+    name: np.dtype(spelled)
+    for name, spelled in {
+        "i8": "int8",
+        "i16": "int16",
+        "i32": "int32",
+        "i64": "int64",
+        "u8": "uint8",
+        "u16": "uint16",
+        "u32": "uint32",
+        "u64": "uint64",
+        "f32": "float32",
+        "f64": "float64",
+        "c64": "complex64",
+        "c128": "complex128",
+    }.items()
+}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a routine."""
+
+    #: Its number.
+    index: int
+    #: Its name.
+    name: str
+    #: ``in``, ``out``, ``inout`` or ``work``.
+    mode: str
+    #: The numbers' type; None: a text.
+    dtype: np.dtype[Any] | None
+    #: For each dimension of an array the number of the scalar that is its size; -1: it is something else.
+    sizes: tuple[int, ...]
+    #: ``C`` or ``F``.
+    order: str
+    #: Whether a part of the array travels only.
+    partial: bool
+    #: Whether it has a default.
+    default: bool
+    #: What it is for.
+    doc: str
+
+    @property
+    def sent(self) -> bool:
+        """Whether it goes to the server."""
+        return self.mode in ("in", "inout")
+
+    @property
+    def returned(self) -> bool:
+        """Whether it comes back."""
+        return self.mode in ("out", "inout")
+
+    @property
+    def is_array(self) -> bool:
+        """Whether it is an array of numbers."""
+        return self.dtype is not None and bool(self.sizes)
+
+    def __str__(self) -> str:
+        kind = "str" if self.dtype is None else self.dtype.name
+        return f"{self.name}: {kind}{'[]' * len(self.sizes)}"
+
+
+class Routine:
+    """What is known of a routine; ``print`` shows it."""
+
+    def __init__(self, description: str) -> None:
+        said = json.loads(description)
+        self.name: str = said["name"]
+        self.doc: str = said.get("doc", "")
+        self.status: int | None = said.get("status")
+        self.parameters = tuple(_parameter(at, one) for at, one in enumerate(said["params"]))
+        self.sent = tuple(one for one in self.parameters if one.sent)
+        #: What native calls are given: all but work arrays and scalars and texts that only come back.
+        self.given = tuple(
+            one for one in self.parameters if one.sent or one.mode == "out" and one.is_array
+        )
+        sizes = {size for one in self.sent if one.is_array for size in one.sizes}
+        #: What may be left out together: scalars that follow from arrays, or have defaults.
+        self.optional = frozenset(
+            one.index
+            for one in self.sent
+            if not one.is_array and (one.default or one.index in sizes)
+        )
+        self.required = tuple(one for one in self.sent if one.index not in self.optional)
+
+    def __str__(self) -> str:
+        back = [str(one) for one in self.parameters if one.returned and one.index != self.status]
+        text = f"{self.name}({', '.join(map(str, self.sent))}) -> ({', '.join(back)})"
+        return f"{text}\n{self.doc}" if self.doc else text
+
+    __repr__ = __str__
+
+    def bind(self, args: tuple[Any, ...], named: dict[str, Any]) -> dict[int, Any]:
+        """The arguments by the number of their parameter."""
+        names = {one.name: one for one in self.sent}
+        for name in named:
+            if name not in names:
+                raise ArgumentError(f"`{self.name}` takes no `{name}`: {self}")
+        bound = {names[name].index: value for name, value in named.items()}
+        for choice in (self.sent, self.required):
+            left = [one for one in choice if one.index not in bound]
+            if len(left) == len(args):
+                bound.update((one.index, value) for one, value in zip(left, args, strict=True))
+                break
+        else:
+            raise ArgumentError(
+                f"`{self.name}` takes {len(self.sent)} arguments, or {len(self.required)} without "
+                f"those that follow from others; {len(args) + len(named)} were given: {self}"
+            )
+        return bound
+
+
+def _parameter(index: int, said: dict[str, Any]) -> Parameter:
+    kind = said["type"]
+    if kind == "string":
+        dtype = None
+    elif isinstance(kind, dict) and "number" in kind:
+        dtype = _DTYPES[kind["number"]]
+    else:
+        raise ArgumentError(f"`{said['name']}` is a file or a callback, which Python cannot pass yet")
+    dims = said.get("dims", [])
+
+    def size(dimension: dict[str, Any]) -> int:
+        of = dimension["size"]
+        return int(of["param"]) if isinstance(of, dict) and "param" in of else -1
+
+    return Parameter(
+        index=index,
+        name=said["name"],
+        mode=said["mode"],
+        dtype=dtype,
+        sizes=tuple(map(size, dims)),
+        order="F" if said.get("order") == "column" else "C",
+        partial=any({"start", "end", "step"} & set(dimension) for dimension in dims),
+        default="default" in said,
+        doc=said.get("doc", ""),
+    )
+
+
+def array(routine: str, parameter: Parameter, value: Any) -> np.ndarray[Any, Any]:
+    """``value`` as an array of the parameter's type in its order; itself if it is one."""
+    given = np.asarray(value)
+    wanted = parameter.dtype
+    if given.dtype != wanted and not np.can_cast(given.dtype, wanted, "safe"):
+        if isinstance(value, np.ndarray):
+            raise ArgumentError(
+                f"`{routine}`: `{parameter.name}` has elements of {given.dtype}, "
+                f"the routine wants {wanted}"
+            )
+    missing = len(parameter.sizes) - given.ndim
+    if missing < 0:
+        raise ArgumentError(
+            f"`{routine}`: `{parameter.name}` has {given.ndim} dimensions, "
+            f"the routine wants {len(parameter.sizes)}"
+        )
+    # A vector is a matrix of one column.
+    given = given.reshape(given.shape + (1,) * missing)
+    return np.asarray(given, dtype=wanted, order=parameter.order)  # type: ignore[call-overload,no-any-return]

@@ -1,0 +1,268 @@
+//! Calls of routines on servers: `kumi.call` checks dtypes and shapes and makes the arrays of results; here buffers
+//! are held and lent to `kumi-call`, without the interpreter's lock.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use kumi_call::{Arg, Array, ArrayMut, Call, CallError, Client, Lent, LentMut, Options, Shape};
+use kumi_idl::{Element, Order, Scalar, Type};
+use kumi_rpc::Value;
+use pyo3::prelude::*;
+use pyo3::types::{PyComplex, PyFloat, PyInt, PyList, PyString, PyTuple};
+
+use crate::buffer::{Input, Output};
+use crate::error::{Failure, keep_signal, wrong_type};
+
+/// A connection to a server.
+#[pyclass(frozen)]
+pub struct NativeClient {
+    client: Client,
+}
+
+/// A call that is under way, and the memory that it uses.
+#[pyclass(frozen)]
+pub struct NativeCall {
+    // Before the buffers: where it is dropped nothing is written to them any more.
+    call: Mutex<Call<'static>>,
+    _buffers: Mutex<(Vec<Input>, Vec<Output>)>,
+}
+
+fn failure(error: &CallError) -> Failure {
+    let text = error.to_string();
+    match error {
+        CallError::Connect { .. } => Failure::of_call("ConnectError", text),
+        CallError::Lost(_) => Failure::of_call("ConnectionLostError", text),
+        CallError::RoutineNotFound(_) => Failure::of_call("RoutineNotFound", text),
+        CallError::Argument { .. } | CallError::Address(_) => {
+            Failure::of_call("ArgumentError", text)
+        }
+        CallError::TooLarge(_) => Failure::of_call("TooLargeError", text),
+        CallError::Busy(_) => Failure::of_call("BusyError", text),
+        CallError::Crashed { detail, .. } => {
+            Failure::of_call("CrashedError", text).with("detail", *detail)
+        }
+        CallError::TimedOut(_) => Failure::of_call("TimedOutError", text),
+        CallError::Cancelled(_) => Failure::of_call("CancelledError", text),
+        CallError::NotRunnable(_) => Failure::of_call("NotRunnableError", text),
+        CallError::NotPermitted(_) => Failure::of_call("NotPermittedError", text),
+        CallError::Status { value, .. } => {
+            Failure::of_call("StatusError", text).with("status", *value)
+        }
+        _ => Failure::of_call("CallError", text),
+    }
+}
+
+/// Whether a handler of one of Python's signals has raised; then that is what the call raises.
+fn interrupted() -> bool {
+    Python::attach(|py| match py.check_signals() {
+        Ok(()) => false,
+        Err(error) => {
+            keep_signal(error);
+            true
+        }
+    })
+}
+
+#[pymethods]
+impl NativeClient {
+    /// Connects.
+    #[staticmethod]
+    fn connect(py: Python<'_>, address: &str, token: &str, seconds: f64) -> PyResult<NativeClient> {
+        let connect_time = duration(seconds)?;
+        let options = Options { token: token.to_owned(), connect_time, ..Options::default() };
+        let client = py.detach(|| Client::connect(address, &options));
+        Ok(NativeClient { client: client.map_err(|error| failure(&error))? })
+    }
+
+    /// The server's name.
+    fn server(&self) -> &str {
+        self.client.server()
+    }
+
+    /// Names of routines.
+    fn names(&self, py: Python<'_>, part: &str) -> PyResult<Vec<String>> {
+        Ok(py.detach(|| self.client.names(part)).map_err(|error| failure(&error))?)
+    }
+
+    /// A routine's description as JSON.
+    fn describe(&self, py: Python<'_>, name: &str) -> PyResult<String> {
+        let known = py.detach(|| self.client.interface(name)).map_err(|error| failure(&error))?;
+        known.to_json().map_err(|error| Failure::of_call("CallError", error.to_string()).into())
+    }
+
+    /// Shapes of all parameters of a call with these scalars; of scalars an empty one.
+    fn shapes(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        scalars: Vec<Option<Bound<'_, PyAny>>>,
+    ) -> PyResult<Vec<Vec<u64>>> {
+        let known = py.detach(|| self.client.interface(name)).map_err(|error| failure(&error))?;
+        let scalars: Vec<Option<Scalar>> = scalars
+            .iter()
+            .map(|value| value.as_ref().map(scalar).transpose())
+            .collect::<PyResult<_>>()?;
+        let plan = known
+            .plan(&scalars)
+            .map_err(|error| Failure::of_call("ArgumentError", format!("`{name}`: {error}")))?;
+        let sizes =
+            |argument: &kumi_idl::Argument| argument.axes.iter().map(|axis| axis.size).collect();
+        Ok(plan.arguments.iter().map(sizes).collect())
+    }
+
+    /// Begins a call. For each parameter that is given something: `None` (the default), a number, a text, or a pair
+    /// of arrays to send and to write to, contiguous in the routine's order.
+    fn start(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        args: &Bound<'_, PyList>,
+        seconds: Option<f64>,
+    ) -> PyResult<NativeCall> {
+        let known = py.detach(|| self.client.interface(name)).map_err(|error| failure(&error))?;
+        let mut params = known.params.iter().filter(|param| kumi_call::is_given(param));
+        let mut buffers = (Vec::new(), Vec::new());
+        let mut native = Vec::with_capacity(args.len());
+        let mut texts: Vec<String> = Vec::new();
+        for given in args.iter() {
+            let element = params.next().map(|param| &param.ty);
+            native.push(match given.cast::<PyTuple>() {
+                Ok(pair) => Native::Array(arrays(pair, element, &mut buffers)?),
+                Err(_) if given.is_none() => Native::Default,
+                Err(_) => match given.cast::<PyString>() {
+                    Ok(text) => {
+                        texts.push(text.to_str()?.to_owned());
+                        Native::Text
+                    }
+                    Err(_) => Native::Scalar(scalar(&given)?),
+                },
+            });
+        }
+        let time = seconds.map(duration).transpose()?;
+        let call = py.detach(|| {
+            let mut texts = texts.into_iter();
+            let args = native.into_iter().map(|one| match one {
+                Native::Default => Arg::Default,
+                Native::Scalar(scalar) => Arg::Scalar(scalar),
+                Native::Text => Arg::Text(texts.next().unwrap_or_default().into()),
+                Native::Array(arg) => arg,
+            });
+            self.client.call_async(name, args.collect(), time)
+        });
+        let call = call.map_err(|error| failure(&error))?;
+        Ok(NativeCall { call: Mutex::new(call), _buffers: Mutex::new(buffers) })
+    }
+}
+
+enum Native {
+    Default,
+    Scalar(Scalar),
+    Text,
+    Array(Arg<'static>),
+}
+
+#[pymethods]
+impl NativeCall {
+    /// Waits for the end, at most so many seconds: the values that come back beside arrays, each with the number of
+    /// its parameter; `None`: it is not over.
+    fn wait<'py>(
+        &self,
+        py: Python<'py>,
+        seconds: Option<f64>,
+    ) -> PyResult<Option<Bound<'py, PyList>>> {
+        let time = seconds.map(duration).transpose()?;
+        let outcome = py.detach(|| {
+            let mut call = self.call.lock().unwrap_or_else(PoisonError::into_inner);
+            match time {
+                None => call.wait(&interrupted).map(Some),
+                Some(time) => call.wait_for(time, &interrupted),
+            }
+        });
+        let Some(outcome) = outcome.map_err(|error| failure(&error))? else { return Ok(None) };
+        let values = PyList::empty(py);
+        for (index, value) in outcome.values {
+            let value = match value {
+                Value::I64(value) => value.into_pyobject(py)?.into_any(),
+                Value::U64(value) => value.into_pyobject(py)?.into_any(),
+                Value::F64(value) => value.into_pyobject(py)?.into_any(),
+                Value::Complex(real, imaginary) => {
+                    PyComplex::from_doubles(py, real, imaginary).into_any()
+                }
+                Value::Text(text) => text.into_pyobject(py)?.into_any(),
+            };
+            values.append((index, value))?;
+        }
+        Ok(Some(values))
+    }
+
+    /// Whether it is over.
+    fn is_over(&self, py: Python<'_>) -> bool {
+        py.detach(|| self.call.try_lock().is_ok_and(|call| call.is_over()))
+    }
+
+    /// Asks the server to end it.
+    fn cancel(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.call.lock().unwrap_or_else(PoisonError::into_inner).cancel())
+            .map_err(|error| failure(&error).into())
+    }
+}
+
+fn duration(seconds: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|error| Failure::of_call("ArgumentError", format!("{seconds} s: {error}")).into())
+}
+
+fn scalar(value: &Bound<'_, PyAny>) -> PyResult<Scalar> {
+    if value.cast::<PyInt>().is_ok() {
+        return value
+            .extract::<i64>()
+            .map(Scalar::I64)
+            .or_else(|_| value.extract::<u64>().map(Scalar::U64));
+    }
+    if value.cast::<PyFloat>().is_ok() {
+        return value.extract().map(Scalar::F64);
+    }
+    if let Ok(complex) = value.cast::<PyComplex>() {
+        return Ok(Scalar::Complex(complex.real(), complex.imag()));
+    }
+    Err(wrong_type(format!("{} is no number", value.get_type().name()?)))
+}
+
+/// The arrays of a pair, which stay in `buffers` as long as the call is there.
+fn arrays(
+    pair: &Bound<'_, PyTuple>,
+    ty: Option<&Type>,
+    buffers: &mut (Vec<Input>, Vec<Output>),
+) -> PyResult<Arg<'static>> {
+    let element = match ty {
+        Some(Type::Number(element)) => *element,
+        _ => Element::U8,
+    };
+    let shape = || Shape { element, dims: None, order: Order::Row };
+    let (from, to) = (pair.get_item(0)?, pair.get_item(1)?);
+    let mut sent = None;
+    if !from.is_none() {
+        let input = Input::of(&from, "an argument")?;
+        let bytes = input.bytes();
+        // SAFETY: the buffer is held as long as the call; the program does not write to it meanwhile, as the
+        // package's documentation asks, and bytes that change all the same are sent as before or after.
+        let lent = unsafe { Lent::new(bytes.as_ptr(), bytes.len()) };
+        sent = Some(Array::lent(lent, shape()));
+        buffers.0.push(input);
+    }
+    let mut back = None;
+    if !to.is_none() {
+        let mut output = Output::of(&to, "a result")?;
+        let bytes = output.bytes();
+        // SAFETY: the buffer is held as long as the call, and the array was made for its result.
+        let lent = unsafe { LentMut::new(bytes.as_mut_ptr(), bytes.len()) };
+        back = Some(ArrayMut::lent(lent, shape()));
+        buffers.1.push(output);
+    }
+    Ok(match (sent, back) {
+        (Some(from), Some(to)) => Arg::InOut(from, to),
+        (Some(from), None) => Arg::In(from),
+        (None, Some(to)) => Arg::Out(to),
+        (None, None) => Arg::Default,
+    })
+}

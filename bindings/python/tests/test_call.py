@@ -1,0 +1,212 @@
+"""Calls of routines on a server of this machine. Skipped where the commands were not built."""
+
+import json
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_sim import built
+
+import kumi
+from kumi import call
+
+SOURCE = """
+#include <stdlib.h>
+#include <unistd.h>
+void dmmul(int n, const double *a, const double *b, double *c)
+{ for (int i = 0; i < n * n; i++) { c[i] = 0; for (int k = 0; k < n; k++) c[i] += a[i / n * n + k] * b[k * n + i % n]; } }
+/* Solves a diagonal system by columns; info is the first zero on the diagonal. */
+void solve_(const int *n, const int *m, double *a, double *b, int *info)
+{ for (int j = 0; j < *m; j++) for (int i = 0; i < *n; i++) {
+    if (a[i + i * *n] == 0) { *info = i + 1; return; } b[i + j * *n] /= a[i + i * *n]; } *info = 0; a[0] = -1; }
+double total(int n, const float *x) { double s = 0; while (n--) s += *x++; return s; }
+void crash(void) { abort(); }
+void nap(int ms) { usleep(ms * 1000); }
+void noop(void) {}
+"""
+
+
+def _param(name: str, mode: str, kind: str, *sizes: int, **more: Any) -> dict[str, Any]:
+    dims = {"dims": [{"size": {"param": size}} for size in sizes]} if sizes else {}
+    return {"name": name, "mode": mode, "type": {"number": kind}, **dims, **more}
+
+
+def _routine(name: str, *params: dict[str, Any], **more: Any) -> dict[str, Any]:
+    passed = [{"param": at} for at in range(len(params) - ("result" in more))]
+    target = {"language": more.pop("language", "c"), "symbol": name, "arguments": passed}
+    if "result" in more:
+        target["result"] = more.pop("result")
+    return {"version": 1, "name": name, "params": list(params), **more, "target": target}
+
+
+ROUTINES = [
+    _routine(
+        "dmmul",
+        _param("n", "in", "i32"),
+        _param("A", "in", "f64", 0, 0),
+        _param("B", "in", "f64", 0, 0),
+        _param("C", "out", "f64", 0, 0),
+    ),
+    _routine(
+        "solve",
+        _param("n", "in", "i32"),
+        _param("m", "in", "i32"),
+        _param("a", "inout", "f64", 0, 0, order="column"),
+        _param("b", "inout", "f64", 0, 1, order="column"),
+        _param("info", "out", "i32"),
+        language="fortran",
+        status=4,
+    ),
+    _routine(
+        "total", _param("n", "in", "i32"), _param("x", "in", "f32", 0), _param("s", "out", "f64"), result=2
+    ),
+    _routine("crash"),
+    _routine("nap", _param("ms", "in", "i32")),
+    _routine("noop"),
+]
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server with the routines."""
+    kumi_command = built()
+    if kumi_command is None or not kumi_command.with_name("kumi-call-slot").is_file():
+        pytest.skip("there is no kumi in KUMI_BIN_DIR; run `cargo build` first")
+    folder = tmp_path_factory.mktemp("call")
+    (folder / "routines.c").write_text(SOURCE)
+    (folder / "routines.json").write_text(json.dumps(ROUTINES))
+    subprocess.run(
+        [os.environ.get("CC", "cc"), "-O2", "-fPIC", "-shared", "-o", "libroutines.so", "routines.c"],
+        cwd=folder,
+        check=True,
+    )
+    server = subprocess.Popen(
+        [kumi_command, "call", "serve", "--listen", "127.0.0.1:0", "--slots", "2"]
+        + ["--library", "./libroutines.so", "routines.json"],
+        cwd=folder,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert server.stderr is not None
+    said = server.stderr.readline()
+    assert "serves 6 routines at" in said, said
+    yield said.split()[-1]
+    server.terminate()
+    server.stderr.read()
+    server.stderr.close()
+    assert server.wait() == 0
+
+
+@pytest.fixture
+def server(address: str) -> call.Connection:
+    """A connection."""
+    return call.connect(address)
+
+
+def test_results_are_right(server: call.Connection) -> None:
+    rng = np.random.default_rng(1)
+    a, b = rng.random((37, 37)), rng.random((37, 37))
+    for args in [(a, b), (37, a, b), (np.asfortranarray(a), b.tolist())]:
+        np.testing.assert_allclose(server.call("dmmul", *args), a @ b)
+    np.testing.assert_allclose(server.call("dmmul", B=b, A=a), a @ b)
+    assert server.call("total", [1, 2, 3.5]) == 6.5
+    assert server.call("noop") is None
+    assert server.names("m") == ["dmmul"]
+    assert str(server.routine("dmmul")).startswith("dmmul(n: int32, A: float64[][],")
+
+
+def test_columns_and_status(server: call.Connection) -> None:
+    a, b = np.diag([2.0, 4.0]), np.array([2.0, 2.0])
+    before = a.copy()
+    changed, x = server.call("solve", a, b)
+    assert x.tolist() == [1.0, 0.5] and changed[0, 0] == -1
+    assert (a == before).all() and b.tolist() == [2.0, 2.0], "what is sent is not changed"
+    many = np.arange(6.0).reshape(2, 3)
+    _, x = server.call("solve", a, many)
+    assert (x == many / [[2], [4]]).all()
+    with pytest.raises(call.StatusError, match="info is 2") as raised:
+        server.call("solve", np.diag([2.0, 0.0]), b)
+    assert raised.value.status == 2 and raised.value.results[1][0] == 1.0
+
+
+def test_arguments_are_checked(server: call.Connection) -> None:
+    a = np.ones((2, 2))
+    for args, said in [
+        ((a,), "takes 3 arguments, or 2 without"),
+        ((a, np.ones((3, 3))), r"`B` has the shape \(3, 3\), the routine wants \(2, 2\)"),
+        ((2, a.astype(complex), a), "elements of complex128, the routine wants float64"),
+        ((np.ones((2, 2, 2)), a), "has 3 dimensions, the routine wants 2"),
+        (("x", a, a), r"`n` is a scalar"),
+        ((2**40, a, a), "cannot hold"),
+    ]:
+        with pytest.raises(call.ArgumentError, match=said):
+            server.call("dmmul", *args)
+    with pytest.raises(call.ArgumentError, match="takes no `D`"):
+        server.call("dmmul", a, D=a)
+    with pytest.raises(call.RoutineNotFound, match="did you mean dmmul"):
+        server.call("dmul", a, a)
+    with pytest.raises(call.ConnectError):
+        call.connect("127.0.0.1:1")
+
+
+def test_failures_are_typed(server: call.Connection) -> None:
+    with pytest.raises(call.CrashedError) as raised:
+        server.call("crash")
+    assert raised.value.detail == signal.SIGABRT
+    with pytest.raises(call.TimedOutError):
+        server.call("nap", 60_000, timeout=0.05)
+    handle = server.call_async("nap", 60_000)
+    assert not handle.done() and not handle.wait(0.01)
+    with pytest.raises(TimeoutError):
+        handle.result(timeout=0.01)
+    handle.cancel()
+    with pytest.raises(call.CancelledError):
+        handle.result()
+    assert server.call("noop") is None
+
+
+def test_many_in_flight(server: call.Connection) -> None:
+    handles = [server.call_async("dmmul", np.full((9, 9), float(at)), np.eye(9)) for at in range(16)]
+    first = call.wait_any(handles)
+    assert first is not None and handles[first].done()
+    for at, result in enumerate(call.wait_all(handles)):
+        assert (result == at).all()
+
+
+def test_threads_and_the_usual_server(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUMI_CALL_SERVER", address)
+    wrong: list[object] = []
+
+    def work(at: int) -> None:
+        for _ in range(10):
+            if not (kumi.call("dmmul", np.full((5, 5), float(at)), np.eye(5)) == at).all():
+                wrong.append(at)
+
+    threads = [threading.Thread(target=work, args=(at,)) for at in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_ctrl_c_ends_the_wait(server: call.Connection) -> None:
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        server.call("nap", 60_000)
+    timer.join()
+    assert server.call("noop") is None
+
+
+def test_paths_are_not_mistaken(tmp_path: Path) -> None:
+    with pytest.raises(call.ArgumentError):
+        call.connect("here")
+    with pytest.raises(call.ConnectError):
+        call.connect(f"unix:{tmp_path / 'nothing'}")

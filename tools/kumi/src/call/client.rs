@@ -1,0 +1,91 @@
+//! `kumi call list`, `info` and `run`.
+
+use crate::error::Error;
+use clap::Args;
+use kumi_call::{Client, Options};
+use kumi_idl::{Interface, Mode, Param, Type};
+use std::io::Write;
+
+/// Which server.
+#[derive(Clone, Debug, Args)]
+pub struct ServerArgs {
+    /// The server: HOST:PORT or unix:PATH
+    #[arg(long, value_name = "ADDR", env = "KUMI_CALL_SERVER", default_value = "127.0.0.1:7070")]
+    pub server: String,
+}
+
+/// Options of `kumi call list`.
+#[derive(Clone, Debug, Args)]
+pub struct ListArgs {
+    #[command(flatten)]
+    pub server: ServerArgs,
+    /// Only names that contain this
+    #[arg(value_name = "PART", default_value = "")]
+    pub part: String,
+}
+
+/// Options of `kumi call info`.
+#[derive(Clone, Debug, Args)]
+pub struct InfoArgs {
+    #[command(flatten)]
+    pub server: ServerArgs,
+    /// The routine
+    #[arg(value_name = "ROUTINE")]
+    pub routine: String,
+    /// Print the description as canonical JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn connect(args: &ServerArgs) -> Result<Client, Error> {
+    Ok(Client::connect(&args.server, &Options::default())?)
+}
+
+fn print(text: &str) -> Result<(), Error> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Error::Output)
+}
+
+/// Prints names, one a line.
+pub fn list(args: &ListArgs) -> Result<(), Error> {
+    let names = connect(&args.server)?.names(&args.part)?;
+    print(&names.iter().map(|name| format!("{name}\n")).collect::<String>())
+}
+
+/// Prints what a routine takes and gives.
+pub fn info(args: &InfoArgs) -> Result<(), Error> {
+    let known = connect(&args.server)?.interface(&args.routine)?;
+    let text = if args.json {
+        known.to_json().map(|json| json + "\n").map_err(|error| Error::Usage(error.to_string()))?
+    } else {
+        described(&known)
+    };
+    print(&text)
+}
+
+fn described(interface: &Interface) -> String {
+    let mut text = format!("{}\n", interface.name);
+    if !interface.doc.is_empty() {
+        text += &format!("  {}\n", interface.doc);
+    }
+    for param in &interface.params {
+        let mode = match param.mode {
+            Mode::In => "in",
+            Mode::Out => "out",
+            Mode::InOut => "inout",
+            Mode::Work => "work",
+        };
+        text += &format!("  {mode:<6}{:<12}{}\n", kind(param), param.name);
+    }
+    text
+}
+
+fn kind(param: &Param) -> String {
+    let name = match &param.ty {
+        Type::Number(element) => element.to_string(),
+        Type::String => "string".to_owned(),
+        Type::File => "file".to_owned(),
+        Type::Callback(_) => "callback".to_owned(),
+    };
+    name + &"[]".repeat(param.dims.len())
+}

@@ -1,0 +1,121 @@
+//! `kumi call serve`.
+
+use crate::error::Error;
+use crate::{cluster, output, parse};
+use clap::Args;
+use kumi_call::server::{Config, Listener, Registry, serve};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Options of `kumi call serve`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Until users are told apart by tokens, a server listens on this machine only \
+unless --insecure-listen is given: whoever reaches it can call its routines."
+)]
+pub struct ServeArgs {
+    /// Interface descriptions, in JSON
+    #[arg(value_name = "FILE", required = true)]
+    pub descriptions: Vec<PathBuf>,
+    /// A shared library with the routines, beside those that descriptions name; may be given again
+    #[arg(long, value_name = "FILE")]
+    pub library: Vec<PathBuf>,
+    /// Where to listen: HOST:PORT (port 0: any that is free) or unix:PATH
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7070")]
+    pub listen: String,
+    /// Listen on an address that other machines reach, without knowing who calls
+    #[arg(long)]
+    pub insecure_listen: bool,
+    /// Calls that run at the same time [default: one for each processor]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub slots: Option<u32>,
+    /// Calls that may wait for a slot
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    pub waiting: usize,
+    /// Threads that the libraries of a routine may use
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub threads: u32,
+    /// Longest time of a call, waiting included [default: no limit]
+    #[arg(long, value_name = "TIME", value_parser = parse::duration)]
+    pub call_time: Option<Duration>,
+    /// Most MiB of one call's arguments [default: a quarter of the memory]
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    pub call_memory: Option<u64>,
+    /// Most MiB of address space of a routine's process, its arguments included [default: no limit]
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    pub process_memory: Option<u64>,
+}
+
+/// Serves until SIGINT or SIGTERM.
+pub fn run(args: &ServeArgs) -> Result<(), Error> {
+    let mut registry = Registry::default();
+    let libraries: Vec<PathBuf> = args.library.iter().map(|path| absolute(path)).collect();
+    for file in &args.descriptions {
+        registry.add_file(file, &libraries)?;
+    }
+    let count = registry.names().count();
+    let listener = listen(args)?;
+    let at = match listener.address() {
+        Ok(Some(address)) => address.to_string(),
+        _ => args.listen.clone(),
+    };
+    let mut signals = signal_hook::iterator::Signals::new([
+        signal_hook::consts::SIGINT,
+        signal_hook::consts::SIGTERM,
+    ])
+    .map_err(|source| Error::SetUp { what: "signals", source })?;
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    std::thread::spawn(move || {
+        let _signal = signals.forever().next();
+        drop(stop);
+    });
+    output::note(&format!("serves {count} routine{} at {at}", if count == 1 { "" } else { "s" }));
+    serve(config(args)?, registry, listener, async {
+        // Nothing is ever sent: it ends when the sender goes.
+        let _gone = stopped.await;
+    })?;
+    Ok(())
+}
+
+fn config(args: &ServeArgs) -> Result<Config, Error> {
+    let mut config = Config::new(cluster::beside("kumi-call-slot")?);
+    if let Some(slots) = args.slots {
+        config.slots = slots as usize;
+    }
+    config.waiting = args.waiting;
+    config.threads = args.threads as usize;
+    config.call_time = args.call_time;
+    if let Some(mib) = args.call_memory {
+        config.call_bytes = mib << 20;
+        config.bytes = config.bytes.max(2 * config.call_bytes);
+    }
+    config.process_bytes = args.process_memory.map_or(0, |mib| mib << 20);
+    Ok(config)
+}
+
+/// A library that is named as a file is found wherever slots run; a bare name is looked for by the system's linker.
+fn absolute(path: &Path) -> PathBuf {
+    if path.components().count() > 1 || path.exists() {
+        return std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    }
+    path.to_owned()
+}
+
+fn listen(args: &ServeArgs) -> Result<Listener, Error> {
+    if let Some(path) = args.listen.strip_prefix("unix:") {
+        return Ok(Listener::unix(Path::new(path))?);
+    }
+    let wrong = |why: String| Error::Usage(format!("--listen {}: {why}", args.listen));
+    let found: Vec<SocketAddr> =
+        args.listen.to_socket_addrs().map_err(|error| wrong(error.to_string()))?.collect();
+    let address = found.first().ok_or_else(|| wrong("this host has no address".to_owned()))?;
+    if !address.ip().is_loopback() && !args.insecure_listen {
+        return Err(wrong(
+            "other machines reach this address, and whoever reaches it can call the routines; listen \
+             on 127.0.0.1 or unix:PATH, or give --insecure-listen as well"
+                .to_owned(),
+        ));
+    }
+    Ok(Listener::tcp(*address)?)
+}
