@@ -25,7 +25,7 @@ const LAYERS: [(&str, &[&str]); 15] = [
     ("kumi-c", &["kumi-mem"]),
     ("kumi-python", &["kumi-mem"]),
     ("kumi-sim", &["kumi-sched"]),
-    ("kumi", &["kumi-node", "kumi-control", "kumi-sched", "kumi-sim"]),
+    ("kumi", &["kumi-node", "kumi-control", "kumi-sched", "kumi-sim", "kumi-idl"]),
     ("kumi-examples", &["kumi-mem"]),
     ("kumi-bench", &["kumi-mem"]),
     ("kumi-tests", &[]),

@@ -45,6 +45,9 @@ pub enum Command {
     /// Simulate before you buy or change: jobs and scheduling policies in virtual time
     #[command(subcommand)]
     Sim(crate::sim::SimCommand),
+    /// Routines that are called over the network
+    #[command(subcommand)]
+    Call(crate::call::CallCommand),
 }
 
 /// `kumi cluster …`

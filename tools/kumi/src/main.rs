@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod attach;
+mod call;
 mod cli;
 mod cluster;
 mod context;
@@ -69,6 +70,9 @@ fn execute(cli: Cli) -> Result<(), Error> {
     if let Command::Sim(command) = &cli.command {
         return sim::run(command);
     }
+    if let Command::Call(command) = &cli.command {
+        return call::run(command);
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -92,6 +96,6 @@ async fn dispatch(context: &Context, command: Command) -> Result<(), Error> {
         Command::Stats(args) => stats::run(context, &args).await,
         Command::Doctor(args) => doctor::run(&args),
         // Bring their own runtime or need none; handled before.
-        Command::Demo(_) | Command::Sim(_) => Ok(()),
+        Command::Demo(_) | Command::Sim(_) | Command::Call(_) => Ok(()),
     }
 }
