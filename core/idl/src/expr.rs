@@ -176,7 +176,7 @@ impl Scope<'_> {
     fn value(&self, index: u32) -> Result<Scalar, EvalError> {
         let param = usize::try_from(index).ok().filter(|index| *index < self.params.len());
         let param = param.ok_or(EvalError::NotAScalar(index))?;
-        if self.params[param].scalar().is_none() {
+        if self.params[param].operand().is_none() {
             return Err(EvalError::NotAScalar(index));
         }
         let value = self.scalars.get(param).copied().flatten();

@@ -1,9 +1,10 @@
 //! The canonical JSON of descriptions: the same description gives the same bytes.
 
+use alloc::collections::BTreeSet;
 use alloc::string::{String, ToString};
 
-use crate::model::Interface;
-use crate::validate::Problem;
+use crate::model::{Interface, Module};
+use crate::validate::{Fault, Place, Problem, is_name};
 
 /// Why JSON is no description.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -66,5 +67,53 @@ impl Interface {
                 Err(JsonError::Invalid { routine: routine.collect(), problem })
             }
         }
+    }
+}
+
+impl Module {
+    /// The canonical JSON, as [`Interface::to_json`].
+    ///
+    /// # Errors
+    /// [`JsonError::Form`] of a number that is not finite.
+    pub fn to_json(&self) -> Result<String, JsonError> {
+        serde_json::to_string(self).map_err(|error| JsonError::Form(error.to_string()))
+    }
+
+    /// A module from a file of at most `most` bytes, all of whose routines are valid and have names of their own.
+    ///
+    /// # Errors
+    /// [`JsonError`]: what it is instead.
+    pub fn from_json_within(json: &[u8], most: usize) -> Result<Module, JsonError> {
+        if json.len() > most {
+            return Err(JsonError::TooLong { bytes: json.len(), most });
+        }
+        let module: Module =
+            serde_json::from_slice(json).map_err(|error| JsonError::Form(error.to_string()))?;
+        let invalid = |routine: &str, fault: Fault| JsonError::Invalid {
+            routine: routine.chars().take(64).flat_map(char::escape_debug).collect(),
+            problem: Problem { place: Place::Routine, name: String::new(), fault },
+        };
+        if module.version != Interface::VERSION {
+            return Err(invalid(&module.name, Fault::Version(module.version)));
+        }
+        if !module.name.is_empty() && !is_name(&module.name) {
+            return Err(invalid(&module.name, Fault::Name(module.name.clone())));
+        }
+        let mut names = BTreeSet::new();
+        for interface in module.routines() {
+            interface.validate().map_err(|problem| JsonError::Invalid {
+                routine: interface.name.clone(),
+                problem,
+            })?;
+            if !names.insert(interface.name.as_str()) {
+                return Err(invalid(&interface.name, Fault::Twice(interface.name.clone())));
+            }
+        }
+        Ok(module)
+    }
+
+    /// Its routines and those of its classes.
+    pub fn routines(&self) -> impl Iterator<Item = &Interface> {
+        self.interfaces.iter().chain(self.classes.iter().flat_map(|class| &class.methods))
     }
 }

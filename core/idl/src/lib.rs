@@ -11,6 +11,7 @@
 extern crate alloc;
 
 mod copy;
+mod deduce;
 mod defaults;
 mod expr;
 mod json;
@@ -19,16 +20,18 @@ mod plan;
 mod scalar;
 mod section;
 mod show;
+mod text;
 mod validate;
 
 pub use copy::WrongLength;
 pub use expr::EvalError;
 pub use json::JsonError;
 pub use model::{
-    Binary, Dimension, Element, Expr, Function, Interface, Language, Mode, Order, Param, Target,
-    Type, Unary,
+    Binary, Class, Dimension, Element, Expr, Function, Interface, Language, Mode, Module, Order,
+    Param, Target, Type, Unary,
 };
 pub use plan::{Argument, Form, Limits, Part, Plan, PlanError};
-pub use scalar::Scalar;
+pub use scalar::{Scalar, letter};
 pub use section::{Axis, Run, Runs, Section};
+pub use text::{Code, Diagnostic, MOST_DIAGNOSTICS, MOST_TEXT, Parsed, Severity, parse};
 pub use validate::{Fault, MOST_NAME, MOST_REQUIRED, Place, Problem};

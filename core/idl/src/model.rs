@@ -45,6 +45,61 @@ impl Interface {
     pub const MOST_DIMENSIONS: usize = 15;
 }
 
+/// What a file of descriptions holds.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Module {
+    /// Version of this form; [`Interface::VERSION`].
+    pub version: u32,
+    /// Its name (`Module`), which stands before those of its routines; empty: none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// C code before all bodies (`Globals`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub globals: Vec<String>,
+    /// Libraries and options to link every routine with (`Library`); they are in each routine's `required` too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub libraries: Vec<String>,
+    /// What compiles the generated code (`Compiler`); empty: the generator's own choice.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub compiler: String,
+    /// Options for that (`CompileOptions`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub compile_options: Vec<String>,
+    /// What links (`Linker`); empty: the compiler.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub linker: String,
+    /// How the linker knows Fortran's symbols (`FortranFormat`); it is in each routine's target too.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub fortran_format: String,
+    /// The routines.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub interfaces: Vec<Interface>,
+    /// Routines with a state in common.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<Class>,
+}
+
+/// Routines that work on one state, which lives on the server from call to call (`DefClass`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Class {
+    /// Its name, `module/name` where a module is given.
+    pub name: String,
+    /// What users read about it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub doc: String,
+    /// The state: declarations in C (`DefState`).
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub state: String,
+    /// Object files and libraries of all its methods; they are in each method's `required` too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub required: Vec<String>,
+    /// Its methods; each is called `class.method`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub methods: Vec<Interface>,
+}
+
 /// What runs a routine on its server (`Calls`, `Required`, `Library`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -65,6 +120,22 @@ pub struct Target {
     /// the symbol is in what is required.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub body: String,
+    /// How the linker knows the symbol of a Fortran routine: a text in which `%s` stands for the symbol and `%l` for the
+    /// symbol in small letters (`FortranFormat`); empty: `%l_`, as most compilers have it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub format: String,
+}
+
+impl Target {
+    /// The symbol as the linker knows it.
+    #[must_use]
+    pub fn linked(&self) -> String {
+        if self.language != Language::Fortran {
+            return self.symbol.clone();
+        }
+        let format = if self.format.is_empty() { "%l_" } else { self.format.as_str() };
+        format.replace("%s", &self.symbol).replace("%l", &self.symbol.to_ascii_lowercase())
+    }
 }
 
 /// A calling convention.
@@ -112,6 +183,15 @@ impl Param {
             Type::Number(element) if self.dims.is_empty() => Some(element),
             _ => None,
         }
+    }
+}
+
+impl Param {
+    /// What expressions take it for: what [`Param::scalar`] says, and of a text its first character in capitals, as a
+    /// number ([`crate::letter`]).
+    #[must_use]
+    pub fn operand(&self) -> Option<Element> {
+        if self.ty == Type::String { Some(Element::U8) } else { self.scalar() }
     }
 }
 

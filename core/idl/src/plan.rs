@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use crate::expr::{EvalError, Scope};
 use crate::model::{Dimension, Element, Expr, Interface, Mode, Order, Param, Type};
-use crate::scalar::Scalar;
+use crate::scalar::{Scalar, letter};
 use crate::section::{Axis, Section};
 use crate::show::Shown;
 
@@ -234,7 +234,22 @@ impl Interface {
         scalars: &[Option<Scalar>],
         limits: &Limits,
     ) -> Result<Plan, PlanError> {
-        let scalars = self.values(scalars)?;
+        self.plan_with_texts(scalars, &[] as &[Option<&str>], limits)
+    }
+
+    /// [`Interface::plan_within`] of a call with these texts, by parameter, whose first characters sizes may depend on.
+    /// Defaults stand for texts that are not given.
+    ///
+    /// # Errors
+    /// [`PlanError`]: what does not fit, by parameter and expression, or that the call needs too much.
+    pub fn plan_with_texts(
+        &self,
+        scalars: &[Option<Scalar>],
+        texts: &[Option<impl AsRef<str>>],
+        limits: &Limits,
+    ) -> Result<Plan, PlanError> {
+        let scalars =
+            self.values(scalars, |index| texts.get(index)?.as_ref().map(AsRef::as_ref))?;
         let scope = Scope { params: &self.params, scalars: &scalars };
         let mut plan = Plan {
             arguments: Vec::with_capacity(self.params.len()),
@@ -261,7 +276,11 @@ impl Interface {
     }
 
     /// Every scalar that is sent, in the form that belongs to its type, defaults filled in.
-    fn values(&self, given: &[Option<Scalar>]) -> Result<Vec<Option<Scalar>>, PlanError> {
+    fn values<'a>(
+        &'a self,
+        given: &[Option<Scalar>],
+        text: impl Fn(usize) -> Option<&'a str>,
+    ) -> Result<Vec<Option<Scalar>>, PlanError> {
         if given.len() != self.params.len() {
             let routine = self.name.to_string();
             let (expected, given) = (self.params.len(), given.len());
@@ -269,7 +288,7 @@ impl Interface {
         }
         let mut values = Vec::with_capacity(given.len());
         let mut defaults = false;
-        for (param, value) in self.params.iter().zip(given) {
+        for (index, (param, value)) in self.params.iter().zip(given).enumerate() {
             let element = param.scalar().filter(|_| param.mode.is_sent());
             values.push(match (element, value) {
                 (Some(element), Some(value)) => Some(fit(param, element, *value)?),
@@ -280,6 +299,13 @@ impl Interface {
                 (Some(_), None) => {
                     defaults = true;
                     None
+                }
+                (None, None) if param.ty == Type::String && param.mode.is_sent() => {
+                    let default = match &param.default {
+                        Some(Expr::Text(text)) => Some(text.as_str()),
+                        _ => None,
+                    };
+                    text(index).or(default).map(letter)
                 }
                 (None, None) => None,
             });
@@ -337,7 +363,7 @@ fn argument(
     let mut argument = Argument {
         mode: param.mode,
         form,
-        scalar,
+        scalar: scalar.filter(|_| param.scalar().is_some()),
         elements: elements(param, &axes)?,
         bytes: 0,
         offset: 0,

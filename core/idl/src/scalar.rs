@@ -128,6 +128,13 @@ impl fmt::Display for Scalar {
     }
 }
 
+/// What a text is in an expression: the code of its first character in capitals, 0 when it is empty. So that
+/// `transa == 'T' ? k : m` says the same of `T` and `t`, as Fortran's libraries do.
+#[must_use]
+pub fn letter(text: &str) -> Scalar {
+    Scalar::U64(text.bytes().next().map_or(0, |first| first.to_ascii_uppercase().into()))
+}
+
 fn in_range(value: i64, element: Element) -> bool {
     match element {
         Element::I8 => i8::try_from(value).is_ok(),

@@ -82,7 +82,7 @@ pub enum Fault {
     #[error("`{0}` is no name: letters, digits and _, at most {most} of them, no digit first", most = MOST_NAME)]
     Name(String),
     /// Two of one name.
-    #[error("there are two parameters `{0}`")]
+    #[error("there are two of the name `{0}`")]
     Twice(String),
     /// More parameters than allowed.
     #[error("it has {0} parameters; {most} is the most", most = Interface::MOST_PARAMS)]
@@ -96,7 +96,7 @@ pub enum Fault {
     /// An index beyond the parameters.
     #[error("it names parameter {0}, which is not there")]
     Unknown(u32),
-    /// An array, a text, a file or a callback where a number is needed.
+    /// An array, a file or a callback where a number is needed.
     #[error("`{0}` is not a single number")]
     NotAScalar(String),
     /// An output where a value is needed before the call.
@@ -147,7 +147,16 @@ pub enum Fault {
     /// A body in another language than C.
     #[error("only routines in C have a body")]
     Body,
-    /// A file or library to link that is empty, too long or has control characters.
+    /// A body whose braces, texts or comments do not end.
+    #[error("the body's braces do not match")]
+    Braces,
+    /// A format of symbols that gives none.
+    #[error("{0}")]
+    Format(&'static str),
+    /// A word of the language as a name.
+    #[error("`{0}` is a word of the language; take another name")]
+    Reserved(String),
+    /// A file or library to link that is empty, too long or has blanks or control characters.
     #[error("`{0}` is no file or library to link")]
     Required(String),
 }
@@ -241,6 +250,8 @@ impl Check<'_> {
     fn param(&mut self, place: Place, param: &Param) {
         if !is_name(&param.name) {
             self.add(place, Fault::Name(shortened(&param.name)));
+        } else if crate::text::is_reserved(&param.name) {
+            self.add(place, Fault::Reserved(param.name.to_string()));
         }
         if param.dims.len() > Interface::MOST_DIMENSIONS {
             self.add(place, Fault::Dimensions(param.dims.len()));
@@ -362,6 +373,14 @@ impl Check<'_> {
         if !target.body.is_empty() && target.language != Language::C {
             self.add(Place::Symbol, Fault::Body);
         }
+        if !target.body.is_empty() && !balanced(&target.body) {
+            self.add(Place::Symbol, Fault::Braces);
+        }
+        if !target.format.is_empty()
+            && let Err(message) = format(&target.format)
+        {
+            self.add(Place::Symbol, Fault::Format(message));
+        }
         if target.arguments.len() > Interface::MOST_PARAMS {
             self.add(Place::Symbol, Fault::Params(target.arguments.len()));
         }
@@ -378,7 +397,7 @@ impl Check<'_> {
         }
         for (index, text) in target.required.iter().enumerate() {
             let sound = !text.is_empty() && text.len() <= MOST_REQUIRED;
-            if !sound || text.chars().any(char::is_control) {
+            if !sound || text.chars().any(|letter| letter.is_control() || letter.is_whitespace()) {
                 self.add(Place::Required(index), Fault::Required(shortened(text)));
             }
         }
@@ -417,7 +436,7 @@ fn expression(params: &[Param], expr: &Expr, kind: Kind, depth: usize) -> Result
         Expr::Real(_) => Ok(()),
         Expr::Text(_) => Err(Fault::Text),
         Expr::Param(index) => {
-            let (param, element) = sent_scalar(params, *index)?;
+            let (param, element) = operand(params, *index)?;
             match element {
                 Element::F32 | Element::F64 if kind == Kind::Numbers => Ok(()),
                 _ => integer(param, element),
@@ -453,6 +472,15 @@ fn scalar(params: &[Param], index: u32) -> Result<(&Param, Element), Fault> {
     Ok((param, element))
 }
 
+/// What may stand in an expression: a scalar or a text that is sent.
+fn operand(params: &[Param], index: u32) -> Result<(&Param, Element), Fault> {
+    let text = param(params, index)?;
+    if text.ty == Type::String && text.mode.is_sent() {
+        return Ok((text, Element::U8));
+    }
+    sent_scalar(params, index)
+}
+
 fn sent_scalar(params: &[Param], index: u32) -> Result<(&Param, Element), Fault> {
     let (param, element) = scalar(params, index)?;
     let sent = param.mode.is_sent();
@@ -468,6 +496,26 @@ fn returned_scalar(params: &[Param], index: u32) -> Result<(&Param, Element), Fa
 fn integer(param: &Param, element: Element) -> Result<(), Fault> {
     let integer = element.is_integer();
     if integer { Ok(()) } else { Err(Fault::NotAnInteger(param.name.to_string())) }
+}
+
+/// Whether a brace behind the code closes the one before it.
+fn balanced(code: &str) -> bool {
+    let mut closed = String::from(code);
+    closed.push('}');
+    crate::text::end_of_braces(&closed) == Some(code.len())
+}
+
+/// Whether a format gives symbols.
+pub(crate) fn format(format: &str) -> Result<(), &'static str> {
+    let bare = format.replace("%s", "").replace("%l", "");
+    if bare.len() == format.len() {
+        return Err("a format of symbols needs `%s`, or `%l` for small letters");
+    }
+    let letter = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    if bare.len() > MOST_NAME || !bare.chars().all(letter) {
+        return Err("a format of symbols has letters, digits, _, `%s` and `%l` only");
+    }
+    Ok(())
 }
 
 /// Whether this is a name as C, Fortran and Python know them.

@@ -19,9 +19,20 @@ fn canonical_json_comes_back_as_it_was() {
 }
 
 #[test]
+fn a_module_comes_back_and_has_no_routine_twice() {
+    let module = format!("{{\"version\":1,\"name\":\"m\",\"interfaces\":[{DMMUL}]}}");
+    let read = |json: &str| kumi_idl::Module::from_json_within(json.as_bytes(), 10_000);
+    assert_eq!(read(&module).unwrap().to_json().unwrap(), module);
+    let twice = module.replace(DMMUL, &format!("{DMMUL},{DMMUL}"));
+    assert!(read(&twice).unwrap_err().to_string().contains("two of the name `dmmul`"));
+    assert!(read(&module.replace("\"m\"", "\"../m\"")).is_err());
+    assert!(read(&module.replacen(":1", ":2", 1)).is_err());
+}
+
+#[test]
 fn what_cannot_be_is_refused_with_its_place() {
     assert!(changed("\"version\":1", "\"version\":2").contains("version 2 of the form; version 1"));
-    assert!(changed("\"name\":\"n\"", "\"name\":\"A\"").contains("two parameters `A`"));
+    assert!(changed("\"name\":\"n\"", "\"name\":\"A\"").contains("two of the name `A`"));
     assert!(changed("\"name\":\"n\"", "\"name\":\"9\"").contains("`9` is no name"));
     assert!(
         changed("{\"param\":0}}]}]", "{\"param\":7}}]}]")

@@ -46,6 +46,7 @@ fn routine(params: Vec<Param>) -> Interface {
             result: None,
             required: vec![],
             body: String::new(),
+            format: String::new(),
         },
     }
 }

@@ -200,6 +200,22 @@ pub enum Error {
         /// This command.
         own: PathBuf,
     },
+    /// A file of interface descriptions cannot be read.
+    #[error("the interface description {} cannot be read: {source}; check its name and permissions", path.display())]
+    DescriptionUnreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Interface descriptions with errors, which were told one by one.
+    #[error("{errors} error{} in {files} of the files; `docs/interfaces.md` lists the codes", if *errors == 1 { "" } else { "s" })]
+    Descriptions {
+        /// How many errors.
+        errors: usize,
+        /// In how many files.
+        files: usize,
+    },
     /// Already said, or nothing to say: only the exit code.
     #[error("exit code {0}")]
     Silent(u8),
@@ -242,6 +258,12 @@ impl Error {
             }
             Self::File { .. } | Self::LeftOver { .. } | Self::Output(_) => ExitCode::Io,
             Self::Terminal(_) => ExitCode::Usage,
+            Self::DescriptionUnreadable { source, .. } => match source.kind() {
+                io::ErrorKind::PermissionDenied => ExitCode::NotPermitted,
+                io::ErrorKind::NotFound => ExitCode::NoInput,
+                _ => ExitCode::Io,
+            },
+            Self::Descriptions { .. } => ExitCode::BadConfig,
             Self::Sim(error) => crate::sim::exit_code(error),
             Self::Call(error) => crate::call::exit_code(error),
             Self::Serve(error) => crate::call::serve_exit_code(error),

@@ -1,5 +1,6 @@
 //! `kumi call`: routines that are called over the network.
 
+mod check;
 mod client;
 mod serve;
 
@@ -18,6 +19,8 @@ pub enum CallCommand {
     List(client::ListArgs),
     /// What a routine takes and gives
     Info(client::InfoArgs),
+    /// Look at interface descriptions: what is wrong with them, or what they say
+    Check(check::CheckArgs),
 }
 
 /// Runs the command.
@@ -26,6 +29,7 @@ pub fn run(command: &CallCommand) -> Result<(), Error> {
         CallCommand::Serve(args) => serve::run(args),
         CallCommand::List(args) => client::list(args),
         CallCommand::Info(args) => client::info(args),
+        CallCommand::Check(args) => check::run(args),
     }
 }
 
