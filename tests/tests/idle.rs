@@ -67,15 +67,12 @@ fn a_job_that_reads_leaves_its_slots_to_another_until_a_line_comes() {
         table.lines().any(|line| line.contains("reader") && line.contains(" idle ")),
         "{table}"
     );
-    // Who computes is alone in the rotation. Unless the machine has kept the reader busy for a moment, nobody is switched as long
-    // as that timetable is in force.
+    // Who computes is alone in the rotation, and as long as that timetable is in force nobody is switched.
     wait_for("a timetable of one job by which nobody is switched", || {
         let before = wait_slots(&cluster, &[number(&computes)]);
         cluster.kumi(&["ps"]).ok();
         let (_, generation, switches) = turns(&cluster);
-        let same = generation == before.0;
-        assert!(!same || switches - before.1 <= 4, "switched beyond the begin of a timetable");
-        (same && switches == before.1).then_some(())
+        ((generation, switches) == before).then_some(())
     });
     assert_eq!(cluster.job("other").expect("it runs")["idle"], false);
     // What needs no time is answered as it is; what needs much brings it back.
@@ -124,7 +121,7 @@ fn without_a_time_all_jobs_keep_their_slots() {
     let second = cluster.wait_state("two", "running");
     // The switches of many times the interval in which others would be found idle.
     let (_, generation, begin) = turns(&cluster);
-    wait_for("a thousand switches", || (turns(&cluster).2 > begin + 1_000).then_some(()));
+    wait_for("many switches", || (turns(&cluster).2 > begin + 300).then_some(()));
     assert_eq!(turns(&cluster).1, generation);
     for job in [first, second] {
         kill(&cluster, &job);

@@ -29,6 +29,43 @@ fn fresh_segment_samples_as_unattached_and_busy() {
 }
 
 #[test]
+fn a_rank_has_something_to_do_until_it_waits_and_nothing_has_come() {
+    use kumi_net::segment::Standing;
+    use std::mem::offset_of;
+    let segment = Segment::create(&spec(4, 1..3)).expect("segment");
+    let layout = Layout::new(4, 1, 2, 8192, 1 << 20).expect("layout");
+    let at = |field: usize, bytes: &[u8]| scribble(&segment, layout.context(1) + field, bytes);
+    let (attached, idle) = (offset_of!(RankContext, state), offset_of!(RankContext, state) + 4);
+    let counter = |place: usize| offset_of!(RankContext, counters) + 8 * place;
+    let place = |name: &str| {
+        let counters = segment.sample(1).counters;
+        counter(counters.iter().position(|(found, _)| *found == name).expect("a counter"))
+    };
+    let standing = || segment.standing(1);
+    assert_eq!(standing(), Standing::default());
+    at(idle, &1_u32.to_ne_bytes());
+    assert!(!standing().waits, "nobody is there");
+    at(attached, &1_u32.to_ne_bytes());
+    assert!(standing().waits && !standing().pending);
+    let pending = offset_of!(RankContext, wake) + 8;
+    for field in [place("unread"), place("unacked_packets"), pending] {
+        at(field, &1_u64.to_ne_bytes());
+        assert!(standing().pending);
+        at(field, &0_u64.to_ne_bytes());
+        assert!(!standing().pending);
+    }
+    let names = ["sent", "delivered", "waits_spun", "waits_blocked"];
+    for (sum, name) in names.into_iter().enumerate() {
+        at(place(name), &7_u64.to_ne_bytes());
+        assert_eq!(standing().sums[sum], 7);
+    }
+    at(place("unread"), &1_u64.to_ne_bytes());
+    at(attached, &2_u32.to_ne_bytes());
+    assert!(!standing().waits && !standing().pending, "it has left");
+    assert_eq!((segment.standing(0), segment.standing(9)), Default::default());
+}
+
+#[test]
 fn peers_are_read_where_the_layout_says() {
     let segment = Segment::create(&spec(4, 1..3)).expect("segment");
     assert!(segment.sample_peers(0).is_empty() && segment.sample_peers(9).is_empty());

@@ -90,7 +90,11 @@ impl Publisher {
             if let Some(page) = page {
                 publish_own(page, self.site.node, job, live, &states, stamp);
             }
-            slots.push(slot(job, &states, self.site.cpus.len()));
+            let mut slot = slot(job, &states, self.site.cpus.len());
+            if live.dormant {
+                slot.runnable.clear();
+            }
+            slots.push(slot);
         }
         let total = |sum: u32, slot: &JobSlot| sum.saturating_add(count(slot.runnable.len()));
         self.load.runnable = slots.iter().fold(0, total);

@@ -170,6 +170,7 @@ fn look_at(live: &mut Live) {
     for local in 0..live.load.len() {
         let (busy, all) = &mut live.load[local];
         *all += 1;
-        *busy += u64::from(!live.segment.sample(local).idle);
+        // What waits elsewhere than in the library is only seen of the job as a whole.
+        *busy += u64::from(!live.dormant && !live.segment.sample(local).idle);
     }
 }
