@@ -37,7 +37,7 @@ fn a_cluster_does_what_is_simulated() {
     for job in jobs {
         let nodes = job["nodes"].as_array().expect("nodes").len() as u64;
         assert_eq!(nodes, number(job, "size"), "{job}");
-        assert!(number(job, "turns") >= 1, "{job}");
+        assert!(job["turns"].as_array().is_some_and(|turns| !turns.is_empty()), "{job}");
         let retrs = job["retr"].as_array().expect("RETR").iter();
         assert!(retrs.filter_map(Value::as_f64).filter(|&retr| retr >= 1.0).count() >= 4, "{job}");
         // A rank works while its time passes, never longer.

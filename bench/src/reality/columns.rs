@@ -168,6 +168,30 @@ fn most_on_a_node(ran: &[Ran]) -> u32 {
     most.unsigned_abs()
 }
 
+/// Share of the time in which nodes had jobs that take turns in which none of them computed, by the turns of each job's rank 0.
+pub fn lost(ran: &[Ran]) -> f64 {
+    let (mut held, mut used) = (Vec::new(), Vec::new());
+    for ran in ran {
+        for &node in &ran.nodes {
+            held.push((node, ran.running, ran.ended));
+            used.extend(ran.turns.iter().map(|&(from, to)| (node, from, to)));
+        }
+    }
+    1.0 - covered(used) as f64 / covered(held).max(1) as f64
+}
+
+/// How much of the nodes' time lies in one of these pieces at least.
+fn covered(mut pieces: Vec<(u32, u64, u64)>) -> u64 {
+    pieces.sort_unstable();
+    let (mut sum, mut last) = (0, (u32::MAX, 0));
+    for (node, from, to) in pieces {
+        let begin = if last.0 == node { from.max(last.1) } else { from };
+        sum += to.saturating_sub(begin);
+        last = (node, if last.0 == node { last.1.max(to) } else { to });
+    }
+    sum
+}
+
 /// Share of the time in which jobs computed on a node in which a second one did too, by the turns of each job's rank 0.
 pub fn overlap(ran: &[Ran]) -> f64 {
     let mut turns: Vec<(u32, u64, u64)> = Vec::new();
@@ -213,6 +237,8 @@ mod tests {
         assert_eq!(column.response, [100, 80, 50, 50]);
         // 2 * 64 of the first, 35 and 29 of the others; 5 of them twice.
         assert!((overlap(&all) - 5.0 / 192.0).abs() < 1e-12, "{}", overlap(&all));
+        // Held are 145 of node 1 and 135 of node 0.
+        assert!((lost(&all) - (1.0 - 187.0 / 280.0)).abs() < 1e-12, "{}", lost(&all));
         let jobs = [job(0, 0, 1, 2), job(1, 0, 1, 1), job(2, 0, 1, 1), job(3, 0, 1, 1)];
         let costs = Costs::of(&jobs, &all, 3);
         assert_eq!((costs.prepare_ns, costs.begin_ns, costs.end_ns), (8, 1, 10));

@@ -1,7 +1,6 @@
 //! Runs a list of jobs on a cluster: each is submitted when it is due and followed to its end, all over one
 //! connection to the head.
 
-use crate::cluster::existing;
 use crate::error::BenchError;
 use kumi_control::message::{
     ClientReply, ClientRequest, ContentHash, JobRequest, JobState, Outcome, Program, Stream,
@@ -66,8 +65,8 @@ pub fn run(
     ranks: Ranks,
     limit: Duration,
 ) -> Result<Vec<Ran>, BenchError> {
-    let program = existing(crate::cluster::program("kumi-bench-turns")?)?;
-    let list = List { program: identify(&program)?, cwd: "/", dir, jobs, ranks };
+    let program = crate::cluster::program("kumi-bench-turns")?;
+    let list = List { program: identify(&program)?, dir, jobs, ranks };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime =
         runtime.map_err(|source| BenchError::Start { what: "an event loop".to_owned(), source })?;
@@ -91,7 +90,6 @@ fn identify(path: &Path) -> Result<Program, BenchError> {
 
 struct List<'a> {
     program: Program,
-    cwd: &'a str,
     dir: &'a Path,
     jobs: &'a [Job],
     ranks: Ranks,
@@ -142,7 +140,7 @@ impl List<'_> {
             program: self.program.clone(),
             args: [path].into_iter().chain(numbers.map(|number| number.to_string())).collect(),
             env: vec![("KUMI_CLUSTER_DIR".to_owned(), dir)],
-            cwd: self.cwd.to_owned(),
+            cwd: "/".to_owned(),
             ranks: job.size,
             nodes: Some(job.size),
             encrypt: Some(false),

@@ -102,7 +102,7 @@ impl Plan {
         ran: &[Ran],
         costs: &Costs,
     ) -> Result<Column, SimError> {
-        self.simulate_as(&delayed(jobs, ran, costs), ran, costs)
+        self.simulate_as(&delayed(jobs, ran, costs), ran, self.switch_ns(costs))
     }
 
     /// The same in whole slots. The simulator lets a job come and go at the boundaries of slots only, and the rest of its last
@@ -118,12 +118,13 @@ impl Plan {
             *owed = (job.service + *owed).saturating_sub(service);
             Job { submit: nearest(job.submit), service, ..job }
         });
-        self.simulate_as(&whole.collect::<Vec<Job>>(), ran, costs)
+        // The least cost of a switch would make each job need a slot more.
+        self.simulate_as(&whole.collect::<Vec<Job>>(), ran, 0)
     }
 
     /// Response counts from the real submission.
-    fn simulate_as(&self, jobs: &[Job], ran: &[Ran], costs: &Costs) -> Result<Column, SimError> {
-        let options = Options { switch_ns: self.switch_ns(costs), ..self.options() };
+    fn simulate_as(&self, jobs: &[Job], ran: &[Ran], switch_ns: u64) -> Result<Column, SimError> {
+        let options = Options { switch_ns, ..self.options() };
         Column::simulated(self.machine(options), jobs, |index| ran[index].submitted)
     }
 

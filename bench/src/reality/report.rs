@@ -1,6 +1,6 @@
 //! The comparison as tables and as JSON.
 
-use super::columns::{Column, Costs, overlap};
+use super::columns::{Column, Costs, lost, overlap};
 use super::machine::Switching;
 use super::{Comparison, Plan};
 use kumi_sim::figures::{Cell, PAPER, paper_total};
@@ -31,6 +31,8 @@ pub struct Report {
     pub longest_wait_ns: u64,
     /// Share of the time in which a second job computed on a node.
     pub overlap: f64,
+    /// Share of the time in which nodes had jobs that take turns in which none of them computed.
+    pub lost: f64,
     /// The columns as a whole, in their order.
     pub totals: Vec<Total>,
     /// Paper 0's tables 7.2 to 7.4.
@@ -114,8 +116,8 @@ pub struct JobLine {
     pub retr: [f64; 5],
     /// Measured: submission, taking turns, beginning, work done, over.
     pub measured_ns: [u64; 5],
-    /// Turns of its rank 0.
-    pub turns: usize,
+    /// Turns of its rank 0: begins and ends.
+    pub turns: Vec<(u64, u64)>,
     /// Its nodes when simulated without costs.
     pub simulated_nodes: Vec<u32>,
     /// Its nodes.
@@ -158,6 +160,7 @@ impl Report {
             busy: all.busy,
             longest_wait_ns: longest.unwrap_or(0),
             overlap: overlap(&all.ran),
+            lost: lost(&all.ran),
             totals: NAMES.into_iter().zip(columns(all)).map(|of| total(all, of)).collect(),
             tables: tables(all),
             parts: sizes(all).into_iter().map(|size| parts(all, size)).collect(),
@@ -236,7 +239,7 @@ fn line(all: &Comparison, index: usize) -> JobLine {
         simulated_end_ns: all.ideal.ended[index],
         retr: retr(all, index),
         measured_ns: [ran.submitted, ran.running, ran.begin, ran.done, ran.ended],
-        turns: ran.turns.len(),
+        turns: ran.turns.clone(),
         simulated_nodes: all.ideal.nodes[index].clone(),
         nodes: ran.nodes.clone(),
     }
@@ -311,8 +314,9 @@ impl Report {
         )?;
         writeln!(
             f,
-            "Processors busy {:.0} %; two jobs at once on a node in {:.2} % of their time; a rank that was not stopped waited {:.1} ms at most.",
+            "Processors busy {:.0} %; nodes with jobs computed none in {:.1} % of their time and two at once in {:.2} %; a rank that was not stopped waited {:.1} ms at most.",
             100.0 * self.busy,
+            100.0 * self.lost,
             100.0 * self.overlap,
             milliseconds(self.longest_wait_ns)
         )
