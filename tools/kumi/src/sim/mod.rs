@@ -5,6 +5,7 @@ mod args;
 mod figures;
 mod jobs;
 mod progress;
+mod rows;
 mod show;
 
 use crate::error::Error;

@@ -207,23 +207,23 @@ impl Part for Gradients {
             found.push(row);
         }
         if let [max, min, ff, large, apa, both] = found[..] {
-            judge_max_and_min(&mut section, [max, min]);
-            judge_ff(&mut section, ff, large, machine(extent, true).0);
+            judge_max_and_min(&mut section, extent, [max, min]);
+            judge_ff(&mut section, extent, [ff, large]);
             judge_apa(&mut section, [max, min, ff, apa, both]);
         }
         Ok(section)
     }
 }
 
-fn judge_max_and_min(section: &mut Section, [max, min]: [Levels; 2]) {
+fn judge_max_and_min(section: &mut Section, extent: Extent, [max, min]: [Levels; 2]) {
     section.judge(
         "7.12: the largest TQLB under MAX is 19 (± 3)",
-        Some((max.high - 19.0).abs() <= 3.0),
+        extent.is_whole().then_some((max.high - 19.0).abs() <= 3.0),
         format!("{:.1}", max.high),
     );
     section.judge(
         "7.13: the largest TQLB under MIN is 6 (± 3)",
-        Some((min.high - 6.0).abs() <= 3.0),
+        extent.is_whole().then_some((min.high - 6.0).abs() <= 3.0),
         format!("{:.1}", min.high),
     );
     section.judge(
@@ -238,8 +238,8 @@ fn judge_max_and_min(section: &mut Section, [max, min]: [Levels; 2]) {
     );
 }
 
-/// `procs`: of the large machine, whose tree is of that height.
-fn judge_ff(section: &mut Section, ff: Levels, large: Levels, procs: u32) {
+fn judge_ff(section: &mut Section, extent: Extent, [ff, large]: [Levels; 2]) {
+    let (procs, ..) = machine(extent, true);
     section.judge(
         "7.14: with FF largest and smallest TQLB differ by about the tree's height, 7 (± 2)",
         Some((ff.width - 7.0).abs() <= 2.0),
@@ -256,7 +256,7 @@ fn judge_ff(section: &mut Section, ff: Levels, large: Levels, procs: u32) {
             "7.15: the largest TQLB rises in steps of {height} to about {} (± {height})",
             4.0 * height
         ),
-        Some((large.high - 4.0 * height).abs() <= height),
+        extent.is_whole().then_some((large.high - 4.0 * height).abs() <= height),
         format!("{:.1}", large.high),
     );
 }
