@@ -107,7 +107,10 @@ const RUNS: [(u32, &str, bool); 6] = [
     (17, "dqt:ff-apa", false),
 ];
 
-const HOW: &str = "Load rises in 20 steps to 1.33 of the machine until 10/11 of the time. Sizes inversely proportional, service uniform from 500 to 19,999. Drawn is seed 1; numbers are means over SEEDS seeds: max TQLB while load is at most 0.5, the greatest of all, and the mean difference of max and min TQLB while load is above 1. (The paper's captions and text disagree about which of 7.14 and 7.16 is APA; the captions count here.)";
+const HOW: &str = "Load rises in 20 steps to 1.33 of the machine until 10/11 of the time. Sizes inversely proportional, service uniform from 500 to 19,999. Drawn is seed 1; numbers are means over SEEDS seeds: max TQLB while load is at most 0.5, the greatest of all, and the mean difference of max and min TQLB while load is above 1. (The paper's \
+captions and text disagree about which of 7.14 and 7.16 is APA; the captions count here.) Figure 7.15 has as \
+many arrivals for each processor as the others. Its jobs are larger, so that load rises to LARGE: the paper \
+does not say so, but the four steps that it shows need a load of about 2.";
 
 /// The machine whose load rises to [`PEAK`].
 const PROCS: u32 = 128;
