@@ -67,6 +67,16 @@ pub enum SimError {
         /// What is wrong.
         reason: String,
     },
+    /// A record of a history, where every record must be right.
+    #[error(
+        "record {place} of the history: {reason}; mend it, or leave out --strict to skip such records"
+    )]
+    Record {
+        /// Place in the list, counted from 1.
+        place: u64,
+        /// What is wrong.
+        reason: String,
+    },
     /// The policy does not take a job.
     #[error("policy {policy} refuses job {job}: {reason}")]
     Refused {

@@ -3,10 +3,13 @@
 //! A job that ran and is over becomes a job of the list: submitted when it was, on as many
 //! processors as it had nodes, with the time from its start to its end as service. On a cluster
 //! that shares time this is more than it computed; what it would have needed alone is not known.
+//!
+//! A record that is none, or that contradicts itself, is left out, counted and told.
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::error::SimError;
 use crate::job::{Job, LONGEST_S, SECOND, Source, Workload};
@@ -22,7 +25,14 @@ pub struct Summary {
     pub not_over: u64,
     /// Jobs left out because they never ran.
     pub never_ran: u64,
+    /// Records that hold no job although they should.
+    pub malformed: u64,
+    /// The first of them: place in the list, counted from 1, and what is wrong with it.
+    pub malformed_records: Vec<(u64, String)>,
 }
+
+/// So many malformed records are told one by one.
+const MOST_TOLD: usize = 20;
 
 /// A job as `kumi ps --json` shows it; it shows more than is needed here.
 #[derive(Deserialize)]
@@ -38,44 +48,79 @@ struct Record {
 
 const MILLISECOND: u64 = SECOND / 1000;
 
-/// Reads a history. Its time begins with the first submission.
+/// Reads a history. Its time begins with the first submission. If `strict`, the first malformed
+/// record is an error.
 ///
 /// # Errors
-/// The file cannot be read, or is no history.
-pub fn read(path: &Path) -> Result<Workload, SimError> {
+/// The file cannot be read, is no history, or a record is malformed and `strict` is set.
+pub fn read(path: &Path, strict: bool) -> Result<Workload, SimError> {
     let unreadable = |source| SimError::Unreadable { path: path.to_owned(), source };
     let text = std::fs::read_to_string(path).map_err(unreadable)?;
-    parse(path, &text)
+    parse(path, &text, strict)
 }
 
 /// A history that is in memory, as [`read`].
 ///
 /// # Errors
-/// It is no history.
-pub fn parse(path: &Path, text: &str) -> Result<Workload, SimError> {
-    let wrong = |reason: String| SimError::History { path: path.to_owned(), reason };
-    let records: Vec<Record> =
-        serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
+/// It is no history, or a record is malformed and `strict` is set.
+pub fn parse(path: &Path, text: &str, strict: bool) -> Result<Workload, SimError> {
+    let records: Vec<Value> = serde_json::from_str(text)
+        .map_err(|error| SimError::History { path: path.to_owned(), reason: error.to_string() })?;
     let mut summary = Summary { file: path.display().to_string(), ..Summary::default() };
-    let first = records.iter().map(|record| record.submitted_ms).min().unwrap_or(0);
-    let mut jobs = Vec::new();
-    for record in &records {
-        match (record.started_ms, record.ended_ms) {
-            (_, None) => summary.not_over += 1,
-            (None, Some(_)) => summary.never_ran += 1,
-            (Some(start), Some(end)) => jobs.push(job(record, first, start, end).map_err(wrong)?),
+    let mut wrong = |place: u64, reason: String| {
+        if strict {
+            return Err(SimError::Record { place, reason });
+        }
+        summary.malformed += 1;
+        if summary.malformed_records.len() < MOST_TOLD {
+            summary.malformed_records.push((place, reason));
+        }
+        Ok(())
+    };
+    let mut known = Vec::new();
+    for (place, record) in (1..).zip(&records) {
+        match checked(record) {
+            Ok(record) => known.push((place, record)),
+            Err(reason) => wrong(place, reason)?,
         }
     }
+    let first = known.iter().map(|(_, record)| record.submitted_ms).min().unwrap_or(0);
+    let (mut jobs, mut not_over, mut never_ran) = (Vec::new(), 0, 0);
+    for (place, record) in known {
+        match (record.started_ms, record.ended_ms) {
+            (_, None) => not_over += 1,
+            (None, Some(_)) => never_ran += 1,
+            (Some(start), Some(end)) => match job(&record, first, start, end) {
+                Ok(job) => jobs.push(job),
+                Err(reason) => wrong(place, reason)?,
+            },
+        }
+    }
+    // Those that were found wrong only now come after the others.
+    summary.malformed_records.sort_unstable_by_key(|&(place, _)| place);
+    (summary.not_over, summary.never_ran) = (not_over, never_ran);
     jobs.sort_by_key(|job| (job.submit, job.number));
     summary.jobs = jobs.len() as u64;
     Ok(Workload { jobs, horizon: None, source: Source::History(summary) })
 }
 
-fn job(record: &Record, first: u64, start: u64, end: u64) -> Result<Job, String> {
-    let Record { job: number, submitted_ms, .. } = *record;
-    if start < submitted_ms || end < start {
+/// A record that does not contradict itself.
+fn checked(record: &Value) -> Result<Record, String> {
+    let record = Record::deserialize(record).map_err(|error| error.to_string())?;
+    let number = record.job;
+    let end = record.ended_ms.unwrap_or(u64::MAX);
+    if record.started_ms.is_some_and(|start| start < record.submitted_ms || end < start) {
         return Err(format!("job {number} starts before it is submitted or ends before it starts"));
     }
+    if record.started_ms.is_some() && record.nodes.is_empty() && record.ranks == 0 {
+        return Err(format!("job {number} has neither nodes nor ranks"));
+    }
+    Ok(record)
+}
+
+/// A job that ran from `start` to `end`.
+fn job(record: &Record, first: u64, start: u64, end: u64) -> Result<Job, String> {
+    let Record { job: number, submitted_ms, .. } = *record;
     if end - first > LONGEST_S * 1000 {
         return Err(format!("job {number} ends over 31 years after the first submission"));
     }
@@ -111,7 +156,7 @@ mod tests {
              "started_ms": null, "ended_ms": 4001},
             {"job": 4, "uid": 0, "ranks": 2, "nodes": [0], "submitted_ms": 4000,
              "started_ms": 4100, "ended_ms": null}]"#;
-        let workload = parse(Path::new("h"), text).unwrap();
+        let workload = parse(Path::new("h"), text, true).unwrap();
         let Source::History(summary) = &workload.source else { panic!("another source") };
         assert_eq!((summary.jobs, summary.not_over, summary.never_ran), (2, 1, 1));
         let jobs: Vec<_> =
@@ -121,11 +166,36 @@ mod tests {
 
     #[test]
     fn what_is_no_history_is_refused() {
-        let backwards = r#"[{"job": 1, "uid": 0, "ranks": 2, "nodes": [0], "submitted_ms": 4000,
-             "started_ms": 4000, "ended_ms": 3000}]"#;
-        for text in ["", "{}", "[1]", r#"[{"job": 1}]"#, backwards] {
-            let error = parse(Path::new("h"), text).unwrap_err();
+        for text in ["", "{}", "[1"] {
+            let error = parse(Path::new("h"), text, false).unwrap_err();
             assert!(matches!(error, SimError::History { .. }), "{error}");
+        }
+    }
+
+    #[test]
+    fn bad_records_are_counted_with_their_places_or_stop_a_strict_reader() {
+        let record =
+            |times: &str| format!(r#"{{"job": 1, "uid": 0, "ranks": 2, "nodes": [0], {times}}}"#);
+        let right = record(r#""submitted_ms": 4000, "started_ms": 5000, "ended_ms": 6000"#);
+        let wrong = [
+            "1".to_owned(),
+            r#"{"job": 1}"#.to_owned(),
+            record(r#""submitted_ms": 4000, "started_ms": 4000, "ended_ms": 3000"#),
+            record(r#""submitted_ms": 4000, "started_ms": 3000, "ended_ms": 5000"#),
+            record(r#""submitted_ms": 4000, "started_ms": 4000, "ended_ms": 40000000000000"#),
+            record(r#""submitted_ms": -4, "started_ms": 4000, "ended_ms": 5000"#),
+            right.replace("[0]", "[]").replace(r#""ranks": 2"#, r#""ranks": 0"#),
+        ];
+        let text = format!("[{right}, {}]", wrong.join(", "));
+        let workload = parse(Path::new("h"), &text, false).unwrap();
+        let Source::History(summary) = &workload.source else { panic!("another source") };
+        assert_eq!((summary.jobs, summary.malformed), (1, wrong.len() as u64));
+        let places: Vec<u64> = summary.malformed_records.iter().map(|&(at, _)| at).collect();
+        assert_eq!(places, (2..2 + wrong.len() as u64).collect::<Vec<_>>());
+        for text in wrong {
+            let text = format!("[{right}, {text}]");
+            let error = parse(Path::new("h"), &text, true).unwrap_err();
+            assert!(matches!(error, SimError::Record { place: 2, .. }), "{text}: {error}");
         }
     }
 }

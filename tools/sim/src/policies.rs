@@ -21,13 +21,13 @@ pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 /// The policy gives whole partitions, whose sizes are the powers of this number; `None` where it
-/// gives any number of processors.
+/// gives any number of processors, or gives others what a job leaves of its partition, as DHC does
+/// with selective disabling.
 pub fn partitions(policy: &str) -> Option<u32> {
     if let Ok(config) = policy.parse::<DqtConfig>() {
         return Some(config.arity);
     }
-    let family = policy.split(':').next().unwrap_or_default();
-    ["fcfs-bb", "scan", "scan-up", "scan-down", "dhc"].contains(&family).then_some(2)
+    ["fcfs-bb", "scan", "scan-up", "scan-down", "dhc:no-disabling"].contains(&policy).then_some(2)
 }
 
 /// The least power of `arity` (2 at least) that is no less than `size`.
@@ -40,15 +40,23 @@ pub fn partition_of(arity: u32, size: u32) -> u32 {
     partition
 }
 
+/// Processors of the partition of a job of `size` whose first processor is `first`, on a machine of
+/// `procs`: where that is no power, the last partition of a size has fewer than the others.
+pub(crate) fn given(arity: u32, procs: u32, first: u32, size: u32) -> u32 {
+    let width = partition_of(arity, size);
+    let from = first / width * width;
+    from.saturating_add(width).min(procs).saturating_sub(from).max(size)
+}
+
 /// Share of the processor time given that went to processors which jobs did not ask for.
 pub(crate) fn fragmentation(policy: &str, workload: &Workload, outcome: &Outcome) -> Option<f64> {
-    let arity = partitions(policy)?;
+    partitions(policy)?;
     let (mut wanted, mut given) = (0u128, 0u128);
     for (index, job) in workload.jobs.iter().enumerate() {
-        if outcome.end(index).is_some() {
+        if let (Some(_), Some(had)) = (outcome.end(index), outcome.given(index)) {
             let service = u128::from(job.service);
             wanted += service * u128::from(job.size);
-            given += service * u128::from(partition_of(arity, job.size));
+            given += service * u128::from(had);
         }
     }
     #[allow(clippy::cast_precision_loss)]
@@ -66,7 +74,17 @@ mod tests {
         assert_eq!(partitions("dqt4:apa"), Some(4));
         assert_eq!(partitions("fair-dqt+migrate"), Some(2));
         assert_eq!(partitions("dhc:no-disabling"), Some(2));
+        assert_eq!(partitions("dhc"), None);
         assert_eq!(partitions("easy"), None);
+    }
+
+    #[test]
+    fn partitions_end_where_the_machine_does() {
+        // A machine of 100: jobs of 33 in its left 64 and in the 36 that are left, one of 70.
+        let of = |(first, size)| given(2, 100, first, size);
+        assert_eq!([(0, 33), (64, 33), (0, 70), (96, 3), (99, 1)].map(of), [64, 36, 100, 4, 1]);
+        assert_eq!([(0, 5), (96, 3)].map(|(first, size)| given(4, 100, first, size)), [16, 4]);
+        assert_eq!(given(2, u32::MAX, u32::MAX - 1, 1), 1);
     }
 
     #[test]

@@ -1,10 +1,9 @@
 //! Many simulations on all cores.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use rayon::prelude::*;
-
-use crate::engine::{self, Monitor, Options, Outcome};
+use crate::engine::{self, Monitor, Options, Outcome, Watch};
 use crate::error::SimError;
 use crate::generate::{Gradient, Poisson};
 use crate::job::Workload;
@@ -69,24 +68,32 @@ impl Case {
     /// # Errors
     /// As [`engine::run`], or there is no such policy.
     pub fn run(&self, monitor: &Monitor) -> Result<Done, SimError> {
+        let failed = AtomicUsize::new(usize::MAX);
+        self.run_watched(Watch { monitor, place: 0, failed: &failed })
+    }
+
+    fn run_watched(&self, watch: Watch<'_>) -> Result<Done, SimError> {
+        watch.check()?;
         let mut policy = policies::by_name(&self.policy)?;
         let Self { policy: name, options, seed, .. } = self;
         let workload = self.jobs.workload()?;
-        let outcome = engine::run(name, policy.as_mut(), &workload, options, monitor)?;
+        let outcome = engine::run_watched(name, policy.as_mut(), &workload, options, watch)?;
         let report = Report::new(name, *seed, &workload, options, &outcome);
         Ok(Done { report, workload, outcome })
     }
 }
 
-/// Runs all cases, as many at a time as there are cores, and hands each result to `each`, which
-/// makes of it what shall be kept. What is kept comes in the order of the cases.
+/// Runs all cases, as many at a time as there are cores, begun in their order, and hands each result
+/// with its place to `each`, which makes of it what shall be kept. What is kept comes in the order of
+/// the cases.
 ///
 /// # Errors
-/// That of the first case, in their order, that has one. The others stop soon.
+/// That of the first case, in their order, that has one, or for which `each` has one. Those after it
+/// stop soon.
 pub fn run<T: Send>(
     cases: &[Case],
     monitor: &Monitor,
-    each: impl Fn(&Case, Done) -> T + Sync,
+    each: impl Fn(usize, &Case, Done) -> Result<T, SimError> + Sync,
 ) -> Result<Vec<T>, SimError> {
     for case in cases {
         policies::by_name(&case.policy)?;
@@ -94,22 +101,26 @@ pub fn run<T: Send>(
             workload.check(case.options.procs)?;
         }
     }
-    let one = |case: &Case| {
-        let result = case.run(monitor).map(|done| each(case, done));
-        if result.is_err() {
-            monitor.cancel();
+    let (next, failed) = (AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
+    let empty = || cases.iter().map(|_| None).collect::<Vec<Option<Result<T, SimError>>>>();
+    let results = Mutex::new(empty());
+    rayon::broadcast(|_| {
+        while let Some((place, case)) = take(cases, &next) {
+            let watch = Watch { monitor, place, failed: &failed };
+            let result = case.run_watched(watch).and_then(|done| each(place, case, done));
+            if result.is_err() {
+                failed.fetch_min(place, Ordering::Relaxed);
+            }
+            results.lock().unwrap_or_else(PoisonError::into_inner)[place] = Some(result);
         }
-        result
-    };
-    let results: Vec<Result<T, SimError>> = cases.par_iter().map(one).collect();
-    let mut kept = Vec::with_capacity(results.len());
-    let mut cancelled = false;
-    for result in results {
-        match result {
-            Ok(value) => kept.push(value),
-            Err(SimError::Cancelled) => cancelled = true,
-            Err(error) => return Err(error),
-        }
-    }
-    if cancelled { Err(SimError::Cancelled) } else { Ok(kept) }
+    });
+    let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    // Every place has a result; without one it would not have been run.
+    results.into_iter().map(|result| result.unwrap_or(Err(SimError::Cancelled))).collect()
+}
+
+/// The next case that nobody runs yet.
+fn take<'a>(cases: &'a [Case], next: &AtomicUsize) -> Option<(usize, &'a Case)> {
+    let place = next.fetch_add(1, Ordering::Relaxed);
+    Some((place, cases.get(place)?))
 }

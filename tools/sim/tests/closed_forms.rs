@@ -18,7 +18,7 @@ fn reports(policy: &str, procs: u32, load: f64, service: Service, arrivals: u64)
         Case { policy: policy.to_owned(), load: Some(load), seed: Some(seed), jobs, options }
     };
     let cases: Vec<Case> = (101..=100 + REPLICATIONS).map(case).collect();
-    sweep::run(&cases, &Monitor::default(), |_, done| done.report).unwrap()
+    sweep::run(&cases, &Monitor::default(), |_, _, done| Ok(done.report)).unwrap()
 }
 
 fn estimate(reports: &[Report], of: impl Fn(&Report) -> f64) -> Estimate {

@@ -224,7 +224,7 @@ fn sweep_of(seed: u64) -> Vec<Case> {
 fn the_same_seed_gives_the_same_results() {
     let reports = |seed| {
         let monitor = Monitor::default();
-        let found = sweep::run(&sweep_of(seed), &monitor, |_, done| done.report).unwrap();
+        let found = sweep::run(&sweep_of(seed), &monitor, |_, _, done| Ok(done.report)).unwrap();
         assert_eq!(monitor.permille(), 6000);
         found
     };
@@ -239,8 +239,100 @@ fn the_same_seed_gives_the_same_results() {
 fn a_cancelled_sweep_ends() {
     let monitor = Monitor::default();
     monitor.cancel();
-    let result = sweep::run(&sweep_of(1), &monitor, |_, done| done.report);
+    let result = sweep::run(&sweep_of(1), &monitor, |_, _, done| Ok(done.report));
     assert!(matches!(result, Err(SimError::Cancelled)));
+}
+
+#[test]
+fn the_error_of_a_sweep_is_that_of_its_first_case_that_has_one() {
+    // The second fails at once, the first only when it is over.
+    let mut cases = sweep_of(1);
+    cases[1].jobs = Jobs::Made(Arc::new(Workload::given(vec![job(1, 0, 5, 1)])));
+    cases[1].options.slice_ns = 0;
+    for _ in 0..10 {
+        let found = sweep::run(&cases, &Monitor::default(), |place, _, _| match place {
+            0 => Err(SimError::Endless),
+            _ => Ok(()),
+        });
+        assert!(matches!(found, Err(SimError::Endless)), "{found:?}");
+        let found = sweep::run(&cases, &Monitor::default(), |_, _, _| Ok(()));
+        assert!(matches!(found, Err(SimError::Parameter { name: "--slice", .. })), "{found:?}");
+    }
+}
+
+#[test]
+fn a_stop_is_seen_before_the_next_slot() {
+    /// Says stop in its third slot.
+    struct Slow<'a>(Wrong, &'a Monitor, u32);
+    impl Policy for Slow<'_> {
+        fn sharing(&self) -> Sharing {
+            self.0.sharing()
+        }
+        fn add_node(&mut self, _: NodeId) {}
+        fn remove_node(&mut self, _: NodeId) {}
+        fn arrive(&mut self, request: &Request, now: ClusterTime) -> Result<(), ArriveError> {
+            self.0.arrive(request, now)
+        }
+        fn restore(
+            &mut self,
+            _: &Request,
+            _: &[NodeId],
+            _: ClusterTime,
+        ) -> Result<(), ArriveError> {
+            Ok(())
+        }
+        fn leave(&mut self, _: JobId, _: ClusterTime) {}
+        fn set_active(&mut self, _: JobId, _: bool) {}
+        fn next_placement(&mut self, now: ClusterTime) -> Option<Placement> {
+            self.0.next_placement(now)
+        }
+        fn queued(&self) -> Vec<JobId> {
+            self.0.queued()
+        }
+        fn run_slot(&mut self, run: &mut dyn FnMut(JobId)) {
+            self.2 += 1;
+            if self.2 == 3 {
+                self.1.cancel();
+            }
+            run(JobId(0));
+        }
+        fn columns(&self) -> Vec<Column> {
+            Vec::new()
+        }
+    }
+    let monitor = Monitor::default();
+    let list = Workload::given(vec![job(1, 0, 1_000_000, 1)]);
+    let inner =
+        Wrong { sharing: Sharing::SpaceAndTime, fault: Fault::RunsNothing, queue: Vec::new() };
+    let mut policy = Slow(inner, &monitor, 0);
+    let found = engine::run("slow", &mut policy, &list, &Options::new(4), &monitor);
+    assert!(matches!(found, Err(SimError::Cancelled)));
+    assert_eq!(policy.2, 3);
+}
+
+#[test]
+fn what_a_partition_wastes_is_counted_on_machines_of_any_size() {
+    // 70 of 100: the whole machine. 33 twice: the left 64, and the 36 that are left.
+    let wasted = |policy: &str, jobs: &[(u64, u32)]| {
+        let list =
+            jobs.iter().enumerate().map(|(n, &(at, size))| job(n as u64, at, 10, size)).collect();
+        let list = Workload::given(list);
+        let options = Options::new(100);
+        let outcome = run(policy, &list, &options).unwrap();
+        Report::new(policy, None, &list, &options, &outcome).internal_fragmentation
+    };
+    for policy in ["dqt", "fair-dqt:apa", "fcfs-bb", "scan-up", "dhc:no-disabling"] {
+        let near = |found: Option<f64>, expected: f64| {
+            let found = found.unwrap();
+            assert!((found - expected).abs() < 1e-12, "{policy}: {found} {expected}");
+        };
+        near(wasted(policy, &[(0, 70)]), 0.3);
+        near(wasted(policy, &[(0, 33), (0, 33)]), 0.34);
+        near(wasted(policy, &[(0, 64), (0, 36)]), 0.0);
+    }
+    // What a job leaves goes to others here.
+    assert_eq!(wasted("dhc", &[(0, 70)]), None);
+    assert_eq!(wasted("easy", &[(0, 70)]), None);
 }
 
 #[test]
@@ -392,7 +484,8 @@ fn a_list_may_be_shared_by_many_cases() {
         options: Options::new(4),
     };
     let cases: Vec<Case> = ["fcfs", "dqt", "matrix"].into_iter().map(case).collect();
-    let ends = sweep::run(&cases, &Monitor::default(), |_, done| done.outcome.end(1)).unwrap();
+    let ends =
+        sweep::run(&cases, &Monitor::default(), |_, _, done| Ok(done.outcome.end(1))).unwrap();
     // The first takes the whole of the tree's partition of four.
     assert_eq!(ends, [5, 10, 5].map(|second| Some(second * SECOND)));
 }

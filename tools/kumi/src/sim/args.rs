@@ -112,8 +112,8 @@ pub struct CostArgs {
 /// What is written, and where.
 #[derive(Clone, Debug, Args)]
 pub struct OutputArgs {
-    /// Stop at the first malformed line of a trace instead of counting them
-    #[arg(long, requires = "swf")]
+    /// Stop at the first malformed line of a trace, or record of a history, instead of counting them
+    #[arg(long, conflicts_with_all = ["load", "gradient"])]
     pub strict: bool,
     /// Write the figures to FILE: an object, of a sweep an array of them; - is standard output
     #[arg(long, value_name = "FILE")]

@@ -1,6 +1,7 @@
 //! `kumi sim jobs`.
 
 use super::args::{InstantArg, JobsArgs};
+use super::rows::Rows;
 use super::{check_place, progress, show, write};
 use crate::error::Error;
 use crate::output;
@@ -10,13 +11,6 @@ use kumi_sim::{Instant, Options, Report, SECOND, Source, Workload, csv, history,
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// What is kept of one simulation.
-struct Kept {
-    report: Report,
-    jobs: String,
-    timeline: String,
-}
 
 /// Runs the command.
 pub fn run(args: &JobsArgs) -> Result<(), Error> {
@@ -28,27 +22,24 @@ pub fn run(args: &JobsArgs) -> Result<(), Error> {
         kumi_sim::policies::by_name(name)?;
     }
     let cases = cases(args)?;
-    if let Some(Jobs::Made(workload)) = cases.first().map(|case| &case.jobs)
-        && let Source::Swf(summary) = &workload.source
-    {
-        show::trace(summary);
+    if let Some(Jobs::Made(workload)) = cases.first().map(|case| &case.jobs) {
+        match &workload.source {
+            Source::Swf(summary) => show::trace(summary),
+            Source::History(summary) => show::history(summary),
+            _ => {}
+        }
     }
-    let want = (args.output.jobs_csv.is_some(), args.output.timeline_csv.is_some());
-    let keep = |case: &Case, done: Done| Kept {
-        jobs: if want.0 { csv::jobs(case, &done) } else { String::new() },
-        timeline: if want.1 { csv::timeline(case, &done) } else { String::new() },
-        report: done.report,
+    let jobs = Rows::new(args.output.jobs_csv.as_deref(), csv::JOBS_HEADER)?;
+    let timeline = Rows::new(args.output.timeline_csv.as_deref(), csv::TIMELINE_HEADER)?;
+    let keep = |place: usize, case: &Case, done: Done| {
+        jobs.add(place, || csv::jobs(case, &done))?;
+        timeline.add(place, || csv::timeline(case, &done))?;
+        Ok(done.report)
     };
     let kept = progress::watch(cases.len(), |monitor| sweep::run(&cases, monitor, keep))?;
-    if let Some(path) = &args.output.jobs_csv {
-        let lines = kept.iter().map(|kept| kept.jobs.as_str());
-        write(path, &[csv::JOBS_HEADER].into_iter().chain(lines).collect::<String>())?;
-    }
-    if let Some(path) = &args.output.timeline_csv {
-        let lines = kept.iter().map(|kept| kept.timeline.as_str());
-        write(path, &[csv::TIMELINE_HEADER].into_iter().chain(lines).collect::<String>())?;
-    }
-    let reports: Vec<&Report> = kept.iter().map(|kept| &kept.report).collect();
+    jobs.finish()?;
+    timeline.finish()?;
+    let reports: Vec<&Report> = kept.iter().collect();
     tell(args.output.json.as_deref(), &cases, &reports)
 }
 
@@ -71,7 +62,7 @@ fn tell(json: Option<&Path>, cases: &[Case], reports: &[&Report]) -> Result<(), 
 fn cases(args: &JobsArgs) -> Result<Vec<Case>, Error> {
     let lists = match (&args.source.swf, &args.source.history) {
         (Some(path), _) => vec![made(swf::read(path, args.output.strict)?)],
-        (None, Some(path)) => vec![made(history::read(path)?)],
+        (None, Some(path)) => vec![made(history::read(path, args.output.strict)?)],
         (None, None) => synthetic(args)?,
     };
     let mut cases = Vec::new();

@@ -7,6 +7,7 @@ mod calls_args;
 mod figures;
 mod jobs;
 mod progress;
+mod rows;
 mod show;
 
 use crate::error::Error;

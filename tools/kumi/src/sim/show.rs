@@ -3,7 +3,7 @@
 use crate::output;
 use crate::table::{Table, printable};
 use kumi_sim::sweep::Case;
-use kumi_sim::{Report, swf};
+use kumi_sim::{Report, history, swf};
 
 /// What was wrong with a trace, if anything, on standard error.
 pub fn trace(summary: &swf::Summary) {
@@ -19,6 +19,25 @@ pub fn trace(summary: &swf::Summary) {
         (summary.unknown_run_time, "jobs are left out because their run time is unknown"),
         (summary.unknown_size, "jobs are left out because their size is unknown"),
         (summary.out_of_order, "jobs are not in the order of submission; they were sorted"),
+    ];
+    for (count, what) in counts.into_iter().filter(|&(count, _)| count > 0) {
+        output::note(&format!("{count} {what}"));
+    }
+}
+
+/// What was wrong with a history, if anything, on standard error.
+pub fn history(summary: &history::Summary) {
+    for (place, reason) in &summary.malformed_records {
+        output::note(&format!("record {place} is malformed: {}", printable(reason)));
+    }
+    let told = summary.malformed_records.len() as u64;
+    if summary.malformed > told {
+        output::note(&format!("{} more records are malformed", summary.malformed - told));
+    }
+    let counts = [
+        (summary.malformed, "malformed records are skipped; --strict stops at the first"),
+        (summary.not_over, "jobs are left out because they are not over"),
+        (summary.never_ran, "jobs are left out because they never ran"),
     ];
     for (count, what) in counts.into_iter().filter(|&(count, _)| count > 0) {
         output::note(&format!("{count} {what}"));

@@ -22,13 +22,14 @@ mod slots;
 mod space;
 mod tally;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use kumi_sched::{ClusterTime, JobId, NodeId, Policy, Request, Sharing, UserId};
 use serde::Serialize;
 
 use crate::error::SimError;
 use crate::job::{Job, LONGEST_S, SECOND, Workload};
+use crate::policies::{given, partitions};
 use tally::Tally;
 pub use tally::{Outcome, Sample};
 
@@ -130,32 +131,52 @@ impl Monitor {
     }
 }
 
+/// Whether a simulation is to go on: until the monitor says stop, or a case of the same sweep that
+/// comes before it has failed. (Those before one that failed go on, so that the error told is always
+/// that of the first case that has one.)
+#[derive(Clone, Copy)]
+pub(crate) struct Watch<'a> {
+    pub(crate) monitor: &'a Monitor,
+    /// Its place in the sweep.
+    pub(crate) place: usize,
+    /// The first place that has failed.
+    pub(crate) failed: &'a AtomicUsize,
+}
+
+impl Watch<'_> {
+    /// # Errors
+    /// [`SimError::Cancelled`] if it is to stop.
+    pub(crate) fn check(&self) -> Result<(), SimError> {
+        let stop = self.monitor.is_cancelled() || self.failed.load(Ordering::Relaxed) < self.place;
+        if stop { Err(SimError::Cancelled) } else { Ok(()) }
+    }
+}
+
 /// How far one simulation is; it tells the monitor what is new.
 struct Progress<'a> {
-    monitor: &'a Monitor,
+    watch: Watch<'a>,
     told: u64,
     of: u64,
     calls: u32,
 }
 
 impl<'a> Progress<'a> {
-    fn new(monitor: &'a Monitor, of: u64) -> Self {
-        Self { monitor, told: 0, of: of.max(1), calls: 0 }
+    fn new(watch: Watch<'a>, of: u64) -> Self {
+        Self { watch, told: 0, of: of.max(1), calls: 0 }
     }
 
-    /// Looks at the monitor every few thousand calls.
+    /// Looks whether to stop at every call, because a slot of a slow policy can take long, and
+    /// tells how far it is now and then.
     fn at(&mut self, done: u64) -> Result<(), SimError> {
         self.calls = self.calls.wrapping_add(1);
-        if self.calls.is_multiple_of(4096) { self.tell(done) } else { Ok(()) }
+        if self.calls.is_multiple_of(256) { self.tell(done) } else { self.watch.check() }
     }
 
     fn tell(&mut self, done: u64) -> Result<(), SimError> {
-        if self.monitor.is_cancelled() {
-            return Err(SimError::Cancelled);
-        }
+        self.watch.check()?;
         let permille = u128::from(done.min(self.of)) * 1000 / u128::from(self.of);
         let permille = (permille as u64).max(self.told);
-        self.monitor.permille.fetch_add(permille - self.told, Ordering::Relaxed);
+        self.watch.monitor.permille.fetch_add(permille - self.told, Ordering::Relaxed);
         self.told = permille;
         Ok(())
     }
@@ -173,6 +194,18 @@ pub fn run(
     options: &Options,
     monitor: &Monitor,
 ) -> Result<Outcome, SimError> {
+    let failed = AtomicUsize::new(usize::MAX);
+    run_watched(name, policy, workload, options, Watch { monitor, place: 0, failed: &failed })
+}
+
+/// As [`run`], in a sweep.
+pub(crate) fn run_watched(
+    name: &str,
+    policy: &mut dyn Policy,
+    workload: &Workload,
+    options: &Options,
+    watch: Watch<'_>,
+) -> Result<Outcome, SimError> {
     options.check()?;
     workload.check(options.procs)?;
     (0..options.procs).for_each(|node| policy.add_node(NodeId(node)));
@@ -182,8 +215,9 @@ pub fn run(
     };
     let tally = Tally::new(workload, options, grain);
     let total = workload.horizon.unwrap_or(workload.jobs.len() as u64);
-    let progress = Progress::new(monitor, total);
-    let mut run = Run { name, policy, workload, options, tally, progress, next: 0 };
+    let progress = Progress::new(watch, total);
+    let partitions = partitions(name);
+    let mut run = Run { name, policy, workload, options, tally, progress, partitions, next: 0 };
     match run.policy.sharing() {
         Sharing::Space => space::run(&mut run)?,
         Sharing::SpaceAndTime => slots::run(&mut run)?,
@@ -200,6 +234,8 @@ struct Run<'a> {
     options: &'a Options,
     tally: Tally<'a>,
     progress: Progress<'a>,
+    /// Sizes of the policy's partitions are powers of this.
+    partitions: Option<u32>,
     /// The first job that has not been submitted.
     next: usize,
 }
@@ -240,6 +276,8 @@ impl Run<'_> {
 
     /// The next placement: the job's place in the list, and its nodes.
     fn placement(&mut self, now: u64) -> Result<Option<(usize, Vec<NodeId>)>, SimError> {
+        // Many placements at once can take long too.
+        self.progress.watch.check()?;
         let Some(placement) = self.policy.next_placement(ClusterTime(now)) else { return Ok(None) };
         let index = usize::try_from(placement.job.0).unwrap_or(usize::MAX);
         let right = self
@@ -252,7 +290,17 @@ impl Run<'_> {
         }
         self.policy.set_active(placement.job, true);
         self.tally.placed += 1;
+        self.give(index, &placement.nodes);
         Ok(Some((index, placement.nodes)))
+    }
+
+    /// The job has these nodes, and with them their partition where the policy gives such.
+    fn give(&mut self, index: usize, nodes: &[NodeId]) {
+        let Some(arity) = self.partitions else { return };
+        if let Some(first) = nodes.first() {
+            let size = nodes.len() as u32;
+            self.tally.given[index] = given(arity, self.options.procs, first.0, size);
+        }
     }
 
     fn wrong(&self, what: &'static str) -> SimError {

@@ -158,6 +158,7 @@ fn migrate(run: &mut Run<'_>, slots: &mut Slots, now: u64) -> Result<(), SimErro
         };
         moves = left;
         hot.left = hot.left.checked_add(run.options.migration_ns).ok_or(SimError::Endless)?;
+        run.give(index, &placement.nodes);
         // Its new processors have not had it.
         hot.expected = NO_SLOT;
         let runs = slots.runs(&placement.nodes);

@@ -15,6 +15,8 @@ pub struct Outcome {
     starts: Vec<u64>,
     /// When each job was over.
     ends: Vec<u64>,
+    /// Processors of the partition that each job had last; empty where the policy gives none.
+    given: Vec<u32>,
     /// How long was simulated: from the first submission, or from 0 where there is a horizon.
     pub time_ns: u64,
     /// Where that begins.
@@ -42,6 +44,12 @@ impl Outcome {
     /// When the job at this place of the list first ran.
     pub fn start(&self, index: usize) -> Option<u64> {
         self.starts.get(index).copied().filter(|&at| at != NEVER)
+    }
+
+    /// Processors of the partition that it had last; `None` if it had none, or the policy gives any
+    /// number.
+    pub fn given(&self, index: usize) -> Option<u32> {
+        self.given.get(index).copied().filter(|&given| given > 0)
     }
 
     /// When it was over.
@@ -74,6 +82,7 @@ pub(super) struct Tally<'a> {
     interval: Option<u64>,
     pub(super) starts: Vec<u64>,
     pub(super) ends: Vec<u64>,
+    pub(super) given: Vec<u32>,
     pub(super) occupied: u128,
     pub(super) served: u128,
     pub(super) arrived: u64,
@@ -109,6 +118,7 @@ impl<'a> Tally<'a> {
             interval,
             starts: vec![NEVER; jobs],
             ends: vec![NEVER; jobs],
+            given: vec![0; jobs],
             occupied: 0,
             served: 0,
             arrived: 0,
@@ -175,6 +185,7 @@ impl<'a> Tally<'a> {
         Outcome {
             starts: self.starts,
             ends: self.ends,
+            given: self.given,
             time_ns: until - from_ns,
             from_ns,
             occupied: self.occupied,

@@ -73,6 +73,11 @@ impl Extent {
         }
     }
 
+    /// Whether machines and times are the paper's, so that its absolute numbers can be expected.
+    pub(super) fn is_whole(self) -> bool {
+        self == Self::Full
+    }
+
     /// What whoever reads the results must know.
     pub(super) fn warning(self) -> Option<&'static str> {
         match self {
@@ -80,7 +85,7 @@ impl Extent {
                 Some("Tiny: a test of the program. The statements' verdicts mean nothing.")
             }
             Self::Quick => Some(
-                "Quick: fewer seeds, shorter times and smaller machines than the paper's. Statements may fail for that alone.",
+                "Quick: fewer seeds, shorter times and smaller machines than the paper's. Where it states a number that hangs on them, nothing can be said.",
             ),
             Self::Full => None,
         }

@@ -191,9 +191,9 @@ mod tests {
         for (which, (jobs, simulated, measured)) in printed.into_iter().enumerate() {
             let found = paper_total(which);
             assert_eq!(found.0, jobs);
-            assert!((found.2 - measured).abs() < 0.006, "{found:?}");
+            assert!((found.2 - measured).abs() < 0.01, "{found:?}");
             // The slip of table 7.4.
-            assert_eq!((found.1 - simulated).abs() < 0.006, which != 2, "{found:?}");
+            assert_eq!((found.1 - simulated).abs() < 0.01, which != 2, "{found:?}");
         }
         assert!((paper_total(2).1 - 2.355).abs() < 0.001);
     }

@@ -105,7 +105,7 @@ pub fn make(
     let plans: Vec<Vec<Plan>> = parts.iter().map(|part| part.plans(extent)).collect();
     let wanted: Vec<bool> = plans.iter().flatten().map(|plan| plan.points).collect();
     let cases: Vec<Case> = plans.iter().flatten().map(|plan| plan.case.clone()).collect();
-    let mut kept = sweep::run(&cases, monitor, keep)?.into_iter();
+    let mut kept = sweep::run(&cases, monitor, |_, case, done| Ok(keep(case, done)))?.into_iter();
     let mut sections = Vec::new();
     let mut at = 0;
     for (part, plans) in parts.iter().zip(&plans) {

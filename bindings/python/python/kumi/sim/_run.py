@@ -72,7 +72,8 @@ def jobs(
         launch_cost: What it costs to start a job.
         migration_cost: What it costs to move a job.
         instant: Ask the policy after all events of an instant, or after each.
-        strict: Stop at the first malformed line of a trace instead of skipping them.
+        strict: Stop at the first malformed line of a trace or record of a history instead of
+            skipping them.
         sample: Interval of the time line, in seconds.
         tables: Keep the tables that :meth:`Result.jobs` and :meth:`Result.timeline` give.
 
