@@ -2,9 +2,12 @@
 //!
 //! What goes over the connection is `kumi-rpc`'s, what a routine takes and gives `kumi-idl`'s; here are sockets,
 //! processes and memory. See docs/calls.md.
+#![deny(unsafe_code)]
 
 mod layout;
+#[allow(unsafe_code)]
 mod lent;
+#[allow(unsafe_code)]
 mod native;
 mod protocol;
 mod values;

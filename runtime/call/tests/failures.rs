@@ -37,7 +37,7 @@ fn a_routine_that_dies_is_its_calls_failure_alone() {
     for _ in 0..3 {
         match client.call("crash", vec![]) {
             Err(CallError::Crashed { detail: 6, text }) => {
-                assert!(text.contains("`crash`"), "{text}")
+                assert!(text.contains("`crash`"), "{text}");
             }
             other => panic!("{other:?}"),
         }
@@ -135,7 +135,7 @@ fn arguments_are_checked_before_anything_is_sent() {
     assert!(said.contains("cannot hold"), "{said}");
     match client.call("dmul", vec![]) {
         Err(CallError::RoutineNotFound(text)) => {
-            assert!(text.contains("did you mean dmmul"), "{text}")
+            assert!(text.contains("did you mean dmmul"), "{text}");
         }
         other => panic!("{other:?}"),
     }

@@ -180,17 +180,7 @@ pub(crate) fn check(
     most: u64,
 ) -> Result<Checked, CallError> {
     let wrong = |text: String| CallError::Argument { routine: interface.name.clone(), text };
-    let expected: Vec<usize> =
-        (0..interface.params.len()).filter(|index| is_given(&interface.params[*index])).collect();
-    if args.len() != expected.len() {
-        let names: Vec<&str> =
-            expected.iter().map(|index| interface.params[*index].name.as_str()).collect();
-        let (count, given) = (expected.len(), args.len());
-        return Err(wrong(format!(
-            "takes {count} arguments ({}), {given} were given",
-            names.join(", ")
-        )));
-    }
+    let expected = expected(interface, args.len()).map_err(wrong)?;
     let mut given = Given::nothing(interface);
     let mut arrays: Vec<(usize, Option<Array<'_>>, Option<ArrayMut<'_>>)> = Vec::new();
     for (index, arg) in expected.into_iter().zip(args) {
@@ -235,6 +225,19 @@ pub(crate) fn check(
             .map_err(|text| wrong(format!("`{name}` {text}")))?;
     }
     Ok(checked)
+}
+
+/// The parameters for which something is given, if so many things are.
+fn expected(interface: &Interface, given: usize) -> Result<Vec<usize>, String> {
+    let expected: Vec<usize> =
+        (0..interface.params.len()).filter(|index| is_given(&interface.params[*index])).collect();
+    if given == expected.len() {
+        return Ok(expected);
+    }
+    let names: Vec<&str> =
+        expected.iter().map(|index| interface.params[*index].name.as_str()).collect();
+    let (count, names) = (expected.len(), names.join(", "));
+    Err(format!("takes {count} arguments ({names}), {given} were given"))
 }
 
 /// What a parameter wants.

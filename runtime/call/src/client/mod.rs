@@ -45,7 +45,9 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             token: String::new(),
-            program: std::env::args().next().unwrap_or_default(),
+            program: std::env::args_os()
+                .next()
+                .map_or_else(String::new, |name| name.to_string_lossy().into_owned()),
             connect_time: Duration::from_secs(10),
         }
     }

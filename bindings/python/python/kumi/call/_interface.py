@@ -152,7 +152,7 @@ def _parameter(index: int, said: dict[str, Any]) -> Parameter:
 def array(routine: str, parameter: Parameter, value: Any) -> np.ndarray[Any, Any]:
     """``value`` as an array of the parameter's type in its order; itself if it is one."""
     given = np.asarray(value)
-    wanted = parameter.dtype
+    wanted = np.dtype(parameter.dtype)
     if given.dtype != wanted and not np.can_cast(given.dtype, wanted, "safe"):
         if isinstance(value, np.ndarray):
             raise ArgumentError(
