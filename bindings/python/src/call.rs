@@ -91,6 +91,7 @@ impl NativeClient {
     }
 
     /// Shapes of all parameters of a call with these scalars; of scalars an empty one.
+    #[allow(clippy::needless_pass_by_value)] // As Python gives it.
     fn shapes(
         &self,
         py: Python<'_>,

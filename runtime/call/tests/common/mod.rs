@@ -62,6 +62,7 @@ pub fn routine(name: &str, params: Vec<Param>) -> Interface {
             result: None,
             required: Vec::new(),
             body: String::new(),
+            format: String::new(),
         },
     }
 }

@@ -10,7 +10,6 @@ use kumi_sim::calls::{
     self, Clients, Law, Link, Model, Options, Report, Row, Server, Site, Source,
 };
 use kumi_sim::stats::Estimate;
-use std::fmt::Write as _;
 use std::path::Path;
 
 /// Runs the command.
@@ -52,18 +51,7 @@ fn figures(folder: &Path, quick: bool) -> Result<(), Error> {
     let simulations = calls::figures::simulations(quick);
     let summary =
         progress::watch(simulations, |monitor| calls::figures::make(folder, quick, monitor))?;
-    let mut text = format!(
-        "{} tables in {}\n{} statements of the paper hold, {} do not\n",
-        summary.figures,
-        summary.index.display(),
-        summary.hold,
-        summary.fail.len()
-    );
-    for what in &summary.fail {
-        let line = writeln!(text, "does not hold: {what}");
-        debug_assert!(line.is_ok(), "writing to a string cannot fail");
-    }
-    output::text(&text)
+    output::text(&super::figures::told("tables", &summary))
 }
 
 fn json(value: &impl serde::Serialize) -> Result<String, Error> {

@@ -13,13 +13,13 @@ pub fn run(args: &FiguresArgs) -> Result<(), Error> {
     let formats = Formats::from(args.format);
     let cases = figures::simulations(extent);
     let made = |monitor: &_| figures::make(&args.folder, extent, formats, monitor);
-    output::text(&told(&progress::watch(cases, made)?))
+    output::text(&told("figures", &progress::watch(cases, made)?))
 }
 
-/// What came out, with every statement that does not hold and why.
-fn told(summary: &Summary) -> String {
+/// What came out, figures or tables, with every statement that does not hold and why.
+pub(super) fn told(what: &str, summary: &Summary) -> String {
     let mut text = format!(
-        "{} figures in {}\n{} statements of the paper hold, {} do not, of {} it cannot be said\n",
+        "{} {what} in {}\n{} statements of the paper hold, {} do not, of {} it cannot be said\n",
         summary.figures.len(),
         summary.index.display(),
         summary.count(Verdict::Holds),

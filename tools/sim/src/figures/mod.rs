@@ -59,7 +59,7 @@ trait Part {
 pub struct Summary {
     /// The page that shows everything.
     pub index: PathBuf,
-    /// Figures drawn, by the names of their files without the ending.
+    /// Figures drawn, by the names of their files without the ending; of calls the titles of the tables.
     pub figures: Vec<String>,
     /// What the paper says, judged, in its order.
     pub statements: Vec<Statement>,

@@ -12,32 +12,26 @@ use super::report::Report;
 use super::run::{Options, run_all};
 use crate::engine::Monitor;
 use crate::error::SimError;
-use crate::figures::{Summary, line};
+use crate::figures::{Statement, Summary, Verdict, line};
 
 type Case = (Model, Options);
-
-/// A statement of the paper, whether it holds here, and by which numbers.
-struct Claim {
-    what: String,
-    holds: bool,
-    numbers: String,
-}
 
 /// What became of a table.
 #[derive(Default)]
 struct Section {
     title: &'static str,
     text: String,
-    claims: Vec<Claim>,
+    statements: Vec<Statement>,
 }
 
 impl Section {
     fn new(title: &'static str, how: &str) -> Self {
-        Self { title, text: format!("{how}\n\n"), claims: Vec::new() }
+        Self { title, text: format!("{how}\n\n"), statements: Vec::new() }
     }
 
     fn claim(&mut self, what: impl Into<String>, holds: bool, numbers: String) {
-        self.claims.push(Claim { what: what.into(), holds, numbers });
+        let verdict = if holds { Verdict::Holds } else { Verdict::Fails };
+        self.statements.push(Statement { what: what.into(), verdict, numbers });
     }
 }
 
@@ -88,13 +82,9 @@ pub fn make(folder: &Path, quick: bool, monitor: &Monitor) -> Result<Summary, Si
     }
     let path = folder.join("calls.md");
     std::fs::write(&path, text(&sections, quick)).map_err(unwritable(&path))?;
-    let claims = || sections.iter().flat_map(|section| &section.claims);
-    Ok(Summary {
-        index: path,
-        figures: sections.len(),
-        hold: claims().filter(|claim| claim.holds).count(),
-        fail: claims().filter(|claim| !claim.holds).map(|claim| claim.what.clone()).collect(),
-    })
+    let figures = sections.iter().map(|section| section.title.to_owned()).collect();
+    let statements = sections.into_iter().flat_map(|section| section.statements).collect();
+    Ok(Summary { index: path, figures, statements })
 }
 
 fn text(sections: &[Section], quick: bool) -> String {
@@ -103,16 +93,16 @@ fn text(sections: &[Section], quick: bool) -> String {
     if quick {
         line!(text, "\n**Quick**: fewer and shorter replications.");
     }
-    let claims = || sections.iter().flat_map(|section| &section.claims);
-    let hold = claims().filter(|claim| claim.holds).count();
-    line!(text, "\nOf {} statements of the paper {hold} hold.", claims().count());
+    let statements = || sections.iter().flat_map(|section| &section.statements);
+    let hold = statements().filter(|statement| statement.verdict == Verdict::Holds).count();
+    line!(text, "\nOf {} statements of the paper {hold} hold.", statements().count());
     for section in sections {
         line!(text, "\n## {}\n", section.title);
         line!(text, "{}", section.text.trim_end());
         line!(text, "\n| the paper says | here | holds |\n|---|---|---|");
-        for claim in &section.claims {
-            let holds = if claim.holds { "yes" } else { "**no**" };
-            line!(text, "| {} | {} | {holds} |", claim.what, claim.numbers);
+        for statement in &section.statements {
+            let Statement { what, numbers, verdict } = statement;
+            line!(text, "| {what} | {numbers} | {} |", verdict.word());
         }
     }
     text
