@@ -149,8 +149,8 @@ fn with_interval(estimate: Estimate, digits: usize) -> String {
     format!("{:.digits$} ± {:.digits$}", estimate.mean, estimate.half_width)
 }
 
-/// A report as people read it.
-fn show(report: &Report) -> String {
+/// A line for each site and routine.
+fn rows(report: &Report) -> String {
     let mut rows = Table::new(&[
         "site",
         "routine",
@@ -183,6 +183,11 @@ fn show(report: &Report) -> String {
             format!("{:.1} %", 100.0 * row.turned_away.mean),
         ]);
     }
+    rows.render()
+}
+
+/// A report as people read it.
+fn show(report: &Report) -> String {
     let mut servers = Table::new(&["server", ">calls/s", ">busy", ">load"]);
     for server in &report.servers {
         servers.row(vec![
@@ -197,7 +202,7 @@ fn show(report: &Report) -> String {
         "policy {}, {} replications, simulated until {end} s; intervals are of 95 %\n\n{}\n{}",
         report.policy,
         report.replications,
-        rows.render(),
+        rows(report),
         servers.render()
     );
     if !report.links.is_empty() {
