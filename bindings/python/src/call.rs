@@ -96,12 +96,12 @@ impl NativeClient {
         &self,
         py: Python<'_>,
         name: &str,
-        scalars: Vec<Option<Bound<'_, PyAny>>>,
+        scalars: &Bound<'_, PyList>,
     ) -> PyResult<Vec<Vec<u64>>> {
         let known = py.detach(|| self.client.interface(name)).map_err(|error| failure(&error))?;
         let scalars: Vec<Option<Scalar>> = scalars
             .iter()
-            .map(|value| value.as_ref().map(scalar).transpose())
+            .map(|value| (!value.is_none()).then(|| scalar(&value)).transpose())
             .collect::<PyResult<_>>()?;
         let plan = known
             .plan(&scalars)
