@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use kumi_call::{Arg, Array, ArrayMut, Call, CallError, Client, Lent, LentMut, Options, Shape};
-use kumi_idl::{Element, Order, Scalar, Type};
+use kumi_idl::{Element, Limits, Order, Scalar, Type};
 use kumi_rpc::Value;
 use pyo3::prelude::*;
 use pyo3::types::{PyComplex, PyFloat, PyInt, PyList, PyString, PyTuple};
@@ -26,6 +26,9 @@ pub struct NativeCall {
     call: Mutex<Call<'static>>,
     _buffers: Mutex<(Vec<Input>, Vec<Output>)>,
 }
+
+/// Scalars by parameter, where they follow from arrays, and shapes by parameter.
+type Fitted = (Vec<Option<u64>>, Vec<Vec<u64>>);
 
 fn failure(error: &CallError) -> Failure {
     let text = error.to_string();
@@ -90,25 +93,38 @@ impl NativeClient {
         known.to_json().map_err(|error| Failure::of_call("CallError", error.to_string()).into())
     }
 
-    /// Shapes of all parameters of a call with these scalars; of scalars an empty one.
+    /// Integers that follow from the shapes of the arrays that are given, and the shapes of all parameters of a call
+    /// with them and these scalars and texts; of scalars an empty one.
     #[allow(clippy::needless_pass_by_value)] // As Python gives it.
-    fn shapes(
+    fn fit(
         &self,
         py: Python<'_>,
         name: &str,
         scalars: &Bound<'_, PyList>,
-    ) -> PyResult<Vec<Vec<u64>>> {
+        shapes: Vec<Option<Vec<u64>>>,
+    ) -> PyResult<Fitted> {
         let known = py.detach(|| self.client.interface(name)).map_err(|error| failure(&error))?;
-        let scalars: Vec<Option<Scalar>> = scalars
-            .iter()
-            .map(|value| (!value.is_none()).then(|| scalar(&value)).transpose())
-            .collect::<PyResult<_>>()?;
+        let mut texts: Vec<Option<String>> = Vec::with_capacity(scalars.len());
+        let mut values: Vec<Option<Scalar>> = Vec::with_capacity(scalars.len());
+        for given in scalars.iter() {
+            let text = given.cast::<PyString>().ok().map(|text| text.extract()).transpose()?;
+            let is_number = text.is_none() && !given.is_none();
+            values.push(is_number.then(|| scalar(&given)).transpose()?);
+            texts.push(text);
+        }
+        let shapes: Vec<Option<&[u64]>> = shapes.iter().map(Option::as_deref).collect();
+        known.deduce(&mut values, &shapes);
+        let following = values.iter().map(|value| match value {
+            Some(Scalar::U64(value)) => Some(*value),
+            _ => None,
+        });
+        let following = following.collect();
         let plan = known
-            .plan(&scalars)
+            .plan_with_texts(&values, &texts, &Limits::default())
             .map_err(|error| Failure::of_call("ArgumentError", format!("`{name}`: {error}")))?;
         let sizes =
             |argument: &kumi_idl::Argument| argument.axes.iter().map(|axis| axis.size).collect();
-        Ok(plan.arguments.iter().map(sizes).collect())
+        Ok((following, plan.arguments.iter().map(sizes).collect()))
     }
 
     /// Begins a call. For each parameter that is given something: `None` (the default), a number, a text, or a pair

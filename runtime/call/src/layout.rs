@@ -44,7 +44,7 @@ impl Layout {
     /// # Errors
     /// What the client is told; nothing has been allocated.
     pub fn new(interface: &Interface, given: &Given, most: u64) -> Result<Layout, Refusal> {
-        let plan = values::plan(interface, &given.scalars, most)?;
+        let plan = values::plan(interface, given, most)?;
         let mut end = to_usize(plan.memory, most)?;
         let mut slots = Vec::with_capacity(plan.arguments.len());
         let mut travels = Vec::with_capacity(plan.arguments.len());

@@ -110,12 +110,9 @@ pub(crate) fn too_large(bytes: u64, most: u64) -> Failure {
 }
 
 /// The plan, and texts that have their room.
-pub(crate) fn plan(
-    interface: &Interface,
-    scalars: &[Option<Scalar>],
-    most: u64,
-) -> Result<Plan, Failure> {
-    interface.plan_within(scalars, &Limits { bytes: most }).map_err(|error| match error {
+pub(crate) fn plan(interface: &Interface, given: &Given, most: u64) -> Result<Plan, Failure> {
+    let limits = Limits { bytes: most };
+    interface.plan_with_texts(&given.scalars, &given.texts, &limits).map_err(|error| match error {
         PlanError::TooLarge { .. } => {
             Failure::new(Code::TooLarge, i64::try_from(most).unwrap_or(i64::MAX), error.to_string())
         }

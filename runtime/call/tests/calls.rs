@@ -3,7 +3,8 @@
 
 mod common;
 
-use common::{config, served};
+use common::{config, library, served, served_by};
+use kumi_call::server::{Registry, RegistryError};
 use kumi_call::{Arg, Array, CallError, Outcome};
 use kumi_idl::{Order, Scalar};
 use kumi_rpc::Value;
@@ -79,4 +80,63 @@ fn scalars_sections_and_texts() {
     let outcome: Outcome = client.call("shout", vec!["hey".into()]).expect("it runs");
     assert_eq!(outcome.values, [(1, Value::Text("hey!".to_owned()))]);
     client.call("noop", vec![]).expect("it runs");
+}
+
+const TEXT: &str = r#"
+Module tests;
+Define other(mode_in int n, mode_inout int x[n: 0, n, 2]) "every second one" Calls "C" negate(n, x);
+Define times(mode_in string way = "N", mode_in int n, mode_in float x[way == 'T' ? n : 1], mode_in float scale = 2,
+    mode_out double sum)
+Calls "C" sum = total(n, x, scale);
+Define built(mode_in int n) { (void) n; }
+"#;
+
+#[test]
+fn descriptions_as_text_and_as_a_module() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let libraries = [library()];
+    let text = folder.path().join("tests.idl");
+    std::fs::write(&text, TEXT).expect("written");
+    let mut registry = Registry::default();
+    let left_out = registry.add_file(&text, &libraries).expect("descriptions");
+    let names: Vec<String> = registry.names().map(str::to_owned).collect();
+    assert_eq!(left_out.len(), 1, "{left_out:?}");
+    assert!(left_out[0].to_string().contains("built"), "{}", left_out[0]);
+    // The same from what `kumi call check --json` prints.
+    let module = kumi_idl::parse(TEXT.as_bytes()).module.expect("a module");
+    let json = folder.path().join("tests.json");
+    std::fs::write(&json, module.to_json().expect("JSON")).expect("written");
+    let mut again = Registry::default();
+    again.add_file(&json, &libraries).expect("descriptions");
+    assert!(again.names().eq(names.iter().map(String::as_str)), "{names:?}");
+
+    let server = served_by(config(), again);
+    let client = server.client();
+    let other = names.iter().find(|name| name.ends_with("other")).expect("its name");
+    let mut x = [1, 2, 3];
+    client.call(other, vec![3.into(), x.as_mut_slice().into()]).expect("it runs");
+    assert_eq!(x, [-1, 2, -3]);
+    // The size of `x` depends on a text that the caller gives.
+    let times = names.iter().find(|name| name.ends_with("times")).expect("its name");
+    let x = [1.0_f32, 2.0];
+    let args = vec!["T".into(), 2.into(), x.as_slice().into(), Arg::Default];
+    let outcome = client.call(times, args).expect("it runs");
+    assert_eq!(outcome.scalar(4), Some(Scalar::F64(6.0)));
+    let args = vec![Arg::Default, 2.into(), x.as_slice().into(), Arg::Default];
+    let refused = client.call(times, args);
+    assert!(matches!(refused, Err(CallError::Argument { .. })), "{refused:?}");
+}
+
+#[test]
+fn wrong_descriptions_are_told_with_their_place() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("wrong.idl");
+    std::fs::write(&path, "Define f(mode_in int n, mode_in double A[m])\nCalls \"C\" f(n, A);\n")
+        .expect("written");
+    let wrong = Registry::default().add_file(&path, &[library()]);
+    let Err(RegistryError::Text { what, .. }) = wrong else { panic!("{wrong:?}") };
+    assert!(what.starts_with("1:") && what.contains('m'), "{what}");
+    std::fs::write(&path, "Define f(mode_in int n) { (void) n; }").expect("written");
+    let nothing = Registry::default().add_file(&path, &[library()]);
+    assert!(matches!(nothing, Err(RegistryError::NotRunnable(_))), "{nothing:?}");
 }

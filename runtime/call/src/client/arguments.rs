@@ -208,7 +208,7 @@ pub(crate) fn check(
         }
     }
     given.fill_texts(interface).map_err(|failure| wrong(failure.text))?;
-    let plan = crate::values::plan(interface, &given.scalars, most)
+    let plan = crate::values::plan(interface, &given, most)
         .map_err(|failure| CallError::of(failure, &interface.name))?;
     let mut checked = Checked {
         plan,

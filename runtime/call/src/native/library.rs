@@ -1,7 +1,7 @@
 //! Calls of routines in shared libraries, by their descriptions.
 
 use std::ffi::c_void;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use kumi_idl::{Element, Expr, Interface, Language, Mode, Param, Type};
 use libffi::middle::{Arg, Cif, CodePtr, Ret, Type as Native};
@@ -81,19 +81,10 @@ impl Routine {
         let (cif, sources, result) = signature(interface)?;
         let mut opened = Vec::new();
         for path in libraries {
-            // SAFETY: opening runs the library's initialisers; the server's owner has named it, and nothing else runs
-            // in this process yet.
-            let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) };
-            opened.push(library.map_err(|error| LoadError::Library {
-                path: path.display().to_string(),
-                why: error.to_string(),
-            })?);
+            opened.push(open(path)?);
         }
         opened.push(Library::this());
-        let symbol = match interface.target.language {
-            Language::Fortran => format!("{}_", interface.target.symbol.to_lowercase()),
-            _ => interface.target.symbol.clone(),
-        };
+        let symbol = interface.target.linked();
         let mut why = String::new();
         for library in &opened {
             // SAFETY: the address is only kept; what it is called with is the description's responsibility.
@@ -148,6 +139,24 @@ impl Routine {
             arena.write(slots[parameter].offset, &returned.to_le_bytes()[..bytes]);
         }
     }
+}
+
+/// Opens a library; of a bare name without a version, which only development packages install, also the versions 0 to 9.
+fn open(path: &Path) -> Result<Library, LoadError> {
+    let name = path.to_string_lossy();
+    let versions = if name.ends_with(".so") && !name.contains('/') { 0..10 } else { 0..0 };
+    let others = versions.map(|version| PathBuf::from(format!("{name}.{version}")));
+    let mut why = String::new();
+    for path in std::iter::once(path.to_owned()).chain(others) {
+        // SAFETY: opening runs the library's initialisers; the server's owner has named it, and nothing else runs in
+        // this process yet.
+        match unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) } {
+            Ok(library) => return Ok(library),
+            Err(error) if why.is_empty() => why = error.to_string(),
+            Err(_) => {}
+        }
+    }
+    Err(LoadError::Library { path: name.into_owned(), why })
 }
 
 /// The description of the call for libffi.

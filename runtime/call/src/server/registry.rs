@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use kumi_idl::{Interface, JsonError};
+use kumi_idl::{Interface, JsonError, Module};
 use thiserror::Error;
 
 use super::nearest::nearest;
@@ -43,6 +43,14 @@ pub enum RegistryError {
         /// What is wrong with it.
         source: Box<JsonError>,
     },
+    /// A text that is no description.
+    #[error("{} is no interface description:\n{what}", path.display())]
+    Text {
+        /// The file.
+        path: PathBuf,
+        /// The errors, each with its place.
+        what: String,
+    },
     /// A description that cannot be used.
     #[error(transparent)]
     Invalid(Box<JsonError>),
@@ -65,6 +73,47 @@ pub(crate) fn hash(json: &str) -> u64 {
     twox_hash::XxHash3_64::oneshot(json.as_bytes())
 }
 
+/// The shared library that is meant by what a linker would be told. What is to be linked statically is the generator's
+/// business.
+fn shared(required: &str) -> Option<PathBuf> {
+    match required.strip_prefix("-l") {
+        Some(name) => Some(PathBuf::from(format!("lib{name}.so"))),
+        None => required.contains(".so").then(|| PathBuf::from(required)),
+    }
+}
+
+/// The descriptions of a file.
+fn read(path: &Path, bytes: &[u8]) -> Result<Vec<Interface>, RegistryError> {
+    let wrong =
+        |source| RegistryError::Description { path: path.to_owned(), source: Box::new(source) };
+    match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
+        Some(b'[') => {
+            serde_json::from_slice(bytes).map_err(|error| wrong(JsonError::Form(error.to_string())))
+        }
+        Some(b'{') if is_module(bytes) => {
+            Ok(Module::from_json_within(bytes, MOST_FILE).map_err(wrong)?.interfaces)
+        }
+        Some(b'{') => Ok(vec![Interface::from_json(bytes).map_err(wrong)?]),
+        _ => {
+            let parsed = kumi_idl::parse(bytes);
+            let said = || parsed.diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>();
+            parsed.module.map(|module| module.interfaces).ok_or_else(|| RegistryError::Text {
+                path: path.to_owned(),
+                what: said().join("\n"),
+            })
+        }
+    }
+}
+
+/// Whether this JSON is a module, which has descriptions, and not one of them.
+fn is_module(json: &[u8]) -> bool {
+    let value: Result<serde_json::Value, _> = serde_json::from_slice(json);
+    value.is_ok_and(|value| value.get("interfaces").is_some())
+}
+
+/// Most bytes of a module in JSON.
+const MOST_FILE: usize = 64 << 20;
+
 impl Registry {
     /// Offers a routine of these libraries, beside those that its description requires.
     ///
@@ -84,8 +133,8 @@ impl Registry {
         let json = interface.to_json().map_err(invalid)?;
         let hash = hash(&json);
         // What is to be linked statically is the generator's business.
-        let shared = interface.target.required.iter().filter(|name| name.contains(".so"));
-        let libraries = shared.map(PathBuf::from).chain(libraries.iter().cloned()).collect();
+        let shared = interface.target.required.iter().filter_map(|name| shared(name));
+        let libraries = shared.chain(libraries.iter().cloned()).collect();
         let name = interface.name.clone();
         let offered = Arc::new(Offered { interface, json, hash, libraries });
         if self.routines.insert(name.clone(), offered).is_some() {
@@ -94,19 +143,32 @@ impl Registry {
         Ok(())
     }
 
-    /// Offers the routine of a file with canonical JSON, or those of an array of such.
+    /// Offers the routines of a file: interface descriptions as text, a module of them as `kumi call check --json`
+    /// prints it, or one description or an array of them in canonical JSON.
+    ///
+    /// Returns why some of them cannot be offered here, as long as one can.
     ///
     /// # Errors
     /// [`RegistryError`].
-    pub fn add_file(&mut self, path: &Path, libraries: &[PathBuf]) -> Result<(), RegistryError> {
-        let json = std::fs::read(path)
+    pub fn add_file(
+        &mut self,
+        path: &Path,
+        libraries: &[PathBuf],
+    ) -> Result<Vec<LoadError>, RegistryError> {
+        let bytes = std::fs::read(path)
             .map_err(|source| RegistryError::Unreadable { path: path.to_owned(), source })?;
-        let wrong =
-            |source| RegistryError::Description { path: path.to_owned(), source: Box::new(source) };
-        let many: Result<Vec<Interface>, _> = serde_json::from_slice(&json);
-        match many {
-            Ok(many) => many.into_iter().try_for_each(|interface| self.add(interface, libraries)),
-            Err(_) => self.add(Interface::from_json(&json).map_err(wrong)?, libraries),
+        let mut left_out = Vec::new();
+        let mut offered = false;
+        for interface in read(path, &bytes)? {
+            match self.add(interface, libraries) {
+                Ok(()) => offered = true,
+                Err(RegistryError::NotRunnable(error)) => left_out.push(error),
+                Err(error) => return Err(error),
+            }
+        }
+        match left_out.pop() {
+            Some(error) if !offered => Err(error.into()),
+            last => Ok(left_out.into_iter().chain(last).collect()),
         }
     }
 

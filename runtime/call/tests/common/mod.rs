@@ -143,6 +143,11 @@ pub fn served(config: Config) -> Served {
     for interface in interfaces() {
         registry.add(interface, &libraries).expect("a routine");
     }
+    served_by(config, registry)
+}
+
+/// Starts a server with these routines.
+pub fn served_by(config: Config, registry: Registry) -> Served {
     let listener = Listener::tcp(([127, 0, 0, 1], 0).into()).expect("a port");
     let address = listener.address().expect("its address").expect("TCP");
     let (stop, stopped) = oneshot::channel::<()>();

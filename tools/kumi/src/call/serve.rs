@@ -15,7 +15,7 @@ use std::time::Duration;
 unless --insecure-listen is given: whoever reaches it can call its routines."
 )]
 pub struct ServeArgs {
-    /// Interface descriptions, in JSON
+    /// Interface descriptions, as text or in JSON
     #[arg(value_name = "FILE", required = true)]
     pub descriptions: Vec<PathBuf>,
     /// A shared library with the routines, beside those that descriptions name; may be given again
@@ -52,7 +52,9 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
     let mut registry = Registry::default();
     let libraries: Vec<PathBuf> = args.library.iter().map(|path| absolute(path)).collect();
     for file in &args.descriptions {
-        registry.add_file(file, &libraries)?;
+        for why in registry.add_file(file, &libraries)? {
+            output::note(&format!("left out: {why}"));
+        }
     }
     let count = registry.names().count();
     let listener = listen(args)?;

@@ -129,10 +129,7 @@ class Connection:
                 for one in routine.sent
                 if one.is_array and one.index in bound
             }
-            scalars = self._scalars(routine, bound, arrays)
-            shapes = self._native.shapes(
-                name, [None if isinstance(value, str) else value for value in scalars]
-            )
+            scalars, shapes = self._fit(routine, bound, arrays)
             for one in routine.given:
                 if one.is_array:
                     shape = tuple(shapes[one.index])
@@ -144,23 +141,20 @@ class Connection:
                 results[index] = value.reshape(shape) if shape != value.shape else value
         return Handle(routine, self._native.start(name, native, timeout), results)
 
-    def _scalars(
+    def _fit(
         self, routine: Routine, bound: dict[int, Any], arrays: dict[int, np.ndarray[Any, Any]]
-    ) -> list[Any]:
-        """The scalars and texts by parameter; those that are not given from the shapes of arrays."""
+    ) -> tuple[list[Any], list[list[int]]]:
+        """The scalars and texts by parameter, also those that follow from arrays, and the shapes of all arrays."""
         scalars: list[Any] = [None] * len(routine.parameters)
         for one in routine.sent:
-            if one.is_array:
-                continue
-            if one.index in bound:
+            if not one.is_array and one.index in bound:
                 scalars[one.index] = _scalar(routine.name, one, bound[one.index])
-                continue
-            for index, given in arrays.items():
-                sizes = routine.parameters[index].sizes
-                if one.index in sizes:
-                    scalars[one.index] = given.shape[sizes.index(one.index)]
-                    break
-        return scalars
+        given = [arrays[at].shape if at in arrays else None for at in range(len(scalars))]
+        following, shapes = self._native.fit(routine.name, scalars, given)
+        for index, value in enumerate(following):
+            if scalars[index] is None:
+                scalars[index] = value
+        return scalars, shapes
 
 
 def _scalar(routine: str, parameter: Parameter, value: Any) -> Any:

@@ -1,5 +1,7 @@
 """Exceptions of calls. All are :class:`CallError`; each says what happened and what to do."""
 
+from typing import Any
+
 from __future__ import annotations
 
 from .._errors import KumiError
@@ -77,7 +79,7 @@ class StatusError(CallError):
     """
 
     status: int
-    results: object = None
+    results: Any = None
 
 
 for _class in (CallError, *CallError.__subclasses__()):

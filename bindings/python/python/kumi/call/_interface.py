@@ -43,6 +43,8 @@ class Parameter:
     dtype: np.dtype[Any] | None
     #: For each dimension of an array the number of the scalar that is its size; -1: it is something else.
     sizes: tuple[int, ...]
+    #: The scalars that follow from the shape of the array.
+    follow: frozenset[int]
     #: ``C`` or ``F``.
     order: str
     #: Whether a part of the array travels only.
@@ -86,12 +88,12 @@ class Routine:
         self.given = tuple(
             one for one in self.parameters if one.sent or one.mode == "out" and one.is_array
         )
-        sizes = {size for one in self.sent if one.is_array for size in one.sizes}
+        follow = {index for one in self.sent if one.is_array for index in one.follow}
         #: What may be left out together: scalars that follow from arrays, or have defaults.
         self.optional = frozenset(
             one.index
             for one in self.sent
-            if not one.is_array and (one.default or one.index in sizes)
+            if not one.is_array and (one.default or one.index in follow)
         )
         self.required = tuple(one for one in self.sent if one.index not in self.optional)
 
@@ -132,16 +134,18 @@ def _parameter(index: int, said: dict[str, Any]) -> Parameter:
         raise ArgumentError(f"`{said['name']}` is a file or a callback, which Python cannot pass yet")
     dims = said.get("dims", [])
 
-    def size(dimension: dict[str, Any]) -> int:
-        of = dimension["size"]
+    def scalar(of: Any) -> int:
         return int(of["param"]) if isinstance(of, dict) and "param" in of else -1
+
+    ends = {scalar(dimension.get(key)) for dimension in dims for key in ("size", "end")}
 
     return Parameter(
         index=index,
         name=said["name"],
         mode=said["mode"],
         dtype=dtype,
-        sizes=tuple(map(size, dims)),
+        sizes=tuple(scalar(dimension["size"]) for dimension in dims),
+        follow=frozenset(ends - {-1}),
         order="F" if said.get("order") == "column" else "C",
         partial=any({"start", "end", "step"} & set(dimension) for dimension in dims),
         default="default" in said,
