@@ -1,8 +1,8 @@
 """Exceptions of calls. All are :class:`CallError`; each says what happened and what to do."""
 
-from typing import Any
-
 from __future__ import annotations
+
+from typing import Any
 
 from .._errors import KumiError
 
