@@ -386,7 +386,8 @@ mod tests {
             digest.drain(switcher.ring());
             digest.sample(switcher.ring(), 0).count >= 4
         });
-        assert!(turns.load(Ordering::Relaxed) >= 4);
+        // Of two switches at least one continues the job; the other may only stop it.
+        assert!(turns.load(Ordering::Relaxed) >= 2);
         drop(switcher);
         wait_for("continue at the end", || state_of(child.id()) == 'S');
         child.kill().unwrap();
