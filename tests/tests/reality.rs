@@ -47,8 +47,11 @@ fn a_cluster_does_what_is_simulated() {
             .iter()
             .filter_map(Value::as_u64)
             .collect();
-        assert!(times.is_sorted() && times.len() == 5, "{job}");
-        assert!(times[4] - times[0] >= number(job, "service_ns"), "{job}");
+        let &[submitted, running, begin, done, over] = &times[..] else { panic!("{job}") };
+        assert!([submitted, begin, done, over].is_sorted(), "{job}");
+        // A rank may begin before the news that it runs has come here.
+        assert!((submitted..=over).contains(&running), "{job}");
+        assert!(over - submitted >= number(job, "service_ns"), "{job}");
         let ended = |job: &Value| job["measured_ns"][4].as_u64().expect("an end");
         for other in jobs {
             let (end, later) = (number(job, "simulated_end_ns"), number(other, "simulated_end_ns"));
