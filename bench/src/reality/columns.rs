@@ -63,6 +63,11 @@ impl Ran {
         self.begin.saturating_sub(self.running)
     }
 
+    /// From where its rank 0 had done its work to where the last had.
+    pub fn spread(&self) -> u64 {
+        self.done.saturating_sub(self.turns.last().map_or(self.done, |turn| turn.1))
+    }
+
     /// From the end of its work to where it is known to be over.
     pub fn end_delay(&self) -> u64 {
         self.ended.saturating_sub(self.done)
@@ -180,6 +185,21 @@ pub fn lost(ran: &[Ran]) -> f64 {
     1.0 - covered(used) as f64 / covered(held).max(1) as f64
 }
 
+/// The part of a slot that a rank has for itself, by the turns of each job's rank 0 but its first, in which it begins, and its
+/// last, in which it ends. Slots that follow each other are one turn. 1 where there is no such turn.
+pub fn turn_of_slot(ran: &[Ran], slice_ns: u64) -> f64 {
+    let (mut had, mut slots) = (0u64, 0u64);
+    for ran in ran {
+        let whole = ran.turns.get(1..ran.turns.len().saturating_sub(1)).unwrap_or_default();
+        for &(from, to) in whole {
+            let turn = to.saturating_sub(from);
+            had += turn;
+            slots += ((turn + slice_ns / 2) / slice_ns).max(1);
+        }
+    }
+    if slots == 0 { 1.0 } else { (had as f64 / (slots * slice_ns) as f64).min(1.0) }
+}
+
 /// How much of the nodes' time lies in one of these pieces at least.
 fn covered(mut pieces: Vec<(u32, u64, u64)>) -> u64 {
     pieces.sort_unstable();
@@ -239,6 +259,11 @@ mod tests {
         assert!((overlap(&all) - 5.0 / 192.0).abs() < 1e-12, "{}", overlap(&all));
         // Held are 145 of node 1 and 135 of node 0.
         assert!((lost(&all) - (1.0 - 187.0 / 280.0)).abs() < 1e-12, "{}", lost(&all));
+        let long = ran(&[0], [0, 0, 1, 700, 710], &[(1, 90), (100, 195), (300, 490), (600, 690)]);
+        // Of 95 in a slot and 190 in two.
+        assert!((turn_of_slot(std::slice::from_ref(&long), 100) - 0.95).abs() < 1e-12);
+        assert!((turn_of_slot(&all, 100) - 1.0).abs() < 1e-12, "only first and last turns");
+        assert_eq!((long.spread(), all[2].spread()), (10, 0));
         let jobs = [job(0, 0, 1, 2), job(1, 0, 1, 1), job(2, 0, 1, 1), job(3, 0, 1, 1)];
         let costs = Costs::of(&jobs, &all, 3);
         assert_eq!((costs.prepare_ns, costs.begin_ns, costs.end_ns), (8, 1, 10));

@@ -4,8 +4,8 @@
 //! units. A unit is a slice, as in the paper, and some hundred milliseconds instead of a second. A
 //! *measured* job is a real one of the cluster, with a rank on each of its nodes that does light work for its
 //! service ([`drive`], `kumi-bench-turns`). The list is simulated ([`columns`]) without costs, with the
-//! measured costs as the simulator's parameters, and with each job's own delays, by the simulator's rule
-//! that jobs come and go at the boundaries of slots and without it.
+//! measured costs as the simulator's parameters, with each job's own delays, by the simulator's rule
+//! that jobs come and go at the boundaries of slots and without it, and so with turns as short as they were.
 
 pub mod columns;
 pub mod drive;
@@ -108,14 +108,23 @@ impl Plan {
     /// The same in whole slots. The simulator lets a job come and go at the boundaries of slots only, and the rest of its last
     /// slot idles; a cluster has a new timetable at once. When jobs come at the nearest boundary and what
     /// rounding a service takes or gives is made up for by the next job's of that size, nothing idles here either.
-    fn simulate_whole(&self, jobs: &[Job], ran: &[Ran], costs: &Costs) -> Result<Column, SimError> {
+    ///
+    /// `turn` is the part of a slot that ranks have for themselves: services are as much longer.
+    fn simulate_whole(
+        &self,
+        jobs: &[Job],
+        ran: &[Ran],
+        costs: &Costs,
+        turn: f64,
+    ) -> Result<Column, SimError> {
         let unit = self.unit_ns;
         let nearest = |time: u64| (time + unit / 2) / unit * unit;
         let mut owed: BTreeMap<u32, u64> = BTreeMap::new();
         let whole = delayed(jobs, ran, costs).into_iter().map(|job| {
             let owed = owed.entry(job.size).or_insert(unit / 2);
-            let service = ((job.service + *owed) / unit * unit).max(unit);
-            *owed = (job.service + *owed).saturating_sub(service);
+            let wanted = (job.service as f64 / turn).round() as u64 + *owed;
+            let service = (wanted / unit * unit).max(unit);
+            *owed = wanted.saturating_sub(service);
             Job { submit: nearest(job.submit), service, ..job }
         });
         // The least cost of a switch would make each job need a slot more.
@@ -164,6 +173,10 @@ pub struct Comparison {
     pub with_delays: Column,
     /// The same in whole slots, so that none idles at a job's end.
     pub whole_slots: Column,
+    /// The same, with turns as short as they were.
+    pub short_turns: Column,
+    /// The part of a slot that a rank had for itself.
+    pub turn: f64,
     /// As it was.
     pub measured: Column,
 }
@@ -192,11 +205,13 @@ pub fn compare(plan: Plan) -> Result<Comparison, BenchError> {
     let costs = Costs::of(&jobs, &ran, switching.total_p50_ns);
     let with_costs = plan.simulate_costs(&jobs, &costs)?;
     let with_delays = plan.simulate_delays(&jobs, &ran, &costs)?;
-    let whole_slots = if shared {
-        plan.simulate_whole(&jobs, &ran, &costs)?
+    let turn = columns::turn_of_slot(&ran, plan.unit_ns);
+    let (whole_slots, short_turns) = if shared {
+        let whole = |turn| plan.simulate_whole(&jobs, &ran, &costs, turn);
+        (whole(1.0)?, whole(turn)?)
     } else {
         // Without slots there is nothing to round.
-        with_delays.clone()
+        (with_delays.clone(), with_delays.clone())
     };
     let measured = Column::measured(&ran, shared);
     Ok(Comparison {
@@ -210,6 +225,8 @@ pub fn compare(plan: Plan) -> Result<Comparison, BenchError> {
         with_costs,
         with_delays,
         whole_slots,
+        short_turns,
+        turn,
         measured,
     })
 }
@@ -257,7 +274,8 @@ mod tests {
         let sum = |column: &Column| column.response.iter().sum::<u64>();
         assert!(sum(&plan.simulate_costs(&jobs, &costs).unwrap()) > sum(&ideal));
         let delays = sum(&plan.simulate_delays(&jobs, &ran, &costs).unwrap());
-        let whole = sum(&plan.simulate_whole(&jobs, &ran, &costs).unwrap());
-        assert!(delays > whole && whole > sum(&ideal), "{delays}, {whole}");
+        let whole = |turn| sum(&plan.simulate_whole(&jobs, &ran, &costs, turn).unwrap());
+        assert!(delays > whole(1.0) && whole(1.0) > sum(&ideal), "{delays}, {}", whole(1.0));
+        assert!(whole(0.9) > whole(1.0), "{}", whole(0.9));
     }
 }

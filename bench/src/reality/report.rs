@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 /// Shape of the JSON; rises when a field goes or changes its meaning.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// All of it. Times are nanoseconds.
 #[derive(Clone, Debug, Serialize)]
@@ -33,6 +33,10 @@ pub struct Report {
     pub overlap: f64,
     /// Share of the time in which nodes had jobs that take turns in which none of them computed.
     pub lost: f64,
+    /// The part of a slot that a rank has for itself.
+    pub turn: f64,
+    /// From where a job's rank 0 is done to where its last is, by size; size 0 is of all.
+    pub spreads: Vec<Spread>,
     /// The columns as a whole, in their order.
     pub totals: Vec<Total>,
     /// Paper 0's tables 7.2 to 7.4.
@@ -41,6 +45,17 @@ pub struct Report {
     pub parts: Vec<Parts>,
     /// Every job.
     pub jobs: Vec<JobLine>,
+}
+
+/// How far the ranks of jobs are apart when they are done. Nanoseconds.
+#[derive(Clone, Debug, Serialize)]
+pub struct Spread {
+    /// Nodes of a job; 0: any.
+    pub size: u32,
+    /// Mean.
+    pub mean_ns: f64,
+    /// Median.
+    pub median_ns: u64,
 }
 
 /// A column as a whole.
@@ -74,8 +89,9 @@ pub struct Row {
     pub size: u32,
     /// How many.
     pub jobs: usize,
-    /// Mean RETR: simulated without costs, with costs, with each job's delays, those in whole slots, measured.
-    pub retr: [f64; 5],
+    /// Mean RETR: simulated without costs, with costs, with each job's delays, those in whole slots, the same with turns as
+    /// short as they were, measured.
+    pub retr: [f64; 6],
     /// Measured over simulated without costs.
     pub ratio: f64,
     /// The paper's: jobs, simulated, measured.
@@ -113,7 +129,7 @@ pub struct JobLine {
     /// Simulated without costs: its end.
     pub simulated_end_ns: u64,
     /// RETR as in [`Row::retr`].
-    pub retr: [f64; 5],
+    pub retr: [f64; 6],
     /// Measured: submission, taking turns, beginning, work done, over.
     pub measured_ns: [u64; 5],
     /// Turns of its rank 0: begins and ends.
@@ -124,13 +140,15 @@ pub struct JobLine {
     pub nodes: Vec<u32>,
 }
 
-const NAMES: [&str; 5] = ["simulated", "with costs", "with delays", "whole slots", "measured"];
+const NAMES: [&str; 6] =
+    ["simulated", "with costs", "with delays", "whole slots", "short turns", "measured"];
 
-fn columns(all: &Comparison) -> [&Column; 5] {
-    [&all.ideal, &all.with_costs, &all.with_delays, &all.whole_slots, &all.measured]
+fn columns(all: &Comparison) -> [&Column; 6] {
+    let Comparison { ideal, with_costs, with_delays, whole_slots, short_turns, measured, .. } = all;
+    [ideal, with_costs, with_delays, whole_slots, short_turns, measured]
 }
 
-fn retr(all: &Comparison, index: usize) -> [f64; 5] {
+fn retr(all: &Comparison, index: usize) -> [f64; 6] {
     let service = all.jobs[index].service.max(1) as f64;
     columns(all).map(|column| column.response[index] as f64 / service)
 }
@@ -161,6 +179,8 @@ impl Report {
             longest_wait_ns: longest.unwrap_or(0),
             overlap: overlap(&all.ran),
             lost: lost(&all.ran),
+            turn: all.turn,
+            spreads: sizes(all).into_iter().map(|size| spread(all, size)).collect(),
             totals: NAMES.into_iter().zip(columns(all)).map(|of| total(all, of)).collect(),
             tables: tables(all),
             parts: sizes(all).into_iter().map(|size| parts(all, size)).collect(),
@@ -199,12 +219,12 @@ fn tables(all: &Comparison) -> Vec<Table> {
 
 fn row(all: &Comparison, size: u32, which: usize, chosen: &dyn Fn(usize) -> bool) -> Row {
     let indexes = of_size(all, size, chosen);
-    let retrs: Vec<[f64; 5]> = indexes.iter().map(|&index| retr(all, index)).collect();
+    let retrs: Vec<[f64; 6]> = indexes.iter().map(|&index| retr(all, index)).collect();
     let means =
-        [0, 1, 2, 3, 4].map(|column| mean(&retrs.iter().map(|r| r[column]).collect::<Vec<_>>()));
+        [0, 1, 2, 3, 4, 5].map(|column| mean(&retrs.iter().map(|r| r[column]).collect::<Vec<_>>()));
     let printed = || PAPER.iter().find(|(of, _)| *of == size).map(|(_, cells)| cells[which]);
     let paper = if size == 0 { Some(paper_total(which)) } else { printed() };
-    let ratio = if means[0] > 0.0 { means[4] / means[0] } else { 0.0 };
+    let ratio = if means[0] > 0.0 { means[5] / means[0] } else { 0.0 };
     Row { size, jobs: indexes.len(), retr: means, ratio, paper }
 }
 
@@ -227,6 +247,15 @@ fn parts(all: &Comparison, size: u32) -> Parts {
         end: of(&|index| all.ran[index].end_delay() as f64),
         others_simulated: of(&|i| all.ideal.response[i] as f64 - all.jobs[i].service as f64),
     }
+}
+
+fn spread(all: &Comparison, size: u32) -> Spread {
+    let chosen = of_size(all, size, |_| true);
+    let mut spreads: Vec<u64> = chosen.into_iter().map(|index| all.ran[index].spread()).collect();
+    spreads.sort_unstable();
+    let median_ns = spreads.get(spreads.len() / 2).copied().unwrap_or(0);
+    let spreads: Vec<f64> = spreads.into_iter().map(|spread| spread as f64).collect();
+    Spread { size, mean_ns: mean(&spreads), median_ns }
 }
 
 fn line(all: &Comparison, index: usize) -> JobLine {
@@ -319,7 +348,22 @@ impl Report {
             100.0 * self.lost,
             100.0 * self.overlap,
             milliseconds(self.longest_wait_ns)
-        )
+        )?;
+        write!(
+            f,
+            "A rank has {:.1} % of a slot for itself. After rank 0 the last is done",
+            100.0 * self.turn
+        )?;
+        for Spread { size, mean_ns, median_ns } in &self.spreads {
+            let (mean, median) = (mean_ns / 1e6, milliseconds(*median_ns));
+            write!(
+                f,
+                "{} {mean:.0} ms (p50 {median:.0}) of {}",
+                if *size == self.spreads[0].size { "" } else { "," },
+                name(*size)
+            )?;
+        }
+        writeln!(f, ".")
     }
 }
 
@@ -328,9 +372,9 @@ impl fmt::Display for Table {
         writeln!(f, "RETR, {}:\n", self.title)?;
         writeln!(
             f,
-            "| size | jobs | simulated | with costs | with delays | whole slots | measured | ratio | paper: simulated | SCore-D | ratio |"
+            "| size | jobs | simulated | with costs | with delays | whole slots | short turns | measured | ratio | paper: simulated | SCore-D | ratio |"
         )?;
-        writeln!(f, "|---|---|---|---|---|---|---|---|---|---|---|")?;
+        writeln!(f, "|---|---|---|---|---|---|---|---|---|---|---|---|")?;
         for Row { size, jobs, retr, ratio, paper } in &self.rows {
             write!(f, "| {} | {jobs} |", name(*size))?;
             retr.iter().chain([ratio]).try_for_each(|value| write!(f, " {value:.2} |"))?;
