@@ -16,11 +16,10 @@ use kumi_rpc::{
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::CallError;
+use super::inbox::Inbox;
 use crate::lent::{Lent, LentMut};
 use crate::native::{self, Source, Target};
 
-/// Bytes that are read at once when it is not known where they belong.
-const INPUT: usize = 64 << 10;
 /// Most pieces that are written at once.
 const PIECES: usize = 60;
 
@@ -41,15 +40,6 @@ struct Pending {
     targets: Vec<(u16, LentMut)>,
     head: Option<ResultHead>,
     answer: Option<Result<Answer, Failure>>,
-}
-
-/// What has been read and is not done with: `begin..end` of the buffer.
-#[derive(Debug, Default)]
-struct Inbox {
-    buffer: Vec<u8>,
-    begin: usize,
-    end: usize,
-    needed: usize,
 }
 
 /// What must come before anything can be done.
@@ -438,24 +428,6 @@ fn without(piece: Source<'_>, skip: usize) -> Source<'_> {
         Source::Bytes(bytes) => Source::Bytes(&bytes[skip..]),
         Source::Arena(arena, offset, length) => Source::Arena(arena, offset + skip, length - skip),
         Source::Lent(lent, offset, length) => Source::Lent(lent, offset + skip, length - skip),
-    }
-}
-
-impl Inbox {
-    fn make_room(&mut self) {
-        self.buffer.copy_within(self.begin..self.end, 0);
-        (self.begin, self.end) = (0, self.end - self.begin);
-        let needed = self.needed.max(INPUT);
-        if self.buffer.len() < needed {
-            self.buffer.resize(needed, 0);
-        }
-    }
-
-    fn fill(&mut self, socket: &OwnedFd, wait: bool) -> io::Result<usize> {
-        self.make_room();
-        let count = native::read(socket.as_fd(), Target::None, &mut self.buffer[self.end..], wait)?;
-        self.end += count;
-        Ok(count)
     }
 }
 
