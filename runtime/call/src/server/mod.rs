@@ -2,7 +2,6 @@
 
 mod arenas;
 mod connection;
-mod nearest;
 mod process;
 mod registry;
 mod slots;

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use kumi_idl::{Interface, JsonError, Module};
 use thiserror::Error;
 
-use super::nearest::nearest;
 use crate::native::{LoadError, check};
 
 /// A routine that is offered.
@@ -185,7 +184,7 @@ impl Registry {
 
     /// What is said of a name that nothing has.
     pub(crate) fn unknown(&self, name: &str) -> String {
-        let near = nearest(name, self.names());
+        let near = kumi_idl::nearest(name, self.names());
         if near.is_empty() {
             return format!("the server has no routine `{name}`");
         }
