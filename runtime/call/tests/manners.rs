@@ -25,6 +25,8 @@ fn a_server_that_ends_says_so() {
     let mut said = vec![0; 16];
     idle.read_exact(&mut said).expect("a hello");
     let mut call = client.call_async("nap", vec![Arg::from(600_000)], None).expect("it is sent");
+    // The server has seen the call when it has done one behind it.
+    client.call("noop", vec![]).expect("it runs");
     server.stop();
     match call.wait(&|| false) {
         Err(CallError::Lost(text)) => assert!(text.contains("the server ends"), "{text}"),
