@@ -12,6 +12,7 @@
 mod any;
 mod arguments;
 mod error;
+mod inbox;
 mod link;
 mod ticket;
 

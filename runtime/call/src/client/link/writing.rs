@@ -13,6 +13,8 @@ use crate::native::{self, Source};
 
 /// How long is waited for the thread that reads to find out why nothing can be sent.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long a server may take to read what was sent before a short frame, and it.
+const SHORT_TIME: Duration = Duration::from_secs(60);
 
 impl Link {
     /// Asks the server to end a stream. Waits for no other thread.
@@ -25,7 +27,7 @@ impl Link {
     }
 
     /// Sends short frames that are due, unless another thread writes: it does so when it is done.
-    fn flush(&self) -> Result<(), CallError> {
+    pub(super) fn flush(&self) -> Result<(), CallError> {
         loop {
             if self.lock().soon.is_empty() {
                 return Ok(());
@@ -36,7 +38,8 @@ impl Link {
                 Err(TryLockError::WouldBlock) => return Ok(()),
             };
             let soon = std::mem::take(&mut self.lock().soon);
-            self.write(&[Source::Bytes(&soon)], None, &|| false)?;
+            let deadline = Instant::now().checked_add(SHORT_TIME);
+            self.write(&[Source::Bytes(&soon)], deadline, &|| false)?;
         }
     }
 
