@@ -112,7 +112,7 @@ fn open(address: &str, time: Duration) -> Result<OwnedFd, CallError> {
     for candidate in found {
         match TcpStream::connect_timeout(&candidate, time) {
             Ok(stream) => {
-                stream.set_nodelay(true).map_err(failed)?;
+                crate::tcp::prepare(&stream).map_err(failed)?;
                 return Ok(stream.into());
             }
             Err(refused) => error = refused,
