@@ -92,6 +92,9 @@ class Kumi:
     def compute(self, routine, a, b):
         return self.server.call(routine, a, b)
 
+    def close(self):
+        """The connection goes with the process."""
+
 
 class Ray:
     """An actor in another process of this machine."""
@@ -124,6 +127,9 @@ class Ray:
     def compute(self, routine, a, b):
         return self.ray.get(self.actor.compute.remote(routine, a, b))
 
+    def close(self):
+        self.ray.shutdown()
+
 
 class Dask:
     """A worker in another process of this machine."""
@@ -133,8 +139,8 @@ class Dask:
         import dask.distributed
 
         dask.config.set({"distributed.worker.memory.terminate": False})
-        cluster = dask.distributed.LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=None)
-        self.client = dask.distributed.Client(cluster)
+        self.cluster = dask.distributed.LocalCluster(n_workers=1, threads_per_worker=2, dashboard_address=None)
+        self.client = dask.distributed.Client(self.cluster)
 
     def noop(self):
         self.client.submit(noop, pure=False).result()
@@ -147,6 +153,10 @@ class Dask:
 
     def compute(self, routine, a, b):
         return self.client.submit(COMPUTE[routine], a, b, pure=False).result()
+
+    def close(self):
+        self.client.close()
+        self.cluster.close()
 
 
 class Flight:
@@ -188,6 +198,11 @@ class Flight:
         got = reader.read_chunk().data.column(0).to_numpy()
         writer.close()
         return got.reshape(b.shape, order="F")
+
+    def close(self):
+        self.client.close()
+        self.process.kill()
+        self.process.join()
 
 
 def serve_flight(ready):
@@ -268,12 +283,13 @@ def main(name, what, *rest):
     numbers = 1 if what in ("noop", "rate") else 2
     arguments, address = rest[:numbers], "".join(rest[numbers:])
     system = SYSTEMS[name](address)
-    if what == "efficiency":
-        return measure_efficiency(system, arguments[0], int(arguments[1]))
-    return {"noop": measure_noop, "rate": measure_rate}[what](system, int(arguments[0]))
+    try:
+        if what == "efficiency":
+            return measure_efficiency(system, arguments[0], int(arguments[1]))
+        return {"noop": measure_noop, "rate": measure_rate}[what](system, int(arguments[0]))
+    finally:
+        system.close()
 
 
 if __name__ == "__main__":
     print("RESULT", json.dumps(main(*sys.argv[1:])), flush=True)
-    # What some systems do when they are ended takes longer than what was measured.
-    os._exit(0)
