@@ -16,6 +16,7 @@ mod defaults;
 mod expr;
 mod json;
 mod model;
+mod passed;
 mod plan;
 mod scalar;
 mod section;
