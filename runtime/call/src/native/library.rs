@@ -252,3 +252,29 @@ fn number(element: Element) -> Native {
         Element::C128 => Native::c64(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each routine of the descriptions that are shipped is in the library that they name.
+    #[test]
+    fn what_is_described_is_in_openblas() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("interfaces");
+        let library = PathBuf::from("libopenblas.so");
+        if let Err(error) = open(&library) {
+            eprintln!("skipped: {error}");
+            return;
+        }
+        let mut count = 0;
+        for name in ["blas1.idl", "blas2.idl", "blas3.idl", "lapack.idl"] {
+            let text = std::fs::read(folder.join(name)).expect("a description");
+            for interface in kumi_idl::parse(&text).module.expect("descriptions").interfaces {
+                let loaded = Routine::load(&interface, std::slice::from_ref(&library));
+                assert!(loaded.is_ok(), "{}: {loaded:?}", interface.name);
+                count += 1;
+            }
+        }
+        assert_eq!(count, 140);
+    }
+}
