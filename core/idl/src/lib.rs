@@ -34,5 +34,5 @@ pub use model::{
 pub use plan::{Argument, Form, Limits, Part, Plan, PlanError};
 pub use scalar::{Scalar, letter};
 pub use section::{Axis, Run, Runs, Section};
-pub use text::{Code, Diagnostic, MOST_DIAGNOSTICS, MOST_TEXT, Parsed, Severity, parse};
+pub use text::{Code, Diagnostic, Lines, MOST_DIAGNOSTICS, MOST_TEXT, Parsed, Severity, parse};
 pub use validate::{Fault, MOST_NAME, MOST_REQUIRED, Place, Problem};

@@ -13,6 +13,7 @@ mod protocol;
 mod values;
 
 pub mod client;
+pub mod generator;
 pub mod server;
 pub mod slot;
 

@@ -216,6 +216,12 @@ pub enum Error {
         /// In how many files.
         files: usize,
     },
+    /// Routines of which no executable could be built, which was told one by one.
+    #[error("{text}")]
+    Built {
+        /// How many, or what is in the way of all.
+        text: String,
+    },
     /// Already said, or nothing to say: only the exit code.
     #[error("exit code {0}")]
     Silent(u8),
@@ -263,7 +269,7 @@ impl Error {
                 io::ErrorKind::NotFound => ExitCode::NoInput,
                 _ => ExitCode::Io,
             },
-            Self::Descriptions { .. } => ExitCode::BadConfig,
+            Self::Descriptions { .. } | Self::Built { .. } => ExitCode::BadConfig,
             Self::Sim(error) => crate::sim::exit_code(error),
             Self::Call(error) => crate::call::exit_code(error),
             Self::Serve(error) => crate::call::serve_exit_code(error),

@@ -1,5 +1,6 @@
 //! `kumi call`: routines that are called over the network.
 
+mod build;
 mod check;
 mod client;
 mod serve;
@@ -21,6 +22,8 @@ pub enum CallCommand {
     Info(client::InfoArgs),
     /// Look at interface descriptions: what is wrong with them, or what they say
     Check(check::CheckArgs),
+    /// Build executables of routines, those with a body in C too
+    Build(build::BuildArgs),
 }
 
 /// Runs the command.
@@ -30,6 +33,7 @@ pub fn run(command: &CallCommand) -> Result<(), Error> {
         CallCommand::List(args) => client::list(args),
         CallCommand::Info(args) => client::info(args),
         CallCommand::Check(args) => check::run(args),
+        CallCommand::Build(args) => build::run(args),
     }
 }
 
