@@ -21,6 +21,7 @@ pub use client::{
     Arg, Array, ArrayMut, Call, CallError, Client, Known, Options, Outcome, Shape, is_given,
     wait_any,
 };
+pub use kumi_rpc::Value;
 pub use lent::{Lent, LentMut, Number};
 pub use native::LoadError;
 pub use values::Given;

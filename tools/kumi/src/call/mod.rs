@@ -3,6 +3,7 @@
 mod build;
 mod check;
 mod client;
+mod run;
 mod serve;
 
 use crate::error::Error;
@@ -22,6 +23,8 @@ pub enum CallCommand {
     Info(client::InfoArgs),
     /// Look at interface descriptions: what is wrong with them, or what they say
     Check(check::CheckArgs),
+    /// Call a routine
+    Run(run::RunArgs),
     /// Build executables of routines, those with a body in C too
     Build(build::BuildArgs),
 }
@@ -33,6 +36,7 @@ pub fn run(command: &CallCommand) -> Result<(), Error> {
         CallCommand::List(args) => client::list(args),
         CallCommand::Info(args) => client::info(args),
         CallCommand::Check(args) => check::run(args),
+        CallCommand::Run(args) => run::run(args),
         CallCommand::Build(args) => build::run(args),
     }
 }
