@@ -2,7 +2,6 @@
 
 mod arenas;
 mod connection;
-mod nearest;
 mod process;
 mod registry;
 mod slots;
@@ -17,6 +16,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use thiserror::Error;
+use tokio::sync::watch;
 use tokio::task::LocalSet;
 
 pub use registry::{Registry, RegistryError};
@@ -150,7 +150,12 @@ struct Shared {
     registry: Registry,
     pool: RefCell<slots::Pool>,
     connections: RefCell<usize>,
+    /// Whether the server ends.
+    end: watch::Sender<bool>,
 }
+
+/// How long clients have to read that the server ends.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Serves until `stop` is ready. Slots and connections are gone when it returns.
 ///
@@ -164,17 +169,29 @@ pub fn serve(
 ) -> Result<(), ServeError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let pool = RefCell::new(slots::Pool::new(&config));
-    let shared = Rc::new(Shared { config, registry, pool, connections: RefCell::new(0) });
+    let end = watch::channel(false).0;
+    let shared = Rc::new(Shared { config, registry, pool, connections: RefCell::new(0), end });
     let local = LocalSet::new();
     let result = local.block_on(&runtime, async {
-        tokio::select! {
+        let result = tokio::select! {
             result = accept(&shared, listener) => result,
             () = stop => Ok(()),
-        }
+        };
+        shared.end.send_replace(true);
+        // Who has not read it by then is told nothing.
+        let _late = tokio::time::timeout(FAREWELL, gone(&shared)).await;
+        result
     });
     shared.pool.borrow_mut().end();
     drop(local);
     Ok(result?)
+}
+
+/// Waits until all clients are gone.
+async fn gone(shared: &Rc<Shared>) {
+    while *shared.connections.borrow() > 0 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
 }
 
 async fn accept(shared: &Rc<Shared>, listener: Listener) -> io::Result<()> {
