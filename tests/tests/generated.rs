@@ -271,6 +271,21 @@ fn compilers_name_the_description() {
     assert!(said.contains("own.idl:4:"), "{said}");
     assert!(said.contains("`f` does not compile") && said.contains("`g` does not link"), "{said}");
     assert!(said.contains("2 routines were not built"), "{said}");
+    // What lies there already is somebody's.
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("f.idl"), "Define f(mode_out int n) { *n = 1; }")
+        .expect("written");
+    std::fs::write(folder.path().join("f"), "mine").expect("written");
+    std::fs::write(folder.path().join("f.c"), "mine").expect("written");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (_, said, code) = run(&["call", "build", &path("f.idl"), "-o", &path("")]);
+    assert_eq!(code, Some(65), "{said}");
+    assert!(said.contains("was not built by this"), "{said}");
+    std::fs::remove_file(path("f")).expect("removed");
+    let (printed, said, code) = run(&["call", "build", "--keep", &path("f.idl"), "-o", &path("")]);
+    assert_eq!((code, said.as_str(), printed.lines().count()), (Some(0), "", 1));
+    assert_eq!(std::fs::read_to_string(path("f.c")).expect("the source"), "mine");
+    assert!(std::fs::read_to_string(path("f.stub.c")).expect("the source").contains("*n = 1;"));
     let file = "Define f(mode_in file f) { (void)f; }";
     let Err(said) = Built::of_text(file, &[]) else { panic!("it was built") };
     assert!(said.contains("`f` is a file"), "{said}");

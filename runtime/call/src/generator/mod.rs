@@ -102,19 +102,27 @@ fn build_one(
     // Names have no `-`, so no two are the same then.
     let name = unit.name.replace('/', "-");
     let in_folder = |extension: &str| options.out.join(format!("{name}{extension}"));
-    let (source, object) = (in_folder(".c"), in_folder(".o"));
-    let (executable, made) = (in_folder(""), in_folder(".new"));
-    let text = stub::source(unit, module, lines, &shown(&source), &shown(path))
-        .map_err(|why| BuildError::Unusable { routine: unit.name.to_owned(), why })?;
-    write(&source, text.as_bytes())?;
-    let compiled = tools.compile(unit.name, &source, &object);
-    let required: Vec<&str> = required(unit);
-    let linked = compiled.and_then(|()| tools.link(unit.name, &object, &required, &made));
-    if !options.keep {
-        remove(&source);
+    let (executable, beside) = (in_folder(""), in_folder(".routine"));
+    let unusable = |why: String| BuildError::Unusable { routine: unit.name.to_owned(), why };
+    if executable.exists() && !beside.exists() {
+        let executable = executable.display();
+        return Err(unusable(format!(
+            "{executable} is there and was not built by this; remove it, or name another folder with --out"
+        )));
     }
-    remove(&object);
-    linked?;
+    // What is made on the way goes where nobody else's files are.
+    let work = tempfile::Builder::new().prefix(".kumi-build-").tempdir_in(&options.out);
+    let work = work.map_err(|source| BuildError::Write { path: options.out.clone(), source })?;
+    let file = format!("{name}.stub.c");
+    let (source, object) = (work.path().join(&file), work.path().join("stub.o"));
+    let made = work.path().join("executable");
+    let text = stub::source(unit, module, lines, &file, &shown(path)).map_err(unusable)?;
+    write(&source, text.as_bytes())?;
+    if options.keep {
+        write(&in_folder(".stub.c"), text.as_bytes())?;
+    }
+    tools.compile(unit.name, &source, &object)?;
+    tools.link(unit.name, &object, &required(unit), &made)?;
     let manifest = Manifest {
         version: Manifest::VERSION,
         executable: name.clone(),
@@ -122,14 +130,10 @@ fn build_one(
             .map_err(|source| BuildError::Write { path: made.clone(), source })?,
         interfaces: unit.routines.iter().map(|interface| (*interface).clone()).collect(),
     };
-    let json = serde_json::to_vec(&manifest).map_err(|error| BuildError::Unusable {
-        routine: unit.name.to_owned(),
-        why: error.to_string(),
-    })?;
+    let json = serde_json::to_vec(&manifest).map_err(|error| unusable(error.to_string()))?;
     // One that runs keeps its file.
     let moved = std::fs::rename(&made, &executable);
     moved.map_err(|source| BuildError::Write { path: executable, source })?;
-    let beside = in_folder(".routine");
     write(&beside, &json)?;
     Ok(beside)
 }
@@ -141,15 +145,6 @@ fn shown(path: &Path) -> String {
 fn write(path: &Path, bytes: &[u8]) -> Result<(), BuildError> {
     std::fs::write(path, bytes)
         .map_err(|source| BuildError::Write { path: path.to_owned(), source })
-}
-
-/// Removes what was made on the way.
-fn remove(path: &Path) {
-    if let Err(error) = std::fs::remove_file(path)
-        && error.kind() != io::ErrorKind::NotFound
-    {
-        tracing::warn!(%error, "{} is left", path.display());
-    }
 }
 
 /// What the routines of a unit require, each once.

@@ -167,7 +167,7 @@ fn signature(interface: &Interface) -> Result<Signature, LoadError> {
         |why: &str| LoadError::Unsupported { routine: interface.name.clone(), why: why.to_owned() };
     let target = &interface.target;
     if !target.body.is_empty() {
-        return Err(unsupported("it has a body in C; build it with the generator"));
+        return Err(unsupported("it has a body in C; `kumi call build` makes an executable of it"));
     }
     let fortran = match target.language {
         Language::C => false,
