@@ -21,7 +21,7 @@ PROFILE ?= release
 # The folder that cargo gives a profile's output.
 BIN = $(TARGET)/$(PROFILE)
 
-.PHONY: all build c cpp fortran python demo test lint bench bench-transport bench-peers bench-build bench-reality bench-call soak fuzz setup clean
+.PHONY: all build c cpp fortran routines python demo test lint bench bench-transport bench-peers bench-build bench-reality bench-call soak fuzz setup clean
 
 all: build
 
@@ -30,7 +30,7 @@ setup:
 
 build: setup
 	$(CARGO) build --release --workspace --locked
-	@$(MAKE) --no-print-directory c cpp fortran PROFILE=release
+	@$(MAKE) --no-print-directory c cpp fortran routines PROFILE=release
 
 # libkumi with its kumi.pc, and the C examples, linked with the libkumi.so of the same profile, in
 # the folder where it lies.
@@ -48,6 +48,11 @@ cpp: c
 fortran: c
 	@$(MAKE) --no-print-directory -C bindings/fortran LIB=$(BIN) OUT=$(BIN)
 	@$(MAKE) --no-print-directory -C examples/fortran LIB=$(BIN) OUT=$(BIN)
+
+# The routines of examples/call and of the demonstrations that are shipped, as executables for `kumi call serve`.
+routines: setup
+	@$(CARGO) build --quiet --locked --package kumi --package kumi-call --package kumi-slot $(if $(filter release,$(PROFILE)),--release)
+	@$(BIN)/kumi call build --out $(BIN)/routines runtime/call/interfaces/demo.idl examples/call/*.idl
 
 python: setup
 	@$(MAKE) --no-print-directory -C bindings/python check PROFILE=$(PROFILE) CARGO_TARGET_DIR=$(TARGET)

@@ -14,6 +14,7 @@ mod tcp;
 mod values;
 
 pub mod client;
+pub mod generator;
 pub mod server;
 pub mod slot;
 
@@ -21,5 +22,6 @@ pub use client::{
     Arg, Array, ArrayMut, Call, CallError, Canceller, Client, Known, Options, Outcome, Shape,
     is_given, wait_any,
 };
+pub use kumi_rpc::Value;
 pub use lent::{Lent, LentMut, Number};
 pub use native::LoadError;

@@ -13,14 +13,38 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
 use nix::unistd::{dup, dup2_stdin, dup2_stdout};
 
-use crate::native::{Arena, Routine, receive_with_descriptor, send_with_descriptor};
+use crate::native::{Arena, Routine, Runner, receive_with_descriptor, send_with_descriptor};
 use crate::protocol::{MOST, Order, Reply, Setup};
+
+pub use crate::native::{Linked, main};
 
 /// Runs until the server closes the socket, which is this process's standard input.
 ///
 /// # Errors
 /// The socket fails, or the server says what this version does not know.
 pub fn run() -> io::Result<()> {
+    run_with(&|interface, setup| {
+        let loaded = Routine::load(interface, &setup.libraries);
+        loaded.map(Runner::Bound).map_err(|error| error.to_string())
+    })
+}
+
+/// [`run`], of routines that are linked into this executable.
+pub(crate) fn run_linked(routines: &[Linked]) -> io::Result<()> {
+    run_with(&|interface, setup| {
+        let described = setup.interface.as_bytes();
+        let found = routines.iter().find(|routine| routine.description() == described);
+        found.map(Runner::Linked).ok_or_else(|| {
+            let name = &interface.name;
+            format!("the executable was built from another description of `{name}`; build it again")
+        })
+    })
+}
+
+/// What becomes of a description and what else the server says first.
+type Load<'a> = dyn Fn(&Interface, &Setup) -> Result<Runner<'a>, String> + 'a;
+
+fn run_with(load: &Load<'_>) -> io::Result<()> {
     // The server's end is the end of a slot, whatever the routine does.
     set_pdeathsig(Signal::SIGKILL)?;
     let socket = take_socket()?;
@@ -48,7 +72,7 @@ pub fn run() -> io::Result<()> {
                 match arena
                     .as_ref()
                     .map_err(String::clone)
-                    .and_then(|it| set_up(&it.read(0, bytes)))
+                    .and_then(|it| set_up(&it.read(0, bytes), load))
                 {
                     Ok(loaded) => {
                         routine = Some(loaded);
@@ -97,7 +121,7 @@ fn map(descriptor: Option<OwnedFd>, bytes: u64) -> Result<Arena, String> {
     })
 }
 
-fn set_up(json: &[u8]) -> Result<Routine, String> {
+fn set_up<'a>(json: &[u8], load: &Load<'a>) -> Result<Runner<'a>, String> {
     let setup: Setup = serde_json::from_slice(json).map_err(|error| error.to_string())?;
     let interface =
         Interface::from_json(setup.interface.as_bytes()).map_err(|error| error.to_string())?;
@@ -112,5 +136,5 @@ fn set_up(json: &[u8]) -> Result<Routine, String> {
     if setup.memory > 0 {
         limit(Resource::RLIMIT_AS, setup.memory)?;
     }
-    Routine::load(&interface, &setup.libraries).map_err(|error| error.to_string())
+    load(&interface, &setup)
 }

@@ -51,6 +51,12 @@ impl<'a> Array<'a> {
         Array { shape, lent: Lent::slice(bytes_of(numbers)), borrowed: PhantomData }
     }
 
+    /// Numbers of this shape, as the bytes that they have in memory.
+    #[must_use]
+    pub fn bytes(bytes: &'a [u8], shape: Shape) -> Array<'a> {
+        Array { shape, lent: Lent::slice(bytes), borrowed: PhantomData }
+    }
+
     /// Memory that is lent as [`Lent::new`] says.
     #[must_use]
     pub fn lent(lent: Lent, shape: Shape) -> Array<'a> {
@@ -71,6 +77,12 @@ impl<'a> ArrayMut<'a> {
     pub fn shaped<T: Number>(numbers: &'a mut [T], dims: &[u64], order: Order) -> ArrayMut<'a> {
         let shape = Shape { element: T::ELEMENT, dims: Some(dims.to_vec()), order };
         ArrayMut { shape, lent: LentMut::slice(bytes_of_mut(numbers)), borrowed: PhantomData }
+    }
+
+    /// Numbers of this shape, as the bytes that they have in memory.
+    #[must_use]
+    pub fn bytes(bytes: &'a mut [u8], shape: Shape) -> ArrayMut<'a> {
+        ArrayMut { shape, lent: LentMut::slice(bytes), borrowed: PhantomData }
     }
 
     /// Memory that is lent as [`LentMut::new`] says.

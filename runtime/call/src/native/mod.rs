@@ -3,11 +3,14 @@
 
 mod arena;
 mod library;
+mod linked;
 mod socket;
 
 pub use arena::Arena;
 pub(crate) use library::check;
 pub use library::{LoadError, Routine};
+pub(crate) use linked::Runner;
+pub use linked::{Linked, main};
 pub(crate) use socket::watch;
 pub use socket::{Source, Target, receive_with_descriptor, send_with_descriptor};
 

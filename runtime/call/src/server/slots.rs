@@ -255,7 +255,7 @@ fn begin(shared: &Rc<Shared>, job: Box<Job>) -> bool {
             drop(pool);
             let text = format!(
                 "the process of a slot ({}) cannot be started: {error}",
-                shared.config.slot.display()
+                job.offered.executable.as_ref().unwrap_or(&shared.config.slot).display()
             );
             tell(job, Err(Failure::new(Code::NotRunnable, 0, text)));
             return false;

@@ -37,7 +37,7 @@ pub struct InfoArgs {
     pub json: bool,
 }
 
-fn connect(args: &ServerArgs) -> Result<Client, Error> {
+pub(super) fn connect(args: &ServerArgs) -> Result<Client, Error> {
     Ok(Client::connect(&args.server, &Options::default())?)
 }
 

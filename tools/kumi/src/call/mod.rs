@@ -1,7 +1,9 @@
 //! `kumi call`: routines that are called over the network.
 
+mod build;
 mod check;
 mod client;
+mod run;
 mod serve;
 
 use crate::error::Error;
@@ -21,6 +23,10 @@ pub enum CallCommand {
     Info(client::InfoArgs),
     /// Look at interface descriptions: what is wrong with them, or what they say
     Check(check::CheckArgs),
+    /// Call a routine
+    Run(run::RunArgs),
+    /// Build executables of routines, those with a body in C too
+    Build(build::BuildArgs),
 }
 
 /// Runs the command.
@@ -30,6 +36,8 @@ pub fn run(command: &CallCommand) -> Result<(), Error> {
         CallCommand::List(args) => client::list(args),
         CallCommand::Info(args) => client::info(args),
         CallCommand::Check(args) => check::run(args),
+        CallCommand::Run(args) => run::run(args),
+        CallCommand::Build(args) => build::run(args),
     }
 }
 
