@@ -15,6 +15,7 @@ mod values;
 pub mod client;
 pub mod server;
 pub mod slot;
+pub mod users;
 
 pub use client::{
     Arg, Array, ArrayMut, Call, CallError, Client, Known, Options, Outcome, Shape, is_given,
