@@ -4,6 +4,7 @@
 //! processes and memory. See docs/calls.md.
 #![deny(unsafe_code)]
 
+mod confine;
 mod layout;
 #[allow(unsafe_code)]
 mod lent;

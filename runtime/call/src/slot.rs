@@ -8,11 +8,10 @@ use std::time::Instant;
 
 use kumi_idl::Interface;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
-use nix::sys::prctl::set_pdeathsig;
 use nix::sys::resource::{Resource, setrlimit};
-use nix::sys::signal::Signal;
 use nix::unistd::{dup, dup2_stdin, dup2_stdout};
 
+use crate::confine::{confine, end_with_server};
 use crate::native::{Arena, Routine, receive_with_descriptor, send_with_descriptor};
 use crate::protocol::{MOST, Order, Reply, Setup};
 
@@ -22,7 +21,7 @@ use crate::protocol::{MOST, Order, Reply, Setup};
 /// The socket fails, or the server says what this version does not know.
 pub fn run() -> io::Result<()> {
     // The server's end is the end of a slot, whatever the routine does.
-    set_pdeathsig(Signal::SIGKILL)?;
+    end_with_server()?;
     let socket = take_socket()?;
     let mut arenas = HashMap::new();
     let mut routine = None;
@@ -87,5 +86,6 @@ fn set_up(json: &[u8]) -> Result<Routine, String> {
     if setup.memory > 0 {
         limit(Resource::RLIMIT_AS, setup.memory)?;
     }
+    confine(setup.run_as.as_ref())?;
     Routine::load(&interface, &setup.libraries).map_err(|error| error.to_string())
 }

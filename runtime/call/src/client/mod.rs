@@ -14,9 +14,11 @@ mod error;
 mod link;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -31,7 +33,7 @@ use arguments::Checked;
 use link::{Answer, Link, Ticket};
 
 /// How a client connects.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Options {
     /// Who it is; empty: nobody in particular.
     pub token: String,
@@ -39,6 +41,20 @@ pub struct Options {
     pub program: String,
     /// How long connecting may take.
     pub connect_time: Duration,
+    /// For `tls://`: a file with the certificates (PEM) of the authorities that are trusted, and no others; `None`: those
+    /// that the system trusts.
+    pub ca: Option<PathBuf>,
+}
+
+impl fmt::Debug for Options {
+    /// Without the token.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Options")
+            .field("program", &self.program)
+            .field("connect_time", &self.connect_time)
+            .field("ca", &self.ca)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Default for Options {
@@ -49,6 +65,7 @@ impl Default for Options {
                 .next()
                 .map_or_else(String::new, |name| name.to_string_lossy().into_owned()),
             connect_time: Duration::from_secs(10),
+            ca: None,
         }
     }
 }

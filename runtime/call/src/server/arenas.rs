@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 
+use super::owner::Owner;
 use crate::native::Arena;
 
 /// An arena with the number by which slots know it.
@@ -13,6 +14,7 @@ pub struct Block {
     pub number: u32,
     /// The memory.
     pub arena: Arena,
+    owner: Rc<Owner>,
     total: Rc<Cell<u64>>,
 }
 
@@ -48,14 +50,15 @@ impl Arenas {
         self.next
     }
 
-    /// Memory of at least so many bytes. What lay in it before is the same server's. `None`: there is too little left.
+    /// Memory of at least so many bytes. What lay in it before is the same user's, whose processes may map it still:
+    /// memory never goes from one user to another. `None`: there is too little left.
     ///
     /// # Errors
     /// What the system says.
-    pub fn take(&mut self, bytes: usize) -> io::Result<Option<Rc<Block>>> {
+    pub fn take(&mut self, owner: &Rc<Owner>, bytes: usize) -> io::Result<Option<Rc<Block>>> {
         let fits = |block: &Rc<Block>| {
             let length = block.arena.length();
-            length >= bytes && length / 4 <= bytes.max(LEAST)
+            block.owner == *owner && length >= bytes && length / 4 <= bytes.max(LEAST)
         };
         let found = (0..self.idle.len()).filter(|index| fits(&self.idle[*index]));
         if let Some(index) = found.min_by_key(|index| self.idle[*index].arena.length()) {
@@ -75,7 +78,8 @@ impl Arenas {
         let arena = Arena::new(length)?;
         self.total.set(self.total.get() + arena.length() as u64);
         let number = self.number();
-        Ok(Some(Rc::new(Block { number, arena, total: Rc::clone(&self.total) })))
+        let (owner, total) = (Rc::clone(owner), Rc::clone(&self.total));
+        Ok(Some(Rc::new(Block { number, arena, owner, total })))
     }
 
     /// Takes memory back that nobody uses any more.
@@ -91,7 +95,8 @@ mod tests {
     #[test]
     fn memory_is_bounded_and_used_again() {
         let mut arenas = Arenas::new(1 << 20);
-        let take = |arenas: &mut Arenas, bytes| arenas.take(bytes).expect("memory");
+        let owner = Rc::default();
+        let take = |arenas: &mut Arenas, bytes| arenas.take(&owner, bytes).expect("memory");
         let first = take(&mut arenas, 1).expect("there is room");
         assert_eq!(first.arena.length(), LEAST);
         assert!(take(&mut arenas, 1 << 20).is_none(), "with the first it would be too much");
@@ -104,5 +109,27 @@ mod tests {
         assert_ne!(whole.number, number);
         drop(whole);
         assert!(take(&mut arenas, 1 << 20).is_some(), "what is dropped is free");
+    }
+
+    #[test]
+    fn memory_of_one_user_is_never_anothers() {
+        let mut arenas = Arenas::new(1 << 17);
+        let owner = |name: &str| Rc::new(Owner { user: name.to_owned(), run_as: None });
+        let (ada, bob) = (owner("ada"), owner("bob"));
+        let hers = arenas.take(&ada, 10).expect("memory").expect("room");
+        hers.arena.write(0, b"a secret");
+        let number = hers.number;
+        arenas.give(hers);
+        let his = arenas.take(&bob, 10).expect("memory").expect("room");
+        assert_ne!(his.number, number);
+        assert_eq!(his.arena.read(0, 8), [0; 8]);
+        let hers = arenas.take(&ada, 10).expect("memory").expect("hers");
+        assert_eq!(hers.number, number);
+        // What is idle makes room for another user, as new memory.
+        arenas.give(his);
+        let new = arenas.take(&ada, LEAST).expect("memory").expect("his made room");
+        assert!(new.number > number + 1);
+        assert!(arenas.take(&bob, 10).expect("memory").is_none(), "all is in use");
+        drop(hers);
     }
 }

@@ -7,13 +7,18 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kumi_rpc::{CallHead, Code, Failure, Piece, ResultHead, Server, ServerEvent, Step};
+use kumi_rpc::{
+    CallHead, ClientHello, Code, Failure, Piece, ResultHead, Server, ServerEvent, Step,
+};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
 
 use super::Shared;
 use super::arenas::Block;
+use super::door::Guest;
+use super::owner::Caller;
+use super::registry::Offered;
 use super::slots::{Ended, Job, submit};
 use crate::layout::Layout;
 use crate::native::{self, Source, Target};
@@ -21,8 +26,6 @@ use crate::values::Given;
 
 /// Bytes that are read at once when it is not known where they belong.
 const INPUT: usize = 64 << 10;
-/// How long a client has to say who it is.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where a call is.
 enum Call {
@@ -45,13 +48,17 @@ struct Connection {
     needed: usize,
     calls: HashMap<u32, Call>,
     told: UnboundedSender<Ended>,
-    greeted: bool,
+    caller: Caller,
+    /// It has not said who it is.
+    guest: Option<Guest>,
+    /// It counts as one of the server's connections.
+    counted: bool,
     /// The client is told why, and then nothing more is read.
     closing: bool,
 }
 
 /// Serves a client until it goes, or breaks the protocol. Its calls end with it.
-pub async fn run(shared: &Rc<Shared>, socket: OwnedFd) -> io::Result<()> {
+pub async fn run(shared: &Rc<Shared>, socket: OwnedFd, guest: Guest) -> io::Result<()> {
     let socket = native::watch(socket)?;
     let (told, mut ends) = unbounded_channel();
     let mut connection = Connection {
@@ -63,12 +70,22 @@ pub async fn run(shared: &Rc<Shared>, socket: OwnedFd) -> io::Result<()> {
         needed: 1,
         calls: HashMap::new(),
         told,
-        greeted: false,
+        caller: Caller::default(),
+        guest: Some(guest),
+        counted: false,
         closing: false,
     };
     let result = connection.serve(&socket, &mut ends).await;
     connection.leave();
     result
+}
+
+/// Waits until a stranger has to go.
+async fn shown_out(guest: Option<&Guest>) {
+    match guest {
+        Some(guest) => guest.shown_out().await,
+        None => std::future::pending().await,
+    }
 }
 
 impl Connection {
@@ -77,7 +94,7 @@ impl Connection {
         socket: &AsyncFd<OwnedFd>,
         ends: &mut UnboundedReceiver<Ended>,
     ) -> io::Result<()> {
-        let patience = tokio::time::sleep(PATIENCE);
+        let patience = tokio::time::sleep(self.shared.config.hello_time);
         tokio::pin!(patience);
         loop {
             self.write(socket)?;
@@ -86,6 +103,8 @@ impl Connection {
                 return Ok(());
             }
             tokio::select! {
+                // What has come counts before the time is looked at.
+                biased;
                 ready = socket.readable(), if !self.closing => {
                     let mut ready = ready?;
                     match ready.try_io(|socket| self.read(socket)) {
@@ -95,7 +114,7 @@ impl Connection {
                         Ok(Err(error)) => return Err(error),
                         Err(_would_block) => continue,
                     }
-                    self.look();
+                    self.look(socket.get_ref());
                 }
                 ready = socket.writable(), if writes => {
                     let mut ready = ready?;
@@ -106,7 +125,11 @@ impl Connection {
                     }
                 }
                 ended = ends.recv() => if let Some(ended) = ended { self.ended(ended); },
-                () = &mut patience, if !self.greeted => return Err(io::ErrorKind::TimedOut.into()),
+                () = shown_out(self.guest.as_ref()) => return Ok(()),
+                () = &mut patience, if self.guest.is_some() => {
+                    self.shared.door.silent();
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
             }
             while let Ok(ended) = ends.try_recv() {
                 self.ended(ended);
@@ -148,7 +171,7 @@ impl Connection {
     }
 
     /// Looks at what has come.
-    fn look(&mut self) {
+    fn look(&mut self, socket: &OwnedFd) {
         while !self.closing {
             match self.rpc.step(&self.input[self.begin..self.end]) {
                 Ok(Step::More(needed)) => {
@@ -157,8 +180,10 @@ impl Connection {
                 }
                 Ok(Step::Event(consumed, event)) => {
                     self.begin += consumed;
-                    if let Some(event) = event {
-                        self.take(event);
+                    match event {
+                        Some(ServerEvent::Hello(hello)) => self.greet(&hello, socket),
+                        Some(event) => self.take(event),
+                        None => {}
                     }
                 }
                 Ok(Step::Data(place, length)) => {
@@ -184,20 +209,62 @@ impl Connection {
         }
     }
 
+    /// A client has said who it is.
+    fn greet(&mut self, hello: &ClientHello, socket: &OwnedFd) {
+        let shared = Rc::clone(&self.shared);
+        let config = &shared.config;
+        match self.admit(hello) {
+            Ok(caller) => {
+                self.caller = caller;
+                self.closing = !self.rpc.welcome(hello, &config.name, config.call_bytes);
+            }
+            Err(failure) => {
+                shared.door.refused(socket, &failure.text);
+                self.rpc.refuse(failure);
+                self.closing = true;
+            }
+        }
+    }
+
+    fn admit(&mut self, hello: &ClientHello) -> Result<Caller, Failure> {
+        let Shared { config, connections, .. } = &*self.shared;
+        let caller = Caller::known(config.users.as_deref(), &hello.token)?;
+        if connections.get() >= config.connections {
+            let text = format!("{} clients are connected already", config.connections);
+            return Err(Failure::new(Code::Busy, 0, text));
+        }
+        connections.set(connections.get() + 1);
+        (self.guest, self.counted) = (None, true);
+        Ok(caller)
+    }
+
+    /// The routine of this name, if the user may call it.
+    fn find(&mut self, name: &str) -> Result<Arc<Offered>, Failure> {
+        self.caller.check(&self.shared)?;
+        self.caller.allow(&self.shared, name)?;
+        let found = self.shared.registry.find(name);
+        found.cloned().ok_or_else(|| self.caller.unknown(&self.shared, name))
+    }
+
+    fn names(&mut self, stream: u32, part: &str) -> Result<(), Failure> {
+        self.caller.check(&self.shared)?;
+        let fits = |name: &&str| name.contains(part) && self.caller.permits(name);
+        self.rpc.names(stream, self.shared.registry.names().filter(fits));
+        Ok(())
+    }
+
     fn take(&mut self, event: ServerEvent) {
         match event {
-            ServerEvent::Hello(hello) => {
-                let config = &self.shared.config;
-                self.greeted = true;
-                self.closing = !self.rpc.welcome(&hello, &config.name, config.call_bytes);
-            }
-            ServerEvent::Interface(stream, name) => match self.shared.registry.find(&name) {
-                Some(offered) => self.rpc.describe(stream, offered.hash, &offered.json),
-                None => self.unknown(stream, &name),
+            // Taken by `greet`.
+            ServerEvent::Hello(_) => {}
+            ServerEvent::Interface(stream, name) => match self.find(&name) {
+                Ok(offered) => self.rpc.describe(stream, offered.hash, &offered.json),
+                Err(failure) => self.rpc.fail(stream, &failure),
             },
             ServerEvent::List(stream, part) => {
-                let names = self.shared.registry.names().filter(|name| name.contains(&part));
-                self.rpc.names(stream, names);
+                if let Err(failure) = self.names(stream, &part) {
+                    self.rpc.fail(stream, &failure);
+                }
             }
             ServerEvent::Call(stream, head) => {
                 if let Err(failure) = self.begin_call(stream, &head) {
@@ -216,18 +283,10 @@ impl Connection {
         }
     }
 
-    fn unknown(&mut self, stream: u32, name: &str) {
-        let text = self.shared.registry.unknown(name);
-        self.rpc.fail(stream, &Failure::new(Code::NoSuchRoutine, 0, text));
-    }
-
     /// Takes a call, or says why not; nothing is allocated before it is known to be within the limits.
     fn begin_call(&mut self, stream: u32, head: &CallHead) -> Result<(), Failure> {
         let shared = Rc::clone(&self.shared);
-        let Some(offered) = shared.registry.find(&head.routine) else {
-            let text = shared.registry.unknown(&head.routine);
-            return Err(Failure::new(Code::NoSuchRoutine, 0, text));
-        };
+        let offered = self.find(&head.routine)?;
         if head.hash != offered.hash {
             let text = format!("the description of `{}` has changed", head.routine);
             return Err(Failure::new(Code::InterfaceChanged, 0, text));
@@ -235,17 +294,21 @@ impl Connection {
         let given = Given::from_wire(&offered.interface, &head.values)?;
         let layout = Layout::new(&offered.interface, &given, shared.config.call_bytes)?;
         let mut pool = shared.pool.borrow_mut();
-        let block = pool.arenas.take(layout.bytes).ok().flatten().ok_or_else(|| {
-            let text = "the server has no memory left for the call's arguments; try again later";
-            Failure::new(Code::Busy, i64::try_from(layout.bytes).unwrap_or(i64::MAX), text)
-        })?;
+        let block = pool.arenas.take(self.caller.owner(), layout.bytes).ok().flatten().ok_or_else(
+            || {
+                let text =
+                    "the server has no memory left for the call's arguments; try again later";
+                Failure::new(Code::Busy, i64::try_from(layout.bytes).unwrap_or(i64::MAX), text)
+            },
+        )?;
         let id = pool.number();
         drop(pool);
         let sizes = layout.sent();
         let job = Job {
             id,
             stream,
-            offered: Arc::clone(offered),
+            offered,
+            owner: Rc::clone(self.caller.owner()),
             layout,
             block,
             deadline: self.deadline(head.timeout_ms),
@@ -349,6 +412,10 @@ impl Connection {
 
     /// The client has gone: so have its calls.
     fn leave(&mut self) {
+        if self.counted {
+            let connections = &self.shared.connections;
+            connections.set(connections.get() - 1);
+        }
         for (_, call) in self.calls.drain() {
             match call {
                 Call::Coming(job, _) => self.shared.pool.borrow_mut().arenas.give(job.block),

@@ -2,23 +2,29 @@
 
 mod arenas;
 mod connection;
+mod door;
 mod nearest;
+mod owner;
 mod process;
 mod registry;
 mod slots;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
 use tokio::task::LocalSet;
 
+use crate::users::Users;
+
+pub use door::Counters;
 pub use registry::{Registry, RegistryError};
 
 /// What a server offers and allows.
@@ -48,6 +54,14 @@ pub struct Config {
     pub call_time: Option<Duration>,
     /// Threads that a routine's libraries may use.
     pub threads: usize,
+    /// Who may call; `None`: everybody, without being told apart.
+    pub users: Option<Arc<Users>>,
+    /// Connections that have not said who they are, at once; the oldest goes for one more.
+    pub strangers: usize,
+    /// How long a client has to say who it is.
+    pub hello_time: Duration,
+    /// What came to nothing.
+    pub counters: Arc<Counters>,
 }
 
 impl Config {
@@ -70,6 +84,10 @@ impl Config {
             process_bytes: 0,
             call_time: None,
             threads: 1,
+            users: None,
+            strangers: 256,
+            hello_time: Duration::from_secs(2),
+            counters: Arc::default(),
         }
     }
 }
@@ -149,7 +167,9 @@ struct Shared {
     config: Config,
     registry: Registry,
     pool: RefCell<slots::Pool>,
-    connections: RefCell<usize>,
+    /// Clients that have said who they are.
+    connections: Cell<usize>,
+    door: Rc<door::Door>,
 }
 
 /// Serves until `stop` is ready. Slots and connections are gone when it returns.
@@ -164,7 +184,8 @@ pub fn serve(
 ) -> Result<(), ServeError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let pool = RefCell::new(slots::Pool::new(&config));
-    let shared = Rc::new(Shared { config, registry, pool, connections: RefCell::new(0) });
+    let door = door::Door::new(config.strangers, Arc::clone(&config.counters));
+    let shared = Rc::new(Shared { config, registry, pool, connections: Cell::new(0), door });
     let local = LocalSet::new();
     let result = local.block_on(&runtime, async {
         tokio::select! {
@@ -223,16 +244,11 @@ async fn pause(error: &io::Error) -> io::Result<()> {
 }
 
 fn take(shared: &Rc<Shared>, socket: OwnedFd) {
-    if *shared.connections.borrow() >= shared.config.connections {
-        tracing::warn!("a connection more than allowed was closed");
-        return;
-    }
-    *shared.connections.borrow_mut() += 1;
+    let guest = shared.door.arrive();
     let shared = Rc::clone(shared);
     tokio::task::spawn_local(async move {
-        if let Err(error) = connection::run(&shared, socket).await {
+        if let Err(error) = connection::run(&shared, socket, guest).await {
             tracing::debug!(%error, "a connection ended");
         }
-        *shared.connections.borrow_mut() -= 1;
     });
 }

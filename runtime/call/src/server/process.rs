@@ -12,7 +12,8 @@ use tokio::process::{Child, Command};
 
 use super::Config;
 use super::arenas::{Arenas, Block};
-use super::registry::Offered;
+use super::slots::Job;
+use crate::confine::RunAs;
 use crate::layout::Slot;
 use crate::native::{self, Arena, receive_with_descriptor, send_with_descriptor};
 use crate::protocol::{MOST, Order, Reply, Setup};
@@ -31,7 +32,8 @@ impl Process {
     ///
     /// # Errors
     /// What the system says.
-    pub fn start(config: &Config, offered: &Offered, arenas: &mut Arenas) -> io::Result<Process> {
+    pub fn start(config: &Config, job: &Job, arenas: &mut Arenas) -> io::Result<Process> {
+        let run_as = job.owner.run_as.as_deref().map(RunAs::named).transpose()?;
         let kind = SockType::SeqPacket;
         let (ours, theirs) = socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC)?;
         fcntl(&ours, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
@@ -45,9 +47,10 @@ impl Process {
         let socket = Rc::new(native::watch(ours)?);
         let mut process = Process { child: Some(child), socket, known: Vec::new() };
         let setup = Setup {
-            interface: offered.json.clone(),
-            libraries: offered.libraries.clone(),
+            interface: job.offered.json.clone(),
+            libraries: job.offered.libraries.clone(),
             memory: config.process_bytes,
+            run_as,
         };
         let json = serde_json::to_vec(&setup)?;
         let arena = Arena::new(json.len())?;

@@ -12,6 +12,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::{Instant, sleep_until};
 
 use super::arenas::{Arenas, Block};
+use super::owner::Owner;
 use super::process::{Process, ended, reply};
 use super::registry::Offered;
 use super::{Config, Shared};
@@ -27,6 +28,8 @@ pub struct Job {
     pub stream: u32,
     /// The routine.
     pub offered: Arc<Offered>,
+    /// Whose it is.
+    pub owner: Rc<Owner>,
     /// Where its arguments lie.
     pub layout: Layout,
     /// The memory.
@@ -51,6 +54,8 @@ pub struct Ended {
 /// A process and what it does.
 struct Worker {
     offered: Arc<Offered>,
+    /// The one user whom it serves.
+    owner: Rc<Owner>,
     process: RefCell<Process>,
     /// Its call, and when that began.
     job: RefCell<Option<(Box<Job>, Instant)>>,
@@ -148,9 +153,12 @@ impl Pool {
         }
     }
 
-    /// An idle process for a routine.
-    fn idle_for(&mut self, offered: &Arc<Offered>) -> Option<Rc<Worker>> {
-        let index = self.idle.iter().rposition(|worker| Arc::ptr_eq(&worker.offered, offered))?;
+    /// An idle process for a call's routine, which has served nobody but its user.
+    fn idle_for(&mut self, job: &Job) -> Option<Rc<Worker>> {
+        let fits = |worker: &Rc<Worker>| {
+            Arc::ptr_eq(&worker.offered, &job.offered) && worker.owner == job.owner
+        };
+        let index = self.idle.iter().rposition(fits)?;
         self.idle.remove(index)
     }
 
@@ -195,7 +203,7 @@ fn begin(shared: &Rc<Shared>, job: Box<Job>) -> bool {
     let mut pool = shared.pool.borrow_mut();
     pool.running += 1;
     let mut job = job;
-    while let Some(worker) = pool.idle_for(&job.offered) {
+    while let Some(worker) = pool.idle_for(&job) {
         pool.busy.push(Rc::clone(&worker));
         match give(&worker, job) {
             Ok(()) => return true,
@@ -204,7 +212,7 @@ fn begin(shared: &Rc<Shared>, job: Box<Job>) -> bool {
         }
     }
     pool.make_room();
-    let started = Process::start(&shared.config, &job.offered, &mut pool.arenas);
+    let started = Process::start(&shared.config, &job, &mut pool.arenas);
     let process = match started {
         Ok(process) => process,
         Err(error) => {
@@ -219,6 +227,7 @@ fn begin(shared: &Rc<Shared>, job: Box<Job>) -> bool {
     };
     let worker = Rc::new(Worker {
         offered: Arc::clone(&job.offered),
+        owner: Rc::clone(&job.owner),
         process: RefCell::new(process),
         job: RefCell::new(Some((job, Instant::now()))),
         set_up: Cell::new(false),

@@ -1,5 +1,7 @@
 //! A server in this process, with a library that is compiled for it.
 #![forbid(unsafe_code)]
+// Every file of tests uses a part of it.
+#![allow(dead_code)]
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
