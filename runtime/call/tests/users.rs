@@ -30,6 +30,7 @@ impl House {
         std::fs::set_permissions(folder.path(), open).expect("its mode");
         let routines = folder.path().join("libroutines.so");
         std::fs::copy(library(), &routines).expect("a copy");
+        let libraries = [routines];
         let file = folder.path().join("users.toml");
         add(&file, &NewToken { user: "owner".to_owned(), ..NewToken::default() }).expect("a file");
         let mut config = config();
@@ -38,20 +39,20 @@ impl House {
         let counters = Arc::clone(&config.counters);
         let mut registry = Registry::default();
         for interface in interfaces() {
-            registry.add(interface, &[routines.clone()]).expect("a routine");
+            registry.add(interface, &libraries).expect("a routine");
         }
         // What lies in its memory comes back, since it writes nothing.
         let n = Expr::Param(0);
         let size = param("n", Mode::In, Element::I32, &[]);
         let mut peek = routine("peek", vec![size, param("x", Mode::Out, Element::I32, &[n])]);
         peek.target.symbol = "noop".to_owned();
-        registry.add(peek, &[routines.clone()]).expect("a routine");
+        registry.add(peek, &libraries).expect("a routine");
         // Of the C library, which the routines' library brings along.
         for symbol in ["getuid", "getgid"] {
             let mut system = routine(symbol, vec![param("id", Mode::Out, Element::I32, &[])]);
             system.target.arguments.clear();
             system.target.result = Some(0);
-            registry.add(system, &[routines.clone()]).expect("a routine");
+            registry.add(system, &libraries).expect("a routine");
         }
         let server = served_by(config, registry);
         House { _folder: folder, file, server, counters }
@@ -213,7 +214,7 @@ fn a_user_of_the_file_is_one_of_the_system() {
     change("no such user");
     match id("getuid") {
         Err(CallError::NotRunnable(text)) => {
-            assert!(text.contains("no user `no such user`"), "{text}")
+            assert!(text.contains("no user `no such user`"), "{text}");
         }
         other => panic!("{other:?}"),
     }
