@@ -11,6 +11,7 @@ mod lent;
 #[allow(unsafe_code)]
 mod native;
 mod protocol;
+mod tls;
 mod values;
 
 pub mod client;
@@ -24,4 +25,5 @@ pub use client::{
 };
 pub use lent::{Lent, LentMut, Number};
 pub use native::LoadError;
+pub use tls::{Tls, TlsError};
 pub use values::Given;

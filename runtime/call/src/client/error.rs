@@ -104,11 +104,11 @@ impl CallError {
             Code::NotRunnable => CallError::NotRunnable(text),
             Code::NotPermitted => CallError::NotPermitted(text),
             Code::Expired => CallError::Expired(text),
+            Code::TlsWanted => CallError::Tls { address: "the server".to_owned(), text },
             Code::InterfaceChanged
             | Code::Protocol
             | Code::Ending
             | Code::Version
-            | Code::TlsWanted
             | Code::Other(_) => CallError::Server(text),
         }
     }

@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,11 +12,12 @@ use kumi_rpc::{
     CHUNK, CallHead, Client, ClientEvent, Failure, HEADER, ResultHead, ServerHello, Size, Step,
     chunk_header, chunks,
 };
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::PollFlags;
 
 use super::CallError;
+use super::wire::Wire;
 use crate::lent::{Lent, LentMut};
-use crate::native::{self, Source, Target};
+use crate::native::{Source, Target, length_of};
 
 /// Bytes that are read at once when it is not known where they belong.
 const INPUT: usize = 64 << 10;
@@ -71,7 +71,7 @@ struct State {
 /// The connection.
 #[derive(Debug)]
 pub struct Link {
-    socket: OwnedFd,
+    wire: Wire,
     state: Mutex<State>,
     turn: Condvar,
     writing: Mutex<()>,
@@ -90,10 +90,10 @@ const HELLO: u32 = 0;
 
 impl Link {
     /// A connection over a socket that waits.
-    pub fn new(socket: OwnedFd) -> Link {
+    pub fn new(wire: Wire) -> Link {
         let mut state = State::default();
         state.pending.insert(HELLO, Pending::default());
-        Link { socket, state: Mutex::new(state), turn: Condvar::new(), writing: Mutex::new(()) }
+        Link { wire, state: Mutex::new(state), turn: Condvar::new(), writing: Mutex::new(()) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -219,12 +219,20 @@ impl Link {
             return Err(CallError::Lost(broken.clone()));
         }
         let (mut first, mut skip) = (0, 0);
-        while first < pieces.len() {
-            let rest = pieces[first..]
-                .iter()
-                .enumerate()
-                .map(|(index, piece)| if index == 0 { without(*piece, skip) } else { *piece });
-            match native::write(self.socket.as_fd(), rest) {
+        loop {
+            let wrote = if first < pieces.len() {
+                let rest = pieces[first..]
+                    .iter()
+                    .enumerate()
+                    .map(|(index, piece)| if index == 0 { without(*piece, skip) } else { *piece });
+                self.wire.write(rest)
+            } else {
+                match self.wire.flush() {
+                    Ok(()) => return Ok(()),
+                    Err(error) => Err(error),
+                }
+            };
+            match wrote {
                 Ok(mut count) => {
                     while first < pieces.len() && count >= length_of(pieces[first]) - skip {
                         count -= length_of(pieces[first]) - skip;
@@ -234,7 +242,7 @@ impl Link {
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if !self.ready(PollFlags::POLLOUT, deadline).unwrap_or(true) {
+                    if !self.wire.ready(PollFlags::POLLOUT, deadline).unwrap_or(true) {
                         // A part of a frame is sent: nothing else can be sent any more.
                         self.fail("the server did not read what was sent in time");
                         let text = "the call took longer than it may while its arguments were sent";
@@ -247,34 +255,15 @@ impl Link {
                 }
             }
         }
-        Ok(())
-    }
-
-    /// Waits until the socket is ready; false: the time is over.
-    fn ready(&self, flags: PollFlags, deadline: Option<Instant>) -> io::Result<bool> {
-        let timeout = match deadline {
-            None => PollTimeout::NONE,
-            Some(deadline) => {
-                let left = deadline.saturating_duration_since(Instant::now());
-                // Rounded up, so that it does not end a little too early again and again.
-                let left = left.as_millis().saturating_add(u128::from(left.subsec_nanos() > 0));
-                PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
-            }
-        };
-        let mut polled = [PollFd::new(self.socket.as_fd(), flags)];
-        Ok(poll(&mut polled, timeout)? > 0)
     }
 
     /// The connection is of no use any more.
     fn fail(&self, why: &str) -> CallError {
         let mut state = self.lock();
         let why = state.broken.get_or_insert_with(|| why.to_owned()).clone();
-        // Whoever waits in a read wakes up.
-        let _shut = nix::sys::socket::shutdown(
-            std::os::fd::AsRawFd::as_raw_fd(&self.socket),
-            nix::sys::socket::Shutdown::Both,
-        );
         drop(state);
+        // Whoever waits in a read wakes up.
+        self.wire.shut();
         self.turn.notify_all();
         CallError::Lost(why)
     }
@@ -283,7 +272,7 @@ impl Link {
     fn answered(&self, stream: u32) -> bool {
         let mut state = self.lock();
         if !state.driving {
-            state.look_around(&self.socket);
+            state.look_around(&self.wire);
         }
         state.broken.is_some()
             || state.pending.get(&stream).is_none_or(|pending| pending.answer.is_some())
@@ -298,7 +287,7 @@ impl Link {
     ) -> Result<Result<Answer, Failure>, CallError> {
         let mut state = self.lock();
         loop {
-            let hunger = if state.driving { None } else { Some(state.digest(&self.socket)) };
+            let hunger = if state.driving { None } else { Some(state.digest(&self.wire)) };
             if let Some(answer) = state.pending.get_mut(&stream).and_then(|it| it.answer.take()) {
                 state.pending.remove(&stream);
                 if state.waiting > 0 {
@@ -349,13 +338,14 @@ impl Link {
         let mut inbox = std::mem::take(&mut state.inbox);
         drop(state);
         let got = match hunger {
-            Hunger::Array => self.ready(PollFlags::POLLIN, deadline).map(|_| None),
-            Hunger::Any if deadline.is_some() => match self.ready(PollFlags::POLLIN, deadline) {
-                Ok(true) => inbox.fill(&self.socket, false).map(Some),
+            Hunger::Array => self.wire.ready(PollFlags::POLLIN, deadline).map(|_| None),
+            Hunger::Any if deadline.is_some() => match self.wire.ready(PollFlags::POLLIN, deadline)
+            {
+                Ok(true) => inbox.fill(&self.wire, false).map(Some),
                 Ok(false) => Ok(None),
                 Err(error) => Err(error),
             },
-            Hunger::Any => inbox.fill(&self.socket, true).map(Some),
+            Hunger::Any => inbox.fill(&self.wire, true).map(Some),
         };
         let mut state = self.lock();
         state.driving = false;
@@ -386,13 +376,6 @@ fn head_left(bytes: usize, headers: &[[u8; HEADER]], nothing: bool) -> bool {
     nothing || bytes > 0 || !headers.is_empty()
 }
 
-fn length_of(piece: Source<'_>) -> usize {
-    match piece {
-        Source::Bytes(bytes) => bytes.len(),
-        Source::Arena(_, _, length) | Source::Lent(_, _, length) => length,
-    }
-}
-
 /// A piece without its first bytes.
 fn without(piece: Source<'_>, skip: usize) -> Source<'_> {
     match piece {
@@ -412,9 +395,9 @@ impl Inbox {
         }
     }
 
-    fn fill(&mut self, socket: &OwnedFd, wait: bool) -> io::Result<usize> {
+    fn fill(&mut self, wire: &Wire, wait: bool) -> io::Result<usize> {
         self.make_room();
-        let count = native::read(socket.as_fd(), Target::None, &mut self.buffer[self.end..], wait)?;
+        let count = wire.read(Target::None, &mut self.buffer[self.end..], wait)?;
         self.end += count;
         Ok(count)
     }
@@ -426,12 +409,12 @@ impl State {
     }
 
     /// Takes in what has come, without waiting.
-    fn look_around(&mut self, socket: &OwnedFd) {
-        if matches!(self.digest(socket), Hunger::Any) && self.broken.is_none() {
-            match self.inbox.fill(socket, false) {
+    fn look_around(&mut self, wire: &Wire) {
+        if matches!(self.digest(wire), Hunger::Any) && self.broken.is_none() {
+            match self.inbox.fill(wire, false) {
                 Ok(0) => self.lose("the server closed it"),
                 Ok(_) => {
-                    self.digest(socket);
+                    self.digest(wire);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => self.lose(&error.to_string()),
@@ -441,7 +424,7 @@ impl State {
 
     /// Does what can be done with what has come, and says what is needed next. Bytes of arrays are read straight to
     /// their places.
-    fn digest(&mut self, socket: &OwnedFd) -> Hunger {
+    fn digest(&mut self, wire: &Wire) -> Hunger {
         loop {
             if self.broken.is_some() {
                 return Hunger::Any;
@@ -478,7 +461,7 @@ impl State {
                     let target = Target::Lent(target, offset, length);
                     let inbox = &mut self.inbox;
                     (inbox.begin, inbox.end) = (0, 0);
-                    match native::read(socket.as_fd(), target, &mut inbox.buffer, false) {
+                    match wire.read(target, &mut inbox.buffer, false) {
                         Ok(0) => self.lose("the server closed it"),
                         Ok(count) => {
                             self.rpc.placed(count.min(length));

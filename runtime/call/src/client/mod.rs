@@ -12,12 +12,10 @@
 mod arguments;
 mod error;
 mod link;
+mod wire;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::net::TcpStream;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -31,6 +29,7 @@ pub use error::CallError;
 use crate::values;
 use arguments::Checked;
 use link::{Answer, Link, Ticket};
+use wire::Wire;
 
 /// How a client connects.
 #[derive(Clone)]
@@ -109,37 +108,14 @@ impl Outcome {
 /// How much longer than a call may take its answer is waited for.
 const GRACE: Duration = Duration::from_secs(2);
 
-fn open(address: &str, time: Duration) -> Result<OwnedFd, CallError> {
-    let failed = |source| CallError::Connect { address: address.to_owned(), source };
-    if let Some(path) = address.strip_prefix("unix:") {
-        return UnixStream::connect(path).map(OwnedFd::from).map_err(failed);
-    }
-    let bare = address.strip_prefix("kumi://").unwrap_or(address);
-    if !bare.contains(':') {
-        return Err(CallError::Address(address.to_owned()));
-    }
-    let found = std::net::ToSocketAddrs::to_socket_addrs(bare).map_err(failed)?;
-    let mut error = std::io::Error::from(std::io::ErrorKind::NotFound);
-    for candidate in found {
-        match TcpStream::connect_timeout(&candidate, time) {
-            Ok(stream) => {
-                stream.set_nodelay(true).map_err(failed)?;
-                return Ok(stream.into());
-            }
-            Err(refused) => error = refused,
-        }
-    }
-    Err(failed(error))
-}
-
 impl Client {
-    /// Connects to a server at `HOST:PORT` or `unix:PATH`.
+    /// Connects to a server at `HOST:PORT`, `tls://HOST:PORT` or `unix:PATH`.
     ///
     /// # Errors
     /// [`CallError`]: it cannot be reached, does not take this client, or has no version of the protocol in common.
     pub fn connect(address: &str, options: &Options) -> Result<Client, CallError> {
         let deadline = Some(Instant::now() + options.connect_time);
-        let link = Link::new(open(address, options.connect_time)?);
+        let link = Link::new(Wire::open(address, options, deadline)?);
         let hello = ClientHello {
             versions: VERSIONS,
             token: options.token.clone(),

@@ -2,13 +2,15 @@
 //! known by their description only. Everything else of this crate is safe code on top of it.
 
 mod arena;
+mod copy;
 mod library;
 mod socket;
 
 pub use arena::Arena;
+pub(crate) use copy::{append, length_of, put, room_of};
 pub(crate) use library::check;
 pub use library::{LoadError, Routine};
-pub(crate) use socket::watch;
 pub use socket::{Source, Target, receive_with_descriptor, send_with_descriptor};
+pub(crate) use socket::{begins_with, watch};
 
 pub(crate) use socket::{read, write};

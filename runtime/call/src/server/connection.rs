@@ -22,10 +22,14 @@ use super::registry::Offered;
 use super::slots::{Ended, Job, submit};
 use crate::layout::Layout;
 use crate::native::{self, Source, Target};
+use crate::tls::Secured;
 use crate::values::Given;
 
 /// Bytes that are read at once when it is not known where they belong.
 const INPUT: usize = 64 << 10;
+
+/// With what a client begins that does not speak TLS.
+const FIRST: u8 = b'k';
 
 /// Where a call is.
 enum Call {
@@ -39,6 +43,10 @@ enum Call {
 
 struct Connection {
     shared: Rc<Shared>,
+    /// What goes over the socket, if not the protocol's bytes themselves.
+    secured: Option<Box<Secured>>,
+    /// The client should have begun with TLS and has not.
+    open: bool,
     rpc: Server,
     /// What has come and is not done with: `begin..end` of it.
     input: Vec<u8>,
@@ -58,11 +66,18 @@ struct Connection {
 }
 
 /// Serves a client until it goes, or breaks the protocol. Its calls end with it.
-pub async fn run(shared: &Rc<Shared>, socket: OwnedFd, guest: Guest) -> io::Result<()> {
+pub async fn run(
+    shared: &Rc<Shared>,
+    socket: OwnedFd,
+    secured: Option<Secured>,
+    guest: Guest,
+) -> io::Result<()> {
     let socket = native::watch(socket)?;
     let (told, mut ends) = unbounded_channel();
     let mut connection = Connection {
         shared: Rc::clone(shared),
+        secured: secured.map(Box::new),
+        open: false,
         rpc: Server::new(shared.config.streams),
         input: vec![0; INPUT],
         begin: 0,
@@ -77,6 +92,9 @@ pub async fn run(shared: &Rc<Shared>, socket: OwnedFd, guest: Guest) -> io::Resu
     };
     let result = connection.serve(&socket, &mut ends).await;
     connection.leave();
+    if let Some(secured) = &mut connection.secured {
+        secured.close(socket.get_ref().as_fd());
+    }
     result
 }
 
@@ -98,7 +116,7 @@ impl Connection {
         tokio::pin!(patience);
         loop {
             self.write(socket)?;
-            let writes = !self.rpc.outbox().is_empty();
+            let writes = self.writes();
             if self.closing && !writes {
                 return Ok(());
             }
@@ -140,6 +158,12 @@ impl Connection {
     /// Reads what has come: bytes of an array to their place, the rest into the input. The number of bytes, and
     /// whether there was room for more.
     fn read(&mut self, socket: &AsyncFd<OwnedFd>) -> io::Result<(usize, bool)> {
+        if self.secured.as_ref().is_some_and(|secured| secured.is_untouched())
+            && native::begins_with(socket.get_ref(), FIRST)?
+        {
+            // It is told what is wrong in the only way that it understands.
+            (self.secured, self.open) = (None, true);
+        }
         if self.begin == self.end {
             (self.begin, self.end) = (0, 0);
         } else if self.begin > 0 {
@@ -160,14 +184,18 @@ impl Connection {
             target = Target::Arena(&job.block.arena, offset, length);
         }
         let room = self.input.len() - self.end + straight;
-        let count =
-            native::read(socket.get_ref().as_fd(), target, &mut self.input[self.end..], false)?;
+        let (socket, rest) = (socket.get_ref().as_fd(), &mut self.input[self.end..]);
+        let count = match &mut self.secured {
+            None => native::read(socket, target, rest, false)?,
+            Some(secured) => secured.read(socket, target, rest)?,
+        };
         let placed = count.min(straight);
         if placed > 0 {
             self.rpc.placed(placed);
         }
         self.end += count - placed;
-        Ok((count, count < room))
+        // Of what is decrypted there may be more; only the session knows.
+        Ok((count, count < room && self.secured.is_none()))
     }
 
     /// Looks at what has come.
@@ -227,6 +255,10 @@ impl Connection {
     }
 
     fn admit(&mut self, hello: &ClientHello) -> Result<Caller, Failure> {
+        if self.open {
+            let text = "this server wants TLS: give its address as tls://HOST:PORT";
+            return Err(Failure::new(Code::TlsWanted, 0, text));
+        }
         let Shared { config, connections, .. } = &*self.shared;
         let caller = Caller::known(config.users.as_deref(), &hello.token)?;
         if connections.get() >= config.connections {
@@ -373,9 +405,15 @@ impl Connection {
         }
     }
 
+    /// Whether there is anything to write.
+    fn writes(&mut self) -> bool {
+        !self.rpc.outbox().is_empty()
+            || self.secured.as_ref().is_some_and(|secured| secured.wants_write())
+    }
+
     /// Writes until there is nothing more to write or the socket takes no more.
     fn write(&mut self, socket: &AsyncFd<OwnedFd>) -> io::Result<()> {
-        while !self.rpc.outbox().is_empty() {
+        while self.writes() {
             match self.write_some(socket) {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -387,8 +425,10 @@ impl Connection {
     }
 
     fn write_some(&mut self, socket: &AsyncFd<OwnedFd>) -> io::Result<usize> {
+        let socket = socket.get_ref().as_fd();
         if self.rpc.outbox().is_empty() {
-            return Ok(0);
+            let flushed = self.secured.as_mut().map_or(Ok(true), |secured| secured.flush(socket));
+            return if flushed? { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) };
         }
         let calls = &self.calls;
         let pieces = self.rpc.outbox().pieces().map_while(|piece| match piece {
@@ -401,7 +441,10 @@ impl Connection {
                 _ => None,
             },
         });
-        let count = native::write(socket.get_ref().as_fd(), pieces)?;
+        let count = match &mut self.secured {
+            None => native::write(socket, pieces)?,
+            Some(secured) => secured.write(socket, pieces)?,
+        };
         if count == 0 {
             return Err(io::ErrorKind::WriteZero.into());
         }

@@ -22,6 +22,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::task::LocalSet;
 
+use crate::tls::Tls;
 use crate::users::Users;
 
 pub use door::Counters;
@@ -60,6 +61,8 @@ pub struct Config {
     pub strangers: usize,
     /// How long a client has to say who it is.
     pub hello_time: Duration,
+    /// With what it proves who it is; `None`: what goes over its connections is not encrypted. A Unix socket's never is.
+    pub tls: Option<Tls>,
     /// What came to nothing.
     pub counters: Arc<Counters>,
 }
@@ -87,6 +90,7 @@ impl Config {
             users: None,
             strangers: 256,
             hello_time: Duration::from_secs(2),
+            tls: None,
             counters: Arc::default(),
         }
     }
@@ -212,7 +216,7 @@ async fn accept(shared: &Rc<Shared>, listener: Listener) -> io::Result<()> {
                     }
                 };
                 stream.set_nodelay(true)?;
-                take(shared, stream.into_std()?.into());
+                take(shared, stream.into_std()?.into(), shared.config.tls.as_ref());
             }
         }
         Listener::Unix(listener) => {
@@ -220,7 +224,7 @@ async fn accept(shared: &Rc<Shared>, listener: Listener) -> io::Result<()> {
             let listener = tokio::net::UnixListener::from_std(listener)?;
             loop {
                 match listener.accept().await {
-                    Ok((stream, _)) => take(shared, stream.into_std()?.into()),
+                    Ok((stream, _)) => take(shared, stream.into_std()?.into(), None),
                     Err(error) => pause(&error).await?,
                 }
             }
@@ -243,11 +247,15 @@ async fn pause(error: &io::Error) -> io::Result<()> {
     }
 }
 
-fn take(shared: &Rc<Shared>, socket: OwnedFd) {
+fn take(shared: &Rc<Shared>, socket: OwnedFd, tls: Option<&Tls>) {
+    let secured = match tls.map(Tls::accept).transpose() {
+        Ok(secured) => secured,
+        Err(error) => return tracing::error!(%error, "a connection cannot be secured"),
+    };
     let guest = shared.door.arrive();
     let shared = Rc::clone(shared);
     tokio::task::spawn_local(async move {
-        if let Err(error) = connection::run(&shared, socket, guest).await {
+        if let Err(error) = connection::run(&shared, socket, secured, guest).await {
             tracing::debug!(%error, "a connection ended");
         }
     });
