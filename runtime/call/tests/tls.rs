@@ -202,7 +202,7 @@ fn nothing_can_be_read_on_the_way() {
         let base = config();
         served(Config { users: Some(Arc::clone(&users)), tls, ..base })
     };
-    let pattern = 1234.567_890_123_f64;
+    let pattern = 1_234.567_890_123_f64;
     let call = |client: &Client| {
         let (a, mut c) = (vec![pattern; 4096], vec![0.0; 4096]);
         let mut unit = vec![0.0; 4096];
