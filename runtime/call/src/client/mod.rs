@@ -56,6 +56,17 @@ impl fmt::Debug for Options {
     }
 }
 
+impl Options {
+    /// With the token of `KUMI_CALL_TOKEN` and the authorities of `KUMI_CALL_CA`, where they are set.
+    #[must_use]
+    pub fn from_env() -> Options {
+        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        let token = set("KUMI_CALL_TOKEN").and_then(|token| token.into_string().ok());
+        let ca = set("KUMI_CALL_CA").map(PathBuf::from);
+        Options { token: token.unwrap_or_default(), ca, ..Options::default() }
+    }
+}
+
 impl Default for Options {
     fn default() -> Options {
         Options {
