@@ -9,20 +9,22 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use kumi_rpc::{
-    CHUNK, CallHead, Client, ClientEvent, Failure, HEADER, ResultHead, ServerHello, Size, Step,
-    chunk_header, chunks,
+    CHUNK, CallHead, Client, ClientEvent, Failure, HEADER, MOST_NAME, MOST_REQUEST, ResultHead,
+    ServerHello, Size, Step, chunk_header, chunks,
 };
 use nix::poll::PollFlags;
 
 use super::CallError;
+use super::inbox::Inbox;
 use super::wire::Wire;
 use crate::lent::{Lent, LentMut};
 use crate::native::{Source, Target, length_of};
 
-/// Bytes that are read at once when it is not known where they belong.
-const INPUT: usize = 64 << 10;
 /// Most pieces that are written at once.
 const PIECES: usize = 60;
+
+/// How long a server that asks whether anybody is there may take to read the answer.
+const PONG_TIME: Duration = Duration::from_secs(10);
 
 /// What came for a stream.
 #[derive(Debug)]
@@ -38,15 +40,6 @@ struct Pending {
     targets: Vec<(u16, LentMut)>,
     head: Option<ResultHead>,
     answer: Option<Result<Answer, Failure>>,
-}
-
-/// What has been read and is not done with: `begin..end` of the buffer.
-#[derive(Debug, Default)]
-struct Inbox {
-    buffer: Vec<u8>,
-    begin: usize,
-    end: usize,
-    needed: usize,
 }
 
 /// What must come before anything can be done.
@@ -116,7 +109,13 @@ impl Link {
     pub fn interface(&self, name: &str, deadline: Option<Instant>) -> Result<u32, CallError> {
         let mut out = Vec::new();
         let mut state = self.lock();
-        let stream = state.rpc.interface(name, &mut out);
+        let stream = state.rpc.interface(name, &mut out).map_err(|_| {
+            let name: String = name.chars().take(64).flat_map(char::escape_debug).collect();
+            let text = format!(
+                "no routine can have the name `{name}`: names have 1 to {MOST_NAME} bytes and no control characters"
+            );
+            CallError::RoutineNotFound(text)
+        })?;
         self.begin(state, stream, Vec::new());
         self.put(&[Source::Bytes(&out)], deadline)?;
         Ok(stream)
@@ -126,7 +125,13 @@ impl Link {
     pub fn list(&self, part: &str, deadline: Option<Instant>) -> Result<u32, CallError> {
         let mut out = Vec::new();
         let mut state = self.lock();
-        let stream = state.rpc.list(part, &mut out);
+        let stream = state.rpc.list(part, &mut out).map_err(|too_long| {
+            let text = format!(
+                "{} bytes of a name are more than the {MOST_REQUEST} that can be looked for",
+                too_long.0
+            );
+            CallError::TooLarge(text)
+        })?;
         self.begin(state, stream, Vec::new());
         self.put(&[Source::Bytes(&out)], deadline)?;
         Ok(stream)
@@ -274,8 +279,25 @@ impl Link {
         if !state.driving {
             state.look_around(&self.wire);
         }
+        let state = self.answer_pings(state).unwrap_or_else(|| self.lock());
         state.broken.is_some()
             || state.pending.get(&stream).is_none_or(|pending| pending.answer.is_some())
+    }
+
+    /// Answers pings that have come, for which the lock is given up; `None`: it was.
+    fn answer_pings<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+    ) -> Option<MutexGuard<'a, State>> {
+        let mut out = Vec::new();
+        state.rpc.pongs(&mut out);
+        if out.is_empty() {
+            return Some(state);
+        }
+        drop(state);
+        // A server that does not take them in this time is lost, which is seen in the state.
+        let _lost = self.put(&[Source::Bytes(&out)], Instant::now().checked_add(PONG_TIME));
+        None
     }
 
     /// Waits for a stream's answer. The caller reads for all if nobody does.
@@ -288,6 +310,13 @@ impl Link {
         let mut state = self.lock();
         loop {
             let hunger = if state.driving { None } else { Some(state.digest(&self.wire)) };
+            state = match self.answer_pings(state) {
+                Some(state) => state,
+                None => {
+                    state = self.lock();
+                    continue;
+                }
+            };
             if let Some(answer) = state.pending.get_mut(&stream).and_then(|it| it.answer.take()) {
                 state.pending.remove(&stream);
                 if state.waiting > 0 {
@@ -382,24 +411,6 @@ fn without(piece: Source<'_>, skip: usize) -> Source<'_> {
         Source::Bytes(bytes) => Source::Bytes(&bytes[skip..]),
         Source::Arena(arena, offset, length) => Source::Arena(arena, offset + skip, length - skip),
         Source::Lent(lent, offset, length) => Source::Lent(lent, offset + skip, length - skip),
-    }
-}
-
-impl Inbox {
-    fn make_room(&mut self) {
-        self.buffer.copy_within(self.begin..self.end, 0);
-        (self.begin, self.end) = (0, self.end - self.begin);
-        let needed = self.needed.max(INPUT);
-        if self.buffer.len() < needed {
-            self.buffer.resize(needed, 0);
-        }
-    }
-
-    fn fill(&mut self, wire: &Wire, wait: bool) -> io::Result<usize> {
-        self.make_room();
-        let count = wire.read(Target::None, &mut self.buffer[self.end..], wait)?;
-        self.end += count;
-        Ok(count)
     }
 }
 

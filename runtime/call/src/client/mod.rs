@@ -11,6 +11,7 @@
 
 mod arguments;
 mod error;
+mod inbox;
 mod link;
 mod wire;
 

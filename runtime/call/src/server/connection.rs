@@ -27,7 +27,8 @@ use crate::values::Given;
 
 /// Bytes that are read at once when it is not known where they belong.
 const INPUT: usize = 64 << 10;
-
+/// How long a client has to read why nothing more is read.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// With what a client begins that does not speak TLS.
 const FIRST: u8 = b'k';
 
@@ -114,8 +115,15 @@ impl Connection {
     ) -> io::Result<()> {
         let patience = tokio::time::sleep(self.shared.config.hello_time);
         tokio::pin!(patience);
+        let shared = Rc::clone(&self.shared);
+        let mut end = shared.end.subscribe();
+        let mut open = true;
         loop {
             self.write(socket)?;
+            if self.closing && open {
+                open = false;
+                patience.as_mut().reset(Instant::now() + PATIENCE);
+            }
             let writes = self.writes();
             if self.closing && !writes {
                 return Ok(());
@@ -123,6 +131,8 @@ impl Connection {
             tokio::select! {
                 // What has come counts before the time is looked at.
                 biased;
+                _ = end.wait_for(|end| *end), if open => self.end(),
+                () = shown_out(self.guest.as_ref()) => return Ok(()),
                 ready = socket.readable(), if !self.closing => {
                     let mut ready = ready?;
                     match ready.try_io(|socket| self.read(socket)) {
@@ -143,9 +153,10 @@ impl Connection {
                     }
                 }
                 ended = ends.recv() => if let Some(ended) = ended { self.ended(ended); },
-                () = shown_out(self.guest.as_ref()) => return Ok(()),
-                () = &mut patience, if self.guest.is_some() => {
-                    self.shared.door.silent();
+                () = &mut patience, if self.guest.is_some() || self.closing => {
+                    if !self.closing {
+                        self.shared.door.silent();
+                    }
                     return Err(io::ErrorKind::TimedOut.into());
                 }
             }
@@ -259,13 +270,13 @@ impl Connection {
             let text = "this server wants TLS: give its address as tls://HOST:PORT";
             return Err(Failure::new(Code::TlsWanted, 0, text));
         }
-        let Shared { config, connections, .. } = &*self.shared;
+        let Shared { config, known, .. } = &*self.shared;
         let caller = Caller::known(config.users.as_deref(), &hello.token)?;
-        if connections.get() >= config.connections {
+        if known.get() >= config.connections {
             let text = format!("{} clients are connected already", config.connections);
             return Err(Failure::new(Code::Busy, 0, text));
         }
-        connections.set(connections.get() + 1);
+        known.set(known.get() + 1);
         (self.guest, self.counted) = (None, true);
         Ok(caller)
     }
@@ -453,11 +464,21 @@ impl Connection {
         Ok(count)
     }
 
+    /// The server ends: the client is told.
+    fn end(&mut self) {
+        let failure = Failure::new(Code::Ending, 0, "the server ends");
+        if self.guest.is_none() {
+            self.rpc.end(&failure);
+        } else {
+            self.rpc.refuse(failure);
+        }
+        self.closing = true;
+    }
+
     /// The client has gone: so have its calls.
     fn leave(&mut self) {
         if self.counted {
-            let connections = &self.shared.connections;
-            connections.set(connections.get() - 1);
+            self.shared.known.set(self.shared.known.get() - 1);
         }
         for (_, call) in self.calls.drain() {
             match call {

@@ -3,7 +3,6 @@
 mod arenas;
 mod connection;
 mod door;
-mod nearest;
 mod owner;
 mod process;
 mod registry;
@@ -20,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
+use tokio::sync::watch;
 use tokio::task::LocalSet;
 
 use crate::tls::Tls;
@@ -171,10 +171,16 @@ struct Shared {
     config: Config,
     registry: Registry,
     pool: RefCell<slots::Pool>,
-    /// Clients that have said who they are.
+    /// Connections, and those of them that have said who they are.
     connections: Cell<usize>,
+    known: Cell<usize>,
     door: Rc<door::Door>,
+    /// Whether the server ends.
+    end: watch::Sender<bool>,
 }
+
+/// How long clients have to read that the server ends.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Serves until `stop` is ready. Slots and connections are gone when it returns.
 ///
@@ -189,17 +195,29 @@ pub fn serve(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let pool = RefCell::new(slots::Pool::new(&config));
     let door = door::Door::new(config.strangers, Arc::clone(&config.counters));
-    let shared = Rc::new(Shared { config, registry, pool, connections: Cell::new(0), door });
+    let (connections, known, end) = (Cell::new(0), Cell::new(0), watch::channel(false).0);
+    let shared = Rc::new(Shared { config, registry, pool, connections, known, door, end });
     let local = LocalSet::new();
     let result = local.block_on(&runtime, async {
-        tokio::select! {
+        let result = tokio::select! {
             result = accept(&shared, listener) => result,
             () = stop => Ok(()),
-        }
+        };
+        shared.end.send_replace(true);
+        // Who has not read it by then is told nothing.
+        let _late = tokio::time::timeout(FAREWELL, gone(&shared)).await;
+        result
     });
     shared.pool.borrow_mut().end();
     drop(local);
     Ok(result?)
+}
+
+/// Waits until all clients are gone.
+async fn gone(shared: &Rc<Shared>) {
+    while shared.connections.get() > 0 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
 }
 
 async fn accept(shared: &Rc<Shared>, listener: Listener) -> io::Result<()> {
@@ -253,10 +271,12 @@ fn take(shared: &Rc<Shared>, socket: OwnedFd, tls: Option<&Tls>) {
         Err(error) => return tracing::error!(%error, "a connection cannot be secured"),
     };
     let guest = shared.door.arrive();
+    shared.connections.set(shared.connections.get() + 1);
     let shared = Rc::clone(shared);
     tokio::task::spawn_local(async move {
         if let Err(error) = connection::run(&shared, socket, secured, guest).await {
             tracing::debug!(%error, "a connection ended");
         }
+        shared.connections.set(shared.connections.get() - 1);
     });
 }
