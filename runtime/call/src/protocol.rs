@@ -21,6 +21,8 @@ pub struct Setup {
     pub memory: u64,
     /// As whom it runs; `None`: as the server does.
     pub run_as: Option<RunAs>,
+    /// Whether it is to have no network and no files to write.
+    pub sandbox: bool,
 }
 
 /// What the server sends.

@@ -86,6 +86,6 @@ fn set_up(json: &[u8]) -> Result<Routine, String> {
     if setup.memory > 0 {
         limit(Resource::RLIMIT_AS, setup.memory)?;
     }
-    confine(setup.run_as.as_ref())?;
+    confine(setup.run_as.as_ref(), setup.sandbox)?;
     Routine::load(&interface, &setup.libraries).map_err(|error| error.to_string())
 }

@@ -13,7 +13,7 @@ use common::{Served, config, interfaces, library, param, routine, served_by};
 use kumi_call::server::{Config, Counters, Registry};
 use kumi_call::users::{NewToken, Users, add, revoke};
 use kumi_call::{CallError, Client, Options};
-use kumi_idl::{Element, Expr, Mode, Scalar};
+use kumi_idl::{Element, Expr, Mode, Param, Scalar, Type};
 
 struct House {
     _folder: tempfile::TempDir,
@@ -44,9 +44,16 @@ impl House {
         // What lies in its memory comes back, since it writes nothing.
         let n = Expr::Param(0);
         let size = param("n", Mode::In, Element::I32, &[]);
-        let mut peek = routine("peek", vec![size, param("x", Mode::Out, Element::I32, &[n])]);
+        let array = param("x", Mode::Out, Element::I32, &[n]);
+        let mut peek = routine("peek", vec![size.clone(), array.clone()]);
         peek.target.symbol = "noop".to_owned();
         registry.add(peek, &libraries).expect("a routine");
+        let pid = param("pid", Mode::Out, Element::I32, &[]);
+        let mut fill = routine("fill", vec![size, array, pid]);
+        fill.target.symbol = "getpid".to_owned();
+        fill.target.arguments.clear();
+        fill.target.result = Some(2);
+        registry.add(fill, &libraries).expect("a routine");
         // Of the C library, which the routines' library brings along.
         for symbol in ["getuid", "getgid"] {
             let mut system = routine(symbol, vec![param("id", Mode::Out, Element::I32, &[])]);
@@ -218,6 +225,93 @@ fn a_user_of_the_file_is_one_of_the_system() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn a_sandbox_has_no_network_and_no_files_to_write() {
+    let path = || Param { ty: Type::String, ..param("path", Mode::In, Element::U8, &[]) };
+    let mut access = routine(
+        "access",
+        vec![
+            path(),
+            param("how", Mode::In, Element::I32, &[]),
+            param("no", Mode::Out, Element::I32, &[]),
+        ],
+    );
+    access.target.arguments.pop();
+    access.target.result = Some(2);
+    let size = param("size", Mode::In, Element::I64, &[]);
+    let text = param("text", Mode::Out, Element::U8, &[Expr::Param(2)]);
+    let readlink = routine("readlink", vec![path(), text, size]);
+    let serve = |sandbox| {
+        let mut registry = Registry::default();
+        for interface in [access.clone(), readlink.clone()] {
+            registry.add(interface, &[library()]).expect("a routine");
+        }
+        served_by(Config { sandbox, ..config() }, registry)
+    };
+    let (inside, outside) = (serve(true), serve(false));
+    let link = |server: &Served, path: &'static str| {
+        let mut text = vec![0_u8; 64];
+        let args = vec![path.into(), text.as_mut_slice().into(), 64_i64.into()];
+        let outcome = server.client().call("readlink", args);
+        outcome.map(|_| String::from_utf8_lossy(&text).trim_end_matches('\0').to_owned())
+    };
+    let own = |path| std::fs::read_link(path).expect("a namespace").display().to_string();
+    let network = "/proc/self/ns/net";
+    assert_eq!(link(&outside, network).expect("it runs"), own(network));
+    match link(&inside, network) {
+        Ok(other) => assert!(other.starts_with("net:[") && other != own(network), "{other}"),
+        // Here it is not permitted, and says so.
+        Err(CallError::NotRunnable(text)) => {
+            assert!(text.contains("there can be no sandbox"), "{text}");
+            return;
+        }
+        Err(other) => panic!("{other:?}"),
+    }
+    let writable = |server: &Served, path: &'static str| {
+        let outcome = server.client().call("access", vec![path.into(), 2.into()]);
+        outcome.expect("it runs").scalar(2) == Some(Scalar::I64(0))
+    };
+    let here = env!("CARGO_TARGET_TMPDIR");
+    assert!(writable(&outside, here) && !writable(&inside, here));
+    assert!(writable(&inside, "/tmp"));
+}
+
+/// Bytes of calls' memory that a process maps.
+fn mapped(pid: i64) -> u64 {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("its maps");
+    let arenas = maps.lines().filter(|line| line.contains("memfd:kumi-call"));
+    let length = |line: &str| {
+        let (from, to) = line.split(' ').next()?.split_once('-')?;
+        Some(u64::from_str_radix(to, 16).ok()? - u64::from_str_radix(from, 16).ok()?)
+    };
+    arenas.filter_map(length).sum()
+}
+
+#[test]
+fn memory_that_another_user_needs_is_let_go() {
+    let house = House::new(|config| {
+        config.slots = 1;
+        config.bytes = 1 << 20;
+    });
+    let (ada, bob) = (house.token("ada", None), house.token("bob", None));
+    let (hers, his) = (house.client(&ada), house.client(&bob));
+    let fill = |client: &Client| {
+        let mut x = vec![0; 200_000];
+        let args = vec![200_000.into(), x.as_mut_slice().into()];
+        let outcome = client.call("fill", args).expect("it runs");
+        outcome.scalar(2).and_then(Scalar::integer).expect("a pid")
+    };
+    let (first, other) = (fill(&hers), fill(&his));
+    assert_ne!(first, other);
+    let begin = Instant::now();
+    while mapped(first) > 0 {
+        assert!(begin.elapsed() < Duration::from_secs(60), "it keeps what was given up");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(mapped(other), 1 << 20);
+    assert_eq!((fill(&hers), fill(&his)), (first, other));
 }
 
 #[test]

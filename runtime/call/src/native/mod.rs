@@ -4,12 +4,14 @@
 mod arena;
 mod copy;
 mod library;
+mod sandbox;
 mod socket;
 
 pub use arena::Arena;
 pub(crate) use copy::{append, length_of, put, room_of};
 pub(crate) use library::check;
 pub use library::{LoadError, Routine};
+pub(crate) use sandbox::{drop_capabilities, mounts_read_only};
 pub use socket::{Source, Target, receive_with_descriptor, send_with_descriptor};
 pub(crate) use socket::{begins_with, watch};
 

@@ -31,6 +31,7 @@ pub struct Arenas {
     total: Rc<Cell<u64>>,
     most: u64,
     next: u32,
+    gave_up: bool,
 }
 
 /// Smallest arena in bytes.
@@ -41,7 +42,7 @@ const STEP: usize = 64 << 20;
 impl Arenas {
     /// None yet, and never more than so many bytes.
     pub fn new(most: u64) -> Arenas {
-        Arenas { idle: Vec::new(), total: Rc::default(), most, next: 0 }
+        Arenas { idle: Vec::new(), total: Rc::default(), most, next: 0, gave_up: false }
     }
 
     /// A number that no arena has had.
@@ -74,12 +75,18 @@ impl Arenas {
                 return Ok(None);
             }
             self.idle.remove(0);
+            self.gave_up = true;
         }
         let arena = Arena::new(length)?;
         self.total.set(self.total.get() + arena.length() as u64);
         let number = self.number();
         let (owner, total) = (Rc::clone(owner), Rc::clone(&self.total));
         Ok(Some(Rc::new(Block { number, arena, owner, total })))
+    }
+
+    /// Whether memory was given up since this was asked last: processes that map it are to let it go.
+    pub fn gave_up(&mut self) -> bool {
+        std::mem::take(&mut self.gave_up)
     }
 
     /// Takes memory back that nobody uses any more.

@@ -337,13 +337,11 @@ impl Connection {
         let given = Given::from_wire(&offered.interface, &head.values)?;
         let layout = Layout::new(&offered.interface, &given, shared.config.call_bytes)?;
         let mut pool = shared.pool.borrow_mut();
-        let block = pool.arenas.take(self.caller.owner(), layout.bytes).ok().flatten().ok_or_else(
-            || {
-                let text =
-                    "the server has no memory left for the call's arguments; try again later";
-                Failure::new(Code::Busy, i64::try_from(layout.bytes).unwrap_or(i64::MAX), text)
-            },
-        )?;
+        let block = pool.memory(self.caller.owner(), layout.bytes).ok().flatten();
+        let block = block.ok_or_else(|| {
+            let text = "the server has no memory left for the call's arguments; try again later";
+            Failure::new(Code::Busy, i64::try_from(layout.bytes).unwrap_or(i64::MAX), text)
+        })?;
         let id = pool.number();
         drop(pool);
         let sizes = layout.sent();

@@ -63,6 +63,8 @@ pub struct Config {
     pub hello_time: Duration,
     /// With what it proves who it is; `None`: what goes over its connections is not encrypted. A Unix socket's never is.
     pub tls: Option<Tls>,
+    /// Whether routines run without network, with files that they cannot write, and without capabilities.
+    pub sandbox: bool,
     /// What came to nothing.
     pub counters: Arc<Counters>,
 }
@@ -91,6 +93,7 @@ impl Config {
             strangers: 256,
             hello_time: Duration::from_secs(2),
             tls: None,
+            sandbox: false,
             counters: Arc::default(),
         }
     }

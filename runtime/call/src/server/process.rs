@@ -51,6 +51,7 @@ impl Process {
             libraries: job.offered.libraries.clone(),
             memory: config.process_bytes,
             run_as,
+            sandbox: config.sandbox,
         };
         let json = serde_json::to_vec(&setup)?;
         let arena = Arena::new(json.len())?;

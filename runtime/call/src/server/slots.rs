@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -67,6 +68,15 @@ struct Worker {
     changed: Notify,
 }
 
+impl Worker {
+    /// Has an idle process let go of memory that was given up, which would not be free before.
+    fn forget(&self) {
+        if let Err(error) = self.process.borrow_mut().forget() {
+            tracing::debug!(%error, "an idle process is gone; its task finds that out");
+        }
+    }
+}
+
 /// The processes of a server.
 pub struct Pool {
     slots: usize,
@@ -126,6 +136,18 @@ impl Pool {
     pub fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
+    }
+
+    /// Memory for a call of at least so many bytes; `None`: there is too little left.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn memory(&mut self, owner: &Rc<Owner>, bytes: usize) -> io::Result<Option<Rc<Block>>> {
+        let taken = self.arenas.take(owner, bytes);
+        if self.arenas.gave_up() {
+            self.idle.iter().for_each(|worker| worker.forget());
+        }
+        taken
     }
 
     /// Ends all calls and processes.
@@ -312,6 +334,7 @@ fn done(shared: &Rc<Shared>, worker: &Rc<Worker>, ran: u64) {
         pool.busy.retain(|other| !Rc::ptr_eq(other, worker));
         // One that is being killed will not run another call.
         if worker.ending.get().is_none() {
+            worker.forget();
             pool.idle.push_back(Rc::clone(worker));
         }
     }

@@ -78,6 +78,10 @@ pub struct GuardArgs {
     /// A name or address by which clients call this server, beside those of this machine; may be given again
     #[arg(long, value_name = "NAME", requires = "tls_cluster")]
     pub tls_name: Vec<String>,
+    /// Run routines without network, with files read-only but for empty folders of their own at /tmp, /var/tmp and
+    /// /dev/shm, and without capabilities
+    #[arg(long)]
+    pub sandbox: bool,
 }
 
 /// The names and addresses by which this machine is called.
@@ -121,6 +125,7 @@ impl GuardArgs {
         cluster: &str,
         listen: Option<SocketAddr>,
     ) -> Result<(), Error> {
+        config.sandbox = self.sandbox;
         if let Some(path) = &self.tokens {
             config.users = Some(Arc::new(Users::open(path)?));
         }
