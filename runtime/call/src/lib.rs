@@ -11,6 +11,7 @@ mod lent;
 #[allow(unsafe_code)]
 mod native;
 mod protocol;
+mod tcp;
 mod tls;
 mod values;
 
@@ -20,10 +21,9 @@ pub mod slot;
 pub mod users;
 
 pub use client::{
-    Arg, Array, ArrayMut, Call, CallError, Client, Known, Options, Outcome, Shape, is_given,
-    wait_any,
+    Arg, Array, ArrayMut, Call, CallError, Canceller, Client, Known, Options, Outcome, Shape,
+    is_given, wait_any,
 };
 pub use lent::{Lent, LentMut, Number};
 pub use native::LoadError;
 pub use tls::{Tls, TlsError};
-pub use values::Given;

@@ -23,6 +23,8 @@ pub struct Setup {
     pub run_as: Option<RunAs>,
     /// Whether it is to have no network and no files to write.
     pub sandbox: bool,
+    /// Most open files, which are more for the server itself.
+    pub files: u64,
 }
 
 /// What the server sends.

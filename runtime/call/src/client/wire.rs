@@ -20,6 +20,8 @@ pub struct Wire {
     socket: OwnedFd,
     /// Held only while nothing is waited for: who reads and who writes take turns.
     secured: Option<Mutex<Secured>>,
+    /// The process that connected.
+    process: u32,
 }
 
 /// The time that is left, as `poll` wants it.
@@ -41,7 +43,7 @@ fn tcp(address: &str, bare: &str, time: Duration) -> Result<OwnedFd, CallError> 
     for candidate in bare.to_socket_addrs().map_err(failed)? {
         match TcpStream::connect_timeout(&candidate, time) {
             Ok(stream) => {
-                stream.set_nodelay(true).map_err(failed)?;
+                crate::tcp::prepare(&stream).map_err(failed)?;
                 return Ok(stream.into());
             }
             Err(refused) => error = refused,
@@ -51,6 +53,10 @@ fn tcp(address: &str, bare: &str, time: Duration) -> Result<OwnedFd, CallError> 
 }
 
 impl Wire {
+    fn new(socket: OwnedFd, secured: Option<Secured>) -> Wire {
+        Wire { socket, secured: secured.map(Mutex::new), process: std::process::id() }
+    }
+
     /// Connects to `HOST:PORT`, `tls://HOST:PORT` or `unix:PATH`.
     pub fn open(
         address: &str,
@@ -60,7 +66,7 @@ impl Wire {
         if let Some(path) = address.strip_prefix("unix:") {
             let socket = UnixStream::connect(path).map(OwnedFd::from);
             let failed = |source| CallError::Connect { address: address.to_owned(), source };
-            return Ok(Wire { socket: socket.map_err(failed)?, secured: None });
+            return Ok(Wire::new(socket.map_err(failed)?, None));
         }
         if let Some(bare) = address.strip_prefix("tls://") {
             let insecure = |text| CallError::Tls { address: address.to_owned(), text };
@@ -69,12 +75,12 @@ impl Wire {
             let secured = tls::begin(host, options.ca.as_deref());
             let secured = secured.map_err(|error| insecure(error.to_string()))?;
             let socket = tcp(address, bare, options.connect_time)?;
-            let wire = Wire { socket, secured: Some(Mutex::new(secured)) };
+            let wire = Wire::new(socket, Some(secured));
             wire.agree(deadline).map_err(|error| insecure(tls::advice(&error)))?;
             return Ok(wire);
         }
         let bare = address.strip_prefix("kumi://").unwrap_or(address);
-        Ok(Wire { socket: tcp(address, bare, options.connect_time)?, secured: None })
+        Ok(Wire::new(tcp(address, bare, options.connect_time)?, None))
     }
 
     fn lock(secured: &Mutex<Secured>) -> MutexGuard<'_, Secured> {
@@ -144,13 +150,15 @@ impl Wire {
 
     /// Waits until it can be read or written; false: the time is over.
     pub fn ready(&self, flags: PollFlags, deadline: Option<Instant>) -> io::Result<bool> {
-        if flags.contains(PollFlags::POLLIN)
-            && let Some(secured) = &self.secured
-            && Wire::lock(secured).has_input()
-        {
+        if flags.contains(PollFlags::POLLIN) && self.has_input() {
             return Ok(true);
         }
         Ok(poll(&mut [PollFd::new(self.as_fd(), flags)], left(deadline))? > 0)
+    }
+
+    /// Whether there is something to read though nothing more may come.
+    pub fn has_input(&self) -> bool {
+        self.secured.as_ref().is_some_and(|secured| Wire::lock(secured).has_input())
     }
 
     /// Ends it; whoever waits in a read wakes up.
@@ -171,8 +179,12 @@ impl AsFd for Wire {
 
 impl Drop for Wire {
     fn drop(&mut self) {
-        if let Some(secured) = &self.secured {
-            Wire::lock(secured).close(self.socket.as_fd());
+        // A fork of the process says nothing, since the connection is not its own.
+        if let Some(secured) = &mut self.secured
+            && self.process == std::process::id()
+        {
+            let secured = secured.get_mut().unwrap_or_else(PoisonError::into_inner);
+            secured.close(self.socket.as_fd());
         }
     }
 }
