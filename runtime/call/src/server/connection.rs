@@ -1,14 +1,15 @@
 //! A client's connection.
 
+mod greeting;
+
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use kumi_rpc::{
-    CallHead, ClientHello, Code, Failure, MOST_UNREAD, Piece, ResultHead, Server, ServerEvent, Step,
+    CallHead, Code, Failure, MOST_UNREAD, Piece, ResultHead, Server, ServerEvent, Step,
 };
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -18,7 +19,6 @@ use super::Shared;
 use super::arenas::Block;
 use super::door::Guest;
 use super::owner::Caller;
-use super::registry::Offered;
 use super::slots::{Ended, Job, submit};
 use crate::layout::Layout;
 use crate::native::{self, Source, Target};
@@ -112,14 +112,6 @@ pub async fn run(
     result
 }
 
-/// Waits until a stranger has to go.
-async fn shown_out(guest: Option<&Guest>) {
-    match guest {
-        Some(guest) => guest.shown_out().await,
-        None => std::future::pending().await,
-    }
-}
-
 impl Connection {
     async fn serve(
         &mut self,
@@ -145,7 +137,7 @@ impl Connection {
                 // What has come counts before the time is looked at.
                 biased;
                 _ = end.wait_for(|end| *end), if open => self.end(),
-                () = shown_out(self.guest.as_ref()) => return Ok(()),
+                () = greeting::shown_out(self.guest.as_ref()) => return Ok(()),
                 ready = socket.readable(), if !self.closing && !self.stalled => {
                     let mut ready = ready?;
                     match ready.try_io(|socket| self.read(socket)) {
@@ -277,54 +269,6 @@ impl Connection {
                 }
             }
         }
-    }
-
-    /// A client has said who it is.
-    fn greet(&mut self, hello: &ClientHello, socket: &OwnedFd) {
-        let shared = Rc::clone(&self.shared);
-        let config = &shared.config;
-        match self.admit(hello) {
-            Ok(caller) => {
-                self.caller = caller;
-                self.closing = !self.rpc.welcome(hello, &config.name, config.call_bytes);
-            }
-            Err(failure) => {
-                shared.door.refused(socket, &failure.text);
-                self.rpc.refuse(failure);
-                self.closing = true;
-            }
-        }
-    }
-
-    fn admit(&mut self, hello: &ClientHello) -> Result<Caller, Failure> {
-        if self.open {
-            let text = "this server wants TLS: give its address as tls://HOST:PORT";
-            return Err(Failure::new(Code::TlsWanted, 0, text));
-        }
-        let Shared { config, known, .. } = &*self.shared;
-        let caller = Caller::known(config.users.as_deref(), &hello.token)?;
-        if known.get() >= config.connections {
-            let text = format!("{} clients are connected already", config.connections);
-            return Err(Failure::new(Code::Busy, 0, text));
-        }
-        known.set(known.get() + 1);
-        (self.guest, self.counted) = (None, true);
-        Ok(caller)
-    }
-
-    /// The routine of this name, if the user may call it.
-    fn find(&mut self, name: &str) -> Result<Arc<Offered>, Failure> {
-        self.caller.check(&self.shared)?;
-        self.caller.allow(&self.shared, name)?;
-        let found = self.shared.registry.find(name);
-        found.cloned().ok_or_else(|| self.caller.unknown(&self.shared, name))
-    }
-
-    fn names(&mut self, stream: u32, part: &str) -> Result<(), Failure> {
-        self.caller.check(&self.shared)?;
-        let fits = |name: &&str| name.contains(part) && self.caller.permits(name);
-        self.rpc.names(stream, self.shared.registry.names().filter(fits));
-        Ok(())
     }
 
     fn take(&mut self, event: ServerEvent) {
