@@ -1,6 +1,7 @@
 //! Calls of routines on servers: `kumi.call` checks dtypes and shapes and makes the arrays of results; here buffers
 //! are held and lent to `kumi-call`, without the interpreter's lock.
 
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -61,6 +62,8 @@ fn failure(error: &CallError) -> Failure {
         CallError::Cancelled(_) => Failure::of_call("CancelledError", text),
         CallError::NotRunnable(_) => Failure::of_call("NotRunnableError", text),
         CallError::NotPermitted(_) => Failure::of_call("NotPermittedError", text),
+        CallError::Expired(_) => Failure::of_call("ExpiredError", text),
+        CallError::Tls { .. } => Failure::of_call("TlsError", text),
         CallError::Status { value, .. } => {
             Failure::of_call("StatusError", text).with("status", *value)
         }
@@ -81,11 +84,19 @@ fn interrupted() -> bool {
 
 #[pymethods]
 impl NativeClient {
-    /// Connects.
+    /// Connects; who calls and whom to trust are those of the environment where they are not given.
     #[staticmethod]
-    fn connect(py: Python<'_>, address: &str, token: &str, seconds: f64) -> PyResult<NativeClient> {
-        let connect_time = duration(seconds)?;
-        let options = Options { token: token.to_owned(), connect_time, ..Options::default() };
+    fn connect(
+        py: Python<'_>,
+        address: &str,
+        token: Option<String>,
+        seconds: f64,
+        ca: Option<PathBuf>,
+    ) -> PyResult<NativeClient> {
+        let mut options = Options::from_env();
+        options.connect_time = duration(seconds)?;
+        options.token = token.unwrap_or(options.token);
+        options.ca = ca.or(options.ca);
         let client = py.detach(|| Client::connect(address, &options));
         Ok(NativeClient { client: client.map_err(|error| failure(&error))? })
     }

@@ -6,6 +6,7 @@ use crate::{MOST_NAME, ProtocolError};
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 use core::ops::RangeInclusive;
 
 /// Bytes of a hello without its fields.
@@ -28,7 +29,7 @@ mod tag {
 }
 
 /// What a client says first.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ClientHello {
     /// Versions that it speaks.
     pub versions: RangeInclusive<u16>,
@@ -36,6 +37,17 @@ pub struct ClientHello {
     pub token: String,
     /// Its program, for logs.
     pub program: String,
+}
+
+impl fmt::Debug for ClientHello {
+    /// Without the token, which is nobody else's business.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("ClientHello")
+            .field("versions", &self.versions)
+            .field("token", &if self.token.is_empty() { "none" } else { "given" })
+            .field("program", &self.program)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What a server answers.

@@ -85,6 +85,10 @@ pub enum Code {
     Ending,
     /// No common version.
     Version,
+    /// The token was good once.
+    Expired,
+    /// Only TLS is spoken here.
+    TlsWanted,
     /// What a newer server says.
     Other(u16),
 }
@@ -105,6 +109,9 @@ const CODES: [Code; 13] = [
     Code::Version,
 ];
 
+/// Codes whose numbers do not follow on those.
+const APART: [(u16, Code); 2] = [(25, Code::Expired), (26, Code::TlsWanted)];
+
 impl Code {
     /// Its number on the wire.
     #[must_use]
@@ -112,7 +119,8 @@ impl Code {
         match self {
             Code::Other(number) => number,
             known => {
-                (1..).zip(CODES).find(|(_, code)| *code == known).map_or(0, |(number, _)| number)
+                let mut all = (1..).zip(CODES).chain(APART);
+                all.find(|(_, code)| *code == known).map_or(0, |(number, _)| number)
             }
         }
     }
@@ -121,7 +129,8 @@ impl Code {
     #[must_use]
     pub fn of(number: u16) -> Code {
         let index = usize::from(number).wrapping_sub(1);
-        CODES.get(index).copied().unwrap_or(Code::Other(number))
+        let apart = || APART.iter().find(|(other, _)| *other == number).map(|(_, code)| *code);
+        CODES.get(index).copied().or_else(apart).unwrap_or(Code::Other(number))
     }
 }
 

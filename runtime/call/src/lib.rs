@@ -4,6 +4,7 @@
 //! processes and memory. See docs/calls.md.
 #![deny(unsafe_code)]
 
+mod confine;
 mod layout;
 #[allow(unsafe_code)]
 mod lent;
@@ -11,12 +12,14 @@ mod lent;
 mod native;
 mod protocol;
 mod tcp;
+mod tls;
 mod values;
 
 pub mod client;
 pub mod generator;
 pub mod server;
 pub mod slot;
+pub mod users;
 
 pub use client::{
     Arg, Array, ArrayMut, Call, CallError, Canceller, Client, Known, Options, Outcome, Shape,
@@ -25,3 +28,5 @@ pub use client::{
 pub use kumi_rpc::Value;
 pub use lent::{Lent, LentMut, Number};
 pub use native::LoadError;
+pub use tls::{Tls, TlsError};
+pub use values::Given;

@@ -8,11 +8,10 @@ use std::time::Instant;
 
 use kumi_idl::Interface;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
-use nix::sys::prctl::set_pdeathsig;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::signal::Signal;
 use nix::unistd::{dup, dup2_stdin, dup2_stdout};
 
+use crate::confine::{confine, end_with_server};
 use crate::native::{Arena, Routine, Runner, receive_with_descriptor, send_with_descriptor};
 use crate::protocol::{MOST, Order, Reply, Setup};
 
@@ -46,7 +45,7 @@ type Load<'a> = dyn Fn(&Interface, &Setup) -> Result<Runner<'a>, String> + 'a;
 
 fn run_with(load: &Load<'_>) -> io::Result<()> {
     // The server's end is the end of a slot, whatever the routine does.
-    set_pdeathsig(Signal::SIGKILL)?;
+    end_with_server()?;
     let socket = take_socket()?;
     let mut arenas: HashMap<u32, Result<Arena, String>> = HashMap::new();
     let mut routine = None;
@@ -136,5 +135,6 @@ fn set_up<'a>(json: &[u8], load: &Load<'a>) -> Result<Runner<'a>, String> {
     if setup.memory > 0 {
         limit(Resource::RLIMIT_AS, setup.memory)?;
     }
+    confine(setup.run_as.as_ref(), setup.sandbox)?;
     load(&interface, &setup)
 }

@@ -246,6 +246,12 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// A file of users.
+    #[error(transparent)]
+    Users(#[from] kumi_call::users::UsersError),
+    /// Certificates of a server.
+    #[error(transparent)]
+    Tls(#[from] kumi_call::TlsError),
     /// Already said, or nothing to say: only the exit code.
     #[error("exit code {0}")]
     Silent(u8),
@@ -303,6 +309,8 @@ impl Error {
             Self::Serve(error) => crate::call::serve_exit_code(error),
             Self::Registry(error) => crate::call::registry_exit_code(error),
             Self::NoProgram { .. } => ExitCode::NoInput,
+            Self::Users(error) => crate::call::users_exit_code(error),
+            Self::Tls(error) => crate::call::tls_exit_code(error),
         };
         code.code()
     }

@@ -80,6 +80,17 @@ pub enum CallError {
     /// The program ended the wait.
     #[error("the wait for the call was interrupted")]
     Interrupted,
+    /// The token was good once.
+    #[error("{0}")]
+    Expired(String),
+    /// The connection cannot be secured, or the other side is not who it should be. Nothing was sent.
+    #[error("no secure connection to {address}: {text}")]
+    Tls {
+        /// Where.
+        address: String,
+        /// What is wrong, and what to do.
+        text: String,
+    },
 }
 
 impl CallError {
@@ -96,6 +107,8 @@ impl CallError {
             Code::Cancelled => CallError::Cancelled(text),
             Code::NotRunnable => CallError::NotRunnable(text),
             Code::NotPermitted => CallError::NotPermitted(text),
+            Code::Expired => CallError::Expired(text),
+            Code::TlsWanted => CallError::Tls { address: "the server".to_owned(), text },
             Code::InterfaceChanged
             | Code::Protocol
             | Code::Ending
@@ -108,7 +121,8 @@ impl CallError {
     #[must_use]
     pub fn has_not_run(&self) -> bool {
         use CallError::{
-            Address, Argument, Busy, Connect, NotPermitted, NotRunnable, RoutineNotFound, TooLarge,
+            Address, Argument, Busy, Connect, Expired, NotPermitted, NotRunnable, RoutineNotFound,
+            Tls, TooLarge,
         };
         matches!(
             self,
@@ -120,6 +134,8 @@ impl CallError {
                 | Busy(_)
                 | NotRunnable(_)
                 | NotPermitted(_)
+                | Expired(_)
+                | Tls { .. }
         )
     }
 }

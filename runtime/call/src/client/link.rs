@@ -7,7 +7,7 @@ mod writing;
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,13 +15,14 @@ use kumi_rpc::{
     CHUNK, CallHead, Client, ClientEvent, Failure, HEADER, MOST_NAME, MOST_REQUEST, ResultHead,
     ServerHello, Size, Step, chunk_header, chunks,
 };
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::PollFlags;
 
 use super::CallError;
 use super::inbox::Inbox;
 use super::ticket::Ticket;
+use super::wire::Wire;
 use crate::lent::{Lent, LentMut};
-use crate::native::{self, Source, Target};
+use crate::native::{Source, Target};
 
 /// Most pieces that are written at once.
 const PIECES: usize = 60;
@@ -66,7 +67,7 @@ struct State {
 /// The connection.
 #[derive(Debug)]
 pub struct Link {
-    socket: OwnedFd,
+    wire: Wire,
     state: Mutex<State>,
     turn: Condvar,
     writing: Mutex<()>,
@@ -81,11 +82,11 @@ const STEP: Duration = Duration::from_millis(100);
 
 impl Link {
     /// A connection over a socket that waits.
-    pub fn new(socket: OwnedFd) -> Link {
+    pub fn new(wire: Wire) -> Link {
         let mut state = State::default();
         state.pending.insert(HELLO, Pending::default());
         Link {
-            socket,
+            wire,
             state: Mutex::new(state),
             turn: Condvar::new(),
             writing: Mutex::new(()),
@@ -240,31 +241,13 @@ impl Link {
         Ok(())
     }
 
-    /// Waits until the socket is ready; false: the time is over.
-    fn ready(&self, flags: PollFlags, deadline: Option<Instant>) -> io::Result<bool> {
-        let timeout = match deadline {
-            None => PollTimeout::NONE,
-            Some(deadline) => {
-                let left = deadline.saturating_duration_since(Instant::now());
-                // Rounded up, so that it does not end a little too early again and again.
-                let left = left.as_millis().saturating_add(u128::from(left.subsec_nanos() > 0));
-                PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
-            }
-        };
-        let mut polled = [PollFd::new(self.socket.as_fd(), flags)];
-        Ok(poll(&mut polled, timeout)? > 0)
-    }
-
     /// The connection is of no use any more.
     fn fail(&self, why: &str) -> CallError {
         let mut state = self.lock();
         let why = state.broken.get_or_insert_with(|| why.to_owned()).clone();
-        // Whoever waits in a read wakes up.
-        let _shut = nix::sys::socket::shutdown(
-            std::os::fd::AsRawFd::as_raw_fd(&self.socket),
-            nix::sys::socket::Shutdown::Both,
-        );
         drop(state);
+        // Whoever waits in a read wakes up.
+        self.wire.shut();
         self.turn.notify_all();
         CallError::Lost(why)
     }
@@ -276,7 +259,7 @@ impl Link {
         }
         let mut state = self.lock();
         if !state.driving {
-            state.look_around(&self.socket);
+            state.look_around(&self.wire);
         }
         let state = self.answer_pings(state).unwrap_or_else(|| self.lock());
         state.broken.is_some()
@@ -296,9 +279,9 @@ impl Link {
         open && state.broken.is_none() && stream != HELLO
     }
 
-    /// The socket, unless a thread reads from it.
+    /// The socket, unless a thread reads from it, or there is more to be looked at without it.
     pub(super) fn undriven(&self) -> Option<BorrowedFd<'_>> {
-        (!self.lock().driving).then(|| self.socket.as_fd())
+        (!self.lock().driving && !self.wire.has_input()).then(|| self.wire.as_fd())
     }
 
     /// Answers pings that have come, for which the lock is given up; `None`: it was.
@@ -329,7 +312,7 @@ impl Link {
         let mut asked = Instant::now();
         let mut state = self.lock();
         loop {
-            let hunger = if state.driving { None } else { Some(state.digest(&self.socket)) };
+            let hunger = if state.driving { None } else { Some(state.digest(&self.wire)) };
             state = match self.answer_pings(state) {
                 Some(state) => state,
                 None => {
@@ -399,13 +382,14 @@ impl Link {
         let mut inbox = std::mem::take(&mut state.inbox);
         drop(state);
         let got = match hunger {
-            Hunger::Array => self.ready(PollFlags::POLLIN, deadline).map(|_| None),
-            Hunger::Any if deadline.is_some() => match self.ready(PollFlags::POLLIN, deadline) {
-                Ok(true) => inbox.fill(&self.socket, false).map(Some),
+            Hunger::Array => self.wire.ready(PollFlags::POLLIN, deadline).map(|_| None),
+            Hunger::Any if deadline.is_some() => match self.wire.ready(PollFlags::POLLIN, deadline)
+            {
+                Ok(true) => inbox.fill(&self.wire, false).map(Some),
                 Ok(false) => Ok(None),
                 Err(error) => Err(error),
             },
-            Hunger::Any => inbox.fill(&self.socket, true).map(Some),
+            Hunger::Any => inbox.fill(&self.wire, true).map(Some),
         };
         let mut state = self.lock();
         state.driving = false;
@@ -441,12 +425,12 @@ impl State {
     }
 
     /// Takes in what has come, without waiting; whether there may be more.
-    fn look_around(&mut self, socket: &OwnedFd) -> bool {
-        if matches!(self.digest(socket), Hunger::Any) && self.broken.is_none() {
-            match self.inbox.fill(socket, false) {
+    fn look_around(&mut self, wire: &Wire) -> bool {
+        if matches!(self.digest(wire), Hunger::Any) && self.broken.is_none() {
+            match self.inbox.fill(wire, false) {
                 Ok(0) => self.lose("the server closed it"),
                 Ok(_) => {
-                    self.digest(socket);
+                    self.digest(wire);
                     return true;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -458,7 +442,7 @@ impl State {
 
     /// Does what can be done with what has come, and says what is needed next. Bytes of arrays are read straight to
     /// their places.
-    fn digest(&mut self, socket: &OwnedFd) -> Hunger {
+    fn digest(&mut self, wire: &Wire) -> Hunger {
         loop {
             if self.broken.is_some() {
                 return Hunger::Any;
@@ -495,7 +479,7 @@ impl State {
                     let target = Target::Lent(target, offset, length);
                     let inbox = &mut self.inbox;
                     (inbox.begin, inbox.end) = (0, 0);
-                    match native::read(socket.as_fd(), target, &mut inbox.buffer, false) {
+                    match wire.read(target, &mut inbox.buffer, false) {
                         Ok(0) => self.lose("the server closed it"),
                         Ok(count) => {
                             self.rpc.placed(count.min(length));

@@ -15,11 +15,11 @@ mod error;
 mod inbox;
 mod link;
 mod ticket;
+mod wire;
 
 use std::collections::HashMap;
-use std::net::TcpStream;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
+use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -35,9 +35,10 @@ use crate::values;
 use arguments::Checked;
 use link::{Answer, Link};
 use ticket::Ticket;
+use wire::Wire;
 
 /// How a client connects.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Options {
     /// Who it is; empty: nobody in particular.
     pub token: String,
@@ -45,6 +46,31 @@ pub struct Options {
     pub program: String,
     /// How long connecting may take.
     pub connect_time: Duration,
+    /// For `tls://`: a file with the certificates (PEM) of the authorities that are trusted, and no others; `None`: those
+    /// that the system trusts.
+    pub ca: Option<PathBuf>,
+}
+
+impl fmt::Debug for Options {
+    /// Without the token.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Options")
+            .field("program", &self.program)
+            .field("connect_time", &self.connect_time)
+            .field("ca", &self.ca)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Options {
+    /// With the token of `KUMI_CALL_TOKEN` and the authorities of `KUMI_CALL_CA`, where they are set.
+    #[must_use]
+    pub fn from_env() -> Options {
+        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        let token = set("KUMI_CALL_TOKEN").and_then(|token| token.into_string().ok());
+        let ca = set("KUMI_CALL_CA").map(PathBuf::from);
+        Options { token: token.unwrap_or_default(), ca, ..Options::default() }
+    }
 }
 
 impl Default for Options {
@@ -55,6 +81,7 @@ impl Default for Options {
                 .next()
                 .map_or_else(String::new, |name| name.to_string_lossy().into_owned()),
             connect_time: Duration::from_secs(10),
+            ca: None,
         }
     }
 }
@@ -98,37 +125,14 @@ impl Outcome {
 /// How much longer than a call may take its answer is waited for.
 const GRACE: Duration = Duration::from_secs(2);
 
-fn open(address: &str, time: Duration) -> Result<OwnedFd, CallError> {
-    let failed = |source| CallError::Connect { address: address.to_owned(), source };
-    if let Some(path) = address.strip_prefix("unix:") {
-        return UnixStream::connect(path).map(OwnedFd::from).map_err(failed);
-    }
-    let bare = address.strip_prefix("kumi://").unwrap_or(address);
-    if !bare.contains(':') {
-        return Err(CallError::Address(address.to_owned()));
-    }
-    let found = std::net::ToSocketAddrs::to_socket_addrs(bare).map_err(failed)?;
-    let mut error = std::io::Error::from(std::io::ErrorKind::NotFound);
-    for candidate in found {
-        match TcpStream::connect_timeout(&candidate, time) {
-            Ok(stream) => {
-                crate::tcp::prepare(&stream).map_err(failed)?;
-                return Ok(stream.into());
-            }
-            Err(refused) => error = refused,
-        }
-    }
-    Err(failed(error))
-}
-
 impl Client {
-    /// Connects to a server at `HOST:PORT` or `unix:PATH`.
+    /// Connects to a server at `HOST:PORT`, `tls://HOST:PORT` or `unix:PATH`.
     ///
     /// # Errors
     /// [`CallError`]: it cannot be reached, does not take this client, or has no version of the protocol in common.
     pub fn connect(address: &str, options: &Options) -> Result<Client, CallError> {
         let deadline = Instant::now().checked_add(options.connect_time);
-        let link = Link::new(open(address, options.connect_time)?);
+        let link = Link::new(Wire::open(address, options, deadline)?);
         let hello = ClientHello {
             versions: VERSIONS,
             token: options.token.clone(),

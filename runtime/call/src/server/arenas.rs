@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 
+use super::owner::Owner;
 use crate::native::Arena;
 
 /// An arena with the number by which slots know it.
@@ -13,6 +14,7 @@ pub struct Block {
     pub number: u32,
     /// The memory.
     pub arena: Arena,
+    owner: Rc<Owner>,
     /// The connection whose call used it last.
     client: Cell<u64>,
     total: Rc<Cell<u64>>,
@@ -57,15 +59,21 @@ impl Arenas {
         self.evicted
     }
 
-    /// Memory of at least so many bytes for a call of a connection, and whether what lies in it is another's.
+    /// Memory of at least so many bytes for a call of a connection, and whether what lies in it is another connection's. It
+    /// is never another user's, whose processes may map it still.
     /// `None`: there is too little left.
     ///
     /// # Errors
     /// What the system says.
-    pub fn take(&mut self, client: u64, bytes: usize) -> io::Result<Option<(Rc<Block>, bool)>> {
+    pub fn take(
+        &mut self,
+        owner: &Rc<Owner>,
+        client: u64,
+        bytes: usize,
+    ) -> io::Result<Option<(Rc<Block>, bool)>> {
         let fits = |block: &Rc<Block>| {
             let length = block.arena.length();
-            length >= bytes && length / 4 <= bytes.max(LEAST)
+            block.owner == *owner && length >= bytes && length / 4 <= bytes.max(LEAST)
         };
         let found = (0..self.idle.len()).filter(|index| fits(&self.idle[*index]));
         let rank = |index: &usize| {
@@ -92,9 +100,10 @@ impl Arenas {
         let arena = Arena::new(length)?;
         self.total.set(self.total.get() + arena.length() as u64);
         let number = self.number();
-        let (client, total) = (Cell::new(client), Rc::clone(&self.total));
+        let (owner, client) = (Rc::clone(owner), Cell::new(client));
+        let total = Rc::clone(&self.total);
         // The kernel gives it as zeros.
-        Ok(Some((Rc::new(Block { number, arena, client, total }), false)))
+        Ok(Some((Rc::new(Block { number, arena, owner, client, total }), false)))
     }
 
     /// Takes memory back that nobody uses any more.
@@ -110,8 +119,9 @@ mod tests {
     #[test]
     fn memory_is_bounded_and_used_again() {
         let mut arenas = Arenas::new(1 << 20);
+        let owner = Rc::default();
         let take = |arenas: &mut Arenas, bytes| {
-            arenas.take(1, bytes).expect("memory").map(|(block, foreign)| {
+            arenas.take(&owner, 1, bytes).expect("memory").map(|(block, foreign)| {
                 assert!(!foreign);
                 block
             })
@@ -134,15 +144,38 @@ mod tests {
     #[test]
     fn who_has_used_memory_before_gets_it_again() {
         let mut arenas = Arenas::new(1 << 20);
-        let mut take = |client| arenas.take(client, 1).expect("memory").expect("room");
+        let owner = Rc::default();
+        let mut take = |client| arenas.take(&owner, client, 1).expect("memory").expect("room");
         let (one, two) = (take(1).0, take(2).0);
         let numbers = (one.number, two.number);
         arenas.give(one);
         arenas.give(two);
-        let mut take = |client| arenas.take(client, 1).expect("memory").expect("room");
+        let mut take = |client| arenas.take(&owner, client, 1).expect("memory").expect("room");
         let (second, foreign) = take(2);
         assert_eq!((second.number, foreign), (numbers.1, false));
         let (first, foreign) = take(2);
         assert_eq!((first.number, foreign), (numbers.0, true), "it must be cleared");
+    }
+
+    #[test]
+    fn memory_of_one_user_is_never_anothers() {
+        let mut arenas = Arenas::new(1 << 17);
+        let owner = |name: &str| Rc::new(Owner { user: name.to_owned(), run_as: None });
+        let (ada, bob) = (owner("ada"), owner("bob"));
+        let (hers, _) = arenas.take(&ada, 1, 10).expect("memory").expect("room");
+        hers.arena.write(0, b"a secret");
+        let number = hers.number;
+        arenas.give(hers);
+        let (his, foreign) = arenas.take(&bob, 1, 10).expect("memory").expect("room");
+        assert!(his.number != number && !foreign);
+        assert_eq!(his.arena.read(0, 8), [0; 8]);
+        let (hers, _) = arenas.take(&ada, 1, 10).expect("memory").expect("hers");
+        assert_eq!(hers.number, number);
+        // What is idle makes room for another user, as new memory.
+        arenas.give(his);
+        let (new, _) = arenas.take(&ada, 1, LEAST).expect("memory").expect("his made room");
+        assert!(new.number > number + 1);
+        assert!(arenas.take(&bob, 1, 10).expect("memory").is_none(), "all is in use");
+        drop(hers);
     }
 }

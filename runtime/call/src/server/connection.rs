@@ -1,10 +1,11 @@
 //! A client's connection.
 
+mod greeting;
+
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use kumi_rpc::{
@@ -16,15 +17,20 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Shared;
 use super::arenas::Block;
+use super::door::Guest;
+use super::owner::Caller;
 use super::slots::{Ended, Job, submit};
 use crate::layout::Layout;
 use crate::native::{self, Source, Target};
+use crate::tls::Secured;
 use crate::values::Given;
 
 /// Bytes that are read at once when it is not known where they belong.
 const INPUT: usize = 64 << 10;
-/// How long a client has to say who it is, and to read why nothing more is read.
+/// How long a client has to read why nothing more is read.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// With what a client begins that does not speak TLS.
+const FIRST: u8 = b'k';
 
 /// Bytes of answers that a client may leave unread before nothing more is taken from it: one answer more is not yet what
 /// the protocol allows at most.
@@ -42,6 +48,10 @@ enum Call {
 
 struct Connection {
     shared: Rc<Shared>,
+    /// What goes over the socket, if not the protocol's bytes themselves.
+    secured: Option<Box<Secured>>,
+    /// The client should have begun with TLS and has not.
+    open: bool,
     rpc: Server,
     /// What has come and is not done with: `begin..end` of it.
     input: Vec<u8>,
@@ -57,17 +67,28 @@ struct Connection {
     /// There is input that is not looked at before the client has read more.
     stalled: bool,
     told: UnboundedSender<Ended>,
-    greeted: bool,
+    caller: Caller,
+    /// It has not said who it is.
+    guest: Option<Guest>,
+    /// It counts as one of the server's connections.
+    counted: bool,
     /// The client is told why, and then nothing more is read.
     closing: bool,
 }
 
 /// Serves a client until it goes, or breaks the protocol. Its calls end with it.
-pub async fn run(shared: &Rc<Shared>, socket: OwnedFd) -> io::Result<()> {
+pub async fn run(
+    shared: &Rc<Shared>,
+    socket: OwnedFd,
+    secured: Option<Secured>,
+    guest: Guest,
+) -> io::Result<()> {
     let socket = native::watch(socket)?;
     let (told, mut ends) = unbounded_channel();
     let mut connection = Connection {
         shared: Rc::clone(shared),
+        secured: secured.map(Box::new),
+        open: false,
         rpc: Server::new(shared.config.streams),
         input: vec![0; INPUT],
         begin: 0,
@@ -78,11 +99,16 @@ pub async fn run(shared: &Rc<Shared>, socket: OwnedFd) -> io::Result<()> {
         coming: None,
         stalled: false,
         told,
-        greeted: false,
+        caller: Caller::default(),
+        guest: Some(guest),
+        counted: false,
         closing: false,
     };
     let result = connection.serve(&socket, &mut ends).await;
     connection.leave();
+    if let Some(secured) = &mut connection.secured {
+        secured.close(socket.get_ref().as_fd());
+    }
     result
 }
 
@@ -92,7 +118,7 @@ impl Connection {
         socket: &AsyncFd<OwnedFd>,
         ends: &mut UnboundedReceiver<Ended>,
     ) -> io::Result<()> {
-        let patience = tokio::time::sleep(PATIENCE);
+        let patience = tokio::time::sleep(self.shared.config.hello_time);
         tokio::pin!(patience);
         let shared = Rc::clone(&self.shared);
         let mut end = shared.end.subscribe();
@@ -103,11 +129,15 @@ impl Connection {
                 open = false;
                 patience.as_mut().reset(Instant::now() + PATIENCE);
             }
-            let writes = !self.rpc.outbox().is_empty();
+            let writes = self.writes();
             if self.closing && !writes {
                 return Ok(());
             }
             tokio::select! {
+                // What has come counts before the time is looked at.
+                biased;
+                _ = end.wait_for(|end| *end), if open => self.end(),
+                () = greeting::shown_out(self.guest.as_ref()) => return Ok(()),
                 ready = socket.readable(), if !self.closing && !self.stalled => {
                     let mut ready = ready?;
                     match ready.try_io(|socket| self.read(socket)) {
@@ -117,7 +147,7 @@ impl Connection {
                         Ok(Err(error)) => return Err(error),
                         Err(_would_block) => continue,
                     }
-                    self.look();
+                    self.look(socket.get_ref());
                 }
                 ready = socket.writable(), if writes => {
                     let mut ready = ready?;
@@ -131,10 +161,12 @@ impl Connection {
                     self.end_late();
                 }
                 ended = ends.recv() => if let Some(ended) = ended { self.ended(ended); },
-                () = &mut patience, if !self.greeted || self.closing => {
+                () = &mut patience, if self.guest.is_some() || self.closing => {
+                    if !self.closing {
+                        self.shared.door.silent();
+                    }
                     return Err(io::ErrorKind::TimedOut.into());
                 }
-                _ = end.wait_for(|end| *end), if open => self.end(),
             }
             while let Ok(ended) = ends.try_recv() {
                 self.ended(ended);
@@ -145,6 +177,12 @@ impl Connection {
     /// Reads what has come: bytes of an array to their place, the rest into the input. The number of bytes, and
     /// whether there was room for more.
     fn read(&mut self, socket: &AsyncFd<OwnedFd>) -> io::Result<(usize, bool)> {
+        if self.secured.as_ref().is_some_and(|secured| secured.is_untouched())
+            && native::begins_with(socket.get_ref(), FIRST)?
+        {
+            // It is told what is wrong in the only way that it understands.
+            (self.secured, self.open) = (None, true);
+        }
         if self.begin == self.end {
             (self.begin, self.end) = (0, 0);
         } else if self.begin > 0 {
@@ -165,28 +203,32 @@ impl Connection {
             target = Target::Arena(&job.block.arena, offset, length);
         }
         let room = self.input.len() - self.end + straight;
-        let count =
-            native::read(socket.get_ref().as_fd(), target, &mut self.input[self.end..], false)?;
+        let (socket, rest) = (socket.get_ref().as_fd(), &mut self.input[self.end..]);
+        let count = match &mut self.secured {
+            None => native::read(socket, target, rest, false)?,
+            Some(secured) => secured.read(socket, target, rest)?,
+        };
         let placed = count.min(straight);
         if placed > 0 {
             self.rpc.placed(placed);
         }
         self.end += count - placed;
-        Ok((count, count < room))
+        // Of what is decrypted there may be more; only the session knows.
+        Ok((count, count < room && self.secured.is_none()))
     }
 
     /// Writes, and looks at what has come and was left for that.
     fn advance(&mut self, socket: &AsyncFd<OwnedFd>) -> io::Result<()> {
         self.write(socket)?;
         while self.stalled && self.rpc.outbox().waiting() < UNREAD {
-            self.look();
+            self.look(socket.get_ref());
             self.write(socket)?;
         }
         Ok(())
     }
 
     /// Looks at what has come, as long as the client reads what it is answered.
-    fn look(&mut self) {
+    fn look(&mut self, socket: &OwnedFd) {
         self.stalled = false;
         while !self.closing {
             self.stalled = self.rpc.outbox().waiting() >= UNREAD;
@@ -200,8 +242,10 @@ impl Connection {
                 }
                 Ok(Step::Event(consumed, event)) => {
                     self.begin += consumed;
-                    if let Some(event) = event {
-                        self.take(event);
+                    match event {
+                        Some(ServerEvent::Hello(hello)) => self.greet(&hello, socket),
+                        Some(event) => self.take(event),
+                        None => {}
                     }
                 }
                 Ok(Step::Data(place, length)) => {
@@ -229,18 +273,16 @@ impl Connection {
 
     fn take(&mut self, event: ServerEvent) {
         match event {
-            ServerEvent::Hello(hello) => {
-                let config = &self.shared.config;
-                self.greeted = true;
-                self.closing = !self.rpc.welcome(&hello, &config.name, config.call_bytes);
-            }
-            ServerEvent::Interface(stream, name) => match self.shared.registry.find(&name) {
-                Some(offered) => self.rpc.describe(stream, offered.hash, &offered.json),
-                None => self.unknown(stream, &name),
+            // Taken by `greet`.
+            ServerEvent::Hello(_) => {}
+            ServerEvent::Interface(stream, name) => match self.find(&name) {
+                Ok(offered) => self.rpc.describe(stream, offered.hash, &offered.json),
+                Err(failure) => self.rpc.fail(stream, &failure),
             },
             ServerEvent::List(stream, part) => {
-                let names = self.shared.registry.names().filter(|name| name.contains(&part));
-                self.rpc.names(stream, names);
+                if let Err(failure) = self.names(stream, &part) {
+                    self.rpc.fail(stream, &failure);
+                }
             }
             ServerEvent::Call(stream, head) => {
                 if let Err(failure) = self.begin_call(stream, &head) {
@@ -260,18 +302,10 @@ impl Connection {
         }
     }
 
-    fn unknown(&mut self, stream: u32, name: &str) {
-        let text = self.shared.registry.unknown(name);
-        self.rpc.fail(stream, &Failure::new(Code::NoSuchRoutine, 0, text));
-    }
-
     /// Takes a call, or says why not; nothing is allocated before it is known to be within the limits.
     fn begin_call(&mut self, stream: u32, head: &CallHead) -> Result<(), Failure> {
         let shared = Rc::clone(&self.shared);
-        let Some(offered) = shared.registry.find(&head.routine) else {
-            let text = shared.registry.unknown(&head.routine);
-            return Err(Failure::new(Code::NoSuchRoutine, 0, text));
-        };
+        let offered = self.find(&head.routine)?;
         if head.hash != offered.hash {
             let text = format!("the description of `{}` has changed", head.routine);
             return Err(Failure::new(Code::InterfaceChanged, 0, text));
@@ -279,10 +313,11 @@ impl Connection {
         let given = Given::from_wire(&offered.interface, &head.values)?;
         let layout = Layout::new(&offered.interface, &given, shared.config.call_bytes)?;
         let mut pool = shared.pool.borrow_mut();
-        let taken = pool.memory(self.number, layout.bytes).unwrap_or_else(|error| {
-            tracing::warn!(%error, bytes = layout.bytes, "no memory for a call");
-            None
-        });
+        let taken =
+            pool.memory(self.caller.owner(), self.number, layout.bytes).unwrap_or_else(|error| {
+                tracing::warn!(%error, bytes = layout.bytes, "no memory for a call");
+                None
+            });
         let (block, foreign) = taken.ok_or_else(|| {
             let text = "the server has no memory left for the call's arguments; try again later";
             Failure::new(Code::Busy, i64::try_from(layout.bytes).unwrap_or(i64::MAX), text)
@@ -293,7 +328,8 @@ impl Connection {
         let job = Job {
             id,
             stream,
-            offered: Arc::clone(offered),
+            offered,
+            owner: Rc::clone(self.caller.owner()),
             layout,
             block,
             foreign,
@@ -382,9 +418,15 @@ impl Connection {
         }
     }
 
+    /// Whether there is anything to write.
+    fn writes(&mut self) -> bool {
+        !self.rpc.outbox().is_empty()
+            || self.secured.as_ref().is_some_and(|secured| secured.wants_write())
+    }
+
     /// Writes until there is nothing more to write or the socket takes no more.
     fn write(&mut self, socket: &AsyncFd<OwnedFd>) -> io::Result<()> {
-        while !self.rpc.outbox().is_empty() {
+        while self.writes() {
             match self.write_some(socket) {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -396,8 +438,10 @@ impl Connection {
     }
 
     fn write_some(&mut self, socket: &AsyncFd<OwnedFd>) -> io::Result<usize> {
+        let socket = socket.get_ref().as_fd();
         if self.rpc.outbox().is_empty() {
-            return Ok(0);
+            let flushed = self.secured.as_mut().map_or(Ok(true), |secured| secured.flush(socket));
+            return if flushed? { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) };
         }
         let calls = &self.calls;
         let pieces = self.rpc.outbox().pieces().map_while(|piece| match piece {
@@ -410,7 +454,10 @@ impl Connection {
                 _ => None,
             },
         });
-        let count = native::write(socket.get_ref().as_fd(), pieces)?;
+        let count = match &mut self.secured {
+            None => native::write(socket, pieces)?,
+            Some(secured) => secured.write(socket, pieces)?,
+        };
         if count == 0 {
             return Err(io::ErrorKind::WriteZero.into());
         }
@@ -422,7 +469,7 @@ impl Connection {
     /// The server ends: the client is told.
     fn end(&mut self) {
         let failure = Failure::new(Code::Ending, 0, "the server ends");
-        if self.greeted {
+        if self.guest.is_none() {
             self.rpc.end(&failure);
         } else {
             self.rpc.refuse(failure);
@@ -432,6 +479,9 @@ impl Connection {
 
     /// The client has gone: so have its calls.
     fn leave(&mut self) {
+        if self.counted {
+            self.shared.known.set(self.shared.known.get() - 1);
+        }
         for (_, call) in self.calls.drain() {
             match call {
                 Call::Coming(job, _) => self.shared.pool.borrow_mut().arenas.give(job.block),

@@ -2,17 +2,20 @@
 
 mod arenas;
 mod connection;
+mod door;
+mod owner;
 mod process;
 mod registry;
 mod slots;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -20,6 +23,10 @@ use thiserror::Error;
 use tokio::sync::watch;
 use tokio::task::LocalSet;
 
+use crate::tls::Tls;
+use crate::users::Users;
+
+pub use door::Counters;
 pub use registry::{Registry, RegistryError};
 
 /// What a server offers and allows.
@@ -49,6 +56,18 @@ pub struct Config {
     pub call_time: Option<Duration>,
     /// Threads that a routine's libraries may use.
     pub threads: usize,
+    /// Who may call; `None`: everybody, without being told apart.
+    pub users: Option<Arc<Users>>,
+    /// Connections that have not said who they are, at once; the oldest goes for one more.
+    pub strangers: usize,
+    /// How long a client has to say who it is.
+    pub hello_time: Duration,
+    /// With what it proves who it is; `None`: what goes over its connections is not encrypted. A Unix socket's never is.
+    pub tls: Option<Tls>,
+    /// Whether routines run without network, with files that they cannot write, and without capabilities.
+    pub sandbox: bool,
+    /// What came to nothing.
+    pub counters: Arc<Counters>,
 }
 
 impl Config {
@@ -71,6 +90,12 @@ impl Config {
             process_bytes: 0,
             call_time: None,
             threads: 1,
+            users: None,
+            strangers: 256,
+            hello_time: Duration::from_secs(2),
+            tls: None,
+            sandbox: false,
+            counters: Arc::default(),
         }
     }
 }
@@ -156,7 +181,10 @@ struct Shared {
     config: Config,
     registry: Registry,
     pool: RefCell<slots::Pool>,
-    connections: RefCell<usize>,
+    /// Connections, and those of them that have said who they are.
+    connections: Cell<usize>,
+    known: Cell<usize>,
+    door: Rc<door::Door>,
     /// Whether the server ends.
     end: watch::Sender<bool>,
     /// How many files a process might open before this one raised that for itself.
@@ -178,10 +206,10 @@ pub fn serve(
 ) -> Result<(), ServeError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let pool = RefCell::new(slots::Pool::new(&config));
-    let end = watch::channel(false).0;
+    let door = door::Door::new(config.strangers, Arc::clone(&config.counters));
+    let (connections, known, end) = (Cell::new(0), Cell::new(0), watch::channel(false).0);
     let (files, path) = (raise_open_files(), listener.path());
-    let connections = RefCell::new(0);
-    let shared = Rc::new(Shared { config, registry, pool, connections, end, files });
+    let shared = Rc::new(Shared { config, registry, pool, connections, known, door, end, files });
     let local = LocalSet::new();
     let result = local.block_on(&runtime, async {
         let result = tokio::select! {
@@ -205,7 +233,7 @@ pub fn serve(
 
 /// Waits until all clients are gone.
 async fn gone(shared: &Rc<Shared>) {
-    while *shared.connections.borrow() > 0 {
+    while shared.connections.get() > 0 {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
@@ -228,7 +256,7 @@ async fn accept(shared: &Rc<Shared>, listener: Listener) -> io::Result<()> {
                 match listener.accept().await {
                     Ok((stream, _)) => {
                         let ready = crate::tcp::prepare(&stream).and_then(|()| stream.into_std());
-                        begin(shared, ready.map(Into::into));
+                        begin(shared, ready.map(Into::into), shared.config.tls.as_ref());
                     }
                     Err(error) => pause(&error).await,
                 }
@@ -239,7 +267,7 @@ async fn accept(shared: &Rc<Shared>, listener: Listener) -> io::Result<()> {
             let listener = tokio::net::UnixListener::from_std(listener)?;
             loop {
                 match listener.accept().await {
-                    Ok((stream, _)) => begin(shared, stream.into_std().map(Into::into)),
+                    Ok((stream, _)) => begin(shared, stream.into_std().map(Into::into), None),
                     Err(error) => pause(&error).await,
                 }
             }
@@ -258,39 +286,40 @@ async fn pause(error: &io::Error) {
 }
 
 /// Serves a connection, unless its client has gone meanwhile.
-fn begin(shared: &Rc<Shared>, socket: io::Result<OwnedFd>) {
+fn begin(shared: &Rc<Shared>, socket: io::Result<OwnedFd>, tls: Option<&Tls>) {
     match socket {
-        Ok(socket) => take(shared, socket),
+        Ok(socket) => take(shared, socket, tls),
         Err(error) => tracing::debug!(%error, "a client went before it was served"),
     }
 }
 
-fn take(shared: &Rc<Shared>, socket: OwnedFd) {
-    if *shared.connections.borrow() >= shared.config.connections {
-        tracing::warn!("a connection more than allowed was closed");
-        return;
-    }
-    let (guest, shared) = (Guest::new(shared), Rc::clone(shared));
+fn take(shared: &Rc<Shared>, socket: OwnedFd, tls: Option<&Tls>) {
+    let secured = match tls.map(Tls::accept).transpose() {
+        Ok(secured) => secured,
+        Err(error) => return tracing::error!(%error, "a connection cannot be secured"),
+    };
+    let (counted, guest) = (Counted::new(shared), shared.door.arrive());
+    let shared = Rc::clone(shared);
     tokio::task::spawn_local(async move {
-        let _counted = guest;
-        if let Err(error) = connection::run(&shared, socket).await {
+        let _counted = counted;
+        if let Err(error) = connection::run(&shared, socket, secured, guest).await {
             tracing::debug!(%error, "a connection ended");
         }
     });
 }
 
 /// A connection that is counted, however it ends.
-struct Guest(Rc<Shared>);
+struct Counted(Rc<Shared>);
 
-impl Guest {
-    fn new(shared: &Rc<Shared>) -> Guest {
-        *shared.connections.borrow_mut() += 1;
-        Guest(Rc::clone(shared))
+impl Counted {
+    fn new(shared: &Rc<Shared>) -> Counted {
+        shared.connections.set(shared.connections.get() + 1);
+        Counted(Rc::clone(shared))
     }
 }
 
-impl Drop for Guest {
+impl Drop for Counted {
     fn drop(&mut self) {
-        *self.0.connections.borrow_mut() -= 1;
+        self.0.connections.set(self.0.connections.get() - 1);
     }
 }

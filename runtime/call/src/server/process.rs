@@ -17,7 +17,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::Config;
 use super::arenas::{Arenas, Block};
-use super::registry::Offered;
+use super::slots::Job;
+use crate::confine::RunAs;
 use crate::layout::Slot;
 use crate::native::{self, Arena, receive_with_descriptor, send_with_descriptor};
 use crate::protocol::{MOST, Order, Reply, Setup};
@@ -41,9 +42,11 @@ impl Process {
     pub fn start(
         config: &Config,
         files: u64,
-        offered: &Offered,
+        job: &Job,
         arenas: &mut Arenas,
     ) -> io::Result<Process> {
+        let offered = &job.offered;
+        let run_as = job.owner.run_as.as_deref().map(RunAs::named).transpose()?;
         let kind = SockType::SeqPacket;
         let (ours, theirs) = socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC)?;
         fcntl(&ours, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
@@ -63,6 +66,8 @@ impl Process {
             interface: offered.json.clone(),
             libraries: offered.libraries.clone(),
             memory: config.process_bytes,
+            run_as,
+            sandbox: config.sandbox,
             files,
         };
         let json = serde_json::to_vec(&setup)?;

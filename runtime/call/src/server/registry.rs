@@ -254,12 +254,12 @@ impl Registry {
         self.routines.keys().map(String::as_str)
     }
 
-    /// What is said of a name that nothing has.
-    pub(crate) fn unknown(&self, name: &str) -> String {
-        let near = kumi_idl::nearest(name, self.names());
+    /// What names are meant by one that nothing has, of those that may be told: the end of a sentence.
+    pub(crate) fn near(&self, name: &str, may: impl Fn(&str) -> bool) -> String {
+        let near = kumi_idl::nearest(name, self.names().filter(|name| may(name)));
         if near.is_empty() {
-            return format!("the server has no routine `{name}`");
+            return String::new();
         }
-        format!("the server has no routine `{name}`; did you mean {}?", near.join(" or "))
+        format!("; did you mean {}?", near.join(" or "))
     }
 }

@@ -14,6 +14,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
 use super::arenas::{Arenas, Block};
+use super::owner::Owner;
 use super::process::{Process, ended, gone, last_reply, reply};
 use super::registry::Offered;
 use super::{Config, Shared};
@@ -29,6 +30,8 @@ pub struct Job {
     pub stream: u32,
     /// The routine.
     pub offered: Arc<Offered>,
+    /// Whose it is.
+    pub owner: Rc<Owner>,
     /// Where its arguments lie.
     pub layout: Layout,
     /// The memory.
@@ -70,6 +73,8 @@ impl Drop for Timer {
 /// A process and what it does.
 struct Worker {
     offered: Arc<Offered>,
+    /// The one user whom it serves.
+    owner: Rc<Owner>,
     process: RefCell<Process>,
     /// Its call, and when that began.
     job: RefCell<Option<(Box<Job>, Instant)>>,
@@ -167,13 +172,19 @@ impl Pool {
         }
     }
 
-    /// Memory for a call of a connection, and whether what lies in it is another's. `None`: there is too little left.
+    /// Memory for a call of a connection, and whether what lies in it is another connection's. `None`: there is too
+    /// little left.
     ///
     /// # Errors
     /// What the system says.
-    pub fn memory(&mut self, client: u64, bytes: usize) -> io::Result<Option<(Rc<Block>, bool)>> {
+    pub fn memory(
+        &mut self,
+        owner: &Rc<Owner>,
+        client: u64,
+        bytes: usize,
+    ) -> io::Result<Option<(Rc<Block>, bool)>> {
         let before = self.arenas.evicted();
-        let taken = self.arenas.take(client, bytes);
+        let taken = self.arenas.take(owner, client, bytes);
         if self.arenas.evicted() > before {
             // What is given up is free when no process maps it any more; those that run see to it when they are done.
             self.idle.retain(|worker| {
@@ -188,9 +199,12 @@ impl Pool {
         taken
     }
 
-    /// An idle process for a routine.
-    fn idle_for(&mut self, offered: &Arc<Offered>) -> Option<Rc<Worker>> {
-        let index = self.idle.iter().rposition(|worker| Arc::ptr_eq(&worker.offered, offered))?;
+    /// An idle process for a call's routine, which has served nobody but its user.
+    fn idle_for(&mut self, job: &Job) -> Option<Rc<Worker>> {
+        let fits = |worker: &Rc<Worker>| {
+            Arc::ptr_eq(&worker.offered, &job.offered) && worker.owner == job.owner
+        };
+        let index = self.idle.iter().rposition(fits)?;
         self.idle.remove(index)
     }
 
@@ -236,7 +250,7 @@ fn begin(shared: &Rc<Shared>, job: Box<Job>) -> bool {
     let mut pool = shared.pool.borrow_mut();
     pool.running += 1;
     let mut job = job;
-    while let Some(worker) = pool.idle_for(&job.offered) {
+    while let Some(worker) = pool.idle_for(&job) {
         pool.busy.push(Rc::clone(&worker));
         match give(&worker, job) {
             Ok(()) => return true,
@@ -248,7 +262,7 @@ fn begin(shared: &Rc<Shared>, job: Box<Job>) -> bool {
         }
     }
     pool.make_room();
-    let started = Process::start(&shared.config, shared.files, &job.offered, &mut pool.arenas);
+    let started = Process::start(&shared.config, shared.files, &job, &mut pool.arenas);
     let process = match started {
         Ok(process) => process,
         Err(error) => {
@@ -263,6 +277,7 @@ fn begin(shared: &Rc<Shared>, job: Box<Job>) -> bool {
     };
     let worker = Rc::new(Worker {
         offered: Arc::clone(&job.offered),
+        owner: Rc::clone(&job.owner),
         process: RefCell::new(process),
         job: RefCell::new(Some((job, Instant::now()))),
         set_up: Cell::new(false),

@@ -1,17 +1,20 @@
 //! `kumi call list` and `kumi call info`.
 
+use super::access::AccessArgs;
 use crate::error::Error;
 use crate::output;
 use clap::Args;
-use kumi_call::{Client, Options};
+use kumi_call::Client;
 use kumi_idl::{Interface, Mode, Param, Type};
 
 /// Which server.
 #[derive(Clone, Debug, Args)]
 pub struct ServerArgs {
-    /// The server: HOST:PORT or unix:PATH
+    /// The server: HOST:PORT, tls://HOST:PORT or unix:PATH
     #[arg(long, value_name = "ADDR", env = "KUMI_CALL_SERVER", default_value = "127.0.0.1:7070")]
     pub server: String,
+    #[command(flatten)]
+    pub access: AccessArgs,
 }
 
 /// Options of `kumi call list`.
@@ -38,7 +41,7 @@ pub struct InfoArgs {
 }
 
 pub(super) fn connect(args: &ServerArgs) -> Result<Client, Error> {
-    Ok(Client::connect(&args.server, &Options::default())?)
+    Ok(Client::connect(&args.server, &args.access.options()?)?)
 }
 
 /// Prints names, one a line.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -95,9 +96,15 @@ class Handle:
 class Connection:
     """A connection to a server. Threads may share it; their calls run at the same time."""
 
-    def __init__(self, address: str, token: str = "", timeout: float = 10.0) -> None:
+    def __init__(
+        self,
+        address: str,
+        token: str | None = None,
+        timeout: float = 10.0,
+        ca: str | os.PathLike[str] | None = None,
+    ) -> None:
         self.address = address
-        self._native = NativeClient.connect(address, token, timeout)
+        self._native = NativeClient.connect(address, token, timeout, ca)
         self._routines: dict[str, Routine] = {}
 
     @property

@@ -1,7 +1,6 @@
 //! Writing to a connection: one thread at a time, whole frames.
 
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::{PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -9,7 +8,7 @@ use nix::poll::PollFlags;
 
 use super::{Link, State};
 use crate::client::CallError;
-use crate::native::{self, Source};
+use crate::native::{Source, length_of};
 
 /// How long is waited for the thread that reads to find out why nothing can be sent.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -68,14 +67,16 @@ impl Link {
             return Err(CallError::Lost(broken.clone()));
         }
         let (mut first, mut skip) = (0, 0);
-        while first < pieces.len() {
+        loop {
+            let all = first == pieces.len();
             let rest = pieces[first..]
                 .iter()
                 .enumerate()
                 .map(|(index, piece)| if index == 0 { without(*piece, skip) } else { *piece });
-            let wrote = match native::write(self.socket.as_fd(), rest) {
+            let sent = if all { self.wire.flush().map(|()| 0) } else { self.wire.write(rest) };
+            let wrote = match sent {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    match self.ready(PollFlags::POLLOUT, deadline) {
+                    match self.wire.ready(PollFlags::POLLOUT, deadline) {
                         Ok(true) => continue,
                         Ok(false) => {
                             // A part of a frame is sent: nothing else can be sent any more.
@@ -90,6 +91,7 @@ impl Link {
                 other => other,
             };
             match wrote {
+                Ok(_) if all => return Ok(()),
                 Ok(mut count) => {
                     while first < pieces.len() && count >= length_of(pieces[first]) - skip {
                         count -= length_of(pieces[first]) - skip;
@@ -111,7 +113,6 @@ impl Link {
                 }
             }
         }
-        Ok(())
     }
 
     /// Takes in what the server has said before it closed: that is worth more than that nothing can be sent.
@@ -122,14 +123,7 @@ impl Link {
         while state.driving && state.broken.is_none() && Instant::now() < until {
             state = self.follow(state, Some(until));
         }
-        while !state.driving && state.broken.is_none() && state.look_around(&self.socket) {}
-    }
-}
-
-fn length_of(piece: Source<'_>) -> usize {
-    match piece {
-        Source::Bytes(bytes) => bytes.len(),
-        Source::Arena(_, _, length) | Source::Lent(_, _, length) => length,
+        while !state.driving && state.broken.is_none() && state.look_around(&self.wire) {}
     }
 }
 
