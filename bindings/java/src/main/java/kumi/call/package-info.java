@@ -1,0 +1,2 @@
+/** Calls. */
+package kumi.call;
