@@ -2,5 +2,6 @@
 module kumi.call {
     requires com.fasterxml.jackson.core;
 
+    exports kumi.call;
     exports kumi.call.idl;
 }
