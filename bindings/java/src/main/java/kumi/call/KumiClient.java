@@ -69,6 +69,10 @@ public final class KumiClient implements AutoCloseable {
         try {
             ServerHello hello = connection.hello().get(
                     Math.max(1, options.connectTime().toMillis()), TimeUnit.MILLISECONDS);
+            if (hello.version() > Protocol.VERSION) {
+                throw new CallException.Connect(
+                        "the server at " + address + " chose version " + hello.version() + ", which was not offered", null);
+            }
             connected = true;
             return new KumiClient(connection, hello, options);
         } catch (ExecutionException failed) {

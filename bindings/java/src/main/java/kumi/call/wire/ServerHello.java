@@ -43,9 +43,6 @@ public record ServerHello(int version, String name, int streams, long bytes, Fai
             }
         }
         input.position(input.position() + length);
-        if (version > Protocol.VERSION) {
-            throw new ProtocolException("the server chose version " + version + ", which was not offered");
-        }
         return new ServerHello(
                 version, name, streams, bytes < 0 ? Long.MAX_VALUE : bytes, version == 0 ? refusal : null);
     }
