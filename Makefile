@@ -3,6 +3,7 @@
 #   make demo         build, bring up a cluster here, time-share EP, CG and IS on it, print the table
 #   make test         everything continuous integration runs
 #   make python       the Python package: a wheel in target/python, tested in target/python/venv
+#   make java         the Java client of routines: a jar in target/java, with its tests; needs what make build makes
 #   make build        release build of everything, examples in C, C++ and Fortran included
 #   make bench        all figures, each beside its peer; ends with the goals that are missed
 #   make bench-transport  the figures of the transport only
@@ -20,7 +21,7 @@ PROFILE ?= release
 # The folder that cargo gives a profile's output.
 BIN = $(TARGET)/$(PROFILE)
 
-.PHONY: all build c cpp fortran python demo test lint bench bench-transport bench-peers bench-build bench-reality soak fuzz setup clean
+.PHONY: all build c cpp fortran python java demo test lint bench bench-transport bench-peers bench-build bench-reality soak fuzz setup clean
 
 all: build
 
@@ -51,6 +52,12 @@ fortran: c
 python: setup
 	@$(MAKE) --no-print-directory -C bindings/python check PROFILE=$(PROFILE) CARGO_TARGET_DIR=$(TARGET)
 
+# Its tests and example call a server of the same profile.
+java: setup
+	@scripts/setup java
+	$(CARGO) build --quiet --locked --package kumi --package kumi-call $(if $(filter release,$(PROFILE)),--release)
+	@$(MAKE) --no-print-directory -C bindings/java check PROFILE=$(PROFILE) CARGO_TARGET_DIR=$(TARGET)
+
 demo: build
 	@$(TARGET)/release/kumi demo
 
@@ -66,6 +73,7 @@ test: lint
 	  $(MAKE) --no-print-directory -C $$folder check PROFILE=debug LIB=$(TARGET)/debug OUT=$(TARGET)/debug || exit 1; \
 	done
 	@$(MAKE) --no-print-directory python PROFILE=debug
+	@$(MAKE) --no-print-directory java PROFILE=debug
 	KUMI_BIN_DIR=$(TARGET)/debug KUMI_PYTHON=$(TARGET)/python/venv/bin/python \
 	  $(CARGO) test --workspace --locked --no-fail-fast
 

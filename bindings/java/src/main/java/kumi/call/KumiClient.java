@@ -217,13 +217,13 @@ public final class KumiClient implements AutoCloseable {
     private void late(Exchange exchange) {
         boolean stuck = exchange.stream != 0 && !exchange.sent && !exchange.over;
         connection.abandon(exchange);
-        exchange.answer.completeExceptionally(new CallException.TimedOut(stuck
-                ? "the call took longer than it may while its arguments were sent"
-                : "the server did not answer in time", 0));
         if (stuck) {
             // A part of a frame is sent: nothing else can be sent any more.
             connection.fail("the server did not read what was sent in time");
         }
+        exchange.answer.completeExceptionally(new CallException.TimedOut(stuck
+                ? "the call took longer than it may while its arguments were sent"
+                : "the server did not answer in time", 0));
     }
 
     Result run(String routine, Arguments arguments, Duration time) {

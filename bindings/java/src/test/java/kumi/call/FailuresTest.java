@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -21,6 +22,7 @@ import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
 
 /** Calls that wait, fail, are cancelled, or whose server goes; by a real server of four slots. */
 @Timeout(120)
@@ -206,6 +208,14 @@ class FailuresTest {
         assertTrue(failure(CallException.ConnectionLost.class, nap).getMessage().contains("it was closed"));
         closed.close();
         assertThrows(CallException.ConnectionLost.class, () -> closed.names(""));
+    }
+
+    @Test
+    void overASocketOfThisMachine(@TempDir Path folder) throws Exception {
+        String address = "unix:" + folder.resolve("s");
+        try (Served other = Served.start("--listen", address); KumiClient local = KumiClient.connect(address)) {
+            assertEquals("a!", local.call("shout", "a").text("answer"));
+        }
     }
 
     @Test

@@ -30,9 +30,12 @@ final class Served implements AutoCloseable {
         Assumptions.assumeTrue(Files.isRegularFile(routines),
                 "skipped: the routines of the tests are not at -Dkumi.routines=" + routines + "; `make java` compiles them");
         Path descriptions = property("kumi.root").resolve("bindings/java/src/test/resources/routines.idl");
-        List<String> line = new ArrayList<>(List.of(command.toString(), "call", "serve", "--listen", "127.0.0.1:0",
-                "--slots", "4", "--library", routines.toString()));
+        List<String> line = new ArrayList<>(List.of(
+                command.toString(), "call", "serve", "--slots", "4", "--library", routines.toString()));
         line.addAll(List.of(options));
+        if (!line.contains("--listen")) {
+            line.addAll(List.of("--listen", "127.0.0.1:0"));
+        }
         line.add(descriptions.toString());
         Process process = new ProcessBuilder(line).redirectErrorStream(true).start();
         BufferedReader said = new BufferedReader(
@@ -40,8 +43,8 @@ final class Served implements AutoCloseable {
         StringBuilder all = new StringBuilder();
         for (String text = said.readLine(); text != null; text = said.readLine()) {
             all.append(text).append('\n');
-            int at = text.indexOf(" at 127.0.0.1:");
-            if (at > 0) {
+            int at = text.indexOf(" at ");
+            if (text.startsWith("kumi: serves") && at > 0) {
                 Thread rest = new Thread(() -> said.lines().forEach(more -> { }), "what the server says");
                 rest.setDaemon(true);
                 rest.start();
