@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use kumi_rpc::{
-    CallHead, Client, ClientEvent, ClientHello, Code, Failure, ResultHead, ServerHello, Size, Step,
+    CallHead, Client, ClientEvent, ClientHello, Code, Failure, ResultHead, Size, Step,
     Value as Sent, chunk_header,
 };
 use serde_json::{Value, json};
@@ -41,12 +41,28 @@ fn some_values() -> Vec<(u16, Sent)> {
     ]
 }
 
+/// A hello: its first bytes with two versions, and fields.
+fn by_hand(magic: &[u8; 8], fields: &[(u16, &[u8])]) -> Vec<u8> {
+    let mut body = Vec::new();
+    for (tag, content) in fields.iter().filter(|(_, content)| !content.is_empty()) {
+        let length = u16::try_from(content.len()).expect("short");
+        body.extend_from_slice(&tag.to_le_bytes());
+        body.extend_from_slice(&length.to_le_bytes());
+        body.extend_from_slice(content);
+    }
+    let length = u32::try_from(body.len()).expect("short").to_le_bytes();
+    [&magic[..], &[1, 0, 1, 0], &length, &body].concat()
+}
+
 fn greetings() -> Vec<Value> {
     let hello = |token: &str, program: &str| {
-        let hello = ClientHello { versions: 1..=1, token: token.into(), program: program.into() };
-        json!({ "token": token, "program": program, "hex": hex(&hello.encode()) })
+        let bytes = by_hand(b"kumicall", &[(1, token.as_bytes()), (2, program.as_bytes())]);
+        let (hello, _) = ClientHello::decode(&bytes).expect("a hello").expect("whole");
+        assert_eq!((hello.token.as_str(), hello.program.as_str()), (token, program));
+        assert_eq!(hello.encode(), bytes);
+        json!({ "token": token, "program": program, "hex": hex(&bytes) })
     };
-    vec![hello("", ""), hello("secret", "prog"), hello("ä", &"é".repeat(300))]
+    vec![hello("", "prog"), hello("secret", "prog"), hello("ä", &"é".repeat(256))]
 }
 
 fn heads() -> Vec<Value> {
@@ -70,8 +86,8 @@ fn told(input: &[u8]) -> (Vec<Value>, bool, usize, BTreeMap<String, Vec<u8>>) {
     let mut client = Client::new();
     let mut out = Vec::new();
     let head = CallHead { hash: 1, timeout_ms: 0, routine: "f".into(), values: Vec::new() };
-    client.interface("f", &mut out);
-    client.list("", &mut out);
+    client.interface("f", &mut out).expect("a name");
+    client.list("", &mut out).expect("short");
     let sizes = [(1, 5), (2, 3), (7, 1 << 40)].map(|(argument, bytes)| Size { argument, bytes });
     client.call(&head, &sizes[..2], &mut out).expect("short");
     let unwanted = client.call(&head, &sizes[2..], &mut out).expect("short");
@@ -131,8 +147,8 @@ fn case(about: &str, input: &[u8]) -> Value {
 }
 
 fn greeting() -> Vec<u8> {
-    ServerHello { version: Ok(1), highest: 1, name: "s".into(), streams: 9, bytes: 1 << 30 }
-        .encode()
+    let (streams, bytes) = (9_u32.to_le_bytes(), (1_u64 << 30).to_le_bytes());
+    by_hand(b"KUMICALL", &[(3, b"s"), (4, &streams), (5, &bytes)])
 }
 
 fn frame(kind: u8, stream: u32, flags: u8, argument: u16, body: &[u8]) -> Vec<u8> {
@@ -171,7 +187,7 @@ fn good() -> Vec<u8> {
         result(4, vec![]),
         chunk(4, 7, &[9; 20]),
         chunk(3, 2, &[2, 3]),
-        frame(9, 2, 0, 0, b"\x01\0a\0\0\x02\0\xc3\xa4"),
+        frame(9, 2, 0, 0, b"\x01\0a\x02\0\xc3\xa4"),
         chunk(3, 1, &[3, 4, 5]),
         frame(7, 0, 0, 0, &[0; 8]),
         frame(11, 4, 0, 0, &failed),
@@ -219,6 +235,16 @@ fn cases() -> Vec<Value> {
         with("4 GiB", &[&[255, 255, 255, 255, 1, 0, 0, 0, 8, 0, 0, 0]]),
         with("a chunk of 16 MiB and a byte", &[&begun, &[1, 0, 0, 1, 3, 0, 0, 0, 4, 0, 1, 0]]),
         with("an answer of 4 MiB and a byte", &[&[1, 0, 64, 0, 1, 0, 0, 0, 8, 0, 0, 0]]),
+        with(
+            "control characters",
+            &[&frame(11, 3, 0, 0, &[&[0; 10][..], b"a\x1b[2J\xc2\x9bb\r\n\tc"].concat())],
+        ),
+        with(
+            "a long sentence",
+            &[&frame(11, 3, 0, 0, &[&[0; 11][..], "ä".repeat(1030).as_bytes()].concat())],
+        ),
+        with("a name with control characters", &[&frame(9, 2, 0, 0, b"\x01\0\x1b")]),
+        with("a short sign of life", &[&frame(7, 0, 0, 0, &[0; 7])]),
         with("half an array", &[&begun, &chunk(3, 1, &[1, 2, 3, 4, 5])[..14]]),
     ];
     all.extend(mutated());

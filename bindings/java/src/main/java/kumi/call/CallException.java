@@ -202,11 +202,11 @@ public sealed class CallException extends RuntimeException {
             super(message, code, null);
         }
 
-        /** Codes of failures before the routine began that have no class of their own. */
         @Override
         public boolean hasNotRun() {
+            // The description has changed, the server ends, no common version, a ticket that is not taken any more.
             return switch (code()) {
-                case 2, 11, 12, 13 -> true;
+                case 2, 12, 13, 20 -> true;
                 default -> false;
             };
         }
@@ -224,6 +224,7 @@ public sealed class CallException extends RuntimeException {
             case 8 -> new Cancelled(failure.text(), failure.code());
             case 9 -> new NotRunnable(failure);
             case 10, 25 -> new NotPermitted(failure);
+            case 26 -> new Connect(failure.text(), null);
             default -> new Server(failure.text(), failure.code());
         };
     }

@@ -69,9 +69,9 @@ public final class KumiClient implements AutoCloseable {
         try {
             ServerHello hello = connection.hello().get(
                     Math.max(1, options.connectTime().toMillis()), TimeUnit.MILLISECONDS);
-            if (hello.version() > Protocol.VERSION) {
+            if (hello.metaserver()) {
                 throw new CallException.Connect(
-                        "the server at " + address + " chose version " + hello.version() + ", which was not offered", null);
+                        address + " is a metaserver, through which Java cannot call: give the address of a server", null);
             }
             connected = true;
             return new KumiClient(connection, hello, options);
@@ -128,10 +128,11 @@ public final class KumiClient implements AutoCloseable {
     }
 
     private Exchange ask(String name) {
-        byte[] bytes = name.getBytes(StandardCharsets.UTF_8);
-        if (bytes.length == 0 || bytes.length > Protocol.MOST_NAME) {
-            throw new CallException.Argument("a routine's name has 1 to " + Protocol.MOST_NAME + " bytes");
+        if (!Protocol.isName(name)) {
+            throw new CallException.Argument(
+                    "a routine's name has 1 to " + Protocol.MOST_NAME + " bytes and no control characters");
         }
+        byte[] bytes = name.getBytes(StandardCharsets.UTF_8);
         Exchange exchange = new Exchange(Protocol.INTERFACE, bytes, List.of(), List.of());
         connection.submit(exchange);
         return exchange;

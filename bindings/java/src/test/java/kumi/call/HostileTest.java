@@ -40,7 +40,6 @@ class HostileTest {
         greeting(new byte[0], "closed");
         greeting("KUMI".getBytes(StandardCharsets.US_ASCII), "closed");
         greeting("KUMICALL\1\0\1\0\0\0\0\177".getBytes(StandardCharsets.US_ASCII), "longer");
-        greeting("KUMICALL\7\0\7\0\0\0\0\0".getBytes(StandardCharsets.US_ASCII), "version 7");
         try (Fake silent = new Fake(Fake.Peer::drain)) {
             ClientOptions soon = ClientOptions.usual().connectTime(Duration.ofMillis(200));
             CallException late = assertThrows(
@@ -51,6 +50,12 @@ class HostileTest {
 
     @Test
     void refusals() throws IOException {
+        byte[] version = "KUMICALL\7\0\7\0\0\0\0\0".getBytes(StandardCharsets.US_ASCII);
+        try (Fake fake = new Fake(peer -> peer.write(version))) {
+            assertEquals(13, assertThrows(CallException.Server.class, fake::client).code());
+        }
+        byte[] metaserver = "KUMICALL\1\0\1\0\5\0\0\0\7\0\1\0\1".getBytes(StandardCharsets.US_ASCII);
+        greeting(metaserver, "is a metaserver");
         byte[] body = "KUMICALL\0\0\1\0\17\0\0\0\6\0\13\0\12\0\0\0\0\0\0\0\0\0!".getBytes(StandardCharsets.US_ASCII);
         body[12] = (byte) (body.length - 16);
         body[18] = (byte) (body.length - 20);

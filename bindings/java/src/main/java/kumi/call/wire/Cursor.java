@@ -54,6 +54,31 @@ final class Cursor {
         return text(take(length));
     }
 
+    /** A name that a routine can have. */
+    String name(int length) throws ProtocolException {
+        ByteBuffer bytes = take(length);
+        String name = text(bytes);
+        if (length > Protocol.MOST_NAME || !Protocol.isName(name)) {
+            throw new ProtocolException("a name is empty, too long or has control characters");
+        }
+        return name;
+    }
+
+    /** What somebody else wrote, to be shown: control characters but tabs and ends of lines are escaped. */
+    static String printable(String text) {
+        StringBuilder shown = new StringBuilder(text.length());
+        text.codePoints().forEach(letter -> {
+            if (letter == '\r') {
+                shown.append("\\r");
+            } else if (Character.isISOControl(letter) && letter != '\n' && letter != '\t') {
+                shown.append("\\u{").append(Integer.toHexString(letter)).append('}');
+            } else {
+                shown.appendCodePoint(letter);
+            }
+        });
+        return shown.toString();
+    }
+
     static String text(ByteBuffer bytes) throws ProtocolException {
         try {
             return StandardCharsets.UTF_8.newDecoder().decode(bytes).toString();

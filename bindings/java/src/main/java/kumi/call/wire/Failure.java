@@ -10,8 +10,15 @@ import java.nio.ByteBuffer;
  * @param text a sentence
  */
 public record Failure(int code, long detail, String text) {
+    /** Longest sentence, in bytes. */
+    private static final int MOST_TEXT = 2048;
+
+    /** Reads one; a sentence that is too long is cut. */
     static Failure decode(ByteBuffer bytes) throws ProtocolException {
         Cursor cursor = new Cursor(bytes);
-        return new Failure(cursor.u16(), cursor.i64(), Cursor.text(cursor.rest()));
+        int code = cursor.u16();
+        long detail = cursor.i64();
+        String text = Cursor.text(cursor.rest());
+        return new Failure(code, detail, Cursor.printable(Protocol.shortened(text, MOST_TEXT)));
     }
 }

@@ -153,6 +153,9 @@ public final class Incoming {
                     + " bytes of at most " + most);
         }
         boolean connection = kind == Protocol.PING || kind == Protocol.PONG;
+        if (connection && length != 8) {
+            throw new ProtocolException("a sign of life of " + length + " bytes");
+        }
         boolean placed = connection ? stream == 0 : stream != 0 || kind == Protocol.ERROR || extension;
         if (!placed || argument != 0 && !long_ || flags != 0 && !extension) {
             throw new ProtocolException("a frame of kind " + kind + " with wrong flags, argument or stream "
@@ -241,11 +244,9 @@ public final class Incoming {
     private void answer(int kind, int stream, Stream asked, ByteBuffer body) throws ProtocolException {
         switch (kind) {
             case Protocol.PING -> {
-                if (body.remaining() >= 8) {
-                    byte[] sign = new byte[8];
-                    body.get(sign);
-                    sink.ping(Protocol.frame(Protocol.PONG, 0, sign));
-                }
+                byte[] sign = new byte[8];
+                body.get(sign);
+                sink.ping(Protocol.frame(Protocol.PONG, 0, sign));
             }
             case Protocol.PONG -> sink.pong();
             case Protocol.ERROR -> {
@@ -285,7 +286,7 @@ public final class Incoming {
                 Cursor cursor = new Cursor(body);
                 List<String> names = new ArrayList<>();
                 while (!cursor.isEmpty()) {
-                    names.add(cursor.text(cursor.u16()));
+                    names.add(cursor.name(cursor.u16()));
                 }
                 end(stream);
                 if (asked.wanted) {

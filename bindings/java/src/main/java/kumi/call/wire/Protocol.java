@@ -49,7 +49,7 @@ public final class Protocol {
     /** What a client says first. */
     public static byte[] hello(String token, String program) {
         byte[] who = token.getBytes(StandardCharsets.UTF_8);
-        byte[] what = shortened(program, MOST_NAME);
+        byte[] what = shortened(program, MOST_NAME).getBytes(StandardCharsets.UTF_8);
         int fields = (who.length == 0 ? 0 : 4 + who.length) + 4 + what.length;
         ByteBuffer out = ByteBuffer.allocate(HELLO + fields).order(ByteOrder.LITTLE_ENDIAN);
         out.put("kumicall".getBytes(StandardCharsets.US_ASCII));
@@ -61,12 +61,25 @@ public final class Protocol {
         return out.array();
     }
 
-    private static byte[] shortened(String text, int most) {
-        int end = Math.min(text.length(), most);
-        while (text.substring(0, end).getBytes(StandardCharsets.UTF_8).length > most) {
-            end--;
+    /** The longest beginning that has at most {@code most} bytes. */
+    static String shortened(String text, int most) {
+        int bytes = 0;
+        int end = 0;
+        while (end < text.length()) {
+            int letter = text.codePointAt(end);
+            bytes += letter < 0x80 ? 1 : letter < 0x800 ? 2 : letter < 0x1_0000 ? 3 : 4;
+            if (bytes > most) {
+                break;
+            }
+            end += Character.charCount(letter);
         }
-        return text.substring(0, end).getBytes(StandardCharsets.UTF_8);
+        return text.substring(0, end);
+    }
+
+    /** Whether a routine can have this name. */
+    public static boolean isName(String name) {
+        return !name.isEmpty() && name.getBytes(StandardCharsets.UTF_8).length <= MOST_NAME
+                && name.codePoints().noneMatch(Character::isISOControl);
     }
 
     /** A frame. */

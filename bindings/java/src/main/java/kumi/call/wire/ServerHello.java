@@ -10,9 +10,10 @@ import java.nio.charset.StandardCharsets;
  * @param name the server's name
  * @param streams most streams that may be open at once
  * @param bytes most bytes of memory of one call
+ * @param metaserver whether it tells where calls are to go, and takes none itself
  * @param refusal why it is refused; otherwise null
  */
-public record ServerHello(int version, String name, int streams, long bytes, Failure refusal) {
+public record ServerHello(int version, String name, int streams, long bytes, boolean metaserver, Failure refusal) {
     private static final byte[] MAGIC = "KUMICALL".getBytes(StandardCharsets.US_ASCII);
 
     /** Reads one from the beginning of the input, or gives null when more bytes are needed: {@link #needed}. */
@@ -29,8 +30,8 @@ public record ServerHello(int version, String name, int streams, long bytes, Fai
         String name = "";
         int streams = Integer.MAX_VALUE;
         long bytes = Long.MAX_VALUE;
-        Failure refusal = new Failure(13, highest,
-                "client and server have no version of the protocol in common; update the older");
+        Failure refusal = version(highest);
+        boolean metaserver = false;
         while (!fields.isEmpty()) {
             int tag = fields.u16();
             ByteBuffer content = fields.take(fields.u16());
@@ -39,12 +40,21 @@ public record ServerHello(int version, String name, int streams, long bytes, Fai
                 case 4 -> streams = positive(new Cursor(content).i32());
                 case 5 -> bytes = new Cursor(content).i64();
                 case 6 -> refusal = Failure.decode(content);
+                case 7 -> metaserver = new Cursor(content).u8() == 1;
                 default -> { }
             }
         }
         input.position(input.position() + length);
-        return new ServerHello(
-                version, name, streams, bytes < 0 ? Long.MAX_VALUE : bytes, version == 0 ? refusal : null);
+        if (version > Protocol.VERSION) {
+            refusal = version(highest);
+        }
+        return new ServerHello(version, name, streams, bytes < 0 ? Long.MAX_VALUE : bytes, metaserver,
+                version == 0 || version > Protocol.VERSION ? refusal : null);
+    }
+
+    private static Failure version(int highest) {
+        return new Failure(
+                13, highest, "client and server have no version of the protocol in common; update the older");
     }
 
     /** How many bytes of the input are needed at least. A stranger is refused at his first wrong byte. */
@@ -68,7 +78,7 @@ public record ServerHello(int version, String name, int streams, long bytes, Fai
         if (content.remaining() > Protocol.MOST_NAME) {
             throw new ProtocolException("the hello is malformed: a name is too long");
         }
-        return Cursor.text(content);
+        return Cursor.printable(Cursor.text(content));
     }
 
     private static int positive(int unsigned) {
