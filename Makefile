@@ -3,6 +3,7 @@
 #   make demo         build, bring up a cluster here, time-share EP, CG and IS on it, print the table
 #   make test         everything continuous integration runs
 #   make python       the Python package: a wheel in target/python, tested in target/python/venv
+#   make java         the Java client of routines: a jar in target/java, with its tests; needs what make build makes
 #   make build        release build of everything, examples in C, C++ and Fortran included
 #   make bench        all figures, each beside its peer; ends with the goals that are missed
 #   make bench-transport  the figures of the transport only
@@ -21,7 +22,7 @@ PROFILE ?= release
 # The folder that cargo gives a profile's output.
 BIN = $(TARGET)/$(PROFILE)
 
-.PHONY: all build c cpp fortran routines python demo test lint bench bench-transport bench-peers bench-build bench-reality bench-call soak fuzz setup clean
+.PHONY: all build c cpp fortran routines python java demo test lint bench bench-transport bench-peers bench-build bench-reality bench-call soak fuzz setup clean
 
 all: build
 
@@ -57,6 +58,12 @@ routines: setup
 python: setup
 	@$(MAKE) --no-print-directory -C bindings/python check PROFILE=$(PROFILE) CARGO_TARGET_DIR=$(TARGET)
 
+# Its tests and example call a server of the same profile.
+java: setup
+	@scripts/setup java
+	$(CARGO) build --quiet --locked --package kumi --package kumi-call $(if $(filter release,$(PROFILE)),--release)
+	@$(MAKE) --no-print-directory -C bindings/java check PROFILE=$(PROFILE) CARGO_TARGET_DIR=$(TARGET)
+
 demo: build
 	@$(TARGET)/release/kumi demo
 
@@ -72,6 +79,7 @@ test: lint
 	  $(MAKE) --no-print-directory -C $$folder check PROFILE=debug LIB=$(TARGET)/debug OUT=$(TARGET)/debug || exit 1; \
 	done
 	@$(MAKE) --no-print-directory python PROFILE=debug
+	@$(MAKE) --no-print-directory java PROFILE=debug
 	KUMI_BIN_DIR=$(TARGET)/debug KUMI_PYTHON=$(TARGET)/python/venv/bin/python \
 	  $(CARGO) test --workspace --locked --no-fail-fast
 

@@ -63,6 +63,9 @@ fn functions(file: &Source) -> Vec<Function> {
         source::rust_functions(&file.text)
     } else if file.path.ends_with(".f90") {
         source::fortran_functions(&file.text)
+    } else if file.path.ends_with(".java") {
+        // Records and `throws` are beyond the reader of C's functions; files are short all the same.
+        Vec::new()
     } else {
         source::c_functions(&file.text)
     }
@@ -71,7 +74,7 @@ fn functions(file: &Source) -> Vec<Function> {
 /// What is longer than it should be: key as in the list of exceptions, and its length.
 fn too_long() -> BTreeMap<String, usize> {
     let mut found = BTreeMap::new();
-    for file in source::files(&["rs", "c", "h", "cpp", "hpp", "f90"]) {
+    for file in source::files(&["rs", "c", "h", "cpp", "hpp", "f90", "java"]) {
         let lines = file.text.lines().count();
         if lines > FILE_LINES {
             found.insert(file.path.clone(), lines);
@@ -115,7 +118,9 @@ fn nothing_is_left_open() {
     let words = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X:")];
     let macros = [concat!("todo", "!("), concat!("unimplemented", "!("), concat!("dbg", "!(")];
     let mut wrong = Vec::new();
-    for file in source::files(&["rs", "c", "h", "cpp", "hpp", "f90", "toml", "md", "sh", "yml"]) {
+    for file in
+        source::files(&["rs", "c", "h", "cpp", "hpp", "f90", "java", "toml", "md", "sh", "yml"])
+    {
         for (index, line) in file.text.lines().enumerate() {
             if words.iter().chain(&macros).any(|word| line.contains(word)) {
                 wrong.push(format!("{}:{}: {}", file.path, index + 1, line.trim()));
