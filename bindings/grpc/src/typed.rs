@@ -1,0 +1,82 @@
+//! Arguments that say themselves what they are, for languages that know: `kumi_grpc_arguments.h`.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::slice;
+
+use kumi_call::Shape;
+use kumi_idl::{Element, Order};
+
+/// What an argument is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// The parameter's default.
+    Default,
+    /// A number.
+    Number,
+    /// An array.
+    Array,
+    /// A text of so many bytes; where one comes back, room for so many with the zero.
+    Text,
+    /// A text of so many bytes with blanks at its end.
+    Blanks,
+    /// A text that comes back and is given to a function.
+    Taken,
+}
+
+/// `kumi_grpc_argument`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct GrpcArgument {
+    what: c_int,
+    element: c_int,
+    writable: c_int,
+    order: c_int,
+    /// The number, array or text; of a text that is given to a function its first argument.
+    pub data: *mut c_void,
+    /// Elements of an array, bytes of a text.
+    pub count: u64,
+    dims: *const u64,
+    dimensions: u64,
+    /// Takes a text that comes back.
+    pub take: Option<unsafe extern "C" fn(*mut c_void, *const c_char, usize)>,
+}
+
+impl GrpcArgument {
+    /// What it is.
+    pub fn what(&self) -> Option<What> {
+        Some(match self.what {
+            0 => What::Default,
+            1 => What::Number,
+            2 => What::Array,
+            3 => What::Text,
+            4 => What::Blanks,
+            5 => What::Taken,
+            _ => return None,
+        })
+    }
+
+    /// Of what type its elements are.
+    pub fn element(&self) -> Option<Element> {
+        usize::try_from(self.element).ok().and_then(|index| Element::ALL.get(index)).copied()
+    }
+
+    /// Whether it can be written to.
+    pub fn writable(&self) -> bool {
+        self.writable != 0 && !self.data.is_null()
+    }
+
+    /// The array's shape.
+    ///
+    /// # Safety
+    /// `dims` is null or has that many sizes.
+    pub unsafe fn shape(&self, element: Element) -> Shape {
+        let order = if self.order == 2 { Order::Column } else { Order::Row };
+        let dims = usize::try_from(self.dimensions).unwrap_or(0);
+        if self.dims.is_null() || dims == 0 {
+            return Shape { element, dims: None, order };
+        }
+        // SAFETY: not null; as the caller promises.
+        let dims = unsafe { slice::from_raw_parts(self.dims, dims) }.to_vec();
+        Shape { element, dims: Some(dims), order }
+    }
+}
