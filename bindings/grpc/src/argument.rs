@@ -8,7 +8,7 @@ use kumi_idl::{Element, Form, Interface, Limits, Mode, Order, Param, Plan, Scala
 use kumi_rpc::Value;
 
 use crate::code::{Code, Failure};
-use crate::typed::{GrpcArgument, What};
+use crate::typed::{GrpcArgument, Take, What};
 
 /// A text of the program.
 ///
@@ -48,7 +48,7 @@ enum Place {
     /// A text with blanks behind it.
     Blanks(*mut c_void, usize),
     /// The program takes it.
-    Taken(*mut c_void, unsafe extern "C" fn(*mut c_void, *const c_char, usize)),
+    Taken(*mut c_void, Take),
 }
 
 // SAFETY: the program has lent the places to the call, from whichever thread it is waited for.
@@ -263,7 +263,7 @@ impl Reader<'_> {
             Given::Address(address) => Ok(Some(Place::Number(element, address))),
             Given::Typed(typed) => match typed.what() {
                 Some(What::Default) => Ok(None),
-                Some(What::Number) if typed.writable() => {
+                Some(What::Number) if typed.writable() && !typed.data.is_null() => {
                     if typed.element() != Some(element) {
                         let text =
                             format!("comes back as {element}, a place for another type was given");
@@ -288,9 +288,9 @@ impl Reader<'_> {
                 };
                 Ok(Some(Place::Text(address, size(capacity))))
             }
-            Given::Typed(typed) => match (typed.what(), typed.take) {
+            Given::Typed(typed) => match (typed.what(), typed.taker()) {
                 (Some(What::Default), _) => Ok(None),
-                (Some(What::Taken), Some(take)) => Ok(Some(Place::Taken(typed.data, take))),
+                (Some(What::Text), Some((take, taker))) => Ok(Some(Place::Taken(taker, take))),
                 (Some(What::Blanks), _) if typed.writable() => {
                     Ok(Some(Place::Blanks(typed.data, size(typed.count))))
                 }

@@ -19,9 +19,10 @@ pub enum What {
     Text,
     /// A text of so many bytes with blanks at its end.
     Blanks,
-    /// A text that comes back and is given to a function.
-    Taken,
 }
+
+/// Takes a text that comes back.
+pub type Take = unsafe extern "C" fn(*mut c_void, *const c_char, usize);
 
 /// `kumi_grpc_argument`.
 #[repr(C)]
@@ -31,14 +32,14 @@ pub struct GrpcArgument {
     element: c_int,
     writable: c_int,
     order: c_int,
-    /// The number, array or text; of a text that is given to a function its first argument.
+    /// The number, array or text.
     pub data: *mut c_void,
     /// Elements of an array, bytes of a text.
     pub count: u64,
     dims: *const u64,
     dimensions: u64,
-    /// Takes a text that comes back.
-    pub take: Option<unsafe extern "C" fn(*mut c_void, *const c_char, usize)>,
+    take: Option<Take>,
+    taker: *mut c_void,
 }
 
 impl GrpcArgument {
@@ -50,7 +51,6 @@ impl GrpcArgument {
             2 => What::Array,
             3 => What::Text,
             4 => What::Blanks,
-            5 => What::Taken,
             _ => return None,
         })
     }
@@ -62,7 +62,12 @@ impl GrpcArgument {
 
     /// Whether it can be written to.
     pub fn writable(&self) -> bool {
-        self.writable != 0 && !self.data.is_null()
+        self.writable != 0 && (self.count == 0 || !self.data.is_null())
+    }
+
+    /// What takes a text that comes back, and its first argument.
+    pub fn taker(&self) -> Option<(Take, *mut c_void)> {
+        self.take.map(|take| (take, self.taker))
     }
 
     /// The array's shape.

@@ -181,7 +181,7 @@ static void threads(void)
 }
 
 /* A client that fills all slots and is killed. */
-static void killed(void)
+static void killed(const char *program)
 {
     int ends[2];
     char ready = 0;
@@ -192,7 +192,7 @@ static void killed(void)
         /* What the parent has is the parent's: another image of this program. */
         close(ends[0]);
         dup2(ends[1], STDOUT_FILENO);
-        execl("/proc/self/exe", "grpc-sessions", "fill", (char *)NULL);
+        execl(program, program, "fill", (char *)NULL);
         _exit(1);
     }
     close(ends[1]);
@@ -238,7 +238,7 @@ int main(int argc, char **argv)
     cancelled();
     information();
     threads();
-    killed();
+    killed(argv[0]);
     /* Ends with sessions under way. */
     GIVES(GRPC_NO_ERROR, grpc_call_async(&nap, &left, 60000, &slept));
     GIVES(GRPC_NO_ERROR, grpc_finalize());
