@@ -2,6 +2,7 @@
 #
 #   make demo         build, bring up a cluster here, time-share EP, CG and IS on it, print the table
 #   make test         everything continuous integration runs
+#   make grpc         calls of routines from C, C++ and Fortran: libkumi_grpc and its example
 #   make python       the Python package: a wheel in target/python, tested in target/python/venv
 #   make build        release build of everything, examples in C, C++ and Fortran included
 #   make bench        all figures, each beside its peer; ends with the goals that are missed
@@ -20,7 +21,7 @@ PROFILE ?= release
 # The folder that cargo gives a profile's output.
 BIN = $(TARGET)/$(PROFILE)
 
-.PHONY: all build c cpp fortran python demo test lint bench bench-transport bench-peers bench-build bench-reality soak fuzz setup clean
+.PHONY: all build c cpp fortran grpc python demo test lint bench bench-transport bench-peers bench-build bench-reality soak fuzz setup clean
 
 all: build
 
@@ -29,7 +30,7 @@ setup:
 
 build: setup
 	$(CARGO) build --release --workspace --locked
-	@$(MAKE) --no-print-directory c cpp fortran PROFILE=release
+	@$(MAKE) --no-print-directory c cpp fortran grpc PROFILE=release
 
 # libkumi with its kumi.pc, and the C examples, linked with the libkumi.so of the same profile, in
 # the folder where it lies.
@@ -48,6 +49,12 @@ fortran: c
 	@$(MAKE) --no-print-directory -C bindings/fortran LIB=$(BIN) OUT=$(BIN)
 	@$(MAKE) --no-print-directory -C examples/fortran LIB=$(BIN) OUT=$(BIN)
 
+# libkumi_grpc with its kumi-grpc.pc and the module kumi_grpc, and the example.
+grpc: setup
+	@$(CARGO) build --quiet --locked --package kumi-grpc $(if $(filter release,$(PROFILE)),--release)
+	@$(MAKE) --no-print-directory -C bindings/grpc pc library PROFILE=$(PROFILE) LIB=$(BIN) OUT=$(BIN)
+	@$(MAKE) --no-print-directory -C examples/grpc LIB=$(BIN) OUT=$(BIN)
+
 python: setup
 	@$(MAKE) --no-print-directory -C bindings/python check PROFILE=$(PROFILE) CARGO_TARGET_DIR=$(TARGET)
 
@@ -61,8 +68,8 @@ lint: setup
 # The whole-system tests run the binaries of this build, in the profile that the tests have anyway.
 test: lint
 	$(CARGO) build --workspace --locked
-	@$(MAKE) --no-print-directory c cpp fortran PROFILE=debug
-	@for folder in examples/c bindings/cpp examples/cpp bindings/fortran examples/fortran; do \
+	@$(MAKE) --no-print-directory c cpp fortran grpc PROFILE=debug
+	@for folder in examples/c bindings/cpp examples/cpp bindings/fortran examples/fortran bindings/grpc examples/grpc; do \
 	  $(MAKE) --no-print-directory -C $$folder check PROFILE=debug LIB=$(TARGET)/debug OUT=$(TARGET)/debug || exit 1; \
 	done
 	@$(MAKE) --no-print-directory python PROFILE=debug
