@@ -20,7 +20,8 @@
  *   - Texts of mode `in` are UTF-8 with a zero at the end; those that come back go to a buffer of the size that the description
  *     says.
  * On an argument stack everything is passed by address, scalars of mode `in` too.
- * Types of arguments behind `...` cannot be checked in C; numbers, sizes and ranges are, before anything is sent.
+ * Types of arguments behind `...` cannot be checked in C, nor whether an array has the size that the description says: a server
+ * is trusted with what it describes. Ranges of numbers and sizes of calls are checked before anything is sent.
  *
  * Memory. What is passed belongs to the call until it is over: until grpc_call returns, or until a function of this header has
  * said that the session is over (or cancelled). Input arrays may be changed when grpc_call_async has returned; arrays and
@@ -28,7 +29,7 @@
  * it is until it is destructed (grpc_get_handle gives its address). Nothing else that is passed is kept.
  *
  * Threads. All functions may be called from any thread at any time. The last error and the failed sessions are those of the
- * calling thread.
+ * calling thread. A child made by fork() must not use the library before it runs another program.
  *
  * Sessions. A session ends by itself, or by grpc_cancel. Waiting for it tells its end; after that grpc_wait and
  * grpc_probe give the same answer again, grpc_wait_or, grpc_wait_any, grpc_wait_all and grpc_probe_or pass it over, and how it ended is known
@@ -187,7 +188,7 @@ grpc_error_t grpc_wait_any(grpc_sessionid_t *session);
 /* The name of a code; never freed. */
 const char *grpc_error_string(grpc_error_t error);
 
-/* How a session ended; NO_ERROR while it is under way. Errors: INVALID_SESSION_ID. */
+/* How a session ended, which becomes this thread's last error; NO_ERROR while it is under way. Errors: INVALID_SESSION_ID. */
 grpc_error_t grpc_get_error(grpc_sessionid_t session);
 /* The same with the codes that say more. */
 grpc_error_t grpc_get_error_np(grpc_sessionid_t session);

@@ -112,6 +112,13 @@ fn no_attribute(name: c_int) -> Failure {
     Failure::argument(format!("{name} is no attribute that this library has"))
 }
 
+fn within(number: c_int, most: c_int) -> Result<c_int, Failure> {
+    if (0..=most).contains(&number) {
+        return Ok(number);
+    }
+    Err(Failure::argument(format!("{number} is no value of this attribute: 0 to {most} are")))
+}
+
 /// A number that C reads and gives back to be freed.
 fn lend_number(number: c_int) -> *mut c_void {
     // Not null: `malloc` of four bytes fails only when nothing goes any more.
@@ -184,9 +191,11 @@ pub unsafe extern "C" fn grpc_handle_attr_set_np(
             replace(text, copy(unsafe { CStr::from_ptr(value.cast()) }));
             return Ok(Code::NoError);
         }
-        let number = attributes.number(name).ok_or_else(|| no_attribute(name))?;
+        let place = attributes.number(name).ok_or_else(|| no_attribute(name))?;
         // SAFETY: of the others it is the address of a number.
-        *number = unsafe { value.cast::<c_int>().read_unaligned() };
+        let number = unsafe { value.cast::<c_int>().read_unaligned() };
+        let most = if name == ORDER { 2 } else { c_int::MAX };
+        *place = within(number, most)?;
         Ok(Code::NoError)
     })
 }
@@ -328,7 +337,7 @@ pub unsafe extern "C" fn grpc_session_attr_set_np(
         };
         // SAFETY: the address of a number, as `grpc.h` asks.
         let number = unsafe { value.cast::<c_int>().read_unaligned() };
-        attributes.timeout_ms = number.saturating_mul(unit);
+        attributes.timeout_ms = within(number, c_int::MAX)?.saturating_mul(unit);
         Ok(Code::NoError)
     })
 }

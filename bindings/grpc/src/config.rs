@@ -3,34 +3,30 @@
 use std::path::Path;
 use std::time::Duration;
 
+use kumi_call::Options;
+
 use crate::code::{Code, Failure};
 
 /// Where a server is when nothing says so.
 const DEFAULT_SERVER: &str = "127.0.0.1:7070";
 
 /// How calls are made.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Config {
     /// Servers, in the order in which they are asked for a routine.
     pub servers: Vec<String>,
-    /// Who calls; empty: nobody in particular.
-    pub token: String,
     /// How long a call may take; `None`: the server's own limit.
     pub timeout: Option<Duration>,
-    /// How long connecting may take.
-    pub connect_time: Duration,
+    /// Who calls, and how connections are made.
+    pub options: Options,
 }
 
 impl Config {
     /// What the environment says.
     pub fn of_environment() -> Config {
         let servers = std::env::var("KUMI_CALL_SERVER").unwrap_or_default();
-        let mut config = Config {
-            servers: list(&servers),
-            token: String::new(),
-            timeout: None,
-            connect_time: Duration::from_secs(10),
-        };
+        let mut config =
+            Config { servers: list(&servers), timeout: None, options: Options::default() };
         if config.servers.is_empty() {
             config.servers.push(DEFAULT_SERVER.to_owned());
         }
@@ -77,10 +73,10 @@ impl Config {
                 let token = std::fs::read_to_string(&path).map_err(|error| {
                     format!("the token {} cannot be read: {error}", path.display())
                 })?;
-                token.trim().clone_into(&mut self.token);
+                token.trim().clone_into(&mut self.options.token);
             }
             "timeout" => self.timeout = Some(seconds(key, value)?),
-            "connect_timeout" => self.connect_time = seconds(key, value)?,
+            "connect_timeout" => self.options.connect_time = seconds(key, value)?,
             _ => {
                 return Err(format!(
                     "`{key}` is no key; there are servers, token_file, timeout and connect_timeout"
@@ -123,9 +119,9 @@ mod tests {
         let text = "# where\nservers = a:1, unix:/tmp/b  c:3\n\n token_file=token # who\ntimeout = 1.5\nconnect_timeout=2\n";
         let config = read(text).expect("it is right");
         assert_eq!(config.servers, ["a:1", "unix:/tmp/b", "c:3"]);
-        assert_eq!(config.token, "secret");
+        assert_eq!(config.options.token, "secret");
         assert_eq!(config.timeout, Some(Duration::from_millis(1500)));
-        assert_eq!(config.connect_time, Duration::from_secs(2));
+        assert_eq!(config.options.connect_time, Duration::from_secs(2));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use kumi_call::{CallError, Client, Options};
+use kumi_call::{CallError, Client};
 
 use crate::argument::text;
 use crate::code::{Code, Failure, guard};
@@ -59,17 +59,13 @@ impl Runtime {
             return Ok(connection.clone());
         }
         // Connecting may take long: others go on meanwhile. Of two that do the same the later is kept.
-        let options = Options {
-            token: self.config.token.clone(),
-            connect_time: self.config.connect_time,
-            ..Options::default()
-        };
-        let client = Client::connect(address, &options).map_err(|error| match error {
-            CallError::Lost(_) | CallError::TimedOut(_) => {
-                Failure::new(Code::ServerNotFound, format!("{address}: {error}"))
-            }
-            error => error.into(),
-        })?;
+        let client =
+            Client::connect(address, &self.config.options).map_err(|error| match error {
+                CallError::Lost(_) | CallError::TimedOut(_) => {
+                    Failure::new(Code::ServerNotFound, format!("{address}: {error}"))
+                }
+                error => error.into(),
+            })?;
         let mut clients = lock(&self.clients);
         clients.0 += 1;
         let connection = Connection { client, number: clients.0 };

@@ -15,6 +15,8 @@ use crate::runtime::{Connection, Runtime, lock};
 
 /// How often a wait looks whether another thread has cancelled the session.
 const SLICE: Duration = Duration::from_millis(20);
+/// How often a cancellation looks whether the session can be taken.
+const LOOKS: usize = 64;
 /// Sessions that are over and waited for, of which is known how they ended.
 const REMEMBERED: usize = 4096;
 
@@ -163,7 +165,13 @@ impl Session {
     /// Ends it: nothing is written to its arrays any more. If a thread waits for it, that thread does so.
     pub fn cancel(&self, runtime: &Runtime) {
         self.cancelled.store(true, Ordering::Release);
-        self.is_over(runtime);
+        for _ in 0..LOOKS {
+            // Who only looks has the lock for a moment; who waits for it has it, and sees the wish within a slice.
+            if self.is_over(runtime) {
+                return;
+            }
+            std::thread::yield_now();
+        }
     }
 
     /// How it ended; `None`: it has not, or nobody has looked.

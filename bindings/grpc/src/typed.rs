@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::slice;
 
 use kumi_call::Shape;
-use kumi_idl::{Element, Order};
+use kumi_idl::{Element, Interface, Order};
 
 /// What an argument is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +76,9 @@ impl GrpcArgument {
     /// `dims` is null or has that many sizes.
     pub unsafe fn shape(&self, element: Element) -> Shape {
         let order = if self.order == 2 { Order::Column } else { Order::Row };
-        let dims = usize::try_from(self.dimensions).unwrap_or(0);
+        // Whatever has more than any routine's array fits none.
+        let most = Interface::MOST_DIMENSIONS + 1;
+        let dims = usize::try_from(self.dimensions).unwrap_or(most).min(most);
         if self.dims.is_null() || dims == 0 {
             return Shape { element, dims: None, order };
         }

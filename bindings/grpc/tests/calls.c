@@ -179,6 +179,7 @@ static void attributes(const char *server)
     GIVES(GRPC_NO_ERROR, grpc_handle_attr_set_np(&attributes, GRPC_HANDLE_ATTR_ORDER_NP, &order));
     GIVES(GRPC_NO_ERROR, grpc_handle_attr_set_np(&attributes, GRPC_HANDLE_ATTR_SESSION_TIMEOUT_MS_NP, &time));
     GIVES(GRPC_INVALID_ARGUMENT_NP, grpc_handle_attr_set_np(&attributes, (grpc_handle_attr_name_t_np)99, &time));
+    GIVES(GRPC_INVALID_ARGUMENT_NP, grpc_handle_attr_set_np(&attributes, GRPC_HANDLE_ATTR_ORDER_NP, &time));
     GIVES(GRPC_NO_ERROR, grpc_handle_attr_get_np(&attributes, GRPC_HANDLE_ATTR_FUNCNAME, &value));
     EXPECT(strcmp(value, "columns") == 0);
     GIVES(GRPC_NO_ERROR, grpc_handle_attr_release_np(value));

@@ -66,6 +66,27 @@ void products()
     throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, "`A`", [&] { dmmul.call(2, 1.0, b, c); });
 }
 
+// What other libraries call a span.
+template <class T>
+struct view {
+    T *first;
+    std::size_t count;
+    T *data() const { return first; }
+    std::size_t size() const { return count; }
+};
+
+void views()
+{
+    std::vector<double> a{2};
+    std::vector<double> c{0};
+    grpc::call("dmmul", 1, view<const double>{a.data(), 1}, view<double>{a.data(), 1}, view<double>{c.data(), 1});
+    EXPECT(c[0] == 4);
+    throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, "`C` comes back",
+                                 [&] { grpc::call("dmmul", 1, a, a, view<const double>{c.data(), 1}); });
+    throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, "`C` comes back",
+                                 [&] { grpc::call("dmmul", 1, a, a, std::array<double, 1>{}); });
+}
+
 void numbers()
 {
     double sum = 0;
@@ -179,6 +200,7 @@ int main()
         const grpc::library grpc;
         grpc::call("noop");
         products();
+        views();
         numbers();
         texts();
         futures();

@@ -232,7 +232,9 @@ struct argument<A, std::enable_if_t<has_elements<bare<A>>::value && !std::is_sam
 
     kumi_grpc_argument raw() const
     {
-        constexpr bool is_view = std::is_trivially_copyable_v<bare<A>> && sizeof(bare<A>) <= 2 * sizeof(void *);
+        // What is const and gives what is not does not own it.
+        using element = std::remove_pointer_t<decltype(std::declval<const bare<A> &>().data())>;
+        constexpr bool is_view = !std::is_const_v<element>;
         return array_of(value.data(), value.size(), std::is_lvalue_reference_v<A> || is_view);
     }
 };
