@@ -1,6 +1,7 @@
 //! Attributes of handles and sessions.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::mem::MaybeUninit;
 use std::time::Duration;
 
 use kumi_idl::Order;
@@ -132,6 +133,24 @@ fn lend_number(number: c_int) -> *mut c_void {
     }
 }
 
+/// What the program has.
+///
+/// # Safety
+/// `pointer` is null, or what it points to is initialised and nobody else's during `'a`.
+unsafe fn given<'a, T>(pointer: *mut T) -> Result<&'a mut T, Failure> {
+    // SAFETY: as the caller promises.
+    unsafe { pointer.as_mut() }.ok_or_else(|| Failure::null("the attributes"))
+}
+
+/// Where the program wants a value.
+///
+/// # Safety
+/// `pointer` is null, or can be written and is nobody else's during `'a`.
+unsafe fn place<'a, T>(pointer: *mut T, what: &str) -> Result<&'a mut MaybeUninit<T>, Failure> {
+    // SAFETY: as the caller promises; what is written may be anything before.
+    unsafe { pointer.cast::<MaybeUninit<T>>().as_mut() }.ok_or_else(|| Failure::null(what))
+}
+
 /// See `grpc.h`.
 ///
 /// # Safety
@@ -142,13 +161,11 @@ pub unsafe extern "C" fn grpc_handle_attr_initialize_np(
 ) -> c_int {
     guard(|| {
         current()?;
-        if attributes.is_null() {
-            return Err(Failure::null("the attributes"));
-        }
+        // SAFETY: null or writable, as `grpc.h` asks.
+        let place = unsafe { place(attributes, "the attributes") }?;
         let null = std::ptr::null_mut();
         let empty = GrpcHandleAttributes { server: null, routine: null, timeout_ms: 0, order: 0 };
-        // SAFETY: not null, writable as `grpc.h` asks.
-        unsafe { attributes.write(empty) };
+        place.write(empty);
         Ok(Code::NoError)
     })
 }
@@ -163,8 +180,7 @@ pub unsafe extern "C" fn grpc_handle_attr_destruct_np(
 ) -> c_int {
     guard(|| {
         // SAFETY: null or initialised, as `grpc.h` asks.
-        let attributes = unsafe { attributes.as_mut() };
-        attributes.ok_or_else(|| Failure::null("the attributes"))?.clear();
+        unsafe { given(attributes) }?.clear();
         Ok(Code::NoError)
     })
 }
@@ -181,8 +197,7 @@ pub unsafe extern "C" fn grpc_handle_attr_set_np(
 ) -> c_int {
     guard(|| {
         // SAFETY: null or initialised, as `grpc.h` asks.
-        let attributes = unsafe { attributes.as_mut() };
-        let attributes = attributes.ok_or_else(|| Failure::null("the attributes"))?;
+        let attributes = unsafe { given(attributes) }?;
         if value.is_null() {
             return Err(Failure::null("the attribute's value"));
         }
@@ -211,20 +226,17 @@ pub unsafe extern "C" fn grpc_handle_attr_get_np(
     value: *mut *mut c_void,
 ) -> c_int {
     guard(|| {
+        // SAFETY: null or writable, as `grpc.h` asks.
+        let place = unsafe { place(value, "the place for the attribute") }?;
         // SAFETY: null or initialised, as `grpc.h` asks.
-        let attributes = unsafe { attributes.as_mut() };
-        let attributes = attributes.ok_or_else(|| Failure::null("the attributes"))?;
-        if value.is_null() {
-            return Err(Failure::null("the place for the attribute"));
-        }
-        let given = match attributes.name(name).map(|text| *text) {
+        let attributes = unsafe { given(attributes) }?;
+        let made = match attributes.name(name).map(|text| *text) {
             Some(text) if text.is_null() => std::ptr::null_mut(),
             // SAFETY: a text that this library made.
             Some(text) => unsafe { libc::strdup(text) }.cast(),
             None => lend_number(*attributes.number(name).ok_or_else(|| no_attribute(name))?),
         };
-        // SAFETY: not null, writable as `grpc.h` asks.
-        unsafe { value.write(given) };
+        place.write(made);
         Ok(Code::NoError)
     })
 }
@@ -251,11 +263,10 @@ pub unsafe extern "C" fn grpc_function_handle_get_attr_np(
 ) -> c_int {
     guard(|| {
         let runtime = current()?;
+        // SAFETY: null or writable, as `grpc.h` asks.
+        let place = unsafe { place(attributes, "the attributes") }?;
         // SAFETY: null or readable, as `grpc.h` asks.
         let handle = unsafe { handle_at(&runtime, handle) }?;
-        if attributes.is_null() {
-            return Err(Failure::null("the attributes"));
-        }
         let text = |text: &str| CString::new(text).map_or(std::ptr::null_mut(), CString::into_raw);
         let order = match handle.order {
             None => 0,
@@ -268,8 +279,7 @@ pub unsafe extern "C" fn grpc_function_handle_get_attr_np(
             timeout_ms: milliseconds(handle.timeout),
             order,
         };
-        // SAFETY: not null, writable as `grpc.h` asks.
-        unsafe { attributes.write(made) };
+        place.write(made);
         Ok(Code::NoError)
     })
 }
@@ -285,14 +295,12 @@ pub unsafe extern "C" fn grpc_session_attr_initialize_np(
 ) -> c_int {
     guard(|| {
         let runtime = current()?;
+        // SAFETY: null or writable, as `grpc.h` asks.
+        let place = unsafe { place(attributes, "the attributes") }?;
         // SAFETY: null or readable, as `grpc.h` asks.
         let handle = unsafe { handle_at(&runtime, handle) }?;
-        if attributes.is_null() {
-            return Err(Failure::null("the attributes"));
-        }
         let made = GrpcSessionAttributes { timeout_ms: milliseconds(handle.timeout) };
-        // SAFETY: not null, writable as `grpc.h` asks.
-        unsafe { attributes.write(made) };
+        place.write(made);
         Ok(Code::NoError)
     })
 }
@@ -325,8 +333,7 @@ pub unsafe extern "C" fn grpc_session_attr_set_np(
 ) -> c_int {
     guard(|| {
         // SAFETY: null or initialised, as `grpc.h` asks.
-        let attributes = unsafe { attributes.as_mut() };
-        let attributes = attributes.ok_or_else(|| Failure::null("the attributes"))?;
+        let attributes = unsafe { given(attributes) }?;
         if value.is_null() {
             return Err(Failure::null("the attribute's value"));
         }
@@ -353,12 +360,10 @@ pub unsafe extern "C" fn grpc_session_attr_get_np(
     value: *mut *mut c_void,
 ) -> c_int {
     guard(|| {
+        // SAFETY: null or writable, as `grpc.h` asks.
+        let place = unsafe { place(value, "the place for the attribute") }?;
         // SAFETY: null or initialised, as `grpc.h` asks.
-        let attributes = unsafe { attributes.as_ref() };
-        let attributes = attributes.ok_or_else(|| Failure::null("the attributes"))?;
-        if value.is_null() {
-            return Err(Failure::null("the place for the attribute"));
-        }
+        let attributes = unsafe { given(attributes) }?;
         let number = match name {
             // Up, so that what is given is never read as none.
             SECONDS => {
@@ -368,8 +373,7 @@ pub unsafe extern "C" fn grpc_session_attr_get_np(
             SESSION_TIMEOUT_MS => attributes.timeout_ms,
             _ => return Err(no_attribute(name)),
         };
-        // SAFETY: not null, writable as `grpc.h` asks.
-        unsafe { value.write(lend_number(number)) };
+        place.write(lend_number(number));
         Ok(Code::NoError)
     })
 }

@@ -36,6 +36,21 @@ unsafe fn sessions(
     Ok(found)
 }
 
+/// Those of them whose end was not told.
+///
+/// # Safety
+/// As [`sessions`] says.
+unsafe fn untold(
+    runtime: &Runtime,
+    numbers: *const c_int,
+    count: usize,
+) -> Result<Vec<Arc<Session>>, Failure> {
+    // SAFETY: the same promises.
+    let mut found = unsafe { sessions(runtime, numbers, count) }?;
+    found.retain(|session| runtime.sessions.is_live(session.number));
+    Ok(found)
+}
+
 /// Writes a session's number.
 ///
 /// # Safety
@@ -130,11 +145,10 @@ pub unsafe extern "C" fn grpc_probe_or(
     guard(|| {
         let runtime = current()?;
         // SAFETY: as `grpc.h` asks of the caller.
-        let mut sessions = unsafe { sessions(&runtime, numbers, count) }?;
+        let sessions = unsafe { untold(&runtime, numbers, count) }?;
         if place.is_null() {
             return Err(Failure::null("the place for the session"));
         }
-        sessions.retain(|session| runtime.sessions.is_live(session.number));
         let over = sessions.iter().find(|session| session.is_over(&runtime));
         // SAFETY: not null.
         unsafe { write(place, over.map_or(VOID, |session| session.number)) };
@@ -200,8 +214,7 @@ pub unsafe extern "C" fn grpc_wait_or(
     guard(|| {
         let runtime = current()?;
         // SAFETY: as `grpc.h` asks of the caller.
-        let mut sessions = unsafe { sessions(&runtime, numbers, count) }?;
-        sessions.retain(|session| runtime.sessions.is_live(session.number));
+        let sessions = unsafe { untold(&runtime, numbers, count) }?;
         // SAFETY: as `grpc.h` asks of the caller.
         unsafe { wait_one(&runtime, &sessions, place) }
     })

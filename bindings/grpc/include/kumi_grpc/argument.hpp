@@ -117,7 +117,9 @@ extern "C" inline void kumi_grpc_assign(void *target, const char *text, std::siz
 
 // `A` is what was deduced for a forwarding reference: it tells a variable from a temporary.
 template <class A, class = void>
-struct argument;
+struct argument {
+    static_assert(sizeof(A) == 0, "kumi: no routine takes an argument of this type");
+};
 
 template <class A>
 using bare = std::remove_cv_t<std::remove_reference_t<A>>;
