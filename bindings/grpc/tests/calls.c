@@ -209,6 +209,41 @@ static void attributes(const char *server)
     GIVES(GRPC_NO_ERROR, grpc_function_handle_array_destruct_np(handles, 1));
 }
 
+/* More than one chunk, of which only every second element travels, and one that is turned. */
+static void large(void)
+{
+    enum { M = 300, N = 701, COUNT = 700001 };
+    grpc_function_handle_t negate = handle_of("negate");
+    grpc_function_handle_t columns;
+    grpc_handle_attr_t_np attributes;
+    grpc_sessionid_t session = 0;
+    int order = GRPC_ORDER_C_NP;
+    int *x = malloc(sizeof(int) * COUNT);
+    double *a = calloc((size_t)M * N, sizeof(double));
+    EXPECT(x != NULL && a != NULL);
+    for (int i = 0; i < COUNT; i++) {
+        x[i] = i;
+    }
+    GIVES(GRPC_NO_ERROR, grpc_handle_attr_initialize_np(&attributes));
+    GIVES(GRPC_NO_ERROR, grpc_handle_attr_set_np(&attributes, GRPC_HANDLE_ATTR_FUNCNAME, "columns"));
+    GIVES(GRPC_NO_ERROR, grpc_handle_attr_set_np(&attributes, GRPC_HANDLE_ATTR_ORDER_NP, &order));
+    GIVES(GRPC_NO_ERROR, grpc_function_handle_init_with_attr_np(&columns, &attributes));
+    GIVES(GRPC_NO_ERROR, grpc_handle_attr_destruct_np(&attributes));
+    GIVES(GRPC_NO_ERROR, grpc_call_async(&columns, &session, M, N, a));
+    GIVES(GRPC_NO_ERROR, grpc_call(&negate, COUNT, x));
+    GIVES(GRPC_NO_ERROR, grpc_wait(session));
+    for (int i = 0; i < COUNT; i++) {
+        EXPECT(x[i] == (i % 2 == 0 ? -i : i));
+    }
+    for (int i = 0; i < M * N; i++) {
+        EXPECT(a[i] == 100 * (i / N + 1) + (i % N + 1));
+    }
+    GIVES(GRPC_NO_ERROR, grpc_function_handle_destruct(&negate));
+    GIVES(GRPC_NO_ERROR, grpc_function_handle_destruct(&columns));
+    free(x);
+    free(a);
+}
+
 static void names(void)
 {
     EXPECT(strcmp(grpc_error_string(GRPC_NO_ERROR), "GRPC_NO_ERROR") == 0);
@@ -231,6 +266,7 @@ int main(void)
     every_type();
     every_mode();
     attributes(server.address);
+    large();
     GIVES(GRPC_NO_ERROR, grpc_finalize());
     GIVES(GRPC_NOT_INITIALIZED, grpc_finalize());
     server_end(&server, SIGTERM);

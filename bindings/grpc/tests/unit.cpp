@@ -187,6 +187,28 @@ void failures()
     throws<grpc::error>(GRPC_ALREADY_INITIALIZED, "", [] { grpc::library(); });
 }
 
+// What must not compile, with the header's own words: `make check` tries each.
+#ifdef WRONG
+void wrong()
+{
+    double number = 0;
+    std::vector<long double> wide(1);
+    bool flag = false;
+    struct {
+        int a;
+    } thing{};
+#if WRONG == 1
+    grpc::call("noop", &number);
+#elif WRONG == 2
+    grpc::call("noop", wide);
+#elif WRONG == 3
+    grpc::call("noop", flag);
+#elif WRONG == 4
+    grpc::call("noop", thing);
+#endif
+}
+#endif
+
 } // namespace
 
 int main()
