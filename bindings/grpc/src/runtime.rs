@@ -55,8 +55,10 @@ impl Runtime {
     /// # Errors
     /// It cannot be reached.
     pub fn connection(&self, address: &str) -> Result<Connection, Failure> {
-        if let Some(connection) = lock(&self.clients).1.get(address) {
-            return Ok(connection.clone());
+        let kept = lock(&self.clients).1.get(address).cloned();
+        // One whose server went while nobody called: nothing was sent over it.
+        if let Some(connection) = kept.filter(|connection| !connection.client.is_lost()) {
+            return Ok(connection);
         }
         // Connecting may take long: others go on meanwhile. Of two that do the same the later is kept.
         let client =

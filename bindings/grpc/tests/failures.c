@@ -183,6 +183,14 @@ static void death(struct server *server)
     server_start(server, 1, 1, address);
     GIVES(GRPC_NO_ERROR, grpc_call(&nap, 1, &slept));
     EXPECT(slept == 1);
+    /* One that goes while nobody calls is not missed. */
+    server_end(server, SIGTERM);
+    server_start(server, 1, 1, address);
+    GIVES(GRPC_NO_ERROR, grpc_call(&nap, 2, &slept));
+    EXPECT(slept == 2);
+    server_end(server, SIGKILL);
+    GIVES(GRPC_SERVER_NOT_FOUND, grpc_function_handle_default(&nap, "nap"));
+    server_start(server, 1, 1, address);
 }
 
 int main(void)
