@@ -10,6 +10,7 @@ mod lent;
 #[allow(unsafe_code)]
 mod native;
 mod protocol;
+mod tcp;
 mod values;
 
 pub mod client;
@@ -17,9 +18,8 @@ pub mod server;
 pub mod slot;
 
 pub use client::{
-    Arg, Array, ArrayMut, Call, CallError, Client, Known, Options, Outcome, Shape, is_given,
-    wait_any,
+    Arg, Array, ArrayMut, Call, CallError, Canceller, Client, Known, Options, Outcome, Shape,
+    is_given, wait_any,
 };
 pub use lent::{Lent, LentMut, Number};
 pub use native::LoadError;
-pub use values::Given;

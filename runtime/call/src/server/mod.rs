@@ -2,7 +2,6 @@
 
 mod arenas;
 mod connection;
-mod nearest;
 mod process;
 mod registry;
 mod slots;
@@ -16,7 +15,9 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use thiserror::Error;
+use tokio::sync::watch;
 use tokio::task::LocalSet;
 
 pub use registry::{Registry, RegistryError};
@@ -142,6 +143,12 @@ impl Listener {
             Listener::Unix(_) => Ok(None),
         }
     }
+
+    /// The file of a Unix socket.
+    fn path(&self) -> Option<PathBuf> {
+        let Listener::Unix(listener) = self else { return None };
+        listener.local_addr().ok()?.as_pathname().map(Path::to_owned)
+    }
 }
 
 /// What all connections share. Everything runs on one thread, which only moves bytes: the work is in the slots.
@@ -150,7 +157,14 @@ struct Shared {
     registry: Registry,
     pool: RefCell<slots::Pool>,
     connections: RefCell<usize>,
+    /// Whether the server ends.
+    end: watch::Sender<bool>,
+    /// How many files a process might open before this one raised that for itself.
+    files: u64,
 }
+
+/// How long clients have to read that the server ends.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Serves until `stop` is ready. Slots and connections are gone when it returns.
 ///
@@ -164,17 +178,45 @@ pub fn serve(
 ) -> Result<(), ServeError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let pool = RefCell::new(slots::Pool::new(&config));
-    let shared = Rc::new(Shared { config, registry, pool, connections: RefCell::new(0) });
+    let end = watch::channel(false).0;
+    let (files, path) = (raise_open_files(), listener.path());
+    let connections = RefCell::new(0);
+    let shared = Rc::new(Shared { config, registry, pool, connections, end, files });
     let local = LocalSet::new();
     let result = local.block_on(&runtime, async {
-        tokio::select! {
+        let result = tokio::select! {
             result = accept(&shared, listener) => result,
             () = stop => Ok(()),
-        }
+        };
+        shared.end.send_replace(true);
+        // Who has not read it by then is told nothing.
+        let _late = tokio::time::timeout(FAREWELL, gone(&shared)).await;
+        result
     });
     shared.pool.borrow_mut().end();
     drop(local);
+    if let Some(path) = path
+        && let Err(error) = std::fs::remove_file(&path)
+    {
+        tracing::debug!(%error, path = %path.display(), "the socket has gone already");
+    }
     Ok(result?)
+}
+
+/// Waits until all clients are gone.
+async fn gone(shared: &Rc<Shared>) {
+    while *shared.connections.borrow() > 0 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Raises the limit of open files as far as permitted: each connection, process and arena is one. What it was.
+fn raise_open_files() -> u64 {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 1_024 };
+    if let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
+        tracing::warn!(%error, soft, "the limit of open files stays");
+    }
+    soft
 }
 
 async fn accept(shared: &Rc<Shared>, listener: Listener) -> io::Result<()> {
@@ -183,15 +225,13 @@ async fn accept(shared: &Rc<Shared>, listener: Listener) -> io::Result<()> {
             listener.set_nonblocking(true)?;
             let listener = tokio::net::TcpListener::from_std(listener)?;
             loop {
-                let stream = match listener.accept().await {
-                    Ok((stream, _)) => stream,
-                    Err(error) => {
-                        pause(&error).await?;
-                        continue;
+                match listener.accept().await {
+                    Ok((stream, _)) => {
+                        let ready = crate::tcp::prepare(&stream).and_then(|()| stream.into_std());
+                        begin(shared, ready.map(Into::into));
                     }
-                };
-                stream.set_nodelay(true)?;
-                take(shared, stream.into_std()?.into());
+                    Err(error) => pause(&error).await,
+                }
             }
         }
         Listener::Unix(listener) => {
@@ -199,26 +239,29 @@ async fn accept(shared: &Rc<Shared>, listener: Listener) -> io::Result<()> {
             let listener = tokio::net::UnixListener::from_std(listener)?;
             loop {
                 match listener.accept().await {
-                    Ok((stream, _)) => take(shared, stream.into_std()?.into()),
-                    Err(error) => pause(&error).await?,
+                    Ok((stream, _)) => begin(shared, stream.into_std().map(Into::into)),
+                    Err(error) => pause(&error).await,
                 }
             }
         }
     }
 }
 
-/// Out of descriptors, or a client that has gone while it was accepted: the server goes on.
-async fn pause(error: &io::Error) -> io::Result<()> {
+/// Out of descriptors or memory, or a client that has gone while it was accepted: the server goes on.
+async fn pause(error: &io::Error) {
     use nix::errno::Errno;
     let errno = error.raw_os_error().map(Errno::from_raw);
-    match errno {
-        Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM) => {
-            tracing::warn!(%error, "no connection can be taken");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            Ok(())
-        }
-        Some(Errno::ECONNABORTED | Errno::EINTR | Errno::EPROTO) => Ok(()),
-        _ => Err(io::Error::from(error.kind())),
+    if !matches!(errno, Some(Errno::ECONNABORTED | Errno::EINTR | Errno::EPROTO)) {
+        tracing::warn!(%error, "no connection can be taken");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Serves a connection, unless its client has gone meanwhile.
+fn begin(shared: &Rc<Shared>, socket: io::Result<OwnedFd>) {
+    match socket {
+        Ok(socket) => take(shared, socket),
+        Err(error) => tracing::debug!(%error, "a client went before it was served"),
     }
 }
 
@@ -227,12 +270,27 @@ fn take(shared: &Rc<Shared>, socket: OwnedFd) {
         tracing::warn!("a connection more than allowed was closed");
         return;
     }
-    *shared.connections.borrow_mut() += 1;
-    let shared = Rc::clone(shared);
+    let (guest, shared) = (Guest::new(shared), Rc::clone(shared));
     tokio::task::spawn_local(async move {
+        let _counted = guest;
         if let Err(error) = connection::run(&shared, socket).await {
             tracing::debug!(%error, "a connection ended");
         }
-        *shared.connections.borrow_mut() -= 1;
     });
+}
+
+/// A connection that is counted, however it ends.
+struct Guest(Rc<Shared>);
+
+impl Guest {
+    fn new(shared: &Rc<Shared>) -> Guest {
+        *shared.connections.borrow_mut() += 1;
+        Guest(Rc::clone(shared))
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        *self.0.connections.borrow_mut() -= 1;
+    }
 }

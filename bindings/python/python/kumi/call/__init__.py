@@ -87,12 +87,14 @@ class _Callable(types.ModuleType):
     """``kumi.call`` itself can be called."""
 
     def __call__(self, name: str, /, *args: Any, **named: Any) -> Any:
+        connection = _connection()
         try:
-            return _connection().call(name, *args, **named)
+            return connection.call(name, *args, **named)
         except ConnectionLostError:
             # The next call connects anew; this one may have run.
             with _lock:
-                _usual.clear()
+                for key in [key for key, one in _usual.items() if one is connection]:
+                    del _usual[key]
             raise
 
 

@@ -80,6 +80,7 @@ class StatusError(CallError):
 
     status: int
     results: Any = None
+    _values: list[tuple[int, Any]] = []
 
 
 for _class in (CallError, *CallError.__subclasses__()):
