@@ -2,6 +2,7 @@
 #
 #   make demo         build, bring up a cluster here, time-share EP, CG and IS on it, print the table
 #   make test         everything continuous integration runs
+#   make grpc         calls of routines from C, C++ and Fortran: libkumi_grpc and its example
 #   make python       the Python package: a wheel in target/python, tested in target/python/venv
 #   make java         the Java client of routines: a jar in target/java, with its tests; needs what make build makes
 #   make build        release build of everything, examples in C, C++ and Fortran included
@@ -22,7 +23,7 @@ PROFILE ?= release
 # The folder that cargo gives a profile's output.
 BIN = $(TARGET)/$(PROFILE)
 
-.PHONY: all build c cpp fortran routines python java demo test lint bench bench-transport bench-peers bench-build bench-reality bench-call soak fuzz setup clean
+.PHONY: all build c cpp fortran grpc routines python java demo test lint bench bench-transport bench-peers bench-build bench-reality bench-call soak fuzz setup clean
 
 all: build
 
@@ -31,7 +32,7 @@ setup:
 
 build: setup
 	$(CARGO) build --release --workspace --locked
-	@$(MAKE) --no-print-directory c cpp fortran routines PROFILE=release
+	@$(MAKE) --no-print-directory c cpp fortran grpc routines PROFILE=release
 
 # libkumi with its kumi.pc, and the C examples, linked with the libkumi.so of the same profile, in
 # the folder where it lies.
@@ -54,6 +55,11 @@ fortran: c
 routines: setup
 	@$(CARGO) build --quiet --locked --package kumi --package kumi-call --package kumi-slot $(if $(filter release,$(PROFILE)),--release)
 	@$(BIN)/kumi call build --out $(BIN)/routines runtime/call/interfaces/demo.idl examples/call/*.idl
+# libkumi_grpc with its kumi-grpc.pc and the module kumi_grpc, and the example.
+grpc: setup
+	@$(CARGO) build --quiet --locked --package kumi-grpc $(if $(filter release,$(PROFILE)),--release)
+	@$(MAKE) --no-print-directory -C bindings/grpc pc library PROFILE=$(PROFILE) LIB=$(BIN) OUT=$(BIN)
+	@$(MAKE) --no-print-directory -C examples/grpc LIB=$(BIN) OUT=$(BIN)
 
 python: setup
 	@$(MAKE) --no-print-directory -C bindings/python check PROFILE=$(PROFILE) CARGO_TARGET_DIR=$(TARGET)
@@ -74,8 +80,8 @@ lint: setup
 # The whole-system tests run the binaries of this build, in the profile that the tests have anyway.
 test: lint
 	$(CARGO) build --workspace --locked
-	@$(MAKE) --no-print-directory c cpp fortran PROFILE=debug
-	@for folder in examples/c bindings/cpp examples/cpp bindings/fortran examples/fortran; do \
+	@$(MAKE) --no-print-directory c cpp fortran grpc PROFILE=debug
+	@for folder in examples/c bindings/cpp examples/cpp bindings/fortran examples/fortran bindings/grpc examples/grpc; do \
 	  $(MAKE) --no-print-directory -C $$folder check PROFILE=debug LIB=$(TARGET)/debug OUT=$(TARGET)/debug || exit 1; \
 	done
 	@$(MAKE) --no-print-directory python PROFILE=debug

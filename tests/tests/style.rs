@@ -13,7 +13,7 @@ const FUNCTION_LINES: usize = 60;
 const EXCEPTIONS: &str = "tests/style-exceptions.toml";
 
 /// Which of our crates each crate may use: dependencies point down only (ARCHITECTURE.md).
-const LAYERS: [(&str, &[&str]); 19] = [
+const LAYERS: [(&str, &[&str]); 20] = [
     ("kumi-proto", &[]),
     ("kumi-sched", &[]),
     ("kumi-idl", &[]),
@@ -27,6 +27,7 @@ const LAYERS: [(&str, &[&str]); 19] = [
     ("kumi-call", &["kumi-idl", "kumi-rpc"]),
     ("kumi-c", &["kumi-mem"]),
     ("kumi-slot", &["kumi-call"]),
+    ("kumi-grpc", &["kumi-call", "kumi-idl", "kumi-rpc"]),
     ("kumi-python", &["kumi-mem", "kumi-call", "kumi-idl", "kumi-rpc"]),
     ("kumi-sim", &["kumi-sched", "kumi-broker"]),
     ("kumi", &["kumi-node", "kumi-control", "kumi-sched", "kumi-sim", "kumi-idl", "kumi-call"]),

@@ -3,6 +3,7 @@
 //! There is no thread of its own: whoever waits for an answer reads for all, and hands over when it has its own.
 //! A call's arguments are written by whoever begins it, chunk by chunk, so that other threads' calls go between.
 
+mod alive;
 mod writing;
 
 use std::collections::HashMap;
