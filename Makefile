@@ -55,6 +55,7 @@ fortran: c
 routines: setup
 	@$(CARGO) build --quiet --locked --package kumi --package kumi-call --package kumi-slot $(if $(filter release,$(PROFILE)),--release)
 	@$(BIN)/kumi call build --out $(BIN)/routines runtime/call/interfaces/demo.idl examples/call/*.idl
+
 # libkumi_grpc with its kumi-grpc.pc and the module kumi_grpc, and the example.
 grpc: setup
 	@$(CARGO) build --quiet --locked --package kumi-grpc $(if $(filter release,$(PROFILE)),--release)
