@@ -2,14 +2,14 @@
 
 use super::{Numbers, npy};
 use crate::error::Error;
-use kumi_call::Given;
 use kumi_idl::{Element, Expr, Interface, Order, Param, Scalar, Type};
 use std::path::Path;
 
 /// Scalars and texts, and the arrays that are sent, by parameter.
 #[derive(Debug)]
 pub struct Arguments {
-    pub given: Given,
+    pub scalars: Vec<Option<Scalar>>,
+    pub texts: Vec<Option<String>>,
     pub arrays: Vec<Option<Numbers>>,
 }
 
@@ -17,19 +17,20 @@ impl Arguments {
     /// Reads them; sizes that arrays have are filled in.
     pub fn read(interface: &Interface, arguments: &[String]) -> Result<Arguments, Error> {
         let assigned = assign(interface, arguments).map_err(Error::Usage)?;
-        let mut given = Given::nothing(interface);
-        let mut arrays: Vec<Option<Numbers>> = Vec::new();
+        let count = interface.params.len();
+        let (mut scalars, mut texts) = (vec![None; count], vec![None; count]);
+        let mut arrays: Vec<Option<Numbers>> = Vec::with_capacity(count);
         for (index, (param, text)) in interface.params.iter().zip(assigned).enumerate() {
             let mut numbers = None;
             match (&param.ty, text) {
                 (_, None) => {}
                 (Type::Number(element), Some(text)) if param.dims.is_empty() => {
-                    given.scalars[index] = Some(scalar(param, *element, text)?);
+                    scalars[index] = Some(scalar(param, *element, text)?);
                 }
                 (Type::Number(element), Some(text)) => {
                     numbers = Some(array(param, *element, text)?);
                 }
-                (Type::String, Some(text)) => given.texts[index] = Some(text.to_owned()),
+                (Type::String, Some(text)) => texts[index] = Some(text.to_owned()),
                 (Type::File | Type::Callback(_), Some(_)) => {
                     let name = &param.name;
                     let text =
@@ -50,8 +51,8 @@ impl Arguments {
         let shape = |numbers: &'_ Option<Numbers>| numbers.as_ref()?.dims.clone();
         let shapes: Vec<Option<Vec<u64>>> = arrays.iter().map(shape).collect();
         let shapes: Vec<Option<&[u64]>> = shapes.iter().map(Option::as_deref).collect();
-        interface.deduce(&mut given.scalars, &shapes);
-        Ok(Arguments { given, arrays })
+        interface.deduce(&mut scalars, &shapes);
+        Ok(Arguments { scalars, texts, arrays })
     }
 }
 

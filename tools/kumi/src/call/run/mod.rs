@@ -61,9 +61,8 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
     let interface: &Interface = &known;
     let files = files(interface, &args.output)?;
     let arguments = Arguments::read(interface, &args.arguments)?;
-    let (scalars, texts) = (&arguments.given.scalars, &arguments.given.texts);
     let plan = interface
-        .plan_with_texts(scalars, texts, &Limits::default())
+        .plan_with_texts(&arguments.scalars, &arguments.texts, &Limits::default())
         .map_err(|error| Error::Usage(error.to_string()))?;
     let mut results = results(interface, &plan, &arguments.arrays)?;
     let list = list(interface, &arguments, &mut results);
@@ -156,13 +155,11 @@ fn list<'a>(
             (Some(sent), Some(result)) => Arg::InOut(sent, result),
             (Some(sent), None) => Arg::In(sent),
             (None, Some(result)) => Arg::Out(result),
-            (None, None) => {
-                match (&arguments.given.scalars[index], &arguments.given.texts[index]) {
-                    (Some(scalar), _) => Arg::Scalar(*scalar),
-                    (None, Some(text)) => Arg::Text(text.as_str().into()),
-                    (None, None) => Arg::Default,
-                }
-            }
+            (None, None) => match (&arguments.scalars[index], &arguments.texts[index]) {
+                (Some(scalar), _) => Arg::Scalar(*scalar),
+                (None, Some(text)) => Arg::Text(text.as_str().into()),
+                (None, None) => Arg::Default,
+            },
         });
     }
     list
