@@ -15,7 +15,7 @@ fn byte(stream: u32, argument: u16, offset: u64) -> u8 {
 }
 
 fn hello() -> ClientHello {
-    ClientHello { versions: 1..=3, token: "t".into(), program: "p".into() }
+    ClientHello { versions: 1..=3, token: "t".into(), program: "p".into(), site: String::new() }
 }
 
 /// What a client writes for calls with these arrays: heads, then chunks of the calls in turn.

@@ -10,6 +10,7 @@ mod lent;
 #[allow(unsafe_code)]
 mod native;
 mod protocol;
+mod socket;
 mod values;
 
 pub mod client;

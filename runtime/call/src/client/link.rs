@@ -519,6 +519,8 @@ impl State {
             }
             ClientEvent::Failed(stream, failure) => (stream, Err(failure)),
             ClientEvent::Ended(failure) => return self.lose(&failure.text),
+            // Nothing of the kind was asked.
+            ClientEvent::Placed(..) | ClientEvent::Closed(_) | ClientEvent::State(..) => return,
             ClientEvent::Pong => return,
         };
         if let Some(pending) = self.pending.get_mut(&stream) {

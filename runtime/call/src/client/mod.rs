@@ -37,6 +37,8 @@ pub struct Options {
     pub token: String,
     /// Its name in the server's logs.
     pub program: String,
+    /// Its site, for metaservers; empty: the network of its address.
+    pub site: String,
     /// How long connecting may take.
     pub connect_time: Duration,
 }
@@ -48,6 +50,7 @@ impl Default for Options {
             program: std::env::args_os()
                 .next()
                 .map_or_else(String::new, |name| name.to_string_lossy().into_owned()),
+            site: std::env::var("KUMI_CALL_SITE").unwrap_or_default(),
             connect_time: Duration::from_secs(10),
         }
     }
@@ -127,6 +130,7 @@ impl Client {
             versions: VERSIONS,
             token: options.token.clone(),
             program: options.program.clone(),
+            site: options.site.clone(),
         };
         let server = link.hello(&hello.encode(), deadline)?;
         Ok(Client { link: Arc::new(link), server, known: Arc::default() })

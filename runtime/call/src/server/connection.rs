@@ -7,7 +7,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kumi_rpc::{CallHead, Code, Failure, Piece, ResultHead, Server, ServerEvent, Step};
+use kumi_rpc::{
+    CallHead, Code, Failure, Piece, ResultHead, Server, ServerEvent, Step, Ticket, codes,
+};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
@@ -34,6 +36,12 @@ enum Call {
     Going(Layout, Rc<Block>),
 }
 
+/// What is said of a call whose ticket is not taken.
+fn spent(routine: &str) -> Failure {
+    let text = format!("the metaserver has given up this attempt of `{routine}`");
+    Failure::new(codes::NO_TICKET, 0, text)
+}
+
 struct Connection {
     shared: Rc<Shared>,
     rpc: Server,
@@ -45,6 +53,8 @@ struct Connection {
     needed: usize,
     calls: HashMap<u32, Call>,
     told: UnboundedSender<Ended>,
+    /// The stream whose call comes next, and the ticket with which a metaserver has sent it.
+    ticket: Option<(u32, Ticket)>,
     greeted: bool,
     /// The client is told why, and then nothing more is read.
     closing: bool,
@@ -63,6 +73,7 @@ pub async fn run(shared: &Rc<Shared>, socket: OwnedFd) -> io::Result<()> {
         needed: 1,
         calls: HashMap::new(),
         told,
+        ticket: None,
         greeted: false,
         closing: false,
     };
@@ -204,8 +215,14 @@ impl Connection {
                     self.rpc.fail(stream, &failure);
                 }
             }
+            ServerEvent::Ticket(stream, ticket) => self.ticket = Some((stream, ticket)),
             ServerEvent::Ready(stream) => {
                 if let Some(Call::Coming(mut job, given)) = self.calls.remove(&stream) {
+                    if job.ticket.as_ref().is_some_and(|ticket| !ticket.runs()) {
+                        self.rpc.fail(stream, &spent(&job.offered.interface.name));
+                        self.shared.pool.borrow_mut().arenas.give(job.block);
+                        return;
+                    }
                     job.layout.arrange(&job.offered.interface, &given, &job.block.arena);
                     job.ready = Instant::now();
                     self.calls.insert(stream, Call::Runs(job.id));
@@ -235,11 +252,15 @@ impl Connection {
         let given = Given::from_wire(&offered.interface, &head.values)?;
         let layout = Layout::new(&offered.interface, &given, shared.config.call_bytes)?;
         let mut pool = shared.pool.borrow_mut();
+        let id = pool.number();
+        let ticket = self.ticket.take().filter(|(of, _)| *of == stream).map(|(_, ticket)| {
+            shared.tickets.admit(ticket, id).ok_or_else(|| spent(&head.routine))
+        });
+        let ticket = ticket.transpose()?;
         let block = pool.arenas.take(layout.bytes).ok().flatten().ok_or_else(|| {
             let text = "the server has no memory left for the call's arguments; try again later";
             Failure::new(Code::Busy, i64::try_from(layout.bytes).unwrap_or(i64::MAX), text)
         })?;
-        let id = pool.number();
         drop(pool);
         let sizes = layout.sent();
         let job = Job {
@@ -251,6 +272,7 @@ impl Connection {
             deadline: self.deadline(head.timeout_ms),
             ready: Instant::now(),
             told: self.told.clone(),
+            ticket,
         };
         self.calls.insert(stream, Call::Coming(Box::new(job), given));
         self.rpc.accept(stream, &sizes);

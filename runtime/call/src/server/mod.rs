@@ -2,10 +2,13 @@
 
 mod arenas;
 mod connection;
+mod load;
+mod member;
 mod nearest;
 mod process;
 mod registry;
 mod slots;
+mod tickets;
 
 use std::cell::RefCell;
 use std::io;
@@ -19,6 +22,7 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::task::LocalSet;
 
+pub use member::Membership;
 pub use registry::{Registry, RegistryError};
 
 /// What a server offers and allows.
@@ -48,6 +52,8 @@ pub struct Config {
     pub call_time: Option<Duration>,
     /// Threads that a routine's libraries may use.
     pub threads: usize,
+    /// The metaservers at which it registers.
+    pub membership: Option<Membership>,
 }
 
 impl Config {
@@ -70,6 +76,7 @@ impl Config {
             process_bytes: 0,
             call_time: None,
             threads: 1,
+            membership: None,
         }
     }
 }
@@ -150,6 +157,7 @@ struct Shared {
     registry: Registry,
     pool: RefCell<slots::Pool>,
     connections: RefCell<usize>,
+    tickets: Rc<tickets::Tickets>,
 }
 
 /// Serves until `stop` is ready. Slots and connections are gone when it returns.
@@ -164,8 +172,13 @@ pub fn serve(
 ) -> Result<(), ServeError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let pool = RefCell::new(slots::Pool::new(&config));
-    let shared = Rc::new(Shared { config, registry, pool, connections: RefCell::new(0) });
+    let membership = config.membership.clone();
+    let (connections, tickets) = (RefCell::new(0), Rc::default());
+    let shared = Rc::new(Shared { config, registry, pool, connections, tickets });
     let local = LocalSet::new();
+    if let Some(membership) = membership {
+        local.spawn_local(member::run(Rc::clone(&shared), membership));
+    }
     let result = local.block_on(&runtime, async {
         tokio::select! {
             result = accept(&shared, listener) => result,
