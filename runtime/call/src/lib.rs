@@ -14,12 +14,13 @@ mod socket;
 mod values;
 
 pub mod client;
+pub mod meta;
 pub mod server;
 pub mod slot;
 
 pub use client::{
-    Arg, Array, ArrayMut, Call, CallError, Client, Known, Options, Outcome, Shape, is_given,
-    wait_any,
+    Arg, Array, ArrayMut, Call, CallError, Client, Grid, GridCall, Known, Options, Outcome, Shape,
+    is_given, wait_any,
 };
 pub use lent::{Lent, LentMut, Number};
 pub use native::LoadError;

@@ -3,6 +3,8 @@
 //! There is no thread of its own: whoever waits for an answer reads for all, and hands over when it has its own.
 //! A call's arguments are written by whoever begins it, chunk by chunk, so that other threads' calls go between.
 
+mod meta;
+
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,8 +12,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use kumi_rpc::{
-    CHUNK, CallHead, Client, ClientEvent, Failure, HEADER, ResultHead, ServerHello, Size, Step,
-    chunk_header, chunks,
+    CHUNK, CallHead, Client, ClientEvent, Failure, HEADER, Placed, ResultHead, ServerHello, Size,
+    Step, Ticket as Attempt, chunk_header, chunks,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -30,13 +32,19 @@ pub enum Answer {
     Hello(ServerHello),
     Description(u64, String),
     Names(Vec<String>),
-    Done(ResultHead),
+    /// With when its head came.
+    Done(ResultHead, Instant),
+    Placed(Placed),
+    Closed,
+    State(String),
 }
 
 #[derive(Debug, Default)]
 struct Pending {
     targets: Vec<(u16, LentMut)>,
-    head: Option<ResultHead>,
+    head: Option<(ResultHead, Instant)>,
+    /// Its answer is told by [`Link::next_ready`].
+    queued: bool,
     answer: Option<Result<Answer, Failure>>,
 }
 
@@ -65,6 +73,7 @@ struct State {
     /// A thread reads, without the lock.
     driving: bool,
     waiting: usize,
+    ready: meta::Ready,
     broken: Option<String>,
 }
 
@@ -139,6 +148,7 @@ impl Link {
     /// Begins a call: sends its head and its arrays.
     pub fn call<L: std::ops::Deref<Target = Link>>(
         link: L,
+        attempt: Option<Attempt>,
         head: &CallHead,
         sends: &[(u16, Lent)],
         targets: Vec<(u16, LentMut)>,
@@ -150,11 +160,14 @@ impl Link {
             .collect();
         let mut out = Vec::with_capacity(256);
         let mut state = link.lock();
-        let stream = state.rpc.call(head, &results, &mut out).map_err(|too_long| {
-            let text =
-                format!("scalars and texts of {} bytes are more than a call may have", too_long.0);
-            CallError::TooLarge(text)
-        })?;
+        let stream =
+            state.rpc.call_with(attempt, head, &results, &mut out).map_err(|too_long| {
+                let text = format!(
+                    "scalars and texts of {} bytes are more than a call may have",
+                    too_long.0
+                );
+                CallError::TooLarge(text)
+            })?;
         link.begin(state, stream, targets);
         // From here on the ticket takes the targets back, however this ends.
         let ticket = Ticket { link, stream, over: false };
@@ -300,7 +313,9 @@ impl Link {
         loop {
             let hunger = if state.driving { None } else { Some(state.digest(&self.socket)) };
             if let Some(answer) = state.pending.get_mut(&stream).and_then(|it| it.answer.take()) {
-                state.pending.remove(&stream);
+                if !meta::goes_on(&answer) {
+                    state.pending.remove(&stream);
+                }
                 if state.waiting > 0 {
                     self.turn.notify_all();
                 }
@@ -508,23 +523,27 @@ impl State {
             ClientEvent::Names(stream, names) => (stream, Ok(Answer::Names(names))),
             ClientEvent::Result(stream, head) => {
                 if let Some(pending) = self.pending.get_mut(&stream) {
-                    pending.head = Some(head);
+                    pending.head = Some((head, Instant::now()));
                 }
                 return;
             }
             ClientEvent::Done(stream) => {
                 let head = self.pending.get_mut(&stream).and_then(|pending| pending.head.take());
-                let Some(head) = head else { return };
-                (stream, Ok(Answer::Done(head)))
+                let Some((head, at)) = head else { return };
+                (stream, Ok(Answer::Done(head, at)))
             }
             ClientEvent::Failed(stream, failure) => (stream, Err(failure)),
+            ClientEvent::Placed(stream, placed) => (stream, Ok(Answer::Placed(placed))),
+            ClientEvent::Closed(stream) => (stream, Ok(Answer::Closed)),
+            ClientEvent::State(stream, json) => (stream, Ok(Answer::State(json))),
             ClientEvent::Ended(failure) => return self.lose(&failure.text),
-            // Nothing of the kind was asked.
-            ClientEvent::Placed(..) | ClientEvent::Closed(_) | ClientEvent::State(..) => return,
             ClientEvent::Pong => return,
         };
         if let Some(pending) = self.pending.get_mut(&stream) {
             pending.answer = Some(answer);
+            if pending.queued {
+                self.ready.streams.push_back(stream);
+            }
             pending.targets.clear();
         }
     }
@@ -543,7 +562,7 @@ impl<L: std::ops::Deref<Target = Link>> Ticket<L> {
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Result<Answer, Failure>, CallError> {
         let answer = self.link.wait(self.stream, deadline, interrupted)?;
-        self.over = true;
+        self.over = !meta::goes_on(&answer);
         Ok(answer)
     }
 

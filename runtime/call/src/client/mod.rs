@@ -10,7 +10,9 @@
 //! ```
 
 mod arguments;
+mod errand;
 mod error;
+mod grid;
 mod link;
 
 use std::collections::HashMap;
@@ -21,10 +23,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use kumi_idl::{Form, Interface, Plan, Scalar};
-use kumi_rpc::{CallHead, ClientHello, Failure, ResultHead, ServerHello, VERSIONS, Value};
+use kumi_rpc::{
+    CallHead, ClientHello, Failure, ResultHead, Role, ServerHello, Ticket as Attempt, VERSIONS,
+    Value,
+};
 
 pub use arguments::{Arg, Array, ArrayMut, Shape, is_given};
 pub use error::CallError;
+pub use grid::{Grid, GridCall};
 
 use crate::values;
 use arguments::Checked;
@@ -81,6 +87,10 @@ pub struct Outcome {
     pub waited: Duration,
     /// How long the routine ran.
     pub ran: Duration,
+    /// How long the arguments took to arrive, with the way of the first byte there and back.
+    pub sending: Duration,
+    /// How long the results took behind their first byte.
+    pub receiving: Duration,
 }
 
 impl Outcome {
@@ -142,6 +152,12 @@ impl Client {
         &self.server.name
     }
 
+    /// Whether this is a metaserver, which knows servers and runs nothing: [`Grid`] calls through it.
+    #[must_use]
+    pub fn is_metaserver(&self) -> bool {
+        self.server.role == Role::Metaserver
+    }
+
     /// Names of the server's routines that contain `part`.
     ///
     /// # Errors
@@ -151,6 +167,23 @@ impl Client {
         match Ticket::of(&*self.link, stream).wait(None, &|| false)? {
             Ok(Answer::Names(names)) => Ok(names),
             Ok(_) => Err(CallError::Server("the server answered something else".to_owned())),
+            Err(failure) => Err(CallError::of(failure, "")),
+        }
+    }
+
+    /// The state of a metaserver, as JSON.
+    ///
+    /// # Errors
+    /// [`CallError`]; a server has none.
+    pub fn status_json(&self) -> Result<String, CallError> {
+        if !self.is_metaserver() {
+            let text = "this is a server, not a metaserver: it has no state to show";
+            return Err(CallError::Server(text.to_owned()));
+        }
+        let stream = self.link.status()?;
+        match Ticket::of(&*self.link, stream).wait(None, &|| false)? {
+            Ok(Answer::State(json)) => Ok(json),
+            Ok(_) => Err(CallError::Server("the metaserver answered something else".to_owned())),
             Err(failure) => Err(CallError::of(failure, "")),
         }
     }
@@ -230,7 +263,19 @@ impl Client {
         args: Vec<Arg<'a>>,
         time: Option<Duration>,
     ) -> Result<Call<'a>, CallError> {
-        let mut checked = arguments::check(&known.interface, args, self.server.bytes)?;
+        let checked = arguments::check(&known.interface, args, self.server.bytes)?;
+        self.begin(known, checked, time, None).map_err(|(error, _)| error)
+    }
+
+    /// Sends a call whose arguments are checked. They are given back if that fails.
+    #[allow(clippy::result_large_err)] // What is given back is what was given.
+    fn begin<'a>(
+        &self,
+        known: &Arc<Known>,
+        checked: Checked,
+        time: Option<Duration>,
+        attempt: Option<Attempt>,
+    ) -> Result<Call<'a>, (CallError, Checked)> {
         let timeout_ms =
             time.map_or(0, |time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1));
         let head = CallHead {
@@ -239,14 +284,20 @@ impl Client {
             routine: known.interface.name.clone(),
             values: checked.given.to_wire(),
         };
-        let deadline = time.and_then(|time| Instant::now().checked_add(time + GRACE));
-        let targets = std::mem::take(&mut checked.targets);
-        let ticket = Link::call(Arc::clone(&self.link), &head, &checked.sends, targets, deadline)?;
+        let begun = Instant::now();
+        let deadline = time.and_then(|time| begun.checked_add(time + GRACE));
+        let targets = checked.targets();
+        let link = Arc::clone(&self.link);
+        let ticket = match Link::call(link, attempt, &head, &checked.sends, targets, deadline) {
+            Ok(ticket) => ticket,
+            Err(error) => return Err((error, checked)),
+        };
         Ok(Call {
             ticket,
             checked,
             known: Arc::clone(known),
             client: self.clone(),
+            begun,
             deadline,
             lent: std::marker::PhantomData,
         })
@@ -284,6 +335,7 @@ pub struct Call<'a> {
     checked: Checked,
     known: Arc<Known>,
     client: Client,
+    begun: Instant,
     deadline: Option<Instant>,
     lent: std::marker::PhantomData<&'a mut [u8]>,
 }
@@ -309,9 +361,9 @@ impl Call<'_> {
     fn end(&mut self, answer: Result<Answer, Failure>) -> Result<Outcome, CallError> {
         let routine = &self.known.interface.name;
         match answer {
-            Ok(Answer::Done(head)) => {
+            Ok(Answer::Done(head, at)) => {
                 self.checked.unpack();
-                self.outcome(head)
+                self.outcome(head, at)
             }
             Ok(_) => Err(CallError::Server("the server answered something else".to_owned())),
             Err(failure) => {
@@ -363,7 +415,7 @@ impl Call<'_> {
         &self.checked.plan
     }
 
-    fn outcome(&self, head: ResultHead) -> Result<Outcome, CallError> {
+    fn outcome(&self, head: ResultHead, at: Instant) -> Result<Outcome, CallError> {
         let interface = &self.known.interface;
         let values: Vec<(usize, Value)> =
             head.values.into_iter().map(|(index, value)| (usize::from(index), value)).collect();
@@ -379,6 +431,9 @@ impl Call<'_> {
             values,
             waited: Duration::from_nanos(head.waited_ns),
             ran: Duration::from_nanos(head.ran_ns),
+            sending: (at - self.begun)
+                .saturating_sub(Duration::from_nanos(head.ran_ns.saturating_add(head.waited_ns))),
+            receiving: at.elapsed(),
         };
         if let Some(index) = interface.status
             && let Some(value) = outcome.scalar(index as usize).and_then(Scalar::integer)

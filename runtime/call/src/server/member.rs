@@ -21,7 +21,7 @@ use crate::socket::{Socket, connect};
 pub struct Membership {
     /// Metaservers, of which the first that answers is taken.
     pub metaservers: Vec<String>,
-    /// The address for clients; a host of `0.0.0.0` or `[::]` stands for the one that the metaserver sees.
+    /// The address for clients; empty: where the server listens, if that is TCP; a host of `0.0.0.0` or `[::]` stands for the one that the metaserver sees.
     pub address: String,
     /// The site; empty: the network of the address.
     pub site: String,
@@ -136,10 +136,10 @@ impl Attendance<'_> {
             speed,
             offers: u16::try_from(fit.len()).unwrap_or(u16::MAX),
         });
+        self.member.holds(&tickets.here());
         for offered in fit.iter().take(usize::from(u16::MAX)) {
             self.member.offer(offered.hash, &offered.json);
         }
-        self.member.holds(&tickets.here());
     }
 
     async fn write(&mut self, socket: &mut Socket) -> io::Result<()> {

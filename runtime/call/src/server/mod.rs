@@ -23,6 +23,8 @@ use thiserror::Error;
 use tokio::task::LocalSet;
 
 pub use member::Membership;
+pub(crate) use nearest::nearest;
+pub(crate) use registry::hash;
 pub use registry::{Registry, RegistryError};
 
 /// What a server offers and allows.
@@ -172,7 +174,12 @@ pub fn serve(
 ) -> Result<(), ServeError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let pool = RefCell::new(slots::Pool::new(&config));
-    let membership = config.membership.clone();
+    let mut membership = config.membership.clone();
+    if let Some(membership) = membership.as_mut().filter(|own| own.address.is_empty())
+        && let Some(address) = listener.address()?
+    {
+        membership.address = address.to_string();
+    }
     let (connections, tickets) = (RefCell::new(0), Rc::default());
     let shared = Rc::new(Shared { config, registry, pool, connections, tickets });
     let local = LocalSet::new();
@@ -221,7 +228,7 @@ async fn accept(shared: &Rc<Shared>, listener: Listener) -> io::Result<()> {
 }
 
 /// Out of descriptors, or a client that has gone while it was accepted: the server goes on.
-async fn pause(error: &io::Error) -> io::Result<()> {
+pub(crate) async fn pause(error: &io::Error) -> io::Result<()> {
     use nix::errno::Errno;
     let errno = error.raw_os_error().map(Errno::from_raw);
     match errno {
