@@ -67,9 +67,11 @@ fn simulations(runs: usize) -> Result<Vec<Record>, BenchError> {
 fn arrive(policy: &mut Dqt, job: u64, nodes: u32) {
     let arrived = policy.arrive(&Request::new(JobId(job), nodes), NOW);
     let placement = arrived.ok().and_then(|()| policy.next_placement(NOW));
-    if let Some(placement) = placement {
-        policy.set_active(placement.job, true);
-    }
+    assert!(
+        placement.is_some_and(|placement| placement.job == JobId(job)),
+        "a queue tree takes all"
+    );
+    policy.set_active(JobId(job), true);
 }
 
 fn tree(nodes: u32) -> Dqt {

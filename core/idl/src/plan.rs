@@ -101,6 +101,19 @@ pub enum Part {
     Default,
 }
 
+impl Dimension {
+    /// The expressions that there are, of the dimension of this index.
+    pub(crate) fn parts(&self, at: usize) -> impl Iterator<Item = (Part, &Expr)> {
+        let parts = [
+            (Part::Size(at), Some(&self.size)),
+            (Part::Start(at), self.start.as_ref()),
+            (Part::End(at), self.end.as_ref()),
+            (Part::Step(at), self.step.as_ref()),
+        ];
+        parts.into_iter().filter_map(|(part, expr)| Some((part, expr?)))
+    }
+}
+
 impl core::fmt::Display for Part {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {

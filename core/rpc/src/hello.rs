@@ -1,6 +1,6 @@
 //! The first bytes of both sides.
 
-use crate::codec::{Cursor, Malformed, shortened};
+use crate::codec::{Cursor, Malformed, printable, shortened};
 use crate::message::Failure;
 use crate::{MOST_NAME, ProtocolError};
 use alloc::borrow::ToOwned;
@@ -9,9 +9,7 @@ use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
 /// Bytes of a hello without its fields.
-pub const HELLO: usize = 16;
-/// The version that this code prefers.
-pub const VERSION: u16 = 1;
+const HELLO: usize = 16;
 /// The versions that this code speaks.
 pub const VERSIONS: RangeInclusive<u16> = 1..=1;
 
@@ -150,7 +148,8 @@ impl ClientHello {
         head(*CLIENT, *self.versions.start(), *self.versions.end(), &fields)
     }
 
-    /// Reads one: how many bytes it has, or how many are needed to know more.
+    /// Reads one: how many bytes it has, or how many are needed to know more. Control characters of the program's name
+    /// are escaped.
     ///
     /// # Errors
     /// The other side speaks something else.
@@ -163,8 +162,8 @@ impl ClientHello {
         each_field(fields, |tag, content| {
             match tag {
                 tag::TOKEN => token = text(content, MOST_TOKEN)?,
-                tag::PROGRAM => program = text(content, MOST_NAME)?,
-                tag::SITE => site = text(content, MOST_SITE)?,
+                tag::PROGRAM => program = printable(&text(content, MOST_NAME)?),
+                tag::SITE => site = printable(&text(content, MOST_SITE)?),
                 _ => {}
             }
             Ok(())
@@ -205,7 +204,7 @@ impl ServerHello {
         head(*SERVER, version, self.highest, &fields)
     }
 
-    /// Reads one: how many bytes it has, or how many are needed to know more.
+    /// Reads one: how many bytes it has, or how many are needed to know more. Control characters of texts are escaped.
     ///
     /// # Errors
     /// The other side speaks something else.
@@ -225,7 +224,7 @@ impl ServerHello {
         let mut refusal = Failure::version(highest);
         each_field(fields, |tag, content| {
             match tag {
-                tag::SERVER => hello.name = text(content, MOST_NAME)?,
+                tag::SERVER => hello.name = printable(&text(content, MOST_NAME)?),
                 tag::STREAMS => hello.streams = Cursor::new(content).u32()?,
                 tag::BYTES => hello.bytes = Cursor::new(content).u64()?,
                 tag::ROLE if content == [1] => hello.role = Role::Metaserver,

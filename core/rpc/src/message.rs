@@ -1,6 +1,6 @@
 //! Bodies of frames that are no chunks.
 
-use crate::codec::{Cursor, Malformed, shortened};
+use crate::codec::{Cursor, Malformed, printable, shortened};
 use crate::{MOST_ANSWER, MOST_NAME};
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -123,12 +123,6 @@ impl Code {
         let index = usize::from(number).wrapping_sub(1);
         CODES.get(index).copied().unwrap_or(Code::Other(number))
     }
-
-    /// Whether the routine has certainly not begun to run.
-    #[must_use]
-    pub fn has_not_run(self) -> bool {
-        !matches!(self, Code::Crashed | Code::TimedOut | Code::Cancelled | Code::Other(_))
-    }
 }
 
 impl Value {
@@ -203,7 +197,8 @@ pub fn name(bytes: &[u8]) -> Result<&str, Malformed> {
     if bytes.is_empty() || bytes.len() > MOST_NAME {
         return Err(Malformed::Name);
     }
-    core::str::from_utf8(bytes).map_err(|_| Malformed::Text)
+    let name = core::str::from_utf8(bytes).map_err(|_| Malformed::Text)?;
+    if name.chars().any(char::is_control) { Err(Malformed::Name) } else { Ok(name) }
 }
 
 /// Appends names, as many as fit into an answer.
@@ -291,7 +286,7 @@ impl Failure {
         out.extend_from_slice(shortened(&self.text, Failure::MOST_TEXT).as_bytes());
     }
 
-    /// Reads one, which is all of `bytes`.
+    /// Reads one, which is all of `bytes`. A sentence that is too long is cut; its control characters are escaped.
     ///
     /// # Errors
     /// They are malformed.
@@ -300,6 +295,6 @@ impl Failure {
         let code = Code::of(cursor.u16()?);
         let detail = cursor.i64()?;
         let text = core::str::from_utf8(cursor.rest()).map_err(|_| Malformed::Text)?;
-        Ok(Failure { code, detail, text: text.to_owned() })
+        Ok(Failure { code, detail, text: printable(shortened(text, Failure::MOST_TEXT)) })
     }
 }

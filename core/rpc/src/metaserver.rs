@@ -3,12 +3,13 @@
 use crate::codec::Malformed;
 use crate::frame::{self, End, HEADER, Header, Kind};
 use crate::hello::{ClientHello, Role, ServerHello, VERSIONS};
-use crate::message::{self, Failure};
+use crate::message::{self, Code, Failure};
 use crate::meta::{self, Over, Placed, Placing, Register, Report, Ticket};
 use crate::reader::{Raw, raw};
 use crate::{MOST_ANSWER, ProtocolError};
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeSet;
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -188,16 +189,24 @@ impl Metaserver {
             _ => return Err(ProtocolError::Kind(kind as u8)),
         };
         if matches!(kind, Kind::Interface | Kind::List | Kind::Place | Kind::Status) {
-            self.begin(stream)?;
+            return Ok(self.begin(stream)?.then_some(event));
         }
         Ok(Some(event))
     }
 
-    fn begin(&mut self, stream: u32) -> Result<(), ProtocolError> {
-        if self.streams.len() >= self.most_streams {
-            return Err(ProtocolError::Streams(self.most_streams));
+    /// Begins a stream. False: it is one too many, and the other side is told.
+    fn begin(&mut self, stream: u32) -> Result<bool, ProtocolError> {
+        if !self.streams.insert(stream) {
+            return Err(ProtocolError::Reused(stream));
         }
-        if self.streams.insert(stream) { Ok(()) } else { Err(ProtocolError::Reused(stream)) }
+        if self.streams.len() <= self.most_streams {
+            return Ok(true);
+        }
+        let most = self.most_streams;
+        let text = format!("too many calls at once on this connection: {most} may be open");
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        self.fail(stream, &Failure::new(Code::Busy, most, text));
+        Ok(false)
     }
 
     /// Takes the other side in. False: there is no common version, and it has been told so.
@@ -275,7 +284,7 @@ impl Metaserver {
     pub fn state(&mut self, stream: u32, json: &str) {
         if json.len() > MOST_ANSWER {
             let text = "the state is too long to be sent; look at /status.json";
-            let failure = Failure::new(crate::Code::TooLarge, json.len() as i64, text);
+            let failure = Failure::new(Code::TooLarge, json.len() as i64, text);
             return self.fail(stream, &failure);
         }
         self.streams.remove(&stream);

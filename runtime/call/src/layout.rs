@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use kumi_idl::{Argument, Form, Interface, Plan};
-use kumi_rpc::{Failure, Size, Value};
+use kumi_rpc::{Code, Failure, MOST_ANSWER, Size, Value};
 
 use crate::native::Arena;
 use crate::values::{self, Given};
@@ -35,6 +35,10 @@ pub struct Layout {
     pub bytes: usize,
 }
 
+/// Most bytes of the texts that come back with a call: what is no UTF-8 becomes three times as long, and the values
+/// have heads.
+const MOST_TEXTS: u64 = (MOST_ANSWER as u64 - (64 << 10)) / 3;
+
 /// Why there is no layout: a call that does not fit its description or the server.
 pub type Refusal = Failure;
 
@@ -45,6 +49,7 @@ impl Layout {
     /// What the client is told; nothing has been allocated.
     pub fn new(interface: &Interface, given: &Given, most: u64) -> Result<Layout, Refusal> {
         let plan = values::plan(interface, given, most)?;
+        check_texts(&plan)?;
         let mut end = to_usize(plan.memory, most)?;
         let mut slots = Vec::with_capacity(plan.arguments.len());
         let mut travels = Vec::with_capacity(plan.arguments.len());
@@ -176,6 +181,23 @@ impl Layout {
             })
             .collect()
     }
+}
+
+/// Whether the texts that come back fit into a result's head.
+fn check_texts(plan: &Plan) -> Result<(), Refusal> {
+    let returned = plan.arguments.iter().filter(|argument| argument.mode.is_returned());
+    let texts = returned.fold(0_u64, |sum, argument| match argument.form {
+        Form::Text { capacity: Some(capacity) } => sum.saturating_add(capacity),
+        _ => sum,
+    });
+    if texts <= MOST_TEXTS {
+        return Ok(());
+    }
+    let text = format!(
+        "texts of up to {texts} bytes would come back, of which {MOST_TEXTS} can be sent; return \
+         long texts as arrays of `char`"
+    );
+    Err(Failure::new(Code::TooLarge, i64::try_from(texts).unwrap_or(i64::MAX), text))
 }
 
 /// The arrays of a plan of which something travels.

@@ -20,6 +20,8 @@ pub const MOST_TEXT: usize = 4 << 20;
 const MOST_ROUTINES: usize = 4096;
 /// Most files and libraries that a module or a class requires for its routines, each of which gets them all.
 const MOST_SHARED: usize = 64;
+/// Most bytes of those together.
+const MOST_SHARED_BYTES: usize = 8 << 10;
 
 /// What was read of a text.
 #[derive(Debug, Clone, PartialEq)]
@@ -67,11 +69,20 @@ fn unreadable(text: &str, at: usize, message: String) -> Parsed {
     Parsed { module: None, diagnostics: parser.report.finish() }
 }
 
-/// Refuses more than [`MOST_SHARED`].
+/// Refuses more than [`MOST_SHARED`] or [`MOST_SHARED_BYTES`].
 fn shared(required: &mut Vec<String>, place: Span, report: &mut Report<'_>) {
-    if required.len() > MOST_SHARED {
-        required.truncate(MOST_SHARED);
-        let message = format!("these are more than {MOST_SHARED} files and libraries");
+    let mut room = MOST_SHARED_BYTES;
+    let fits = required.iter().take(MOST_SHARED).take_while(|word| {
+        let left = room.checked_sub(word.len());
+        room = left.unwrap_or(0);
+        left.is_some()
+    });
+    let fits = fits.count();
+    if fits < required.len() {
+        required.truncate(fits);
+        let message = format!(
+            "these are more than {MOST_SHARED} files and libraries, or more than {MOST_SHARED_BYTES} bytes"
+        );
         report.add(Code::Target, place, message);
     }
 }

@@ -3,6 +3,7 @@
 //! There is no thread of its own: whoever waits for an answer reads for all, and hands over when it has its own.
 //! A call's arguments are written by whoever begins it, chunk by chunk, so that other threads' calls go between.
 
+mod ask;
 mod meta;
 
 use std::collections::HashMap;
@@ -18,13 +19,15 @@ use kumi_rpc::{
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::CallError;
+use super::inbox::Inbox;
 use crate::lent::{Lent, LentMut};
 use crate::native::{self, Source, Target};
 
-/// Bytes that are read at once when it is not known where they belong.
-const INPUT: usize = 64 << 10;
 /// Most pieces that are written at once.
 const PIECES: usize = 60;
+
+/// How long a server that asks whether anybody is there may take to read the answer.
+const PONG_TIME: Duration = Duration::from_secs(10);
 
 /// What came for a stream.
 #[derive(Debug)]
@@ -46,15 +49,6 @@ struct Pending {
     /// Its answer is told by [`Link::next_ready`].
     queued: bool,
     answer: Option<Result<Answer, Failure>>,
-}
-
-/// What has been read and is not done with: `begin..end` of the buffer.
-#[derive(Debug, Default)]
-struct Inbox {
-    buffer: Vec<u8>,
-    begin: usize,
-    end: usize,
-    needed: usize,
 }
 
 /// What must come before anything can be done.
@@ -119,26 +113,6 @@ impl Link {
             Ok(_) => Err(CallError::Lost("the server did not greet".to_owned())),
             Err(failure) => Err(CallError::of(failure, "")),
         }
-    }
-
-    /// Asks for a description.
-    pub fn interface(&self, name: &str, deadline: Option<Instant>) -> Result<u32, CallError> {
-        let mut out = Vec::new();
-        let mut state = self.lock();
-        let stream = state.rpc.interface(name, &mut out);
-        self.begin(state, stream, Vec::new());
-        self.put(&[Source::Bytes(&out)], deadline)?;
-        Ok(stream)
-    }
-
-    /// Asks for names.
-    pub fn list(&self, part: &str, deadline: Option<Instant>) -> Result<u32, CallError> {
-        let mut out = Vec::new();
-        let mut state = self.lock();
-        let stream = state.rpc.list(part, &mut out);
-        self.begin(state, stream, Vec::new());
-        self.put(&[Source::Bytes(&out)], deadline)?;
-        Ok(stream)
     }
 
     fn begin(&self, mut state: MutexGuard<'_, State>, stream: u32, targets: Vec<(u16, LentMut)>) {
@@ -298,8 +272,25 @@ impl Link {
         if !state.driving {
             state.look_around(&self.socket);
         }
+        let state = self.answer_pings(state).unwrap_or_else(|| self.lock());
         state.broken.is_some()
             || state.pending.get(&stream).is_none_or(|pending| pending.answer.is_some())
+    }
+
+    /// Answers pings that have come, for which the lock is given up; `None`: it was.
+    fn answer_pings<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+    ) -> Option<MutexGuard<'a, State>> {
+        let mut out = Vec::new();
+        state.rpc.pongs(&mut out);
+        if out.is_empty() {
+            return Some(state);
+        }
+        drop(state);
+        // A server that does not take them in this time is lost, which is seen in the state.
+        let _lost = self.put(&[Source::Bytes(&out)], Instant::now().checked_add(PONG_TIME));
+        None
     }
 
     /// Waits for a stream's answer. The caller reads for all if nobody does.
@@ -312,6 +303,13 @@ impl Link {
         let mut state = self.lock();
         loop {
             let hunger = if state.driving { None } else { Some(state.digest(&self.socket)) };
+            state = match self.answer_pings(state) {
+                Some(state) => state,
+                None => {
+                    state = self.lock();
+                    continue;
+                }
+            };
             if let Some(answer) = state.pending.get_mut(&stream).and_then(|it| it.answer.take()) {
                 if !meta::goes_on(&answer) {
                     state.pending.remove(&stream);
@@ -414,24 +412,6 @@ fn without(piece: Source<'_>, skip: usize) -> Source<'_> {
         Source::Bytes(bytes) => Source::Bytes(&bytes[skip..]),
         Source::Arena(arena, offset, length) => Source::Arena(arena, offset + skip, length - skip),
         Source::Lent(lent, offset, length) => Source::Lent(lent, offset + skip, length - skip),
-    }
-}
-
-impl Inbox {
-    fn make_room(&mut self) {
-        self.buffer.copy_within(self.begin..self.end, 0);
-        (self.begin, self.end) = (0, self.end - self.begin);
-        let needed = self.needed.max(INPUT);
-        if self.buffer.len() < needed {
-            self.buffer.resize(needed, 0);
-        }
-    }
-
-    fn fill(&mut self, socket: &OwnedFd, wait: bool) -> io::Result<usize> {
-        self.make_room();
-        let count = native::read(socket.as_fd(), Target::None, &mut self.buffer[self.end..], wait)?;
-        self.end += count;
-        Ok(count)
     }
 }
 

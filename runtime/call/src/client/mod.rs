@@ -13,6 +13,7 @@ mod arguments;
 mod errand;
 mod error;
 mod grid;
+mod inbox;
 mod link;
 
 use std::collections::HashMap;

@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use kumi_broker::ServerId;
-use kumi_idl::Interface;
-
-use crate::server::nearest;
+use kumi_idl::{Interface, nearest};
 
 /// A description, and who offers it.
 #[derive(Debug)]

@@ -23,7 +23,7 @@ use crate::values::Given;
 
 /// Bytes that are read at once when it is not known where they belong.
 const INPUT: usize = 64 << 10;
-/// How long a client has to say who it is.
+/// How long a client has to say who it is, and to read why nothing more is read.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where a call is.
@@ -90,8 +90,15 @@ impl Connection {
     ) -> io::Result<()> {
         let patience = tokio::time::sleep(PATIENCE);
         tokio::pin!(patience);
+        let shared = Rc::clone(&self.shared);
+        let mut end = shared.end.subscribe();
+        let mut open = true;
         loop {
             self.write(socket)?;
+            if self.closing && open {
+                open = false;
+                patience.as_mut().reset(Instant::now() + PATIENCE);
+            }
             let writes = !self.rpc.outbox().is_empty();
             if self.closing && !writes {
                 return Ok(());
@@ -117,7 +124,10 @@ impl Connection {
                     }
                 }
                 ended = ends.recv() => if let Some(ended) = ended { self.ended(ended); },
-                () = &mut patience, if !self.greeted => return Err(io::ErrorKind::TimedOut.into()),
+                () = &mut patience, if !self.greeted || self.closing => {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                _ = end.wait_for(|end| *end), if open => self.end(),
             }
             while let Ok(ended) = ends.try_recv() {
                 self.ended(ended);
@@ -367,6 +377,17 @@ impl Connection {
         self.rpc.outbox().wrote(count);
         self.written();
         Ok(count)
+    }
+
+    /// The server ends: the client is told.
+    fn end(&mut self) {
+        let failure = Failure::new(Code::Ending, 0, "the server ends");
+        if self.greeted {
+            self.rpc.end(&failure);
+        } else {
+            self.rpc.refuse(failure);
+        }
+        self.closing = true;
     }
 
     /// The client has gone: so have its calls.

@@ -4,7 +4,6 @@ mod arenas;
 mod connection;
 mod load;
 mod member;
-mod nearest;
 mod process;
 mod registry;
 mod slots;
@@ -20,10 +19,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use thiserror::Error;
+use tokio::sync::watch;
 use tokio::task::LocalSet;
 
 pub use member::Membership;
-pub(crate) use nearest::nearest;
 pub(crate) use registry::hash;
 pub use registry::{Registry, RegistryError};
 
@@ -160,7 +159,12 @@ struct Shared {
     pool: RefCell<slots::Pool>,
     connections: RefCell<usize>,
     tickets: Rc<tickets::Tickets>,
+    /// Whether the server ends.
+    end: watch::Sender<bool>,
 }
+
+/// How long clients have to read that the server ends.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Serves until `stop` is ready. Slots and connections are gone when it returns.
 ///
@@ -180,21 +184,33 @@ pub fn serve(
     {
         membership.address = address.to_string();
     }
+    let end = watch::channel(false).0;
     let (connections, tickets) = (RefCell::new(0), Rc::default());
-    let shared = Rc::new(Shared { config, registry, pool, connections, tickets });
+    let shared = Rc::new(Shared { config, registry, pool, connections, tickets, end });
     let local = LocalSet::new();
     if let Some(membership) = membership {
         local.spawn_local(member::run(Rc::clone(&shared), membership));
     }
     let result = local.block_on(&runtime, async {
-        tokio::select! {
+        let result = tokio::select! {
             result = accept(&shared, listener) => result,
             () = stop => Ok(()),
-        }
+        };
+        shared.end.send_replace(true);
+        // Who has not read it by then is told nothing.
+        let _late = tokio::time::timeout(FAREWELL, gone(&shared)).await;
+        result
     });
     shared.pool.borrow_mut().end();
     drop(local);
     Ok(result?)
+}
+
+/// Waits until all clients are gone.
+async fn gone(shared: &Rc<Shared>) {
+    while *shared.connections.borrow() > 0 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
 }
 
 async fn accept(shared: &Rc<Shared>, listener: Listener) -> io::Result<()> {

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use kumi_idl::{Interface, JsonError, Module};
 use thiserror::Error;
 
-use super::nearest::nearest;
 use crate::native::{LoadError, check};
 
 /// A routine that is offered.
@@ -54,6 +53,18 @@ pub enum RegistryError {
     /// A description that cannot be used.
     #[error(transparent)]
     Invalid(Box<JsonError>),
+    /// A description that clients do not take.
+    #[error(
+        "the description of `{routine}` has {bytes} bytes in JSON, and clients read {most} at most: shorten its texts or \
+         its body",
+        most = Interface::MOST_JSON
+    )]
+    TooLong {
+        /// The routine.
+        routine: String,
+        /// Bytes of its JSON.
+        bytes: usize,
+    },
     /// Two routines of one name.
     #[error("the routine `{0}` is described twice")]
     Twice(String),
@@ -82,22 +93,35 @@ fn shared(required: &str) -> Option<PathBuf> {
     }
 }
 
-/// The descriptions of a file.
-fn read(path: &Path, bytes: &[u8]) -> Result<Vec<Interface>, RegistryError> {
+/// What can be offered of a module, and why the methods of its classes cannot.
+fn split(module: Module) -> (Vec<Interface>, Vec<LoadError>) {
+    let methods = module.classes.into_iter().flat_map(|class| class.methods);
+    let left_out = methods.map(|method| LoadError::Unsupported {
+        routine: method.name,
+        why: "it is a method of a class, of which this server keeps no objects".to_owned(),
+    });
+    (module.interfaces, left_out.collect())
+}
+
+/// The descriptions of a file, and what of it is left out.
+fn read(path: &Path, bytes: &[u8]) -> Result<(Vec<Interface>, Vec<LoadError>), RegistryError> {
+    let alone = |interfaces| (interfaces, Vec::new());
     let wrong =
         |source| RegistryError::Description { path: path.to_owned(), source: Box::new(source) };
     match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
-        Some(b'[') => {
-            serde_json::from_slice(bytes).map_err(|error| wrong(JsonError::Form(error.to_string())))
-        }
+        Some(b'[') => serde_json::from_slice(bytes)
+            .map(alone)
+            .map_err(|error| wrong(JsonError::Form(error.to_string()))),
         Some(b'{') if is_module(bytes) => {
-            Ok(Module::from_json_within(bytes, MOST_FILE).map_err(wrong)?.interfaces)
+            Module::from_json_within(bytes, MOST_FILE).map(split).map_err(wrong)
         }
-        Some(b'{') => Ok(vec![Interface::from_json(bytes).map_err(wrong)?]),
+        Some(b'{') => {
+            Interface::from_json(bytes).map(|interface| alone(vec![interface])).map_err(wrong)
+        }
         _ => {
             let parsed = kumi_idl::parse(bytes);
             let said = || parsed.diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>();
-            parsed.module.map(|module| module.interfaces).ok_or_else(|| RegistryError::Text {
+            parsed.module.map(split).ok_or_else(|| RegistryError::Text {
                 path: path.to_owned(),
                 what: said().join("\n"),
             })
@@ -131,6 +155,9 @@ impl Registry {
         })?;
         check(&interface)?;
         let json = interface.to_json().map_err(invalid)?;
+        if json.len() > Interface::MOST_JSON {
+            return Err(RegistryError::TooLong { routine: interface.name, bytes: json.len() });
+        }
         let hash = hash(&json);
         // What is to be linked statically is the generator's business.
         let shared = interface.target.required.iter().filter_map(|name| shared(name));
@@ -157,9 +184,9 @@ impl Registry {
     ) -> Result<Vec<LoadError>, RegistryError> {
         let bytes = std::fs::read(path)
             .map_err(|source| RegistryError::Unreadable { path: path.to_owned(), source })?;
-        let mut left_out = Vec::new();
+        let (interfaces, mut left_out) = read(path, &bytes)?;
         let mut offered = false;
-        for interface in read(path, &bytes)? {
+        for interface in interfaces {
             match self.add(interface, libraries) {
                 Ok(()) => offered = true,
                 Err(RegistryError::NotRunnable(error)) => left_out.push(error),
@@ -185,7 +212,7 @@ impl Registry {
 
     /// What is said of a name that nothing has.
     pub(crate) fn unknown(&self, name: &str) -> String {
-        let near = nearest(name, self.names());
+        let near = kumi_idl::nearest(name, self.names());
         if near.is_empty() {
             return format!("the server has no routine `{name}`");
         }

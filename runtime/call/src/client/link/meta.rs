@@ -58,6 +58,13 @@ impl Link {
         let mut state = self.lock();
         loop {
             let hunger = if state.driving { None } else { Some(state.digest(&self.socket)) };
+            state = match self.answer_pings(state) {
+                Some(state) => state,
+                None => {
+                    state = self.lock();
+                    continue;
+                }
+            };
             if let Some(stream) = state.ready.streams.pop_front() {
                 if state.waiting > 0 {
                     self.turn.notify_all();
