@@ -134,3 +134,36 @@ fn what_is_wrong_is_said_before_anything_is_placed() {
     let other = kumi_call::Grid::connect(&address, &kumi_call::Options::default());
     assert!(matches!(other, Err(CallError::Address(_))), "{other:?}");
 }
+
+/// What is answered to a request.
+fn get(address: std::net::SocketAddr, path: &str) -> String {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(address).expect("a connection");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").expect("written");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer
+}
+
+#[test]
+fn whoever_looks_on_sees_it() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address");
+    let mut shown = config("round-robin");
+    shown.http = Some(std::sync::Arc::new(listener));
+    let meta = meta(shown);
+    let _servers = servers(&meta, &[3]);
+    meta.grid().call("noop", vec![]).expect("it runs");
+    meta.until("its end", |state| state.counters.done == 1);
+    std::thread::sleep(Duration::from_millis(300));
+    let json = get(address, "/status.json");
+    let (_, body) = json.split_once("\r\n\r\n").expect("a body");
+    let state: kumi_call::meta::State = serde_json::from_str(body).expect("JSON");
+    assert_eq!((state.servers[0].slots, state.counters.done), (3, 1));
+    let figures = get(address, "/metrics");
+    assert!(figures.contains("\nkumi_call_done_total 1\n"), "{figures}");
+    assert!(figures.contains("kumi_call_server_up{server=\"a\","), "{figures}");
+    let page = get(address, "/");
+    assert!(page.contains("<h2>Servers</h2>") && !page.contains("://"), "nothing from elsewhere");
+    assert!(get(address, "/nothing").starts_with("HTTP/1.1 404"));
+}

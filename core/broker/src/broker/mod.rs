@@ -232,6 +232,12 @@ impl Broker {
         self.calls.len()
     }
 
+    /// Whether a call is not over.
+    #[must_use]
+    pub fn is_open(&self, call: CallId) -> bool {
+        self.calls.contains_key(&call)
+    }
+
     /// Calls that a server has from here.
     #[must_use]
     pub fn in_flight(&self, server: ServerId) -> u32 {

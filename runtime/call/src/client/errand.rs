@@ -330,6 +330,13 @@ impl Errand {
     }
 
     fn report(&mut self, over: &Over) {
+        // Looked at once more: what is written to a connection that was closed is lost without a word.
+        let closed = |(meta, ticket): &(Client, Ticket<Arc<Link>>)| {
+            ticket.is_answered() && meta.link.is_broken()
+        };
+        if let Some((meta, _)) = self.seeking.take_if(|seeking| closed(seeking)) {
+            self.inner.lost(&meta);
+        }
         if let Some((meta, ticket)) = &self.seeking {
             match meta.link.over(ticket.stream(), over) {
                 Ok(()) => return,
@@ -339,7 +346,7 @@ impl Errand {
                 }
             }
         }
-        self.inner.report_later(*over);
+        Inner::report_later(&self.inner, *over);
     }
 }
 

@@ -279,10 +279,20 @@ impl Inner {
     }
 
     /// How an attempt went, which no metaserver could be told.
-    pub fn report_later(&self, over: Over) {
-        let mut reports = locked(&self.reports);
-        if reports.len() < MOST_REPORTS {
-            reports.push(over);
+    pub fn report_later(inner: &Arc<Inner>, over: Over) {
+        let mut reports = locked(&inner.reports);
+        if reports.len() >= MOST_REPORTS {
+            return;
+        }
+        reports.push(over);
+        if reports.len() == 1 {
+            // Whoever waits for the call's result need not wait for a metaserver.
+            let inner = Arc::clone(inner);
+            std::thread::spawn(move || {
+                if let Ok(meta) = inner.metaserver(None) {
+                    inner.catch_up(&meta);
+                }
+            });
         }
     }
 

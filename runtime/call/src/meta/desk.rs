@@ -18,9 +18,14 @@ use super::names::Names;
 use super::outcome;
 use super::paths::Paths;
 use super::peer::Peer;
+use super::store::Store;
 
 /// How long a call whose client is gone may run on until the client must have come back.
 const ORPHAN: u64 = 30 * Time::SECOND;
+/// How long after its begin servers may be on their way that an earlier metaserver knew.
+const EARLY: u64 = 10 * Time::SECOND;
+/// How long a client may take to come back when its call is not at its server any more.
+const GONE: u64 = Time::SECOND;
 /// Calls that are over and are shown.
 const MOST_RECENT: usize = 64;
 
@@ -44,6 +49,7 @@ pub struct Open {
     /// Its client's connection and stream; `None`: the client is away.
     pub peer: Option<(Rc<Peer>, u32)>,
     pub routine: String,
+    pub hash: u64,
     pub request: Request,
     pub submitted: Time,
     pub running: Option<Running>,
@@ -53,6 +59,8 @@ pub struct Open {
     pub orphan: Option<Time>,
     /// Attempts before this metaserver knew of it.
     pub attempts: u32,
+    /// It was placed in an earlier life, and the broker does not know it yet.
+    pub restored: bool,
 }
 
 /// A call that is over.
@@ -89,7 +97,7 @@ pub struct Counters {
 pub struct Desk {
     pub config: Config,
     pub broker: Broker,
-    begin: Instant,
+    pub begin: Instant,
     pub catalogue: Catalogue,
     pub members: BTreeMap<ServerId, Member>,
     /// Servers by name and address.
@@ -97,7 +105,7 @@ pub struct Desk {
     pub sites: Names,
     pub users: Names,
     pub calls: HashMap<u64, Open>,
-    keys: HashMap<(u64, u64), u64>,
+    pub keys: HashMap<(u64, u64), u64>,
     /// Calls by connection and stream.
     streams: HashMap<(u64, u32), u64>,
     /// Attempts that their servers were told to end, and have not.
@@ -106,13 +114,18 @@ pub struct Desk {
     pub recent: VecDeque<Recent>,
     pub counters: Counters,
     /// Number of the next call; the high bits are this process's alone.
-    next: u64,
+    pub next: u64,
     pub connections: usize,
     /// Servers that have been seen.
     pub servers_seen: u32,
     peers: u64,
     /// How long the routine of the call that is just over ran.
     ran: f64,
+    pub store: Option<Store>,
+    /// Calls of routines that nobody offers, as long as servers may be on their way.
+    early: Vec<(Rc<Peer>, u32, Placing)>,
+    /// Calls whose time was kept.
+    pub turn: u64,
 }
 
 impl Desk {
@@ -139,6 +152,9 @@ impl Desk {
             servers_seen: 0,
             peers: 0,
             ran: 0.0,
+            store: None,
+            early: Vec::new(),
+            turn: 0,
         }
     }
 
@@ -184,6 +200,9 @@ impl Desk {
             return self.again(call, peer, stream);
         }
         let Placing { hash, routine, .. } = &placing;
+        if self.catalogue.find(routine).is_none() && self.is_early() {
+            return self.early.push((Rc::clone(peer), stream, placing));
+        }
         let Some(entry) = self.catalogue.exactly(routine, *hash) else {
             let failure = match self.catalogue.find(routine) {
                 None => Failure::new(Code::NoSuchRoutine, 0, self.catalogue.unknown(routine)),
@@ -217,12 +236,14 @@ impl Desk {
             key: placing.key,
             peer: Some((Rc::clone(peer), stream)),
             routine: placing.routine,
+            hash: placing.hash,
             request: request.clone(),
             submitted: now,
             running: None,
             gone: false,
             orphan: None,
             attempts: placing.attempts,
+            restored: false,
         };
         self.calls.insert(call, open);
         self.keys.insert(placing.key, call);
@@ -233,6 +254,18 @@ impl Desk {
         self.counters.decisions += 1;
         self.counters.deciding += took;
         self.counters.longest = self.counters.longest.max(took);
+    }
+
+    /// Whether servers that an earlier metaserver knew may still be on their way.
+    fn is_early(&self) -> bool {
+        self.now().0 < EARLY
+    }
+
+    /// Places calls of routines that nobody offered yet when they came.
+    pub fn place_early(&mut self) {
+        for (peer, stream, placing) in std::mem::take(&mut self.early) {
+            self.place(&peer, stream, placing);
+        }
     }
 
     /// A call that is known is asked for again, on another connection.
@@ -273,6 +306,7 @@ impl Desk {
             peer.tell(|rpc| rpc.placed(*stream, &placed));
         }
         open.running = Some(running);
+        self.keep_placed(ticket.call);
     }
 
     fn stop(&mut self, ticket: Ticket, server: ServerId) {
@@ -283,8 +317,11 @@ impl Desk {
     }
 
     /// The one end of a call: its client is told.
-    fn done(&mut self, call: u64, end: &kumi_broker::Outcome) {
+    pub fn done(&mut self, call: u64, end: &kumi_broker::Outcome) {
         let Some(mut open) = self.calls.remove(&call) else { return };
+        if let (Some(store), Some(_)) = (&self.store, &open.running) {
+            store.over(call);
+        }
         self.keys.remove(&open.key);
         end_sending(&mut self.paths, open.running.as_mut());
         let told = outcome::told(&open, end);
@@ -318,6 +355,13 @@ impl Desk {
 
     /// The call of a stream is not wanted any more.
     pub fn cancel(&mut self, peer: &Peer, stream: u32) {
+        let of_stream =
+            |early: &(Rc<Peer>, u32, Placing)| early.0.id == peer.id && early.1 == stream;
+        if let Some(at) = self.early.iter().position(of_stream) {
+            let (peer, stream, placing) = self.early.swap_remove(at);
+            let text = format!("the call of `{}` was cancelled", placing.routine);
+            return peer.tell(|rpc| rpc.fail(stream, &Failure::new(Code::Cancelled, 0, text)));
+        }
         if let Some(call) = self.streams.get(&(peer.id, stream)).copied() {
             self.tell(Event::Cancel(CallId(call)));
         }
@@ -334,6 +378,9 @@ impl Desk {
         if !own {
             return;
         }
+        if open.restored {
+            return self.over_restored(call, over);
+        }
         let current = open.running.as_mut().filter(|running| running.ticket.attempt == attempt);
         let (id, ran) = (CallId(call), over.ran_ns as f64 / 1e9);
         let Some(running) = current else {
@@ -349,14 +396,19 @@ impl Desk {
         if let Some(to) = self.members.get(&server).map(|member| member.site)
             && over.ended == Ended::Done
             && let Some(estimate) = self.paths.observe(from, to, over, sharers)
-            && let Some(link) = estimate.link()
         {
-            self.tell(Event::Network(from, to, link));
+            self.keep_path(from, to, &estimate);
+            if let Some(link) = estimate.link() {
+                self.tell(Event::Network(from, to, link));
+            }
         }
         self.ran = ran;
         let ticket = over.ticket;
         match over.ended {
-            Ended::Done => self.tell(Event::Ended(id, attempt, ran)),
+            Ended::Done => {
+                self.keep_time(call, ran);
+                self.tell(Event::Ended(id, attempt, ran));
+            }
             Ended::NotBegun => {
                 self.never(ticket, server);
                 self.tell(Event::Failed(id, attempt, Why::NotBegun));
@@ -379,7 +431,8 @@ impl Desk {
     /// A connection is gone. What waits is given up; what runs may end while its client connects again.
     pub fn leave(&mut self, peer: &Peer) {
         let now = self.now();
-        let (mut waits, mut over) = (Vec::new(), Vec::new());
+        self.early.retain(|(early, ..)| early.id != peer.id);
+        let mut waits = Vec::new();
         for (call, open) in &mut self.calls {
             if open.peer.as_ref().is_none_or(|(other, _)| other.id != peer.id) {
                 continue;
@@ -389,15 +442,11 @@ impl Desk {
             }
             match &open.running {
                 None => waits.push(*call),
-                Some(_) if open.gone => over.push(*call),
                 Some(_) => open.orphan = Some(now),
             }
         }
         for call in waits {
             self.tell(Event::Cancel(CallId(call)));
-        }
-        for call in over {
-            self.end_orphan(call);
         }
     }
 
@@ -414,12 +463,21 @@ impl Desk {
     /// Gives up calls whose clients have not come back.
     pub fn give_up_orphans(&mut self) {
         let now = self.now();
-        let late =
-            |open: &Open| open.orphan.is_some_and(|since| now.0 - since.0.min(now.0) > ORPHAN);
+        let late = |open: &Open| {
+            let most = if open.gone { GONE } else { ORPHAN };
+            open.orphan.is_some_and(|since| now.0.saturating_sub(since.0) > most)
+        };
         let calls: Vec<u64> =
             self.calls.iter().filter(|(_, open)| late(open)).map(|(call, _)| *call).collect();
         for call in calls {
-            self.tell(Event::Cancel(CallId(call)));
+            let restored = self.calls.get(&call).filter(|open| open.restored);
+            let server = restored.and_then(|open| open.running.as_ref()).map(|it| it.server);
+            let gone = self.calls.get(&call).is_some_and(|open| open.gone);
+            match server {
+                Some(server) => self.done(call, &kumi_broker::Outcome::Lost(server)),
+                None if gone => self.end_orphan(call),
+                None => self.tell(Event::Cancel(CallId(call))),
+            }
         }
     }
 }

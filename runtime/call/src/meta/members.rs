@@ -7,6 +7,7 @@ use kumi_rpc::{Register, Report, Ticket};
 
 use super::catalogue::Offered;
 use super::desk::{Desk, end_sending};
+use super::keep::identity;
 use super::peer::{Peer, network, reachable};
 
 /// How long a server that closed its connection may take to be back until its calls are taken for lost.
@@ -65,14 +66,11 @@ impl Desk {
             site => site.to_owned(),
         };
         let site = SiteId(self.sites.number(&site));
-        let identity = format!("{} {address}", register.name);
-        let seen = &mut self.servers_seen;
-        let id = *self.identities.entry(identity).or_insert_with(|| {
-            *seen += 1;
-            ServerId(*seen)
-        });
+        let identity = identity(&register.name, &address);
+        let id = self.server_id(identity.clone());
         let limit = self.config.limit.map_or(register.slots, |most| most.min(register.slots));
         let before = self.members.remove(&id);
+        let fresh = before.as_ref().is_none_or(|member| member.lost);
         if let Some(old) = before.as_ref().and_then(|member| member.peer.as_ref()) {
             old.close();
         }
@@ -107,7 +105,11 @@ impl Desk {
         peer.tell(|rpc| rpc.registered(report_ms));
         // One that has begun anew holds nothing; then what is not there is told below.
         self.tell(Event::Rejoined(id, offer));
+        if fresh {
+            self.recall(id, &identity);
+        }
         self.compare(id, &holds);
+        self.place_early();
         id
     }
 
@@ -187,10 +189,11 @@ impl Desk {
         if here {
             return self.tell(Event::Started(CallId(call), attempt));
         }
-        // Its client will say how it went, if it is there.
+        // Its client will say how it went, if it is there or comes back soon.
         open.gone = true;
+        let now = Time(u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX));
         if open.peer.is_none() {
-            self.end_orphan(call);
+            open.orphan = Some(now);
         }
     }
 
@@ -244,6 +247,7 @@ impl Desk {
             self.identities.retain(|_, of| *of != id);
         }
         self.give_up_orphans();
+        self.place_early();
     }
 
     fn lose(&mut self, id: ServerId) {

@@ -4,17 +4,22 @@
 mod catalogue;
 mod connection;
 mod desk;
+mod http;
+mod keep;
 mod members;
 mod names;
 mod outcome;
 mod paths;
 mod peer;
+mod store;
 mod view;
 
 use std::cell::RefCell;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, TcpListener};
+use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use kumi_broker::{Broker, Event, UnknownPolicy, by_name};
@@ -24,6 +29,8 @@ use tokio::time::{Instant, sleep_until};
 use crate::server::{Listener, ServeError};
 use crate::socket::Socket;
 use desk::Desk;
+use store::Store;
+pub use store::StoreError;
 pub use view::{CallState, CounterState, PathState, RoutineState, ServerState, State, UserState};
 
 /// What a metaserver does and allows.
@@ -47,6 +54,10 @@ pub struct Config {
     pub report: Duration,
     /// How long a server may be silent until it is taken for lost.
     pub silence: Duration,
+    /// Where calls that are placed, times and paths are kept for the next start.
+    pub state: Option<PathBuf>,
+    /// Where the dashboard, the state and figures are shown.
+    pub http: Option<Arc<TcpListener>>,
 }
 
 impl Default for Config {
@@ -62,6 +73,8 @@ impl Default for Config {
             connections: 8192,
             report: Duration::from_millis(500),
             silence: Duration::from_secs(5),
+            state: None,
+            http: None,
         }
     }
 }
@@ -75,6 +88,14 @@ pub enum MetaError {
     /// The system fails.
     #[error(transparent)]
     Serve(#[from] ServeError),
+    /// The state cannot be kept.
+    #[error("the state in {} cannot be used: {source}", path.display())]
+    State {
+        /// Its file.
+        path: PathBuf,
+        /// Why.
+        source: StoreError,
+    },
 }
 
 impl From<io::Error> for MetaError {
@@ -108,12 +129,18 @@ pub fn serve(
     };
     let broker = Broker::new(policy, limits);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let desk = Rc::new(RefCell::new(Desk::new(config, broker, first_call())));
+    let mut desk = Desk::new(config, broker, first_call());
+    if let Some(path) = desk.config.state.clone() {
+        let restored = Store::open(&path).and_then(|store| desk.restore(store));
+        restored.map_err(|source| MetaError::State { path, source })?;
+    }
+    let desk = Rc::new(RefCell::new(desk));
     let local = LocalSet::new();
     let result = local.block_on(&runtime, async {
         tokio::select! {
             result = accept(&desk, listener) => result,
             () = keep_time(&desk) => Ok(()),
+            result = http::serve(&desk) => result,
             () = stop => Ok(()),
         }
     });

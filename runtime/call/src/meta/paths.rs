@@ -105,6 +105,13 @@ impl Paths {
         Some(*known)
     }
 
+    /// What was known before.
+    pub fn restore(&mut self, from: SiteId, to: SiteId, estimate: Estimate) {
+        if self.known.len() < MOST {
+            self.known.insert((from, to), estimate);
+        }
+    }
+
     /// All that are known.
     pub fn all(&self) -> impl Iterator<Item = (SiteId, SiteId, &Estimate)> {
         self.known.iter().map(|(&(from, to), estimate)| (from, to, estimate))

@@ -137,11 +137,9 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         let mut state = self.tickets.0.borrow_mut();
-        let here = state.here.remove(&self.ticket);
+        state.here.remove(&self.ticket);
         state.spend(self.ticket);
-        if here.is_some_and(|here| here.stopped) {
-            state.tell(self.ticket, false);
-        }
+        state.tell(self.ticket, false);
     }
 }
 
