@@ -6,6 +6,7 @@
 #   make build        release build of everything, examples in C, C++ and Fortran included
 #   make bench        all figures, each beside its peer; ends with the goals that are missed
 #   make bench-transport  the figures of the transport only
+#   make bench-call   calls of routines, beside raw TCP, Ray, Dask and Arrow Flight
 #   make bench-peers  install the peers that are distribution packages
 #   make soak         all operations mixed while packets are lost, for some minutes
 #   make fuzz         each fuzz target for a minute; needs the nightly toolchain and cargo-fuzz
@@ -20,7 +21,7 @@ PROFILE ?= release
 # The folder that cargo gives a profile's output.
 BIN = $(TARGET)/$(PROFILE)
 
-.PHONY: all build c cpp fortran python demo test lint bench bench-transport bench-peers bench-build bench-reality soak fuzz setup clean
+.PHONY: all build c cpp fortran python demo test lint bench bench-transport bench-peers bench-build bench-reality bench-call soak fuzz setup clean
 
 all: build
 
@@ -81,6 +82,19 @@ bench-transport: bench-build
 # The list of jobs of docs/simulator.md, simulated and run on 64 nodes of this machine: 3 minutes.
 bench-reality: build
 	@$(TARGET)/release/kumi-bench-reality --json $(TARGET)/bench/reality.json
+
+# Calls of routines, beside raw TCP, Ray, Dask and Arrow Flight: these are installed in an environment of their own.
+bench-call: bench-build $(TARGET)/bench/venv/.ready
+	@$(MAKE) --no-print-directory -C bindings/python wheel PROFILE=release CARGO_TARGET_DIR=$(TARGET)
+	@$(TARGET)/bench/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	  --force-reinstall $(TARGET)/python/kumi-*.whl
+	@$(TARGET)/release/kumi-bench call --peers $(TARGET)/bench/peers --out $(TARGET)/bench \
+	  --python $(TARGET)/bench/venv/bin/python
+
+$(TARGET)/bench/venv/.ready: bench/call/requirements.txt
+	python3 -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
 
 bench-peers:
 	@scripts/setup peers

@@ -30,7 +30,10 @@ const LAYERS: [(&str, &[&str]); 18] = [
     ("kumi-sim", &["kumi-sched", "kumi-broker"]),
     ("kumi", &["kumi-node", "kumi-control", "kumi-sched", "kumi-sim", "kumi-idl", "kumi-call"]),
     ("kumi-examples", &["kumi-mem"]),
-    ("kumi-bench", &["kumi-control", "kumi-mem", "kumi-node", "kumi-sched", "kumi-sim"]),
+    (
+        "kumi-bench",
+        &["kumi-call", "kumi-control", "kumi-mem", "kumi-node", "kumi-sched", "kumi-sim"],
+    ),
     ("kumi-tests", &[]),
 ];
 

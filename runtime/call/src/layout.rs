@@ -103,8 +103,9 @@ impl Layout {
         (offset, length.min(range.end.saturating_sub(offset)))
     }
 
-    /// Puts scalars and texts to their places, and sections that came packed.
-    pub fn arrange(&self, interface: &Interface, given: &Given, arena: &Arena) {
+    /// Puts scalars and texts to their places, and sections that came packed. In `foreign` memory lie another's data:
+    /// zeros are put where results will be.
+    pub fn arrange(&self, interface: &Interface, given: &Given, arena: &Arena, foreign: bool) {
         let each = interface.params.iter().zip(&self.plan.arguments).zip(&self.slots);
         for (index, ((param, argument), slot)) in each.enumerate() {
             match (argument.form, argument.scalar) {
@@ -124,6 +125,12 @@ impl Layout {
                     }
                 }
                 (Form::Array(..), _) if param.mode.is_sent() => self.spread(index, arena, true),
+                (Form::Array(..), _) if foreign && param.mode.is_returned() => {
+                    for run in argument.section.runs() {
+                        // Inside of the arena, whose size was checked against them.
+                        arena.clear(slot.offset + run.offset as usize, run.length as usize);
+                    }
+                }
                 _ => {}
             }
         }

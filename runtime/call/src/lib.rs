@@ -11,6 +11,7 @@ mod lent;
 mod native;
 mod protocol;
 mod socket;
+mod tcp;
 mod values;
 
 pub mod client;
@@ -19,9 +20,8 @@ pub mod server;
 pub mod slot;
 
 pub use client::{
-    Arg, Array, ArrayMut, Call, CallError, Client, Grid, GridCall, Known, Options, Outcome, Shape,
-    is_given, wait_any,
+    Arg, Array, ArrayMut, Call, CallError, Canceller, Client, Grid, GridCall, GridCanceller, Known,
+    Options, Outcome, Remote, RemoteCall, RemoteCanceller, Shape, is_given, wait_any,
 };
 pub use lent::{Lent, LentMut, Number};
 pub use native::LoadError;
-pub use values::Given;

@@ -18,6 +18,8 @@ pub struct Setup {
     pub libraries: Vec<PathBuf>,
     /// Most bytes of address space; 0: no limit.
     pub memory: u64,
+    /// Most open files, which are more for the server itself.
+    pub files: u64,
 }
 
 /// What the server sends.

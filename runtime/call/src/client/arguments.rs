@@ -149,13 +149,14 @@ pub(crate) struct Checked {
     /// Results that come packed or in another order: the memory into which they come, and that of the caller.
     unpacks: Vec<Unpack>,
     /// What is sent packed or in another order.
-    _packed: Vec<Box<[u8]>>,
+    _packed: Vec<Vec<u8>>,
 }
 
 #[derive(Debug)]
 struct Unpack {
     parameter: usize,
-    packed: Box<[u8]>,
+    // A vector: its bytes may be pointed to while it is moved.
+    packed: Vec<u8>,
     array: LentMut,
     order: Order,
 }
@@ -290,7 +291,7 @@ impl Checked {
                         // In memory, so of a size that it can have.
                         (Some(run), None) => lent.part(run.offset as usize, run.length as usize),
                         (_, order) => {
-                            let mut packed = vec![0; argument.sent as usize].into_boxed_slice();
+                            let mut packed = vec![0; argument.sent as usize];
                             let order = order.unwrap_or(own_order(argument));
                             argument
                                 .gather(lent.bytes(), order, &mut packed)
@@ -309,7 +310,7 @@ impl Checked {
                 let target = match (argument.section.single(), order) {
                     (Some(run), None) => array.lent.part(run.offset as usize, run.length as usize),
                     (_, order) => {
-                        let mut packed = vec![0; argument.returned as usize].into_boxed_slice();
+                        let mut packed = vec![0; argument.returned as usize];
                         let target = LentMut::slice(&mut packed);
                         let order = order.unwrap_or(own_order(argument));
                         self.unpacks.push(Unpack {

@@ -8,7 +8,8 @@ use kumi_rpc::{Code, Ended, Moved, Over, Placed, Placing, codes};
 
 use super::arguments::Checked;
 use super::grid::Inner;
-use super::link::{Answer, Link, Ticket};
+use super::link::{Answer, Link};
+use super::ticket::Ticket;
 use super::{Call, CallError, Client, Known, Outcome};
 
 /// How often a call that runs looks whether it is to end, or to go elsewhere.
@@ -242,18 +243,20 @@ impl Errand {
             if control.is_cancelled() {
                 return Attempt::Over(Err(self.cancelled()));
             }
-            client.begin(&self.known, checked, left, Some(placed.ticket))
+            client.send(&self.known, checked, left, Some(placed.ticket), interrupted)
         };
         let call = match begun {
             Ok(call) => call,
             Err((error, checked)) => {
                 self.checked = Some(checked);
                 self.inner.forget_server(&placed.address, &client, &error);
-                let how = ended(&error);
-                return Attempt::Failed(error, how);
+                return match ended(&error) {
+                    Ended::Failed => Attempt::Over(Err(error)),
+                    how => Attempt::Failed(error, how),
+                };
             }
         };
-        control.runs(Some((Arc::clone(&call.ticket.link), call.ticket.stream())));
+        control.runs(Some((Arc::clone(&call.ticket.link), call.ticket.stream)));
         let attempt = self.await_end(call, control, interrupted);
         control.runs(None);
         if let Attempt::Failed(error, _) = &attempt {
@@ -309,7 +312,7 @@ impl Errand {
 
     /// Whether results may have been written over arguments: then the call cannot be sent again.
     fn spoiled(&self, call: &Call<'_>) -> bool {
-        call.checked.overwrites() && call.ticket.link.has_results(call.ticket.stream())
+        call.checked.overwrites() && call.ticket.link.has_results(call.ticket.stream)
     }
 
     /// Tells the metaserver of the call's end.
@@ -338,7 +341,7 @@ impl Errand {
             self.inner.lost(&meta);
         }
         if let Some((meta, ticket)) = &self.seeking {
-            match meta.link.over(ticket.stream(), over) {
+            match meta.link.over(ticket.stream, over) {
                 Ok(()) => return,
                 Err(_) => {
                     self.inner.lost(meta);

@@ -5,6 +5,8 @@ use std::io;
 use kumi_rpc::{Code, Failure, codes};
 use thiserror::Error;
 
+use super::Outcome;
+
 /// Why a call, or the connection, failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -69,6 +71,8 @@ pub enum CallError {
         parameter: String,
         /// Its value, not 0.
         value: i64,
+        /// The scalars and texts that it gave all the same.
+        outcome: Box<Outcome>,
     },
     /// Something else that the server says.
     #[error("{0}")]

@@ -178,7 +178,7 @@ impl Grid {
         let handle = GridCall { shared: Arc::clone(&shared), grid: Arc::clone(&self.inner) };
         let mut waiting = locked(&self.inner.waiting);
         errand.seek(true)?;
-        let stream = errand.seeking.as_ref().map_or(0, |(_, ticket)| ticket.stream());
+        let stream = errand.seeking.as_ref().map_or(0, |(_, ticket)| ticket.stream);
         waiting.errands.insert(stream, Job { errand, shared });
         if !std::mem::replace(&mut waiting.watched, true) {
             let inner = Arc::clone(&self.inner);
@@ -387,7 +387,7 @@ impl Inner {
             }
             match job.errand.seek(true) {
                 Ok(()) => {
-                    let stream = job.errand.seeking.as_ref().map_or(0, |(_, it)| it.stream());
+                    let stream = job.errand.seeking.as_ref().map_or(0, |(_, it)| it.stream);
                     waiting.errands.insert(stream, job);
                 }
                 Err(error @ CallError::Connect { .. }) => {
@@ -422,6 +422,30 @@ impl Job {
 pub struct GridCall {
     shared: Arc<Shared>,
     grid: Arc<Inner>,
+}
+
+/// Ends a call from wherever; it may outlive the call.
+#[derive(Debug, Clone)]
+pub struct GridCanceller {
+    shared: Arc<Shared>,
+    grid: Arc<Inner>,
+}
+
+impl GridCanceller {
+    /// Asks for the end of the call, which is waited for as ever.
+    pub fn cancel(&self) {
+        self.shared.control.cancel();
+        let waiting = &mut locked(&self.grid.waiting).errands;
+        let mine = waiting
+            .iter()
+            .find(|(_, job)| Arc::ptr_eq(&job.shared, &self.shared))
+            .map(|(stream, _)| *stream);
+        let Some(job) = mine.and_then(|stream| waiting.remove(&stream)) else { return };
+        let name = job.errand.known.interface.name.clone();
+        let text = format!("the call of `{name}` was cancelled");
+        // With its stream goes its place in the queue.
+        job.end(Err(CallError::Cancelled(text)));
+    }
 }
 
 impl GridCall {
@@ -478,17 +502,13 @@ impl GridCall {
 
     /// Asks for its end, which is waited for as ever.
     pub fn cancel(&self) {
-        self.shared.control.cancel();
-        let waiting = &mut locked(&self.grid.waiting).errands;
-        let mine = waiting
-            .iter()
-            .find(|(_, job)| Arc::ptr_eq(&job.shared, &self.shared))
-            .map(|(stream, _)| *stream);
-        let Some(job) = mine.and_then(|stream| waiting.remove(&stream)) else { return };
-        let name = job.errand.known.interface.name.clone();
-        let text = format!("the call of `{name}` was cancelled");
-        // With its stream goes its place in the queue.
-        job.end(Err(CallError::Cancelled(text)));
+        self.canceller().cancel();
+    }
+
+    /// What ends it while another thread waits for it.
+    #[must_use]
+    pub fn canceller(&self) -> GridCanceller {
+        GridCanceller { shared: Arc::clone(&self.shared), grid: Arc::clone(&self.grid) }
     }
 }
 

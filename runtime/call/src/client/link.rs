@@ -5,10 +5,13 @@
 
 mod ask;
 mod meta;
+mod writing;
+
+pub use meta::goes_on;
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,14 +23,12 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::CallError;
 use super::inbox::Inbox;
+use super::ticket::Ticket;
 use crate::lent::{Lent, LentMut};
 use crate::native::{self, Source, Target};
 
 /// Most pieces that are written at once.
 const PIECES: usize = 60;
-
-/// How long a server that asks whether anybody is there may take to read the answer.
-const PONG_TIME: Duration = Duration::from_secs(10);
 
 /// What came for a stream.
 #[derive(Debug)]
@@ -69,6 +70,8 @@ struct State {
     waiting: usize,
     ready: meta::Ready,
     broken: Option<String>,
+    /// Short frames that are sent as soon as nobody else writes.
+    soon: Vec<u8>,
 }
 
 /// The connection.
@@ -78,25 +81,40 @@ pub struct Link {
     state: Mutex<State>,
     turn: Condvar,
     writing: Mutex<()>,
-}
-
-/// A stream that is waited for; when this goes before the answer has come, nothing is put into its arrays any more.
-#[derive(Debug)]
-pub struct Ticket<L: std::ops::Deref<Target = Link>> {
-    pub link: L,
-    stream: u32,
-    over: bool,
+    /// The process that connected: one that is forked from it has no part in the connection.
+    process: u32,
 }
 
 /// The stream by which the hello is waited for; the client gives no stream this number.
-const HELLO: u32 = 0;
+pub(super) const HELLO: u32 = 0;
+/// How long is waited for another thread before the program is asked whether it was interrupted.
+const STEP: Duration = Duration::from_millis(100);
 
 impl Link {
     /// A connection over a socket that waits.
     pub fn new(socket: OwnedFd) -> Link {
         let mut state = State::default();
         state.pending.insert(HELLO, Pending::default());
-        Link { socket, state: Mutex::new(state), turn: Condvar::new(), writing: Mutex::new(()) }
+        Link {
+            socket,
+            state: Mutex::new(state),
+            turn: Condvar::new(),
+            writing: Mutex::new(()),
+            process: std::process::id(),
+        }
+    }
+
+    /// Whether this process is the one that connected.
+    pub(super) fn is_ours(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    fn check_ours(&self) -> Result<(), CallError> {
+        if self.is_ours() {
+            return Ok(());
+        }
+        let text = "it is that of the process from which this one was forked; connect here as well";
+        Err(CallError::Lost(text.to_owned()))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -106,8 +124,8 @@ impl Link {
 
     /// Says who this is; the answer is waited for as that of any stream.
     pub fn hello(&self, bytes: &[u8], deadline: Option<Instant>) -> Result<ServerHello, CallError> {
-        self.put(&[Source::Bytes(bytes)], deadline)?;
-        let mut ticket = Ticket { link: self, stream: HELLO, over: false };
+        self.put(&[Source::Bytes(bytes)], deadline, &|| false)?;
+        let mut ticket = Ticket::of(self, HELLO);
         match ticket.wait(deadline, &|| false)? {
             Ok(Answer::Hello(hello)) => Ok(hello),
             Ok(_) => Err(CallError::Lost("the server did not greet".to_owned())),
@@ -127,6 +145,7 @@ impl Link {
         sends: &[(u16, Lent)],
         targets: Vec<(u16, LentMut)>,
         deadline: Option<Instant>,
+        interrupted: &dyn Fn() -> bool,
     ) -> Result<Ticket<L>, CallError> {
         let results: Vec<Size> = targets
             .iter()
@@ -144,9 +163,13 @@ impl Link {
             })?;
         link.begin(state, stream, targets);
         // From here on the ticket takes the targets back, however this ends.
-        let ticket = Ticket { link, stream, over: false };
-        ticket.link.send(stream, &out, sends, deadline)?;
-        Ok(ticket)
+        let ticket = Ticket::of(link, stream);
+        match ticket.link.send(stream, &out, sends, deadline, interrupted) {
+            Err(error @ CallError::Interrupted) => Err(error),
+            // The server has answered, and then closed the connection.
+            Err(error) if !ticket.link.has_answer(stream) => Err(error),
+            _ => Ok(ticket),
+        }
     }
 
     /// Writes a call's head and its arrays, as long as nothing has been answered.
@@ -156,6 +179,7 @@ impl Link {
         head: &[u8],
         sends: &[(u16, Lent)],
         deadline: Option<Instant>,
+        interrupted: &dyn Fn() -> bool,
     ) -> Result<(), CallError> {
         let sizes: Vec<Size> = sends
             .iter()
@@ -174,7 +198,7 @@ impl Link {
                 });
             let pieces: Vec<Source<'_>> =
                 head.take().map(Source::Bytes).into_iter().chain(chunks).collect();
-            let result = self.put(&pieces, deadline);
+            let result = self.put(&pieces, deadline, interrupted);
             headers.clear();
             data.clear();
             result
@@ -193,46 +217,8 @@ impl Link {
                 }
             }
         }
-        if head_left(bytes, &headers, sizes.is_empty()) {
+        if sizes.is_empty() || !headers.is_empty() {
             flush(&mut headers, &mut data)?;
-        }
-        Ok(())
-    }
-
-    /// Writes all of the pieces, while nobody else does.
-    fn put(&self, pieces: &[Source<'_>], deadline: Option<Instant>) -> Result<(), CallError> {
-        let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(broken) = &self.lock().broken {
-            return Err(CallError::Lost(broken.clone()));
-        }
-        let (mut first, mut skip) = (0, 0);
-        while first < pieces.len() {
-            let rest = pieces[first..]
-                .iter()
-                .enumerate()
-                .map(|(index, piece)| if index == 0 { without(*piece, skip) } else { *piece });
-            match native::write(self.socket.as_fd(), rest) {
-                Ok(mut count) => {
-                    while first < pieces.len() && count >= length_of(pieces[first]) - skip {
-                        count -= length_of(pieces[first]) - skip;
-                        (first, skip) = (first + 1, 0);
-                    }
-                    skip += count;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if !self.ready(PollFlags::POLLOUT, deadline).unwrap_or(true) {
-                        // A part of a frame is sent: nothing else can be sent any more.
-                        self.fail("the server did not read what was sent in time");
-                        let text = "the call took longer than it may while its arguments were sent";
-                        return Err(CallError::TimedOut(text.to_owned()));
-                    }
-                }
-                Err(error) => {
-                    // What the server has said before it closed is worth more than this.
-                    return Err(self.fail(&error.to_string()));
-                }
-            }
         }
         Ok(())
     }
@@ -267,7 +253,10 @@ impl Link {
     }
 
     /// Whether a stream has its answer, as far as can be seen without waiting.
-    fn answered(&self, stream: u32) -> bool {
+    pub(super) fn answered(&self, stream: u32) -> bool {
+        if !self.is_ours() {
+            return true;
+        }
         let mut state = self.lock();
         if !state.driving {
             state.look_around(&self.socket);
@@ -277,29 +266,50 @@ impl Link {
             || state.pending.get(&stream).is_none_or(|pending| pending.answer.is_some())
     }
 
+    /// Whether a stream's answer has been taken in.
+    fn has_answer(&self, stream: u32) -> bool {
+        self.lock().pending.get(&stream).is_some_and(|pending| pending.answer.is_some())
+    }
+
+    /// Forgets a stream; whether the server is still to be asked to end it.
+    pub(super) fn forget(&self, stream: u32) -> bool {
+        let mut state = self.lock();
+        let open = state.pending.remove(&stream).is_some_and(|it| it.answer.is_none());
+        state.rpc.abandon(stream);
+        open && state.broken.is_none() && stream != HELLO
+    }
+
+    /// The socket, unless a thread reads from it.
+    pub(super) fn undriven(&self) -> Option<BorrowedFd<'_>> {
+        (!self.lock().driving).then(|| self.socket.as_fd())
+    }
+
     /// Answers pings that have come, for which the lock is given up; `None`: it was.
     fn answer_pings<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
     ) -> Option<MutexGuard<'a, State>> {
-        let mut out = Vec::new();
-        state.rpc.pongs(&mut out);
-        if out.is_empty() {
+        let State { rpc, soon, .. } = &mut *state;
+        let before = soon.len();
+        rpc.pongs(soon);
+        if soon.len() == before {
             return Some(state);
         }
         drop(state);
-        // A server that does not take them in this time is lost, which is seen in the state.
-        let _lost = self.put(&[Source::Bytes(&out)], Instant::now().checked_add(PONG_TIME));
+        // A server that does not take them in is lost, which is seen in the state.
+        let _lost = self.flush();
         None
     }
 
     /// Waits for a stream's answer. The caller reads for all if nobody does.
-    fn wait(
+    pub(super) fn wait(
         &self,
         stream: u32,
         deadline: Option<Instant>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Result<Answer, Failure>, CallError> {
+        self.check_ours()?;
+        let mut asked = Instant::now();
         let mut state = self.lock();
         loop {
             let hunger = if state.driving { None } else { Some(state.digest(&self.socket)) };
@@ -329,21 +339,33 @@ impl Link {
             }
             state = match hunger {
                 Some(hunger) => self.drive(state, &hunger, deadline, interrupted)?,
-                None => self.follow(state, deadline),
+                None => {
+                    let state = self.follow(state, deadline);
+                    if asked.elapsed() < STEP {
+                        state
+                    } else {
+                        // Without the lock: what the program does then may come here again.
+                        drop(state);
+                        if interrupted() {
+                            return Err(CallError::Interrupted);
+                        }
+                        asked = Instant::now();
+                        self.lock()
+                    }
+                }
             };
         }
     }
 
-    /// Waits for the thread that reads.
+    /// Waits for the thread that reads, for a step at most.
     fn follow<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
         deadline: Option<Instant>,
     ) -> MutexGuard<'a, State> {
         state.waiting += 1;
-        let left = deadline.map_or(Duration::from_secs(3600), |deadline| {
-            deadline.saturating_duration_since(Instant::now())
-        });
+        let left = deadline
+            .map_or(STEP, |deadline| deadline.saturating_duration_since(Instant::now()).min(STEP));
         let waited = self.turn.wait_timeout(state, left);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
         state.waiting -= 1;
@@ -378,10 +400,14 @@ impl Link {
             Ok(_) => {}
             Err(error) => match error.kind() {
                 io::ErrorKind::Interrupted => {
-                    if interrupted() {
-                        self.turn.notify_all();
-                        return Err(CallError::Interrupted);
-                    }
+                    // Without the lock and as nobody who reads: what the program does then may come here again.
+                    drop(state);
+                    self.turn.notify_all();
+                    return if interrupted() {
+                        Err(CallError::Interrupted)
+                    } else {
+                        Ok(self.lock())
+                    };
                 }
                 io::ErrorKind::WouldBlock => {}
                 _ => state.lose(&error.to_string()),
@@ -394,44 +420,25 @@ impl Link {
     }
 }
 
-/// Whether something is left to be written: the head, if there was no chunk, or chunks.
-fn head_left(bytes: usize, headers: &[[u8; HEADER]], nothing: bool) -> bool {
-    nothing || bytes > 0 || !headers.is_empty()
-}
-
-fn length_of(piece: Source<'_>) -> usize {
-    match piece {
-        Source::Bytes(bytes) => bytes.len(),
-        Source::Arena(_, _, length) | Source::Lent(_, _, length) => length,
-    }
-}
-
-/// A piece without its first bytes.
-fn without(piece: Source<'_>, skip: usize) -> Source<'_> {
-    match piece {
-        Source::Bytes(bytes) => Source::Bytes(&bytes[skip..]),
-        Source::Arena(arena, offset, length) => Source::Arena(arena, offset + skip, length - skip),
-        Source::Lent(lent, offset, length) => Source::Lent(lent, offset + skip, length - skip),
-    }
-}
-
 impl State {
     fn lose(&mut self, why: &str) {
         self.broken.get_or_insert_with(|| why.to_owned());
     }
 
-    /// Takes in what has come, without waiting.
-    fn look_around(&mut self, socket: &OwnedFd) {
+    /// Takes in what has come, without waiting; whether there may be more.
+    fn look_around(&mut self, socket: &OwnedFd) -> bool {
         if matches!(self.digest(socket), Hunger::Any) && self.broken.is_none() {
             match self.inbox.fill(socket, false) {
                 Ok(0) => self.lose("the server closed it"),
                 Ok(_) => {
                     self.digest(socket);
+                    return true;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => self.lose(&error.to_string()),
             }
         }
+        false
     }
 
     /// Does what can be done with what has come, and says what is needed next. Bytes of arrays are read straight to
@@ -525,53 +532,6 @@ impl State {
                 self.ready.streams.push_back(stream);
             }
             pending.targets.clear();
-        }
-    }
-}
-
-impl<L: std::ops::Deref<Target = Link>> Ticket<L> {
-    /// For a stream that has begun.
-    pub fn of(link: L, stream: u32) -> Ticket<L> {
-        Ticket { link, stream, over: false }
-    }
-
-    /// Waits for the answer; after an error that is not the answer it may be waited for again.
-    pub fn wait(
-        &mut self,
-        deadline: Option<Instant>,
-        interrupted: &dyn Fn() -> bool,
-    ) -> Result<Result<Answer, Failure>, CallError> {
-        let answer = self.link.wait(self.stream, deadline, interrupted)?;
-        self.over = !meta::goes_on(&answer);
-        Ok(answer)
-    }
-
-    /// Whether there is an answer, or none will come; does not wait.
-    pub fn is_answered(&self) -> bool {
-        self.over || self.link.answered(self.stream)
-    }
-
-    /// Asks the server to end the call; the answer comes all the same.
-    pub fn cancel(&self) -> Result<(), CallError> {
-        let mut out = Vec::new();
-        self.link.lock().rpc.cancel(self.stream, &mut out);
-        if out.is_empty() { Ok(()) } else { self.link.put(&[Source::Bytes(&out)], None) }
-    }
-}
-
-impl<L: std::ops::Deref<Target = Link>> Drop for Ticket<L> {
-    fn drop(&mut self) {
-        if self.over {
-            return;
-        }
-        let mut state = self.link.lock();
-        let open = state.pending.remove(&self.stream).is_some_and(|it| it.answer.is_none());
-        state.rpc.abandon(self.stream);
-        let broken = state.broken.is_some();
-        drop(state);
-        if open && !broken && self.stream != HELLO {
-            // If this cannot be sent the connection is gone, and the call with it.
-            let _lost = self.cancel();
         }
     }
 }

@@ -9,12 +9,15 @@
 //! # Ok::<(), kumi_call::CallError>(())
 //! ```
 
+mod any;
 mod arguments;
 mod errand;
 mod error;
 mod grid;
 mod inbox;
 mod link;
+mod remote;
+mod ticket;
 
 use std::collections::HashMap;
 use std::net::TcpStream;
@@ -23,19 +26,23 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use kumi_idl::{Form, Interface, Plan, Scalar};
+use kumi_idl::{Form, Interface, Limits, Plan, Scalar};
 use kumi_rpc::{
     CallHead, ClientHello, Failure, ResultHead, Role, ServerHello, Ticket as Attempt, VERSIONS,
     Value,
 };
 
+pub use any::wait_any;
 pub use arguments::{Arg, Array, ArrayMut, Shape, is_given};
 pub use error::CallError;
-pub use grid::{Grid, GridCall};
+pub use grid::{Grid, GridCall, GridCanceller};
+pub use remote::{Remote, RemoteCall, RemoteCanceller};
+pub use ticket::Canceller;
 
 use crate::values;
 use arguments::Checked;
-use link::{Answer, Link, Ticket};
+use link::{Answer, Link};
+use ticket::Ticket;
 
 /// How a client connects.
 #[derive(Debug, Clone)]
@@ -120,7 +127,7 @@ fn open(address: &str, time: Duration) -> Result<OwnedFd, CallError> {
     for candidate in found {
         match TcpStream::connect_timeout(&candidate, time) {
             Ok(stream) => {
-                stream.set_nodelay(true).map_err(failed)?;
+                crate::tcp::prepare(&stream).map_err(failed)?;
                 return Ok(stream.into());
             }
             Err(refused) => error = refused,
@@ -135,7 +142,7 @@ impl Client {
     /// # Errors
     /// [`CallError`]: it cannot be reached, does not take this client, or has no version of the protocol in common.
     pub fn connect(address: &str, options: &Options) -> Result<Client, CallError> {
-        let deadline = Some(Instant::now() + options.connect_time);
+        let deadline = Instant::now().checked_add(options.connect_time);
         let link = Link::new(open(address, options.connect_time)?);
         let hello = ClientHello {
             versions: VERSIONS,
@@ -157,6 +164,12 @@ impl Client {
     #[must_use]
     pub fn is_metaserver(&self) -> bool {
         self.server.role == Role::Metaserver
+    }
+
+    /// What a call on the server may have at most.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        Limits { bytes: self.server.bytes }
     }
 
     /// Names of the server's routines that contain `part`.
@@ -240,7 +253,7 @@ impl Client {
         time: Option<Duration>,
     ) -> Result<Outcome, CallError> {
         let known = self.interface(routine)?;
-        let mut call = self.start(&known, args, time)?;
+        let mut call = self.start(&known, args, time, &|| false)?;
         call.wait(&|| false)
     }
 
@@ -255,7 +268,22 @@ impl Client {
         args: Vec<Arg<'static>>,
         time: Option<Duration>,
     ) -> Result<Call<'static>, CallError> {
-        self.start(&self.interface(routine)?, args, time)
+        self.begin(routine, args, time, &|| false)
+    }
+
+    /// [`Client::call_async`]; when a signal comes while it sends, `interrupted` is asked.
+    ///
+    /// # Errors
+    /// [`CallError`]; of arguments that do not fit nothing is sent. After [`CallError::Interrupted`] the connection is
+    /// lost, if a part of the arguments was sent.
+    pub fn begin(
+        &self,
+        routine: &str,
+        args: Vec<Arg<'static>>,
+        time: Option<Duration>,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Call<'static>, CallError> {
+        self.start(&self.interface(routine)?, args, time, interrupted)
     }
 
     fn start<'a>(
@@ -263,19 +291,21 @@ impl Client {
         known: &Arc<Known>,
         args: Vec<Arg<'a>>,
         time: Option<Duration>,
+        interrupted: &dyn Fn() -> bool,
     ) -> Result<Call<'a>, CallError> {
         let checked = arguments::check(&known.interface, args, self.server.bytes)?;
-        self.begin(known, checked, time, None).map_err(|(error, _)| error)
+        self.send(known, checked, time, None, interrupted).map_err(|(error, _)| error)
     }
 
     /// Sends a call whose arguments are checked. They are given back if that fails.
     #[allow(clippy::result_large_err)] // What is given back is what was given.
-    fn begin<'a>(
+    fn send<'a>(
         &self,
         known: &Arc<Known>,
         checked: Checked,
         time: Option<Duration>,
         attempt: Option<Attempt>,
+        interrupted: &dyn Fn() -> bool,
     ) -> Result<Call<'a>, (CallError, Checked)> {
         let timeout_ms =
             time.map_or(0, |time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1));
@@ -286,10 +316,12 @@ impl Client {
             values: checked.given.to_wire(),
         };
         let begun = Instant::now();
-        let deadline = time.and_then(|time| begun.checked_add(time + GRACE));
+        // One that is too far away to be told is none.
+        let deadline = time.and_then(|time| begun.checked_add(time.checked_add(GRACE)?));
         let targets = checked.targets();
         let link = Arc::clone(&self.link);
-        let ticket = match Link::call(link, attempt, &head, &checked.sends, targets, deadline) {
+        let sent = Link::call(link, attempt, &head, &checked.sends, targets, deadline, interrupted);
+        let ticket = match sent {
             Ok(ticket) => ticket,
             Err(error) => return Err((error, checked)),
         };
@@ -303,29 +335,6 @@ impl Client {
             lent: std::marker::PhantomData,
         })
     }
-}
-
-/// Waits until one of the calls is over; its index. `None`: there are none.
-///
-/// # Errors
-/// [`CallError::Interrupted`], when `interrupted` says so.
-pub fn wait_any(
-    calls: &[&Call<'_>],
-    interrupted: &dyn Fn() -> bool,
-) -> Result<Option<usize>, CallError> {
-    let mut pause = Duration::from_micros(20);
-    while !calls.is_empty() {
-        if let Some(index) = calls.iter().position(|call| call.is_over()) {
-            return Ok(Some(index));
-        }
-        if interrupted() {
-            return Err(CallError::Interrupted);
-        }
-        // Several connections: none of them is read for long.
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(Duration::from_millis(2));
-    }
-    Ok(None)
 }
 
 /// A call that is under way. When it is dropped before its end it is cancelled.
@@ -350,10 +359,10 @@ impl std::ops::Deref for Known {
 }
 
 impl Call<'_> {
-    /// Waits for its end; `interrupted` is asked when a signal has come.
+    /// Waits for its end; `interrupted` is asked when a signal has come, or from time to time.
     ///
     /// # Errors
-    /// [`CallError`].
+    /// [`CallError`]; also when its end was waited for before.
     pub fn wait(&mut self, interrupted: &dyn Fn() -> bool) -> Result<Outcome, CallError> {
         let answer = self.ticket.wait(self.deadline, interrupted)?;
         self.end(answer)
@@ -385,10 +394,10 @@ impl Call<'_> {
         time: Duration,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Option<Outcome>, CallError> {
-        let until = Instant::now() + time;
-        if self.deadline.is_some_and(|deadline| deadline <= until) {
+        let until = Instant::now().checked_add(time);
+        let Some(until) = until.filter(|until| self.deadline.is_none_or(|end| *until < end)) else {
             return self.wait(interrupted).map(Some);
-        }
+        };
         match self.ticket.wait(Some(until), interrupted) {
             Err(CallError::TimedOut(_)) => Ok(None),
             Err(error) => Err(error),
@@ -407,7 +416,13 @@ impl Call<'_> {
     /// # Errors
     /// The connection is lost.
     pub fn cancel(&self) -> Result<(), CallError> {
-        self.ticket.cancel()
+        self.canceller().cancel()
+    }
+
+    /// What ends it while another thread waits for it.
+    #[must_use]
+    pub fn canceller(&self) -> Canceller {
+        Canceller { link: Arc::clone(&self.ticket.link), stream: self.ticket.stream }
     }
 
     /// The plan by which it was sent.
@@ -444,6 +459,7 @@ impl Call<'_> {
                 routine: interface.name.clone(),
                 parameter: interface.params[index as usize].name.clone(),
                 value,
+                outcome: Box::new(outcome),
             });
         }
         Ok(outcome)

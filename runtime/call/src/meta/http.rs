@@ -61,7 +61,7 @@ pub async fn serve(desk: &Rc<RefCell<Desk>>) -> io::Result<()> {
                     drop(place);
                 });
             }
-            Err(error) => crate::server::pause(&error).await?,
+            Err(error) => crate::server::pause(&error).await,
         }
     }
 }

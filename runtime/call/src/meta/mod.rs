@@ -179,7 +179,7 @@ async fn accept(desk: &Rc<RefCell<Desk>>, listener: Listener) -> io::Result<()> 
                         stream.set_nodelay(true)?;
                         take(desk, Box::pin(stream), Some(from.ip()));
                     }
-                    Err(error) => crate::server::pause(&error).await?,
+                    Err(error) => crate::server::pause(&error).await,
                 }
             }
         }
@@ -189,7 +189,7 @@ async fn accept(desk: &Rc<RefCell<Desk>>, listener: Listener) -> io::Result<()> 
             loop {
                 match listener.accept().await {
                     Ok((stream, _)) => take(desk, Box::pin(stream), None),
-                    Err(error) => crate::server::pause(&error).await?,
+                    Err(error) => crate::server::pause(&error).await,
                 }
             }
         }

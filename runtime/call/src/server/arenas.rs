@@ -13,6 +13,8 @@ pub struct Block {
     pub number: u32,
     /// The memory.
     pub arena: Arena,
+    /// The connection whose call used it last.
+    client: Cell<u64>,
     total: Rc<Cell<u64>>,
 }
 
@@ -29,6 +31,8 @@ pub struct Arenas {
     total: Rc<Cell<u64>>,
     most: u64,
     next: u32,
+    /// How many have been given up to make room.
+    evicted: u64,
 }
 
 /// Smallest arena in bytes.
@@ -39,7 +43,7 @@ const STEP: usize = 64 << 20;
 impl Arenas {
     /// None yet, and never more than so many bytes.
     pub fn new(most: u64) -> Arenas {
-        Arenas { idle: Vec::new(), total: Rc::default(), most, next: 0 }
+        Arenas { idle: Vec::new(), total: Rc::default(), most, next: 0, evicted: 0 }
     }
 
     /// A number that no arena has had.
@@ -48,18 +52,30 @@ impl Arenas {
         self.next
     }
 
-    /// Memory of at least so many bytes. What lay in it before is the same server's. `None`: there is too little left.
+    /// How many arenas have been given up so far: processes that map one are to let it go.
+    pub fn evicted(&self) -> u64 {
+        self.evicted
+    }
+
+    /// Memory of at least so many bytes for a call of a connection, and whether what lies in it is another's.
+    /// `None`: there is too little left.
     ///
     /// # Errors
     /// What the system says.
-    pub fn take(&mut self, bytes: usize) -> io::Result<Option<Rc<Block>>> {
+    pub fn take(&mut self, client: u64, bytes: usize) -> io::Result<Option<(Rc<Block>, bool)>> {
         let fits = |block: &Rc<Block>| {
             let length = block.arena.length();
             length >= bytes && length / 4 <= bytes.max(LEAST)
         };
         let found = (0..self.idle.len()).filter(|index| fits(&self.idle[*index]));
-        if let Some(index) = found.min_by_key(|index| self.idle[*index].arena.length()) {
-            return Ok(Some(self.idle.swap_remove(index)));
+        let rank = |index: &usize| {
+            let block = &self.idle[*index];
+            (block.client.get() != client, block.arena.length())
+        };
+        if let Some(index) = found.min_by_key(rank) {
+            let block = self.idle.swap_remove(index);
+            let foreign = block.client.replace(client) != client;
+            return Ok(Some((block, foreign)));
         }
         let length = if bytes < STEP {
             bytes.max(LEAST).next_power_of_two()
@@ -71,11 +87,14 @@ impl Arenas {
                 return Ok(None);
             }
             self.idle.remove(0);
+            self.evicted += 1;
         }
         let arena = Arena::new(length)?;
         self.total.set(self.total.get() + arena.length() as u64);
         let number = self.number();
-        Ok(Some(Rc::new(Block { number, arena, total: Rc::clone(&self.total) })))
+        let (client, total) = (Cell::new(client), Rc::clone(&self.total));
+        // The kernel gives it as zeros.
+        Ok(Some((Rc::new(Block { number, arena, client, total }), false)))
     }
 
     /// Takes memory back that nobody uses any more.
@@ -91,7 +110,12 @@ mod tests {
     #[test]
     fn memory_is_bounded_and_used_again() {
         let mut arenas = Arenas::new(1 << 20);
-        let take = |arenas: &mut Arenas, bytes| arenas.take(bytes).expect("memory");
+        let take = |arenas: &mut Arenas, bytes| {
+            arenas.take(1, bytes).expect("memory").map(|(block, foreign)| {
+                assert!(!foreign);
+                block
+            })
+        };
         let first = take(&mut arenas, 1).expect("there is room");
         assert_eq!(first.arena.length(), LEAST);
         assert!(take(&mut arenas, 1 << 20).is_none(), "with the first it would be too much");
@@ -104,5 +128,21 @@ mod tests {
         assert_ne!(whole.number, number);
         drop(whole);
         assert!(take(&mut arenas, 1 << 20).is_some(), "what is dropped is free");
+        assert_eq!(arenas.evicted(), 1);
+    }
+
+    #[test]
+    fn who_has_used_memory_before_gets_it_again() {
+        let mut arenas = Arenas::new(1 << 20);
+        let mut take = |client| arenas.take(client, 1).expect("memory").expect("room");
+        let (one, two) = (take(1).0, take(2).0);
+        let numbers = (one.number, two.number);
+        arenas.give(one);
+        arenas.give(two);
+        let mut take = |client| arenas.take(client, 1).expect("memory").expect("room");
+        let (second, foreign) = take(2);
+        assert_eq!((second.number, foreign), (numbers.1, false));
+        let (first, foreign) = take(2);
+        assert_eq!((first.number, foreign), (numbers.0, true), "it must be cleared");
     }
 }

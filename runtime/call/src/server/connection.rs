@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kumi_rpc::{
-    CallHead, Code, Failure, Piece, ResultHead, Server, ServerEvent, Step, Ticket, codes,
+    CallHead, Code, Failure, MOST_UNREAD, Piece, ResultHead, Server, ServerEvent, Step, Ticket,
+    codes,
 };
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::Shared;
 use super::arenas::Block;
@@ -25,6 +26,10 @@ use crate::values::Given;
 const INPUT: usize = 64 << 10;
 /// How long a client has to say who it is, and to read why nothing more is read.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Bytes of answers that a client may leave unread before nothing more is taken from it: one answer more is not yet what
+/// the protocol allows at most.
+const UNREAD: usize = MOST_UNREAD / 2;
 
 /// Where a call is.
 enum Call {
@@ -52,6 +57,12 @@ struct Connection {
     /// Bytes of input that are needed before there is anything to do.
     needed: usize,
     calls: HashMap<u32, Call>,
+    /// Its number, by which it knows memory that its own calls have used.
+    number: u64,
+    /// When the first of the calls whose arguments come is to be over; or before, if that has gone.
+    coming: Option<Instant>,
+    /// There is input that is not looked at before the client has read more.
+    stalled: bool,
     told: UnboundedSender<Ended>,
     /// The stream whose call comes next, and the ticket with which a metaserver has sent it.
     ticket: Option<(u32, Ticket)>,
@@ -72,6 +83,9 @@ pub async fn run(shared: &Rc<Shared>, socket: OwnedFd) -> io::Result<()> {
         end: 0,
         needed: 1,
         calls: HashMap::new(),
+        number: shared.pool.borrow_mut().number(),
+        coming: None,
+        stalled: false,
         told,
         ticket: None,
         greeted: false,
@@ -94,7 +108,7 @@ impl Connection {
         let mut end = shared.end.subscribe();
         let mut open = true;
         loop {
-            self.write(socket)?;
+            self.advance(socket)?;
             if self.closing && open {
                 open = false;
                 patience.as_mut().reset(Instant::now() + PATIENCE);
@@ -104,7 +118,7 @@ impl Connection {
                 return Ok(());
             }
             tokio::select! {
-                ready = socket.readable(), if !self.closing => {
+                ready = socket.readable(), if !self.closing && !self.stalled => {
                     let mut ready = ready?;
                     match ready.try_io(|socket| self.read(socket)) {
                         Ok(Ok((0, _))) => return Ok(()),
@@ -122,6 +136,9 @@ impl Connection {
                         Ok(Ok(_)) | Err(_) => {}
                         Ok(Err(error)) => return Err(error),
                     }
+                }
+                () = sleep_until(self.coming.unwrap_or_else(Instant::now)), if self.coming.is_some() => {
+                    self.end_late();
                 }
                 ended = ends.recv() => if let Some(ended) = ended { self.ended(ended); },
                 () = &mut patience, if !self.greeted || self.closing => {
@@ -168,9 +185,24 @@ impl Connection {
         Ok((count, count < room))
     }
 
-    /// Looks at what has come.
+    /// Writes, and looks at what has come and was left for that.
+    fn advance(&mut self, socket: &AsyncFd<OwnedFd>) -> io::Result<()> {
+        self.write(socket)?;
+        while self.stalled && self.rpc.outbox().waiting() < UNREAD {
+            self.look();
+            self.write(socket)?;
+        }
+        Ok(())
+    }
+
+    /// Looks at what has come, as long as the client reads what it is answered.
     fn look(&mut self) {
+        self.stalled = false;
         while !self.closing {
+            self.stalled = self.rpc.outbox().waiting() >= UNREAD;
+            if self.stalled {
+                return;
+            }
             match self.rpc.step(&self.input[self.begin..self.end]) {
                 Ok(Step::More(needed)) => {
                     self.needed = needed;
@@ -233,7 +265,8 @@ impl Connection {
                         self.shared.pool.borrow_mut().arenas.give(job.block);
                         return;
                     }
-                    job.layout.arrange(&job.offered.interface, &given, &job.block.arena);
+                    let Job { offered, layout, block, foreign, .. } = &*job;
+                    layout.arrange(&offered.interface, &given, &block.arena, *foreign);
                     job.ready = Instant::now();
                     self.calls.insert(stream, Call::Runs(job.id));
                     submit(&self.shared, job);
@@ -267,7 +300,11 @@ impl Connection {
             shared.tickets.admit(ticket, id).ok_or_else(|| spent(&head.routine))
         });
         let ticket = ticket.transpose()?;
-        let block = pool.arenas.take(layout.bytes).ok().flatten().ok_or_else(|| {
+        let taken = pool.memory(self.number, layout.bytes).unwrap_or_else(|error| {
+            tracing::warn!(%error, bytes = layout.bytes, "no memory for a call");
+            None
+        });
+        let (block, foreign) = taken.ok_or_else(|| {
             let text = "the server has no memory left for the call's arguments; try again later";
             Failure::new(Code::Busy, i64::try_from(layout.bytes).unwrap_or(i64::MAX), text)
         })?;
@@ -279,11 +316,13 @@ impl Connection {
             offered: Arc::clone(offered),
             layout,
             block,
+            foreign,
             deadline: self.deadline(head.timeout_ms),
             ready: Instant::now(),
             told: self.told.clone(),
             ticket,
         };
+        self.coming = self.coming.into_iter().chain(job.deadline).min();
         self.calls.insert(stream, Call::Coming(Box::new(job), given));
         self.rpc.accept(stream, &sizes);
         Ok(())
@@ -298,17 +337,39 @@ impl Connection {
 
     fn cancel(&mut self, stream: u32) {
         match self.calls.get(&stream) {
-            Some(Call::Coming(..)) => {
-                if let Some(Call::Coming(job, _)) = self.calls.remove(&stream) {
-                    let name = &job.offered.interface.name;
-                    let text = format!("the call of `{name}` was cancelled");
-                    self.rpc.fail(stream, &Failure::new(Code::Cancelled, 0, text));
-                    self.shared.pool.borrow_mut().arenas.give(job.block);
-                }
-            }
+            Some(Call::Coming(..)) => self.drop_coming(stream, Code::Cancelled, "was cancelled"),
             Some(Call::Runs(id)) => self.shared.pool.borrow_mut().cancel(*id, Code::Cancelled),
             Some(Call::Going(..)) | None => {}
         }
+    }
+
+    /// Ends a call whose arguments come.
+    fn drop_coming(&mut self, stream: u32, code: Code, what: &str) {
+        if let Some(Call::Coming(job, _)) = self.calls.remove(&stream) {
+            let text = format!("the call of `{}` {what}", job.offered.interface.name);
+            self.rpc.fail(stream, &Failure::new(code, 0, text));
+            self.shared.pool.borrow_mut().arenas.give(job.block);
+        }
+    }
+
+    /// Ends calls whose arguments have not come in time.
+    fn end_late(&mut self) {
+        let deadline = |call: &Call| match call {
+            Call::Coming(job, _) => job.deadline,
+            Call::Runs(_) | Call::Going(..) => None,
+        };
+        let now = Instant::now();
+        let is_late = |call| deadline(call).is_some_and(|deadline| deadline <= now);
+        let late: Vec<u32> = self
+            .calls
+            .iter()
+            .filter(|(_, call)| is_late(call))
+            .map(|(stream, _)| *stream)
+            .collect();
+        for stream in late {
+            self.drop_coming(stream, Code::TimedOut, "was stopped: its arguments came too late");
+        }
+        self.coming = self.calls.values().filter_map(deadline).min();
     }
 
     /// A call is over.

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::task::LocalSet;
@@ -150,6 +151,12 @@ impl Listener {
             Listener::Unix(_) => Ok(None),
         }
     }
+
+    /// The file of a Unix socket.
+    fn path(&self) -> Option<PathBuf> {
+        let Listener::Unix(listener) = self else { return None };
+        listener.local_addr().ok()?.as_pathname().map(Path::to_owned)
+    }
 }
 
 /// What all connections share. Everything runs on one thread, which only moves bytes: the work is in the slots.
@@ -161,6 +168,8 @@ struct Shared {
     tickets: Rc<tickets::Tickets>,
     /// Whether the server ends.
     end: watch::Sender<bool>,
+    /// How many files a process might open before this one raised that for itself.
+    files: u64,
 }
 
 /// How long clients have to read that the server ends.
@@ -185,8 +194,9 @@ pub fn serve(
         membership.address = address.to_string();
     }
     let end = watch::channel(false).0;
+    let (files, path) = (raise_open_files(), listener.path());
     let (connections, tickets) = (RefCell::new(0), Rc::default());
-    let shared = Rc::new(Shared { config, registry, pool, connections, tickets, end });
+    let shared = Rc::new(Shared { config, registry, pool, connections, tickets, end, files });
     let local = LocalSet::new();
     if let Some(membership) = membership {
         local.spawn_local(member::run(Rc::clone(&shared), membership));
@@ -203,6 +213,11 @@ pub fn serve(
     });
     shared.pool.borrow_mut().end();
     drop(local);
+    if let Some(path) = path
+        && let Err(error) = std::fs::remove_file(&path)
+    {
+        tracing::debug!(%error, path = %path.display(), "the socket has gone already");
+    }
     Ok(result?)
 }
 
@@ -213,21 +228,28 @@ async fn gone(shared: &Rc<Shared>) {
     }
 }
 
+/// Raises the limit of open files as far as permitted: each connection, process and arena is one. What it was.
+fn raise_open_files() -> u64 {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 1_024 };
+    if let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
+        tracing::warn!(%error, soft, "the limit of open files stays");
+    }
+    soft
+}
+
 async fn accept(shared: &Rc<Shared>, listener: Listener) -> io::Result<()> {
     match listener {
         Listener::Tcp(listener) => {
             listener.set_nonblocking(true)?;
             let listener = tokio::net::TcpListener::from_std(listener)?;
             loop {
-                let stream = match listener.accept().await {
-                    Ok((stream, _)) => stream,
-                    Err(error) => {
-                        pause(&error).await?;
-                        continue;
+                match listener.accept().await {
+                    Ok((stream, _)) => {
+                        let ready = crate::tcp::prepare(&stream).and_then(|()| stream.into_std());
+                        begin(shared, ready.map(Into::into));
                     }
-                };
-                stream.set_nodelay(true)?;
-                take(shared, stream.into_std()?.into());
+                    Err(error) => pause(&error).await,
+                }
             }
         }
         Listener::Unix(listener) => {
@@ -235,26 +257,29 @@ async fn accept(shared: &Rc<Shared>, listener: Listener) -> io::Result<()> {
             let listener = tokio::net::UnixListener::from_std(listener)?;
             loop {
                 match listener.accept().await {
-                    Ok((stream, _)) => take(shared, stream.into_std()?.into()),
-                    Err(error) => pause(&error).await?,
+                    Ok((stream, _)) => begin(shared, stream.into_std().map(Into::into)),
+                    Err(error) => pause(&error).await,
                 }
             }
         }
     }
 }
 
-/// Out of descriptors, or a client that has gone while it was accepted: the server goes on.
-pub(crate) async fn pause(error: &io::Error) -> io::Result<()> {
+/// Out of descriptors or memory, or a client that has gone while it was accepted: the server goes on.
+pub(crate) async fn pause(error: &io::Error) {
     use nix::errno::Errno;
     let errno = error.raw_os_error().map(Errno::from_raw);
-    match errno {
-        Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM) => {
-            tracing::warn!(%error, "no connection can be taken");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            Ok(())
-        }
-        Some(Errno::ECONNABORTED | Errno::EINTR | Errno::EPROTO) => Ok(()),
-        _ => Err(io::Error::from(error.kind())),
+    if !matches!(errno, Some(Errno::ECONNABORTED | Errno::EINTR | Errno::EPROTO)) {
+        tracing::warn!(%error, "no connection can be taken");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Serves a connection, unless its client has gone meanwhile.
+fn begin(shared: &Rc<Shared>, socket: io::Result<OwnedFd>) {
+    match socket {
+        Ok(socket) => take(shared, socket),
+        Err(error) => tracing::debug!(%error, "a client went before it was served"),
     }
 }
 
@@ -263,12 +288,27 @@ fn take(shared: &Rc<Shared>, socket: OwnedFd) {
         tracing::warn!("a connection more than allowed was closed");
         return;
     }
-    *shared.connections.borrow_mut() += 1;
-    let shared = Rc::clone(shared);
+    let (guest, shared) = (Guest::new(shared), Rc::clone(shared));
     tokio::task::spawn_local(async move {
+        let _counted = guest;
         if let Err(error) = connection::run(&shared, socket).await {
             tracing::debug!(%error, "a connection ended");
         }
-        *shared.connections.borrow_mut() -= 1;
     });
+}
+
+/// A connection that is counted, however it ends.
+struct Guest(Rc<Shared>);
+
+impl Guest {
+    fn new(shared: &Rc<Shared>) -> Guest {
+        *shared.connections.borrow_mut() += 1;
+        Guest(Rc::clone(shared))
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        *self.0.connections.borrow_mut() -= 1;
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +10,11 @@ use std::time::Duration;
 use kumi_rpc::{Code, Failure};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
 use super::arenas::{Arenas, Block};
-use super::process::{Process, ended, reply};
+use super::process::{Process, ended, gone, last_reply, reply};
 use super::registry::Offered;
 use super::tickets::Held;
 use super::{Config, Shared};
@@ -32,6 +34,8 @@ pub struct Job {
     pub layout: Layout,
     /// The memory.
     pub block: Rc<Block>,
+    /// Whether another's data lie in the memory.
+    pub foreign: bool,
     /// When it is to be over.
     pub deadline: Option<Instant>,
     /// When it was ready to run.
@@ -49,6 +53,21 @@ pub struct Ended {
     pub job: Box<Job>,
     /// Nanoseconds that it waited and ran, or why it failed.
     pub outcome: Result<(u64, u64), Failure>,
+}
+
+/// A call that waits for a slot; not longer than it may.
+struct Waiting {
+    job: Box<Job>,
+    _timer: Option<Timer>,
+}
+
+/// A task that ends with this.
+struct Timer(AbortHandle);
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// A process and what it does.
@@ -72,7 +91,7 @@ pub struct Pool {
     waiting: usize,
     next: u64,
     running: usize,
-    queue: VecDeque<Box<Job>>,
+    queue: VecDeque<Waiting>,
     /// The least recently used first.
     idle: VecDeque<Rc<Worker>>,
     busy: Vec<Rc<Worker>>,
@@ -140,8 +159,8 @@ impl Pool {
 
     /// Ends a call that waits or runs; its end is told.
     pub fn cancel(&mut self, id: u64, code: Code) {
-        if let Some(index) = self.queue.iter().position(|job| job.id == id) {
-            if let Some(job) = self.queue.remove(index) {
+        if let Some(index) = self.queue.iter().position(|waiting| waiting.job.id == id) {
+            if let Some(Waiting { job, .. }) = self.queue.remove(index) {
                 let failure = failure(code, 0, &job);
                 tell(job, Err(failure));
             }
@@ -154,6 +173,27 @@ impl Pool {
             worker.ending.set(Some(code));
             worker.process.borrow_mut().kill();
         }
+    }
+
+    /// Memory for a call of a connection, and whether what lies in it is another's. `None`: there is too little left.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn memory(&mut self, client: u64, bytes: usize) -> io::Result<Option<(Rc<Block>, bool)>> {
+        let before = self.arenas.evicted();
+        let taken = self.arenas.take(client, bytes);
+        if self.arenas.evicted() > before {
+            // What is given up is free when no process maps it any more; those that run see to it when they are done.
+            self.idle.retain(|worker| {
+                let mut process = worker.process.borrow_mut();
+                let forgot = process.forget();
+                if forgot.is_err() {
+                    process.kill();
+                }
+                forgot.is_ok()
+            });
+        }
+        taken
     }
 
     /// An idle process for a routine.
@@ -188,14 +228,15 @@ pub fn submit(shared: &Rc<Shared>, job: Box<Job>) {
         tell(job, Err(Failure::new(Code::Busy, 0, text)));
         return;
     }
-    if let Some(deadline) = job.deadline {
+    let timer = job.deadline.map(|deadline| {
         let (shared, id) = (Rc::clone(shared), job.id);
-        tokio::task::spawn_local(async move {
+        let task = tokio::task::spawn_local(async move {
             sleep_until(deadline).await;
             shared.pool.borrow_mut().cancel(id, Code::TimedOut);
         });
-    }
-    pool.queue.push_back(job);
+        Timer(task.abort_handle())
+    });
+    pool.queue.push_back(Waiting { job, _timer: timer });
 }
 
 /// Gives a call to a process. False: there is none, and its end is told.
@@ -207,12 +248,15 @@ fn begin(shared: &Rc<Shared>, job: Box<Job>) -> bool {
         pool.busy.push(Rc::clone(&worker));
         match give(&worker, job) {
             Ok(()) => return true,
-            // It has died idle; its task finds that out.
-            Err(back) => job = back,
+            // It has died idle, or does not listen; its task buries it.
+            Err(back) => {
+                worker.process.borrow_mut().kill();
+                job = back;
+            }
         }
     }
     pool.make_room();
-    let started = Process::start(&shared.config, &job.offered, &mut pool.arenas);
+    let started = Process::start(&shared.config, shared.files, &job.offered, &mut pool.arenas);
     let process = match started {
         Ok(process) => process,
         Err(error) => {
@@ -257,7 +301,7 @@ fn free(shared: &Rc<Shared>) {
         pool.running -= 1;
         let next = if pool.running < pool.slots { pool.queue.pop_front() } else { None };
         drop(pool);
-        if next.is_none_or(|job| begin(shared, job)) {
+        if next.is_none_or(|waiting| begin(shared, waiting.job)) {
             return;
         }
     }
@@ -265,12 +309,21 @@ fn free(shared: &Rc<Shared>) {
 
 /// Waits for what a process says, as long as it lives.
 async fn attend(shared: Rc<Shared>, worker: Rc<Worker>) {
-    let socket = worker.process.borrow().socket();
+    let (socket, pid) = (worker.process.borrow().socket(), worker.process.borrow().pid());
+    let gone = gone(pid);
+    tokio::pin!(gone);
+    let mut ended = false;
     loop {
         let deadline = worker.job.borrow().as_ref().and_then(|(job, _)| job.deadline);
         let said = tokio::select! {
             biased;
-            said = reply(&socket) => said,
+            said = reply(&socket), if !ended => said,
+            () = &mut gone, if !ended => {
+                ended = true;
+                continue;
+            }
+            // What it had said before its end; of what it has forked nothing is heard.
+            said = async { last_reply(&socket) }, if ended => said,
             () = sleep_until(deadline.unwrap_or_else(Instant::now)),
                 if deadline.is_some() && worker.ending.get().is_none() =>
             {
@@ -287,6 +340,7 @@ async fn attend(shared: Rc<Shared>, worker: Rc<Worker>) {
                 if let Some((job, _)) = waiting
                     && let Err(back) = give(&worker, job)
                 {
+                    worker.process.borrow_mut().kill();
                     *worker.job.borrow_mut() = Some((back, Instant::now()));
                 }
             }
@@ -311,7 +365,11 @@ fn done(shared: &Rc<Shared>, worker: &Rc<Worker>, ran: u64) {
         pool.busy.retain(|other| !Rc::ptr_eq(other, worker));
         // One that is being killed will not run another call.
         if worker.ending.get().is_none() {
-            pool.idle.push_back(Rc::clone(worker));
+            let mut process = worker.process.borrow_mut();
+            match process.forget() {
+                Ok(()) => pool.idle.push_back(Rc::clone(worker)),
+                Err(_) => process.kill(),
+            }
         }
     }
     let waited = nanoseconds(begun.duration_since(job.ready));
@@ -327,9 +385,8 @@ async fn bury(shared: &Rc<Shared>, worker: &Rc<Worker>, why: Option<Failure>) {
         pool.idle.retain(|other| !Rc::ptr_eq(other, worker));
     }
     let job = worker.job.borrow_mut().take();
-    if why.is_some() {
-        worker.process.borrow_mut().kill();
-    }
+    // A routine that closes its descriptors would live on, and so would what it has forked.
+    worker.process.borrow_mut().kill();
     let child = worker.process.borrow_mut().take_child();
     let detail = ended(child).await;
     if let Some((job, begun)) = job {

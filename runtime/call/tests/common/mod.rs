@@ -78,6 +78,9 @@ pub fn interfaces() -> Vec<Interface> {
         routine("dmmul", vec![size(), matrix("A", In), matrix("B", In), matrix("C", Out)]),
         routine("noop", vec![]),
         routine("crash", vec![]),
+        routine("deaf", vec![]),
+        routine("brood", vec![param("leaves", In, I32, &[]), param("pid", Out, I32, &[])]),
+        routine("keep", vec![size(), param("x", Out, F64, &[n()])]),
         routine("leave", vec![param("code", In, I32, &[])]),
         routine("nap", vec![param("ms", In, I32, &[]), param("pid", Out, I32, &[])]),
     ];

@@ -1,10 +1,10 @@
-//! `kumi call list`, `info` and `run`.
+//! `kumi call list` and `kumi call info`.
 
 use crate::error::Error;
+use crate::output;
 use clap::Args;
 use kumi_call::{Client, Options};
 use kumi_idl::{Interface, Mode, Param, Type};
-use std::io::Write;
 
 /// Which server.
 #[derive(Clone, Debug, Args)]
@@ -41,15 +41,10 @@ fn connect(args: &ServerArgs) -> Result<Client, Error> {
     Ok(Client::connect(&args.server, &Options::default())?)
 }
 
-fn print(text: &str) -> Result<(), Error> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Error::Output)
-}
-
 /// Prints names, one a line.
 pub fn list(args: &ListArgs) -> Result<(), Error> {
     let names = connect(&args.server)?.names(&args.part)?;
-    print(&names.iter().map(|name| format!("{name}\n")).collect::<String>())
+    output::text(&names.iter().map(|name| format!("{name}\n")).collect::<String>())
 }
 
 /// Prints what a routine takes and gives.
@@ -60,7 +55,7 @@ pub fn info(args: &InfoArgs) -> Result<(), Error> {
     } else {
         described(&known)
     };
-    print(&text)
+    output::text(&text)
 }
 
 fn described(interface: &Interface) -> String {

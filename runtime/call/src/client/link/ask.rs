@@ -21,7 +21,7 @@ impl Link {
             CallError::RoutineNotFound(text)
         })?;
         self.begin(state, stream, Vec::new());
-        self.put(&[Source::Bytes(&out)], deadline)?;
+        self.put(&[Source::Bytes(&out)], deadline, &|| false)?;
         Ok(stream)
     }
 
@@ -37,7 +37,7 @@ impl Link {
             CallError::TooLarge(text)
         })?;
         self.begin(state, stream, Vec::new());
-        self.put(&[Source::Bytes(&out)], deadline)?;
+        self.put(&[Source::Bytes(&out)], deadline, &|| false)?;
         Ok(stream)
     }
 }

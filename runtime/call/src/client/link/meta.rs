@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use kumi_rpc::{Code, Failure, Over, Placing};
 
-use super::{Answer, Link, Pending, Ticket};
+use super::{Answer, Link, Pending};
 use crate::client::CallError;
 use crate::native::Source;
 
@@ -29,7 +29,7 @@ impl Link {
         let stream = state.rpc.seek(placing, &mut out);
         state.pending.insert(stream, Pending { queued, ..Pending::default() });
         drop(state);
-        self.put(&[Source::Bytes(&out)], deadline)?;
+        self.put(&[Source::Bytes(&out)], deadline, &|| false)?;
         Ok(stream)
     }
 
@@ -37,7 +37,7 @@ impl Link {
     pub fn over(&self, stream: u32, over: &Over) -> Result<(), CallError> {
         let mut out = Vec::new();
         self.lock().rpc.over(stream, over, &mut out);
-        self.put(&[Source::Bytes(&out)], None)
+        self.put(&[Source::Bytes(&out)], None, &|| false)
     }
 
     /// Asks for the state.
@@ -46,7 +46,7 @@ impl Link {
         let mut state = self.lock();
         let stream = state.rpc.status(&mut out);
         self.begin(state, stream, Vec::new());
-        self.put(&[Source::Bytes(&out)], None)?;
+        self.put(&[Source::Bytes(&out)], None, &|| false)?;
         Ok(stream)
     }
 
@@ -106,28 +106,13 @@ impl Link {
         self.turn.notify_all();
         if !out.is_empty() {
             // If this cannot be sent the connection is gone, and the call with it.
-            let _lost = self.put(&[Source::Bytes(&out)], None);
+            let _lost = self.put(&[Source::Bytes(&out)], None, &|| false);
         }
     }
 
     /// Whether results of a call have begun to come.
     pub fn has_results(&self, stream: u32) -> bool {
         self.lock().pending.get(&stream).is_some_and(|pending| pending.head.is_some())
-    }
-}
-
-impl<L: std::ops::Deref<Target = Link>> Ticket<L> {
-    /// Its stream.
-    pub fn stream(&self) -> u32 {
-        self.stream
-    }
-
-    /// Nobody waits for it any more, and the other side ends it without being asked.
-    pub fn leave(mut self) {
-        self.over = true;
-        let mut state = self.link.lock();
-        state.pending.remove(&self.stream);
-        state.rpc.abandon(self.stream);
     }
 }
 
