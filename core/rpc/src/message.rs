@@ -1,7 +1,7 @@
 //! Bodies of frames that are no chunks.
 
-use crate::MOST_NAME;
 use crate::codec::{Cursor, Malformed, printable, shortened};
+use crate::{MOST_ANSWER, MOST_NAME};
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -208,6 +208,18 @@ pub fn name(bytes: &[u8]) -> Result<&str, Malformed> {
     }
     let name = core::str::from_utf8(bytes).map_err(|_| Malformed::Text)?;
     if name.chars().any(char::is_control) { Err(Malformed::Name) } else { Ok(name) }
+}
+
+/// Appends names, as many as fit into an answer.
+pub fn put_names<'a>(out: &mut Vec<u8>, names: impl IntoIterator<Item = &'a str>) {
+    let mut room = MOST_ANSWER;
+    for name in names {
+        let Some(left) = room.checked_sub(name.len() + 2) else { break };
+        room = left;
+        let length = u16::try_from(name.len()).unwrap_or(u16::MAX);
+        out.extend_from_slice(&length.to_le_bytes());
+        out.extend_from_slice(name.as_bytes());
+    }
 }
 
 impl CallHead {

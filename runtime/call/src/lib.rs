@@ -11,19 +11,21 @@ mod lent;
 #[allow(unsafe_code)]
 mod native;
 mod protocol;
+mod socket;
 mod tcp;
 mod tls;
 mod values;
 
 pub mod client;
 pub mod generator;
+pub mod meta;
 pub mod server;
 pub mod slot;
 pub mod users;
 
 pub use client::{
-    Arg, Array, ArrayMut, Call, CallError, Canceller, Client, Known, Options, Outcome, Shape,
-    is_given, wait_any,
+    Arg, Array, ArrayMut, Call, CallError, Canceller, Client, Grid, GridCall, GridCanceller, Known,
+    Options, Outcome, Remote, RemoteCall, RemoteCanceller, Shape, is_given, wait_any,
 };
 pub use kumi_rpc::Value;
 pub use lent::{Lent, LentMut, Number};

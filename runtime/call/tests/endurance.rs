@@ -53,8 +53,13 @@ struct Stranger {
 impl Stranger {
     fn new(address: std::net::SocketAddr) -> Stranger {
         let mut socket = TcpStream::connect(address).expect("a connection");
-        let hello =
-            ClientHello { versions: 1..=1, token: String::new(), program: String::new() }.encode();
+        let hello = ClientHello {
+            versions: 1..=1,
+            token: String::new(),
+            program: String::new(),
+            site: String::new(),
+        }
+        .encode();
         socket.write_all(&hello).expect("it is sent");
         let limit = Some(Duration::from_secs(60));
         socket.set_read_timeout(limit).expect("a limit");

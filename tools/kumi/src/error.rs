@@ -189,6 +189,9 @@ pub enum Error {
     /// A server of routines.
     #[error(transparent)]
     Serve(#[from] kumi_call::server::ServeError),
+    /// A metaserver that cannot be.
+    #[error(transparent)]
+    Meta(#[from] kumi_call::meta::MetaError),
     /// Routines that cannot be offered.
     #[error(transparent)]
     Registry(#[from] kumi_call::server::RegistryError),
@@ -307,6 +310,7 @@ impl Error {
             Self::Sim(error) => crate::sim::exit_code(error),
             Self::Call(error) => crate::call::exit_code(error),
             Self::Serve(error) => crate::call::serve_exit_code(error),
+            Self::Meta(error) => crate::call::meta_exit_code(error),
             Self::Registry(error) => crate::call::registry_exit_code(error),
             Self::NoProgram { .. } => ExitCode::NoInput,
             Self::Users(error) => crate::call::users_exit_code(error),

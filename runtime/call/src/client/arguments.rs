@@ -157,7 +157,7 @@ pub(crate) struct Checked {
     pub plan: Plan,
     pub given: Given,
     pub sends: Vec<(u16, Lent)>,
-    pub targets: Vec<(u16, LentMut)>,
+    targets: Vec<(u16, LentMut)>,
     /// Results that come packed or in another order: the memory into which they come, and that of the caller.
     unpacks: Vec<Unpack>,
     /// What is sent packed or in another order.
@@ -338,6 +338,18 @@ impl Checked {
             }
         }
         Ok(())
+    }
+
+    /// Where results go. Those of another attempt must not be used any more.
+    pub fn targets(&self) -> Vec<(u16, LentMut)> {
+        let again = |(number, target): &(u16, LentMut)| (*number, target.part(0, target.length()));
+        self.targets.iter().map(again).collect()
+    }
+
+    /// Whether something is sent from where a result is written.
+    pub fn overwrites(&self) -> bool {
+        let is_written = |lent: &Lent| self.targets.iter().any(|(_, to)| to.overlaps(lent));
+        self.sends.iter().any(|(_, lent)| is_written(lent))
     }
 
     /// Puts results that came packed to their places.

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use kumi_rpc::{Code, Failure};
+use kumi_rpc::{Code, Failure, codes};
 use thiserror::Error;
 
 use super::Outcome;
@@ -77,6 +77,26 @@ pub enum CallError {
     /// Something else that the server says.
     #[error("{0}")]
     Server(String),
+    /// A metaserver has no server for the call, or its servers are gone.
+    #[error("{text}")]
+    NoServer {
+        /// What happened.
+        text: String,
+        /// Whether the routine has certainly not begun to run.
+        has_not_run: bool,
+    },
+    /// All attempts failed.
+    #[error("`{routine}` failed on {} servers: {}", tried.len(), tried.join("; "))]
+    Attempts {
+        /// The routine.
+        routine: String,
+        /// Each server, and what happened there.
+        tried: Vec<String>,
+        /// What the last said.
+        last: Box<CallError>,
+        /// Whether the routine has certainly not begun to run on any of them.
+        has_not_run: bool,
+    },
     /// The program ended the wait.
     #[error("the wait for the call was interrupted")]
     Interrupted,
@@ -98,6 +118,9 @@ impl CallError {
     pub(crate) fn of(failure: Failure, routine: &str) -> CallError {
         let Failure { code, detail, text } = failure;
         match code {
+            codes::NO_TICKET => CallError::NoServer { text, has_not_run: true },
+            codes::NO_SERVER => CallError::NoServer { text, has_not_run: detail == 0 },
+            codes::SERVER_LOST => CallError::NoServer { text, has_not_run: false },
             Code::NoSuchRoutine => CallError::RoutineNotFound(text),
             Code::BadArguments => CallError::Argument { routine: routine.to_owned(), text },
             Code::TooLarge => CallError::TooLarge(text),
@@ -120,6 +143,11 @@ impl CallError {
     /// Whether the routine has certainly not begun to run.
     #[must_use]
     pub fn has_not_run(&self) -> bool {
+        if let CallError::NoServer { has_not_run, .. } | CallError::Attempts { has_not_run, .. } =
+            self
+        {
+            return *has_not_run;
+        }
         use CallError::{
             Address, Argument, Busy, Connect, Expired, NotPermitted, NotRunnable, RoutineNotFound,
             Tls, TooLarge,

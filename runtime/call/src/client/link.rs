@@ -4,7 +4,11 @@
 //! A call's arguments are written by whoever begins it, chunk by chunk, so that other threads' calls go between.
 
 mod alive;
+mod ask;
+mod meta;
 mod writing;
+
+pub use meta::goes_on;
 
 use std::collections::HashMap;
 use std::io;
@@ -13,8 +17,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use kumi_rpc::{
-    CHUNK, CallHead, Client, ClientEvent, Failure, HEADER, MOST_NAME, MOST_REQUEST, ResultHead,
-    ServerHello, Size, Step, chunk_header, chunks,
+    CHUNK, CallHead, Client, ClientEvent, Failure, HEADER, Placed, ResultHead, ServerHello, Size,
+    Step, Ticket as Attempt, chunk_header, chunks,
 };
 use nix::poll::PollFlags;
 
@@ -34,13 +38,19 @@ pub enum Answer {
     Hello(ServerHello),
     Description(u64, String),
     Names(Vec<String>),
-    Done(ResultHead),
+    /// With when its head came.
+    Done(ResultHead, Instant),
+    Placed(Placed),
+    Closed,
+    State(String),
 }
 
 #[derive(Debug, Default)]
 struct Pending {
     targets: Vec<(u16, LentMut)>,
-    head: Option<ResultHead>,
+    head: Option<(ResultHead, Instant)>,
+    /// Its answer is told by [`Link::next_ready`].
+    queued: bool,
     answer: Option<Result<Answer, Failure>>,
 }
 
@@ -60,6 +70,7 @@ struct State {
     /// A thread reads, without the lock.
     driving: bool,
     waiting: usize,
+    ready: meta::Ready,
     broken: Option<String>,
     /// Short frames that are sent as soon as nobody else writes.
     soon: Vec<u8>,
@@ -124,38 +135,6 @@ impl Link {
         }
     }
 
-    /// Asks for a description.
-    pub fn interface(&self, name: &str, deadline: Option<Instant>) -> Result<u32, CallError> {
-        let mut out = Vec::new();
-        let mut state = self.lock();
-        let stream = state.rpc.interface(name, &mut out).map_err(|_| {
-            let name: String = name.chars().take(64).flat_map(char::escape_debug).collect();
-            let text = format!(
-                "no routine can have the name `{name}`: names have 1 to {MOST_NAME} bytes and no control characters"
-            );
-            CallError::RoutineNotFound(text)
-        })?;
-        self.begin(state, stream, Vec::new());
-        self.put(&[Source::Bytes(&out)], deadline, &|| false)?;
-        Ok(stream)
-    }
-
-    /// Asks for names.
-    pub fn list(&self, part: &str, deadline: Option<Instant>) -> Result<u32, CallError> {
-        let mut out = Vec::new();
-        let mut state = self.lock();
-        let stream = state.rpc.list(part, &mut out).map_err(|too_long| {
-            let text = format!(
-                "{} bytes of a name are more than the {MOST_REQUEST} that can be looked for",
-                too_long.0
-            );
-            CallError::TooLarge(text)
-        })?;
-        self.begin(state, stream, Vec::new());
-        self.put(&[Source::Bytes(&out)], deadline, &|| false)?;
-        Ok(stream)
-    }
-
     fn begin(&self, mut state: MutexGuard<'_, State>, stream: u32, targets: Vec<(u16, LentMut)>) {
         state.pending.insert(stream, Pending { targets, ..Pending::default() });
     }
@@ -163,6 +142,7 @@ impl Link {
     /// Begins a call: sends its head and its arrays.
     pub fn call<L: std::ops::Deref<Target = Link>>(
         link: L,
+        attempt: Option<Attempt>,
         head: &CallHead,
         sends: &[(u16, Lent)],
         targets: Vec<(u16, LentMut)>,
@@ -175,11 +155,14 @@ impl Link {
             .collect();
         let mut out = Vec::with_capacity(256);
         let mut state = link.lock();
-        let stream = state.rpc.call(head, &results, &mut out).map_err(|too_long| {
-            let text =
-                format!("scalars and texts of {} bytes are more than a call may have", too_long.0);
-            CallError::TooLarge(text)
-        })?;
+        let stream =
+            state.rpc.call_with(attempt, head, &results, &mut out).map_err(|too_long| {
+                let text = format!(
+                    "scalars and texts of {} bytes are more than a call may have",
+                    too_long.0
+                );
+                CallError::TooLarge(text)
+            })?;
         link.begin(state, stream, targets);
         // From here on the ticket takes the targets back, however this ends.
         let ticket = Ticket::of(link, stream);
@@ -322,7 +305,9 @@ impl Link {
                 }
             };
             if let Some(answer) = state.pending.get_mut(&stream).and_then(|it| it.answer.take()) {
-                state.pending.remove(&stream);
+                if !meta::goes_on(&answer) {
+                    state.pending.remove(&stream);
+                }
                 if state.waiting > 0 {
                     self.turn.notify_all();
                 }
@@ -510,21 +495,27 @@ impl State {
             ClientEvent::Names(stream, names) => (stream, Ok(Answer::Names(names))),
             ClientEvent::Result(stream, head) => {
                 if let Some(pending) = self.pending.get_mut(&stream) {
-                    pending.head = Some(head);
+                    pending.head = Some((head, Instant::now()));
                 }
                 return;
             }
             ClientEvent::Done(stream) => {
                 let head = self.pending.get_mut(&stream).and_then(|pending| pending.head.take());
-                let Some(head) = head else { return };
-                (stream, Ok(Answer::Done(head)))
+                let Some((head, at)) = head else { return };
+                (stream, Ok(Answer::Done(head, at)))
             }
             ClientEvent::Failed(stream, failure) => (stream, Err(failure)),
+            ClientEvent::Placed(stream, placed) => (stream, Ok(Answer::Placed(placed))),
+            ClientEvent::Closed(stream) => (stream, Ok(Answer::Closed)),
+            ClientEvent::State(stream, json) => (stream, Ok(Answer::State(json))),
             ClientEvent::Ended(failure) => return self.lose(&failure.text),
             ClientEvent::Pong => return,
         };
         if let Some(pending) = self.pending.get_mut(&stream) {
             pending.answer = Some(answer);
+            if pending.queued {
+                self.ready.streams.push_back(stream);
+            }
             pending.targets.clear();
         }
     }

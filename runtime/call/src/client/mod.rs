@@ -11,9 +11,12 @@
 
 mod any;
 mod arguments;
+mod errand;
 mod error;
+mod grid;
 mod inbox;
 mod link;
+mod remote;
 mod ticket;
 mod wire;
 
@@ -24,11 +27,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use kumi_idl::{Form, Interface, Limits, Plan, Scalar};
-use kumi_rpc::{CallHead, ClientHello, Failure, ResultHead, ServerHello, VERSIONS, Value};
+use kumi_rpc::{
+    CallHead, ClientHello, Failure, ResultHead, Role, ServerHello, Ticket as Attempt, VERSIONS,
+    Value,
+};
 
 pub use any::wait_any;
 pub use arguments::{Arg, Array, ArrayMut, Shape, is_given};
 pub use error::CallError;
+pub use grid::{Grid, GridCall, GridCanceller};
+pub use remote::{Remote, RemoteCall, RemoteCanceller};
 pub use ticket::Canceller;
 
 use crate::values;
@@ -44,6 +52,8 @@ pub struct Options {
     pub token: String,
     /// Its name in the server's logs.
     pub program: String,
+    /// Its site, for metaservers; empty: the network of its address.
+    pub site: String,
     /// How long connecting may take.
     pub connect_time: Duration,
     /// For `tls://`: a file with the certificates (PEM) of the authorities that are trusted, and no others; `None`: those
@@ -80,6 +90,7 @@ impl Default for Options {
             program: std::env::args_os()
                 .next()
                 .map_or_else(String::new, |name| name.to_string_lossy().into_owned()),
+            site: std::env::var("KUMI_CALL_SITE").unwrap_or_default(),
             connect_time: Duration::from_secs(10),
             ca: None,
         }
@@ -111,6 +122,10 @@ pub struct Outcome {
     pub waited: Duration,
     /// How long the routine ran.
     pub ran: Duration,
+    /// How long the arguments took to arrive, with the way of the first byte there and back.
+    pub sending: Duration,
+    /// How long the results took behind their first byte.
+    pub receiving: Duration,
 }
 
 impl Outcome {
@@ -137,6 +152,7 @@ impl Client {
             versions: VERSIONS,
             token: options.token.clone(),
             program: options.program.clone(),
+            site: options.site.clone(),
         };
         let server = link.hello(&hello.encode(), deadline)?;
         Ok(Client { link: Arc::new(link), server, known: Arc::default() })
@@ -146,6 +162,12 @@ impl Client {
     #[must_use]
     pub fn server(&self) -> &str {
         &self.server.name
+    }
+
+    /// Whether this is a metaserver, which knows servers and runs nothing: [`Grid`] calls through it.
+    #[must_use]
+    pub fn is_metaserver(&self) -> bool {
+        self.server.role == Role::Metaserver
     }
 
     /// What a call on the server may have at most.
@@ -163,6 +185,23 @@ impl Client {
         match Ticket::of(&*self.link, stream).wait(None, &|| false)? {
             Ok(Answer::Names(names)) => Ok(names),
             Ok(_) => Err(CallError::Server("the server answered something else".to_owned())),
+            Err(failure) => Err(CallError::of(failure, "")),
+        }
+    }
+
+    /// The state of a metaserver, as JSON.
+    ///
+    /// # Errors
+    /// [`CallError`]; a server has none.
+    pub fn status_json(&self) -> Result<String, CallError> {
+        if !self.is_metaserver() {
+            let text = "this is a server, not a metaserver: it has no state to show";
+            return Err(CallError::Server(text.to_owned()));
+        }
+        let stream = self.link.status()?;
+        match Ticket::of(&*self.link, stream).wait(None, &|| false)? {
+            Ok(Answer::State(json)) => Ok(json),
+            Ok(_) => Err(CallError::Server("the metaserver answered something else".to_owned())),
             Err(failure) => Err(CallError::of(failure, "")),
         }
     }
@@ -258,7 +297,20 @@ impl Client {
         time: Option<Duration>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Call<'a>, CallError> {
-        let mut checked = arguments::check(&known.interface, args, self.server.bytes)?;
+        let checked = arguments::check(&known.interface, args, self.server.bytes)?;
+        self.send(known, checked, time, None, interrupted).map_err(|(error, _)| error)
+    }
+
+    /// Sends a call whose arguments are checked. They are given back if that fails.
+    #[allow(clippy::result_large_err)] // What is given back is what was given.
+    fn send<'a>(
+        &self,
+        known: &Arc<Known>,
+        checked: Checked,
+        time: Option<Duration>,
+        attempt: Option<Attempt>,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Call<'a>, (CallError, Checked)> {
         let timeout_ms =
             time.map_or(0, |time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1));
         let head = CallHead {
@@ -267,16 +319,22 @@ impl Client {
             routine: known.interface.name.clone(),
             values: checked.given.to_wire(),
         };
+        let begun = Instant::now();
         // One that is too far away to be told is none.
-        let deadline = time.and_then(|time| Instant::now().checked_add(time.checked_add(GRACE)?));
-        let targets = std::mem::take(&mut checked.targets);
+        let deadline = time.and_then(|time| begun.checked_add(time.checked_add(GRACE)?));
+        let targets = checked.targets();
         let link = Arc::clone(&self.link);
-        let ticket = Link::call(link, &head, &checked.sends, targets, deadline, interrupted)?;
+        let sent = Link::call(link, attempt, &head, &checked.sends, targets, deadline, interrupted);
+        let ticket = match sent {
+            Ok(ticket) => ticket,
+            Err(error) => return Err((error, checked)),
+        };
         Ok(Call {
             ticket,
             checked,
             known: Arc::clone(known),
             client: self.clone(),
+            begun,
             deadline,
             lent: std::marker::PhantomData,
         })
@@ -291,6 +349,7 @@ pub struct Call<'a> {
     checked: Checked,
     known: Arc<Known>,
     client: Client,
+    begun: Instant,
     deadline: Option<Instant>,
     lent: std::marker::PhantomData<&'a mut [u8]>,
 }
@@ -316,9 +375,9 @@ impl Call<'_> {
     fn end(&mut self, answer: Result<Answer, Failure>) -> Result<Outcome, CallError> {
         let routine = &self.known.interface.name;
         match answer {
-            Ok(Answer::Done(head)) => {
+            Ok(Answer::Done(head, at)) => {
                 self.checked.unpack();
-                self.outcome(head)
+                self.outcome(head, at)
             }
             Ok(_) => Err(CallError::Server("the server answered something else".to_owned())),
             Err(failure) => {
@@ -376,7 +435,7 @@ impl Call<'_> {
         &self.checked.plan
     }
 
-    fn outcome(&self, head: ResultHead) -> Result<Outcome, CallError> {
+    fn outcome(&self, head: ResultHead, at: Instant) -> Result<Outcome, CallError> {
         let interface = &self.known.interface;
         let values: Vec<(usize, Value)> =
             head.values.into_iter().map(|(index, value)| (usize::from(index), value)).collect();
@@ -392,6 +451,9 @@ impl Call<'_> {
             values,
             waited: Duration::from_nanos(head.waited_ns),
             ran: Duration::from_nanos(head.ran_ns),
+            sending: (at - self.begun)
+                .saturating_sub(Duration::from_nanos(head.ran_ns.saturating_add(head.waited_ns))),
+            receiving: at.elapsed(),
         };
         if let Some(index) = interface.status
             && let Some(value) = outcome.scalar(index as usize).and_then(Scalar::integer)

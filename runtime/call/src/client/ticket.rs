@@ -7,7 +7,7 @@ use std::time::Instant;
 use kumi_rpc::Failure;
 
 use super::CallError;
-use super::link::{Answer, Link};
+use super::link::{Answer, Link, goes_on};
 
 /// A stream that is waited for; when this goes before the answer has come, nothing is put into its arrays any more.
 #[derive(Debug)]
@@ -34,8 +34,14 @@ impl<L: Deref<Target = Link>> Ticket<L> {
             return Err(CallError::Server(text.to_owned()));
         }
         let answer = self.link.wait(self.stream, deadline, interrupted)?;
-        self.over = true;
+        self.over = !goes_on(&answer);
         Ok(answer)
+    }
+
+    /// Nobody waits for it any more, and the other side ends it without being asked.
+    pub fn leave(mut self) {
+        self.over = true;
+        self.link.forget(self.stream);
     }
 
     /// Whether there is an answer, or none will come; does not wait.

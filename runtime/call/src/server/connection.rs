@@ -9,7 +9,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use kumi_rpc::{
-    CallHead, Code, Failure, MOST_UNREAD, Piece, ResultHead, Server, ServerEvent, Step,
+    CallHead, Code, Failure, MOST_UNREAD, Piece, ResultHead, Server, ServerEvent, Step, Ticket,
+    codes,
 };
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -46,6 +47,12 @@ enum Call {
     Going(Layout, Rc<Block>),
 }
 
+/// What is said of a call whose ticket is not taken.
+fn spent(routine: &str) -> Failure {
+    let text = format!("the metaserver has given up this attempt of `{routine}`");
+    Failure::new(codes::NO_TICKET, 0, text)
+}
+
 struct Connection {
     shared: Rc<Shared>,
     /// What goes over the socket, if not the protocol's bytes themselves.
@@ -72,6 +79,8 @@ struct Connection {
     guest: Option<Guest>,
     /// It counts as one of the server's connections.
     counted: bool,
+    /// The stream whose call comes next, and the ticket with which a metaserver has sent it.
+    ticket: Option<(u32, Ticket)>,
     /// The client is told why, and then nothing more is read.
     closing: bool,
 }
@@ -102,6 +111,7 @@ pub async fn run(
         caller: Caller::default(),
         guest: Some(guest),
         counted: false,
+        ticket: None,
         closing: false,
     };
     let result = connection.serve(&socket, &mut ends).await;
@@ -289,8 +299,14 @@ impl Connection {
                     self.rpc.fail(stream, &failure);
                 }
             }
+            ServerEvent::Ticket(stream, ticket) => self.ticket = Some((stream, ticket)),
             ServerEvent::Ready(stream) => {
                 if let Some(Call::Coming(mut job, given)) = self.calls.remove(&stream) {
+                    if job.ticket.as_ref().is_some_and(|ticket| !ticket.runs()) {
+                        self.rpc.fail(stream, &spent(&job.offered.interface.name));
+                        self.shared.pool.borrow_mut().arenas.give(job.block);
+                        return;
+                    }
                     let Job { offered, layout, block, foreign, .. } = &*job;
                     layout.arrange(&offered.interface, &given, &block.arena, *foreign);
                     job.ready = Instant::now();
@@ -313,6 +329,11 @@ impl Connection {
         let given = Given::from_wire(&offered.interface, &head.values)?;
         let layout = Layout::new(&offered.interface, &given, shared.config.call_bytes)?;
         let mut pool = shared.pool.borrow_mut();
+        let id = pool.number();
+        let ticket = self.ticket.take().filter(|(of, _)| *of == stream).map(|(_, ticket)| {
+            shared.tickets.admit(ticket, id).ok_or_else(|| spent(&head.routine))
+        });
+        let ticket = ticket.transpose()?;
         let taken =
             pool.memory(self.caller.owner(), self.number, layout.bytes).unwrap_or_else(|error| {
                 tracing::warn!(%error, bytes = layout.bytes, "no memory for a call");
@@ -322,7 +343,6 @@ impl Connection {
             let text = "the server has no memory left for the call's arguments; try again later";
             Failure::new(Code::Busy, i64::try_from(layout.bytes).unwrap_or(i64::MAX), text)
         })?;
-        let id = pool.number();
         drop(pool);
         let sizes = layout.sent();
         let job = Job {
@@ -336,6 +356,7 @@ impl Connection {
             deadline: self.deadline(head.timeout_ms),
             ready: Instant::now(),
             told: self.told.clone(),
+            ticket,
         };
         self.coming = self.coming.into_iter().chain(job.deadline).min();
         self.calls.insert(stream, Call::Coming(Box::new(job), given));

@@ -3,10 +3,13 @@
 mod arenas;
 mod connection;
 mod door;
+mod load;
+mod member;
 mod owner;
 mod process;
 mod registry;
 mod slots;
+mod tickets;
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -27,6 +30,8 @@ use crate::tls::Tls;
 use crate::users::Users;
 
 pub use door::Counters;
+pub use member::Membership;
+pub(crate) use registry::hash;
 pub use registry::{Registry, RegistryError};
 
 /// What a server offers and allows.
@@ -68,6 +73,8 @@ pub struct Config {
     pub sandbox: bool,
     /// What came to nothing.
     pub counters: Arc<Counters>,
+    /// The metaservers at which it registers.
+    pub membership: Option<Membership>,
 }
 
 impl Config {
@@ -96,6 +103,7 @@ impl Config {
             tls: None,
             sandbox: false,
             counters: Arc::default(),
+            membership: None,
         }
     }
 }
@@ -185,6 +193,7 @@ struct Shared {
     connections: Cell<usize>,
     known: Cell<usize>,
     door: Rc<door::Door>,
+    tickets: Rc<tickets::Tickets>,
     /// Whether the server ends.
     end: watch::Sender<bool>,
     /// How many files a process might open before this one raised that for itself.
@@ -209,8 +218,19 @@ pub fn serve(
     let door = door::Door::new(config.strangers, Arc::clone(&config.counters));
     let (connections, known, end) = (Cell::new(0), Cell::new(0), watch::channel(false).0);
     let (files, path) = (raise_open_files(), listener.path());
-    let shared = Rc::new(Shared { config, registry, pool, connections, known, door, end, files });
+    let mut membership = config.membership.clone();
+    if let Some(membership) = membership.as_mut().filter(|own| own.address.is_empty())
+        && let Some(address) = listener.address()?
+    {
+        membership.address = address.to_string();
+    }
+    let tickets = Rc::default();
+    let shared = Shared { config, registry, pool, connections, known, door, tickets, end, files };
+    let shared = Rc::new(shared);
     let local = LocalSet::new();
+    if let Some(membership) = membership {
+        local.spawn_local(member::run(Rc::clone(&shared), membership));
+    }
     let result = local.block_on(&runtime, async {
         let result = tokio::select! {
             result = accept(&shared, listener) => result,
@@ -276,7 +296,7 @@ async fn accept(shared: &Rc<Shared>, listener: Listener) -> io::Result<()> {
 }
 
 /// Out of descriptors or memory, or a client that has gone while it was accepted: the server goes on.
-async fn pause(error: &io::Error) {
+pub(crate) async fn pause(error: &io::Error) {
     use nix::errno::Errno;
     let errno = error.raw_os_error().map(Errno::from_raw);
     if !matches!(errno, Some(Errno::ECONNABORTED | Errno::EINTR | Errno::EPROTO)) {

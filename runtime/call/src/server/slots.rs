@@ -17,6 +17,7 @@ use super::arenas::{Arenas, Block};
 use super::owner::Owner;
 use super::process::{Process, ended, gone, last_reply, reply};
 use super::registry::Offered;
+use super::tickets::Held;
 use super::{Config, Shared};
 use crate::layout::Layout;
 use crate::protocol::Reply;
@@ -44,6 +45,8 @@ pub struct Job {
     pub ready: Instant,
     /// Where its end is told.
     pub told: UnboundedSender<Ended>,
+    /// The ticket with which a metaserver has sent it.
+    pub ticket: Option<Held>,
 }
 
 /// The end of a call.
@@ -145,6 +148,11 @@ impl Pool {
     pub fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
+    }
+
+    /// Calls that run, and that wait.
+    pub fn load(&self) -> (usize, usize) {
+        (self.running, self.queue.len())
     }
 
     /// Ends all calls and processes.

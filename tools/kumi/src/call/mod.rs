@@ -4,11 +4,14 @@ mod access;
 mod build;
 mod check;
 mod client;
+mod meta;
 mod run;
 mod serve;
+mod status;
 mod token;
 
 use crate::error::Error;
+use kumi_call::meta::MetaError;
 use kumi_call::server::{RegistryError, ServeError};
 use kumi_call::users::UsersError;
 use kumi_call::{CallError, TlsError};
@@ -24,6 +27,10 @@ pub enum CallCommand {
     List(client::ListArgs),
     /// What a routine takes and gives
     Info(client::InfoArgs),
+    /// Tell clients which of several servers a call goes to
+    Meta(meta::MetaArgs),
+    /// What a metaserver knows: servers, calls that wait, paths
+    Status(status::StatusArgs),
     /// Look at interface descriptions: what is wrong with them, or what they say
     Check(check::CheckArgs),
     /// Call a routine
@@ -41,6 +48,8 @@ pub fn run(command: &CallCommand, cluster: &str) -> Result<(), Error> {
         CallCommand::Serve(args) => serve::run(args, cluster),
         CallCommand::List(args) => client::list(args),
         CallCommand::Info(args) => client::info(args),
+        CallCommand::Meta(args) => meta::run(args),
+        CallCommand::Status(args) => status::run(args),
         CallCommand::Check(args) => check::run(args),
         CallCommand::Run(args) => run::run(args),
         CallCommand::Build(args) => build::run(args),
@@ -58,10 +67,21 @@ pub fn exit_code(error: &CallError) -> ExitCode {
         CallError::RoutineNotFound(_) => ExitCode::NoInput,
         CallError::TooLarge(_) => ExitCode::TooLarge,
         CallError::Busy(_) | CallError::TimedOut(_) | CallError::Cancelled(_) => ExitCode::TryLater,
+        CallError::NoServer { .. } => ExitCode::TryLater,
+        CallError::Attempts { last, .. } => exit_code(last),
         CallError::NotRunnable(_) => ExitCode::NotExecutable,
         CallError::NotPermitted(_) | CallError::Expired(_) => ExitCode::NotPermitted,
         CallError::Status { .. } => ExitCode::BadConfig,
         _ => ExitCode::Internal,
+    }
+}
+
+/// The exit code of a metaserver that cannot be.
+pub fn meta_exit_code(error: &MetaError) -> ExitCode {
+    match error {
+        MetaError::Policy(_) => ExitCode::Usage,
+        MetaError::Serve(error) => serve_exit_code(error),
+        MetaError::State { .. } => ExitCode::Io,
     }
 }
 

@@ -4,7 +4,7 @@ use super::access::{GuardArgs, log};
 use crate::error::Error;
 use crate::{cluster, output, parse};
 use clap::Args;
-use kumi_call::server::{Config, Listener, Registry, serve};
+use kumi_call::server::{Config, Listener, Membership, Registry, serve};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -49,6 +49,15 @@ pub struct ServeArgs {
     /// Most MiB of address space of a routine's process, its arguments included [default: no limit]
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     pub process_memory: Option<u64>,
+    /// Register at this metaserver, or at the first of several that answers; clients that ask it are sent here
+    #[arg(long, value_name = "ADDR[,ADDR…]", value_delimiter = ',')]
+    pub meta: Vec<String>,
+    /// The address that clients are sent to [default: that of --listen, as the metaserver sees this machine]
+    #[arg(long, value_name = "ADDR", requires = "meta")]
+    pub advertise: Option<String>,
+    /// The site: clients and servers of one site share its path to the others [default: the network of the address]
+    #[arg(long, value_name = "NAME", requires = "meta", env = "KUMI_CALL_SITE")]
+    pub site: Option<String>,
 }
 
 /// Serves until SIGINT or SIGTERM.
@@ -102,6 +111,15 @@ fn config(args: &ServeArgs) -> Result<Config, Error> {
         config.bytes = config.bytes.max(2 * config.call_bytes);
     }
     config.process_bytes = args.process_memory.map_or(0, |mib| mib << 20);
+    if !args.meta.is_empty() {
+        let unix = args.listen.starts_with("unix:").then(|| args.listen.clone());
+        config.membership = Some(Membership {
+            metaservers: args.meta.clone(),
+            address: args.advertise.clone().or(unix).unwrap_or_default(),
+            site: args.site.clone().unwrap_or_default(),
+            token: String::new(),
+        });
+    }
     Ok(config)
 }
 
