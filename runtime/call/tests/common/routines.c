@@ -91,11 +91,13 @@ void deaf(void)
 /* Forks a process that has all descriptors of this one. */
 void brood(int leaves, int *pid)
 {
-    *pid = fork();
-    if (*pid == 0) {
+    /* Not at once to where both would write: the arguments are shared memory. */
+    int child = fork();
+    if (child == 0) {
         sleep(600);
         _exit(0);
     }
+    *pid = child;
     if (leaves) {
         _exit(3);
     }
