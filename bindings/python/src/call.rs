@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use kumi_call::{
-    Arg, Array, ArrayMut, Call, CallError, Canceller, Client, Lent, LentMut, Options, Outcome,
-    Shape,
+    Arg, Array, ArrayMut, CallError, Lent, LentMut, Options, Outcome, Remote, RemoteCall,
+    RemoteCanceller, Shape,
 };
 use kumi_idl::{Element, Order, PlanError, Scalar, Type};
 use kumi_rpc::Value;
@@ -20,16 +20,16 @@ use crate::error::{Failure, keep_signal, wrong_type};
 /// A connection to a server.
 #[pyclass(frozen)]
 pub struct NativeClient {
-    client: Client,
+    client: Remote,
 }
 
 /// A call that is under way, and the memory that it uses.
 #[pyclass(frozen)]
 pub struct NativeCall {
     // There until this is dropped; before the buffers: where it goes nothing is written to them any more.
-    call: Mutex<Option<Call<'static>>>,
+    call: Mutex<Option<RemoteCall>>,
     /// Beside the lock, which is held as long as somebody waits.
-    canceller: Canceller,
+    canceller: RemoteCanceller,
     _buffers: Mutex<(Vec<Input>, Vec<Output>)>,
 }
 
@@ -46,7 +46,12 @@ type Fitted = (Vec<Option<u64>>, Vec<Vec<u64>>);
 
 fn failure(error: &CallError) -> Failure {
     let text = error.to_string();
-    match error {
+    // Of several attempts the last says what kind of failure it is.
+    let kind = match error {
+        CallError::Attempts { last, .. } => last,
+        other => other,
+    };
+    match kind {
         CallError::Connect { .. } => Failure::of_call("ConnectError", text),
         CallError::Lost(_) => Failure::of_call("ConnectionLostError", text),
         CallError::RoutineNotFound(_) => Failure::of_call("RoutineNotFound", text),
@@ -60,6 +65,7 @@ fn failure(error: &CallError) -> Failure {
         }
         CallError::TimedOut(_) => Failure::of_call("TimedOutError", text),
         CallError::Cancelled(_) => Failure::of_call("CancelledError", text),
+        CallError::NoServer { .. } => Failure::of_call("NoServerError", text),
         CallError::NotRunnable(_) => Failure::of_call("NotRunnableError", text),
         CallError::NotPermitted(_) => Failure::of_call("NotPermittedError", text),
         CallError::Expired(_) => Failure::of_call("ExpiredError", text),
@@ -97,12 +103,12 @@ impl NativeClient {
         options.connect_time = duration(seconds)?;
         options.token = token.unwrap_or(options.token);
         options.ca = ca.or(options.ca);
-        let client = py.detach(|| Client::connect(address, &options));
+        let client = py.detach(|| Remote::connect(address, &options));
         Ok(NativeClient { client: client.map_err(|error| failure(&error))? })
     }
 
     /// The server's name.
-    fn server(&self) -> &str {
+    fn server(&self) -> String {
         self.client.server()
     }
 
@@ -242,7 +248,7 @@ impl NativeCall {
     fn is_over(&self, py: Python<'_>) -> bool {
         py.detach(|| {
             let call = self.call.try_lock();
-            call.is_ok_and(|call| call.as_ref().is_none_or(Call::is_over))
+            call.is_ok_and(|call| call.as_ref().is_none_or(RemoteCall::is_over))
         })
     }
 

@@ -33,6 +33,7 @@ from ._errors import (
     ConnectionLostError,
     CrashedError,
     ExpiredError,
+    NoServerError,
     NotPermittedError,
     NotRunnableError,
     RoutineNotFound,
@@ -54,6 +55,7 @@ __all__ = [
     "CrashedError",
     "ExpiredError",
     "Handle",
+    "NoServerError",
     "NotPermittedError",
     "NotRunnableError",
     "Parameter",
@@ -76,7 +78,7 @@ def connect(
     ca: str | os.PathLike[str] | None = None,
     timeout: float = 10.0,
 ) -> Connection:
-    """Connects to a server at ``host:port``, ``tls://host:port`` or ``unix:path``, in at most ``timeout`` seconds.
+    """Connects to a server or a metaserver at ``host:port``, ``tls://host:port`` or ``unix:path``, in at most ``timeout`` seconds.
 
     Args:
         address: Where the server is.

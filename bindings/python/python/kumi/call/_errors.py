@@ -40,6 +40,10 @@ class BusyError(CallError):
     """As many calls wait as may; try again later."""
 
 
+class NoServerError(CallError):
+    """A metaserver has no server for the call, or its servers are gone; it may have run in part."""
+
+
 class CrashedError(CallError):
     """The routine crashed or ended its process.
 
