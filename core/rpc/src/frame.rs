@@ -33,11 +33,15 @@ pub enum Kind {
     Result = 10,
     /// A failure.
     Error = 11,
+    /// Asks for a held array.
+    Fetch = 14,
+    /// Ends the holding of arrays.
+    Drop = 15,
 }
 
 impl Kind {
     fn of(byte: u8) -> Option<Kind> {
-        const ALL: [Kind; 11] = [
+        const ALL: [Kind; 13] = [
             Kind::Interface,
             Kind::List,
             Kind::Call,
@@ -49,6 +53,8 @@ impl Kind {
             Kind::Names,
             Kind::Result,
             Kind::Error,
+            Kind::Fetch,
+            Kind::Drop,
         ];
         ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
@@ -95,7 +101,7 @@ impl Header {
             return Err(ProtocolError::Length { kind, length, most });
         }
         let of_connection = match known {
-            Some(Kind::Ping | Kind::Pong) => stream == 0,
+            Some(Kind::Ping | Kind::Pong | Kind::Drop) => stream == 0,
             Some(Kind::Error) | None => true,
             Some(_) => stream != 0,
         };

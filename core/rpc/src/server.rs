@@ -1,6 +1,7 @@
 //! A connection as its server sees it.
 
 use crate::frame::{self, End, HEADER, Header, Kind};
+use crate::held::{self, FetchHead, HeldName};
 use crate::hello::{ClientHello, ServerHello, VERSIONS};
 use crate::message::{self, CallHead, Code, Failure, ResultHead};
 use crate::outbox::Outbox;
@@ -10,6 +11,7 @@ use crate::{MOST_ANSWER, ProtocolError};
 use alloc::borrow::ToOwned;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 
 /// What a client wants.
 #[derive(Debug, PartialEq)]
@@ -26,6 +28,10 @@ pub enum ServerEvent {
     Ready(u32),
     /// A call is to end; [`Server::fail`] answers when it has.
     Cancel(u32),
+    /// Bytes of a held array; [`Server::finish`] with one array, of parameter 0, or [`Server::fail`] answers.
+    Fetch(u32, FetchHead),
+    /// These arrays are to be held no longer.
+    Drop(Vec<HeldName>),
 }
 
 /// What a stream waits for.
@@ -154,7 +160,7 @@ impl Server {
         self.outbox.bytes().extend_from_slice(&hello.encode());
     }
 
-    fn put(&mut self, kind: Kind, stream: u32, write: impl FnOnce(&mut alloc::vec::Vec<u8>)) {
+    fn put(&mut self, kind: Kind, stream: u32, write: impl FnOnce(&mut Vec<u8>)) {
         frame::put(self.outbox.bytes(), kind, stream, write);
     }
 
@@ -206,6 +212,12 @@ impl Server {
                 self.begin(stream)?;
                 Some(ServerEvent::Call(stream, head))
             }
+            Kind::Fetch => {
+                let head = FetchHead::decode(body).map_err(malformed)?;
+                self.begin(stream)?;
+                Some(ServerEvent::Fetch(stream, head))
+            }
+            Kind::Drop => Some(ServerEvent::Drop(held::take_names(body).map_err(malformed)?)),
             // Of a stream that has ended meanwhile it says nothing.
             Kind::Cancel => match self.streams.get(&stream) {
                 Some(Stream::Receiving(_) | Stream::Running) => Some(ServerEvent::Cancel(stream)),

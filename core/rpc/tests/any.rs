@@ -23,7 +23,13 @@ fn requests(client: &mut Client, calls: &[Vec<u64>]) -> Vec<u8> {
     let mut out = hello().encode();
     let mut left = Vec::new();
     for sizes in calls {
-        let head = CallHead { hash: 1, timeout_ms: 2, routine: "f".into(), values: values() };
+        let head = CallHead {
+            hash: 1,
+            timeout_ms: 2,
+            routine: "f".into(),
+            values: values(),
+            ..CallHead::default()
+        };
         let sizes = arrays(sizes);
         let stream = client.call(&head, &sizes, &mut out).expect("short");
         let pieces: Vec<_> = chunks(&sizes).collect();

@@ -4,6 +4,7 @@
 //! processes and memory. See docs/calls.md.
 #![deny(unsafe_code)]
 
+mod held;
 mod layout;
 #[allow(unsafe_code)]
 mod lent;
@@ -17,9 +18,10 @@ pub mod server;
 pub mod slot;
 
 pub use client::{
-    Arg, Array, ArrayMut, Call, CallError, Client, Known, Options, Outcome, Shape, is_given,
-    wait_any,
+    Arg, Array, ArrayMut, AtServers, Call, CallError, Client, Known, Options, Outcome, Shape,
+    is_given, wait_any,
 };
+pub use held::{Names, Traffic};
 pub use lent::{Lent, LentMut, Number};
 pub use native::LoadError;
 pub use values::Given;

@@ -70,6 +70,20 @@ pub enum CallError {
         /// Its value, not 0.
         value: i64,
     },
+    /// No array of that name is held, or not yet.
+    #[error("{text}")]
+    NotHeld {
+        /// What the server says.
+        text: String,
+        /// The call that makes it is under way.
+        yet: bool,
+    },
+    /// The server could not fetch an array from the one that holds it.
+    #[error("{0}")]
+    NoSource(String),
+    /// The server has no room to hold more arrays.
+    #[error("{0}")]
+    HeldFull(String),
     /// Something else that the server says.
     #[error("{0}")]
     Server(String),
@@ -92,6 +106,9 @@ impl CallError {
             Code::Cancelled => CallError::Cancelled(text),
             Code::NotRunnable => CallError::NotRunnable(text),
             Code::NotPermitted => CallError::NotPermitted(text),
+            Code::NotHeld | Code::NotYet => CallError::NotHeld { text, yet: code == Code::NotYet },
+            Code::NoSource => CallError::NoSource(text),
+            Code::HeldFull => CallError::HeldFull(text),
             Code::InterfaceChanged
             | Code::Protocol
             | Code::Ending
@@ -104,7 +121,8 @@ impl CallError {
     #[must_use]
     pub fn has_not_run(&self) -> bool {
         use CallError::{
-            Address, Argument, Busy, Connect, NotPermitted, NotRunnable, RoutineNotFound, TooLarge,
+            Address, Argument, Busy, Connect, HeldFull, NoSource, NotHeld, NotPermitted,
+            NotRunnable, RoutineNotFound, TooLarge,
         };
         matches!(
             self,
@@ -116,6 +134,9 @@ impl CallError {
                 | Busy(_)
                 | NotRunnable(_)
                 | NotPermitted(_)
+                | NotHeld { .. }
+                | NoSource(_)
+                | HeldFull(_)
         )
     }
 }

@@ -10,8 +10,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use kumi_rpc::{
-    CHUNK, CallHead, Client, ClientEvent, Failure, HEADER, ResultHead, ServerHello, Size, Step,
-    chunk_header, chunks,
+    CHUNK, CallHead, Client, ClientEvent, Failure, FetchHead, HEADER, HeldName, ResultHead,
+    ServerHello, Size, Step, chunk_header, chunks,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -162,6 +162,34 @@ impl Link {
         Ok(ticket)
     }
 
+    /// Asks for bytes of a held array.
+    pub fn fetch<L: std::ops::Deref<Target = Link>>(
+        link: L,
+        head: &FetchHead,
+        to: LentMut,
+        deadline: Option<Instant>,
+    ) -> Result<Ticket<L>, CallError> {
+        let mut out = Vec::new();
+        let mut state = link.lock();
+        let stream = state.rpc.fetch(head, &mut out);
+        link.begin(state, stream, vec![(0, to)]);
+        let ticket = Ticket { link, stream, over: false };
+        ticket.link.put(&[Source::Bytes(&out)], deadline)?;
+        Ok(ticket)
+    }
+
+    /// Ends it.
+    pub fn end(&self, why: &str) {
+        let _lost = self.fail(why);
+    }
+
+    /// Has the server hold arrays no longer.
+    pub fn let_go(&self, names: &[HeldName]) -> Result<(), CallError> {
+        let mut out = Vec::new();
+        self.lock().rpc.drop_held(names, &mut out);
+        self.put(&[Source::Bytes(&out)], None)
+    }
+
     /// Writes a call's head and its arrays, as long as nothing has been answered.
     fn send(
         &self,
@@ -170,12 +198,6 @@ impl Link {
         sends: &[(u16, Lent)],
         deadline: Option<Instant>,
     ) -> Result<(), CallError> {
-        let sizes: Vec<Size> = sends
-            .iter()
-            .map(|(argument, lent)| Size { argument: *argument, bytes: lent.length() as u64 })
-            .collect();
-        let lent =
-            |argument| sends.iter().find(|(other, _)| *other == argument).map(|(_, lent)| lent);
         let mut headers: Vec<[u8; HEADER]> = Vec::new();
         let mut data: Vec<(&Lent, usize, usize)> = Vec::new();
         let mut head = Some(head);
@@ -192,8 +214,13 @@ impl Link {
             data.clear();
             result
         };
-        for (argument, offset, length) in chunks(&sizes) {
-            let Some(lent) = lent(argument) else { continue };
+        // An array may come in several pieces.
+        let pieces = sends.iter().flat_map(|(argument, lent)| {
+            let size = Size { argument: *argument, bytes: lent.length() as u64 };
+            let chunks: Vec<(u16, u64, u32)> = chunks(&[size]).collect();
+            chunks.into_iter().map(move |chunk| (lent, chunk))
+        });
+        for (lent, (argument, offset, length)) in pieces {
             headers.push(chunk_header(stream, argument, length));
             // Inside of an array that is in memory.
             data.push((lent, offset as usize, length as usize));
@@ -206,7 +233,7 @@ impl Link {
                 }
             }
         }
-        if head_left(bytes, &headers, sizes.is_empty()) {
+        if head_left(bytes, &headers, sends.is_empty()) {
             flush(&mut headers, &mut data)?;
         }
         Ok(())

@@ -11,6 +11,7 @@
 
 mod arguments;
 mod error;
+mod held;
 mod link;
 
 use std::collections::HashMap;
@@ -25,7 +26,9 @@ use kumi_rpc::{CallHead, ClientHello, Failure, ResultHead, ServerHello, VERSIONS
 
 pub use arguments::{Arg, Array, ArrayMut, Shape, is_given};
 pub use error::CallError;
+pub use held::AtServers;
 
+use crate::lent::Number;
 use crate::values;
 use arguments::Checked;
 use link::{Answer, Link, Ticket};
@@ -234,6 +237,7 @@ impl Client {
             timeout_ms,
             routine: known.interface.name.clone(),
             values: checked.given.to_wire(),
+            held: std::mem::take(&mut checked.held),
         };
         let deadline = time.and_then(|time| Instant::now().checked_add(time + GRACE));
         let targets = std::mem::take(&mut checked.targets);

@@ -78,9 +78,11 @@ impl Arenas {
         Ok(Some(Rc::new(Block { number, arena, total: Rc::clone(&self.total) })))
     }
 
-    /// Takes memory back that nobody uses any more.
+    /// Takes memory back. What somebody else has still is freed when the last lets it go.
     pub fn give(&mut self, block: Rc<Block>) {
-        self.idle.push(block);
+        if Rc::strong_count(&block) == 1 {
+            self.idle.push(block);
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! A client's connection.
 
-use std::collections::HashMap;
+mod held;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
@@ -10,11 +12,14 @@ use std::time::Duration;
 use kumi_rpc::{CallHead, Code, Failure, Piece, ResultHead, Server, ServerEvent, Step};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::Shared;
 use super::arenas::Block;
-use super::slots::{Ended, Job, submit};
+use super::holding;
+use super::slots::{Ended, Job};
+use crate::held::Gaps;
 use crate::layout::Layout;
 use crate::native::{self, Source, Target};
 use crate::values::Given;
@@ -32,10 +37,26 @@ enum Call {
     Runs(u64),
     /// Its results go.
     Going(Layout, Rc<Block>),
+    /// A held array goes: its memory, and where it begins there.
+    Fetched(Rc<Block>, usize),
 }
+
+/// What a call's arguments wait for beside its client.
+struct Incoming {
+    gaps: BTreeMap<u16, Gaps>,
+    /// What servers hold is being brought.
+    gathering: Option<AbortHandle>,
+    /// The client has sent its part.
+    ready: bool,
+}
+
+/// What servers hold of a call's arguments is there, or cannot be had.
+type Gathered = (u32, u64, Result<(), Failure>);
 
 struct Connection {
     shared: Rc<Shared>,
+    /// Its number.
+    id: u64,
     rpc: Server,
     /// What has come and is not done with: `begin..end` of it.
     input: Vec<u8>,
@@ -44,6 +65,10 @@ struct Connection {
     /// Bytes of input that are needed before there is anything to do.
     needed: usize,
     calls: HashMap<u32, Call>,
+    incoming: HashMap<u32, Incoming>,
+    /// Calls that go on if the client vanishes.
+    surviving: HashSet<u32>,
+    gathered: UnboundedSender<Gathered>,
     told: UnboundedSender<Ended>,
     greeted: bool,
     /// The client is told why, and then nothing more is read.
@@ -54,20 +79,30 @@ struct Connection {
 pub async fn run(shared: &Rc<Shared>, socket: OwnedFd) -> io::Result<()> {
     let socket = native::watch(socket)?;
     let (told, mut ends) = unbounded_channel();
+    let (gathered, mut arrivals) = unbounded_channel();
+    let id = shared.last.get() + 1;
+    shared.last.set(id);
     let mut connection = Connection {
         shared: Rc::clone(shared),
+        id,
         rpc: Server::new(shared.config.streams),
         input: vec![0; INPUT],
         begin: 0,
         end: 0,
         needed: 1,
         calls: HashMap::new(),
+        incoming: HashMap::new(),
+        surviving: HashSet::new(),
+        gathered,
         told,
         greeted: false,
         closing: false,
     };
-    let result = connection.serve(&socket, &mut ends).await;
-    connection.leave();
+    let result = connection.serve(&socket, &mut ends, &mut arrivals).await;
+    let survivors = connection.leave();
+    if survivors > 0 {
+        tokio::task::spawn_local(holding::outlive(Rc::clone(shared), ends, survivors));
+    }
     result
 }
 
@@ -76,6 +111,7 @@ impl Connection {
         &mut self,
         socket: &AsyncFd<OwnedFd>,
         ends: &mut UnboundedReceiver<Ended>,
+        arrivals: &mut UnboundedReceiver<Gathered>,
     ) -> io::Result<()> {
         let patience = tokio::time::sleep(PATIENCE);
         tokio::pin!(patience);
@@ -106,6 +142,7 @@ impl Connection {
                     }
                 }
                 ended = ends.recv() => if let Some(ended) = ended { self.ended(ended); },
+                arrival = arrivals.recv() => if let Some(arrival) = arrival { self.arrived(arrival); },
                 () = &mut patience, if !self.greeted => return Err(io::ErrorKind::TimedOut.into()),
             }
             while let Ok(ended) = ends.try_recv() {
@@ -132,7 +169,7 @@ impl Connection {
             && let Ok(Step::Data(Some(place), length)) = self.rpc.step(&[])
             && let Some(Call::Coming(job, _)) = self.calls.get(&place.stream)
         {
-            let (offset, length) = job.layout.range(place.argument, place.offset, length);
+            let (offset, length) = self.belongs(job, place, length);
             straight = length;
             target = Target::Arena(&job.block.arena, offset, length);
         }
@@ -169,7 +206,7 @@ impl Connection {
                     if let Some(place) = place
                         && let Some(Call::Coming(job, _)) = self.calls.get(&place.stream)
                     {
-                        let (offset, room) = job.layout.range(place.argument, place.offset, count);
+                        let (offset, room) = self.belongs(job, place, count);
                         count = room;
                         job.block.arena.write(offset, &self.input[self.begin..self.begin + count]);
                     }
@@ -205,14 +242,22 @@ impl Connection {
                 }
             }
             ServerEvent::Ready(stream) => {
-                if let Some(Call::Coming(mut job, given)) = self.calls.remove(&stream) {
-                    job.layout.arrange(&job.offered.interface, &given, &job.block.arena);
-                    job.ready = Instant::now();
-                    self.calls.insert(stream, Call::Runs(job.id));
-                    submit(&self.shared, job);
+                if let Some(incoming) = self.incoming.get_mut(&stream)
+                    && incoming.gathering.is_some()
+                {
+                    incoming.ready = true;
+                } else {
+                    self.submit(stream);
                 }
             }
             ServerEvent::Cancel(stream) => self.cancel(stream),
+            ServerEvent::Fetch(stream, head) => {
+                if let Err(failure) = self.fetch(stream, &head) {
+                    self.rpc.fail(stream, &failure);
+                }
+                self.written();
+            }
+            ServerEvent::Drop(names) => self.shared.let_go(&names),
         }
     }
 
@@ -241,7 +286,13 @@ impl Connection {
         })?;
         let id = pool.number();
         drop(pool);
-        let sizes = layout.sent();
+        let held = self.held(&layout, &block, head);
+        let (sources, keeping) = held.inspect_err(|_| shared.give(Rc::clone(&block)))?;
+        let mut sizes = layout.sent();
+        for size in &mut sizes {
+            size.bytes = sources.gaps.get(&size.argument).map_or(size.bytes, Gaps::bytes);
+        }
+        shared.count(|traffic| &traffic.from_clients, sizes.iter().map(|size| size.bytes).sum());
         let job = Job {
             id,
             stream,
@@ -250,8 +301,10 @@ impl Connection {
             block,
             deadline: self.deadline(head.timeout_ms),
             ready: Instant::now(),
+            keeping,
             told: self.told.clone(),
         };
+        self.gather(&job, sources);
         self.calls.insert(stream, Call::Coming(Box::new(job), given));
         self.rpc.accept(stream, &sizes);
         Ok(())
@@ -271,30 +324,40 @@ impl Connection {
                     let name = &job.offered.interface.name;
                     let text = format!("the call of `{name}` was cancelled");
                     self.rpc.fail(stream, &Failure::new(Code::Cancelled, 0, text));
-                    self.shared.pool.borrow_mut().arenas.give(job.block);
+                    self.forget(*job);
                 }
             }
             Some(Call::Runs(id)) => self.shared.pool.borrow_mut().cancel(*id, Code::Cancelled),
-            Some(Call::Going(..)) | None => {}
+            Some(Call::Going(..) | Call::Fetched(..)) | None => {}
         }
     }
 
     /// A call is over.
     fn ended(&mut self, ended: Ended) {
         let Ended { job, outcome } = ended;
-        let Job { stream, offered, layout, block, .. } = *job;
+        let Job { stream, offered, layout, block, keeping, .. } = *job;
+        self.surviving.remove(&stream);
         match outcome {
             Ok((waited_ns, ran_ns)) => {
                 layout.pack(&offered.interface, &block.arena);
                 let values = layout.results(&offered.interface, &block.arena);
                 let head = ResultHead { waited_ns, ran_ns, values };
-                self.rpc.finish(stream, &head, &layout.returned());
+                let sizes = match keeping {
+                    Some(keeping) => keeping.settle(&self.shared, &layout, &block),
+                    None => layout.returned(),
+                };
+                let bytes = sizes.iter().map(|size| size.bytes).sum();
+                self.shared.count(|traffic| &traffic.to_clients, bytes);
+                self.rpc.finish(stream, &head, &sizes);
                 self.calls.insert(stream, Call::Going(layout, block));
             }
             Err(failure) => {
                 self.calls.remove(&stream);
                 self.rpc.fail(stream, &failure);
-                self.shared.pool.borrow_mut().arenas.give(block);
+                if let Some(keeping) = keeping {
+                    keeping.release(&self.shared);
+                }
+                self.shared.give(block);
             }
         }
         self.written();
@@ -304,8 +367,10 @@ impl Connection {
     fn written(&mut self) {
         while let Some(stream) = self.rpc.outbox().written() {
             self.rpc.ended(stream);
-            if let Some(Call::Going(_, block)) = self.calls.remove(&stream) {
-                self.shared.pool.borrow_mut().arenas.give(block);
+            if let Some(Call::Going(_, block) | Call::Fetched(block, _)) =
+                self.calls.remove(&stream)
+            {
+                self.shared.give(block);
             }
         }
     }
@@ -335,6 +400,10 @@ impl Connection {
                     let (offset, length) = layout.range(place.argument, place.offset, length);
                     Some(Source::Arena(&block.arena, offset, length))
                 }
+                // Inside of the array: it was checked.
+                Some(Call::Fetched(block, begin)) => {
+                    Some(Source::Arena(&block.arena, begin + place.offset as usize, length))
+                }
                 _ => None,
             },
         });
@@ -347,14 +416,19 @@ impl Connection {
         Ok(count)
     }
 
-    /// The client has gone: so have its calls.
-    fn leave(&mut self) {
-        for (_, call) in self.calls.drain() {
+    /// The client has gone: so have its calls, but for those whose results are to survive it: their number.
+    fn leave(&mut self) -> usize {
+        let mut survivors = 0;
+        let calls: Vec<(u32, Call)> = self.calls.drain().collect();
+        for (stream, call) in calls {
             match call {
-                Call::Coming(job, _) => self.shared.pool.borrow_mut().arenas.give(job.block),
+                Call::Coming(job, _) => self.forget(*job),
+                Call::Runs(_) if self.surviving.contains(&stream) => survivors += 1,
                 Call::Runs(id) => self.shared.pool.borrow_mut().cancel(id, Code::Cancelled),
-                Call::Going(_, block) => self.shared.pool.borrow_mut().arenas.give(block),
+                Call::Going(_, block) | Call::Fetched(block, _) => self.shared.give(block),
             }
         }
+        self.shared.owner_lost(self.id);
+        survivors
     }
 }

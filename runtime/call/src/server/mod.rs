@@ -2,22 +2,28 @@
 
 mod arenas;
 mod connection;
+mod gather;
+mod holding;
 mod nearest;
 mod process;
 mod registry;
 mod slots;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::LocalSet;
+
+use crate::held::{Table, Traffic};
 
 pub use registry::{Registry, RegistryError};
 
@@ -48,6 +54,16 @@ pub struct Config {
     pub call_time: Option<Duration>,
     /// Threads that a routine's libraries may use.
     pub threads: usize,
+    /// Most bytes of arrays that are held between calls.
+    pub held_bytes: u64,
+    /// Longest time for which an array is held.
+    pub held_time: Duration,
+    /// How long arrays are held whose client's connection is lost.
+    pub held_grace: Duration,
+    /// Servers from which arrays are fetched for calls; `None`: any.
+    pub peers: Option<Vec<String>>,
+    /// Counts bytes of arrays.
+    pub traffic: Arc<Traffic>,
 }
 
 impl Config {
@@ -70,6 +86,11 @@ impl Config {
             process_bytes: 0,
             call_time: None,
             threads: 1,
+            held_bytes: memory / 4,
+            held_time: Duration::from_secs(3600),
+            held_grace: Duration::from_secs(30),
+            peers: None,
+            traffic: Arc::default(),
         }
     }
 }
@@ -150,7 +171,19 @@ struct Shared {
     registry: Registry,
     pool: RefCell<slots::Pool>,
     connections: RefCell<usize>,
+    /// Numbers of connections.
+    last: Cell<u64>,
+    held: RefCell<Table<holding::Kept>>,
+    /// Something is held or not any more.
+    held_changed: Notify,
+    /// Turns of those who fetch from other servers.
+    fetches: Semaphore,
+    /// It listens on a Unix socket.
+    local: bool,
 }
+
+/// Most connections to other servers at a time.
+const FETCHES: usize = 64;
 
 /// Serves until `stop` is ready. Slots and connections are gone when it returns.
 ///
@@ -164,12 +197,24 @@ pub fn serve(
 ) -> Result<(), ServeError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let pool = RefCell::new(slots::Pool::new(&config));
-    let shared = Rc::new(Shared { config, registry, pool, connections: RefCell::new(0) });
+    let held = Table::new(config.held_bytes, config.held_time, config.held_grace);
+    let shared = Rc::new(Shared {
+        config,
+        registry,
+        pool,
+        connections: RefCell::new(0),
+        last: Cell::new(0),
+        held: RefCell::new(held),
+        held_changed: Notify::new(),
+        fetches: Semaphore::new(FETCHES),
+        local: matches!(listener, Listener::Unix(_)),
+    });
     let local = LocalSet::new();
     let result = local.block_on(&runtime, async {
         tokio::select! {
             result = accept(&shared, listener) => result,
             () = stop => Ok(()),
+            () = holding::sweep(&shared) => Ok(()),
         }
     });
     shared.pool.borrow_mut().end();

@@ -12,6 +12,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::{Instant, sleep_until};
 
 use super::arenas::{Arenas, Block};
+use super::holding::Keeping;
 use super::process::{Process, ended, reply};
 use super::registry::Offered;
 use super::{Config, Shared};
@@ -35,6 +36,8 @@ pub struct Job {
     pub deadline: Option<Instant>,
     /// When it was ready to run.
     pub ready: Instant,
+    /// What stays of its results.
+    pub keeping: Option<Box<Keeping>>,
     /// Where its end is told.
     pub told: UnboundedSender<Ended>,
 }

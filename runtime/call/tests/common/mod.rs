@@ -120,6 +120,16 @@ pub fn interfaces() -> Vec<Interface> {
     used.target.result = Some(1);
     all.push(used);
     all.push(routine("absent", vec![]));
+    let ms = param("ms", In, I32, &[]);
+    let x = param("x", In, F64, &[]);
+    let mut fill = routine("fill", vec![size(), ms, x, param("y", Out, F64, &[n()])]);
+    fill.idempotent = true;
+    all.push(fill);
+    let x = param("x", In, F64, &[n()]);
+    let y = param("y", InOut, F64, &[n()]);
+    let mut add = routine("add", vec![size(), x, y, param("info", Out, I32, &[])]);
+    add.status = Some(3);
+    all.push(add);
     all
 }
 

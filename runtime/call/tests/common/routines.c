@@ -78,3 +78,21 @@ int use(long bytes)
     free(memory);
     return 0;
 }
+
+/* y = x everywhere, after a while. */
+void fill(int n, int ms, double x, double *y)
+{
+    usleep(ms * 1000);
+    for (int i = 0; i < n; i++) {
+        y[i] = x;
+    }
+}
+
+/* y = y + x, element by element; fails if asked to. */
+void add(int n, const double *x, double *y, int *info)
+{
+    for (int i = 0; i < n; i++) {
+        y[i] += x[i];
+    }
+    *info = n > 0 && x[0] < 0 ? 1 : 0;
+}
