@@ -54,6 +54,12 @@ impl Graph {
     /// A picture of its own: a row for the calls that need as many others before them.
     #[must_use]
     pub fn svg(&self) -> String {
+        self.svg_with(|_| String::new())
+    }
+
+    /// The same, with a second line in the box of each call.
+    #[must_use]
+    pub fn svg_with(&self, note: impl Fn(Node) -> String) -> String {
         let mut columns: BTreeMap<u32, u32> = BTreeMap::new();
         let mut places = BTreeMap::new();
         for (node, vertex) in self.nodes().zip(&self.vertices) {
@@ -91,6 +97,8 @@ impl Graph {
         for (node, vertex) in self.nodes().zip(&self.vertices) {
             let (x, y) = place(node);
             let name: String = vertex.name.chars().take(LONGEST).collect();
+            let note = note(node);
+            let line = if note.is_empty() { HEIGHT / 2 + 4 } else { HEIGHT / 2 - 3 };
             put(
                 &mut text,
                 format_args!(
@@ -98,11 +106,22 @@ impl Graph {
                     escaped(&self.explain(node)),
                     vertex.state.colour(),
                     x + WIDTH / 2,
-                    y + HEIGHT / 2 + 4,
+                    y + line,
                     node.0,
                     escaped(&name)
                 ),
             );
+            if !note.is_empty() {
+                put(
+                    &mut text,
+                    format_args!(
+                        "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\" font-size=\"10\">{}</text>\n",
+                        x + WIDTH / 2,
+                        y + HEIGHT - 6,
+                        escaped(&note)
+                    ),
+                );
+            }
         }
         text + "</svg>\n"
     }
