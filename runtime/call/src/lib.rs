@@ -16,6 +16,7 @@ mod values;
 pub mod client;
 pub mod server;
 pub mod slot;
+pub mod transaction;
 
 pub use client::{
     Arg, Array, ArrayMut, AtServers, Call, CallError, Client, Known, Options, Outcome, Shape,

@@ -374,7 +374,8 @@ fn fits_mode(array: &AtServers<'_>, mode: Mode) -> bool {
     match mode {
         Mode::In => !back,
         Mode::Out => back && !sent,
-        Mode::InOut => back && (sent || array.to.is_some()),
+        // Whether there is anything to be sent the plan says.
+        Mode::InOut => back,
         Mode::Work => false,
     }
 }

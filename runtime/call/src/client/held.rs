@@ -73,6 +73,12 @@ impl Client {
         }
     }
 
+    /// Whether the connection is lost, as far as can be seen without waiting.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.link.is_lost()
+    }
+
     /// Ends the connection, for all who share it: their calls fail, and the server ends those that are not to survive
     /// it.
     pub fn disconnect(&self) {

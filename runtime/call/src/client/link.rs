@@ -178,6 +178,15 @@ impl Link {
         Ok(ticket)
     }
 
+    /// Whether it is lost, as far as can be seen without waiting.
+    pub fn is_lost(&self) -> bool {
+        let mut state = self.lock();
+        if !state.driving {
+            state.look_around(&self.socket);
+        }
+        state.broken.is_some()
+    }
+
     /// Ends it.
     pub fn end(&self, why: &str) {
         let _lost = self.fail(why);

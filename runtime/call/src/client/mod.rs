@@ -31,6 +31,7 @@ pub use held::AtServers;
 use crate::lent::Number;
 use crate::values;
 use arguments::Checked;
+pub(crate) use arguments::check;
 use link::{Answer, Link, Ticket};
 
 /// How a client connects.

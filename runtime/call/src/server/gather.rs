@@ -88,7 +88,8 @@ impl Sources {
                         range.ok_or_else(|| wrong("wants more than the held array has"))?;
                     sources.near.push(Near { kept, from, to, length });
                 } else {
-                    shared.may_fetch(&part.server).map_err(|text| wrong(&text))?;
+                    let refused = |text| Failure::new(Code::NoSource, i64::from(*parameter), text);
+                    shared.may_fetch(&part.server).map_err(refused)?;
                     let head =
                         FetchHead { name: part.name, offset: part.from, length: part.length };
                     let far = Far { parameter: *parameter, head, to };
@@ -150,11 +151,15 @@ impl Shared {
         if let Some(peers) = &self.config.peers
             && !peers.iter().any(|peer| peer == server)
         {
-            return Err(format!("is held at {server}, from which this server does not fetch"));
+            return Err(format!(
+                "an array is held at {server}, from which this server does not fetch"
+            ));
         }
         // A client elsewhere has no business with the sockets of this machine.
         if server.starts_with("unix:") && !self.local {
-            return Err("is held at a Unix socket, of which only servers on one know".to_owned());
+            return Err(
+                "an array is held at a Unix socket, of which only servers on one know".to_owned()
+            );
         }
         Ok(())
     }
