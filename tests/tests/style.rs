@@ -24,7 +24,7 @@ const LAYERS: [(&str, &[&str]); 18] = [
     ("kumi-models", &[]),
     ("kumi-mem", &["kumi-proto", "kumi-net"]),
     ("kumi-node", &["kumi-control", "kumi-sched", "kumi-net"]),
-    ("kumi-call", &["kumi-idl", "kumi-rpc"]),
+    ("kumi-call", &["kumi-broker", "kumi-idl", "kumi-rpc"]),
     ("kumi-c", &["kumi-mem"]),
     ("kumi-python", &["kumi-mem", "kumi-call", "kumi-idl", "kumi-rpc"]),
     ("kumi-sim", &["kumi-sched", "kumi-broker"]),

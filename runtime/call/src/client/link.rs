@@ -3,6 +3,8 @@
 //! There is no thread of its own: whoever waits for an answer reads for all, and hands over when it has its own.
 //! A call's arguments are written by whoever begins it, chunk by chunk, so that other threads' calls go between.
 
+mod held;
+
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,8 +12,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use kumi_rpc::{
-    CHUNK, CallHead, Client, ClientEvent, Failure, FetchHead, HEADER, HeldName, ResultHead,
-    ServerHello, Size, Step, chunk_header, chunks,
+    CHUNK, CallHead, Client, ClientEvent, Failure, HEADER, ResultHead, ServerHello, Size, Step,
+    chunk_header, chunks,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -160,43 +162,6 @@ impl Link {
         let ticket = Ticket { link, stream, over: false };
         ticket.link.send(stream, &out, sends, deadline)?;
         Ok(ticket)
-    }
-
-    /// Asks for bytes of a held array.
-    pub fn fetch<L: std::ops::Deref<Target = Link>>(
-        link: L,
-        head: &FetchHead,
-        to: LentMut,
-        deadline: Option<Instant>,
-    ) -> Result<Ticket<L>, CallError> {
-        let mut out = Vec::new();
-        let mut state = link.lock();
-        let stream = state.rpc.fetch(head, &mut out);
-        link.begin(state, stream, vec![(0, to)]);
-        let ticket = Ticket { link, stream, over: false };
-        ticket.link.put(&[Source::Bytes(&out)], deadline)?;
-        Ok(ticket)
-    }
-
-    /// Whether it is lost, as far as can be seen without waiting.
-    pub fn is_lost(&self) -> bool {
-        let mut state = self.lock();
-        if !state.driving {
-            state.look_around(&self.socket);
-        }
-        state.broken.is_some()
-    }
-
-    /// Ends it.
-    pub fn end(&self, why: &str) {
-        let _lost = self.fail(why);
-    }
-
-    /// Has the server hold arrays no longer.
-    pub fn let_go(&self, names: &[HeldName]) -> Result<(), CallError> {
-        let mut out = Vec::new();
-        self.lock().rpc.drop_held(names, &mut out);
-        self.put(&[Source::Bytes(&out)], None)
     }
 
     /// Writes a call's head and its arrays, as long as nothing has been answered.
