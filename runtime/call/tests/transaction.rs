@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use common::{Served, config, served};
 use kumi_call::Traffic;
 use kumi_call::server::Config;
-use kumi_call::transaction::{Moved, RunOptions, Transaction, TransactionError};
+use kumi_call::transaction::{Moved, RunOptions, Transaction, TransactionError, TxArg};
 use kumi_idl::Order;
 
 /// Servers, their addresses and counters.
@@ -343,4 +343,30 @@ fn servers_that_do_not_reach_each_other_are_helped_by_the_client() {
     assert!(report.steps.iter().any(|step| step.attempts == 2), "one was tried without help");
     let between: u64 = all.traffic.iter().map(|it| Traffic::of(&it.from_servers)).sum();
     assert_eq!(between, 0);
+}
+
+#[test]
+fn what_comes_back_elsewhere_leaves_what_was_sent() {
+    let all = servers(2, |_| {});
+    let (a, mut sum, mut twice) = (vec![2.0; N], vec![0.0; N], vec![0.0; N]);
+    let (mut every, before) = ([0, 9, 0], [1, 2, 3]);
+    let mut tx = Transaction::new();
+    let (a, to, both) = (tx.input(&a), tx.array(&mut sum), tx.array(&mut twice));
+    let (x, y, n) = (tx.intermediate(), tx.intermediate(), N as i32);
+    tx.call("fill", vec![n.into(), 0.into(), 1.0.into(), x.into()]);
+    tx.call("add", vec![n.into(), a.into(), TxArg::InOut(x, y)]);
+    tx.call("add", vec![n.into(), x.into(), TxArg::InOut(y, to)]);
+    tx.call("add", vec![n.into(), a.into(), TxArg::InOut(a, both)]);
+    let (from, back) = (tx.input(&before), tx.array(&mut every));
+    tx.call("negate", vec![3.into(), TxArg::InOut(from, back)]);
+    tx.run_with(&all.addresses, &in_turn(), &|| false).expect("it runs");
+    drop(tx);
+    assert!(sum.iter().all(|sum| *sum == 4.0), "{}", sum[0]);
+    assert!(twice.iter().all(|twice| *twice == 4.0), "{}", twice[0]);
+    assert_eq!(every, [-1, 9, -3]);
+    let mut tx = Transaction::new();
+    let (sum, twice) = (tx.array(&mut sum), tx.array(&mut twice));
+    tx.call("add", vec![n.into(), TxArg::InOut(sum, twice), sum.into()]);
+    let wrong = tx.plan(&all.addresses, &in_turn()).expect_err("it does not go both ways");
+    assert!(wrong.to_string().starts_with("call 0 (`add`): `x` does not go both ways"), "{wrong}");
 }

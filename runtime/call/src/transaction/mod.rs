@@ -59,6 +59,14 @@ impl Data {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Step(pub(crate) u32);
 
+impl Step {
+    /// The call that was recorded as the one with this number, counted from 0.
+    #[must_use]
+    pub fn of(number: u32) -> Step {
+        Step(number)
+    }
+}
+
 /// An argument of a recorded call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TxArg {
@@ -70,6 +78,8 @@ pub enum TxArg {
     Text(String),
     /// An array.
     Data(Data),
+    /// An array that is sent, and another to which it comes back.
+    InOut(Data, Data),
 }
 
 macro_rules! scalars {

@@ -48,7 +48,9 @@ impl Driver<'_> {
                 TxArg::Default => Arg::Default,
                 TxArg::Scalar(scalar) => Arg::Scalar(*scalar),
                 TxArg::Text(text) => Arg::Text(text.clone().into()),
-                TxArg::Data(_) => self.array(node, parameter, server, &mut placed)?,
+                TxArg::Data(_) | TxArg::InOut(..) => {
+                    self.array(node, parameter, server, &mut placed)?
+                }
             });
         }
         let cancel = Arc::new(AtomicBool::new(false));
@@ -90,24 +92,26 @@ impl Driver<'_> {
     ) -> io::Result<Arg<'static>> {
         let call: &Prepared = &self.calls[node.0 as usize];
         let argument = call.plan.arguments[parameter].clone();
-        let found = call.uses.iter().position(|one| one.parameter == parameter);
-        let Some(index) = found else { return Ok(Arg::Default) };
+        let own: Vec<usize> =
+            (0..call.uses.len()).filter(|at| call.uses[*at].parameter == parameter).collect();
+        let (Some(first), Some(last)) = (own.first(), own.last()) else { return Ok(Arg::Default) };
+        let (read, written) = (*first, *last);
         let output =
             self.outputs.iter().position(|it| it.node == node && it.parameter == parameter);
-        let one = &call.uses[index];
+        let one = &call.uses[read];
         if !one.simple {
             placed.moved.sent += argument.sent;
             placed.moved.received += argument.returned;
-            let arg = prepare::whole(self.tx, one).unwrap_or(Arg::Default);
+            let array = prepare::whole(self.tx, &call.uses[read..=written]);
             if let Some(output) = output {
                 placed.brings.push(output);
-                placed.direct.push(one.access);
+                placed.direct.push(call.uses[written].access);
             }
-            return Ok(arg);
+            return Ok(Arg::AtServers(Box::new(array)));
         }
         let mut array = self.source(node, one, &argument, server, placed);
         if let Some(output) = output {
-            self.target(node, index, output, &mut array, placed)?;
+            self.target(node, written, output, &mut array, placed)?;
         }
         Ok(Arg::AtServers(Box::new(array)))
     }

@@ -147,21 +147,20 @@ fn one(
     for (position, arg) in args.iter().enumerate() {
         let parameter = given.get(position).copied();
         checked.push(match (arg, parameter) {
-            (TxArg::Data(data), Some(parameter)) => {
-                let name = &params[parameter].name;
+            (TxArg::Data(_) | TxArg::InOut(..), Some(parameter)) => {
                 let argument = plan.as_ref().map(|plan| &plan.arguments[parameter]);
                 match argument.filter(|argument| matches!(argument.form, Form::Array(..))) {
                     Some(argument) => {
-                        let told = |text| format!("`{name}` {text}");
-                        let one = used(tx, *data, parameter, argument, sizes).map_err(told)?;
-                        let arg = rehearsal(tx, &one, argument);
-                        uses.push(one);
+                        let told = |text| format!("`{}` {text}", params[parameter].name);
+                        let own = arrays(tx, arg, parameter, argument, sizes).map_err(told)?;
+                        let arg = rehearsal(tx, &own, argument);
+                        uses.extend(own);
                         arg
                     }
                     None => Arg::Default,
                 }
             }
-            (TxArg::Data(_) | TxArg::Default, _) => Arg::Default,
+            (TxArg::Data(_) | TxArg::InOut(..) | TxArg::Default, _) => Arg::Default,
             (TxArg::Scalar(scalar), _) => Arg::Scalar(*scalar),
             (TxArg::Text(text), _) => Arg::Text(text.as_str().into()),
         });
@@ -172,6 +171,37 @@ fn one(
     })?;
     let (routine, idempotent) = (known.name.clone(), known.idempotent);
     Ok(Prepared { routine, idempotent, plan: checked.plan, given, uses })
+}
+
+/// The array of an argument, or the one that is sent and the one that comes back.
+fn arrays(
+    tx: &Transaction<'_>,
+    arg: &TxArg,
+    parameter: usize,
+    argument: &Argument,
+    sizes: &mut Sizes,
+) -> Result<Vec<Use>, String> {
+    let (from, to) = match arg {
+        TxArg::InOut(from, to) => (*from, *to),
+        TxArg::Data(data) => return Ok(vec![used(tx, *data, parameter, argument, sizes)?]),
+        _ => return Ok(Vec::new()),
+    };
+    if argument.mode != Mode::InOut {
+        return Err("does not go both ways: give it one array".to_owned());
+    }
+    let sent = Argument { mode: Mode::In, ..argument.clone() };
+    let back = Argument { mode: Mode::Out, ..argument.clone() };
+    let sent = used(tx, from, parameter, &sent, sizes)?;
+    let mut both = vec![sent, used(tx, to, parameter, &back, sizes)?];
+    if both.iter().any(|one| !one.simple) {
+        // What does not travel in one piece goes from the client's memory to the client's memory.
+        if !both.iter().all(Use::is_client) {
+            let text = "travels in pieces or in another order, which an intermediate array cannot";
+            return Err(text.to_owned());
+        }
+        both.iter_mut().for_each(|one| one.simple = false);
+    }
+    Ok(both)
 }
 
 /// The bytes that an argument reads or writes.
@@ -278,30 +308,34 @@ pub fn memory_mut(tx: &Transaction<'_>, data: Data) -> Option<(Shape, LentMut)> 
 }
 
 /// An argument as it will be, for the check.
-fn rehearsal(tx: &Transaction<'_>, one: &Use, argument: &Argument) -> Arg<'static> {
-    if !one.is_client() {
-        let name = HeldName { secret: [0; 16], index: 0 };
-        let mut array = AtServers::stays(name, Duration::ZERO);
-        array.keep = array.keep.filter(|_| one.writes);
+fn rehearsal(tx: &Transaction<'_>, own: &[Use], argument: &Argument) -> Arg<'static> {
+    let mut array = whole(tx, own);
+    let name = HeldName { secret: [0; 16], index: 0 };
+    for one in own.iter().filter(|one| !one.is_client()) {
         if one.reads && argument.sent > 0 {
             let server = String::new();
             let part = HeldPart { offset: 0, length: argument.sent, name, from: 0, server };
             array.parts.push(part);
         }
-        return Arg::AtServers(Box::new(array));
+        if one.writes {
+            array.keep = AtServers::stays(name, Duration::ZERO).keep;
+        }
     }
-    whole(tx, one).unwrap_or(Arg::Default)
+    Arg::AtServers(Box::new(array))
 }
 
-/// An argument that comes from the caller's memory and goes there.
-pub fn whole(tx: &Transaction<'_>, one: &Use) -> Option<Arg<'static>> {
-    Some(if one.writes {
-        let (shape, lent) = memory_mut(tx, one.data)?;
-        Arg::Out(ArrayMut::lent(lent, shape))
-    } else {
-        let (shape, lent) = memory(tx, one.data)?;
-        Arg::In(Array::lent(lent, shape))
-    })
+/// An argument as far as it comes from the caller's memory and goes there.
+pub fn whole(tx: &Transaction<'_>, own: &[Use]) -> AtServers<'static> {
+    let mut array = AtServers::default();
+    for one in own {
+        if one.reads {
+            array.from = memory(tx, one.data).map(|(shape, lent)| Array::lent(lent, shape));
+        }
+        if one.writes {
+            array.to = memory_mut(tx, one.data).map(|(shape, lent)| ArrayMut::lent(lent, shape));
+        }
+    }
+    array
 }
 
 /// Adds a call to the graph, and tells its arrays where their inputs come from.
