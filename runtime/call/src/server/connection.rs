@@ -11,13 +11,15 @@ use std::time::Duration;
 
 use kumi_rpc::{CallHead, Code, Failure, Piece, ResultHead, Server, ServerEvent, Step};
 use tokio::io::unix::AsyncFd;
+use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::Shared;
 use super::arenas::Block;
-use super::holding;
+use super::gather::Sources;
+use super::holding::{self, Keeping};
 use super::slots::{Ended, Job};
 use crate::held::Gaps;
 use crate::layout::Layout;
@@ -26,6 +28,8 @@ use crate::values::Given;
 
 /// Bytes that are read at once when it is not known where they belong.
 const INPUT: usize = 64 << 10;
+/// Most connections to other servers at a time for one client.
+const FETCHES: usize = 8;
 /// How long a client has to say who it is.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -69,6 +73,8 @@ struct Connection {
     /// Calls that go on if the client vanishes.
     surviving: HashSet<u32>,
     gathered: UnboundedSender<Gathered>,
+    /// Turns of its calls to fetch from other servers.
+    fetches: Rc<Semaphore>,
     told: UnboundedSender<Ended>,
     greeted: bool,
     /// The client is told why, and then nothing more is read.
@@ -94,6 +100,7 @@ pub async fn run(shared: &Rc<Shared>, socket: OwnedFd) -> io::Result<()> {
         incoming: HashMap::new(),
         surviving: HashSet::new(),
         gathered,
+        fetches: Rc::new(Semaphore::new(FETCHES)),
         told,
         greeted: false,
         closing: false,
@@ -279,6 +286,7 @@ impl Connection {
         }
         let given = Given::from_wire(&offered.interface, &head.values)?;
         let layout = Layout::new(&offered.interface, &given, shared.config.call_bytes)?;
+        let sources = Sources::new(&shared, &layout, &head.held.from, self.id)?;
         let mut pool = shared.pool.borrow_mut();
         let block = pool.arenas.take(layout.bytes).ok().flatten().ok_or_else(|| {
             let text = "the server has no memory left for the call's arguments; try again later";
@@ -286,12 +294,14 @@ impl Connection {
         })?;
         let id = pool.number();
         drop(pool);
-        let held = self.held(&layout, &block, head);
-        let (sources, keeping) = held.inspect_err(|_| shared.give(Rc::clone(&block)))?;
-        let mut sizes = layout.sent();
-        for size in &mut sizes {
-            size.bytes = sources.gaps.get(&size.argument).map_or(size.bytes, Gaps::bytes);
-        }
+        let keeping = match Keeping::new(&shared, &layout, &block, &head.held.keep, self.id) {
+            Ok(keeping) => keeping,
+            Err(failure) => {
+                shared.give(block);
+                return Err(failure);
+            }
+        };
+        let sizes = sources.left(layout.sent());
         shared.count(|traffic| &traffic.from_clients, sizes.iter().map(|size| size.bytes).sum());
         let job = Job {
             id,

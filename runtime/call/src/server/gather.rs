@@ -7,9 +7,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use kumi_rpc::{
-    Client, ClientEvent, ClientHello, Code, Failure, FetchHead, HeldPart, Step, VERSIONS,
+    Client, ClientEvent, ClientHello, Code, Failure, FetchHead, HeldPart, Size, Step, VERSIONS,
 };
 use tokio::io::unix::AsyncFd;
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Shared;
@@ -24,6 +25,8 @@ use crate::values;
 const STEP: usize = 4 << 20;
 /// How long another server may say nothing.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Bytes per second that another server sends at least.
+const SLOWEST: u64 = 64 << 10;
 /// Bytes that are read at once when it is not known where they belong.
 const INPUT: usize = 16 << 10;
 /// Most parts of a call's arguments.
@@ -105,10 +108,19 @@ impl Sources {
         self.near.is_empty() && self.far.is_empty()
     }
 
-    /// Brings it all.
+    /// What the client still sends, of arrays of these sizes.
+    pub fn left(&self, mut sizes: Vec<Size>) -> Vec<Size> {
+        for size in &mut sizes {
+            size.bytes = self.gaps.get(&size.argument).map_or(size.bytes, Gaps::bytes);
+        }
+        sizes
+    }
+
+    /// Brings it all; `turns` are those of the client.
     pub async fn gather(
         self,
         shared: Rc<Shared>,
+        turns: Rc<Semaphore>,
         block: Rc<Block>,
         deadline: Option<Instant>,
     ) -> Result<(), Failure> {
@@ -131,7 +143,14 @@ impl Sources {
             shared.give(near.kept.block);
         }
         for (server, wants) in &self.far {
-            let bring = bring(&shared, server, wants, &block);
+            let bytes: u64 = wants.iter().map(|want| want.head.length).sum();
+            let most = Duration::from_secs(60 + bytes / SLOWEST);
+            let late = |_| Err(unreachable(server, 0, "it sends too slowly"));
+            let bring = async {
+                let _turn = turns.acquire().await;
+                let bring = bring(&shared, server, wants, &block);
+                timeout(most, bring).await.unwrap_or_else(late)
+            };
             let brought = match deadline {
                 None => bring.await,
                 Some(deadline) => timeout_at(deadline, bring).await.unwrap_or_else(|_| {

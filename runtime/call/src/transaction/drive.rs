@@ -22,6 +22,8 @@ use crate::held::Names;
 
 /// How often it is asked whether the transaction is to be cancelled.
 const LOOK: Duration = Duration::from_millis(50);
+/// How long servers have to end the calls of a transaction that is cancelled.
+const GRACE: Duration = Duration::from_secs(10);
 /// What is taken for the way between any two places, until somebody measures it: bytes per second and seconds.
 const WAY: Link = Link { out: 1e9, back: 1e9, latency: 1e-4 };
 /// Operations per second that are taken for a processor's.
@@ -198,7 +200,7 @@ impl Driver<'_> {
     /// Runs it all. Whether it was cancelled.
     fn drive(&mut self, interrupted: &dyn Fn() -> bool) -> bool {
         self.join();
-        let mut cancelled = false;
+        let mut cancelled: Option<Instant> = None;
         std::thread::scope(|scope| {
             loop {
                 self.submit();
@@ -210,10 +212,13 @@ impl Driver<'_> {
                 if self.graph.is_over() && self.running.is_empty() {
                     break;
                 }
-                if !cancelled && interrupted() {
-                    cancelled = true;
-                    self.cancel();
-                    continue;
+                match cancelled {
+                    None if interrupted() => {
+                        cancelled = Some(Instant::now());
+                        self.cancel();
+                    }
+                    Some(since) if since.elapsed() > GRACE => self.break_off(),
+                    _ => {}
                 }
                 let next = self.broker.next_time().map_or(LOOK, |next| {
                     Duration::from_nanos(next.0.saturating_sub(self.now().0)).min(LOOK)
@@ -227,7 +232,7 @@ impl Driver<'_> {
                 }
             }
         });
-        cancelled
+        cancelled.is_some()
     }
 
     /// Tells the broker of the servers.
@@ -395,6 +400,13 @@ impl Driver<'_> {
             self.nodes.remove(&call);
             self.tell(Event::Cancel(call));
         }
+    }
+
+    /// Servers that do not let their calls end are given up.
+    fn break_off(&mut self) {
+        let slow: BTreeSet<ServerId> =
+            self.running.values().map(|running| running.server).collect();
+        slow.into_iter().for_each(|server| self.lost(server));
     }
 
     /// A call that is ready or runs has failed.

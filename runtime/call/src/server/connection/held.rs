@@ -2,15 +2,12 @@
 
 use std::rc::Rc;
 
-use kumi_rpc::{CallHead, Failure, FetchHead, Place, ResultHead, Size};
+use kumi_rpc::{Failure, FetchHead, Place, ResultHead, Size};
 use tokio::time::Instant;
 
-use super::super::arenas::Block;
 use super::super::gather::Sources;
-use super::super::holding::Keeping;
 use super::super::slots::{Job, submit};
 use super::{Call, Connection, Gathered, Incoming};
-use crate::layout::Layout;
 use crate::values;
 
 impl Connection {
@@ -25,18 +22,6 @@ impl Connection {
         job.layout.range(place.argument, offset, length)
     }
 
-    /// Where a call's arguments come from, and room for what stays of its results.
-    pub(super) fn held(
-        &self,
-        layout: &Layout,
-        block: &Rc<Block>,
-        head: &CallHead,
-    ) -> Result<(Sources, Option<Box<Keeping>>), Failure> {
-        let sources = Sources::new(&self.shared, layout, &head.held.from, self.id)?;
-        let keeping = Keeping::new(&self.shared, layout, block, &head.held.keep, self.id)?;
-        Ok((sources, keeping))
-    }
-
     /// Begins to bring what servers hold of a call's arguments.
     pub(super) fn gather(&mut self, job: &Job, mut sources: Sources) {
         let gaps = std::mem::take(&mut sources.gaps);
@@ -47,8 +32,12 @@ impl Connection {
         if !sources.is_empty() {
             let (stream, id) = (job.stream, job.id);
             let told = self.gathered.clone();
-            let gathering =
-                sources.gather(Rc::clone(&self.shared), Rc::clone(&job.block), job.deadline);
+            let gathering = sources.gather(
+                Rc::clone(&self.shared),
+                Rc::clone(&self.fetches),
+                Rc::clone(&job.block),
+                job.deadline,
+            );
             let task = tokio::task::spawn_local(async move {
                 let result = gathering.await;
                 // A connection that has ended needs to know nothing.
