@@ -21,6 +21,7 @@ import os
 import sys
 import threading
 import types
+from collections.abc import Sequence
 from typing import Any
 
 from ._connection import Connection, Handle, wait_all, wait_any
@@ -40,6 +41,7 @@ from ._errors import (
     TooLargeError,
 )
 from ._interface import Parameter, Routine
+from ._transaction import Later, Moved, Report, StepReport, Transaction, TransactionError
 
 __all__ = [
     "ArgumentError",
@@ -51,15 +53,22 @@ __all__ = [
     "ConnectionLostError",
     "CrashedError",
     "Handle",
+    "Later",
+    "Moved",
     "NotPermittedError",
     "NotRunnableError",
     "Parameter",
+    "Report",
     "Routine",
     "RoutineNotFound",
     "StatusError",
+    "StepReport",
     "TimedOutError",
     "TooLargeError",
+    "Transaction",
+    "TransactionError",
     "connect",
+    "transaction",
     "wait_all",
     "wait_any",
 ]
@@ -68,6 +77,22 @@ __all__ = [
 def connect(address: str, *, token: str = "", timeout: float = 10.0) -> Connection:
     """Connects to a server at ``host:port`` or ``unix:path``, in at most ``timeout`` seconds."""
     return Connection(address, token, timeout)
+
+
+def transaction(servers: Sequence[str], **options: Any) -> Transaction:
+    """Calls that are recorded, and run together on several servers at the end of the ``with``.
+
+    .. code-block:: python
+
+        with kumi.call.transaction(["one:7070", "two:7070"]) as t:
+            c = t.call("dmmul", a, b)               # stays at a server
+            d = t.call("dmmul", c, b)
+        d.result()
+
+    Options are those of :class:`Transaction`: ``token``, ``timeout`` (seconds of a call), ``policy``,
+    ``in_flight`` (calls of a server at a time), ``attempts``.
+    """
+    return Transaction(servers, **options)
 
 
 _lock = threading.Lock()
