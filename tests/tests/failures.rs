@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// A failure is to be noticed within two seconds; this allows for a machine busy with other tests.
+/// Whether a failure is noticed is what is tested here; how soon hangs on what else the machine does.
 const SOON: Duration = Duration::from_secs(60);
 
 /// A job that says its process numbers and then waits to be ended.

@@ -67,9 +67,11 @@ fn simulations(runs: usize) -> Result<Vec<Record>, BenchError> {
 fn arrive(policy: &mut Dqt, job: u64, nodes: u32) {
     let arrived = policy.arrive(&Request::new(JobId(job), nodes), NOW);
     let placement = arrived.ok().and_then(|()| policy.next_placement(NOW));
-    if let Some(placement) = placement {
-        policy.set_active(placement.job, true);
-    }
+    assert!(
+        placement.is_some_and(|placement| placement.job == JobId(job)),
+        "a queue tree takes all"
+    );
+    policy.set_active(JobId(job), true);
 }
 
 fn tree(nodes: u32) -> Dqt {
@@ -157,8 +159,7 @@ fn as_trace(workload: &Workload) -> String {
 }
 
 fn trace(setting: &Setting, runs: usize) -> Result<Vec<Record>, BenchError> {
-    let failed = |source| BenchError::File { path: std::env::temp_dir(), source };
-    let folder = tempfile::Builder::new().prefix("kumi-bench-").tempdir().map_err(failed)?;
+    let folder = cluster::folder()?;
     let (path, script) = (folder.path().join("year.swf"), folder.path().join("easy.py"));
     let workload = year().map_err(BenchError::Sim)?;
     for (path, text) in [(&path, as_trace(&workload)), (&script, EASY.to_owned())] {

@@ -1,4 +1,4 @@
-//! What each job took: on the cluster, and as simulated under three assumptions.
+//! What each job took: on the cluster, and as simulated under five assumptions.
 
 use super::drive::Ran;
 use super::watched::Watched;

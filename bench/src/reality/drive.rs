@@ -226,8 +226,9 @@ async fn add_nodes(client: &mut Client, all: &mut [(JobId, Ran)]) -> Result<(), 
         })
         .collect();
     for (job, ran) in all {
-        // The head tells of some thousand jobs at most; of older ones no nodes are known.
-        ran.nodes = nodes.get(job).cloned().unwrap_or_default();
+        // The head tells of some thousand jobs at most.
+        let forgotten = || ClientError::Protocol(format!("the head no longer knows job {job}"));
+        ran.nodes = nodes.get(job).cloned().ok_or_else(forgotten)?;
     }
     Ok(())
 }

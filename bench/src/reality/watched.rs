@@ -1,7 +1,8 @@
 //! A policy that is watched: where it places each job.
 
 use kumi_sched::{
-    ArriveError, ClusterTime, Column, DqtNode, JobId, NodeId, Placement, Policy, Request, Sharing,
+    ArriveError, ClusterTime, Column, DqtNode, JobId, NodeId, Placement, Policy, Request, Round,
+    Sharing,
 };
 use std::collections::BTreeMap;
 
@@ -73,6 +74,10 @@ impl Policy for Watched {
 
     fn queued(&self) -> Vec<JobId> {
         self.policy.queued()
+    }
+
+    fn next_round(&mut self, most: u64, round: &mut Round) -> bool {
+        self.policy.next_round(most, round)
     }
 
     fn run_slot(&mut self, run: &mut dyn FnMut(JobId)) {

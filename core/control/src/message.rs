@@ -17,7 +17,7 @@ pub use crate::sample::{NodeSample, PeerSample, Percentiles, RankSample, SwitchS
 pub use crate::status::{ClusterStatus, NodeStatus};
 
 /// Version of everything in this module. A peer with another version is refused by name.
-pub const CONTROL_VERSION: u32 = 4;
+pub const CONTROL_VERSION: u32 = 5;
 
 /// The highest priority of a job.
 pub const MOST_PRIORITY: u16 = 100;

@@ -23,7 +23,10 @@ impl Argument {
     /// [`WrongLength`] when `array` does not have [`Argument::bytes`] or `packed` not those of the section.
     pub fn gather(&self, array: &[u8], order: Order, packed: &mut [u8]) -> Result<(), WrongLength> {
         self.check(array.len(), packed.len())?;
-        let Some(mut walk) = self.walk(order) else { return Ok(()) };
+        if packed.is_empty() {
+            return Ok(());
+        }
+        let mut walk = self.walk(order).ok_or_else(|| self.too_long(array.len()))?;
         walk.swap();
         walk.copy(array, packed);
         Ok(())
@@ -41,7 +44,10 @@ impl Argument {
         order: Order,
     ) -> Result<(), WrongLength> {
         self.check(array.len(), packed.len())?;
-        let Some(walk) = self.walk(order) else { return Ok(()) };
+        if packed.is_empty() {
+            return Ok(());
+        }
+        let walk = self.walk(order).ok_or_else(|| self.too_long(array.len()))?;
         walk.copy(packed, array);
         Ok(())
     }
@@ -56,16 +62,20 @@ impl Argument {
         Ok(())
     }
 
-    /// From the packed section into an array of this order; `None`: nothing travels.
+    /// Axes that say more bytes than a memory can have.
+    fn too_long(&self, given: usize) -> WrongLength {
+        let elements = self.axes.iter().fold(1_u64, |count, axis| count.saturating_mul(axis.size));
+        WrongLength { expected: elements, given: given as u64 }
+    }
+
+    /// From the packed section, in which there is something, into an array of this order; `None`: this machine cannot
+    /// count so far, or it is no array.
     fn walk(&self, order: Order) -> Option<Walk> {
         let (element, own) = match self.form {
             Form::Scalar(element) => (element, Order::Row),
             Form::Array(element, order) => (element, order),
             Form::Text { .. } | Form::File | Form::Callback => return None,
         };
-        if self.section.bytes() == 0 {
-            return None;
-        }
         let size = usize::try_from(element.size()).ok()?;
         let mut walk = Walk { size, from: 0, to: 0, axes: Vec::new() };
         let packed = strides(&self.axes, own, size, |axis| axis.count)?;

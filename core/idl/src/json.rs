@@ -3,8 +3,11 @@
 use alloc::collections::BTreeSet;
 use alloc::string::{String, ToString};
 
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
 use crate::model::{Interface, Module};
-use crate::validate::{Fault, Place, Problem, is_name};
+use crate::validate::{Fault, Place, Problem, is_name, shortened};
 
 /// Why JSON is no description.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -30,11 +33,36 @@ pub enum JsonError {
     },
 }
 
+/// What every version of a description or module has.
+#[derive(Deserialize)]
+struct Head {
+    version: u32,
+    #[serde(default)]
+    name: String,
+}
+
+/// Reads JSON of this form. What another version of the form has more is no error of the text.
+fn read<T: DeserializeOwned>(json: &[u8]) -> Result<T, JsonError> {
+    serde_json::from_slice(json).map_err(|error| match serde_json::from_slice::<Head>(json) {
+        Ok(head) if head.version != Interface::VERSION => {
+            invalid(&head.name, Fault::Version(head.version))
+        }
+        _ => JsonError::Form(crate::short::shortened(&error.to_string(), 256)),
+    })
+}
+
+/// A problem of the whole.
+fn invalid(routine: &str, fault: Fault) -> JsonError {
+    let problem = Problem { place: Place::Routine, name: String::new(), fault };
+    JsonError::Invalid { routine: shortened(routine), problem }
+}
+
 impl Interface {
     /// Bytes of JSON that are read at most, unless the reader says otherwise.
     pub const MOST_JSON: usize = 1 << 20;
 
-    /// The canonical JSON: no blanks, members in the order of the types, nothing that has its usual value.
+    /// The canonical JSON: no blanks, members in the order of the types, nothing that has its usual value but
+    /// `idempotent`.
     ///
     /// # Errors
     /// [`JsonError::Form`] of a number that is not finite, which [`Interface::validate`] finds too.
@@ -58,13 +86,11 @@ impl Interface {
         if json.len() > most {
             return Err(JsonError::TooLong { bytes: json.len(), most });
         }
-        let interface: Interface =
-            serde_json::from_slice(json).map_err(|error| JsonError::Form(error.to_string()))?;
+        let interface: Interface = read(json)?;
         match interface.validate() {
             Ok(()) => Ok(interface),
             Err(problem) => {
-                let routine = interface.name.chars().take(64).flat_map(char::escape_debug);
-                Err(JsonError::Invalid { routine: routine.collect(), problem })
+                Err(JsonError::Invalid { routine: shortened(&interface.name), problem })
             }
         }
     }
@@ -87,26 +113,22 @@ impl Module {
         if json.len() > most {
             return Err(JsonError::TooLong { bytes: json.len(), most });
         }
-        let module: Module =
-            serde_json::from_slice(json).map_err(|error| JsonError::Form(error.to_string()))?;
-        let invalid = |routine: &str, fault: Fault| JsonError::Invalid {
-            routine: routine.chars().take(64).flat_map(char::escape_debug).collect(),
-            problem: Problem { place: Place::Routine, name: String::new(), fault },
-        };
+        let module: Module = read(json)?;
         if module.version != Interface::VERSION {
             return Err(invalid(&module.name, Fault::Version(module.version)));
         }
         if !module.name.is_empty() && !is_name(&module.name) {
-            return Err(invalid(&module.name, Fault::Name(module.name.clone())));
+            return Err(invalid(&module.name, Fault::Name(shortened(&module.name))));
         }
         let mut names = BTreeSet::new();
         for interface in module.routines() {
             interface.validate().map_err(|problem| JsonError::Invalid {
-                routine: interface.name.clone(),
+                routine: shortened(&interface.name),
                 problem,
             })?;
             if !names.insert(interface.name.as_str()) {
-                return Err(invalid(&interface.name, Fault::Twice(interface.name.clone())));
+                let twice = Fault::Twice(shortened(&interface.name));
+                return Err(invalid(&interface.name, twice));
             }
         }
         Ok(module)

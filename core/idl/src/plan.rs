@@ -38,6 +38,8 @@ pub struct Plan {
     pub returned: u64,
     /// Operations of the call; `None`: not said, or not a number for these arguments.
     pub operations: Option<f64>,
+    /// Values of the symbol's arguments that are expressions; one for each argument, `None` for others.
+    pub computed: Vec<Option<Scalar>>,
 }
 
 /// What a plan says of one argument.
@@ -99,6 +101,19 @@ pub enum Part {
     Step(usize),
     /// The default.
     Default,
+}
+
+impl Dimension {
+    /// The expressions that there are, of the dimension of this index.
+    pub(crate) fn parts(&self, at: usize) -> impl Iterator<Item = (Part, &Expr)> {
+        let parts = [
+            (Part::Size(at), Some(&self.size)),
+            (Part::Start(at), self.start.as_ref()),
+            (Part::End(at), self.end.as_ref()),
+            (Part::Step(at), self.step.as_ref()),
+        ];
+        parts.into_iter().filter_map(|(part, expr)| Some((part, expr?)))
+    }
 }
 
 impl core::fmt::Display for Part {
@@ -213,6 +228,16 @@ pub enum PlanError {
         /// One of the parameters.
         param: String,
     },
+    /// An argument of the symbol without value.
+    #[error("what `{symbol}` gets, `{expression}`, has no value: {cause}")]
+    Passed {
+        /// The symbol.
+        symbol: String,
+        /// The argument as the description spells it.
+        expression: String,
+        /// Why.
+        cause: EvalError,
+    },
 }
 
 impl Interface {
@@ -257,6 +282,7 @@ impl Interface {
             sent: 0,
             returned: 0,
             operations: None,
+            computed: self.computed(scope)?,
         };
         for (param, scalar) in self.params.iter().zip(&scalars) {
             let mut argument = argument(scope, param, *scalar)?;

@@ -1,7 +1,7 @@
 //! What makes a description one that can be used, whoever wrote it.
 
 use alloc::collections::BTreeSet;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -10,6 +10,8 @@ use crate::plan::Part;
 
 /// Most bytes of a parameter's or symbol's name, and of each part of a routine's.
 pub const MOST_NAME: usize = 128;
+/// Most problems that are told of a description.
+pub const MOST_PROBLEMS: usize = 100;
 /// Most bytes of one of [`crate::Target::required`].
 pub const MOST_REQUIRED: usize = 4096;
 
@@ -181,7 +183,7 @@ impl Interface {
         self.problems().into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// All that is wrong with the description, in its order.
+    /// What is wrong with the description, in its order: the first [`MOST_PROBLEMS`].
     #[must_use]
     pub fn problems(&self) -> Vec<Problem> {
         let mut check = Check { params: &self.params, found: Vec::new() };
@@ -203,14 +205,16 @@ struct Check<'a> {
 impl Check<'_> {
     fn add(&mut self, place: Place, fault: Fault) {
         let name = match place {
-            Place::Param(index) | Place::Part(index, _) => self.params[index].name.to_string(),
+            Place::Param(index) | Place::Part(index, _) => self.params[index].name.as_str(),
             Place::Inner(callback, index) => match &self.params[callback].ty {
-                Type::Callback(params) => params[index].name.to_string(),
-                _ => String::new(),
+                Type::Callback(params) => params[index].name.as_str(),
+                _ => "",
             },
-            _ => String::new(),
+            _ => "",
         };
-        self.found.push(Problem { place, name, fault });
+        if self.found.len() < MOST_PROBLEMS {
+            self.found.push(Problem { place, name: shortened(name), fault });
+        }
     }
 
     fn routine(&mut self, interface: &Interface) {
@@ -251,7 +255,7 @@ impl Check<'_> {
         if !is_name(&param.name) {
             self.add(place, Fault::Name(shortened(&param.name)));
         } else if crate::text::is_reserved(&param.name) {
-            self.add(place, Fault::Reserved(param.name.to_string()));
+            self.add(place, Fault::Reserved(shortened(&param.name)));
         }
         if param.dims.len() > Interface::MOST_DIMENSIONS {
             self.add(place, Fault::Dimensions(param.dims.len()));
@@ -260,7 +264,7 @@ impl Check<'_> {
             Type::Number(_) => {}
             Type::String if param.dims.len() > 1 => self.add(place, Fault::NoArray("texts")),
             Type::String if param.dims.is_empty() && param.mode != Mode::In => {
-                self.add(place, Fault::Unbounded(param.name.to_string()));
+                self.add(place, Fault::Unbounded(shortened(&param.name)));
             }
             Type::String => {
                 let whole =
@@ -281,16 +285,8 @@ impl Check<'_> {
 
     fn dimensions(&mut self, index: usize, param: &Param) {
         for (at, dimension) in param.dims.iter().enumerate().take(Interface::MOST_DIMENSIONS) {
-            let parts = [
-                (Part::Size(at), Some(&dimension.size)),
-                (Part::Start(at), dimension.start.as_ref()),
-                (Part::End(at), dimension.end.as_ref()),
-                (Part::Step(at), dimension.step.as_ref()),
-            ];
-            for (part, expr) in parts {
-                if let Some(expr) = expr {
-                    self.expression(Place::Part(index, part), expr, Kind::Integers);
-                }
+            for (part, expr) in dimension.parts(at) {
+                self.expression(Place::Part(index, part), expr, Kind::Integers);
             }
         }
     }
@@ -330,9 +326,7 @@ impl Check<'_> {
                 self.add(place, Fault::Default);
             }
             for dimension in param.dims.iter().take(Interface::MOST_DIMENSIONS) {
-                let others = [&dimension.start, &dimension.end, &dimension.step];
-                let others = others.into_iter().flatten();
-                for expr in core::iter::once(&dimension.size).chain(others) {
+                for (_, expr) in dimension.parts(0) {
                     if let Err(fault) = expression(inner, expr, Kind::Integers, 1) {
                         self.add(place, fault);
                     }
@@ -391,7 +385,7 @@ impl Check<'_> {
             if let Err(fault) = returned_scalar(self.params, index) {
                 self.add(Place::Result, fault);
             } else if target.arguments.contains(&Expr::Param(index)) {
-                let name = param(self.params, index).map(|param| param.name.to_string());
+                let name = param(self.params, index).map(|param| shortened(&param.name));
                 self.add(Place::Result, Fault::Both(name.unwrap_or_default()));
             }
         }
@@ -468,7 +462,7 @@ fn param(params: &[Param], index: u32) -> Result<&Param, Fault> {
 
 fn scalar(params: &[Param], index: u32) -> Result<(&Param, Element), Fault> {
     let param = param(params, index)?;
-    let element = param.scalar().ok_or_else(|| Fault::NotAScalar(param.name.to_string()))?;
+    let element = param.scalar().ok_or_else(|| Fault::NotAScalar(shortened(&param.name)))?;
     Ok((param, element))
 }
 
@@ -484,18 +478,18 @@ fn operand(params: &[Param], index: u32) -> Result<(&Param, Element), Fault> {
 fn sent_scalar(params: &[Param], index: u32) -> Result<(&Param, Element), Fault> {
     let (param, element) = scalar(params, index)?;
     let sent = param.mode.is_sent();
-    if sent { Ok((param, element)) } else { Err(Fault::NotSent(param.name.to_string())) }
+    if sent { Ok((param, element)) } else { Err(Fault::NotSent(shortened(&param.name))) }
 }
 
 fn returned_scalar(params: &[Param], index: u32) -> Result<(&Param, Element), Fault> {
     let (param, element) = scalar(params, index)?;
     let returned = param.mode.is_returned();
-    if returned { Ok((param, element)) } else { Err(Fault::NotReturned(param.name.to_string())) }
+    if returned { Ok((param, element)) } else { Err(Fault::NotReturned(shortened(&param.name))) }
 }
 
 fn integer(param: &Param, element: Element) -> Result<(), Fault> {
     let integer = element.is_integer();
-    if integer { Ok(()) } else { Err(Fault::NotAnInteger(param.name.to_string())) }
+    if integer { Ok(()) } else { Err(Fault::NotAnInteger(shortened(&param.name))) }
 }
 
 /// Whether a brace behind the code closes the one before it.
@@ -507,12 +501,15 @@ fn balanced(code: &str) -> bool {
 
 /// Whether a format gives symbols.
 pub(crate) fn format(format: &str) -> Result<(), &'static str> {
+    if format.len() > MOST_NAME {
+        return Err("a format of symbols has at most 128 bytes");
+    }
     let bare = format.replace("%s", "").replace("%l", "");
     if bare.len() == format.len() {
         return Err("a format of symbols needs `%s`, or `%l` for small letters");
     }
     let letter = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
-    if bare.len() > MOST_NAME || !bare.chars().all(letter) {
+    if !bare.chars().all(letter) {
         return Err("a format of symbols has letters, digits, _, `%s` and `%l` only");
     }
     Ok(())
@@ -528,10 +525,6 @@ pub(crate) fn is_name(text: &str) -> bool {
 }
 
 /// What an error repeats of a text that somebody else wrote.
-fn shortened(text: &str) -> String {
-    let mut short: String = text.chars().take(64).flat_map(char::escape_debug).collect();
-    if text.chars().nth(64).is_some() {
-        short.push('…');
-    }
-    short
+pub(crate) fn shortened(text: &str) -> String {
+    crate::short::shortened(text, 64)
 }

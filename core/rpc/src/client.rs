@@ -3,8 +3,8 @@
 use crate::codec::{Cursor, Malformed};
 use crate::frame::{self, End, HEADER, Header, Kind};
 use crate::held::{FetchHead, HeldName};
-use crate::hello::ServerHello;
-use crate::message::{CallHead, Failure, ResultHead};
+use crate::hello::{ServerHello, VERSIONS};
+use crate::message::{self, CallHead, Failure, ResultHead};
 use crate::parts::{Parts, Size};
 use crate::reader::{Coming, Place, Raw, Step, raw};
 use crate::{MOST_REQUEST, ProtocolError};
@@ -64,9 +64,13 @@ pub struct Client {
     pings: Vec<[u8; 8]>,
 }
 
-/// A head that is too long to be sent: its bytes.
+/// What a server would end the connection for, and what is not sent therefore: a head that is too long, or a name that is
+/// empty, too long or has control characters. Its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooLong(pub usize);
+
+/// Pings that wait to be answered.
+const MOST_PINGS: usize = 16;
 
 impl Client {
     /// A connection on which nothing has come.
@@ -86,31 +90,42 @@ impl Client {
     }
 
     /// Appends a request for a description; its stream.
-    pub fn interface(&mut self, routine: &str, out: &mut Vec<u8>) -> u32 {
+    ///
+    /// # Errors
+    /// It is no name that a routine can have; nothing is appended.
+    pub fn interface(&mut self, routine: &str, out: &mut Vec<u8>) -> Result<u32, TooLong> {
+        message::name(routine.as_bytes()).map_err(|_| TooLong(routine.len()))?;
         let stream = self.fresh();
         frame::put(out, Kind::Interface, stream, |out| out.extend_from_slice(routine.as_bytes()));
         self.streams.insert(stream, (Stream::Interface, true));
-        stream
+        Ok(stream)
     }
 
     /// Appends a request for names that contain `part`; its stream.
-    pub fn list(&mut self, part: &str, out: &mut Vec<u8>) -> u32 {
+    ///
+    /// # Errors
+    /// It is longer than servers take; nothing is appended.
+    pub fn list(&mut self, part: &str, out: &mut Vec<u8>) -> Result<u32, TooLong> {
+        if part.len() > MOST_REQUEST {
+            return Err(TooLong(part.len()));
+        }
         let stream = self.fresh();
         frame::put(out, Kind::List, stream, |out| out.extend_from_slice(part.as_bytes()));
         self.streams.insert(stream, (Stream::List, true));
-        stream
+        Ok(stream)
     }
 
     /// Appends a call's head; its stream. Arrays of `results` sizes will come back.
     ///
     /// # Errors
-    /// It is longer than servers take; nothing is appended.
+    /// It is longer than servers take, or names what can be no routine; nothing is appended.
     pub fn call(
         &mut self,
         head: &CallHead,
         results: &[Size],
         out: &mut Vec<u8>,
     ) -> Result<u32, TooLong> {
+        message::name(head.routine.as_bytes()).map_err(|_| TooLong(head.routine.len()))?;
         let before = out.len();
         let stream = self.fresh();
         frame::put(out, Kind::Call, stream, |out| head.encode(out));
@@ -197,10 +212,13 @@ impl Client {
     }
 
     fn greet(&mut self, input: &[u8]) -> Result<Step<ClientEvent>, ProtocolError> {
-        let (hello, length) = match ServerHello::decode(input)? {
+        let (mut hello, length) = match ServerHello::decode(input)? {
             Ok(decoded) => decoded,
             Err(needed) => return Ok(Step::More(needed)),
         };
+        if hello.version.as_ref().is_ok_and(|version| !VERSIONS.contains(version)) {
+            hello.version = Err(Failure::version(hello.highest));
+        }
         self.greeted = true;
         Ok(Step::Event(length, Some(ClientEvent::Hello(hello))))
     }
@@ -282,7 +300,7 @@ impl Client {
             }
             Kind::Ping => {
                 // A server that asks without end is not answered without end.
-                if let (Some(ping), true) = (body.first_chunk(), self.pings.len() < 16) {
+                if let (Some(ping), true) = (body.first_chunk(), self.pings.len() < MOST_PINGS) {
                     self.pings.push(*ping);
                 }
                 None
@@ -305,7 +323,7 @@ fn names(body: &[u8]) -> Result<Vec<String>, Malformed> {
     let mut names = Vec::new();
     while !cursor.is_empty() {
         let length = cursor.u16()?;
-        names.push(cursor.text(usize::from(length))?.to_owned());
+        names.push(message::name(cursor.take(usize::from(length))?)?.to_owned());
     }
     Ok(names)
 }

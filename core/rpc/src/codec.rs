@@ -1,5 +1,6 @@
 //! Reading and writing of bodies.
 
+use alloc::string::String;
 use thiserror::Error;
 
 /// Why bytes cannot be read.
@@ -20,8 +21,8 @@ pub enum Malformed {
     /// Parameters twice or out of order.
     #[error("parameters are not in ascending order")]
     Order,
-    /// A name that is empty or too long.
-    #[error("a name is empty or too long")]
+    /// A name that is empty, too long or has control characters.
+    #[error("a name is empty, too long or has control characters")]
     Name,
 }
 
@@ -90,6 +91,20 @@ impl<'a> Cursor<'a> {
     pub fn end(self) -> Result<(), Malformed> {
         if self.0.is_empty() { Ok(()) } else { Err(Malformed::Long) }
     }
+}
+
+/// What somebody else wrote, to be shown: control characters but tabs and ends of lines are escaped, so that it does
+/// nothing to a terminal.
+pub fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if letter.is_control() && !matches!(letter, '\n' | '\t') {
+            shown.extend(letter.escape_default());
+        } else {
+            shown.push(letter);
+        }
+    }
+    shown
 }
 
 /// The longest beginning of `text` that has at most `most` bytes.

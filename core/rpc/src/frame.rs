@@ -1,8 +1,10 @@
 //! Headers of frames.
 
+use crate::codec::Malformed;
 use crate::parts::Size;
 use crate::{CHUNK, MOST_ANSWER, MOST_CHUNK, MOST_REQUEST, ProtocolError};
 use alloc::vec::Vec;
+use core::cmp::Ordering;
 
 /// Bytes of a frame's header.
 pub const HEADER: usize = 12;
@@ -99,6 +101,16 @@ impl Header {
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         if length > most {
             return Err(ProtocolError::Length { kind, length, most });
+        }
+        let exact = match known {
+            Some(Kind::Cancel) => length.cmp(&0),
+            Some(Kind::Ping | Kind::Pong) => length.cmp(&8),
+            _ => Ordering::Equal,
+        };
+        match exact {
+            Ordering::Less => return Err(ProtocolError::Body { kind, why: Malformed::Short }),
+            Ordering::Greater => return Err(ProtocolError::Body { kind, why: Malformed::Long }),
+            Ordering::Equal => {}
         }
         let of_connection = match known {
             Some(Kind::Ping | Kind::Pong | Kind::Drop) => stream == 0,

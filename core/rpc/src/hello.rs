@@ -1,17 +1,16 @@
 //! The first bytes of both sides.
 
-use crate::codec::{Cursor, Malformed, shortened};
+use crate::codec::{Cursor, Malformed, printable, shortened};
 use crate::message::Failure;
 use crate::{MOST_NAME, ProtocolError};
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 use core::ops::RangeInclusive;
 
 /// Bytes of a hello without its fields.
-pub const HELLO: usize = 16;
-/// The version that this code prefers.
-pub const VERSION: u16 = 1;
+const HELLO: usize = 16;
 /// The versions that this code speaks.
 pub const VERSIONS: RangeInclusive<u16> = 1..=1;
 
@@ -30,7 +29,7 @@ mod tag {
 }
 
 /// What a client says first.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ClientHello {
     /// Versions that it speaks.
     pub versions: RangeInclusive<u16>,
@@ -38,6 +37,17 @@ pub struct ClientHello {
     pub token: String,
     /// Its program, for logs.
     pub program: String,
+}
+
+impl fmt::Debug for ClientHello {
+    /// Without the token, which is nobody else's business.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("ClientHello")
+            .field("versions", &self.versions)
+            .field("token", &if self.token.is_empty() { "none" } else { "given" })
+            .field("program", &self.program)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What a server answers.
@@ -130,7 +140,8 @@ impl ClientHello {
         head(*CLIENT, *self.versions.start(), *self.versions.end(), &fields)
     }
 
-    /// Reads one: how many bytes it has, or how many are needed to know more.
+    /// Reads one: how many bytes it has, or how many are needed to know more. Control characters of the program's name
+    /// are escaped.
     ///
     /// # Errors
     /// The other side speaks something else.
@@ -143,7 +154,7 @@ impl ClientHello {
         each_field(fields, |tag, content| {
             match tag {
                 tag::TOKEN => token = text(content, MOST_TOKEN)?,
-                tag::PROGRAM => program = text(content, MOST_NAME)?,
+                tag::PROGRAM => program = printable(&text(content, MOST_NAME)?),
                 _ => {}
             }
             Ok(())
@@ -181,7 +192,7 @@ impl ServerHello {
         head(*SERVER, version, self.highest, &fields)
     }
 
-    /// Reads one: how many bytes it has, or how many are needed to know more.
+    /// Reads one: how many bytes it has, or how many are needed to know more. Control characters of texts are escaped.
     ///
     /// # Errors
     /// The other side speaks something else.
@@ -200,7 +211,7 @@ impl ServerHello {
         let mut refusal = Failure::version(highest);
         each_field(fields, |tag, content| {
             match tag {
-                tag::SERVER => hello.name = text(content, MOST_NAME)?,
+                tag::SERVER => hello.name = printable(&text(content, MOST_NAME)?),
                 tag::STREAMS => hello.streams = Cursor::new(content).u32()?,
                 tag::BYTES => hello.bytes = Cursor::new(content).u64()?,
                 tag::FAILURE => refusal = Failure::decode(content)?,

@@ -21,9 +21,9 @@ mod server;
 
 pub use client::{Client, ClientEvent, TooLong};
 pub use codec::Malformed;
-pub use frame::{HEADER, Header, Kind, chunk_header, chunks};
+pub use frame::{HEADER, chunk_header, chunks};
 pub use held::{FetchHead, Held, HeldName, HeldPart, Keep};
-pub use hello::{ClientHello, HELLO, ServerHello, VERSION, VERSIONS};
+pub use hello::{ClientHello, ServerHello, VERSIONS};
 pub use message::{CallHead, Code, Failure, ResultHead, Value};
 pub use outbox::{Outbox, Piece};
 pub use parts::Size;
@@ -36,6 +36,8 @@ use thiserror::Error;
 pub const MOST_REQUEST: usize = 64 << 10;
 /// Longest body of a frame from a server that is no chunk, in bytes.
 pub const MOST_ANSWER: usize = 4 << 20;
+/// Most bytes of answers, without arrays, that may wait for a client that asks for more.
+pub const MOST_UNREAD: usize = 4 * MOST_ANSWER;
 /// Longest chunk that is taken, in bytes.
 pub const MOST_CHUNK: usize = 16 << 20;
 /// Length of the chunks that are sent, in bytes.
@@ -84,9 +86,9 @@ pub enum ProtocolError {
     /// A stream that is in use.
     #[error("stream {0} is begun and is open already")]
     Reused(u32),
-    /// More streams at once than were agreed.
-    #[error("more than {0} streams at once")]
-    Streams(usize),
+    /// A client that asks and does not read what it is answered.
+    #[error("{0} bytes of answers wait to be read; read them before more is asked for")]
+    Unread(usize),
     /// Bytes that no array has room for.
     #[error("stream {stream} brings more bytes of argument {argument} than it has")]
     Excess {

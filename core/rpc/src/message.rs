@@ -1,7 +1,7 @@
 //! Bodies of frames that are no chunks.
 
 use crate::MOST_NAME;
-use crate::codec::{Cursor, Malformed, shortened};
+use crate::codec::{Cursor, Malformed, printable, shortened};
 use crate::held::Held;
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -96,11 +96,15 @@ pub enum Code {
     NoSource,
     /// No room for arrays that are to be held.
     HeldFull,
+    /// The token was good once.
+    Expired,
+    /// Only TLS is spoken here.
+    TlsWanted,
     /// What a newer server says.
     Other(u16),
 }
 
-const CODES: [(u16, Code); 17] = [
+const CODES: [(u16, Code); 19] = [
     (1, Code::NoSuchRoutine),
     (2, Code::InterfaceChanged),
     (3, Code::BadArguments),
@@ -118,6 +122,8 @@ const CODES: [(u16, Code); 17] = [
     (16, Code::NotYet),
     (17, Code::NoSource),
     (18, Code::HeldFull),
+    (25, Code::Expired),
+    (26, Code::TlsWanted),
 ];
 
 impl Code {
@@ -135,12 +141,6 @@ impl Code {
     pub fn of(number: u16) -> Code {
         let known = CODES.iter().find(|(other, _)| *other == number);
         known.map_or(Code::Other(number), |(_, code)| *code)
-    }
-
-    /// Whether the routine has certainly not begun to run.
-    #[must_use]
-    pub fn has_not_run(self) -> bool {
-        !matches!(self, Code::Crashed | Code::TimedOut | Code::Cancelled | Code::Other(_))
     }
 }
 
@@ -216,7 +216,8 @@ pub fn name(bytes: &[u8]) -> Result<&str, Malformed> {
     if bytes.is_empty() || bytes.len() > MOST_NAME {
         return Err(Malformed::Name);
     }
-    core::str::from_utf8(bytes).map_err(|_| Malformed::Text)
+    let name = core::str::from_utf8(bytes).map_err(|_| Malformed::Text)?;
+    if name.chars().any(char::is_control) { Err(Malformed::Name) } else { Ok(name) }
 }
 
 impl CallHead {
@@ -296,7 +297,7 @@ impl Failure {
         out.extend_from_slice(shortened(&self.text, Failure::MOST_TEXT).as_bytes());
     }
 
-    /// Reads one, which is all of `bytes`.
+    /// Reads one, which is all of `bytes`. A sentence that is too long is cut; its control characters are escaped.
     ///
     /// # Errors
     /// They are malformed.
@@ -305,6 +306,6 @@ impl Failure {
         let code = Code::of(cursor.u16()?);
         let detail = cursor.i64()?;
         let text = core::str::from_utf8(cursor.rest()).map_err(|_| Malformed::Text)?;
-        Ok(Failure { code, detail, text: text.to_owned() })
+        Ok(Failure { code, detail, text: printable(shortened(text, Failure::MOST_TEXT)) })
     }
 }

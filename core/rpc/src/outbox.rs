@@ -40,20 +40,37 @@ pub struct Outbox {
     queue: VecDeque<Queued>,
     /// Bytes of arrays in the queue.
     queued_data: usize,
+    /// Bytes of frames in the queue that are not written.
+    queued_bytes: usize,
     sending: VecDeque<Sending>,
     written: VecDeque<u32>,
 }
 
 impl Outbox {
-    /// The bytes at the end of the queue, to which a frame is appended.
-    pub(crate) fn bytes(&mut self) -> &mut Vec<u8> {
-        if !matches!(self.queue.back(), Some(Queued::Bytes(..))) {
-            self.queue.push_back(Queued::Bytes(Vec::new(), 0));
+    /// Appends a frame, which `write` puts behind the bytes that it is given.
+    pub(crate) fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        // What is written of a piece is freed with its last byte: nothing is appended to one that is partly written.
+        let (mut bytes, before) = match self.queue.back_mut() {
+            Some(Queued::Bytes(bytes, 0)) => {
+                let before = bytes.len();
+                (core::mem::take(bytes), before)
+            }
+            _ => {
+                self.queue.push_back(Queued::Bytes(Vec::new(), 0));
+                (Vec::new(), 0)
+            }
+        };
+        write(&mut bytes);
+        self.queued_bytes += bytes.len() - before;
+        if let Some(last) = self.queue.back_mut() {
+            *last = Queued::Bytes(bytes, 0);
         }
-        match self.queue.back_mut() {
-            Some(Queued::Bytes(bytes, _)) => bytes,
-            _ => unreachable!("it was put there"),
-        }
+    }
+
+    /// Bytes of frames that wait to be written, without those of arrays.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.queued_bytes
     }
 
     /// Sends arrays of a stream, after what is queued. When their last byte is written [`Outbox::written`] tells.
@@ -94,7 +111,7 @@ impl Outbox {
         let place =
             Place { stream: sending.stream, argument: size.argument, offset: sending.offset };
         let header = chunk_header(sending.stream, size.argument, length as u32);
-        self.bytes().extend_from_slice(&header);
+        self.append(|out| out.extend_from_slice(&header));
         self.queue.push_back(Queued::Data(place, length));
         self.queued_data += length;
         sending.offset += length as u64;
@@ -131,6 +148,8 @@ impl Outbox {
             count -= taken;
             if data {
                 self.queued_data -= taken;
+            } else {
+                self.queued_bytes -= taken;
             }
             if taken < left {
                 match first {

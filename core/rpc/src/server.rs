@@ -7,9 +7,10 @@ use crate::message::{self, CallHead, Code, Failure, ResultHead};
 use crate::outbox::Outbox;
 use crate::parts::{Parts, Size};
 use crate::reader::{Coming, Place, Raw, Step, raw};
-use crate::{MOST_ANSWER, ProtocolError};
+use crate::{MOST_ANSWER, MOST_UNREAD, ProtocolError};
 use alloc::borrow::ToOwned;
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
@@ -51,7 +52,6 @@ enum Stream {
 #[derive(Debug)]
 pub struct Server {
     greeted: bool,
-    welcome: bool,
     most_streams: usize,
     streams: BTreeMap<u32, Stream>,
     coming: Coming,
@@ -65,7 +65,6 @@ impl Server {
     pub fn new(most_streams: usize) -> Server {
         Server {
             greeted: false,
-            welcome: false,
             most_streams,
             streams: BTreeMap::new(),
             coming: Coming::default(),
@@ -135,7 +134,6 @@ impl Server {
             self.refuse(Failure::version(*VERSIONS.end()));
             return false;
         };
-        self.welcome = true;
         let streams = u32::try_from(self.most_streams).unwrap_or(u32::MAX);
         let hello = ServerHello {
             version: Ok(version),
@@ -144,7 +142,7 @@ impl Server {
             streams,
             bytes: most_bytes,
         };
-        self.outbox.bytes().extend_from_slice(&hello.encode());
+        self.outbox.append(|out| out.extend_from_slice(&hello.encode()));
         true
     }
 
@@ -157,11 +155,11 @@ impl Server {
             streams: 0,
             bytes: 0,
         };
-        self.outbox.bytes().extend_from_slice(&hello.encode());
+        self.outbox.append(|out| out.extend_from_slice(&hello.encode()));
     }
 
     fn put(&mut self, kind: Kind, stream: u32, write: impl FnOnce(&mut Vec<u8>)) {
-        frame::put(self.outbox.bytes(), kind, stream, write);
+        self.outbox.append(|out| frame::put(out, kind, stream, write));
     }
 
     /// Where the bytes of a chunk belong.
@@ -198,24 +196,20 @@ impl Server {
         Ok(match kind {
             Kind::Interface => {
                 let name = message::name(body).map_err(malformed)?.to_owned();
-                self.begin(stream)?;
-                Some(ServerEvent::Interface(stream, name))
+                self.begin(stream)?.then_some(ServerEvent::Interface(stream, name))
             }
             Kind::List => {
                 let part = core::str::from_utf8(body);
                 let part = part.map_err(|_| malformed(crate::Malformed::Text))?.to_owned();
-                self.begin(stream)?;
-                Some(ServerEvent::List(stream, part))
+                self.begin(stream)?.then_some(ServerEvent::List(stream, part))
             }
             Kind::Call => {
                 let head = CallHead::decode(body).map_err(malformed)?;
-                self.begin(stream)?;
-                Some(ServerEvent::Call(stream, head))
+                self.begin(stream)?.then_some(ServerEvent::Call(stream, head))
             }
             Kind::Fetch => {
                 let head = FetchHead::decode(body).map_err(malformed)?;
-                self.begin(stream)?;
-                Some(ServerEvent::Fetch(stream, head))
+                self.begin(stream)?.then_some(ServerEvent::Fetch(stream, head))
             }
             Kind::Drop => Some(ServerEvent::Drop(held::take_names(body).map_err(malformed)?)),
             // Of a stream that has ended meanwhile it says nothing.
@@ -224,7 +218,8 @@ impl Server {
                 _ => None,
             },
             Kind::Ping => {
-                self.put(Kind::Pong, 0, |out| out.extend_from_slice(&body[..body.len().min(8)]));
+                self.is_read()?;
+                self.put(Kind::Pong, 0, |out| out.extend_from_slice(body));
                 None
             }
             Kind::Pong => None,
@@ -232,15 +227,27 @@ impl Server {
         })
     }
 
-    fn begin(&mut self, stream: u32) -> Result<(), ProtocolError> {
+    /// Whether the client reads what it is answered: it may not ask for more as long as too much of that waits.
+    fn is_read(&self) -> Result<(), ProtocolError> {
+        let waiting = self.outbox.waiting();
+        if waiting > MOST_UNREAD { Err(ProtocolError::Unread(waiting)) } else { Ok(()) }
+    }
+
+    /// Begins a stream. False: it is one too many, and the client is told; what it sends for it is skipped.
+    fn begin(&mut self, stream: u32) -> Result<bool, ProtocolError> {
+        self.is_read()?;
         if self.streams.contains_key(&stream) {
             return Err(ProtocolError::Reused(stream));
         }
         if self.streams.len() >= self.most_streams {
-            return Err(ProtocolError::Streams(self.most_streams));
+            let most = self.most_streams;
+            let text = format!("too many calls at once on this connection: {most} may be open");
+            let most = i64::try_from(most).unwrap_or(i64::MAX);
+            self.fail(stream, &Failure::new(Code::Busy, most, text));
+            return Ok(false);
         }
         self.streams.insert(stream, Stream::Asked);
-        Ok(())
+        Ok(true)
     }
 
     /// Takes a call whose arrays have these sizes. If nothing is to come it is ready at once.
@@ -292,9 +299,19 @@ impl Server {
     }
 
     /// Answers with a result, and arrays of these sizes. [`Outbox::written`] tells when all is written;
-    /// then [`Server::ended`] is to be called.
+    /// then [`Server::ended`] is to be called. A head that is too long for a frame is a failure instead, of which
+    /// [`Outbox::written`] tells too.
     pub fn finish(&mut self, stream: u32, head: &ResultHead, sizes: &[Size]) {
-        self.put(Kind::Result, stream, |out| head.encode(out));
+        let mut body = Vec::new();
+        head.encode(&mut body);
+        if body.len() > MOST_ANSWER {
+            let text = "the routine has run, but its texts are too long to be sent";
+            let length = i64::try_from(body.len()).unwrap_or(i64::MAX);
+            self.fail(stream, &Failure::new(Code::Protocol, length, text));
+            self.outbox.send(stream, &[]);
+            return;
+        }
+        self.put(Kind::Result, stream, |out| out.extend_from_slice(&body));
         self.streams.insert(stream, Stream::Answered);
         self.outbox.send(stream, sizes);
     }
@@ -309,13 +326,5 @@ impl Server {
     /// Tells the client why nothing more comes: the server ends.
     pub fn end(&mut self, failure: &Failure) {
         self.put(Kind::Error, 0, |out| failure.encode(out));
-    }
-
-    /// Calls that have begun and have no answer yet.
-    pub fn open(&self) -> impl Iterator<Item = u32> + '_ {
-        self.streams
-            .iter()
-            .filter(|(_, state)| matches!(state, Stream::Receiving(_) | Stream::Running))
-            .map(|(stream, _)| *stream)
     }
 }

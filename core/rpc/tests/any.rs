@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use kumi_rpc::{
-    CallHead, Client, ClientEvent, ClientHello, Code, Failure, MOST_REQUEST, Piece, ResultHead,
-    Server, ServerEvent, Size, Step, Value, chunk_header, chunks,
+    CallHead, Client, ClientEvent, ClientHello, Code, Failure, HEADER, MOST_ANSWER, MOST_REQUEST,
+    Piece, ResultHead, Server, ServerEvent, ServerHello, Size, Step, Value, chunk_header, chunks,
 };
 use proptest::prelude::*;
 
@@ -248,15 +248,53 @@ proptest! {
                 }
             }
         }
-        let mut client = Client::new();
-        let mut out = Vec::new();
-        client.list("", &mut out);
-        let mut begin = 0;
+    }
+
+    /// Whatever a server says to a client that waits for answers of every kind, nothing panics, no stream ends twice,
+    /// and the wish for more stays within the limit.
+    #[test]
+    fn any_answers(frames in prop::collection::vec(answer(), 0..12), rest in prop::collection::vec(any::<u8>(), 0..40)) {
+        let (mut client, mut out) = (Client::new(), Vec::new());
+        let head = CallHead { hash: 1, timeout_ms: 2, routine: "f".into(), values: values(), ..CallHead::default() };
+        client.interface("f", &mut out).expect("a name");
+        client.list("", &mut out).expect("short");
+        client.call(&head, &arrays(&[9, 20]), &mut out).expect("short");
+        client.call(&head, &[], &mut out).expect("short");
+        let hello = ServerHello { version: Ok(1), highest: 1, name: "s".into(), streams: 9, bytes: 9 };
+        let mut input = hello.encode();
+        for (kind, stream, argument, body) in &frames {
+            input.extend_from_slice(&(body.len() as u32).to_le_bytes());
+            input.extend_from_slice(&stream.to_le_bytes());
+            input.extend_from_slice(&[*kind, 0, *argument, 0]);
+            input.extend_from_slice(body);
+        }
+        input.extend_from_slice(&rest);
+        let (mut begin, mut greeted, mut over) = (0, false, Vec::new());
         while let Ok(step) = client.step(&input[begin..]) {
             match step {
-                Step::More(_) => break,
-                Step::Event(consumed, _) => begin += consumed,
-                Step::Data(_, length) => {
+                Step::More(needed) => {
+                    prop_assert!(needed > input.len() - begin && needed <= MOST_ANSWER + HEADER);
+                    break;
+                }
+                Step::Event(consumed, event) => {
+                    begin += consumed;
+                    match event {
+                        Some(ClientEvent::Hello(_)) => greeted = true,
+                        Some(
+                            ClientEvent::Description(stream, ..)
+                            | ClientEvent::Names(stream, _)
+                            | ClientEvent::Done(stream)
+                            | ClientEvent::Failed(stream, _),
+                        ) => over.push(stream),
+                        _ => {}
+                    }
+                }
+                Step::Data(place, length) => {
+                    let sizes = [(1, 9), (2, 20)];
+                    if let Some(place) = place {
+                        let fits = |(argument, bytes)| place.argument == argument && place.offset + length as u64 <= bytes;
+                        prop_assert!(sizes.into_iter().any(fits), "{place:?} {length}");
+                    }
                     let count = length.min(input.len() - begin);
                     if count == 0 {
                         break;
@@ -266,7 +304,26 @@ proptest! {
                 }
             }
         }
+        prop_assert!(greeted);
+        let ended = over.len();
+        over.sort_unstable();
+        over.dedup();
+        prop_assert_eq!(over.len(), ended);
     }
+}
+
+/// A frame of a server that is nearly right: kind, stream, argument and body.
+fn answer() -> impl Strategy<Value = (u8, u32, u8, Vec<u8>)> {
+    let bytes = prop::collection::vec(any::<u8>(), 0..24);
+    let frames = (prop::sample::select(vec![6_u8, 7, 11, 200]), 0..6_u32, bytes.clone());
+    prop_oneof![
+        (Just(4), 3..5_u32, 0..4_u8, bytes.clone()),
+        (Just(8), 0..3_u32, Just(0), bytes.clone()),
+        (Just(9), 1..3_u32, Just(0), prop_oneof![bytes, Just(b"\x01\0f".to_vec())]),
+        // A head without values is well-formed.
+        (Just(10), 3..5_u32, Just(0), (16..20_usize).prop_map(|length| vec![0; length])),
+        frames.prop_map(|(kind, stream, body)| (kind, stream, 0, body)),
+    ]
 }
 
 #[test]

@@ -5,8 +5,8 @@
 
 use std::ops::Range;
 
-use kumi_idl::{Argument, Form, Interface, Plan};
-use kumi_rpc::{Failure, Size, Value};
+use kumi_idl::{Argument, Element, Form, Interface, Language, Plan};
+use kumi_rpc::{Code, Failure, MOST_ANSWER, Size, Value};
 
 use crate::native::Arena;
 use crate::values::{self, Given};
@@ -27,13 +27,17 @@ pub struct Slot {
 pub struct Layout {
     /// The plan.
     pub plan: Plan,
-    /// Each parameter's place.
+    /// Each parameter's place, and behind them those of the symbol's arguments that are expressions ([`computed`]).
     pub slots: Vec<Slot>,
     /// Where what travels of an array lies while it does, in one piece.
     travels: Vec<Range<usize>>,
     /// Bytes of the arena.
     pub bytes: usize,
 }
+
+/// Most bytes of the texts that come back with a call: what is no UTF-8 becomes three times as long, and the values
+/// have heads.
+const MOST_TEXTS: u64 = (MOST_ANSWER as u64 - (64 << 10)) / 3;
 
 /// Why there is no layout: a call that does not fit its description or the server.
 pub type Refusal = Failure;
@@ -45,6 +49,7 @@ impl Layout {
     /// What the client is told; nothing has been allocated.
     pub fn new(interface: &Interface, given: &Given, most: u64) -> Result<Layout, Refusal> {
         let plan = values::plan(interface, given, most)?;
+        check_texts(&plan)?;
         let mut end = to_usize(plan.memory, most)?;
         let mut slots = Vec::with_capacity(plan.arguments.len());
         let mut travels = Vec::with_capacity(plan.arguments.len());
@@ -78,6 +83,11 @@ impl Layout {
                 }
             });
         }
+        for _ in computed(interface) {
+            let offset = add(end, end.wrapping_neg() % WORD, most)?;
+            slots.push(Slot { offset, bytes: WORD, text: 0 });
+            end = add(offset, WORD, most)?;
+        }
         Ok(Layout { plan, slots, travels, bytes: end })
     }
 
@@ -104,8 +114,9 @@ impl Layout {
         (offset, length.min(range.end.saturating_sub(offset)))
     }
 
-    /// Puts scalars and texts to their places, and sections that came packed.
-    pub fn arrange(&self, interface: &Interface, given: &Given, arena: &Arena) {
+    /// Puts scalars and texts to their places, and sections that came packed. In `foreign` memory lie another's data:
+    /// zeros are put where results will be.
+    pub fn arrange(&self, interface: &Interface, given: &Given, arena: &Arena, foreign: bool) {
         let each = interface.params.iter().zip(&self.plan.arguments).zip(&self.slots);
         for (index, ((param, argument), slot)) in each.enumerate() {
             match (argument.form, argument.scalar) {
@@ -125,7 +136,22 @@ impl Layout {
                     }
                 }
                 (Form::Array(..), _) if param.mode.is_sent() => self.spread(index, arena, true),
+                (Form::Array(..), _) if foreign && param.mode.is_returned() => {
+                    for run in argument.section.runs() {
+                        // Inside of the arena, whose size was checked against them.
+                        arena.clear(slot.offset + run.offset as usize, run.length as usize);
+                    }
+                }
                 _ => {}
+            }
+        }
+        let slots = &self.slots[self.plan.arguments.len()..];
+        for ((argument, element), slot) in computed(interface).zip(slots) {
+            let mut bytes = Vec::with_capacity(WORD);
+            if let Some(value) = self.plan.computed[argument]
+                && value.encode(element, &mut bytes)
+            {
+                arena.write(slot.offset, &bytes);
             }
         }
     }
@@ -182,6 +208,38 @@ impl Layout {
             })
             .collect()
     }
+}
+
+/// Bytes of the place of an expression's value.
+const WORD: usize = 8;
+
+/// The symbol's arguments that are expressions, and as what their values lie in the arena. Fortran's integers have all
+/// of their place, so that they are right as integers of 32 bits and of 64.
+pub(crate) fn computed(interface: &Interface) -> impl Iterator<Item = (usize, Element)> {
+    let target = &interface.target;
+    let wide = target.language == Language::Fortran;
+    target.arguments.iter().enumerate().filter_map(move |(index, argument)| {
+        let element = interface.passed_as(argument)?;
+        let widened = wide && element.is_integer();
+        Some((index, if widened { Element::I64 } else { element }))
+    })
+}
+
+/// Whether the texts that come back fit into a result's head.
+fn check_texts(plan: &Plan) -> Result<(), Refusal> {
+    let returned = plan.arguments.iter().filter(|argument| argument.mode.is_returned());
+    let texts = returned.fold(0_u64, |sum, argument| match argument.form {
+        Form::Text { capacity: Some(capacity) } => sum.saturating_add(capacity),
+        _ => sum,
+    });
+    if texts <= MOST_TEXTS {
+        return Ok(());
+    }
+    let text = format!(
+        "texts of up to {texts} bytes would come back, of which {MOST_TEXTS} can be sent; return \
+         long texts as arrays of `char`"
+    );
+    Err(Failure::new(Code::TooLarge, i64::try_from(texts).unwrap_or(i64::MAX), text))
 }
 
 /// The arrays of a plan of which something travels.

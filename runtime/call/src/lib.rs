@@ -4,6 +4,7 @@
 //! processes and memory. See docs/calls.md.
 #![deny(unsafe_code)]
 
+mod confine;
 mod held;
 mod layout;
 #[allow(unsafe_code)]
@@ -11,18 +12,24 @@ mod lent;
 #[allow(unsafe_code)]
 mod native;
 mod protocol;
+mod tcp;
+mod tls;
 mod values;
 
 pub mod client;
+pub mod generator;
 pub mod server;
 pub mod slot;
 pub mod transaction;
+pub mod users;
 
 pub use client::{
-    Arg, Array, ArrayMut, AtServers, Call, CallError, Client, Known, Options, Outcome, Shape,
-    is_given, wait_any,
+    Arg, Array, ArrayMut, AtServers, Call, CallError, Canceller, Client, Known, Options, Outcome,
+    Shape, is_given, wait_any,
 };
 pub use held::{Names, Traffic};
+pub use kumi_rpc::Value;
 pub use lent::{Lent, LentMut, Number};
 pub use native::LoadError;
+pub use tls::{Tls, TlsError};
 pub use values::Given;

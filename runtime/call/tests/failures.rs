@@ -172,6 +172,35 @@ fn lives(pid: i64) -> bool {
 }
 
 #[test]
+fn a_routine_that_closes_its_descriptors_gives_the_slot_back() {
+    let mut one = config();
+    one.slots = 1;
+    let server = served(one);
+    let client = server.client();
+    for _ in 0..2 {
+        let ended = client.call("deaf", vec![]);
+        assert!(matches!(ended, Err(CallError::Crashed { detail: 9, .. })), "{ended:?}");
+    }
+    client.call("noop", vec![]).expect("the slot is free");
+}
+
+#[test]
+fn what_a_routine_forks_ends_with_its_process() {
+    let mut one = config();
+    one.slots = 1;
+    let mut server = served(one);
+    let client = server.client();
+    // The fork has the socket still; the end of the process is seen all the same.
+    let ended = client.call("brood", vec![1.into()]);
+    assert!(matches!(ended, Err(CallError::Crashed { detail: -4, .. })), "{ended:?}");
+    let outcome = client.call("brood", vec![0.into()]).expect("it runs");
+    let pid = outcome.scalar(1).and_then(Scalar::integer).expect("a pid");
+    assert!(lives(pid));
+    server.stop();
+    eventually("the end of the fork", || !lives(pid));
+}
+
+#[test]
 fn who_goes_frees_the_slot() {
     let mut one = config();
     one.slots = 1;

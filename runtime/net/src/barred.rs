@@ -11,8 +11,12 @@ use crate::channel::ChannelError;
 use crate::core::{Core, Handler};
 
 /// How long packets to a peer are refused before it counts as unreachable, in microseconds: from the first refusal to the
-/// last, with nothing sent in between.
+/// last, with nothing sent and no [`GAP`] in between.
 const PATIENCE: u64 = 5_000_000;
+
+/// Refusals further apart say nothing of the time between them, in microseconds: what is lost is resent several times a
+/// second, so nobody tried.
+const GAP: u64 = 1_000_000;
 
 #[derive(Debug)]
 struct Bar {
@@ -48,7 +52,12 @@ impl Barred {
     #[cold]
     pub(crate) fn refused(&mut self, now: u64, to: Rank, code: i32) {
         match self.bars.iter_mut().find(|bar| bar.to == to) {
-            Some(bar) => (bar.last, bar.code) = (now, code),
+            Some(bar) => {
+                if now.saturating_sub(bar.last) > GAP {
+                    bar.first = now;
+                }
+                (bar.last, bar.code) = (now, code);
+            }
             None => self.bars.push(Bar { to, first: now, last: now, code }),
         }
     }

@@ -105,9 +105,7 @@ impl crate::model::Param {
     /// Calls `look` with every expression of its sizes and default.
     fn each_expression(&self, look: &mut dyn FnMut(&Expr)) {
         for dimension in &self.dims {
-            look(&dimension.size);
-            let others = [&dimension.start, &dimension.end, &dimension.step];
-            others.into_iter().flatten().for_each(&mut *look);
+            dimension.parts(0).for_each(|(_, expr)| look(expr));
         }
         self.default.iter().for_each(look);
     }

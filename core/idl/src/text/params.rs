@@ -285,6 +285,7 @@ impl<'a> Parser<'a> {
                 param.order = self.order()?;
             } else {
                 let near = suggestion(name, ["order"]);
+                let name = super::parser::shortened(name);
                 let message = format!("parameters have no attribute `@{name}`{near}");
                 self.report.add(Code::UnknownWord, span, message);
                 if self.take_sign("(") {

@@ -197,9 +197,5 @@ pub(super) const ROUTINE: [&str; 8] =
 
 /// What a complaint repeats.
 pub(super) fn shortened(text: &str) -> String {
-    let mut short: String = text.chars().take(32).flat_map(char::escape_debug).collect();
-    if text.chars().nth(32).is_some() {
-        short.push('…');
-    }
-    short
+    crate::short::shortened(text, 32)
 }

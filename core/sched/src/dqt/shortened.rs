@@ -23,7 +23,7 @@ impl Dqt {
             if slots.is_some() || part >= longest {
                 return slots;
             }
-            part *= 2;
+            part = part.saturating_mul(2);
         }
     }
 
@@ -66,8 +66,8 @@ impl Dqt {
         for (&job, &member) in &self.jobs {
             if rings.members[member as usize].active() {
                 let nodes: Vec<_> = self.held[member as usize].iter().collect();
-                // Cannot fail: each job is there once and has nodes.
-                let _ = matrix.restore(&Request::new(job, 0), &nodes, ClusterTime(0));
+                let restored = matrix.restore(&Request::new(job, 0), &nodes, ClusterTime(0));
+                debug_assert!(restored.is_ok(), "each job is there once and has nodes");
                 matrix.set_active(job, true);
             }
         }

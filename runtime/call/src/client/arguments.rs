@@ -53,6 +53,12 @@ impl<'a> Array<'a> {
         Array { shape, lent: Lent::slice(bytes_of(numbers)), borrowed: PhantomData }
     }
 
+    /// Numbers of this shape, as the bytes that they have in memory.
+    #[must_use]
+    pub fn bytes(bytes: &'a [u8], shape: Shape) -> Array<'a> {
+        Array { shape, lent: Lent::slice(bytes), borrowed: PhantomData }
+    }
+
     /// Memory that is lent as [`Lent::new`] says.
     #[must_use]
     pub fn lent(lent: Lent, shape: Shape) -> Array<'a> {
@@ -73,6 +79,12 @@ impl<'a> ArrayMut<'a> {
     pub fn shaped<T: Number>(numbers: &'a mut [T], dims: &[u64], order: Order) -> ArrayMut<'a> {
         let shape = Shape { element: T::ELEMENT, dims: Some(dims.to_vec()), order };
         ArrayMut { shape, lent: LentMut::slice(bytes_of_mut(numbers)), borrowed: PhantomData }
+    }
+
+    /// Numbers of this shape, as the bytes that they have in memory.
+    #[must_use]
+    pub fn bytes(bytes: &'a mut [u8], shape: Shape) -> ArrayMut<'a> {
+        ArrayMut { shape, lent: LentMut::slice(bytes), borrowed: PhantomData }
     }
 
     /// Memory that is lent as [`LentMut::new`] says.
@@ -155,13 +167,14 @@ pub(crate) struct Checked {
     /// Results that come packed or in another order: the memory into which they come, and that of the caller.
     unpacks: Vec<Unpack>,
     /// What is sent packed or in another order.
-    _packed: Vec<Box<[u8]>>,
+    _packed: Vec<Vec<u8>>,
 }
 
 #[derive(Debug)]
 struct Unpack {
     parameter: usize,
-    packed: Box<[u8]>,
+    // A vector: its bytes may be pointed to while it is moved.
+    packed: Vec<u8>,
     array: LentMut,
     order: Order,
 }
@@ -314,7 +327,7 @@ impl Checked {
                 let target = match (argument.section.single(), order) {
                     (Some(run), None) => array.lent.part(run.offset as usize, run.length as usize),
                     (_, order) => {
-                        let mut packed = vec![0; argument.returned as usize].into_boxed_slice();
+                        let mut packed = vec![0; argument.returned as usize];
                         let target = LentMut::slice(&mut packed);
                         let order = order.unwrap_or(own_order(argument));
                         self.unpacks.push(Unpack {
@@ -347,7 +360,7 @@ fn travels(
     argument: &Argument,
     shape: &Shape,
     lent: Lent,
-    packed: &mut Vec<Box<[u8]>>,
+    packed: &mut Vec<Vec<u8>>,
 ) -> Result<Option<Lent>, String> {
     let order = fits(argument, shape, lent.length())?;
     if argument.sent == 0 {
@@ -357,7 +370,7 @@ fn travels(
         // In memory, so of a size that it can have.
         (Some(run), None) => lent.part(run.offset as usize, run.length as usize),
         (_, order) => {
-            let mut bytes = vec![0; argument.sent as usize].into_boxed_slice();
+            let mut bytes = vec![0; argument.sent as usize];
             let order = order.unwrap_or(own_order(argument));
             argument.gather(lent.bytes(), order, &mut bytes).map_err(|e| e.to_string())?;
             let lent = Lent::slice(&bytes);

@@ -5,6 +5,8 @@ use std::io;
 use kumi_rpc::{Code, Failure};
 use thiserror::Error;
 
+use super::Outcome;
+
 /// Why a call, or the connection, failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -69,6 +71,8 @@ pub enum CallError {
         parameter: String,
         /// Its value, not 0.
         value: i64,
+        /// The scalars and texts that it gave all the same.
+        outcome: Box<Outcome>,
     },
     /// No array of that name is held, or not yet.
     #[error("{text}")]
@@ -90,6 +94,17 @@ pub enum CallError {
     /// The program ended the wait.
     #[error("the wait for the call was interrupted")]
     Interrupted,
+    /// The token was good once.
+    #[error("{0}")]
+    Expired(String),
+    /// The connection cannot be secured, or the other side is not who it should be. Nothing was sent.
+    #[error("no secure connection to {address}: {text}")]
+    Tls {
+        /// Where.
+        address: String,
+        /// What is wrong, and what to do.
+        text: String,
+    },
 }
 
 impl CallError {
@@ -109,6 +124,8 @@ impl CallError {
             Code::NotHeld | Code::NotYet => CallError::NotHeld { text, yet: code == Code::NotYet },
             Code::NoSource => CallError::NoSource(text),
             Code::HeldFull => CallError::HeldFull(text),
+            Code::Expired => CallError::Expired(text),
+            Code::TlsWanted => CallError::Tls { address: "the server".to_owned(), text },
             Code::InterfaceChanged
             | Code::Protocol
             | Code::Ending
@@ -121,8 +138,8 @@ impl CallError {
     #[must_use]
     pub fn has_not_run(&self) -> bool {
         use CallError::{
-            Address, Argument, Busy, Connect, HeldFull, NoSource, NotHeld, NotPermitted,
-            NotRunnable, RoutineNotFound, TooLarge,
+            Address, Argument, Busy, Connect, Expired, HeldFull, NoSource, NotHeld, NotPermitted,
+            NotRunnable, RoutineNotFound, Tls, TooLarge,
         };
         matches!(
             self,
@@ -137,6 +154,8 @@ impl CallError {
                 | NotHeld { .. }
                 | NoSource(_)
                 | HeldFull(_)
+                | Expired(_)
+                | Tls { .. }
         )
     }
 }

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use kumi_rpc::{FetchHead, HeldName, HeldPart, Keep};
 
-use super::link::{Answer, Link, Ticket};
+use super::link::{Answer, Link};
+use super::ticket::Ticket;
 use super::{Array, ArrayMut, CallError, Client, Number};
 use crate::lent::{LentMut, bytes_of_mut};
 
@@ -71,12 +72,6 @@ impl Client {
             Ok(_) => Err(CallError::Server("the server answered something else".to_owned())),
             Err(failure) => Err(CallError::of(failure, "")),
         }
-    }
-
-    /// Whether the connection is lost, as far as can be seen without waiting.
-    #[must_use]
-    pub fn is_lost(&self) -> bool {
-        self.link.is_lost()
     }
 
     /// Ends the connection, for all who share it: their calls fail, and the server ends those that are not to survive

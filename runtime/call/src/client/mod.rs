@@ -9,33 +9,40 @@
 //! # Ok::<(), kumi_call::CallError>(())
 //! ```
 
+mod any;
 mod arguments;
 mod error;
 mod held;
+mod inbox;
 mod link;
+mod ticket;
+mod wire;
 
 use std::collections::HashMap;
-use std::net::TcpStream;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
+use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use kumi_idl::{Form, Interface, Plan, Scalar};
+use kumi_idl::{Form, Interface, Limits, Plan, Scalar};
 use kumi_rpc::{CallHead, ClientHello, Failure, ResultHead, ServerHello, VERSIONS, Value};
 
+pub use any::wait_any;
 pub use arguments::{Arg, Array, ArrayMut, Shape, is_given};
 pub use error::CallError;
 pub use held::AtServers;
+pub use ticket::Canceller;
 
 use crate::lent::Number;
 use crate::values;
 use arguments::Checked;
 pub(crate) use arguments::check;
-use link::{Answer, Link, Ticket};
+use link::{Answer, Link};
+use ticket::Ticket;
+use wire::Wire;
 
 /// How a client connects.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Options {
     /// Who it is; empty: nobody in particular.
     pub token: String,
@@ -43,6 +50,31 @@ pub struct Options {
     pub program: String,
     /// How long connecting may take.
     pub connect_time: Duration,
+    /// For `tls://`: a file with the certificates (PEM) of the authorities that are trusted, and no others; `None`: those
+    /// that the system trusts.
+    pub ca: Option<PathBuf>,
+}
+
+impl fmt::Debug for Options {
+    /// Without the token.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Options")
+            .field("program", &self.program)
+            .field("connect_time", &self.connect_time)
+            .field("ca", &self.ca)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Options {
+    /// With the token of `KUMI_CALL_TOKEN` and the authorities of `KUMI_CALL_CA`, where they are set.
+    #[must_use]
+    pub fn from_env() -> Options {
+        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        let token = set("KUMI_CALL_TOKEN").and_then(|token| token.into_string().ok());
+        let ca = set("KUMI_CALL_CA").map(PathBuf::from);
+        Options { token: token.unwrap_or_default(), ca, ..Options::default() }
+    }
 }
 
 impl Default for Options {
@@ -53,6 +85,7 @@ impl Default for Options {
                 .next()
                 .map_or_else(String::new, |name| name.to_string_lossy().into_owned()),
             connect_time: Duration::from_secs(10),
+            ca: None,
         }
     }
 }
@@ -96,37 +129,14 @@ impl Outcome {
 /// How much longer than a call may take its answer is waited for.
 const GRACE: Duration = Duration::from_secs(2);
 
-fn open(address: &str, time: Duration) -> Result<OwnedFd, CallError> {
-    let failed = |source| CallError::Connect { address: address.to_owned(), source };
-    if let Some(path) = address.strip_prefix("unix:") {
-        return UnixStream::connect(path).map(OwnedFd::from).map_err(failed);
-    }
-    let bare = address.strip_prefix("kumi://").unwrap_or(address);
-    if !bare.contains(':') {
-        return Err(CallError::Address(address.to_owned()));
-    }
-    let found = std::net::ToSocketAddrs::to_socket_addrs(bare).map_err(failed)?;
-    let mut error = std::io::Error::from(std::io::ErrorKind::NotFound);
-    for candidate in found {
-        match TcpStream::connect_timeout(&candidate, time) {
-            Ok(stream) => {
-                stream.set_nodelay(true).map_err(failed)?;
-                return Ok(stream.into());
-            }
-            Err(refused) => error = refused,
-        }
-    }
-    Err(failed(error))
-}
-
 impl Client {
-    /// Connects to a server at `HOST:PORT` or `unix:PATH`.
+    /// Connects to a server at `HOST:PORT`, `tls://HOST:PORT` or `unix:PATH`.
     ///
     /// # Errors
     /// [`CallError`]: it cannot be reached, does not take this client, or has no version of the protocol in common.
     pub fn connect(address: &str, options: &Options) -> Result<Client, CallError> {
-        let deadline = Some(Instant::now() + options.connect_time);
-        let link = Link::new(open(address, options.connect_time)?);
+        let deadline = Instant::now().checked_add(options.connect_time);
+        let link = Link::new(Wire::open(address, options, deadline)?);
         let hello = ClientHello {
             versions: VERSIONS,
             token: options.token.clone(),
@@ -140,6 +150,12 @@ impl Client {
     #[must_use]
     pub fn server(&self) -> &str {
         &self.server.name
+    }
+
+    /// What a call on the server may have at most.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        Limits { bytes: self.server.bytes }
     }
 
     /// Names of the server's routines that contain `part`.
@@ -206,7 +222,7 @@ impl Client {
         time: Option<Duration>,
     ) -> Result<Outcome, CallError> {
         let known = self.interface(routine)?;
-        let mut call = self.start(&known, args, time)?;
+        let mut call = self.start(&known, args, time, &|| false)?;
         call.wait(&|| false)
     }
 
@@ -221,7 +237,22 @@ impl Client {
         args: Vec<Arg<'static>>,
         time: Option<Duration>,
     ) -> Result<Call<'static>, CallError> {
-        self.start(&self.interface(routine)?, args, time)
+        self.begin(routine, args, time, &|| false)
+    }
+
+    /// [`Client::call_async`]; when a signal comes while it sends, `interrupted` is asked.
+    ///
+    /// # Errors
+    /// [`CallError`]; of arguments that do not fit nothing is sent. After [`CallError::Interrupted`] the connection is
+    /// lost, if a part of the arguments was sent.
+    pub fn begin(
+        &self,
+        routine: &str,
+        args: Vec<Arg<'static>>,
+        time: Option<Duration>,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Call<'static>, CallError> {
+        self.start(&self.interface(routine)?, args, time, interrupted)
     }
 
     fn start<'a>(
@@ -229,6 +260,7 @@ impl Client {
         known: &Arc<Known>,
         args: Vec<Arg<'a>>,
         time: Option<Duration>,
+        interrupted: &dyn Fn() -> bool,
     ) -> Result<Call<'a>, CallError> {
         let mut checked = arguments::check(&known.interface, args, self.server.bytes)?;
         let timeout_ms =
@@ -240,9 +272,11 @@ impl Client {
             values: checked.given.to_wire(),
             held: std::mem::take(&mut checked.held),
         };
-        let deadline = time.and_then(|time| Instant::now().checked_add(time + GRACE));
+        // One that is too far away to be told is none.
+        let deadline = time.and_then(|time| Instant::now().checked_add(time.checked_add(GRACE)?));
         let targets = std::mem::take(&mut checked.targets);
-        let ticket = Link::call(Arc::clone(&self.link), &head, &checked.sends, targets, deadline)?;
+        let link = Arc::clone(&self.link);
+        let ticket = Link::call(link, &head, &checked.sends, targets, deadline, interrupted)?;
         Ok(Call {
             ticket,
             checked,
@@ -252,29 +286,6 @@ impl Client {
             lent: std::marker::PhantomData,
         })
     }
-}
-
-/// Waits until one of the calls is over; its index. `None`: there are none.
-///
-/// # Errors
-/// [`CallError::Interrupted`], when `interrupted` says so.
-pub fn wait_any(
-    calls: &[&Call<'_>],
-    interrupted: &dyn Fn() -> bool,
-) -> Result<Option<usize>, CallError> {
-    let mut pause = Duration::from_micros(20);
-    while !calls.is_empty() {
-        if let Some(index) = calls.iter().position(|call| call.is_over()) {
-            return Ok(Some(index));
-        }
-        if interrupted() {
-            return Err(CallError::Interrupted);
-        }
-        // Several connections: none of them is read for long.
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(Duration::from_millis(2));
-    }
-    Ok(None)
 }
 
 /// A call that is under way. When it is dropped before its end it is cancelled.
@@ -298,10 +309,10 @@ impl std::ops::Deref for Known {
 }
 
 impl Call<'_> {
-    /// Waits for its end; `interrupted` is asked when a signal has come.
+    /// Waits for its end; `interrupted` is asked when a signal has come, or from time to time.
     ///
     /// # Errors
-    /// [`CallError`].
+    /// [`CallError`]; also when its end was waited for before.
     pub fn wait(&mut self, interrupted: &dyn Fn() -> bool) -> Result<Outcome, CallError> {
         let answer = self.ticket.wait(self.deadline, interrupted)?;
         self.end(answer)
@@ -333,10 +344,10 @@ impl Call<'_> {
         time: Duration,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Option<Outcome>, CallError> {
-        let until = Instant::now() + time;
-        if self.deadline.is_some_and(|deadline| deadline <= until) {
+        let until = Instant::now().checked_add(time);
+        let Some(until) = until.filter(|until| self.deadline.is_none_or(|end| *until < end)) else {
             return self.wait(interrupted).map(Some);
-        }
+        };
         match self.ticket.wait(Some(until), interrupted) {
             Err(CallError::TimedOut(_)) => Ok(None),
             Err(error) => Err(error),
@@ -355,7 +366,13 @@ impl Call<'_> {
     /// # Errors
     /// The connection is lost.
     pub fn cancel(&self) -> Result<(), CallError> {
-        self.ticket.cancel()
+        self.canceller().cancel()
+    }
+
+    /// What ends it while another thread waits for it.
+    #[must_use]
+    pub fn canceller(&self) -> Canceller {
+        Canceller { link: Arc::clone(&self.ticket.link), stream: self.ticket.stream }
     }
 
     /// The plan by which it was sent.
@@ -389,6 +406,7 @@ impl Call<'_> {
                 routine: interface.name.clone(),
                 parameter: interface.params[index as usize].name.clone(),
                 value,
+                outcome: Box::new(outcome),
             });
         }
         Ok(outcome)

@@ -4,7 +4,7 @@ mod gaps;
 mod table;
 
 pub(crate) use gaps::Gaps;
-pub(crate) use table::{Charge, Full, Missing, Table};
+pub(crate) use table::{Charge, Full, Holder, Missing, Table};
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};

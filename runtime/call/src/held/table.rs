@@ -43,6 +43,15 @@ pub enum Missing {
     NotYet,
 }
 
+/// For whom an array is held, or who asks for one.
+#[derive(Debug, Clone, Copy)]
+pub struct Holder<'a> {
+    /// The number of the connection.
+    pub connection: u64,
+    /// The user; empty where users are not told apart.
+    pub user: &'a str,
+}
+
 #[derive(Debug)]
 struct Entry<M> {
     /// `None`: its call is under way.
@@ -50,6 +59,8 @@ struct Entry<M> {
     _charge: Rc<Charge>,
     /// The connection for which it is held; `None`: that is lost.
     owner: Option<u64>,
+    /// Whose it is: nobody else gets it, and nobody else is told of it.
+    user: Box<str>,
     lifetime: Duration,
     survives: bool,
     end: Option<Instant>,
@@ -94,7 +105,7 @@ impl<M> Table<M> {
         &mut self,
         keeps: impl Iterator<Item = &'a Keep> + Clone,
         bytes: u64,
-        owner: u64,
+        holder: Holder<'_>,
     ) -> Result<Rc<Charge>, Full> {
         if bytes > self.most.saturating_sub(self.total.get()) {
             return Err(Full::Bytes(self.most));
@@ -115,13 +126,14 @@ impl<M> Table<M> {
             let entry = Entry {
                 memory: None,
                 _charge: Rc::clone(&charge),
-                owner: Some(owner),
+                owner: Some(holder.connection),
+                user: holder.user.into(),
                 lifetime: Duration::from_millis(keep.lifetime_ms.into()).min(self.longest),
                 survives: keep.survives,
                 end: None,
             };
             self.entries.insert(keep.name, entry);
-            self.owners.entry(owner).or_default().insert(keep.name);
+            self.owners.entry(holder.connection).or_default().insert(keep.name);
         }
         Ok(charge)
     }
@@ -138,15 +150,16 @@ impl<M> Table<M> {
         None
     }
 
-    /// The array of a name. Who asks for one whose owner is lost is its owner from now on.
-    pub fn find(&mut self, name: HeldName, asks: u64, now: Instant) -> Result<&M, Missing> {
-        let entry = self.entries.get_mut(&name).ok_or(Missing::Unknown)?;
+    /// The array of a name, if it is the user's who asks. Who asks for one whose owner is lost is its owner from now on.
+    pub fn find(&mut self, name: HeldName, asks: Holder<'_>, now: Instant) -> Result<&M, Missing> {
+        let entry = self.entries.get_mut(&name).filter(|entry| *entry.user == *asks.user);
+        let entry = entry.ok_or(Missing::Unknown)?;
         if entry.end.is_some_and(|end| end <= now) {
             return Err(Missing::Unknown);
         }
         if entry.memory.is_some() && entry.owner.is_none() {
-            entry.owner = Some(asks);
-            self.owners.entry(asks).or_default().insert(name);
+            entry.owner = Some(asks.connection);
+            self.owners.entry(asks.connection).or_default().insert(name);
             // Its full lifetime begins anew; it ends with its owner as before.
             let end = now.checked_add(entry.lifetime);
             if let Some(old) = std::mem::replace(&mut entry.end, end) {
@@ -155,6 +168,12 @@ impl<M> Table<M> {
             self.ends.extend(end.map(|end| (end, name)));
         }
         entry.memory.as_ref().ok_or(Missing::NotYet)
+    }
+
+    /// Holds an array no longer, if it is this user's; its memory, if it was there.
+    pub fn let_go(&mut self, name: HeldName, user: &str) -> Option<M> {
+        let entry = self.entries.get(&name)?;
+        if *entry.user == *user { self.remove(name) } else { None }
     }
 
     /// Holds an array no longer; its memory, if it was there.
@@ -229,6 +248,10 @@ mod tests {
         Keep { name: name(index), lifetime_ms, sent: false, survives: false }
     }
 
+    fn who(connection: u64) -> Holder<'static> {
+        Holder { connection, user: "ada" }
+    }
+
     const HOUR: Duration = Duration::from_secs(3600);
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -240,12 +263,15 @@ mod tests {
     fn memory_is_bounded_until_it_is_let_go() {
         let (mut table, now) = (table(), Instant::now());
         let both = [keep(1, 1000), keep(2, 1000)];
-        let charge = table.reserve(both.iter(), 60, 1).expect("there is room");
-        assert_eq!(table.reserve([keep(3, 1)].iter(), 41, 1).err(), Some(Full::Bytes(100)));
-        assert_eq!(table.reserve([keep(2, 1)].iter(), 1, 1).err(), Some(Full::Taken));
-        assert_eq!(table.reserve([keep(4, 1), keep(4, 1)].iter(), 1, 1).err(), Some(Full::Taken));
+        let charge = table.reserve(both.iter(), 60, who(1)).expect("there is room");
+        assert_eq!(table.reserve([keep(3, 1)].iter(), 41, who(1)).err(), Some(Full::Bytes(100)));
+        assert_eq!(table.reserve([keep(2, 1)].iter(), 1, who(1)).err(), Some(Full::Taken));
+        assert_eq!(
+            table.reserve([keep(4, 1), keep(4, 1)].iter(), 1, who(1)).err(),
+            Some(Full::Taken)
+        );
         assert_eq!(table.bytes(), 60, "what was refused has taken nothing");
-        assert_eq!(table.find(name(1), 1, now), Err(Missing::NotYet));
+        assert_eq!(table.find(name(1), who(1), now), Err(Missing::NotYet));
         assert_eq!(table.settle(name(1), 11, now), None);
         assert_eq!(table.settle(name(1), 12, now), Some(12), "it is there already");
         assert_eq!(table.settle(name(2), 22, now), None);
@@ -260,15 +286,15 @@ mod tests {
     #[test]
     fn lifetimes_end() {
         let (mut table, now) = (table(), Instant::now());
-        table.reserve([keep(1, 1000), keep(2, u32::MAX)].iter(), 2, 1).expect("there is room");
+        table.reserve([keep(1, 1000), keep(2, u32::MAX)].iter(), 2, who(1)).expect("there is room");
         assert_eq!(table.next_end(), None, "a lifetime begins when the array is there");
         table.settle(name(1), 11, now);
         table.settle(name(2), 22, now + SECOND);
         assert_eq!(table.next_end(), Some(now + SECOND));
         assert!(table.expire(now).is_empty());
-        assert_eq!(table.find(name(1), 1, now + SECOND), Err(Missing::Unknown));
+        assert_eq!(table.find(name(1), who(1), now + SECOND), Err(Missing::Unknown));
         assert_eq!(table.expire(now + SECOND), [11]);
-        assert_eq!(table.find(name(2), 1, now + HOUR), Ok(&22));
+        assert_eq!(table.find(name(2), who(1), now + HOUR), Ok(&22));
         assert_eq!(table.expire(now + HOUR + SECOND), [22], "the server's limit");
         assert_eq!(table.bytes(), 0);
     }
@@ -278,19 +304,42 @@ mod tests {
         let (mut table, now) = (table(), Instant::now());
         let survivor = Keep { survives: true, ..keep(3, 60_000) };
         let all = [keep(1, 60_000), keep(2, 5000), survivor, keep(4, 60_000), keep(5, 1)];
-        table.reserve(all.iter(), 3, 1).expect("there is room");
+        table.reserve(all.iter(), 3, who(1)).expect("there is room");
         for index in 1..=4 {
             table.settle(name(index), index, now);
         }
         assert!(table.owner_lost(1, now).is_empty());
-        assert_eq!(table.find(name(5), 1, now), Err(Missing::Unknown), "its call has ended");
+        assert_eq!(table.find(name(5), who(1), now), Err(Missing::Unknown), "its call has ended");
         // Another connection wants one of them: it is that one's now.
-        assert_eq!(table.find(name(4), 2, now + SECOND), Ok(&4));
+        assert_eq!(table.find(name(4), who(2), now + SECOND), Ok(&4));
         assert_eq!(table.expire(now + 5 * SECOND), [2]);
         assert_eq!(table.expire(now + 10 * SECOND), [1]);
         assert_eq!(table.expire(now + 60 * SECOND), [3]);
         assert!(table.owner_lost(2, now + 60 * SECOND).is_empty());
         assert_eq!(table.expire(now + 61 * SECOND), [4], "its lifetime ends before the grace");
         assert_eq!(table.bytes(), 0);
+    }
+
+    #[test]
+    fn arrays_of_one_user_are_not_anothers() {
+        let (mut table, now) = (table(), Instant::now());
+        let bob = Holder { connection: 2, user: "bob" };
+        table.reserve([keep(1, 60_000)].iter(), 1, who(1)).expect("there is room");
+        assert_eq!(
+            table.find(name(1), bob, now),
+            Err(Missing::Unknown),
+            "not even that it is to come"
+        );
+        table.settle(name(1), 11, now);
+        assert_eq!(table.find(name(1), bob, now), Err(Missing::Unknown));
+        assert_eq!(table.let_go(name(1), "bob"), None);
+        assert!(table.owner_lost(1, now).is_empty());
+        assert_eq!(
+            table.find(name(1), bob, now),
+            Err(Missing::Unknown),
+            "nor does he take it over"
+        );
+        assert_eq!(table.find(name(1), who(3), now), Ok(&11), "another connection of hers");
+        assert_eq!(table.let_go(name(1), "ada"), Some(11));
     }
 }

@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::Shared;
 use super::arenas::Block;
 use super::holding::Kept;
-use crate::held::Gaps;
+use crate::held::{Gaps, Holder};
 use crate::layout::Layout;
 use crate::native::{self, Source, Target};
 use crate::values;
@@ -66,7 +66,7 @@ impl Sources {
         shared: &Shared,
         layout: &Layout,
         from: &[(u16, Vec<HeldPart>)],
-        owner: u64,
+        holder: Holder<'_>,
     ) -> Result<Sources, Failure> {
         let mut sources = Sources::default();
         if from.iter().map(|(_, parts)| parts.len()).sum::<usize>() > MOST_PARTS {
@@ -85,7 +85,7 @@ impl Sources {
                 // Inside of the array, which fits into memory.
                 let (to, length) = layout.range(*parameter, part.offset, part.length as usize);
                 if part.server.is_empty() {
-                    let kept = shared.find(part.name, owner, i64::from(*parameter))?;
+                    let kept = shared.find(part.name, holder, i64::from(*parameter))?;
                     let range = kept.range(part.from, part.length);
                     let (from, _) =
                         range.ok_or_else(|| wrong("wants more than the held array has"))?;
@@ -172,6 +172,11 @@ impl Shared {
         {
             return Err(format!(
                 "an array is held at {server}, from which this server does not fetch"
+            ));
+        }
+        if server.starts_with("tls://") {
+            return Err(format!(
+                "an array is held at {server}: servers do not fetch from servers that want TLS or tokens"
             ));
         }
         // A client elsewhere has no business with the sockets of this machine.

@@ -8,8 +8,9 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::Shared;
 use super::arenas::Block;
+use super::owner::Owner;
 use super::slots::Ended;
-use crate::held::{Charge, Full, Missing, Traffic};
+use crate::held::{Charge, Full, Holder, Missing, Traffic};
 use crate::layout::Layout;
 use crate::values;
 
@@ -85,7 +86,8 @@ impl Keeping {
         layout: &Layout,
         block: &Rc<Block>,
         keeps: &[(u16, Keep)],
-        owner: u64,
+        holder: Holder<'_>,
+        owner: &Rc<Owner>,
     ) -> Result<Option<Box<Keeping>>, Failure> {
         if keeps.is_empty() {
             return Ok(None);
@@ -105,13 +107,15 @@ impl Keeping {
         let charged = if own { bytes } else { whole as u64 };
         let mut held = shared.held.borrow_mut();
         let charge = held
-            .reserve(keeps.iter().map(|(_, keep)| keep), charged, owner)
+            .reserve(keeps.iter().map(|(_, keep)| keep), charged, holder)
             .map_err(|why| full(why, charged))?;
         drop(held);
         let mut keeping = Keeping { keeps: keeps.to_vec(), _charge: charge, own: None };
         if own && bytes > 0 {
-            match shared.pool.borrow_mut().arenas.take(bytes as usize) {
-                Ok(Some(block)) => keeping.own = Some(block),
+            let taken = shared.pool.borrow_mut().memory(owner, holder.connection, bytes as usize);
+            match taken {
+                // What lies in it of others is never sent: only what the routine's results put there.
+                Ok(Some((block, _))) => keeping.own = Some(block),
                 _ => {
                     keeping.release(shared);
                     return Err(full(Full::Bytes(shared.config.bytes), bytes));
@@ -169,19 +173,24 @@ impl Shared {
         self.pool.borrow_mut().arenas.give(block);
     }
 
-    /// What is held under a name, for a connection.
-    pub fn find(&self, name: HeldName, owner: u64, parameter: i64) -> Result<Kept, Failure> {
+    /// What is held under a name, for a connection of the user for whom it is held.
+    pub fn find(
+        &self,
+        name: HeldName,
+        holder: Holder<'_>,
+        parameter: i64,
+    ) -> Result<Kept, Failure> {
         let mut held = self.held.borrow_mut();
-        let found = held.find(name, owner, Instant::now()).cloned();
+        let found = held.find(name, holder, Instant::now()).cloned();
         drop(held);
         self.held_changed.notify_one();
         found.map_err(|why| missing(why, parameter))
     }
 
-    /// Holds these no longer.
-    pub fn let_go(&self, names: &[HeldName]) {
+    /// Holds those of these no longer that are the user's.
+    pub fn let_go(&self, names: &[HeldName], owner: &Owner) {
         for name in names {
-            let kept = self.held.borrow_mut().remove(*name);
+            let kept = self.held.borrow_mut().let_go(*name, &owner.user);
             kept.into_iter().for_each(|kept| self.give(kept.block));
         }
     }

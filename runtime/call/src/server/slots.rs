@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,11 +10,13 @@ use std::time::Duration;
 use kumi_rpc::{Code, Failure};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
 use super::arenas::{Arenas, Block};
 use super::holding::Keeping;
-use super::process::{Process, ended, reply};
+use super::owner::Owner;
+use super::process::{Process, ended, gone, last_reply, reply};
 use super::registry::Offered;
 use super::{Config, Shared};
 use crate::layout::Layout;
@@ -28,10 +31,14 @@ pub struct Job {
     pub stream: u32,
     /// The routine.
     pub offered: Arc<Offered>,
+    /// Whose it is.
+    pub owner: Rc<Owner>,
     /// Where its arguments lie.
     pub layout: Layout,
     /// The memory.
     pub block: Rc<Block>,
+    /// Whether another's data lie in the memory.
+    pub foreign: bool,
     /// When it is to be over.
     pub deadline: Option<Instant>,
     /// When it was ready to run.
@@ -51,9 +58,26 @@ pub struct Ended {
     pub outcome: Result<(u64, u64), Failure>,
 }
 
+/// A call that waits for a slot; not longer than it may.
+struct Waiting {
+    job: Box<Job>,
+    _timer: Option<Timer>,
+}
+
+/// A task that ends with this.
+struct Timer(AbortHandle);
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 /// A process and what it does.
 struct Worker {
     offered: Arc<Offered>,
+    /// The one user whom it serves.
+    owner: Rc<Owner>,
     process: RefCell<Process>,
     /// Its call, and when that began.
     job: RefCell<Option<(Box<Job>, Instant)>>,
@@ -72,12 +96,14 @@ pub struct Pool {
     waiting: usize,
     next: u64,
     running: usize,
-    queue: VecDeque<Box<Job>>,
+    queue: VecDeque<Waiting>,
     /// The least recently used first.
     idle: VecDeque<Rc<Worker>>,
     busy: Vec<Rc<Worker>>,
     /// The memory of calls.
     pub arenas: Arenas,
+    /// How many arenas had been given up when idle processes were last told.
+    freed: u64,
 }
 
 fn nanoseconds(duration: Duration) -> u64 {
@@ -117,6 +143,7 @@ impl Pool {
             idle: VecDeque::new(),
             busy: Vec::new(),
             arenas: Arenas::new(config.bytes),
+            freed: 0,
         }
     }
 
@@ -135,8 +162,8 @@ impl Pool {
 
     /// Ends a call that waits or runs; its end is told.
     pub fn cancel(&mut self, id: u64, code: Code) {
-        if let Some(index) = self.queue.iter().position(|job| job.id == id) {
-            if let Some(job) = self.queue.remove(index) {
+        if let Some(index) = self.queue.iter().position(|waiting| waiting.job.id == id) {
+            if let Some(Waiting { job, .. }) = self.queue.remove(index) {
                 let failure = failure(code, 0, &job);
                 tell(job, Err(failure));
             }
@@ -151,9 +178,39 @@ impl Pool {
         }
     }
 
-    /// An idle process for a routine.
-    fn idle_for(&mut self, offered: &Arc<Offered>) -> Option<Rc<Worker>> {
-        let index = self.idle.iter().rposition(|worker| Arc::ptr_eq(&worker.offered, offered))?;
+    /// Memory for a call of a connection, and whether what lies in it is another connection's. `None`: there is too
+    /// little left.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn memory(
+        &mut self,
+        owner: &Rc<Owner>,
+        client: u64,
+        bytes: usize,
+    ) -> io::Result<Option<(Rc<Block>, bool)>> {
+        let taken = self.arenas.take(owner, client, bytes);
+        let freed = self.arenas.freed();
+        if std::mem::replace(&mut self.freed, freed) < freed {
+            // What is given up is free when no process maps it any more; those that run see to it when they are done.
+            self.idle.retain(|worker| {
+                let mut process = worker.process.borrow_mut();
+                let forgot = process.forget();
+                if forgot.is_err() {
+                    process.kill();
+                }
+                forgot.is_ok()
+            });
+        }
+        taken
+    }
+
+    /// An idle process for a call's routine, which has served nobody but its user.
+    fn idle_for(&mut self, job: &Job) -> Option<Rc<Worker>> {
+        let fits = |worker: &Rc<Worker>| {
+            Arc::ptr_eq(&worker.offered, &job.offered) && worker.owner == job.owner
+        };
+        let index = self.idle.iter().rposition(fits)?;
         self.idle.remove(index)
     }
 
@@ -183,14 +240,15 @@ pub fn submit(shared: &Rc<Shared>, job: Box<Job>) {
         tell(job, Err(Failure::new(Code::Busy, 0, text)));
         return;
     }
-    if let Some(deadline) = job.deadline {
+    let timer = job.deadline.map(|deadline| {
         let (shared, id) = (Rc::clone(shared), job.id);
-        tokio::task::spawn_local(async move {
+        let task = tokio::task::spawn_local(async move {
             sleep_until(deadline).await;
             shared.pool.borrow_mut().cancel(id, Code::TimedOut);
         });
-    }
-    pool.queue.push_back(job);
+        Timer(task.abort_handle())
+    });
+    pool.queue.push_back(Waiting { job, _timer: timer });
 }
 
 /// Gives a call to a process. False: there is none, and its end is told.
@@ -198,23 +256,26 @@ fn begin(shared: &Rc<Shared>, job: Box<Job>) -> bool {
     let mut pool = shared.pool.borrow_mut();
     pool.running += 1;
     let mut job = job;
-    while let Some(worker) = pool.idle_for(&job.offered) {
+    while let Some(worker) = pool.idle_for(&job) {
         pool.busy.push(Rc::clone(&worker));
         match give(&worker, job) {
             Ok(()) => return true,
-            // It has died idle; its task finds that out.
-            Err(back) => job = back,
+            // It has died idle, or does not listen; its task buries it.
+            Err(back) => {
+                worker.process.borrow_mut().kill();
+                job = back;
+            }
         }
     }
     pool.make_room();
-    let started = Process::start(&shared.config, &job.offered, &mut pool.arenas);
+    let started = Process::start(&shared.config, shared.files, &job, &mut pool.arenas);
     let process = match started {
         Ok(process) => process,
         Err(error) => {
             drop(pool);
             let text = format!(
                 "the process of a slot ({}) cannot be started: {error}",
-                shared.config.slot.display()
+                job.offered.executable.as_ref().unwrap_or(&shared.config.slot).display()
             );
             tell(job, Err(Failure::new(Code::NotRunnable, 0, text)));
             return false;
@@ -222,6 +283,7 @@ fn begin(shared: &Rc<Shared>, job: Box<Job>) -> bool {
     };
     let worker = Rc::new(Worker {
         offered: Arc::clone(&job.offered),
+        owner: Rc::clone(&job.owner),
         process: RefCell::new(process),
         job: RefCell::new(Some((job, Instant::now()))),
         set_up: Cell::new(false),
@@ -252,7 +314,7 @@ fn free(shared: &Rc<Shared>) {
         pool.running -= 1;
         let next = if pool.running < pool.slots { pool.queue.pop_front() } else { None };
         drop(pool);
-        if next.is_none_or(|job| begin(shared, job)) {
+        if next.is_none_or(|waiting| begin(shared, waiting.job)) {
             return;
         }
     }
@@ -260,12 +322,21 @@ fn free(shared: &Rc<Shared>) {
 
 /// Waits for what a process says, as long as it lives.
 async fn attend(shared: Rc<Shared>, worker: Rc<Worker>) {
-    let socket = worker.process.borrow().socket();
+    let (socket, pid) = (worker.process.borrow().socket(), worker.process.borrow().pid());
+    let gone = gone(pid);
+    tokio::pin!(gone);
+    let mut ended = false;
     loop {
         let deadline = worker.job.borrow().as_ref().and_then(|(job, _)| job.deadline);
         let said = tokio::select! {
             biased;
-            said = reply(&socket) => said,
+            said = reply(&socket), if !ended => said,
+            () = &mut gone, if !ended => {
+                ended = true;
+                continue;
+            }
+            // What it had said before its end; of what it has forked nothing is heard.
+            said = async { last_reply(&socket) }, if ended => said,
             () = sleep_until(deadline.unwrap_or_else(Instant::now)),
                 if deadline.is_some() && worker.ending.get().is_none() =>
             {
@@ -282,6 +353,7 @@ async fn attend(shared: Rc<Shared>, worker: Rc<Worker>) {
                 if let Some((job, _)) = waiting
                     && let Err(back) = give(&worker, job)
                 {
+                    worker.process.borrow_mut().kill();
                     *worker.job.borrow_mut() = Some((back, Instant::now()));
                 }
             }
@@ -306,7 +378,11 @@ fn done(shared: &Rc<Shared>, worker: &Rc<Worker>, ran: u64) {
         pool.busy.retain(|other| !Rc::ptr_eq(other, worker));
         // One that is being killed will not run another call.
         if worker.ending.get().is_none() {
-            pool.idle.push_back(Rc::clone(worker));
+            let mut process = worker.process.borrow_mut();
+            match process.forget() {
+                Ok(()) => pool.idle.push_back(Rc::clone(worker)),
+                Err(_) => process.kill(),
+            }
         }
     }
     let waited = nanoseconds(begun.duration_since(job.ready));
@@ -322,9 +398,8 @@ async fn bury(shared: &Rc<Shared>, worker: &Rc<Worker>, why: Option<Failure>) {
         pool.idle.retain(|other| !Rc::ptr_eq(other, worker));
     }
     let job = worker.job.borrow_mut().take();
-    if why.is_some() {
-        worker.process.borrow_mut().kill();
-    }
+    // A routine that closes its descriptors would live on, and so would what it has forked.
+    worker.process.borrow_mut().kill();
     let child = worker.process.borrow_mut().take_child();
     let detail = ended(child).await;
     if let Some((job, begun)) = job {

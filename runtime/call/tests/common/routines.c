@@ -96,3 +96,32 @@ void add(int n, const double *x, double *y, int *info)
     }
     *info = n > 0 && x[0] < 0 ? 1 : 0;
 }
+
+/* Lives on where nobody can reach it. */
+void deaf(void)
+{
+    for (int file = 3; file < 1024; file++) {
+        close(file);
+    }
+    sleep(600);
+}
+
+/* Forks a process that has all descriptors of this one. */
+void brood(int leaves, int *pid)
+{
+    *pid = fork();
+    if (*pid == 0) {
+        sleep(600);
+        _exit(0);
+    }
+    if (leaves) {
+        _exit(3);
+    }
+}
+
+/* Leaves its result as it is. */
+void keep(int n, double *x)
+{
+    (void)n;
+    (void)x;
+}

@@ -19,6 +19,9 @@ pub(super) struct Threads {
     skipped: u64,
 }
 
+/// A job with more threads than this has its turns: looking at them all would keep the daemon from other jobs.
+const MOST_THREADS: usize = 4096;
+
 /// How much may be skipped, as a multiple of what one thread may use.
 const MOST_SKIPPED: u64 = 4;
 
@@ -60,7 +63,13 @@ impl Threads {
         let (mut one, mut all, mut unexempt) = (0, 0_u64, 0_u64);
         self.busy = None;
         for process in processes() {
-            for thread in threads_of(process) {
+            let threads = threads_of(process);
+            if used.len() + threads.len() > MOST_THREADS {
+                (self.known, self.busy) = (false, None);
+                self.used.clear();
+                return Doing::Much;
+            }
+            for thread in threads {
                 let Some(now) = processor_time(process, thread) else { continue };
                 used.insert(thread, now);
                 let more = now.saturating_sub(self.used.get(&thread).copied().unwrap_or(0));
@@ -92,9 +101,11 @@ pub(super) fn some_ready(processes: &BTreeSet<i32>, exempt: &BTreeSet<i32>) -> b
     let threads = processes
         .iter()
         .flat_map(|&process| threads_of(process).into_iter().map(move |thread| (process, thread)));
-    let mut others = threads.filter(|(_, thread)| !exempt.contains(thread));
-    others.any(|(process, thread)| {
-        stat(process, thread).is_some_and(|(state, _)| matches!(state, 'R' | 'D'))
+    let others = threads.filter(|(_, thread)| !exempt.contains(thread));
+    // One more than may be: that is something, too.
+    others.take(MOST_THREADS + 1).enumerate().any(|(number, (process, thread))| {
+        number == MOST_THREADS
+            || stat(process, thread).is_some_and(|(state, _)| matches!(state, 'R' | 'D'))
     })
 }
 

@@ -31,21 +31,22 @@ enum To {
 impl To {
     fn open(path: &Path) -> io::Result<(Self, PathBuf)> {
         let Ok(real) = path.canonicalize() else {
-            return Ok((Self::beside(path)?, path.to_owned()));
+            // Less what the umask takes away, as for any file.
+            let permissions = Permissions::from_mode(0o666);
+            return Ok((Self::beside(path, permissions)?, path.to_owned()));
         };
         let to = if real.is_file() {
-            Self::beside(&real)?
+            Self::beside(&real, real.metadata()?.permissions())?
         } else {
             Self::Other(File::options().write(true).open(&real)?)
         };
         Ok((to, real))
     }
 
-    fn beside(path: &Path) -> io::Result<Self> {
+    fn beside(path: &Path, permissions: Permissions) -> io::Result<Self> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let mut builder = tempfile::Builder::new();
-        // Less what the umask takes away, as for any file.
-        builder.prefix(".kumi-sim-").permissions(Permissions::from_mode(0o666));
+        builder.prefix(".kumi-sim-").permissions(permissions);
         Ok(Self::File(builder.tempfile_in(folder.unwrap_or(Path::new(".")))?))
     }
 

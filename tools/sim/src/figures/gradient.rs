@@ -245,13 +245,13 @@ fn judge_ff(section: &mut Section, extent: Extent, [ff, large]: [Levels; 2]) {
     let (procs, ..) = machine(extent, true);
     section.judge(
         "7.14: with FF largest and smallest TQLB differ by about the tree's height, 7 (± 2)",
-        Some((ff.width - 7.0).abs() <= 2.0),
+        extent.is_whole().then_some((ff.width - 7.0).abs() <= 2.0),
         format!("{:.1}", ff.width),
     );
     let height = f64::from(procs.ilog2());
     section.judge(
         &format!("7.15: on {procs} processors by about {height} (± 3)"),
-        Some((large.width - height).abs() <= 3.0),
+        extent.is_whole().then_some((large.width - height).abs() <= 3.0),
         format!("{:.1}", large.width),
     );
     section.judge(

@@ -105,17 +105,11 @@ pub fn make(
     let plans: Vec<Vec<Plan>> = parts.iter().map(|part| part.plans(extent)).collect();
     let wanted: Vec<bool> = plans.iter().flatten().map(|plan| plan.points).collect();
     let cases: Vec<Case> = plans.iter().flatten().map(|plan| plan.case.clone()).collect();
-    let mut kept = sweep::run(&cases, monitor, |_, case, done| Ok(keep(case, done)))?.into_iter();
+    let kept = |place: usize, case: &Case, done| Ok(keep(case, done, wanted[place]));
+    let mut kept = sweep::run(&cases, monitor, kept)?.into_iter();
     let mut sections = Vec::new();
-    let mut at = 0;
     for (part, plans) in parts.iter().zip(&plans) {
-        let mut mine: Vec<Kept> = kept.by_ref().take(plans.len()).collect();
-        for (kept, points) in mine.iter_mut().zip(&wanted[at..]) {
-            if !points {
-                kept.points = Vec::new();
-            }
-        }
-        at += plans.len();
+        let mine: Vec<Kept> = kept.by_ref().take(plans.len()).collect();
         sections.push(part.draw(&folder, extent, &mine)?);
     }
     index(&folder, extent, sections)
@@ -124,7 +118,7 @@ pub fn make(
 /// Points of a figure: more cannot be told apart.
 const MOST_POINTS: usize = 6000;
 
-fn keep(case: &Case, done: Done) -> Kept {
+fn keep(case: &Case, done: Done, drawn: bool) -> Kept {
     let Done { report, workload, outcome } = done;
     let half = match &case.jobs {
         Jobs::Poisson(poisson) => poisson.arrivals,
@@ -133,7 +127,7 @@ fn keep(case: &Case, done: Done) -> Kept {
     } * crate::SECOND
         / 2;
     let mut points = Vec::new();
-    if case.options.sample_ns.is_some() {
+    if drawn {
         for (index, job) in workload.jobs.iter().enumerate() {
             let retr = Ended::of(job, &outcome, index).and_then(|ended| ended.retr);
             if let (Some(end), Some(retr)) = (outcome.end(index), retr) {

@@ -4,8 +4,9 @@ use super::plot::Folder;
 use super::section::Section;
 use super::{Extent, Kept, LONG_SERVICE, Part, Plan, mix, poisson};
 use crate::error::SimError;
-use crate::generate::Sizes;
+use crate::generate::{Mix, Sizes};
 use crate::stats::Estimate;
+use crate::{Job, SECOND};
 
 pub(super) struct Table1;
 
@@ -23,15 +24,18 @@ const LOADS: [f64; 2] = [0.368, 0.793];
 const HOW: &str = "\
 128 processors, sizes inversely proportional, UNITS units. Service is uniform from 500 to 19,999 as in the \
 rest of §7.2.2: only then does what is still running at the end explain how far the paper's utilisation is \
-below its load. Means over SEEDS seeds with their 95 % intervals. Realised loads scatter around the one aimed \
-at, in one run by about 2 %; utilisation is set to the paper's load by adding the difference of loads to each \
-run's utilisation. The paper's are numbers of one run.";
+below its load. Means over SEEDS seeds with their 95 % intervals. The jobs of a seed amount to the paper's load \
+exactly, but for one job or two: without that the loads of 3,000 such jobs would scatter by 5 %, and a largest \
+TQLB grows faster than its load. What is left over is added to the utilisation. The paper's are numbers \
+of one run; the last column has how many of ours have a largest TQLB no higher.";
 
 /// What came of one policy at one load.
 #[derive(Clone, Copy)]
 struct Cell {
     used: Estimate,
     tqlb: Estimate,
+    /// Runs whose largest TQLB is at most the paper's.
+    below: usize,
 }
 
 impl Part for Table1 {
@@ -42,7 +46,9 @@ impl Part for Table1 {
             for load in LOADS {
                 for seed in 1..=size.seeds {
                     let mix = mix(128, Sizes::Inverse, LONG_SERVICE, seed);
-                    let case = poisson(policy, mix, load, size.long);
+                    let aim = aimed(mix, load, size.long);
+                    let mut case = poisson(policy, mix, aim, size.long);
+                    case.load = Some(load);
                     plans.push(Plan { case, points: false });
                 }
             }
@@ -55,11 +61,23 @@ impl Part for Table1 {
         let (seeds, units) = (extent.size().seeds, extent.size().long);
         let how = HOW.replace("SEEDS", &seeds.to_string()).replace("UNITS", &units.to_string());
         section.text(how);
-        section.table(&["policy", "load", "utilisation: paper", "ours", "max TQLB: paper", "ours"]);
-        let cells: Vec<Cell> =
-            kept.chunks(seeds as usize).zip(LOADS.into_iter().cycle()).map(cell).collect();
+        section.table(&[
+            "policy",
+            "load",
+            "utilisation: paper",
+            "ours",
+            "max TQLB: paper",
+            "ours",
+            "runs at or below the paper's",
+        ]);
+        let paper = PAPER.iter().flat_map(|(_, cells)| LOADS.into_iter().zip(cells));
+        let cells: Vec<Cell> = kept
+            .chunks(seeds as usize)
+            .zip(paper)
+            .map(|(runs, (load, (_, tqlb)))| cell(runs, load, *tqlb))
+            .collect();
         for ((policy, paper), ours) in PAPER.iter().zip(cells.chunks(LOADS.len())) {
-            for ((load, (paper_used, paper_tqlb)), Cell { used, tqlb }) in
+            for ((load, (paper_used, paper_tqlb)), Cell { used, tqlb, below }) in
                 LOADS.iter().zip(paper).zip(ours)
             {
                 section.row(vec![
@@ -69,6 +87,7 @@ impl Part for Table1 {
                     format!("{:.4} ± {:.4}", used.mean, used.half_width),
                     format!("{paper_tqlb:.0}"),
                     format!("{:.2} ± {:.2}", tqlb.mean, tqlb.half_width),
+                    format!("{below} of {seeds}"),
                 ]);
             }
         }
@@ -79,17 +98,37 @@ impl Part for Table1 {
         }
         let high: Vec<(&str, Cell)> =
             PAPER.iter().zip(cells.chunks(2)).map(|((name, _), cells)| (*name, cells[1])).collect();
-        judge_best(&mut section, &high);
+        judge_best(&mut section, extent, &high);
         Ok(section)
     }
 }
 
-fn cell((runs, load): (&[Kept], f64)) -> Cell {
+/// The load to aim at so that this seed's jobs amount to `load`: sizes and services are the same at every load, and
+/// only the gaps between arrivals change. What the list is refused for, its run will tell.
+fn aimed(mix: Mix, load: f64, units: u64) -> f64 {
+    let offered = |aim| {
+        let jobs = poisson("dqt", mix, aim, units)
+            .jobs
+            .workload()
+            .map_or_else(|_| Vec::new(), |all| all.jobs.clone());
+        let asked = |job: &Job| u128::from(job.service) * u128::from(job.size);
+        jobs.iter().map(asked).sum::<u128>() as f64
+            / (f64::from(mix.procs) * (units * SECOND) as f64)
+    };
+    (0..6).fold(load, |aim, _| match offered(aim) {
+        offered if offered > 0.0 => aim * load / offered,
+        _ => aim,
+    })
+}
+
+fn cell(runs: &[Kept], load: f64, paper: f64) -> Cell {
+    let tqlb = |kept: &Kept| f64::from(kept.report.max_tqlb.unwrap_or(0));
     let of =
         |value: &dyn Fn(&Kept) -> f64| Estimate::of(&runs.iter().map(value).collect::<Vec<f64>>());
     Cell {
         used: of(&|kept| kept.report.utilisation - kept.report.actual_load + load),
-        tqlb: of(&|kept| f64::from(kept.report.max_tqlb.unwrap_or(0))),
+        tqlb: of(&tqlb),
+        below: runs.iter().filter(|kept| tqlb(kept) <= paper).count(),
     }
 }
 
@@ -98,7 +137,7 @@ fn judge_cell(
     extent: Extent,
     (policy, load): (&str, f64),
     (paper_used, paper_tqlb): (f64, f64),
-    Cell { used, tqlb }: &Cell,
+    Cell { used, tqlb, .. }: &Cell,
 ) {
     section.judge(
         &format!("{policy} at {load}: utilisation {paper_used} (± 0.01)"),
@@ -112,7 +151,7 @@ fn judge_cell(
     );
 }
 
-fn judge_best(section: &mut Section, high: &[(&str, Cell)]) {
+fn judge_best(section: &mut Section, extent: Extent, high: &[(&str, Cell)]) {
     let best = high.iter().map(|(_, cell)| cell.used.mean).fold(0.0, f64::max);
     let fewest = high.iter().map(|(_, cell)| cell.tqlb.mean).fold(f64::INFINITY, f64::min);
     let both = high.iter().find(|(name, _)| *name == "dqt:ff-apa");
@@ -121,7 +160,8 @@ fn judge_best(section: &mut Section, high: &[(&str, Cell)]) {
         .map(|(name, cell)| format!("{name} {:.4} / {:.2}", cell.used.mean, cell.tqlb.mean));
     section.judge(
         "FF-APA is best at the high load (utilisation to 0.001 and TQLB to 0.1 of the best)",
-        both.map(|(_, cell)| cell.used.mean >= best - 0.001 && cell.tqlb.mean <= fewest + 0.1),
+        both.filter(|_| extent.is_whole())
+            .map(|(_, cell)| cell.used.mean >= best - 0.001 && cell.tqlb.mean <= fewest + 0.1),
         rows.collect::<Vec<_>>().join(", "),
     );
 }

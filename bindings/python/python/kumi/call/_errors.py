@@ -65,7 +65,19 @@ class NotRunnableError(CallError):
 
 
 class NotPermittedError(CallError, PermissionError):
-    """The server does not take this client."""
+    """The server does not take this client: it has no token, or nobody's, or may not call this routine."""
+
+    __str__ = KumiError.__str__
+
+
+class ExpiredError(CallError, PermissionError):
+    """The token has expired."""
+
+    __str__ = KumiError.__str__
+
+
+class TlsError(CallError, ConnectionError):
+    """The server is not who it should be, or one side alone speaks TLS. Nothing was sent."""
 
     __str__ = KumiError.__str__
 
@@ -80,6 +92,7 @@ class StatusError(CallError):
 
     status: int
     results: Any = None
+    _values: list[tuple[int, Any]] = []
 
 
 for _class in (CallError, *CallError.__subclasses__()):

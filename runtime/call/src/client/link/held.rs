@@ -1,4 +1,4 @@
-//! What a client asks of arrays that stay at servers, and whether its connection is lost.
+//! What a client asks of arrays that stay at servers.
 
 use std::time::Instant;
 
@@ -20,18 +20,9 @@ impl Link {
         let mut state = link.lock();
         let stream = state.rpc.fetch(head, &mut out);
         link.begin(state, stream, vec![(0, to)]);
-        let ticket = Ticket { link, stream, over: false };
-        ticket.link.put(&[Source::Bytes(&out)], deadline)?;
+        let ticket = Ticket::of(link, stream);
+        ticket.link.put(&[Source::Bytes(&out)], deadline, &|| false)?;
         Ok(ticket)
-    }
-
-    /// Whether it is lost, as far as can be seen without waiting.
-    pub fn is_lost(&self) -> bool {
-        let mut state = self.lock();
-        if !state.driving {
-            state.look_around(&self.socket);
-        }
-        state.broken.is_some()
     }
 
     /// Ends it.
@@ -43,6 +34,6 @@ impl Link {
     pub fn let_go(&self, names: &[HeldName]) -> Result<(), CallError> {
         let mut out = Vec::new();
         self.lock().rpc.drop_held(names, &mut out);
-        self.put(&[Source::Bytes(&out)], None)
+        self.put(&[Source::Bytes(&out)], None, &|| false)
     }
 }

@@ -8,9 +8,15 @@ use tokio::time::Instant;
 use super::super::gather::Sources;
 use super::super::slots::{Job, submit};
 use super::{Call, Connection, Gathered, Incoming};
+use crate::held::Holder;
 use crate::values;
 
 impl Connection {
+    /// For whom its calls' results are held.
+    pub(super) fn holder(&self) -> Holder<'_> {
+        Holder { connection: self.number, user: &self.caller.owner().user }
+    }
+
     /// Where in a call's arena bytes of an array belong that its client sends, and how many of them in one piece.
     pub(super) fn belongs(&self, job: &Job, place: Place, length: usize) -> (usize, usize) {
         let incoming = self.incoming.get(&place.stream);
@@ -71,7 +77,8 @@ impl Connection {
     pub(super) fn submit(&mut self, stream: u32) {
         self.incoming.remove(&stream);
         let Some(Call::Coming(mut job, given)) = self.calls.remove(&stream) else { return };
-        job.layout.arrange(&job.offered.interface, &given, &job.block.arena);
+        let Job { offered, layout, block, foreign, .. } = &*job;
+        layout.arrange(&offered.interface, &given, &block.arena, *foreign);
         job.ready = Instant::now();
         if job.keeping.as_ref().is_some_and(|keeping| keeping.survives()) {
             self.surviving.insert(stream);
@@ -94,7 +101,8 @@ impl Connection {
 
     /// Sends bytes of a held array.
     pub(super) fn fetch(&mut self, stream: u32, head: &FetchHead) -> Result<(), Failure> {
-        let kept = self.shared.find(head.name, self.id, 0)?;
+        self.caller.check(&self.shared)?;
+        let kept = self.shared.find(head.name, self.holder(), 0)?;
         let (begin, _) = kept.range(head.offset, head.length).ok_or_else(|| {
             let (length, end) = (kept.length, head.offset.saturating_add(head.length));
             let text = format!("the array has {length} bytes; bytes up to {end} were asked for");
