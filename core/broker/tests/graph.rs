@@ -210,3 +210,39 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_was_lost_is_made_again() {
+    let mut graph = sums();
+    for node in [Node(0), Node(1)] {
+        graph.start(node).unwrap();
+        graph.finish(node, A).unwrap();
+    }
+    graph.start(Node(2)).unwrap();
+    // Both are lost, and the call that would have read them comes back.
+    graph.again(Node(2)).unwrap();
+    assert_eq!(graph.state(Node(2)), Some(&State::Ready));
+    graph.again(Node(0)).unwrap();
+    graph.again(Node(1)).unwrap();
+    assert_eq!(graph.again(Node(1)), Err(GraphError::NotNow(Node(1))));
+    assert_eq!(graph.ready().collect::<Vec<_>>(), [Node(0), Node(1)]);
+    assert_eq!(graph.state(Node(2)), Some(&State::Waiting));
+    graph.start(Node(0)).unwrap();
+    assert_eq!(graph.finish(Node(0), B), Ok(vec![]));
+    graph.start(Node(1)).unwrap();
+    assert_eq!(graph.finish(Node(1), B), Ok(vec![Node(2)]));
+    // Once more, in the other order, and now one of them cannot be made again.
+    graph.start(Node(2)).unwrap();
+    graph.again(Node(0)).unwrap();
+    graph.again(Node(2)).unwrap();
+    assert_eq!(graph.state(Node(2)), Some(&State::Waiting));
+    assert_eq!(graph.lose(Node(1), "it is gone".to_owned()), Ok(vec![]));
+    let told = graph.explain(Node(2));
+    assert_eq!(told, "call 2 (madd) did not run, because of 1 (madd) -> 2 (madd): it is gone");
+    assert_eq!(graph.ready().collect::<Vec<_>>(), [Node(0)]);
+    let last = graph.last_writers();
+    assert_eq!(last.len(), 3);
+    assert_eq!(last[2], (bytes(6, 0, 800), Node(2)));
+    let svg = graph.svg_with(|node| format!("at {}", node.0));
+    assert_eq!(svg.matches("font-size=\"10\"").count(), 3);
+}

@@ -2,6 +2,7 @@
 
 use crate::codec::{Cursor, Malformed};
 use crate::frame::{self, End, HEADER, Header, Kind};
+use crate::held::{FetchHead, HeldName};
 use crate::hello::{ServerHello, VERSIONS};
 use crate::message::{self, CallHead, Failure, ResultHead};
 use crate::meta::{Over, Placed, Placing, Ticket};
@@ -185,6 +186,22 @@ impl Client {
         frame::put(out, Kind::Status, stream, |_| {});
         self.streams.insert(stream, (Stream::Status, true));
         stream
+    }
+
+    /// Appends the wish for bytes of a held array; its stream. They come as a result with one array, of parameter 0.
+    pub fn fetch(&mut self, head: &FetchHead, out: &mut Vec<u8>) -> u32 {
+        let stream = self.fresh();
+        frame::put(out, Kind::Fetch, stream, |out| head.encode(out));
+        let parts = Parts::new(&[Size { argument: 0, bytes: head.length }]);
+        self.streams.insert(stream, (Stream::Call(Call { parts, begun: false }), true));
+        stream
+    }
+
+    /// Appends the wish that arrays be held no longer; it has no answer.
+    pub fn drop_held(&mut self, names: &[HeldName], out: &mut Vec<u8>) {
+        for names in names.chunks(MOST_REQUEST / HeldName::LENGTH) {
+            frame::put(out, Kind::Drop, 0, |out| names.iter().for_each(|name| name.encode(out)));
+        }
     }
 
     /// Appends the wish that a call end; its answer comes all the same.

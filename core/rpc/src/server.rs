@@ -1,6 +1,7 @@
 //! A connection as its server sees it.
 
 use crate::frame::{self, End, HEADER, Header, Kind};
+use crate::held::{self, FetchHead, HeldName};
 use crate::hello::{ClientHello, Role, ServerHello, VERSIONS};
 use crate::message::{self, CallHead, Code, Failure, ResultHead};
 use crate::meta::Ticket;
@@ -31,6 +32,10 @@ pub enum ServerEvent {
     Cancel(u32),
     /// A metaserver has sent the call that directly follows.
     Ticket(u32, Ticket),
+    /// Bytes of a held array; [`Server::finish`] with one array, of parameter 0, or [`Server::fail`] answers.
+    Fetch(u32, FetchHead),
+    /// These arrays are to be held no longer.
+    Drop(Vec<HeldName>),
 }
 
 /// What a stream waits for.
@@ -207,6 +212,11 @@ impl Server {
                 let head = CallHead::decode(body).map_err(malformed)?;
                 self.begin(stream)?.then_some(ServerEvent::Call(stream, head))
             }
+            Kind::Fetch => {
+                let head = FetchHead::decode(body).map_err(malformed)?;
+                self.begin(stream)?.then_some(ServerEvent::Fetch(stream, head))
+            }
+            Kind::Drop => Some(ServerEvent::Drop(held::take_names(body).map_err(malformed)?)),
             // Of a stream that has ended meanwhile it says nothing.
             Kind::Cancel => match self.streams.get(&stream) {
                 Some(Stream::Receiving(_) | Stream::Running) => Some(ServerEvent::Cancel(stream)),

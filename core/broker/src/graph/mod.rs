@@ -5,6 +5,7 @@
 //! earlier call made lives at its server until then; the others are of order only. A call that fails takes along
 //! those that would read what it did not write, and they know by which way.
 
+mod again;
 mod draw;
 mod ranges;
 

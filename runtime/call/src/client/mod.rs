@@ -14,6 +14,7 @@ mod arguments;
 mod errand;
 mod error;
 mod grid;
+mod held;
 mod inbox;
 mod link;
 mod remote;
@@ -36,11 +37,14 @@ pub use any::wait_any;
 pub use arguments::{Arg, Array, ArrayMut, Shape, is_given};
 pub use error::CallError;
 pub use grid::{Grid, GridCall, GridCanceller};
+pub use held::AtServers;
 pub use remote::{Remote, RemoteCall, RemoteCanceller};
 pub use ticket::Canceller;
 
+use crate::lent::Number;
 use crate::values;
 use arguments::Checked;
+pub(crate) use arguments::check;
 use link::{Answer, Link};
 use ticket::Ticket;
 use wire::Wire;
@@ -318,6 +322,7 @@ impl Client {
             timeout_ms,
             routine: known.interface.name.clone(),
             values: checked.given.to_wire(),
+            held: checked.held.clone(),
         };
         let begun = Instant::now();
         // One that is too far away to be told is none.

@@ -14,6 +14,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
 use super::arenas::{Arenas, Block};
+use super::holding::Keeping;
 use super::owner::Owner;
 use super::process::{Process, ended, gone, last_reply, reply};
 use super::registry::Offered;
@@ -43,6 +44,8 @@ pub struct Job {
     pub deadline: Option<Instant>,
     /// When it was ready to run.
     pub ready: Instant,
+    /// What stays of its results.
+    pub keeping: Option<Box<Keeping>>,
     /// Where its end is told.
     pub told: UnboundedSender<Ended>,
     /// The ticket with which a metaserver has sent it.
@@ -102,6 +105,8 @@ pub struct Pool {
     busy: Vec<Rc<Worker>>,
     /// The memory of calls.
     pub arenas: Arenas,
+    /// How many arenas had been given up when idle processes were last told.
+    freed: u64,
 }
 
 fn nanoseconds(duration: Duration) -> u64 {
@@ -141,6 +146,7 @@ impl Pool {
             idle: VecDeque::new(),
             busy: Vec::new(),
             arenas: Arenas::new(config.bytes),
+            freed: 0,
         }
     }
 
@@ -191,9 +197,9 @@ impl Pool {
         client: u64,
         bytes: usize,
     ) -> io::Result<Option<(Rc<Block>, bool)>> {
-        let before = self.arenas.evicted();
         let taken = self.arenas.take(owner, client, bytes);
-        if self.arenas.evicted() > before {
+        let freed = self.arenas.freed();
+        if std::mem::replace(&mut self.freed, freed) < freed {
             // What is given up is free when no process maps it any more; those that run see to it when they are done.
             self.idle.retain(|worker| {
                 let mut process = worker.process.borrow_mut();
