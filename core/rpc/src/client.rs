@@ -355,6 +355,23 @@ impl Client {
                 None
             }
             Kind::Pong => Some(ClientEvent::Pong),
+            Kind::Placed | Kind::Closed | Kind::State => {
+                return self.take_of_metaserver(stream, kind, body);
+            }
+            _ => return Err(ProtocolError::Kind(kind as u8)),
+        })
+    }
+
+    /// What a metaserver says.
+    fn take_of_metaserver(
+        &mut self,
+        stream: u32,
+        kind: Kind,
+        body: &[u8],
+    ) -> Result<Option<ClientEvent>, ProtocolError> {
+        let malformed = |why| ProtocolError::Body { kind: kind as u8, why };
+        let unasked = ProtocolError::Unasked { kind: kind as u8, stream };
+        Ok(match kind {
             Kind::Placed => match self.streams.get(&stream) {
                 Some((Stream::Place, wanted)) => {
                     let placed = Placed::decode(body).map_err(malformed)?;
