@@ -21,7 +21,7 @@ impl Graph {
         let mut open = 0;
         for other in before {
             if let Some(vertex) = self.vertices.get_mut(other.0 as usize)
-                && matches!(vertex.state, State::Waiting | State::Ready | State::Running)
+                && vertex.is_open()
             {
                 vertex.before.push(node);
                 open += 1;
@@ -38,21 +38,29 @@ impl Graph {
         Ok(())
     }
 
-    /// Calls behind this one that were not started wait for it.
+    /// Calls behind this one that were not started wait for it, also those behind others that were skipped.
     fn hold_back(&mut self, node: Node) {
-        let behind = |&other: &Node| {
-            let depends = self.after(other).any(|(before, _)| before == node);
-            depends && matches!(self.state(other), Some(State::Waiting | State::Ready))
-        };
-        let waiting: Vec<Node> = self.nodes().skip(node.0 as usize + 1).filter(behind).collect();
-        for &other in &waiting {
-            if let Some(vertex) = self.vertices.get_mut(other.0 as usize) {
+        let mut held = Vec::from([node]);
+        while let Some(node) = held.pop() {
+            let behind = |&other: &Node| {
+                let depends = self.after(other).any(|(before, _)| before == node);
+                let state = self.state(other);
+                depends && matches!(state, Some(State::Waiting | State::Ready | State::Skipped(_)))
+            };
+            let waiting: Vec<Node> =
+                self.nodes().skip(node.0 as usize + 1).filter(behind).collect();
+            for &other in &waiting {
+                let Some(vertex) = self.vertices.get_mut(other.0 as usize) else { continue };
                 vertex.open += 1;
-                vertex.state = State::Waiting;
+                if !matches!(vertex.state, State::Skipped(_)) {
+                    vertex.state = State::Waiting;
+                } else if vertex.open == 1 {
+                    held.push(other);
+                }
             }
-        }
-        if let Some(vertex) = self.vertices.get_mut(node.0 as usize) {
-            vertex.before.extend(waiting);
+            if let Some(vertex) = self.vertices.get_mut(node.0 as usize) {
+                vertex.before.extend(waiting);
+            }
         }
     }
 
