@@ -19,6 +19,8 @@ pub mod codes {
     pub const SERVER_LOST: Code = Code::Other(22);
     /// Another metaserver leads.
     pub const NOT_LEADING: Code = Code::Other(23);
+    /// The routine has ended with an exception.
+    pub const RAISED: Code = Code::Other(31);
 }
 
 /// Longest address, name of a server or site, in bytes.

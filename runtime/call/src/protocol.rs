@@ -91,6 +91,8 @@ pub enum Reply {
     Done(u64),
     /// It cannot be done; why.
     Failed(String),
+    /// The routine has ended with an exception, which this says; the process can run further calls.
+    Raised(String),
 }
 
 impl Reply {
@@ -99,6 +101,7 @@ impl Reply {
         let (kind, number, text) = match self {
             Reply::Done(ns) => (0, *ns, ""),
             Reply::Failed(text) => (1, 0, text.as_str()),
+            Reply::Raised(text) => (4, 0, text.as_str()),
         };
         let mut out = vec![kind];
         out.extend_from_slice(&u64::to_le_bytes(number));
@@ -113,6 +116,7 @@ impl Reply {
         match head[0] {
             0 => Some(Reply::Done(number)),
             1 => Some(Reply::Failed(String::from_utf8_lossy(text).into_owned())),
+            4 => Some(Reply::Raised(String::from_utf8_lossy(text).into_owned())),
             _ => None,
         }
     }
@@ -132,7 +136,8 @@ mod tests {
             assert!(bytes.len() <= MOST);
             assert_eq!(Order::decode(&bytes), Some(order));
         }
-        for reply in [Reply::Done(7), Reply::Failed("no".to_owned())] {
+        for reply in [Reply::Done(7), Reply::Failed("no".to_owned()), Reply::Raised(String::new())]
+        {
             assert_eq!(Reply::decode(&reply.encode()), Some(reply));
         }
         assert_eq!(Order::decode(&[9; 16]), None);

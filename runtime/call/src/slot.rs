@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Instant;
 
 use kumi_idl::Interface;
@@ -12,10 +13,11 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{dup, dup2_stdin, dup2_stdout};
 
 use crate::confine::{confine, end_with_server};
-use crate::native::{Arena, Routine, Runner, receive_with_descriptor, send_with_descriptor};
+use crate::native::{Routine, Runner, receive_with_descriptor, send_with_descriptor};
 use crate::protocol::{MOST, Order, Reply, Setup};
 
-pub use crate::native::{Linked, main};
+pub use crate::layout::Slot;
+pub use crate::native::{Arena, Hosted, Linked, main};
 
 /// Runs until the server closes the socket, which is this process's standard input.
 ///
@@ -40,6 +42,16 @@ pub(crate) fn run_linked(routines: &[Linked]) -> io::Result<()> {
     })
 }
 
+/// [`run`], of routines of an interpreter, in whose process this is: `load` gives what calls the routine of a description.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_hosted<'a>(
+    load: &dyn Fn(&Interface, &str) -> Result<Hosted<'a>, String>,
+) -> io::Result<()> {
+    run_with(&|interface, setup| load(interface, &setup.interface).map(Runner::Hosted))
+}
+
 /// What becomes of a description and what else the server says first.
 type Load<'a> = dyn Fn(&Interface, &Setup) -> Result<Runner<'a>, String> + 'a;
 
@@ -47,7 +59,7 @@ fn run_with(load: &Load<'_>) -> io::Result<()> {
     // The server's end is the end of a slot, whatever the routine does.
     end_with_server()?;
     let socket = take_socket()?;
-    let mut arenas: HashMap<u32, Result<Arena, String>> = HashMap::new();
+    let mut arenas: HashMap<u32, Result<Arc<Arena>, String>> = HashMap::new();
     let mut routine = None;
     let mut buffer = vec![0; MOST];
     loop {
@@ -86,8 +98,11 @@ fn run_with(load: &Load<'_>) -> io::Result<()> {
                 match arena {
                     Ok(arena) => {
                         let begin = Instant::now();
-                        routine.call(arena, &slots);
-                        Reply::Done(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX))
+                        let took = || u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                        match routine.call(arena, &slots) {
+                            Ok(()) => Reply::Done(took()),
+                            Err(why) => Reply::Raised(why),
+                        }
                     }
                     Err(why) => Reply::Failed(why.clone()),
                 }
@@ -108,12 +123,12 @@ fn take_socket() -> io::Result<OwnedFd> {
 }
 
 /// Maps memory; why that cannot be is told when it is to be used.
-fn map(descriptor: Option<OwnedFd>, bytes: u64) -> Result<Arena, String> {
+fn map(descriptor: Option<OwnedFd>, bytes: u64) -> Result<Arc<Arena>, String> {
     let mapped = descriptor.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData));
     let mapped = mapped.and_then(|file| {
         Arena::of(file, usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?)
     });
-    mapped.map_err(|error| {
+    mapped.map(Arc::new).map_err(|error| {
         format!(
             "the {bytes} bytes of the call's arguments cannot be mapped by its process: {error}"
         )

@@ -35,7 +35,7 @@ use crate::users::Users;
 pub use door::Counters;
 pub use member::Membership;
 pub(crate) use registry::hash;
-pub use registry::{Registry, RegistryError};
+pub use registry::{Program, Registry, RegistryError};
 
 /// What a server offers and allows.
 #[derive(Debug, Clone)]

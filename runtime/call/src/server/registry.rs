@@ -1,6 +1,7 @@
 //! The routines that a server offers.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,8 +23,17 @@ pub struct Offered {
     pub hash: u64,
     /// Libraries with the symbol.
     pub libraries: Vec<PathBuf>,
-    /// The executable of its slots, if it has one of its own.
-    pub executable: Option<PathBuf>,
+    /// What its slots run, if it is something of its own.
+    pub program: Option<Program>,
+}
+
+/// What the process of a slot runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    /// The executable.
+    pub path: PathBuf,
+    /// What it is given.
+    pub arguments: Vec<OsString>,
 }
 
 /// Why a routine cannot be offered.
@@ -183,7 +193,7 @@ impl Registry {
         &mut self,
         interface: Interface,
         libraries: Vec<PathBuf>,
-        executable: Option<PathBuf>,
+        program: Option<Program>,
     ) -> Result<(), RegistryError> {
         let json = interface.to_json().map_err(|e| RegistryError::Invalid(Box::new(e)))?;
         if json.len() > Interface::MOST_JSON {
@@ -191,7 +201,7 @@ impl Registry {
         }
         let hash = hash(&json);
         let name = interface.name.clone();
-        let offered = Arc::new(Offered { interface, json, hash, libraries, executable });
+        let offered = Arc::new(Offered { interface, json, hash, libraries, program });
         if self.routines.insert(name.clone(), offered).is_some() {
             return Err(RegistryError::Twice(name));
         }
@@ -236,9 +246,22 @@ impl Registry {
         let wrong = |why| RegistryError::Executable { path: path.to_owned(), why };
         let manifest = Manifest::read(json).map_err(wrong)?;
         let executable = manifest.executable(path).map_err(wrong)?;
-        for interface in manifest.interfaces {
+        let program = Program { path: executable, arguments: Vec::new() };
+        self.add_program(manifest.interfaces, &program)
+    }
+
+    /// Offers routines of a program that speaks as slots do.
+    ///
+    /// # Errors
+    /// [`RegistryError`].
+    pub fn add_program(
+        &mut self,
+        interfaces: Vec<Interface>,
+        program: &Program,
+    ) -> Result<(), RegistryError> {
+        for interface in interfaces {
             validate(&interface)?;
-            self.offer(interface, Vec::new(), Some(executable.clone()))?;
+            self.offer(interface, Vec::new(), Some(program.clone()))?;
         }
         Ok(())
     }
