@@ -8,6 +8,7 @@
 #   make build        release build of everything, examples in C, C++ and Fortran included
 #   make bench        all figures, each beside its peer; ends with the goals that are missed
 #   make bench-transport  the figures of the transport only
+#   make bench-call-adapters   calls through a server to Dask and Ray, beside their own
 #   make bench-call   calls of routines, beside raw TCP, Ray, Dask and Arrow Flight
 #   make bench-peers  install the peers that are distribution packages
 #   make properties   the property tests with cases that no run has had, many more of them
@@ -24,7 +25,7 @@ PROFILE ?= release
 # The folder that cargo gives a profile's output.
 BIN = $(TARGET)/$(PROFILE)
 
-.PHONY: all build c cpp fortran grpc routines python java demo test lint bench bench-transport bench-peers bench-build bench-reality bench-call properties soak fuzz setup clean
+.PHONY: all build c cpp fortran grpc routines python java demo test lint bench bench-transport bench-peers bench-build bench-reality bench-call bench-call-adapters properties soak fuzz setup clean
 
 all: build
 
@@ -111,6 +112,13 @@ bench-call: bench-build $(TARGET)/bench/venv/.ready
 	  --force-reinstall $(TARGET)/python/kumi-*.whl
 	@$(TARGET)/release/kumi-bench call --peers $(TARGET)/bench/peers --out $(TARGET)/bench \
 	  --python $(TARGET)/bench/venv/bin/python
+
+# What a call through a server adds to one of a cluster of Dask or Ray itself.
+bench-call-adapters: bench-build $(TARGET)/bench/venv/.ready
+	@$(MAKE) --no-print-directory -C bindings/python wheel PROFILE=release CARGO_TARGET_DIR=$(TARGET)
+	@$(TARGET)/bench/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	  --force-reinstall $(TARGET)/python/kumi-*.whl
+	@KUMI_BIN=$(TARGET)/release/kumi $(TARGET)/bench/venv/bin/python bench/call/adapters.py --json $(TARGET)/bench/call-adapters.json
 
 $(TARGET)/bench/venv/.ready: bench/call/requirements.txt
 	python3 -m venv --clear $(@D)

@@ -96,19 +96,21 @@ fn run_with(load: &Load<'_>) -> io::Result<()> {
                 let arena = arenas.get(&number).ok_or(io::ErrorKind::InvalidData)?;
                 let routine = routine.as_ref().ok_or(io::ErrorKind::InvalidData)?;
                 match arena {
-                    Ok(arena) => {
-                        let begin = Instant::now();
-                        let took = || u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
-                        match routine.call(arena, &slots) {
-                            Ok(()) => Reply::Done(took()),
-                            Err(why) => Reply::Raised(why),
-                        }
-                    }
+                    Ok(arena) => call(routine, arena, &slots),
                     Err(why) => Reply::Failed(why.clone()),
                 }
             }
         };
         send_with_descriptor(socket.as_fd(), &reply.encode(), None)?;
+    }
+}
+
+/// Runs the routine; what is said of it.
+fn call(routine: &Runner<'_>, arena: &Arc<Arena>, slots: &[Slot]) -> Reply {
+    let begin = Instant::now();
+    match routine.call(arena, slots) {
+        Ok(()) => Reply::Done(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)),
+        Err(why) => Reply::Raised(why),
     }
 }
 

@@ -167,6 +167,11 @@ def node() -> int:
 def job() -> int:
     """The job's number, 0 for a job of one rank without a cluster."""
 
+class NativeMemory:
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+def describe_routine(text: str) -> str: ...
+def run_slot(load: Callable[[str], Callable[[NativeMemory, list[Any]], str | None]]) -> None: ...
 def run_transaction(
     servers: Sequence[str],
     how: tuple[str, int, int, str, float | None],

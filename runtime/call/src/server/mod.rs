@@ -9,6 +9,7 @@ mod load;
 mod member;
 mod owner;
 mod process;
+mod program;
 mod registry;
 mod slots;
 mod tickets;
@@ -34,8 +35,9 @@ use crate::users::Users;
 
 pub use door::Counters;
 pub use member::Membership;
+pub use program::Program;
 pub(crate) use registry::hash;
-pub use registry::{Program, Registry, RegistryError};
+pub use registry::{Registry, RegistryError};
 
 /// What a server offers and allows.
 #[derive(Debug, Clone)]

@@ -1,7 +1,6 @@
 //! The routines that a server offers.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,6 +8,7 @@ use std::sync::Arc;
 use kumi_idl::{Interface, JsonError, Module};
 use thiserror::Error;
 
+use super::program::Program;
 use crate::generator::Manifest;
 use crate::native::{LoadError, check};
 
@@ -25,15 +25,6 @@ pub struct Offered {
     pub libraries: Vec<PathBuf>,
     /// What its slots run, if it is something of its own.
     pub program: Option<Program>,
-}
-
-/// What the process of a slot runs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Program {
-    /// The executable.
-    pub path: PathBuf,
-    /// What it is given.
-    pub arguments: Vec<OsString>,
 }
 
 /// Why a routine cannot be offered.
@@ -250,20 +241,14 @@ impl Registry {
         self.add_program(manifest.interfaces, &program)
     }
 
-    /// Offers routines of a program that speaks as slots do.
-    ///
-    /// # Errors
-    /// [`RegistryError`].
-    pub fn add_program(
+    /// Offers a routine of a program that speaks as slots do.
+    pub(super) fn offer_program(
         &mut self,
-        interfaces: Vec<Interface>,
-        program: &Program,
+        interface: Interface,
+        program: Program,
     ) -> Result<(), RegistryError> {
-        for interface in interfaces {
-            validate(&interface)?;
-            self.offer(interface, Vec::new(), Some(program.clone()))?;
-        }
-        Ok(())
+        validate(&interface)?;
+        self.offer(interface, Vec::new(), Some(program))
     }
 
     /// The routine of this name.
