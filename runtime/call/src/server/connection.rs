@@ -323,6 +323,10 @@ impl Connection {
     }
 
     fn take(&mut self, event: ServerEvent) {
+        if !matches!(event, ServerEvent::Ticket(..) | ServerEvent::Call(..)) {
+            // It is only for a call that directly follows.
+            self.ticket = None;
+        }
         match event {
             // Taken by `greet`.
             ServerEvent::Hello(_) => {}
@@ -363,6 +367,8 @@ impl Connection {
 
     /// Takes a call, or says why not; nothing is allocated before it is known to be within the limits.
     fn begin_call(&mut self, stream: u32, head: &CallHead) -> Result<(), Failure> {
+        // Whatever becomes of this call, its ticket is no other's.
+        let ticket = self.ticket.take().filter(|(of, _)| *of == stream);
         let shared = Rc::clone(&self.shared);
         let offered = self.find(&head.routine)?;
         if head.hash != offered.hash {
@@ -374,7 +380,7 @@ impl Connection {
         let sources = Sources::new(&shared, &layout, &head.held.from, self.holder())?;
         let mut pool = shared.pool.borrow_mut();
         let id = pool.number();
-        let ticket = self.ticket.take().filter(|(of, _)| *of == stream).map(|(_, ticket)| {
+        let ticket = ticket.map(|(_, ticket)| {
             shared.tickets.admit(ticket, id).ok_or_else(|| spent(&head.routine))
         });
         let ticket = ticket.transpose()?;
