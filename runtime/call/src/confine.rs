@@ -45,6 +45,23 @@ impl RunAs {
         Ok(RunAs { user: user.uid.as_raw(), group: user.gid.as_raw(), groups })
     }
 
+    /// As whom a process runs; `None`: as its server. In a sandbox never as root: without capabilities too root's files,
+    /// devices, sockets and processes would be its own. Who is to be nobody in particular there is `nobody`.
+    ///
+    /// # Errors
+    /// As [`RunAs::named`]; or it would be root.
+    pub fn of(name: Option<&str>, sandbox: bool) -> io::Result<Option<RunAs>> {
+        let root = sandbox && geteuid().is_root();
+        let Some(name) = name.or(root.then_some("nobody")) else { return Ok(None) };
+        let run_as = RunAs::named(name)?;
+        if sandbox && run_as.user == 0 {
+            let text =
+                format!("`{name}` is root, whom no sandbox holds; give another user as run_as");
+            return Err(io::Error::other(text));
+        }
+        Ok(Some(run_as))
+    }
+
     /// Becomes this user, for good.
     fn become_it(&self) -> nix::Result<()> {
         let (user, group) = (Uid::from_raw(self.user), Gid::from_raw(self.group));
