@@ -100,11 +100,21 @@ pub enum Code {
     Expired,
     /// Only TLS is spoken here.
     TlsWanted,
+    /// The metaserver has given the attempt up.
+    NoTicket,
+    /// No server is left that could run the call.
+    NoServer,
+    /// The server of the last attempt is gone; the call may have run.
+    ServerLost,
+    /// Another metaserver leads.
+    NotLeading,
+    /// The routine has ended with an exception.
+    Raised,
     /// What a newer server says.
     Other(u16),
 }
 
-const CODES: [(u16, Code); 19] = [
+const CODES: [(u16, Code); 24] = [
     (1, Code::NoSuchRoutine),
     (2, Code::InterfaceChanged),
     (3, Code::BadArguments),
@@ -122,8 +132,13 @@ const CODES: [(u16, Code); 19] = [
     (16, Code::NotYet),
     (17, Code::NoSource),
     (18, Code::HeldFull),
+    (20, Code::NoTicket),
+    (21, Code::NoServer),
+    (22, Code::ServerLost),
+    (23, Code::NotLeading),
     (25, Code::Expired),
     (26, Code::TlsWanted),
+    (31, Code::Raised),
 ];
 
 impl Code {
