@@ -1,5 +1,6 @@
 //! A connection as its client sees it.
 
+use crate::callback::{CallbackHead, CallbackReturn};
 use crate::codec::{Cursor, Malformed};
 use crate::frame::{self, End, HEADER, Header, Kind};
 use crate::hello::{ServerHello, VERSIONS};
@@ -31,6 +32,11 @@ pub enum ClientEvent {
     Ended(Failure),
     /// Answers [`Client::ping`].
     Pong,
+    /// The routine of a call calls a function; [`Client::accept_callback`] or [`Client::refuse_callback`] says what
+    /// becomes of its arrays, which follow.
+    Callback(u32, CallbackHead),
+    /// All arrays for the function have come; [`Client::callback_return`] answers.
+    Called(u32),
 }
 
 #[derive(Debug)]
@@ -46,6 +52,24 @@ struct Call {
     parts: Parts,
     /// Whether the head has.
     begun: bool,
+    /// The function that the routine calls.
+    back: Back,
+}
+
+/// Where a function of the client is that the routine calls.
+#[derive(Debug, Default)]
+enum Back {
+    /// None is called.
+    #[default]
+    None,
+    /// The driver has to say what becomes of its arrays.
+    Asked,
+    /// Its arrays come.
+    Coming(Parts),
+    /// It is not called: what comes is skipped.
+    Refused,
+    /// It runs.
+    Runs,
 }
 
 /// The state of a connection at its client: what has been asked and is not answered.
@@ -60,6 +84,8 @@ pub struct Client {
     streams: BTreeMap<u32, (Stream, bool)>,
     coming: Coming,
     done: Option<u32>,
+    /// A function whose arrays have all come.
+    called: Option<u32>,
     pings: Vec<[u8; 8]>,
 }
 
@@ -133,7 +159,7 @@ impl Client {
             out.truncate(before);
             return Err(TooLong(length));
         }
-        let call = Call { parts: Parts::new(results), begun: false };
+        let call = Call { parts: Parts::new(results), begun: false, back: Back::None };
         self.streams.insert(stream, (Stream::Call(call), true));
         Ok(stream)
     }
@@ -157,6 +183,58 @@ impl Client {
         }
     }
 
+    /// Takes the arrays of these sizes for a function that the routine calls. If nothing is to come they are there at
+    /// once.
+    pub fn accept_callback(&mut self, stream: u32, sizes: &[Size]) {
+        if let Some((Stream::Call(call), _)) = self.streams.get_mut(&stream)
+            && matches!(call.back, Back::Asked)
+        {
+            let parts = Parts::new(sizes);
+            if parts.is_complete() {
+                call.back = Back::Runs;
+                self.called = Some(stream);
+            } else {
+                call.back = Back::Coming(parts);
+            }
+        }
+    }
+
+    /// Skips the arrays for a function that cannot be called; [`Client::callback_return`] says why.
+    pub fn refuse_callback(&mut self, stream: u32) {
+        if let Some((Stream::Call(call), _)) = self.streams.get_mut(&stream) {
+            call.back = Back::Refused;
+        }
+    }
+
+    /// Appends the end of a function that the routine has called; arrays are to follow. False: the call has ended
+    /// meanwhile, nothing is appended.
+    ///
+    /// # Errors
+    /// It is longer than servers take; nothing is appended.
+    pub fn callback_return(
+        &mut self,
+        stream: u32,
+        back: &CallbackReturn,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, TooLong> {
+        let Some((Stream::Call(call), _)) = self.streams.get_mut(&stream) else { return Ok(false) };
+        match (&call.back, back) {
+            (Back::Runs, _) | (Back::Refused, CallbackReturn::Failed(_)) => {}
+            _ => return Ok(false),
+        }
+        let before = out.len();
+        frame::put(out, Kind::CallbackReturn, stream, |out| back.encode(out));
+        let length = out.len() - before - HEADER;
+        if length > MOST_REQUEST {
+            out.truncate(before);
+            return Err(TooLong(length));
+        }
+        if matches!(call.back, Back::Runs) {
+            call.back = Back::None;
+        }
+        Ok(true)
+    }
+
     /// Nobody waits for this stream any more: what it still brings is skipped.
     pub fn abandon(&mut self, stream: u32) {
         if let Some((_, wanted)) = self.streams.get_mut(&stream) {
@@ -173,6 +251,9 @@ impl Client {
         if let Some(stream) = self.done.take() {
             let wanted = self.end(stream);
             return Ok(Step::Event(0, wanted.then_some(ClientEvent::Done(stream))));
+        }
+        if let Some(stream) = self.called.take() {
+            return Ok(Step::Event(0, Some(ClientEvent::Called(stream))));
         }
         if !self.greeted {
             return self.greet(input);
@@ -213,7 +294,16 @@ impl Client {
             return Ok((None, false));
         }
         match self.streams.get(&stream) {
-            Some((Stream::Call(Call { parts, begun: true }), wanted)) => {
+            Some((Stream::Call(Call { back: Back::Refused, begun: false, .. }), _)) => {
+                Ok((None, false))
+            }
+            Some((
+                Stream::Call(
+                    Call { parts, begun: true, .. }
+                    | Call { back: Back::Coming(parts), begun: false, .. },
+                ),
+                wanted,
+            )) => {
                 let excess = ProtocolError::Excess { stream, argument };
                 let offset = parts.offset(argument, length as u64).ok_or(excess)?;
                 Ok((Some(Place { stream, argument, offset }), *wanted))
@@ -230,7 +320,15 @@ impl Client {
     /// Notes that so many bytes of the chunk have been put where they belong.
     pub fn placed(&mut self, count: usize) {
         let Some(place) = self.coming.placed(count) else { return };
-        if let Some((Stream::Call(call), _)) = self.streams.get_mut(&place.stream) {
+        if let Some((Stream::Call(call), wanted)) = self.streams.get_mut(&place.stream) {
+            if let Back::Coming(parts) = &mut call.back {
+                parts.add(place.argument, count as u64);
+                if parts.is_complete() {
+                    call.back = if *wanted { Back::Runs } else { Back::Refused };
+                    self.called = wanted.then_some(place.stream);
+                }
+                return;
+            }
             call.parts.add(place.argument, count as u64);
             if call.parts.is_complete() {
                 self.done = Some(place.stream);
@@ -260,8 +358,10 @@ impl Client {
             }
             Kind::Result => {
                 let head = ResultHead::decode(body).map_err(malformed)?;
-                let Some((Stream::Call(call @ Call { begun: false, .. }), wanted)) =
-                    self.streams.get_mut(&stream)
+                let Some((
+                    Stream::Call(call @ Call { begun: false, back: Back::None, .. }),
+                    wanted,
+                )) = self.streams.get_mut(&stream)
                 else {
                     return Err(unasked);
                 };
@@ -289,6 +389,18 @@ impl Client {
                 None
             }
             Kind::Pong => Some(ClientEvent::Pong),
+            Kind::Callback => {
+                let head = CallbackHead::decode(body).map_err(malformed)?;
+                let Some((
+                    Stream::Call(call @ Call { begun: false, back: Back::None, .. }),
+                    wanted,
+                )) = self.streams.get_mut(&stream)
+                else {
+                    return Err(unasked);
+                };
+                call.back = if *wanted { Back::Asked } else { Back::Refused };
+                wanted.then_some(ClientEvent::Callback(stream, head))
+            }
             _ => return Err(ProtocolError::Kind(kind as u8)),
         })
     }

@@ -35,11 +35,15 @@ pub enum Kind {
     Result = 10,
     /// A failure.
     Error = 11,
+    /// The routine calls a function of the client.
+    Callback = 12,
+    /// The function has returned, or failed.
+    CallbackReturn = 13,
 }
 
 impl Kind {
     fn of(byte: u8) -> Option<Kind> {
-        const ALL: [Kind; 11] = [
+        const ALL: [Kind; 13] = [
             Kind::Interface,
             Kind::List,
             Kind::Call,
@@ -51,6 +55,8 @@ impl Kind {
             Kind::Names,
             Kind::Result,
             Kind::Error,
+            Kind::Callback,
+            Kind::CallbackReturn,
         ];
         ALL.into_iter().find(|kind| *kind as u8 == byte)
     }

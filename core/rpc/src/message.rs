@@ -85,11 +85,13 @@ pub enum Code {
     Ending,
     /// No common version.
     Version,
+    /// A function of the client that the routine called has failed.
+    Callback,
     /// What a newer server says.
     Other(u16),
 }
 
-const CODES: [Code; 13] = [
+const CODES: [Code; 14] = [
     Code::NoSuchRoutine,
     Code::InterfaceChanged,
     Code::BadArguments,
@@ -103,6 +105,7 @@ const CODES: [Code; 13] = [
     Code::Protocol,
     Code::Ending,
     Code::Version,
+    Code::Callback,
 ];
 
 impl Code {
@@ -170,7 +173,7 @@ impl Value {
     }
 }
 
-fn put_values(out: &mut Vec<u8>, values: &[(u16, Value)]) {
+pub(crate) fn put_values(out: &mut Vec<u8>, values: &[(u16, Value)]) {
     // Parameters are numbered in 16 bits, so there are no more values.
     out.extend_from_slice(&u16::try_from(values.len()).unwrap_or(u16::MAX).to_le_bytes());
     for (parameter, value) in values {
@@ -179,7 +182,7 @@ fn put_values(out: &mut Vec<u8>, values: &[(u16, Value)]) {
     }
 }
 
-fn take_values(cursor: &mut Cursor<'_>) -> Result<Vec<(u16, Value)>, Malformed> {
+pub(crate) fn take_values(cursor: &mut Cursor<'_>) -> Result<Vec<(u16, Value)>, Malformed> {
     let count = cursor.u16()?;
     let mut values: Vec<(u16, Value)> = Vec::new();
     for _ in 0..count {
@@ -252,7 +255,7 @@ impl ResultHead {
 
 impl Failure {
     /// Longest sentence, in bytes.
-    const MOST_TEXT: usize = 2048;
+    pub(crate) const MOST_TEXT: usize = 2048;
 
     /// A failure with its sentence.
     #[must_use]

@@ -4,6 +4,7 @@
 //! processes and memory. See docs/calls.md.
 #![deny(unsafe_code)]
 
+mod callback;
 mod layout;
 #[allow(unsafe_code)]
 mod lent;
@@ -17,8 +18,8 @@ pub mod server;
 pub mod slot;
 
 pub use client::{
-    Arg, Array, ArrayMut, Call, CallError, Client, Known, Options, Outcome, Shape, is_given,
-    wait_any,
+    Arg, Array, ArrayMut, Call, CallError, Callback, CallbackArgs, Client, Known, Options, Outcome,
+    Shape, is_given, wait_any,
 };
 pub use lent::{Lent, LentMut, Number};
 pub use native::LoadError;

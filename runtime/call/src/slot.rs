@@ -13,7 +13,9 @@ use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
 use nix::unistd::{dup, dup2_stdin, dup2_stdout};
 
-use crate::native::{Arena, Routine, receive_with_descriptor, send_with_descriptor};
+use crate::native::{
+    Arena, Routine, open_line, receive_with_descriptor, routine_runs, send_with_descriptor,
+};
 use crate::protocol::{MOST, Order, Reply, Setup};
 
 /// Runs until the server closes the socket, which is this process's standard input.
@@ -47,18 +49,23 @@ pub fn run() -> io::Result<()> {
             Order::SetUp(number, bytes) => {
                 let arena = arenas.get(&number).ok_or(io::ErrorKind::InvalidData)?;
                 match set_up(&arena.read(0, usize::try_from(bytes).unwrap_or(0))) {
-                    Ok(loaded) => {
+                    Ok((loaded, callback)) => {
                         routine = Some(loaded);
+                        open_line(socket.try_clone()?, callback);
                         Reply::Done(0)
                     }
                     Err(why) => Reply::Failed(why),
                 }
             }
+            // Only a function of the client returns, and its caller waits for that.
+            Order::Return(_) => return Err(io::ErrorKind::InvalidData.into()),
             Order::Run(number, slots) => {
                 let arena = arenas.get(&number).ok_or(io::ErrorKind::InvalidData)?;
                 let routine = routine.as_ref().ok_or(io::ErrorKind::InvalidData)?;
                 let begin = Instant::now();
+                routine_runs(true);
                 routine.call(arena, &slots);
+                routine_runs(false);
                 Reply::Done(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX))
             }
         };
@@ -76,7 +83,8 @@ fn take_socket() -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-fn set_up(json: &[u8]) -> Result<Routine, String> {
+/// The routine, and most bytes of a call of a client's function.
+fn set_up(json: &[u8]) -> Result<(Routine, u64), String> {
     let setup: Setup = serde_json::from_slice(json).map_err(|error| error.to_string())?;
     let interface =
         Interface::from_json(setup.interface.as_bytes()).map_err(|error| error.to_string())?;
@@ -87,5 +95,6 @@ fn set_up(json: &[u8]) -> Result<Routine, String> {
     if setup.memory > 0 {
         limit(Resource::RLIMIT_AS, setup.memory)?;
     }
-    Routine::load(&interface, &setup.libraries).map_err(|error| error.to_string())
+    let routine = Routine::load(&interface, &setup.libraries);
+    routine.map(|routine| (routine, setup.callback)).map_err(|error| error.to_string())
 }

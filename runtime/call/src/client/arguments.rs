@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use kumi_idl::{Argument, Element, Form, Interface, Mode, Order, Param, Plan, Scalar, Type};
 
-use super::CallError;
+use super::{CallError, Callback};
 use crate::lent::{Lent, LentMut, Number, bytes_of, bytes_of_mut};
 use crate::values::Given;
 
@@ -95,6 +95,8 @@ pub enum Arg<'a> {
     Out(ArrayMut<'a>),
     /// An array that is sent, and another into which it comes back.
     InOut(Array<'a>, ArrayMut<'a>),
+    /// A function that the routine may call.
+    Callback(Callback<'a>),
 }
 
 macro_rules! scalars {
@@ -108,6 +110,12 @@ macro_rules! scalars {
 }
 
 scalars!(i8 => I64, i16 => I64, i32 => I64, i64 => I64, u8 => U64, u16 => U64, u32 => U64, u64 => U64, f32 => F64, f64 => F64);
+
+impl<'a> From<Callback<'a>> for Arg<'a> {
+    fn from(callback: Callback<'a>) -> Arg<'a> {
+        Arg::Callback(callback)
+    }
+}
 
 impl<'a> From<&'a str> for Arg<'a> {
     fn from(text: &'a str) -> Arg<'a> {
@@ -174,20 +182,26 @@ pub fn is_given(param: &Param) -> bool {
 ///
 /// # Errors
 /// [`CallError::Argument`], with the parameter's name.
-pub(crate) fn check(
+pub(crate) fn check<'a>(
     interface: &Interface,
-    args: Vec<Arg<'_>>,
+    args: Vec<Arg<'a>>,
     most: u64,
-) -> Result<Checked, CallError> {
+) -> Result<(Checked, Vec<(u16, Callback<'a>)>), CallError> {
     let wrong = |text: String| CallError::Argument { routine: interface.name.clone(), text };
     let expected = expected(interface, args.len()).map_err(wrong)?;
     let mut given = Given::nothing(interface);
+    let mut functions = Vec::new();
     let mut arrays: Vec<(usize, Option<Array<'_>>, Option<ArrayMut<'_>>)> = Vec::new();
     for (index, arg) in expected.into_iter().zip(args) {
         let param = &interface.params[index];
         let is_array = matches!(param.ty, Type::Number(_)) && !param.dims.is_empty();
+        let is_function = matches!(param.ty, Type::Callback(_));
         match arg {
-            Arg::Default if !is_array => {}
+            Arg::Default if !is_array && !is_function => {}
+            Arg::Callback(callback) if is_function => {
+                // A description has 256 parameters at most.
+                functions.push((index as u16, callback));
+            }
             Arg::Scalar(scalar) if param.scalar().is_some() => given.scalars[index] = Some(scalar),
             Arg::Text(text) if param.ty == Type::String => {
                 if text.contains('\0') {
@@ -224,7 +238,7 @@ pub(crate) fn check(
             .array(index, from.as_ref(), to)
             .map_err(|text| wrong(format!("`{name}` {text}")))?;
     }
-    Ok(checked)
+    Ok((checked, functions))
 }
 
 /// The parameters for which something is given, if so many things are.
@@ -245,7 +259,7 @@ fn wanted(param: &Param) -> String {
     let what = match &param.ty {
         Type::String => "a text".to_owned(),
         Type::File => "a file, which this client cannot send".to_owned(),
-        Type::Callback(_) => "a callback, which this client cannot offer".to_owned(),
+        Type::Callback(_) => "a function (a `Callback`)".to_owned(),
         Type::Number(element) if param.dims.is_empty() => format!("a scalar ({element})"),
         Type::Number(element) => {
             let dims = param.dims.len();
@@ -256,6 +270,7 @@ fn wanted(param: &Param) -> String {
         }
     };
     match param.mode {
+        Mode::In if matches!(param.ty, Type::Callback(_)) => what,
         Mode::In => format!("{what} that is sent"),
         Mode::Out => format!("{what} that comes back, and must be one that can be written"),
         Mode::InOut => {

@@ -70,6 +70,9 @@ pub enum CallError {
         /// Its value, not 0.
         value: i64,
     },
+    /// A function of this program that the routine called has failed; the routine was ended.
+    #[error("{0}")]
+    Callback(String),
     /// Something else that the server says.
     #[error("{0}")]
     Server(String),
@@ -92,6 +95,7 @@ impl CallError {
             Code::Cancelled => CallError::Cancelled(text),
             Code::NotRunnable => CallError::NotRunnable(text),
             Code::NotPermitted => CallError::NotPermitted(text),
+            Code::Callback => CallError::Callback(text),
             Code::InterfaceChanged
             | Code::Protocol
             | Code::Ending

@@ -3,6 +3,8 @@
 //! There is no thread of its own: whoever waits for an answer reads for all, and hands over when it has its own.
 //! A call's arguments are written by whoever begins it, chunk by chunk, so that other threads' calls go between.
 
+mod called;
+
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,6 +21,7 @@ use super::CallError;
 use super::inbox::Inbox;
 use crate::lent::{Lent, LentMut};
 use crate::native::{self, Source, Target};
+pub use called::{Called, Functions};
 
 /// Most pieces that are written at once.
 const PIECES: usize = 60;
@@ -33,6 +36,8 @@ pub enum Answer {
     Description(u64, String),
     Names(Vec<String>),
     Done(ResultHead),
+    /// The routine calls a function, or cannot for this reason.
+    Called(Result<Box<Called>, String>),
 }
 
 #[derive(Debug, Default)]
@@ -40,6 +45,17 @@ struct Pending {
     targets: Vec<(u16, LentMut)>,
     head: Option<ResultHead>,
     answer: Option<Result<Answer, Failure>>,
+    functions: Functions,
+    /// What a function is called with, and where it comes to.
+    coming: Option<Box<Called>>,
+    called_targets: Vec<(u16, LentMut)>,
+}
+
+impl Pending {
+    /// Whether nothing more comes for it.
+    fn is_over(&self) -> bool {
+        self.answer.as_ref().is_some_and(|answer| !matches!(answer, Ok(Answer::Called(_))))
+    }
 }
 
 /// What must come before anything can be done.
@@ -116,7 +132,7 @@ impl Link {
             );
             CallError::RoutineNotFound(text)
         })?;
-        self.begin(state, stream, Vec::new());
+        self.begin(state, stream, Pending::default());
         self.put(&[Source::Bytes(&out)], deadline)?;
         Ok(stream)
     }
@@ -132,13 +148,13 @@ impl Link {
             );
             CallError::TooLarge(text)
         })?;
-        self.begin(state, stream, Vec::new());
+        self.begin(state, stream, Pending::default());
         self.put(&[Source::Bytes(&out)], deadline)?;
         Ok(stream)
     }
 
-    fn begin(&self, mut state: MutexGuard<'_, State>, stream: u32, targets: Vec<(u16, LentMut)>) {
-        state.pending.insert(stream, Pending { targets, ..Pending::default() });
+    fn begin(&self, mut state: MutexGuard<'_, State>, stream: u32, pending: Pending) {
+        state.pending.insert(stream, pending);
     }
 
     /// Begins a call: sends its head and its arrays.
@@ -147,6 +163,7 @@ impl Link {
         head: &CallHead,
         sends: &[(u16, Lent)],
         targets: Vec<(u16, LentMut)>,
+        functions: Functions,
         deadline: Option<Instant>,
     ) -> Result<Ticket<L>, CallError> {
         let results: Vec<Size> = targets
@@ -160,7 +177,7 @@ impl Link {
                 format!("scalars and texts of {} bytes are more than a call may have", too_long.0);
             CallError::TooLarge(text)
         })?;
-        link.begin(state, stream, targets);
+        link.begin(state, stream, Pending { targets, functions, ..Pending::default() });
         // From here on the ticket takes the targets back, however this ends.
         let ticket = Ticket { link, stream, over: false };
         ticket.link.send(stream, &out, sends, deadline)?;
@@ -291,8 +308,7 @@ impl Link {
             state.look_around(&self.socket);
         }
         let state = self.answer_pings(state).unwrap_or_else(|| self.lock());
-        state.broken.is_some()
-            || state.pending.get(&stream).is_none_or(|pending| pending.answer.is_some())
+        state.broken.is_some() || state.pending.get(&stream).is_none_or(Pending::is_over)
     }
 
     /// Answers pings that have come, for which the lock is given up; `None`: it was.
@@ -329,7 +345,9 @@ impl Link {
                 }
             };
             if let Some(answer) = state.pending.get_mut(&stream).and_then(|it| it.answer.take()) {
-                state.pending.remove(&stream);
+                if !matches!(answer, Ok(Answer::Called(_))) {
+                    state.pending.remove(&stream);
+                }
                 if state.waiting > 0 {
                     self.turn.notify_all();
                 }
@@ -472,7 +490,11 @@ impl State {
                 Ok(Step::Data(place, length)) => {
                     let here = length.min(input.len());
                     let target = place.and_then(|place| {
-                        let targets = &mut self.pending.get_mut(&place.stream)?.targets;
+                        let pending = self.pending.get_mut(&place.stream)?;
+                        let targets = match pending.coming {
+                            Some(_) => &mut pending.called_targets,
+                            None => &mut pending.targets,
+                        };
                         let target =
                             targets.iter_mut().find(|(other, _)| *other == place.argument)?;
                         Some((&mut target.1, usize::try_from(place.offset).ok()?))
@@ -529,12 +551,16 @@ impl State {
                 (stream, Ok(Answer::Done(head)))
             }
             ClientEvent::Failed(stream, failure) => (stream, Err(failure)),
+            ClientEvent::Callback(stream, head) => return self.callback(stream, &head),
+            ClientEvent::Called(stream) => return self.called(stream),
             ClientEvent::Ended(failure) => return self.lose(&failure.text),
             ClientEvent::Pong => return,
         };
         if let Some(pending) = self.pending.get_mut(&stream) {
             pending.answer = Some(answer);
             pending.targets.clear();
+            pending.called_targets.clear();
+            pending.coming = None;
         }
     }
 }
@@ -552,7 +578,7 @@ impl<L: std::ops::Deref<Target = Link>> Ticket<L> {
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Result<Answer, Failure>, CallError> {
         let answer = self.link.wait(self.stream, deadline, interrupted)?;
-        self.over = true;
+        self.over = !matches!(answer, Ok(Answer::Called(_)));
         Ok(answer)
     }
 
@@ -575,7 +601,7 @@ impl<L: std::ops::Deref<Target = Link>> Drop for Ticket<L> {
             return;
         }
         let mut state = self.link.lock();
-        let open = state.pending.remove(&self.stream).is_some_and(|it| it.answer.is_none());
+        let open = state.pending.remove(&self.stream).is_some_and(|it| !it.is_over());
         state.rpc.abandon(self.stream);
         let broken = state.broken.is_some();
         drop(state);

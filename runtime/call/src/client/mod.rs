@@ -11,6 +11,7 @@
 
 mod arguments;
 mod error;
+mod functions;
 mod inbox;
 mod link;
 
@@ -26,10 +27,12 @@ use kumi_rpc::{CallHead, ClientHello, Failure, ResultHead, ServerHello, VERSIONS
 
 pub use arguments::{Arg, Array, ArrayMut, Shape, is_given};
 pub use error::CallError;
+pub use functions::{Callback, CallbackArgs};
 
+use crate::callback::Function;
 use crate::values;
 use arguments::Checked;
-use link::{Answer, Link, Ticket};
+use link::{Answer, Functions, Link, Ticket};
 
 /// How a client connects.
 #[derive(Debug, Clone)]
@@ -40,6 +43,8 @@ pub struct Options {
     pub program: String,
     /// How long connecting may take.
     pub connect_time: Duration,
+    /// Most bytes with which a routine may call a function of this program.
+    pub callback_bytes: u64,
 }
 
 impl Default for Options {
@@ -50,6 +55,7 @@ impl Default for Options {
                 .next()
                 .map_or_else(String::new, |name| name.to_string_lossy().into_owned()),
             connect_time: Duration::from_secs(10),
+            callback_bytes: 1 << 30,
         }
     }
 }
@@ -59,6 +65,7 @@ impl Default for Options {
 pub struct Known {
     /// Its description.
     pub interface: Interface,
+    functions: Arc<Vec<Function>>,
     hash: u64,
 }
 
@@ -67,6 +74,7 @@ pub struct Known {
 pub struct Client {
     link: Arc<Link>,
     server: ServerHello,
+    callback_bytes: u64,
     known: Arc<Mutex<HashMap<String, Arc<Known>>>>,
 }
 
@@ -130,7 +138,8 @@ impl Client {
             program: options.program.clone(),
         };
         let server = link.hello(&hello.encode(), deadline)?;
-        Ok(Client { link: Arc::new(link), server, known: Arc::default() })
+        let callback_bytes = options.callback_bytes;
+        Ok(Client { link: Arc::new(link), server, callback_bytes, known: Arc::default() })
     }
 
     /// The server's name.
@@ -168,7 +177,8 @@ impl Client {
             Ok(Answer::Description(hash, json)) => {
                 let interface = Interface::from_json(json.as_bytes())
                     .map_err(|error| CallError::Server(error.to_string()))?;
-                let known = Arc::new(Known { interface, hash });
+                let functions = Arc::new(crate::callback::functions(&interface));
+                let known = Arc::new(Known { interface, functions, hash });
                 let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
                 all.insert(name.to_owned(), Arc::clone(&known));
                 Ok(known)
@@ -227,7 +237,7 @@ impl Client {
         args: Vec<Arg<'a>>,
         time: Option<Duration>,
     ) -> Result<Call<'a>, CallError> {
-        let mut checked = arguments::check(&known.interface, args, self.server.bytes)?;
+        let (mut checked, functions) = arguments::check(&known.interface, args, self.server.bytes)?;
         let timeout_ms =
             time.map_or(0, |time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1));
         let head = CallHead {
@@ -238,10 +248,13 @@ impl Client {
         };
         let deadline = time.and_then(|time| Instant::now().checked_add(time + GRACE));
         let targets = std::mem::take(&mut checked.targets);
-        let ticket = Link::call(Arc::clone(&self.link), &head, &checked.sends, targets, deadline)?;
+        let declared = Functions { list: Arc::clone(&known.functions), most: self.callback_bytes };
+        let link = Arc::clone(&self.link);
+        let ticket = Link::call(link, &head, &checked.sends, targets, declared, deadline)?;
         Ok(Call {
             ticket,
             checked,
+            functions: Mutex::new(functions),
             known: Arc::clone(known),
             client: self.clone(),
             deadline,
@@ -260,6 +273,9 @@ pub fn wait_any(
 ) -> Result<Option<usize>, CallError> {
     let mut pause = Duration::from_micros(20);
     while !calls.is_empty() {
+        for call in calls {
+            call.serve_now()?;
+        }
         if let Some(index) = calls.iter().position(|call| call.is_over()) {
             return Ok(Some(index));
         }
@@ -279,6 +295,7 @@ pub struct Call<'a> {
     // First, so that it takes the targets back before the memory for packed results goes.
     ticket: Ticket<Arc<Link>>,
     checked: Checked,
+    functions: Mutex<Vec<(u16, Callback<'a>)>>,
     known: Arc<Known>,
     client: Client,
     deadline: Option<Instant>,
@@ -299,7 +316,7 @@ impl Call<'_> {
     /// # Errors
     /// [`CallError`].
     pub fn wait(&mut self, interrupted: &dyn Fn() -> bool) -> Result<Outcome, CallError> {
-        let answer = self.ticket.wait(self.deadline, interrupted)?;
+        let answer = self.next(self.deadline, interrupted)?;
         self.end(answer)
     }
 
@@ -333,7 +350,7 @@ impl Call<'_> {
         if self.deadline.is_some_and(|deadline| deadline <= until) {
             return self.wait(interrupted).map(Some);
         }
-        match self.ticket.wait(Some(until), interrupted) {
+        match self.next(Some(until), interrupted) {
             Err(CallError::TimedOut(_)) => Ok(None),
             Err(error) => Err(error),
             Ok(answer) => self.end(answer).map(Some),

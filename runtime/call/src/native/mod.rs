@@ -2,10 +2,12 @@
 //! known by their description only. Everything else of this crate is safe code on top of it.
 
 mod arena;
+mod closure;
 mod library;
 mod socket;
 
 pub use arena::Arena;
+pub use closure::{open_line, routine_runs};
 pub(crate) use library::check;
 pub use library::{LoadError, Routine};
 pub(crate) use socket::watch;

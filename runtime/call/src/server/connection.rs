@@ -1,5 +1,7 @@
 //! A client's connection.
 
+mod callbacks;
+
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,10 +16,12 @@ use tokio::time::Instant;
 
 use super::Shared;
 use super::arenas::Block;
+use super::asks::Asked;
 use super::slots::{Ended, Job, submit};
 use crate::layout::Layout;
 use crate::native::{self, Source, Target};
 use crate::values::Given;
+use callbacks::{Callbacks, room};
 
 /// Bytes that are read at once when it is not known where they belong.
 const INPUT: usize = 64 << 10;
@@ -44,7 +48,10 @@ struct Connection {
     /// Bytes of input that are needed before there is anything to do.
     needed: usize,
     calls: HashMap<u32, Call>,
+    /// Functions that routines have called.
+    callbacks: Callbacks,
     told: UnboundedSender<Ended>,
+    asks: UnboundedSender<Asked>,
     greeted: bool,
     /// The client is told why, and then nothing more is read.
     closing: bool,
@@ -54,6 +61,7 @@ struct Connection {
 pub async fn run(shared: &Rc<Shared>, socket: OwnedFd) -> io::Result<()> {
     let socket = native::watch(socket)?;
     let (told, mut ends) = unbounded_channel();
+    let (asks, mut asked) = unbounded_channel();
     let mut connection = Connection {
         shared: Rc::clone(shared),
         rpc: Server::new(shared.config.streams),
@@ -62,11 +70,13 @@ pub async fn run(shared: &Rc<Shared>, socket: OwnedFd) -> io::Result<()> {
         end: 0,
         needed: 1,
         calls: HashMap::new(),
+        callbacks: HashMap::new(),
         told,
+        asks,
         greeted: false,
         closing: false,
     };
-    let result = connection.serve(&socket, &mut ends).await;
+    let result = connection.serve(&socket, &mut ends, &mut asked).await;
     connection.leave();
     result
 }
@@ -76,6 +86,7 @@ impl Connection {
         &mut self,
         socket: &AsyncFd<OwnedFd>,
         ends: &mut UnboundedReceiver<Ended>,
+        asked: &mut UnboundedReceiver<Asked>,
     ) -> io::Result<()> {
         let patience = tokio::time::sleep(PATIENCE);
         tokio::pin!(patience);
@@ -112,6 +123,7 @@ impl Connection {
                         Ok(Err(error)) => return Err(error),
                     }
                 }
+                asked = asked.recv() => if let Some(asked) = asked { self.asked(asked); },
                 ended = ends.recv() => if let Some(ended) = ended { self.ended(ended); },
                 () = &mut patience, if !self.greeted || self.closing => {
                     return Err(io::ErrorKind::TimedOut.into());
@@ -140,11 +152,10 @@ impl Connection {
         let mut target = Target::None;
         if self.begin == self.end
             && let Ok(Step::Data(Some(place), length)) = self.rpc.step(&[])
-            && let Some(Call::Coming(job, _)) = self.calls.get(&place.stream)
+            && let Some((arena, offset, length)) = room(&self.calls, &self.callbacks, place, length)
         {
-            let (offset, length) = job.layout.range(place.argument, place.offset, length);
             straight = length;
-            target = Target::Arena(&job.block.arena, offset, length);
+            target = Target::Arena(arena, offset, length);
         }
         let room = self.input.len() - self.end + straight;
         let count =
@@ -177,11 +188,11 @@ impl Connection {
                         return;
                     }
                     if let Some(place) = place
-                        && let Some(Call::Coming(job, _)) = self.calls.get(&place.stream)
+                        && let Some((arena, offset, fits)) =
+                            room(&self.calls, &self.callbacks, place, count)
                     {
-                        let (offset, room) = job.layout.range(place.argument, place.offset, count);
-                        count = room;
-                        job.block.arena.write(offset, &self.input[self.begin..self.begin + count]);
+                        count = fits;
+                        arena.write(offset, &self.input[self.begin..self.begin + count]);
                     }
                     self.rpc.placed(count);
                     self.begin += count;
@@ -223,6 +234,8 @@ impl Connection {
                 }
             }
             ServerEvent::Cancel(stream) => self.cancel(stream),
+            ServerEvent::Returned(stream, back) => self.returned(stream, back),
+            ServerEvent::Back(stream) => self.back(stream),
         }
     }
 
@@ -261,6 +274,7 @@ impl Connection {
             deadline: self.deadline(head.timeout_ms),
             ready: Instant::now(),
             told: self.told.clone(),
+            asks: self.asks.clone(),
         };
         self.calls.insert(stream, Call::Coming(Box::new(job), given));
         self.rpc.accept(stream, &sizes);
@@ -307,6 +321,7 @@ impl Connection {
                 self.shared.pool.borrow_mut().arenas.give(block);
             }
         }
+        self.forget_callback(stream);
         self.written();
     }
 
@@ -314,9 +329,12 @@ impl Connection {
     fn written(&mut self) {
         while let Some(stream) = self.rpc.outbox().written() {
             self.rpc.ended(stream);
-            if let Some(Call::Going(_, block)) = self.calls.remove(&stream) {
+            if matches!(self.calls.get(&stream), Some(Call::Going(..)))
+                && let Some(Call::Going(_, block)) = self.calls.remove(&stream)
+            {
                 self.shared.pool.borrow_mut().arenas.give(block);
             }
+            self.forget_callback(stream);
         }
     }
 
@@ -337,7 +355,7 @@ impl Connection {
         if self.rpc.outbox().is_empty() {
             return Ok(0);
         }
-        let calls = &self.calls;
+        let (calls, callbacks) = (&self.calls, &self.callbacks);
         let pieces = self.rpc.outbox().pieces().map_while(|piece| match piece {
             Piece::Bytes(bytes) => Some(Source::Bytes(bytes)),
             Piece::Data(place, length) => match calls.get(&place.stream) {
@@ -345,7 +363,10 @@ impl Connection {
                     let (offset, length) = layout.range(place.argument, place.offset, length);
                     Some(Source::Arena(&block.arena, offset, length))
                 }
-                _ => None,
+                _ => callbacks.get(&place.stream).map(|called| {
+                    let (arena, offset, length) = called.range(place, length);
+                    Source::Arena(arena, offset, length)
+                }),
             },
         });
         let count = native::write(socket.get_ref().as_fd(), pieces)?;

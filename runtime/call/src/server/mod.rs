@@ -1,6 +1,7 @@
 //! The server: connections, calls, slots.
 
 mod arenas;
+mod asks;
 mod connection;
 mod process;
 mod registry;
