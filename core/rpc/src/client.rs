@@ -4,7 +4,7 @@ use crate::callback::{CallbackHead, CallbackReturn};
 use crate::codec::{Cursor, Malformed};
 use crate::frame::{self, End, HEADER, Header, Kind};
 use crate::hello::{ServerHello, VERSIONS};
-use crate::message::{self, CallHead, Failure, ResultHead};
+use crate::message::{self, CallHead, Failure, ResultHead, Value};
 use crate::parts::{Parts, Size};
 use crate::reader::{Coming, Place, Raw, Step, raw};
 use crate::{MOST_REQUEST, ProtocolError};
@@ -54,6 +54,20 @@ struct Call {
     begun: bool,
     /// The function that the routine calls.
     back: Back,
+    /// Parameters that come back as files, and most bytes of one.
+    files: (Vec<u16>, u64),
+}
+
+impl Call {
+    /// A file of so many bytes comes back.
+    fn file(&mut self, stream: u32, argument: u16, bytes: u64) -> Result<(), ProtocolError> {
+        let (files, most) = &mut self.files;
+        let expected = files.iter().position(|file| *file == argument && bytes <= *most);
+        let expected = expected.ok_or(ProtocolError::Excess { stream, argument })?;
+        files.swap_remove(expected);
+        self.parts.push(Size { argument, bytes });
+        Ok(())
+    }
 }
 
 /// Where a function of the client is that the routine calls.
@@ -159,7 +173,12 @@ impl Client {
             out.truncate(before);
             return Err(TooLong(length));
         }
-        let call = Call { parts: Parts::new(results), begun: false, back: Back::None };
+        let call = Call {
+            parts: Parts::new(results),
+            begun: false,
+            back: Back::None,
+            files: (Vec::new(), 0),
+        };
         self.streams.insert(stream, (Stream::Call(call), true));
         Ok(stream)
     }
@@ -180,6 +199,13 @@ impl Client {
     pub fn pongs(&mut self, out: &mut Vec<u8>) {
         for ping in self.pings.drain(..) {
             frame::put(out, Kind::Pong, 0, |out| out.extend_from_slice(&ping));
+        }
+    }
+
+    /// Files come back in these parameters of a call, of at most so many bytes each; their lengths come with the result.
+    pub fn expect_files(&mut self, stream: u32, files: Vec<u16>, most: u64) {
+        if let Some((Stream::Call(call), _)) = self.streams.get_mut(&stream) {
+            call.files = (files, most);
         }
     }
 
@@ -366,6 +392,11 @@ impl Client {
                     return Err(unasked);
                 };
                 call.begun = true;
+                for (argument, value) in &head.values {
+                    if let Value::FileLength(bytes) = value {
+                        call.file(stream, *argument, *bytes)?;
+                    }
+                }
                 if call.parts.is_complete() {
                     self.done = Some(stream);
                 }

@@ -19,6 +19,8 @@ pub enum Value {
     Complex(f64, f64),
     /// A text.
     Text(String),
+    /// Bytes of a file, whose content travels as arrays do.
+    FileLength(u64),
 }
 
 /// A call's head.
@@ -87,6 +89,8 @@ pub enum Code {
     Version,
     /// A function of the client that the routine called has failed.
     Callback,
+    /// The server's disk does not take a file of the call, or what the routine left there is none that can be sent.
+    Storage,
     /// What a newer server says.
     Other(u16),
 }
@@ -108,12 +112,16 @@ const CODES: [Code; 14] = [
     Code::Callback,
 ];
 
+/// The number of [`Code::Storage`].
+const STORAGE: u16 = 30;
+
 impl Code {
     /// Its number on the wire.
     #[must_use]
     pub fn number(self) -> u16 {
         match self {
             Code::Other(number) => number,
+            Code::Storage => STORAGE,
             known => {
                 (1..).zip(CODES).find(|(_, code)| *code == known).map_or(0, |(number, _)| number)
             }
@@ -123,6 +131,9 @@ impl Code {
     /// The code of a number.
     #[must_use]
     pub fn of(number: u16) -> Code {
+        if number == STORAGE {
+            return Code::Storage;
+        }
         let index = usize::from(number).wrapping_sub(1);
         CODES.get(index).copied().unwrap_or(Code::Other(number))
     }
@@ -154,6 +165,10 @@ impl Value {
                 out.extend_from_slice(&u32::try_from(text.len()).unwrap_or(u32::MAX).to_le_bytes());
                 out.extend_from_slice(text.as_bytes());
             }
+            Value::FileLength(bytes) => {
+                out.push(6);
+                out.extend_from_slice(&bytes.to_le_bytes());
+            }
         }
     }
 
@@ -168,6 +183,7 @@ impl Value {
                 let length = usize::try_from(length).map_err(|_| Malformed::Short)?;
                 Value::Text(cursor.text(length)?.to_owned())
             }
+            6 => Value::FileLength(cursor.u64()?),
             _ => return Err(Malformed::Tag),
         })
     }

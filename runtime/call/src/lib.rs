@@ -18,8 +18,8 @@ pub mod server;
 pub mod slot;
 
 pub use client::{
-    Arg, Array, ArrayMut, Call, CallError, Callback, CallbackArgs, Client, Known, Options, Outcome,
-    Shape, is_given, wait_any,
+    Arg, Array, ArrayMut, Call, CallError, Callback, CallbackArgs, Client, Files, Known, Options,
+    Outcome, Shape, is_given, wait_any,
 };
 pub use lent::{Lent, LentMut, Number};
 pub use native::LoadError;

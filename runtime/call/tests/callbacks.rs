@@ -4,13 +4,11 @@
 #[allow(dead_code, reason = "routines of other tests")]
 mod common;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
-use common::{Served, config, served_by};
+use common::{Served, compiled, config, served_by};
 use kumi_call::server::{Config, Registry};
 use kumi_call::{Arg, CallError, Callback, Client, Options, wait_any};
 use kumi_idl::Scalar;
@@ -37,29 +35,12 @@ Define leaves_thread(f()) Calls "C" leaves_thread(f);
 Define plain(mode_in int n, mode_out int twice) Calls "C" plain(n, twice);
 "#;
 
-fn library() -> PathBuf {
-    static MADE: OnceLock<PathBuf> = OnceLock::new();
-    let make = || {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/callbacks.c");
-        let name = format!("libcallbacks-{}.so", std::process::id());
-        let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
-        let status = Command::new(compiler)
-            .args(["-O1", "-fPIC", "-shared", "-pthread", "-o"])
-            .args([&library, &source])
-            .status();
-        assert!(status.expect("a C compiler").success(), "the routines do not compile");
-        library
-    };
-    MADE.get_or_init(make).clone()
-}
-
 fn served(config: Config) -> Served {
     let parsed = kumi_idl::parse(TEXT.as_bytes());
     let module = parsed.module.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics));
     let mut registry = Registry::default();
     for interface in module.interfaces {
-        registry.add(interface, &[library()]).expect("a routine");
+        registry.add(interface, &[compiled("callbacks.c")]).expect("a routine");
     }
     served_by(config, registry)
 }

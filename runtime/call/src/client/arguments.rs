@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 
 use kumi_idl::{Argument, Element, Form, Interface, Mode, Order, Param, Plan, Scalar, Type};
 
+use super::files::{CallFiles, Files};
 use super::{CallError, Callback};
 use crate::lent::{Lent, LentMut, Number, bytes_of, bytes_of_mut};
 use crate::values::Given;
@@ -95,6 +96,8 @@ pub enum Arg<'a> {
     Out(ArrayMut<'a>),
     /// An array that is sent, and another into which it comes back.
     InOut(Array<'a>, ArrayMut<'a>),
+    /// A file.
+    File(Files),
     /// A function that the routine may call.
     Callback(Callback<'a>),
 }
@@ -110,6 +113,12 @@ macro_rules! scalars {
 }
 
 scalars!(i8 => I64, i16 => I64, i32 => I64, i64 => I64, u8 => U64, u16 => U64, u32 => U64, u64 => U64, f32 => F64, f64 => F64);
+
+impl From<Files> for Arg<'_> {
+    fn from(files: Files) -> Self {
+        Arg::File(files)
+    }
+}
 
 impl<'a> From<Callback<'a>> for Arg<'a> {
     fn from(callback: Callback<'a>) -> Arg<'a> {
@@ -152,6 +161,7 @@ impl<'a, T: Number> From<&'a mut Vec<T>> for Arg<'a> {
 pub(crate) struct Checked {
     pub plan: Plan,
     pub given: Given,
+    pub files: CallFiles,
     pub sends: Vec<(u16, Lent)>,
     pub targets: Vec<(u16, LentMut)>,
     /// Results that come packed or in another order: the memory into which they come, and that of the caller.
@@ -174,7 +184,7 @@ pub fn is_given(param: &Param) -> bool {
     match param.mode {
         Mode::Work => false,
         Mode::In | Mode::InOut => true,
-        Mode::Out => !param.dims.is_empty() && param.ty != Type::String,
+        Mode::Out => !param.dims.is_empty() && param.ty != Type::String || param.ty == Type::File,
     }
 }
 
@@ -191,13 +201,21 @@ pub(crate) fn check<'a>(
     let expected = expected(interface, args.len()).map_err(wrong)?;
     let mut given = Given::nothing(interface);
     let mut functions = Vec::new();
+    let mut files = Vec::new();
     let mut arrays: Vec<(usize, Option<Array<'_>>, Option<ArrayMut<'_>>)> = Vec::new();
     for (index, arg) in expected.into_iter().zip(args) {
         let param = &interface.params[index];
         let is_array = matches!(param.ty, Type::Number(_)) && !param.dims.is_empty();
         let is_function = matches!(param.ty, Type::Callback(_));
         match arg {
-            Arg::Default if !is_array && !is_function => {}
+            Arg::Default if !is_array && !is_function && param.ty != Type::File => {}
+            Arg::File(file)
+                if param.ty == Type::File
+                    && file.from.is_some() == param.mode.is_sent()
+                    && file.to.is_some() == param.mode.is_returned() =>
+            {
+                files.push((index as u16, file));
+            }
             Arg::Callback(callback) if is_function => {
                 // A description has 256 parameters at most.
                 functions.push((index as u16, callback));
@@ -221,12 +239,14 @@ pub(crate) fn check<'a>(
             _ => return Err(wrong(format!("`{}` is {}", param.name, wanted(param)))),
         }
     }
+    let files = open(files, &mut given)?;
     given.fill_texts(interface).map_err(|failure| wrong(failure.text))?;
     let plan = crate::values::plan(interface, &given, most)
         .map_err(|failure| CallError::of(failure, &interface.name))?;
     let mut checked = Checked {
         plan,
         given,
+        files,
         sends: Vec::new(),
         targets: Vec::new(),
         unpacks: Vec::new(),
@@ -239,6 +259,20 @@ pub(crate) fn check<'a>(
             .map_err(|text| wrong(format!("`{name}` {text}")))?;
     }
     Ok((checked, functions))
+}
+
+/// Opens the files of a call.
+fn open(files: Vec<(u16, Files)>, given: &mut Given) -> Result<CallFiles, CallError> {
+    let mut opened = CallFiles::default();
+    for (parameter, file) in files {
+        if let Some(path) = &file.from {
+            given.files[usize::from(parameter)] = Some(opened.send(parameter, path)?);
+        }
+        if let Some(path) = &file.to {
+            opened.receive(parameter, path)?;
+        }
+    }
+    Ok(opened)
 }
 
 /// The parameters for which something is given, if so many things are.
@@ -258,7 +292,7 @@ fn expected(interface: &Interface, given: usize) -> Result<Vec<usize>, String> {
 fn wanted(param: &Param) -> String {
     let what = match &param.ty {
         Type::String => "a text".to_owned(),
-        Type::File => "a file, which this client cannot send".to_owned(),
+        Type::File => "a file (`Files`)".to_owned(),
         Type::Callback(_) => "a function (a `Callback`)".to_owned(),
         Type::Number(element) if param.dims.is_empty() => format!("a scalar ({element})"),
         Type::Number(element) => {

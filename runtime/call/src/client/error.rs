@@ -73,6 +73,9 @@ pub enum CallError {
     /// A function of this program that the routine called has failed; the routine was ended.
     #[error("{0}")]
     Callback(String),
+    /// A file of this program that cannot be read or written, or one that the server's disk does not take.
+    #[error("{0}")]
+    File(String),
     /// Something else that the server says.
     #[error("{0}")]
     Server(String),
@@ -96,6 +99,7 @@ impl CallError {
             Code::NotRunnable => CallError::NotRunnable(text),
             Code::NotPermitted => CallError::NotPermitted(text),
             Code::Callback => CallError::Callback(text),
+            Code::Storage => CallError::File(text),
             Code::InterfaceChanged
             | Code::Protocol
             | Code::Ending

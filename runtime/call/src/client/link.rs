@@ -4,6 +4,8 @@
 //! A call's arguments are written by whoever begins it, chunk by chunk, so that other threads' calls go between.
 
 mod called;
+mod files;
+mod ticket;
 
 use std::collections::HashMap;
 use std::io;
@@ -22,6 +24,7 @@ use super::inbox::Inbox;
 use crate::lent::{Lent, LentMut};
 use crate::native::{self, Source, Target};
 pub use called::{Called, Functions};
+pub use files::FileParts;
 
 /// Most pieces that are written at once.
 const PIECES: usize = 60;
@@ -36,6 +39,8 @@ pub enum Answer {
     Description(u64, String),
     Names(Vec<String>),
     Done(ResultHead),
+    /// The result has come, but a file of it could not be written, for this reason.
+    Unwritten(String),
     /// The routine calls a function, or cannot for this reason.
     Called(Result<Box<Called>, String>),
 }
@@ -46,6 +51,7 @@ struct Pending {
     head: Option<ResultHead>,
     answer: Option<Result<Answer, Failure>>,
     functions: Functions,
+    files: files::Coming,
     /// What a function is called with, and where it comes to.
     coming: Option<Box<Called>>,
     called_targets: Vec<(u16, LentMut)>,
@@ -164,6 +170,7 @@ impl Link {
         sends: &[(u16, Lent)],
         targets: Vec<(u16, LentMut)>,
         functions: Functions,
+        files: &FileParts<'_>,
         deadline: Option<Instant>,
     ) -> Result<Ticket<L>, CallError> {
         let results: Vec<Size> = targets
@@ -177,10 +184,17 @@ impl Link {
                 format!("scalars and texts of {} bytes are more than a call may have", too_long.0);
             CallError::TooLarge(text)
         })?;
-        link.begin(state, stream, Pending { targets, functions, ..Pending::default() });
+        state.rpc.expect_files(stream, files.parameters(), files.most);
+        let coming = files.coming();
+        link.begin(
+            state,
+            stream,
+            Pending { targets, functions, files: coming, ..Pending::default() },
+        );
         // From here on the ticket takes the targets back, however this ends.
         let ticket = Ticket { link, stream, over: false };
         ticket.link.send(stream, &out, sends, deadline)?;
+        ticket.link.send_files(stream, files.sent, deadline)?;
         Ok(ticket)
     }
 
@@ -489,6 +503,12 @@ impl State {
                 }
                 Ok(Step::Data(place, length)) => {
                     let here = length.min(input.len());
+                    if let Some(place) = place
+                        && let Some(pending) = self.pending.get_mut(&place.stream)
+                        && pending.coming.is_none()
+                    {
+                        pending.files.write(place, &input[..here]);
+                    }
                     let target = place.and_then(|place| {
                         let pending = self.pending.get_mut(&place.stream)?;
                         let targets = match pending.coming {
@@ -548,7 +568,8 @@ impl State {
             ClientEvent::Done(stream) => {
                 let head = self.pending.get_mut(&stream).and_then(|pending| pending.head.take());
                 let Some(head) = head else { return };
-                (stream, Ok(Answer::Done(head)))
+                let file = self.pending.get_mut(&stream).and_then(|it| it.files.failed());
+                (stream, Ok(file.map_or(Answer::Done(head), Answer::Unwritten)))
             }
             ClientEvent::Failed(stream, failure) => (stream, Err(failure)),
             ClientEvent::Callback(stream, head) => return self.callback(stream, &head),
@@ -561,53 +582,6 @@ impl State {
             pending.targets.clear();
             pending.called_targets.clear();
             pending.coming = None;
-        }
-    }
-}
-
-impl<L: std::ops::Deref<Target = Link>> Ticket<L> {
-    /// For a stream that has begun.
-    pub fn of(link: L, stream: u32) -> Ticket<L> {
-        Ticket { link, stream, over: false }
-    }
-
-    /// Waits for the answer; after an error that is not the answer it may be waited for again.
-    pub fn wait(
-        &mut self,
-        deadline: Option<Instant>,
-        interrupted: &dyn Fn() -> bool,
-    ) -> Result<Result<Answer, Failure>, CallError> {
-        let answer = self.link.wait(self.stream, deadline, interrupted)?;
-        self.over = !matches!(answer, Ok(Answer::Called(_)));
-        Ok(answer)
-    }
-
-    /// Whether there is an answer, or none will come; does not wait.
-    pub fn is_answered(&self) -> bool {
-        self.over || self.link.answered(self.stream)
-    }
-
-    /// Asks the server to end the call; the answer comes all the same.
-    pub fn cancel(&self) -> Result<(), CallError> {
-        let mut out = Vec::new();
-        self.link.lock().rpc.cancel(self.stream, &mut out);
-        if out.is_empty() { Ok(()) } else { self.link.put(&[Source::Bytes(&out)], None) }
-    }
-}
-
-impl<L: std::ops::Deref<Target = Link>> Drop for Ticket<L> {
-    fn drop(&mut self) {
-        if self.over {
-            return;
-        }
-        let mut state = self.link.lock();
-        let open = state.pending.remove(&self.stream).is_some_and(|it| !it.is_over());
-        state.rpc.abandon(self.stream);
-        let broken = state.broken.is_some();
-        drop(state);
-        if open && !broken && self.stream != HELLO {
-            // If this cannot be sent the connection is gone, and the call with it.
-            let _lost = self.cancel();
         }
     }
 }

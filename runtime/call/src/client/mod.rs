@@ -11,6 +11,7 @@
 
 mod arguments;
 mod error;
+mod files;
 mod functions;
 mod inbox;
 mod link;
@@ -27,12 +28,13 @@ use kumi_rpc::{CallHead, ClientHello, Failure, ResultHead, ServerHello, VERSIONS
 
 pub use arguments::{Arg, Array, ArrayMut, Shape, is_given};
 pub use error::CallError;
+pub use files::Files;
 pub use functions::{Callback, CallbackArgs};
 
 use crate::callback::Function;
 use crate::values;
 use arguments::Checked;
-use link::{Answer, Functions, Link, Ticket};
+use link::{Answer, FileParts, Functions, Link, Ticket};
 
 /// How a client connects.
 #[derive(Debug, Clone)]
@@ -45,6 +47,8 @@ pub struct Options {
     pub connect_time: Duration,
     /// Most bytes with which a routine may call a function of this program.
     pub callback_bytes: u64,
+    /// Most bytes of a file that comes back.
+    pub file_bytes: u64,
 }
 
 impl Default for Options {
@@ -56,6 +60,7 @@ impl Default for Options {
                 .map_or_else(String::new, |name| name.to_string_lossy().into_owned()),
             connect_time: Duration::from_secs(10),
             callback_bytes: 1 << 30,
+            file_bytes: 1 << 40,
         }
     }
 }
@@ -75,6 +80,7 @@ pub struct Client {
     link: Arc<Link>,
     server: ServerHello,
     callback_bytes: u64,
+    file_bytes: u64,
     known: Arc<Mutex<HashMap<String, Arc<Known>>>>,
 }
 
@@ -138,8 +144,13 @@ impl Client {
             program: options.program.clone(),
         };
         let server = link.hello(&hello.encode(), deadline)?;
-        let callback_bytes = options.callback_bytes;
-        Ok(Client { link: Arc::new(link), server, callback_bytes, known: Arc::default() })
+        Ok(Client {
+            link: Arc::new(link),
+            server,
+            callback_bytes: options.callback_bytes,
+            file_bytes: options.file_bytes,
+            known: Arc::default(),
+        })
     }
 
     /// The server's name.
@@ -249,8 +260,10 @@ impl Client {
         let deadline = time.and_then(|time| Instant::now().checked_add(time + GRACE));
         let targets = std::mem::take(&mut checked.targets);
         let declared = Functions { list: Arc::clone(&known.functions), most: self.callback_bytes };
+        let (sent, back) = (&checked.files.sent, checked.files.targets());
+        let files = FileParts { sent, back, most: self.file_bytes };
         let link = Arc::clone(&self.link);
-        let ticket = Link::call(link, &head, &checked.sends, targets, declared, deadline)?;
+        let ticket = Link::call(link, &head, &checked.sends, targets, declared, &files, deadline)?;
         Ok(Call {
             ticket,
             checked,
@@ -324,9 +337,16 @@ impl Call<'_> {
         let routine = &self.known.interface.name;
         match answer {
             Ok(Answer::Done(head)) => {
+                let is_file = |value: &&(u16, Value)| matches!(value.1, Value::FileLength(_));
+                if head.values.iter().filter(is_file).count() != self.checked.files.count() {
+                    let text = "the result lacks a file";
+                    return Err(CallError::Server(text.to_owned()));
+                }
                 self.checked.unpack();
+                self.checked.files.finish()?;
                 self.outcome(head)
             }
+            Ok(Answer::Unwritten(why)) => Err(CallError::File(why)),
             Ok(_) => Err(CallError::Server("the server answered something else".to_owned())),
             Err(failure) => {
                 if failure.code == kumi_rpc::Code::InterfaceChanged {
@@ -379,8 +399,11 @@ impl Call<'_> {
 
     fn outcome(&self, head: ResultHead) -> Result<Outcome, CallError> {
         let interface = &self.known.interface;
+        let values = head.values.into_iter();
+        // Files are in place, and were expected.
+        let values = values.filter(|(_, value)| !matches!(value, Value::FileLength(_)));
         let values: Vec<(usize, Value)> =
-            head.values.into_iter().map(|(index, value)| (usize::from(index), value)).collect();
+            values.map(|(index, value)| (usize::from(index), value)).collect();
         let fits = values.iter().all(|(index, value)| {
             let form = self.checked.plan.arguments.get(*index).map(|argument| argument.form);
             matches!((form, value), (Some(Form::Text { .. }), Value::Text(_)))

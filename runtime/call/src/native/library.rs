@@ -199,7 +199,7 @@ fn signature(interface: &Interface) -> Result<Signature, LoadError> {
                 let index = *index as usize;
                 let param = interface.params.get(index);
                 let param = param.ok_or_else(|| unsupported("an argument that is no parameter"))?;
-                if fortran && param.ty == Type::String {
+                if fortran && matches!(param.ty, Type::String | Type::File) {
                     lengths.push(Source::Length(index));
                 }
                 parameter(index, param, fortran).map_err(&unsupported)?
@@ -249,12 +249,11 @@ fn literal(fortran: bool, native: Native, bytes: &[u8]) -> (Native, Source) {
 fn parameter(index: usize, param: &Param, fortran: bool) -> Result<(Native, Source), &'static str> {
     let by_address = (Native::pointer(), Source::Address(index));
     match &param.ty {
-        Type::File => Err("it takes a file"),
         Type::Callback(params) => {
             closure::passed(params, fortran)?;
             Ok((Native::pointer(), Source::Function(index)))
         }
-        Type::String => Ok(by_address),
+        Type::String | Type::File => Ok(by_address),
         Type::Number(_) if fortran || !param.dims.is_empty() || param.mode != Mode::In => {
             Ok(by_address)
         }

@@ -1,6 +1,7 @@
 //! A client's connection.
 
 mod callbacks;
+mod files;
 
 use std::collections::HashMap;
 use std::io;
@@ -17,11 +18,13 @@ use tokio::time::Instant;
 use super::Shared;
 use super::arenas::Block;
 use super::asks::Asked;
+use super::scratch::CallFiles;
 use super::slots::{Ended, Job, submit};
 use crate::layout::Layout;
 use crate::native::{self, Source, Target};
 use crate::values::Given;
 use callbacks::{Callbacks, room};
+use files::{OutgoingFiles, file_of};
 
 /// Bytes that are read at once when it is not known where they belong.
 const INPUT: usize = 64 << 10;
@@ -50,6 +53,9 @@ struct Connection {
     calls: HashMap<u32, Call>,
     /// Functions that routines have called.
     callbacks: Callbacks,
+    /// Files that go back, and what is read of them.
+    outgoing: OutgoingFiles,
+    read: Vec<u8>,
     told: UnboundedSender<Ended>,
     asks: UnboundedSender<Asked>,
     greeted: bool,
@@ -71,6 +77,8 @@ pub async fn run(shared: &Rc<Shared>, socket: OwnedFd) -> io::Result<()> {
         needed: 1,
         calls: HashMap::new(),
         callbacks: HashMap::new(),
+        outgoing: HashMap::new(),
+        read: Vec::new(),
         told,
         asks,
         greeted: false,
@@ -188,6 +196,9 @@ impl Connection {
                         return;
                     }
                     if let Some(place) = place
+                        && self.put_to_file(place, self.begin, count)
+                    {
+                    } else if let Some(place) = place
                         && let Some((arena, offset, fits)) =
                             room(&self.calls, &self.callbacks, place, count)
                     {
@@ -227,6 +238,9 @@ impl Connection {
             }
             ServerEvent::Ready(stream) => {
                 if let Some(Call::Coming(mut job, given)) = self.calls.remove(&stream) {
+                    if let Some(files) = &mut job.files {
+                        files.complete();
+                    }
                     job.layout.arrange(&job.offered.interface, &given, &job.block.arena);
                     job.ready = Instant::now();
                     self.calls.insert(stream, Call::Runs(job.id));
@@ -255,7 +269,13 @@ impl Connection {
             let text = format!("the description of `{}` has changed", head.routine);
             return Err(Failure::new(Code::InterfaceChanged, 0, text));
         }
-        let given = Given::from_wire(&offered.interface, &head.values)?;
+        let mut given = Given::from_wire(&offered.interface, &head.values)?;
+        let files = CallFiles::new(
+            &mut shared.scratch.borrow_mut(),
+            &offered.interface,
+            &mut given,
+            shared.config.file_bytes,
+        )?;
         let layout = Layout::new(&offered.interface, &given, shared.config.call_bytes)?;
         let mut pool = shared.pool.borrow_mut();
         let block = pool.arenas.take(layout.bytes).ok().flatten().ok_or_else(|| {
@@ -264,13 +284,19 @@ impl Connection {
         })?;
         let id = pool.number();
         drop(pool);
-        let sizes = layout.sent();
+        let mut sizes = layout.sent();
+        sizes.extend(
+            (0..).zip(&given.files).filter_map(|(argument, bytes)| {
+                Some(kumi_rpc::Size { argument, bytes: (*bytes)? })
+            }),
+        );
         let job = Job {
             id,
             stream,
             offered: Arc::clone(offered),
             layout,
             block,
+            files,
             deadline: self.deadline(head.timeout_ms),
             ready: Instant::now(),
             told: self.told.clone(),
@@ -306,13 +332,21 @@ impl Connection {
     /// A call is over.
     fn ended(&mut self, ended: Ended) {
         let Ended { job, outcome } = ended;
-        let Job { stream, offered, layout, block, .. } = *job;
+        let Job { stream, offered, layout, block, files, .. } = *job;
+        let most = self.shared.config.file_bytes;
+        let outgoing = || match &files {
+            Some(files) => files.outgoing(&offered.interface, most),
+            None => Ok(Vec::new()),
+        };
+        let outcome = outcome.and_then(|times| outgoing().map(|files| (times, files)));
         match outcome {
-            Ok((waited_ns, ran_ns)) => {
+            Ok(((waited_ns, ran_ns), outgoing)) => {
                 layout.pack(&offered.interface, &block.arena);
-                let values = layout.results(&offered.interface, &block.arena);
+                let mut values = layout.results(&offered.interface, &block.arena);
+                let mut sizes = layout.returned();
+                self.send_files(stream, outgoing, &mut values, &mut sizes);
                 let head = ResultHead { waited_ns, ran_ns, values };
-                self.rpc.finish(stream, &head, &layout.returned());
+                self.rpc.finish(stream, &head, &sizes);
                 self.calls.insert(stream, Call::Going(layout, block));
             }
             Err(failure) => {
@@ -333,6 +367,7 @@ impl Connection {
                 && let Some(Call::Going(_, block)) = self.calls.remove(&stream)
             {
                 self.shared.pool.borrow_mut().arenas.give(block);
+                self.outgoing.remove(&stream);
             }
             self.forget_callback(stream);
         }
@@ -355,9 +390,17 @@ impl Connection {
         if self.rpc.outbox().is_empty() {
             return Ok(0);
         }
+        if let Some(written) = self.write_file(socket) {
+            let count = written?;
+            self.rpc.outbox().wrote(count);
+            self.written();
+            return Ok(count);
+        }
         let (calls, callbacks) = (&self.calls, &self.callbacks);
+        let outgoing = &self.outgoing;
         let pieces = self.rpc.outbox().pieces().map_while(|piece| match piece {
             Piece::Bytes(bytes) => Some(Source::Bytes(bytes)),
+            Piece::Data(place, _) if file_of(outgoing, place).is_some() => None,
             Piece::Data(place, length) => match calls.get(&place.stream) {
                 Some(Call::Going(layout, block)) => {
                     let (offset, length) = layout.range(place.argument, place.offset, length);

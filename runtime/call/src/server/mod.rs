@@ -5,6 +5,7 @@ mod asks;
 mod connection;
 mod process;
 mod registry;
+mod scratch;
 mod slots;
 
 use std::cell::RefCell;
@@ -49,6 +50,10 @@ pub struct Config {
     pub call_time: Option<Duration>,
     /// Threads that a routine's libraries may use.
     pub threads: usize,
+    /// Where files of calls are kept while they run.
+    pub scratch: PathBuf,
+    /// Most bytes of one call's files, in either direction.
+    pub file_bytes: u64,
 }
 
 impl Config {
@@ -71,6 +76,8 @@ impl Config {
             process_bytes: 0,
             call_time: None,
             threads: 1,
+            scratch: std::env::temp_dir(),
+            file_bytes: 16 << 30,
         }
     }
 }
@@ -151,6 +158,7 @@ struct Shared {
     registry: Registry,
     pool: RefCell<slots::Pool>,
     connections: RefCell<usize>,
+    scratch: RefCell<scratch::Scratch>,
     /// Whether the server ends.
     end: watch::Sender<bool>,
 }
@@ -171,7 +179,9 @@ pub fn serve(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let pool = RefCell::new(slots::Pool::new(&config));
     let end = watch::channel(false).0;
-    let shared = Rc::new(Shared { config, registry, pool, connections: RefCell::new(0), end });
+    let scratch = RefCell::new(scratch::Scratch::new(&config.scratch));
+    let connections = RefCell::new(0);
+    let shared = Rc::new(Shared { config, registry, pool, connections, scratch, end });
     let local = LocalSet::new();
     let result = local.block_on(&runtime, async {
         let result = tokio::select! {

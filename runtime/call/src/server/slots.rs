@@ -16,6 +16,7 @@ use super::arenas::{Arenas, Block};
 use super::asks::{Asked, Asks, Wish, failed};
 use super::process::{Process, ended, reply};
 use super::registry::Offered;
+use super::scratch::CallFiles;
 use super::{Config, Shared};
 use crate::layout::Layout;
 use crate::protocol::Reply;
@@ -33,6 +34,8 @@ pub struct Job {
     pub layout: Layout,
     /// The memory.
     pub block: Rc<Block>,
+    /// Its files, if it has some.
+    pub files: Option<CallFiles>,
     /// When it is to be over.
     pub deadline: Option<Instant>,
     /// When it was ready to run.
@@ -41,6 +44,13 @@ pub struct Job {
     pub told: UnboundedSender<Ended>,
     /// Where functions of the client are asked for.
     pub asks: UnboundedSender<Asked>,
+}
+
+impl Job {
+    /// Whether the bytes of a parameter go to a file.
+    pub fn takes_file(&self, parameter: u16) -> bool {
+        self.files.as_ref().is_some_and(|files| files.takes(parameter))
+    }
 }
 
 /// The end of a call.

@@ -1,8 +1,11 @@
 /* Routines that call functions of their client. */
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 void integrate(int n, void (*f)(double x, double *y), double *sum)
 {
@@ -131,4 +134,59 @@ void leaves_thread(void (*f)(void))
 void plain(int n, int *twice)
 {
     *twice = 2 * n;
+}
+
+/* Files: the second is the first in capitals; the length of what was read comes back. */
+void capitals(const char *from, const char *to, long *length)
+{
+    FILE *in = fopen(from, "rb"), *out = fopen(to, "wb");
+    int letter;
+    *length = 0;
+    while ((letter = getc(in)) != EOF) {
+        putc(letter >= 'a' && letter <= 'z' ? letter - 32 : letter, out);
+        ++*length;
+    }
+    fclose(in);
+    fclose(out);
+}
+
+/* A Fortran routine gets the length of the name behind the arguments. */
+void append_(const char *path, const int *digit, size_t length)
+{
+    char name[4096] = {0};
+    memcpy(name, path, length);
+    FILE *file = fopen(name, "ab");
+    fprintf(file, "%d", *digit);
+    fclose(file);
+}
+
+/* What is no file: 0 a link to somewhere else, 1 nothing, 2 a pipe, 3 more than there may be; 4 a crash. */
+void mischief(int what, const char *to)
+{
+    FILE *file;
+    if (what < 3) {
+        unlink(to);
+    }
+    switch (what) {
+    case 0:
+        symlink("/etc/passwd", to);
+        break;
+    case 2:
+        mkfifo(to, 0600);
+        break;
+    case 3:
+        file = fopen(to, "wb");
+        fseek(file, 1 << 21, SEEK_SET);
+        putc(1, file);
+        fclose(file);
+        break;
+    case 4:
+        abort();
+    }
+}
+
+void rests(int ms, const char *from, const char *to)
+{
+    struct timespec pause = {ms / 1000, ms % 1000 * 1000000L};
+    nanosleep(&pause, NULL);
 }

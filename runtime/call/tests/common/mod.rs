@@ -1,10 +1,11 @@
 //! A server in this process, with a library that is compiled for it.
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::Mutex;
 use std::thread::JoinHandle;
 
 use kumi_call::server::{Config, Listener, Registry, serve};
@@ -14,20 +15,26 @@ use tokio::sync::oneshot;
 
 /// Compiles the routines, once.
 pub fn library() -> PathBuf {
-    static MADE: OnceLock<PathBuf> = OnceLock::new();
+    compiled("routines.c")
+}
+
+/// Compiles a file of this folder, once.
+pub fn compiled(source: &str) -> PathBuf {
+    static MADE: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
     let make = || {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/routines.c");
-        let name = format!("libroutines-{}.so", std::process::id());
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common").join(source);
+        let name = format!("lib{source}-{}.so", std::process::id());
         let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
         let status = Command::new(compiler)
-            .args(["-O2", "-fPIC", "-shared", "-o"])
-            .args([&library, &source])
+            .args(["-O2", "-fPIC", "-shared", "-pthread", "-o"])
+            .args([&library, &path])
             .status();
         assert!(status.expect("a C compiler").success(), "the routines do not compile");
         library
     };
-    MADE.get_or_init(make).clone()
+    let mut made = MADE.lock().expect("a compiler that works");
+    made.entry(source.to_owned()).or_insert_with(make).clone()
 }
 
 pub fn param(name: &str, mode: Mode, element: Element, dims: &[Expr]) -> Param {

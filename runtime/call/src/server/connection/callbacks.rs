@@ -23,7 +23,7 @@ pub struct Called {
 /// Those of a connection, by stream.
 pub type Callbacks = HashMap<u32, Called>;
 
-/// Where bytes of an array that comes are put: arena, offset, length.
+/// Where bytes of an array that comes are put: arena, offset, length. `None`: nowhere, or in a file.
 pub fn room<'a>(
     calls: &'a HashMap<u32, Call>,
     callbacks: &'a Callbacks,
@@ -31,6 +31,7 @@ pub fn room<'a>(
     length: usize,
 ) -> Option<(&'a Arena, usize, usize)> {
     match calls.get(&place.stream)? {
+        Call::Coming(job, _) if job.takes_file(place.argument) => None,
         Call::Coming(job, _) => {
             let (offset, length) = job.layout.range(place.argument, place.offset, length);
             Some((&job.block.arena, offset, length))

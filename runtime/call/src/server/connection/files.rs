@@ -1,0 +1,79 @@
+//! Files of calls: what comes of them goes to the call's folder, what goes back is read from there.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+
+use kumi_rpc::{Piece, Place, Size, Value};
+use tokio::io::unix::AsyncFd;
+
+use super::{Call, Connection};
+use crate::native::{self, Source};
+use crate::server::scratch::Outgoing;
+
+/// Files that go back, by stream.
+pub type OutgoingFiles = HashMap<u32, Vec<Outgoing>>;
+
+/// Bytes of a file that are read at once.
+const READ: usize = 256 << 10;
+
+impl Connection {
+    /// Writes bytes of a file to its place. False: they are not of a file.
+    pub(super) fn put_to_file(&mut self, place: Place, from: usize, count: usize) -> bool {
+        let Some(Call::Coming(job, _)) = self.calls.get(&place.stream) else { return false };
+        let Some(files) = job.files.as_ref().filter(|files| files.takes(place.argument)) else {
+            return false;
+        };
+        let bytes = &self.input[from..from + count];
+        if let Err(failure) = files.write(place.argument, place.offset, bytes) {
+            // What else comes of the call is skipped; its folder goes with the job.
+            if let Some(Call::Coming(job, _)) = self.calls.remove(&place.stream) {
+                self.shared.pool.borrow_mut().arenas.give(job.block);
+            }
+            self.rpc.fail(place.stream, &failure);
+        }
+        true
+    }
+
+    /// Adds files to what goes back: their lengths to the values, their bytes to the arrays.
+    pub(super) fn send_files(
+        &mut self,
+        stream: u32,
+        files: Vec<Outgoing>,
+        values: &mut Vec<(u16, Value)>,
+        sizes: &mut Vec<Size>,
+    ) {
+        for file in &files {
+            values.push((file.size.argument, Value::FileLength(file.size.bytes)));
+            sizes.push(file.size);
+        }
+        values.sort_by_key(|(parameter, _)| *parameter);
+        if !files.is_empty() {
+            self.outgoing.insert(stream, files);
+        }
+    }
+
+    /// Writes bytes of a file if they are next. `None`: something else is.
+    pub(super) fn write_file(&mut self, socket: &AsyncFd<OwnedFd>) -> Option<io::Result<usize>> {
+        let outgoing = &self.outgoing;
+        let next = self.rpc.outbox().pieces().next();
+        let Some(Piece::Data(place, length)) = next else { return None };
+        let file = file_of(outgoing, place)?;
+        self.read.resize(length.min(READ), 0);
+        let read = match file.file.read_at(&mut self.read, place.offset) {
+            // Somebody has made it shorter than was announced.
+            Ok(0) => return Some(Err(io::ErrorKind::UnexpectedEof.into())),
+            Ok(read) => read,
+            Err(error) => return Some(Err(error)),
+        };
+        let piece = Source::Bytes(&self.read[..read]);
+        Some(native::write(socket.get_ref().as_fd(), std::iter::once(piece)))
+    }
+}
+
+/// The file in which these bytes are.
+pub fn file_of(outgoing: &OutgoingFiles, place: Place) -> Option<&Outgoing> {
+    let files = outgoing.get(&place.stream)?;
+    files.iter().find(|file| file.size.argument == place.argument)
+}
