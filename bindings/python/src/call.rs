@@ -206,6 +206,8 @@ impl NativeCall {
                     PyComplex::from_doubles(py, real, imaginary).into_any()
                 }
                 Value::Text(text) => text.into_pyobject(py)?.into_any(),
+                // What came is in its place.
+                Value::FileLength(_) => continue,
             };
             values.append((index, value))?;
         }

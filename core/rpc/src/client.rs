@@ -384,23 +384,7 @@ impl Client {
             }
             Kind::Result => {
                 let head = ResultHead::decode(body).map_err(malformed)?;
-                let Some((
-                    Stream::Call(call @ Call { begun: false, back: Back::None, .. }),
-                    wanted,
-                )) = self.streams.get_mut(&stream)
-                else {
-                    return Err(unasked);
-                };
-                call.begun = true;
-                for (argument, value) in &head.values {
-                    if let Value::FileLength(bytes) = value {
-                        call.file(stream, *argument, *bytes)?;
-                    }
-                }
-                if call.parts.is_complete() {
-                    self.done = Some(stream);
-                }
-                wanted.then_some(ClientEvent::Result(stream, head))
+                self.result(stream, head)?
             }
             Kind::Error => {
                 let failure = Failure::decode(body).map_err(malformed)?;
@@ -422,18 +406,48 @@ impl Client {
             Kind::Pong => Some(ClientEvent::Pong),
             Kind::Callback => {
                 let head = CallbackHead::decode(body).map_err(malformed)?;
-                let Some((
-                    Stream::Call(call @ Call { begun: false, back: Back::None, .. }),
-                    wanted,
-                )) = self.streams.get_mut(&stream)
-                else {
-                    return Err(unasked);
-                };
-                call.back = if *wanted { Back::Asked } else { Back::Refused };
-                wanted.then_some(ClientEvent::Callback(stream, head))
+                self.callback(stream, head)?
             }
             _ => return Err(ProtocolError::Kind(kind as u8)),
         })
+    }
+
+    /// A call that runs and has called no function, and whether anybody waits for it.
+    fn running(&mut self, stream: u32, kind: Kind) -> Result<(&mut Call, bool), ProtocolError> {
+        match self.streams.get_mut(&stream) {
+            Some((Stream::Call(call @ Call { begun: false, back: Back::None, .. }), wanted)) => {
+                Ok((call, *wanted))
+            }
+            _ => Err(ProtocolError::Unasked { kind: kind as u8, stream }),
+        }
+    }
+
+    fn result(
+        &mut self,
+        stream: u32,
+        head: ResultHead,
+    ) -> Result<Option<ClientEvent>, ProtocolError> {
+        let (call, wanted) = self.running(stream, Kind::Result)?;
+        call.begun = true;
+        for (argument, value) in &head.values {
+            if let Value::FileLength(bytes) = value {
+                call.file(stream, *argument, *bytes)?;
+            }
+        }
+        if call.parts.is_complete() {
+            self.done = Some(stream);
+        }
+        Ok(wanted.then_some(ClientEvent::Result(stream, head)))
+    }
+
+    fn callback(
+        &mut self,
+        stream: u32,
+        head: CallbackHead,
+    ) -> Result<Option<ClientEvent>, ProtocolError> {
+        let (call, wanted) = self.running(stream, Kind::Callback)?;
+        call.back = if wanted { Back::Asked } else { Back::Refused };
+        Ok(wanted.then_some(ClientEvent::Callback(stream, head)))
     }
 }
 

@@ -188,6 +188,55 @@ pub fn is_given(param: &Param) -> bool {
     }
 }
 
+/// Arguments by what they are, each with its parameter.
+struct Sorted<'a> {
+    given: Given,
+    arrays: Vec<(usize, Option<Array<'a>>, Option<ArrayMut<'a>>)>,
+    functions: Vec<(u16, Callback<'a>)>,
+    files: Vec<(u16, Files)>,
+}
+
+impl<'a> Sorted<'a> {
+    fn take(&mut self, index: usize, param: &Param, arg: Arg<'a>) -> Result<(), String> {
+        let is_array = matches!(param.ty, Type::Number(_)) && !param.dims.is_empty();
+        let is_function = matches!(param.ty, Type::Callback(_));
+        let is_file = param.ty == Type::File;
+        // A description has 256 parameters at most.
+        let number = index as u16;
+        match arg {
+            Arg::Default if !is_array && !is_function && !is_file => {}
+            Arg::File(file)
+                if is_file
+                    && file.from.is_some() == param.mode.is_sent()
+                    && file.to.is_some() == param.mode.is_returned() =>
+            {
+                self.files.push((number, file));
+            }
+            Arg::Callback(callback) if is_function => self.functions.push((number, callback)),
+            Arg::Scalar(scalar) if param.scalar().is_some() => {
+                self.given.scalars[index] = Some(scalar);
+            }
+            Arg::Text(text) if param.ty == Type::String => {
+                if text.contains('\0') {
+                    return Err(format!("`{}` is a text with a zero byte", param.name));
+                }
+                self.given.texts[index] = Some(text.into_owned());
+            }
+            Arg::In(array) if is_array && param.mode == Mode::In => {
+                self.arrays.push((index, Some(array), None));
+            }
+            Arg::Out(array) if is_array && param.mode != Mode::In => {
+                self.arrays.push((index, None, Some(array)));
+            }
+            Arg::InOut(from, to) if is_array && param.mode == Mode::InOut => {
+                self.arrays.push((index, Some(from), Some(to)));
+            }
+            _ => return Err(format!("`{}` is {}", param.name, wanted(param))),
+        }
+        Ok(())
+    }
+}
+
 /// Checks arguments in the order of the parameters for which something is given.
 ///
 /// # Errors
@@ -199,46 +248,16 @@ pub(crate) fn check<'a>(
 ) -> Result<(Checked, Vec<(u16, Callback<'a>)>), CallError> {
     let wrong = |text: String| CallError::Argument { routine: interface.name.clone(), text };
     let expected = expected(interface, args.len()).map_err(wrong)?;
-    let mut given = Given::nothing(interface);
-    let mut functions = Vec::new();
-    let mut files = Vec::new();
-    let mut arrays: Vec<(usize, Option<Array<'_>>, Option<ArrayMut<'_>>)> = Vec::new();
+    let mut sorted = Sorted {
+        given: Given::nothing(interface),
+        arrays: Vec::new(),
+        functions: Vec::new(),
+        files: Vec::new(),
+    };
     for (index, arg) in expected.into_iter().zip(args) {
-        let param = &interface.params[index];
-        let is_array = matches!(param.ty, Type::Number(_)) && !param.dims.is_empty();
-        let is_function = matches!(param.ty, Type::Callback(_));
-        match arg {
-            Arg::Default if !is_array && !is_function && param.ty != Type::File => {}
-            Arg::File(file)
-                if param.ty == Type::File
-                    && file.from.is_some() == param.mode.is_sent()
-                    && file.to.is_some() == param.mode.is_returned() =>
-            {
-                files.push((index as u16, file));
-            }
-            Arg::Callback(callback) if is_function => {
-                // A description has 256 parameters at most.
-                functions.push((index as u16, callback));
-            }
-            Arg::Scalar(scalar) if param.scalar().is_some() => given.scalars[index] = Some(scalar),
-            Arg::Text(text) if param.ty == Type::String => {
-                if text.contains('\0') {
-                    return Err(wrong(format!("`{}` is a text with a zero byte", param.name)));
-                }
-                given.texts[index] = Some(text.into_owned());
-            }
-            Arg::In(array) if is_array && param.mode == Mode::In => {
-                arrays.push((index, Some(array), None));
-            }
-            Arg::Out(array) if is_array && param.mode != Mode::In => {
-                arrays.push((index, None, Some(array)));
-            }
-            Arg::InOut(from, to) if is_array && param.mode == Mode::InOut => {
-                arrays.push((index, Some(from), Some(to)));
-            }
-            _ => return Err(wrong(format!("`{}` is {}", param.name, wanted(param)))),
-        }
+        sorted.take(index, &interface.params[index], arg).map_err(wrong)?;
     }
+    let Sorted { mut given, arrays, functions, files } = sorted;
     let files = open(files, &mut given)?;
     given.fill_texts(interface).map_err(|failure| wrong(failure.text))?;
     let plan = crate::values::plan(interface, &given, most)

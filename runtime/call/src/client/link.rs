@@ -14,8 +14,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use kumi_rpc::{
-    CHUNK, CallHead, Client, ClientEvent, Failure, HEADER, MOST_NAME, MOST_REQUEST, ResultHead,
-    ServerHello, Size, Step, chunk_header, chunks,
+    CHUNK, CallHead, Client, ClientEvent, Failure, HEADER, MOST_NAME, MOST_REQUEST, Place,
+    ResultHead, ServerHello, Size, Step, chunk_header, chunks,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -61,6 +61,20 @@ impl Pending {
     /// Whether nothing more comes for it.
     fn is_over(&self) -> bool {
         self.answer.as_ref().is_some_and(|answer| !matches!(answer, Ok(Answer::Called(_))))
+    }
+}
+
+impl Pending {
+    /// Where the bytes of an array go; those of a file that are here are written.
+    fn target(&mut self, place: Place, here: &[u8]) -> Option<(&mut LentMut, usize)> {
+        let targets = if self.coming.is_some() {
+            &mut self.called_targets
+        } else {
+            self.files.write(place, here);
+            &mut self.targets
+        };
+        let target = targets.iter_mut().find(|(other, _)| *other == place.argument)?;
+        Some((&mut target.1, usize::try_from(place.offset).ok()?))
     }
 }
 
@@ -503,22 +517,11 @@ impl State {
                 }
                 Ok(Step::Data(place, length)) => {
                     let here = length.min(input.len());
-                    if let Some(place) = place
-                        && let Some(pending) = self.pending.get_mut(&place.stream)
-                        && pending.coming.is_none()
-                    {
-                        pending.files.write(place, &input[..here]);
-                    }
-                    let target = place.and_then(|place| {
-                        let pending = self.pending.get_mut(&place.stream)?;
-                        let targets = match pending.coming {
-                            Some(_) => &mut pending.called_targets,
-                            None => &mut pending.targets,
-                        };
-                        let target =
-                            targets.iter_mut().find(|(other, _)| *other == place.argument)?;
-                        Some((&mut target.1, usize::try_from(place.offset).ok()?))
-                    });
+                    let pending = place.map(|place| (place, self.pending.get_mut(&place.stream)));
+                    let target = match pending {
+                        Some((place, Some(pending))) => pending.target(place, &input[..here]),
+                        _ => None,
+                    };
                     if here > 0 {
                         if let Some((target, offset)) = target {
                             target.write(offset, &input[..here]);
