@@ -2,10 +2,13 @@
 #
 #   make demo         build, bring up a cluster here, time-share EP, CG and IS on it, print the table
 #   make test         everything continuous integration runs
+#   make grpc         calls of routines from C, C++ and Fortran: libkumi_grpc and its example
 #   make python       the Python package: a wheel in target/python, tested in target/python/venv
+#   make java         the Java client of routines: a jar in target/java, with its tests; needs what make build makes
 #   make build        release build of everything, examples in C, C++ and Fortran included
 #   make bench        all figures, each beside its peer; ends with the goals that are missed
 #   make bench-transport  the figures of the transport only
+#   make bench-call   calls of routines, beside raw TCP, Ray, Dask and Arrow Flight
 #   make bench-peers  install the peers that are distribution packages
 #   make soak         all operations mixed while packets are lost, for some minutes
 #   make fuzz         each fuzz target for a minute; needs the nightly toolchain and cargo-fuzz
@@ -20,7 +23,7 @@ PROFILE ?= release
 # The folder that cargo gives a profile's output.
 BIN = $(TARGET)/$(PROFILE)
 
-.PHONY: all build c cpp fortran python demo test lint bench bench-transport bench-peers bench-build bench-reality soak fuzz setup clean
+.PHONY: all build c cpp fortran grpc routines python java demo test lint bench bench-transport bench-peers bench-build bench-reality bench-call soak fuzz setup clean
 
 all: build
 
@@ -29,7 +32,7 @@ setup:
 
 build: setup
 	$(CARGO) build --release --workspace --locked
-	@$(MAKE) --no-print-directory c cpp fortran PROFILE=release
+	@$(MAKE) --no-print-directory c cpp fortran grpc routines PROFILE=release
 
 # libkumi with its kumi.pc, and the C examples, linked with the libkumi.so of the same profile, in
 # the folder where it lies.
@@ -48,8 +51,25 @@ fortran: c
 	@$(MAKE) --no-print-directory -C bindings/fortran LIB=$(BIN) OUT=$(BIN)
 	@$(MAKE) --no-print-directory -C examples/fortran LIB=$(BIN) OUT=$(BIN)
 
+# The routines of examples/call and of the demonstrations that are shipped, as executables for `kumi call serve`.
+routines: setup
+	@$(CARGO) build --quiet --locked --package kumi --package kumi-call --package kumi-slot $(if $(filter release,$(PROFILE)),--release)
+	@$(BIN)/kumi call build --out $(BIN)/routines runtime/call/interfaces/demo.idl examples/call/*.idl
+
+# libkumi_grpc with its kumi-grpc.pc and the module kumi_grpc, and the example.
+grpc: setup
+	@$(CARGO) build --quiet --locked --package kumi-grpc $(if $(filter release,$(PROFILE)),--release)
+	@$(MAKE) --no-print-directory -C bindings/grpc pc library PROFILE=$(PROFILE) LIB=$(BIN) OUT=$(BIN)
+	@$(MAKE) --no-print-directory -C examples/grpc LIB=$(BIN) OUT=$(BIN)
+
 python: setup
 	@$(MAKE) --no-print-directory -C bindings/python check PROFILE=$(PROFILE) CARGO_TARGET_DIR=$(TARGET)
+
+# Its tests and example call a server of the same profile.
+java: setup
+	@scripts/setup java
+	$(CARGO) build --quiet --locked --package kumi --package kumi-call $(if $(filter release,$(PROFILE)),--release)
+	@$(MAKE) --no-print-directory -C bindings/java check PROFILE=$(PROFILE) CARGO_TARGET_DIR=$(TARGET)
 
 demo: build
 	@$(TARGET)/release/kumi demo
@@ -61,11 +81,12 @@ lint: setup
 # The whole-system tests run the binaries of this build, in the profile that the tests have anyway.
 test: lint
 	$(CARGO) build --workspace --locked
-	@$(MAKE) --no-print-directory c cpp fortran PROFILE=debug
-	@for folder in examples/c bindings/cpp examples/cpp bindings/fortran examples/fortran; do \
+	@$(MAKE) --no-print-directory c cpp fortran grpc PROFILE=debug
+	@for folder in examples/c bindings/cpp examples/cpp bindings/fortran examples/fortran bindings/grpc examples/grpc; do \
 	  $(MAKE) --no-print-directory -C $$folder check PROFILE=debug LIB=$(TARGET)/debug OUT=$(TARGET)/debug || exit 1; \
 	done
 	@$(MAKE) --no-print-directory python PROFILE=debug
+	@$(MAKE) --no-print-directory java PROFILE=debug
 	KUMI_BIN_DIR=$(TARGET)/debug KUMI_PYTHON=$(TARGET)/python/venv/bin/python \
 	  $(CARGO) test --workspace --locked --no-fail-fast
 
@@ -81,6 +102,19 @@ bench-transport: bench-build
 # The list of jobs of docs/simulator.md, simulated and run on 64 nodes of this machine: 3 minutes.
 bench-reality: build
 	@$(TARGET)/release/kumi-bench-reality --json $(TARGET)/bench/reality.json
+
+# Calls of routines, beside raw TCP, Ray, Dask and Arrow Flight: these are installed in an environment of their own.
+bench-call: bench-build $(TARGET)/bench/venv/.ready
+	@$(MAKE) --no-print-directory -C bindings/python wheel PROFILE=release CARGO_TARGET_DIR=$(TARGET)
+	@$(TARGET)/bench/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	  --force-reinstall $(TARGET)/python/kumi-*.whl
+	@$(TARGET)/release/kumi-bench call --peers $(TARGET)/bench/peers --out $(TARGET)/bench \
+	  --python $(TARGET)/bench/venv/bin/python
+
+$(TARGET)/bench/venv/.ready: bench/call/requirements.txt
+	python3 -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
 
 bench-peers:
 	@scripts/setup peers

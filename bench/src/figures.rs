@@ -1,6 +1,7 @@
 //! The benchmarks: each measures some figures and makes a record of each.
 
 mod bulk;
+mod call;
 mod encryption;
 mod flood;
 mod footprint;
@@ -58,7 +59,7 @@ impl Benchmark {
 }
 
 /// All benchmarks, in the order in which they run.
-pub const ALL: [Benchmark; 16] = [
+pub const ALL: [Benchmark; 17] = [
     Benchmark {
         name: "pingpong",
         about: "half round trip of an 8-byte put with notification",
@@ -148,6 +149,12 @@ pub const ALL: [Benchmark; 16] = [
         about: "ways of waiting: two jobs of pairs that synchronise, against one alone",
         runs: 10,
         measure: wait::measure,
+    },
+    Benchmark {
+        name: "call",
+        about: "calls of routines over loopback, from Rust and from Python",
+        runs: 5,
+        measure: call::measure,
     },
     Benchmark {
         name: "sched",

@@ -5,6 +5,7 @@ use crate::codec::{Cursor, Malformed};
 use crate::frame::{self, End, HEADER, Header, Kind};
 use crate::hello::{ServerHello, VERSIONS};
 use crate::message::{self, CallHead, Failure, ResultHead, Value};
+use crate::meta::{Over, Placed, Placing, Ticket};
 use crate::parts::{Parts, Size};
 use crate::reader::{Coming, Place, Raw, Step, raw};
 use crate::{MOST_REQUEST, ProtocolError};
@@ -37,6 +38,12 @@ pub enum ClientEvent {
     Callback(u32, CallbackHead),
     /// All arrays for the function have come; [`Client::callback_return`] answers.
     Called(u32),
+    /// A metaserver says where a call is to go; the stream goes on.
+    Placed(u32, Placed),
+    /// A call through a metaserver is over; the stream has ended.
+    Closed(u32),
+    /// A metaserver's state, as JSON; the stream has ended.
+    State(u32, String),
 }
 
 #[derive(Debug)]
@@ -44,6 +51,8 @@ enum Stream {
     Interface,
     List,
     Call(Call),
+    Place,
+    Status,
 }
 
 #[derive(Debug)]
@@ -181,6 +190,46 @@ impl Client {
         };
         self.streams.insert(stream, (Stream::Call(call), true));
         Ok(stream)
+    }
+
+    /// [`Client::call`], with the ticket of the metaserver that has sent it here.
+    ///
+    /// # Errors
+    /// It is longer than servers take; nothing is appended.
+    pub fn call_with(
+        &mut self,
+        ticket: Option<Ticket>,
+        head: &CallHead,
+        results: &[Size],
+        out: &mut Vec<u8>,
+    ) -> Result<u32, TooLong> {
+        let Some(ticket) = ticket else { return self.call(head, results, out) };
+        let mut call = Vec::new();
+        let stream = self.call(head, results, &mut call)?;
+        frame::put(out, Kind::Ticket, stream, |out| ticket.encode(out));
+        out.extend_from_slice(&call);
+        Ok(stream)
+    }
+
+    /// Appends the question where a call is to go; its stream.
+    pub fn seek(&mut self, place: &Placing, out: &mut Vec<u8>) -> u32 {
+        let stream = self.fresh();
+        frame::put(out, Kind::Place, stream, |out| place.encode(out));
+        self.streams.insert(stream, (Stream::Place, true));
+        stream
+    }
+
+    /// Appends how an attempt went, on the stream of its call, or on stream 0 if that was another connection's.
+    pub fn over(&mut self, stream: u32, over: &Over, out: &mut Vec<u8>) {
+        frame::put(out, Kind::Over, stream, |out| over.encode(out));
+    }
+
+    /// Appends the question for a metaserver's state; its stream.
+    pub fn status(&mut self, out: &mut Vec<u8>) -> u32 {
+        let stream = self.fresh();
+        frame::put(out, Kind::Status, stream, |_| {});
+        self.streams.insert(stream, (Stream::Status, true));
+        stream
     }
 
     /// Appends the wish that a call end; its answer comes all the same.
@@ -408,6 +457,25 @@ impl Client {
                 let head = CallbackHead::decode(body).map_err(malformed)?;
                 self.callback(stream, head)?
             }
+            Kind::Placed => match self.streams.get(&stream) {
+                Some((Stream::Place, wanted)) => {
+                    let placed = Placed::decode(body).map_err(malformed)?;
+                    wanted.then_some(ClientEvent::Placed(stream, placed))
+                }
+                _ => return Err(unasked),
+            },
+            Kind::Closed => match self.streams.get(&stream) {
+                Some((Stream::Place, _)) => self.end(stream).then_some(ClientEvent::Closed(stream)),
+                _ => return Err(unasked),
+            },
+            Kind::State => match self.streams.get(&stream) {
+                Some((Stream::Status, _)) => {
+                    let json =
+                        core::str::from_utf8(body).map_err(|_| malformed(Malformed::Text))?;
+                    self.end(stream).then(|| ClientEvent::State(stream, json.to_owned()))
+                }
+                _ => return Err(unasked),
+            },
             _ => return Err(ProtocolError::Kind(kind as u8)),
         })
     }

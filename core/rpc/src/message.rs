@@ -1,7 +1,7 @@
 //! Bodies of frames that are no chunks.
 
-use crate::MOST_NAME;
 use crate::codec::{Cursor, Malformed, printable, shortened};
+use crate::{MOST_ANSWER, MOST_NAME};
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -91,6 +91,10 @@ pub enum Code {
     Callback,
     /// The server's disk does not take a file of the call, or what the routine left there is none that can be sent.
     Storage,
+    /// The token was good once.
+    Expired,
+    /// Only TLS is spoken here.
+    TlsWanted,
     /// What a newer server says.
     Other(u16),
 }
@@ -112,8 +116,8 @@ const CODES: [Code; 14] = [
     Code::Callback,
 ];
 
-/// The number of [`Code::Storage`].
-const STORAGE: u16 = 30;
+/// Codes whose numbers do not follow on those.
+const APART: [(u16, Code); 3] = [(25, Code::Expired), (26, Code::TlsWanted), (30, Code::Storage)];
 
 impl Code {
     /// Its number on the wire.
@@ -121,9 +125,9 @@ impl Code {
     pub fn number(self) -> u16 {
         match self {
             Code::Other(number) => number,
-            Code::Storage => STORAGE,
             known => {
-                (1..).zip(CODES).find(|(_, code)| *code == known).map_or(0, |(number, _)| number)
+                let mut all = (1..).zip(CODES).chain(APART);
+                all.find(|(_, code)| *code == known).map_or(0, |(number, _)| number)
             }
         }
     }
@@ -131,11 +135,9 @@ impl Code {
     /// The code of a number.
     #[must_use]
     pub fn of(number: u16) -> Code {
-        if number == STORAGE {
-            return Code::Storage;
-        }
         let index = usize::from(number).wrapping_sub(1);
-        CODES.get(index).copied().unwrap_or(Code::Other(number))
+        let apart = || APART.iter().find(|(other, _)| *other == number).map(|(_, code)| *code);
+        CODES.get(index).copied().or_else(apart).unwrap_or(Code::Other(number))
     }
 }
 
@@ -218,6 +220,18 @@ pub fn name(bytes: &[u8]) -> Result<&str, Malformed> {
     }
     let name = core::str::from_utf8(bytes).map_err(|_| Malformed::Text)?;
     if name.chars().any(char::is_control) { Err(Malformed::Name) } else { Ok(name) }
+}
+
+/// Appends names, as many as fit into an answer.
+pub fn put_names<'a>(out: &mut Vec<u8>, names: impl IntoIterator<Item = &'a str>) {
+    let mut room = MOST_ANSWER;
+    for name in names {
+        let Some(left) = room.checked_sub(name.len() + 2) else { break };
+        room = left;
+        let length = u16::try_from(name.len()).unwrap_or(u16::MAX);
+        out.extend_from_slice(&length.to_le_bytes());
+        out.extend_from_slice(name.as_bytes());
+    }
 }
 
 impl CallHead {

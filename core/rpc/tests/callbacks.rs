@@ -3,14 +3,19 @@
 
 use kumi_rpc::{
     CallHead, CallbackHead, CallbackReturn, Client, ClientEvent, ClientHello, Code, Failure,
-    HEADER, Piece, ProtocolError, ResultHead, Server, ServerEvent, ServerHello, Size, Step, Value,
-    chunk_header,
+    HEADER, Piece, ProtocolError, ResultHead, Role, Server, ServerEvent, ServerHello, Size, Step,
+    Value, chunk_header,
 };
 
 /// A server with a call that runs on stream 1.
 fn running() -> Server {
     let mut server = Server::new(8);
-    let hello = ClientHello { versions: 1..=1, token: String::new(), program: String::new() };
+    let hello = ClientHello {
+        versions: 1..=1,
+        token: String::new(),
+        program: String::new(),
+        site: String::new(),
+    };
     let mut bytes = hello.encode();
     let head = CallHead { hash: 7, timeout_ms: 0, routine: "f".to_owned(), values: Vec::new() };
     Client::new().call(&head, &[], &mut bytes).expect("short");
@@ -226,8 +231,14 @@ fn calling() -> Client {
     let call = CallHead { hash: 7, timeout_ms: 0, routine: "f".to_owned(), values: Vec::new() };
     let mut out = Vec::new();
     client.call(&call, &[Size { argument: 0, bytes: 4 }], &mut out).expect("short");
-    let hello =
-        ServerHello { version: Ok(1), highest: 1, name: "s".to_owned(), streams: 8, bytes: 1 };
+    let hello = ServerHello {
+        version: Ok(1),
+        highest: 1,
+        name: "s".to_owned(),
+        streams: 8,
+        bytes: 1,
+        role: Role::Server,
+    };
     get(&mut client, &hello.encode(), |_, _| {}).expect("it is the protocol");
     client
 }

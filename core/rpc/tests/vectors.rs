@@ -22,14 +22,26 @@ fn pieces(server: &mut Server) -> Vec<u8> {
 
 #[test]
 fn hellos() {
-    let hello = ClientHello { versions: 1..=2, token: "ab".into(), program: "p".into() };
+    let hello = ClientHello {
+        versions: 1..=2,
+        token: "ab".into(),
+        program: "p".into(),
+        site: String::new(),
+    };
     let bytes = b"kumicall\x01\0\x02\0\x0b\0\0\0\x01\0\x02\0ab\x02\0\x01\0p";
     assert_eq!(hello.encode(), bytes);
     assert_eq!(ClientHello::decode(bytes), Ok(Ok((hello.clone(), bytes.len()))));
     assert_eq!(hello.common(&(1..=1)), Some(1), "a newer client and an older server");
     assert_eq!(hello.common(&(1..=9)), Some(2), "an older client and a newer server");
     assert_eq!(hello.common(&(3..=9)), None);
-    let answer = ServerHello { version: Ok(1), highest: 1, name: "s".into(), streams: 2, bytes: 3 };
+    let answer = ServerHello {
+        version: Ok(1),
+        highest: 1,
+        name: "s".into(),
+        streams: 2,
+        bytes: 3,
+        role: kumi_rpc::Role::Server,
+    };
     let bytes = b"KUMICALL\x01\0\x01\0\x19\0\0\0\x03\0\x01\0s\x04\0\x04\0\x02\0\0\0\x05\0\x08\0\x03\0\0\0\0\0\0\0";
     assert_eq!(answer.encode(), bytes);
     assert_eq!(ServerHello::decode(bytes), Ok(Ok((answer, bytes.len()))));
@@ -55,7 +67,12 @@ fn a_call() {
     assert_eq!(chunk_header(1, 4, 2), *b"\x02\0\0\0\x01\0\0\0\x04\0\x04\0");
 
     let mut server = Server::new(4);
-    let hello = ClientHello { versions: 1..=1, token: String::new(), program: String::new() };
+    let hello = ClientHello {
+        versions: 1..=1,
+        token: String::new(),
+        program: String::new(),
+        site: String::new(),
+    };
     let bytes = hello.encode();
     let step = server.step(&bytes).expect("well-formed");
     assert_eq!(step, Step::Event(bytes.len(), Some(ServerEvent::Hello(hello.clone()))));

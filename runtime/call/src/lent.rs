@@ -117,6 +117,12 @@ impl LentMut {
         unsafe { std::slice::from_raw_parts_mut(self.address, self.length) }
     }
 
+    /// Whether the two have bytes in common.
+    pub(crate) fn overlaps(&self, other: &Lent) -> bool {
+        let (mine, theirs) = (self.address.addr(), other.address.addr());
+        mine < theirs.saturating_add(other.length) && theirs < mine.saturating_add(self.length)
+    }
+
     /// As something to read.
     pub(crate) fn as_lent(&self) -> Lent {
         Lent { address: self.address, length: self.length }

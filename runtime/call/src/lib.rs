@@ -5,22 +5,32 @@
 #![deny(unsafe_code)]
 
 mod callback;
+mod confine;
 mod layout;
 #[allow(unsafe_code)]
 mod lent;
 #[allow(unsafe_code)]
 mod native;
 mod protocol;
+mod socket;
+mod tcp;
+mod tls;
 mod values;
 
 pub mod client;
+pub mod generator;
+pub mod meta;
 pub mod server;
 pub mod slot;
+pub mod users;
 
 pub use client::{
-    Arg, Array, ArrayMut, Call, CallError, Callback, CallbackArgs, Client, Files, Known, Options,
-    Outcome, Shape, is_given, wait_any,
+    Arg, Array, ArrayMut, Call, CallError, Callback, CallbackArgs, Canceller, Client, Files, Grid,
+    GridCall, GridCanceller, Known, Options, Outcome, Remote, RemoteCall, RemoteCanceller, Shape,
+    is_given, wait_any,
 };
+pub use kumi_rpc::Value;
 pub use lent::{Lent, LentMut, Number};
 pub use native::LoadError;
+pub use tls::{Tls, TlsError};
 pub use values::Given;

@@ -1,5 +1,6 @@
 //! What the server and the process of a slot say to each other, in messages of a local packet socket.
 
+use crate::confine::RunAs;
 use crate::layout::Slot;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -20,6 +21,12 @@ pub struct Setup {
     pub memory: u64,
     /// Most bytes of a call of a client's function.
     pub callback: u64,
+    /// As whom it runs; `None`: as the server does.
+    pub run_as: Option<RunAs>,
+    /// Whether it is to have no network and no files to write.
+    pub sandbox: bool,
+    /// Most open files, which are more for the server itself.
+    pub files: u64,
 }
 
 /// What the server sends.

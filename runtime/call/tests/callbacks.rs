@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{Served, compiled, config, served_by};
+use common::{Served, config, library_of, served_by};
 use kumi_call::server::{Config, Registry};
 use kumi_call::{Arg, CallError, Callback, Client, Options, wait_any};
 use kumi_idl::Scalar;
@@ -40,7 +40,7 @@ fn served(config: Config) -> Served {
     let module = parsed.module.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics));
     let mut registry = Registry::default();
     for interface in module.interfaces {
-        registry.add(interface, &[compiled("callbacks.c")]).expect("a routine");
+        registry.add(interface, &[library_of("callbacks.c")]).expect("a routine");
     }
     served_by(config, registry)
 }

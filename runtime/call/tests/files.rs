@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{Served, compiled, config, served_by};
+use common::{Served, config, library_of, served_by};
 use kumi_call::server::{Config, Registry};
 use kumi_call::{Arg, CallError, Client, Files};
 use kumi_idl::Scalar;
@@ -28,7 +28,7 @@ fn served(config: Config) -> Served {
     let module = parsed.module.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics));
     let mut registry = Registry::default();
     for interface in module.interfaces {
-        registry.add(interface, &[compiled("callbacks.c")]).expect("a routine");
+        registry.add(interface, &[library_of("callbacks.c")]).expect("a routine");
     }
     served_by(config, registry)
 }
@@ -182,8 +182,13 @@ fn cancelled_calls_and_lost_clients_leave_nothing() {
     // A client by hand that sends a part of its file and goes.
     let known = client.interface("capitals").expect("a description");
     let json = known.to_json().expect("its text");
-    let mut bytes =
-        ClientHello { versions: 1..=1, token: String::new(), program: String::new() }.encode();
+    let mut bytes = ClientHello {
+        versions: 1..=1,
+        token: String::new(),
+        program: String::new(),
+        site: String::new(),
+    }
+    .encode();
     let head = |length| CallHead {
         hash: twox_hash::XxHash3_64::oneshot(json.as_bytes()),
         timeout_ms: 0,
@@ -201,8 +206,13 @@ fn cancelled_calls_and_lost_clients_leave_nothing() {
     eventually("the end of the folder", || calls_in(folder.path()) == 0);
     // One that says more than may be, or sends more than it said.
     for (length, sent) in [(u64::MAX, 0), (3, 4)] {
-        let mut bytes =
-            ClientHello { versions: 1..=1, token: String::new(), program: String::new() }.encode();
+        let mut bytes = ClientHello {
+            versions: 1..=1,
+            token: String::new(),
+            program: String::new(),
+            site: String::new(),
+        }
+        .encode();
         kumi_rpc::Client::new().call(&head(length), &[], &mut bytes).expect("short");
         if sent > 0 {
             bytes.extend(chunk_header(1, 0, sent));

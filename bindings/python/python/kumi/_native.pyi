@@ -1,6 +1,7 @@
 # The types of the module in Rust. Offsets and lengths are in bytes. Memory is typed as Any: before
 # Python 3.12 type checkers do not know which classes, numpy's array among them, have a buffer.
 from collections.abc import Callable, Sequence
+from os import PathLike
 from typing import Any, final
 
 FIFO_OVERHEAD: int
@@ -57,7 +58,9 @@ __all__ = [
 @final
 class NativeClient:
     @staticmethod
-    def connect(address: str, token: str, seconds: float) -> NativeClient: ...
+    def connect(
+        address: str, token: str | None, seconds: float, ca: str | PathLike[str] | None
+    ) -> NativeClient: ...
     def server(self) -> str: ...
     def names(self, part: str) -> list[str]: ...
     def describe(self, name: str) -> str: ...

@@ -194,6 +194,16 @@ impl Broker {
                 }
             }
             Event::Tick => {}
+            Event::Rejoined(server, offer) => self.rejoined(server, &offer),
+            Event::Restored(call, request, server, attempt) => {
+                self.restored(call, request, server, attempt);
+            }
+            Event::Learned(server, routine, size, seconds) => {
+                let number = self.names.get(&routine).copied();
+                if let (Some(number), Some(at)) = (number, self.servers.get(&server)) {
+                    self.history.add(number, server, size, seconds, at.speed);
+                }
+            }
         }
         let examined = self.counters.examined - examined;
         self.counters.most_examined = self.counters.most_examined.max(examined);
@@ -220,6 +230,12 @@ impl Broker {
     #[must_use]
     pub fn open(&self) -> usize {
         self.calls.len()
+    }
+
+    /// Whether a call is not over.
+    #[must_use]
+    pub fn is_open(&self, call: CallId) -> bool {
+        self.calls.contains_key(&call)
     }
 
     /// Calls that a server has from here.

@@ -52,6 +52,12 @@ impl<'a> Array<'a> {
         Array { shape, lent: Lent::slice(bytes_of(numbers)), borrowed: PhantomData }
     }
 
+    /// Numbers of this shape, as the bytes that they have in memory.
+    #[must_use]
+    pub fn bytes(bytes: &'a [u8], shape: Shape) -> Array<'a> {
+        Array { shape, lent: Lent::slice(bytes), borrowed: PhantomData }
+    }
+
     /// Memory that is lent as [`Lent::new`] says.
     #[must_use]
     pub fn lent(lent: Lent, shape: Shape) -> Array<'a> {
@@ -72,6 +78,12 @@ impl<'a> ArrayMut<'a> {
     pub fn shaped<T: Number>(numbers: &'a mut [T], dims: &[u64], order: Order) -> ArrayMut<'a> {
         let shape = Shape { element: T::ELEMENT, dims: Some(dims.to_vec()), order };
         ArrayMut { shape, lent: LentMut::slice(bytes_of_mut(numbers)), borrowed: PhantomData }
+    }
+
+    /// Numbers of this shape, as the bytes that they have in memory.
+    #[must_use]
+    pub fn bytes(bytes: &'a mut [u8], shape: Shape) -> ArrayMut<'a> {
+        ArrayMut { shape, lent: LentMut::slice(bytes), borrowed: PhantomData }
     }
 
     /// Memory that is lent as [`LentMut::new`] says.
@@ -163,17 +175,18 @@ pub(crate) struct Checked {
     pub given: Given,
     pub files: CallFiles,
     pub sends: Vec<(u16, Lent)>,
-    pub targets: Vec<(u16, LentMut)>,
+    targets: Vec<(u16, LentMut)>,
     /// Results that come packed or in another order: the memory into which they come, and that of the caller.
     unpacks: Vec<Unpack>,
     /// What is sent packed or in another order.
-    _packed: Vec<Box<[u8]>>,
+    _packed: Vec<Vec<u8>>,
 }
 
 #[derive(Debug)]
 struct Unpack {
     parameter: usize,
-    packed: Box<[u8]>,
+    // A vector: its bytes may be pointed to while it is moved.
+    packed: Vec<u8>,
     array: LentMut,
     order: Order,
 }
@@ -358,7 +371,7 @@ impl Checked {
                         // In memory, so of a size that it can have.
                         (Some(run), None) => lent.part(run.offset as usize, run.length as usize),
                         (_, order) => {
-                            let mut packed = vec![0; argument.sent as usize].into_boxed_slice();
+                            let mut packed = vec![0; argument.sent as usize];
                             let order = order.unwrap_or(own_order(argument));
                             argument
                                 .gather(lent.bytes(), order, &mut packed)
@@ -377,7 +390,7 @@ impl Checked {
                 let target = match (argument.section.single(), order) {
                     (Some(run), None) => array.lent.part(run.offset as usize, run.length as usize),
                     (_, order) => {
-                        let mut packed = vec![0; argument.returned as usize].into_boxed_slice();
+                        let mut packed = vec![0; argument.returned as usize];
                         let target = LentMut::slice(&mut packed);
                         let order = order.unwrap_or(own_order(argument));
                         self.unpacks.push(Unpack {
@@ -393,6 +406,18 @@ impl Checked {
             }
         }
         Ok(())
+    }
+
+    /// Where results go. Those of another attempt must not be used any more.
+    pub fn targets(&self) -> Vec<(u16, LentMut)> {
+        let again = |(number, target): &(u16, LentMut)| (*number, target.part(0, target.length()));
+        self.targets.iter().map(again).collect()
+    }
+
+    /// Whether something is sent from where a result is written.
+    pub fn overwrites(&self) -> bool {
+        let is_written = |lent: &Lent| self.targets.iter().any(|(_, to)| to.overlaps(lent));
+        self.sends.iter().any(|(_, lent)| is_written(lent))
     }
 
     /// Puts results that came packed to their places.

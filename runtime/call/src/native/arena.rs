@@ -101,6 +101,13 @@ impl Arena {
         bytes
     }
 
+    /// Makes a range zeros.
+    pub fn clear(&self, offset: usize, length: usize) {
+        let to = self.at(offset, length);
+        // SAFETY: as in `write`.
+        unsafe { std::ptr::write_bytes(to, 0, length) };
+    }
+
     /// Copies bytes within it; the ranges may overlap.
     pub fn copy(&self, from: usize, to: usize, length: usize) {
         let (from, to) = (self.at(from, length), self.at(to, length));

@@ -2,34 +2,45 @@
 
 mod callbacks;
 mod files;
+mod greeting;
 
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
-use kumi_rpc::{CallHead, Code, Failure, Piece, ResultHead, Server, ServerEvent, Step};
+use kumi_rpc::{
+    CallHead, Code, Failure, MOST_UNREAD, Piece, ResultHead, Server, ServerEvent, Step, Ticket,
+    codes,
+};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::Shared;
 use super::arenas::Block;
 use super::asks::Asked;
-use super::scratch::CallFiles;
+use super::door::Guest;
+use super::owner::Caller;
 use super::slots::{Ended, Job, submit};
 use crate::layout::Layout;
 use crate::native::{self, Source, Target};
+use crate::tls::Secured;
 use crate::values::Given;
 use callbacks::{Callbacks, room};
-use files::{OutgoingFiles, file_of};
+use files::{OutgoingFiles, coming, file_of};
 
 /// Bytes that are read at once when it is not known where they belong.
 const INPUT: usize = 64 << 10;
-/// How long a client has to say who it is, and to read why nothing more is read.
+/// How long a client has to read why nothing more is read.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// With what a client begins that does not speak TLS.
+const FIRST: u8 = b'k';
+
+/// Bytes of answers that a client may leave unread before nothing more is taken from it: one answer more is not yet what
+/// the protocol allows at most.
+const UNREAD: usize = MOST_UNREAD / 2;
 
 /// Where a call is.
 enum Call {
@@ -41,8 +52,18 @@ enum Call {
     Going(Layout, Rc<Block>),
 }
 
+/// What is said of a call whose ticket is not taken.
+fn spent(routine: &str) -> Failure {
+    let text = format!("the metaserver has given up this attempt of `{routine}`");
+    Failure::new(codes::NO_TICKET, 0, text)
+}
+
 struct Connection {
     shared: Rc<Shared>,
+    /// What goes over the socket, if not the protocol's bytes themselves.
+    secured: Option<Box<Secured>>,
+    /// The client should have begun with TLS and has not.
+    open: bool,
     rpc: Server,
     /// What has come and is not done with: `begin..end` of it.
     input: Vec<u8>,
@@ -56,36 +77,64 @@ struct Connection {
     /// Files that go back, and what is read of them.
     outgoing: OutgoingFiles,
     read: Vec<u8>,
+    /// Its number, by which it knows memory that its own calls have used.
+    number: u64,
+    /// When the first of the calls whose arguments come is to be over; or before, if that has gone.
+    coming: Option<Instant>,
+    /// There is input that is not looked at before the client has read more.
+    stalled: bool,
     told: UnboundedSender<Ended>,
     asks: UnboundedSender<Asked>,
-    greeted: bool,
+    caller: Caller,
+    /// It has not said who it is.
+    guest: Option<Guest>,
+    /// It counts as one of the server's connections.
+    counted: bool,
+    /// The stream whose call comes next, and the ticket with which a metaserver has sent it.
+    ticket: Option<(u32, Ticket)>,
     /// The client is told why, and then nothing more is read.
     closing: bool,
 }
 
 /// Serves a client until it goes, or breaks the protocol. Its calls end with it.
-pub async fn run(shared: &Rc<Shared>, socket: OwnedFd) -> io::Result<()> {
+pub async fn run(
+    shared: &Rc<Shared>,
+    socket: OwnedFd,
+    secured: Option<Secured>,
+    guest: Guest,
+) -> io::Result<()> {
     let socket = native::watch(socket)?;
     let (told, mut ends) = unbounded_channel();
     let (asks, mut asked) = unbounded_channel();
     let mut connection = Connection {
         shared: Rc::clone(shared),
+        secured: secured.map(Box::new),
+        open: false,
         rpc: Server::new(shared.config.streams),
         input: vec![0; INPUT],
         begin: 0,
         end: 0,
         needed: 1,
         calls: HashMap::new(),
+        number: shared.pool.borrow_mut().number(),
+        coming: None,
+        stalled: false,
         callbacks: HashMap::new(),
         outgoing: HashMap::new(),
         read: Vec::new(),
         told,
         asks,
-        greeted: false,
+        caller: Caller::default(),
+        guest: Some(guest),
+        counted: false,
+        ticket: None,
         closing: false,
     };
     let result = connection.serve(&socket, &mut ends, &mut asked).await;
     connection.leave();
+    if let Some(secured) = &mut connection.secured {
+        secured.close(socket.get_ref().as_fd());
+    }
     result
 }
 
@@ -96,23 +145,27 @@ impl Connection {
         ends: &mut UnboundedReceiver<Ended>,
         asked: &mut UnboundedReceiver<Asked>,
     ) -> io::Result<()> {
-        let patience = tokio::time::sleep(PATIENCE);
+        let patience = tokio::time::sleep(self.shared.config.hello_time);
         tokio::pin!(patience);
         let shared = Rc::clone(&self.shared);
         let mut end = shared.end.subscribe();
         let mut open = true;
         loop {
-            self.write(socket)?;
+            self.advance(socket)?;
             if self.closing && open {
                 open = false;
                 patience.as_mut().reset(Instant::now() + PATIENCE);
             }
-            let writes = !self.rpc.outbox().is_empty();
+            let writes = self.writes();
             if self.closing && !writes {
                 return Ok(());
             }
             tokio::select! {
-                ready = socket.readable(), if !self.closing => {
+                // What has come counts before the time is looked at.
+                biased;
+                _ = end.wait_for(|end| *end), if open => self.end(),
+                () = greeting::shown_out(self.guest.as_ref()) => return Ok(()),
+                ready = socket.readable(), if !self.closing && !self.stalled => {
                     let mut ready = ready?;
                     match ready.try_io(|socket| self.read(socket)) {
                         Ok(Ok((0, _))) => return Ok(()),
@@ -121,7 +174,7 @@ impl Connection {
                         Ok(Err(error)) => return Err(error),
                         Err(_would_block) => continue,
                     }
-                    self.look();
+                    self.look(socket.get_ref());
                 }
                 ready = socket.writable(), if writes => {
                     let mut ready = ready?;
@@ -132,11 +185,16 @@ impl Connection {
                     }
                 }
                 asked = asked.recv() => if let Some(asked) = asked { self.asked(asked); },
+                () = sleep_until(self.coming.unwrap_or_else(Instant::now)), if self.coming.is_some() => {
+                    self.end_late();
+                }
                 ended = ends.recv() => if let Some(ended) = ended { self.ended(ended); },
-                () = &mut patience, if !self.greeted || self.closing => {
+                () = &mut patience, if self.guest.is_some() || self.closing => {
+                    if !self.closing {
+                        self.shared.door.silent();
+                    }
                     return Err(io::ErrorKind::TimedOut.into());
                 }
-                _ = end.wait_for(|end| *end), if open => self.end(),
             }
             while let Ok(ended) = ends.try_recv() {
                 self.ended(ended);
@@ -147,6 +205,12 @@ impl Connection {
     /// Reads what has come: bytes of an array to their place, the rest into the input. The number of bytes, and
     /// whether there was room for more.
     fn read(&mut self, socket: &AsyncFd<OwnedFd>) -> io::Result<(usize, bool)> {
+        if self.secured.as_ref().is_some_and(|secured| secured.is_untouched())
+            && native::begins_with(socket.get_ref(), FIRST)?
+        {
+            // It is told what is wrong in the only way that it understands.
+            (self.secured, self.open) = (None, true);
+        }
         if self.begin == self.end {
             (self.begin, self.end) = (0, 0);
         } else if self.begin > 0 {
@@ -166,19 +230,38 @@ impl Connection {
             target = Target::Arena(arena, offset, length);
         }
         let room = self.input.len() - self.end + straight;
-        let count =
-            native::read(socket.get_ref().as_fd(), target, &mut self.input[self.end..], false)?;
+        let (socket, rest) = (socket.get_ref().as_fd(), &mut self.input[self.end..]);
+        let count = match &mut self.secured {
+            None => native::read(socket, target, rest, false)?,
+            Some(secured) => secured.read(socket, target, rest)?,
+        };
         let placed = count.min(straight);
         if placed > 0 {
             self.rpc.placed(placed);
         }
         self.end += count - placed;
-        Ok((count, count < room))
+        // Of what is decrypted there may be more; only the session knows.
+        Ok((count, count < room && self.secured.is_none()))
     }
 
-    /// Looks at what has come.
-    fn look(&mut self) {
+    /// Writes, and looks at what has come and was left for that.
+    fn advance(&mut self, socket: &AsyncFd<OwnedFd>) -> io::Result<()> {
+        self.write(socket)?;
+        while self.stalled && self.rpc.outbox().waiting() < UNREAD {
+            self.look(socket.get_ref());
+            self.write(socket)?;
+        }
+        Ok(())
+    }
+
+    /// Looks at what has come, as long as the client reads what it is answered.
+    fn look(&mut self, socket: &OwnedFd) {
+        self.stalled = false;
         while !self.closing {
+            self.stalled = self.rpc.outbox().waiting() >= UNREAD;
+            if self.stalled {
+                return;
+            }
             match self.rpc.step(&self.input[self.begin..self.end]) {
                 Ok(Step::More(needed)) => {
                     self.needed = needed;
@@ -186,8 +269,10 @@ impl Connection {
                 }
                 Ok(Step::Event(consumed, event)) => {
                     self.begin += consumed;
-                    if let Some(event) = event {
-                        self.take(event);
+                    match event {
+                        Some(ServerEvent::Hello(hello)) => self.greet(&hello, socket),
+                        Some(event) => self.take(event),
+                        None => {}
                     }
                 }
                 Ok(Step::Data(place, length)) => {
@@ -218,30 +303,35 @@ impl Connection {
 
     fn take(&mut self, event: ServerEvent) {
         match event {
-            ServerEvent::Hello(hello) => {
-                let config = &self.shared.config;
-                self.greeted = true;
-                self.closing = !self.rpc.welcome(&hello, &config.name, config.call_bytes);
-            }
-            ServerEvent::Interface(stream, name) => match self.shared.registry.find(&name) {
-                Some(offered) => self.rpc.describe(stream, offered.hash, &offered.json),
-                None => self.unknown(stream, &name),
+            // Taken by `greet`.
+            ServerEvent::Hello(_) => {}
+            ServerEvent::Interface(stream, name) => match self.find(&name) {
+                Ok(offered) => self.rpc.describe(stream, offered.hash, &offered.json),
+                Err(failure) => self.rpc.fail(stream, &failure),
             },
             ServerEvent::List(stream, part) => {
-                let names = self.shared.registry.names().filter(|name| name.contains(&part));
-                self.rpc.names(stream, names);
+                if let Err(failure) = self.names(stream, &part) {
+                    self.rpc.fail(stream, &failure);
+                }
             }
             ServerEvent::Call(stream, head) => {
                 if let Err(failure) = self.begin_call(stream, &head) {
                     self.rpc.fail(stream, &failure);
                 }
             }
+            ServerEvent::Ticket(stream, ticket) => self.ticket = Some((stream, ticket)),
             ServerEvent::Ready(stream) => {
                 if let Some(Call::Coming(mut job, given)) = self.calls.remove(&stream) {
+                    if job.ticket.as_ref().is_some_and(|ticket| !ticket.runs()) {
+                        self.rpc.fail(stream, &spent(&job.offered.interface.name));
+                        self.shared.pool.borrow_mut().arenas.give(job.block);
+                        return;
+                    }
                     if let Some(files) = &mut job.files {
                         files.complete();
                     }
-                    job.layout.arrange(&job.offered.interface, &given, &job.block.arena);
+                    let Job { offered, layout, block, foreign, .. } = &*job;
+                    layout.arrange(&offered.interface, &given, &block.arena, *foreign);
                     job.ready = Instant::now();
                     self.calls.insert(stream, Call::Runs(job.id));
                     submit(&self.shared, job);
@@ -253,55 +343,51 @@ impl Connection {
         }
     }
 
-    fn unknown(&mut self, stream: u32, name: &str) {
-        let text = self.shared.registry.unknown(name);
-        self.rpc.fail(stream, &Failure::new(Code::NoSuchRoutine, 0, text));
-    }
-
     /// Takes a call, or says why not; nothing is allocated before it is known to be within the limits.
     fn begin_call(&mut self, stream: u32, head: &CallHead) -> Result<(), Failure> {
         let shared = Rc::clone(&self.shared);
-        let Some(offered) = shared.registry.find(&head.routine) else {
-            let text = shared.registry.unknown(&head.routine);
-            return Err(Failure::new(Code::NoSuchRoutine, 0, text));
-        };
+        let offered = self.find(&head.routine)?;
         if head.hash != offered.hash {
             let text = format!("the description of `{}` has changed", head.routine);
             return Err(Failure::new(Code::InterfaceChanged, 0, text));
         }
         let mut given = Given::from_wire(&offered.interface, &head.values)?;
-        let files = CallFiles::new(
-            &mut shared.scratch.borrow_mut(),
-            &offered.interface,
-            &mut given,
-            shared.config.file_bytes,
-        )?;
+        let files = self.files_for(&offered.interface, &mut given)?;
         let layout = Layout::new(&offered.interface, &given, shared.config.call_bytes)?;
         let mut pool = shared.pool.borrow_mut();
-        let block = pool.arenas.take(layout.bytes).ok().flatten().ok_or_else(|| {
+        let id = pool.number();
+        let ticket = self.ticket.take().filter(|(of, _)| *of == stream).map(|(_, ticket)| {
+            shared.tickets.admit(ticket, id).ok_or_else(|| spent(&head.routine))
+        });
+        let ticket = ticket.transpose()?;
+        let taken =
+            pool.memory(self.caller.owner(), self.number, layout.bytes).unwrap_or_else(|error| {
+                tracing::warn!(%error, bytes = layout.bytes, "no memory for a call");
+                None
+            });
+        let (block, foreign) = taken.ok_or_else(|| {
             let text = "the server has no memory left for the call's arguments; try again later";
             Failure::new(Code::Busy, i64::try_from(layout.bytes).unwrap_or(i64::MAX), text)
         })?;
-        let id = pool.number();
         drop(pool);
         let mut sizes = layout.sent();
-        sizes.extend(
-            (0..).zip(&given.files).filter_map(|(argument, bytes)| {
-                Some(kumi_rpc::Size { argument, bytes: (*bytes)? })
-            }),
-        );
+        sizes.extend(coming(&given));
         let job = Job {
             id,
             stream,
-            offered: Arc::clone(offered),
+            offered,
+            owner: Rc::clone(self.caller.owner()),
             layout,
             block,
             files,
+            foreign,
             deadline: self.deadline(head.timeout_ms),
             ready: Instant::now(),
             told: self.told.clone(),
             asks: self.asks.clone(),
+            ticket,
         };
+        self.coming = self.coming.into_iter().chain(job.deadline).min();
         self.calls.insert(stream, Call::Coming(Box::new(job), given));
         self.rpc.accept(stream, &sizes);
         Ok(())
@@ -316,17 +402,39 @@ impl Connection {
 
     fn cancel(&mut self, stream: u32) {
         match self.calls.get(&stream) {
-            Some(Call::Coming(..)) => {
-                if let Some(Call::Coming(job, _)) = self.calls.remove(&stream) {
-                    let name = &job.offered.interface.name;
-                    let text = format!("the call of `{name}` was cancelled");
-                    self.rpc.fail(stream, &Failure::new(Code::Cancelled, 0, text));
-                    self.shared.pool.borrow_mut().arenas.give(job.block);
-                }
-            }
+            Some(Call::Coming(..)) => self.drop_coming(stream, Code::Cancelled, "was cancelled"),
             Some(Call::Runs(id)) => self.shared.pool.borrow_mut().cancel(*id, Code::Cancelled),
             Some(Call::Going(..)) | None => {}
         }
+    }
+
+    /// Ends a call whose arguments come.
+    fn drop_coming(&mut self, stream: u32, code: Code, what: &str) {
+        if let Some(Call::Coming(job, _)) = self.calls.remove(&stream) {
+            let text = format!("the call of `{}` {what}", job.offered.interface.name);
+            self.rpc.fail(stream, &Failure::new(code, 0, text));
+            self.shared.pool.borrow_mut().arenas.give(job.block);
+        }
+    }
+
+    /// Ends calls whose arguments have not come in time.
+    fn end_late(&mut self) {
+        let deadline = |call: &Call| match call {
+            Call::Coming(job, _) => job.deadline,
+            Call::Runs(_) | Call::Going(..) => None,
+        };
+        let now = Instant::now();
+        let is_late = |call| deadline(call).is_some_and(|deadline| deadline <= now);
+        let late: Vec<u32> = self
+            .calls
+            .iter()
+            .filter(|(_, call)| is_late(call))
+            .map(|(stream, _)| *stream)
+            .collect();
+        for stream in late {
+            self.drop_coming(stream, Code::TimedOut, "was stopped: its arguments came too late");
+        }
+        self.coming = self.calls.values().filter_map(deadline).min();
     }
 
     /// A call is over.
@@ -373,9 +481,15 @@ impl Connection {
         }
     }
 
+    /// Whether there is anything to write.
+    fn writes(&mut self) -> bool {
+        !self.rpc.outbox().is_empty()
+            || self.secured.as_ref().is_some_and(|secured| secured.wants_write())
+    }
+
     /// Writes until there is nothing more to write or the socket takes no more.
     fn write(&mut self, socket: &AsyncFd<OwnedFd>) -> io::Result<()> {
-        while !self.rpc.outbox().is_empty() {
+        while self.writes() {
             match self.write_some(socket) {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -387,8 +501,10 @@ impl Connection {
     }
 
     fn write_some(&mut self, socket: &AsyncFd<OwnedFd>) -> io::Result<usize> {
+        let socket = socket.get_ref().as_fd();
         if self.rpc.outbox().is_empty() {
-            return Ok(0);
+            let flushed = self.secured.as_mut().map_or(Ok(true), |secured| secured.flush(socket));
+            return if flushed? { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) };
         }
         if let Some(written) = self.write_file(socket) {
             let count = written?;
@@ -412,7 +528,10 @@ impl Connection {
                 }),
             },
         });
-        let count = native::write(socket.get_ref().as_fd(), pieces)?;
+        let count = match &mut self.secured {
+            None => native::write(socket, pieces)?,
+            Some(secured) => secured.write(socket, pieces)?,
+        };
         if count == 0 {
             return Err(io::ErrorKind::WriteZero.into());
         }
@@ -424,7 +543,7 @@ impl Connection {
     /// The server ends: the client is told.
     fn end(&mut self) {
         let failure = Failure::new(Code::Ending, 0, "the server ends");
-        if self.greeted {
+        if self.guest.is_none() {
             self.rpc.end(&failure);
         } else {
             self.rpc.refuse(failure);
@@ -434,6 +553,9 @@ impl Connection {
 
     /// The client has gone: so have its calls.
     fn leave(&mut self) {
+        if self.counted {
+            self.shared.known.set(self.shared.known.get() - 1);
+        }
         for (_, call) in self.calls.drain() {
             match call {
                 Call::Coming(job, _) => self.shared.pool.borrow_mut().arenas.give(job.block),

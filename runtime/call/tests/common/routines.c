@@ -78,3 +78,34 @@ int use(long bytes)
     free(memory);
     return 0;
 }
+
+/* Lives on where nobody can reach it. */
+void deaf(void)
+{
+    for (int file = 3; file < 1024; file++) {
+        close(file);
+    }
+    sleep(600);
+}
+
+/* Forks a process that has all descriptors of this one. */
+void brood(int leaves, int *pid)
+{
+    /* Not at once to where both would write: the arguments are shared memory. */
+    int child = fork();
+    if (child == 0) {
+        sleep(600);
+        _exit(0);
+    }
+    *pid = child;
+    if (leaves) {
+        _exit(3);
+    }
+}
+
+/* Leaves its result as it is. */
+void keep(int n, double *x)
+{
+    (void)n;
+    (void)x;
+}

@@ -1,9 +1,10 @@
 //! `kumi call serve`.
 
+use super::access::{GuardArgs, log};
 use crate::error::Error;
 use crate::{cluster, output, parse};
 use clap::Args;
-use kumi_call::server::{Config, Listener, Registry, serve};
+use kumi_call::server::{Config, Listener, Membership, Registry, serve};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,8 +12,9 @@ use std::time::Duration;
 /// Options of `kumi call serve`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Until users are told apart by tokens, a server listens on this machine only \
-unless --insecure-listen is given: whoever reaches it can call its routines."
+    after_help = "A server that other machines reach has --tokens, to know who calls, and encrypts \
+(--tls-cert and --tls-key, or --tls-cluster); without both it listens on this machine only, unless \
+--insecure-listen is given."
 )]
 pub struct ServeArgs {
     /// Interface descriptions, as text or in JSON
@@ -24,9 +26,11 @@ pub struct ServeArgs {
     /// Where to listen: HOST:PORT (port 0: any that is free) or unix:PATH
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7070")]
     pub listen: String,
-    /// Listen on an address that other machines reach, without knowing who calls
+    /// Listen on an address that other machines reach, though the server does not know who calls or does not encrypt
     #[arg(long)]
     pub insecure_listen: bool,
+    #[command(flatten)]
+    pub guard: GuardArgs,
     /// Calls that run at the same time [default: one for each processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub slots: Option<u32>,
@@ -51,10 +55,20 @@ pub struct ServeArgs {
     /// Most MiB of one call's files, in either direction
     #[arg(long, value_name = "MIB", default_value_t = 16 << 10, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     pub call_files: u64,
+    /// Register at this metaserver, or at the first of several that answers; clients that ask it are sent here
+    #[arg(long, value_name = "ADDR[,ADDR…]", value_delimiter = ',')]
+    pub meta: Vec<String>,
+    /// The address that clients are sent to [default: that of --listen, as the metaserver sees this machine]
+    #[arg(long, value_name = "ADDR", requires = "meta")]
+    pub advertise: Option<String>,
+    /// The site: clients and servers of one site share its path to the others [default: the network of the address]
+    #[arg(long, value_name = "NAME", requires = "meta", env = "KUMI_CALL_SITE")]
+    pub site: Option<String>,
 }
 
 /// Serves until SIGINT or SIGTERM.
-pub fn run(args: &ServeArgs) -> Result<(), Error> {
+pub fn run(args: &ServeArgs, cluster: &str) -> Result<(), Error> {
+    log();
     let mut registry = Registry::default();
     let libraries: Vec<PathBuf> = args.library.iter().map(|path| absolute(path)).collect();
     for file in &args.descriptions {
@@ -64,9 +78,13 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
     }
     let count = registry.names().count();
     let listener = listen(args)?;
-    let at = match listener.address() {
-        Ok(Some(address)) => address.to_string(),
-        _ => args.listen.clone(),
+    let address = listener.address().ok().flatten();
+    let mut config = config(args)?;
+    args.guard.apply(&mut config, cluster, address)?;
+    let at = match address {
+        Some(address) if config.tls.is_some() => format!("tls://{address}"),
+        Some(address) => address.to_string(),
+        None => args.listen.clone(),
     };
     let mut signals = signal_hook::iterator::Signals::new([
         signal_hook::consts::SIGINT,
@@ -79,7 +97,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
         drop(stop);
     });
     output::note(&format!("serves {count} routine{} at {at}", if count == 1 { "" } else { "s" }));
-    serve(config(args)?, registry, listener, async {
+    serve(config, registry, listener, async {
         // Nothing is ever sent: it ends when the sender goes.
         let _gone = stopped.await;
     })?;
@@ -104,6 +122,15 @@ fn config(args: &ServeArgs) -> Result<Config, Error> {
     }
     config.file_bytes = args.call_files << 20;
     config.process_bytes = args.process_memory.map_or(0, |mib| mib << 20);
+    if !args.meta.is_empty() {
+        let unix = args.listen.starts_with("unix:").then(|| args.listen.clone());
+        config.membership = Some(Membership {
+            metaservers: args.meta.clone(),
+            address: args.advertise.clone().or(unix).unwrap_or_default(),
+            site: args.site.clone().unwrap_or_default(),
+            token: String::new(),
+        });
+    }
     Ok(config)
 }
 
@@ -123,12 +150,16 @@ fn listen(args: &ServeArgs) -> Result<Listener, Error> {
     let found: Vec<SocketAddr> =
         args.listen.to_socket_addrs().map_err(|error| wrong(error.to_string()))?.collect();
     let address = found.first().ok_or_else(|| wrong("this host has no address".to_owned()))?;
-    if !address.ip().is_loopback() && !args.insecure_listen {
-        return Err(wrong(
-            "other machines reach this address, and whoever reaches it can call the routines; listen \
-             on 127.0.0.1 or unix:PATH, or give --insecure-listen as well"
-                .to_owned(),
-        ));
+    if !address.ip().is_loopback() && !args.insecure_listen && !args.guard.suffices() {
+        let why = match (args.guard.tokens.is_some(), args.guard.encrypts()) {
+            (true, _) => "tokens and arrays can be read on the way",
+            (false, true) => "the server does not know who calls",
+            (false, false) => "whoever reaches it can call the routines",
+        };
+        return Err(wrong(format!(
+            "other machines reach this address, and {why}; give --tokens and --tls-cert and --tls-key (or \
+             --tls-cluster), listen on 127.0.0.1 or unix:PATH, or give --insecure-listen as well"
+        )));
     }
     Ok(Listener::tcp(*address)?)
 }

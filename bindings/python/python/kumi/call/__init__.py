@@ -32,11 +32,14 @@ from ._errors import (
     ConnectError,
     ConnectionLostError,
     CrashedError,
+    ExpiredError,
+    NoServerError,
     NotPermittedError,
     NotRunnableError,
     RoutineNotFound,
     StatusError,
     TimedOutError,
+    TlsError,
     TooLargeError,
 )
 from ._interface import Parameter, Routine
@@ -50,7 +53,9 @@ __all__ = [
     "Connection",
     "ConnectionLostError",
     "CrashedError",
+    "ExpiredError",
     "Handle",
+    "NoServerError",
     "NotPermittedError",
     "NotRunnableError",
     "Parameter",
@@ -58,6 +63,7 @@ __all__ = [
     "RoutineNotFound",
     "StatusError",
     "TimedOutError",
+    "TlsError",
     "TooLargeError",
     "connect",
     "wait_all",
@@ -65,9 +71,23 @@ __all__ = [
 ]
 
 
-def connect(address: str, *, token: str = "", timeout: float = 10.0) -> Connection:
-    """Connects to a server at ``host:port`` or ``unix:path``, in at most ``timeout`` seconds."""
-    return Connection(address, token, timeout)
+def connect(
+    address: str,
+    *,
+    token: str | None = None,
+    ca: str | os.PathLike[str] | None = None,
+    timeout: float = 10.0,
+) -> Connection:
+    """Connects to a server or a metaserver at ``host:port``, ``tls://host:port`` or ``unix:path``, in at most ``timeout`` seconds.
+
+    Args:
+        address: Where the server is.
+        token: By what the server knows who calls; that of ``KUMI_CALL_TOKEN`` unless given.
+        ca: Of ``tls://``, a file with the certificates (PEM) of the authorities to trust; that of ``KUMI_CALL_CA``
+            unless given, and without either those that the system trusts.
+        timeout: How long connecting may take, in seconds.
+    """
+    return Connection(address, token, timeout, ca)
 
 
 _lock = threading.Lock()
@@ -87,12 +107,14 @@ class _Callable(types.ModuleType):
     """``kumi.call`` itself can be called."""
 
     def __call__(self, name: str, /, *args: Any, **named: Any) -> Any:
+        connection = _connection()
         try:
-            return _connection().call(name, *args, **named)
+            return connection.call(name, *args, **named)
         except ConnectionLostError:
             # The next call connects anew; this one may have run.
             with _lock:
-                _usual.clear()
+                for key in [key for key, one in _usual.items() if one is connection]:
+                    del _usual[key]
             raise
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -23,6 +25,8 @@ class Handle:
         self._value: Any = None
         self._error: CallError | None = None
         self._over = False
+        # Whoever waits has it.
+        self._lock = threading.Lock()
 
     def done(self) -> bool:
         """Whether it is over; does not wait."""
@@ -37,10 +41,23 @@ class Handle:
         """Waits for its end, at most ``timeout`` seconds; whether it is over."""
         if self._over:
             return True
+        if timeout is not None and not timeout >= 0:
+            raise ArgumentError(f"a wait of {timeout} s")
+        begin = time.monotonic()
+        if not self._lock.acquire(timeout=-1 if timeout is None else min(timeout, threading.TIMEOUT_MAX)):
+            return False
+        try:
+            if timeout is not None:
+                timeout = max(0.0, timeout - (time.monotonic() - begin))
+            return self._over or self._wait(timeout)
+        finally:
+            self._lock.release()
+
+    def _wait(self, timeout: float | None) -> bool:
         try:
             values = self._native.wait(timeout)
         except StatusError as error:
-            error.results = self._collect([])
+            error.results = self._collect(error._values)
             self._error, self._over = error, True
             return True
         except CallError as error:
@@ -79,9 +96,15 @@ class Handle:
 class Connection:
     """A connection to a server. Threads may share it; their calls run at the same time."""
 
-    def __init__(self, address: str, token: str = "", timeout: float = 10.0) -> None:
+    def __init__(
+        self,
+        address: str,
+        token: str | None = None,
+        timeout: float = 10.0,
+        ca: str | os.PathLike[str] | None = None,
+    ) -> None:
         self.address = address
-        self._native = NativeClient.connect(address, token, timeout)
+        self._native = NativeClient.connect(address, token, timeout, ca)
         self._routines: dict[str, Routine] = {}
 
     @property
@@ -166,6 +189,10 @@ def _scalar(routine: str, parameter: Parameter, value: Any) -> Any:
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, (int, float, complex)):
         raise ArgumentError(f"`{routine}`: `{parameter.name}` is a scalar ({parameter.dtype})")
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        raise ArgumentError(
+            f"`{routine}`: `{parameter.name}` cannot hold an integer of {value.bit_length()} bits"
+        )
     return value
 
 

@@ -153,12 +153,36 @@ def _parameter(index: int, said: dict[str, Any]) -> Parameter:
     )
 
 
+#: Kinds of numbers, each of which holds what those before it hold, as far as it is large enough.
+_KINDS = "biufc"
+
+
+def _fits(given: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> bool:
+    """Whether numbers of a list, of the type that numpy has chosen for them, are also of another type; fractions may
+    lose digits."""
+    if given.size == 0:
+        return True
+    kind, target = given.dtype.kind, wanted.kind
+    if kind not in _KINDS or (kind in "fc" and _KINDS.index(kind) > _KINDS.index(target)):
+        return False
+    with np.errstate(all="ignore"):
+        converted = given.astype(wanted)
+        if kind in "fc":
+            return bool((np.isfinite(converted) == np.isfinite(given)).all())
+        back = converted.astype(given.dtype)
+    # Of two types of integers one has signs: a number that changes its sign comes back as it was.
+    return bool((back == given).all() and ((converted < 0) == (given < 0)).all())
+
+
 def array(routine: str, parameter: Parameter, value: Any) -> np.ndarray[Any, Any]:
     """``value`` as an array of the parameter's type in its order; itself if it is one."""
-    given = np.asarray(value)
     wanted = np.dtype(parameter.dtype)
+    try:
+        given = np.asarray(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ArgumentError(f"`{routine}`: `{parameter.name}` is no array: {error}") from error
     if given.dtype != wanted and not np.can_cast(given.dtype, wanted, "safe"):
-        if isinstance(value, np.ndarray):
+        if isinstance(value, np.ndarray) or not _fits(given, wanted):
             raise ArgumentError(
                 f"`{routine}`: `{parameter.name}` has elements of {given.dtype}, "
                 f"the routine wants {wanted}"

@@ -178,6 +178,7 @@ impl<L: std::ops::Deref<Target = Link>> Ticket<L> {
         called: Option<Box<Called>>,
         ended: Result<Vec<(u16, Value)>, String>,
         deadline: Option<Instant>,
+        interrupted: &dyn Fn() -> bool,
     ) -> Result<(), CallError> {
         let mut sends = Vec::new();
         let mut called = called;
@@ -210,7 +211,11 @@ impl<L: std::ops::Deref<Target = Link>> Ticket<L> {
             }
         };
         drop(state);
-        if wanted { self.link.send(self.stream, &out, &sends, deadline) } else { Ok(()) }
+        if wanted {
+            self.link.send(self.stream, &out, &sends, deadline, interrupted)
+        } else {
+            Ok(())
+        }
     }
 }
 

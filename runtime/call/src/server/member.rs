@@ -1,0 +1,218 @@
+//! This server at a metaserver: it registers, reports its load, and ends attempts that are not wanted any more.
+
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use kumi_rpc::{
+    ClientHello, Code, Look, Member, MemberEvent, Register, Report, Role, Ticket, VERSIONS,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::Shared;
+use super::load::{Load, speed};
+use super::tickets::Stop;
+use crate::socket::{Socket, connect};
+
+/// Where a server registers, and as what.
+#[derive(Debug, Clone, Default)]
+pub struct Membership {
+    /// Metaservers, of which the first that answers is taken.
+    pub metaservers: Vec<String>,
+    /// The address for clients; empty: where the server listens, if that is TCP; a host of `0.0.0.0` or `[::]` stands for the one that the metaserver sees.
+    pub address: String,
+    /// The site; empty: the network of the address.
+    pub site: String,
+    /// Who this is at the metaserver; empty: nobody in particular.
+    pub token: String,
+}
+
+/// How long connecting, and writing what is to be written, may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a metaserver may be silent; it asks for a sign of life far more often.
+const SILENCE: Duration = Duration::from_secs(15);
+/// Bounds of the time after which a metaserver that did not answer is tried again.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+
+/// Keeps a connection to a metaserver, for ever.
+pub async fn run(shared: Rc<Shared>, membership: Membership) {
+    let mut news = shared.tickets.listen();
+    let speed = speed();
+    let mut pause = AGAIN.0;
+    loop {
+        for address in &membership.metaservers {
+            let mut attendance = Attendance {
+                shared: &shared,
+                membership: &membership,
+                member: Member::new(),
+                load: Load::default(),
+                report: None,
+                heard: Instant::now(),
+            };
+            match attendance.attend(address, &mut news, speed).await {
+                Ok(()) => tracing::info!(address, "the metaserver closed the connection"),
+                Err(error) => tracing::warn!(address, %error, "no connection to the metaserver"),
+            }
+            if attendance.report.is_some() {
+                // It was taken: the next time may be soon.
+                pause = AGAIN.0;
+                break;
+            }
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(AGAIN.1);
+    }
+}
+
+struct Attendance<'a> {
+    shared: &'a Rc<Shared>,
+    membership: &'a Membership,
+    member: Member,
+    load: Load,
+    /// When the next report is due, and the time between them; `None`: not registered yet.
+    report: Option<(Instant, Duration)>,
+    heard: Instant,
+}
+
+impl Attendance<'_> {
+    async fn attend(
+        &mut self,
+        address: &str,
+        news: &mut UnboundedReceiver<(Ticket, bool)>,
+        speed: f64,
+    ) -> io::Result<()> {
+        let mut socket = timeout(PATIENCE, connect(address)).await??;
+        // What was told before is in what is told first now.
+        while news.try_recv().is_ok() {}
+        self.introduce(speed);
+        let mut input = Vec::with_capacity(4096);
+        loop {
+            self.write(&mut socket).await?;
+            let due = self.report.map_or(self.heard + PATIENCE, |(due, _)| due);
+            tokio::select! {
+                read = socket.read_buf(&mut input) => {
+                    if read? == 0 {
+                        return Ok(());
+                    }
+                    self.heard = Instant::now();
+                    self.look(&mut input)?;
+                }
+                told = news.recv() => if let Some((ticket, here)) = told {
+                    self.member.told(ticket, here);
+                },
+                () = sleep_until(due) => self.tell()?,
+            }
+        }
+    }
+
+    /// Who this server is, what it offers, and what it runs.
+    fn introduce(&mut self, speed: f64) {
+        let Shared { config, registry, tickets, .. } = &**self.shared;
+        let hello = ClientHello {
+            versions: VERSIONS,
+            token: self.membership.token.clone(),
+            program: config.name.clone(),
+            site: self.membership.site.clone(),
+        };
+        self.member.out().extend_from_slice(&hello.encode());
+        let routines = registry.names().filter_map(|name| registry.find(name));
+        let (fit, long): (Vec<_>, Vec<_>) =
+            routines.partition(|offered| Member::fits(&offered.json));
+        for offered in long {
+            let routine = &offered.interface.name;
+            tracing::warn!(routine, "the description is too long to be registered");
+        }
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        self.member.register(&Register {
+            name: config.name.clone(),
+            address: self.membership.address.clone(),
+            site: self.membership.site.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            slots: count(config.slots),
+            processors: count(processors),
+            speed,
+            offers: u16::try_from(fit.len()).unwrap_or(u16::MAX),
+        });
+        self.member.holds(&tickets.here());
+        for offered in fit.iter().take(usize::from(u16::MAX)) {
+            self.member.offer(offered.hash, &offered.json);
+        }
+    }
+
+    async fn write(&mut self, socket: &mut Socket) -> io::Result<()> {
+        let out = std::mem::take(self.member.out());
+        if out.is_empty() {
+            return Ok(());
+        }
+        timeout(PATIENCE, socket.write_all(&out)).await?
+    }
+
+    fn look(&mut self, input: &mut Vec<u8>) -> io::Result<()> {
+        let mut begin = 0;
+        loop {
+            match self.member.step(&input[begin..]).map_err(io::Error::other)? {
+                Look::More(_) => break,
+                Look::Event(count, event) => {
+                    begin += count;
+                    if let Some(event) = event {
+                        self.take(event)?;
+                    }
+                }
+            }
+        }
+        input.drain(..begin);
+        Ok(())
+    }
+
+    fn take(&mut self, event: MemberEvent) -> io::Result<()> {
+        match event {
+            MemberEvent::Hello(hello) => {
+                hello.version.map_err(|failure| io::Error::other(failure.text))?;
+                if hello.role != Role::Metaserver {
+                    return Err(io::Error::other("this is a server, not a metaserver"));
+                }
+            }
+            MemberEvent::Registered(ms) => {
+                tracing::info!("registered at the metaserver");
+                let between = Duration::from_millis(ms.clamp(50, 60_000).into());
+                self.report = Some((Instant::now(), between));
+            }
+            MemberEvent::Stop(ticket) => {
+                if let Stop::Cancel(job) = self.shared.tickets.stop(ticket) {
+                    self.shared.pool.borrow_mut().cancel(job, Code::Cancelled);
+                }
+            }
+            MemberEvent::Ended(failure) => return Err(io::Error::other(failure.text)),
+        }
+        Ok(())
+    }
+
+    /// A report is due, or the metaserver has not answered.
+    fn tell(&mut self) -> io::Result<()> {
+        let now = Instant::now();
+        let Some((_, between)) = self.report else { return Err(io::ErrorKind::TimedOut.into()) };
+        if now.duration_since(self.heard) > SILENCE {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.report = Some((now + between, between));
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let busy = self.load.busy(processors);
+        let (running, waiting) = self.shared.pool.borrow().load();
+        let ours = self.shared.tickets.running();
+        let elsewhere = (running + waiting).saturating_sub(ours);
+        let computing = (running * self.shared.config.threads) as f64;
+        let waits = elsewhere.saturating_sub(running) as f64;
+        let others = elsewhere.min(running) as f64;
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        self.member.report(&Report {
+            load: (busy - computing).max(0.0) + others + waits,
+            running: count(running),
+            waiting: count(waiting),
+            elsewhere: count(elsewhere),
+        });
+        Ok(())
+    }
+}

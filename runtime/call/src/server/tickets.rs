@@ -1,0 +1,181 @@
+//! Attempts of calls that a metaserver has sent here, by their tickets.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+
+use kumi_rpc::Ticket;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// Tickets that are remembered after their end, so that none is taken twice.
+const MOST_SPENT: usize = 65_536;
+
+/// A ticket whose call is here.
+#[derive(Debug)]
+struct Here {
+    /// The call's number in the pool.
+    job: u64,
+    /// Its arguments have come.
+    runs: bool,
+    /// The metaserver does not want it any more.
+    stopped: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    here: BTreeMap<Ticket, Here>,
+    /// Not taken, or not again; the oldest first in the queue.
+    spent: BTreeSet<Ticket>,
+    order: VecDeque<Ticket>,
+    /// To the task that talks to the metaserver, if there is one.
+    news: Option<UnboundedSender<(Ticket, bool)>>,
+}
+
+/// All tickets of a server.
+#[derive(Debug, Default)]
+pub struct Tickets(RefCell<State>);
+
+/// A ticket whose call is here; when this goes the call is not.
+#[derive(Debug)]
+pub struct Held {
+    ticket: Ticket,
+    tickets: Rc<Tickets>,
+}
+
+/// What is to be done with the call of a ticket that is not wanted any more.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// It is not here, and the metaserver knows.
+    Nothing,
+    /// This call of the pool is to be cancelled.
+    Cancel(u64),
+}
+
+impl State {
+    fn spend(&mut self, ticket: Ticket) {
+        if self.spent.insert(ticket) {
+            self.order.push_back(ticket);
+        }
+        if self.order.len() > MOST_SPENT
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.spent.remove(&oldest);
+        }
+    }
+
+    fn tell(&mut self, ticket: Ticket, here: bool) {
+        if let Some(news) = &self.news {
+            // Without a connection there is nobody to tell; the next one begins with all tickets.
+            let _gone = news.send((ticket, here));
+        }
+    }
+}
+
+impl Tickets {
+    /// Where news of tickets come.
+    pub fn listen(&self) -> UnboundedReceiver<(Ticket, bool)> {
+        let (news, receiver) = unbounded_channel();
+        self.0.borrow_mut().news = Some(news);
+        receiver
+    }
+
+    /// Takes the call of a ticket; `None`: the ticket is spent, or here already.
+    pub fn admit(self: &Rc<Tickets>, ticket: Ticket, job: u64) -> Option<Held> {
+        let mut state = self.0.borrow_mut();
+        if state.spent.contains(&ticket) || state.here.contains_key(&ticket) {
+            return None;
+        }
+        state.here.insert(ticket, Here { job, runs: false, stopped: false });
+        Some(Held { ticket, tickets: Rc::clone(self) })
+    }
+
+    /// The metaserver does not want a ticket any more.
+    pub fn stop(&self, ticket: Ticket) -> Stop {
+        let mut state = self.0.borrow_mut();
+        match state.here.get_mut(&ticket) {
+            Some(here) => {
+                here.stopped = true;
+                Stop::Cancel(here.job)
+            }
+            None => {
+                state.spend(ticket);
+                state.tell(ticket, false);
+                Stop::Nothing
+            }
+        }
+    }
+
+    /// All that are here.
+    pub fn here(&self) -> Vec<Ticket> {
+        self.0.borrow().here.keys().copied().collect()
+    }
+
+    /// How many of them wait for a slot or run.
+    pub fn running(&self) -> usize {
+        self.0.borrow().here.values().filter(|here| here.runs).count()
+    }
+}
+
+impl Held {
+    /// The arguments have come. False: the call is not wanted any more.
+    pub fn runs(&self) -> bool {
+        let mut state = self.tickets.0.borrow_mut();
+        let stopped = match state.here.get_mut(&self.ticket) {
+            Some(here) => {
+                here.runs = true;
+                here.stopped
+            }
+            None => true,
+        };
+        if !stopped {
+            state.tell(self.ticket, true);
+        }
+        !stopped
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut state = self.tickets.0.borrow_mut();
+        state.here.remove(&self.ticket);
+        state.spend(self.ticket);
+        state.tell(self.ticket, false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ticket(call: u64) -> Ticket {
+        Ticket { call, attempt: 1 }
+    }
+
+    #[test]
+    fn a_ticket_is_taken_once() {
+        let tickets = Rc::new(Tickets::default());
+        let mut news = tickets.listen();
+        let held = tickets.admit(ticket(1), 5).expect("it is new");
+        assert!(tickets.admit(ticket(1), 6).is_none());
+        assert!(held.runs());
+        assert_eq!((tickets.running(), tickets.here()), (1, vec![ticket(1)]));
+        assert_eq!(tickets.stop(ticket(1)), Stop::Cancel(5));
+        assert!(!held.runs());
+        drop(held);
+        assert!(tickets.admit(ticket(1), 7).is_none());
+        assert_eq!(tickets.stop(ticket(2)), Stop::Nothing);
+        assert!(tickets.admit(ticket(2), 8).is_none(), "it was stopped before it came");
+        let told: Vec<_> = std::iter::from_fn(|| news.try_recv().ok()).collect();
+        assert_eq!(told, [(ticket(1), true), (ticket(1), false), (ticket(2), false)]);
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let tickets = Tickets::default();
+        (0..MOST_SPENT as u64 + 10).for_each(|call| {
+            tickets.stop(ticket(call));
+        });
+        let state = tickets.0.borrow();
+        assert_eq!((state.spent.len(), state.order.len()), (MOST_SPENT, MOST_SPENT));
+    }
+}

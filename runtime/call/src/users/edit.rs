@@ -1,0 +1,173 @@
+//! Changing the file of users: whole, under a lock, and never half written.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{Flock, FlockArg};
+
+use super::file::{
+    Content, Entry, Moment, Token, UsersError, check_name, content, failed, id, shown,
+};
+use super::hash;
+
+/// What every token begins with, so that people and programs that look for secrets know one.
+const PREFIX: &str = "kumi_";
+
+/// What a new token is for.
+#[derive(Debug, Clone, Default)]
+pub struct NewToken {
+    /// The user, who is made if need be.
+    pub user: String,
+    /// When it expires, in seconds since 1970.
+    pub expires: Option<i64>,
+    /// Patterns of the routines that the user, with all tokens, may call from now on; `None`: as it was, all for a
+    /// new user.
+    pub routines: Option<Vec<String>>,
+}
+
+/// A token of the file, as people may see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shown {
+    /// The user.
+    pub user: String,
+    /// By what the token is told from others; empty: the user has none.
+    pub id: String,
+    /// When it expires, RFC 3339.
+    pub expires: Option<String>,
+    /// Patterns of the routines that the user may call.
+    pub routines: Vec<String>,
+}
+
+/// The file under its lock. Who replaces it replaces what is locked, so the lock is that of the file which is there.
+fn locked(path: &Path) -> Result<Flock<File>, UsersError> {
+    loop {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = options.open(path).map_err(failed("written", path))?;
+        let lock = Flock::lock(file, FlockArg::LockExclusive)
+            .map_err(|(_, errno)| failed("locked", path)(errno.into()))?;
+        let (ours, there) = (lock.metadata(), std::fs::metadata(path));
+        let ours = ours.map_err(failed("read", path))?;
+        if there.is_ok_and(|there| there.ino() == ours.ino() && there.dev() == ours.dev()) {
+            return Ok(lock);
+        }
+    }
+}
+
+/// Puts new content in the file's place.
+fn replace(path: &Path, content: &Content) -> Result<(), UsersError> {
+    content.parsed().map_err(UsersError::Asked)?;
+    let text = toml::to_string(content)
+        .map_err(|error| failed("written", path)(io::Error::other(error.to_string())))?;
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.new", std::process::id()));
+    let beside: PathBuf = path.with_file_name(name);
+    let write = || {
+        let mut file =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+        file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&beside, path)
+    };
+    write().map_err(|error| {
+        // It is of no use to anybody; what is to be told is why it could not be written.
+        let _gone = std::fs::remove_file(&beside);
+        failed("written", path)(error)
+    })
+}
+
+/// Makes a token and writes its hash to the file, which is made if need be. The token, which nobody can be told again.
+///
+/// # Errors
+/// [`UsersError`].
+pub fn add(path: &Path, new: &NewToken) -> Result<String, UsersError> {
+    check_name(&new.user).map_err(UsersError::Asked)?;
+    let mut lock = locked(path)?;
+    let mut content = content(path, &mut lock)?;
+    let mut random = [0; 32];
+    File::open("/dev/urandom")
+        .and_then(|mut source| source.read_exact(&mut random))
+        .map_err(failed("read", Path::new("/dev/urandom")))?;
+    let token = format!("{PREFIX}{}", blake3::Hash::from_bytes(random).to_hex());
+    let entry = match content.users.iter_mut().position(|entry| entry.name == new.user) {
+        Some(index) => &mut content.users[index],
+        None => {
+            content.users.push(Entry {
+                name: new.user.clone(),
+                routines: None,
+                weight: None,
+                priority: None,
+                run_as: None,
+                tokens: Vec::new(),
+            });
+            content.users.last_mut().expect("it was put there")
+        }
+    };
+    if new.routines.is_some() {
+        entry.routines.clone_from(&new.routines);
+    }
+    entry.tokens.push(Token {
+        blake3: hash(&token).to_hex().to_string(),
+        expires: new.expires.map(|at| Moment::Text(shown(at))),
+    });
+    replace(path, &content)?;
+    Ok(token)
+}
+
+/// The users and tokens of the file.
+///
+/// # Errors
+/// [`UsersError`].
+pub fn list(path: &Path) -> Result<Vec<Shown>, UsersError> {
+    let mut file = File::open(path).map_err(failed("read", path))?;
+    let content = content(path, &mut file)?;
+    let parsed = content.parsed();
+    parsed.map_err(|reason| UsersError::Content { path: path.to_owned(), reason })?;
+    let mut all = Vec::new();
+    for entry in &content.users {
+        let shown_as = |id: String, expires| Shown {
+            user: entry.name.clone(),
+            id,
+            expires,
+            routines: entry.routines.clone().unwrap_or_else(|| vec!["*".to_owned()]),
+        };
+        if entry.tokens.is_empty() {
+            all.push(shown_as(String::new(), None));
+        }
+        for token in &entry.tokens {
+            let expires = token.expires.as_ref().and_then(|at| at.seconds().ok()).map(shown);
+            all.push(shown_as(token.hash().map(|hash| id(&hash)).unwrap_or_default(), expires));
+        }
+    }
+    Ok(all)
+}
+
+/// Takes tokens away from a user: all, or the one with this id. How many they were.
+///
+/// # Errors
+/// [`UsersError`]; there is no such user or token.
+pub fn revoke(path: &Path, user: &str, token: Option<&str>) -> Result<usize, UsersError> {
+    let mut lock = locked(path)?;
+    let mut content = content(path, &mut lock)?;
+    let Some(entry) = content.users.iter_mut().find(|entry| entry.name == user) else {
+        return Err(UsersError::Asked(format!("there is no user `{user}` in {}", path.display())));
+    };
+    let before = entry.tokens.len();
+    entry.tokens.retain(|other| token.is_some_and(|token| !is(other, token)));
+    let gone = before - entry.tokens.len();
+    if let (0, Some(token)) = (gone, token) {
+        let token = token.escape_default();
+        return Err(UsersError::Asked(format!(
+            "`{user}` has no token {token}; `kumi call token list` shows them"
+        )));
+    }
+    replace(path, &content)?;
+    Ok(gone)
+}
+
+fn is(token: &Token, wanted: &str) -> bool {
+    token.hash().is_ok_and(|hash| id(&hash) == wanted)
+}
