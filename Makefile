@@ -10,6 +10,7 @@
 #   make bench-transport  the figures of the transport only
 #   make bench-call   calls of routines, beside raw TCP, Ray, Dask and Arrow Flight
 #   make bench-peers  install the peers that are distribution packages
+#   make properties   the property tests with cases that no run has had, many more of them
 #   make soak         all operations mixed while packets are lost, for some minutes
 #   make fuzz         each fuzz target for a minute; needs the nightly toolchain and cargo-fuzz
 
@@ -23,7 +24,7 @@ PROFILE ?= release
 # The folder that cargo gives a profile's output.
 BIN = $(TARGET)/$(PROFILE)
 
-.PHONY: all build c cpp fortran grpc routines python java demo test lint bench bench-transport bench-peers bench-build bench-reality bench-call soak fuzz setup clean
+.PHONY: all build c cpp fortran grpc routines python java demo test lint bench bench-transport bench-peers bench-build bench-reality bench-call properties soak fuzz setup clean
 
 all: build
 
@@ -120,6 +121,10 @@ bench-peers:
 	@scripts/setup peers
 
 # In `make test` the same is short.
+properties: setup
+	PROPTEST_CASES=$(or $(CASES),20000) PROPTEST_RNG_SEED=$$(od -An -N7 -tu8 /dev/urandom | tr -d ' ') \
+	  $(CARGO) test --locked --no-fail-fast $(addprefix --package kumi-,proto sched rpc broker control idl sim)
+
 soak: setup
 	$(CARGO) build --workspace --locked
 	@$(MAKE) --no-print-directory c cpp fortran PROFILE=debug

@@ -24,7 +24,7 @@ const LAYERS: [(&str, &[&str]); 20] = [
     ("kumi-models", &[]),
     ("kumi-mem", &["kumi-proto", "kumi-net"]),
     ("kumi-node", &["kumi-control", "kumi-sched", "kumi-net"]),
-    ("kumi-call", &["kumi-idl", "kumi-rpc"]),
+    ("kumi-call", &["kumi-broker", "kumi-idl", "kumi-rpc"]),
     ("kumi-c", &["kumi-mem"]),
     ("kumi-slot", &["kumi-call"]),
     ("kumi-grpc", &["kumi-call", "kumi-idl", "kumi-rpc"]),

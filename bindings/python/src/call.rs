@@ -44,7 +44,7 @@ impl Drop for NativeCall {
 /// Scalars by parameter, where they follow from arrays, and shapes by parameter.
 type Fitted = (Vec<Option<u64>>, Vec<Vec<u64>>);
 
-fn failure(error: &CallError) -> Failure {
+pub fn failure(error: &CallError) -> Failure {
     let text = error.to_string();
     // Of several attempts the last says what kind of failure it is.
     let kind = match error {
@@ -78,7 +78,7 @@ fn failure(error: &CallError) -> Failure {
 }
 
 /// Whether a handler of one of Python's signals has raised; then that is what the call raises.
-fn interrupted() -> bool {
+pub fn interrupted() -> bool {
     Python::attach(|py| match py.check_signals() {
         Ok(()) => false,
         Err(error) => {
@@ -262,28 +262,30 @@ impl NativeCall {
 fn values(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyList>> {
     let values = PyList::empty(py);
     for (index, value) in outcome.values {
-        let value = match value {
-            Value::I64(value) => value.into_pyobject(py)?.into_any(),
-            Value::U64(value) => value.into_pyobject(py)?.into_any(),
-            Value::F64(value) => value.into_pyobject(py)?.into_any(),
-            Value::Complex(real, imaginary) => {
-                PyComplex::from_doubles(py, real, imaginary).into_any()
-            }
-            Value::Text(text) => text.into_pyobject(py)?.into_any(),
-            // What came is in its place.
-            Value::FileLength(_) => continue,
-        };
-        values.append((index, value))?;
+        values.append((index, self::value(py, value)?))?;
     }
     Ok(values)
 }
 
-fn duration(seconds: f64) -> PyResult<Duration> {
+pub fn duration(seconds: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(seconds)
         .map_err(|error| Failure::of_call("ArgumentError", format!("{seconds} s: {error}")).into())
 }
 
-fn scalar(value: &Bound<'_, PyAny>) -> PyResult<Scalar> {
+/// What came back beside arrays.
+pub fn value(py: Python<'_>, value: Value) -> PyResult<Bound<'_, PyAny>> {
+    Ok(match value {
+        Value::I64(value) => value.into_pyobject(py)?.into_any(),
+        Value::U64(value) => value.into_pyobject(py)?.into_any(),
+        Value::F64(value) => value.into_pyobject(py)?.into_any(),
+        Value::Complex(real, imaginary) => PyComplex::from_doubles(py, real, imaginary).into_any(),
+        Value::Text(text) => text.into_pyobject(py)?.into_any(),
+        Value::FileLength(bytes) => bytes.into_pyobject(py)?.into_any(),
+    })
+}
+
+/// A number that Python gives.
+pub fn scalar(value: &Bound<'_, PyAny>) -> PyResult<Scalar> {
     if value.cast::<PyInt>().is_ok() {
         let wide = || value.extract::<u64>().map(Scalar::U64);
         return value.extract::<i64>().map(Scalar::I64).or_else(|_| wide()).map_err(|_| {

@@ -11,6 +11,7 @@
 //! | `error` | which exception an error becomes |
 //! | `number` | numbers that Python passes |
 //! | `call` | calls of routines on servers |
+//! | `transaction` | several of them, recorded and run together |
 //! | `control`, `message`, `window`, `transfer`, `list`, `fifo`, `collective`, `machine` | the functions |
 
 mod buffer;
@@ -24,6 +25,7 @@ mod machine;
 mod message;
 mod number;
 mod state;
+mod transaction;
 mod transfer;
 mod window;
 
@@ -56,6 +58,8 @@ mod _native {
     use crate::machine::{cluster_nodes, node_load, rank_runs};
     #[pymodule_export]
     use crate::message::{probe, recv, recv_into, send, sendrecv};
+    #[pymodule_export]
+    use crate::transaction::run_transaction;
     #[pymodule_export]
     use crate::transfer::{NativeCompletion, atomic, get_blocks, multicast, put_blocks};
     #[pymodule_export]

@@ -3,6 +3,7 @@
 use crate::callback::{CallbackHead, CallbackReturn};
 use crate::codec::{Cursor, Malformed};
 use crate::frame::{self, End, HEADER, Header, Kind};
+use crate::held::{FetchHead, HeldName};
 use crate::hello::{ServerHello, VERSIONS};
 use crate::message::{self, CallHead, Failure, ResultHead, Value};
 use crate::meta::{Over, Placed, Placing, Ticket};
@@ -65,6 +66,8 @@ struct Call {
     back: Back,
     /// Parameters that come back as files, and most bytes of one.
     files: (Vec<u16>, u64),
+    /// Whether it runs a routine, which may call functions: the fetch of an array does not.
+    runs: bool,
 }
 
 impl Call {
@@ -187,6 +190,7 @@ impl Client {
             begun: false,
             back: Back::None,
             files: (Vec::new(), 0),
+            runs: true,
         };
         self.streams.insert(stream, (Stream::Call(call), true));
         Ok(stream)
@@ -230,6 +234,24 @@ impl Client {
         frame::put(out, Kind::Status, stream, |_| {});
         self.streams.insert(stream, (Stream::Status, true));
         stream
+    }
+
+    /// Appends the wish for bytes of a held array; its stream. They come as a result with one array, of parameter 0.
+    pub fn fetch(&mut self, head: &FetchHead, out: &mut Vec<u8>) -> u32 {
+        let stream = self.fresh();
+        frame::put(out, Kind::Fetch, stream, |out| head.encode(out));
+        let parts = Parts::new(&[Size { argument: 0, bytes: head.length }]);
+        let (back, files) = (Back::None, (Vec::new(), 0));
+        let call = Call { parts, begun: false, back, files, runs: false };
+        self.streams.insert(stream, (Stream::Call(call), true));
+        stream
+    }
+
+    /// Appends the wish that arrays be held no longer; it has no answer.
+    pub fn drop_held(&mut self, names: &[HeldName], out: &mut Vec<u8>) {
+        for names in names.chunks(MOST_REQUEST / HeldName::LENGTH) {
+            frame::put(out, Kind::Drop, 0, |out| names.iter().for_each(|name| name.encode(out)));
+        }
     }
 
     /// Appends the wish that a call end; its answer comes all the same.
@@ -457,6 +479,23 @@ impl Client {
                 let head = CallbackHead::decode(body).map_err(malformed)?;
                 self.callback(stream, head)?
             }
+            Kind::Placed | Kind::Closed | Kind::State => {
+                return self.take_of_metaserver(stream, kind, body);
+            }
+            _ => return Err(ProtocolError::Kind(kind as u8)),
+        })
+    }
+
+    /// What a metaserver says.
+    fn take_of_metaserver(
+        &mut self,
+        stream: u32,
+        kind: Kind,
+        body: &[u8],
+    ) -> Result<Option<ClientEvent>, ProtocolError> {
+        let malformed = |why| ProtocolError::Body { kind: kind as u8, why };
+        let unasked = ProtocolError::Unasked { kind: kind as u8, stream };
+        Ok(match kind {
             Kind::Placed => match self.streams.get(&stream) {
                 Some((Stream::Place, wanted)) => {
                     let placed = Placed::decode(body).map_err(malformed)?;
@@ -514,6 +553,9 @@ impl Client {
         head: CallbackHead,
     ) -> Result<Option<ClientEvent>, ProtocolError> {
         let (call, wanted) = self.running(stream, Kind::Callback)?;
+        if !call.runs {
+            return Err(ProtocolError::Unasked { kind: Kind::Callback as u8, stream });
+        }
         call.back = if wanted { Back::Asked } else { Back::Refused };
         Ok(wanted.then_some(ClientEvent::Callback(stream, head)))
     }

@@ -46,6 +46,11 @@ impl<'a> Cursor<'a> {
         Ok(*taken)
     }
 
+    /// The next byte, which stays.
+    pub fn peek(&self) -> Option<u8> {
+        self.0.first().copied()
+    }
+
     pub fn u8(&mut self) -> Result<u8, Malformed> {
         self.array::<1>().map(|[byte]| byte)
     }

@@ -69,11 +69,15 @@ pub enum Kind {
     State = 45,
     /// The ticket of the call that follows.
     Ticket = 46,
+    /// Asks for a held array.
+    Fetch = 14,
+    /// Ends the holding of arrays.
+    Drop = 15,
 }
 
 impl Kind {
     fn of(byte: u8) -> Option<Kind> {
-        const ALL: [Kind; 28] = [
+        const ALL: [Kind; 30] = [
             Kind::Interface,
             Kind::List,
             Kind::Call,
@@ -102,6 +106,8 @@ impl Kind {
             Kind::Status,
             Kind::State,
             Kind::Ticket,
+            Kind::Fetch,
+            Kind::Drop,
         ];
         ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
@@ -158,7 +164,7 @@ impl Header {
             Ordering::Equal => {}
         }
         let of_connection = match known {
-            Some(Kind::Ping | Kind::Pong) => stream == 0,
+            Some(Kind::Ping | Kind::Pong | Kind::Drop) => stream == 0,
             Some(
                 Kind::Register
                 | Kind::Offer

@@ -1,6 +1,7 @@
 //! Bodies of frames that are no chunks.
 
 use crate::codec::{Cursor, Malformed, printable, shortened};
+use crate::held::Held;
 use crate::{MOST_ANSWER, MOST_NAME};
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -24,7 +25,7 @@ pub enum Value {
 }
 
 /// A call's head.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct CallHead {
     /// Hash of the description that the client has.
     pub hash: u64,
@@ -34,6 +35,8 @@ pub struct CallHead {
     pub routine: String,
     /// What is sent of scalars and texts: parameter and value, in ascending order.
     pub values: Vec<(u16, Value)>,
+    /// Arrays that are held at servers.
+    pub held: Held,
 }
 
 /// A result's head.
@@ -89,6 +92,14 @@ pub enum Code {
     Version,
     /// A function of the client that the routine called has failed.
     Callback,
+    /// No array of that name is held.
+    NotHeld,
+    /// The call that makes an array is under way.
+    NotYet,
+    /// An array could not be fetched from the server that holds it.
+    NoSource,
+    /// No room for arrays that are to be held.
+    HeldFull,
     /// The server's disk does not take a file of the call, or what the routine left there is none that can be sent.
     Storage,
     /// The token was good once.
@@ -99,25 +110,29 @@ pub enum Code {
     Other(u16),
 }
 
-const CODES: [Code; 14] = [
-    Code::NoSuchRoutine,
-    Code::InterfaceChanged,
-    Code::BadArguments,
-    Code::TooLarge,
-    Code::Busy,
-    Code::Crashed,
-    Code::TimedOut,
-    Code::Cancelled,
-    Code::NotRunnable,
-    Code::NotPermitted,
-    Code::Protocol,
-    Code::Ending,
-    Code::Version,
-    Code::Callback,
+const CODES: [(u16, Code); 21] = [
+    (1, Code::NoSuchRoutine),
+    (2, Code::InterfaceChanged),
+    (3, Code::BadArguments),
+    (4, Code::TooLarge),
+    (5, Code::Busy),
+    (6, Code::Crashed),
+    (7, Code::TimedOut),
+    (8, Code::Cancelled),
+    (9, Code::NotRunnable),
+    (10, Code::NotPermitted),
+    (11, Code::Protocol),
+    (12, Code::Ending),
+    (13, Code::Version),
+    (14, Code::Callback),
+    (15, Code::NotHeld),
+    (16, Code::NotYet),
+    (17, Code::NoSource),
+    (18, Code::HeldFull),
+    (25, Code::Expired),
+    (26, Code::TlsWanted),
+    (30, Code::Storage),
 ];
-
-/// Codes whose numbers do not follow on those.
-const APART: [(u16, Code); 3] = [(25, Code::Expired), (26, Code::TlsWanted), (30, Code::Storage)];
 
 impl Code {
     /// Its number on the wire.
@@ -125,24 +140,20 @@ impl Code {
     pub fn number(self) -> u16 {
         match self {
             Code::Other(number) => number,
-            known => {
-                let mut all = (1..).zip(CODES).chain(APART);
-                all.find(|(_, code)| *code == known).map_or(0, |(number, _)| number)
-            }
+            known => CODES.iter().find(|(_, code)| *code == known).map_or(0, |(number, _)| *number),
         }
     }
 
     /// The code of a number.
     #[must_use]
     pub fn of(number: u16) -> Code {
-        let index = usize::from(number).wrapping_sub(1);
-        let apart = || APART.iter().find(|(other, _)| *other == number).map(|(_, code)| *code);
-        CODES.get(index).copied().or_else(apart).unwrap_or(Code::Other(number))
+        let known = CODES.iter().find(|(other, _)| *other == number);
+        known.map_or(Code::Other(number), |(_, code)| *code)
     }
 }
 
 impl Value {
-    fn encode(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Value::I64(value) => {
                 out.push(1);
@@ -174,7 +185,7 @@ impl Value {
         }
     }
 
-    fn decode(cursor: &mut Cursor<'_>) -> Result<Value, Malformed> {
+    pub(crate) fn decode(cursor: &mut Cursor<'_>) -> Result<Value, Malformed> {
         Ok(match cursor.u8()? {
             1 => Value::I64(cursor.i64()?),
             2 => Value::U64(cursor.u64()?),
@@ -242,7 +253,10 @@ impl CallHead {
         let name = shortened(&self.routine, MOST_NAME + 1);
         out.extend_from_slice(&u16::try_from(name.len()).unwrap_or(u16::MAX).to_le_bytes());
         out.extend_from_slice(name.as_bytes());
-        put_values(out, &self.values);
+        let entries = self.values.len() + self.held.entries();
+        // Parameters are numbered in 16 bits; a body with more entries is over every limit anyway.
+        out.extend_from_slice(&u16::try_from(entries).unwrap_or(u16::MAX).to_le_bytes());
+        self.held.encode(out, &self.values);
     }
 
     /// Reads one, which is all of `bytes`.
@@ -255,9 +269,10 @@ impl CallHead {
         let timeout_ms = cursor.u32()?;
         let length = cursor.u16()?;
         let routine = name(cursor.take(usize::from(length))?)?.to_owned();
-        let values = take_values(&mut cursor)?;
+        let count = cursor.u16()?;
+        let (values, held) = Held::decode(&mut cursor, count)?;
         cursor.end()?;
-        Ok(CallHead { hash, timeout_ms, routine, values })
+        Ok(CallHead { hash, timeout_ms, routine, values, held })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::callback::{CallbackHead, CallbackReturn};
 use crate::frame::{self, End, HEADER, Header, Kind};
+use crate::held::{self, FetchHead, HeldName};
 use crate::hello::{ClientHello, Role, ServerHello, VERSIONS};
 use crate::message::{self, CallHead, Code, Failure, ResultHead};
 use crate::meta::Ticket;
@@ -36,6 +37,10 @@ pub enum ServerEvent {
     Back(u32),
     /// A metaserver has sent the call that directly follows.
     Ticket(u32, Ticket),
+    /// Bytes of a held array; [`Server::finish`] with one array, of parameter 0, or [`Server::fail`] answers.
+    Fetch(u32, FetchHead),
+    /// These arrays are to be held no longer.
+    Drop(Vec<HeldName>),
 }
 
 /// What a stream waits for.
@@ -220,6 +225,11 @@ impl Server {
                 let head = CallHead::decode(body).map_err(malformed)?;
                 self.begin(stream)?.then_some(ServerEvent::Call(stream, head))
             }
+            Kind::Fetch => {
+                let head = FetchHead::decode(body).map_err(malformed)?;
+                self.begin(stream)?.then_some(ServerEvent::Fetch(stream, head))
+            }
+            Kind::Drop => Some(ServerEvent::Drop(held::take_names(body).map_err(malformed)?)),
             // Of a stream that has ended meanwhile it says nothing.
             Kind::Cancel => match self.streams.get(&stream) {
                 None | Some(Stream::Asked | Stream::Answered) => None,

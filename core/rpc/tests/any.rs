@@ -23,7 +23,13 @@ fn requests(client: &mut Client, calls: &[Vec<u64>]) -> Vec<u8> {
     let mut out = hello().encode();
     let mut left = Vec::new();
     for sizes in calls {
-        let head = CallHead { hash: 1, timeout_ms: 2, routine: "f".into(), values: values() };
+        let head = CallHead {
+            hash: 1,
+            timeout_ms: 2,
+            routine: "f".into(),
+            values: values(),
+            ..CallHead::default()
+        };
         let sizes = arrays(sizes);
         let stream = client.call(&head, &sizes, &mut out).expect("short");
         let pieces: Vec<_> = chunks(&sizes).collect();
@@ -249,7 +255,7 @@ proptest! {
     #[test]
     fn any_answers(frames in prop::collection::vec(answer(), 0..12), rest in prop::collection::vec(any::<u8>(), 0..40)) {
         let (mut client, mut out) = (Client::new(), Vec::new());
-        let head = CallHead { hash: 1, timeout_ms: 2, routine: "f".into(), values: values() };
+        let head = CallHead { hash: 1, timeout_ms: 2, routine: "f".into(), values: values(), ..CallHead::default() };
         client.interface("f", &mut out).expect("a name");
         client.list("", &mut out).expect("short");
         client.call(&head, &arrays(&[9, 20]), &mut out).expect("short");

@@ -3,8 +3,8 @@
 
 use kumi_rpc::{
     CallHead, CallbackHead, CallbackReturn, Client, ClientEvent, ClientHello, Code, Failure,
-    HEADER, Piece, ProtocolError, ResultHead, Role, Server, ServerEvent, ServerHello, Size, Step,
-    Value, chunk_header,
+    HEADER, Held, Piece, ProtocolError, ResultHead, Role, Server, ServerEvent, ServerHello, Size,
+    Step, Value, chunk_header,
 };
 
 /// A server with a call that runs on stream 1.
@@ -17,7 +17,13 @@ fn running() -> Server {
         site: String::new(),
     };
     let mut bytes = hello.encode();
-    let head = CallHead { hash: 7, timeout_ms: 0, routine: "f".to_owned(), values: Vec::new() };
+    let head = CallHead {
+        hash: 7,
+        timeout_ms: 0,
+        routine: "f".to_owned(),
+        values: Vec::new(),
+        held: Held::default(),
+    };
     Client::new().call(&head, &[], &mut bytes).expect("short");
     let events = feed(&mut server, &bytes, |server, event| match event {
         ServerEvent::Hello(hello) => assert!(server.welcome(hello, "s", 1 << 20)),
@@ -213,7 +219,13 @@ fn a_stream_is_in_use_until_its_chunks_are_written() {
     assert!(server.outbox().refers(1), "what is decided on is written");
     // A client that takes the number again before it has read the end.
     let mut bytes = Vec::new();
-    let call = CallHead { hash: 7, timeout_ms: 0, routine: "f".to_owned(), values: Vec::new() };
+    let call = CallHead {
+        hash: 7,
+        timeout_ms: 0,
+        routine: "f".to_owned(),
+        values: Vec::new(),
+        held: Held::default(),
+    };
     Client::new().call(&call, &[], &mut bytes).expect("short");
     assert_eq!(try_feed(&mut server, &bytes, |_, _| {}), Err(ProtocolError::Reused(1)));
     // What the client had sent of the function's end is skipped.
@@ -228,7 +240,13 @@ fn a_stream_is_in_use_until_its_chunks_are_written() {
 /// A client with a call on stream 1, and a result of 4 bytes to come.
 fn calling() -> Client {
     let mut client = Client::new();
-    let call = CallHead { hash: 7, timeout_ms: 0, routine: "f".to_owned(), values: Vec::new() };
+    let call = CallHead {
+        hash: 7,
+        timeout_ms: 0,
+        routine: "f".to_owned(),
+        values: Vec::new(),
+        held: Held::default(),
+    };
     let mut out = Vec::new();
     client.call(&call, &[Size { argument: 0, bytes: 4 }], &mut out).expect("short");
     let hello = ServerHello {

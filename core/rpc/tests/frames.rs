@@ -68,7 +68,13 @@ fn greetings() -> Vec<Value> {
 
 fn heads() -> Vec<Value> {
     let head = |hash, timeout_ms, routine: &str, sent: Vec<(u16, Sent)>| {
-        let head = CallHead { hash, timeout_ms, routine: routine.into(), values: sent };
+        let head = CallHead {
+            hash,
+            timeout_ms,
+            routine: routine.into(),
+            values: sent,
+            ..CallHead::default()
+        };
         let mut out = Vec::new();
         head.encode(&mut out);
         json!({ "hash": format!("{hash:016x}"), "milliseconds": timeout_ms, "routine": routine,
@@ -86,7 +92,7 @@ fn failure(failure: &Failure) -> Value {
 fn told(input: &[u8]) -> (Vec<Value>, bool, usize, BTreeMap<String, Vec<u8>>) {
     let mut client = Client::new();
     let mut out = Vec::new();
-    let head = CallHead { hash: 1, timeout_ms: 0, routine: "f".into(), values: Vec::new() };
+    let head = CallHead { hash: 1, routine: "f".into(), ..CallHead::default() };
     client.interface("f", &mut out).expect("a name");
     client.list("", &mut out).expect("short");
     let sizes = [(1, 5), (2, 3), (7, 1 << 40)].map(|(argument, bytes)| Size { argument, bytes });

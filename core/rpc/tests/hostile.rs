@@ -139,7 +139,7 @@ fn a_stream_too_many_fails_alone() {
     let mut server = served(2);
     let mut client = greeted();
     let head =
-        CallHead { hash: 0, timeout_ms: 0, routine: "f".into(), values: vec![(0, Value::I64(1))] };
+        CallHead { routine: "f".into(), values: vec![(0, Value::I64(1))], ..CallHead::default() };
     let size = Size { argument: 0, bytes: 5 };
     let mut input = Vec::new();
     for _ in 0..3 {
@@ -181,7 +181,7 @@ fn a_stream_too_many_fails_alone() {
 fn a_result_that_is_too_long_is_a_failure_of_its_call() {
     let mut server = served(2);
     let mut input = Vec::new();
-    let head = CallHead { hash: 0, timeout_ms: 0, routine: "f".into(), values: vec![] };
+    let head = CallHead { routine: "f".into(), ..CallHead::default() };
     Client::new().call(&head, &[], &mut input).expect("short");
     assert!(matches!(server.step(&input), Ok(Step::Event(_, Some(ServerEvent::Call(1, _))))));
     server.accept(1, &[]);
@@ -203,7 +203,7 @@ fn a_client_does_not_send_what_ends_the_connection() {
     let (mut client, mut out) = (Client::new(), Vec::new());
     for name in ["", &"x".repeat(MOST_NAME + 1), "f\u{1b}[2J"] {
         assert_eq!(client.interface(name, &mut out), Err(TooLong(name.len())));
-        let head = CallHead { hash: 0, timeout_ms: 0, routine: name.to_owned(), values: vec![] };
+        let head = CallHead { routine: name.to_owned(), ..CallHead::default() };
         assert_eq!(client.call(&head, &[], &mut out), Err(TooLong(name.len())));
     }
     let long = "x".repeat(MOST_REQUEST + 1);

@@ -174,7 +174,13 @@ fn a_server_registers() {
 #[test]
 fn a_ticket_goes_before_its_call() {
     let mut client = Client::new();
-    let head = CallHead { hash: 1, timeout_ms: 0, routine: "f".into(), values: vec![] };
+    let head = CallHead {
+        hash: 1,
+        timeout_ms: 0,
+        routine: "f".into(),
+        values: vec![],
+        ..CallHead::default()
+    };
     let mut out = Vec::new();
     let stream = client.call_with(Some(TICKET), &head, &[], &mut out).expect("short");
     let mut server = Server::new(4);

@@ -107,6 +107,12 @@ impl Layout {
         sizes(&self.plan, |argument| argument.returned)
     }
 
+    /// The argument of a parameter, if it is an array.
+    pub fn array(&self, parameter: u16) -> Option<&Argument> {
+        let argument = self.plan.arguments.get(usize::from(parameter))?;
+        matches!(argument.form, Form::Array(..)).then_some(argument)
+    }
+
     /// The range of the arena for a range of what travels of an array.
     pub fn range(&self, argument: u16, offset: u64, length: usize) -> (usize, usize) {
         let range = &self.travels[usize::from(argument)];

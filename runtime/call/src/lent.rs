@@ -45,6 +45,11 @@ impl Lent {
         self.length
     }
 
+    /// Where it begins.
+    pub(crate) fn address(&self) -> u64 {
+        self.address.addr() as u64
+    }
+
     pub(crate) fn at(&self, offset: usize, length: usize) -> *const u8 {
         let end = offset.checked_add(length);
         assert!(end.is_some_and(|end| end <= self.length), "a range outside of the array");

@@ -128,6 +128,7 @@ fn arguments_that_do_not_come_hold_memory_for_the_calls_time_only() {
         timeout_ms: 0,
         routine: "dmmul".to_owned(),
         values: vec![(0, Value::I64(200))],
+        ..CallHead::default()
     };
     let mut stranger = Stranger::new(server.address);
     let mut bytes = Vec::new();

@@ -223,6 +223,7 @@ fn who_goes_frees_the_slot() {
         timeout_ms: 0,
         routine: "nap".to_owned(),
         values: vec![(0, Value::I64(600_000))],
+        ..CallHead::default()
     };
     kumi_rpc::Client::new().call(&head, &[], &mut bytes).expect("short");
     let mut stranger = TcpStream::connect(server.address).expect("a connection");

@@ -14,7 +14,7 @@ use common::{Served, config, library_of, served_by};
 use kumi_call::server::{Config, Registry};
 use kumi_call::{Arg, CallError, Client, Files};
 use kumi_idl::Scalar;
-use kumi_rpc::{CallHead, ClientHello, Value, chunk_header};
+use kumi_rpc::{CallHead, ClientHello, Held, Value, chunk_header};
 
 const TEXT: &str = r#"
 Define capitals(mode_in filename from, mode_out filename to, mode_out long length) Calls "C" capitals(from, to, length);
@@ -194,6 +194,7 @@ fn cancelled_calls_and_lost_clients_leave_nothing() {
         timeout_ms: 0,
         routine: "capitals".to_owned(),
         values: vec![(0, Value::FileLength(length))],
+        held: Held::default(),
     };
     let mut rpc = kumi_rpc::Client::new();
     rpc.call(&head(1000), &[], &mut bytes).expect("short");

@@ -124,7 +124,10 @@ fn a_metaserver_comes_back_with_what_it_knew() {
     assert!(state.servers[0].in_flight == 1 || runs.is_over(), "{state:?}");
     runs.wait(&|| false).expect("it runs to its end");
     waits.wait(&|| false).expect("it runs too");
-    let state = second.until("both ends", |state| state.counters.done == 2);
+    // One that ends while its client has not found the new one yet counts as given up there.
+    let state =
+        second.until("both ends", |state| state.counters.done + state.counters.cancelled == 2);
+    assert!(state.counters.done >= 1, "{state:?}");
     assert_eq!((state.running, state.waiting, state.counters.placed), (0, 0, 1));
     second.stop();
     let third = meta_at(kept, first.address);

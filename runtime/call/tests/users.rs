@@ -49,11 +49,11 @@ impl House {
         peek.target.symbol = "noop".to_owned();
         registry.add(peek, &libraries).expect("a routine");
         let pid = param("pid", Mode::Out, Element::I32, &[]);
-        let mut fill = routine("fill", vec![size, array, pid]);
-        fill.target.symbol = "getpid".to_owned();
-        fill.target.arguments.clear();
-        fill.target.result = Some(2);
-        registry.add(fill, &libraries).expect("a routine");
+        let mut stain = routine("stain", vec![size, array, pid]);
+        stain.target.symbol = "getpid".to_owned();
+        stain.target.arguments.clear();
+        stain.target.result = Some(2);
+        registry.add(stain, &libraries).expect("a routine");
         // Of the C library, which the routines' library brings along.
         for symbol in ["getuid", "getgid"] {
             let mut system = routine(symbol, vec![param("id", Mode::Out, Element::I32, &[])]);
@@ -300,7 +300,7 @@ fn memory_that_another_user_needs_is_let_go() {
     let fill = |client: &Client| {
         let mut x = vec![0; 200_000];
         let args = vec![200_000.into(), x.as_mut_slice().into()];
-        let outcome = client.call("fill", args).expect("it runs");
+        let outcome = client.call("stain", args).expect("it runs");
         outcome.scalar(2).and_then(Scalar::integer).expect("a pid")
     };
     let (first, other) = (fill(&hers), fill(&his));

@@ -48,6 +48,7 @@ __all__ = [
     "recv_into",
     "reduce",
     "remove_signal",
+    "run_transaction",
     "same_node",
     "send",
     "sendrecv",
@@ -166,6 +167,12 @@ def node() -> int:
 def job() -> int:
     """The job's number, 0 for a job of one rank without a cluster."""
 
+def run_transaction(
+    servers: Sequence[str],
+    how: tuple[str, int, int, str, float | None],
+    arrays: Sequence[tuple[Any, bool, str, Sequence[int] | None, bool]],
+    calls: Sequence[tuple[str, list[Any]]],
+) -> dict[str, Any]: ...
 def same_node(rank: int) -> bool:
     """Whether a rank runs on the same node, so that both share memory."""
 

@@ -115,6 +115,16 @@ impl Broker {
         self.freed(server);
     }
 
+    /// An attempt was ended because somebody asked its server to: the call is not wanted any more, whoever told first.
+    pub(super) fn stopped(&mut self, call: CallId, attempt: u32) {
+        let current = self.is_current(call, attempt);
+        let Some(server) = self.give_back(call, attempt) else { return };
+        if current {
+            self.done(call, Outcome::Cancelled);
+        }
+        self.freed(server);
+    }
+
     /// The slot of an attempt is free.
     fn give_back(&mut self, call: CallId, attempt: u32) -> Option<ServerId> {
         let Some(id) = self.attempts.remove(&(call, attempt)) else {
@@ -160,6 +170,8 @@ impl Broker {
         }
         call.server = None;
         call.avoid = Some(server);
+        // It has had its turn: nobody who came since goes first.
+        call.entry.0 = i64::MIN;
         let (user, routine, entry) = (call.user, call.routine, call.entry);
         if !self.routines.contains_key(&routine) {
             return self.done(id, Outcome::Rejected(Reject::NoServer));

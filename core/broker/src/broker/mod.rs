@@ -12,7 +12,7 @@ use alloc::string::String;
 use crate::history::History;
 use crate::line::{Entry, Line};
 use crate::model::{
-    Action, CallId, ClientId, Event, Failure, Held, Outcome, ServerId, SiteId, Time, UserId,
+    Action, CallId, ClientId, Event, Held, Outcome, ServerId, SiteId, Time, UserId,
 };
 use crate::network::Network;
 use crate::policy::Policy;
@@ -35,7 +35,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             most_waiting: 100_000,
-            most_waiting_of_user: 100_000,
+            most_waiting_of_user: 10_000,
             most_attempts: 4,
             patience: 60 * Time::SECOND,
         }
@@ -76,7 +76,7 @@ struct Call {
     attempts: u32,
     /// Where it runs; `None`: it waits.
     server: Option<ServerId>,
-    /// Where it failed last; others are tried before.
+    /// Where it failed last; it goes there again only if no other offers the routine.
     avoid: Option<ServerId>,
 }
 
@@ -187,7 +187,7 @@ impl Broker {
             Event::Ended(call, attempt, seconds) => self.ended(call, attempt, seconds),
             Event::Failed(call, attempt, failure) => self.failed(call, attempt, failure),
             Event::Cancel(call) => self.cancel(call, Outcome::Cancelled),
-            Event::Cancelled(call, attempt) => self.failed(call, attempt, Failure::Broken),
+            Event::Cancelled(call, attempt) => self.stopped(call, attempt),
             Event::ClientLost(client) => {
                 for call in self.clients.get(&client).cloned().unwrap_or_default() {
                     self.cancel(call, Outcome::Cancelled);

@@ -80,6 +80,20 @@ pub enum CallError {
     /// A file of this program that cannot be read or written, or one that the server's disk does not take.
     #[error("{0}")]
     File(String),
+    /// No array of that name is held, or not yet.
+    #[error("{text}")]
+    NotHeld {
+        /// What the server says.
+        text: String,
+        /// The call that makes it is under way.
+        yet: bool,
+    },
+    /// The server could not fetch an array from the one that holds it.
+    #[error("{0}")]
+    NoSource(String),
+    /// The server has no room to hold more arrays.
+    #[error("{0}")]
+    HeldFull(String),
     /// Something else that the server says.
     #[error("{0}")]
     Server(String),
@@ -138,6 +152,9 @@ impl CallError {
             Code::NotPermitted => CallError::NotPermitted(text),
             Code::Callback => CallError::Callback(text),
             Code::Storage => CallError::File(text),
+            Code::NotHeld | Code::NotYet => CallError::NotHeld { text, yet: code == Code::NotYet },
+            Code::NoSource => CallError::NoSource(text),
+            Code::HeldFull => CallError::HeldFull(text),
             Code::Expired => CallError::Expired(text),
             Code::TlsWanted => CallError::Tls { address: "the server".to_owned(), text },
             Code::InterfaceChanged
@@ -157,8 +174,8 @@ impl CallError {
             return *has_not_run;
         }
         use CallError::{
-            Address, Argument, Busy, Connect, Expired, NotPermitted, NotRunnable, RoutineNotFound,
-            Tls, TooLarge,
+            Address, Argument, Busy, Connect, Expired, HeldFull, NoSource, NotHeld, NotPermitted,
+            NotRunnable, RoutineNotFound, Tls, TooLarge,
         };
         matches!(
             self,
@@ -170,6 +187,9 @@ impl CallError {
                 | Busy(_)
                 | NotRunnable(_)
                 | NotPermitted(_)
+                | NotHeld { .. }
+                | NoSource(_)
+                | HeldFull(_)
                 | Expired(_)
                 | Tls { .. }
         )

@@ -7,6 +7,7 @@ mod alive;
 mod ask;
 mod called;
 mod files;
+mod held;
 mod meta;
 mod writing;
 
@@ -229,12 +230,6 @@ impl Link {
         deadline: Option<Instant>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<(), CallError> {
-        let sizes: Vec<Size> = sends
-            .iter()
-            .map(|(argument, lent)| Size { argument: *argument, bytes: lent.length() as u64 })
-            .collect();
-        let lent =
-            |argument| sends.iter().find(|(other, _)| *other == argument).map(|(_, lent)| lent);
         let mut headers: Vec<[u8; HEADER]> = Vec::new();
         let mut data: Vec<(&Lent, usize, usize)> = Vec::new();
         let mut head = Some(head);
@@ -251,8 +246,13 @@ impl Link {
             data.clear();
             result
         };
-        for (argument, offset, length) in chunks(&sizes) {
-            let Some(lent) = lent(argument) else { continue };
+        // An array may come in several pieces.
+        let pieces = sends.iter().flat_map(|(argument, lent)| {
+            let size = Size { argument: *argument, bytes: lent.length() as u64 };
+            let chunks: Vec<(u16, u64, u32)> = chunks(&[size]).collect();
+            chunks.into_iter().map(move |chunk| (lent, chunk))
+        });
+        for (lent, (argument, offset, length)) in pieces {
             headers.push(chunk_header(stream, argument, length));
             // Inside of an array that is in memory.
             data.push((lent, offset as usize, length as usize));
@@ -265,7 +265,7 @@ impl Link {
                 }
             }
         }
-        if sizes.is_empty() || !headers.is_empty() {
+        if sends.is_empty() || !headers.is_empty() {
             flush(&mut headers, &mut data)?;
         }
         Ok(())

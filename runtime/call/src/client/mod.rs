@@ -16,6 +16,7 @@ mod error;
 mod files;
 mod functions;
 mod grid;
+mod held;
 mod inbox;
 mod link;
 mod remote;
@@ -40,12 +41,15 @@ pub use error::CallError;
 pub use files::Files;
 pub use functions::{Callback, CallbackArgs};
 pub use grid::{Grid, GridCall, GridCanceller};
+pub use held::AtServers;
 pub use remote::{Remote, RemoteCall, RemoteCanceller};
 pub use ticket::Canceller;
 
 use crate::callback::Function;
+use crate::lent::Number;
 use crate::values;
 use arguments::Checked;
+pub(crate) use arguments::check;
 use link::{Answer, FileParts, Functions, Link, Parts};
 use ticket::Ticket;
 use wire::Wire;
@@ -340,6 +344,7 @@ impl Client {
             timeout_ms,
             routine: known.interface.name.clone(),
             values: checked.given.to_wire(),
+            held: checked.held.clone(),
         };
         let begun = Instant::now();
         // One that is too far away to be told is none.

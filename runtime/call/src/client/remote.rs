@@ -94,6 +94,22 @@ impl Remote {
         }
     }
 
+    /// Calls a routine and waits, in at most so much time.
+    ///
+    /// # Errors
+    /// [`CallError`]; of arguments that do not fit nothing is sent.
+    pub fn call_within(
+        &self,
+        routine: &str,
+        args: Vec<Arg<'_>>,
+        time: Option<Duration>,
+    ) -> Result<Outcome, CallError> {
+        match self {
+            Remote::Server(client) => client.call_within(routine, args, time),
+            Remote::Grid(grid) => grid.call_within(routine, args, time),
+        }
+    }
+
     /// [`Client::begin`], and [`Grid::call_async`], in which the arguments are lent until the end.
     ///
     /// # Errors

@@ -101,6 +101,13 @@ impl Arena {
         bytes
     }
 
+    /// Copies bytes of another arena into it.
+    pub fn copy_from(&self, other: &Arena, from: usize, to: usize, length: usize) {
+        let (from, to) = (other.at(from, length), self.at(to, length));
+        // SAFETY: each range is inside of its mapping, no Rust reference leads there, and `copy` allows that they overlap.
+        unsafe { std::ptr::copy(from, to, length) };
+    }
+
     /// Makes a range zeros.
     pub fn clear(&self, offset: usize, length: usize) {
         let to = self.at(offset, length);

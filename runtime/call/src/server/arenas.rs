@@ -18,11 +18,13 @@ pub struct Block {
     /// The connection whose call used it last.
     client: Cell<u64>,
     total: Rc<Cell<u64>>,
+    freed: Rc<Cell<u64>>,
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
         self.total.set(self.total.get() - self.arena.length() as u64);
+        self.freed.set(self.freed.get() + 1);
     }
 }
 
@@ -46,8 +48,8 @@ pub struct Arenas {
     total: Rc<Cell<u64>>,
     most: u64,
     next: u32,
-    /// How many have been given up to make room.
-    evicted: u64,
+    /// How many have been given up.
+    freed: Rc<Cell<u64>>,
 }
 
 /// Smallest arena in bytes.
@@ -58,7 +60,7 @@ const STEP: usize = 64 << 20;
 impl Arenas {
     /// None yet, and never more than so many bytes.
     pub fn new(most: u64) -> Arenas {
-        Arenas { idle: Vec::new(), total: Rc::default(), most, next: 0, evicted: 0 }
+        Arenas { idle: Vec::new(), total: Rc::default(), most, next: 0, freed: Rc::default() }
     }
 
     /// A number that no arena has had.
@@ -68,8 +70,8 @@ impl Arenas {
     }
 
     /// How many arenas have been given up so far: processes that map one are to let it go.
-    pub fn evicted(&self) -> u64 {
-        self.evicted
+    pub fn freed(&self) -> u64 {
+        self.freed.get()
     }
 
     /// Memory of at least so many bytes for a call of a connection, and whether what lies in it is another connection's. It
@@ -110,9 +112,9 @@ impl Arenas {
         self.total.set(self.total.get() + arena.length() as u64);
         let number = self.number();
         let (owner, client) = (Rc::clone(owner), Cell::new(client));
-        let total = Rc::clone(&self.total);
+        let (total, freed) = (Rc::clone(&self.total), Rc::clone(&self.freed));
         // The kernel gives it as zeros.
-        Ok(Some((Rc::new(Block { number, arena, owner, client, total }), false)))
+        Ok(Some((Rc::new(Block { number, arena, owner, client, total, freed }), false)))
     }
 
     /// Gives up idle memory until so many bytes more may be in use; whether they may.
@@ -122,7 +124,6 @@ impl Arenas {
                 return false;
             }
             self.idle.remove(0);
-            self.evicted += 1;
         }
         true
     }
@@ -135,9 +136,11 @@ impl Arenas {
         })
     }
 
-    /// Takes memory back that nobody uses any more.
+    /// Takes memory back. What somebody else has still is freed when the last lets it go.
     pub fn give(&mut self, block: Rc<Block>) {
-        self.idle.push(block);
+        if Rc::strong_count(&block) == 1 {
+            self.idle.push(block);
+        }
     }
 }
 
@@ -167,7 +170,7 @@ mod tests {
         assert_ne!(whole.number, number);
         drop(whole);
         assert!(take(&mut arenas, 1 << 20).is_some(), "what is dropped is free");
-        assert_eq!(arenas.evicted(), 1);
+        assert_eq!(arenas.freed(), 3, "the idle one, the whole, and what was taken last");
     }
 
     #[test]

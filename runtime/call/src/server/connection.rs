@@ -1,10 +1,12 @@
 //! A client's connection.
 
 mod callbacks;
+mod ending;
 mod files;
 mod greeting;
+mod held;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
@@ -15,15 +17,20 @@ use kumi_rpc::{
     codes,
 };
 use tokio::io::unix::AsyncFd;
+use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
 use super::Shared;
 use super::arenas::Block;
 use super::asks::Asked;
 use super::door::Guest;
+use super::gather::Sources;
+use super::holding::{self, Keeping};
 use super::owner::Caller;
-use super::slots::{Ended, Job, submit};
+use super::slots::{Ended, Job};
+use crate::held::Gaps;
 use crate::layout::Layout;
 use crate::native::{self, Source, Target};
 use crate::tls::Secured;
@@ -33,6 +40,8 @@ use files::{OutgoingFiles, coming, file_of};
 
 /// Bytes that are read at once when it is not known where they belong.
 const INPUT: usize = 64 << 10;
+/// Most connections to other servers at a time for one client.
+const FETCHES: usize = 8;
 /// How long a client has to read why nothing more is read.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// With what a client begins that does not speak TLS.
@@ -50,6 +59,8 @@ enum Call {
     Runs(u64),
     /// Its results go.
     Going(Layout, Rc<Block>),
+    /// A held array goes: its memory, and where it begins there.
+    Fetched(Rc<Block>, usize),
 }
 
 /// What is said of a call whose ticket is not taken.
@@ -57,6 +68,18 @@ fn spent(routine: &str) -> Failure {
     let text = format!("the metaserver has given up this attempt of `{routine}`");
     Failure::new(codes::NO_TICKET, 0, text)
 }
+
+/// What a call's arguments wait for beside its client.
+struct Incoming {
+    gaps: BTreeMap<u16, Gaps>,
+    /// What servers hold is being brought.
+    gathering: Option<AbortHandle>,
+    /// The client has sent its part.
+    ready: bool,
+}
+
+/// What servers hold of a call's arguments is there, or cannot be had.
+type Gathered = (u32, u64, Result<(), Failure>);
 
 struct Connection {
     shared: Rc<Shared>,
@@ -77,7 +100,13 @@ struct Connection {
     /// Files that go back, and what is read of them.
     outgoing: OutgoingFiles,
     read: Vec<u8>,
-    /// Its number, by which it knows memory that its own calls have used.
+    incoming: HashMap<u32, Incoming>,
+    /// Calls that go on if the client vanishes.
+    surviving: HashSet<u32>,
+    gathered: UnboundedSender<Gathered>,
+    /// Turns of its calls to fetch from other servers.
+    fetches: Rc<Semaphore>,
+    /// Its number, by which it knows memory that its own calls have used, and by which arrays are held for it.
     number: u64,
     /// When the first of the calls whose arguments come is to be over; or before, if that has gone.
     coming: Option<Instant>,
@@ -106,6 +135,7 @@ pub async fn run(
     let socket = native::watch(socket)?;
     let (told, mut ends) = unbounded_channel();
     let (asks, mut asked) = unbounded_channel();
+    let (gathered, mut arrivals) = unbounded_channel();
     let mut connection = Connection {
         shared: Rc::clone(shared),
         secured: secured.map(Box::new),
@@ -116,6 +146,10 @@ pub async fn run(
         end: 0,
         needed: 1,
         calls: HashMap::new(),
+        incoming: HashMap::new(),
+        surviving: HashSet::new(),
+        gathered,
+        fetches: Rc::new(Semaphore::new(FETCHES)),
         number: shared.pool.borrow_mut().number(),
         coming: None,
         stalled: false,
@@ -130,8 +164,11 @@ pub async fn run(
         ticket: None,
         closing: false,
     };
-    let result = connection.serve(&socket, &mut ends, &mut asked).await;
-    connection.leave();
+    let result = connection.serve(&socket, &mut ends, &mut asked, &mut arrivals).await;
+    let survivors = connection.leave();
+    if survivors > 0 {
+        tokio::task::spawn_local(holding::outlive(Rc::clone(shared), ends, survivors));
+    }
     if let Some(secured) = &mut connection.secured {
         secured.close(socket.get_ref().as_fd());
     }
@@ -144,6 +181,7 @@ impl Connection {
         socket: &AsyncFd<OwnedFd>,
         ends: &mut UnboundedReceiver<Ended>,
         asked: &mut UnboundedReceiver<Asked>,
+        arrivals: &mut UnboundedReceiver<Gathered>,
     ) -> io::Result<()> {
         let patience = tokio::time::sleep(self.shared.config.hello_time);
         tokio::pin!(patience);
@@ -189,17 +227,21 @@ impl Connection {
                     self.end_late();
                 }
                 ended = ends.recv() => if let Some(ended) = ended { self.ended(ended); },
-                () = &mut patience, if self.guest.is_some() || self.closing => {
-                    if !self.closing {
-                        self.shared.door.silent();
-                    }
-                    return Err(io::ErrorKind::TimedOut.into());
-                }
+                arrival = arrivals.recv() => if let Some(arrival) = arrival { self.arrived(arrival); },
+                () = &mut patience, if self.guest.is_some() || self.closing => return Err(self.late()),
             }
             while let Ok(ended) = ends.try_recv() {
                 self.ended(ended);
             }
         }
+    }
+
+    /// The client has said, or read, nothing for too long.
+    fn late(&self) -> io::Error {
+        if !self.closing {
+            self.shared.door.silent();
+        }
+        io::ErrorKind::TimedOut.into()
     }
 
     /// Reads what has come: bytes of an array to their place, the rest into the input. The number of bytes, and
@@ -224,7 +266,8 @@ impl Connection {
         let mut target = Target::None;
         if self.begin == self.end
             && let Ok(Step::Data(Some(place), length)) = self.rpc.step(&[])
-            && let Some((arena, offset, length)) = room(&self.calls, &self.callbacks, place, length)
+            && let Some((arena, offset, length)) =
+                room(&self.calls, &self.incoming, &self.callbacks, place, length)
         {
             straight = length;
             target = Target::Arena(arena, offset, length);
@@ -285,7 +328,7 @@ impl Connection {
                     {
                     } else if let Some(place) = place
                         && let Some((arena, offset, fits)) =
-                            room(&self.calls, &self.callbacks, place, count)
+                            room(&self.calls, &self.incoming, &self.callbacks, place, count)
                     {
                         count = fits;
                         arena.write(offset, &self.input[self.begin..self.begin + count]);
@@ -321,25 +364,24 @@ impl Connection {
             }
             ServerEvent::Ticket(stream, ticket) => self.ticket = Some((stream, ticket)),
             ServerEvent::Ready(stream) => {
-                if let Some(Call::Coming(mut job, given)) = self.calls.remove(&stream) {
-                    if job.ticket.as_ref().is_some_and(|ticket| !ticket.runs()) {
-                        self.rpc.fail(stream, &spent(&job.offered.interface.name));
-                        self.shared.pool.borrow_mut().arenas.give(job.block);
-                        return;
-                    }
-                    if let Some(files) = &mut job.files {
-                        files.complete();
-                    }
-                    let Job { offered, layout, block, foreign, .. } = &*job;
-                    layout.arrange(&offered.interface, &given, &block.arena, *foreign);
-                    job.ready = Instant::now();
-                    self.calls.insert(stream, Call::Runs(job.id));
-                    submit(&self.shared, job);
+                if let Some(incoming) = self.incoming.get_mut(&stream)
+                    && incoming.gathering.is_some()
+                {
+                    incoming.ready = true;
+                } else {
+                    self.submit(stream);
                 }
             }
             ServerEvent::Cancel(stream) => self.cancel(stream),
             ServerEvent::Returned(stream, back) => self.returned(stream, back),
             ServerEvent::Back(stream) => self.back(stream),
+            ServerEvent::Fetch(stream, head) => {
+                if let Err(failure) = self.fetch(stream, &head) {
+                    self.rpc.fail(stream, &failure);
+                }
+                self.written();
+            }
+            ServerEvent::Drop(names) => self.shared.let_go(&names, self.caller.owner()),
         }
     }
 
@@ -354,6 +396,8 @@ impl Connection {
         let mut given = Given::from_wire(&offered.interface, &head.values)?;
         let files = self.files_for(&offered.interface, &mut given)?;
         let layout = Layout::new(&offered.interface, &given, shared.config.call_bytes)?;
+        held::may_survive(&offered.interface, &head.held.keep)?;
+        let sources = Sources::new(&shared, &layout, &head.held.from, self.holder())?;
         let mut pool = shared.pool.borrow_mut();
         let id = pool.number();
         let ticket = self.ticket.take().filter(|(of, _)| *of == stream).map(|(_, ticket)| {
@@ -370,8 +414,17 @@ impl Connection {
             Failure::new(Code::Busy, i64::try_from(layout.bytes).unwrap_or(i64::MAX), text)
         })?;
         drop(pool);
-        let mut sizes = layout.sent();
+        let (holder, owner) = (self.holder(), self.caller.owner());
+        let keeping = match Keeping::new(&shared, &layout, &block, &head.held.keep, holder, owner) {
+            Ok(keeping) => keeping,
+            Err(failure) => {
+                shared.give(block);
+                return Err(failure);
+            }
+        };
+        let mut sizes = sources.left(layout.sent());
         sizes.extend(coming(&given));
+        shared.count(|traffic| &traffic.from_clients, sizes.iter().map(|size| size.bytes).sum());
         let job = Job {
             id,
             stream,
@@ -383,84 +436,51 @@ impl Connection {
             foreign,
             deadline: self.deadline(head.timeout_ms),
             ready: Instant::now(),
+            keeping,
             told: self.told.clone(),
             asks: self.asks.clone(),
             ticket,
         };
         self.coming = self.coming.into_iter().chain(job.deadline).min();
+        self.gather(&job, sources);
         self.calls.insert(stream, Call::Coming(Box::new(job), given));
         self.rpc.accept(stream, &sizes);
         Ok(())
     }
 
-    fn deadline(&self, asked_ms: u32) -> Option<Instant> {
-        let asked = (asked_ms > 0).then(|| Duration::from_millis(asked_ms.into()));
-        let limit = self.shared.config.call_time;
-        let least = asked.into_iter().chain(limit).min()?;
-        Instant::now().checked_add(least)
-    }
-
-    fn cancel(&mut self, stream: u32) {
-        match self.calls.get(&stream) {
-            Some(Call::Coming(..)) => self.drop_coming(stream, Code::Cancelled, "was cancelled"),
-            Some(Call::Runs(id)) => self.shared.pool.borrow_mut().cancel(*id, Code::Cancelled),
-            Some(Call::Going(..)) | None => {}
-        }
-    }
-
-    /// Ends a call whose arguments come.
-    fn drop_coming(&mut self, stream: u32, code: Code, what: &str) {
-        if let Some(Call::Coming(job, _)) = self.calls.remove(&stream) {
-            let text = format!("the call of `{}` {what}", job.offered.interface.name);
-            self.rpc.fail(stream, &Failure::new(code, 0, text));
-            self.shared.pool.borrow_mut().arenas.give(job.block);
-        }
-    }
-
-    /// Ends calls whose arguments have not come in time.
-    fn end_late(&mut self) {
-        let deadline = |call: &Call| match call {
-            Call::Coming(job, _) => job.deadline,
-            Call::Runs(_) | Call::Going(..) => None,
-        };
-        let now = Instant::now();
-        let is_late = |call| deadline(call).is_some_and(|deadline| deadline <= now);
-        let late: Vec<u32> = self
-            .calls
-            .iter()
-            .filter(|(_, call)| is_late(call))
-            .map(|(stream, _)| *stream)
-            .collect();
-        for stream in late {
-            self.drop_coming(stream, Code::TimedOut, "was stopped: its arguments came too late");
-        }
-        self.coming = self.calls.values().filter_map(deadline).min();
-    }
-
     /// A call is over.
     fn ended(&mut self, ended: Ended) {
         let Ended { job, outcome } = ended;
-        let Job { stream, offered, layout, block, files, .. } = *job;
+        let Job { stream, offered, layout, block, files, keeping, .. } = *job;
         let most = self.shared.config.file_bytes;
         let outgoing = || match &files {
             Some(files) => files.outgoing(&offered.interface, most),
             None => Ok(Vec::new()),
         };
         let outcome = outcome.and_then(|times| outgoing().map(|files| (times, files)));
+        self.surviving.remove(&stream);
         match outcome {
             Ok(((waited_ns, ran_ns), outgoing)) => {
                 layout.pack(&offered.interface, &block.arena);
                 let mut values = layout.results(&offered.interface, &block.arena);
-                let mut sizes = layout.returned();
+                let mut sizes = match keeping {
+                    Some(keeping) => keeping.settle(&self.shared, &layout, &block),
+                    None => layout.returned(),
+                };
                 self.send_files(stream, outgoing, &mut values, &mut sizes);
                 let head = ResultHead { waited_ns, ran_ns, values };
+                let bytes = sizes.iter().map(|size| size.bytes).sum();
+                self.shared.count(|traffic| &traffic.to_clients, bytes);
                 self.rpc.finish(stream, &head, &sizes);
                 self.calls.insert(stream, Call::Going(layout, block));
             }
             Err(failure) => {
                 self.calls.remove(&stream);
                 self.rpc.fail(stream, &failure);
-                self.shared.pool.borrow_mut().arenas.give(block);
+                if let Some(keeping) = keeping {
+                    keeping.release(&self.shared);
+                }
+                self.shared.give(block);
             }
         }
         self.forget_callback(stream);
@@ -471,10 +491,11 @@ impl Connection {
     fn written(&mut self) {
         while let Some(stream) = self.rpc.outbox().written() {
             self.rpc.ended(stream);
-            if matches!(self.calls.get(&stream), Some(Call::Going(..)))
-                && let Some(Call::Going(_, block)) = self.calls.remove(&stream)
+            if matches!(self.calls.get(&stream), Some(Call::Going(..) | Call::Fetched(..)))
+                && let Some(Call::Going(_, block) | Call::Fetched(block, _)) =
+                    self.calls.remove(&stream)
             {
-                self.shared.pool.borrow_mut().arenas.give(block);
+                self.shared.give(block);
                 self.outgoing.remove(&stream);
             }
             self.forget_callback(stream);
@@ -522,6 +543,10 @@ impl Connection {
                     let (offset, length) = layout.range(place.argument, place.offset, length);
                     Some(Source::Arena(&block.arena, offset, length))
                 }
+                // Inside of the array: it was checked.
+                Some(Call::Fetched(block, begin)) => {
+                    Some(Source::Arena(&block.arena, begin + place.offset as usize, length))
+                }
                 _ => callbacks.get(&place.stream).map(|called| {
                     let (arena, offset, length) = called.range(place, length);
                     Source::Arena(arena, offset, length)
@@ -551,17 +576,22 @@ impl Connection {
         self.closing = true;
     }
 
-    /// The client has gone: so have its calls.
-    fn leave(&mut self) {
+    /// The client has gone: so have its calls, but for those whose results are to survive it: their number.
+    fn leave(&mut self) -> usize {
         if self.counted {
             self.shared.known.set(self.shared.known.get() - 1);
         }
-        for (_, call) in self.calls.drain() {
+        let mut survivors = 0;
+        let calls: Vec<(u32, Call)> = self.calls.drain().collect();
+        for (stream, call) in calls {
             match call {
-                Call::Coming(job, _) => self.shared.pool.borrow_mut().arenas.give(job.block),
+                Call::Coming(job, _) => self.forget(*job),
+                Call::Runs(_) if self.surviving.contains(&stream) => survivors += 1,
                 Call::Runs(id) => self.shared.pool.borrow_mut().cancel(id, Code::Cancelled),
-                Call::Going(_, block) => self.shared.pool.borrow_mut().arenas.give(block),
+                Call::Going(_, block) | Call::Fetched(block, _) => self.shared.give(block),
             }
         }
+        self.shared.owner_lost(self.number);
+        survivors
     }
 }

@@ -4,6 +4,8 @@ mod arenas;
 mod asks;
 mod connection;
 mod door;
+mod gather;
+mod holding;
 mod load;
 mod member;
 mod owner;
@@ -25,9 +27,10 @@ use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use thiserror::Error;
-use tokio::sync::watch;
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::LocalSet;
 
+use crate::held::{Table, Traffic};
 use crate::tls::Tls;
 use crate::users::Users;
 
@@ -81,6 +84,16 @@ pub struct Config {
     pub counters: Arc<Counters>,
     /// The metaservers at which it registers.
     pub membership: Option<Membership>,
+    /// Most bytes of arrays that are held between calls.
+    pub held_bytes: u64,
+    /// Longest time for which an array is held.
+    pub held_time: Duration,
+    /// How long arrays are held whose client's connection is lost.
+    pub held_grace: Duration,
+    /// Servers from which arrays are fetched for calls; `None`: any.
+    pub peers: Option<Vec<String>>,
+    /// Counts bytes of arrays.
+    pub traffic: Arc<Traffic>,
 }
 
 impl Config {
@@ -112,6 +125,11 @@ impl Config {
             sandbox: false,
             counters: Arc::default(),
             membership: None,
+            held_bytes: memory / 4,
+            held_time: Duration::from_secs(3600),
+            held_grace: Duration::from_secs(30),
+            peers: None,
+            traffic: Arc::default(),
         }
     }
 }
@@ -207,8 +225,17 @@ struct Shared {
     end: watch::Sender<bool>,
     /// How many files a process might open before this one raised that for itself.
     files: u64,
+    held: RefCell<Table<holding::Kept>>,
+    /// Something is held or not any more.
+    held_changed: Notify,
+    /// Turns of those who fetch from other servers.
+    fetches: Semaphore,
+    /// It listens on a Unix socket.
+    local: bool,
 }
 
+/// Most connections to other servers at a time.
+const FETCHES: usize = 64;
 /// How long clients have to read that the server ends.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -224,8 +251,8 @@ pub fn serve(
 ) -> Result<(), ServeError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let pool = RefCell::new(slots::Pool::new(&config));
+    let held = RefCell::new(Table::new(config.held_bytes, config.held_time, config.held_grace));
     let door = door::Door::new(config.strangers, Arc::clone(&config.counters));
-    let (connections, known, end) = (Cell::new(0), Cell::new(0), watch::channel(false).0);
     let (files, path) = (raise_open_files(), listener.path());
     let mut membership = config.membership.clone();
     if let Some(membership) = membership.as_mut().filter(|own| own.address.is_empty())
@@ -233,11 +260,23 @@ pub fn serve(
     {
         membership.address = address.to_string();
     }
-    let tickets = Rc::default();
     let scratch = RefCell::new(scratch::Scratch::new(&config.scratch));
-    let shared =
-        Shared { config, registry, pool, connections, known, door, tickets, scratch, end, files };
-    let shared = Rc::new(shared);
+    let shared = Rc::new(Shared {
+        config,
+        registry,
+        pool,
+        connections: Cell::new(0),
+        known: Cell::new(0),
+        door,
+        tickets: Rc::default(),
+        scratch,
+        end: watch::channel(false).0,
+        files,
+        held,
+        held_changed: Notify::new(),
+        fetches: Semaphore::new(FETCHES),
+        local: matches!(listener, Listener::Unix(_)),
+    });
     let local = LocalSet::new();
     if let Some(membership) = membership {
         local.spawn_local(member::run(Rc::clone(&shared), membership));
@@ -246,6 +285,7 @@ pub fn serve(
         let result = tokio::select! {
             result = accept(&shared, listener) => result,
             () = stop => Ok(()),
+            () = holding::sweep(&shared) => Ok(()),
         };
         shared.end.send_replace(true);
         // Who has not read it by then is told nothing.

@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::arenas::{Arenas, Block};
 use super::asks::{Asked, Asks, Wish, failed};
+use super::holding::Keeping;
 use super::owner::Owner;
 use super::process::{Process, ended, gone, last_reply, reply};
 use super::registry::Offered;
@@ -48,6 +49,8 @@ pub struct Job {
     pub deadline: Option<Instant>,
     /// When it was ready to run.
     pub ready: Instant,
+    /// What stays of its results.
+    pub keeping: Option<Box<Keeping>>,
     /// Where its end is told.
     pub told: UnboundedSender<Ended>,
     /// Where functions of the client are asked for.
@@ -131,6 +134,8 @@ pub struct Pool {
     busy: Vec<Rc<Worker>>,
     /// The memory of calls.
     pub arenas: Arenas,
+    /// How many arenas had been given up when idle processes were last told.
+    freed: u64,
 }
 
 fn nanoseconds(duration: Duration) -> u64 {
@@ -170,6 +175,7 @@ impl Pool {
             idle: VecDeque::new(),
             busy: Vec::new(),
             arenas: Arenas::new(config.bytes),
+            freed: 0,
         }
     }
 
@@ -240,15 +246,15 @@ impl Pool {
         client: u64,
         bytes: usize,
     ) -> io::Result<Option<(Rc<Block>, bool)>> {
-        let before = self.arenas.evicted();
         let taken = self.arenas.take(owner, client, bytes);
-        self.let_go(before);
+        self.let_go();
         taken
     }
 
     /// What is given up is free when no process maps it any more; those that run see to it when they are done.
-    fn let_go(&mut self, before: u64) {
-        if self.arenas.evicted() > before {
+    fn let_go(&mut self) {
+        let freed = self.arenas.freed();
+        if std::mem::replace(&mut self.freed, freed) < freed {
             self.idle.retain(|worker| {
                 let mut process = worker.process.borrow_mut();
                 let forgot = process.forget();
@@ -446,9 +452,8 @@ fn ask(shared: &Shared, worker: &Worker, wish: Wish, descriptor: Option<OwnedFd>
     let (Some((job, _)), None) = (job.as_ref(), worker.ending.get()) else { return };
     let mut pool = shared.pool.borrow_mut();
     let most = shared.config.call_bytes;
-    let before = pool.arenas.evicted();
     let taken = worker.asks.borrow_mut().take(wish, descriptor, &mut pool.arenas, most);
-    pool.let_go(before);
+    pool.let_go();
     match taken {
         Ok((function, head, places, exchange)) => {
             let (id, stream) = (job.id, job.stream);

@@ -144,7 +144,25 @@ pub fn interfaces() -> Vec<Interface> {
     used.target.result = Some(1);
     all.push(used);
     all.push(routine("absent", vec![]));
+    all.extend(of_arrays());
     all
+}
+
+/// Routines for arrays that stay at servers.
+fn of_arrays() -> [Interface; 2] {
+    use Element::{F64, I32};
+    use Mode::{In, InOut, Out};
+    let n = || Expr::Param(0);
+    let size = || param("n", In, I32, &[]);
+    let ms = param("ms", In, I32, &[]);
+    let x = param("x", In, F64, &[]);
+    let mut fill = routine("fill", vec![size(), ms, x, param("y", Out, F64, &[n()])]);
+    fill.idempotent = true;
+    let x = param("x", In, F64, &[n()]);
+    let y = param("y", InOut, F64, &[n()]);
+    let mut add = routine("add", vec![size(), x, y, param("info", Out, I32, &[])]);
+    add.status = Some(3);
+    [fill, add]
 }
 
 /// A server that ends with this.

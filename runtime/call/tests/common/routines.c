@@ -79,6 +79,24 @@ int use(long bytes)
     return 0;
 }
 
+/* y = x everywhere, after a while. */
+void fill(int n, int ms, double x, double *y)
+{
+    usleep(ms * 1000);
+    for (int i = 0; i < n; i++) {
+        y[i] = x;
+    }
+}
+
+/* y = y + x, element by element; fails if asked to. */
+void add(int n, const double *x, double *y, int *info)
+{
+    for (int i = 0; i < n; i++) {
+        y[i] += x[i];
+    }
+    *info = n > 0 && x[0] < 0 ? 1 : 0;
+}
+
 /* Lives on where nobody can reach it. */
 void deaf(void)
 {

@@ -4,7 +4,7 @@ use super::access::AccessArgs;
 use crate::error::Error;
 use crate::output;
 use clap::Args;
-use kumi_call::Client;
+use kumi_call::Remote;
 use kumi_idl::{Interface, Mode, Param, Type};
 
 /// Which server.
@@ -40,8 +40,9 @@ pub struct InfoArgs {
     pub json: bool,
 }
 
-pub(super) fn connect(args: &ServerArgs) -> Result<Client, Error> {
-    Ok(Client::connect(&args.server, &args.access.options()?)?)
+/// A server, or a metaserver that knows some.
+pub(super) fn connect(args: &ServerArgs) -> Result<Remote, Error> {
+    Ok(Remote::connect(&args.server, &args.access.options()?)?)
 }
 
 /// Prints names, one a line.

@@ -64,6 +64,15 @@ pub struct ServeArgs {
     /// The site: clients and servers of one site share its path to the others [default: the network of the address]
     #[arg(long, value_name = "NAME", requires = "meta", env = "KUMI_CALL_SITE")]
     pub site: Option<String>,
+    /// Most MiB of results that stay here between calls [default: a quarter of the memory]
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(0..=1 << 40))]
+    pub held_memory: Option<u64>,
+    /// Longest time that a result stays here
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse::estimate)]
+    pub held_time: Duration,
+    /// A server from which results are fetched for calls, as HOST:PORT; may be given again [default: any]
+    #[arg(long, value_name = "ADDR")]
+    pub peer: Vec<String>,
 }
 
 /// Serves until SIGINT or SIGTERM.
@@ -121,6 +130,11 @@ fn config(args: &ServeArgs) -> Result<Config, Error> {
         config.scratch = std::path::absolute(scratch).unwrap_or_else(|_| scratch.clone());
     }
     config.file_bytes = args.call_files << 20;
+    if let Some(mib) = args.held_memory {
+        config.held_bytes = mib << 20;
+    }
+    config.held_time = args.held_time;
+    config.peers = (!args.peer.is_empty()).then(|| args.peer.clone());
     config.process_bytes = args.process_memory.map_or(0, |mib| mib << 20);
     if !args.meta.is_empty() {
         let unix = args.listen.starts_with("unix:").then(|| args.listen.clone());

@@ -21,6 +21,7 @@ import os
 import sys
 import threading
 import types
+from collections.abc import Sequence
 from typing import Any
 
 from ._connection import Connection, Handle, wait_all, wait_any
@@ -43,6 +44,7 @@ from ._errors import (
     TooLargeError,
 )
 from ._interface import Parameter, Routine
+from ._transaction import Later, Moved, Report, StepReport, Transaction, TransactionError
 
 __all__ = [
     "ArgumentError",
@@ -56,16 +58,23 @@ __all__ = [
     "ExpiredError",
     "Handle",
     "NoServerError",
+    "Later",
+    "Moved",
     "NotPermittedError",
     "NotRunnableError",
     "Parameter",
+    "Report",
     "Routine",
     "RoutineNotFound",
     "StatusError",
+    "StepReport",
     "TimedOutError",
     "TlsError",
     "TooLargeError",
+    "Transaction",
+    "TransactionError",
     "connect",
+    "transaction",
     "wait_all",
     "wait_any",
 ]
@@ -88,6 +97,22 @@ def connect(
         timeout: How long connecting may take, in seconds.
     """
     return Connection(address, token, timeout, ca)
+
+
+def transaction(servers: Sequence[str], **options: Any) -> Transaction:
+    """Calls that are recorded, and run together on several servers at the end of the ``with``.
+
+    .. code-block:: python
+
+        with kumi.call.transaction(["one:7070", "two:7070"]) as t:
+            c = t.call("dmmul", a, b)               # stays at a server
+            d = t.call("dmmul", c, b)
+        d.result()
+
+    Options are those of :class:`Transaction`: ``token``, ``timeout`` (seconds of a call), ``policy``,
+    ``in_flight`` (calls of a server at a time), ``attempts``.
+    """
+    return Transaction(servers, **options)
 
 
 _lock = threading.Lock()

@@ -67,7 +67,7 @@ impl Connection {
         if let Err(failure) = files.write(place.argument, place.offset, bytes) {
             // What else comes of the call is skipped; its folder goes with the job.
             if let Some(Call::Coming(job, _)) = self.calls.remove(&place.stream) {
-                self.shared.pool.borrow_mut().arenas.give(job.block);
+                self.forget(*job);
             }
             self.rpc.fail(place.stream, &failure);
         }
