@@ -3,8 +3,8 @@
 
 use kumi_rpc::{
     CallHead, CallbackHead, CallbackReturn, Client, ClientEvent, ClientHello, Code, Failure,
-    HEADER, Held, Piece, ProtocolError, ResultHead, Role, Server, ServerEvent, ServerHello, Size,
-    Step, Value, chunk_header,
+    FetchHead, HEADER, Held, HeldName, Piece, ProtocolError, ResultHead, Role, Server, ServerEvent,
+    ServerHello, Size, Step, Value, chunk_header,
 };
 
 /// A server with a call that runs on stream 1.
@@ -380,4 +380,13 @@ fn what_a_client_does_not_want_is_skipped() {
     let (events, _) = get(&mut client, &bytes, accept).expect("it is the protocol");
     assert!(matches!(events[..], [_, ClientEvent::Failed(1, _)]), "{events:?}");
     assert_eq!(client.callback_return(1, &done(), &mut out), Ok(false));
+}
+
+#[test]
+fn the_fetch_of_an_array_calls_no_function() {
+    let mut client = calling();
+    let name = HeldName { secret: [7; 16], index: 1 };
+    let stream = client.fetch(&FetchHead { name, offset: 0, length: 4 }, &mut Vec::new());
+    let unasked = ProtocolError::Unasked { kind: 12, stream };
+    assert_eq!(get(&mut client, &asks(stream), |_, _| {}).expect_err("it runs nothing"), unasked);
 }

@@ -1,7 +1,6 @@
 //! Files as arguments of routines.
 #![forbid(unsafe_code)]
 
-#[allow(dead_code, reason = "routines of other tests")]
 mod common;
 
 use std::io::{Read, Write};
