@@ -162,6 +162,12 @@ fn what_is_no_file_is_told() {
     eventually("the end of the folders", || calls_in(folder.path()) == 0);
 }
 
+/// What a client without a name says first.
+fn hello() -> Vec<u8> {
+    let nothing = String::new;
+    ClientHello { versions: 1..=1, token: nothing(), program: nothing(), site: nothing() }.encode()
+}
+
 #[test]
 fn cancelled_calls_and_lost_clients_leave_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -181,13 +187,7 @@ fn cancelled_calls_and_lost_clients_leave_nothing() {
     // A client by hand that sends a part of its file and goes.
     let known = client.interface("capitals").expect("a description");
     let json = known.to_json().expect("its text");
-    let mut bytes = ClientHello {
-        versions: 1..=1,
-        token: String::new(),
-        program: String::new(),
-        site: String::new(),
-    }
-    .encode();
+    let mut bytes = hello();
     let head = |length| CallHead {
         hash: twox_hash::XxHash3_64::oneshot(json.as_bytes()),
         timeout_ms: 0,
@@ -206,13 +206,7 @@ fn cancelled_calls_and_lost_clients_leave_nothing() {
     eventually("the end of the folder", || calls_in(folder.path()) == 0);
     // One that says more than may be, or sends more than it said.
     for (length, sent) in [(u64::MAX, 0), (3, 4)] {
-        let mut bytes = ClientHello {
-            versions: 1..=1,
-            token: String::new(),
-            program: String::new(),
-            site: String::new(),
-        }
-        .encode();
+        let mut bytes = hello();
         kumi_rpc::Client::new().call(&head(length), &[], &mut bytes).expect("short");
         if sent > 0 {
             bytes.extend(chunk_header(1, 0, sent));

@@ -388,11 +388,7 @@ impl Connection {
     /// Takes a call, or says why not; nothing is allocated before it is known to be within the limits.
     fn begin_call(&mut self, stream: u32, head: &CallHead) -> Result<(), Failure> {
         let shared = Rc::clone(&self.shared);
-        let offered = self.find(&head.routine)?;
-        if head.hash != offered.hash {
-            let text = format!("the description of `{}` has changed", head.routine);
-            return Err(Failure::new(Code::InterfaceChanged, 0, text));
-        }
+        let offered = self.find_for(head)?;
         let mut given = Given::from_wire(&offered.interface, &head.values)?;
         let files = self.files_for(&offered.interface, &mut given)?;
         let layout = Layout::new(&offered.interface, &given, shared.config.call_bytes)?;
