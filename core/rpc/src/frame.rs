@@ -35,6 +35,10 @@ pub enum Kind {
     Result = 10,
     /// A failure.
     Error = 11,
+    /// The routine calls a function of the client.
+    Callback = 12,
+    /// The function has returned, or failed.
+    CallbackReturn = 13,
     /// Asks where a call is to go.
     Place = 32,
     /// Says it.
@@ -73,7 +77,7 @@ pub enum Kind {
 
 impl Kind {
     fn of(byte: u8) -> Option<Kind> {
-        const ALL: [Kind; 28] = [
+        const ALL: [Kind; 30] = [
             Kind::Interface,
             Kind::List,
             Kind::Call,
@@ -85,6 +89,8 @@ impl Kind {
             Kind::Names,
             Kind::Result,
             Kind::Error,
+            Kind::Callback,
+            Kind::CallbackReturn,
             Kind::Place,
             Kind::Placed,
             Kind::Over,

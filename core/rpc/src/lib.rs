@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+mod callback;
 mod client;
 mod codec;
 mod frame;
@@ -22,6 +23,7 @@ mod parts;
 mod reader;
 mod server;
 
+pub use callback::{CallbackHead, CallbackReturn};
 pub use client::{Client, ClientEvent, TooLong};
 pub use codec::Malformed;
 pub use frame::{HEADER, chunk_header, chunks};

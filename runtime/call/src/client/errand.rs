@@ -243,7 +243,8 @@ impl Errand {
             if control.is_cancelled() {
                 return Attempt::Over(Err(self.cancelled()));
             }
-            let begun = client.send(&self.known, checked, left, Some(placed.ticket), interrupted);
+            let ticket = Some(placed.ticket);
+            let begun = client.send(&self.known, checked, Vec::new(), left, ticket, interrupted);
             // Before the memory is given back: whoever cancels meanwhile finds no stream, waits for the lock, and takes
             // for granted then that nothing is written there any more.
             if let Ok(call) = &begun {

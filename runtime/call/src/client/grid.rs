@@ -198,11 +198,18 @@ impl Grid {
     ) -> Result<Errand, CallError> {
         let known = self.interface(routine)?;
         let most = i64::MAX.unsigned_abs();
-        let checked = arguments::check(&known.interface, args, most)?;
+        let (checked, functions) = arguments::check(&known.interface, args, most)?;
+        if !functions.is_empty() {
+            // It would be called by a routine on one server after it was by another, and who waits may be another thread.
+            let text = "takes functions, which only a connection to a server (`Client`) can call";
+            return Err(CallError::Argument { routine: routine.to_owned(), text: text.to_owned() });
+        }
+        let files =
+            checked.files.sent.iter().fold(0_u64, |sum, (.., bytes)| sum.saturating_add(*bytes));
         let placing = Placing {
             key: (self.inner.key, self.inner.calls.fetch_add(1, Ordering::Relaxed)),
             hash: known.hash,
-            bytes_out: checked.plan.sent,
+            bytes_out: checked.plan.sent.saturating_add(files),
             bytes_back: checked.plan.returned,
             operations: checked.plan.operations.unwrap_or(f64::NAN),
             time_ms: 0,

@@ -1,6 +1,7 @@
 //! The server: connections, calls, slots.
 
 mod arenas;
+mod asks;
 mod connection;
 mod door;
 mod gather;
@@ -10,6 +11,7 @@ mod member;
 mod owner;
 mod process;
 mod registry;
+mod scratch;
 mod slots;
 mod tickets;
 
@@ -64,6 +66,10 @@ pub struct Config {
     pub call_time: Option<Duration>,
     /// Threads that a routine's libraries may use.
     pub threads: usize,
+    /// Where files of calls are kept while they run.
+    pub scratch: PathBuf,
+    /// Most bytes of one call's files, in either direction.
+    pub file_bytes: u64,
     /// Who may call; `None`: everybody, without being told apart.
     pub users: Option<Arc<Users>>,
     /// Connections that have not said who they are, at once; the oldest goes for one more.
@@ -110,6 +116,8 @@ impl Config {
             process_bytes: 0,
             call_time: None,
             threads: 1,
+            scratch: std::env::temp_dir(),
+            file_bytes: 16 << 30,
             users: None,
             strangers: 256,
             hello_time: Duration::from_secs(2),
@@ -212,6 +220,7 @@ struct Shared {
     known: Cell<usize>,
     door: Rc<door::Door>,
     tickets: Rc<tickets::Tickets>,
+    scratch: RefCell<scratch::Scratch>,
     /// Whether the server ends.
     end: watch::Sender<bool>,
     /// How many files a process might open before this one raised that for itself.
@@ -251,6 +260,7 @@ pub fn serve(
     {
         membership.address = address.to_string();
     }
+    let scratch = RefCell::new(scratch::Scratch::new(&config.scratch));
     let shared = Rc::new(Shared {
         config,
         registry,
@@ -259,6 +269,7 @@ pub fn serve(
         known: Cell::new(0),
         door,
         tickets: Rc::default(),
+        scratch,
         end: watch::channel(false).0,
         files,
         held,

@@ -22,7 +22,7 @@ use std::io;
 #[derive(Debug, clap::Subcommand)]
 pub enum CallCommand {
     /// Offer routines of shared libraries to clients
-    Serve(serve::ServeArgs),
+    Serve(Box<serve::ServeArgs>),
     /// The routines of a server
     List(client::ListArgs),
     /// What a routine takes and gives

@@ -49,6 +49,12 @@ pub struct ServeArgs {
     /// Most MiB of address space of a routine's process, its arguments included [default: no limit]
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     pub process_memory: Option<u64>,
+    /// A folder for the files of calls, which are there while a call runs [default: that for temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub scratch: Option<PathBuf>,
+    /// Most MiB of one call's files, in either direction
+    #[arg(long, value_name = "MIB", default_value_t = 16 << 10, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    pub call_files: u64,
     /// Register at this metaserver, or at the first of several that answers; clients that ask it are sent here
     #[arg(long, value_name = "ADDR[,ADDR…]", value_delimiter = ',')]
     pub meta: Vec<String>,
@@ -119,6 +125,11 @@ fn config(args: &ServeArgs) -> Result<Config, Error> {
         config.call_bytes = mib << 20;
         config.bytes = config.bytes.max(2 * config.call_bytes);
     }
+    if let Some(scratch) = &args.scratch {
+        // Routines get names that hold wherever their process runs.
+        config.scratch = std::path::absolute(scratch).unwrap_or_else(|_| scratch.clone());
+    }
+    config.file_bytes = args.call_files << 20;
     if let Some(mib) = args.held_memory {
         config.held_bytes = mib << 20;
     }

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use kumi_rpc::{ClientHello, Code, Failure};
+use kumi_rpc::{CallHead, ClientHello, Code, Failure};
 
 use super::Connection;
 use crate::server::Shared;
@@ -60,6 +60,16 @@ impl Connection {
         self.caller.allow(&self.shared, name)?;
         let found = self.shared.registry.find(name);
         found.cloned().ok_or_else(|| self.caller.unknown(&self.shared, name))
+    }
+
+    /// The routine of a call, if its client knows it as it is.
+    pub(super) fn find_for(&mut self, head: &CallHead) -> Result<Arc<Offered>, Failure> {
+        let offered = self.find(&head.routine)?;
+        if head.hash != offered.hash {
+            let text = format!("the description of `{}` has changed", head.routine);
+            return Err(Failure::new(Code::InterfaceChanged, 0, text));
+        }
+        Ok(offered)
     }
 
     pub(super) fn names(&mut self, stream: u32, part: &str) -> Result<(), Failure> {
