@@ -65,6 +65,8 @@ pub enum Kind {
     State = 45,
     /// The ticket of the call that follows.
     Ticket = 46,
+    /// Asks what is with a ticket.
+    Ask = 47,
     /// Asks for a held array.
     Fetch = 14,
     /// Ends the holding of arrays.
@@ -73,7 +75,7 @@ pub enum Kind {
 
 impl Kind {
     fn of(byte: u8) -> Option<Kind> {
-        const ALL: [Kind; 28] = [
+        const ALL: [Kind; 29] = [
             Kind::Interface,
             Kind::List,
             Kind::Call,
@@ -100,6 +102,7 @@ impl Kind {
             Kind::Status,
             Kind::State,
             Kind::Ticket,
+            Kind::Ask,
             Kind::Fetch,
             Kind::Drop,
         ];
@@ -167,6 +170,7 @@ impl Header {
                 | Kind::Report
                 | Kind::Told
                 | Kind::Stop
+                | Kind::Ask
                 | Kind::Leave,
             ) => stream == 0,
             Some(Kind::Error | Kind::Over) | None => true,

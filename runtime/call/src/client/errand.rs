@@ -223,7 +223,7 @@ impl Errand {
         control: &Control,
         interrupted: &dyn Fn() -> bool,
     ) -> Attempt {
-        let client = match self.inner.server(&placed.address) {
+        let client = match self.inner.server(placed) {
             Ok(client) => client,
             Err(error) => {
                 let ended = if error.has_not_run() { Ended::NotBegun } else { Ended::Broken };
@@ -243,7 +243,7 @@ impl Errand {
             if control.is_cancelled() {
                 return Attempt::Over(Err(self.cancelled()));
             }
-            client.send(&self.known, checked, left, Some(placed.ticket), interrupted)
+            client.send(&self.known, checked, left, Some(placed), interrupted)
         };
         let call = match begun {
             Ok(call) => call,

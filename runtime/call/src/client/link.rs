@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use kumi_rpc::{
     CHUNK, CallHead, Client, ClientEvent, Failure, HEADER, Placed, ResultHead, ServerHello, Size,
-    Step, Ticket as Attempt, chunk_header, chunks,
+    Step, chunk_header, chunks,
 };
 use nix::poll::PollFlags;
 
@@ -143,7 +143,7 @@ impl Link {
     /// Begins a call: sends its head and its arrays.
     pub fn call<L: std::ops::Deref<Target = Link>>(
         link: L,
-        attempt: Option<Attempt>,
+        placed: Option<&Placed>,
         head: &CallHead,
         sends: &[(u16, Lent)],
         targets: Vec<(u16, LentMut)>,
@@ -156,14 +156,11 @@ impl Link {
             .collect();
         let mut out = Vec::with_capacity(256);
         let mut state = link.lock();
-        let stream =
-            state.rpc.call_with(attempt, head, &results, &mut out).map_err(|too_long| {
-                let text = format!(
-                    "scalars and texts of {} bytes are more than a call may have",
-                    too_long.0
-                );
-                CallError::TooLarge(text)
-            })?;
+        let stream = state.rpc.call_with(placed, head, &results, &mut out).map_err(|too_long| {
+            let text =
+                format!("scalars and texts of {} bytes are more than a call may have", too_long.0);
+            CallError::TooLarge(text)
+        })?;
         link.begin(state, stream, targets);
         // From here on the ticket takes the targets back, however this ends.
         let ticket = Ticket::of(link, stream);
@@ -258,7 +255,9 @@ impl Link {
     /// Forgets a stream; whether the server is still to be asked to end it.
     pub(super) fn forget(&self, stream: u32) -> bool {
         let mut state = self.lock();
-        let open = state.pending.remove(&stream).is_some_and(|it| it.answer.is_none());
+        let pending = state.pending.remove(&stream);
+        // Who was told where a call goes, and goes nowhere, must say so.
+        let open = pending.is_some_and(|it| it.answer.as_ref().is_none_or(meta::goes_on));
         state.rpc.abandon(stream);
         open && state.broken.is_none() && stream != HELLO
     }

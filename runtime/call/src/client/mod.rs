@@ -29,8 +29,7 @@ use std::time::{Duration, Instant};
 
 use kumi_idl::{Form, Interface, Limits, Plan, Scalar};
 use kumi_rpc::{
-    CallHead, ClientHello, Failure, ResultHead, Role, ServerHello, Ticket as Attempt, VERSIONS,
-    Value,
+    CallHead, ClientHello, Failure, Placed, ResultHead, Role, ServerHello, VERSIONS, Value,
 };
 
 pub use any::wait_any;
@@ -312,7 +311,7 @@ impl Client {
         known: &Arc<Known>,
         checked: Checked,
         time: Option<Duration>,
-        attempt: Option<Attempt>,
+        placed: Option<&Placed>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Call<'a>, (CallError, Checked)> {
         let timeout_ms =
@@ -329,7 +328,7 @@ impl Client {
         let deadline = time.and_then(|time| begun.checked_add(time.checked_add(GRACE)?));
         let targets = checked.targets();
         let link = Arc::clone(&self.link);
-        let sent = Link::call(link, attempt, &head, &checked.sends, targets, deadline, interrupted);
+        let sent = Link::call(link, placed, &head, &checked.sends, targets, deadline, interrupted);
         let ticket = match sent {
             Ok(ticket) => ticket,
             Err(error) => return Err((error, checked)),

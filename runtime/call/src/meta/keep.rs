@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use kumi_broker::{CallId, ClientId, Event, Outcome, Request, ServerId, SiteId, Time, UserId};
-use kumi_rpc::{Ended, Over};
+use kumi_rpc::{Ended, Fate, Over};
 
 use super::catalogue::key;
 use super::desk::{Desk, Open, Running};
@@ -77,9 +77,11 @@ impl Desk {
             submitted: now,
             running: Some(running),
             gone: false,
+            fate: Fate::Gone,
             orphan: Some(now),
             attempts: 0,
             restored: true,
+            untold: false,
         };
         self.keys.insert(kept.key, kept.ticket.call);
         self.calls.insert(kept.ticket.call, open);
