@@ -143,6 +143,8 @@ struct State {
     tokens: Vec<Known>,
     accounts: Vec<Arc<Account>>,
     generation: u64,
+    /// The file could not be read the last time, and that has been said.
+    failing: bool,
 }
 
 /// The users of a file. Threads may share it.
@@ -170,7 +172,8 @@ impl Users {
     pub fn open(path: &Path) -> Result<Users, UsersError> {
         let stamp = Stamp::of(path);
         let Parsed { tokens, accounts } = file::read(path)?;
-        let state = Mutex::new(State { stamp, tokens, accounts, generation: 0 });
+        let state = State { stamp, tokens, accounts, generation: 0, failing: false };
+        let state = Mutex::new(state);
         Ok(Users { path: path.to_owned(), state })
     }
 
@@ -240,19 +243,33 @@ impl State {
         if stamp.is_some() && stamp == self.stamp {
             return;
         }
-        let missing_still = stamp.is_none() && self.stamp.is_none() && self.generation > 0;
+        let missing_still = stamp.is_none() && self.stamp.is_none() && self.failing;
         if missing_still {
             return;
         }
+        self.take(path, stamp, file::read(path));
+    }
+
+    /// Takes over what was read. Where the system gave nothing, which may pass, it is tried again at the next look; what
+    /// the file says wrongly stays wrong until it changes.
+    fn take(&mut self, path: &Path, stamp: Option<Stamp>, read: Result<Parsed, UsersError>) {
+        let said = std::mem::replace(&mut self.failing, false);
         self.stamp = stamp;
-        match file::read(path) {
+        match read {
             Ok(Parsed { tokens, accounts }) => {
                 (self.tokens, self.accounts) = (tokens, accounts);
+                self.generation += 1;
                 tracing::info!(path = %path.display(), "the users have been read again");
             }
-            Err(error) => tracing::error!(%error, "the users stay as they were"),
+            Err(error) => {
+                if matches!(error, UsersError::File { .. }) {
+                    (self.stamp, self.failing) = (None, true);
+                }
+                if !(said && self.failing) {
+                    tracing::error!(%error, "the users stay as they were");
+                }
+            }
         }
-        self.generation += 1;
     }
 
     /// Compares with all tokens, each in constant time.

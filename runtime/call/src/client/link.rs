@@ -255,9 +255,9 @@ impl Link {
     /// Forgets a stream; whether the server is still to be asked to end it.
     pub(super) fn forget(&self, stream: u32) -> bool {
         let mut state = self.lock();
-        let pending = state.pending.remove(&stream);
-        // Who was told where a call goes, and goes nowhere, must say so.
-        let open = pending.is_some_and(|it| it.answer.as_ref().is_none_or(meta::goes_on));
+        // One that was told a place, and has not taken that in, is no less open.
+        let open = |it: Pending| it.answer.as_ref().is_none_or(meta::goes_on);
+        let open = state.pending.remove(&stream).is_some_and(open);
         state.rpc.abandon(stream);
         open && state.broken.is_none() && stream != HELLO
     }

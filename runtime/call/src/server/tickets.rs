@@ -96,8 +96,13 @@ impl Tickets {
         let mut state = self.0.borrow_mut();
         match state.here.get_mut(&ticket) {
             Some(here) => {
+                let (job, runs) = (here.job, here.runs);
                 here.stopped = true;
-                Stop::Cancel(here.job)
+                if !runs {
+                    // Its arguments may come for long yet: it will not run when they have.
+                    state.tell(ticket, Fate::Gone);
+                }
+                Stop::Cancel(job)
             }
             None => {
                 let fate = state.spent.get(&ticket).copied().unwrap_or(Fate::Gone);
@@ -112,14 +117,17 @@ impl Tickets {
     pub fn fate(&self, ticket: Ticket) -> Fate {
         let state = self.0.borrow();
         match state.here.get(&ticket) {
-            Some(_) => Fate::Here,
+            Some(here) if here.runs || !here.stopped => Fate::Here,
+            Some(_) => Fate::Gone,
             None => state.spent.get(&ticket).copied().unwrap_or(Fate::Gone),
         }
     }
 
-    /// All that are here.
+    /// All that are here, and run or may.
     pub fn here(&self) -> Vec<Ticket> {
-        self.0.borrow().here.keys().copied().collect()
+        let state = self.0.borrow();
+        let live = state.here.iter().filter(|(_, here)| here.runs || !here.stopped);
+        live.map(|(ticket, _)| *ticket).collect()
     }
 
     /// How many of them wait for a slot or run.
@@ -134,7 +142,7 @@ impl Held {
         let mut state = self.tickets.0.borrow_mut();
         let stopped = match state.here.get_mut(&self.ticket) {
             Some(here) => {
-                here.runs = true;
+                here.runs |= !here.stopped;
                 here.stopped
             }
             None => true,
@@ -156,9 +164,12 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         let mut state = self.tickets.0.borrow_mut();
-        let fate = state.here.remove(&self.ticket).map_or(Fate::Gone, |here| here.fate);
+        let here = state.here.remove(&self.ticket);
+        let fate = here.as_ref().map_or(Fate::Gone, |here| here.fate);
         state.spend(self.ticket, fate);
-        state.tell(self.ticket, fate);
+        if here.is_some_and(|here| here.runs || !here.stopped) {
+            state.tell(self.ticket, fate);
+        }
     }
 }
 
@@ -190,6 +201,25 @@ mod tests {
         let told: Vec<_> = std::iter::from_fn(|| news.try_recv().ok()).collect();
         let gone = (ticket(2), Fate::Gone);
         assert_eq!(told, [(ticket(1), Fate::Here), (ticket(1), Fate::Ran(9)), gone]);
+    }
+
+    #[test]
+    fn a_stop_is_answered_while_arguments_come() {
+        let tickets = Rc::new(Tickets::default());
+        let mut news = tickets.listen();
+        let held = tickets.admit(ticket(1), 5).expect("it is new");
+        for _ in 0..2 {
+            assert_eq!(tickets.stop(ticket(1)), Stop::Cancel(5));
+            assert!(tickets.here().is_empty(), "nobody is told that it runs");
+        }
+        let told: Vec<_> = std::iter::from_fn(|| news.try_recv().ok()).collect();
+        assert_eq!(told, [(ticket(1), Fate::Gone); 2], "at once, not when they have come");
+        assert!(tickets.admit(ticket(1), 6).is_none());
+        assert!(!held.runs());
+        assert_eq!(tickets.running(), 0);
+        drop(held);
+        assert!(tickets.admit(ticket(1), 7).is_none());
+        assert!(news.try_recv().is_err(), "that has been said");
     }
 
     #[test]
