@@ -13,7 +13,9 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{dup, dup2_stdin, dup2_stdout};
 
 use crate::confine::{confine, end_with_server};
-use crate::native::{Routine, Runner, receive_with_descriptor, send_with_descriptor};
+use crate::native::{
+    Routine, Runner, open_line, receive_with_descriptor, routine_runs, send_with_descriptor,
+};
 use crate::protocol::{MOST, Order, Reply, Setup};
 
 pub use crate::layout::Slot;
@@ -85,13 +87,16 @@ fn run_with(load: &Load<'_>) -> io::Result<()> {
                     .map_err(String::clone)
                     .and_then(|it| set_up(&it.read(0, bytes), load))
                 {
-                    Ok(loaded) => {
+                    Ok((loaded, callback)) => {
                         routine = Some(loaded);
+                        open_line(socket.try_clone()?, callback);
                         Reply::Done(0)
                     }
                     Err(why) => Reply::Failed(why),
                 }
             }
+            // Only a function of the client returns, and its caller waits for that.
+            Order::Return(_) => return Err(io::ErrorKind::InvalidData.into()),
             Order::Run(number, slots) => {
                 let arena = arenas.get(&number).ok_or(io::ErrorKind::InvalidData)?;
                 let routine = routine.as_ref().ok_or(io::ErrorKind::InvalidData)?;
@@ -108,7 +113,10 @@ fn run_with(load: &Load<'_>) -> io::Result<()> {
 /// Runs the routine; what is said of it.
 fn call(routine: &Runner<'_>, arena: &Arc<Arena>, slots: &[Slot]) -> Reply {
     let begin = Instant::now();
-    match routine.call(arena, slots) {
+    routine_runs(true);
+    let ran = routine.call(arena, slots);
+    routine_runs(false);
+    match ran {
         Ok(()) => Reply::Done(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)),
         Err(why) => Reply::Raised(why),
     }
@@ -137,7 +145,8 @@ fn map(descriptor: Option<OwnedFd>, bytes: u64) -> Result<Arc<Arena>, String> {
     })
 }
 
-fn set_up<'a>(json: &[u8], load: &Load<'a>) -> Result<Runner<'a>, String> {
+/// The routine, and most bytes of a call of a client's function.
+fn set_up<'a>(json: &[u8], load: &Load<'a>) -> Result<(Runner<'a>, u64), String> {
     let setup: Setup = serde_json::from_slice(json).map_err(|error| error.to_string())?;
     let interface =
         Interface::from_json(setup.interface.as_bytes()).map_err(|error| error.to_string())?;
@@ -153,5 +162,5 @@ fn set_up<'a>(json: &[u8], load: &Load<'a>) -> Result<Runner<'a>, String> {
         limit(Resource::RLIMIT_AS, setup.memory)?;
     }
     confine(setup.run_as.as_ref(), setup.sandbox, &setup.libraries)?;
-    load(&interface, &setup)
+    Ok((load(&interface, &setup)?, setup.callback))
 }

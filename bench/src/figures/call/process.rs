@@ -115,7 +115,7 @@ pub(super) fn routines(
     }
     let library = folder.join(format!("lib{name}.so"));
     let mut compiler = Command::new("cc");
-    compiler.args(["-O2", "-shared", "-fPIC", "-o"]).arg(&library).arg(&source);
+    compiler.args(["-O2", "-shared", "-fPIC", "-o"]).arg(&library).arg(&source).arg("-lm");
     cluster::output(&mut compiler)?;
     Ok(["--library".into(), library, idl])
 }

@@ -66,13 +66,12 @@ impl Prepared {
     pub(super) fn call(&self, client: &Client, time: Option<Duration>) -> Result<(), CallError> {
         match self.work {
             Work::Linpack(n) => {
-                let (mut right, mut info) = (vec![1.0_f64; n as usize], [0_i32]);
+                let mut right = vec![1.0_f64; n as usize];
                 let args = vec![
                     (n as i64).into(),
                     1_i64.into(),
                     self.matrix.as_slice().into(),
                     right.as_mut_slice().into(),
-                    info.as_mut_slice().into(),
                 ];
                 client.call_within("dgesv", args, time).map(|_| ())
             }

@@ -253,7 +253,7 @@ fn records(lines: &[Line]) -> Vec<Record> {
         |figure: &str, values: &[f64], goal| Record::new(figure, "", values, &Peer::Nobody, goal);
     let what = "response, measured against simulated: off by (median of all rows)";
     records.push(alone(what, &[record::median(&off)], Goal::OursAtMost(0.15)));
-    let last = lines.iter().filter(linpack).map(|line| line.work).last();
+    let last = lines.iter().filter(linpack).map(|line| line.work).next_back();
     let carried = |sites: usize, clients: usize| {
         let wanted = |line: &&Line| {
             Some(line.work) == last && (line.cell.sites, line.cell.clients) == (sites, clients)
