@@ -436,6 +436,8 @@ impl Desk {
         if open.restored {
             return self.over_restored(call, over);
         }
+        // A client that comes late with a ticket finds it spent: the server knows better what has run.
+        let has_run = matches!(open.fate, Fate::Ran(_) | Fate::Crashed);
         let current = open.running.as_mut().filter(|running| running.ticket.attempt == attempt);
         let (id, ran) = (CallId(call), over.ran_ns as f64 / 1e9);
         let Some(running) = current else {
@@ -464,11 +466,11 @@ impl Desk {
                 self.keep_time(call, ran);
                 self.tell(Event::Ended(id, attempt, ran));
             }
-            Ended::NotBegun => {
+            Ended::NotBegun if !has_run => {
                 self.never(ticket, server);
                 self.tell(Event::Failed(id, attempt, Why::NotBegun));
             }
-            Ended::Broken => {
+            Ended::NotBegun | Ended::Broken => {
                 self.never(ticket, server);
                 self.tell(Event::Failed(id, attempt, Why::Broken));
             }
