@@ -146,7 +146,7 @@ fn tell(job: Box<Job>, outcome: Result<(u64, u64), Failure>) {
     if let Some(ticket) = &job.ticket {
         ticket.ended(match &outcome {
             Ok((_, ran_ns)) => Fate::Ran(*ran_ns),
-            Err(failure) if failure.code == Code::Crashed => Fate::Crashed,
+            Err(failure) if matches!(failure.code, Code::Crashed | Code::Raised) => Fate::Crashed,
             Err(_) => Fate::Gone,
         });
     }
