@@ -4,6 +4,7 @@
 //! processes and memory. See docs/calls.md.
 #![deny(unsafe_code)]
 
+mod cluster;
 mod confine;
 mod held;
 mod layout;

@@ -1,5 +1,6 @@
 //! What the server and the process of a slot say to each other, in messages of a local packet socket.
 
+use crate::cluster::Jobs;
 use crate::confine::RunAs;
 use crate::layout::Slot;
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,9 @@ pub struct Setup {
     pub sandbox: bool,
     /// Most open files, which are more for the server itself.
     pub files: u64,
+    /// How it has jobs started; `None`: it has none started.
+    #[serde(default)]
+    pub jobs: Option<Jobs>,
 }
 
 /// What the server sends.
@@ -91,6 +95,8 @@ pub enum Reply {
     Done(u64),
     /// It cannot be done; why.
     Failed(String),
+    /// The job that did it has crashed: the detail of that ([`kumi_rpc::Code::Crashed`]), and a sentence.
+    Crashed(i64, String),
 }
 
 impl Reply {
@@ -99,6 +105,7 @@ impl Reply {
         let (kind, number, text) = match self {
             Reply::Done(ns) => (0, *ns, ""),
             Reply::Failed(text) => (1, 0, text.as_str()),
+            Reply::Crashed(detail, text) => (4, detail.cast_unsigned(), text.as_str()),
         };
         let mut out = vec![kind];
         out.extend_from_slice(&u64::to_le_bytes(number));
@@ -113,6 +120,10 @@ impl Reply {
         match head[0] {
             0 => Some(Reply::Done(number)),
             1 => Some(Reply::Failed(String::from_utf8_lossy(text).into_owned())),
+            4 => Some(Reply::Crashed(
+                number.cast_signed(),
+                String::from_utf8_lossy(text).into_owned(),
+            )),
             _ => None,
         }
     }
@@ -132,7 +143,8 @@ mod tests {
             assert!(bytes.len() <= MOST);
             assert_eq!(Order::decode(&bytes), Some(order));
         }
-        for reply in [Reply::Done(7), Reply::Failed("no".to_owned())] {
+        let crashed = Reply::Crashed(-2, "gone".to_owned());
+        for reply in [Reply::Done(7), Reply::Failed("no".to_owned()), crashed] {
             assert_eq!(Reply::decode(&reply.encode()), Some(reply));
         }
         assert_eq!(Order::decode(&[9; 16]), None);

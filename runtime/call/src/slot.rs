@@ -1,21 +1,23 @@
 //! The process of a call slot: it opens the libraries of one routine and runs one call after the other.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Instant;
 
 use kumi_idl::Interface;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{dup, dup2_stdin, dup2_stdout};
 
+use crate::cluster::Proxy;
 use crate::confine::{confine, end_with_server};
 use crate::native::{Arena, Routine, Runner, receive_with_descriptor, send_with_descriptor};
 use crate::protocol::{MOST, Order, Reply, Setup};
 
-pub use crate::native::{Linked, main};
+pub use crate::cluster::Ranks;
+pub use crate::native::{Linked, main, parallel_main};
 
 /// Runs until the server closes the socket, which is this process's standard input.
 ///
@@ -33,10 +35,14 @@ pub(crate) fn run_linked(routines: &[Linked]) -> io::Result<()> {
     run_with(&|interface, setup| {
         let described = setup.interface.as_bytes();
         let found = routines.iter().find(|routine| routine.description() == described);
-        found.map(Runner::Linked).ok_or_else(|| {
+        let found = found.ok_or_else(|| {
             let name = &interface.name;
             format!("the executable was built from another description of `{name}`; build it again")
-        })
+        })?;
+        if interface.parallel.is_none() {
+            return Ok(Runner::Linked(found));
+        }
+        Proxy::new(interface, setup).map(|proxy| Runner::Job(Box::new(RefCell::new(proxy))))
     })
 }
 
@@ -84,11 +90,7 @@ fn run_with(load: &Load<'_>) -> io::Result<()> {
                 let arena = arenas.get(&number).ok_or(io::ErrorKind::InvalidData)?;
                 let routine = routine.as_ref().ok_or(io::ErrorKind::InvalidData)?;
                 match arena {
-                    Ok(arena) => {
-                        let begin = Instant::now();
-                        routine.call(arena, &slots);
-                        Reply::Done(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX))
-                    }
+                    Ok(arena) => routine.call(arena, &slots),
                     Err(why) => Reply::Failed(why.clone()),
                 }
             }
@@ -132,7 +134,8 @@ fn set_up<'a>(json: &[u8], load: &Load<'a>) -> Result<Runner<'a>, String> {
     getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, setup.files.min(hard), hard))
         .map_err(|error| format!("the limit of open files cannot be set: {error}"))?;
-    if setup.memory > 0 {
+    // That of a job is one of its ranks.
+    if setup.memory > 0 && interface.parallel.is_none() {
         limit(Resource::RLIMIT_AS, setup.memory)?;
     }
     confine(setup.run_as.as_ref(), setup.sandbox)?;

@@ -1,9 +1,13 @@
 //! Routines that are linked into the executable of a slot.
 
+use std::cell::RefCell;
 use std::ffi::{c_char, c_int, c_void};
+use std::time::Instant;
 
 use super::{Arena, Routine};
+use crate::cluster::{Proxy, Ranks};
 use crate::layout::Slot;
+use crate::protocol::Reply;
 
 /// A routine of a linked executable, as its generated source has it.
 #[repr(C)]
@@ -31,22 +35,33 @@ pub(crate) enum Runner<'a> {
     Bound(Routine),
     /// A routine of the slot's own executable.
     Linked(&'a Linked),
+    /// A job of a cluster.
+    Job(Box<RefCell<Proxy>>),
 }
 
 impl Runner<'_> {
+    /// Calls it with the arguments that lie in the arena; what the server is told.
+    pub fn call(&self, arena: &Arena, slots: &[Slot]) -> Reply {
+        let begin = Instant::now();
+        match self {
+            Runner::Bound(routine) => routine.call(arena, slots),
+            Runner::Linked(linked) => linked.call(arena, slots),
+            Runner::Job(proxy) => return proxy.borrow_mut().call(arena, slots),
+        }
+        Reply::Done(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+impl Linked {
     /// Calls it with the arguments that lie in the arena.
-    pub fn call(&self, arena: &Arena, slots: &[Slot]) {
-        let linked = match self {
-            Runner::Bound(routine) => return routine.call(arena, slots),
-            Runner::Linked(linked) => linked,
-        };
+    pub(crate) fn call(&self, arena: &Arena, slots: &[Slot]) {
         let at = |slot: &Slot| arena.at(slot.offset, slot.bytes).cast();
         let at: Vec<*mut c_void> = slots.iter().map(at).collect();
         let text: Vec<usize> = slots.iter().map(|slot| slot.text).collect();
         // SAFETY: the function was generated from the same description as the layout, so each address is that of a value
         // of the type that it takes it for. Should its own code be wrong, this process, which holds nothing but this
         // call, may fail.
-        unsafe { (linked.call)(at.as_ptr(), text.as_ptr()) };
+        unsafe { (self.call)(at.as_ptr(), text.as_ptr()) };
     }
 }
 
@@ -57,7 +72,30 @@ impl Runner<'_> {
 pub unsafe fn main(routines: *const Linked, count: usize) -> c_int {
     // SAFETY: as the caller has promised.
     let routines = unsafe { std::slice::from_raw_parts(routines, count) };
-    match std::panic::catch_unwind(|| crate::slot::run_linked(routines)) {
+    ended(std::panic::catch_unwind(|| crate::slot::run_linked(routines)))
+}
+
+/// The `main` of an executable with parallel routines: a slot, or a rank of a job that another process of it has had started.
+///
+/// # Safety
+/// As [`main`].
+pub unsafe fn parallel_main(
+    routines: *const Linked,
+    count: usize,
+    ranks: &(dyn Ranks + std::panic::RefUnwindSafe),
+) -> c_int {
+    if !crate::cluster::is_rank() {
+        // SAFETY: as the caller has promised.
+        return unsafe { main(routines, count) };
+    }
+    // SAFETY: as the caller has promised.
+    let routines = unsafe { std::slice::from_raw_parts(routines, count) };
+    ended(std::panic::catch_unwind(|| crate::cluster::run(routines, ranks)))
+}
+
+/// The exit code.
+fn ended<E: std::fmt::Display>(result: std::thread::Result<Result<(), E>>) -> c_int {
+    match result {
         Ok(Ok(())) => 0,
         Ok(Err(error)) => {
             eprintln!("this is a routine, which `kumi call serve` starts: {error}");

@@ -5,6 +5,7 @@ mod arena;
 mod copy;
 mod library;
 mod linked;
+mod process;
 mod sandbox;
 mod socket;
 
@@ -13,7 +14,8 @@ pub(crate) use copy::{append, length_of, put, room_of};
 pub(crate) use library::check;
 pub use library::{LoadError, Routine};
 pub(crate) use linked::Runner;
-pub use linked::{Linked, main};
+pub use linked::{Linked, main, parallel_main};
+pub(crate) use process::{end_now, end_with_parent};
 pub(crate) use sandbox::{drop_capabilities, mounts_read_only};
 pub use socket::{Source, Target, receive_with_descriptor, send_with_descriptor};
 pub(crate) use socket::{begins_with, watch};

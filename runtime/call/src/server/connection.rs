@@ -371,6 +371,7 @@ impl Connection {
         }
         let given = Given::from_wire(&offered.interface, &head.values)?;
         let layout = Layout::new(&offered.interface, &given, shared.config.call_bytes)?;
+        crate::cluster::check(&layout.plan, &head.routine, shared.config.jobs.as_ref())?;
         let sources = Sources::new(&shared, &layout, &head.held.from, self.holder())?;
         let mut pool = shared.pool.borrow_mut();
         let id = pool.number();

@@ -69,6 +69,7 @@ impl Process {
             run_as,
             sandbox: config.sandbox,
             files,
+            jobs: config.jobs.clone().filter(|_| offered.interface.parallel.is_some()),
         };
         let json = serde_json::to_vec(&setup)?;
         let arena = Arena::new(json.len())?;
