@@ -8,7 +8,7 @@ Define spread(mode_in int n, mode_in int ranks = 2, mode_in double A[n], mode_in
 Parallel ranks * 2
 @broadcast(B)
 @idempotent
-{ *sum = 0; }
+{ *sum = A[0] + B[0]; }
 "#;
 
 fn described(text: &str) -> Interface {
@@ -82,7 +82,7 @@ fn what_cannot_be_is_told_at_its_place() {
         ),
         ("Define f(mode_in int n, g(int m)) Parallel 2 Calls f(n, g);", Code::Attribute, ""),
         ("Define f(mode_in int n) Parallel 2 Calls \"Python\" a.f(n);", Code::Attribute, ""),
-        ("Define f(mode_in int n) Parallel Calls f(n);", Code::UnknownName, ""),
+        ("Define f(mode_in int n) Parallel Calls f(n);", Code::UnknownWord, ""),
         ("Define f(mode_in int n) Backend \"MPI\" Calls f(n);", Code::Unsupported, "Backend"),
     ];
     for (text, code, place) in cases {

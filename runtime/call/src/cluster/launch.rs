@@ -1,13 +1,16 @@
 //! The command `kumi run` that follows a job, and the way on which rank 0 comes back.
 
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, Shutdown, TcpListener, TcpStream, UdpSocket};
+use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
@@ -59,8 +62,8 @@ fn own(line: &str) -> Option<&str> {
     line.strip_prefix("kumi: ")
 }
 
-/// The address of this machine that the cluster's nodes reach: that from which packets to the first of them would go.
-fn reachable(jobs: &Jobs) -> Result<IpAddr, String> {
+/// A port of this machine that the cluster's nodes reach, at the address from which packets to the first of them would go.
+fn reachable(jobs: &Jobs) -> Result<TcpListener, String> {
     let output = kumi(jobs).args(["cluster", "status", "--json"]).output();
     let output = output.map_err(|error| format!("{}: {error}", jobs.kumi.display()))?;
     if !output.status.success() {
@@ -70,11 +73,27 @@ fn reachable(jobs: &Jobs) -> Result<IpAddr, String> {
     let status: serde_json::Value =
         serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())?;
     let node = status["nodes"][0]["address"].as_str().ok_or("the cluster has no nodes")?;
-    let route = UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
+    let listen = || {
+        let socket = UdpSocket::bind("0.0.0.0:0")?;
         socket.connect(node)?;
-        socket.local_addr()
-    });
-    route.map(|address| address.ip()).map_err(|error| format!("no way to the node {node}: {error}"))
+        TcpListener::bind((socket.local_addr()?.ip(), 0))
+    };
+    // Nodes of this machine that are namespaces reach each other only.
+    let inside = Path::new("/run/netns").join(format!("kumi-{}-0", jobs.cluster));
+    let listener = if inside.exists() {
+        let own = File::open(&inside).map_err(|error| error.to_string())?;
+        let entered = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                setns(own, CloneFlags::CLONE_NEWNET)?;
+                listen()
+            });
+            thread.join()
+        });
+        entered.map_err(|_| "the node's network cannot be entered".to_owned())?
+    } else {
+        listen()
+    };
+    listener.map_err(|error| format!("no way to the node {node}: {error}"))
 }
 
 impl Launched {
@@ -83,9 +102,8 @@ impl Launched {
     /// # Errors
     /// A sentence that says what to do.
     pub fn start(jobs: &Jobs, name: &str, ranks: u64) -> Result<(Launched, Link), String> {
-        let address = reachable(jobs)?;
+        let listener = reachable(jobs)?;
         let failed = |error: io::Error| error.to_string();
-        let listener = TcpListener::bind((address, 0)).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let key = random().map_err(failed)?;
