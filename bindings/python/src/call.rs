@@ -73,6 +73,7 @@ pub fn failure(error: &CallError) -> Failure {
         CallError::Status { value, .. } => {
             Failure::of_call("StatusError", text).with("status", *value)
         }
+        CallError::Raised { .. } => Failure::of_call("RaisedError", text),
         _ => Failure::of_call("CallError", text),
     }
 }
@@ -280,6 +281,7 @@ pub fn value(py: Python<'_>, value: Value) -> PyResult<Bound<'_, PyAny>> {
         Value::F64(value) => value.into_pyobject(py)?.into_any(),
         Value::Complex(real, imaginary) => PyComplex::from_doubles(py, real, imaginary).into_any(),
         Value::Text(text) => text.into_pyobject(py)?.into_any(),
+        Value::FileLength(bytes) => bytes.into_pyobject(py)?.into_any(),
     })
 }
 

@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Instant;
 
 use kumi_idl::Interface;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
@@ -13,11 +15,14 @@ use nix::unistd::{dup, dup2_stdin, dup2_stdout};
 
 use crate::cluster::Proxy;
 use crate::confine::{confine, end_with_server};
-use crate::native::{Arena, Routine, Runner, receive_with_descriptor, send_with_descriptor};
+use crate::native::{
+    Routine, Runner, open_line, receive_with_descriptor, routine_runs, send_with_descriptor,
+};
 use crate::protocol::{MOST, Order, Reply, Setup};
 
 pub use crate::cluster::Ranks;
-pub use crate::native::{Linked, main, parallel_main};
+pub use crate::layout::Slot;
+pub use crate::native::{Arena, Hosted, Linked, main, parallel_main};
 
 /// Runs until the server closes the socket, which is this process's standard input.
 ///
@@ -46,6 +51,16 @@ pub(crate) fn run_linked(routines: &[Linked]) -> io::Result<()> {
     })
 }
 
+/// [`run`], of routines of an interpreter, in whose process this is: `load` gives what calls the routine of a description.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_hosted<'a>(
+    load: &dyn Fn(&Interface, &str) -> Result<Hosted<'a>, String>,
+) -> io::Result<()> {
+    run_with(&|interface, setup| load(interface, &setup.interface).map(Runner::Hosted))
+}
+
 /// What becomes of a description and what else the server says first.
 type Load<'a> = dyn Fn(&Interface, &Setup) -> Result<Runner<'a>, String> + 'a;
 
@@ -53,7 +68,7 @@ fn run_with(load: &Load<'_>) -> io::Result<()> {
     // The server's end is the end of a slot, whatever the routine does.
     end_with_server()?;
     let socket = take_socket()?;
-    let mut arenas: HashMap<u32, Result<Arena, String>> = HashMap::new();
+    let mut arenas: HashMap<u32, Result<Arc<Arena>, String>> = HashMap::new();
     let mut routine = None;
     let mut buffer = vec![0; MOST];
     loop {
@@ -79,23 +94,53 @@ fn run_with(load: &Load<'_>) -> io::Result<()> {
                     .map_err(String::clone)
                     .and_then(|it| set_up(&it.read(0, bytes), load))
                 {
-                    Ok(loaded) => {
+                    Ok((loaded, callback)) => {
                         routine = Some(loaded);
+                        open_line(socket.try_clone()?, callback);
                         Reply::Done(0)
                     }
                     Err(why) => Reply::Failed(why),
                 }
             }
+            // Only a function of the client returns, and its caller waits for that.
+            Order::Return(_) => return Err(io::ErrorKind::InvalidData.into()),
             Order::Run(number, slots) => {
                 let arena = arenas.get(&number).ok_or(io::ErrorKind::InvalidData)?;
                 let routine = routine.as_ref().ok_or(io::ErrorKind::InvalidData)?;
                 match arena {
-                    Ok(arena) => routine.call(arena, &slots),
+                    Ok(arena) => call(routine, arena, &slots),
                     Err(why) => Reply::Failed(why.clone()),
                 }
             }
         };
         send_with_descriptor(socket.as_fd(), &reply.encode(), None)?;
+    }
+}
+
+/// Runs the routine; what is said of it.
+fn call(routine: &Runner<'_>, arena: &Arc<Arena>, slots: &[Slot]) -> Reply {
+    let begin = Instant::now();
+    routine_runs(true);
+    let ran = match routine {
+        // Its ranks have no functions of the client to call.
+        Runner::Job(proxy) => {
+            routine_runs(false);
+            return proxy.borrow_mut().call(arena, slots);
+        }
+        Runner::Bound(routine) => {
+            routine.call(arena, slots);
+            Ok(())
+        }
+        Runner::Linked(linked) => {
+            linked.call(arena, slots);
+            Ok(())
+        }
+        Runner::Hosted(hosted) => hosted(arena, slots),
+    };
+    routine_runs(false);
+    match ran {
+        Ok(()) => Reply::Done(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)),
+        Err(why) => Reply::Raised(why),
     }
 }
 
@@ -110,19 +155,20 @@ fn take_socket() -> io::Result<OwnedFd> {
 }
 
 /// Maps memory; why that cannot be is told when it is to be used.
-fn map(descriptor: Option<OwnedFd>, bytes: u64) -> Result<Arena, String> {
+fn map(descriptor: Option<OwnedFd>, bytes: u64) -> Result<Arc<Arena>, String> {
     let mapped = descriptor.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData));
     let mapped = mapped.and_then(|file| {
         Arena::of(file, usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?)
     });
-    mapped.map_err(|error| {
+    mapped.map(Arc::new).map_err(|error| {
         format!(
             "the {bytes} bytes of the call's arguments cannot be mapped by its process: {error}"
         )
     })
 }
 
-fn set_up<'a>(json: &[u8], load: &Load<'a>) -> Result<Runner<'a>, String> {
+/// The routine, and most bytes of a call of a client's function.
+fn set_up<'a>(json: &[u8], load: &Load<'a>) -> Result<(Runner<'a>, u64), String> {
     let setup: Setup = serde_json::from_slice(json).map_err(|error| error.to_string())?;
     let interface =
         Interface::from_json(setup.interface.as_bytes()).map_err(|error| error.to_string())?;
@@ -138,6 +184,6 @@ fn set_up<'a>(json: &[u8], load: &Load<'a>) -> Result<Runner<'a>, String> {
     if setup.memory > 0 && interface.parallel.is_none() {
         limit(Resource::RLIMIT_AS, setup.memory)?;
     }
-    confine(setup.run_as.as_ref(), setup.sandbox)?;
-    load(&interface, &setup)
+    confine(setup.run_as.as_ref(), setup.sandbox, &setup.libraries)?;
+    Ok((load(&interface, &setup)?, setup.callback))
 }

@@ -74,6 +74,12 @@ pub enum CallError {
         /// The scalars and texts that it gave all the same.
         outcome: Box<Outcome>,
     },
+    /// A function of this program that the routine called has failed; the routine was ended.
+    #[error("{0}")]
+    Callback(String),
+    /// A file of this program that cannot be read or written, or one that the server's disk does not take.
+    #[error("{0}")]
+    File(String),
     /// No array of that name is held, or not yet.
     #[error("{text}")]
     NotHeld {
@@ -91,6 +97,14 @@ pub enum CallError {
     /// Something else that the server says.
     #[error("{0}")]
     Server(String),
+    /// The routine has run and ended with an exception, which this says.
+    #[error("`{routine}` raised {text}")]
+    Raised {
+        /// The routine.
+        routine: String,
+        /// The exception's kind and message.
+        text: String,
+    },
     /// A metaserver has no server for the call, or its servers are gone.
     #[error("{text}")]
     NoServer {
@@ -132,9 +146,11 @@ impl CallError {
     pub(crate) fn of(failure: Failure, routine: &str) -> CallError {
         let Failure { code, detail, text } = failure;
         match code {
+            codes::RAISED => CallError::Raised { routine: routine.to_owned(), text },
             codes::NO_TICKET => CallError::NoServer { text, has_not_run: true },
             codes::NO_SERVER => CallError::NoServer { text, has_not_run: detail == 0 },
             codes::SERVER_LOST => CallError::NoServer { text, has_not_run: false },
+            codes::NOT_LEADING => CallError::Server(text),
             Code::NoSuchRoutine => CallError::RoutineNotFound(text),
             Code::BadArguments => CallError::Argument { routine: routine.to_owned(), text },
             Code::TooLarge => CallError::TooLarge(text),
@@ -144,6 +160,8 @@ impl CallError {
             Code::Cancelled => CallError::Cancelled(text),
             Code::NotRunnable => CallError::NotRunnable(text),
             Code::NotPermitted => CallError::NotPermitted(text),
+            Code::Callback => CallError::Callback(text),
+            Code::Storage => CallError::File(text),
             Code::NotHeld | Code::NotYet => CallError::NotHeld { text, yet: code == Code::NotYet },
             Code::NoSource => CallError::NoSource(text),
             Code::HeldFull => CallError::HeldFull(text),

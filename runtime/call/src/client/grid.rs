@@ -15,10 +15,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use kumi_rpc::{Over, Placing};
+use kumi_rpc::{Over, Placed, Placing};
 
 use super::arguments::{self, Arg};
 use super::errand::{Control, Errand};
+use super::link::Link;
 use super::{CallError, Client, Known, Options, Outcome};
 
 /// How long a metaserver that does not answer is looked for.
@@ -35,6 +36,7 @@ const WATCH: Duration = Duration::from_millis(250);
 #[derive(Debug, Clone)]
 pub struct Grid {
     inner: Arc<Inner>,
+    priority: u8,
 }
 
 /// What all calls share.
@@ -53,10 +55,13 @@ pub struct Inner {
     waiting: Mutex<Waiting>,
 }
 
+/// A connection, by its address in memory, and a stream of it: streams of each begin anew.
+type Place = (usize, u32);
+
 /// Calls without a thread, which wait for a place.
 #[derive(Debug, Default)]
 struct Waiting {
-    errands: HashMap<u32, Job>,
+    errands: HashMap<Place, Job>,
     /// A thread waits for them.
     watched: bool,
 }
@@ -107,7 +112,14 @@ impl Grid {
             waiting: Mutex::default(),
         };
         inner.connect_once()?;
-        Ok(Grid { inner: Arc::new(inner) })
+        Ok(Grid { inner: Arc::new(inner), priority: 0 })
+    }
+
+    /// The same connections, for calls of this priority: 0 (that of [`Grid::connect`]) to 9. It orders the calls of a user;
+    /// the metaserver lowers it to what it allows the user.
+    #[must_use]
+    pub fn with_priority(&self, priority: u8) -> Grid {
+        Grid { inner: Arc::clone(&self.inner), priority }
     }
 
     /// The metaserver's name.
@@ -178,8 +190,7 @@ impl Grid {
         let handle = GridCall { shared: Arc::clone(&shared), grid: Arc::clone(&self.inner) };
         let mut waiting = locked(&self.inner.waiting);
         errand.seek(true)?;
-        let stream = errand.seeking.as_ref().map_or(0, |(_, ticket)| ticket.stream);
-        waiting.errands.insert(stream, Job { errand, shared });
+        waiting.insert(Job { errand, shared });
         if !std::mem::replace(&mut waiting.watched, true) {
             let inner = Arc::clone(&self.inner);
             std::thread::spawn(move || inner.watch());
@@ -195,16 +206,23 @@ impl Grid {
     ) -> Result<Errand, CallError> {
         let known = self.interface(routine)?;
         let most = i64::MAX.unsigned_abs();
-        let checked = arguments::check(&known.interface, args, most)?;
+        let (checked, functions) = arguments::check(&known.interface, args, most)?;
+        if !functions.is_empty() {
+            // It would be called by a routine on one server after it was by another, and who waits may be another thread.
+            let text = "takes functions, which only a connection to a server (`Client`) can call";
+            return Err(CallError::Argument { routine: routine.to_owned(), text: text.to_owned() });
+        }
+        let files =
+            checked.files.sent.iter().fold(0_u64, |sum, (.., bytes)| sum.saturating_add(*bytes));
         let placing = Placing {
             key: (self.inner.key, self.inner.calls.fetch_add(1, Ordering::Relaxed)),
             hash: known.hash,
-            bytes_out: checked.plan.sent,
+            bytes_out: checked.plan.sent.saturating_add(files),
             bytes_back: checked.plan.returned,
             operations: checked.plan.operations.unwrap_or(f64::NAN),
             time_ms: 0,
             attempts: 0,
-            priority: 0,
+            priority: self.priority,
             idempotent: known.interface.idempotent,
             routine: known.interface.name.clone(),
         };
@@ -231,7 +249,11 @@ impl Inner {
             match self.connect_once() {
                 Ok(client) => return Ok(client),
                 Err(error) if Instant::now() + pause >= until => return Err(error),
-                Err(error @ (CallError::NotPermitted(_) | CallError::Address(_))) => {
+                Err(
+                    error @ (CallError::NotPermitted(_)
+                    | CallError::Expired(_)
+                    | CallError::Address(_)),
+                ) => {
                     return Err(error);
                 }
                 Err(_) => {
@@ -323,20 +345,24 @@ impl Inner {
         }
     }
 
-    /// A connection to a server.
-    pub fn server(&self, address: &str) -> Result<Client, CallError> {
+    /// A connection to a server, which is shown what the metaserver has given, and never the token.
+    pub fn server(&self, placed: &Placed) -> Result<Client, CallError> {
+        let address = placed.address.as_str();
         if let Some(client) = locked(&self.servers).get(address) {
             return Ok(client.clone());
         }
         // Without the lock: one that does not answer is no other's business.
-        let client = Client::connect(address, &self.options)?;
+        let options = Options { token: placed.pass.clone(), ..self.options.clone() };
+        let client = Client::connect(address, &options)?;
         let mut servers = locked(&self.servers);
         Ok(servers.entry(address.to_owned()).or_insert(client).clone())
     }
 
     /// A connection to a server is of no use any more, if this error says so.
     pub fn forget_server(&self, address: &str, client: &Client, error: &CallError) {
-        if !matches!(error, CallError::Lost(_)) && !client.link.is_broken() {
+        // One that was opened with a pass which is not good any more is opened anew with the next.
+        let of_no_use = matches!(error, CallError::Lost(_) | CallError::NoServer { .. });
+        if !of_no_use && !client.link.is_broken() {
             return;
         }
         let mut servers = locked(&self.servers);
@@ -348,17 +374,20 @@ impl Inner {
     /// Waits for places, as long as calls without a thread do; each that has one gets a thread.
     fn watch(self: Arc<Inner>) {
         loop {
-            let ready = match locked(&self.meta).0.clone() {
+            // Not waited for with the lock: others need it to ask.
+            let meta = locked(&self.meta).0.clone();
+            let ready = match &meta {
                 Some(meta) => meta.link.next_ready(Instant::now() + WATCH),
                 None => Err(CallError::Lost(String::new())),
             };
             let mut waiting = locked(&self.waiting);
             let mut begin = Vec::new();
-            match ready {
-                Ok(Some(stream)) => begin.extend(waiting.errands.remove(&stream)),
-                Ok(None) => {}
-                // Each asks again.
-                Err(_) => self.seek_again(&mut waiting, &mut begin),
+            if let (Some(meta), Ok(Some(stream))) = (&meta, &ready) {
+                begin.extend(waiting.errands.remove(&place(&meta.link, *stream)));
+            }
+            // Each asks again whose connection was lost; another may have made the present one.
+            if ready.is_err() || waiting.errands.values().any(Job::is_lost) {
+                self.seek_again(&mut waiting, &mut begin);
             }
             if waiting.errands.is_empty() {
                 waiting.watched = false;
@@ -377,7 +406,11 @@ impl Inner {
     /// The connection was lost: what waits is asked for on the next.
     fn seek_again(&self, waiting: &mut Waiting, failed: &mut Vec<Job>) {
         let mut unreachable = None;
-        for (_, mut job) in std::mem::take(&mut waiting.errands) {
+        for (at, mut job) in std::mem::take(&mut waiting.errands) {
+            if !job.is_lost() {
+                waiting.errands.insert(at, job);
+                continue;
+            }
             if let Some(why) = &unreachable {
                 job.end(Err(CallError::Lost(String::clone(why))));
                 continue;
@@ -386,10 +419,7 @@ impl Inner {
                 self.lost(&meta);
             }
             match job.errand.seek(true) {
-                Ok(()) => {
-                    let stream = job.errand.seeking.as_ref().map_or(0, |(_, it)| it.stream);
-                    waiting.errands.insert(stream, job);
-                }
+                Ok(()) => waiting.insert(job),
                 Err(error @ CallError::Connect { .. }) => {
                     let why = error.to_string();
                     job.end(Err(error));
@@ -402,7 +432,28 @@ impl Inner {
     }
 }
 
+fn place(link: &Arc<Link>, stream: u32) -> Place {
+    (Arc::as_ptr(link).addr(), stream)
+}
+
+impl Waiting {
+    /// A job that has asked where to go.
+    fn insert(&mut self, job: Job) {
+        let at = job
+            .errand
+            .seeking
+            .as_ref()
+            .map_or((0, 0), |(meta, ticket)| place(&meta.link, ticket.stream));
+        self.errands.insert(at, job);
+    }
+}
+
 impl Job {
+    /// Whether the connection is of no use any more on which it has asked.
+    fn is_lost(&self) -> bool {
+        self.errand.seeking.as_ref().is_none_or(|(meta, _)| meta.link.is_broken())
+    }
+
     /// Tells the result, when nothing of the call is used any more.
     fn end(self, result: Result<Outcome, CallError>) {
         let Job { errand, shared } = self;
@@ -439,8 +490,8 @@ impl GridCanceller {
         let mine = waiting
             .iter()
             .find(|(_, job)| Arc::ptr_eq(&job.shared, &self.shared))
-            .map(|(stream, _)| *stream);
-        let Some(job) = mine.and_then(|stream| waiting.remove(&stream)) else { return };
+            .map(|(at, _)| *at);
+        let Some(job) = mine.and_then(|at| waiting.remove(&at)) else { return };
         let name = job.errand.known.interface.name.clone();
         let text = format!("the call of `{name}` was cancelled");
         // With its stream goes its place in the queue.
@@ -470,7 +521,7 @@ impl GridCall {
         time: Duration,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Option<Outcome>, CallError> {
-        let until = Instant::now() + time;
+        let until = Instant::now().checked_add(time);
         let mut result = locked(&self.shared.result);
         loop {
             if let Some(result) = result.take() {
@@ -484,7 +535,8 @@ impl GridCall {
             if interrupted() {
                 return Err(CallError::Interrupted);
             }
-            let left = until.saturating_duration_since(Instant::now());
+            let left =
+                until.map_or(Duration::MAX, |it| it.saturating_duration_since(Instant::now()));
             if left.is_zero() {
                 return Ok(None);
             }

@@ -2,12 +2,11 @@
 
 use std::cell::RefCell;
 use std::ffi::{c_char, c_int, c_void};
-use std::time::Instant;
+use std::sync::Arc;
 
 use super::{Arena, Routine};
 use crate::cluster::{Proxy, Ranks};
 use crate::layout::Slot;
-use crate::protocol::Reply;
 
 /// A routine of a linked executable, as its generated source has it.
 #[repr(C)]
@@ -29,28 +28,19 @@ impl Linked {
 }
 
 /// What a slot runs.
-#[derive(Debug)]
 pub(crate) enum Runner<'a> {
     /// A routine of a library.
     Bound(Routine),
     /// A routine of the slot's own executable.
     Linked(&'a Linked),
+    /// A routine of an interpreter, in whose process the slot is.
+    Hosted(Hosted<'a>),
     /// A job of a cluster.
     Job(Box<RefCell<Proxy>>),
 }
 
-impl Runner<'_> {
-    /// Calls it with the arguments that lie in the arena; what the server is told.
-    pub fn call(&self, arena: &Arena, slots: &[Slot]) -> Reply {
-        let begin = Instant::now();
-        match self {
-            Runner::Bound(routine) => routine.call(arena, slots),
-            Runner::Linked(linked) => linked.call(arena, slots),
-            Runner::Job(proxy) => return proxy.borrow_mut().call(arena, slots),
-        }
-        Reply::Done(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX))
-    }
-}
+/// Calls a routine of an interpreter; an error is the exception with which it ended.
+pub type Hosted<'a> = Box<dyn Fn(&Arc<Arena>, &[Slot]) -> Result<(), String> + 'a>;
 
 impl Linked {
     /// Calls it with the arguments that lie in the arena.

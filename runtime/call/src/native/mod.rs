@@ -2,6 +2,7 @@
 //! known by their description only. Everything else of this crate is safe code on top of it.
 
 mod arena;
+mod closure;
 mod copy;
 mod library;
 mod linked;
@@ -10,11 +11,12 @@ mod sandbox;
 mod socket;
 
 pub use arena::Arena;
+pub use closure::{open_line, routine_runs};
 pub(crate) use copy::{append, length_of, put, room_of};
 pub(crate) use library::check;
 pub use library::{LoadError, Routine};
 pub(crate) use linked::Runner;
-pub use linked::{Linked, main, parallel_main};
+pub use linked::{Hosted, Linked, main, parallel_main};
 pub(crate) use process::{end_now, end_with_parent};
 pub(crate) use sandbox::{drop_capabilities, mounts_read_only};
 pub use socket::{Source, Target, receive_with_descriptor, send_with_descriptor};

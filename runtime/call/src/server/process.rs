@@ -46,12 +46,14 @@ impl Process {
         arenas: &mut Arenas,
     ) -> io::Result<Process> {
         let offered = &job.offered;
-        let run_as = job.owner.run_as.as_deref().map(RunAs::named).transpose()?;
+        let run_as = RunAs::of(job.owner.run_as.as_deref(), config.sandbox)?;
         let kind = SockType::SeqPacket;
         let (ours, theirs) = socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC)?;
         fcntl(&ours, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         let threads = config.threads.max(1).to_string();
-        let mut command = Command::new(offered.executable.as_ref().unwrap_or(&config.slot));
+        let program = offered.program.as_ref();
+        let mut command = Command::new(program.map_or(&config.slot, |program| &program.path));
+        command.args(program.iter().flat_map(|program| &program.arguments));
         command.stdin(Stdio::from(theirs)).stdout(Stdio::null()).kill_on_drop(true);
         command.process_group(0);
         for name in ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"] {
@@ -66,6 +68,7 @@ impl Process {
             interface: offered.json.clone(),
             libraries: offered.libraries.clone(),
             memory: config.process_bytes,
+            callback: config.call_bytes,
             run_as,
             sandbox: config.sandbox,
             files,
@@ -97,6 +100,14 @@ impl Process {
             self.known.push((block.number, Rc::downgrade(block)));
         }
         self.send(&Order::Run(block.number, slots.to_vec()), None)
+    }
+
+    /// Tells it that the function which it has called has returned; so many bytes of values are in the exchange.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn resume(&mut self, bytes: u64) -> io::Result<()> {
+        self.send(&Order::Return(bytes), None)
     }
 
     /// Has it let go of memory that the server has given up.
@@ -169,8 +180,8 @@ pub async fn ended(child: Option<Child>) -> i64 {
     }
 }
 
-/// Waits for a reply; `None`: the process has ended.
-pub async fn reply(socket: &AsyncFd<OwnedFd>) -> Option<Reply> {
+/// Waits for a reply, with which a descriptor may come; `None`: the process has ended.
+pub async fn reply(socket: &AsyncFd<OwnedFd>) -> Option<(Reply, Option<OwnedFd>)> {
     let mut buffer = vec![0; MOST];
     loop {
         let mut ready = socket.readable().await.ok()?;
@@ -178,15 +189,17 @@ pub async fn reply(socket: &AsyncFd<OwnedFd>) -> Option<Reply> {
             ready.try_io(|socket| receive_with_descriptor(socket.as_fd(), &mut buffer, false));
         match read {
             Ok(Ok((0, _)) | Err(_)) => return None,
-            Ok(Ok((length, _))) => return Reply::decode(&buffer[..length]),
+            Ok(Ok((length, descriptor))) => {
+                return Reply::decode(&buffer[..length]).map(|reply| (reply, descriptor));
+            }
             Err(_would_block) => {}
         }
     }
 }
 
-/// A reply that has come; `None`: there is none.
-pub fn last_reply(socket: &AsyncFd<OwnedFd>) -> Option<Reply> {
+/// A reply that has come, and the descriptor with it; `None`: there is none.
+pub fn last_reply(socket: &AsyncFd<OwnedFd>) -> Option<(Reply, Option<OwnedFd>)> {
     let mut buffer = vec![0; MOST];
-    let (length, _) = receive_with_descriptor(socket.as_fd(), &mut buffer, false).ok()?;
-    Reply::decode(&buffer[..length])
+    let (length, descriptor) = receive_with_descriptor(socket.as_fd(), &mut buffer, false).ok()?;
+    Reply::decode(&buffer[..length]).map(|reply| (reply, descriptor))
 }

@@ -75,6 +75,9 @@ pub struct Entry {
     pub priority: Option<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_as: Option<String>,
+    /// May offer routines at a metaserver; then it calls none unless `routines` names some.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub server: bool,
     #[serde(default, rename = "token", skip_serializing_if = "Vec::is_empty")]
     pub tokens: Vec<Token>,
 }
@@ -102,6 +105,7 @@ pub enum Moment {
 #[derive(Debug)]
 pub struct Parsed {
     pub tokens: Vec<Known>,
+    pub accounts: Vec<Arc<Account>>,
 }
 
 /// Seconds since 1970 of an RFC 3339 date and time.
@@ -148,11 +152,19 @@ pub fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
+impl Entry {
+    /// The routines that the user may call: all unless some are named, but a server calls none.
+    pub fn patterns(&self) -> Vec<String> {
+        let all = || if self.server { Vec::new() } else { vec!["*".to_owned()] };
+        self.routines.clone().unwrap_or_else(all)
+    }
+}
+
 impl Content {
     /// What the file says, if all of it can be.
     pub fn parsed(&self) -> Result<Parsed, String> {
         let (mut names, mut hashes) = (BTreeSet::new(), BTreeSet::new());
-        let mut tokens = Vec::new();
+        let (mut tokens, mut accounts) = (Vec::new(), Vec::new());
         for entry in &self.users {
             check_name(&entry.name)?;
             if !names.insert(&entry.name) {
@@ -165,11 +177,13 @@ impl Content {
             }
             let account = Arc::new(Account {
                 name: entry.name.clone(),
-                routines: entry.routines.clone().unwrap_or_else(|| vec!["*".to_owned()]),
+                routines: entry.patterns(),
                 weight,
                 priority: entry.priority.unwrap_or(u8::MAX),
                 run_as: entry.run_as.clone(),
+                server: entry.server,
             });
+            accounts.push(Arc::clone(&account));
             for token in &entry.tokens {
                 let hash = token.hash().map_err(of_user)?;
                 let expires = token.expires.as_ref().map(Moment::seconds);
@@ -183,7 +197,7 @@ impl Content {
         if tokens.len() > MOST_TOKENS {
             return Err(format!("{} tokens are more than {MOST_TOKENS}", tokens.len()));
         }
-        Ok(Parsed { tokens })
+        Ok(Parsed { tokens, accounts })
     }
 }
 
@@ -209,12 +223,13 @@ pub fn content(path: &Path, file: &mut File) -> Result<Content, UsersError> {
     if about.mode() & 0o022 != 0 {
         return Err(UsersError::Writable(path.to_owned()));
     }
-    let mut text = String::new();
-    file.take(MOST_BYTES + 1).read_to_string(&mut text).map_err(failed("read", path))?;
-    if text.len() as u64 > MOST_BYTES {
+    let mut bytes = Vec::new();
+    file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(failed("read", path))?;
+    if bytes.len() as u64 > MOST_BYTES {
         return Err(wrong(&format_args!("it has more than {MOST_BYTES} bytes")));
     }
-    toml::from_str(&text).map_err(|error| wrong(&error))
+    let text = std::str::from_utf8(&bytes).map_err(|error| wrong(&error))?;
+    toml::from_str(text).map_err(|error| wrong(&error))
 }
 
 /// Reads and checks a file.
