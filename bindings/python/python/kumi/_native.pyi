@@ -170,6 +170,7 @@ def node() -> int:
 def job() -> int:
     """The job's number, 0 for a job of one rank without a cluster."""
 
+@final
 class NativeMemory:
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
