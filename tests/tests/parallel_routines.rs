@@ -4,7 +4,9 @@
 use kumi_tests::binaries::{self, repository};
 use kumi_tests::cluster::TestCluster;
 use kumi_tests::command;
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -45,6 +47,22 @@ Parallel 2
 Define endless(mode_in int n)
 Parallel 2
 {
+    for (;;)
+        pause();
+}
+Define leave(mode_in int rank)
+Parallel 2
+{
+    if (kumi_rank() == rank)
+        exit(0);
+    kumi_barrier();
+}
+Define stubborn(mode_in int n)
+Parallel 2
+{
+    signal(SIGTERM, SIG_IGN);
+    for (int fd = 3; fd < 64; fd++)
+        close(fd);
     for (;;)
         pause();
 }
@@ -133,7 +151,7 @@ fn value<'a>(results: &'a str, name: &str) -> &'a str {
 fn jobs(cluster: &TestCluster, name: &str) -> usize {
     let all = cluster.json(&["ps", "--json"]);
     let all = all.as_array().expect("an array");
-    all.iter().filter(|job| job["name"] == name && job["state"] == "running").count()
+    all.iter().filter(|job| job["name"] == name && job["state"] != "ended").count()
 }
 
 #[test]
@@ -185,16 +203,29 @@ fn jobs_that_end_are_told_and_started_again() {
     let mut cluster = TestCluster::up(2);
     let folder = tempfile::tempdir().expect("a folder");
     let server = Server::start(&cluster, &own(folder.path()), &["--ranks", "2"]);
-    for rank in ["0", "1"] {
-        let (_, said, code) = server.run(&["crash", rank]);
+    for (routine, rank) in [("crash", "0"), ("crash", "1"), ("leave", "0"), ("leave", "1")] {
+        let (_, said, code) = server.run(&[routine, rank]);
         assert_eq!(code, Some(70), "{said}");
-        assert!(said.contains("the job of `crash` is over") && said.contains("rank"), "{said}");
+        assert!(said.contains(&format!("the job of `{routine}` is over")), "{said}");
+        assert!(said.contains("rank"), "{said}");
     }
     // The job is started anew.
     assert_eq!(server.results(&["crash", "7"]), "");
     let (_, said, code) = server.run(&["endless", "1", "--timeout", "5s"]);
     assert!(code != Some(0) && said.contains("took longer"), "{said}");
     command::wait_for("the end of the job", || (jobs(&cluster, "endless") == 0).then_some(()));
+    // A client that goes cancels its call.
+    let mut client = Command::new(binaries::path("kumi"));
+    client.args(["call", "run", "--server", &server.address, "endless", "1"]);
+    let mut client = client.spawn().expect("kumi starts");
+    command::wait_for("a job", || (jobs(&cluster, "endless") == 1).then_some(()));
+    client.kill().expect("it is there");
+    client.wait().expect("it ends");
+    command::wait_for("the end of the job", || (jobs(&cluster, "endless") == 0).then_some(()));
+    // Ranks that neither hear of the end nor take signals.
+    let (_, said, code) = server.run(&["stubborn", "1"]);
+    assert_eq!(code, Some(70), "{said}");
+    command::wait_for("the end of the job", || (jobs(&cluster, "stubborn") == 0).then_some(()));
     // A job that somebody ends between calls is replaced.
     let job = cluster.job("crash").expect("a job");
     command::wait_for("the new job", || (jobs(&cluster, "crash") == 1).then_some(()));
@@ -203,11 +234,55 @@ fn jobs_that_end_are_told_and_started_again() {
     let number = running.unwrap_or(&job)["job"].to_string();
     cluster.kumi(&["kill", &number]).ok();
     command::wait_for("its end", || (jobs(&cluster, "crash") == 0).then_some(()));
-    std::thread::sleep(std::time::Duration::from_millis(500));
     assert_eq!(server.results(&["crash", "7"]), "");
     // A killed server's jobs end too.
     drop(server);
     command::wait_for("the end of the jobs", || (jobs(&cluster, "crash") == 0).then_some(()));
+    cluster.down().ok();
+}
+
+#[test]
+fn jobs_are_the_users_whom_tokens_name_and_clusters_come_and_go() {
+    let mut cluster = TestCluster::up(2);
+    let folder = tempfile::tempdir().expect("a folder");
+    let manifests = own(folder.path());
+    for folder in [folder.path(), cluster.state()] {
+        std::fs::set_permissions(folder, Permissions::from_mode(0o755)).expect("it is ours");
+    }
+    let root = nix::unistd::geteuid().is_root();
+    let tokens = folder.path().join("tokens");
+    let tokens = tokens.to_str().expect("UTF-8");
+    let add = cluster.command(&["call", "token", "add", "ada", "--file", tokens]);
+    let (token, said, code) = run(add);
+    assert_eq!(code, Some(0), "{said}");
+    if root {
+        let text = std::fs::read_to_string(tokens).expect("it was made");
+        let text = text.replace("name = \"ada\"", "name = \"ada\"\nrun_as = \"nobody\"");
+        std::fs::write(tokens, text).expect("written");
+    }
+    let server = Server::start(&cluster, &manifests, &["--tokens", tokens, "--ranks", "2"]);
+    let call = || {
+        let mut call = Command::new(binaries::path("kumi"));
+        call.args(["call", "run", "--server", &server.address, "crash", "7"]);
+        call.env("KUMI_CALL_TOKEN", token.trim());
+        run(call)
+    };
+    let (_, said, code) = call();
+    assert_eq!(code, Some(0), "{said}");
+    let job = cluster.job("crash").expect("a job");
+    if root {
+        assert_eq!(job["user"], "nobody");
+    }
+    // The cluster goes, which takes the job along, and comes again.
+    cluster.down().ok();
+    let (_, said, code) = call();
+    assert_eq!(code, Some(126), "{said}");
+    assert!(said.contains("cannot be started") && said.contains("kumi cluster up"), "{said}");
+    cluster.try_up(2, &[]).ok();
+    std::fs::set_permissions(cluster.state(), Permissions::from_mode(0o755)).expect("it is ours");
+    let (_, said, code) = call();
+    assert_eq!(code, Some(0), "{said}");
+    server.end();
     cluster.down().ok();
 }
 
@@ -223,7 +298,7 @@ fn without_a_cluster_it_is_said_what_to_do() {
     server.end();
     let server = Server::start(&cluster, &manifests, &["--sandbox"]);
     let (_, said, code) = server.run(&["endless", "1"]);
-    assert_eq!(code, Some(126), "{said}");
+    assert!(code == Some(126) && said.contains("--sandbox"), "{said}");
     server.end();
     // A library is not enough.
     let described = folder.path().join("bound.idl");

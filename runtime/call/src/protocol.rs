@@ -4,6 +4,7 @@ use crate::cluster::Jobs;
 use crate::confine::RunAs;
 use crate::layout::Slot;
 use serde::{Deserialize, Serialize};
+use std::net::TcpListener;
 use std::path::PathBuf;
 
 /// Longest message, in bytes.
@@ -31,6 +32,9 @@ pub struct Setup {
     /// How it has jobs started; `None`: it has none started.
     #[serde(default)]
     pub jobs: Option<Jobs>,
+    /// Where jobs come back, opened before this process became another user.
+    #[serde(skip)]
+    pub door: Option<TcpListener>,
 }
 
 /// What the server sends.

@@ -13,7 +13,7 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{dup, dup2_stdin, dup2_stdout};
 
-use crate::cluster::Proxy;
+use crate::cluster::{Proxy, door_before};
 use crate::confine::{confine, end_with_server};
 use crate::native::{
     Routine, Runner, open_line, receive_with_descriptor, routine_runs, send_with_descriptor,
@@ -169,7 +169,7 @@ fn map(descriptor: Option<OwnedFd>, bytes: u64) -> Result<Arc<Arena>, String> {
 
 /// The routine, and most bytes of a call of a client's function.
 fn set_up<'a>(json: &[u8], load: &Load<'a>) -> Result<(Runner<'a>, u64), String> {
-    let setup: Setup = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+    let mut setup: Setup = serde_json::from_slice(json).map_err(|error| error.to_string())?;
     let interface =
         Interface::from_json(setup.interface.as_bytes()).map_err(|error| error.to_string())?;
     let limit = |resource, most| {
@@ -184,6 +184,7 @@ fn set_up<'a>(json: &[u8], load: &Load<'a>) -> Result<(Runner<'a>, u64), String>
     if setup.memory > 0 && interface.parallel.is_none() {
         limit(Resource::RLIMIT_AS, setup.memory)?;
     }
+    setup.door = door_before(&setup);
     confine(setup.run_as.as_ref(), setup.sandbox, &setup.libraries)?;
     Ok((load(&interface, &setup)?, setup.callback))
 }

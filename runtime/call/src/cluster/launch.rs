@@ -1,20 +1,18 @@
-//! The command `kumi run` that follows a job, and the way on which rank 0 comes back.
+//! The command `kumi run` that follows a job, and the wait for its rank 0.
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
-use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
+use super::door::{kumi, own};
 use super::link::{Key, Link, random};
 use super::{Jobs, VARIABLE};
 use crate::native::end_with_parent;
@@ -50,66 +48,25 @@ fn lock(state: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The command for this cluster. Tokens of the server's user are not for jobs.
-fn kumi(jobs: &Jobs) -> Command {
-    let mut command = Command::new(&jobs.kumi);
-    command.env("KUMI_CLUSTER", &jobs.cluster).env_remove("KUMI_CALL_TOKEN").stdin(Stdio::null());
-    command
-}
-
-/// What a command of ours says of itself.
-fn own(line: &str) -> Option<&str> {
-    line.strip_prefix("kumi: ")
-}
-
-/// A port of this machine that the cluster's nodes reach, at the address from which packets to the first of them would go.
-fn reachable(jobs: &Jobs) -> Result<TcpListener, String> {
-    let output = kumi(jobs).args(["cluster", "status", "--json"]).output();
-    let output = output.map_err(|error| format!("{}: {error}", jobs.kumi.display()))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(said.lines().filter_map(own).next_back().unwrap_or("no answer").to_owned());
-    }
-    let status: serde_json::Value =
-        serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())?;
-    let node = status["nodes"][0]["address"].as_str().ok_or("the cluster has no nodes")?;
-    let listen = || {
-        let socket = UdpSocket::bind("0.0.0.0:0")?;
-        socket.connect(node)?;
-        TcpListener::bind((socket.local_addr()?.ip(), 0))
-    };
-    // Nodes of this machine that are namespaces reach each other only.
-    let inside = Path::new("/run/netns").join(format!("kumi-{}-0", jobs.cluster));
-    let listener = if inside.exists() {
-        let own = File::open(&inside).map_err(|error| error.to_string())?;
-        let entered = std::thread::scope(|scope| {
-            let thread = scope.spawn(|| {
-                setns(own, CloneFlags::CLONE_NEWNET)?;
-                listen()
-            });
-            thread.join()
-        });
-        entered.map_err(|_| "the node's network cannot be entered".to_owned())?
-    } else {
-        listen()
-    };
-    listener.map_err(|error| format!("no way to the node {node}: {error}"))
-}
-
 impl Launched {
-    /// Has a job started, and waits for its rank 0.
+    /// Has a job started, and waits for its rank 0 at this port.
     ///
     /// # Errors
     /// A sentence that says what to do.
-    pub fn start(jobs: &Jobs, name: &str, ranks: u64) -> Result<(Launched, Link), String> {
-        let listener = reachable(jobs)?;
+    pub fn start(
+        jobs: &Jobs,
+        listener: &TcpListener,
+        name: &str,
+        ranks: u64,
+    ) -> Result<(Launched, Link), String> {
         let failed = |error: io::Error| error.to_string();
-        listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let key = random().map_err(failed)?;
         let program = std::env::current_exe().map_err(failed)?;
         let mut command = kumi(jobs);
-        command.arg("run").args(["-n", &ranks.to_string(), "--name", name, "--"]).arg(program);
+        // Ranks that take no notice of signals end too.
+        command.args(["run", "--kill", "-n", &ranks.to_string(), "--name", name, "--"]);
+        command.arg(program);
         command.env(VARIABLE, format!("{address} {}", blake3::Hash::from_bytes(key)));
         command.stderr(Stdio::piped());
         // Who kills this process and its group leaves the command the time to end the job.
@@ -117,7 +74,7 @@ impl Launched {
         end_with_parent(&mut command, Signal::SIGTERM);
         let child = command.spawn().map_err(|error| format!("{}: {error}", jobs.kumi.display()))?;
         let launched = Launched::attended(child)?;
-        let link = launched.wait(&listener, &key)?;
+        let link = launched.wait(listener, &key)?;
         lock(&launched.state).stream = Some(link.stream().map_err(failed)?);
         Ok((launched, link))
     }
@@ -188,6 +145,15 @@ impl Launched {
         (i64::from(detail), self.said())
     }
 
+    /// Ends the job, unless it has ended.
+    pub fn kill(&self) {
+        let state = lock(&self.state);
+        if state.ended.is_none() {
+            // Not waited for yet, so it is still there.
+            let _sent = kill(self.pid, Signal::SIGTERM);
+        }
+    }
+
     fn give_time(&self, time: Duration) {
         let until = Instant::now() + time;
         while !self.ended() && Instant::now() < until {
@@ -203,20 +169,10 @@ impl Drop for Launched {
             // Rank 0 may have closed it.
             let _shut = stream.shutdown(Shutdown::Both);
         } else {
-            self.end();
+            self.kill();
         }
         self.give_time(LEAVE);
-        self.end();
-    }
-}
-
-impl Launched {
-    fn end(&self) {
-        let state = lock(&self.state);
-        if state.ended.is_none() {
-            // Not waited for yet, so it is still there.
-            let _sent = kill(self.pid, Signal::SIGTERM);
-        }
+        self.kill();
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use crate::layout::Slot;
@@ -20,6 +20,9 @@ const MOST: usize = 8 << 20;
 const PIECE: usize = 256 << 10;
 /// How long a peer has to say who it is. A rank may wait for its turn meanwhile.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How often rank 0 tries again when it was turned away, and after how long.
+const AGAIN: u32 = 60;
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Bytes that nobody can guess.
 ///
@@ -79,13 +82,28 @@ impl Link {
         link.known()
     }
 
-    /// Rank 0's end.
+    /// Rank 0's end. Where strangers have taken all places it tries again.
     ///
     /// # Errors
     /// Nobody is there, or somebody else.
     pub fn connect(address: &str, key: &Key) -> io::Result<Link> {
         let address = address.parse().map_err(|_| io::ErrorKind::InvalidInput)?;
-        let mut link = Link::prepared(TcpStream::connect_timeout(&address, PATIENCE)?)?;
+        let closed = [
+            io::ErrorKind::UnexpectedEof,
+            io::ErrorKind::ConnectionReset,
+            io::ErrorKind::BrokenPipe,
+        ];
+        for _ in 0..AGAIN {
+            match Link::connect_once(&address, key) {
+                Err(error) if closed.contains(&error.kind()) => std::thread::sleep(PAUSE),
+                result => return result,
+            }
+        }
+        Link::connect_once(&address, key)
+    }
+
+    fn connect_once(address: &SocketAddr, key: &Key) -> io::Result<Link> {
+        let mut link = Link::prepared(TcpStream::connect_timeout(address, PATIENCE)?)?;
         let rank = random()?;
         link.0.write_all(&rank)?;
         let (proxy, shown) = (link.key()?, link.key()?);
@@ -94,6 +112,13 @@ impl Link {
         }
         link.0.write_all(proof(key, b"rank", &rank, &proxy).as_bytes())?;
         link.known()
+    }
+
+    /// Whether the other end is there still, and says nothing, which is not its turn.
+    pub fn is_open(&self) -> bool {
+        let peeked = self.0.set_nonblocking(true).and_then(|()| self.0.peek(&mut [0]));
+        let waits = peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+        self.0.set_nonblocking(false).is_ok() && waits
     }
 
     /// The stream, to be watched or shut.

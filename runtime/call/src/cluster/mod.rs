@@ -4,11 +4,13 @@
 //! back over TCP ([`link`]). There they speak as server and slot do, with the arguments copied instead of shared. The connection is the
 //! job's life: rank 0 ends when it is gone, and with rank 0 its job.
 
+mod door;
 mod launch;
 mod link;
 mod proxy;
 mod rank;
 
+use std::net::TcpListener;
 use std::path::PathBuf;
 
 use kumi_idl::{Interface, Param, Plan, Type};
@@ -26,6 +28,8 @@ pub struct Jobs {
     pub kumi: PathBuf,
     /// The cluster's name.
     pub cluster: String,
+    /// Where the directories of clusters are (`KUMI_DIR`), whoever the process of the slot has become.
+    pub folder: PathBuf,
     /// Most ranks of a job, and those of a job that leaves it to the server.
     pub ranks: u64,
 }
@@ -73,12 +77,23 @@ pub(crate) fn is_rank() -> bool {
     std::env::var_os(VARIABLE).is_some() && std::env::var_os("KUMI_RANK").is_some()
 }
 
-/// Whether the server can start the job of a call.
+/// Whether the server can start the job of a call; `sandbox`: whether its routines run in one.
 ///
 /// # Errors
 /// What the client is told.
-pub(crate) fn check(plan: &Plan, name: &str, jobs: Option<&Jobs>) -> Result<(), Failure> {
+pub(crate) fn check(
+    plan: &Plan,
+    name: &str,
+    jobs: Option<&Jobs>,
+    sandbox: bool,
+) -> Result<(), Failure> {
     let Some(ranks) = plan.ranks else { return Ok(()) };
+    if sandbox {
+        let text = format!(
+            "`{name}` is a parallel job, which needs the network: it cannot run with --sandbox; have it served by a server without"
+        );
+        return Err(Failure::new(Code::NotRunnable, 0, text));
+    }
     let Some(jobs) = jobs else {
         let text = format!(
             "`{name}` is a parallel job, and this server starts none: `kumi call serve` does"
@@ -98,6 +113,14 @@ pub(crate) fn check(plan: &Plan, name: &str, jobs: Option<&Jobs>) -> Result<(), 
 
 fn is_array(param: &Param) -> bool {
     matches!(param.ty, Type::Number(_)) && !param.dims.is_empty()
+}
+
+/// The port for the rank 0 of jobs of a slot that is about to become another user, who may not enter the network of nodes that are
+/// namespaces. `None`: there is none now, or the proxy can open its own.
+pub(crate) fn door_before(setup: &crate::protocol::Setup) -> Option<TcpListener> {
+    let jobs = setup.jobs.as_ref().filter(|_| setup.run_as.is_some())?;
+    // Should it be needed, the proxy says why there is none.
+    door::open(jobs).ok()
 }
 
 /// Which arguments a copy takes.

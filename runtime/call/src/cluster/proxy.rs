@@ -1,12 +1,13 @@
 //! The slot of a parallel routine, as its server sees it: it has a job do the work.
 
 use std::io;
+use std::net::TcpListener;
 
 use kumi_idl::{Interface, Scalar};
 
 use super::launch::Launched;
 use super::link::Link;
-use super::{Jobs, Part, Setup, places};
+use super::{Jobs, Part, Setup, door, places};
 use crate::layout::Slot;
 use crate::native::Arena;
 use crate::protocol::{MOST, Order, Reply};
@@ -17,6 +18,8 @@ pub(crate) struct Proxy {
     interface: Interface,
     jobs: Jobs,
     setup: Vec<u8>,
+    /// Opened by the user that this process was before.
+    door: Option<TcpListener>,
     running: Option<Running>,
 }
 
@@ -38,16 +41,12 @@ impl Proxy {
         let name = &interface.name;
         let jobs = setup.jobs.clone();
         let jobs = jobs.ok_or_else(|| format!("`{name}` is a job, and the server starts none"))?;
-        if setup.sandbox {
-            return Err(format!(
-                "`{name}` is a parallel job, which needs the network: it cannot run with --sandbox; serve it by a server \
-                 without"
-            ));
-        }
         let told =
             Setup { interface: setup.interface.clone(), memory: setup.memory, files: setup.files };
+        let door = setup.door.as_ref().map(TcpListener::try_clone).transpose();
+        let door = door.map_err(|error| error.to_string())?;
         let told = serde_json::to_vec(&told).map_err(|error| error.to_string())?;
-        Ok(Proxy { interface: interface.clone(), jobs, setup: told, running: None })
+        Ok(Proxy { interface: interface.clone(), jobs, setup: told, door, running: None })
     }
 
     /// Has the job call the routine with what lies in the arena.
@@ -56,7 +55,9 @@ impl Proxy {
             Ok(ranks) => ranks,
             Err(why) => return Reply::Failed(why),
         };
-        let fits = |running: &Running| running.ranks == ranks && !running.job.ended();
+        let fits = |running: &Running| {
+            running.ranks == ranks && !running.job.ended() && running.link.is_open()
+        };
         let running = match self.running.take().filter(fits) {
             Some(running) => Ok(running),
             None => self.start(ranks),
@@ -75,6 +76,7 @@ impl Proxy {
             }
             Err(error) => {
                 let (detail, said) = running.job.verdict();
+                running.job.kill();
                 let name = &self.interface.name;
                 Reply::Crashed(detail, format!("the job of `{name}` is over: {said} ({error})"))
             }
@@ -99,7 +101,12 @@ impl Proxy {
     }
 
     fn start(&self, ranks: u64) -> Result<Running, String> {
-        let (job, mut link) = Launched::start(&self.jobs, &self.interface.name, ranks)?;
+        let opened = match &self.door {
+            Some(_) => None,
+            None => Some(door::open(&self.jobs)?),
+        };
+        let door = self.door.as_ref().or(opened.as_ref()).ok_or("there is no port")?;
+        let (job, mut link) = Launched::start(&self.jobs, door, &self.interface.name, ranks)?;
         link.send(&self.setup).map_err(|error| error.to_string())?;
         Ok(Running { ranks, link, job })
     }
@@ -116,11 +123,12 @@ impl Running {
             }
         }
         let reply = self.link.receive(MOST)?.ok_or(io::ErrorKind::UnexpectedEof)?;
-        let reply = Reply::decode(&reply).ok_or(io::ErrorKind::InvalidData)?;
-        if matches!(reply, Reply::Done(_)) {
-            for slot in places(interface, slots, Part::Results) {
-                self.link.take(arena, slot)?;
-            }
+        // A rank has nothing else to say; what its routine makes of it is not passed on to the server.
+        let Some(reply @ Reply::Done(_)) = Reply::decode(&reply) else {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "rank 0 says what it cannot"));
+        };
+        for slot in places(interface, slots, Part::Results) {
+            self.link.take(arena, slot)?;
         }
         Ok(reply)
     }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
-use super::{Arena, Routine};
+use super::{Arena, Routine, exits_fail, leaves};
 use crate::cluster::{Proxy, Ranks};
 use crate::layout::Slot;
 
@@ -80,7 +80,10 @@ pub unsafe fn parallel_main(
     }
     // SAFETY: as the caller has promised.
     let routines = unsafe { std::slice::from_raw_parts(routines, count) };
-    ended(std::panic::catch_unwind(|| crate::cluster::run(routines, ranks)))
+    exits_fail();
+    let ran = std::panic::catch_unwind(|| crate::cluster::run(routines, ranks));
+    leaves();
+    ended(ran)
 }
 
 /// The exit code.

@@ -73,6 +73,7 @@ impl Process {
             sandbox: config.sandbox,
             files,
             jobs: config.jobs.clone().filter(|_| offered.interface.parallel.is_some()),
+            door: None,
         };
         let json = serde_json::to_vec(&setup)?;
         let arena = Arena::new(json.len())?;

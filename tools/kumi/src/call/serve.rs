@@ -2,6 +2,7 @@
 
 use super::access::{GuardArgs, log};
 use super::python::PythonArgs;
+use crate::context::Context;
 use crate::error::Error;
 use crate::{cluster, output, parse};
 use clap::Args;
@@ -144,7 +145,8 @@ fn jobs(args: &ServeArgs, cluster: &str) -> Result<Jobs, Error> {
         .map_err(|source| Error::SetUp { what: "the search for our other programs", source })?;
     let processors = || std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
     let ranks = args.ranks.map_or_else(processors, u64::from);
-    Ok(Jobs { kumi, cluster: cluster.to_owned(), ranks })
+    let folder = Context::new(cluster)?.dir().parent().map(Path::to_owned).unwrap_or_default();
+    Ok(Jobs { kumi, cluster: cluster.to_owned(), folder, ranks })
 }
 
 fn config(args: &ServeArgs) -> Result<Config, Error> {
