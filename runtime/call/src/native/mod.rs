@@ -6,6 +6,7 @@ mod closure;
 mod copy;
 mod library;
 mod linked;
+mod process;
 mod sandbox;
 mod socket;
 
@@ -16,7 +17,8 @@ pub(crate) use copy::{append, length_of, put, room_of};
 pub(crate) use library::check;
 pub use library::{LoadError, Routine};
 pub(crate) use linked::Runner;
-pub use linked::{Hosted, Linked, main};
+pub use linked::{Hosted, Linked, main, parallel_main};
+pub(crate) use process::{end_now, end_with_parent, exits_fail, leaves};
 pub(crate) use sandbox::{drop_capabilities, mounts_read_only};
 pub use socket::{Source, Target, receive_with_descriptor, send_with_descriptor};
 pub(crate) use socket::{begins_with, watch};

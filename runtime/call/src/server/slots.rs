@@ -451,6 +451,11 @@ async fn attend(shared: Rc<Shared>, worker: Rc<Worker>) {
                 bury(&shared, &worker, Some(Failure::new(Code::NotRunnable, 0, why))).await;
                 return;
             }
+            Some(Reply::Crashed(detail, why)) => {
+                let failed = Failure::new(Code::Crashed, detail, why);
+                bury(&shared, &worker, Some(failed)).await;
+                return;
+            }
             None => {
                 bury(&shared, &worker, None).await;
                 return;

@@ -77,6 +77,7 @@ pub fn routine(name: &str, params: Vec<Param>) -> Interface {
         idempotent: false,
         split: None,
         status: None,
+        parallel: None,
         target: Target {
             language: Language::C,
             symbol: name.to_owned(),
