@@ -84,6 +84,19 @@ fn random() -> u64 {
     std::collections::hash_map::RandomState::new().build_hasher().finish()
 }
 
+/// Connects to a metaserver, or to the one that it says leads.
+fn leading(address: &str, options: &Options) -> Result<Client, CallError> {
+    match Client::connect(address, options) {
+        Err(CallError::NotLeading { leader }) if !leader.is_empty() => {
+            let scheme = address.find("://").map_or("", |at| &address[..at + 3]);
+            let bare = leader.split_once("://").map_or(leader.as_str(), |(_, bare)| bare);
+            // What was to be secured stays so.
+            Client::connect(&format!("{scheme}{bare}"), options)
+        }
+        other => other,
+    }
+}
+
 impl Grid {
     /// Connects to the first of these metaservers that answers: `HOST:PORT` or `unix:PATH`, separated by commas.
     ///
@@ -106,7 +119,11 @@ impl Grid {
             reports: Mutex::default(),
             waiting: Mutex::default(),
         };
-        inner.connect_once()?;
+        match inner.connect_once() {
+            // Another is about to.
+            Err(CallError::NotLeading { .. }) => inner.metaserver(Some(options.connect_time))?,
+            other => other?,
+        };
         Ok(Grid { inner: Arc::new(inner) })
     }
 
@@ -255,7 +272,7 @@ impl Inner {
         for turn in 0..self.addresses.len() {
             let at = (meta.1 + turn) % self.addresses.len();
             let address = &self.addresses[at];
-            match Client::connect(address, &options) {
+            match leading(address, &options) {
                 Ok(client) if client.is_metaserver() => {
                     meta.1 = at;
                     meta.0 = Some(client.clone());
@@ -356,7 +373,11 @@ impl Inner {
             let mut begin = Vec::new();
             match ready {
                 Ok(Some(stream)) => begin.extend(waiting.errands.remove(&stream)),
-                Ok(None) => {}
+                Ok(None) => {
+                    if let Some(meta) = locked(&self.meta).0.clone() {
+                        meta.link.beat();
+                    }
+                }
                 // Each asks again.
                 Err(_) => self.seek_again(&mut waiting, &mut begin),
             }
@@ -390,7 +411,7 @@ impl Inner {
                     let stream = job.errand.seeking.as_ref().map_or(0, |(_, it)| it.stream);
                     waiting.errands.insert(stream, job);
                 }
-                Err(error @ CallError::Connect { .. }) => {
+                Err(error @ (CallError::Connect { .. } | CallError::NotLeading { .. })) => {
                     let why = error.to_string();
                     job.end(Err(error));
                     unreachable = Some(why);
