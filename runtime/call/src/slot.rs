@@ -135,6 +135,6 @@ fn set_up<'a>(json: &[u8], load: &Load<'a>) -> Result<Runner<'a>, String> {
     if setup.memory > 0 {
         limit(Resource::RLIMIT_AS, setup.memory)?;
     }
-    confine(setup.run_as.as_ref(), setup.sandbox)?;
+    confine(setup.run_as.as_ref(), setup.sandbox, &setup.libraries)?;
     load(&interface, &setup)
 }
