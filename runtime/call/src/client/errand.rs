@@ -153,6 +153,7 @@ impl Errand {
                 }
                 Err(CallError::TimedOut(_)) => {
                     // The metaserver says it too; but it may be gone.
+                    meta.link.beat();
                     self.left()?;
                 }
                 Err(CallError::Lost(_)) => {

@@ -88,6 +88,19 @@ fn random() -> u64 {
     std::collections::hash_map::RandomState::new().build_hasher().finish()
 }
 
+/// Connects to a metaserver, or to the one that it says leads.
+fn leading(address: &str, options: &Options) -> Result<Client, CallError> {
+    match Client::connect(address, options) {
+        Err(CallError::NotLeading { leader }) if !leader.is_empty() => {
+            let scheme = address.find("://").map_or("", |at| &address[..at + 3]);
+            let bare = leader.split_once("://").map_or(leader.as_str(), |(_, bare)| bare);
+            // What was to be secured stays so.
+            Client::connect(&format!("{scheme}{bare}"), options)
+        }
+        other => other,
+    }
+}
+
 impl Grid {
     /// Connects to the first of these metaservers that answers: `HOST:PORT` or `unix:PATH`, separated by commas.
     ///
@@ -110,7 +123,11 @@ impl Grid {
             reports: Mutex::default(),
             waiting: Mutex::default(),
         };
-        inner.connect_once()?;
+        match inner.connect_once() {
+            // Another is about to.
+            Err(CallError::NotLeading { .. }) => inner.metaserver(Some(options.connect_time))?,
+            other => other?,
+        };
         Ok(Grid { inner: Arc::new(inner) })
     }
 
@@ -265,7 +282,7 @@ impl Inner {
         for turn in 0..self.addresses.len() {
             let at = (meta.1 + turn) % self.addresses.len();
             let address = &self.addresses[at];
-            match Client::connect(address, &options) {
+            match leading(address, &options) {
                 Ok(client) if client.is_metaserver() => {
                     meta.1 = at;
                     meta.0 = Some(client.clone());
@@ -364,6 +381,9 @@ impl Inner {
                 Some(meta) => meta.link.next_ready(Instant::now() + WATCH),
                 None => Err(CallError::Lost(String::new())),
             };
+            if let (Some(meta), Ok(None)) = (&meta, &ready) {
+                meta.link.beat();
+            }
             let mut waiting = locked(&self.waiting);
             let mut begin = Vec::new();
             if let (Some(meta), Ok(Some(stream))) = (&meta, &ready) {
@@ -404,7 +424,7 @@ impl Inner {
             }
             match job.errand.seek(true) {
                 Ok(()) => waiting.insert(job),
-                Err(error @ CallError::Connect { .. }) => {
+                Err(error @ (CallError::Connect { .. } | CallError::NotLeading { .. })) => {
                     let why = error.to_string();
                     job.end(Err(error));
                     unreachable = Some(why);

@@ -158,6 +158,10 @@ impl Connection {
         };
         peer.program.borrow_mut().clone_from(&hello.program);
         let desk = self.desk.borrow();
+        if let Some(failure) = desk.refusal() {
+            peer.rpc.borrow_mut().refuse(failure);
+            return peer.close();
+        }
         if !peer.rpc.borrow_mut().welcome(hello, &desk.config.name) {
             peer.close();
         }
@@ -173,14 +177,7 @@ impl Connection {
                 drop(desk);
                 self.greet(&hello);
             }
-            MetaEvent::Interface(stream, name) => match desk.catalogue.find(&name) {
-                Some(entry) => peer.tell(|rpc| rpc.describe(stream, entry.hash, &entry.json)),
-                None => {
-                    let text = desk.catalogue.unknown(&name);
-                    let failure = Failure::new(Code::NoSuchRoutine, 0, text);
-                    peer.tell(|rpc| rpc.fail(stream, &failure));
-                }
-            },
+            MetaEvent::Interface(stream, name) => desk.describe(&peer, stream, name),
             MetaEvent::List(stream, part) => {
                 let names = desk.catalogue.names().filter(|name| name.contains(&part));
                 peer.tell(|rpc| rpc.names(stream, names));

@@ -13,6 +13,7 @@ use kumi_rpc::{Code, Ended, Failure, Over, Placed, Placing, Ticket};
 
 use super::Config;
 use super::catalogue::{Catalogue, key};
+use super::etcd::Standing;
 use super::members::Member;
 use super::names::Names;
 use super::outcome;
@@ -40,6 +41,8 @@ pub struct Running {
     pub sending: Option<(SiteId, SiteId, u32)>,
     /// How many sent on the path while it did.
     pub sharers: f64,
+    /// Its client may know of it.
+    pub granted: bool,
 }
 
 /// A call that is not over.
@@ -121,11 +124,15 @@ pub struct Desk {
     peers: u64,
     /// How long the routine of the call that is just over ran.
     ran: f64,
-    pub store: Option<Store>,
+    pub store: Option<Box<dyn Store>>,
+    /// Which of several metaservers this is; `None`: there is no other.
+    pub standing: Option<Rc<Standing>>,
+    /// Attempts whose clients are told of them when the store has kept the note with the number.
+    pub grants: VecDeque<(u64, Ticket)>,
     /// Calls of routines that nobody offers, as long as servers may be on their way.
     early: Vec<(Rc<Peer>, u32, Placing)>,
-    /// Calls whose time was kept.
-    pub turn: u64,
+    /// Their descriptions, by name.
+    asked_early: Vec<(Rc<Peer>, u32, String)>,
 }
 
 impl Desk {
@@ -153,8 +160,10 @@ impl Desk {
             peers: 0,
             ran: 0.0,
             store: None,
+            standing: None,
+            grants: VecDeque::new(),
             early: Vec::new(),
-            turn: 0,
+            asked_early: Vec::new(),
         }
     }
 
@@ -198,6 +207,10 @@ impl Desk {
     pub fn place(&mut self, peer: &Rc<Peer>, stream: u32, placing: Placing) {
         if let Some(call) = self.keys.get(&placing.key).copied() {
             return self.again(call, peer, stream);
+        }
+        if let Some(failure) = self.is_stuck() {
+            self.counters.rejected += 1;
+            return peer.tell(|rpc| rpc.fail(stream, &failure));
         }
         let Placing { hash, routine, .. } = &placing;
         if self.catalogue.find(routine).is_none() && self.is_early() {
@@ -258,13 +271,31 @@ impl Desk {
 
     /// Whether servers that an earlier metaserver knew may still be on their way.
     fn is_early(&self) -> bool {
-        self.now().0 < EARLY
+        // Some come only when they notice that the one that led before is silent.
+        self.now().0 < if self.standing.is_some() { 2 * EARLY } else { EARLY }
     }
 
     /// Places calls of routines that nobody offered yet when they came.
     pub fn place_early(&mut self) {
+        for (peer, stream, name) in std::mem::take(&mut self.asked_early) {
+            self.describe(&peer, stream, name);
+        }
         for (peer, stream, placing) in std::mem::take(&mut self.early) {
             self.place(&peer, stream, placing);
+        }
+    }
+
+    /// A routine's description is asked for.
+    pub fn describe(&mut self, peer: &Rc<Peer>, stream: u32, name: String) {
+        match self.catalogue.find(&name) {
+            Some(entry) => peer.tell(|rpc| rpc.describe(stream, entry.hash, &entry.json)),
+            None if self.standing.is_some() && self.is_early() => {
+                self.asked_early.push((Rc::clone(peer), stream, name));
+            }
+            None => {
+                let text = self.catalogue.unknown(&name);
+                peer.tell(|rpc| rpc.fail(stream, &Failure::new(Code::NoSuchRoutine, 0, text)));
+            }
         }
     }
 
@@ -277,7 +308,7 @@ impl Desk {
         }
         self.streams.insert((peer.id, stream), call);
         open.orphan = None;
-        if let Some(running) = &open.running {
+        if let Some(running) = open.running.as_ref().filter(|running| running.granted) {
             let placed = running.placed();
             peer.tell(|rpc| rpc.placed(stream, &placed));
         }
@@ -299,14 +330,32 @@ impl Desk {
             name: member.register.name.clone(),
             sending: Some((from, to, self.paths.begin(from, to))),
             sharers: 1.0,
+            granted: false,
         };
         self.counters.placed += 1;
-        if let Some((peer, stream)) = &open.peer {
-            let placed = running.placed();
-            peer.tell(|rpc| rpc.placed(*stream, &placed));
-        }
         open.running = Some(running);
         self.keep_placed(ticket.call);
+        self.grants.push_back((self.store.as_ref().map_or(0, |store| store.noted()), ticket));
+        self.grant();
+    }
+
+    /// Tells clients of the places of their calls, as far as those are kept and this metaserver leads.
+    pub fn grant(&mut self) {
+        let kept = self.store.as_ref().map_or(0, |store| store.kept());
+        let leads = self.standing.as_ref().is_none_or(|standing| standing.leads());
+        while let Some((_, ticket)) =
+            self.grants.front().copied().filter(|at| leads && at.0 <= kept)
+        {
+            self.grants.pop_front();
+            let Some(open) = self.calls.get_mut(&ticket.call) else { continue };
+            let is_it = |running: &&mut Running| running.ticket == ticket;
+            let Some(running) = open.running.as_mut().filter(is_it) else { continue };
+            running.granted = true;
+            if let Some((peer, stream)) = &open.peer {
+                let placed = running.placed();
+                peer.tell(|rpc| rpc.placed(*stream, &placed));
+            }
+        }
     }
 
     fn stop(&mut self, ticket: Ticket, server: ServerId) {
@@ -319,7 +368,7 @@ impl Desk {
     /// The one end of a call: its client is told.
     pub fn done(&mut self, call: u64, end: &kumi_broker::Outcome) {
         let Some(mut open) = self.calls.remove(&call) else { return };
-        if let (Some(store), Some(_)) = (&self.store, &open.running) {
+        if let (Some(store), Some(_)) = (&mut self.store, &open.running) {
             store.over(call);
         }
         self.keys.remove(&open.key);
@@ -432,6 +481,7 @@ impl Desk {
     pub fn leave(&mut self, peer: &Peer) {
         let now = self.now();
         self.early.retain(|(early, ..)| early.id != peer.id);
+        self.asked_early.retain(|(early, ..)| early.id != peer.id);
         let mut waits = Vec::new();
         for (call, open) in &mut self.calls {
             if open.peer.as_ref().is_none_or(|(other, _)| other.id != peer.id) {

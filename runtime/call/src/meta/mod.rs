@@ -4,6 +4,7 @@
 mod catalogue;
 mod connection;
 mod desk;
+mod etcd;
 mod http;
 mod keep;
 mod members;
@@ -12,6 +13,7 @@ mod outcome;
 mod paths;
 mod peer;
 mod store;
+mod term;
 mod view;
 
 use std::cell::RefCell;
@@ -29,9 +31,12 @@ use tokio::time::{Instant, sleep_until};
 use crate::server::{Listener, ServeError};
 use crate::socket::Socket;
 use desk::Desk;
-use store::Store;
+pub use etcd::{Etcd, EtcdError};
+use store::File;
 pub use store::StoreError;
-pub use view::{CallState, CounterState, PathState, RoutineState, ServerState, State, UserState};
+pub use view::{
+    CallState, CounterState, LeaderState, PathState, RoutineState, ServerState, State, UserState,
+};
 
 /// What a metaserver does and allows.
 #[derive(Debug, Clone)]
@@ -56,6 +61,8 @@ pub struct Config {
     pub silence: Duration,
     /// Where calls that are placed, times and paths are kept for the next start.
     pub state: Option<PathBuf>,
+    /// Where several metaservers keep that, of which one leads; then `state` is of no use.
+    pub etcd: Option<Etcd>,
     /// Where the dashboard, the state and figures are shown.
     pub http: Option<Arc<TcpListener>>,
 }
@@ -74,6 +81,7 @@ impl Default for Config {
             report: Duration::from_millis(500),
             silence: Duration::from_secs(5),
             state: None,
+            etcd: None,
             http: None,
         }
     }
@@ -96,6 +104,9 @@ pub enum MetaError {
         /// Why.
         source: StoreError,
     },
+    /// The state cannot be kept in etcd.
+    #[error("{0}")]
+    Etcd(#[from] EtcdError),
 }
 
 impl From<io::Error> for MetaError {
@@ -120,6 +131,30 @@ pub fn serve(
     listener: Listener,
     stop: impl Future<Output = ()>,
 ) -> Result<(), MetaError> {
+    let broker = broker(&config)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    if let Some(etcd) = config.etcd.clone() {
+        return term::serve(&runtime, &config, &etcd, &listener, stop);
+    }
+    let mut desk = Desk::new(config, broker, first_call());
+    if let Some(path) = desk.config.state.clone() {
+        let restored = File::open(&path).and_then(|store| desk.restore(Box::new(store)));
+        restored.map_err(|source| MetaError::State { path, source })?;
+    }
+    let desk = Rc::new(RefCell::new(desk));
+    let local = LocalSet::new();
+    let result = local.block_on(&runtime, async {
+        tokio::select! {
+            result = attend(&desk, listener) => result,
+            () = stop => Ok(()),
+        }
+    });
+    drop(local);
+    Ok(result?)
+}
+
+/// What decides.
+fn broker(config: &Config) -> Result<Broker, UnknownPolicy> {
     let policy = by_name(&config.policy)?;
     let limits = kumi_broker::Config {
         most_waiting: config.waiting,
@@ -127,25 +162,16 @@ pub fn serve(
         most_attempts: config.attempts,
         ..kumi_broker::Config::default()
     };
-    let broker = Broker::new(policy, limits);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let mut desk = Desk::new(config, broker, first_call());
-    if let Some(path) = desk.config.state.clone() {
-        let restored = Store::open(&path).and_then(|store| desk.restore(store));
-        restored.map_err(|source| MetaError::State { path, source })?;
+    Ok(Broker::new(policy, limits))
+}
+
+/// Serves for ever.
+async fn attend(desk: &Rc<RefCell<Desk>>, listener: Listener) -> io::Result<()> {
+    tokio::select! {
+        result = accept(desk, listener) => result,
+        () = keep_time(desk) => Ok(()),
+        result = http::serve(desk) => result,
     }
-    let desk = Rc::new(RefCell::new(desk));
-    let local = LocalSet::new();
-    let result = local.block_on(&runtime, async {
-        tokio::select! {
-            result = accept(&desk, listener) => result,
-            () = keep_time(&desk) => Ok(()),
-            result = http::serve(&desk) => result,
-            () = stop => Ok(()),
-        }
-    });
-    drop(local);
-    Ok(result?)
 }
 
 /// Looks at the clock for the broker, and at servers.

@@ -160,6 +160,14 @@ pub enum ServeError {
 }
 
 impl Listener {
+    /// The same once more: whoever accepts first has the connection.
+    pub(crate) fn again(&self) -> io::Result<Listener> {
+        Ok(match self {
+            Listener::Tcp(listener) => Listener::Tcp(listener.try_clone()?),
+            Listener::Unix(listener) => Listener::Unix(listener.try_clone()?),
+        })
+    }
+
     /// Listens on a TCP address.
     ///
     /// # Errors

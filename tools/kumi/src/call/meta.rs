@@ -5,6 +5,8 @@ use crate::{output, parse};
 use clap::Args;
 use kumi_call::meta::{Config, serve};
 use kumi_call::server::Listener;
+
+use super::etcd::EtcdArgs;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -40,6 +42,8 @@ pub struct MetaArgs {
     /// Keep calls that are placed, times and paths in this file, for the next start
     #[arg(long, value_name = "FILE")]
     pub state: Option<PathBuf>,
+    #[command(flatten)]
+    pub etcd: EtcdArgs,
     /// Show the dashboard, /status.json and /metrics here: HOST:PORT
     #[arg(long, value_name = "ADDR")]
     pub http: Option<String>,
@@ -61,12 +65,11 @@ pub fn run(args: &MetaArgs) -> Result<(), Error> {
         Some(path) => Listener::unix(Path::new(path))?,
         None => Listener::tcp(address("--listen", &args.listen, args.insecure_listen)?)?,
     };
-    let at = match listener.address() {
-        Ok(Some(address)) => address.to_string(),
-        _ => args.listen.clone(),
-    };
+    let address = listener.address().ok().flatten();
+    let at = address.map_or_else(|| args.listen.clone(), |address| address.to_string());
+    config.etcd = args.etcd.settings(&args.listen, address)?;
     if let Some(http) = &args.http {
-        let address = address("--http", http, args.insecure_listen)?;
+        let address = self::address("--http", http, args.insecure_listen)?;
         let listener = TcpListener::bind(address).map_err(|source| {
             kumi_call::server::ServeError::Listen { at: address.to_string(), source }
         })?;
