@@ -6,7 +6,7 @@ use crate::frame::{self, End, HEADER, Header, Kind};
 use crate::held::{FetchHead, HeldName};
 use crate::hello::{ServerHello, VERSIONS};
 use crate::message::{self, CallHead, Failure, ResultHead, Value};
-use crate::meta::{Over, Placed, Placing, Ticket};
+use crate::meta::{Over, Placed, Placing};
 use crate::parts::{Parts, Size};
 use crate::reader::{Coming, Place, Raw, Step, raw};
 use crate::{MOST_REQUEST, ProtocolError};
@@ -196,21 +196,24 @@ impl Client {
         Ok(stream)
     }
 
-    /// [`Client::call`], with the ticket of the metaserver that has sent it here.
+    /// [`Client::call`], with the ticket of the metaserver that has sent it here, and what is to be shown with it.
     ///
     /// # Errors
     /// It is longer than servers take; nothing is appended.
     pub fn call_with(
         &mut self,
-        ticket: Option<Ticket>,
+        placed: Option<&Placed>,
         head: &CallHead,
         results: &[Size],
         out: &mut Vec<u8>,
     ) -> Result<u32, TooLong> {
-        let Some(ticket) = ticket else { return self.call(head, results, out) };
+        let Some(placed) = placed else { return self.call(head, results, out) };
         let mut call = Vec::new();
         let stream = self.call(head, results, &mut call)?;
-        frame::put(out, Kind::Ticket, stream, |out| ticket.encode(out));
+        frame::put(out, Kind::Ticket, stream, |out| {
+            placed.ticket.encode(out);
+            out.extend_from_slice(placed.pass.as_bytes());
+        });
         out.extend_from_slice(&call);
         Ok(stream)
     }

@@ -69,6 +69,8 @@ pub enum Kind {
     State = 45,
     /// The ticket of the call that follows.
     Ticket = 46,
+    /// Asks what is with a ticket.
+    Ask = 47,
     /// Asks for a held array.
     Fetch = 14,
     /// Ends the holding of arrays.
@@ -77,7 +79,7 @@ pub enum Kind {
 
 impl Kind {
     fn of(byte: u8) -> Option<Kind> {
-        const ALL: [Kind; 30] = [
+        const ALL: [Kind; 31] = [
             Kind::Interface,
             Kind::List,
             Kind::Call,
@@ -106,6 +108,7 @@ impl Kind {
             Kind::Status,
             Kind::State,
             Kind::Ticket,
+            Kind::Ask,
             Kind::Fetch,
             Kind::Drop,
         ];
@@ -175,6 +178,7 @@ impl Header {
                 | Kind::Report
                 | Kind::Told
                 | Kind::Stop
+                | Kind::Ask
                 | Kind::Leave,
             ) => stream == 0,
             Some(Kind::Error | Kind::Over) | None => true,

@@ -5,7 +5,7 @@ use crate::frame::{self, End, HEADER, Header, Kind};
 use crate::held::{self, FetchHead, HeldName};
 use crate::hello::{ClientHello, Role, ServerHello, VERSIONS};
 use crate::message::{self, CallHead, Code, Failure, ResultHead};
-use crate::meta::Ticket;
+use crate::meta::{self, Ticket};
 use crate::outbox::Outbox;
 use crate::parts::{Parts, Size};
 use crate::reader::{Coming, Place, Raw, Step, raw};
@@ -36,7 +36,7 @@ pub enum ServerEvent {
     /// All arrays that a function of the client returns have come.
     Back(u32),
     /// A metaserver has sent the call that directly follows.
-    Ticket(u32, Ticket),
+    Ticket(u32, Ticket, String),
     /// Bytes of a held array; [`Server::finish`] with one array, of parameter 0, or [`Server::fail`] answers.
     Fetch(u32, FetchHead),
     /// These arrays are to be held no longer.
@@ -254,7 +254,8 @@ impl Server {
             }
             Kind::Pong => None,
             Kind::Ticket => {
-                Some(ServerEvent::Ticket(stream, Ticket::decode(body).map_err(malformed)?))
+                let (ticket, pass) = meta::shown(body).map_err(malformed)?;
+                Some(ServerEvent::Ticket(stream, ticket, pass))
             }
             _ => return Err(ProtocolError::Kind(kind as u8)),
         })

@@ -224,7 +224,7 @@ impl Errand {
         control: &Control,
         interrupted: &dyn Fn() -> bool,
     ) -> Attempt {
-        let client = match self.inner.server(&placed.address) {
+        let client = match self.inner.server(placed) {
             Ok(client) => client,
             Err(error) => {
                 let ended = if error.has_not_run() { Ended::NotBegun } else { Ended::Broken };
@@ -244,8 +244,8 @@ impl Errand {
             if control.is_cancelled() {
                 return Attempt::Over(Err(self.cancelled()));
             }
-            let ticket = Some(placed.ticket);
-            let begun = client.send(&self.known, checked, Vec::new(), left, ticket, interrupted);
+            let begun =
+                client.send(&self.known, checked, Vec::new(), left, Some(placed), interrupted);
             // Before the memory is given back: whoever cancels meanwhile finds no stream, waits for the lock, and takes
             // for granted then that nothing is written there any more.
             if let Ok(call) = &begun {

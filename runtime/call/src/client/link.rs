@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use kumi_rpc::{
     CHUNK, CallHead, Client, ClientEvent, Failure, HEADER, Place, Placed, ResultHead, ServerHello,
-    Size, Step, Ticket as Attempt, chunk_header, chunks,
+    Size, Step, chunk_header, chunks,
 };
 use nix::poll::PollFlags;
 
@@ -90,7 +90,7 @@ impl Pending {
 
 /// What is sent of a call, and where its results go.
 pub struct Parts<'a> {
-    pub attempt: Option<Attempt>,
+    pub placed: Option<&'a Placed>,
     pub head: &'a CallHead,
     pub sends: &'a [(u16, Lent)],
     pub targets: Vec<(u16, LentMut)>,
@@ -191,21 +191,18 @@ impl Link {
         deadline: Option<Instant>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Ticket<L>, CallError> {
-        let Parts { attempt, head, sends, targets, functions, files } = parts;
+        let Parts { placed, head, sends, targets, functions, files } = parts;
         let results: Vec<Size> = targets
             .iter()
             .map(|(argument, target)| Size { argument: *argument, bytes: target.length() as u64 })
             .collect();
         let mut out = Vec::with_capacity(256);
         let mut state = link.lock();
-        let stream =
-            state.rpc.call_with(attempt, head, &results, &mut out).map_err(|too_long| {
-                let text = format!(
-                    "scalars and texts of {} bytes are more than a call may have",
-                    too_long.0
-                );
-                CallError::TooLarge(text)
-            })?;
+        let stream = state.rpc.call_with(placed, head, &results, &mut out).map_err(|too_long| {
+            let text =
+                format!("scalars and texts of {} bytes are more than a call may have", too_long.0);
+            CallError::TooLarge(text)
+        })?;
         state.rpc.expect_files(stream, files.parameters(), files.most);
         let coming = files.coming();
         let pending = Pending { targets, functions, files: coming, ..Pending::default() };

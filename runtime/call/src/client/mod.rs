@@ -31,8 +31,7 @@ use std::time::{Duration, Instant};
 
 use kumi_idl::{Form, Interface, Limits, Plan, Scalar};
 use kumi_rpc::{
-    CallHead, ClientHello, Failure, ResultHead, Role, ServerHello, Ticket as Attempt, VERSIONS,
-    Value,
+    CallHead, ClientHello, Failure, Placed, ResultHead, Role, ServerHello, VERSIONS, Value,
 };
 
 pub use any::wait_any;
@@ -334,7 +333,7 @@ impl Client {
         checked: Checked,
         functions: Vec<(u16, Callback<'a>)>,
         time: Option<Duration>,
-        attempt: Option<Attempt>,
+        placed: Option<&Placed>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Call<'a>, (CallError, Checked)> {
         let timeout_ms =
@@ -354,7 +353,7 @@ impl Client {
             Err(error) => return Err((error, checked)),
         };
         let parts = Parts {
-            attempt,
+            placed,
             head: &head,
             sends: &checked.sends,
             targets: checked.targets(),

@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 
 use kumi_broker::{
     Action, Broker, CallId, ClientId, Event, Failure as Why, Request, ServerId, SiteId, Time,
-    UserId,
 };
-use kumi_rpc::{Code, Ended, Failure, Over, Placed, Placing, Ticket};
+use kumi_rpc::{Code, Ended, Failure, Fate, Over, Placed, Placing, Ticket};
 
 use super::Config;
 use super::catalogue::{Catalogue, key};
@@ -58,12 +57,16 @@ pub struct Open {
     pub running: Option<Running>,
     /// Its server says that the attempt is not there any more.
     pub gone: bool,
+    /// What became of that attempt, by its server's word.
+    pub fate: Fate,
     /// Since when its client is away.
     pub orphan: Option<Time>,
     /// Attempts before this metaserver knew of it.
     pub attempts: u32,
     /// It was placed in an earlier life, and the broker does not know it yet.
     pub restored: bool,
+    /// Its client asked where it is before its server was back.
+    pub untold: bool,
 }
 
 /// A call that is over.
@@ -90,6 +93,8 @@ pub struct Counters {
     pub cancelled: u64,
     /// Frames that broke the protocol, and registrations that were not taken.
     pub hostile: u64,
+    /// Those who have no good token, or may not offer routines.
+    pub refused: u64,
     /// Decisions on calls that came, the time of all and of the longest.
     pub decisions: u64,
     pub deciding: Duration,
@@ -132,7 +137,9 @@ pub struct Desk {
     /// Calls of routines that nobody offers, as long as servers may be on their way.
     early: Vec<(Rc<Peer>, u32, Placing)>,
     /// Their descriptions, by name.
-    asked_early: Vec<(Rc<Peer>, u32, String)>,
+    pub asked_early: Vec<(Rc<Peer>, u32, String)>,
+    /// Shares of users that the broker was told.
+    pub weights: HashMap<u32, u32>,
 }
 
 impl Desk {
@@ -164,6 +171,7 @@ impl Desk {
             grants: VecDeque::new(),
             early: Vec::new(),
             asked_early: Vec::new(),
+            weights: HashMap::new(),
         }
     }
 
@@ -205,6 +213,13 @@ impl Desk {
 
     /// A call that is to be placed.
     pub fn place(&mut self, peer: &Rc<Peer>, stream: u32, placing: Placing) {
+        let user = match self.may_call(peer, &placing.routine) {
+            Ok(user) => user,
+            Err(failure) => {
+                self.counters.rejected += 1;
+                return peer.tell(|rpc| rpc.fail(stream, &failure));
+            }
+        };
         if let Some(call) = self.keys.get(&placing.key).copied() {
             return self.again(call, peer, stream);
         }
@@ -218,7 +233,7 @@ impl Desk {
         }
         let Some(entry) = self.catalogue.exactly(routine, *hash) else {
             let failure = match self.catalogue.find(routine) {
-                None => Failure::new(Code::NoSuchRoutine, 0, self.catalogue.unknown(routine)),
+                None => self.unknown(peer, routine),
                 Some(_) => {
                     let text = format!("the description of `{routine}` has changed");
                     Failure::new(Code::InterfaceChanged, 0, text)
@@ -233,12 +248,12 @@ impl Desk {
         let request = Request {
             routine: key(routine, *hash),
             client: ClientId(peer.id),
-            user: UserId(self.users.number(&peer.user.borrow())),
+            user,
             site: SiteId(self.sites.number(&peer.site.borrow())),
             bytes_out: placing.bytes_out,
             bytes_back: placing.bytes_back,
             operations: known(placing.operations),
-            priority: placing.priority,
+            priority: placing.priority.min(peer.priority()),
             idempotent,
             deadline: (limit > 0).then(|| Time(now.0.saturating_add(limit))),
             held: Vec::new(),
@@ -254,9 +269,11 @@ impl Desk {
             submitted: now,
             running: None,
             gone: false,
+            fate: Fate::Gone,
             orphan: None,
             attempts: placing.attempts,
             restored: false,
+            untold: false,
         };
         self.calls.insert(call, open);
         self.keys.insert(placing.key, call);
@@ -275,6 +292,11 @@ impl Desk {
         self.now().0 < if self.standing.is_some() { 2 * EARLY } else { EARLY }
     }
 
+    /// Whether servers that an earlier one of several metaservers knew may still be on their way.
+    pub fn waits_for_servers(&self) -> bool {
+        self.standing.is_some() && self.is_early()
+    }
+
     /// Places calls of routines that nobody offered yet when they came.
     pub fn place_early(&mut self) {
         for (peer, stream, name) in std::mem::take(&mut self.asked_early) {
@@ -283,35 +305,47 @@ impl Desk {
         for (peer, stream, placing) in std::mem::take(&mut self.early) {
             self.place(&peer, stream, placing);
         }
-    }
-
-    /// A routine's description is asked for.
-    pub fn describe(&mut self, peer: &Rc<Peer>, stream: u32, name: String) {
-        match self.catalogue.find(&name) {
-            Some(entry) => peer.tell(|rpc| rpc.describe(stream, entry.hash, &entry.json)),
-            None if self.standing.is_some() && self.is_early() => {
-                self.asked_early.push((Rc::clone(peer), stream, name));
-            }
-            None => {
-                let text = self.catalogue.unknown(&name);
-                peer.tell(|rpc| rpc.fail(stream, &Failure::new(Code::NoSuchRoutine, 0, text)));
-            }
-        }
+        let untold = |open: &Open| open.untold;
+        let calls = self.calls.iter().filter(|(_, open)| untold(open));
+        let calls: Vec<u64> = calls.map(|(call, _)| *call).collect();
+        calls.into_iter().for_each(|call| self.tell_place(call));
     }
 
     /// A call that is known is asked for again, on another connection.
     fn again(&mut self, call: u64, peer: &Rc<Peer>, stream: u32) {
         let Some(open) = self.calls.get_mut(&call) else { return };
+        if self.users.name(open.request.user.0) != peer.user() {
+            let failure = Failure::new(Code::NotPermitted, 0, "this is another user's call");
+            return peer.tell(|rpc| rpc.fail(stream, &failure));
+        }
         if let Some((before, old)) = open.peer.replace((Rc::clone(peer), stream)) {
             before.tell(|rpc| rpc.close(old));
             self.streams.remove(&(before.id, old));
         }
         self.streams.insert((peer.id, stream), call);
-        open.orphan = None;
-        if let Some(running) = open.running.as_ref().filter(|running| running.granted) {
-            let placed = running.placed();
-            peer.tell(|rpc| rpc.placed(stream, &placed));
+        // Its server may not come back.
+        open.orphan = open.orphan.filter(|_| open.restored);
+        self.tell_place(call);
+    }
+
+    /// Tells a call's client where it goes, if it goes anywhere.
+    fn tell_place(&mut self, call: u64) {
+        let Some(open) = self.calls.get_mut(&call) else { return };
+        let (Some((peer, stream)), Some(running)) = (&open.peer, &open.running) else { return };
+        if !running.granted {
+            return;
         }
+        let member = self.members.get_mut(&running.server);
+        open.untold = member.is_none();
+        let Some(member) = member else { return };
+        let user = self.users.name(open.request.user.0);
+        let placed = Placed {
+            ticket: running.ticket,
+            address: running.address.clone(),
+            server: running.name.clone(),
+            pass: member.pass(running.ticket, &open.routine, user),
+        };
+        peer.tell(|rpc| rpc.placed(*stream, &placed));
     }
 
     fn start(&mut self, ticket: Ticket, server: ServerId) {
@@ -322,7 +356,7 @@ impl Desk {
         };
         let (from, to) = (open.request.site, member.site);
         end_sending(&mut self.paths, open.running.as_mut());
-        open.gone = false;
+        (open.gone, open.fate) = (false, Fate::Gone);
         let running = Running {
             ticket,
             server,
@@ -351,10 +385,7 @@ impl Desk {
             let is_it = |running: &&mut Running| running.ticket == ticket;
             let Some(running) = open.running.as_mut().filter(is_it) else { continue };
             running.granted = true;
-            if let Some((peer, stream)) = &open.peer {
-                let placed = running.placed();
-                peer.tell(|rpc| rpc.placed(*stream, &placed));
-            }
+            self.tell_place(ticket.call);
         }
     }
 
@@ -422,7 +453,7 @@ impl Desk {
         let Some(open) = self.calls.get_mut(&call) else { return };
         let own = match &open.peer {
             Some((other, at)) => other.id == peer.id && (*at == stream || stream == 0),
-            None => true,
+            None => self.users.name(open.request.user.0) == peer.user(),
         };
         if !own {
             return;
@@ -504,6 +535,18 @@ impl Desk {
     pub fn end_orphan(&mut self, call: u64) {
         let running = self.calls.get(&call).and_then(|open| open.running.as_ref());
         let Some(ticket) = running.map(|running| running.ticket) else { return };
+        let fate = self.calls.get(&call).map_or(Fate::Gone, |open| open.fate);
+        match fate {
+            Fate::Ran(ns) => {
+                self.ran = ns as f64 / 1e9;
+                self.keep_time(call, self.ran);
+                return self.tell(Event::Ended(CallId(call), ticket.attempt, self.ran));
+            }
+            Fate::Crashed => {
+                return self.tell(Event::Failed(CallId(call), ticket.attempt, Why::Routine));
+            }
+            Fate::Gone | Fate::Here => {}
+        }
         self.tell(Event::Cancel(CallId(call)));
         if self.stopping.remove(&ticket).is_some() {
             self.tell(Event::Cancelled(CallId(call), ticket.attempt));
@@ -534,12 +577,6 @@ impl Desk {
 
 fn known(operations: f64) -> Option<f64> {
     (operations.is_finite() && operations >= 0.0).then_some(operations)
-}
-
-impl Running {
-    fn placed(&self) -> Placed {
-        Placed { ticket: self.ticket, address: self.address.clone(), server: self.name.clone() }
-    }
 }
 
 /// The arguments of an attempt are not under way any more.

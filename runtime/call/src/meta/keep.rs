@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use kumi_broker::{CallId, ClientId, Event, Outcome, Request, ServerId, SiteId, Time, UserId};
-use kumi_rpc::{Code, Ended, Failure, Over, codes};
+use kumi_rpc::{Code, Ended, Failure, Fate, Over, codes};
 
 use super::catalogue::key;
 use super::desk::{Desk, Open, Running};
@@ -90,9 +90,11 @@ impl Desk {
             submitted: now,
             running: Some(running),
             gone: false,
+            fate: Fate::Gone,
             orphan: Some(now),
             attempts: 0,
             restored: true,
+            untold: false,
         };
         self.keys.insert(kept.key, kept.ticket.call);
         self.calls.insert(kept.ticket.call, open);

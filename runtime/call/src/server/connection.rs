@@ -25,7 +25,7 @@ use tokio::time::{Instant, sleep_until};
 use super::Shared;
 use super::arenas::Block;
 use super::asks::Asked;
-use super::door::Guest;
+use super::door::{Guest, shown_out};
 use super::gather::Sources;
 use super::holding::{self, Keeping};
 use super::owner::Caller;
@@ -120,7 +120,7 @@ struct Connection {
     /// It counts as one of the server's connections.
     counted: bool,
     /// The stream whose call comes next, and the ticket with which a metaserver has sent it.
-    ticket: Option<(u32, Ticket)>,
+    ticket: Option<(u32, Ticket, String)>,
     /// The client is told why, and then nothing more is read.
     closing: bool,
 }
@@ -202,7 +202,7 @@ impl Connection {
                 // What has come counts before the time is looked at.
                 biased;
                 _ = end.wait_for(|end| *end), if open => self.end(),
-                () = greeting::shown_out(self.guest.as_ref()) => return Ok(()),
+                () = shown_out(self.guest.as_ref()) => return Ok(()),
                 ready = socket.readable(), if !self.closing && !self.stalled => {
                     let mut ready = ready?;
                     match ready.try_io(|socket| self.read(socket)) {
@@ -352,7 +352,7 @@ impl Connection {
         match event {
             // Taken by `greet`.
             ServerEvent::Hello(_) => {}
-            ServerEvent::Interface(stream, name) => match self.find(&name) {
+            ServerEvent::Interface(stream, name) => match self.describe(&name) {
                 Ok(offered) => self.rpc.describe(stream, offered.hash, &offered.json),
                 Err(failure) => self.rpc.fail(stream, &failure),
             },
@@ -366,7 +366,7 @@ impl Connection {
                     self.rpc.fail(stream, &failure);
                 }
             }
-            ServerEvent::Ticket(stream, ticket) => self.ticket = Some((stream, ticket)),
+            ServerEvent::Ticket(stream, ticket, pass) => self.ticket = Some((stream, ticket, pass)),
             ServerEvent::Ready(stream) => {
                 if let Some(incoming) = self.incoming.get_mut(&stream)
                     && incoming.gathering.is_some()
@@ -392,9 +392,11 @@ impl Connection {
     /// Takes a call, or says why not; nothing is allocated before it is known to be within the limits.
     fn begin_call(&mut self, stream: u32, head: &CallHead) -> Result<(), Failure> {
         // Whatever becomes of this call, its ticket is no other's.
-        let ticket = self.ticket.take().filter(|(of, _)| *of == stream);
+        let shown = self.ticket.take().filter(|(of, ..)| *of == stream);
         let shared = Rc::clone(&self.shared);
         let offered = self.find_for(head)?;
+        let shown = shown.map(|(_, ticket, pass)| (ticket, pass));
+        let ticket = self.caller.may_call(&shared, &head.routine, shown)?;
         let mut given = Given::from_wire(&offered.interface, &head.values)?;
         let files = self.files_for(&offered.interface, &mut given)?;
         let layout = Layout::new(&offered.interface, &given, shared.config.call_bytes)?;
@@ -402,9 +404,8 @@ impl Connection {
         let sources = Sources::new(&shared, &layout, &head.held.from, self.holder())?;
         let mut pool = shared.pool.borrow_mut();
         let id = pool.number();
-        let ticket = ticket.map(|(_, ticket)| {
-            shared.tickets.admit(ticket, id).ok_or_else(|| spent(&head.routine))
-        });
+        let ticket = ticket
+            .map(|ticket| shared.tickets.admit(ticket, id).ok_or_else(|| spent(&head.routine)));
         let ticket = ticket.transpose()?;
         let taken =
             pool.memory(self.caller.owner(), self.number, layout.bytes).unwrap_or_else(|error| {

@@ -35,7 +35,9 @@ use crate::tls::Tls;
 use crate::users::Users;
 
 pub use door::Counters;
+pub(crate) use door::{Door, Guest, shown_out};
 pub use member::Membership;
+pub(crate) use owner::refused;
 pub(crate) use registry::hash;
 pub use registry::{Registry, RegistryError};
 
@@ -94,6 +96,8 @@ pub struct Config {
     pub peers: Option<Vec<String>>,
     /// Counts bytes of arrays.
     pub traffic: Arc<Traffic>,
+    /// Only clients may call whom the metaserver has sent.
+    pub only_sent: bool,
 }
 
 impl Config {
@@ -130,6 +134,7 @@ impl Config {
             held_grace: Duration::from_secs(30),
             peers: None,
             traffic: Arc::default(),
+            only_sent: false,
         }
     }
 }
@@ -229,6 +234,8 @@ struct Shared {
     door: Rc<door::Door>,
     tickets: Rc<tickets::Tickets>,
     scratch: RefCell<scratch::Scratch>,
+    /// What clients show whom the metaserver has sent.
+    passes: crate::pass::Passes,
     /// Whether the server ends.
     end: watch::Sender<bool>,
     /// How many files a process might open before this one raised that for itself.
@@ -266,7 +273,8 @@ pub fn serve(
     if let Some(membership) = membership.as_mut().filter(|own| own.address.is_empty())
         && let Some(address) = listener.address()?
     {
-        membership.address = address.to_string();
+        let scheme = if config.tls.is_some() { "tls://" } else { "" };
+        membership.address = format!("{scheme}{address}");
     }
     let scratch = RefCell::new(scratch::Scratch::new(&config.scratch));
     let shared = Rc::new(Shared {
@@ -278,6 +286,7 @@ pub fn serve(
         door,
         tickets: Rc::default(),
         scratch,
+        passes: crate::pass::Passes::default(),
         end: watch::channel(false).0,
         files,
         held,

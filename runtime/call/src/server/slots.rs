@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kumi_rpc::{Code, Failure};
+use kumi_rpc::{Code, Failure, Fate};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::AbortHandle;
@@ -143,6 +143,13 @@ fn nanoseconds(duration: Duration) -> u64 {
 }
 
 fn tell(job: Box<Job>, outcome: Result<(u64, u64), Failure>) {
+    if let Some(ticket) = &job.ticket {
+        ticket.ended(match &outcome {
+            Ok((_, ran_ns)) => Fate::Ran(*ran_ns),
+            Err(failure) if failure.code == Code::Crashed => Fate::Crashed,
+            Err(_) => Fate::Gone,
+        });
+    }
     let told = job.told.clone();
     // A connection that has ended needs to know nothing.
     let _gone = told.send(Ended { job, outcome });

@@ -29,7 +29,7 @@ pub enum CallCommand {
     /// What a routine takes and gives
     Info(client::InfoArgs),
     /// Tell clients which of several servers a call goes to
-    Meta(meta::MetaArgs),
+    Meta(Box<meta::MetaArgs>),
     /// What a metaserver knows: servers, calls that wait, paths
     Status(status::StatusArgs),
     /// Look at interface descriptions: what is wrong with them, or what they say
@@ -49,7 +49,7 @@ pub fn run(command: &CallCommand, cluster: &str) -> Result<(), Error> {
         CallCommand::Serve(args) => serve::run(args, cluster),
         CallCommand::List(args) => client::list(args),
         CallCommand::Info(args) => client::info(args),
-        CallCommand::Meta(args) => meta::run(args),
+        CallCommand::Meta(args) => meta::run(args, cluster),
         CallCommand::Status(args) => status::run(args),
         CallCommand::Check(args) => check::run(args),
         CallCommand::Run(args) => run::run(args),
