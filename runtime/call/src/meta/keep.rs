@@ -132,6 +132,10 @@ impl Desk {
                 continue;
             };
             open.restored = false;
+            if open.peer.is_some() {
+                // Its client came before its server, and goes there now or says how it went.
+                open.orphan = None;
+            }
             let request = open.request.clone();
             self.tell(Event::Restored(CallId(call), request, id, ticket.attempt));
             if !self.broker.is_open(CallId(call)) {
