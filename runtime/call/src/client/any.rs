@@ -37,7 +37,7 @@ pub fn wait_any(
         }
         let mut served = false;
         for call in calls {
-            served |= call.serve_now(interrupted)?;
+            served |= call.serve_now()?;
         }
         // What has come meanwhile is looked at before anything is waited for.
         if !served {

@@ -130,6 +130,10 @@ impl Errand {
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Placed, CallError> {
         loop {
+            if self.seeking.is_none() && self.has_run && !self.placing.idempotent {
+                // A metaserver that has forgotten the attempt would have it run twice.
+                return Err(CallError::NoServer { text: String::new(), has_not_run: false });
+            }
             self.seek(false)?;
             if control.is_cancelled() {
                 return Err(self.cancelled());

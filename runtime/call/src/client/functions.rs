@@ -201,11 +201,7 @@ fn run(called: &mut Called, body: &mut Body<'_>) -> Result<Vec<(u16, Value)>, St
 
 impl Call<'_> {
     /// Calls the function that the routine calls, and says how it ended.
-    fn serve(
-        &self,
-        called: Result<Box<Called>, String>,
-        interrupted: &dyn Fn() -> bool,
-    ) -> Result<(), CallError> {
+    fn serve(&self, called: Result<Box<Called>, String>) -> Result<(), CallError> {
         let (called, ended) = match called {
             Err(why) => (None, Err(why)),
             Ok(mut called) => {
@@ -220,7 +216,7 @@ impl Call<'_> {
                 (Some(called), ended)
             }
         };
-        self.ticket.give_back(called, ended, self.deadline, interrupted)
+        self.ticket.give_back(called, ended, self.deadline)
     }
 
     /// Waits for what comes next; functions that the routine calls are called meanwhile.
@@ -231,15 +227,15 @@ impl Call<'_> {
     ) -> Result<Result<Answer, kumi_rpc::Failure>, CallError> {
         loop {
             match self.ticket.wait(deadline, interrupted)? {
-                Ok(Answer::Called(called)) => self.serve(called, interrupted)?,
+                Ok(Answer::Called(called)) => self.serve(called)?,
                 answer => return Ok(answer),
             }
         }
     }
 
     /// Calls the function that the routine waits for; whether there was one.
-    pub(super) fn serve_now(&self, interrupted: &dyn Fn() -> bool) -> Result<bool, CallError> {
+    pub(super) fn serve_now(&self) -> Result<bool, CallError> {
         let Some(called) = self.ticket.called() else { return Ok(false) };
-        self.serve(called, interrupted).map(|()| true)
+        self.serve(called).map(|()| true)
     }
 }

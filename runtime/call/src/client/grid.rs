@@ -377,7 +377,9 @@ impl Inner {
 
     /// A connection to a server is of no use any more, if this error says so.
     pub fn forget_server(&self, address: &str, client: &Client, error: &CallError) {
-        if !matches!(error, CallError::Lost(_)) && !client.link.is_broken() {
+        // One that was opened with a pass which is not good any more is opened anew with the next.
+        let of_no_use = matches!(error, CallError::Lost(_) | CallError::NoServer { .. });
+        if !of_no_use && !client.link.is_broken() {
             return;
         }
         let mut servers = locked(&self.servers);

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use kumi_broker::{
     Action, Broker, CallId, ClientId, Event, Failure as Why, Request, ServerId, SiteId, Time,
+    UserId,
 };
 use kumi_rpc::{Code, Ended, Failure, Fate, Over, Placed, Placing, Ticket};
 
@@ -243,10 +244,22 @@ impl Desk {
             return peer.tell(|rpc| rpc.fail(stream, &failure));
         };
         let idempotent = entry.idempotent || placing.idempotent;
+        let request = self.request(peer, user, &placing, idempotent);
+        self.submit(peer, stream, placing, request);
+    }
+
+    /// What the broker is told of a call.
+    fn request(
+        &mut self,
+        peer: &Peer,
+        user: UserId,
+        placing: &Placing,
+        idempotent: bool,
+    ) -> Request {
         let now = self.now();
         let limit = u64::from(placing.time_ms) * (Time::SECOND / 1000);
-        let request = Request {
-            routine: key(routine, *hash),
+        Request {
+            routine: key(&placing.routine, placing.hash),
             client: ClientId(peer.id),
             user,
             site: SiteId(self.sites.number(&peer.site.borrow())),
@@ -257,7 +270,12 @@ impl Desk {
             idempotent,
             deadline: (limit > 0).then(|| Time(now.0.saturating_add(limit))),
             held: Vec::new(),
-        };
+        }
+    }
+
+    /// Gives a call a number, and the broker the call.
+    fn submit(&mut self, peer: &Rc<Peer>, stream: u32, placing: Placing, request: Request) {
+        let now = self.now();
         let call = self.next;
         self.next += 1;
         let open = Open {
@@ -461,6 +479,8 @@ impl Desk {
         if open.restored {
             return self.over_restored(call, over);
         }
+        // A client that comes late with a ticket finds it spent: the server knows better what has run.
+        let has_run = matches!(open.fate, Fate::Ran(_) | Fate::Crashed);
         let current = open.running.as_mut().filter(|running| running.ticket.attempt == attempt);
         let (id, ran) = (CallId(call), over.ran_ns as f64 / 1e9);
         let Some(running) = current else {
@@ -489,11 +509,11 @@ impl Desk {
                 self.keep_time(call, ran);
                 self.tell(Event::Ended(id, attempt, ran));
             }
-            Ended::NotBegun => {
+            Ended::NotBegun if !has_run => {
                 self.never(ticket, server);
                 self.tell(Event::Failed(id, attempt, Why::NotBegun));
             }
-            Ended::Broken => {
+            Ended::NotBegun | Ended::Broken => {
                 self.never(ticket, server);
                 self.tell(Event::Failed(id, attempt, Why::Broken));
             }

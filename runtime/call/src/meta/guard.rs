@@ -144,7 +144,9 @@ impl Desk {
         for (call, open) in &self.calls {
             let (None, Some((peer, _))) = (&open.running, &open.peer) else { continue };
             let good = *known.entry(peer.id).or_insert_with(|| self.check(peer).is_ok());
-            gone.extend((!good).then_some(*call));
+            let user = peer.user.borrow();
+            let may = good && user.as_ref().is_none_or(|user| user.permits(&open.routine));
+            gone.extend((!may).then_some(*call));
         }
         gone.into_iter().for_each(|call| self.tell(Event::Cancel(CallId(call))));
     }

@@ -171,7 +171,11 @@ fn broker(config: &Config) -> Result<Broker, UnknownPolicy> {
     let policy = by_name(&config.policy)?;
     let limits = kumi_broker::Config {
         most_waiting: config.waiting,
-        most_waiting_of_user: config.waiting,
+        // Where users are not told apart all are one.
+        most_waiting_of_user: match &config.users {
+            Some(_) => (config.waiting / 10).max(1),
+            None => config.waiting,
+        },
         most_attempts: config.attempts,
         ..kumi_broker::Config::default()
     };

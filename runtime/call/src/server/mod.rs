@@ -254,6 +254,21 @@ const FETCHES: usize = 64;
 /// How long clients have to read that the server ends.
 const FAREWELL: Duration = Duration::from_secs(1);
 
+/// How the server belongs to a metaserver, with the address that clients are to be told.
+fn membership(config: &Config, listener: &Listener) -> io::Result<Option<Membership>> {
+    let Some(mut membership) = config.membership.clone() else { return Ok(None) };
+    if membership.address.is_empty()
+        && let Some(address) = listener.address()?
+    {
+        membership.address = address.to_string();
+    }
+    let has_scheme = ["tls://", "unix:"].iter().any(|it| membership.address.starts_with(it));
+    if config.tls.is_some() && !has_scheme {
+        membership.address.insert_str(0, "tls://");
+    }
+    Ok(Some(membership))
+}
+
 /// Serves until `stop` is ready. Slots and connections are gone when it returns.
 ///
 /// # Errors
@@ -269,13 +284,7 @@ pub fn serve(
     let held = RefCell::new(Table::new(config.held_bytes, config.held_time, config.held_grace));
     let door = door::Door::new(config.strangers, Arc::clone(&config.counters));
     let (files, path) = (raise_open_files(), listener.path());
-    let mut membership = config.membership.clone();
-    if let Some(membership) = membership.as_mut().filter(|own| own.address.is_empty())
-        && let Some(address) = listener.address()?
-    {
-        let scheme = if config.tls.is_some() { "tls://" } else { "" };
-        membership.address = format!("{scheme}{address}");
-    }
+    let membership = membership(&config, &listener)?;
     let scratch = RefCell::new(scratch::Scratch::new(&config.scratch));
     let shared = Rc::new(Shared {
         config,

@@ -136,6 +136,13 @@ pub fn add(path: &Path, new: &NewToken) -> Result<String, UsersError> {
         let text = format!("`{}` is a user who calls; give servers names of their own", new.user);
         return Err(UsersError::Asked(text));
     }
+    if entry.server && !new.server {
+        let text = format!(
+            "`{}` is a server: say --server, or give users who call names of their own",
+            new.user
+        );
+        return Err(UsersError::Asked(text));
+    }
     if new.routines.is_some() {
         entry.routines.clone_from(&new.routines);
     }

@@ -178,7 +178,6 @@ impl<L: std::ops::Deref<Target = Link>> Ticket<L> {
         called: Option<Box<Called>>,
         ended: Result<Vec<(u16, Value)>, String>,
         deadline: Option<Instant>,
-        interrupted: &dyn Fn() -> bool,
     ) -> Result<(), CallError> {
         let mut sends = Vec::new();
         let mut called = called;
@@ -212,7 +211,8 @@ impl<L: std::ops::Deref<Target = Link>> Ticket<L> {
         };
         drop(state);
         if wanted {
-            self.link.send(self.stream, &out, &sends, deadline, interrupted)
+            // Not interrupted: an answer that is lost would be waited for, for ever.
+            self.link.send(self.stream, &out, &sends, deadline, &|| false)
         } else {
             Ok(())
         }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::super::gather::Sources;
 use super::super::slots::{Job, submit};
-use super::{Call, Connection, Gathered, Incoming};
+use super::{Call, Connection, Gathered, Incoming, coming};
 use crate::held::{Gaps, Holder};
 use crate::values;
 
@@ -100,7 +100,9 @@ impl Connection {
         let Some(Call::Coming(mut job, given)) = self.calls.remove(&stream) else { return };
         let gaps = incoming.map(|incoming| incoming.gaps).unwrap_or_default();
         let bytes = |size: Size| gaps.get(&size.argument).map_or(size.bytes, Gaps::bytes);
-        let bytes = job.layout.sent().into_iter().map(bytes).sum();
+        let files: u64 = coming(&given).map(|size| size.bytes).sum();
+        let arrays: u64 = job.layout.sent().into_iter().map(bytes).sum();
+        let bytes = arrays + files;
         self.shared.count(|traffic| &traffic.from_clients, bytes);
         if job.ticket.as_ref().is_some_and(|ticket| !ticket.runs()) {
             self.rpc.fail(stream, &super::spent(&job.offered.interface.name));
