@@ -88,7 +88,8 @@ fn ended(error: &CallError) -> Ended {
 }
 
 impl Errand {
-    fn left(&self) -> Result<Option<Duration>, CallError> {
+    /// The time that is left, if it is bounded.
+    pub fn left(&self) -> Result<Option<Duration>, CallError> {
         let Some(deadline) = self.deadline else { return Ok(None) };
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(self.too_late()) } else { Ok(Some(left)) }
@@ -104,23 +105,32 @@ impl Errand {
         CallError::Cancelled(format!("the call of `{name}` was cancelled"))
     }
 
-    /// Asks where to go, if that was not asked yet. `queued`: as [`Link::seek`] says.
-    pub fn seek(&mut self, queued: bool) -> Result<(), CallError> {
+    /// Asks where to go, if that was not asked yet.
+    fn seek(&mut self) -> Result<(), CallError> {
         while self.seeking.is_none() {
-            let left = self.left()?;
-            let meta = self.inner.metaserver(left)?;
-            self.placing.time_ms =
-                left.map_or(0, |left| u32::try_from(left.as_millis()).unwrap_or(u32::MAX).max(1));
-            match meta.link.seek(&self.placing, queued, self.deadline) {
-                Ok(stream) => {
-                    let ticket = Ticket::of(Arc::clone(&meta.link), stream);
-                    self.seeking = Some((meta, ticket));
-                }
-                Err(CallError::Lost(_)) => self.inner.lost(&meta),
-                Err(error) => return Err(error),
-            }
+            let meta = self.inner.metaserver(self.left()?)?;
+            self.seek_on(&meta, false)?;
         }
         Ok(())
+    }
+
+    /// Asks where to go; false: this connection is lost. `queued`: as [`Link::seek`] says.
+    pub fn seek_on(&mut self, meta: &Client, queued: bool) -> Result<bool, CallError> {
+        let left = self.left()?;
+        self.placing.time_ms =
+            left.map_or(0, |left| u32::try_from(left.as_millis()).unwrap_or(u32::MAX).max(1));
+        match meta.link.seek(&self.placing, queued, self.deadline) {
+            Ok(stream) => {
+                let ticket = Ticket::of(Arc::clone(&meta.link), stream);
+                self.seeking = Some((meta.clone(), ticket));
+                Ok(true)
+            }
+            Err(CallError::Lost(_)) => {
+                self.inner.lost(meta);
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Waits until there is a place.
@@ -134,7 +144,7 @@ impl Errand {
                 // A metaserver that has forgotten the attempt would have it run twice.
                 return Err(CallError::NoServer { text: String::new(), has_not_run: false });
             }
-            self.seek(false)?;
+            self.seek()?;
             if control.is_cancelled() {
                 return Err(self.cancelled());
             }
