@@ -11,13 +11,34 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Served, served};
+use common::{Served, param, served_by};
 use grid::{Meta, config, meta_at};
 use kumi_call::meta::{Etcd, LeaderState, State};
-use kumi_call::server::Membership;
-use kumi_call::{CallError, Grid, GridCall, Options};
+use kumi_call::server::{Membership, Registry};
+use kumi_call::{Arg, CallError, Grid, GridCall, Options};
+use kumi_idl::{Element, Mode, Param, Type};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+
+/// It notes that it runs, and ends when a file is there.
+const STAY: &str = r#"
+#include <stdio.h>
+#include <unistd.h>
+
+void stay(const char *path)
+{
+    char name[4096];
+    snprintf(name, sizeof name, "%s.runs", path);
+    FILE *file = fopen(name, "a");
+    if (file != NULL) {
+        fputs("x", file);
+        fclose(file);
+    }
+    while (access(path, F_OK) != 0) {
+        usleep(1000);
+    }
+}
+"#;
 
 /// A set of metaservers: their addresses, and where etcd is.
 #[derive(Clone)]
@@ -59,6 +80,7 @@ impl Set {
         Grid::connect(&self.all(), &options).expect("a leader")
     }
 
+    /// A server that offers `stay` too.
     fn server(&self, name: &str) -> Served {
         let mut config = common::config();
         config.name = name.to_owned();
@@ -67,7 +89,17 @@ impl Set {
             metaservers: self.addresses.iter().map(SocketAddr::to_string).collect(),
             ..Membership::default()
         });
-        served(config)
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut registry = Registry::default();
+        for interface in common::interfaces() {
+            registry.add(interface, &[common::library()]).expect("a routine");
+        }
+        let path = Param { ty: Type::String, ..param("path", Mode::In, Element::I32, &[]) };
+        let stay = common::compiled(folder.path(), "stay", STAY);
+        registry.add(common::routine("stay", vec![path]), &[stay]).expect("a routine");
+        let mut server = served_by(config, registry);
+        server.keep(folder);
+        server
     }
 
     /// Waits until whoever leads says that.
@@ -130,6 +162,7 @@ impl Process {
         Process(child.expect("a metaserver"))
     }
 
+    /// It may go on for a moment.
     fn signal(&self, signal: Signal) {
         let id = Pid::from_raw(i32::try_from(self.0.id()).expect("a process"));
         kill(id, signal).expect("a signal");
@@ -146,23 +179,33 @@ impl Drop for Process {
 /// Calls that run and wait go on at the next leader, and each runs once.
 fn take_over(set: &Set, stop: impl FnOnce()) {
     let grid = set.grid();
+    let folder = tempfile::tempdir().expect("a folder");
+    let end = folder.path().join("end");
     grid.call("noop", vec![]).expect("it runs");
     set.until("its end", |state, _| state.counters.done == 1 && state.running == 0);
-    let mut runs = nap(&grid, 15_000);
-    set.until("a call that runs", |state, _| state.running == 1);
+    let path = Arg::Text(end.to_str().expect("a text").to_owned().into());
+    let mut runs = grid.call_async("stay", vec![path], None).expect("it begins");
+    // Its client was told its place, so that is kept.
+    set.until("a call that runs", |state, _| state.servers.iter().any(|it| it.running == 1));
     let mut waits = nap(&grid, 1);
     set.until("a call that waits", |state, _| state.waiting == 1);
     stop();
     set.until_leads(1);
-    let state = set.until_servers(1);
-    // What runs is known, and has its slot.
-    assert!(state.servers[0].in_flight == 1 || runs.is_over(), "{state:?}");
+    // What runs is known, and has its slot, so what waits goes on waiting.
+    set.until("both calls", |state, _| {
+        let runs = state.servers.iter().any(|it| it.state == "up" && it.in_flight == 1);
+        runs && (state.running, state.waiting) == (1, 1)
+    });
+    assert!(!runs.is_over() && !waits.is_over());
+    std::fs::write(&end, "").expect("written");
     runs.wait(&|| false).expect("it runs to its end");
     waits.wait(&|| false).expect("it runs too");
     let state = set.until("both ends", |state, _| {
-        state.running == 0 && state.waiting == 0 && state.counters.placed == 1
+        (state.running, state.waiting, state.counters.done) == (0, 0, 2)
     });
-    assert_eq!(state.counters.failed, 0, "{state:?}");
+    assert_eq!((state.counters.placed, state.counters.failed), (1, 0), "{state:?}");
+    let times = std::fs::read_to_string(end.with_extension("runs")).expect("it has run");
+    assert_eq!(times, "x");
     grid.call("noop", vec![]).expect("it runs");
 }
 

@@ -13,7 +13,7 @@ mod waiting;
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -53,6 +53,8 @@ pub struct Inner {
     /// What could not be told yet.
     reports: Mutex<Vec<Over>>,
     waiting: Mutex<waiting::Waiting>,
+    /// A thread looks for a metaserver.
+    looking: AtomicBool,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -98,6 +100,7 @@ impl Grid {
             calls: AtomicU64::new(0),
             reports: Mutex::default(),
             waiting: Mutex::default(),
+            looking: AtomicBool::new(false),
         };
         match inner.connect_once() {
             // Another is about to.
@@ -215,6 +218,9 @@ impl Grid {
             checked: Some(checked),
             deadline: time.and_then(|time| Instant::now().checked_add(time)),
             seeking: None,
+            returning: false,
+            at: None,
+            stranger: false,
             tried: Vec::new(),
             last: None,
             has_run: false,
@@ -297,6 +303,21 @@ impl Inner {
                 }
             });
         }
+    }
+
+    /// The connection to the metaserver, if there is one; else one is looked for meanwhile.
+    pub fn at_hand(inner: &Arc<Inner>) -> Option<Client> {
+        // Who holds it connects.
+        let meta = inner.meta.try_lock().ok()?.0.clone();
+        if meta.is_none() && !inner.looking.swap(true, Ordering::AcqRel) {
+            let inner = Arc::clone(inner);
+            std::thread::spawn(move || {
+                // Who needs it looks again.
+                let _none = inner.metaserver(None);
+                inner.looking.store(false, Ordering::Release);
+            });
+        }
+        meta
     }
 
     /// A connection to a metaserver is of no use any more, for whoever has asked on it.

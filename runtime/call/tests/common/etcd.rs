@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 /// etcd, which ends with this.
@@ -99,9 +100,13 @@ impl Server {
         }
     }
 
-    /// Stops it for a while, as if the network were cut.
+    /// Stops it for a while, as if the network were cut. It does nothing more when this returns.
     pub fn freeze(&self) {
         self.signal(Signal::SIGSTOP);
+        let child = self.child.as_ref().map_or(0, Child::id);
+        let id = Pid::from_raw(i32::try_from(child).expect("a process"));
+        let status = waitpid(id, Some(WaitPidFlag::WUNTRACED)).expect("its state");
+        assert!(matches!(status, WaitStatus::Stopped(..)), "{status:?}");
     }
 
     /// Lets it go on.

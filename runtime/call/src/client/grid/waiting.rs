@@ -111,7 +111,7 @@ impl Inner {
                 Some(Ok(Some(next))) => waiting.ask_again(&next, &mut begin),
                 Some(Ok(None)) => waiting.take_late(&mut begin),
                 Some(Err(error)) => {
-                    waiting.adrift.drain(..).for_each(|job| job.end(Err(same(&error))))
+                    waiting.adrift.drain(..).for_each(|job| job.end(Err(same(&error))));
                 }
                 None => {}
             }
