@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Instant;
 
 use kumi_idl::Interface;
@@ -13,11 +14,12 @@ use nix::unistd::{dup, dup2_stdin, dup2_stdout};
 
 use crate::confine::{confine, end_with_server};
 use crate::native::{
-    Arena, Routine, Runner, open_line, receive_with_descriptor, routine_runs, send_with_descriptor,
+    Routine, Runner, open_line, receive_with_descriptor, routine_runs, send_with_descriptor,
 };
 use crate::protocol::{MOST, Order, Reply, Setup};
 
-pub use crate::native::{Linked, main};
+pub use crate::layout::Slot;
+pub use crate::native::{Arena, Hosted, Linked, main};
 
 /// Runs until the server closes the socket, which is this process's standard input.
 ///
@@ -42,6 +44,16 @@ pub(crate) fn run_linked(routines: &[Linked]) -> io::Result<()> {
     })
 }
 
+/// [`run`], of routines of an interpreter, in whose process this is: `load` gives what calls the routine of a description.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_hosted<'a>(
+    load: &dyn Fn(&Interface, &str) -> Result<Hosted<'a>, String>,
+) -> io::Result<()> {
+    run_with(&|interface, setup| load(interface, &setup.interface).map(Runner::Hosted))
+}
+
 /// What becomes of a description and what else the server says first.
 type Load<'a> = dyn Fn(&Interface, &Setup) -> Result<Runner<'a>, String> + 'a;
 
@@ -49,7 +61,7 @@ fn run_with(load: &Load<'_>) -> io::Result<()> {
     // The server's end is the end of a slot, whatever the routine does.
     end_with_server()?;
     let socket = take_socket()?;
-    let mut arenas: HashMap<u32, Result<Arena, String>> = HashMap::new();
+    let mut arenas: HashMap<u32, Result<Arc<Arena>, String>> = HashMap::new();
     let mut routine = None;
     let mut buffer = vec![0; MOST];
     loop {
@@ -89,18 +101,24 @@ fn run_with(load: &Load<'_>) -> io::Result<()> {
                 let arena = arenas.get(&number).ok_or(io::ErrorKind::InvalidData)?;
                 let routine = routine.as_ref().ok_or(io::ErrorKind::InvalidData)?;
                 match arena {
-                    Ok(arena) => {
-                        let begin = Instant::now();
-                        routine_runs(true);
-                        routine.call(arena, &slots);
-                        routine_runs(false);
-                        Reply::Done(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX))
-                    }
+                    Ok(arena) => call(routine, arena, &slots),
                     Err(why) => Reply::Failed(why.clone()),
                 }
             }
         };
         send_with_descriptor(socket.as_fd(), &reply.encode(), None)?;
+    }
+}
+
+/// Runs the routine; what is said of it.
+fn call(routine: &Runner<'_>, arena: &Arc<Arena>, slots: &[Slot]) -> Reply {
+    let begin = Instant::now();
+    routine_runs(true);
+    let ran = routine.call(arena, slots);
+    routine_runs(false);
+    match ran {
+        Ok(()) => Reply::Done(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)),
+        Err(why) => Reply::Raised(why),
     }
 }
 
@@ -115,12 +133,12 @@ fn take_socket() -> io::Result<OwnedFd> {
 }
 
 /// Maps memory; why that cannot be is told when it is to be used.
-fn map(descriptor: Option<OwnedFd>, bytes: u64) -> Result<Arena, String> {
+fn map(descriptor: Option<OwnedFd>, bytes: u64) -> Result<Arc<Arena>, String> {
     let mapped = descriptor.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData));
     let mapped = mapped.and_then(|file| {
         Arena::of(file, usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?)
     });
-    mapped.map_err(|error| {
+    mapped.map(Arc::new).map_err(|error| {
         format!(
             "the {bytes} bytes of the call's arguments cannot be mapped by its process: {error}"
         )

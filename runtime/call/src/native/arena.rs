@@ -70,6 +70,13 @@ impl Arena {
         self.length.get()
     }
 
+    /// Where it begins. Whoever reads or writes there sees to it that the arena lives on, and that a routine's process
+    /// only does so.
+    #[must_use]
+    pub fn begin(&self) -> *mut u8 {
+        self.address.as_ptr().cast()
+    }
+
     /// The file, to be given to the slot.
     #[must_use]
     pub fn file(&self) -> BorrowedFd<'_> {

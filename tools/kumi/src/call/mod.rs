@@ -6,6 +6,7 @@ mod check;
 mod client;
 mod etcd;
 mod meta;
+mod python;
 mod run;
 mod serve;
 mod status;
@@ -73,7 +74,7 @@ pub fn exit_code(error: &CallError) -> ExitCode {
         CallError::Attempts { last, .. } => exit_code(last),
         CallError::NotRunnable(_) => ExitCode::NotExecutable,
         CallError::NotPermitted(_) | CallError::Expired(_) => ExitCode::NotPermitted,
-        CallError::Status { .. } => ExitCode::BadConfig,
+        CallError::Status { .. } | CallError::Raised { .. } => ExitCode::BadConfig,
         _ => ExitCode::Internal,
     }
 }
