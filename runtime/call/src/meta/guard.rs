@@ -117,9 +117,8 @@ impl Desk {
     /// Whether a server may register as this one: its name and address may be those of another that is known.
     pub fn may_register(&self, peer: &Peer, register: &Register) -> Result<(), Failure> {
         let identity = identity(&register.name, &reachable(&register.address, peer.from));
-        let before = self.identities.get(&identity).and_then(|id| self.members.get(id));
-        match before {
-            Some(member) if member.user != peer.user() => {
+        match self.owners.get(&identity) {
+            Some(owner) if *owner != peer.user() => {
                 let text = format!("`{}` at this address is the server of another", register.name);
                 Err(Failure::new(Code::NotPermitted, 0, text))
             }

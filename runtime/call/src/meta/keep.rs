@@ -46,6 +46,7 @@ impl Desk {
                 self.tell(Event::Network(from, to, link));
             }
         }
+        self.owners.extend(store.owners()?);
         for kept in store.calls()? {
             self.next = self.next.max(kept.ticket.call + 1);
             self.restore_call(kept);
@@ -80,6 +81,8 @@ impl Desk {
             sending: None,
             sharers: 1.0,
             granted: true,
+            awaited: Some(now),
+            expires: None,
         };
         let open = Open {
             key: kept.key,
@@ -93,6 +96,7 @@ impl Desk {
             fate: Fate::Gone,
             orphan: Some(now),
             attempts: 0,
+            tried: 0,
             restored: true,
             untold: false,
         };
@@ -107,6 +111,26 @@ impl Desk {
             *seen += 1;
             ServerId(*seen)
         })
+    }
+
+    /// Whose server it is.
+    pub fn keep_owner(&mut self, identity: &str, user: &str) {
+        if self.config.users.is_none() || self.owners.get(identity).is_some_and(|it| it == user) {
+            return;
+        }
+        self.owners.insert(identity.to_owned(), user.to_owned());
+        if let Some(store) = &mut self.store {
+            store.owner(identity, Some(user));
+        }
+    }
+
+    /// A server has not been there for so long that it may be another's.
+    pub fn forget_owner(&mut self, identity: &str) {
+        if self.owners.remove(identity).is_some()
+            && let Some(store) = &mut self.store
+        {
+            store.owner(identity, None);
+        }
     }
 
     /// A server has come, whose calls and times of an earlier life the broker does not know.

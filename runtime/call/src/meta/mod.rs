@@ -10,6 +10,7 @@ mod http;
 mod keep;
 mod members;
 mod names;
+mod orphans;
 mod outcome;
 mod paths;
 mod peer;
@@ -63,6 +64,8 @@ pub struct Config {
     pub report: Duration,
     /// How long a server may be silent until it is taken for lost.
     pub silence: Duration,
+    /// How long a client may take to come to the server that it was sent to until its place is another's.
+    pub start: Duration,
     /// Where calls that are placed, times and paths are kept for the next start.
     pub state: Option<PathBuf>,
     /// Where several metaservers keep that, of which one leads; then `state` is of no use.
@@ -90,6 +93,7 @@ impl Default for Config {
             connections: 8192,
             report: Duration::from_millis(500),
             silence: Duration::from_secs(5),
+            start: Duration::from_secs(30),
             state: None,
             etcd: None,
             http: None,
@@ -145,6 +149,7 @@ pub fn serve(
     stop: impl Future<Output = ()>,
 ) -> Result<(), MetaError> {
     let broker = broker(&config)?;
+    crate::server::raise_open_files();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     if let Some(etcd) = config.etcd.clone() {
         return term::serve(&runtime, &config, &etcd, &listener, stop);

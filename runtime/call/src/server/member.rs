@@ -228,6 +228,7 @@ impl Attendance<'_> {
             MemberEvent::Ask(ticket) => {
                 self.member.told(ticket, self.shared.tickets.fate(ticket));
             }
+            MemberEvent::Expire(ticket) => self.shared.tickets.expire(ticket),
             MemberEvent::Ended(failure) => return Err(io::Error::other(failure.text)),
         }
         Ok(())

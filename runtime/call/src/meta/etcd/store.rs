@@ -30,7 +30,7 @@ type Changes = BTreeMap<String, Option<Vec<u8>>>;
 /// What one who notes and the one who writes share.
 #[derive(Debug, Default)]
 struct Shared {
-    /// Calls: written at once.
+    /// Calls, and whose servers are: written at once.
     calls: RefCell<Changes>,
     /// Times and paths: written soon.
     others: RefCell<Changes>,
@@ -67,6 +67,13 @@ struct Path {
     calls: u64,
 }
 
+/// Whose a server is.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Owner {
+    identity: String,
+    user: String,
+}
+
 /// The state.
 #[derive(Debug)]
 pub struct Kept {
@@ -76,6 +83,7 @@ pub struct Kept {
     calls: Vec<PlacedCall>,
     windows: HashMap<String, Window>,
     paths: HashMap<String, Path>,
+    owners: HashMap<String, Owner>,
     changes: u64,
 }
 
@@ -125,6 +133,7 @@ impl Session {
             calls,
             windows: HashMap::new(),
             paths: HashMap::new(),
+            owners: HashMap::new(),
             changes: 0,
         };
         kept.read_rest(&mut gateway).await?;
@@ -151,6 +160,12 @@ impl Kept {
                 Err(error) => tracing::warn!(key = pair.key, %error, "not a path"),
             }
         }
+        for pair in api::all(gateway, &format!("{}/owners/", self.prefix)).await? {
+            // Without it another's server might get the calls.
+            let owner = serde_json::from_slice(&pair.value);
+            let owner = owner.map_err(|_| EtcdError::Content(pair.key.clone()))?;
+            self.owners.insert(pair.key, owner);
+        }
         Ok(())
     }
 
@@ -160,9 +175,12 @@ impl Kept {
     }
 
     fn note_call(&self, call: u64, value: Option<Vec<u8>>) {
+        self.note_now(format!("{}/calls/{call:016x}", self.prefix), value);
+    }
+
+    fn note_now(&self, key: String, value: Option<Vec<u8>>) {
         let shared = &self.shared;
-        // Of an earlier change of the same call nothing need be written any more.
-        let key = format!("{}/calls/{call:016x}", self.prefix);
+        // Of an earlier change of the same key nothing need be written any more.
         shared.calls.borrow_mut().insert(key, value);
         shared.noted.set(shared.noted.get() + 1);
         shared.wake.notify_one();
@@ -226,6 +244,16 @@ impl Store for Kept {
         self.paths.insert(key, path);
     }
 
+    fn owner(&mut self, identity: &str, user: Option<&str>) {
+        let key = format!("{}/owners/{}", self.prefix, named(identity, ""));
+        let owner = user.map(|user| Owner { identity: identity.to_owned(), user: user.to_owned() });
+        self.note_now(key.clone(), owner.as_ref().map(json));
+        match owner {
+            Some(owner) => drop(self.owners.insert(key, owner)),
+            None => drop(self.owners.remove(&key)),
+        }
+    }
+
     fn noted(&self) -> u64 {
         self.shared.noted.get()
     }
@@ -240,6 +268,11 @@ impl Store for Kept {
 
     fn calls(&self) -> Result<Vec<PlacedCall>, StoreError> {
         Ok(self.calls.clone())
+    }
+
+    fn owners(&self) -> Result<Vec<(String, String)>, StoreError> {
+        let owner = |owner: &Owner| (owner.identity.clone(), owner.user.clone());
+        Ok(self.owners.values().map(owner).collect())
     }
 
     fn times(&self, identity: &str) -> Result<Vec<(String, f64, f64)>, StoreError> {

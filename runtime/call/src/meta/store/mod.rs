@@ -93,6 +93,9 @@ pub trait Store: fmt::Debug {
     /// A path was measured.
     fn path(&mut self, from: &str, to: &str, estimate: &Estimate);
 
+    /// Whose server this is; `None`: nobody's any more.
+    fn owner(&mut self, identity: &str, user: Option<&str>);
+
     /// The number of the last note.
     fn noted(&self) -> u64;
 
@@ -107,6 +110,12 @@ pub trait Store: fmt::Debug {
     /// # Errors
     /// [`StoreError`].
     fn calls(&self) -> Result<Vec<PlacedCall>, StoreError>;
+
+    /// Servers and whose they are, in any order.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    fn owners(&self) -> Result<Vec<(String, String)>, StoreError>;
 
     /// What calls took on a server: routine, size and seconds; of each routine the latest is the last.
     ///

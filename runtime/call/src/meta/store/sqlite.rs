@@ -25,6 +25,7 @@ CREATE TABLE IF NOT EXISTS times (identity TEXT, routine TEXT, turn INTEGER, siz
     PRIMARY KEY (identity, routine, turn));
 CREATE TABLE IF NOT EXISTS paths (site_from TEXT, site_to TEXT, out REAL, back REAL, latency REAL, calls INTEGER,
     PRIMARY KEY (site_from, site_to));
+CREATE TABLE IF NOT EXISTS owners (identity TEXT PRIMARY KEY, user TEXT);
 ";
 
 /// The open file.
@@ -137,6 +138,15 @@ impl Store for File {
         self.run(sql, params![from, to, out, back, latency, signed(calls)]);
     }
 
+    fn owner(&mut self, identity: &str, user: Option<&str>) {
+        self.noted += 1;
+        if let Some(user) = user {
+            self.run("INSERT OR REPLACE INTO owners VALUES (?, ?)", params![identity, user]);
+        } else {
+            self.run("DELETE FROM owners WHERE identity = ?", params![identity]);
+        }
+    }
+
     fn noted(&self) -> u64 {
         self.noted
     }
@@ -172,6 +182,12 @@ impl Store for File {
             })
         })?;
         Ok(calls.collect::<Result<_, _>>()?)
+    }
+
+    fn owners(&self) -> Result<Vec<(String, String)>, StoreError> {
+        let mut statement = self.connection.prepare("SELECT identity, user FROM owners")?;
+        let owners = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(owners.collect::<Result<_, _>>()?)
     }
 
     fn times(&self, identity: &str) -> Result<Vec<(String, f64, f64)>, StoreError> {

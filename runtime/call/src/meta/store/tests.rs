@@ -15,6 +15,7 @@ pub enum Step {
     Over(u64),
     Took(u8, u8, u32),
     Path(u8, u8, u64),
+    Owner(u8, Option<u8>),
     Reopen,
 }
 
@@ -25,6 +26,7 @@ pub fn histories() -> impl Strategy<Value = Vec<Step>> {
         3 => (0..6_u64).prop_map(Step::Over),
         8 => (0..2_u8, 0..2_u8, any::<u32>()).prop_map(|(who, what, size)| Step::Took(who, what, size)),
         2 => (0..2_u8, 0..2_u8, any::<u64>()).prop_map(|(from, to, calls)| Step::Path(from, to, calls >> 1)),
+        2 => (0..3_u8, proptest::option::of(0..3_u8)).prop_map(|(who, user)| Step::Owner(who, user)),
         1 => Just(Step::Reopen),
     ];
     proptest::collection::vec(step, 1..120)
@@ -64,6 +66,7 @@ pub struct Model {
     calls: BTreeMap<u64, PlacedCall>,
     times: BTreeMap<(u8, u8), Vec<(f64, f64)>>,
     paths: BTreeMap<(u8, u8), Estimate>,
+    owners: BTreeMap<u8, u8>,
 }
 
 impl Model {
@@ -92,6 +95,13 @@ impl Model {
                 store.path(&name(from), &name(to), &estimate(calls));
                 self.paths.insert((from, to), estimate(calls));
             }
+            Step::Owner(who, user) => {
+                store.owner(&name(who), user.map(name).as_deref());
+                match user {
+                    Some(user) => drop(self.owners.insert(who, user)),
+                    None => drop(self.owners.remove(&who)),
+                }
+            }
             Step::Reopen => {}
         }
     }
@@ -108,6 +118,10 @@ impl Model {
                 assert_eq!(&found, self.times.get(&(who, what)).unwrap_or(&Vec::new()));
             }
         }
+        let mut owners = store.owners().expect("owners");
+        owners.sort();
+        let owner = |(who, user): (&u8, &u8)| (name(*who), name(*user));
+        assert_eq!(owners, self.owners.iter().map(owner).collect::<Vec<_>>());
         let mut paths = store.paths().expect("paths");
         paths.sort_by(|one, other| (&one.0, &one.1).cmp(&(&other.0, &other.1)));
         let path =
