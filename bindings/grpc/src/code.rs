@@ -146,9 +146,10 @@ impl From<Code> for Failure {
 impl From<CallError> for Failure {
     fn from(error: CallError) -> Failure {
         let code = match &error {
-            CallError::Connect { .. } | CallError::Address(_) | CallError::Tls { .. } => {
-                Code::ServerNotFound
-            }
+            CallError::Connect { .. }
+            | CallError::Address(_)
+            | CallError::Tls { .. }
+            | CallError::NotLeading { .. } => Code::ServerNotFound,
             CallError::Lost(_) => Code::CommunicationFailed,
             CallError::RoutineNotFound(_) => Code::FunctionNotFound,
             CallError::Argument { .. } => Code::InvalidArgument,

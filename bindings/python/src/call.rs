@@ -52,7 +52,9 @@ pub fn failure(error: &CallError) -> Failure {
         other => other,
     };
     match kind {
-        CallError::Connect { .. } => Failure::of_call("ConnectError", text),
+        CallError::Connect { .. } | CallError::NotLeading { .. } => {
+            Failure::of_call("ConnectError", text)
+        }
         CallError::Lost(_) => Failure::of_call("ConnectionLostError", text),
         CallError::RoutineNotFound(_) => Failure::of_call("RoutineNotFound", text),
         CallError::Argument { .. } | CallError::Address(_) => {

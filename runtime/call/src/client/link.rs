@@ -7,6 +7,7 @@ mod alive;
 mod ask;
 mod called;
 mod files;
+mod heart;
 mod held;
 mod meta;
 mod writing;
@@ -114,6 +115,7 @@ struct State {
     driving: bool,
     waiting: usize,
     ready: meta::Ready,
+    heart: heart::Heart,
     broken: Option<String>,
     /// Short frames that are sent as soon as nobody else writes.
     soon: Vec<u8>,
@@ -556,7 +558,7 @@ impl State {
             ClientEvent::Closed(stream) => (stream, Ok(Answer::Closed)),
             ClientEvent::State(stream, json) => (stream, Ok(Answer::State(json))),
             ClientEvent::Ended(failure) => return self.lose(&failure.text),
-            ClientEvent::Pong => return,
+            ClientEvent::Pong => return self.heart.beats(),
         };
         if let Some(pending) = self.pending.get_mut(&stream) {
             pending.answer = Some(answer);

@@ -78,10 +78,14 @@ impl Desk {
     }
 
     /// Answers what a client asks for a routine.
-    pub fn describe(&mut self, peer: &Peer, stream: u32, name: &str) {
-        let found = self.may_call(peer, name).and_then(|_| match self.catalogue.find(name) {
+    pub fn describe(&mut self, peer: &Rc<Peer>, stream: u32, name: String) {
+        let allowed = self.may_call(peer, &name);
+        if allowed.is_ok() && self.catalogue.find(&name).is_none() && self.waits_for_servers() {
+            return self.asked_early.push((Rc::clone(peer), stream, name));
+        }
+        let found = allowed.and_then(|_| match self.catalogue.find(&name) {
             Some(entry) => Ok((entry.hash, Rc::clone(&entry.json))),
-            None => Err(self.unknown(peer, name)),
+            None => Err(self.unknown(peer, &name)),
         });
         match found {
             Ok((hash, json)) => peer.tell(|rpc| rpc.describe(stream, hash, &json)),
@@ -117,9 +121,8 @@ impl Desk {
     /// Whether a server may register as this one: its name and address may be those of another that is known.
     pub fn may_register(&self, peer: &Peer, register: &Register) -> Result<(), Failure> {
         let identity = identity(&register.name, &reachable(&register.address, peer.from));
-        let before = self.identities.get(&identity).and_then(|id| self.members.get(id));
-        match before {
-            Some(member) if member.user != peer.user() => {
+        match self.owners.get(&identity) {
+            Some(owner) if *owner != peer.user() => {
                 let text = format!("`{}` at this address is the server of another", register.name);
                 Err(Failure::new(Code::NotPermitted, 0, text))
             }

@@ -170,6 +170,16 @@ fn figures(state: &State) -> String {
     one("refused_total", "counter", "Connections without a good token.", count(counters.refused));
     let mean = counters.decision_mean;
     one("decision_seconds", "gauge", "Mean time of a decision.", mean);
+    if let Some(leader) = &state.leader {
+        let leads = f64::from(u8::from(leader.leading));
+        one("leader", "gauge", "Whether this metaserver leads.", leads);
+        one("etcd_requests_total", "counter", "Requests to etcd.", count(leader.requests));
+        one("etcd_errors_total", "counter", "Requests to etcd that failed.", count(leader.errors));
+        one("etcd_seconds", "gauge", "Mean time of a request to etcd.", leader.mean);
+        one("etcd_longest_seconds", "gauge", "Longest time of a request to etcd.", leader.longest);
+        let stuck = f64::from(u8::from(!leader.trouble.is_empty()));
+        one("etcd_stuck", "gauge", "Whether the state cannot be written.", stuck);
+    }
     for (name, help, of) in [
         ("server_up", "Whether a server is there.", 0),
         ("server_in_flight", "Calls that a server has from here.", 1),

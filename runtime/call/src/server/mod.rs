@@ -171,6 +171,14 @@ pub enum ServeError {
 }
 
 impl Listener {
+    /// The same once more: whoever accepts first has the connection.
+    pub(crate) fn again(&self) -> io::Result<Listener> {
+        Ok(match self {
+            Listener::Tcp(listener) => Listener::Tcp(listener.try_clone()?),
+            Listener::Unix(listener) => Listener::Unix(listener.try_clone()?),
+        })
+    }
+
     /// Listens on a TCP address.
     ///
     /// # Errors
@@ -334,7 +342,7 @@ async fn gone(shared: &Rc<Shared>) {
 }
 
 /// Raises the limit of open files as far as permitted: each connection, process and arena is one. What it was.
-fn raise_open_files() -> u64 {
+pub(crate) fn raise_open_files() -> u64 {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 1_024 };
     if let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
         tracing::warn!(%error, soft, "the limit of open files stays");

@@ -135,9 +135,16 @@ pub struct Outgoing {
     pub file: File,
 }
 
-/// A failure of the server's disk.
+/// The server's disk fails before the routine has run: another server may take the call.
 fn disk(doing: &str, error: &io::Error) -> Failure {
     let text = format!("the server cannot {doing} a file of the call: {error}");
+    Failure::new(Code::Busy, i64::from(error.raw_os_error().unwrap_or_default()), text)
+}
+
+/// What the routine has left cannot be read.
+fn unreadable(error: &io::Error) -> Failure {
+    let text =
+        format!("the routine has run, but the server cannot read a file of the call: {error}");
     Failure::new(Code::Storage, i64::from(error.raw_os_error().unwrap_or_default()), text)
 }
 
@@ -222,8 +229,8 @@ impl CallFiles {
             let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
             let mut options = OpenOptions::new();
             let opened = options.read(true).custom_flags(flags).open(self.path(argument));
-            let file = opened.map_err(|error| disk("read", &error))?;
-            let about = file.metadata().map_err(|error| disk("read", &error))?;
+            let file = opened.map_err(|error| unreadable(&error))?;
+            let about = file.metadata().map_err(|error| unreadable(&error))?;
             if !about.is_file() {
                 let text = format!("`{}` left no file for `{}`", interface.name, param.name);
                 return Err(Failure::new(Code::Storage, 0, text));

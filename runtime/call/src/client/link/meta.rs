@@ -1,7 +1,7 @@
 //! What goes over a connection to a metaserver.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kumi_rpc::{Code, Failure, Over, Placing};
 
@@ -9,6 +9,9 @@ use super::ask::no_name;
 use super::{Answer, Link, Pending, State};
 use crate::client::CallError;
 use crate::native::Source;
+
+/// How long a metaserver may take to read what it is sent.
+const READS: Duration = Duration::from_secs(10);
 
 /// Streams of which somebody wants to know as soon as they are answered.
 #[derive(Debug, Default)]
@@ -30,7 +33,7 @@ impl Link {
         let stream = state.rpc.seek(placing, &mut out).map_err(|_| no_name(&placing.routine))?;
         state.pending.insert(stream, Pending { queued, ..Pending::default() });
         drop(state);
-        self.put(&[Source::Bytes(&out)], deadline, &|| false)?;
+        self.put_short(&out, deadline)?;
         Ok(stream)
     }
 
@@ -38,17 +41,28 @@ impl Link {
     pub fn over(&self, stream: u32, over: &Over) -> Result<(), CallError> {
         let mut out = Vec::new();
         self.lock().rpc.over(stream, over, &mut out);
-        self.put(&[Source::Bytes(&out)], None, &|| false)
+        self.put_short(&out, None)
     }
 
     /// Asks for the state.
-    pub fn status(&self) -> Result<u32, CallError> {
+    pub fn status(&self, deadline: Option<Instant>) -> Result<u32, CallError> {
         let mut out = Vec::new();
         let mut state = self.lock();
         let stream = state.rpc.status(&mut out);
         self.begin(state, stream, Pending::default());
-        self.put(&[Source::Bytes(&out)], None, &|| false)?;
+        self.put_short(&out, deadline)?;
         Ok(stream)
+    }
+
+    /// Sends what a metaserver takes in at once; one that does not is lost.
+    fn put_short(&self, out: &[u8], deadline: Option<Instant>) -> Result<(), CallError> {
+        let most = Instant::now() + READS;
+        let until = deadline.map_or(most, |deadline| deadline.min(most));
+        match self.put(&[Source::Bytes(out)], Some(until), &|| false) {
+            // A part of it may have been sent: the connection was given up.
+            Err(CallError::TimedOut(_)) => Err(CallError::Lost("it does not read".to_owned())),
+            other => other,
+        }
     }
 
     /// Waits until one of the streams that were begun for that is answered; `None`: none is in time.
