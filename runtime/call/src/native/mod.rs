@@ -11,6 +11,7 @@ mod sandbox;
 mod socket;
 
 pub use arena::Arena;
+pub(crate) use closure::KEPT;
 pub use closure::{open_line, routine_runs};
 pub(crate) use copy::{append, length_of, put, room_of};
 pub(crate) use library::check;

@@ -491,6 +491,7 @@ fn done(shared: &Rc<Shared>, worker: &Rc<Worker>, ran: Result<u64, Failure>) {
         // One that is being killed will not run another call.
         if worker.ending.get().is_none() {
             let mut process = worker.process.borrow_mut();
+            worker.asks.borrow_mut().rest();
             match process.forget() {
                 Ok(()) => pool.idle.push_back(Rc::clone(worker)),
                 Err(_) => process.kill(),

@@ -201,6 +201,18 @@ pub fn served(config: Config) -> Served {
     served_by(config, registry)
 }
 
+/// Starts a server with the routines that a text describes, which a library has.
+pub fn served_text(config: Config, text: &str, library: PathBuf) -> Served {
+    let parsed = kumi_idl::parse(text.as_bytes());
+    let module = parsed.module.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics));
+    let mut registry = Registry::default();
+    let libraries = [library];
+    for interface in module.interfaces {
+        registry.add(interface, &libraries).expect("a routine");
+    }
+    served_by(config, registry)
+}
+
 /// Starts a server with these routines.
 pub fn served_by(config: Config, registry: Registry) -> Served {
     let listener = Listener::tcp(([127, 0, 0, 1], 0).into()).expect("a port");
