@@ -80,7 +80,7 @@ impl Launched {
     }
 
     /// Follows the command to its end, on a thread.
-    fn attended(mut child: Child) -> Result<Launched, String> {
+    pub(super) fn attended(mut child: Child) -> Result<Launched, String> {
         let pid = i32::try_from(child.id()).map_err(|error| error.to_string())?;
         let pid = Pid::from_raw(pid);
         let state = Arc::<Mutex<State>>::default();

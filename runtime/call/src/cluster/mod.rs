@@ -18,6 +18,7 @@ use kumi_rpc::{Code, Failure};
 use serde::{Deserialize, Serialize};
 
 use crate::layout::Slot;
+use crate::server::Config;
 pub(crate) use proxy::Proxy;
 pub(crate) use rank::run;
 
@@ -77,24 +78,19 @@ pub(crate) fn is_rank() -> bool {
     std::env::var_os(VARIABLE).is_some() && std::env::var_os("KUMI_RANK").is_some()
 }
 
-/// Whether the server can start the job of a call; `sandbox`: whether its routines run in one.
+/// Whether the server can start the job of a call.
 ///
 /// # Errors
 /// What the client is told.
-pub(crate) fn check(
-    plan: &Plan,
-    name: &str,
-    jobs: Option<&Jobs>,
-    sandbox: bool,
-) -> Result<(), Failure> {
+pub(crate) fn check(plan: &Plan, name: &str, config: &Config) -> Result<(), Failure> {
     let Some(ranks) = plan.ranks else { return Ok(()) };
-    if sandbox {
+    if config.sandbox {
         let text = format!(
             "`{name}` is a parallel job, which needs the network: it cannot run with --sandbox; have it served by a server without"
         );
         return Err(Failure::new(Code::NotRunnable, 0, text));
     }
-    let Some(jobs) = jobs else {
+    let Some(jobs) = &config.jobs else {
         let text = format!(
             "`{name}` is a parallel job, and this server starts none: `kumi call serve` does"
         );

@@ -133,3 +133,76 @@ impl Running {
         Ok(reply)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::link::random;
+    use super::*;
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    /// A job whose rank 0 answers the first call with this, and goes.
+    fn job(interface: &Interface, answer: Vec<u8>) -> (Running, std::thread::JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let key = random().expect("bytes");
+        let sent: usize = interface.params.iter().filter(|param| param.mode.is_sent()).count();
+        let rank = std::thread::spawn(move || {
+            let mut link = Link::connect(&address, &key).expect("it is let in");
+            link.receive(MOST).expect("an order");
+            let arena = Arena::new(64).expect("memory");
+            for _ in 0..sent {
+                link.take(&arena, &Slot { offset: 0, bytes: 8, text: 0 }).expect("an argument");
+            }
+            std::io::Write::write_all(&mut link.stream().expect("it"), &answer).expect("sent");
+        });
+        let link = Link::accept(listener.accept().expect("a connection").0, &key).expect("rank 0");
+        let mut command = Command::new("sleep");
+        let child = command.arg("600").stderr(Stdio::piped()).spawn().expect("sleep");
+        let job = Launched::attended(child).expect("a job");
+        (Running { ranks: 1, link, job }, rank)
+    }
+
+    #[test]
+    fn rank_0_can_only_say_that_it_is_done() {
+        let text = "Define f(mode_in double a, mode_out double b) Parallel 1 { *b = a; }";
+        let module = kumi_idl::parse(text.as_bytes()).module.expect("a description");
+        let interface = &module.interfaces[0];
+        let slots = [0, 8].map(|offset| Slot { offset, bytes: 8, text: 0 });
+        let framed = |reply: Reply| {
+            let bytes = reply.encode();
+            [u32::try_from(bytes.len()).expect("short").to_le_bytes().to_vec(), bytes].concat()
+        };
+        let call = |answer: Vec<u8>| {
+            let (mut running, rank) = job(interface, answer);
+            assert!(running.link.is_open());
+            let arena = Arena::new(64).expect("memory");
+            let result = running.call(interface, &arena, &slots);
+            rank.join().expect("rank 0");
+            let begin = Instant::now();
+            while running.link.is_open() {
+                // A busy machine may take its time to tell.
+                assert!(begin.elapsed() < Duration::from_secs(60), "it has gone");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            running.job.kill();
+            (result.map_err(|error| error.kind()), arena.read(8, 8))
+        };
+        let result = [framed(Reply::Done(5)), vec![7; 8]].concat();
+        assert_eq!(call(result), (Ok(Reply::Done(5)), vec![7; 8]));
+        let short = [framed(Reply::Done(5)), vec![7; 5]].concat();
+        assert_eq!(call(short).0, Err(io::ErrorKind::UnexpectedEof));
+        assert_eq!(call(Vec::new()).0, Err(io::ErrorKind::UnexpectedEof));
+        let no = || "no".to_owned();
+        for reply in [
+            Reply::Failed(no()),
+            Reply::Refused(no()),
+            Reply::Raised(no()),
+            Reply::Crashed(1, no()),
+            Reply::Callback { parameter: 0, head: 8, bytes: 64 },
+        ] {
+            assert_eq!(call(framed(reply)).0, Err(io::ErrorKind::InvalidData));
+        }
+        assert_eq!(call(vec![255; 4]).0, Err(io::ErrorKind::InvalidData));
+    }
+}

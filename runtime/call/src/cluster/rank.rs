@@ -48,7 +48,8 @@ pub(crate) fn run(routines: &[Linked], ranks: &dyn Ranks) -> Result<(), String> 
         if order.is_empty() {
             return ranks.leave();
         }
-        let (bytes, slots) = decode(&order).ok_or("an order of another version")?;
+        let decoded = decode(&order).filter(|(_, slots)| slots.len() >= interface.params.len());
+        let (bytes, slots) = decoded.ok_or("an order of another version")?;
         let arena = Arena::new(bytes).map_err(|error| format!("no memory: {error}"))?;
         arguments(&interface, &slots, &arena, ranks, &mut link)?;
         let begin = Instant::now();
