@@ -10,21 +10,10 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Served, library, served, served_by};
-use grid::{Meta, config, meta, meta_at};
-use kumi_call::server::Registry;
+use common::{Served, served};
+use grid::{config, meta, meta_at, repeating};
 use kumi_call::{CallError, Grid, GridCall, Options};
 use kumi_rpc::{ClientHello, Fate, Member, Register, Ticket};
-
-/// A server whose `nap` may be run twice.
-fn repeating(meta: &Meta, name: &str) -> Served {
-    let mut registry = Registry::default();
-    for mut interface in common::interfaces() {
-        interface.idempotent = interface.name == "nap";
-        registry.add(interface, &[library()]).expect("a routine");
-    }
-    served_by(meta.member(name, 1), registry)
-}
 
 fn nap(grid: &Grid, ms: i32) -> GridCall {
     grid.call_async("nap", vec![ms.into()], None).expect("it begins")

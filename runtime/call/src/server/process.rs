@@ -72,6 +72,8 @@ impl Process {
             run_as,
             sandbox: config.sandbox,
             files,
+            jobs: config.jobs.clone().filter(|_| offered.interface.parallel.is_some()),
+            door: None,
         };
         let json = serde_json::to_vec(&setup)?;
         let arena = Arena::new(json.len())?;

@@ -451,6 +451,11 @@ async fn attend(shared: Rc<Shared>, worker: Rc<Worker>) {
                 bury(&shared, &worker, Some(Failure::new(Code::NotRunnable, 0, why))).await;
                 return;
             }
+            Some(Reply::Crashed(detail, why)) => {
+                let failed = Failure::new(Code::Crashed, detail, why);
+                bury(&shared, &worker, Some(failed)).await;
+                return;
+            }
             None => {
                 bury(&shared, &worker, None).await;
                 return;
@@ -486,6 +491,7 @@ fn done(shared: &Rc<Shared>, worker: &Rc<Worker>, ran: Result<u64, Failure>) {
         // One that is being killed will not run another call.
         if worker.ending.get().is_none() {
             let mut process = worker.process.borrow_mut();
+            worker.asks.borrow_mut().rest();
             match process.forget() {
                 Ok(()) => pool.idle.push_back(Rc::clone(worker)),
                 Err(_) => process.kill(),
