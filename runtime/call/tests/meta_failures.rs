@@ -14,6 +14,7 @@ use common::{Served, served};
 use grid::{config, meta, meta_at, repeating};
 use kumi_call::{CallError, Grid, GridCall, Options};
 use kumi_rpc::{ClientHello, Fate, Member, Register, Ticket};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 fn nap(grid: &Grid, ms: i32) -> GridCall {
     grid.call_async("nap", vec![ms.into()], None).expect("it begins")
@@ -209,4 +210,13 @@ fn strangers_cost_a_counter() {
     let state = meta.until("strangers", |state| state.counters.hostile == strangers.len() as u64);
     assert_eq!(state.servers.len(), 1);
     meta.grid().call("noop", vec![]).expect("it runs");
+}
+
+#[test]
+fn a_metaserver_may_open_as_many_files_as_the_system_permits() {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
+    setrlimit(Resource::RLIMIT_NOFILE, most.min(512), most).expect("it may be less");
+    let meta = meta(config("round-robin"));
+    meta.until("its state", |state| state.connections == 1);
+    assert_eq!(getrlimit(Resource::RLIMIT_NOFILE).expect("a limit"), (most, most));
 }
