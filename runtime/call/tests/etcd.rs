@@ -245,18 +245,23 @@ fn one_leads_and_the_others_say_so() {
     set.grid().call("noop", vec![]).expect("it runs");
 }
 
+/// Two metaservers, of which the first leads in a process of its own, and a server.
+fn led_by_a_process(etcd: &etcd::Server) -> (Set, Process, (Meta, Served)) {
+    let set = Set::new(etcd, 2);
+    let first = Process::start(&set, 0);
+    set.until_leads(0);
+    let others = (set.meta(1), set.server("a"));
+    set.until_servers(1);
+    (set, first, others)
+}
+
 #[test]
 fn when_the_leader_is_killed_another_goes_on() {
     if !etcd::is_there() {
         return;
     }
     let etcd = etcd::started(&[]);
-    let set = Set::new(&etcd, 2);
-    let first = Process::start(&set, 0);
-    set.until_leads(0);
-    let _second = set.meta(1);
-    let _server = set.server("a");
-    set.until_servers(1);
+    let (set, first, _others) = led_by_a_process(&etcd);
     take_over(&set, || first.signal(Signal::SIGKILL));
 }
 
@@ -266,12 +271,7 @@ fn a_leader_that_was_frozen_grants_nothing() {
         return;
     }
     let etcd = etcd::started(&[]);
-    let set = Set::new(&etcd, 2);
-    let first = Process::start(&set, 0);
-    set.until_leads(0);
-    let _second = set.meta(1);
-    let _server = set.server("a");
-    set.until_servers(1);
+    let (set, first, _others) = led_by_a_process(&etcd);
     take_over(&set, || first.signal(Signal::SIGSTOP));
     first.signal(Signal::SIGCONT);
     // It knows at once that it does not lead, and says who does.

@@ -9,20 +9,9 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use common::{Served, library, served, served_by};
-use grid::{Meta, config, meta, meta_at};
-use kumi_call::server::Registry;
+use common::served;
+use grid::{Meta, config, meta, meta_at, repeating};
 use kumi_rpc::{ClientEvent, ClientHello, Code, Placing, Step, VERSIONS};
-
-/// A server whose `nap` may be run twice.
-fn repeating(meta: &Meta, name: &str) -> Served {
-    let mut registry = Registry::default();
-    for mut interface in common::interfaces() {
-        interface.idempotent = interface.name == "nap";
-        registry.add(interface, &[library()]).expect("a routine");
-    }
-    served_by(meta.member(name, 1), registry)
-}
 
 #[test]
 fn a_call_whose_server_is_gone_waits_as_any_does() {

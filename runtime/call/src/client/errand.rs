@@ -361,15 +361,21 @@ impl Errand {
                 if !self.returning {
                     return true;
                 }
-                let answer = ticket.wait(Some(Instant::now()), &|| false);
-                let known =
-                    matches!(&answer, Ok(Ok(Answer::Placed(it))) if attempt(it) == attempt(placed));
-                if known {
-                    self.returning = false;
-                } else {
+                match ticket.wait(Some(Instant::now()), &|| false) {
+                    Ok(Ok(Answer::Placed(it))) if attempt(&it) == attempt(placed) => {
+                        self.returning = false;
+                    }
+                    Ok(Err(failure)) if failure.code == codes::NOT_LEADING => {
+                        self.inner.lost(meta);
+                        self.leave_stream();
+                    }
                     // It does not know the call, which goes on all the same; a place for one more is not wanted.
-                    self.leave_stream();
-                    self.stranger = true;
+                    Ok(_) => {
+                        self.leave_stream();
+                        self.stranger = true;
+                    }
+                    // The connection is lost: the next is asked.
+                    Err(_) => self.leave_stream(),
                 }
                 false
             }

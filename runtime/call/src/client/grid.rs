@@ -29,6 +29,8 @@ pub use waiting::{GridCall, GridCanceller};
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long one may take to be connected to when there may be another.
 const CONNECT: Duration = Duration::from_secs(3);
+/// How soon one is looked for again, for calls that run.
+const AGAIN: Duration = Duration::from_secs(1);
 /// Reports that wait for a metaserver; more are left out.
 const MOST_REPORTS: usize = 10_000;
 /// A connection to a metaserver, and to the servers that it names. Threads may share it; their calls run at
@@ -312,8 +314,10 @@ impl Inner {
         if meta.is_none() && !inner.looking.swap(true, Ordering::AcqRel) {
             let inner = Arc::clone(inner);
             std::thread::spawn(move || {
-                // Who needs it looks again.
-                let _none = inner.metaserver(None);
+                // Who needs it looks again, but not at once: some refuse.
+                if inner.metaserver(None).is_err() {
+                    std::thread::sleep(AGAIN);
+                }
                 inner.looking.store(false, Ordering::Release);
             });
         }
