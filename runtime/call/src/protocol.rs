@@ -25,6 +25,9 @@ pub struct Setup {
     pub sandbox: bool,
     /// Most open files, which are more for the server itself.
     pub files: u64,
+    /// The arena that is the board through which short calls go.
+    #[serde(default)]
+    pub board: Option<u32>,
 }
 
 /// What the server sends.

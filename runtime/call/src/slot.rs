@@ -12,7 +12,9 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{dup, dup2_stdin, dup2_stdout};
 
 use crate::confine::{confine, end_with_server};
-use crate::native::{Arena, Routine, Runner, receive_with_descriptor, send_with_descriptor};
+use crate::native::{
+    Arena, Board, Routine, Runner, Worth, receive_with_descriptor, send_with_descriptor,
+};
 use crate::protocol::{MOST, Order, Reply, Setup};
 
 pub use crate::native::{Linked, main};
@@ -46,39 +48,35 @@ type Load<'a> = dyn Fn(&Interface, &Setup) -> Result<Runner<'a>, String> + 'a;
 fn run_with(load: &Load<'_>) -> io::Result<()> {
     // The server's end is the end of a slot, whatever the routine does.
     end_with_server()?;
-    let socket = take_socket()?;
+    let mut server = Server::new(take_socket()?);
     let mut arenas: HashMap<u32, Result<Arena, String>> = HashMap::new();
     let mut routine = None;
-    let mut buffer = vec![0; MOST];
     loop {
-        let (length, descriptor) = receive_with_descriptor(socket.as_fd(), &mut buffer, true)?;
-        if length == 0 {
-            return Ok(());
-        }
-        let order = Order::decode(&buffer[..length]).ok_or(io::ErrorKind::InvalidData)?;
-        let reply = match order {
+        let Some((order, descriptor)) = server.next()? else { return Ok(()) };
+        match order {
             Order::Map(number, bytes) => {
                 arenas.insert(number, map(descriptor, bytes));
-                continue;
             }
             Order::Unmap(number) => {
                 arenas.remove(&number);
-                continue;
             }
             Order::SetUp(number, bytes) => {
                 let arena = arenas.get(&number).ok_or(io::ErrorKind::InvalidData)?;
                 let bytes = usize::try_from(bytes).unwrap_or(0);
-                match arena
-                    .as_ref()
-                    .map_err(String::clone)
-                    .and_then(|it| set_up(&it.read(0, bytes), load))
-                {
-                    Ok(loaded) => {
+                let set_up = match arena {
+                    Ok(arena) => set_up(&arena.read(0, bytes), load),
+                    Err(why) => Err(why.clone()),
+                };
+                let reply = match set_up {
+                    Ok((loaded, board)) => {
                         routine = Some(loaded);
+                        let board = board.and_then(|number| arenas.remove(&number));
+                        server.board = board.and_then(Result::ok).and_then(Board::of);
                         Reply::Done(0)
                     }
                     Err(why) => Reply::Failed(why),
-                }
+                };
+                server.tell(&reply)?;
             }
             Order::Run(number, slots) => {
                 let arena = arenas.get(&number).ok_or(io::ErrorKind::InvalidData)?;
@@ -87,13 +85,74 @@ fn run_with(load: &Load<'_>) -> io::Result<()> {
                     Ok(arena) => {
                         let begin = Instant::now();
                         routine.call(arena, &slots);
-                        Reply::Done(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX))
+                        let ran = begin.elapsed().as_nanos();
+                        server.done(u64::try_from(ran).unwrap_or(u64::MAX))?;
                     }
-                    Err(why) => Reply::Failed(why.clone()),
+                    Err(why) => server.tell(&Reply::Failed(why.clone()))?,
                 }
             }
+        }
+    }
+}
+
+/// The server, as a slot hears and answers it.
+struct Server {
+    socket: OwnedFd,
+    board: Option<Board>,
+    buffer: Vec<u8>,
+    /// Whether to look for the next order; what is the case since the last reply.
+    worth: Worth,
+    looks: bool,
+    answered: Option<Instant>,
+}
+
+impl Server {
+    fn new(socket: OwnedFd) -> Server {
+        let worth = Worth::of_orders();
+        Server { socket, board: None, buffer: vec![0; MOST], worth, looks: false, answered: None }
+    }
+
+    /// The next order and what came with it; `None`: there is no server any more.
+    fn next(&mut self) -> io::Result<Option<(Order, Option<OwnedFd>)>> {
+        let looks = std::mem::take(&mut self.looks);
+        let (order, descriptor) = match self.board.as_ref().filter(|_| looks).and_then(Board::order)
+        {
+            Some(order) => (Order::decode(&order), None),
+            None => {
+                let socket = self.socket.as_fd();
+                let (length, descriptor) = receive_with_descriptor(socket, &mut self.buffer, true)?;
+                if length == 0 {
+                    return Ok(None);
+                }
+                (Order::decode(&self.buffer[..length]), descriptor)
+            }
         };
-        send_with_descriptor(socket.as_fd(), &reply.encode(), None)?;
+        let order = order.ok_or(io::ErrorKind::InvalidData)?;
+        if matches!(order, Order::Run(..))
+            && let Some(answered) = self.answered.take()
+        {
+            self.worth.waited(answered.elapsed());
+        }
+        Ok(Some((order, descriptor)))
+    }
+
+    fn tell(&self, reply: &Reply) -> io::Result<()> {
+        send_with_descriptor(self.socket.as_fd(), &reply.encode(), None)
+    }
+
+    /// A routine has run. Before that is told it is said whether the next order is looked for.
+    fn done(&mut self, ran: u64) -> io::Result<()> {
+        self.answered = Some(Instant::now());
+        if let Some(board) = &self.board {
+            self.looks = self.worth.looks();
+            if self.looks {
+                board.await_order();
+            }
+            if board.answer(ran) {
+                return Ok(());
+            }
+        }
+        self.tell(&Reply::Done(ran))
     }
 }
 
@@ -120,7 +179,8 @@ fn map(descriptor: Option<OwnedFd>, bytes: u64) -> Result<Arena, String> {
     })
 }
 
-fn set_up<'a>(json: &[u8], load: &Load<'a>) -> Result<Runner<'a>, String> {
+/// What runs the routine, and the arena that is the board.
+fn set_up<'a>(json: &[u8], load: &Load<'a>) -> Result<(Runner<'a>, Option<u32>), String> {
     let setup: Setup = serde_json::from_slice(json).map_err(|error| error.to_string())?;
     let interface =
         Interface::from_json(setup.interface.as_bytes()).map_err(|error| error.to_string())?;
@@ -136,5 +196,6 @@ fn set_up<'a>(json: &[u8], load: &Load<'a>) -> Result<Runner<'a>, String> {
         limit(Resource::RLIMIT_AS, setup.memory)?;
     }
     confine(setup.run_as.as_ref(), setup.sandbox)?;
-    load(&interface, &setup)
+    let loaded = load(&interface, &setup)?;
+    Ok((loaded, setup.board))
 }

@@ -2,6 +2,7 @@
 //! known by their description only. Everything else of this crate is safe code on top of it.
 
 mod arena;
+mod board;
 mod copy;
 mod library;
 mod linked;
@@ -9,6 +10,7 @@ mod sandbox;
 mod socket;
 
 pub use arena::Arena;
+pub(crate) use board::{Board, Worth};
 pub(crate) use copy::{append, length_of, put, room_of};
 pub(crate) use library::check;
 pub use library::{LoadError, Routine};

@@ -3,6 +3,7 @@
 mod arenas;
 mod connection;
 mod door;
+mod ear;
 mod gather;
 mod holding;
 mod load;

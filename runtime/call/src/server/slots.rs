@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 use super::arenas::{Arenas, Block};
 use super::holding::Keeping;
 use super::owner::Owner;
-use super::process::{Process, ended, gone, last_reply, reply};
+use super::process::{Process, ended, gone};
 use super::registry::Offered;
 use super::tickets::Held;
 use super::{Config, Shared};
@@ -88,7 +88,7 @@ struct Worker {
     set_up: Cell<bool>,
     /// Why it is being killed.
     ending: Cell<Option<Code>>,
-    /// It has got a call with a deadline.
+    /// It has got a call with a deadline, or one whose end is looked for.
     changed: Notify,
 }
 
@@ -305,10 +305,9 @@ fn begin(shared: &Rc<Shared>, job: Box<Job>) -> bool {
 
 /// Has a process run a call; the call is given back if the process is gone.
 fn give(worker: &Worker, job: Box<Job>) -> Result<(), Box<Job>> {
-    if worker.process.borrow_mut().run(&job.block, &job.layout.slots).is_err() {
-        return Err(job);
-    }
-    if job.deadline.is_some() {
+    let run = worker.process.borrow_mut().run(&job.block, &job.layout.slots);
+    let Ok(looked_for) = run else { return Err(job) };
+    if looked_for || job.deadline.is_some() {
         worker.changed.notify_one();
     }
     *worker.job.borrow_mut() = Some((job, Instant::now()));
@@ -330,7 +329,7 @@ fn free(shared: &Rc<Shared>) {
 
 /// Waits for what a process says, as long as it lives.
 async fn attend(shared: Rc<Shared>, worker: Rc<Worker>) {
-    let (socket, pid) = (worker.process.borrow().socket(), worker.process.borrow().pid());
+    let (ear, pid) = (worker.process.borrow().ear(), worker.process.borrow().pid());
     let gone = gone(pid);
     tokio::pin!(gone);
     let mut ended = false;
@@ -338,13 +337,13 @@ async fn attend(shared: Rc<Shared>, worker: Rc<Worker>) {
         let deadline = worker.job.borrow().as_ref().and_then(|(job, _)| job.deadline);
         let said = tokio::select! {
             biased;
-            said = reply(&socket), if !ended => said,
+            said = ear.reply(), if !ended => said,
             () = &mut gone, if !ended => {
                 ended = true;
                 continue;
             }
             // What it had said before its end; of what it has forked nothing is heard.
-            said = async { last_reply(&socket) }, if ended => said,
+            said = async { ear.last_reply() }, if ended => said,
             () = sleep_until(deadline.unwrap_or_else(Instant::now)),
                 if deadline.is_some() && worker.ending.get().is_none() =>
             {
