@@ -23,6 +23,9 @@ TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 PROFILE ?= release
 # The folder that cargo gives a profile's output.
 BIN = $(TARGET)/$(PROFILE)
+# What one target alone needs of cargo. With BUILT=yes the whole workspace has been built: cargo would build much of it
+# once more for a few packages, because what these share with others then has fewer features.
+some = $(if $(BUILT),@true,@$(CARGO) build --quiet --locked $(addprefix --package ,$(1)) $(if $(filter release,$(PROFILE)),--release))
 
 .PHONY: all build c cpp fortran grpc routines python java demo test lint bench bench-transport bench-peers bench-build bench-reality bench-call properties soak fuzz setup clean
 
@@ -33,12 +36,12 @@ setup:
 
 build: setup
 	$(CARGO) build --release --workspace --locked
-	@$(MAKE) --no-print-directory c cpp fortran grpc routines PROFILE=release
+	@$(MAKE) --no-print-directory c cpp fortran grpc routines PROFILE=release BUILT=yes
 
 # libkumi with its kumi.pc, and the C examples, linked with the libkumi.so of the same profile, in
 # the folder where it lies.
 c: setup
-	@$(CARGO) build --quiet --locked --package kumi-c $(if $(filter release,$(PROFILE)),--release)
+	$(call some,kumi-c)
 	@$(MAKE) --no-print-directory -C bindings/c pc PROFILE=$(PROFILE) CARGO_TARGET_DIR=$(TARGET)
 	@$(MAKE) --no-print-directory -C examples/c PROFILE=$(PROFILE) LIB=$(BIN) OUT=$(BIN)
 
@@ -54,12 +57,12 @@ fortran: c
 
 # The routines of examples/call and of the demonstrations that are shipped, as executables for `kumi call serve`.
 routines: setup
-	@$(CARGO) build --quiet --locked --package kumi --package kumi-call --package kumi-slot $(if $(filter release,$(PROFILE)),--release)
+	$(call some,kumi kumi-call kumi-slot)
 	@$(BIN)/kumi call build --out $(BIN)/routines runtime/call/interfaces/demo.idl examples/call/*.idl
 
 # libkumi_grpc with its kumi-grpc.pc and the module kumi_grpc, and the example.
 grpc: setup
-	@$(CARGO) build --quiet --locked --package kumi-grpc $(if $(filter release,$(PROFILE)),--release)
+	$(call some,kumi-grpc)
 	@$(MAKE) --no-print-directory -C bindings/grpc pc library PROFILE=$(PROFILE) LIB=$(BIN) OUT=$(BIN)
 	@$(MAKE) --no-print-directory -C examples/grpc LIB=$(BIN) OUT=$(BIN)
 
@@ -69,7 +72,7 @@ python: setup
 # Its tests and example call a server of the same profile.
 java: setup
 	@scripts/setup java
-	$(CARGO) build --quiet --locked --package kumi --package kumi-call $(if $(filter release,$(PROFILE)),--release)
+	$(call some,kumi kumi-call)
 	@$(MAKE) --no-print-directory -C bindings/java check PROFILE=$(PROFILE) CARGO_TARGET_DIR=$(TARGET)
 
 demo: build
@@ -81,13 +84,13 @@ lint: setup
 
 # The whole-system tests run the binaries of this build, in the profile that the tests have anyway.
 test: lint
-	$(CARGO) build --workspace --locked
-	@$(MAKE) --no-print-directory c cpp fortran grpc PROFILE=debug
+	$(CARGO) build --workspace --all-targets --locked
+	@$(MAKE) --no-print-directory c cpp fortran grpc PROFILE=debug BUILT=yes
 	@for folder in examples/c bindings/cpp examples/cpp bindings/fortran examples/fortran bindings/grpc examples/grpc; do \
 	  $(MAKE) --no-print-directory -C $$folder check PROFILE=debug LIB=$(TARGET)/debug OUT=$(TARGET)/debug || exit 1; \
 	done
 	@$(MAKE) --no-print-directory python PROFILE=debug
-	@$(MAKE) --no-print-directory java PROFILE=debug
+	@$(MAKE) --no-print-directory java PROFILE=debug BUILT=yes
 	KUMI_BIN_DIR=$(TARGET)/debug KUMI_PYTHON=$(TARGET)/python/venv/bin/python \
 	  $(CARGO) test --workspace --locked --no-fail-fast
 
@@ -127,7 +130,7 @@ properties: setup
 
 soak: setup
 	$(CARGO) build --workspace --locked
-	@$(MAKE) --no-print-directory c cpp fortran PROFILE=debug
+	@$(MAKE) --no-print-directory c cpp fortran PROFILE=debug BUILT=yes
 	KUMI_BIN_DIR=$(TARGET)/debug KUMI_SOAK_RUNS=$(or $(RUNS),10) \
 	  $(CARGO) test --package kumi-tests --locked --test soak -- --nocapture
 

@@ -113,6 +113,8 @@ enum {
  * or 127.0.0.1:7070. Lines of the file are `key = value`, `#` begins a comment:
  *     servers = HOST:PORT, unix:PATH      those of handles that name no server: the first that has the routine
  *     token_file = PATH                   who calls; a path from the folder of the configuration
+ *     ca = PATH                           certificates of the authorities of tls:// servers; that of the environment
+ *                                         variable KUMI_CALL_CA, or those of the system, unless given
  *     timeout = SECONDS                   how long a call may take; without: the server's own limit
  *     connect_timeout = SECONDS           how long connecting may take; 10 unless given
  * Nothing is connected yet.

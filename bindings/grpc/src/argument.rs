@@ -384,14 +384,6 @@ impl Back {
         }
     }
 
-    /// Puts the status of a routine to its place, if it is this one.
-    pub fn put_status(&self, name: &str, status: i64) {
-        if self.name == name {
-            // It came from a parameter of this type.
-            let _fits = self.put_number(Scalar::I64(status));
-        }
-    }
-
     fn put_number(&self, scalar: Scalar) -> Result<(), Failure> {
         let Place::Number(element, address) = self.place else { return Ok(()) };
         let mut bytes = Vec::with_capacity(16);

@@ -146,7 +146,9 @@ impl From<Code> for Failure {
 impl From<CallError> for Failure {
     fn from(error: CallError) -> Failure {
         let code = match &error {
-            CallError::Connect { .. } | CallError::Address(_) => Code::ServerNotFound,
+            CallError::Connect { .. } | CallError::Address(_) | CallError::Tls { .. } => {
+                Code::ServerNotFound
+            }
             CallError::Lost(_) => Code::CommunicationFailed,
             CallError::RoutineNotFound(_) => Code::FunctionNotFound,
             CallError::Argument { .. } => Code::InvalidArgument,
@@ -156,7 +158,7 @@ impl From<CallError> for Failure {
             CallError::TimedOut(_) => Code::Timeout,
             CallError::Cancelled(_) => Code::Canceled,
             CallError::NotRunnable(_) => Code::NotRunnable,
-            CallError::NotPermitted(_) => Code::NotPermitted,
+            CallError::NotPermitted(_) | CallError::Expired(_) => Code::NotPermitted,
             CallError::Status { .. } => Code::Status,
             _ => Code::OtherErrorCode,
         };

@@ -26,7 +26,7 @@ impl Config {
     pub fn of_environment() -> Config {
         let servers = std::env::var("KUMI_CALL_SERVER").unwrap_or_default();
         let mut config =
-            Config { servers: list(&servers), timeout: None, options: Options::default() };
+            Config { servers: list(&servers), timeout: None, options: Options::from_env() };
         if config.servers.is_empty() {
             config.servers.push(DEFAULT_SERVER.to_owned());
         }
@@ -75,11 +75,12 @@ impl Config {
                 })?;
                 token.trim().clone_into(&mut self.options.token);
             }
+            "ca" => self.options.ca = Some(folder.join(value)),
             "timeout" => self.timeout = Some(seconds(key, value)?),
             "connect_timeout" => self.options.connect_time = seconds(key, value)?,
             _ => {
                 return Err(format!(
-                    "`{key}` is no key; there are servers, token_file, timeout and connect_timeout"
+                    "`{key}` is no key; there are servers, token_file, ca, timeout and connect_timeout"
                 ));
             }
         }
@@ -117,10 +118,11 @@ mod tests {
 
     #[test]
     fn lines_are_keys_with_values() {
-        let text = "# where\nservers = a:1, unix:/tmp/b  c:3\n\n token_file=token # who\ntimeout = 1.5\nconnect_timeout=2\n";
+        let text = "# where\nservers = a:1, unix:/tmp/b  c:3\n\n token_file=token # who\nca=ca.pem\ntimeout = 1.5\nconnect_timeout=2\n";
         let config = read(text).expect("it is right");
         assert_eq!(config.servers, ["a:1", "unix:/tmp/b", "c:3"]);
         assert_eq!(config.options.token, "secret");
+        assert!(config.options.ca.is_some_and(|ca| ca.ends_with("ca.pem")));
         assert_eq!(config.timeout, Some(Duration::from_millis(1500)));
         assert_eq!(config.options.connect_time, Duration::from_secs(2));
     }

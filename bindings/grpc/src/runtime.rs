@@ -68,6 +68,10 @@ impl Runtime {
                 }
                 error => error.into(),
             })?;
+        if client.is_metaserver() {
+            let detail = format!("{address} is a metaserver: name servers");
+            return Err(Failure::new(Code::ServerNotFound, detail));
+        }
         let mut clients = lock(&self.clients);
         clients.0 += 1;
         let connection = Connection { client, number: clients.0 };

@@ -85,9 +85,10 @@ impl Running {
     }
 
     fn failed(&self, error: CallError) -> Failure {
-        if let CallError::Status { parameter, value, .. } = &error {
+        if let CallError::Status { outcome, .. } = &error {
             for back in &self.back {
-                back.put_status(parameter, *value);
+                // The status tells more than that a text does not fit its place.
+                let _fits = back.put(outcome);
             }
         }
         error.into()

@@ -19,7 +19,7 @@ use crate::error::{Failure, wrong_type};
 type Given<'py> = (Option<Bound<'py, PyAny>>, bool, String, Option<Vec<u64>>, bool);
 
 /// How it is run: token, calls in flight, attempts, policy, seconds of a call.
-type How = (String, u32, u32, String, Option<f64>);
+type How = (Option<String>, u32, u32, String, Option<f64>);
 
 /// Runs calls on servers. `arrays` are as [`Given`]; a call is a routine and its arguments: `None`, numbers, texts,
 /// or pairs of numbers of arrays (sent, and coming back; `None` for one of them). What came of it: whether all
@@ -45,7 +45,10 @@ pub fn run_transaction<'py>(
         tx.call(routine, args?);
     }
     let (token, in_flight, attempts, policy, seconds) = how;
-    let connect = Options { token, ..Options::default() };
+    let mut connect = Options::from_env();
+    if let Some(token) = token {
+        connect.token = token;
+    }
     let time = seconds.map(duration).transpose()?;
     let options =
         RunOptions { connect, in_flight, attempts, policy, time, ..RunOptions::default() };

@@ -168,11 +168,15 @@ impl Client {
     }
 
     /// Appends the question where a call is to go; its stream.
-    pub fn seek(&mut self, place: &Placing, out: &mut Vec<u8>) -> u32 {
+    ///
+    /// # Errors
+    /// It names what can be no routine; nothing is appended.
+    pub fn seek(&mut self, place: &Placing, out: &mut Vec<u8>) -> Result<u32, TooLong> {
+        message::name(place.routine.as_bytes()).map_err(|_| TooLong(place.routine.len()))?;
         let stream = self.fresh();
         frame::put(out, Kind::Place, stream, |out| place.encode(out));
         self.streams.insert(stream, (Stream::Place, true));
-        stream
+        Ok(stream)
     }
 
     /// Appends how an attempt went, on the stream of its call, or on stream 0 if that was another connection's.

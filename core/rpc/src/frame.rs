@@ -158,9 +158,11 @@ impl Header {
             Ordering::Equal => {}
         }
         let of_connection = match known {
-            Some(Kind::Ping | Kind::Pong | Kind::Drop) => stream == 0,
             Some(
-                Kind::Register
+                Kind::Ping
+                | Kind::Pong
+                | Kind::Drop
+                | Kind::Register
                 | Kind::Offer
                 | Kind::Holds
                 | Kind::Registered

@@ -127,8 +127,7 @@ impl Member {
             Kind::Stop => MemberEvent::Stop(Ticket::decode(body)?),
             Kind::Error => MemberEvent::Ended(Failure::decode(body)?),
             Kind::Ping => {
-                let ping = &body[..body.len().min(8)];
-                self.put(Kind::Pong, |out| out.extend_from_slice(ping));
+                self.put(Kind::Pong, |out| out.extend_from_slice(body));
                 return Ok(None);
             }
             Kind::Pong => return Ok(None),

@@ -100,11 +100,19 @@ pub enum Code {
     Expired,
     /// Only TLS is spoken here.
     TlsWanted,
+    /// The metaserver has given the attempt up.
+    NoTicket,
+    /// No server is left that could run the call.
+    NoServer,
+    /// The server of the last attempt is gone; the call may have run.
+    ServerLost,
+    /// Another metaserver leads.
+    NotLeading,
     /// What a newer server says.
     Other(u16),
 }
 
-const CODES: [(u16, Code); 19] = [
+const CODES: [(u16, Code); 23] = [
     (1, Code::NoSuchRoutine),
     (2, Code::InterfaceChanged),
     (3, Code::BadArguments),
@@ -122,6 +130,10 @@ const CODES: [(u16, Code); 19] = [
     (16, Code::NotYet),
     (17, Code::NoSource),
     (18, Code::HeldFull),
+    (20, Code::NoTicket),
+    (21, Code::NoServer),
+    (22, Code::ServerLost),
+    (23, Code::NotLeading),
     (25, Code::Expired),
     (26, Code::TlsWanted),
 ];

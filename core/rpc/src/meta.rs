@@ -12,13 +12,13 @@ pub mod codes {
     use super::Code;
 
     /// The metaserver has given the attempt up.
-    pub const NO_TICKET: Code = Code::Other(20);
+    pub const NO_TICKET: Code = Code::NoTicket;
     /// No server is left that could run the call.
-    pub const NO_SERVER: Code = Code::Other(21);
+    pub const NO_SERVER: Code = Code::NoServer;
     /// The server of the last attempt is gone; the call may have run.
-    pub const SERVER_LOST: Code = Code::Other(22);
+    pub const SERVER_LOST: Code = Code::ServerLost;
     /// Another metaserver leads.
-    pub const NOT_LEADING: Code = Code::Other(23);
+    pub const NOT_LEADING: Code = Code::NotLeading;
 }
 
 /// Longest address, name of a server or site, in bytes.
@@ -154,7 +154,9 @@ fn take_text(cursor: &mut Cursor<'_>) -> Result<String, Malformed> {
     if length > MOST_TEXT {
         return Err(Malformed::Name);
     }
-    cursor.text(length).map(str::to_owned)
+    // They are shown to people, and stand in logs.
+    let text = cursor.text(length)?;
+    if text.chars().any(char::is_control) { Err(Malformed::Name) } else { Ok(text.to_owned()) }
 }
 
 impl Ticket {

@@ -180,9 +180,7 @@ impl Metaserver {
             }
             Kind::Leave => MetaEvent::Leave,
             Kind::Ping => {
-                frame::put(&mut self.out, Kind::Pong, 0, |out| {
-                    out.extend_from_slice(&body[..body.len().min(8)]);
-                });
+                self.put(Kind::Pong, 0, |out| out.extend_from_slice(body));
                 return Ok(None);
             }
             Kind::Pong => MetaEvent::Pong,

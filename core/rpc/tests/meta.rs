@@ -2,9 +2,9 @@
 #![forbid(unsafe_code)]
 
 use kumi_rpc::{
-    CallHead, Client, ClientEvent, ClientHello, Code, Ended, Failure, Look, Member, MemberEvent,
-    MetaEvent, Metaserver, Moved, Over, Placed, Placing, Register, Report, Role, Server,
-    ServerEvent, Step, Ticket, codes,
+    CallHead, Client, ClientEvent, ClientHello, Code, Ended, Failure, Look, Malformed, Member,
+    MemberEvent, MetaEvent, Metaserver, Moved, Over, Placed, Placing, Register, Report, Role,
+    Server, ServerEvent, Step, Ticket, TooLong, codes,
 };
 use proptest::prelude::*;
 
@@ -89,7 +89,7 @@ fn answer(desk: &mut Metaserver, client: &mut Client) -> Vec<ClientEvent> {
 fn a_call_is_placed_and_over() {
     let (mut desk, mut client) = pair();
     let mut out = Vec::new();
-    let stream = client.seek(&placing(), &mut out);
+    let stream = client.seek(&placing(), &mut out).expect("a name");
     let mut expected = b"\x3d\0\0\0\x01\0\0\0\x20\0\0\0".to_vec();
     for word in 1_u64..=5 {
         expected.extend_from_slice(&word.to_le_bytes());
@@ -112,7 +112,7 @@ fn a_call_is_placed_and_over() {
     assert_eq!(answer(&mut desk, &mut client), [ClientEvent::Closed(stream)]);
     assert_eq!(desk.open(), 0);
     out.clear();
-    let stream = client.seek(&placing(), &mut out);
+    let stream = client.seek(&placing(), &mut out).expect("a name");
     client.cancel(stream, &mut out);
     client.over(0, &over(), &mut out);
     let cancelled = MetaEvent::Cancel(stream);
@@ -208,7 +208,7 @@ fn what_breaks_the_protocol_is_said() {
     chunk.extend_from_slice(b"data");
     assert!(desk.step(&chunk).is_err());
     let mut out = Vec::new();
-    client.seek(&placing(), &mut out);
+    client.seek(&placing(), &mut out).expect("a name");
     assert!(matches!(desk.step(&out), Ok(Look::Event(..))));
     assert!(desk.step(&out).is_err(), "a stream begins once");
     let last = out.len() - 4;
@@ -218,9 +218,31 @@ fn what_breaks_the_protocol_is_said() {
     assert!(matches!(answer(&mut desk, &mut client)[..], [ClientEvent::Ended(_)]));
     let mut many = Vec::new();
     (0..5).for_each(|_| {
-        client.seek(&placing(), &mut many);
+        client.seek(&placing(), &mut many).expect("a name");
     });
     assert!(all(&mut Metaserver::new(4), &many, 9).is_empty(), "no hello");
+}
+
+#[test]
+fn names_have_no_control_characters() {
+    let (mut client, mut out) = (Client::new(), Vec::new());
+    for routine in ["", "a\nb", &"n".repeat(513)] {
+        let place = Placing { routine: routine.into(), ..placing() };
+        assert_eq!(client.seek(&place, &mut out), Err(TooLong(routine.len())));
+    }
+    assert!(out.is_empty());
+    let placed = Placed { ticket: TICKET, address: "h:1".into(), server: "s\x1b[2J".into() };
+    let mut bytes = Vec::new();
+    placed.encode(&mut bytes);
+    assert_eq!(Placed::decode(&bytes), Err(Malformed::Name));
+    for register in [
+        Register { name: "s\r".into(), ..register() },
+        Register { site: "\0".into(), ..register() },
+    ] {
+        let mut bytes = Vec::new();
+        register.encode(&mut bytes);
+        assert_eq!(Register::decode(&bytes), Err(Malformed::Name));
+    }
 }
 
 proptest! {

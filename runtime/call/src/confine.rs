@@ -2,8 +2,11 @@
 
 use std::ffi::CString;
 use std::fmt;
+use std::fs::Permissions;
 use std::io;
-use std::path::Path;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
@@ -45,6 +48,23 @@ impl RunAs {
         Ok(RunAs { user: user.uid.as_raw(), group: user.gid.as_raw(), groups })
     }
 
+    /// As whom a process runs; `None`: as its server. In a sandbox never as root: without capabilities too root's files,
+    /// devices, sockets and processes would be its own. Who is to be nobody in particular there is `nobody`.
+    ///
+    /// # Errors
+    /// As [`RunAs::named`]; or it would be root.
+    pub fn of(name: Option<&str>, sandbox: bool) -> io::Result<Option<RunAs>> {
+        let root = sandbox && geteuid().is_root();
+        let Some(name) = name.or(root.then_some("nobody")) else { return Ok(None) };
+        let run_as = RunAs::named(name)?;
+        if sandbox && run_as.user == 0 {
+            let text =
+                format!("`{name}` is root, whom no sandbox holds; give another user as run_as");
+            return Err(io::Error::other(text));
+        }
+        Ok(Some(run_as))
+    }
+
     /// Becomes this user, for good.
     fn become_it(&self) -> nix::Result<()> {
         let (user, group) = (Uid::from_raw(self.user), Gid::from_raw(self.group));
@@ -69,8 +89,8 @@ pub fn end_with_server() -> io::Result<()> {
 const SCRATCH: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 
 /// Takes this process out of the machine's network, of what is shared by its other processes, and makes its files
-/// read-only but for empty folders of its own.
-fn enclose() -> Result<(), String> {
+/// read-only but for folders of its own, in which there is nothing but what it needs of those that they cover.
+fn enclose(needed: &[PathBuf]) -> Result<(), String> {
     let apart = CloneFlags::CLONE_NEWNS
         | CloneFlags::CLONE_NEWNET
         | CloneFlags::CLONE_NEWIPC
@@ -97,23 +117,60 @@ fn enclose() -> Result<(), String> {
         }
     }
     mounts_read_only().map_err(|error| failed("read-only files", &error))?;
+    let covered = Covered::among(needed);
     for folder in SCRATCH.iter().filter(|folder| Path::new(folder).is_dir()) {
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
         let open = Some("mode=1777");
         mount(Some("tmpfs"), *folder, Some("tmpfs"), flags, open)
             .map_err(|errno| failed(folder, &errno))?;
     }
+    covered.show().map_err(|error| failed("libraries below /tmp", &error))?;
     std::env::set_current_dir("/").map_err(|error| failed("/", &error))
 }
 
-/// Gives up what is not needed to run a routine. To be called before any code of the routine's is opened.
+/// Files that are about to be covered by empty folders, held open.
+struct Covered(Vec<(PathBuf, std::fs::File)>);
+
+impl Covered {
+    /// Those of `paths` that are; of one that cannot be opened whoever needs it will say so.
+    fn among(paths: &[PathBuf]) -> Covered {
+        let below = |path: &&PathBuf| SCRATCH.iter().any(|folder| path.starts_with(folder));
+        let open = |path: &PathBuf| Some((path.clone(), std::fs::File::open(path).ok()?));
+        Covered(paths.iter().filter(below).filter_map(open).collect())
+    }
+
+    /// Shows them again at their places, which everybody may read.
+    fn show(self) -> io::Result<()> {
+        for (path, file) in self.0 {
+            let folder = path.parent().unwrap_or(Path::new("/"));
+            std::fs::create_dir_all(folder)?;
+            for folder in folder.ancestors().filter(|it| !is_scratch(it)) {
+                if SCRATCH.iter().any(|scratch| folder.starts_with(scratch)) {
+                    std::fs::set_permissions(folder, Permissions::from_mode(0o755))?;
+                }
+            }
+            std::fs::File::create(&path)?;
+            let from = format!("/proc/self/fd/{}", file.as_raw_fd());
+            let bind = MsFlags::MS_BIND;
+            mount(Some(from.as_str()), &path, None::<&str>, bind, None::<&str>)?;
+        }
+        Ok(())
+    }
+}
+
+fn is_scratch(folder: &Path) -> bool {
+    SCRATCH.iter().any(|scratch| folder == Path::new(scratch))
+}
+
+/// Gives up what is not needed to run a routine. To be called before any code of the routine's is opened. A sandbox
+/// shows the files `needed` also where it has empty folders.
 ///
 /// # Errors
 /// A sentence.
-pub fn confine(run_as: Option<&RunAs>, sandbox: bool) -> Result<(), String> {
+pub fn confine(run_as: Option<&RunAs>, sandbox: bool, needed: &[PathBuf]) -> Result<(), String> {
     let server = getppid();
     if sandbox {
-        enclose()?;
+        enclose(needed)?;
     }
     if let Some(run_as) = run_as {
         run_as

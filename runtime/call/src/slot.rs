@@ -195,7 +195,7 @@ fn set_up<'a>(json: &[u8], load: &Load<'a>) -> Result<(Runner<'a>, Option<u32>),
     if setup.memory > 0 {
         limit(Resource::RLIMIT_AS, setup.memory)?;
     }
-    confine(setup.run_as.as_ref(), setup.sandbox)?;
+    confine(setup.run_as.as_ref(), setup.sandbox, &setup.libraries)?;
     let loaded = load(&interface, &setup)?;
     Ok((loaded, setup.board))
 }

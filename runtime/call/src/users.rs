@@ -134,6 +134,8 @@ struct State {
     stamp: Option<Stamp>,
     tokens: Vec<Known>,
     generation: u64,
+    /// The file could not be read the last time, and that has been said.
+    failing: bool,
 }
 
 /// The users of a file. Threads may share it.
@@ -161,7 +163,7 @@ impl Users {
     pub fn open(path: &Path) -> Result<Users, UsersError> {
         let stamp = Stamp::of(path);
         let Parsed { tokens } = file::read(path)?;
-        let state = Mutex::new(State { stamp, tokens, generation: 0 });
+        let state = Mutex::new(State { stamp, tokens, generation: 0, failing: false });
         Ok(Users { path: path.to_owned(), state })
     }
 
@@ -223,19 +225,33 @@ impl State {
         if stamp.is_some() && stamp == self.stamp {
             return;
         }
-        let missing_still = stamp.is_none() && self.stamp.is_none() && self.generation > 0;
+        let missing_still = stamp.is_none() && self.stamp.is_none() && self.failing;
         if missing_still {
             return;
         }
+        self.take(path, stamp, file::read(path));
+    }
+
+    /// Takes over what was read. Where the system gave nothing, which may pass, it is tried again at the next look; what
+    /// the file says wrongly stays wrong until it changes.
+    fn take(&mut self, path: &Path, stamp: Option<Stamp>, read: Result<Parsed, UsersError>) {
+        let said = std::mem::replace(&mut self.failing, false);
         self.stamp = stamp;
-        match file::read(path) {
+        match read {
             Ok(Parsed { tokens }) => {
                 self.tokens = tokens;
+                self.generation += 1;
                 tracing::info!(path = %path.display(), "the users have been read again");
             }
-            Err(error) => tracing::error!(%error, "the users stay as they were"),
+            Err(error) => {
+                if matches!(error, UsersError::File { .. }) {
+                    (self.stamp, self.failing) = (None, true);
+                }
+                if !(said && self.failing) {
+                    tracing::error!(%error, "the users stay as they were");
+                }
+            }
         }
-        self.generation += 1;
     }
 
     /// Compares with all tokens, each in constant time.

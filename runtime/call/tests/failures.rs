@@ -6,21 +6,12 @@ mod common;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use common::{config, served};
+use common::{config, eventually, served};
 use kumi_call::{Arg, Array, CallError, Client, Options};
 use kumi_idl::{Order, Scalar};
 use kumi_rpc::{CallHead, ClientHello, Value};
-
-/// Waits for what must come, however slow the machine is.
-fn eventually(what: &str, mut is: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !is() {
-        assert!(begin.elapsed() < Duration::from_secs(30), "{what} does not come");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
 
 fn runs(client: &Client) {
     let mut c = [0.0];

@@ -6,9 +6,9 @@ mod common;
 use std::io::Write;
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use common::{Served, config, served};
+use common::{Served, config, eventually, served};
 use kumi_call::server::Config;
 use kumi_call::{Arg, Array, AtServers, CallError, Client, Names, Traffic};
 use kumi_rpc::{HeldName, HeldPart, Keep};
@@ -21,15 +21,6 @@ fn counted(change: impl FnOnce(&mut Config)) -> (Served, Arc<Traffic>) {
     change(&mut config);
     let traffic = Arc::clone(&config.traffic);
     (served(config), traffic)
-}
-
-/// Waits for what must come, however slow the machine is.
-fn eventually(what: &str, mut is: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !is() {
-        assert!(begin.elapsed() < Duration::from_secs(30), "{what} does not come");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 fn names() -> Names {
@@ -76,10 +67,10 @@ fn results_stay_and_are_arguments_of_the_next_call() {
     client.fetch(two, 16, &mut fetched).expect("it is held");
     assert_eq!(fetched, [3.0, 4.0]);
     assert_eq!(Traffic::of(&traffic.from_clients), 4 * 32);
-    assert_eq!(Traffic::of(&traffic.to_clients), 2 * 32);
+    eventually("the last byte", || Traffic::of(&traffic.to_clients) == 2 * 32);
     assert_eq!(Traffic::of(&traffic.copied), 32);
     assert_eq!(Traffic::of(&traffic.from_servers), 32);
-    assert_eq!(Traffic::of(&traffic.fetched), 32 + 16);
+    eventually("the last byte", || Traffic::of(&traffic.fetched) == 32 + 16);
     client.let_go(&[one, two]).expect("it is told");
     let gone = client.fetch(one, 0, &mut fetched);
     assert!(matches!(gone, Err(CallError::NotHeld { yet: false, .. })), "{gone:?}");
@@ -97,7 +88,7 @@ fn arrays_go_from_server_to_server() {
     let x = held(name, bytes, &first.address.to_string());
     two.call("add", vec![count.into(), x, (&mut y).into()]).expect("it runs");
     assert!(y.iter().all(|y| *y == 3.5));
-    assert_eq!(Traffic::of(&sent.fetched), bytes);
+    eventually("the last byte", || Traffic::of(&sent.fetched) == bytes);
     assert_eq!(Traffic::of(&sent.to_clients), 0);
     assert_eq!(Traffic::of(&taken.from_servers), bytes);
     assert_eq!(Traffic::of(&taken.from_clients), bytes, "of y");
@@ -256,6 +247,42 @@ fn memory_for_held_arrays_is_bounded() {
         assert!(matches!(late, Err(CallError::TimedOut(_))), "{late:?}");
         fill(&client, 80_000, 1.0, stays(first)).expect("there is room again");
     }
+}
+
+#[test]
+fn the_smallest_array_is_charged_what_it_takes() {
+    // Twice the smallest piece of memory that the server takes.
+    let (server, _) = counted(|config| config.held_bytes = 128 << 10);
+    let client = server.client();
+    let mut names = names();
+    for count in [0, 2] {
+        let [first, second, third] = std::array::from_fn(|_| names.fresh());
+        fill(&client, count, 1.0, stays(first)).expect("it runs");
+        fill(&client, count, 1.0, stays(second)).expect("it runs");
+        let error = fill(&client, count, 1.0, stays(third)).expect_err("there is no room");
+        assert!(matches!(error, CallError::HeldFull(_)) && error.has_not_run(), "{error:?}");
+        client.let_go(&[first]).expect("it is told");
+        fill(&client, count, 1.0, stays(third)).expect("there is room again");
+        client.let_go(&[second, third]).expect("it is told");
+    }
+}
+
+#[test]
+fn a_name_let_go_while_its_call_runs_is_free() {
+    let server = served(config());
+    let client = server.client();
+    let name = names().fresh();
+    let slow = vec![2.into(), 300.into(), 1.0.into(), stays(name)];
+    let mut slow = client.call_async("fill", slow, None).expect("it begins");
+    let mut y = [0.0; 2];
+    eventually("the begin of the call", || {
+        matches!(client.fetch(name, 0, &mut y), Err(CallError::NotHeld { yet: true, .. }))
+    });
+    client.let_go(&[name]).expect("it is told");
+    fill(&client, 2, 2.0, stays(name)).expect("it runs");
+    slow.wait(&|| false).expect("it runs");
+    client.fetch(name, 0, &mut y).expect("it is held");
+    assert_eq!(y, [2.0, 2.0], "of the later call");
 }
 
 #[test]

@@ -97,7 +97,12 @@ fn a_call_that_waits_is_cancelled_or_too_late() {
     assert!(matches!(long.wait(&|| false), Err(CallError::Cancelled(_))));
     assert!(long.is_over() && long.wait(&|| false).is_err());
     nap(&grid, 1).wait(&|| false).expect("the slot is free");
-    drop(nap(&grid, 60_000));
+    // Wherever it is on its way just then.
+    for step in 0..100 {
+        let on_its_way = nap(&grid, 60_000);
+        std::thread::sleep(Duration::from_micros(20 * step));
+        drop(on_its_way);
+    }
     nap(&grid, 1).wait(&|| false).expect("the slot is free again");
     let counts = meta.state().counters;
     assert_eq!((counts.done, counts.hostile), (2, 0));

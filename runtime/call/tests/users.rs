@@ -243,9 +243,12 @@ fn a_sandbox_has_no_network_and_no_files_to_write() {
     let size = param("size", Mode::In, Element::I64, &[]);
     let text = param("text", Mode::Out, Element::U8, &[Expr::Param(2)]);
     let readlink = routine("readlink", vec![path(), text, size]);
+    let mut getuid = routine("getuid", vec![param("id", Mode::Out, Element::I32, &[])]);
+    getuid.target.arguments.clear();
+    getuid.target.result = Some(0);
     let serve = |sandbox| {
         let mut registry = Registry::default();
-        for interface in [access.clone(), readlink.clone()] {
+        for interface in [access.clone(), readlink.clone(), getuid.clone()] {
             registry.add(interface, &[library()]).expect("a routine");
         }
         served_by(Config { sandbox, ..config() }, registry)
@@ -276,6 +279,9 @@ fn a_sandbox_has_no_network_and_no_files_to_write() {
     let here = env!("CARGO_TARGET_TMPDIR");
     assert!(writable(&outside, here) && !writable(&inside, here));
     assert!(writable(&inside, "/tmp"));
+    // Root is nobody there: its files and processes are not the routine's.
+    let outcome = inside.client().call("getuid", vec![]).expect("it runs");
+    assert_ne!(outcome.scalar(0), Some(Scalar::I64(0)));
 }
 
 /// Bytes of calls' memory that a process maps.

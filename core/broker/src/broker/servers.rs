@@ -63,8 +63,17 @@ impl Broker {
     /// It is there again, with what ran there.
     pub(super) fn rejoined(&mut self, id: ServerId, offer: &Offer) {
         self.withdraw(id);
-        let flights = self.servers.remove(&id).map(|mut server| server.clear());
-        let lost = self.admit(id, offer, flights.unwrap_or_default());
+        let mut flights = Flights::new();
+        if let Some(mut server) = self.servers.remove(&id) {
+            flights = server.clear();
+            // The path may be another one from now on.
+            for flight in flights.values_mut() {
+                if let Some(from) = flight.sending_from.take() {
+                    self.network.end(from, server.site);
+                }
+            }
+        }
+        let lost = self.admit(id, offer, flights);
         // Its new offer is not taken.
         for (call, attempt) in lost.into_keys() {
             self.attempts.remove(&(call, attempt));

@@ -243,7 +243,16 @@ impl Errand {
             if control.is_cancelled() {
                 return Attempt::Over(Err(self.cancelled()));
             }
-            client.send(&self.known, checked, left, Some(placed.ticket), interrupted)
+            let begun = client.send(&self.known, checked, left, Some(placed.ticket), interrupted);
+            // Before the memory is given back: whoever cancels meanwhile finds no stream, waits for the lock, and takes
+            // for granted then that nothing is written there any more.
+            if let Ok(call) = &begun {
+                control.runs(Some((Arc::clone(&call.ticket.link), call.ticket.stream)));
+                if control.is_cancelled() {
+                    call.ticket.link.give_up(call.ticket.stream);
+                }
+            }
+            begun
         };
         let call = match begun {
             Ok(call) => call,
@@ -256,7 +265,6 @@ impl Errand {
                 };
             }
         };
-        control.runs(Some((Arc::clone(&call.ticket.link), call.ticket.stream)));
         let attempt = self.await_end(call, control, interrupted);
         control.runs(None);
         if let Attempt::Failed(error, _) = &attempt {

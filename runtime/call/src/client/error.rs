@@ -135,6 +135,7 @@ impl CallError {
             codes::NO_TICKET => CallError::NoServer { text, has_not_run: true },
             codes::NO_SERVER => CallError::NoServer { text, has_not_run: detail == 0 },
             codes::SERVER_LOST => CallError::NoServer { text, has_not_run: false },
+            codes::NOT_LEADING => CallError::Server(text),
             Code::NoSuchRoutine => CallError::RoutineNotFound(text),
             Code::BadArguments => CallError::Argument { routine: routine.to_owned(), text },
             Code::TooLarge => CallError::TooLarge(text),

@@ -19,6 +19,7 @@ use kumi_rpc::{Over, Placing};
 
 use super::arguments::{self, Arg};
 use super::errand::{Control, Errand};
+use super::link::Link;
 use super::{CallError, Client, Known, Options, Outcome};
 
 /// How long a metaserver that does not answer is looked for.
@@ -53,10 +54,13 @@ pub struct Inner {
     waiting: Mutex<Waiting>,
 }
 
+/// A connection, by its address in memory, and a stream of it: streams of each begin anew.
+type Place = (usize, u32);
+
 /// Calls without a thread, which wait for a place.
 #[derive(Debug, Default)]
 struct Waiting {
-    errands: HashMap<u32, Job>,
+    errands: HashMap<Place, Job>,
     /// A thread waits for them.
     watched: bool,
 }
@@ -178,8 +182,7 @@ impl Grid {
         let handle = GridCall { shared: Arc::clone(&shared), grid: Arc::clone(&self.inner) };
         let mut waiting = locked(&self.inner.waiting);
         errand.seek(true)?;
-        let stream = errand.seeking.as_ref().map_or(0, |(_, ticket)| ticket.stream);
-        waiting.errands.insert(stream, Job { errand, shared });
+        waiting.insert(Job { errand, shared });
         if !std::mem::replace(&mut waiting.watched, true) {
             let inner = Arc::clone(&self.inner);
             std::thread::spawn(move || inner.watch());
@@ -348,17 +351,20 @@ impl Inner {
     /// Waits for places, as long as calls without a thread do; each that has one gets a thread.
     fn watch(self: Arc<Inner>) {
         loop {
-            let ready = match locked(&self.meta).0.clone() {
+            // Not waited for with the lock: others need it to ask.
+            let meta = locked(&self.meta).0.clone();
+            let ready = match &meta {
                 Some(meta) => meta.link.next_ready(Instant::now() + WATCH),
                 None => Err(CallError::Lost(String::new())),
             };
             let mut waiting = locked(&self.waiting);
             let mut begin = Vec::new();
-            match ready {
-                Ok(Some(stream)) => begin.extend(waiting.errands.remove(&stream)),
-                Ok(None) => {}
-                // Each asks again.
-                Err(_) => self.seek_again(&mut waiting, &mut begin),
+            if let (Some(meta), Ok(Some(stream))) = (&meta, &ready) {
+                begin.extend(waiting.errands.remove(&place(&meta.link, *stream)));
+            }
+            // Each asks again whose connection was lost; another may have made the present one.
+            if ready.is_err() || waiting.errands.values().any(Job::is_lost) {
+                self.seek_again(&mut waiting, &mut begin);
             }
             if waiting.errands.is_empty() {
                 waiting.watched = false;
@@ -377,7 +383,11 @@ impl Inner {
     /// The connection was lost: what waits is asked for on the next.
     fn seek_again(&self, waiting: &mut Waiting, failed: &mut Vec<Job>) {
         let mut unreachable = None;
-        for (_, mut job) in std::mem::take(&mut waiting.errands) {
+        for (at, mut job) in std::mem::take(&mut waiting.errands) {
+            if !job.is_lost() {
+                waiting.errands.insert(at, job);
+                continue;
+            }
             if let Some(why) = &unreachable {
                 job.end(Err(CallError::Lost(String::clone(why))));
                 continue;
@@ -386,10 +396,7 @@ impl Inner {
                 self.lost(&meta);
             }
             match job.errand.seek(true) {
-                Ok(()) => {
-                    let stream = job.errand.seeking.as_ref().map_or(0, |(_, it)| it.stream);
-                    waiting.errands.insert(stream, job);
-                }
+                Ok(()) => waiting.insert(job),
                 Err(error @ CallError::Connect { .. }) => {
                     let why = error.to_string();
                     job.end(Err(error));
@@ -402,7 +409,28 @@ impl Inner {
     }
 }
 
+fn place(link: &Arc<Link>, stream: u32) -> Place {
+    (Arc::as_ptr(link).addr(), stream)
+}
+
+impl Waiting {
+    /// A job that has asked where to go.
+    fn insert(&mut self, job: Job) {
+        let at = job
+            .errand
+            .seeking
+            .as_ref()
+            .map_or((0, 0), |(meta, ticket)| place(&meta.link, ticket.stream));
+        self.errands.insert(at, job);
+    }
+}
+
 impl Job {
+    /// Whether the connection is of no use any more on which it has asked.
+    fn is_lost(&self) -> bool {
+        self.errand.seeking.as_ref().is_none_or(|(meta, _)| meta.link.is_broken())
+    }
+
     /// Tells the result, when nothing of the call is used any more.
     fn end(self, result: Result<Outcome, CallError>) {
         let Job { errand, shared } = self;
@@ -439,8 +467,8 @@ impl GridCanceller {
         let mine = waiting
             .iter()
             .find(|(_, job)| Arc::ptr_eq(&job.shared, &self.shared))
-            .map(|(stream, _)| *stream);
-        let Some(job) = mine.and_then(|stream| waiting.remove(&stream)) else { return };
+            .map(|(at, _)| *at);
+        let Some(job) = mine.and_then(|at| waiting.remove(&at)) else { return };
         let name = job.errand.known.interface.name.clone();
         let text = format!("the call of `{name}` was cancelled");
         // With its stream goes its place in the queue.
@@ -470,7 +498,7 @@ impl GridCall {
         time: Duration,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Option<Outcome>, CallError> {
-        let until = Instant::now() + time;
+        let until = Instant::now().checked_add(time);
         let mut result = locked(&self.shared.result);
         loop {
             if let Some(result) = result.take() {
@@ -484,7 +512,8 @@ impl GridCall {
             if interrupted() {
                 return Err(CallError::Interrupted);
             }
-            let left = until.saturating_duration_since(Instant::now());
+            let left =
+                until.map_or(Duration::MAX, |it| it.saturating_duration_since(Instant::now()));
             if left.is_zero() {
                 return Ok(None);
             }

@@ -258,7 +258,9 @@ impl Link {
     /// Forgets a stream; whether the server is still to be asked to end it.
     pub(super) fn forget(&self, stream: u32) -> bool {
         let mut state = self.lock();
-        let open = state.pending.remove(&stream).is_some_and(|it| it.answer.is_none());
+        // One that was told a place, and has not taken that in, is no less open.
+        let open = |it: Pending| it.answer.as_ref().is_none_or(meta::goes_on);
+        let open = state.pending.remove(&stream).is_some_and(open);
         state.rpc.abandon(stream);
         open && state.broken.is_none() && stream != HELLO
     }

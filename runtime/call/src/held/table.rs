@@ -56,7 +56,8 @@ pub struct Holder<'a> {
 struct Entry<M> {
     /// `None`: its call is under way.
     memory: Option<M>,
-    _charge: Rc<Charge>,
+    /// By which its call is told from others that take the same name.
+    charge: Rc<Charge>,
     /// The connection for which it is held; `None`: that is lost.
     owner: Option<u64>,
     /// Whose it is: nobody else gets it, and nobody else is told of it.
@@ -64,6 +65,13 @@ struct Entry<M> {
     lifetime: Duration,
     survives: bool,
     end: Option<Instant>,
+}
+
+impl<M> Entry<M> {
+    /// Whether this is what the call with this charge makes: its name may have been let go, and taken again.
+    fn awaits(&self, charge: &Rc<Charge>) -> bool {
+        self.memory.is_none() && Rc::ptr_eq(&self.charge, charge)
+    }
 }
 
 /// All arrays that are held; `M` is their memory.
@@ -125,7 +133,7 @@ impl<M> Table<M> {
         for keep in keeps {
             let entry = Entry {
                 memory: None,
-                _charge: Rc::clone(&charge),
+                charge: Rc::clone(&charge),
                 owner: Some(holder.connection),
                 user: holder.user.into(),
                 lifetime: Duration::from_millis(keep.lifetime_ms.into()).min(self.longest),
@@ -138,11 +146,16 @@ impl<M> Table<M> {
         Ok(charge)
     }
 
-    /// The array is there. The memory comes back if it is not wanted any more.
-    pub fn settle(&mut self, name: HeldName, memory: M, now: Instant) -> Option<M> {
-        let Some(entry) = self.entries.get_mut(&name).filter(|entry| entry.memory.is_none()) else {
-            return Some(memory);
-        };
+    /// The array of the call with this charge is there. The memory comes back if it is not wanted any more.
+    pub fn settle(
+        &mut self,
+        name: HeldName,
+        charge: &Rc<Charge>,
+        memory: M,
+        now: Instant,
+    ) -> Option<M> {
+        let entry = self.entries.get_mut(&name).filter(|entry| entry.awaits(charge));
+        let Some(entry) = entry else { return Some(memory) };
         entry.memory = Some(memory);
         let end = now.checked_add(entry.lifetime);
         entry.end = end;
@@ -176,8 +189,16 @@ impl<M> Table<M> {
         if *entry.user == *user { self.remove(name) } else { None }
     }
 
+    /// The array of the call with this charge will not be there.
+    pub fn abandon(&mut self, name: HeldName, charge: &Rc<Charge>) {
+        if self.entries.get(&name).is_some_and(|entry| entry.awaits(charge)) {
+            // It has no memory yet.
+            self.remove(name);
+        }
+    }
+
     /// Holds an array no longer; its memory, if it was there.
-    pub fn remove(&mut self, name: HeldName) -> Option<M> {
+    fn remove(&mut self, name: HeldName) -> Option<M> {
         let entry = self.entries.remove(&name)?;
         if let Some(end) = entry.end {
             self.ends.remove(&(end, name));
@@ -272,9 +293,10 @@ mod tests {
         );
         assert_eq!(table.bytes(), 60, "what was refused has taken nothing");
         assert_eq!(table.find(name(1), who(1), now), Err(Missing::NotYet));
-        assert_eq!(table.settle(name(1), 11, now), None);
-        assert_eq!(table.settle(name(1), 12, now), Some(12), "it is there already");
-        assert_eq!(table.settle(name(2), 22, now), None);
+        assert_eq!(table.settle(name(1), &charge, 11, now), None);
+        assert_eq!(table.settle(name(1), &charge, 12, now), Some(12), "it is there already");
+        assert_eq!(table.settle(name(2), &charge, 22, now), None);
+        table.abandon(name(2), &charge);
         drop(charge);
         assert_eq!(table.remove(name(1)), Some(11));
         assert_eq!(table.bytes(), 60, "the other has the same memory");
@@ -284,12 +306,42 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_is_taken_again_is_the_later_calls() {
+        let (now, wanted) = (Instant::now(), [keep(1, 1000)]);
+        for first_ends_well in [true, false] {
+            let mut table = table();
+            let first = table.reserve(wanted.iter(), 10, who(1)).expect("there is room");
+            assert_eq!(table.let_go(name(1), "ada"), None);
+            let second = table.reserve(wanted.iter(), 20, who(1)).expect("the name is free");
+            if first_ends_well {
+                assert_eq!(table.settle(name(1), &first, 11, now), Some(11), "it was let go");
+            } else {
+                table.abandon(name(1), &first);
+            }
+            assert_eq!(table.find(name(1), who(1), now), Err(Missing::NotYet));
+            assert_eq!(table.settle(name(1), &second, 22, now), None);
+            assert_eq!(table.find(name(1), who(1), now), Ok(&22));
+            // The other way round: the later call ends first.
+            table.abandon(name(1), &first);
+            assert_eq!(table.settle(name(1), &first, 12, now), Some(12));
+            assert_eq!(table.find(name(1), who(1), now), Ok(&22));
+            assert_eq!(table.bytes(), 30);
+            drop(first);
+            drop(second);
+            assert_eq!((table.bytes(), table.let_go(name(1), "ada")), (20, Some(22)));
+            assert_eq!(table.bytes(), 0);
+        }
+    }
+
+    #[test]
     fn lifetimes_end() {
         let (mut table, now) = (table(), Instant::now());
-        table.reserve([keep(1, 1000), keep(2, u32::MAX)].iter(), 2, who(1)).expect("there is room");
+        let both = [keep(1, 1000), keep(2, u32::MAX)];
+        let charge = table.reserve(both.iter(), 2, who(1)).expect("there is room");
         assert_eq!(table.next_end(), None, "a lifetime begins when the array is there");
-        table.settle(name(1), 11, now);
-        table.settle(name(2), 22, now + SECOND);
+        table.settle(name(1), &charge, 11, now);
+        table.settle(name(2), &charge, 22, now + SECOND);
+        drop(charge);
         assert_eq!(table.next_end(), Some(now + SECOND));
         assert!(table.expire(now).is_empty());
         assert_eq!(table.find(name(1), who(1), now + SECOND), Err(Missing::Unknown));
@@ -304,10 +356,11 @@ mod tests {
         let (mut table, now) = (table(), Instant::now());
         let survivor = Keep { survives: true, ..keep(3, 60_000) };
         let all = [keep(1, 60_000), keep(2, 5000), survivor, keep(4, 60_000), keep(5, 1)];
-        table.reserve(all.iter(), 3, who(1)).expect("there is room");
+        let charge = table.reserve(all.iter(), 3, who(1)).expect("there is room");
         for index in 1..=4 {
-            table.settle(name(index), index, now);
+            table.settle(name(index), &charge, index, now);
         }
+        drop(charge);
         assert!(table.owner_lost(1, now).is_empty());
         assert_eq!(table.find(name(5), who(1), now), Err(Missing::Unknown), "its call has ended");
         // Another connection wants one of them: it is that one's now.
@@ -324,13 +377,13 @@ mod tests {
     fn arrays_of_one_user_are_not_anothers() {
         let (mut table, now) = (table(), Instant::now());
         let bob = Holder { connection: 2, user: "bob" };
-        table.reserve([keep(1, 60_000)].iter(), 1, who(1)).expect("there is room");
+        let charge = table.reserve([keep(1, 60_000)].iter(), 1, who(1)).expect("there is room");
         assert_eq!(
             table.find(name(1), bob, now),
             Err(Missing::Unknown),
             "not even that it is to come"
         );
-        table.settle(name(1), 11, now);
+        table.settle(name(1), &charge, 11, now);
         assert_eq!(table.find(name(1), bob, now), Err(Missing::Unknown));
         assert_eq!(table.let_go(name(1), "bob"), None);
         assert!(table.owner_lost(1, now).is_empty());

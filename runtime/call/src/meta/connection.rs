@@ -78,6 +78,7 @@ impl Connection {
         let patience = sleep(PATIENCE);
         tokio::pin!(patience);
         let (mut input, mut out, mut written) = (Vec::new(), Vec::new(), 0);
+        let mut was_closing = false;
         loop {
             if written == out.len() {
                 out.clear();
@@ -86,6 +87,9 @@ impl Connection {
             out.append(self.peer.rpc.borrow_mut().out());
             let left = out.len() - written;
             let closing = self.peer.closing.get();
+            if closing && !std::mem::replace(&mut was_closing, closing) {
+                patience.as_mut().reset(tokio::time::Instant::now() + PATIENCE);
+            }
             if closing && left == 0 {
                 return Ok(());
             }
@@ -106,11 +110,7 @@ impl Connection {
                     }
                     written += count;
                 }
-                () = self.peer.wake.notified() => {
-                    if self.peer.closing.get() && !closing {
-                        patience.as_mut().reset(tokio::time::Instant::now() + PATIENCE);
-                    }
-                }
+                () = self.peer.wake.notified() => {}
                 () = &mut patience, if !self.greeted || closing => {
                     return Err(io::ErrorKind::TimedOut.into());
                 }

@@ -1,5 +1,6 @@
 //! Servers of routines: they come, report, are silent, and go.
 
+use std::collections::HashSet;
 use std::rc::Rc;
 
 use kumi_broker::{CallId, Event, Offer, Outcome, ServerId, SiteId, Time};
@@ -115,7 +116,8 @@ impl Desk {
 
     /// What runs on a server that is there again, by its own word.
     fn compare(&mut self, id: ServerId, holds: &[Ticket]) {
-        let is_there = |ticket: &Ticket| holds.contains(ticket);
+        let there: HashSet<Ticket> = holds.iter().copied().collect();
+        let is_there = |ticket: &Ticket| there.contains(ticket);
         let stopping: Vec<Ticket> =
             self.stopping.iter().filter(|(_, at)| **at == id).map(|(ticket, _)| *ticket).collect();
         let here = |open: &super::desk::Open| match &open.running {
@@ -160,6 +162,9 @@ impl Desk {
     pub fn report(&mut self, id: ServerId, report: Report) {
         let now = self.now();
         let Some(member) = self.members.get_mut(&id) else { return };
+        // JSON has no number for others.
+        let load = if report.load.is_finite() { report.load.max(0.0) } else { 0.0 };
+        let report = Report { load, ..report };
         member.heard = now;
         member.report = Some(report);
         let speed = member.register.speed;

@@ -51,10 +51,10 @@ enum Call {
     Coming(Box<Job>, Given),
     /// It waits or runs.
     Runs(u64),
-    /// Its results go.
-    Going(Layout, Rc<Block>),
-    /// A held array goes: its memory, and where it begins there.
-    Fetched(Rc<Block>, usize),
+    /// Its results go, so many bytes of arrays.
+    Going(Layout, Rc<Block>, u64),
+    /// A held array goes: its memory, where it begins there, and how many bytes of it.
+    Fetched(Rc<Block>, usize, u64),
 }
 
 /// What is said of a call whose ticket is not taken.
@@ -323,6 +323,10 @@ impl Connection {
     }
 
     fn take(&mut self, event: ServerEvent) {
+        if !matches!(event, ServerEvent::Ticket(..) | ServerEvent::Call(..)) {
+            // It is only for a call that directly follows.
+            self.ticket = None;
+        }
         match event {
             // Taken by `greet`.
             ServerEvent::Hello(_) => {}
@@ -363,6 +367,8 @@ impl Connection {
 
     /// Takes a call, or says why not; nothing is allocated before it is known to be within the limits.
     fn begin_call(&mut self, stream: u32, head: &CallHead) -> Result<(), Failure> {
+        // Whatever becomes of this call, its ticket is no other's.
+        let ticket = self.ticket.take().filter(|(of, _)| *of == stream);
         let shared = Rc::clone(&self.shared);
         let offered = self.find(&head.routine)?;
         if head.hash != offered.hash {
@@ -374,7 +380,7 @@ impl Connection {
         let sources = Sources::new(&shared, &layout, &head.held.from, self.holder())?;
         let mut pool = shared.pool.borrow_mut();
         let id = pool.number();
-        let ticket = self.ticket.take().filter(|(of, _)| *of == stream).map(|(_, ticket)| {
+        let ticket = ticket.map(|(_, ticket)| {
             shared.tickets.admit(ticket, id).ok_or_else(|| spent(&head.routine))
         });
         let ticket = ticket.transpose()?;
@@ -397,7 +403,6 @@ impl Connection {
             }
         };
         let sizes = sources.left(layout.sent());
-        shared.count(|traffic| &traffic.from_clients, sizes.iter().map(|size| size.bytes).sum());
         let job = Job {
             id,
             stream,
@@ -478,9 +483,8 @@ impl Connection {
                     None => layout.returned(),
                 };
                 let bytes = sizes.iter().map(|size| size.bytes).sum();
-                self.shared.count(|traffic| &traffic.to_clients, bytes);
                 self.rpc.finish(stream, &head, &sizes);
-                self.calls.insert(stream, Call::Going(layout, block));
+                self.calls.insert(stream, Call::Going(layout, block, bytes));
             }
             Err(failure) => {
                 self.calls.remove(&stream);
@@ -498,10 +502,16 @@ impl Connection {
     fn written(&mut self) {
         while let Some(stream) = self.rpc.outbox().written() {
             self.rpc.ended(stream);
-            if let Some(Call::Going(_, block) | Call::Fetched(block, _)) =
-                self.calls.remove(&stream)
-            {
-                self.shared.give(block);
+            match self.calls.remove(&stream) {
+                Some(Call::Going(_, block, bytes)) => {
+                    self.shared.count(|traffic| &traffic.to_clients, bytes);
+                    self.shared.give(block);
+                }
+                Some(Call::Fetched(block, _, bytes)) => {
+                    self.shared.count(|traffic| &traffic.fetched, bytes);
+                    self.shared.give(block);
+                }
+                _ => {}
             }
         }
     }
@@ -535,12 +545,12 @@ impl Connection {
         let pieces = self.rpc.outbox().pieces().map_while(|piece| match piece {
             Piece::Bytes(bytes) => Some(Source::Bytes(bytes)),
             Piece::Data(place, length) => match calls.get(&place.stream) {
-                Some(Call::Going(layout, block)) => {
+                Some(Call::Going(layout, block, _)) => {
                     let (offset, length) = layout.range(place.argument, place.offset, length);
                     Some(Source::Arena(&block.arena, offset, length))
                 }
                 // Inside of the array: it was checked.
-                Some(Call::Fetched(block, begin)) => {
+                Some(Call::Fetched(block, begin, _)) => {
                     Some(Source::Arena(&block.arena, begin + place.offset as usize, length))
                 }
                 _ => None,
@@ -581,7 +591,7 @@ impl Connection {
                 Call::Coming(job, _) => self.forget(*job),
                 Call::Runs(_) if self.surviving.contains(&stream) => survivors += 1,
                 Call::Runs(id) => self.shared.pool.borrow_mut().cancel(id, Code::Cancelled),
-                Call::Going(_, block) | Call::Fetched(block, _) => self.shared.give(block),
+                Call::Going(_, block, _) | Call::Fetched(block, ..) => self.shared.give(block),
             }
         }
         self.shared.owner_lost(self.number);

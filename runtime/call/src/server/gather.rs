@@ -19,6 +19,7 @@ use super::holding::Kept;
 use crate::held::{Gaps, Holder};
 use crate::layout::Layout;
 use crate::native::{self, Source, Target};
+use crate::socket::Plain;
 use crate::values;
 
 /// Bytes that are copied before others have their turn.
@@ -145,9 +146,14 @@ impl Sources {
         for (server, wants) in &self.far {
             let bytes: u64 = wants.iter().map(|want| want.head.length).sum();
             let most = Duration::from_secs(60 + bytes / SLOWEST);
-            let late = |_| Err(unreachable(server, 0, "it sends too slowly"));
+            let parameter = wants.first().map_or(0, |want| want.parameter);
+            let late = |_| Err(unreachable(server, parameter, "it sends too slowly"));
             let bring = async {
-                let _turn = turns.acquire().await;
+                // That others fetch as well is not that server's fault: its time begins after the wait for a turn.
+                let (_turn, turn) = (turns.acquire().await, shared.fetches.acquire().await);
+                let Ok(_turn) = turn else {
+                    return Err(unreachable(server, parameter, "this server ends"));
+                };
                 let bring = bring(&shared, server, wants, &block);
                 timeout(most, bring).await.unwrap_or_else(late)
             };
@@ -203,11 +209,9 @@ async fn bring(
 ) -> Result<(), Failure> {
     let parameter = wants.first().map_or(0, |want| want.parameter);
     let failed = |error: io::Error| unreachable(server, parameter, error);
-    let Ok(_turn) = shared.fetches.acquire().await else {
-        return Err(unreachable(server, parameter, "this server ends"));
-    };
     let late = |_| unreachable(server, parameter, "it did not answer in time");
-    let socket = timeout(PATIENCE, open(server)).await.map_err(late)?.map_err(failed)?;
+    let socket = timeout(PATIENCE, Plain::open(server)).await.map_err(late)?;
+    let socket = socket.and_then(Plain::into_descriptor).map_err(failed)?;
     let socket = native::watch(socket).map_err(failed)?;
     let mut fetching =
         Fetching { rpc: Client::new(), streams: BTreeMap::new(), block, server, parameter };
@@ -223,16 +227,6 @@ async fn bring(
     fetching.receive(&socket).await?;
     shared.count(|traffic| &traffic.from_servers, bytes);
     Ok(())
-}
-
-async fn open(server: &str) -> io::Result<OwnedFd> {
-    if let Some(path) = server.strip_prefix("unix:") {
-        return Ok(tokio::net::UnixStream::connect(path).await?.into_std()?.into());
-    }
-    let bare = server.strip_prefix("kumi://").unwrap_or(server);
-    let stream = tokio::net::TcpStream::connect(bare).await?;
-    stream.set_nodelay(true)?;
-    Ok(stream.into_std()?.into())
 }
 
 async fn write_all(socket: &AsyncFd<OwnedFd>, mut bytes: &[u8]) -> io::Result<()> {

@@ -41,7 +41,7 @@ impl Kept {
 #[derive(Debug)]
 pub struct Keeping {
     keeps: Vec<(u16, Keep)>,
-    _charge: Rc<Charge>,
+    charge: Rc<Charge>,
     /// Memory of their own, where the call's is much larger than they are.
     own: Option<Rc<Block>>,
 }
@@ -79,6 +79,22 @@ pub fn missing(missing: Missing, parameter: i64) -> Failure {
     }
 }
 
+/// Memory for so many bytes that stay. What lies in it of others is never sent: only what the routine's results put there.
+fn memory(
+    shared: &Shared,
+    owner: &Rc<Owner>,
+    holder: Holder<'_>,
+    bytes: u64,
+) -> Result<Rc<Block>, Failure> {
+    let taken = shared.pool.borrow_mut().memory(owner, holder.connection, bytes as usize);
+    let taken = taken.unwrap_or_else(|error| {
+        tracing::warn!(%error, bytes, "no memory for arrays that stay");
+        None
+    });
+    let (block, _) = taken.ok_or_else(|| full(Full::Bytes(shared.config.bytes), bytes))?;
+    Ok(block)
+}
+
 impl Keeping {
     /// Makes room for what is to stay; `None`: nothing is.
     pub fn new(
@@ -104,25 +120,19 @@ impl Keeping {
         let whole = block.arena.length();
         // They are inside of the call's memory, so their number fits.
         let own = (bytes as usize).saturating_mul(PART) < whole;
-        let charged = if own { bytes } else { whole as u64 };
+        let own = own.then(|| memory(shared, owner, holder, bytes)).transpose()?;
+        // What is charged is what stays taken, however little of it the arrays need.
+        let charged = own.as_ref().map_or(whole, |own| own.arena.length()) as u64;
         let mut held = shared.held.borrow_mut();
-        let charge = held
-            .reserve(keeps.iter().map(|(_, keep)| keep), charged, holder)
-            .map_err(|why| full(why, charged))?;
+        let charge = held.reserve(keeps.iter().map(|(_, keep)| keep), charged, holder);
         drop(held);
-        let mut keeping = Keeping { keeps: keeps.to_vec(), _charge: charge, own: None };
-        if own && bytes > 0 {
-            let taken = shared.pool.borrow_mut().memory(owner, holder.connection, bytes as usize);
-            match taken {
-                // What lies in it of others is never sent: only what the routine's results put there.
-                Ok(Some((block, _))) => keeping.own = Some(block),
-                _ => {
-                    keeping.release(shared);
-                    return Err(full(Full::Bytes(shared.config.bytes), bytes));
-                }
+        match charge {
+            Ok(charge) => Ok(Some(Box::new(Keeping { keeps: keeps.to_vec(), charge, own }))),
+            Err(why) => {
+                own.into_iter().for_each(|own| shared.give(own));
+                Err(full(why, charged))
             }
         }
-        Ok(Some(Box::new(keeping)))
     }
 
     /// Whether something is to stay even if the client vanishes.
@@ -133,8 +143,7 @@ impl Keeping {
     /// Nothing stays: the call has failed.
     pub fn release(self, shared: &Shared) {
         for (_, keep) in &self.keeps {
-            let kept = shared.held.borrow_mut().remove(keep.name);
-            debug_assert!(kept.is_none(), "its call was under way");
+            shared.held.borrow_mut().abandon(keep.name, &self.charge);
         }
         self.own.into_iter().for_each(|block| shared.give(block));
     }
@@ -154,7 +163,9 @@ impl Keeping {
                     Kept { block: Rc::clone(own), offset: at - length, length }
                 }
             };
-            let back = shared.held.borrow_mut().settle(keep.name, kept, Instant::now());
+            let mut held = shared.held.borrow_mut();
+            let back = held.settle(keep.name, &self.charge, kept, Instant::now());
+            drop(held);
             // It was let go while the call ran.
             back.into_iter().for_each(|kept| shared.give(kept.block));
         }

@@ -56,7 +56,7 @@ pub fn speed() -> f64 {
         while begin.elapsed() < Duration::from_millis(2) {
             for _ in 0..1000 {
                 for sum in &mut sums {
-                    *sum = sum.mul_add(black_box(0.999), 0.001);
+                    *sum = *sum * black_box(0.999) + 0.001;
                 }
             }
             done += 16_000;

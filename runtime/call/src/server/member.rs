@@ -9,7 +9,7 @@ use kumi_rpc::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Shared;
 use super::load::{Load, speed};
@@ -61,9 +61,15 @@ pub async fn run(shared: Rc<Shared>, membership: Membership) {
                 break;
             }
         }
-        sleep(pause).await;
+        rest(&mut news, pause).await;
         pause = (pause * 2).min(AGAIN.1);
     }
+}
+
+/// Waits before the next attempt. What is told meanwhile is told anew, with all that is here, when there is somebody
+/// to tell.
+async fn rest<T>(news: &mut UnboundedReceiver<T>, pause: Duration) {
+    let _over = timeout(pause, async { while news.recv().await.is_some() {} }).await;
 }
 
 struct Attendance<'a> {
@@ -214,5 +220,22 @@ impl Attendance<'_> {
             elsewhere: count(elsewhere),
         });
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn news_for_nobody_are_not_kept() {
+        let (told, mut news) = tokio::sync::mpsc::unbounded_channel();
+        for index in 0..1000 {
+            told.send(index).expect("somebody listens");
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let rest = rest(&mut news, Duration::from_millis(1));
+        runtime.expect("a runtime").block_on(rest);
+        assert!(news.is_empty() && !news.is_closed());
     }
 }

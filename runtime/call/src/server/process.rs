@@ -45,7 +45,7 @@ impl Process {
         arenas: &mut Arenas,
     ) -> io::Result<Process> {
         let offered = &job.offered;
-        let run_as = job.owner.run_as.as_deref().map(RunAs::named).transpose()?;
+        let run_as = RunAs::of(job.owner.run_as.as_deref(), config.sandbox)?;
         let kind = SockType::SeqPacket;
         let (ours, theirs) = socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC)?;
         fcntl(&ours, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;

@@ -94,8 +94,13 @@ impl Tickets {
         let mut state = self.0.borrow_mut();
         match state.here.get_mut(&ticket) {
             Some(here) => {
+                let (job, runs) = (here.job, here.runs);
                 here.stopped = true;
-                Stop::Cancel(here.job)
+                if !runs {
+                    // Its arguments may come for long yet: it will not run when they have.
+                    state.tell(ticket, false);
+                }
+                Stop::Cancel(job)
             }
             None => {
                 state.spend(ticket);
@@ -105,9 +110,11 @@ impl Tickets {
         }
     }
 
-    /// All that are here.
+    /// All that are here, and run or may.
     pub fn here(&self) -> Vec<Ticket> {
-        self.0.borrow().here.keys().copied().collect()
+        let state = self.0.borrow();
+        let live = state.here.iter().filter(|(_, here)| here.runs || !here.stopped);
+        live.map(|(ticket, _)| *ticket).collect()
     }
 
     /// How many of them wait for a slot or run.
@@ -122,7 +129,7 @@ impl Held {
         let mut state = self.tickets.0.borrow_mut();
         let stopped = match state.here.get_mut(&self.ticket) {
             Some(here) => {
-                here.runs = true;
+                here.runs |= !here.stopped;
                 here.stopped
             }
             None => true,
@@ -137,9 +144,11 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         let mut state = self.tickets.0.borrow_mut();
-        state.here.remove(&self.ticket);
+        let here = state.here.remove(&self.ticket);
         state.spend(self.ticket);
-        state.tell(self.ticket, false);
+        if here.is_some_and(|here| here.runs || !here.stopped) {
+            state.tell(self.ticket, false);
+        }
     }
 }
 
@@ -167,6 +176,25 @@ mod tests {
         assert!(tickets.admit(ticket(2), 8).is_none(), "it was stopped before it came");
         let told: Vec<_> = std::iter::from_fn(|| news.try_recv().ok()).collect();
         assert_eq!(told, [(ticket(1), true), (ticket(1), false), (ticket(2), false)]);
+    }
+
+    #[test]
+    fn a_stop_is_answered_while_arguments_come() {
+        let tickets = Rc::new(Tickets::default());
+        let mut news = tickets.listen();
+        let held = tickets.admit(ticket(1), 5).expect("it is new");
+        for _ in 0..2 {
+            assert_eq!(tickets.stop(ticket(1)), Stop::Cancel(5));
+            assert!(tickets.here().is_empty(), "nobody is told that it runs");
+        }
+        let told: Vec<_> = std::iter::from_fn(|| news.try_recv().ok()).collect();
+        assert_eq!(told, [(ticket(1), false); 2], "at once, not when they have come");
+        assert!(tickets.admit(ticket(1), 6).is_none());
+        assert!(!held.runs());
+        assert_eq!(tickets.running(), 0);
+        drop(held);
+        assert!(tickets.admit(ticket(1), 7).is_none());
+        assert!(news.try_recv().is_err(), "that has been said");
     }
 
     #[test]

@@ -2,10 +2,11 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{Flock, FlockArg};
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg, OFlag};
 
 use super::file::{
     Content, Entry, Moment, Token, UsersError, check_name, content, failed, id, shown,
@@ -40,12 +41,22 @@ pub struct Shown {
     pub routines: Vec<String>,
 }
 
-/// The file under its lock. Who replaces it replaces what is locked, so the lock is that of the file which is there.
-fn locked(path: &Path) -> Result<Flock<File>, UsersError> {
+/// The file under its lock; with `make` it is made if need be. Who replaces it replaces what is locked, so the lock is
+/// that of the file which is there.
+fn locked(path: &Path, make: bool) -> Result<Flock<File>, UsersError> {
     loop {
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let file = options.open(path).map_err(failed("written", path))?;
+        options.read(true).write(true).create(make).truncate(false).mode(0o600);
+        let file = options.custom_flags(OFlag::O_NOFOLLOW.bits()).open(path).map_err(|error| {
+            if error.raw_os_error() == Some(Errno::ELOOP as i32) {
+                let path = path.display();
+                let text = format!(
+                    "{path} is a symbolic link, which would be replaced; name the file itself"
+                );
+                return UsersError::Asked(text);
+            }
+            failed("written", path)(error)
+        })?;
         let lock = Flock::lock(file, FlockArg::LockExclusive)
             .map_err(|(_, errno)| failed("locked", path)(errno.into()))?;
         let (ours, there) = (lock.metadata(), std::fs::metadata(path));
@@ -56,23 +67,33 @@ fn locked(path: &Path) -> Result<Flock<File>, UsersError> {
     }
 }
 
-/// Puts new content in the file's place.
-fn replace(path: &Path, content: &Content) -> Result<(), UsersError> {
+/// Makes a file for this content beside the old one, with the owner and permissions of that: its server reads it as well.
+fn write(beside: &Path, old: &File, text: &str) -> io::Result<()> {
+    // Who ended before has left one; or somebody has put a link here.
+    match std::fs::remove_file(beside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(beside)?;
+    let (was, is) = (old.metadata()?, file.metadata()?);
+    if (was.uid(), was.gid()) != (is.uid(), is.gid()) {
+        fchown(&file, Some(was.uid()), Some(was.gid()))?;
+    }
+    file.set_permissions(std::fs::Permissions::from_mode(was.mode() & 0o755))?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+/// Puts new content in the place of the file that is locked.
+fn replace(path: &Path, old: &File, content: &Content) -> Result<(), UsersError> {
     content.parsed().map_err(UsersError::Asked)?;
     let text = toml::to_string(content)
         .map_err(|error| failed("written", path)(io::Error::other(error.to_string())))?;
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", std::process::id()));
     let beside: PathBuf = path.with_file_name(name);
-    let write = || {
-        let mut file =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
-        file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&beside, path)
-    };
-    write().map_err(|error| {
+    let written = write(&beside, old, &text).and_then(|()| std::fs::rename(&beside, path));
+    written.map_err(|error| {
         // It is of no use to anybody; what is to be told is why it could not be written.
         let _gone = std::fs::remove_file(&beside);
         failed("written", path)(error)
@@ -85,7 +106,7 @@ fn replace(path: &Path, content: &Content) -> Result<(), UsersError> {
 /// [`UsersError`].
 pub fn add(path: &Path, new: &NewToken) -> Result<String, UsersError> {
     check_name(&new.user).map_err(UsersError::Asked)?;
-    let mut lock = locked(path)?;
+    let mut lock = locked(path, true)?;
     let mut content = content(path, &mut lock)?;
     let mut random = [0; 32];
     File::open("/dev/urandom")
@@ -113,7 +134,7 @@ pub fn add(path: &Path, new: &NewToken) -> Result<String, UsersError> {
         blake3: hash(&token).to_hex().to_string(),
         expires: new.expires.map(|at| Moment::Text(shown(at))),
     });
-    replace(path, &content)?;
+    replace(path, &lock, &content)?;
     Ok(token)
 }
 
@@ -150,7 +171,7 @@ pub fn list(path: &Path) -> Result<Vec<Shown>, UsersError> {
 /// # Errors
 /// [`UsersError`]; there is no such user or token.
 pub fn revoke(path: &Path, user: &str, token: Option<&str>) -> Result<usize, UsersError> {
-    let mut lock = locked(path)?;
+    let mut lock = locked(path, false)?;
     let mut content = content(path, &mut lock)?;
     let Some(entry) = content.users.iter_mut().find(|entry| entry.name == user) else {
         return Err(UsersError::Asked(format!("there is no user `{user}` in {}", path.display())));
@@ -164,7 +185,7 @@ pub fn revoke(path: &Path, user: &str, token: Option<&str>) -> Result<usize, Use
             "`{user}` has no token {token}; `kumi call token list` shows them"
         )));
     }
-    replace(path, &content)?;
+    replace(path, &lock, &content)?;
     Ok(gone)
 }
 

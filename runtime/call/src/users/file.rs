@@ -209,12 +209,13 @@ pub fn content(path: &Path, file: &mut File) -> Result<Content, UsersError> {
     if about.mode() & 0o022 != 0 {
         return Err(UsersError::Writable(path.to_owned()));
     }
-    let mut text = String::new();
-    file.take(MOST_BYTES + 1).read_to_string(&mut text).map_err(failed("read", path))?;
-    if text.len() as u64 > MOST_BYTES {
+    let mut bytes = Vec::new();
+    file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(failed("read", path))?;
+    if bytes.len() as u64 > MOST_BYTES {
         return Err(wrong(&format_args!("it has more than {MOST_BYTES} bytes")));
     }
-    toml::from_str(&text).map_err(|error| wrong(&error))
+    let text = std::str::from_utf8(&bytes).map_err(|error| wrong(&error))?;
+    toml::from_str(text).map_err(|error| wrong(&error))
 }
 
 /// Reads and checks a file.

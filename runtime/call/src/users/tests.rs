@@ -104,6 +104,30 @@ fn a_broken_file_leaves_everything_as_it_was() {
 }
 
 #[test]
+fn a_failure_that_passes_hides_no_revocation() {
+    let (_folder, path) = place();
+    let token = add(&path, &new("ada")).expect("a token");
+    let users = Users::open(&path).expect("users");
+    let known = users.who(&token).expect("hers");
+    revoke(&path, "ada", None).expect("revoked");
+    // There is no descriptor left for a moment, twice.
+    for _ in 0..2 {
+        let full = std::io::Error::from_raw_os_error(nix::errno::Errno::EMFILE as i32);
+        let read = Err(file::failed("read", &path)(full));
+        let mut state = users.lock();
+        state.take(&path, Stamp::of(&path), read);
+        assert!(state.failing && state.find(hash(&token), 0).is_ok(), "they stay as they were");
+    }
+    assert_eq!(users.again(&known).err(), Some(Refusal::Unknown));
+    assert!(!users.lock().failing);
+    // What is wrong with the content is looked at once.
+    std::fs::write(&path, b"\xff").expect("it is written");
+    assert_eq!(users.who(&token).err(), Some(Refusal::Unknown));
+    let state = users.lock();
+    assert!(state.stamp.is_some() && !state.failing);
+}
+
+#[test]
 fn what_cannot_be_is_said_with_its_place() {
     let (_folder, path) = place();
     let digits = hash("x").to_hex();
@@ -124,6 +148,33 @@ fn what_cannot_be_is_said_with_its_place() {
         let error = Users::open(&path).expect_err("it cannot be").to_string();
         assert!(error.contains(said) && error.contains("users.toml"), "{error}");
     }
+}
+
+#[test]
+fn the_file_stays_its_servers() {
+    use std::os::unix::fs::{MetadataExt, chown, symlink};
+    let (folder, path) = place();
+    assert!(revoke(&path, "ada", None).is_err() && !path.exists(), "a mistyped name makes no file");
+    add(&path, &new("ada")).expect("a token");
+    // Root edits the file of a server that runs as another user; else it is the same user's.
+    let user = if nix::unistd::geteuid().is_root() { Some(12_345) } else { None };
+    chown(&path, user, user).expect("its owner");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).expect("its mode");
+    let was = std::fs::metadata(&path).expect("it is there");
+    // What lies in the way is not written through.
+    let (victim, link) = (folder.path().join("victim"), folder.path().join("link"));
+    let beside = format!("users.toml.{}.new", std::process::id());
+    write(&victim, "mine");
+    symlink(&victim, folder.path().join(beside)).expect("a link");
+    add(&path, &new("bob")).expect("a token");
+    revoke(&path, "ada", None).expect("revoked");
+    let is = std::fs::metadata(&path).expect("it is there");
+    assert_eq!((is.uid(), is.gid(), is.mode()), (was.uid(), was.gid(), was.mode()));
+    assert_eq!(std::fs::read_to_string(&victim).expect("the file"), "mine");
+    symlink(&path, &link).expect("a link");
+    let error = add(&link, &new("eve")).expect_err("it is a link").to_string();
+    assert!(error.contains("symbolic link"), "{error}");
+    assert_eq!(list(&link).expect("it can be read").len(), 2, "ada, who has no token, and bob");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use kumi_call::server::{Config, Listener, Registry, serve};
 use kumi_call::{Client, Options};
@@ -156,6 +157,15 @@ fn of_arrays() -> [Interface; 2] {
     let mut add = routine("add", vec![size(), x, y, param("info", Out, I32, &[])]);
     add.status = Some(3);
     [fill, add]
+}
+
+/// Waits for what must come, however slow the machine is.
+pub fn eventually(what: &str, mut is: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is() {
+        assert!(begin.elapsed() < Duration::from_secs(30), "{what} does not come");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// A server that ends with this.

@@ -37,7 +37,7 @@ pub struct MetaArgs {
     /// How long a server may be silent until it is taken for lost
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse::duration)]
     pub silence: Duration,
-    /// Keep calls that are placed, times, paths and servers in this file, for the next start
+    /// Keep calls that are placed, times and paths in this file, for the next start
     #[arg(long, value_name = "FILE")]
     pub state: Option<PathBuf>,
     /// Show the dashboard, /status.json and /metrics here: HOST:PORT
@@ -47,6 +47,7 @@ pub struct MetaArgs {
 
 /// Serves until SIGINT or SIGTERM.
 pub fn run(args: &MetaArgs) -> Result<(), Error> {
+    super::access::log();
     let mut config = Config {
         policy: args.policy.clone(),
         limit: args.limit,

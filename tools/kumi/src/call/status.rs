@@ -22,7 +22,7 @@ pub struct StatusArgs {
 
 /// Prints what a metaserver knows.
 pub fn run(args: &StatusArgs) -> Result<(), Error> {
-    let grid = Grid::connect(&args.server.server, &kumi_call::Options::default())?;
+    let grid = Grid::connect(&args.server.server, &args.server.access.options()?)?;
     let state = grid.status()?;
     if args.json { output::json(&state) } else { output::text(&shown(&state)) }
 }

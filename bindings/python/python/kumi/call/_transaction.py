@@ -172,7 +172,7 @@ class Transaction:
         self,
         servers: Sequence[str],
         *,
-        token: str = "",
+        token: str | None = None,
         timeout: float | None = None,
         policy: str = "min-completion",
         in_flight: int = 8,
@@ -369,7 +369,7 @@ class _Arrays:
             later._here = True
 
 
-def _first(servers: list[str], token: str) -> Connection:
+def _first(servers: list[str], token: str | None) -> Connection:
     """A connection to the first server that can be reached, which knows the routines."""
     last: ConnectError | None = None
     for address in servers:

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use kumi_rpc::{Code, Failure, Over, Placing};
 
+use super::ask::no_name;
 use super::{Answer, Link, Pending};
 use crate::client::CallError;
 use crate::native::Source;
@@ -26,7 +27,7 @@ impl Link {
     ) -> Result<u32, CallError> {
         let mut out = Vec::new();
         let mut state = self.lock();
-        let stream = state.rpc.seek(placing, &mut out);
+        let stream = state.rpc.seek(placing, &mut out).map_err(|_| no_name(&placing.routine))?;
         state.pending.insert(stream, Pending { queued, ..Pending::default() });
         drop(state);
         self.put(&[Source::Bytes(&out)], deadline, &|| false)?;

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::super::gather::Sources;
 use super::super::slots::{Job, submit};
 use super::{Call, Connection, Gathered, Incoming};
-use crate::held::Holder;
+use crate::held::{Gaps, Holder};
 use crate::values;
 
 impl Connection {
@@ -75,8 +75,12 @@ impl Connection {
 
     /// All arguments of a call are there: it may run.
     pub(super) fn submit(&mut self, stream: u32) {
-        self.incoming.remove(&stream);
+        let incoming = self.incoming.remove(&stream);
         let Some(Call::Coming(mut job, given)) = self.calls.remove(&stream) else { return };
+        let gaps = incoming.map(|incoming| incoming.gaps).unwrap_or_default();
+        let bytes = |size: Size| gaps.get(&size.argument).map_or(size.bytes, Gaps::bytes);
+        let bytes = job.layout.sent().into_iter().map(bytes).sum();
+        self.shared.count(|traffic| &traffic.from_clients, bytes);
         if job.ticket.as_ref().is_some_and(|ticket| !ticket.runs()) {
             self.rpc.fail(stream, &super::spent(&job.offered.interface.name));
             self.forget(*job);
@@ -113,10 +117,9 @@ impl Connection {
             let text = format!("the array has {length} bytes; bytes up to {end} were asked for");
             values::bad(0, text)
         })?;
-        self.shared.count(|traffic| &traffic.fetched, head.length);
         let result = ResultHead { waited_ns: 0, ran_ns: 0, values: Vec::new() };
         self.rpc.finish(stream, &result, &[Size { argument: 0, bytes: head.length }]);
-        self.calls.insert(stream, Call::Fetched(kept.block, begin));
+        self.calls.insert(stream, Call::Fetched(kept.block, begin, head.length));
         Ok(())
     }
 }
