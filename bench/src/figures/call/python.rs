@@ -2,7 +2,7 @@
 
 use super::super::Setting;
 use super::super::turns::{self, Against, Measure};
-use super::{NOOP, Server, cluster, ends};
+use super::{Server, cluster, round_trip};
 use crate::error::BenchError;
 use crate::record::{Goal, Record};
 use std::path::{Path, PathBuf};
@@ -103,11 +103,7 @@ fn noop(
         python.number(&[system, "noop", count, address], "round_trip_us")
     };
     let ours: Measure<'_> = Box::new(move || measured("kumi", NOOPS[0], address));
-    let mut against = vec![Against {
-        name: Ok(format!("TCP round trip in C, {}", setting.peers.kernel)),
-        goal: Goal::RatioAtMost(3.0),
-        measure: Box::new(|| Ok(2.0 * setting.peers.wire("tcp-blocking", &ends(), NOOP, None)?)),
-    }];
+    let mut against = vec![round_trip(setting, "TCP round trip in C")];
     against.extend(PEERS.map(|(system, title, _)| Against {
         name: python.name(system, title),
         goal: Goal::None,
