@@ -9,6 +9,8 @@
 #   make bench        all figures, each beside its peer; ends with the goals that are missed
 #   make bench-transport  the figures of the transport only
 #   make bench-call   calls of routines, beside raw TCP, Ray, Dask and Arrow Flight
+#   make bench-call-sites, bench-call-density, bench-call-crowd
+#                     calls over limited paths, uneven work on 8 servers, 10,000 calls that wait
 #   make bench-peers  install the peers that are distribution packages
 #   make properties   the property tests with cases that no run has had, many more of them
 #   make soak         all operations mixed while packets are lost, for some minutes
@@ -27,7 +29,7 @@ BIN = $(TARGET)/$(PROFILE)
 # once more for a few packages, because what these share with others then has fewer features.
 some = $(if $(BUILT),@true,@$(CARGO) build --quiet --locked $(addprefix --package ,$(1)) $(if $(filter release,$(PROFILE)),--release))
 
-.PHONY: all build c cpp fortran grpc routines python java demo test lint bench bench-transport bench-peers bench-build bench-reality bench-call properties soak fuzz setup clean
+.PHONY: all build c cpp fortran grpc routines python java demo test lint bench bench-transport bench-peers bench-build bench-reality bench-call bench-call-sites bench-call-density bench-call-crowd properties soak fuzz setup clean
 
 all: build
 
@@ -114,6 +116,11 @@ bench-call: bench-build $(TARGET)/bench/venv/.ready
 	  --force-reinstall $(TARGET)/python/kumi-*.whl
 	@$(TARGET)/release/kumi-bench call --peers $(TARGET)/bench/peers --out $(TARGET)/bench \
 	  --python $(TARGET)/bench/venv/bin/python
+
+# Calls over paths of limited rate and uneven work beside their simulation, and a metaserver with many clients. The
+# first needs root, for network namespaces.
+bench-call-sites bench-call-density bench-call-crowd: build
+	@$(TARGET)/release/kumi-bench $(@:bench-%=%) --out $(TARGET)/bench
 
 $(TARGET)/bench/venv/.ready: bench/call/requirements.txt
 	python3 -m venv --clear $(@D)

@@ -110,7 +110,7 @@ fn a_server_that_other_machines_may_reach() {
     let alone = run(&[&serve[..], &["--tokens", "users"]].concat());
     assert!(refused(&alone, 64).contains("can be read on the way"));
     let alone = run(&[&serve[..], &["--tls-cluster"]].concat());
-    assert!(refused(&alone, 64).contains("does not know who calls"));
+    assert!(refused(&alone, 64).contains("nobody knows who calls"));
     let half = run(&[&serve[..], &["--tls-cert", "x"]].concat());
     refused(&half, 64);
     let arguments = ["--listen", "0.0.0.0:0", "--tokens", "users", "--tls-cluster"];

@@ -336,6 +336,7 @@ pub fn value(py: Python<'_>, value: Value) -> PyResult<Bound<'_, PyAny>> {
         Value::F64(value) => value.into_pyobject(py)?.into_any(),
         Value::Complex(real, imaginary) => PyComplex::from_doubles(py, real, imaginary).into_any(),
         Value::Text(text) => text.into_pyobject(py)?.into_any(),
+        Value::FileLength(bytes) => bytes.into_pyobject(py)?.into_any(),
     })
 }
 

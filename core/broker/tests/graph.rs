@@ -197,6 +197,17 @@ fn conflict(one: &(Vec<Access>, Vec<Access>), two: &(Vec<Access>, Vec<Access>)) 
     touch(&one.1, &two.1) || touch(&one.1, &two.0) || touch(&one.0, &two.1)
 }
 
+/// A skipped call has a way of data to one that failed.
+fn check_way(graph: &Graph, node: Node) -> Result<(), TestCaseError> {
+    let way = graph.way(node);
+    prop_assert_eq!(way.last(), Some(&node));
+    prop_assert!(matches!(graph.state(way[0]), Some(State::Failed(_))));
+    for pair in way.windows(2) {
+        prop_assert!(graph.after(pair[1]).any(|dep| dep == (pair[0], Why::Data)));
+    }
+    Ok(())
+}
+
 fn accesses() -> impl Strategy<Value = Vec<Access>> {
     let one = (0..2u64, 0..24u64, 0..12u64).prop_map(|(b, at, many)| bytes(b, at, at + many));
     prop::collection::vec(one, 0..3)
@@ -258,12 +269,7 @@ proptest! {
         prop_assert!(graph.is_over());
         for node in graph.nodes() {
             if let Some(State::Skipped(_)) = graph.state(node) {
-                let way = graph.way(node);
-                prop_assert_eq!(way.last(), Some(&node));
-                prop_assert!(matches!(graph.state(way[0]), Some(State::Failed(_))));
-                for pair in way.windows(2) {
-                    prop_assert!(graph.after(pair[1]).any(|dep| dep == (pair[0], Why::Data)));
-                }
+                check_way(&graph, node)?;
             }
         }
     }

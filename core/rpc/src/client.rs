@@ -1,11 +1,12 @@
 //! A connection as its client sees it.
 
+use crate::callback::{CallbackHead, CallbackReturn};
 use crate::codec::{Cursor, Malformed};
 use crate::frame::{self, End, HEADER, Header, Kind};
 use crate::held::{FetchHead, HeldName};
 use crate::hello::{ServerHello, VERSIONS};
-use crate::message::{self, CallHead, Failure, ResultHead};
-use crate::meta::{Over, Placed, Placing, Ticket};
+use crate::message::{self, CallHead, Failure, ResultHead, Value};
+use crate::meta::{Over, Placed, Placing};
 use crate::parts::{Parts, Size};
 use crate::reader::{Coming, Place, Raw, Step, raw};
 use crate::{MOST_REQUEST, ProtocolError};
@@ -33,6 +34,11 @@ pub enum ClientEvent {
     Ended(Failure),
     /// Answers [`Client::ping`].
     Pong,
+    /// The routine of a call calls a function; [`Client::accept_callback`] or [`Client::refuse_callback`] says what
+    /// becomes of its arrays, which follow.
+    Callback(u32, CallbackHead),
+    /// All arrays for the function have come; [`Client::callback_return`] answers.
+    Called(u32),
     /// A metaserver says where a call is to go; the stream goes on.
     Placed(u32, Placed),
     /// A call through a metaserver is over; the stream has ended.
@@ -56,6 +62,40 @@ struct Call {
     parts: Parts,
     /// Whether the head has.
     begun: bool,
+    /// The function that the routine calls.
+    back: Back,
+    /// Parameters that come back as files, and most bytes of one.
+    files: (Vec<u16>, u64),
+    /// Whether it runs a routine, which may call functions: the fetch of an array does not.
+    runs: bool,
+}
+
+impl Call {
+    /// A file of so many bytes comes back.
+    fn file(&mut self, stream: u32, argument: u16, bytes: u64) -> Result<(), ProtocolError> {
+        let (files, most) = &mut self.files;
+        let expected = files.iter().position(|file| *file == argument && bytes <= *most);
+        let expected = expected.ok_or(ProtocolError::Excess { stream, argument })?;
+        files.swap_remove(expected);
+        self.parts.push(Size { argument, bytes });
+        Ok(())
+    }
+}
+
+/// Where a function of the client is that the routine calls.
+#[derive(Debug, Default)]
+enum Back {
+    /// None is called.
+    #[default]
+    None,
+    /// The driver has to say what becomes of its arrays.
+    Asked,
+    /// Its arrays come.
+    Coming(Parts),
+    /// It is not called: what comes is skipped.
+    Refused,
+    /// It runs.
+    Runs,
 }
 
 /// The state of a connection at its client: what has been asked and is not answered.
@@ -70,6 +110,8 @@ pub struct Client {
     streams: BTreeMap<u32, (Stream, bool)>,
     coming: Coming,
     done: Option<u32>,
+    /// A function whose arrays have all come.
+    called: Option<u32>,
     pings: Vec<[u8; 8]>,
 }
 
@@ -143,26 +185,35 @@ impl Client {
             out.truncate(before);
             return Err(TooLong(length));
         }
-        let call = Call { parts: Parts::new(results), begun: false };
+        let call = Call {
+            parts: Parts::new(results),
+            begun: false,
+            back: Back::None,
+            files: (Vec::new(), 0),
+            runs: true,
+        };
         self.streams.insert(stream, (Stream::Call(call), true));
         Ok(stream)
     }
 
-    /// [`Client::call`], with the ticket of the metaserver that has sent it here.
+    /// [`Client::call`], with the ticket of the metaserver that has sent it here, and what is to be shown with it.
     ///
     /// # Errors
     /// It is longer than servers take; nothing is appended.
     pub fn call_with(
         &mut self,
-        ticket: Option<Ticket>,
+        placed: Option<&Placed>,
         head: &CallHead,
         results: &[Size],
         out: &mut Vec<u8>,
     ) -> Result<u32, TooLong> {
-        let Some(ticket) = ticket else { return self.call(head, results, out) };
+        let Some(placed) = placed else { return self.call(head, results, out) };
         let mut call = Vec::new();
         let stream = self.call(head, results, &mut call)?;
-        frame::put(out, Kind::Ticket, stream, |out| ticket.encode(out));
+        frame::put(out, Kind::Ticket, stream, |out| {
+            placed.ticket.encode(out);
+            out.extend_from_slice(placed.pass.as_bytes());
+        });
         out.extend_from_slice(&call);
         Ok(stream)
     }
@@ -197,7 +248,9 @@ impl Client {
         let stream = self.fresh();
         frame::put(out, Kind::Fetch, stream, |out| head.encode(out));
         let parts = Parts::new(&[Size { argument: 0, bytes: head.length }]);
-        self.streams.insert(stream, (Stream::Call(Call { parts, begun: false }), true));
+        let (back, files) = (Back::None, (Vec::new(), 0));
+        let call = Call { parts, begun: false, back, files, runs: false };
+        self.streams.insert(stream, (Stream::Call(call), true));
         stream
     }
 
@@ -227,6 +280,65 @@ impl Client {
         }
     }
 
+    /// Files come back in these parameters of a call, of at most so many bytes each; their lengths come with the result.
+    pub fn expect_files(&mut self, stream: u32, files: Vec<u16>, most: u64) {
+        if let Some((Stream::Call(call), _)) = self.streams.get_mut(&stream) {
+            call.files = (files, most);
+        }
+    }
+
+    /// Takes the arrays of these sizes for a function that the routine calls. If nothing is to come they are there at
+    /// once.
+    pub fn accept_callback(&mut self, stream: u32, sizes: &[Size]) {
+        if let Some((Stream::Call(call), _)) = self.streams.get_mut(&stream)
+            && matches!(call.back, Back::Asked)
+        {
+            let parts = Parts::new(sizes);
+            if parts.is_complete() {
+                call.back = Back::Runs;
+                self.called = Some(stream);
+            } else {
+                call.back = Back::Coming(parts);
+            }
+        }
+    }
+
+    /// Skips the arrays for a function that cannot be called; [`Client::callback_return`] says why.
+    pub fn refuse_callback(&mut self, stream: u32) {
+        if let Some((Stream::Call(call), _)) = self.streams.get_mut(&stream) {
+            call.back = Back::Refused;
+        }
+    }
+
+    /// Appends the end of a function that the routine has called; arrays are to follow. False: the call has ended
+    /// meanwhile, nothing is appended.
+    ///
+    /// # Errors
+    /// It is longer than servers take; nothing is appended.
+    pub fn callback_return(
+        &mut self,
+        stream: u32,
+        back: &CallbackReturn,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, TooLong> {
+        let Some((Stream::Call(call), _)) = self.streams.get_mut(&stream) else { return Ok(false) };
+        match (&call.back, back) {
+            (Back::Runs, _) | (Back::Refused, CallbackReturn::Failed(_)) => {}
+            _ => return Ok(false),
+        }
+        let before = out.len();
+        frame::put(out, Kind::CallbackReturn, stream, |out| back.encode(out));
+        let length = out.len() - before - HEADER;
+        if length > MOST_REQUEST {
+            out.truncate(before);
+            return Err(TooLong(length));
+        }
+        if matches!(call.back, Back::Runs) {
+            call.back = Back::None;
+        }
+        Ok(true)
+    }
+
     /// Nobody waits for this stream any more: what it still brings is skipped.
     pub fn abandon(&mut self, stream: u32) {
         if let Some((_, wanted)) = self.streams.get_mut(&stream) {
@@ -243,6 +355,9 @@ impl Client {
         if let Some(stream) = self.done.take() {
             let wanted = self.end(stream);
             return Ok(Step::Event(0, wanted.then_some(ClientEvent::Done(stream))));
+        }
+        if let Some(stream) = self.called.take() {
+            return Ok(Step::Event(0, Some(ClientEvent::Called(stream))));
         }
         if !self.greeted {
             return self.greet(input);
@@ -283,7 +398,16 @@ impl Client {
             return Ok((None, false));
         }
         match self.streams.get(&stream) {
-            Some((Stream::Call(Call { parts, begun: true }), wanted)) => {
+            Some((Stream::Call(Call { back: Back::Refused, begun: false, .. }), _)) => {
+                Ok((None, false))
+            }
+            Some((
+                Stream::Call(
+                    Call { parts, begun: true, .. }
+                    | Call { back: Back::Coming(parts), begun: false, .. },
+                ),
+                wanted,
+            )) => {
                 let excess = ProtocolError::Excess { stream, argument };
                 let offset = parts.offset(argument, length as u64).ok_or(excess)?;
                 Ok((Some(Place { stream, argument, offset }), *wanted))
@@ -300,7 +424,15 @@ impl Client {
     /// Notes that so many bytes of the chunk have been put where they belong.
     pub fn placed(&mut self, count: usize) {
         let Some(place) = self.coming.placed(count) else { return };
-        if let Some((Stream::Call(call), _)) = self.streams.get_mut(&place.stream) {
+        if let Some((Stream::Call(call), wanted)) = self.streams.get_mut(&place.stream) {
+            if let Back::Coming(parts) = &mut call.back {
+                parts.add(place.argument, count as u64);
+                if parts.is_complete() {
+                    call.back = if *wanted { Back::Runs } else { Back::Refused };
+                    self.called = wanted.then_some(place.stream);
+                }
+                return;
+            }
             call.parts.add(place.argument, count as u64);
             if call.parts.is_complete() {
                 self.done = Some(place.stream);
@@ -330,16 +462,7 @@ impl Client {
             }
             Kind::Result => {
                 let head = ResultHead::decode(body).map_err(malformed)?;
-                let Some((Stream::Call(call @ Call { begun: false, .. }), wanted)) =
-                    self.streams.get_mut(&stream)
-                else {
-                    return Err(unasked);
-                };
-                call.begun = true;
-                if call.parts.is_complete() {
-                    self.done = Some(stream);
-                }
-                wanted.then_some(ClientEvent::Result(stream, head))
+                self.result(stream, head)?
             }
             Kind::Error => {
                 let failure = Failure::decode(body).map_err(malformed)?;
@@ -359,6 +482,10 @@ impl Client {
                 None
             }
             Kind::Pong => Some(ClientEvent::Pong),
+            Kind::Callback => {
+                let head = CallbackHead::decode(body).map_err(malformed)?;
+                self.callback(stream, head)?
+            }
             Kind::Placed | Kind::Closed | Kind::State => {
                 return self.take_of_metaserver(stream, kind, body);
             }
@@ -397,6 +524,47 @@ impl Client {
             },
             _ => return Err(ProtocolError::Kind(kind as u8)),
         })
+    }
+
+    /// A call that runs and has called no function, and whether anybody waits for it.
+    fn running(&mut self, stream: u32, kind: Kind) -> Result<(&mut Call, bool), ProtocolError> {
+        match self.streams.get_mut(&stream) {
+            Some((Stream::Call(call @ Call { begun: false, back: Back::None, .. }), wanted)) => {
+                Ok((call, *wanted))
+            }
+            _ => Err(ProtocolError::Unasked { kind: kind as u8, stream }),
+        }
+    }
+
+    fn result(
+        &mut self,
+        stream: u32,
+        head: ResultHead,
+    ) -> Result<Option<ClientEvent>, ProtocolError> {
+        let (call, wanted) = self.running(stream, Kind::Result)?;
+        call.begun = true;
+        for (argument, value) in &head.values {
+            if let Value::FileLength(bytes) = value {
+                call.file(stream, *argument, *bytes)?;
+            }
+        }
+        if call.parts.is_complete() {
+            self.done = Some(stream);
+        }
+        Ok(wanted.then_some(ClientEvent::Result(stream, head)))
+    }
+
+    fn callback(
+        &mut self,
+        stream: u32,
+        head: CallbackHead,
+    ) -> Result<Option<ClientEvent>, ProtocolError> {
+        let (call, wanted) = self.running(stream, Kind::Callback)?;
+        if !call.runs {
+            return Err(ProtocolError::Unasked { kind: Kind::Callback as u8, stream });
+        }
+        call.back = if wanted { Back::Asked } else { Back::Refused };
+        Ok(wanted.then_some(ClientEvent::Callback(stream, head)))
     }
 }
 

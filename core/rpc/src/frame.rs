@@ -35,6 +35,10 @@ pub enum Kind {
     Result = 10,
     /// A failure.
     Error = 11,
+    /// The routine calls a function of the client.
+    Callback = 12,
+    /// The function has returned, or failed.
+    CallbackReturn = 13,
     /// Asks where a call is to go.
     Place = 32,
     /// Says it.
@@ -65,6 +69,8 @@ pub enum Kind {
     State = 45,
     /// The ticket of the call that follows.
     Ticket = 46,
+    /// Asks what is with a ticket.
+    Ask = 47,
     /// Asks for a held array.
     Fetch = 14,
     /// Ends the holding of arrays.
@@ -73,7 +79,7 @@ pub enum Kind {
 
 impl Kind {
     fn of(byte: u8) -> Option<Kind> {
-        const ALL: [Kind; 28] = [
+        const ALL: [Kind; 31] = [
             Kind::Interface,
             Kind::List,
             Kind::Call,
@@ -85,6 +91,8 @@ impl Kind {
             Kind::Names,
             Kind::Result,
             Kind::Error,
+            Kind::Callback,
+            Kind::CallbackReturn,
             Kind::Place,
             Kind::Placed,
             Kind::Over,
@@ -100,6 +108,7 @@ impl Kind {
             Kind::Status,
             Kind::State,
             Kind::Ticket,
+            Kind::Ask,
             Kind::Fetch,
             Kind::Drop,
         ];
@@ -169,6 +178,7 @@ impl Header {
                 | Kind::Report
                 | Kind::Told
                 | Kind::Stop
+                | Kind::Ask
                 | Kind::Leave,
             ) => stream == 0,
             Some(Kind::Error | Kind::Over) | None => true,

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+mod callback;
 mod client;
 mod codec;
 mod frame;
@@ -22,6 +23,7 @@ mod parts;
 mod reader;
 mod server;
 
+pub use callback::{CallbackHead, CallbackReturn};
 pub use client::{Client, ClientEvent, TooLong};
 pub use codec::Malformed;
 pub use frame::{HEADER, chunk_header, chunks};
@@ -29,7 +31,9 @@ pub use held::{FetchHead, Held, HeldName, HeldPart, Keep};
 pub use hello::{ClientHello, Role, ServerHello, VERSIONS};
 pub use member::{Member, MemberEvent};
 pub use message::{CallHead, Code, Failure, ResultHead, Value};
-pub use meta::{Ended, Moved, Over, Placed, Placing, Register, Report, Ticket, codes};
+pub use meta::{
+    Ended, Fate, Moved, Over, Placed, Placing, Register, Report, Secret, Ticket, codes,
+};
 pub use metaserver::{Look, MetaEvent, Metaserver};
 pub use outbox::{Outbox, Piece};
 pub use parts::Size;

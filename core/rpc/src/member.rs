@@ -4,7 +4,7 @@ use crate::codec::{Cursor, Malformed};
 use crate::frame::{self, End, HEADER, Kind};
 use crate::hello::ServerHello;
 use crate::message::Failure;
-use crate::meta::{Register, Report, Ticket};
+use crate::meta::{Fate, Register, Report, Ticket};
 use crate::metaserver::{Cutter, Look};
 use crate::{MOST_REQUEST, ProtocolError};
 use alloc::vec::Vec;
@@ -18,6 +18,8 @@ pub enum MemberEvent {
     Registered(u32),
     /// An attempt is to end, or is not to begin.
     Stop(Ticket),
+    /// It is to be told what is with a ticket.
+    Ask(Ticket),
     /// The metaserver gives up the connection.
     Ended(Failure),
 }
@@ -77,11 +79,11 @@ impl Member {
         self.put(Kind::Report, |out| report.encode(out));
     }
 
-    /// Tells whether a ticket is here: its arguments have come; or it is not here any more, and will not be taken.
-    pub fn told(&mut self, ticket: Ticket, here: bool) {
+    /// Tells what is with a ticket.
+    pub fn told(&mut self, ticket: Ticket, fate: Fate) {
         self.put(Kind::Told, |out| {
             ticket.encode(out);
-            out.push(if here { 1 } else { 2 });
+            fate.encode(out);
         });
     }
 
@@ -125,6 +127,7 @@ impl Member {
                 MemberEvent::Registered(ms)
             }
             Kind::Stop => MemberEvent::Stop(Ticket::decode(body)?),
+            Kind::Ask => MemberEvent::Ask(Ticket::decode(body)?),
             Kind::Error => MemberEvent::Ended(Failure::decode(body)?),
             Kind::Ping => {
                 self.put(Kind::Pong, |out| out.extend_from_slice(body));

@@ -20,6 +20,8 @@ pub enum Value {
     Complex(f64, f64),
     /// A text.
     Text(String),
+    /// Bytes of a file, whose content travels as arrays do.
+    FileLength(u64),
 }
 
 /// A call's head.
@@ -88,6 +90,8 @@ pub enum Code {
     Ending,
     /// No common version.
     Version,
+    /// A function of the client that the routine called has failed.
+    Callback,
     /// No array of that name is held.
     NotHeld,
     /// The call that makes an array is under way.
@@ -96,6 +100,8 @@ pub enum Code {
     NoSource,
     /// No room for arrays that are to be held.
     HeldFull,
+    /// The server's disk does not take a file of the call, or what the routine left there is none that can be sent.
+    Storage,
     /// The token was good once.
     Expired,
     /// Only TLS is spoken here.
@@ -112,7 +118,7 @@ pub enum Code {
     Other(u16),
 }
 
-const CODES: [(u16, Code); 23] = [
+const CODES: [(u16, Code); 25] = [
     (1, Code::NoSuchRoutine),
     (2, Code::InterfaceChanged),
     (3, Code::BadArguments),
@@ -126,6 +132,7 @@ const CODES: [(u16, Code); 23] = [
     (11, Code::Protocol),
     (12, Code::Ending),
     (13, Code::Version),
+    (14, Code::Callback),
     (15, Code::NotHeld),
     (16, Code::NotYet),
     (17, Code::NoSource),
@@ -136,6 +143,7 @@ const CODES: [(u16, Code); 23] = [
     (23, Code::NotLeading),
     (25, Code::Expired),
     (26, Code::TlsWanted),
+    (30, Code::Storage),
 ];
 
 impl Code {
@@ -182,6 +190,10 @@ impl Value {
                 out.extend_from_slice(&u32::try_from(text.len()).unwrap_or(u32::MAX).to_le_bytes());
                 out.extend_from_slice(text.as_bytes());
             }
+            Value::FileLength(bytes) => {
+                out.push(6);
+                out.extend_from_slice(&bytes.to_le_bytes());
+            }
         }
     }
 
@@ -196,12 +208,13 @@ impl Value {
                 let length = usize::try_from(length).map_err(|_| Malformed::Short)?;
                 Value::Text(cursor.text(length)?.to_owned())
             }
+            6 => Value::FileLength(cursor.u64()?),
             _ => return Err(Malformed::Tag),
         })
     }
 }
 
-fn put_values(out: &mut Vec<u8>, values: &[(u16, Value)]) {
+pub(crate) fn put_values(out: &mut Vec<u8>, values: &[(u16, Value)]) {
     // Parameters are numbered in 16 bits, so there are no more values.
     out.extend_from_slice(&u16::try_from(values.len()).unwrap_or(u16::MAX).to_le_bytes());
     for (parameter, value) in values {
@@ -210,7 +223,7 @@ fn put_values(out: &mut Vec<u8>, values: &[(u16, Value)]) {
     }
 }
 
-fn take_values(cursor: &mut Cursor<'_>) -> Result<Vec<(u16, Value)>, Malformed> {
+pub(crate) fn take_values(cursor: &mut Cursor<'_>) -> Result<Vec<(u16, Value)>, Malformed> {
     let count = cursor.u16()?;
     let mut values: Vec<(u16, Value)> = Vec::new();
     for _ in 0..count {
@@ -299,7 +312,7 @@ impl ResultHead {
 
 impl Failure {
     /// Longest sentence, in bytes.
-    const MOST_TEXT: usize = 2048;
+    pub(crate) const MOST_TEXT: usize = 2048;
 
     /// A failure with its sentence.
     #[must_use]

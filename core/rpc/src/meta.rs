@@ -67,6 +67,37 @@ pub struct Placed {
     pub address: String,
     /// Its name.
     pub server: String,
+    /// What the client shows the server: who it is and that this attempt is to run there; empty: nothing. The server and
+    /// the metaserver alone know what is in it.
+    pub pass: String,
+}
+
+/// What is with an attempt, by its server's word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// Its arguments have come; it waits for a slot, or runs.
+    Here,
+    /// It is not here, or not any more, and will not be taken; what became of it is not known.
+    Gone,
+    /// It has run, for so many nanoseconds.
+    Ran(u64),
+    /// Its routine crashed.
+    Crashed,
+}
+
+impl Fate {
+    /// Appends its bytes.
+    pub(crate) fn encode(self, out: &mut Vec<u8>) {
+        match self {
+            Fate::Here => out.push(1),
+            Fate::Gone => out.push(2),
+            Fate::Ran(ns) => {
+                out.push(3);
+                out.extend_from_slice(&ns.to_le_bytes());
+            }
+            Fate::Crashed => out.push(4),
+        }
+    }
 }
 
 /// How an attempt ended.
@@ -128,6 +159,18 @@ pub struct Register {
     pub speed: f64,
     /// How many routines follow.
     pub offers: u16,
+    /// With what the metaserver signs what clients show the server.
+    pub key: Option<Secret>,
+}
+
+/// A key, which is printed nowhere.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Secret(pub [u8; 32]);
+
+impl core::fmt::Debug for Secret {
+    fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        out.write_str("…")
+    }
 }
 
 /// A server's load.
@@ -248,6 +291,9 @@ impl Placed {
         self.ticket.encode(out);
         put_text(out, &self.address);
         put_text(out, &self.server);
+        if !self.pass.is_empty() {
+            put_text(out, &self.pass);
+        }
     }
 
     /// Reads one, which is all of `bytes`.
@@ -258,8 +304,9 @@ impl Placed {
         let mut cursor = Cursor::new(bytes);
         let ticket = Ticket::take(&mut cursor)?;
         let (address, server) = (take_text(&mut cursor)?, take_text(&mut cursor)?);
+        let pass = if cursor.is_empty() { String::new() } else { take_text(&mut cursor)? };
         cursor.end()?;
-        Ok(Placed { ticket, address, server })
+        Ok(Placed { ticket, address, server, pass })
     }
 }
 
@@ -306,6 +353,7 @@ impl Register {
         out.extend_from_slice(&self.processors.to_le_bytes());
         out.extend_from_slice(&self.speed.to_le_bytes());
         out.extend_from_slice(&self.offers.to_le_bytes());
+        out.extend_from_slice(self.key.as_ref().map_or(&[], |key| &key.0));
     }
 
     /// Reads one, which is all of `bytes`.
@@ -318,11 +366,12 @@ impl Register {
         let (site, version) = (take_text(&mut cursor)?, take_text(&mut cursor)?);
         let (slots, processors, speed) = (cursor.u32()?, cursor.u32()?, cursor.f64()?);
         let offers = cursor.u16()?;
+        let key = if cursor.is_empty() { None } else { Some(Secret(cursor.array()?)) };
         cursor.end()?;
         if name.is_empty() || address.is_empty() {
             return Err(Malformed::Name);
         }
-        Ok(Register { name, address, site, version, slots, processors, speed, offers })
+        Ok(Register { name, address, site, version, slots, processors, speed, offers, key })
     }
 }
 
@@ -348,17 +397,27 @@ impl Report {
     }
 }
 
-/// A ticket, and whether it is here.
-pub(crate) fn told(bytes: &[u8]) -> Result<(Ticket, bool), Malformed> {
+/// A ticket, and what is with it.
+pub(crate) fn told(bytes: &[u8]) -> Result<(Ticket, Fate), Malformed> {
     let mut cursor = Cursor::new(bytes);
     let ticket = Ticket::take(&mut cursor)?;
-    let runs = match cursor.u8()? {
-        1 => true,
-        2 => false,
+    let fate = match cursor.u8()? {
+        1 => Fate::Here,
+        2 => Fate::Gone,
+        3 => Fate::Ran(cursor.u64()?),
+        4 => Fate::Crashed,
         _ => return Err(Malformed::Tag),
     };
     cursor.end()?;
-    Ok((ticket, runs))
+    Ok((ticket, fate))
+}
+
+/// A ticket, and what its client shows with it.
+pub(crate) fn shown(bytes: &[u8]) -> Result<(Ticket, String), Malformed> {
+    let mut cursor = Cursor::new(bytes);
+    let ticket = Ticket::take(&mut cursor)?;
+    let pass = core::str::from_utf8(cursor.rest()).map_err(|_| Malformed::Text)?;
+    if pass.len() > MOST_TEXT { Err(Malformed::Long) } else { Ok((ticket, pass.to_owned())) }
 }
 
 /// A hash and a description.

@@ -4,7 +4,7 @@ use crate::codec::Malformed;
 use crate::frame::{self, End, HEADER, Header, Kind};
 use crate::hello::{ClientHello, Role, ServerHello, VERSIONS};
 use crate::message::{self, Code, Failure};
-use crate::meta::{self, Over, Placed, Placing, Register, Report, Ticket};
+use crate::meta::{self, Fate, Over, Placed, Placing, Register, Report, Ticket};
 use crate::reader::{Raw, raw};
 use crate::{MOST_ANSWER, ProtocolError};
 use alloc::borrow::ToOwned;
@@ -38,8 +38,8 @@ pub enum MetaEvent {
     Holds(Vec<Ticket>),
     /// Its load.
     Report(Report),
-    /// Whether a ticket is there.
-    Told(Ticket, bool),
+    /// What is with a ticket.
+    Told(Ticket, Fate),
     /// It takes no new calls.
     Leave,
     /// It is alive.
@@ -175,8 +175,8 @@ impl Metaserver {
             Kind::Holds => MetaEvent::Holds(Ticket::decode_all(body).map_err(malformed)?),
             Kind::Report => MetaEvent::Report(Report::decode(body).map_err(malformed)?),
             Kind::Told => {
-                let (ticket, runs) = meta::told(body).map_err(malformed)?;
-                MetaEvent::Told(ticket, runs)
+                let (ticket, fate) = meta::told(body).map_err(malformed)?;
+                MetaEvent::Told(ticket, fate)
             }
             Kind::Leave => MetaEvent::Leave,
             Kind::Ping => {
@@ -297,6 +297,11 @@ impl Metaserver {
     /// Has a server end an attempt.
     pub fn stop(&mut self, ticket: Ticket) {
         self.put(Kind::Stop, 0, |out| ticket.encode(out));
+    }
+
+    /// Asks a server what is with a ticket; it answers with TOLD.
+    pub fn ask(&mut self, ticket: Ticket) {
+        self.put(Kind::Ask, 0, |out| ticket.encode(out));
     }
 
     /// Asks for a sign of life.

@@ -83,7 +83,23 @@ impl Outbox {
         }
     }
 
-    fn refers(&self, stream: u32) -> bool {
+    /// Sends no more of a stream than what is decided on. False: nothing of that is left; true: [`Outbox::written`]
+    /// tells when it is written.
+    pub(crate) fn stop(&mut self, stream: u32) -> bool {
+        let left = self.refers(stream);
+        for sending in self.sending.iter_mut().filter(|sending| sending.stream == stream) {
+            sending.sizes.clear();
+        }
+        if !left {
+            self.sending.retain(|sending| sending.stream != stream);
+            self.written.retain(|written| *written != stream);
+        }
+        left
+    }
+
+    /// Whether arrays of a stream are decided on and not written.
+    #[must_use]
+    pub fn refers(&self, stream: u32) -> bool {
         self.queue
             .iter()
             .any(|queued| matches!(queued, Queued::Data(place, _) if place.stream == stream))

@@ -25,6 +25,12 @@ impl Parts {
         Parts { parts: sizes.iter().map(|size| (*size, 0)).collect(), missing }
     }
 
+    /// Something more is to come.
+    pub fn push(&mut self, size: Size) {
+        self.parts.push((size, 0));
+        self.missing = self.missing.saturating_add(size.bytes);
+    }
+
     /// Whether all has come.
     pub fn is_complete(&self) -> bool {
         self.missing == 0

@@ -1,10 +1,11 @@
 //! A connection as its server sees it.
 
+use crate::callback::{CallbackHead, CallbackReturn};
 use crate::frame::{self, End, HEADER, Header, Kind};
 use crate::held::{self, FetchHead, HeldName};
 use crate::hello::{ClientHello, Role, ServerHello, VERSIONS};
 use crate::message::{self, CallHead, Code, Failure, ResultHead};
-use crate::meta::Ticket;
+use crate::meta::{self, Ticket};
 use crate::outbox::Outbox;
 use crate::parts::{Parts, Size};
 use crate::reader::{Coming, Place, Raw, Step, raw};
@@ -30,8 +31,12 @@ pub enum ServerEvent {
     Ready(u32),
     /// A call is to end; [`Server::fail`] answers when it has.
     Cancel(u32),
+    /// A function of the client has ended; [`Server::accept_return`] takes what it returns.
+    Returned(u32, CallbackReturn),
+    /// All arrays that a function of the client returns have come.
+    Back(u32),
     /// A metaserver has sent the call that directly follows.
-    Ticket(u32, Ticket),
+    Ticket(u32, Ticket, String),
     /// Bytes of a held array; [`Server::finish`] with one array, of parameter 0, or [`Server::fail`] answers.
     Fetch(u32, FetchHead),
     /// These arrays are to be held no longer.
@@ -47,6 +52,10 @@ enum Stream {
     Receiving(Parts),
     /// The routine.
     Running,
+    /// A function of the client: to be called, while its arrays are written, and then to end.
+    Called { written: bool },
+    /// Arrays that a function of the client returns.
+    Returning(Parts),
     /// Its result to be written.
     Answered,
 }
@@ -58,7 +67,8 @@ pub struct Server {
     most_streams: usize,
     streams: BTreeMap<u32, Stream>,
     coming: Coming,
-    ready: VecDeque<u32>,
+    /// Streams of which all arrays have come that were to come.
+    ready: VecDeque<ServerEvent>,
     outbox: Outbox,
 }
 
@@ -99,8 +109,8 @@ impl Server {
     }
 
     fn look(&mut self, input: &[u8]) -> Result<Step<ServerEvent>, ProtocolError> {
-        if let Some(stream) = self.ready.pop_front() {
-            return Ok(Step::Event(0, Some(ServerEvent::Ready(stream))));
+        if let Some(event) = self.ready.pop_front() {
+            return Ok(Step::Event(0, Some(event)));
         }
         if !self.greeted {
             return self.greet(input);
@@ -174,8 +184,8 @@ impl Server {
         match (kind, self.streams.get(&stream)) {
             // An extension, or a call that has ended early.
             (None, _) | (_, None | Some(Stream::Asked | Stream::Answered)) => Ok(None),
-            (_, Some(Stream::Running)) => Err(excess),
-            (_, Some(Stream::Receiving(parts))) => {
+            (_, Some(Stream::Running | Stream::Called { .. })) => Err(excess),
+            (_, Some(Stream::Receiving(parts) | Stream::Returning(parts))) => {
                 let offset = parts.offset(argument, length as u64).ok_or(excess)?;
                 Ok(Some(Place { stream, argument, offset }))
             }
@@ -185,12 +195,15 @@ impl Server {
     /// Notes that so many bytes of the chunk have been put where they belong.
     pub fn placed(&mut self, count: usize) {
         let Some(place) = self.coming.placed(count) else { return };
-        if let Some(Stream::Receiving(parts)) = self.streams.get_mut(&place.stream) {
-            parts.add(place.argument, count as u64);
-            if parts.is_complete() {
-                self.streams.insert(place.stream, Stream::Running);
-                self.ready.push_back(place.stream);
-            }
+        let (parts, event) = match self.streams.get_mut(&place.stream) {
+            Some(Stream::Receiving(parts)) => (parts, ServerEvent::Ready(place.stream)),
+            Some(Stream::Returning(parts)) => (parts, ServerEvent::Back(place.stream)),
+            _ => return,
+        };
+        parts.add(place.argument, count as u64);
+        if parts.is_complete() {
+            self.streams.insert(place.stream, Stream::Running);
+            self.ready.push_back(event);
         }
     }
 
@@ -219,9 +232,21 @@ impl Server {
             Kind::Drop => Some(ServerEvent::Drop(held::take_names(body).map_err(malformed)?)),
             // Of a stream that has ended meanwhile it says nothing.
             Kind::Cancel => match self.streams.get(&stream) {
-                Some(Stream::Receiving(_) | Stream::Running) => Some(ServerEvent::Cancel(stream)),
-                _ => None,
+                None | Some(Stream::Asked | Stream::Answered) => None,
+                Some(_) => Some(ServerEvent::Cancel(stream)),
             },
+            Kind::CallbackReturn => {
+                let back = CallbackReturn::decode(body).map_err(malformed)?;
+                match (self.streams.get(&stream), &back) {
+                    // A call that has ended early.
+                    (None | Some(Stream::Answered), _) => None,
+                    (Some(Stream::Called { .. }), CallbackReturn::Failed(_))
+                    | (Some(Stream::Called { written: true }), _) => {
+                        Some(ServerEvent::Returned(stream, back))
+                    }
+                    _ => return Err(ProtocolError::Unasked { kind: kind as u8, stream }),
+                }
+            }
             Kind::Ping => {
                 self.is_read()?;
                 self.put(Kind::Pong, 0, |out| out.extend_from_slice(body));
@@ -229,7 +254,8 @@ impl Server {
             }
             Kind::Pong => None,
             Kind::Ticket => {
-                Some(ServerEvent::Ticket(stream, Ticket::decode(body).map_err(malformed)?))
+                let (ticket, pass) = meta::shown(body).map_err(malformed)?;
+                Some(ServerEvent::Ticket(stream, ticket, pass))
             }
             _ => return Err(ProtocolError::Kind(kind as u8)),
         })
@@ -263,7 +289,7 @@ impl Server {
         let parts = Parts::new(sizes);
         if parts.is_complete() {
             self.streams.insert(stream, Stream::Running);
-            self.ready.push_back(stream);
+            self.ready.push_back(ServerEvent::Ready(stream));
         } else {
             self.streams.insert(stream, Stream::Receiving(parts));
         }
@@ -289,11 +315,18 @@ impl Server {
         self.put(Kind::Names, stream, |out| message::put_names(out, names));
     }
 
-    /// Ends a stream with a failure. What its driver holds for it may go at once.
+    /// Ends a stream with a failure. What its driver holds for it may go at once, unless [`Outbox::refers`] to it:
+    /// then [`Outbox::written`] tells when, and [`Server::ended`] is to be called.
     pub fn fail(&mut self, stream: u32, failure: &Failure) {
-        self.streams.remove(&stream);
+        if self.outbox.stop(stream) {
+            // The number is in use until what is decided on is written.
+            self.streams.insert(stream, Stream::Answered);
+        } else {
+            self.streams.remove(&stream);
+        }
         self.coming.forget(stream);
-        self.ready.retain(|ready| *ready != stream);
+        let of_stream = |event: &ServerEvent| matches!(event, ServerEvent::Ready(other) | ServerEvent::Back(other) if *other == stream);
+        self.ready.retain(|event| !of_stream(event));
         self.put(Kind::Error, stream, |out| failure.encode(out));
     }
 
@@ -317,8 +350,39 @@ impl Server {
 
     /// The result of a stream is written: its number may be used again.
     pub fn ended(&mut self, stream: u32) {
-        if matches!(self.streams.get(&stream), Some(Stream::Answered)) {
-            self.streams.remove(&stream);
+        match self.streams.get_mut(&stream) {
+            Some(Stream::Answered) => {
+                self.streams.remove(&stream);
+            }
+            Some(Stream::Called { written }) => *written = true,
+            _ => {}
+        }
+    }
+
+    /// Has the client call a function of its, with arrays of these sizes. [`Outbox::written`] tells when they are
+    /// written; then [`Server::ended`] is to be called. False: the head is too long for a frame, or the call does not
+    /// run; nothing is sent.
+    #[must_use]
+    pub fn callback(&mut self, stream: u32, head: &CallbackHead, sizes: &[Size]) -> bool {
+        let mut body = Vec::new();
+        head.encode(&mut body);
+        if body.len() > MOST_ANSWER || !matches!(self.streams.get(&stream), Some(Stream::Running)) {
+            return false;
+        }
+        self.put(Kind::Callback, stream, |out| out.extend_from_slice(&body));
+        self.streams.insert(stream, Stream::Called { written: false });
+        self.outbox.send(stream, sizes);
+        true
+    }
+
+    /// Takes arrays of these sizes from a function that has returned. If nothing is to come they are there at once.
+    pub fn accept_return(&mut self, stream: u32, sizes: &[Size]) {
+        let parts = Parts::new(sizes);
+        if parts.is_complete() {
+            self.streams.insert(stream, Stream::Running);
+            self.ready.push_back(ServerEvent::Back(stream));
+        } else {
+            self.streams.insert(stream, Stream::Returning(parts));
         }
     }
 

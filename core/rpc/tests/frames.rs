@@ -27,6 +27,7 @@ fn values(values: &[(u16, Sent)]) -> Value {
         Sent::F64(value) => json!([param, "f", bits(*value)]),
         Sent::Complex(real, imaginary) => json!([param, "c", bits(*real), bits(*imaginary)]),
         Sent::Text(text) => json!([param, "t", text]),
+        Sent::FileLength(bytes) => json!([param, "l", bytes]),
     };
     values.iter().map(one).collect()
 }
@@ -145,6 +146,8 @@ fn shown(event: &ClientEvent) -> Value {
         ClientEvent::Placed(..) | ClientEvent::Closed(_) | ClientEvent::State(..) => {
             json!(["of a metaserver"])
         }
+        // Nor of functions that routines call.
+        ClientEvent::Callback(..) | ClientEvent::Called(_) => json!(["of a function"]),
     }
 }
 

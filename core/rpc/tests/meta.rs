@@ -2,9 +2,9 @@
 #![forbid(unsafe_code)]
 
 use kumi_rpc::{
-    CallHead, Client, ClientEvent, ClientHello, Code, Ended, Failure, Look, Malformed, Member,
-    MemberEvent, MetaEvent, Metaserver, Moved, Over, Placed, Placing, Register, Report, Role,
-    Server, ServerEvent, Step, Ticket, TooLong, codes,
+    CallHead, Client, ClientEvent, ClientHello, Code, Ended, Failure, Fate, Look, Malformed,
+    Member, MemberEvent, MetaEvent, Metaserver, Moved, Over, Placed, Placing, Register, Report,
+    Role, Secret, Server, ServerEvent, Step, Ticket, TooLong, codes,
 };
 use proptest::prelude::*;
 
@@ -40,7 +40,12 @@ fn register() -> Register {
         processors: 4,
         speed: 1.0,
         offers: 1,
+        key: None,
     }
+}
+
+fn placed(pass: &str) -> Placed {
+    Placed { ticket: TICKET, address: "h:1".into(), server: "s".into(), pass: pass.into() }
 }
 
 /// Everything that a metaserver makes of these bytes, however they are cut.
@@ -97,12 +102,16 @@ fn a_call_is_placed_and_over() {
     expected.extend_from_slice(b"\0\0\0\0\0\0\xf0\x3f\x06\0\0\0\x07\0\0\0\x08\x01\x01\0f");
     assert_eq!(out, expected);
     assert_eq!(all(&mut desk, &out, 7), [MetaEvent::Place(stream, placing())]);
-    let placed = Placed { ticket: TICKET, address: "h:1".into(), server: "s".into() };
+    let placed = placed("");
     desk.placed(stream, &placed);
     let expected =
         b"\x14\0\0\0\x01\0\0\0\x21\0\0\0\x08\x07\x06\x05\x04\x03\x02\x01\x03\0\0\0\x03\0h:1\x01\0s";
     assert_eq!(desk.out(), expected);
     assert_eq!(answer(&mut desk, &mut client), [ClientEvent::Placed(stream, placed)]);
+    desk.placed(stream, &self::placed("pass"));
+    assert!(desk.out().ends_with(b"\x04\0pass"));
+    let shown = [ClientEvent::Placed(stream, self::placed("pass"))];
+    assert_eq!(answer(&mut desk, &mut client), shown);
     out.clear();
     client.over(stream, &over(), &mut out);
     assert_eq!(out[..12], *b"\x3d\0\0\0\x01\0\0\0\x22\0\0\0");
@@ -133,8 +142,8 @@ fn a_server_registers() {
     member.holds(&[TICKET; 6000]);
     let report = Report { load: 0.5, running: 1, waiting: 2, elsewhere: 3 };
     member.report(&report);
-    member.told(TICKET, true);
-    member.told(TICKET, false);
+    let fates = [Fate::Here, Fate::Gone, Fate::Ran(5), Fate::Crashed];
+    fates.into_iter().for_each(|fate| member.told(TICKET, fate));
     member.leave();
     let bytes = std::mem::take(member.out());
     assert_eq!(bytes[..12], *b"\x1f\0\0\0\0\0\0\0\x24\0\0\0");
@@ -144,11 +153,19 @@ fn a_server_registers() {
         MetaEvent::Holds(vec![TICKET; 5461]),
         MetaEvent::Holds(vec![TICKET; 539]),
         MetaEvent::Report(report),
-        MetaEvent::Told(TICKET, true),
-        MetaEvent::Told(TICKET, false),
+        MetaEvent::Told(TICKET, Fate::Here),
+        MetaEvent::Told(TICKET, Fate::Gone),
+        MetaEvent::Told(TICKET, Fate::Ran(5)),
+        MetaEvent::Told(TICKET, Fate::Crashed),
         MetaEvent::Leave,
     ];
     assert_eq!(all(&mut desk, &bytes, 1000), expected);
+    let register = Register { key: Some(Secret([7; 32])), ..register() };
+    assert!(!format!("{register:?}").contains('7'), "a key is nowhere printed");
+    member.register(&register);
+    let bytes = std::mem::take(member.out());
+    assert_eq!((bytes[0], &bytes[bytes.len() - 32..]), (0x1f + 32, &[7; 32][..]));
+    assert_eq!(all(&mut desk, &bytes, 9), [MetaEvent::Register(register)]);
     let hello = ClientHello {
         versions: 1..=1,
         token: String::new(),
@@ -158,6 +175,7 @@ fn a_server_registers() {
     desk.welcome(&hello, "m");
     desk.registered(500);
     desk.stop(TICKET);
+    desk.ask(TICKET);
     desk.ping();
     let mut input = std::mem::take(desk.out());
     let mut events = Vec::new();
@@ -166,7 +184,9 @@ fn a_server_registers() {
         events.extend(event);
     }
     assert!(matches!(&events[0], MemberEvent::Hello(hello) if hello.role == Role::Metaserver));
-    assert_eq!(events[1..], [MemberEvent::Registered(500), MemberEvent::Stop(TICKET)]);
+    let expected =
+        [MemberEvent::Registered(500), MemberEvent::Stop(TICKET), MemberEvent::Ask(TICKET)];
+    assert_eq!(events[1..], expected);
     let pong = std::mem::take(member.out());
     assert_eq!(all(&mut desk, &pong, 3), [MetaEvent::Pong]);
 }
@@ -182,7 +202,7 @@ fn a_ticket_goes_before_its_call() {
         ..CallHead::default()
     };
     let mut out = Vec::new();
-    let stream = client.call_with(Some(TICKET), &head, &[], &mut out).expect("short");
+    let stream = client.call_with(Some(&placed("pass")), &head, &[], &mut out).expect("short");
     let mut server = Server::new(4);
     let hello = ClientHello {
         versions: 1..=1,
@@ -197,7 +217,8 @@ fn a_ticket_goes_before_its_call() {
         input.drain(..count);
         events.extend(event);
     }
-    let expected = [ServerEvent::Ticket(stream, TICKET), ServerEvent::Call(stream, head)];
+    let ticket = ServerEvent::Ticket(stream, TICKET, "pass".into());
+    let expected = [ticket, ServerEvent::Call(stream, head)];
     assert_eq!(events[1..], expected);
 }
 
@@ -231,7 +252,7 @@ fn names_have_no_control_characters() {
         assert_eq!(client.seek(&place, &mut out), Err(TooLong(routine.len())));
     }
     assert!(out.is_empty());
-    let placed = Placed { ticket: TICKET, address: "h:1".into(), server: "s\x1b[2J".into() };
+    let placed = Placed { server: "s\x1b[2J".into(), ..placed("") };
     let mut bytes = Vec::new();
     placed.encode(&mut bytes);
     assert_eq!(Placed::decode(&bytes), Err(Malformed::Name));

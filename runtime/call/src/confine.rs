@@ -6,7 +6,7 @@ use std::fs::Permissions;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
@@ -135,8 +135,13 @@ impl Covered {
     /// Those of `paths` that are; of one that cannot be opened whoever needs it will say so.
     fn among(paths: &[PathBuf]) -> Covered {
         let below = |path: &&PathBuf| SCRATCH.iter().any(|folder| path.starts_with(folder));
+        // Names that go up again would lead out of the folder.
+        let plain = |path: &&PathBuf| !path.components().any(|part| part == Component::ParentDir);
+        let mut covered: Vec<&PathBuf> = paths.iter().filter(below).filter(plain).collect();
+        covered.sort_unstable();
+        covered.dedup();
         let open = |path: &PathBuf| Some((path.clone(), std::fs::File::open(path).ok()?));
-        Covered(paths.iter().filter(below).filter_map(open).collect())
+        Covered(covered.into_iter().filter_map(open).collect())
     }
 
     /// Shows them again at their places, which everybody may read.

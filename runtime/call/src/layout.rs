@@ -59,7 +59,13 @@ impl Layout {
                 bytes: to_usize(argument.bytes, most)?,
                 text: 0,
             };
-            if let Form::Text { capacity } = argument.form {
+            // A file lies there by its name.
+            let capacity = match argument.form {
+                Form::Text { capacity } => Some(capacity),
+                Form::File => Some(None),
+                _ => None,
+            };
+            if let Some(capacity) = capacity {
                 slot.text = text.as_ref().map_or(0, String::len);
                 if capacity.is_some_and(|capacity| slot.text as u64 >= capacity && text.is_some()) {
                     let text = format!("a text of {} bytes is too long for its place", slot.text);
@@ -127,7 +133,7 @@ impl Layout {
                     }
                 }
                 (Form::Scalar(_), None) => arena.write(slot.offset, &vec![0; slot.bytes]),
-                (Form::Text { .. }, _) => {
+                (Form::Text { .. } | Form::File, _) => {
                     let text = given.texts[index].as_deref().unwrap_or_default();
                     let room = slot.bytes.saturating_sub(1);
                     arena.write(slot.offset, &text.as_bytes()[..text.len().min(room)]);

@@ -169,5 +169,25 @@ pub(crate) fn bytes_of_mut<T: Number>(numbers: &mut [T]) -> &mut [u8] {
     unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), size_of_val(numbers)) }
 }
 
+/// Numbers as which bytes can be looked at; `None`: they do not lie or count so.
+pub(crate) fn numbers_of<T: Number>(bytes: &[u8]) -> Option<&[T]> {
+    let fits =
+        bytes.len().is_multiple_of(size_of::<T>()) && bytes.as_ptr().cast::<T>().is_aligned();
+    // SAFETY: length and alignment fit, and every pattern of bits is a number; the borrow is the same.
+    fits.then(|| unsafe {
+        std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len() / size_of::<T>())
+    })
+}
+
+/// Numbers as which bytes can be looked at, to write.
+pub(crate) fn numbers_of_mut<T: Number>(bytes: &mut [u8]) -> Option<&mut [T]> {
+    let fits =
+        bytes.len().is_multiple_of(size_of::<T>()) && bytes.as_ptr().cast::<T>().is_aligned();
+    // SAFETY: as above; the numbers have no padding.
+    fits.then(|| unsafe {
+        std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), bytes.len() / size_of::<T>())
+    })
+}
+
 #[cfg(target_endian = "big")]
 compile_error!("numbers are little-endian on the wire and are not converted");

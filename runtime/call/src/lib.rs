@@ -4,6 +4,7 @@
 //! processes and memory. See docs/calls.md.
 #![deny(unsafe_code)]
 
+mod callback;
 mod confine;
 mod held;
 mod layout;
@@ -11,6 +12,7 @@ mod layout;
 mod lent;
 #[allow(unsafe_code)]
 mod native;
+mod pass;
 mod protocol;
 mod socket;
 mod tcp;
@@ -26,9 +28,9 @@ pub mod transaction;
 pub mod users;
 
 pub use client::{
-    Arg, Array, ArrayMut, AtServers, Call, CallError, Canceller, Client, Grid, GridCall,
-    GridCanceller, Known, Options, Outcome, Remote, RemoteCall, RemoteCanceller, Shape, is_given,
-    wait_any,
+    Arg, Array, ArrayMut, AtServers, Call, CallError, Callback, CallbackArgs, Canceller, Client,
+    Files, Grid, GridCall, GridCanceller, Known, Options, Outcome, Remote, RemoteCall,
+    RemoteCanceller, Shape, is_given, wait_any,
 };
 pub use held::{Names, Traffic};
 pub use kumi_rpc::Value;

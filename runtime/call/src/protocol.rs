@@ -19,6 +19,8 @@ pub struct Setup {
     pub libraries: Vec<PathBuf>,
     /// Most bytes of address space; 0: no limit.
     pub memory: u64,
+    /// Most bytes of a call of a client's function.
+    pub callback: u64,
     /// As whom it runs; `None`: as the server does.
     pub run_as: Option<RunAs>,
     /// Whether it is to have no network and no files to write.
@@ -41,6 +43,8 @@ pub enum Order {
     SetUp(u32, u64),
     /// Run the routine on that arena, laid out so.
     Run(u32, Vec<Slot>),
+    /// The function that the routine has called has returned; so many bytes of values are in the exchange.
+    Return(u64),
 }
 
 impl Order {
@@ -51,6 +55,7 @@ impl Order {
             Order::Unmap(arena) => (1, *arena, 0, &[]),
             Order::SetUp(arena, bytes) => (2, *arena, *bytes, &[]),
             Order::Run(arena, slots) => (3, *arena, slots.len() as u64, slots),
+            Order::Return(bytes) => (4, 0, *bytes, &[]),
         };
         let mut out = Vec::with_capacity(16 + 24 * slots.len());
         out.extend_from_slice(&kind.to_le_bytes());
@@ -82,6 +87,7 @@ impl Order {
             1 => Order::Unmap(arena),
             2 => Order::SetUp(arena, number),
             3 => Order::Run(arena, rest.chunks_exact(24).map(slot).collect::<Option<Vec<_>>>()?),
+            4 => Order::Return(number),
             _ => return None,
         })
     }
@@ -94,6 +100,17 @@ pub enum Reply {
     Done(u64),
     /// It cannot be done; why.
     Failed(String),
+    /// The routine calls a function of the client.
+    Callback {
+        /// The routine's parameter.
+        parameter: u16,
+        /// Bytes of values at the begin of the exchange.
+        head: u64,
+        /// Bytes of the exchange, of which the descriptor comes with this message unless it is that of the last time.
+        bytes: u64,
+    },
+    /// The routine wanted to call a function of the client in a way in which that cannot be; why. It waits for its end.
+    Refused(String),
 }
 
 impl Reply {
@@ -102,6 +119,14 @@ impl Reply {
         let (kind, number, text) = match self {
             Reply::Done(ns) => (0, *ns, ""),
             Reply::Failed(text) => (1, 0, text.as_str()),
+            Reply::Refused(text) => (3, 0, text.as_str()),
+            Reply::Callback { parameter, head, bytes } => {
+                let mut out = vec![2];
+                for word in [u64::from(*parameter), *head, *bytes] {
+                    out.extend_from_slice(&word.to_le_bytes());
+                }
+                return out;
+            }
         };
         let mut out = vec![kind];
         out.extend_from_slice(&u64::to_le_bytes(number));
@@ -116,6 +141,12 @@ impl Reply {
         match head[0] {
             0 => Some(Reply::Done(number)),
             1 => Some(Reply::Failed(String::from_utf8_lossy(text).into_owned())),
+            2 => Some(Reply::Callback {
+                parameter: u16::try_from(number).ok()?,
+                head: u64::from_le_bytes(*text.first_chunk()?),
+                bytes: u64::from_le_bytes(*text.get(8..)?.first_chunk()?),
+            }),
+            3 => Some(Reply::Refused(String::from_utf8_lossy(text).into_owned())),
             _ => None,
         }
     }
@@ -128,14 +159,21 @@ mod tests {
     #[test]
     fn messages_come_back_as_they_were() {
         let slot = Slot { offset: 1, bytes: 2, text: 3 };
-        let orders =
-            [Order::Map(1, 2), Order::Unmap(3), Order::SetUp(4, 5), Order::Run(6, vec![slot; 256])];
+        let orders = [
+            Order::Map(1, 2),
+            Order::Unmap(3),
+            Order::SetUp(4, 5),
+            Order::Run(6, vec![slot; 256]),
+            Order::Return(7),
+        ];
         for order in orders {
             let bytes = order.encode();
             assert!(bytes.len() <= MOST);
             assert_eq!(Order::decode(&bytes), Some(order));
         }
-        for reply in [Reply::Done(7), Reply::Failed("no".to_owned())] {
+        let callback = Reply::Callback { parameter: 1, head: 2, bytes: 3 };
+        let no = || "no".to_owned();
+        for reply in [Reply::Done(7), Reply::Failed(no()), callback, Reply::Refused(no())] {
             assert_eq!(Reply::decode(&reply.encode()), Some(reply));
         }
         assert_eq!(Order::decode(&[9; 16]), None);

@@ -13,7 +13,8 @@ use nix::unistd::{dup, dup2_stdin, dup2_stdout};
 
 use crate::confine::{confine, end_with_server};
 use crate::native::{
-    Arena, Board, Routine, Runner, Worth, receive_with_descriptor, send_with_descriptor,
+    Arena, Board, Routine, Runner, Worth, open_line, receive_with_descriptor, routine_runs,
+    send_with_descriptor,
 };
 use crate::protocol::{MOST, Order, Reply, Setup};
 
@@ -63,29 +64,31 @@ fn run_with(load: &Load<'_>) -> io::Result<()> {
             Order::SetUp(number, bytes) => {
                 let arena = arenas.get(&number).ok_or(io::ErrorKind::InvalidData)?;
                 let bytes = usize::try_from(bytes).unwrap_or(0);
-                let set_up = match arena {
-                    Ok(arena) => set_up(&arena.read(0, bytes), load),
-                    Err(why) => Err(why.clone()),
-                };
-                let reply = match set_up {
-                    Ok((loaded, board)) => {
+                let arena = arena.as_ref().map_err(String::clone);
+                let reply = match arena.and_then(|it| set_up(&it.read(0, bytes), load)) {
+                    Ok((loaded, setup)) => {
                         routine = Some(loaded);
-                        let board = board.and_then(|number| arenas.remove(&number));
+                        let board = setup.board.and_then(|number| arenas.remove(&number));
                         server.board = board.and_then(Result::ok).and_then(Board::of);
+                        open_line(server.socket.try_clone()?, setup.callback);
                         Reply::Done(0)
                     }
                     Err(why) => Reply::Failed(why),
                 };
                 server.tell(&reply)?;
             }
+            // Only a function of the client returns, and its caller waits for that.
+            Order::Return(_) => return Err(io::ErrorKind::InvalidData.into()),
             Order::Run(number, slots) => {
                 let arena = arenas.get(&number).ok_or(io::ErrorKind::InvalidData)?;
                 let routine = routine.as_ref().ok_or(io::ErrorKind::InvalidData)?;
                 match arena {
                     Ok(arena) => {
                         let begin = Instant::now();
+                        routine_runs(true);
                         routine.call(arena, &slots);
                         let ran = begin.elapsed().as_nanos();
+                        routine_runs(false);
                         server.done(u64::try_from(ran).unwrap_or(u64::MAX))?;
                     }
                     Err(why) => server.tell(&Reply::Failed(why.clone()))?,
@@ -179,8 +182,8 @@ fn map(descriptor: Option<OwnedFd>, bytes: u64) -> Result<Arena, String> {
     })
 }
 
-/// What runs the routine, and the arena that is the board.
-fn set_up<'a>(json: &[u8], load: &Load<'a>) -> Result<(Runner<'a>, Option<u32>), String> {
+/// The routine, and what else is said.
+fn set_up<'a>(json: &[u8], load: &Load<'a>) -> Result<(Runner<'a>, Setup), String> {
     let setup: Setup = serde_json::from_slice(json).map_err(|error| error.to_string())?;
     let interface =
         Interface::from_json(setup.interface.as_bytes()).map_err(|error| error.to_string())?;
@@ -196,6 +199,5 @@ fn set_up<'a>(json: &[u8], load: &Load<'a>) -> Result<(Runner<'a>, Option<u32>),
         limit(Resource::RLIMIT_AS, setup.memory)?;
     }
     confine(setup.run_as.as_ref(), setup.sandbox, &setup.libraries)?;
-    let loaded = load(&interface, &setup)?;
-    Ok((loaded, setup.board))
+    Ok((load(&interface, &setup)?, setup))
 }

@@ -50,6 +50,7 @@ pub(crate) struct Account {
     weight: u32,
     priority: u8,
     run_as: Option<String>,
+    server: bool,
 }
 
 /// A token of the file.
@@ -61,11 +62,12 @@ pub(crate) struct Known {
     expires: Option<i64>,
 }
 
-/// Somebody who has shown a good token.
+/// Somebody who has shown a good token, or is vouched for.
 #[derive(Debug, Clone)]
 pub struct User {
     account: Arc<Account>,
-    hash: Hash,
+    /// Of the token that was shown; `None`: the user is vouched for by others.
+    hash: Option<Hash>,
     expires: Option<i64>,
     generation: u64,
 }
@@ -101,6 +103,12 @@ impl User {
         self.account.run_as.as_deref()
     }
 
+    /// Whether the user may offer routines at a metaserver.
+    #[must_use]
+    pub fn is_server(&self) -> bool {
+        self.account.server
+    }
+
     /// When the token expires, in seconds since 1970.
     #[must_use]
     pub fn expires(&self) -> Option<i64> {
@@ -133,6 +141,7 @@ impl Stamp {
 struct State {
     stamp: Option<Stamp>,
     tokens: Vec<Known>,
+    accounts: Vec<Arc<Account>>,
     generation: u64,
     /// The file could not be read the last time, and that has been said.
     failing: bool,
@@ -162,8 +171,9 @@ impl Users {
     /// [`UsersError`]: it cannot be read, others may write to it, or it says what cannot be.
     pub fn open(path: &Path) -> Result<Users, UsersError> {
         let stamp = Stamp::of(path);
-        let Parsed { tokens } = file::read(path)?;
-        let state = Mutex::new(State { stamp, tokens, generation: 0, failing: false });
+        let Parsed { tokens, accounts } = file::read(path)?;
+        let state = State { stamp, tokens, accounts, generation: 0, failing: false };
+        let state = Mutex::new(state);
         Ok(Users { path: path.to_owned(), state })
     }
 
@@ -186,6 +196,11 @@ impl Users {
         self.fresh().find(hash(token), now)
     }
 
+    /// The user of this name, for whom somebody else vouches.
+    pub(crate) fn named(&self, name: &str) -> Option<User> {
+        self.fresh().named(name)
+    }
+
     /// The same user as the file is now: who was revoked or has expired since is refused. Costs little where the
     /// file has not changed.
     ///
@@ -196,7 +211,10 @@ impl Users {
         if state.generation == user.generation && user.expires.is_none_or(|at| now < at) {
             return Ok(user.clone());
         }
-        state.find(user.hash, now)
+        match user.hash {
+            Some(hash) => state.find(hash, now),
+            None => state.named(user.name()).ok_or(Refusal::Unknown),
+        }
     }
 
     /// Reads the file again, changed or not.
@@ -238,8 +256,8 @@ impl State {
         let said = std::mem::replace(&mut self.failing, false);
         self.stamp = stamp;
         match read {
-            Ok(Parsed { tokens }) => {
-                self.tokens = tokens;
+            Ok(Parsed { tokens, accounts }) => {
+                (self.tokens, self.accounts) = (tokens, accounts);
                 self.generation += 1;
                 tracing::info!(path = %path.display(), "the users have been read again");
             }
@@ -269,10 +287,16 @@ impl State {
         }
         Ok(User {
             account: Arc::clone(&known.user),
-            hash,
+            hash: Some(hash),
             expires: known.expires,
             generation: self.generation,
         })
+    }
+
+    fn named(&self, name: &str) -> Option<User> {
+        let account = self.accounts.iter().find(|account| account.name == name)?;
+        let (account, generation) = (Arc::clone(account), self.generation);
+        Some(User { account, hash: None, expires: None, generation })
     }
 }
 

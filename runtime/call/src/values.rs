@@ -10,6 +10,8 @@ pub struct Given {
     pub scalars: Vec<Option<Scalar>>,
     /// The texts that are sent, defaults filled in.
     pub texts: Vec<Option<String>>,
+    /// Bytes of the files that are sent.
+    pub files: Vec<Option<u64>>,
 }
 
 /// What the wire has for a scalar.
@@ -29,7 +31,7 @@ pub(crate) fn to_scalar(value: &Value) -> Option<Scalar> {
         Value::U64(value) => Scalar::U64(*value),
         Value::F64(value) => Scalar::F64(*value),
         Value::Complex(real, imaginary) => Scalar::Complex(*real, *imaginary),
-        Value::Text(_) => return None,
+        Value::Text(_) | Value::FileLength(_) => return None,
     })
 }
 
@@ -38,7 +40,7 @@ impl Given {
     #[must_use]
     pub fn nothing(interface: &Interface) -> Given {
         let count = interface.params.len();
-        Given { scalars: vec![None; count], texts: vec![None; count] }
+        Given { scalars: vec![None; count], texts: vec![None; count], files: vec![None; count] }
     }
 
     /// What came with a call.
@@ -65,6 +67,12 @@ impl Given {
                     }
                     given.texts[at] = Some(text.clone());
                 }
+                Value::FileLength(bytes) => {
+                    if param.ty != Type::File || !param.mode.is_sent() {
+                        return Err(wrong("it takes no file"));
+                    }
+                    given.files[at] = Some(*bytes);
+                }
                 number => given.scalars[at] = to_scalar(number),
             }
         }
@@ -72,8 +80,13 @@ impl Given {
         Ok(given)
     }
 
-    /// Gives the texts that are not given their defaults.
+    /// Gives the texts that are not given their defaults, and checks that files are given.
     pub(crate) fn fill_texts(&mut self, interface: &Interface) -> Result<(), Failure> {
+        for ((index, param), file) in (0..).zip(&interface.params).zip(&self.files) {
+            if param.ty == Type::File && param.mode.is_sent() && file.is_none() {
+                return Err(bad(index, format!("no file was given for `{}`", param.name)));
+            }
+        }
         for ((index, param), text) in (0..).zip(&interface.params).zip(&mut self.texts) {
             if param.ty == Type::String && param.mode.is_sent() && text.is_none() {
                 let Some(Expr::Text(default)) = &param.default else {
@@ -89,10 +102,11 @@ impl Given {
     /// What is sent, in ascending order.
     pub(crate) fn to_wire(&self) -> Vec<(u16, Value)> {
         (0..)
-            .zip(self.scalars.iter().zip(&self.texts))
-            .filter_map(|(index, (scalar, text))| {
+            .zip(self.scalars.iter().zip(&self.texts).zip(&self.files))
+            .filter_map(|(index, ((scalar, text), file))| {
                 let text = || text.clone().map(Value::Text);
-                scalar.map(to_wire).or_else(text).map(|value| (index, value))
+                let file = || file.map(Value::FileLength);
+                scalar.map(to_wire).or_else(text).or_else(file).map(|value| (index, value))
             })
             .collect()
     }

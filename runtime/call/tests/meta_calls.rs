@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use common::{Served, served};
-use grid::{Meta, config, meta};
+use grid::{Meta, config, get, meta};
 use kumi_call::{Array, CallError, GridCall};
 
 /// Servers of so many slots each, named a, b, c, …
@@ -136,16 +136,6 @@ fn what_is_wrong_is_said_before_anything_is_placed() {
     let address = state.servers[0].address.clone();
     let other = kumi_call::Grid::connect(&address, &kumi_call::Options::default());
     assert!(matches!(other, Err(CallError::Address(_))), "{other:?}");
-}
-
-/// What is answered to a request.
-fn get(address: std::net::SocketAddr, path: &str) -> String {
-    use std::io::{Read, Write};
-    let mut stream = std::net::TcpStream::connect(address).expect("a connection");
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").expect("written");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("an answer");
-    answer
 }
 
 #[test]

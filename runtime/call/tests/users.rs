@@ -67,7 +67,7 @@ impl House {
 
     fn token(&self, user: &str, routines: Option<&str>) -> String {
         let routines = routines.map(|pattern| vec![pattern.to_owned()]);
-        let new = NewToken { user: user.to_owned(), routines, expires: None };
+        let new = NewToken { user: user.to_owned(), routines, ..NewToken::default() };
         add(&self.file, &new).expect("a token")
     }
 
@@ -99,7 +99,8 @@ fn who_has_no_good_token_is_told_why() {
         Err(CallError::NotPermitted(text)) => assert!(!text.contains("guessed"), "{text}"),
         other => panic!("{other:?}"),
     }
-    let past = NewToken { user: "ada".to_owned(), expires: Some(1_000_000_000), routines: None };
+    let past =
+        NewToken { user: "ada".to_owned(), expires: Some(1_000_000_000), ..NewToken::default() };
     let token = add(&house.file, &past).expect("a token");
     match house.connect(&token) {
         Err(error @ CallError::Expired(_)) => {

@@ -1,7 +1,17 @@
 //! Calls of routines over loopback TCP: a server process with routines that do nothing, beside raw TCP,
-//! and (in [`python`]) beside what people use from Python today.
+//! and (in [`python`]) beside what people use from Python today; Linpack from C; and in benchmarks of their own calls
+//! over limited paths ([`sites`]), uneven work ([`density`]) and many clients ([`crowd`]).
 
+mod crowd;
+mod density;
+mod linpack;
+mod process;
 mod python;
+mod sites;
+
+pub(super) use crowd::measure as crowd;
+pub(super) use density::measure as density;
+pub(super) use sites::measure as sites;
 
 use super::Setting;
 use super::turns::{self, Against, Measure};
@@ -9,9 +19,9 @@ use crate::cluster::{self, Node};
 use crate::error::BenchError;
 use crate::record::{Goal, Record};
 use kumi_call::{Client, Options};
-use std::io::{BufRead, BufReader};
+use process::Process;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Instant;
 
 /// The routines, and what they take and give.
@@ -33,79 +43,42 @@ pub(super) fn measure(setting: &Setting, runs: usize) -> Result<Vec<Record>, Ben
     let mut records = arrays(setting, runs, &server)?;
     records.extend(noop(setting, runs, &server)?);
     records.extend(noop_from_c(setting, runs, &server)?);
+    records.extend(linpack::measure(runs, folder.path())?);
     records.extend(python::measure(setting, runs, &server, folder.path())?);
     Ok(records)
 }
 
 /// `kumi call serve` in a process of its own; ended when dropped.
 pub(super) struct Server {
-    child: Child,
-    /// Where it listens.
-    pub(super) address: String,
+    process: Process,
 }
 
 impl Server {
     /// With the routines that cost nothing.
     fn start(folder: &Path) -> Result<Self, BenchError> {
-        let (source, idl) = (folder.join("routines.c"), folder.join("routines.idl"));
-        for (path, text) in [(&source, ROUTINES), (&idl, DESCRIPTIONS)] {
-            let failed = |source| BenchError::File { path: path.clone(), source };
-            std::fs::write(path, text).map_err(failed)?;
-        }
-        let library = folder.join("libroutines.so");
-        let mut compiler = Command::new("cc");
-        compiler.args(["-O2", "-shared", "-fPIC", "-o"]).arg(&library).arg(&source);
-        cluster::output(&mut compiler)?;
-        Self::of(&["--library".into(), library, idl])
+        Self::of(&process::routines(folder, "routines", ROUTINES, DESCRIPTIONS)?)
     }
 
     /// With these arguments; it listens on a port that is free.
     pub(super) fn of(args: &[PathBuf]) -> Result<Self, BenchError> {
+        Self::with(2, &[], args)
+    }
+
+    /// With so many slots, which registers at this metaserver.
+    fn with(slots: u32, more: &[&str], args: &[PathBuf]) -> Result<Self, BenchError> {
         let mut command = Command::new(cluster::program("kumi")?);
-        command.args(["call", "serve", "--listen", "127.0.0.1:0", "--slots", "2"]).args(args);
-        let what = format!("{command:?}");
-        let started = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn();
-        let mut child =
-            started.map_err(|source| BenchError::Start { what: what.clone(), source })?;
-        let mut said = String::new();
-        let Some(stderr) = child.stderr.take() else {
-            return Err(BenchError::Missing(PathBuf::from("standard error")));
-        };
-        let mut lines = BufReader::new(stderr);
-        loop {
-            let mut line = String::new();
-            let read = lines.read_line(&mut line);
-            said.push_str(&line);
-            if let Some((_, at)) =
-                line.trim().rsplit_once(" at ").filter(|_| line.contains("serves"))
-            {
-                let address = at.to_owned();
-                // What it says later belongs to whoever looks at the benchmark.
-                std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::stderr()));
-                return Ok(Self { child, address });
-            }
-            if !matches!(read, Ok(count) if count > 0) {
-                let mut server = Self { child, address: String::new() };
-                server.end();
-                return Err(BenchError::Output { wanted: "serves".to_owned(), what, output: said });
-            }
-        }
+        command.args(["call", "serve", "--listen", "127.0.0.1:0", "--slots"]);
+        command.arg(slots.to_string()).args(more).args(args);
+        Ok(Self { process: Process::start(command)? })
+    }
+
+    /// Where it listens.
+    fn address(&self) -> &str {
+        &self.process.address
     }
 
     fn connect(&self) -> Result<Client, BenchError> {
-        Ok(Client::connect(&self.address, &Options::default())?)
-    }
-
-    fn end(&mut self) {
-        // It may have ended by itself.
-        let _ended = self.child.kill();
-        let _status = self.child.wait();
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.end();
+        Ok(Client::connect(self.address(), &Options::default())?)
     }
 }
 

@@ -82,12 +82,12 @@ pub(super) fn measure(
         );
         return Ok(Vec::new());
     }
-    let mut records = noop(setting, &python, runs, &server.address)?;
-    records.extend(rate(&python, runs, &server.address)?);
+    let mut records = noop(setting, &python, runs, server.address())?;
+    records.extend(rate(&python, runs, server.address())?);
     let server = Server::of(&[linear])?;
     for routine in ["dmmul", "dgesv"] {
         for (n, least) in SIZES {
-            records.extend(efficiency(&python, runs, &server.address, routine, n, least)?);
+            records.extend(efficiency(&python, runs, server.address(), routine, n, least)?);
         }
     }
     Ok(records)

@@ -172,7 +172,7 @@ def job() -> int:
 
 def run_transaction(
     servers: Sequence[str],
-    how: tuple[str, int, int, str, float | None],
+    how: tuple[str | None, int, int, str, float | None],
     arrays: Sequence[tuple[Any, bool, str, Sequence[int] | None, bool]],
     calls: Sequence[tuple[str, list[Any]]],
 ) -> dict[str, Any]: ...

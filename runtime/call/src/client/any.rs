@@ -35,7 +35,14 @@ pub fn wait_any(
         if interrupted() {
             return Err(CallError::Interrupted);
         }
-        something_comes(&links)?;
+        let mut served = false;
+        for call in calls {
+            served |= call.serve_now()?;
+        }
+        // What has come meanwhile is looked at before anything is waited for.
+        if !served {
+            something_comes(&links)?;
+        }
     }
     Ok(None)
 }

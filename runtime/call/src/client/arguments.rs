@@ -5,7 +5,8 @@ use std::marker::PhantomData;
 
 use kumi_idl::{Argument, Element, Form, Interface, Mode, Order, Param, Plan, Scalar, Type};
 
-use super::{AtServers, CallError};
+use super::files::{CallFiles, Files};
+use super::{AtServers, CallError, Callback};
 use crate::held::Gaps;
 use crate::lent::{Lent, LentMut, Number, bytes_of, bytes_of_mut};
 use crate::values::Given;
@@ -109,6 +110,10 @@ pub enum Arg<'a> {
     Out(ArrayMut<'a>),
     /// An array that is sent, and another into which it comes back.
     InOut(Array<'a>, ArrayMut<'a>),
+    /// A file.
+    File(Files),
+    /// A function that the routine may call.
+    Callback(Callback<'a>),
     /// An array of which servers have parts, or that is to stay at the server.
     AtServers(Box<AtServers<'a>>),
 }
@@ -124,6 +129,18 @@ macro_rules! scalars {
 }
 
 scalars!(i8 => I64, i16 => I64, i32 => I64, i64 => I64, u8 => U64, u16 => U64, u32 => U64, u64 => U64, f32 => F64, f64 => F64);
+
+impl From<Files> for Arg<'_> {
+    fn from(files: Files) -> Self {
+        Arg::File(files)
+    }
+}
+
+impl<'a> From<Callback<'a>> for Arg<'a> {
+    fn from(callback: Callback<'a>) -> Arg<'a> {
+        Arg::Callback(callback)
+    }
+}
 
 impl<'a> From<&'a str> for Arg<'a> {
     fn from(text: &'a str) -> Arg<'a> {
@@ -160,6 +177,7 @@ impl<'a, T: Number> From<&'a mut Vec<T>> for Arg<'a> {
 pub(crate) struct Checked {
     pub plan: Plan,
     pub given: Given,
+    pub files: CallFiles,
     /// In ascending order; of an array of which servers have parts the pieces between them.
     pub sends: Vec<(u16, Lent)>,
     pub held: Held,
@@ -185,7 +203,60 @@ pub fn is_given(param: &Param) -> bool {
     match param.mode {
         Mode::Work => false,
         Mode::In | Mode::InOut => true,
-        Mode::Out => !param.dims.is_empty() && param.ty != Type::String,
+        Mode::Out => !param.dims.is_empty() && param.ty != Type::String || param.ty == Type::File,
+    }
+}
+
+/// Arguments by what they are, each with its parameter.
+struct Sorted<'a> {
+    given: Given,
+    arrays: Vec<(usize, AtServers<'a>)>,
+    functions: Vec<(u16, Callback<'a>)>,
+    files: Vec<(u16, Files)>,
+}
+
+impl<'a> Sorted<'a> {
+    fn take(&mut self, index: usize, param: &Param, arg: Arg<'a>) -> Result<(), String> {
+        let is_array = matches!(param.ty, Type::Number(_)) && !param.dims.is_empty();
+        let is_function = matches!(param.ty, Type::Callback(_));
+        let is_file = param.ty == Type::File;
+        // A description has 256 parameters at most.
+        let number = index as u16;
+        match arg {
+            Arg::Default if !is_array && !is_function && !is_file => {}
+            Arg::File(file)
+                if is_file
+                    && file.from.is_some() == param.mode.is_sent()
+                    && file.to.is_some() == param.mode.is_returned() =>
+            {
+                self.files.push((number, file));
+            }
+            Arg::Callback(callback) if is_function => self.functions.push((number, callback)),
+            Arg::Scalar(scalar) if param.scalar().is_some() => {
+                self.given.scalars[index] = Some(scalar);
+            }
+            Arg::Text(text) if param.ty == Type::String => {
+                if text.contains('\0') {
+                    return Err(format!("`{}` is a text with a zero byte", param.name));
+                }
+                self.given.texts[index] = Some(text.into_owned());
+            }
+            Arg::In(array) if is_array && param.mode == Mode::In => {
+                self.arrays.push((index, AtServers { from: Some(array), ..AtServers::default() }));
+            }
+            Arg::Out(array) if is_array && param.mode != Mode::In => {
+                self.arrays.push((index, AtServers { to: Some(array), ..AtServers::default() }));
+            }
+            Arg::InOut(from, to) if is_array && param.mode == Mode::InOut => {
+                let both = AtServers { from: Some(from), to: Some(to), ..AtServers::default() };
+                self.arrays.push((index, both));
+            }
+            Arg::AtServers(array) if is_array && fits_mode(&array, param.mode) => {
+                self.arrays.push((index, *array));
+            }
+            _ => return Err(format!("`{}` is {}", param.name, wanted(param))),
+        }
+        Ok(())
     }
 }
 
@@ -193,49 +264,31 @@ pub fn is_given(param: &Param) -> bool {
 ///
 /// # Errors
 /// [`CallError::Argument`], with the parameter's name.
-pub(crate) fn check(
+pub(crate) fn check<'a>(
     interface: &Interface,
-    args: Vec<Arg<'_>>,
+    args: Vec<Arg<'a>>,
     most: u64,
-) -> Result<Checked, CallError> {
+) -> Result<(Checked, Vec<(u16, Callback<'a>)>), CallError> {
     let wrong = |text: String| CallError::Argument { routine: interface.name.clone(), text };
     let expected = expected(interface, args.len()).map_err(wrong)?;
-    let mut given = Given::nothing(interface);
-    let mut arrays: Vec<(usize, AtServers<'_>)> = Vec::new();
+    let mut sorted = Sorted {
+        given: Given::nothing(interface),
+        arrays: Vec::new(),
+        functions: Vec::new(),
+        files: Vec::new(),
+    };
     for (index, arg) in expected.into_iter().zip(args) {
-        let param = &interface.params[index];
-        let is_array = matches!(param.ty, Type::Number(_)) && !param.dims.is_empty();
-        match arg {
-            Arg::Default if !is_array => {}
-            Arg::Scalar(scalar) if param.scalar().is_some() => given.scalars[index] = Some(scalar),
-            Arg::Text(text) if param.ty == Type::String => {
-                if text.contains('\0') {
-                    return Err(wrong(format!("`{}` is a text with a zero byte", param.name)));
-                }
-                given.texts[index] = Some(text.into_owned());
-            }
-            Arg::In(array) if is_array && param.mode == Mode::In => {
-                arrays.push((index, AtServers { from: Some(array), ..AtServers::default() }));
-            }
-            Arg::Out(array) if is_array && param.mode != Mode::In => {
-                arrays.push((index, AtServers { to: Some(array), ..AtServers::default() }));
-            }
-            Arg::InOut(from, to) if is_array && param.mode == Mode::InOut => {
-                let both = AtServers { from: Some(from), to: Some(to), ..AtServers::default() };
-                arrays.push((index, both));
-            }
-            Arg::AtServers(array) if is_array && fits_mode(&array, param.mode) => {
-                arrays.push((index, *array));
-            }
-            _ => return Err(wrong(format!("`{}` is {}", param.name, wanted(param)))),
-        }
+        sorted.take(index, &interface.params[index], arg).map_err(wrong)?;
     }
+    let Sorted { mut given, arrays, functions, files } = sorted;
+    let files = open(files, &mut given)?;
     given.fill_texts(interface).map_err(|failure| wrong(failure.text))?;
     let plan = crate::values::plan(interface, &given, most)
         .map_err(|failure| CallError::of(failure, &interface.name))?;
     let mut checked = Checked {
         plan,
         given,
+        files,
         sends: Vec::new(),
         held: Held::default(),
         targets: Vec::new(),
@@ -246,7 +299,21 @@ pub(crate) fn check(
         let name = &interface.params[index].name;
         checked.array(index, array).map_err(|text| wrong(format!("`{name}` {text}")))?;
     }
-    Ok(checked)
+    Ok((checked, functions))
+}
+
+/// Opens the files of a call.
+fn open(files: Vec<(u16, Files)>, given: &mut Given) -> Result<CallFiles, CallError> {
+    let mut opened = CallFiles::default();
+    for (parameter, file) in files {
+        if let Some(path) = &file.from {
+            given.files[usize::from(parameter)] = Some(opened.send(parameter, path)?);
+        }
+        if let Some(path) = &file.to {
+            opened.receive(parameter, path)?;
+        }
+    }
+    Ok(opened)
 }
 
 /// The parameters for which something is given, if so many things are.
@@ -266,8 +333,8 @@ fn expected(interface: &Interface, given: usize) -> Result<Vec<usize>, String> {
 fn wanted(param: &Param) -> String {
     let what = match &param.ty {
         Type::String => "a text".to_owned(),
-        Type::File => "a file, which this client cannot send".to_owned(),
-        Type::Callback(_) => "a callback, which this client cannot offer".to_owned(),
+        Type::File => "a file (`Files`)".to_owned(),
+        Type::Callback(_) => "a function (a `Callback`)".to_owned(),
         Type::Number(element) if param.dims.is_empty() => format!("a scalar ({element})"),
         Type::Number(element) => {
             let dims = param.dims.len();
@@ -278,6 +345,7 @@ fn wanted(param: &Param) -> String {
         }
     };
     match param.mode {
+        Mode::In if matches!(param.ty, Type::Callback(_)) => what,
         Mode::In => format!("{what} that is sent"),
         Mode::Out => format!("{what} that comes back, and must be one that can be written"),
         Mode::InOut => {

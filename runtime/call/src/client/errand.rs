@@ -130,6 +130,10 @@ impl Errand {
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Placed, CallError> {
         loop {
+            if self.seeking.is_none() && self.has_run && !self.placing.idempotent {
+                // A metaserver that has forgotten the attempt would have it run twice.
+                return Err(CallError::NoServer { text: String::new(), has_not_run: false });
+            }
             self.seek(false)?;
             if control.is_cancelled() {
                 return Err(self.cancelled());
@@ -223,7 +227,7 @@ impl Errand {
         control: &Control,
         interrupted: &dyn Fn() -> bool,
     ) -> Attempt {
-        let client = match self.inner.server(&placed.address) {
+        let client = match self.inner.server(placed) {
             Ok(client) => client,
             Err(error) => {
                 let ended = if error.has_not_run() { Ended::NotBegun } else { Ended::Broken };
@@ -243,7 +247,8 @@ impl Errand {
             if control.is_cancelled() {
                 return Attempt::Over(Err(self.cancelled()));
             }
-            let begun = client.send(&self.known, checked, left, Some(placed.ticket), interrupted);
+            let begun =
+                client.send(&self.known, checked, Vec::new(), left, Some(placed), interrupted);
             // Before the memory is given back: whoever cancels meanwhile finds no stream, waits for the lock, and takes
             // for granted then that nothing is written there any more.
             if let Ok(call) = &begun {

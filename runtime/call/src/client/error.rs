@@ -74,6 +74,12 @@ pub enum CallError {
         /// The scalars and texts that it gave all the same.
         outcome: Box<Outcome>,
     },
+    /// A function of this program that the routine called has failed; the routine was ended.
+    #[error("{0}")]
+    Callback(String),
+    /// A file of this program that cannot be read or written, or one that the server's disk does not take.
+    #[error("{0}")]
+    File(String),
     /// No array of that name is held, or not yet.
     #[error("{text}")]
     NotHeld {
@@ -145,6 +151,8 @@ impl CallError {
             Code::Cancelled => CallError::Cancelled(text),
             Code::NotRunnable => CallError::NotRunnable(text),
             Code::NotPermitted => CallError::NotPermitted(text),
+            Code::Callback => CallError::Callback(text),
+            Code::Storage => CallError::File(text),
             Code::NotHeld | Code::NotYet => CallError::NotHeld { text, yet: code == Code::NotYet },
             Code::NoSource => CallError::NoSource(text),
             Code::HeldFull => CallError::HeldFull(text),

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use kumi_rpc::{Over, Placing};
+use kumi_rpc::{Over, Placed, Placing};
 
 use super::arguments::{self, Arg};
 use super::errand::{Control, Errand};
@@ -36,6 +36,7 @@ const WATCH: Duration = Duration::from_millis(250);
 #[derive(Debug, Clone)]
 pub struct Grid {
     inner: Arc<Inner>,
+    priority: u8,
 }
 
 /// What all calls share.
@@ -111,7 +112,14 @@ impl Grid {
             waiting: Mutex::default(),
         };
         inner.connect_once()?;
-        Ok(Grid { inner: Arc::new(inner) })
+        Ok(Grid { inner: Arc::new(inner), priority: 0 })
+    }
+
+    /// The same connections, for calls of this priority: 0 (that of [`Grid::connect`]) to 9. It orders the calls of a user;
+    /// the metaserver lowers it to what it allows the user.
+    #[must_use]
+    pub fn with_priority(&self, priority: u8) -> Grid {
+        Grid { inner: Arc::clone(&self.inner), priority }
     }
 
     /// The metaserver's name.
@@ -198,16 +206,23 @@ impl Grid {
     ) -> Result<Errand, CallError> {
         let known = self.interface(routine)?;
         let most = i64::MAX.unsigned_abs();
-        let checked = arguments::check(&known.interface, args, most)?;
+        let (checked, functions) = arguments::check(&known.interface, args, most)?;
+        if !functions.is_empty() {
+            // It would be called by a routine on one server after it was by another, and who waits may be another thread.
+            let text = "takes functions, which only a connection to a server (`Client`) can call";
+            return Err(CallError::Argument { routine: routine.to_owned(), text: text.to_owned() });
+        }
+        let files =
+            checked.files.sent.iter().fold(0_u64, |sum, (.., bytes)| sum.saturating_add(*bytes));
         let placing = Placing {
             key: (self.inner.key, self.inner.calls.fetch_add(1, Ordering::Relaxed)),
             hash: known.hash,
-            bytes_out: checked.plan.sent,
+            bytes_out: checked.plan.sent.saturating_add(files),
             bytes_back: checked.plan.returned,
             operations: checked.plan.operations.unwrap_or(f64::NAN),
             time_ms: 0,
             attempts: 0,
-            priority: 0,
+            priority: self.priority,
             idempotent: known.interface.idempotent,
             routine: known.interface.name.clone(),
         };
@@ -234,7 +249,11 @@ impl Inner {
             match self.connect_once() {
                 Ok(client) => return Ok(client),
                 Err(error) if Instant::now() + pause >= until => return Err(error),
-                Err(error @ (CallError::NotPermitted(_) | CallError::Address(_))) => {
+                Err(
+                    error @ (CallError::NotPermitted(_)
+                    | CallError::Expired(_)
+                    | CallError::Address(_)),
+                ) => {
                     return Err(error);
                 }
                 Err(_) => {
@@ -326,20 +345,24 @@ impl Inner {
         }
     }
 
-    /// A connection to a server.
-    pub fn server(&self, address: &str) -> Result<Client, CallError> {
+    /// A connection to a server, which is shown what the metaserver has given, and never the token.
+    pub fn server(&self, placed: &Placed) -> Result<Client, CallError> {
+        let address = placed.address.as_str();
         if let Some(client) = locked(&self.servers).get(address) {
             return Ok(client.clone());
         }
         // Without the lock: one that does not answer is no other's business.
-        let client = Client::connect(address, &self.options)?;
+        let options = Options { token: placed.pass.clone(), ..self.options.clone() };
+        let client = Client::connect(address, &options)?;
         let mut servers = locked(&self.servers);
         Ok(servers.entry(address.to_owned()).or_insert(client).clone())
     }
 
     /// A connection to a server is of no use any more, if this error says so.
     pub fn forget_server(&self, address: &str, client: &Client, error: &CallError) {
-        if !matches!(error, CallError::Lost(_)) && !client.link.is_broken() {
+        // One that was opened with a pass which is not good any more is opened anew with the next.
+        let of_no_use = matches!(error, CallError::Lost(_) | CallError::NoServer { .. });
+        if !of_no_use && !client.link.is_broken() {
             return;
         }
         let mut servers = locked(&self.servers);

@@ -5,10 +5,14 @@
 
 mod alive;
 mod ask;
+mod called;
+mod files;
 mod held;
 mod meta;
 mod writing;
 
+pub use called::{Called, Functions};
+pub use files::FileParts;
 pub use meta::goes_on;
 
 use std::collections::HashMap;
@@ -18,8 +22,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use kumi_rpc::{
-    CHUNK, CallHead, Client, ClientEvent, Failure, HEADER, Placed, ResultHead, ServerHello, Size,
-    Step, Ticket as Attempt, chunk_header, chunks,
+    CHUNK, CallHead, Client, ClientEvent, Failure, HEADER, Place, Placed, ResultHead, ServerHello,
+    Size, Step, chunk_header, chunks,
 };
 use nix::poll::PollFlags;
 
@@ -41,6 +45,10 @@ pub enum Answer {
     Names(Vec<String>),
     /// With when its head came.
     Done(ResultHead, Instant),
+    /// The result has come, but a file of it could not be written, for this reason.
+    Unwritten(String),
+    /// The routine calls a function, or cannot for this reason.
+    Called(Result<Box<Called>, String>),
     Placed(Placed),
     Closed,
     State(String),
@@ -53,6 +61,40 @@ struct Pending {
     /// Its answer is told by [`Link::next_ready`].
     queued: bool,
     answer: Option<Result<Answer, Failure>>,
+    functions: Functions,
+    files: files::Coming,
+    /// What a function is called with, and where it comes to.
+    coming: Option<Box<Called>>,
+    called_targets: Vec<(u16, LentMut)>,
+}
+
+impl Pending {
+    /// Whether nothing more comes for it.
+    fn is_over(&self) -> bool {
+        self.answer.as_ref().is_some_and(|answer| !matches!(answer, Ok(Answer::Called(_))))
+    }
+
+    /// Where the bytes of an array go; those of a file that are here are written.
+    fn target(&mut self, place: Place, here: &[u8]) -> Option<(&mut LentMut, usize)> {
+        let targets = if self.coming.is_some() {
+            &mut self.called_targets
+        } else {
+            self.files.write(place, here);
+            &mut self.targets
+        };
+        let target = targets.iter_mut().find(|(other, _)| *other == place.argument)?;
+        Some((&mut target.1, usize::try_from(place.offset).ok()?))
+    }
+}
+
+/// What is sent of a call, and where its results go.
+pub struct Parts<'a> {
+    pub placed: Option<&'a Placed>,
+    pub head: &'a CallHead,
+    pub sends: &'a [(u16, Lent)],
+    pub targets: Vec<(u16, LentMut)>,
+    pub functions: Functions,
+    pub files: FileParts<'a>,
 }
 
 /// What must come before anything can be done.
@@ -136,39 +178,40 @@ impl Link {
         }
     }
 
-    fn begin(&self, mut state: MutexGuard<'_, State>, stream: u32, targets: Vec<(u16, LentMut)>) {
-        state.pending.insert(stream, Pending { targets, ..Pending::default() });
+    fn begin(&self, mut state: MutexGuard<'_, State>, stream: u32, pending: Pending) {
+        state.pending.insert(stream, pending);
     }
 
     /// Begins a call: sends its head and its arrays.
     pub fn call<L: std::ops::Deref<Target = Link>>(
         link: L,
-        attempt: Option<Attempt>,
-        head: &CallHead,
-        sends: &[(u16, Lent)],
-        targets: Vec<(u16, LentMut)>,
+        parts: Parts<'_>,
         deadline: Option<Instant>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Ticket<L>, CallError> {
+        let Parts { placed, head, sends, targets, functions, files } = parts;
         let results: Vec<Size> = targets
             .iter()
             .map(|(argument, target)| Size { argument: *argument, bytes: target.length() as u64 })
             .collect();
         let mut out = Vec::with_capacity(256);
         let mut state = link.lock();
-        let stream =
-            state.rpc.call_with(attempt, head, &results, &mut out).map_err(|too_long| {
-                let text = format!(
-                    "scalars and texts of {} bytes are more than a call may have",
-                    too_long.0
-                );
-                CallError::TooLarge(text)
-            })?;
-        link.begin(state, stream, targets);
+        let stream = state.rpc.call_with(placed, head, &results, &mut out).map_err(|too_long| {
+            let text =
+                format!("scalars and texts of {} bytes are more than a call may have", too_long.0);
+            CallError::TooLarge(text)
+        })?;
+        state.rpc.expect_files(stream, files.parameters(), files.most);
+        let coming = files.coming();
+        let pending = Pending { targets, functions, files: coming, ..Pending::default() };
+        link.begin(state, stream, pending);
         // From here on the ticket takes the targets back, however this ends.
         let ticket = Ticket::of(link, stream);
-        match ticket.link.send(stream, &out, sends, deadline, interrupted) {
-            Err(error @ CallError::Interrupted) => Err(error),
+        let sent = ticket.link.send(stream, &out, sends, deadline, interrupted);
+        let sent =
+            sent.and_then(|()| ticket.link.send_files(stream, files.sent, deadline, interrupted));
+        match sent {
+            Err(error @ (CallError::Interrupted | CallError::File(_))) => Err(error),
             // The server has answered, and then closed the connection.
             Err(error) if !ticket.link.has_answer(stream) => Err(error),
             _ => Ok(ticket),
@@ -246,13 +289,12 @@ impl Link {
             state.look_around(&self.wire);
         }
         let state = self.answer_pings(state).unwrap_or_else(|| self.lock());
-        state.broken.is_some()
-            || state.pending.get(&stream).is_none_or(|pending| pending.answer.is_some())
+        state.broken.is_some() || state.pending.get(&stream).is_none_or(Pending::is_over)
     }
 
     /// Whether a stream's answer has been taken in.
     fn has_answer(&self, stream: u32) -> bool {
-        self.lock().pending.get(&stream).is_some_and(|pending| pending.answer.is_some())
+        self.lock().pending.get(&stream).is_some_and(Pending::is_over)
     }
 
     /// Forgets a stream; whether the server is still to be asked to end it.
@@ -449,12 +491,11 @@ impl State {
                 }
                 Ok(Step::Data(place, length)) => {
                     let here = length.min(input.len());
-                    let target = place.and_then(|place| {
-                        let targets = &mut self.pending.get_mut(&place.stream)?.targets;
-                        let target =
-                            targets.iter_mut().find(|(other, _)| *other == place.argument)?;
-                        Some((&mut target.1, usize::try_from(place.offset).ok()?))
-                    });
+                    let pending = place.map(|place| (place, self.pending.get_mut(&place.stream)));
+                    let target = match pending {
+                        Some((place, Some(pending))) => pending.target(place, &input[..here]),
+                        _ => None,
+                    };
                     if here > 0 {
                         if let Some((target, offset)) = target {
                             target.write(offset, &input[..here]);
@@ -504,9 +545,12 @@ impl State {
             ClientEvent::Done(stream) => {
                 let head = self.pending.get_mut(&stream).and_then(|pending| pending.head.take());
                 let Some((head, at)) = head else { return };
-                (stream, Ok(Answer::Done(head, at)))
+                let file = self.pending.get_mut(&stream).and_then(|it| it.files.failed());
+                (stream, Ok(file.map_or(Answer::Done(head, at), Answer::Unwritten)))
             }
             ClientEvent::Failed(stream, failure) => (stream, Err(failure)),
+            ClientEvent::Callback(stream, head) => return self.callback(stream, &head),
+            ClientEvent::Called(stream) => return self.called(stream),
             ClientEvent::Placed(stream, placed) => (stream, Ok(Answer::Placed(placed))),
             ClientEvent::Closed(stream) => (stream, Ok(Answer::Closed)),
             ClientEvent::State(stream, json) => (stream, Ok(Answer::State(json))),
@@ -519,6 +563,8 @@ impl State {
                 self.ready.streams.push_back(stream);
             }
             pending.targets.clear();
+            pending.called_targets.clear();
+            pending.coming = None;
         }
     }
 }

@@ -13,6 +13,8 @@ mod any;
 mod arguments;
 mod errand;
 mod error;
+mod files;
+mod functions;
 mod grid;
 mod held;
 mod inbox;
@@ -29,23 +31,25 @@ use std::time::{Duration, Instant};
 
 use kumi_idl::{Form, Interface, Limits, Plan, Scalar};
 use kumi_rpc::{
-    CallHead, ClientHello, Failure, ResultHead, Role, ServerHello, Ticket as Attempt, VERSIONS,
-    Value,
+    CallHead, ClientHello, Failure, Placed, ResultHead, Role, ServerHello, VERSIONS, Value,
 };
 
 pub use any::wait_any;
 pub use arguments::{Arg, Array, ArrayMut, Shape, is_given};
 pub use error::CallError;
+pub use files::Files;
+pub use functions::{Callback, CallbackArgs};
 pub use grid::{Grid, GridCall, GridCanceller};
 pub use held::AtServers;
 pub use remote::{Remote, RemoteCall, RemoteCanceller};
 pub use ticket::Canceller;
 
+use crate::callback::Function;
 use crate::lent::Number;
 use crate::values;
 use arguments::Checked;
 pub(crate) use arguments::check;
-use link::{Answer, Link};
+use link::{Answer, FileParts, Functions, Link, Parts};
 use ticket::Ticket;
 use wire::Wire;
 
@@ -60,6 +64,10 @@ pub struct Options {
     pub site: String,
     /// How long connecting may take.
     pub connect_time: Duration,
+    /// Most bytes with which a routine may call a function of this program.
+    pub callback_bytes: u64,
+    /// Most bytes of a file that comes back.
+    pub file_bytes: u64,
     /// For `tls://`: a file with the certificates (PEM) of the authorities that are trusted, and no others; `None`: those
     /// that the system trusts.
     pub ca: Option<PathBuf>,
@@ -96,6 +104,8 @@ impl Default for Options {
                 .map_or_else(String::new, |name| name.to_string_lossy().into_owned()),
             site: std::env::var("KUMI_CALL_SITE").unwrap_or_default(),
             connect_time: Duration::from_secs(10),
+            callback_bytes: 1 << 30,
+            file_bytes: 1 << 40,
             ca: None,
         }
     }
@@ -106,6 +116,7 @@ impl Default for Options {
 pub struct Known {
     /// Its description.
     pub interface: Interface,
+    functions: Arc<Vec<Function>>,
     hash: u64,
 }
 
@@ -114,6 +125,8 @@ pub struct Known {
 pub struct Client {
     link: Arc<Link>,
     server: ServerHello,
+    callback_bytes: u64,
+    file_bytes: u64,
     known: Arc<Mutex<HashMap<String, Arc<Known>>>>,
 }
 
@@ -159,7 +172,13 @@ impl Client {
             site: options.site.clone(),
         };
         let server = link.hello(&hello.encode(), deadline)?;
-        Ok(Client { link: Arc::new(link), server, known: Arc::default() })
+        Ok(Client {
+            link: Arc::new(link),
+            server,
+            callback_bytes: options.callback_bytes,
+            file_bytes: options.file_bytes,
+            known: Arc::default(),
+        })
     }
 
     /// The server's name.
@@ -226,7 +245,8 @@ impl Client {
             Ok(Answer::Description(hash, json)) => {
                 let interface = Interface::from_json(json.as_bytes())
                     .map_err(|error| CallError::Server(error.to_string()))?;
-                let known = Arc::new(Known { interface, hash });
+                let functions = Arc::new(crate::callback::functions(&interface));
+                let known = Arc::new(Known { interface, functions, hash });
                 let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
                 all.insert(name.to_owned(), Arc::clone(&known));
                 Ok(known)
@@ -301,8 +321,8 @@ impl Client {
         time: Option<Duration>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Call<'a>, CallError> {
-        let checked = arguments::check(&known.interface, args, self.server.bytes)?;
-        self.send(known, checked, time, None, interrupted).map_err(|(error, _)| error)
+        let (checked, functions) = arguments::check(&known.interface, args, self.server.bytes)?;
+        self.send(known, checked, functions, time, None, interrupted).map_err(|(error, _)| error)
     }
 
     /// Sends a call whose arguments are checked. They are given back if that fails.
@@ -311,8 +331,9 @@ impl Client {
         &self,
         known: &Arc<Known>,
         checked: Checked,
+        functions: Vec<(u16, Callback<'a>)>,
         time: Option<Duration>,
-        attempt: Option<Attempt>,
+        placed: Option<&Placed>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Call<'a>, (CallError, Checked)> {
         let timeout_ms =
@@ -327,16 +348,26 @@ impl Client {
         let begun = Instant::now();
         // One that is too far away to be told is none.
         let deadline = time.and_then(|time| begun.checked_add(time.checked_add(GRACE)?));
-        let targets = checked.targets();
-        let link = Arc::clone(&self.link);
-        let sent = Link::call(link, attempt, &head, &checked.sends, targets, deadline, interrupted);
-        let ticket = match sent {
+        let back = match checked.files.targets() {
+            Ok(back) => back,
+            Err(error) => return Err((error, checked)),
+        };
+        let parts = Parts {
+            placed,
+            head: &head,
+            sends: &checked.sends,
+            targets: checked.targets(),
+            functions: Functions { list: Arc::clone(&known.functions), most: self.callback_bytes },
+            files: FileParts { sent: &checked.files.sent, back, most: self.file_bytes },
+        };
+        let ticket = match Link::call(Arc::clone(&self.link), parts, deadline, interrupted) {
             Ok(ticket) => ticket,
             Err(error) => return Err((error, checked)),
         };
         Ok(Call {
             ticket,
             checked,
+            functions: Mutex::new(functions),
             known: Arc::clone(known),
             client: self.clone(),
             begun,
@@ -352,6 +383,7 @@ pub struct Call<'a> {
     // First, so that it takes the targets back before the memory for packed results goes.
     ticket: Ticket<Arc<Link>>,
     checked: Checked,
+    functions: Mutex<Vec<(u16, Callback<'a>)>>,
     known: Arc<Known>,
     client: Client,
     begun: Instant,
@@ -373,7 +405,7 @@ impl Call<'_> {
     /// # Errors
     /// [`CallError`]; also when its end was waited for before.
     pub fn wait(&mut self, interrupted: &dyn Fn() -> bool) -> Result<Outcome, CallError> {
-        let answer = self.ticket.wait(self.deadline, interrupted)?;
+        let answer = self.next(self.deadline, interrupted)?;
         self.end(answer)
     }
 
@@ -381,9 +413,16 @@ impl Call<'_> {
         let routine = &self.known.interface.name;
         match answer {
             Ok(Answer::Done(head, at)) => {
+                let is_file = |value: &&(u16, Value)| matches!(value.1, Value::FileLength(_));
+                if head.values.iter().filter(is_file).count() != self.checked.files.count() {
+                    let text = "the result lacks a file";
+                    return Err(CallError::Server(text.to_owned()));
+                }
                 self.checked.unpack();
+                self.checked.files.finish()?;
                 self.outcome(head, at)
             }
+            Ok(Answer::Unwritten(why)) => Err(CallError::File(why)),
             Ok(_) => Err(CallError::Server("the server answered something else".to_owned())),
             Err(failure) => {
                 if failure.code == kumi_rpc::Code::InterfaceChanged {
@@ -407,7 +446,7 @@ impl Call<'_> {
         let Some(until) = until.filter(|until| self.deadline.is_none_or(|end| *until < end)) else {
             return self.wait(interrupted).map(Some);
         };
-        match self.ticket.wait(Some(until), interrupted) {
+        match self.next(Some(until), interrupted) {
             Err(CallError::TimedOut(_)) => Ok(None),
             Err(error) => Err(error),
             Ok(answer) => self.end(answer).map(Some),
@@ -442,8 +481,11 @@ impl Call<'_> {
 
     fn outcome(&self, head: ResultHead, at: Instant) -> Result<Outcome, CallError> {
         let interface = &self.known.interface;
+        let values = head.values.into_iter();
+        // Files are in place, and were expected.
+        let values = values.filter(|(_, value)| !matches!(value, Value::FileLength(_)));
         let values: Vec<(usize, Value)> =
-            head.values.into_iter().map(|(index, value)| (usize::from(index), value)).collect();
+            values.map(|(index, value)| (usize::from(index), value)).collect();
         let fits = values.iter().all(|(index, value)| {
             let form = self.checked.plan.arguments.get(*index).map(|argument| argument.form);
             matches!((form, value), (Some(Form::Text { .. }), Value::Text(_)))

@@ -54,6 +54,15 @@ impl Remote {
         Err(last)
     }
 
+    /// [`Grid::with_priority`]; a server has no priorities.
+    #[must_use]
+    pub fn with_priority(&self, priority: u8) -> Remote {
+        match self {
+            Remote::Server(client) => Remote::Server(client.clone()),
+            Remote::Grid(grid) => Remote::Grid(grid.with_priority(priority)),
+        }
+    }
+
     /// Its name.
     #[must_use]
     pub fn server(&self) -> String {

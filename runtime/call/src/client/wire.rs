@@ -70,9 +70,7 @@ impl Wire {
         }
         if let Some(bare) = address.strip_prefix("tls://") {
             let insecure = |text| CallError::Tls { address: address.to_owned(), text };
-            let host = bare.rsplit_once(':').map_or(bare, |(host, _)| host);
-            let host = host.trim_start_matches('[').trim_end_matches(']');
-            let secured = tls::begin(host, options.ca.as_deref());
+            let secured = tls::begin(tls::host(bare), options.ca.as_deref());
             let secured = secured.map_err(|error| insecure(error.to_string()))?;
             let socket = tcp(address, bare, options.connect_time)?;
             let wire = Wire::new(socket, Some(secured));

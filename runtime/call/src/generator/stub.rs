@@ -198,9 +198,9 @@ fn own(param: &Param) -> Result<String, String> {
         Type::Number(element) => format!("{} *{name}", c(*element)),
         Type::String if param.mode == Mode::In => format!("const char *{name}"),
         Type::String => format!("char *{name}"),
-        Type::File => return Err(format!("`{name}` is a file, which routines do not get yet")),
+        Type::File => return Err(format!("`{name}` is a file, which executables do not get")),
         Type::Callback(_) => {
-            return Err(format!("`{name}` is a callback, which routines do not get yet"));
+            return Err(format!("`{name}` is a callback, which executables do not get"));
         }
     })
 }

@@ -107,13 +107,13 @@ impl Catalogue {
         self.names.iter().flat_map(|(name, all)| all.values().map(|entry| (name.as_str(), entry)))
     }
 
-    /// What is said of a name that nothing has.
-    pub fn unknown(&self, name: &str) -> String {
-        let near = nearest(name, self.names());
+    /// What is said of names like this one, of those that whoever asks may know.
+    pub fn near(&self, name: &str, may: impl Fn(&str) -> bool) -> String {
+        let near = nearest(name, self.names().filter(|name| may(name)));
         if near.is_empty() {
-            return format!("no server has a routine `{name}`");
+            return String::new();
         }
-        format!("no server has a routine `{name}`; did you mean {}?", near.join(" or "))
+        format!("; did you mean {}?", near.join(" or "))
     }
 }
 
@@ -137,7 +137,8 @@ mod tests {
         let hash = offered(new).hash;
         assert_eq!(all.find("f").map(|entry| entry.hash), Some(hash));
         assert!(all.exactly("f", offered(old).hash).is_some());
-        assert!(all.unknown("ff").contains("did you mean f?"), "{}", all.unknown("ff"));
+        assert_eq!(all.near("ff", |_| true), "; did you mean f?");
+        assert_eq!(all.near("ff", |_| false), "");
         all.remove(ServerId(2));
         all.remove(ServerId(3));
         assert!(all.exactly("f", hash).is_none() && all.find("f").is_some());

@@ -9,13 +9,14 @@ use std::time::Duration;
 use kumi_broker::ServerId;
 use kumi_rpc::{ClientHello, Code, Failure, Look, MetaEvent, Register, Ticket};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::catalogue::Offered;
 use super::desk::Desk;
 use super::members::Registration;
 use super::peer::{Peer, network};
 use super::view;
+use crate::server::{Guest, shown_out};
 use crate::socket::Socket;
 
 /// How long a stranger has to say who it is, and a peer to read what is its last.
@@ -42,12 +43,21 @@ struct Connection {
     desk: Rc<RefCell<Desk>>,
     peer: Rc<Peer>,
     greeted: bool,
+    /// It should have begun with TLS and has not.
+    open: bool,
+    /// It has not said who it is.
+    guest: Option<Guest>,
     coming: Option<Coming>,
     server: Option<ServerId>,
 }
 
 /// Serves a connection until it goes, or breaks the protocol.
-pub async fn run(desk: Rc<RefCell<Desk>>, socket: Socket, from: Option<IpAddr>) {
+pub async fn run(
+    desk: Rc<RefCell<Desk>>,
+    (socket, open): (Socket, bool),
+    from: Option<IpAddr>,
+    guest: Option<Guest>,
+) {
     let peer = {
         let mut desk = desk.borrow_mut();
         desk.connections += 1;
@@ -58,6 +68,8 @@ pub async fn run(desk: Rc<RefCell<Desk>>, socket: Socket, from: Option<IpAddr>) 
         desk: Rc::clone(&desk),
         peer: Rc::clone(&peer),
         greeted: false,
+        open,
+        guest,
         coming: None,
         server: None,
     };
@@ -91,7 +103,7 @@ impl Connection {
                 patience.as_mut().reset(tokio::time::Instant::now() + PATIENCE);
             }
             if closing && left == 0 {
-                return Ok(());
+                return timeout(PATIENCE, writer.flush()).await?;
             }
             if left > MOST_BACKLOG {
                 return Err(io::Error::other("it does not read"));
@@ -110,6 +122,7 @@ impl Connection {
                     }
                     written += count;
                 }
+                () = shown_out(self.guest.as_ref()) => return Ok(()),
                 () = self.peer.wake.notified() => {}
                 () = &mut patience, if !self.greeted || closing => {
                     return Err(io::ErrorKind::TimedOut.into());
@@ -149,9 +162,25 @@ impl Connection {
         self.peer.close();
     }
 
+    /// The other side may not do what it asks for.
+    fn turn_away(&mut self, failure: Failure) {
+        tracing::warn!(from = ?self.peer.from, "a server was refused: {}", failure.text);
+        self.desk.borrow_mut().counters.refused += 1;
+        self.peer.tell(|rpc| rpc.end(failure));
+        self.peer.close();
+    }
+
     fn greet(&mut self, hello: &ClientHello) {
         self.greeted = true;
         let peer = &self.peer;
+        let admitted = self.desk.borrow().admit(peer, hello, self.open);
+        if let Err(failure) = admitted {
+            tracing::debug!(from = ?peer.from, "somebody was refused: {}", failure.text);
+            self.desk.borrow_mut().counters.refused += 1;
+            peer.tell(|rpc| rpc.refuse(failure));
+            return peer.close();
+        }
+        self.guest = None;
         *peer.site.borrow_mut() = match hello.site.as_str() {
             "" => network(peer.from),
             site => site.to_owned(),
@@ -173,25 +202,18 @@ impl Connection {
                 drop(desk);
                 self.greet(&hello);
             }
-            MetaEvent::Interface(stream, name) => match desk.catalogue.find(&name) {
-                Some(entry) => peer.tell(|rpc| rpc.describe(stream, entry.hash, &entry.json)),
-                None => {
-                    let text = desk.catalogue.unknown(&name);
-                    let failure = Failure::new(Code::NoSuchRoutine, 0, text);
-                    peer.tell(|rpc| rpc.fail(stream, &failure));
-                }
-            },
-            MetaEvent::List(stream, part) => {
-                let names = desk.catalogue.names().filter(|name| name.contains(&part));
-                peer.tell(|rpc| rpc.names(stream, names));
-            }
+            MetaEvent::Interface(stream, name) => desk.describe(&peer, stream, &name),
+            MetaEvent::List(stream, part) => desk.list(&peer, stream, &part),
             MetaEvent::Place(stream, placing) => desk.place(&peer, stream, placing),
             MetaEvent::Cancel(stream) => desk.cancel(&peer, stream),
             MetaEvent::Over(stream, over) => desk.over(&peer, stream, &over),
-            MetaEvent::Status(stream) => {
-                let json = view::json(&desk);
-                peer.tell(|rpc| rpc.state(stream, &json));
-            }
+            MetaEvent::Status(stream) => match desk.check(&peer) {
+                Ok(()) => {
+                    let json = view::json_for(&desk, peer.user.borrow().as_ref());
+                    peer.tell(|rpc| rpc.state(stream, &json));
+                }
+                Err(failure) => peer.tell(|rpc| rpc.fail(stream, &failure)),
+            },
             member => {
                 drop(desk);
                 self.member(member);
@@ -207,6 +229,10 @@ impl Connection {
         }
         match (event, self.server) {
             (MetaEvent::Register(register), _) => {
+                let offers = self.desk.borrow().may_offer(&self.peer);
+                if let Err(failure) = offers {
+                    return self.turn_away(failure);
+                }
                 let left = usize::from(register.offers);
                 if left == 0 || left > MOST_OFFERS.0 {
                     return self.refuse("a server offers no routines, or too many");
@@ -216,8 +242,8 @@ impl Connection {
             }
             (MetaEvent::Offer(hash, json), None) => self.offer(hash, json),
             (MetaEvent::Report(report), Some(id)) => self.desk.borrow_mut().report(id, report),
-            (MetaEvent::Told(ticket, here), Some(id)) => {
-                self.desk.borrow_mut().told(id, ticket, here);
+            (MetaEvent::Told(ticket, fate), Some(id)) => {
+                self.desk.borrow_mut().told(id, ticket, fate);
             }
             (MetaEvent::Leave, Some(id)) => self.desk.borrow_mut().withdraw(id),
             (MetaEvent::Pong, Some(id)) => self.desk.borrow_mut().heard(id),
@@ -253,6 +279,10 @@ impl Connection {
         if let Some(Coming { register, offers, holds, .. }) =
             self.coming.take_if(|coming| coming.left == 0)
         {
+            let registers = self.desk.borrow().may_register(&self.peer, &register);
+            if let Err(failure) = registers {
+                return self.turn_away(failure);
+            }
             let registration = Registration { register, offers, holds };
             let id = self.desk.borrow_mut().register(&self.peer, registration);
             self.server = Some(id);

@@ -9,7 +9,7 @@ use kumi_broker::{
     Action, Broker, CallId, ClientId, Event, Failure as Why, Request, ServerId, SiteId, Time,
     UserId,
 };
-use kumi_rpc::{Code, Ended, Failure, Over, Placed, Placing, Ticket};
+use kumi_rpc::{Code, Ended, Failure, Fate, Over, Placed, Placing, Ticket};
 
 use super::Config;
 use super::catalogue::{Catalogue, key};
@@ -55,12 +55,16 @@ pub struct Open {
     pub running: Option<Running>,
     /// Its server says that the attempt is not there any more.
     pub gone: bool,
+    /// What became of that attempt, by its server's word.
+    pub fate: Fate,
     /// Since when its client is away.
     pub orphan: Option<Time>,
     /// Attempts before this metaserver knew of it.
     pub attempts: u32,
     /// It was placed in an earlier life, and the broker does not know it yet.
     pub restored: bool,
+    /// Its client asked where it is before its server was back.
+    pub untold: bool,
 }
 
 /// A call that is over.
@@ -87,6 +91,8 @@ pub struct Counters {
     pub cancelled: u64,
     /// Frames that broke the protocol, and registrations that were not taken.
     pub hostile: u64,
+    /// Those who have no good token, or may not offer routines.
+    pub refused: u64,
     /// Decisions on calls that came, the time of all and of the longest.
     pub decisions: u64,
     pub deciding: Duration,
@@ -126,6 +132,8 @@ pub struct Desk {
     early: Vec<(Rc<Peer>, u32, Placing)>,
     /// Calls whose time was kept.
     pub turn: u64,
+    /// Shares of users that the broker was told.
+    pub weights: HashMap<u32, u32>,
 }
 
 impl Desk {
@@ -155,6 +163,7 @@ impl Desk {
             store: None,
             early: Vec::new(),
             turn: 0,
+            weights: HashMap::new(),
         }
     }
 
@@ -196,6 +205,13 @@ impl Desk {
 
     /// A call that is to be placed.
     pub fn place(&mut self, peer: &Rc<Peer>, stream: u32, placing: Placing) {
+        let user = match self.may_call(peer, &placing.routine) {
+            Ok(user) => user,
+            Err(failure) => {
+                self.counters.rejected += 1;
+                return peer.tell(|rpc| rpc.fail(stream, &failure));
+            }
+        };
         if let Some(call) = self.keys.get(&placing.key).copied() {
             return self.again(call, peer, stream);
         }
@@ -205,7 +221,7 @@ impl Desk {
         }
         let Some(entry) = self.catalogue.exactly(routine, *hash) else {
             let failure = match self.catalogue.find(routine) {
-                None => Failure::new(Code::NoSuchRoutine, 0, self.catalogue.unknown(routine)),
+                None => self.unknown(peer, routine),
                 Some(_) => {
                     let text = format!("the description of `{routine}` has changed");
                     Failure::new(Code::InterfaceChanged, 0, text)
@@ -215,21 +231,38 @@ impl Desk {
             return peer.tell(|rpc| rpc.fail(stream, &failure));
         };
         let idempotent = entry.idempotent || placing.idempotent;
+        let request = self.request(peer, user, &placing, idempotent);
+        self.submit(peer, stream, placing, request);
+    }
+
+    /// What the broker is told of a call.
+    fn request(
+        &mut self,
+        peer: &Peer,
+        user: UserId,
+        placing: &Placing,
+        idempotent: bool,
+    ) -> Request {
         let now = self.now();
         let limit = u64::from(placing.time_ms) * (Time::SECOND / 1000);
-        let request = Request {
-            routine: key(routine, *hash),
+        Request {
+            routine: key(&placing.routine, placing.hash),
             client: ClientId(peer.id),
-            user: UserId(self.users.number(&peer.user.borrow())),
+            user,
             site: SiteId(self.sites.number(&peer.site.borrow())),
             bytes_out: placing.bytes_out,
             bytes_back: placing.bytes_back,
             operations: known(placing.operations),
-            priority: placing.priority,
+            priority: placing.priority.min(peer.priority()),
             idempotent,
             deadline: (limit > 0).then(|| Time(now.0.saturating_add(limit))),
             held: Vec::new(),
-        };
+        }
+    }
+
+    /// Gives a call a number, and the broker the call.
+    fn submit(&mut self, peer: &Rc<Peer>, stream: u32, placing: Placing, request: Request) {
+        let now = self.now();
         let call = self.next;
         self.next += 1;
         let open = Open {
@@ -241,9 +274,11 @@ impl Desk {
             submitted: now,
             running: None,
             gone: false,
+            fate: Fate::Gone,
             orphan: None,
             attempts: placing.attempts,
             restored: false,
+            untold: false,
         };
         self.calls.insert(call, open);
         self.keys.insert(placing.key, call);
@@ -266,21 +301,44 @@ impl Desk {
         for (peer, stream, placing) in std::mem::take(&mut self.early) {
             self.place(&peer, stream, placing);
         }
+        let untold = |open: &Open| open.untold;
+        let calls = self.calls.iter().filter(|(_, open)| untold(open));
+        let calls: Vec<u64> = calls.map(|(call, _)| *call).collect();
+        calls.into_iter().for_each(|call| self.tell_place(call));
     }
 
     /// A call that is known is asked for again, on another connection.
     fn again(&mut self, call: u64, peer: &Rc<Peer>, stream: u32) {
         let Some(open) = self.calls.get_mut(&call) else { return };
+        if self.users.name(open.request.user.0) != peer.user() {
+            let failure = Failure::new(Code::NotPermitted, 0, "this is another user's call");
+            return peer.tell(|rpc| rpc.fail(stream, &failure));
+        }
         if let Some((before, old)) = open.peer.replace((Rc::clone(peer), stream)) {
             before.tell(|rpc| rpc.close(old));
             self.streams.remove(&(before.id, old));
         }
         self.streams.insert((peer.id, stream), call);
-        open.orphan = None;
-        if let Some(running) = &open.running {
-            let placed = running.placed();
-            peer.tell(|rpc| rpc.placed(stream, &placed));
-        }
+        // Its server may not come back.
+        open.orphan = open.orphan.filter(|_| open.restored);
+        self.tell_place(call);
+    }
+
+    /// Tells a call's client where it goes, if it goes anywhere.
+    fn tell_place(&mut self, call: u64) {
+        let Some(open) = self.calls.get_mut(&call) else { return };
+        let (Some((peer, stream)), Some(running)) = (&open.peer, &open.running) else { return };
+        let member = self.members.get_mut(&running.server);
+        open.untold = member.is_none();
+        let Some(member) = member else { return };
+        let user = self.users.name(open.request.user.0);
+        let placed = Placed {
+            ticket: running.ticket,
+            address: running.address.clone(),
+            server: running.name.clone(),
+            pass: member.pass(running.ticket, &open.routine, user),
+        };
+        peer.tell(|rpc| rpc.placed(*stream, &placed));
     }
 
     fn start(&mut self, ticket: Ticket, server: ServerId) {
@@ -291,7 +349,7 @@ impl Desk {
         };
         let (from, to) = (open.request.site, member.site);
         end_sending(&mut self.paths, open.running.as_mut());
-        open.gone = false;
+        (open.gone, open.fate) = (false, Fate::Gone);
         let running = Running {
             ticket,
             server,
@@ -301,11 +359,8 @@ impl Desk {
             sharers: 1.0,
         };
         self.counters.placed += 1;
-        if let Some((peer, stream)) = &open.peer {
-            let placed = running.placed();
-            peer.tell(|rpc| rpc.placed(*stream, &placed));
-        }
         open.running = Some(running);
+        self.tell_place(ticket.call);
         self.keep_placed(ticket.call);
     }
 
@@ -373,7 +428,7 @@ impl Desk {
         let Some(open) = self.calls.get_mut(&call) else { return };
         let own = match &open.peer {
             Some((other, at)) => other.id == peer.id && (*at == stream || stream == 0),
-            None => true,
+            None => self.users.name(open.request.user.0) == peer.user(),
         };
         if !own {
             return;
@@ -381,6 +436,8 @@ impl Desk {
         if open.restored {
             return self.over_restored(call, over);
         }
+        // A client that comes late with a ticket finds it spent: the server knows better what has run.
+        let has_run = matches!(open.fate, Fate::Ran(_) | Fate::Crashed);
         let current = open.running.as_mut().filter(|running| running.ticket.attempt == attempt);
         let (id, ran) = (CallId(call), over.ran_ns as f64 / 1e9);
         let Some(running) = current else {
@@ -409,11 +466,11 @@ impl Desk {
                 self.keep_time(call, ran);
                 self.tell(Event::Ended(id, attempt, ran));
             }
-            Ended::NotBegun => {
+            Ended::NotBegun if !has_run => {
                 self.never(ticket, server);
                 self.tell(Event::Failed(id, attempt, Why::NotBegun));
             }
-            Ended::Broken => {
+            Ended::NotBegun | Ended::Broken => {
                 self.never(ticket, server);
                 self.tell(Event::Failed(id, attempt, Why::Broken));
             }
@@ -454,6 +511,18 @@ impl Desk {
     pub fn end_orphan(&mut self, call: u64) {
         let running = self.calls.get(&call).and_then(|open| open.running.as_ref());
         let Some(ticket) = running.map(|running| running.ticket) else { return };
+        let fate = self.calls.get(&call).map_or(Fate::Gone, |open| open.fate);
+        match fate {
+            Fate::Ran(ns) => {
+                self.ran = ns as f64 / 1e9;
+                self.keep_time(call, self.ran);
+                return self.tell(Event::Ended(CallId(call), ticket.attempt, self.ran));
+            }
+            Fate::Crashed => {
+                return self.tell(Event::Failed(CallId(call), ticket.attempt, Why::Routine));
+            }
+            Fate::Gone | Fate::Here => {}
+        }
         self.tell(Event::Cancel(CallId(call)));
         if self.stopping.remove(&ticket).is_some() {
             self.tell(Event::Cancelled(CallId(call), ticket.attempt));
@@ -484,12 +553,6 @@ impl Desk {
 
 fn known(operations: f64) -> Option<f64> {
     (operations.is_finite() && operations >= 0.0).then_some(operations)
-}
-
-impl Running {
-    fn placed(&self) -> Placed {
-        Placed { ticket: self.ticket, address: self.address.clone(), server: self.name.clone() }
-    }
 }
 
 /// The arguments of an attempt are not under way any more.

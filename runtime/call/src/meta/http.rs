@@ -167,6 +167,7 @@ fn figures(state: &State) -> String {
         "Connections that broke the protocol.",
         count(counters.hostile),
     );
+    one("refused_total", "counter", "Connections without a good token.", count(counters.refused));
     let mean = counters.decision_mean;
     one("decision_seconds", "gauge", "Mean time of a decision.", mean);
     for (name, help, of) in [

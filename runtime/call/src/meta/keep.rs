@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use kumi_broker::{CallId, ClientId, Event, Outcome, Request, ServerId, SiteId, Time, UserId};
-use kumi_rpc::{Ended, Over};
+use kumi_rpc::{Ended, Fate, Over};
 
 use super::catalogue::key;
 use super::desk::{Desk, Open, Running};
@@ -77,9 +77,11 @@ impl Desk {
             submitted: now,
             running: Some(running),
             gone: false,
+            fate: Fate::Gone,
             orphan: Some(now),
             attempts: 0,
             restored: true,
+            untold: false,
         };
         self.keys.insert(kept.key, kept.ticket.call);
         self.calls.insert(kept.ticket.call, open);
@@ -117,6 +119,10 @@ impl Desk {
                 continue;
             };
             open.restored = false;
+            if open.peer.is_some() {
+                // Its client came before its server, and goes there now or says how it went.
+                open.orphan = None;
+            }
             let request = open.request.clone();
             self.tell(Event::Restored(CallId(call), request, id, ticket.attempt));
             if !self.broker.is_open(CallId(call)) {

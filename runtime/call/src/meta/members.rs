@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::rc::Rc;
 
 use kumi_broker::{CallId, Event, Offer, Outcome, ServerId, SiteId, Time};
-use kumi_rpc::{Register, Report, Ticket};
+use kumi_rpc::{Fate, Register, Report, Ticket};
 
 use super::catalogue::Offered;
 use super::desk::{Desk, end_sending};
@@ -36,6 +36,10 @@ pub struct Member {
     pub lost: bool,
     pub done: u64,
     pub failed: u64,
+    /// Whose token it has shown; empty: users are not told apart.
+    pub user: String,
+    /// Passes that were given for it since it registered.
+    pub passes: u64,
 }
 
 /// What a server says when it registers.
@@ -100,6 +104,8 @@ impl Desk {
             lost: false,
             done,
             failed,
+            user: peer.user(),
+            passes: 0,
         };
         self.members.insert(id, member);
         let report_ms = u32::try_from(self.config.report.as_millis()).unwrap_or(u32::MAX);
@@ -129,11 +135,13 @@ impl Desk {
             if is_there(&ticket) {
                 self.stop_again(id, ticket);
             } else {
-                self.told(id, ticket, false);
+                self.told(id, ticket, Fate::Gone);
             }
         }
-        for ticket in open.iter().filter(|ticket| !is_there(ticket)) {
-            self.told(id, *ticket, false);
+        // What became of what is not there any more the server knows.
+        if let Some(peer) = self.members.get(&id).and_then(|member| member.peer.as_ref()) {
+            let gone = open.iter().filter(|ticket| !is_there(ticket));
+            gone.for_each(|ticket| peer.tell(|rpc| rpc.ask(*ticket)));
         }
         let unknown = |ticket: &&Ticket| !self.calls.contains_key(&ticket.call);
         let unknown: Vec<Ticket> = holds.iter().filter(unknown).copied().collect();
@@ -179,9 +187,10 @@ impl Desk {
         }
     }
 
-    /// Whether a ticket is at a server, as it says.
-    pub fn told(&mut self, id: ServerId, ticket: Ticket, here: bool) {
+    /// What is with a ticket at a server, as it says.
+    pub fn told(&mut self, id: ServerId, ticket: Ticket, fate: Fate) {
         let Ticket { call, attempt } = ticket;
+        let here = fate == Fate::Here;
         if !here && self.stopping.get(&ticket) == Some(&id) {
             self.stopping.remove(&ticket);
             return self.tell(Event::Cancelled(CallId(call), attempt));
@@ -196,6 +205,7 @@ impl Desk {
         }
         // Its client will say how it went, if it is there or comes back soon.
         open.gone = true;
+        open.fate = fate;
         let now = Time(u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX));
         if open.peer.is_none() {
             open.orphan = Some(now);

@@ -4,6 +4,7 @@
 mod catalogue;
 mod connection;
 mod desk;
+mod guard;
 mod http;
 mod keep;
 mod members;
@@ -15,6 +16,7 @@ mod store;
 mod view;
 
 use std::cell::RefCell;
+use std::future::ready;
 use std::io;
 use std::net::{IpAddr, TcpListener};
 use std::path::PathBuf;
@@ -26,8 +28,10 @@ use kumi_broker::{Broker, Event, UnknownPolicy, by_name};
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep_until};
 
-use crate::server::{Listener, ServeError};
-use crate::socket::Socket;
+use crate::server::{Door, Listener, ServeError};
+use crate::socket;
+use crate::tls::Tls;
+use crate::users::Users;
 use desk::Desk;
 use store::Store;
 pub use store::StoreError;
@@ -58,6 +62,12 @@ pub struct Config {
     pub state: Option<PathBuf>,
     /// Where the dashboard, the state and figures are shown.
     pub http: Option<Arc<TcpListener>>,
+    /// Who may call and who may offer routines; `None`: everybody, without being told apart.
+    pub users: Option<Arc<Users>>,
+    /// With what it proves who it is; `None`: what goes over its connections is not encrypted. A Unix socket's never is.
+    pub tls: Option<Tls>,
+    /// Where there are users or TLS: connections that have not said who they are, at once; the oldest goes for one more.
+    pub strangers: usize,
 }
 
 impl Default for Config {
@@ -75,6 +85,9 @@ impl Default for Config {
             silence: Duration::from_secs(5),
             state: None,
             http: None,
+            users: None,
+            tls: None,
+            strangers: 256,
         }
     }
 }
@@ -123,7 +136,11 @@ pub fn serve(
     let policy = by_name(&config.policy)?;
     let limits = kumi_broker::Config {
         most_waiting: config.waiting,
-        most_waiting_of_user: config.waiting,
+        // Where users are not told apart all are one.
+        most_waiting_of_user: match &config.users {
+            Some(_) => (config.waiting / 10).max(1),
+            None => config.waiting,
+        },
         most_attempts: config.attempts,
         ..kumi_broker::Config::default()
     };
@@ -164,11 +181,18 @@ async fn keep_time(desk: &Rc<RefCell<Desk>>) {
             let mut desk = desk.borrow_mut();
             next = now + desk.config.report;
             desk.look_around();
+            desk.check_users();
         }
     }
 }
 
 async fn accept(desk: &Rc<RefCell<Desk>>, listener: Listener) -> io::Result<()> {
+    let (strangers, tls) = {
+        let config = &desk.borrow().config;
+        let watched = config.users.is_some() || config.tls.is_some();
+        (watched.then_some(config.strangers), config.tls.clone())
+    };
+    let door = strangers.map(|most| Door::new(most, Arc::default()));
     match listener {
         Listener::Tcp(listener) => {
             listener.set_nonblocking(true)?;
@@ -177,7 +201,8 @@ async fn accept(desk: &Rc<RefCell<Desk>>, listener: Listener) -> io::Result<()> 
                 match listener.accept().await {
                     Ok((stream, from)) => {
                         stream.set_nodelay(true)?;
-                        take(desk, Box::pin(stream), Some(from.ip()));
+                        let socket = socket::accept(stream, tls.clone());
+                        take(desk, socket, Some(from.ip()), door.as_ref());
                     }
                     Err(error) => crate::server::pause(&error).await,
                 }
@@ -188,7 +213,10 @@ async fn accept(desk: &Rc<RefCell<Desk>>, listener: Listener) -> io::Result<()> 
             let listener = tokio::net::UnixListener::from_std(listener)?;
             loop {
                 match listener.accept().await {
-                    Ok((stream, _)) => take(desk, Box::pin(stream), None),
+                    Ok((stream, _)) => {
+                        let socket: socket::Socket = Box::pin(stream);
+                        take(desk, ready(Ok((socket, false))), None, door.as_ref());
+                    }
                     Err(error) => crate::server::pause(&error).await,
                 }
             }
@@ -196,7 +224,13 @@ async fn accept(desk: &Rc<RefCell<Desk>>, listener: Listener) -> io::Result<()> 
     }
 }
 
-fn take(desk: &Rc<RefCell<Desk>>, socket: Socket, from: Option<IpAddr>) {
+/// Serves a connection, once it is known what is spoken on it.
+fn take(
+    desk: &Rc<RefCell<Desk>>,
+    socket: impl Future<Output = io::Result<(socket::Socket, bool)>> + 'static,
+    from: Option<IpAddr>,
+    door: Option<&Rc<Door>>,
+) {
     {
         let desk = desk.borrow();
         if desk.connections >= desk.config.connections {
@@ -204,5 +238,16 @@ fn take(desk: &Rc<RefCell<Desk>>, socket: Socket, from: Option<IpAddr>) {
             return;
         }
     }
-    tokio::task::spawn_local(connection::run(Rc::clone(desk), socket, from));
+    let guest = door.map(Door::arrive);
+    let desk = Rc::clone(desk);
+    tokio::task::spawn_local(async move {
+        let socket = tokio::select! {
+            socket = socket => socket,
+            () = crate::server::shown_out(guest.as_ref()) => return,
+        };
+        match socket {
+            Ok(socket) => connection::run(desk, socket, from, guest).await,
+            Err(error) => tracing::debug!(%error, "a connection came to nothing"),
+        }
+    });
 }

@@ -3,8 +3,11 @@
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 
+use kumi_broker::Request;
 use kumi_rpc::Metaserver;
 use tokio::sync::Notify;
+
+use crate::users::User;
 
 /// A connection.
 #[derive(Debug)]
@@ -21,8 +24,8 @@ pub struct Peer {
     pub program: RefCell<String>,
     /// Its site.
     pub site: RefCell<String>,
-    /// On whose account its calls are.
-    pub user: RefCell<String>,
+    /// On whose account its calls are; `None`: users are not told apart.
+    pub user: RefCell<Option<User>>,
     /// Nothing more is read, and what is to be written is the last.
     pub closing: Cell<bool>,
 }
@@ -40,6 +43,16 @@ impl Peer {
             user: RefCell::default(),
             closing: Cell::new(false),
         }
+    }
+
+    /// The user's name; empty: users are not told apart.
+    pub fn user(&self) -> String {
+        self.user.borrow().as_ref().map_or_else(String::new, |user| user.name().to_owned())
+    }
+
+    /// The highest priority that its calls may have.
+    pub fn priority(&self) -> u8 {
+        self.user.borrow().as_ref().map_or(Request::MOST_PRIORITY, User::priority)
     }
 
     /// Writes to it.
@@ -76,8 +89,12 @@ pub fn network(from: Option<IpAddr>) -> String {
 
 /// The address at which clients reach a server that says it listens at `told`, and comes from `from`.
 pub fn reachable(told: &str, from: Option<IpAddr>) -> String {
+    let (scheme, told) = match told.strip_prefix("tls://") {
+        Some(bare) => ("tls://", bare),
+        None => ("", told),
+    };
     let any = ["0.0.0.0:", "[::]:"].iter().find_map(|any| told.strip_prefix(any));
-    match (any, from) {
+    let address = match (any, from) {
         (Some(port), Some(IpAddr::V4(address))) => format!("{address}:{port}"),
         (Some(port), Some(IpAddr::V6(address))) => match address.to_ipv4_mapped() {
             Some(mapped) => format!("{mapped}:{port}"),
@@ -85,7 +102,8 @@ pub fn reachable(told: &str, from: Option<IpAddr>) -> String {
         },
         (Some(port), None) => format!("127.0.0.1:{port}"),
         (None, _) => told.to_owned(),
-    }
+    };
+    format!("{scheme}{address}")
 }
 
 #[cfg(test)]
@@ -103,6 +121,8 @@ mod tests {
         assert_eq!(reachable("[::]:7", from("2001:db8::1")), "[2001:db8::1]:7");
         assert_eq!(reachable("[::]:7", from("::ffff:10.1.2.3")), "10.1.2.3:7");
         assert_eq!(reachable("host:7", from("10.1.2.3")), "host:7");
+        assert_eq!(reachable("tls://0.0.0.0:7", from("10.1.2.3")), "tls://10.1.2.3:7");
+        assert_eq!(reachable("tls://host:7", None), "tls://host:7");
         assert_eq!(reachable("0.0.0.0:7", None), "127.0.0.1:7");
     }
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::desk::{Desk, Recent};
 use super::members::Member;
+use crate::users::User;
 
 /// Most routines and paths that are shown.
 const MOST_SHOWN: usize = 1000;
@@ -156,6 +157,9 @@ pub struct CounterState {
     pub cancelled: u64,
     /// Connections that broke the protocol.
     pub hostile: u64,
+    /// Those who had no good token, or may not offer routines.
+    #[serde(default)]
+    pub refused: u64,
     /// Calls that came and were decided on.
     pub decisions: u64,
     /// Seconds that a decision took on average.
@@ -208,6 +212,16 @@ pub fn state(desk: &Desk) -> State {
 pub fn json(desk: &Desk) -> String {
     // Numbers and texts can always be written.
     serde_json::to_string(&state(desk)).unwrap_or_default()
+}
+
+/// The state as JSON, as a user may see it: only the user's own calls, and routines that the user may call.
+pub fn json_for(desk: &Desk, user: Option<&User>) -> String {
+    let Some(user) = user else { return json(desk) };
+    let mut state = state(desk);
+    state.users.retain(|other| other.name == user.name());
+    state.recent.retain(|call| call.user == user.name());
+    state.routines.retain(|routine| user.permits(&routine.name));
+    serde_json::to_string(&state).unwrap_or_default()
 }
 
 fn call(recent: &Recent, now: Time) -> CallState {
@@ -276,6 +290,7 @@ fn counters(desk: &Desk) -> CounterState {
         rejected: counters.rejected,
         cancelled: counters.cancelled,
         hostile: counters.hostile,
+        refused: counters.refused,
         decisions: counters.decisions,
         decision_mean: counters.deciding.as_secs_f64() / decisions,
         decision_longest: counters.longest.as_secs_f64(),

@@ -9,6 +9,7 @@ use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use thiserror::Error;
 
 use super::Arena;
+use super::closure::{self, Closures};
 use crate::layout::Slot;
 
 /// Why a routine cannot be run.
@@ -51,6 +52,8 @@ enum Source {
     AddressOf(Box<[u8]>),
     /// The length of a parameter's text, without the zero.
     Length(usize),
+    /// A function of the client.
+    Function(usize),
     /// The length of a text from the description.
     LengthOf(usize),
 }
@@ -63,6 +66,7 @@ pub struct Routine {
     sources: Vec<Source>,
     /// The parameter that the returned value goes into, and its bytes.
     result: Option<(usize, usize)>,
+    functions: Closures,
     /// Never closed: what a library has registered with the process outlives every call.
     _libraries: Vec<Library>,
 }
@@ -79,6 +83,10 @@ impl Routine {
     /// [`LoadError`].
     pub fn load(interface: &Interface, libraries: &[PathBuf]) -> Result<Routine, LoadError> {
         let (cif, sources, result) = signature(interface)?;
+        let fortran = interface.target.language == Language::Fortran;
+        let functions = Closures::new(interface, fortran).map_err(|why| {
+            LoadError::Unsupported { routine: interface.name.clone(), why: why.to_owned() }
+        })?;
         let mut opened = Vec::new();
         for path in libraries {
             opened.push(open(path)?);
@@ -91,7 +99,14 @@ impl Routine {
             match unsafe { library.get::<*mut c_void>(symbol.as_bytes()) } {
                 Ok(found) => {
                     let code = CodePtr::from_ptr(found.as_raw_ptr());
-                    return Ok(Routine { cif, code, sources, result, _libraries: opened });
+                    return Ok(Routine {
+                        cif,
+                        code,
+                        sources,
+                        result,
+                        functions,
+                        _libraries: opened,
+                    });
                 }
                 Err(error) => why = error.to_string(),
             }
@@ -113,6 +128,7 @@ impl Routine {
                 Source::Address(parameter) => at(*parameter).addr(),
                 Source::AddressOf(bytes) => bytes.as_ptr().addr(),
                 Source::Length(parameter) => slots[*parameter].text,
+                Source::Function(parameter) => self.functions.address(*parameter),
                 Source::LengthOf(length) => *length,
             })
             .collect();
@@ -184,7 +200,7 @@ fn signature(interface: &Interface) -> Result<Signature, LoadError> {
                 let index = *index as usize;
                 let param = interface.params.get(index);
                 let param = param.ok_or_else(|| unsupported("an argument that is no parameter"))?;
-                if fortran && param.ty == Type::String {
+                if fortran && matches!(param.ty, Type::String | Type::File) {
                     lengths.push(Source::Length(index));
                 }
                 parameter(index, param, fortran).map_err(&unsupported)?
@@ -226,9 +242,11 @@ fn signature(interface: &Interface) -> Result<Signature, LoadError> {
 fn parameter(index: usize, param: &Param, fortran: bool) -> Result<(Native, Source), &'static str> {
     let by_address = (Native::pointer(), Source::Address(index));
     match &param.ty {
-        Type::File => Err("it takes a file"),
-        Type::Callback(_) => Err("it calls back"),
-        Type::String => Ok(by_address),
+        Type::Callback(params) => {
+            closure::passed(params, fortran)?;
+            Ok((Native::pointer(), Source::Function(index)))
+        }
+        Type::String | Type::File => Ok(by_address),
         Type::Number(_) if fortran || !param.dims.is_empty() || param.mode != Mode::In => {
             Ok(by_address)
         }
@@ -236,7 +254,7 @@ fn parameter(index: usize, param: &Param, fortran: bool) -> Result<(Native, Sour
     }
 }
 
-fn number(element: Element) -> Native {
+pub(super) fn number(element: Element) -> Native {
     match element {
         Element::I8 => Native::i8(),
         Element::I16 => Native::i16(),

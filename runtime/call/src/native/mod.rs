@@ -3,6 +3,7 @@
 
 mod arena;
 mod board;
+mod closure;
 mod copy;
 mod library;
 mod linked;
@@ -11,6 +12,7 @@ mod socket;
 
 pub use arena::Arena;
 pub(crate) use board::{Board, Worth};
+pub use closure::{open_line, routine_runs};
 pub(crate) use copy::{append, length_of, put, room_of};
 pub(crate) use library::check;
 pub use library::{LoadError, Routine};

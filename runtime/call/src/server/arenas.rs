@@ -28,6 +28,19 @@ impl Drop for Block {
     }
 }
 
+/// Memory that a process of a slot has made, as long as it is in use.
+#[derive(Debug)]
+pub struct Reserved {
+    bytes: u64,
+    total: Rc<Cell<u64>>,
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.total.set(self.total.get() - self.bytes);
+    }
+}
+
 /// All arenas of a server.
 #[derive(Debug)]
 pub struct Arenas {
@@ -92,11 +105,8 @@ impl Arenas {
         } else {
             bytes.checked_next_multiple_of(STEP).ok_or(io::ErrorKind::OutOfMemory)?
         };
-        while self.total.get().saturating_add(length as u64) > self.most {
-            if self.idle.is_empty() {
-                return Ok(None);
-            }
-            self.idle.remove(0);
+        if !self.make_room(length as u64) {
+            return Ok(None);
         }
         let arena = Arena::new(length)?;
         self.total.set(self.total.get() + arena.length() as u64);
@@ -105,6 +115,25 @@ impl Arenas {
         let (total, freed) = (Rc::clone(&self.total), Rc::clone(&self.freed));
         // The kernel gives it as zeros.
         Ok(Some((Rc::new(Block { number, arena, owner, client, total, freed }), false)))
+    }
+
+    /// Gives up idle memory until so many bytes more may be in use; whether they may.
+    fn make_room(&mut self, bytes: u64) -> bool {
+        while self.total.get().saturating_add(bytes) > self.most {
+            if self.idle.is_empty() {
+                return false;
+            }
+            self.idle.remove(0);
+        }
+        true
+    }
+
+    /// Counts so many bytes that a process of a slot has made. `None`: there is too little left.
+    pub fn reserve(&mut self, bytes: u64) -> Option<Reserved> {
+        self.make_room(bytes).then(|| {
+            self.total.set(self.total.get() + bytes);
+            Reserved { bytes, total: Rc::clone(&self.total) }
+        })
     }
 
     /// Takes memory back. What somebody else has still is freed when the last lets it go.

@@ -1,5 +1,8 @@
 //! A client's connection.
 
+mod callbacks;
+mod ending;
+mod files;
 mod greeting;
 mod held;
 
@@ -21,7 +24,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Shared;
 use super::arenas::Block;
-use super::door::Guest;
+use super::asks::Asked;
+use super::door::{Guest, shown_out};
 use super::gather::Sources;
 use super::holding::{self, Keeping};
 use super::owner::Caller;
@@ -31,6 +35,8 @@ use crate::layout::Layout;
 use crate::native::{self, Source, Target};
 use crate::tls::Secured;
 use crate::values::Given;
+use callbacks::{Callbacks, room};
+use files::{OutgoingFiles, coming, file_of};
 
 /// Bytes that are read at once when it is not known where they belong.
 const INPUT: usize = 64 << 10;
@@ -89,6 +95,11 @@ struct Connection {
     /// Bytes of input that are needed before there is anything to do.
     needed: usize,
     calls: HashMap<u32, Call>,
+    /// Functions that routines have called.
+    callbacks: Callbacks,
+    /// Files that go back, and what is read of them.
+    outgoing: OutgoingFiles,
+    read: Vec<u8>,
     incoming: HashMap<u32, Incoming>,
     /// Calls that go on if the client vanishes.
     surviving: HashSet<u32>,
@@ -102,13 +113,14 @@ struct Connection {
     /// There is input that is not looked at before the client has read more.
     stalled: bool,
     told: UnboundedSender<Ended>,
+    asks: UnboundedSender<Asked>,
     caller: Caller,
     /// It has not said who it is.
     guest: Option<Guest>,
     /// It counts as one of the server's connections.
     counted: bool,
     /// The stream whose call comes next, and the ticket with which a metaserver has sent it.
-    ticket: Option<(u32, Ticket)>,
+    ticket: Option<(u32, Ticket, String)>,
     /// The client is told why, and then nothing more is read.
     closing: bool,
 }
@@ -122,6 +134,7 @@ pub async fn run(
 ) -> io::Result<()> {
     let socket = native::watch(socket)?;
     let (told, mut ends) = unbounded_channel();
+    let (asks, mut asked) = unbounded_channel();
     let (gathered, mut arrivals) = unbounded_channel();
     let mut connection = Connection {
         shared: Rc::clone(shared),
@@ -140,14 +153,18 @@ pub async fn run(
         number: shared.pool.borrow_mut().number(),
         coming: None,
         stalled: false,
+        callbacks: HashMap::new(),
+        outgoing: HashMap::new(),
+        read: Vec::new(),
         told,
+        asks,
         caller: Caller::default(),
         guest: Some(guest),
         counted: false,
         ticket: None,
         closing: false,
     };
-    let result = connection.serve(&socket, &mut ends, &mut arrivals).await;
+    let result = connection.serve(&socket, &mut ends, &mut asked, &mut arrivals).await;
     let survivors = connection.leave();
     if survivors > 0 {
         tokio::task::spawn_local(holding::outlive(Rc::clone(shared), ends, survivors));
@@ -163,6 +180,7 @@ impl Connection {
         &mut self,
         socket: &AsyncFd<OwnedFd>,
         ends: &mut UnboundedReceiver<Ended>,
+        asked: &mut UnboundedReceiver<Asked>,
         arrivals: &mut UnboundedReceiver<Gathered>,
     ) -> io::Result<()> {
         let patience = tokio::time::sleep(self.shared.config.hello_time);
@@ -184,7 +202,7 @@ impl Connection {
                 // What has come counts before the time is looked at.
                 biased;
                 _ = end.wait_for(|end| *end), if open => self.end(),
-                () = greeting::shown_out(self.guest.as_ref()) => return Ok(()),
+                () = shown_out(self.guest.as_ref()) => return Ok(()),
                 ready = socket.readable(), if !self.closing && !self.stalled => {
                     let mut ready = ready?;
                     match ready.try_io(|socket| self.read(socket)) {
@@ -204,6 +222,7 @@ impl Connection {
                         Ok(Err(error)) => return Err(error),
                     }
                 }
+                asked = asked.recv() => if let Some(asked) = asked { self.asked(asked); },
                 () = sleep_until(self.coming.unwrap_or_else(Instant::now)), if self.coming.is_some() => {
                     self.end_late();
                 }
@@ -247,11 +266,11 @@ impl Connection {
         let mut target = Target::None;
         if self.begin == self.end
             && let Ok(Step::Data(Some(place), length)) = self.rpc.step(&[])
-            && let Some(Call::Coming(job, _)) = self.calls.get(&place.stream)
+            && let Some((arena, offset, length)) =
+                room(&self.calls, &self.incoming, &self.callbacks, place, length)
         {
-            let (offset, length) = self.belongs(job, place, length);
             straight = length;
-            target = Target::Arena(&job.block.arena, offset, length);
+            target = Target::Arena(arena, offset, length);
         }
         let room = self.input.len() - self.end + straight;
         let (socket, rest) = (socket.get_ref().as_fd(), &mut self.input[self.end..]);
@@ -305,11 +324,14 @@ impl Connection {
                         return;
                     }
                     if let Some(place) = place
-                        && let Some(Call::Coming(job, _)) = self.calls.get(&place.stream)
+                        && self.put_to_file(place, self.begin, count)
                     {
-                        let (offset, room) = self.belongs(job, place, count);
-                        count = room;
-                        job.block.arena.write(offset, &self.input[self.begin..self.begin + count]);
+                    } else if let Some(place) = place
+                        && let Some((arena, offset, fits)) =
+                            room(&self.calls, &self.incoming, &self.callbacks, place, count)
+                    {
+                        count = fits;
+                        arena.write(offset, &self.input[self.begin..self.begin + count]);
                     }
                     self.rpc.placed(count);
                     self.begin += count;
@@ -330,7 +352,7 @@ impl Connection {
         match event {
             // Taken by `greet`.
             ServerEvent::Hello(_) => {}
-            ServerEvent::Interface(stream, name) => match self.find(&name) {
+            ServerEvent::Interface(stream, name) => match self.describe(&name) {
                 Ok(offered) => self.rpc.describe(stream, offered.hash, &offered.json),
                 Err(failure) => self.rpc.fail(stream, &failure),
             },
@@ -344,7 +366,7 @@ impl Connection {
                     self.rpc.fail(stream, &failure);
                 }
             }
-            ServerEvent::Ticket(stream, ticket) => self.ticket = Some((stream, ticket)),
+            ServerEvent::Ticket(stream, ticket, pass) => self.ticket = Some((stream, ticket, pass)),
             ServerEvent::Ready(stream) => {
                 if let Some(incoming) = self.incoming.get_mut(&stream)
                     && incoming.gathering.is_some()
@@ -355,6 +377,8 @@ impl Connection {
                 }
             }
             ServerEvent::Cancel(stream) => self.cancel(stream),
+            ServerEvent::Returned(stream, back) => self.returned(stream, back),
+            ServerEvent::Back(stream) => self.back(stream),
             ServerEvent::Fetch(stream, head) => {
                 if let Err(failure) = self.fetch(stream, &head) {
                     self.rpc.fail(stream, &failure);
@@ -368,21 +392,20 @@ impl Connection {
     /// Takes a call, or says why not; nothing is allocated before it is known to be within the limits.
     fn begin_call(&mut self, stream: u32, head: &CallHead) -> Result<(), Failure> {
         // Whatever becomes of this call, its ticket is no other's.
-        let ticket = self.ticket.take().filter(|(of, _)| *of == stream);
+        let shown = self.ticket.take().filter(|(of, ..)| *of == stream);
         let shared = Rc::clone(&self.shared);
-        let offered = self.find(&head.routine)?;
-        if head.hash != offered.hash {
-            let text = format!("the description of `{}` has changed", head.routine);
-            return Err(Failure::new(Code::InterfaceChanged, 0, text));
-        }
-        let given = Given::from_wire(&offered.interface, &head.values)?;
+        let offered = self.find_for(head)?;
+        let shown = shown.map(|(_, ticket, pass)| (ticket, pass));
+        let ticket = self.caller.may_call(&shared, &head.routine, shown)?;
+        let mut given = Given::from_wire(&offered.interface, &head.values)?;
+        let files = self.files_for(&offered.interface, &mut given)?;
         let layout = Layout::new(&offered.interface, &given, shared.config.call_bytes)?;
+        held::may_survive(&offered.interface, &head.held.keep)?;
         let sources = Sources::new(&shared, &layout, &head.held.from, self.holder())?;
         let mut pool = shared.pool.borrow_mut();
         let id = pool.number();
-        let ticket = ticket.map(|(_, ticket)| {
-            shared.tickets.admit(ticket, id).ok_or_else(|| spent(&head.routine))
-        });
+        let ticket = ticket
+            .map(|ticket| shared.tickets.admit(ticket, id).ok_or_else(|| spent(&head.routine)));
         let ticket = ticket.transpose()?;
         let taken =
             pool.memory(self.caller.owner(), self.number, layout.bytes).unwrap_or_else(|error| {
@@ -402,7 +425,8 @@ impl Connection {
                 return Err(failure);
             }
         };
-        let sizes = sources.left(layout.sent());
+        let mut sizes = sources.left(layout.sent());
+        sizes.extend(coming(&given));
         let job = Job {
             id,
             stream,
@@ -410,11 +434,13 @@ impl Connection {
             owner: Rc::clone(self.caller.owner()),
             layout,
             block,
+            files,
             foreign,
             deadline: self.deadline(head.timeout_ms),
             ready: Instant::now(),
             keeping,
             told: self.told.clone(),
+            asks: self.asks.clone(),
             ticket,
         };
         self.coming = self.coming.into_iter().chain(job.deadline).min();
@@ -424,64 +450,27 @@ impl Connection {
         Ok(())
     }
 
-    fn deadline(&self, asked_ms: u32) -> Option<Instant> {
-        let asked = (asked_ms > 0).then(|| Duration::from_millis(asked_ms.into()));
-        let limit = self.shared.config.call_time;
-        let least = asked.into_iter().chain(limit).min()?;
-        Instant::now().checked_add(least)
-    }
-
-    fn cancel(&mut self, stream: u32) {
-        match self.calls.get(&stream) {
-            Some(Call::Coming(..)) => self.drop_coming(stream, Code::Cancelled, "was cancelled"),
-            Some(Call::Runs(id)) => self.shared.pool.borrow_mut().cancel(*id, Code::Cancelled),
-            Some(Call::Going(..) | Call::Fetched(..)) | None => {}
-        }
-    }
-
-    /// Ends a call whose arguments come.
-    fn drop_coming(&mut self, stream: u32, code: Code, what: &str) {
-        if let Some(Call::Coming(job, _)) = self.calls.remove(&stream) {
-            let text = format!("the call of `{}` {what}", job.offered.interface.name);
-            self.rpc.fail(stream, &Failure::new(code, 0, text));
-            self.forget(*job);
-        }
-    }
-
-    /// Ends calls whose arguments have not come in time.
-    fn end_late(&mut self) {
-        let deadline = |call: &Call| match call {
-            Call::Coming(job, _) => job.deadline,
-            Call::Runs(_) | Call::Going(..) | Call::Fetched(..) => None,
-        };
-        let now = Instant::now();
-        let is_late = |call| deadline(call).is_some_and(|deadline| deadline <= now);
-        let late: Vec<u32> = self
-            .calls
-            .iter()
-            .filter(|(_, call)| is_late(call))
-            .map(|(stream, _)| *stream)
-            .collect();
-        for stream in late {
-            self.drop_coming(stream, Code::TimedOut, "was stopped: its arguments came too late");
-        }
-        self.coming = self.calls.values().filter_map(deadline).min();
-    }
-
     /// A call is over.
     fn ended(&mut self, ended: Ended) {
         let Ended { job, outcome } = ended;
-        let Job { stream, offered, layout, block, keeping, .. } = *job;
+        let Job { stream, offered, layout, block, files, keeping, .. } = *job;
+        let most = self.shared.config.file_bytes;
+        let outgoing = || match &files {
+            Some(files) => files.outgoing(&offered.interface, most),
+            None => Ok(Vec::new()),
+        };
+        let outcome = outcome.and_then(|times| outgoing().map(|files| (times, files)));
         self.surviving.remove(&stream);
         match outcome {
-            Ok((waited_ns, ran_ns)) => {
+            Ok(((waited_ns, ran_ns), outgoing)) => {
                 layout.pack(&offered.interface, &block.arena);
-                let values = layout.results(&offered.interface, &block.arena);
-                let head = ResultHead { waited_ns, ran_ns, values };
-                let sizes = match keeping {
+                let mut values = layout.results(&offered.interface, &block.arena);
+                let mut sizes = match keeping {
                     Some(keeping) => keeping.settle(&self.shared, &layout, &block),
                     None => layout.returned(),
                 };
+                self.send_files(stream, outgoing, &mut values, &mut sizes);
+                let head = ResultHead { waited_ns, ran_ns, values };
                 let bytes = sizes.iter().map(|size| size.bytes).sum();
                 self.rpc.finish(stream, &head, &sizes);
                 self.calls.insert(stream, Call::Going(layout, block, bytes));
@@ -495,25 +484,8 @@ impl Connection {
                 self.shared.give(block);
             }
         }
+        self.forget_callback(stream);
         self.written();
-    }
-
-    /// Results that are written need their memory no more.
-    fn written(&mut self) {
-        while let Some(stream) = self.rpc.outbox().written() {
-            self.rpc.ended(stream);
-            match self.calls.remove(&stream) {
-                Some(Call::Going(_, block, bytes)) => {
-                    self.shared.count(|traffic| &traffic.to_clients, bytes);
-                    self.shared.give(block);
-                }
-                Some(Call::Fetched(block, _, bytes)) => {
-                    self.shared.count(|traffic| &traffic.fetched, bytes);
-                    self.shared.give(block);
-                }
-                _ => {}
-            }
-        }
     }
 
     /// Whether there is anything to write.
@@ -541,9 +513,17 @@ impl Connection {
             let flushed = self.secured.as_mut().map_or(Ok(true), |secured| secured.flush(socket));
             return if flushed? { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) };
         }
-        let calls = &self.calls;
+        if let Some(written) = self.write_file(socket) {
+            let count = written?;
+            self.rpc.outbox().wrote(count);
+            self.written();
+            return Ok(count);
+        }
+        let (calls, callbacks) = (&self.calls, &self.callbacks);
+        let outgoing = &self.outgoing;
         let pieces = self.rpc.outbox().pieces().map_while(|piece| match piece {
             Piece::Bytes(bytes) => Some(Source::Bytes(bytes)),
+            Piece::Data(place, _) if file_of(outgoing, place).is_some() => None,
             Piece::Data(place, length) => match calls.get(&place.stream) {
                 Some(Call::Going(layout, block, _)) => {
                     let (offset, length) = layout.range(place.argument, place.offset, length);
@@ -553,7 +533,10 @@ impl Connection {
                 Some(Call::Fetched(block, begin, _)) => {
                     Some(Source::Arena(&block.arena, begin + place.offset as usize, length))
                 }
-                _ => None,
+                _ => callbacks.get(&place.stream).map(|called| {
+                    let (arena, offset, length) = called.range(place, length);
+                    Source::Arena(arena, offset, length)
+                }),
             },
         });
         let count = match &mut self.secured {

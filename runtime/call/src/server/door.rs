@@ -111,6 +111,14 @@ impl Guest {
     }
 }
 
+/// Waits until a stranger has to go.
+pub async fn shown_out(guest: Option<&Guest>) {
+    match guest {
+        Some(guest) => guest.shown_out().await,
+        None => std::future::pending().await,
+    }
+}
+
 impl Drop for Guest {
     fn drop(&mut self) {
         self.door.waiting.borrow_mut().retain(|other| !Rc::ptr_eq(other, &self.out));

@@ -16,6 +16,9 @@ const SOON: Duration = Duration::from_micros(40);
 /// Looks at the board between two turns of others.
 const LOOKS: u32 = 64;
 
+/// A reply, and the descriptor that came with it.
+pub type Said = (Reply, Option<OwnedFd>);
+
 /// A server's end of what it has in common with the process of a slot, but for arenas.
 #[derive(Debug)]
 pub struct Ear {
@@ -80,19 +83,19 @@ impl Ear {
         Ok(looks)
     }
 
-    /// Waits for a reply; `None`: the process has ended. Meanwhile others have their turns.
-    pub async fn reply(&self) -> Option<Reply> {
+    /// Waits for a reply, with which a descriptor may come; `None`: the process has ended. Meanwhile others have their turns.
+    pub async fn reply(&self) -> Option<Said> {
         while let Some(until) = self.until.get() {
             for _ in 0..LOOKS {
                 if let Some(reply) = self.board.reply() {
-                    return Some(self.heard(reply));
+                    return Some((self.heard(reply), None));
                 }
                 std::hint::spin_loop();
             }
             if Instant::now() >= until {
                 self.until.set(None);
                 if let Some(reply) = self.board.leave() {
-                    return Some(self.heard(reply));
+                    return Some((self.heard(reply), None));
                 }
             } else {
                 tokio::task::yield_now().await;
@@ -101,10 +104,10 @@ impl Ear {
         loop {
             let mut ready = self.socket.readable().await.ok()?;
             match ready.try_io(|_| self.receive()) {
-                Ok(Ok(reply)) => {
+                Ok(Ok(said)) => {
                     // It says nothing more before it is given something; of its end the socket tells again.
                     ready.clear_ready();
-                    return reply.map(|reply| self.heard(reply));
+                    return said.map(|(reply, descriptor)| (self.heard(reply), descriptor));
                 }
                 Ok(Err(_)) => return None,
                 Err(_would_block) => {}
@@ -112,17 +115,18 @@ impl Ear {
         }
     }
 
-    /// A reply that has come; `None`: there is none.
-    pub fn last_reply(&self) -> Option<Reply> {
+    /// A reply that has come, and the descriptor with it; `None`: there is none.
+    pub fn last_reply(&self) -> Option<Said> {
         self.until.set(None);
-        self.board.leave().or_else(|| self.receive().ok().flatten())
+        let seen = self.board.leave().map(|reply| (reply, None));
+        seen.or_else(|| self.receive().ok().flatten())
     }
 
-    fn receive(&self) -> io::Result<Option<Reply>> {
+    fn receive(&self) -> io::Result<Option<Said>> {
         let mut buffer = self.buffer.borrow_mut();
-        let (length, _) =
-            receive_with_descriptor(self.socket.get_ref().as_fd(), &mut buffer, false)?;
-        Ok(Reply::decode(&buffer[..length]))
+        let socket = self.socket.get_ref().as_fd();
+        let (length, descriptor) = receive_with_descriptor(socket, &mut buffer, false)?;
+        Ok(Reply::decode(&buffer[..length]).map(|reply| (reply, descriptor)))
     }
 
     fn heard(&self, reply: Reply) -> Reply {

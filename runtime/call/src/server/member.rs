@@ -1,11 +1,13 @@
 //! This server at a metaserver: it registers, reports its load, and ends attempts that are not wanted any more.
 
+use std::fmt;
 use std::io;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
 use kumi_rpc::{
-    ClientHello, Code, Look, Member, MemberEvent, Register, Report, Role, Ticket, VERSIONS,
+    ClientHello, Code, Fate, Look, Member, MemberEvent, Register, Report, Role, Ticket, VERSIONS,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -17,7 +19,7 @@ use super::tickets::Stop;
 use crate::socket::{Socket, connect};
 
 /// Where a server registers, and as what.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct Membership {
     /// Metaservers, of which the first that answers is taken.
     pub metaservers: Vec<String>,
@@ -27,6 +29,21 @@ pub struct Membership {
     pub site: String,
     /// Who this is at the metaserver; empty: nobody in particular.
     pub token: String,
+    /// For metaservers at `tls://`: a file with the certificates (PEM) of the authorities that are trusted, and no others;
+    /// `None`: those that the system trusts.
+    pub ca: Option<PathBuf>,
+}
+
+impl fmt::Debug for Membership {
+    /// Without the token.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Membership")
+            .field("metaservers", &self.metaservers)
+            .field("address", &self.address)
+            .field("site", &self.site)
+            .field("ca", &self.ca)
+            .finish_non_exhaustive()
+    }
 }
 
 /// How long connecting, and writing what is to be written, may take.
@@ -86,13 +103,14 @@ impl Attendance<'_> {
     async fn attend(
         &mut self,
         address: &str,
-        news: &mut UnboundedReceiver<(Ticket, bool)>,
+        news: &mut UnboundedReceiver<(Ticket, Fate)>,
         speed: f64,
     ) -> io::Result<()> {
-        let mut socket = timeout(PATIENCE, connect(address)).await??;
+        let mut socket =
+            timeout(PATIENCE, connect(address, self.membership.ca.as_deref())).await??;
         // What was told before is in what is told first now.
         while news.try_recv().is_ok() {}
-        self.introduce(speed);
+        self.introduce(speed)?;
         let mut input = Vec::with_capacity(4096);
         loop {
             self.write(&mut socket).await?;
@@ -105,8 +123,8 @@ impl Attendance<'_> {
                     self.heard = Instant::now();
                     self.look(&mut input)?;
                 }
-                told = news.recv() => if let Some((ticket, here)) = told {
-                    self.member.told(ticket, here);
+                told = news.recv() => if let Some((ticket, fate)) = told {
+                    self.member.told(ticket, fate);
                 },
                 () = sleep_until(due) => self.tell()?,
             }
@@ -114,8 +132,8 @@ impl Attendance<'_> {
     }
 
     /// Who this server is, what it offers, and what it runs.
-    fn introduce(&mut self, speed: f64) {
-        let Shared { config, registry, tickets, .. } = &**self.shared;
+    fn introduce(&mut self, speed: f64) -> io::Result<()> {
+        let Shared { config, registry, tickets, passes, .. } = &**self.shared;
         let hello = ClientHello {
             versions: VERSIONS,
             token: self.membership.token.clone(),
@@ -132,6 +150,9 @@ impl Attendance<'_> {
         }
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        // Before anybody can have a pass that is signed with it.
+        let key = crate::pass::key()?;
+        passes.renew(key);
         self.member.register(&Register {
             name: config.name.clone(),
             address: self.membership.address.clone(),
@@ -141,11 +162,13 @@ impl Attendance<'_> {
             processors: count(processors),
             speed,
             offers: u16::try_from(fit.len()).unwrap_or(u16::MAX),
+            key: Some(key),
         });
         self.member.holds(&tickets.here());
         for offered in fit.iter().take(usize::from(u16::MAX)) {
             self.member.offer(offered.hash, &offered.json);
         }
+        Ok(())
     }
 
     async fn write(&mut self, socket: &mut Socket) -> io::Result<()> {
@@ -190,6 +213,9 @@ impl Attendance<'_> {
                 if let Stop::Cancel(job) = self.shared.tickets.stop(ticket) {
                     self.shared.pool.borrow_mut().cancel(job, Code::Cancelled);
                 }
+            }
+            MemberEvent::Ask(ticket) => {
+                self.member.told(ticket, self.shared.tickets.fate(ticket));
             }
             MemberEvent::Ended(failure) => return Err(io::Error::other(failure.text)),
         }

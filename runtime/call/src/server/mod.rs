@@ -1,6 +1,7 @@
 //! The server: connections, calls, slots.
 
 mod arenas;
+mod asks;
 mod connection;
 mod door;
 mod ear;
@@ -11,6 +12,7 @@ mod member;
 mod owner;
 mod process;
 mod registry;
+mod scratch;
 mod slots;
 mod tickets;
 
@@ -34,7 +36,9 @@ use crate::tls::Tls;
 use crate::users::Users;
 
 pub use door::Counters;
+pub(crate) use door::{Door, Guest, shown_out};
 pub use member::Membership;
+pub(crate) use owner::refused;
 pub(crate) use registry::hash;
 pub use registry::{Registry, RegistryError};
 
@@ -65,6 +69,10 @@ pub struct Config {
     pub call_time: Option<Duration>,
     /// Threads that a routine's libraries may use.
     pub threads: usize,
+    /// Where files of calls are kept while they run.
+    pub scratch: PathBuf,
+    /// Most bytes of one call's files, in either direction.
+    pub file_bytes: u64,
     /// Who may call; `None`: everybody, without being told apart.
     pub users: Option<Arc<Users>>,
     /// Connections that have not said who they are, at once; the oldest goes for one more.
@@ -89,6 +97,8 @@ pub struct Config {
     pub peers: Option<Vec<String>>,
     /// Counts bytes of arrays.
     pub traffic: Arc<Traffic>,
+    /// Only clients may call whom the metaserver has sent.
+    pub only_sent: bool,
 }
 
 impl Config {
@@ -111,6 +121,8 @@ impl Config {
             process_bytes: 0,
             call_time: None,
             threads: 1,
+            scratch: std::env::temp_dir(),
+            file_bytes: 16 << 30,
             users: None,
             strangers: 256,
             hello_time: Duration::from_secs(2),
@@ -123,6 +135,7 @@ impl Config {
             held_grace: Duration::from_secs(30),
             peers: None,
             traffic: Arc::default(),
+            only_sent: false,
         }
     }
 }
@@ -213,6 +226,9 @@ struct Shared {
     known: Cell<usize>,
     door: Rc<door::Door>,
     tickets: Rc<tickets::Tickets>,
+    scratch: RefCell<scratch::Scratch>,
+    /// What clients show whom the metaserver has sent.
+    passes: crate::pass::Passes,
     /// Whether the server ends.
     end: watch::Sender<bool>,
     /// How many files a process might open before this one raised that for itself.
@@ -231,6 +247,21 @@ const FETCHES: usize = 64;
 /// How long clients have to read that the server ends.
 const FAREWELL: Duration = Duration::from_secs(1);
 
+/// How the server belongs to a metaserver, with the address that clients are to be told.
+fn membership(config: &Config, listener: &Listener) -> io::Result<Option<Membership>> {
+    let Some(mut membership) = config.membership.clone() else { return Ok(None) };
+    if membership.address.is_empty()
+        && let Some(address) = listener.address()?
+    {
+        membership.address = address.to_string();
+    }
+    let has_scheme = ["tls://", "unix:"].iter().any(|it| membership.address.starts_with(it));
+    if config.tls.is_some() && !has_scheme {
+        membership.address.insert_str(0, "tls://");
+    }
+    Ok(Some(membership))
+}
+
 /// Serves until `stop` is ready. Slots and connections are gone when it returns.
 ///
 /// # Errors
@@ -246,12 +277,8 @@ pub fn serve(
     let held = RefCell::new(Table::new(config.held_bytes, config.held_time, config.held_grace));
     let door = door::Door::new(config.strangers, Arc::clone(&config.counters));
     let (files, path) = (raise_open_files(), listener.path());
-    let mut membership = config.membership.clone();
-    if let Some(membership) = membership.as_mut().filter(|own| own.address.is_empty())
-        && let Some(address) = listener.address()?
-    {
-        membership.address = address.to_string();
-    }
+    let membership = membership(&config, &listener)?;
+    let scratch = RefCell::new(scratch::Scratch::new(&config.scratch));
     let shared = Rc::new(Shared {
         config,
         registry,
@@ -260,6 +287,8 @@ pub fn serve(
         known: Cell::new(0),
         door,
         tickets: Rc::default(),
+        scratch,
+        passes: crate::pass::Passes::default(),
         end: watch::channel(false).0,
         files,
         held,

@@ -2,10 +2,11 @@
 
 use std::rc::Rc;
 
-use kumi_rpc::{Code, Failure};
+use kumi_rpc::{Code, Failure, Ticket, codes};
 
 use super::Shared;
-use crate::users::{Refusal, User, Users};
+use crate::pass;
+use crate::users::{Refusal, User};
 
 /// Whose something is.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -21,10 +22,12 @@ pub struct Owner {
 pub struct Caller {
     user: Option<User>,
     owner: Rc<Owner>,
+    /// A metaserver has sent it: each of its calls needs a pass.
+    sent: bool,
 }
 
 /// How a client is told that it is not taken in.
-fn refused(refusal: &Refusal) -> Failure {
+pub(crate) fn refused(refusal: &Refusal) -> Failure {
     let code = match refusal {
         Refusal::Expired { .. } => Code::Expired,
         Refusal::Missing | Refusal::Unknown => Code::NotPermitted,
@@ -33,13 +36,75 @@ fn refused(refusal: &Refusal) -> Failure {
 }
 
 impl Caller {
-    /// Who has this token.
-    pub fn known(users: Option<&Users>, token: &str) -> Result<Caller, Failure> {
+    /// Who has this token, or whom the metaserver has sent with this pass.
+    pub fn known(shared: &Shared, shown: &str) -> Result<Caller, Failure> {
+        if pass::is_pass(shown) {
+            return Caller::sent(shared, shown);
+        }
+        if shared.config.only_sent {
+            let text = "calls come here through the metaserver only: give its address";
+            return Err(Failure::new(Code::NotPermitted, 0, text));
+        }
         let mut caller = Caller::default();
-        if let Some(users) = users {
-            caller.is(users.who(token).map_err(|refusal| refused(&refusal))?);
+        if let Some(users) = &shared.config.users {
+            caller.is(users.who(shown).map_err(|refusal| refused(&refusal))?);
         }
         Ok(caller)
+    }
+
+    fn sent(shared: &Shared, shown: &str) -> Result<Caller, Failure> {
+        let unknown = "this pass is not of the metaserver at which the server is registered";
+        let pass = shared.passes.read(shown);
+        let pass = pass.ok_or_else(|| Failure::new(codes::NO_TICKET, 0, unknown))?;
+        let mut caller = Caller { sent: true, ..Caller::default() };
+        match &shared.config.users {
+            None => caller.owner = Rc::new(Owner { user: pass.user, run_as: None }),
+            Some(users) => caller.is(users.named(&pass.user).ok_or_else(|| {
+                let text =
+                    format!("the metaserver's user `{}` is no user of this server", pass.user);
+                Failure::new(Code::NotPermitted, 0, text)
+            })?),
+        }
+        Ok(caller)
+    }
+
+    /// Whether a call of this routine may come: with this ticket and pass, or without.
+    pub fn may_call(
+        &self,
+        shared: &Shared,
+        routine: &str,
+        shown: Option<(Ticket, String)>,
+    ) -> Result<Option<Ticket>, Failure> {
+        let refused = |text: String| Failure::new(codes::NO_TICKET, 0, text);
+        match shown {
+            None if !self.sent => Ok(None),
+            None => {
+                let text = "a call of a client that a metaserver has sent needs a ticket";
+                Err(Failure::new(Code::NotPermitted, 0, text))
+            }
+            Some((ticket, pass)) => {
+                let pass = shared.passes.read(&pass).filter(|pass| {
+                    let own = self.sent && pass.user == self.owner.user;
+                    own && pass.ticket == ticket && pass.permits(routine)
+                });
+                let pass = pass.ok_or_else(|| {
+                    refused(format!("the pass is not for this call of `{routine}`"))
+                })?;
+                if !shared.passes.take(&pass) {
+                    return Err(refused(format!("the pass for this call of `{routine}` was used")));
+                }
+                Ok(Some(ticket))
+            }
+        }
+    }
+
+    /// Refuses what clients ask of the metaserver that has sent them.
+    pub fn may_ask(&self) -> Result<(), Failure> {
+        if self.sent {
+            let text = "a client that a metaserver has sent asks that for descriptions";
+            return Err(Failure::new(Code::NotPermitted, 0, text));
+        }
+        Ok(())
     }
 
     fn is(&mut self, user: User) {

@@ -68,6 +68,7 @@ impl Process {
             interface: offered.json.clone(),
             libraries: offered.libraries.clone(),
             memory: config.process_bytes,
+            callback: config.call_bytes,
             run_as,
             sandbox: config.sandbox,
             files,
@@ -95,6 +96,14 @@ impl Process {
             self.known.push((block.number, Rc::downgrade(block)));
         }
         self.ear.run(&Order::Run(block.number, slots.to_vec()))
+    }
+
+    /// Tells it that the function which it has called has returned; so many bytes of values are in the exchange.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn resume(&mut self, bytes: u64) -> io::Result<()> {
+        self.ear.send(&Order::Return(bytes), None)
     }
 
     /// Has it let go of memory that the server has given up.

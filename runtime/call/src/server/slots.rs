@@ -3,21 +3,24 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kumi_rpc::{Code, Failure};
+use kumi_rpc::{Code, Failure, Fate};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
 use super::arenas::{Arenas, Block};
+use super::asks::{Asked, Asks, Wish, failed};
 use super::holding::Keeping;
 use super::owner::Owner;
 use super::process::{Process, ended, gone};
 use super::registry::Offered;
+use super::scratch::CallFiles;
 use super::tickets::Held;
 use super::{Config, Shared};
 use crate::layout::Layout;
@@ -38,6 +41,8 @@ pub struct Job {
     pub layout: Layout,
     /// The memory.
     pub block: Rc<Block>,
+    /// Its files, if it has some.
+    pub files: Option<CallFiles>,
     /// Whether another's data lie in the memory.
     pub foreign: bool,
     /// When it is to be over.
@@ -48,8 +53,17 @@ pub struct Job {
     pub keeping: Option<Box<Keeping>>,
     /// Where its end is told.
     pub told: UnboundedSender<Ended>,
+    /// Where functions of the client are asked for.
+    pub asks: UnboundedSender<Asked>,
     /// The ticket with which a metaserver has sent it.
     pub ticket: Option<Held>,
+}
+
+impl Job {
+    /// Whether the bytes of a parameter go to a file.
+    pub fn takes_file(&self, parameter: u16) -> bool {
+        self.files.as_ref().is_some_and(|files| files.takes(parameter))
+    }
 }
 
 /// The end of a call.
@@ -88,8 +102,23 @@ struct Worker {
     set_up: Cell<bool>,
     /// Why it is being killed.
     ending: Cell<Option<Code>>,
+    /// What its call is told then, if not what the code says.
+    failing: RefCell<Option<Failure>>,
+    /// The functions that its routine calls.
+    asks: RefCell<Asks>,
     /// It has got a call with a deadline, or one whose end is looked for.
     changed: Notify,
+}
+
+impl Worker {
+    /// Ends it and its call with this failure, if it does not end anyway.
+    fn fail(&self, failure: Failure) {
+        if self.ending.get().is_none() {
+            self.ending.set(Some(failure.code));
+            *self.failing.borrow_mut() = Some(failure);
+            self.process.borrow_mut().kill();
+        }
+    }
 }
 
 /// The processes of a server.
@@ -114,6 +143,13 @@ fn nanoseconds(duration: Duration) -> u64 {
 }
 
 fn tell(job: Box<Job>, outcome: Result<(u64, u64), Failure>) {
+    if let Some(ticket) = &job.ticket {
+        ticket.ended(match &outcome {
+            Ok((_, ran_ns)) => Fate::Ran(*ran_ns),
+            Err(failure) if failure.code == Code::Crashed => Fate::Crashed,
+            Err(_) => Fate::Gone,
+        });
+    }
     let told = job.told.clone();
     // A connection that has ended needs to know nothing.
     let _gone = told.send(Ended { job, outcome });
@@ -177,12 +213,32 @@ impl Pool {
             }
             return;
         }
-        let runs = |worker: &&Rc<Worker>| {
-            worker.job.borrow().as_ref().is_some_and(|(job, _)| job.id == id)
-        };
-        if let Some(worker) = self.busy.iter().find(runs) {
+        if let Some(worker) = self.runs(id) {
             worker.ending.set(Some(code));
             worker.process.borrow_mut().kill();
+        }
+    }
+
+    /// The process that runs a call.
+    fn runs(&self, id: u64) -> Option<&Rc<Worker>> {
+        self.busy
+            .iter()
+            .find(|worker| worker.job.borrow().as_ref().is_some_and(|(job, _)| job.id == id))
+    }
+
+    /// Ends a call that runs with this failure, if it does not end anyway.
+    pub fn fail(&mut self, id: u64, failure: Failure) {
+        if let Some(worker) = self.runs(id) {
+            worker.fail(failure);
+        }
+    }
+
+    /// A function that the routine of a call has called has returned.
+    pub fn resume(&mut self, id: u64, bytes: u64) {
+        if let Some(worker) = self.runs(id) {
+            worker.asks.borrow_mut().open = false;
+            // One that is gone is found out about by its task.
+            let _gone = worker.process.borrow_mut().resume(bytes);
         }
     }
 
@@ -198,9 +254,14 @@ impl Pool {
         bytes: usize,
     ) -> io::Result<Option<(Rc<Block>, bool)>> {
         let taken = self.arenas.take(owner, client, bytes);
+        self.let_go();
+        taken
+    }
+
+    /// What is given up is free when no process maps it any more; those that run see to it when they are done.
+    fn let_go(&mut self) {
         let freed = self.arenas.freed();
         if std::mem::replace(&mut self.freed, freed) < freed {
-            // What is given up is free when no process maps it any more; those that run see to it when they are done.
             self.idle.retain(|worker| {
                 let mut process = worker.process.borrow_mut();
                 let forgot = process.forget();
@@ -210,7 +271,6 @@ impl Pool {
                 forgot.is_ok()
             });
         }
-        taken
     }
 
     /// An idle process for a call's routine, which has served nobody but its user.
@@ -289,6 +349,7 @@ fn begin(shared: &Rc<Shared>, job: Box<Job>) -> bool {
             return false;
         }
     };
+    let asks = RefCell::new(Asks::new(&job.offered.interface));
     let worker = Rc::new(Worker {
         offered: Arc::clone(&job.offered),
         owner: Rc::clone(&job.owner),
@@ -296,6 +357,8 @@ fn begin(shared: &Rc<Shared>, job: Box<Job>) -> bool {
         job: RefCell::new(Some((job, Instant::now()))),
         set_up: Cell::new(false),
         ending: Cell::new(None),
+        failing: RefCell::new(None),
+        asks,
         changed: Notify::new(),
     });
     pool.busy.push(Rc::clone(&worker));
@@ -353,7 +416,19 @@ async fn attend(shared: Rc<Shared>, worker: Rc<Worker>) {
             }
             () = worker.changed.notified() => continue,
         };
+        let (said, descriptor) = match said {
+            Some((reply, descriptor)) => (Some(reply), descriptor),
+            None => (None, None),
+        };
         match said {
+            Some(Reply::Callback { parameter, head, bytes }) => {
+                ask(&shared, &worker, Wish { parameter, head, bytes }, descriptor);
+            }
+            Some(Reply::Refused(why)) => worker.fail(failed(0, why)),
+            // What another process writes is not believed: a function is still called.
+            Some(Reply::Done(_)) if worker.asks.borrow().open => {
+                worker.fail(failed(0, "the routine's process ended a call out of turn"));
+            }
             Some(Reply::Done(_)) if !worker.set_up.get() => {
                 worker.set_up.set(true);
                 let waiting = worker.job.borrow_mut().take();
@@ -374,6 +449,24 @@ async fn attend(shared: Rc<Shared>, worker: Rc<Worker>) {
                 return;
             }
         }
+    }
+}
+
+/// Has the client call a function.
+fn ask(shared: &Shared, worker: &Worker, wish: Wish, descriptor: Option<OwnedFd>) {
+    let job = worker.job.borrow();
+    let (Some((job, _)), None) = (job.as_ref(), worker.ending.get()) else { return };
+    let mut pool = shared.pool.borrow_mut();
+    let most = shared.config.call_bytes;
+    let taken = worker.asks.borrow_mut().take(wish, descriptor, &mut pool.arenas, most);
+    pool.let_go();
+    match taken {
+        Ok((function, head, places, exchange)) => {
+            let (id, stream) = (job.id, job.stream);
+            // A connection that has ended has cancelled its calls.
+            let _gone = job.asks.send(Asked { id, stream, function, head, places, exchange });
+        }
+        Err(failure) => worker.fail(failure),
     }
 }
 
@@ -404,6 +497,7 @@ async fn bury(shared: &Rc<Shared>, worker: &Rc<Worker>, why: Option<Failure>) {
         pool.busy.retain(|other| !Rc::ptr_eq(other, worker));
         pool.idle.retain(|other| !Rc::ptr_eq(other, worker));
     }
+    let why = why.or_else(|| worker.failing.borrow_mut().take());
     let job = worker.job.borrow_mut().take();
     // A routine that closes its descriptors would live on, and so would what it has forked.
     worker.process.borrow_mut().kill();

@@ -1,10 +1,10 @@
 //! Attempts of calls that a metaserver has sent here, by their tickets.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-use kumi_rpc::Ticket;
+use kumi_rpc::{Fate, Ticket};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// Tickets that are remembered after their end, so that none is taken twice.
@@ -19,16 +19,18 @@ struct Here {
     runs: bool,
     /// The metaserver does not want it any more.
     stopped: bool,
+    /// What became of it.
+    fate: Fate,
 }
 
 #[derive(Debug, Default)]
 struct State {
     here: BTreeMap<Ticket, Here>,
-    /// Not taken, or not again; the oldest first in the queue.
-    spent: BTreeSet<Ticket>,
+    /// Not taken, or not again, and what became of each; the oldest first in the queue.
+    spent: BTreeMap<Ticket, Fate>,
     order: VecDeque<Ticket>,
     /// To the task that talks to the metaserver, if there is one.
-    news: Option<UnboundedSender<(Ticket, bool)>>,
+    news: Option<UnboundedSender<(Ticket, Fate)>>,
 }
 
 /// All tickets of a server.
@@ -52,8 +54,8 @@ pub enum Stop {
 }
 
 impl State {
-    fn spend(&mut self, ticket: Ticket) {
-        if self.spent.insert(ticket) {
+    fn spend(&mut self, ticket: Ticket, fate: Fate) {
+        if self.spent.insert(ticket, fate).is_none() {
             self.order.push_back(ticket);
         }
         if self.order.len() > MOST_SPENT
@@ -63,17 +65,17 @@ impl State {
         }
     }
 
-    fn tell(&mut self, ticket: Ticket, here: bool) {
+    fn tell(&mut self, ticket: Ticket, fate: Fate) {
         if let Some(news) = &self.news {
             // Without a connection there is nobody to tell; the next one begins with all tickets.
-            let _gone = news.send((ticket, here));
+            let _gone = news.send((ticket, fate));
         }
     }
 }
 
 impl Tickets {
     /// Where news of tickets come.
-    pub fn listen(&self) -> UnboundedReceiver<(Ticket, bool)> {
+    pub fn listen(&self) -> UnboundedReceiver<(Ticket, Fate)> {
         let (news, receiver) = unbounded_channel();
         self.0.borrow_mut().news = Some(news);
         receiver
@@ -82,10 +84,10 @@ impl Tickets {
     /// Takes the call of a ticket; `None`: the ticket is spent, or here already.
     pub fn admit(self: &Rc<Tickets>, ticket: Ticket, job: u64) -> Option<Held> {
         let mut state = self.0.borrow_mut();
-        if state.spent.contains(&ticket) || state.here.contains_key(&ticket) {
+        if state.spent.contains_key(&ticket) || state.here.contains_key(&ticket) {
             return None;
         }
-        state.here.insert(ticket, Here { job, runs: false, stopped: false });
+        state.here.insert(ticket, Here { job, runs: false, stopped: false, fate: Fate::Gone });
         Some(Held { ticket, tickets: Rc::clone(self) })
     }
 
@@ -98,15 +100,26 @@ impl Tickets {
                 here.stopped = true;
                 if !runs {
                     // Its arguments may come for long yet: it will not run when they have.
-                    state.tell(ticket, false);
+                    state.tell(ticket, Fate::Gone);
                 }
                 Stop::Cancel(job)
             }
             None => {
-                state.spend(ticket);
-                state.tell(ticket, false);
+                let fate = state.spent.get(&ticket).copied().unwrap_or(Fate::Gone);
+                state.spend(ticket, fate);
+                state.tell(ticket, fate);
                 Stop::Nothing
             }
+        }
+    }
+
+    /// What is with a ticket.
+    pub fn fate(&self, ticket: Ticket) -> Fate {
+        let state = self.0.borrow();
+        match state.here.get(&ticket) {
+            Some(here) if here.runs || !here.stopped => Fate::Here,
+            Some(_) => Fate::Gone,
+            None => state.spent.get(&ticket).copied().unwrap_or(Fate::Gone),
         }
     }
 
@@ -135,9 +148,16 @@ impl Held {
             None => true,
         };
         if !stopped {
-            state.tell(self.ticket, true);
+            state.tell(self.ticket, Fate::Here);
         }
         !stopped
+    }
+
+    /// It is over.
+    pub fn ended(&self, fate: Fate) {
+        if let Some(here) = self.tickets.0.borrow_mut().here.get_mut(&self.ticket) {
+            here.fate = fate;
+        }
     }
 }
 
@@ -145,9 +165,10 @@ impl Drop for Held {
     fn drop(&mut self) {
         let mut state = self.tickets.0.borrow_mut();
         let here = state.here.remove(&self.ticket);
-        state.spend(self.ticket);
+        let fate = here.as_ref().map_or(Fate::Gone, |here| here.fate);
+        state.spend(self.ticket, fate);
         if here.is_some_and(|here| here.runs || !here.stopped) {
-            state.tell(self.ticket, false);
+            state.tell(self.ticket, fate);
         }
     }
 }
@@ -170,12 +191,16 @@ mod tests {
         assert_eq!((tickets.running(), tickets.here()), (1, vec![ticket(1)]));
         assert_eq!(tickets.stop(ticket(1)), Stop::Cancel(5));
         assert!(!held.runs());
+        assert_eq!(tickets.fate(ticket(1)), Fate::Here);
+        held.ended(Fate::Ran(9));
         drop(held);
+        assert_eq!(tickets.fate(ticket(1)), Fate::Ran(9));
         assert!(tickets.admit(ticket(1), 7).is_none());
         assert_eq!(tickets.stop(ticket(2)), Stop::Nothing);
         assert!(tickets.admit(ticket(2), 8).is_none(), "it was stopped before it came");
         let told: Vec<_> = std::iter::from_fn(|| news.try_recv().ok()).collect();
-        assert_eq!(told, [(ticket(1), true), (ticket(1), false), (ticket(2), false)]);
+        let gone = (ticket(2), Fate::Gone);
+        assert_eq!(told, [(ticket(1), Fate::Here), (ticket(1), Fate::Ran(9)), gone]);
     }
 
     #[test]
@@ -188,7 +213,7 @@ mod tests {
             assert!(tickets.here().is_empty(), "nobody is told that it runs");
         }
         let told: Vec<_> = std::iter::from_fn(|| news.try_recv().ok()).collect();
-        assert_eq!(told, [(ticket(1), false); 2], "at once, not when they have come");
+        assert_eq!(told, [(ticket(1), Fate::Gone); 2], "at once, not when they have come");
         assert!(tickets.admit(ticket(1), 6).is_none());
         assert!(!held.runs());
         assert_eq!(tickets.running(), 0);

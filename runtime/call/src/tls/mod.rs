@@ -4,6 +4,7 @@
 //! places and this is not on their way; with it they are copied once on the way, between the socket's records and those places.
 
 mod session;
+mod stream;
 
 use std::fmt;
 use std::io;
@@ -20,6 +21,7 @@ use rustls::{
 use thiserror::Error;
 
 pub(crate) use session::Secured;
+pub(crate) use stream::SecuredStream;
 
 /// Why there can be no TLS with these files.
 #[derive(Debug, Error)]
@@ -138,6 +140,12 @@ fn trusted(ca: Option<&Path>) -> Result<RootCertStore, TlsError> {
         });
     }
     Ok(roots)
+}
+
+/// The name or address of a `HOST:PORT`.
+pub(crate) fn host(bare: &str) -> &str {
+    let host = bare.rsplit_once(':').map_or(bare, |(host, _)| host);
+    host.trim_start_matches('[').trim_end_matches(']')
 }
 
 /// The session of a connection to a server of this name.

@@ -165,7 +165,7 @@ fn one(
             (TxArg::Text(text), _) => Arg::Text(text.as_str().into()),
         });
     }
-    let checked = check(known, checked, u64::MAX).map_err(|error| match error {
+    let (checked, _functions) = check(known, checked, u64::MAX).map_err(|error| match error {
         crate::CallError::Argument { text, .. } => text,
         other => other.to_string(),
     })?;

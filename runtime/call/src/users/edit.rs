@@ -26,6 +26,8 @@ pub struct NewToken {
     /// Patterns of the routines that the user, with all tokens, may call from now on; `None`: as it was, all for a
     /// new user.
     pub routines: Option<Vec<String>>,
+    /// The user is a server, which may offer routines at a metaserver and calls none unless `routines` names some.
+    pub server: bool,
 }
 
 /// A token of the file, as people may see it.
@@ -39,6 +41,8 @@ pub struct Shown {
     pub expires: Option<String>,
     /// Patterns of the routines that the user may call.
     pub routines: Vec<String>,
+    /// The user is a server.
+    pub server: bool,
 }
 
 /// The file under its lock; with `make` it is made if need be. Who replaces it replaces what is locked, so the lock is
@@ -122,11 +126,23 @@ pub fn add(path: &Path, new: &NewToken) -> Result<String, UsersError> {
                 weight: None,
                 priority: None,
                 run_as: None,
+                server: new.server,
                 tokens: Vec::new(),
             });
             content.users.last_mut().expect("it was put there")
         }
     };
+    if new.server && !entry.server {
+        let text = format!("`{}` is a user who calls; give servers names of their own", new.user);
+        return Err(UsersError::Asked(text));
+    }
+    if entry.server && !new.server {
+        let text = format!(
+            "`{}` is a server: say --server, or give users who call names of their own",
+            new.user
+        );
+        return Err(UsersError::Asked(text));
+    }
     if new.routines.is_some() {
         entry.routines.clone_from(&new.routines);
     }
@@ -153,7 +169,8 @@ pub fn list(path: &Path) -> Result<Vec<Shown>, UsersError> {
             user: entry.name.clone(),
             id,
             expires,
-            routines: entry.routines.clone().unwrap_or_else(|| vec!["*".to_owned()]),
+            routines: entry.patterns(),
+            server: entry.server,
         };
         if entry.tokens.is_empty() {
             all.push(shown_as(String::new(), None));

@@ -75,6 +75,9 @@ pub struct Entry {
     pub priority: Option<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_as: Option<String>,
+    /// May offer routines at a metaserver; then it calls none unless `routines` names some.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub server: bool,
     #[serde(default, rename = "token", skip_serializing_if = "Vec::is_empty")]
     pub tokens: Vec<Token>,
 }
@@ -102,6 +105,7 @@ pub enum Moment {
 #[derive(Debug)]
 pub struct Parsed {
     pub tokens: Vec<Known>,
+    pub accounts: Vec<Arc<Account>>,
 }
 
 /// Seconds since 1970 of an RFC 3339 date and time.
@@ -148,11 +152,19 @@ pub fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
+impl Entry {
+    /// The routines that the user may call: all unless some are named, but a server calls none.
+    pub fn patterns(&self) -> Vec<String> {
+        let all = || if self.server { Vec::new() } else { vec!["*".to_owned()] };
+        self.routines.clone().unwrap_or_else(all)
+    }
+}
+
 impl Content {
     /// What the file says, if all of it can be.
     pub fn parsed(&self) -> Result<Parsed, String> {
         let (mut names, mut hashes) = (BTreeSet::new(), BTreeSet::new());
-        let mut tokens = Vec::new();
+        let (mut tokens, mut accounts) = (Vec::new(), Vec::new());
         for entry in &self.users {
             check_name(&entry.name)?;
             if !names.insert(&entry.name) {
@@ -165,11 +177,13 @@ impl Content {
             }
             let account = Arc::new(Account {
                 name: entry.name.clone(),
-                routines: entry.routines.clone().unwrap_or_else(|| vec!["*".to_owned()]),
+                routines: entry.patterns(),
                 weight,
                 priority: entry.priority.unwrap_or(u8::MAX),
                 run_as: entry.run_as.clone(),
+                server: entry.server,
             });
+            accounts.push(Arc::clone(&account));
             for token in &entry.tokens {
                 let hash = token.hash().map_err(of_user)?;
                 let expires = token.expires.as_ref().map(Moment::seconds);
@@ -183,7 +197,7 @@ impl Content {
         if tokens.len() > MOST_TOKENS {
             return Err(format!("{} tokens are more than {MOST_TOKENS}", tokens.len()));
         }
-        Ok(Parsed { tokens })
+        Ok(Parsed { tokens, accounts })
     }
 }
 

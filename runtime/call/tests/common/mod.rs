@@ -2,10 +2,11 @@
 #![forbid(unsafe_code)]
 #![allow(dead_code)] // Each test uses a part of it.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::Mutex;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -16,21 +17,27 @@ use tokio::sync::oneshot;
 
 /// Compiles the routines, once.
 pub fn library() -> PathBuf {
-    static MADE: OnceLock<PathBuf> = OnceLock::new();
+    library_of("routines.c")
+}
+
+/// Compiles a file of this folder, once.
+pub fn library_of(source: &str) -> PathBuf {
+    static MADE: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
     let make = || {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common/routines.c");
-        let name = format!("libroutines-{}.so", std::process::id());
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common").join(source);
+        let name = format!("lib{source}-{}.so", std::process::id());
         let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        compile(&source, &library);
+        compile(&path, &library);
         library
     };
-    MADE.get_or_init(make).clone()
+    let mut made = MADE.lock().expect("a compiler that works");
+    made.entry(source.to_owned()).or_insert_with(make).clone()
 }
 
 fn compile(source: &Path, library: &Path) {
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
     let status = Command::new(compiler)
-        .args(["-O2", "-fPIC", "-shared", "-o"])
+        .args(["-O2", "-fPIC", "-shared", "-pthread", "-o"])
         .args([library, source])
         .status();
     assert!(status.expect("a C compiler").success(), "the routines do not compile");

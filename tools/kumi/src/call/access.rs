@@ -3,7 +3,6 @@
 use crate::context::Context;
 use crate::error::Error;
 use clap::Args;
-use kumi_call::server::Config;
 use kumi_call::users::Users;
 use kumi_call::{Options, Tls};
 use kumi_node::tls;
@@ -60,7 +59,7 @@ impl AccessArgs {
     }
 }
 
-/// Whom a server lets in, and over what.
+/// Whom a server or a metaserver lets in, and over what.
 #[derive(Clone, Debug, Args)]
 pub struct GuardArgs {
     /// Only users of this file may call (`kumi call token` makes it); it is read again when it changes
@@ -78,10 +77,6 @@ pub struct GuardArgs {
     /// A name or address by which clients call this server, beside those of this machine; may be given again
     #[arg(long, value_name = "NAME", requires = "tls_cluster")]
     pub tls_name: Vec<String>,
-    /// Run routines without network, with files read-only but for empty folders of their own at /tmp, /var/tmp and
-    /// /dev/shm, and without capabilities
-    #[arg(long)]
-    pub sandbox: bool,
 }
 
 /// The names and addresses by which this machine is called.
@@ -113,29 +108,32 @@ impl GuardArgs {
         self.tls_cluster || self.tls_cert.is_some()
     }
 
-    /// Whether other machines may reach the server without more ado.
-    pub fn suffices(&self) -> bool {
-        self.tokens.is_some() && self.encrypts()
+    /// Why other machines must not reach it without more ado; `knows`: it knows who calls without a file of users.
+    pub fn gap(&self, knows: bool) -> Option<&'static str> {
+        match (knows || self.tokens.is_some(), self.encrypts()) {
+            (true, true) => None,
+            (true, false) => Some("tokens and arrays can be read on the way"),
+            (false, true) => Some("nobody knows who calls"),
+            (false, false) => Some("whoever reaches it can call"),
+        }
     }
 
-    /// Has a server go by this.
-    pub fn apply(
-        &self,
-        config: &mut Config,
-        cluster: &str,
-        listen: Option<SocketAddr>,
-    ) -> Result<(), Error> {
-        config.sandbox = self.sandbox;
-        if let Some(path) = &self.tokens {
-            config.users = Some(Arc::new(Users::open(path)?));
-        }
+    /// The users of the file, if there is one.
+    pub fn users(&self) -> Result<Option<Arc<Users>>, Error> {
+        let users = self.tokens.as_ref().map(|path| Users::open(path));
+        Ok(users.transpose()?.map(Arc::new))
+    }
+
+    /// With what it proves who it is, if it is to encrypt.
+    pub fn tls(&self, cluster: &str, listen: Option<SocketAddr>) -> Result<Option<Tls>, Error> {
         if let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) {
-            config.tls = Some(Tls::load(certificate, key)?);
-        } else if self.tls_cluster {
-            let context = Context::new(cluster)?;
-            config.tls = Some(of_cluster(&context, own_names(listen, &self.tls_name))?);
+            return Ok(Some(Tls::load(certificate, key)?));
         }
-        Ok(())
+        if !self.tls_cluster {
+            return Ok(None);
+        }
+        let context = Context::new(cluster)?;
+        of_cluster(&context, own_names(listen, &self.tls_name)).map(Some)
     }
 }
 

@@ -1,5 +1,6 @@
 //! `kumi call meta`.
 
+use super::access::{GuardArgs, log};
 use crate::error::Error;
 use crate::{output, parse};
 use clap::Args;
@@ -13,15 +14,18 @@ use std::time::Duration;
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "Servers register with `kumi call serve --meta ADDR`, clients give the metaserver's \
-address where they would give a server's. Data goes straight between the two."
+address where they would give a server's. Data goes straight between the two. With --tokens only users of the file \
+may call, and only its servers (`kumi call token add NAME --server`) offer routines."
 )]
 pub struct MetaArgs {
     /// Where to listen: HOST:PORT (port 0: any that is free) or unix:PATH
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7071")]
     pub listen: String,
-    /// Listen on an address that other machines reach, without knowing who calls
+    /// Listen on an address that other machines reach, though the metaserver does not know who calls or does not encrypt
     #[arg(long)]
     pub insecure_listen: bool,
+    #[command(flatten)]
+    pub guard: GuardArgs,
     /// How servers are chosen: round-robin, least-load or min-completion
     #[arg(long, value_name = "NAME", default_value = "min-completion")]
     pub policy: String,
@@ -46,8 +50,8 @@ pub struct MetaArgs {
 }
 
 /// Serves until SIGINT or SIGTERM.
-pub fn run(args: &MetaArgs) -> Result<(), Error> {
-    super::access::log();
+pub fn run(args: &MetaArgs, cluster: &str) -> Result<(), Error> {
+    log();
     let mut config = Config {
         policy: args.policy.clone(),
         limit: args.limit,
@@ -55,18 +59,26 @@ pub fn run(args: &MetaArgs) -> Result<(), Error> {
         attempts: args.attempts,
         silence: args.silence,
         state: args.state.clone(),
+        users: args.guard.users()?,
         ..Config::default()
     };
     let listener = match args.listen.strip_prefix("unix:") {
         Some(path) => Listener::unix(Path::new(path))?,
-        None => Listener::tcp(address("--listen", &args.listen, args.insecure_listen)?)?,
+        None => Listener::tcp(listen(args)?)?,
     };
+    config.tls = args.guard.tls(cluster, listener.address().ok().flatten())?;
     let at = match listener.address() {
+        Ok(Some(address)) if config.tls.is_some() => format!("tls://{address}"),
         Ok(Some(address)) => address.to_string(),
         _ => args.listen.clone(),
     };
     if let Some(http) = &args.http {
-        let address = address("--http", http, args.insecure_listen)?;
+        let address = address("--http", http)?;
+        if !address.ip().is_loopback() && !args.insecure_listen {
+            let why = "other machines reach this address, and whoever reaches it sees all users' calls; give \
+                       --insecure-listen as well";
+            return Err(Error::Usage(format!("--http {http}: {why}")));
+        }
         let listener = TcpListener::bind(address).map_err(|source| {
             kumi_call::server::ServeError::Listen { at: address.to_string(), source }
         })?;
@@ -91,14 +103,22 @@ pub fn run(args: &MetaArgs) -> Result<(), Error> {
     Ok(())
 }
 
-fn address(option: &str, text: &str, insecure: bool) -> Result<SocketAddr, Error> {
+fn listen(args: &MetaArgs) -> Result<SocketAddr, Error> {
+    let address = address("--listen", &args.listen)?;
+    match args.guard.gap(false) {
+        Some(why) if !address.ip().is_loopback() && !args.insecure_listen => {
+            Err(Error::Usage(format!(
+                "--listen {}: other machines reach this address, and {why}; give --tokens and --tls-cert and \
+                 --tls-key (or --tls-cluster), listen on 127.0.0.1 or unix:PATH, or give --insecure-listen as well",
+                args.listen
+            )))
+        }
+        _ => Ok(address),
+    }
+}
+
+fn address(option: &str, text: &str) -> Result<SocketAddr, Error> {
     let wrong = |why: String| Error::Usage(format!("{option} {text}: {why}"));
     let mut found = text.to_socket_addrs().map_err(|error| wrong(error.to_string()))?;
-    let address = found.next().ok_or_else(|| wrong("this host has no address".to_owned()))?;
-    if !address.ip().is_loopback() && !insecure {
-        let why = "other machines reach this address, and whoever reaches it can place calls and offer \
-                   routines; give --insecure-listen as well";
-        return Err(wrong(why.to_owned()));
-    }
-    Ok(address)
+    found.next().ok_or_else(|| wrong("this host has no address".to_owned()))
 }

@@ -22,13 +22,13 @@ use std::io;
 #[derive(Debug, clap::Subcommand)]
 pub enum CallCommand {
     /// Offer routines of shared libraries to clients
-    Serve(serve::ServeArgs),
+    Serve(Box<serve::ServeArgs>),
     /// The routines of a server
     List(client::ListArgs),
     /// What a routine takes and gives
     Info(client::InfoArgs),
     /// Tell clients which of several servers a call goes to
-    Meta(meta::MetaArgs),
+    Meta(Box<meta::MetaArgs>),
     /// What a metaserver knows: servers, calls that wait, paths
     Status(status::StatusArgs),
     /// Look at interface descriptions: what is wrong with them, or what they say
@@ -48,7 +48,7 @@ pub fn run(command: &CallCommand, cluster: &str) -> Result<(), Error> {
         CallCommand::Serve(args) => serve::run(args, cluster),
         CallCommand::List(args) => client::list(args),
         CallCommand::Info(args) => client::info(args),
-        CallCommand::Meta(args) => meta::run(args),
+        CallCommand::Meta(args) => meta::run(args, cluster),
         CallCommand::Status(args) => status::run(args),
         CallCommand::Check(args) => check::run(args),
         CallCommand::Run(args) => run::run(args),

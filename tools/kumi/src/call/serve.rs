@@ -31,6 +31,10 @@ pub struct ServeArgs {
     pub insecure_listen: bool,
     #[command(flatten)]
     pub guard: GuardArgs,
+    /// Run routines without network, with files read-only but for empty folders of their own at /tmp, /var/tmp and
+    /// /dev/shm, and without capabilities
+    #[arg(long)]
+    pub sandbox: bool,
     /// Calls that run at the same time [default: one for each processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub slots: Option<u32>,
@@ -49,14 +53,30 @@ pub struct ServeArgs {
     /// Most MiB of address space of a routine's process, its arguments included [default: no limit]
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     pub process_memory: Option<u64>,
+    /// A folder for the files of calls, which are there while a call runs [default: that for temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub scratch: Option<PathBuf>,
+    /// Most MiB of one call's files, in either direction
+    #[arg(long, value_name = "MIB", default_value_t = 16 << 10, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    pub call_files: u64,
     /// Register at this metaserver, or at the first of several that answers; clients that ask it are sent here
     #[arg(long, value_name = "ADDR[,ADDR…]", value_delimiter = ',')]
     pub meta: Vec<String>,
+    /// A file with the token that the metaserver has for this server (`kumi call token add NAME --server` there)
+    #[arg(long, value_name = "FILE", requires = "meta")]
+    pub meta_token_file: Option<PathBuf>,
+    /// Of a metaserver at tls://HOST:PORT: the certificates (PEM) of the authorities to trust, instead of those that the
+    /// system trusts
+    #[arg(long, value_name = "FILE", env = "KUMI_CALL_CA")]
+    pub meta_ca: Option<PathBuf>,
+    /// Only calls that the metaserver has sent
+    #[arg(long, requires = "meta")]
+    pub meta_only: bool,
     /// The address that clients are sent to [default: that of --listen, as the metaserver sees this machine]
     #[arg(long, value_name = "ADDR", requires = "meta")]
     pub advertise: Option<String>,
     /// The site: clients and servers of one site share its path to the others [default: the network of the address]
-    #[arg(long, value_name = "NAME", requires = "meta", env = "KUMI_CALL_SITE")]
+    #[arg(long, value_name = "NAME", env = "KUMI_CALL_SITE")]
     pub site: Option<String>,
     /// Most MiB of results that stay here between calls [default: a quarter of the memory]
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(0..=1 << 40))]
@@ -83,7 +103,9 @@ pub fn run(args: &ServeArgs, cluster: &str) -> Result<(), Error> {
     let listener = listen(args)?;
     let address = listener.address().ok().flatten();
     let mut config = config(args)?;
-    args.guard.apply(&mut config, cluster, address)?;
+    config.users = args.guard.users()?;
+    config.tls = args.guard.tls(cluster, address)?;
+    (config.sandbox, config.only_sent) = (args.sandbox, args.meta_only);
     let at = match address {
         Some(address) if config.tls.is_some() => format!("tls://{address}"),
         Some(address) => address.to_string(),
@@ -119,6 +141,11 @@ fn config(args: &ServeArgs) -> Result<Config, Error> {
         config.call_bytes = mib << 20;
         config.bytes = config.bytes.max(2 * config.call_bytes);
     }
+    if let Some(scratch) = &args.scratch {
+        // Routines get names that hold wherever their process runs.
+        config.scratch = std::path::absolute(scratch).unwrap_or_else(|_| scratch.clone());
+    }
+    config.file_bytes = args.call_files << 20;
     if let Some(mib) = args.held_memory {
         config.held_bytes = mib << 20;
     }
@@ -131,10 +158,19 @@ fn config(args: &ServeArgs) -> Result<Config, Error> {
             metaservers: args.meta.clone(),
             address: args.advertise.clone().or(unix).unwrap_or_default(),
             site: args.site.clone().unwrap_or_default(),
-            token: String::new(),
+            token: token(args.meta_token_file.as_deref())?,
+            ca: args.meta_ca.clone(),
         });
     }
     Ok(config)
+}
+
+/// The token of a file.
+fn token(file: Option<&Path>) -> Result<String, Error> {
+    let Some(path) = file else { return Ok(String::new()) };
+    let text = std::fs::read_to_string(path);
+    let failed = |source| Error::File { doing: "read", path: path.to_owned(), source };
+    text.map(|text| text.trim().to_owned()).map_err(failed)
 }
 
 /// A library that is named as a file is found wherever slots run; a bare name is looked for by the system's linker.
@@ -145,6 +181,13 @@ fn absolute(path: &Path) -> PathBuf {
     path.to_owned()
 }
 
+/// Whether no other machine is at this address.
+fn is_here(address: &str) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
 fn listen(args: &ServeArgs) -> Result<Listener, Error> {
     if let Some(path) = args.listen.strip_prefix("unix:") {
         return Ok(Listener::unix(Path::new(path))?);
@@ -153,12 +196,13 @@ fn listen(args: &ServeArgs) -> Result<Listener, Error> {
     let found: Vec<SocketAddr> =
         args.listen.to_socket_addrs().map_err(|error| wrong(error.to_string()))?.collect();
     let address = found.first().ok_or_else(|| wrong("this host has no address".to_owned()))?;
-    if !address.ip().is_loopback() && !args.insecure_listen && !args.guard.suffices() {
-        let why = match (args.guard.tokens.is_some(), args.guard.encrypts()) {
-            (true, _) => "tokens and arrays can be read on the way",
-            (false, true) => "the server does not know who calls",
-            (false, false) => "whoever reaches it can call the routines",
-        };
+    // Passes are as good as the way on which their key goes to the metaserver.
+    let is_safe =
+        |meta: &String| meta.starts_with("tls://") || meta.starts_with("unix:") || is_here(meta);
+    if let Some(why) = args.guard.gap(args.meta_only && args.meta.iter().all(is_safe))
+        && !address.ip().is_loopback()
+        && !args.insecure_listen
+    {
         return Err(wrong(format!(
             "other machines reach this address, and {why}; give --tokens and --tls-cert and --tls-key (or \
              --tls-cluster), listen on 127.0.0.1 or unix:PATH, or give --insecure-listen as well"

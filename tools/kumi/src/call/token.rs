@@ -41,6 +41,9 @@ pub struct AddArgs {
     /// several with commas between, or given again [default: as before, all for a new user]
     #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
     pub routines: Vec<String>,
+    /// It is a server that offers routines at a metaserver; it calls only those of --routines, if any
+    #[arg(long)]
+    pub server: bool,
 }
 
 /// Options of `kumi call token revoke`.
@@ -76,6 +79,7 @@ fn add(args: &AddArgs) -> Result<(), Error> {
         user: args.user.clone(),
         expires: until.and_then(|seconds| i64::try_from(seconds).ok()),
         routines: (!args.routines.is_empty()).then(|| args.routines.clone()),
+        server: args.server,
     };
     let token = users::add(&args.file.file, &new)?;
     output::text(&format!("{token}\n"))
@@ -90,7 +94,12 @@ fn list(args: &FileArgs) -> Result<(), Error> {
             None if shown.id.is_empty() => "",
             None => "never",
         };
-        text += &format!("{:<20} {id:<9} {expires:<21} {}\n", shown.user, shown.routines.join(","));
+        let routines = match (shown.server, shown.routines.join(",")) {
+            (false, routines) => routines,
+            (true, routines) if routines.is_empty() => "(a server)".to_owned(),
+            (true, routines) => format!("{routines} (a server)"),
+        };
+        text += &format!("{:<20} {id:<9} {expires:<21} {routines}\n", shown.user);
     }
     output::text(&text)
 }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use kumi_rpc::{MOST_NAME, MOST_REQUEST};
 
-use super::Link;
+use super::{Link, Pending};
 use crate::client::CallError;
 use crate::native::Source;
 
@@ -23,7 +23,7 @@ impl Link {
         let mut out = Vec::new();
         let mut state = self.lock();
         let stream = state.rpc.interface(name, &mut out).map_err(|_| no_name(name))?;
-        self.begin(state, stream, Vec::new());
+        self.begin(state, stream, Pending::default());
         self.put(&[Source::Bytes(&out)], deadline, &|| false)?;
         Ok(stream)
     }
@@ -39,7 +39,7 @@ impl Link {
             );
             CallError::TooLarge(text)
         })?;
-        self.begin(state, stream, Vec::new());
+        self.begin(state, stream, Pending::default());
         self.put(&[Source::Bytes(&out)], deadline, &|| false)?;
         Ok(stream)
     }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use kumi_rpc::{FetchHead, HeldName};
 
-use super::{CallError, Link, Ticket};
+use super::{CallError, Link, Pending, Ticket};
 use crate::lent::LentMut;
 use crate::native::Source;
 
@@ -19,7 +19,7 @@ impl Link {
         let mut out = Vec::new();
         let mut state = link.lock();
         let stream = state.rpc.fetch(head, &mut out);
-        link.begin(state, stream, vec![(0, to)]);
+        link.begin(state, stream, Pending { targets: vec![(0, to)], ..Pending::default() });
         let ticket = Ticket::of(link, stream);
         ticket.link.put(&[Source::Bytes(&out)], deadline, &|| false)?;
         Ok(ticket)

@@ -46,7 +46,7 @@ impl Link {
         let mut out = Vec::new();
         let mut state = self.lock();
         let stream = state.rpc.status(&mut out);
-        self.begin(state, stream, Vec::new());
+        self.begin(state, stream, Pending::default());
         self.put(&[Source::Bytes(&out)], None, &|| false)?;
         Ok(stream)
     }
@@ -100,8 +100,12 @@ impl Link {
         state.rpc.abandon(stream);
         if let Some(pending) = state.pending.get_mut(&stream) {
             pending.targets.clear();
-            let text = "the call was cancelled";
-            pending.answer.get_or_insert(Err(Failure::new(Code::Cancelled, 0, text)));
+            pending.called_targets.clear();
+            pending.coming = None;
+            if !pending.is_over() {
+                let text = "the call was cancelled";
+                pending.answer = Some(Err(Failure::new(Code::Cancelled, 0, text)));
+            }
         }
         drop(state);
         self.turn.notify_all();
@@ -119,5 +123,5 @@ impl Link {
 
 /// Whether more answers follow on the stream of this one.
 pub fn goes_on<E>(answer: &Result<Answer, E>) -> bool {
-    matches!(answer, Ok(Answer::Placed(_)))
+    matches!(answer, Ok(Answer::Placed(_) | Answer::Called(_)))
 }

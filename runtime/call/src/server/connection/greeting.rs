@@ -4,21 +4,12 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use kumi_rpc::{ClientHello, Code, Failure};
+use kumi_rpc::{CallHead, ClientHello, Code, Failure};
 
 use super::Connection;
 use crate::server::Shared;
-use crate::server::door::Guest;
 use crate::server::owner::Caller;
 use crate::server::registry::Offered;
-
-/// Waits until a stranger has to go.
-pub(super) async fn shown_out(guest: Option<&Guest>) {
-    match guest {
-        Some(guest) => guest.shown_out().await,
-        None => std::future::pending().await,
-    }
-}
 
 impl Connection {
     /// A client has said who it is.
@@ -44,7 +35,7 @@ impl Connection {
             return Err(Failure::new(Code::TlsWanted, 0, text));
         }
         let Shared { config, known, .. } = &*self.shared;
-        let caller = Caller::known(config.users.as_deref(), &hello.token)?;
+        let caller = Caller::known(&self.shared, &hello.token)?;
         if known.get() >= config.connections {
             let text = format!("{} clients are connected already", config.connections);
             return Err(Failure::new(Code::Busy, 0, text));
@@ -52,6 +43,12 @@ impl Connection {
         known.set(known.get() + 1);
         (self.guest, self.counted) = (None, true);
         Ok(caller)
+    }
+
+    /// What is told of a routine.
+    pub(super) fn describe(&mut self, name: &str) -> Result<Arc<Offered>, Failure> {
+        self.caller.may_ask()?;
+        self.find(name)
     }
 
     /// The routine of this name, if the user may call it.
@@ -62,8 +59,19 @@ impl Connection {
         found.cloned().ok_or_else(|| self.caller.unknown(&self.shared, name))
     }
 
+    /// The routine of a call, if its client knows it as it is.
+    pub(super) fn find_for(&mut self, head: &CallHead) -> Result<Arc<Offered>, Failure> {
+        let offered = self.find(&head.routine)?;
+        if head.hash != offered.hash {
+            let text = format!("the description of `{}` has changed", head.routine);
+            return Err(Failure::new(Code::InterfaceChanged, 0, text));
+        }
+        Ok(offered)
+    }
+
     pub(super) fn names(&mut self, stream: u32, part: &str) -> Result<(), Failure> {
         self.caller.check(&self.shared)?;
+        self.caller.may_ask()?;
         let fits = |name: &&str| name.contains(part) && self.caller.permits(name);
         self.rpc.names(stream, self.shared.registry.names().filter(fits));
         Ok(())

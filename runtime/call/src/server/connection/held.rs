@@ -1,31 +1,52 @@
 //! What a connection has to do with arrays that stay at servers.
 
+use std::collections::HashMap;
 use std::rc::Rc;
 
-use kumi_rpc::{Failure, FetchHead, Place, ResultHead, Size};
+use kumi_idl::{Interface, Param, Type};
+use kumi_rpc::{Failure, FetchHead, Keep, Place, ResultHead, Size};
 use tokio::time::Instant;
 
 use super::super::gather::Sources;
 use super::super::slots::{Job, submit};
-use super::{Call, Connection, Gathered, Incoming};
+use super::{Call, Connection, Gathered, Incoming, coming};
 use crate::held::{Gaps, Holder};
 use crate::values;
+
+/// Checks that what is to outlive its client does not need it.
+pub(super) fn may_survive(interface: &Interface, keep: &[(u16, Keep)]) -> Result<(), Failure> {
+    let calls_back = |param: &&Param| matches!(param.ty, Type::Callback(_));
+    match interface.params.iter().find(calls_back) {
+        Some(param) if keep.iter().any(|(_, keep)| keep.survives) => {
+            let text = format!(
+                "`{}` calls functions of its client (`{}`): its results cannot survive that",
+                interface.name, param.name
+            );
+            Err(values::bad(-1, text))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Where in a call's arena bytes of an array belong that its client sends, and how many of them in one piece.
+pub(super) fn belongs(
+    incoming: &HashMap<u32, Incoming>,
+    job: &Job,
+    place: Place,
+    length: usize,
+) -> (usize, usize) {
+    let gaps = incoming.get(&place.stream).and_then(|incoming| incoming.gaps.get(&place.argument));
+    let (offset, length) = match gaps {
+        Some(gaps) => gaps.place(place.offset, length),
+        None => (place.offset, length),
+    };
+    job.layout.range(place.argument, offset, length)
+}
 
 impl Connection {
     /// For whom its calls' results are held.
     pub(super) fn holder(&self) -> Holder<'_> {
         Holder { connection: self.number, user: &self.caller.owner().user }
-    }
-
-    /// Where in a call's arena bytes of an array belong that its client sends, and how many of them in one piece.
-    pub(super) fn belongs(&self, job: &Job, place: Place, length: usize) -> (usize, usize) {
-        let incoming = self.incoming.get(&place.stream);
-        let gaps = incoming.and_then(|incoming| incoming.gaps.get(&place.argument));
-        let (offset, length) = match gaps {
-            Some(gaps) => gaps.place(place.offset, length),
-            None => (place.offset, length),
-        };
-        job.layout.range(place.argument, offset, length)
     }
 
     /// Begins to bring what servers hold of a call's arguments.
@@ -79,12 +100,17 @@ impl Connection {
         let Some(Call::Coming(mut job, given)) = self.calls.remove(&stream) else { return };
         let gaps = incoming.map(|incoming| incoming.gaps).unwrap_or_default();
         let bytes = |size: Size| gaps.get(&size.argument).map_or(size.bytes, Gaps::bytes);
-        let bytes = job.layout.sent().into_iter().map(bytes).sum();
+        let files: u64 = coming(&given).map(|size| size.bytes).sum();
+        let arrays: u64 = job.layout.sent().into_iter().map(bytes).sum();
+        let bytes = arrays + files;
         self.shared.count(|traffic| &traffic.from_clients, bytes);
         if job.ticket.as_ref().is_some_and(|ticket| !ticket.runs()) {
             self.rpc.fail(stream, &super::spent(&job.offered.interface.name));
             self.forget(*job);
             return;
+        }
+        if let Some(files) = &mut job.files {
+            files.complete();
         }
         let Job { offered, layout, block, foreign, .. } = &*job;
         layout.arrange(&offered.interface, &given, &block.arena, *foreign);

@@ -36,6 +36,9 @@ pub struct RunArgs {
     /// Longest time of the call on the server, waiting included
     #[arg(long, value_name = "TIME", value_parser = parse::duration)]
     pub timeout: Option<Duration>,
+    /// Through a metaserver: the call's place among those of its user, up to 9, which is first
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=9))]
+    pub priority: u8,
 }
 
 /// An array of the command line's, with its bytes.
@@ -56,7 +59,7 @@ impl Numbers {
 
 /// Runs the command.
 pub fn run(args: &RunArgs) -> Result<(), Error> {
-    let client = connect(&args.server)?;
+    let client = connect(&args.server)?.with_priority(args.priority);
     let known = client.interface(&args.routine)?;
     let interface: &Interface = &known;
     let files = files(interface, &args.output)?;

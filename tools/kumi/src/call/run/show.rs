@@ -15,6 +15,7 @@ pub fn value(value: &Value) -> String {
         Value::F64(value) => format!("{value:?}"),
         Value::Complex(real, imaginary) => complex(*real, *imaginary),
         Value::Text(text) => format!("{text:?}"),
+        Value::FileLength(bytes) => format!("a file of {bytes} bytes"),
     }
 }
 

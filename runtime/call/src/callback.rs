@@ -1,0 +1,189 @@
+//! Functions of the client that a routine calls: what one takes and gives, and where that lies while it travels.
+//!
+//! The process of the slot and the server share an *exchange* for it, memory like an arena: at its begin the values that
+//! are sent, then what travels of each array, in one piece and one place for both ways, then the values that come back.
+
+use std::ops::Range;
+
+use kumi_idl::{Form, Interface, Language, Plan, Target, Type};
+use kumi_rpc::{Failure, MOST_ANSWER, Size, Value};
+
+use crate::values::{self, Given};
+
+/// A function that a routine calls.
+#[derive(Debug, Clone)]
+pub struct Function {
+    /// The routine's parameter.
+    pub parameter: u16,
+    /// What it takes and gives, as a routine of its own.
+    pub declared: Interface,
+}
+
+/// The functions among the parameters of a routine.
+#[must_use]
+pub fn functions(interface: &Interface) -> Vec<Function> {
+    (0..)
+        .zip(&interface.params)
+        .filter_map(|(parameter, param)| {
+            let Type::Callback(params) = &param.ty else { return None };
+            let target = Target {
+                language: Language::C,
+                symbol: param.name.clone(),
+                arguments: Vec::new(),
+                result: None,
+                required: Vec::new(),
+                body: String::new(),
+                format: String::new(),
+            };
+            let declared = Interface {
+                version: Interface::VERSION,
+                name: param.name.clone(),
+                doc: String::new(),
+                params: params.clone(),
+                calc_order: None,
+                idempotent: false,
+                split: None,
+                status: None,
+                target,
+            };
+            Some(Function { parameter, declared })
+        })
+        .collect()
+}
+
+/// Alignment of arrays in an exchange, in bytes.
+const ALIGN: usize = 64;
+/// Most bytes of a value that is no text, with its parameter and tag.
+const VALUE: usize = 19;
+
+/// Where everything of one call of a function lies in its exchange.
+#[derive(Debug)]
+pub struct Places {
+    /// The plan of the call.
+    pub plan: Plan,
+    /// What travels of each parameter, in either direction.
+    arrays: Vec<Range<usize>>,
+    /// Where the values that come back are put.
+    pub back: Range<usize>,
+}
+
+impl Places {
+    /// The places of a call with these values, which have `head` bytes.
+    ///
+    /// # Errors
+    /// The values do not fit, or it needs more than `most` bytes.
+    pub fn new(
+        declared: &Interface,
+        given: &Given,
+        head: usize,
+        most: u64,
+    ) -> Result<Places, Failure> {
+        let plan = values::plan(declared, given, most)?;
+        let large = || values::too_large(most, most);
+        let mut end = head;
+        let mut arrays = Vec::with_capacity(plan.arguments.len());
+        let mut back = 2_usize;
+        for argument in &plan.arguments {
+            if argument.mode.is_returned() {
+                let text = match argument.form {
+                    Form::Text { capacity: Some(bytes) } => usize::try_from(bytes).ok(),
+                    _ => Some(0),
+                };
+                let room = text.and_then(|text| back.checked_add(text)?.checked_add(VALUE));
+                back = room.ok_or_else(large)?;
+            }
+            let bytes = match argument.form {
+                Form::Array(..) => argument.sent.max(argument.returned),
+                _ => 0,
+            };
+            let begin = end.checked_next_multiple_of(ALIGN).ok_or_else(large)?;
+            let bytes = usize::try_from(bytes).ok();
+            end = bytes.and_then(|bytes| begin.checked_add(bytes)).ok_or_else(large)?;
+            arrays.push(begin..end);
+        }
+        let until = end.checked_add(back).filter(|bytes| *bytes as u64 <= most);
+        let until = until.ok_or_else(large)?;
+        if head > MOST_ANSWER - 2 || back > MOST_ANSWER {
+            let text =
+                format!("more than the {MOST_ANSWER} bytes of texts that can travel at once");
+            return Err(values::bad(-1, text));
+        }
+        Ok(Places { plan, arrays, back: end..until })
+    }
+
+    /// Bytes of the exchange.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.back.end
+    }
+
+    /// Arrays that go to the function.
+    #[must_use]
+    pub fn sent(&self) -> Vec<Size> {
+        crate::layout::sizes(&self.plan, |argument| argument.sent)
+    }
+
+    /// Arrays that come back from it.
+    #[must_use]
+    pub fn returned(&self) -> Vec<Size> {
+        crate::layout::sizes(&self.plan, |argument| argument.returned)
+    }
+
+    /// The place of what travels of a parameter.
+    #[must_use]
+    pub fn array(&self, parameter: usize) -> Range<usize> {
+        self.arrays.get(parameter).cloned().unwrap_or_default()
+    }
+
+    /// The place of a range of what travels of an array.
+    #[must_use]
+    pub fn range(&self, argument: u16, offset: u64, length: usize) -> (usize, usize) {
+        let place = self.array(usize::from(argument));
+        let offset = usize::try_from(offset).unwrap_or(usize::MAX).min(place.len());
+        (place.start + offset, length.min(place.len() - offset))
+    }
+}
+
+/// Checks values that came back from a function: all that come back, each of its type, and nothing else.
+///
+/// # Errors
+/// What does not fit, for the caller to read.
+pub fn check_back(
+    declared: &Interface,
+    plan: &Plan,
+    values: &[(u16, Value)],
+) -> Result<(), String> {
+    let mut rest = values.iter();
+    for (index, (param, argument)) in (0_u16..).zip(declared.params.iter().zip(&plan.arguments)) {
+        if !argument.mode.is_returned()
+            || !matches!(argument.form, Form::Scalar(_) | Form::Text { .. })
+        {
+            continue;
+        }
+        let value = rest.next().filter(|(at, _)| *at == index).map(|(_, value)| value);
+        let value = value.ok_or_else(|| format!("it gave no value of `{}`", param.name))?;
+        match (argument.form, value) {
+            (Form::Text { capacity: Some(capacity) }, Value::Text(text)) => {
+                if text.len() as u64 >= capacity || text.contains('\0') {
+                    return Err(format!(
+                        "the text `{}` has {} bytes or a zero byte, and there is room for {}",
+                        param.name,
+                        text.len(),
+                        capacity.saturating_sub(1)
+                    ));
+                }
+            }
+            (Form::Scalar(element), value) => {
+                let scalar = values::to_scalar(value).and_then(|scalar| scalar.fit(element));
+                if scalar.is_none() {
+                    return Err(format!("`{}` is no {element} as it must be", param.name));
+                }
+            }
+            _ => return Err(format!("`{}` is not what it must be", param.name)),
+        }
+    }
+    match rest.next() {
+        Some((index, _)) => Err(format!("it gave a value for parameter {index}, which takes none")),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,119 @@
+//! Files as arguments of calls.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::CallError;
+
+/// A file of the client: what is sent, and what the result is written to.
+#[derive(Debug, Clone, Default)]
+pub struct Files {
+    /// The file that is sent.
+    pub from: Option<PathBuf>,
+    /// Where the result goes. It is there when the call has ended well; until then what was there stays.
+    pub to: Option<PathBuf>,
+}
+
+impl Files {
+    /// A file that is sent.
+    #[must_use]
+    pub fn from(path: impl Into<PathBuf>) -> Files {
+        Files { from: Some(path.into()), to: None }
+    }
+
+    /// A file that is written.
+    #[must_use]
+    pub fn to(path: impl Into<PathBuf>) -> Files {
+        Files { from: None, to: Some(path.into()) }
+    }
+
+    /// A file that is sent, and another, or the same, that is written.
+    #[must_use]
+    pub fn both(from: impl Into<PathBuf>, to: impl Into<PathBuf>) -> Files {
+        Files { from: Some(from.into()), to: Some(to.into()) }
+    }
+}
+
+/// The files of a call.
+#[derive(Debug, Default)]
+pub struct CallFiles {
+    /// Those that are sent: parameter, file, bytes.
+    pub sent: Vec<(u16, File, u64)>,
+    /// Those that come back.
+    back: Vec<Back>,
+}
+
+#[derive(Debug)]
+struct Back {
+    parameter: u16,
+    file: Arc<File>,
+    /// Where it is written, beside where it belongs.
+    temporary: PathBuf,
+    target: PathBuf,
+}
+
+fn failed(path: &Path, error: &io::Error) -> CallError {
+    CallError::File(format!("{}: {error}", path.display()))
+}
+
+impl CallFiles {
+    /// Opens a file to be sent: its bytes.
+    pub fn send(&mut self, parameter: u16, path: &Path) -> Result<u64, CallError> {
+        let file = File::open(path).map_err(|error| failed(path, &error))?;
+        let about = file.metadata().map_err(|error| failed(path, &error))?;
+        if !about.is_file() {
+            return Err(CallError::File(format!("{} is no file", path.display())));
+        }
+        self.sent.push((parameter, file, about.len()));
+        Ok(about.len())
+    }
+
+    /// Makes a file for a result.
+    pub fn receive(&mut self, parameter: u16, path: &Path) -> Result<(), CallError> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        let next = NEXT.fetch_add(1, Ordering::Relaxed);
+        name.push(format!(".kumi-{}-{next}", std::process::id()));
+        let temporary = path.with_file_name(name);
+        let made = OpenOptions::new().write(true).create_new(true).open(&temporary);
+        let file = Arc::new(made.map_err(|error| failed(&temporary, &error))?);
+        self.back.push(Back { parameter, file, temporary, target: path.to_owned() });
+        Ok(())
+    }
+
+    /// The files that come back, to be written; without what another attempt has left in them.
+    pub fn targets(&self) -> Result<Vec<(u16, Arc<File>)>, CallError> {
+        let target = |back: &Back| {
+            back.file.set_len(0).map_err(|error| failed(&back.temporary, &error))?;
+            Ok((back.parameter, Arc::clone(&back.file)))
+        };
+        self.back.iter().map(target).collect()
+    }
+
+    /// How many come back.
+    pub fn count(&self) -> usize {
+        self.back.len()
+    }
+
+    /// All has come: the files get their names.
+    pub fn finish(&mut self) -> Result<(), CallError> {
+        for back in &self.back {
+            std::fs::rename(&back.temporary, &back.target)
+                .map_err(|error| failed(&back.target, &error))?;
+        }
+        self.back.clear();
+        Ok(())
+    }
+}
+
+impl Drop for CallFiles {
+    fn drop(&mut self) {
+        for back in &self.back {
+            // One that is not there any more needs no removal.
+            let _gone = std::fs::remove_file(&back.temporary);
+        }
+    }
+}

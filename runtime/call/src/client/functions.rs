@@ -1,0 +1,241 @@
+//! Functions of the program as arguments of calls.
+
+use std::fmt;
+
+use kumi_idl::{Form, Interface, Plan, Scalar, Type};
+use kumi_rpc::Value;
+
+use super::link::Called;
+use super::{Answer, Call, CallError};
+use crate::lent::{Number, numbers_of, numbers_of_mut};
+use crate::values;
+
+/// What a function of the program is.
+type Body<'a> = dyn FnMut(&mut CallbackArgs<'_>) -> Result<(), String> + Send + 'a;
+
+/// A function that a routine may call while it runs. It runs in the thread that waits for the call.
+pub struct Callback<'a>(Box<Body<'a>>);
+
+impl fmt::Debug for Callback<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Callback")
+    }
+}
+
+impl<'a> Callback<'a> {
+    /// A function. When it fails the routine is ended, and its call fails with that sentence.
+    pub fn new(
+        body: impl FnMut(&mut CallbackArgs<'_>) -> Result<(), String> + Send + 'a,
+    ) -> Callback<'a> {
+        Callback(Box::new(body))
+    }
+}
+
+/// What a function is called with, and where it puts what it gives.
+#[derive(Debug)]
+pub struct CallbackArgs<'c> {
+    called: &'c mut Called,
+    values: Vec<Option<Value>>,
+}
+
+impl CallbackArgs<'_> {
+    /// What the function takes and gives.
+    #[must_use]
+    pub fn declared(&self) -> &Interface {
+        &self.called.function.declared
+    }
+
+    /// The plan of this call.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.called.plan
+    }
+
+    fn index(&self, name: &str) -> Result<usize, String> {
+        let found = self.declared().params.iter().position(|param| param.name == name);
+        found.ok_or_else(|| format!("`{}` has no parameter `{name}`", self.declared().name))
+    }
+
+    /// A scalar that was sent.
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub fn scalar(&self, name: &str) -> Result<Scalar, String> {
+        let scalar = self.called.given.scalars[self.index(name)?];
+        scalar.ok_or_else(|| format!("`{name}` is no scalar that is sent"))
+    }
+
+    /// An integer that was sent.
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub fn integer(&self, name: &str) -> Result<i64, String> {
+        self.scalar(name)?.integer().ok_or_else(|| format!("`{name}` is no integer"))
+    }
+
+    /// A real number that was sent.
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub fn real(&self, name: &str) -> Result<f64, String> {
+        self.scalar(name)?.real().ok_or_else(|| format!("`{name}` is no real number"))
+    }
+
+    /// A text that was sent.
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub fn text(&self, name: &str) -> Result<&str, String> {
+        let text = self.called.given.texts[self.index(name)?].as_deref();
+        text.ok_or_else(|| format!("`{name}` is no text that is sent"))
+    }
+
+    fn array_index<T: Number>(&self, name: &str) -> Result<usize, String> {
+        let index = self.index(name)?;
+        match self.called.plan.arguments[index].form {
+            Form::Array(element, _) if element == T::ELEMENT => Ok(index),
+            _ => Err(format!("`{name}` is no array of {}", T::ELEMENT)),
+        }
+    }
+
+    /// An array, in the order that the description says. What was not sent of it is 0.
+    ///
+    /// # Errors
+    /// There is none of this name and type.
+    pub fn array<T: Number>(&self, name: &str) -> Result<&[T], String> {
+        let index = self.array_index::<T>(name)?;
+        numbers_of(self.bytes(index)).ok_or_else(|| format!("`{name}` is no array"))
+    }
+
+    /// An array, to be written.
+    ///
+    /// # Errors
+    /// There is none of this name and type.
+    pub fn array_mut<T: Number>(&mut self, name: &str) -> Result<&mut [T], String> {
+        let index = self.array_index::<T>(name)?;
+        numbers_of_mut(self.bytes_mut(index)).ok_or_else(|| format!("`{name}` is no array"))
+    }
+
+    /// The bytes of an array, by parameter.
+    #[must_use]
+    pub fn bytes(&self, parameter: usize) -> &[u8] {
+        self.called.arrays[parameter].bytes()
+    }
+
+    /// The bytes of an array, by parameter, to be written.
+    pub fn bytes_mut(&mut self, parameter: usize) -> &mut [u8] {
+        self.called.arrays[parameter].bytes_mut()
+    }
+
+    /// Scalar that was sent, by parameter.
+    #[must_use]
+    pub fn scalar_at(&self, parameter: usize) -> Option<Scalar> {
+        self.called.given.scalars.get(parameter).copied().flatten()
+    }
+
+    /// Text that was sent, by parameter.
+    #[must_use]
+    pub fn text_at(&self, parameter: usize) -> Option<&str> {
+        self.called.given.texts.get(parameter)?.as_deref()
+    }
+
+    /// Gives a scalar.
+    ///
+    /// # Errors
+    /// None of this name comes back, or its type cannot hold it.
+    pub fn set(&mut self, name: &str, scalar: Scalar) -> Result<(), String> {
+        let index = self.index(name)?;
+        let param = &self.declared().params[index];
+        let element = param.scalar().filter(|_| param.mode.is_returned());
+        let element = element.ok_or_else(|| format!("`{name}` is no scalar that comes back"))?;
+        let fits = scalar.fit(element);
+        let scalar =
+            fits.ok_or_else(|| format!("`{name}` is a {element}, which cannot be {scalar}"))?;
+        self.values[index] = Some(values::to_wire(scalar));
+        Ok(())
+    }
+
+    /// Gives a text.
+    ///
+    /// # Errors
+    /// None of this name comes back.
+    pub fn set_text(&mut self, name: &str, text: &str) -> Result<(), String> {
+        let index = self.index(name)?;
+        let param = &self.declared().params[index];
+        if param.ty != Type::String || !param.mode.is_returned() {
+            return Err(format!("`{name}` is no text that comes back"));
+        }
+        self.values[index] = Some(Value::Text(text.to_owned()));
+        Ok(())
+    }
+
+    /// What comes back: what was given, what was sent of the rest.
+    fn results(self) -> Result<Vec<(u16, Value)>, String> {
+        let given = &self.called.given;
+        let params = &self.called.function.declared.params;
+        let mut all = Vec::new();
+        for ((index, param), value) in (0_u16..).zip(params).zip(self.values) {
+            let at = usize::from(index);
+            if !param.mode.is_returned() || (param.scalar().is_none() && param.ty != Type::String) {
+                continue;
+            }
+            let sent = || given.scalars[at].map(values::to_wire);
+            let text = || given.texts[at].clone().map(Value::Text);
+            let value = value.or_else(sent).or_else(text);
+            let value = value.ok_or_else(|| format!("it gave no value of `{}`", param.name))?;
+            all.push((index, value));
+        }
+        crate::callback::check_back(&self.called.function.declared, &self.called.plan, &all)?;
+        Ok(all)
+    }
+}
+
+/// Calls the function of a call.
+fn run(called: &mut Called, body: &mut Body<'_>) -> Result<Vec<(u16, Value)>, String> {
+    called.ready()?;
+    let values = called.plan.arguments.iter().map(|_| None).collect();
+    let mut args = CallbackArgs { called, values };
+    body(&mut args)?;
+    args.results()
+}
+
+impl Call<'_> {
+    /// Calls the function that the routine calls, and says how it ended.
+    fn serve(&self, called: Result<Box<Called>, String>) -> Result<(), CallError> {
+        let (called, ended) = match called {
+            Err(why) => (None, Err(why)),
+            Ok(mut called) => {
+                let parameter = called.function.parameter;
+                let mut functions =
+                    self.functions.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                let function = functions.iter_mut().find(|(other, _)| *other == parameter);
+                let ended = match function {
+                    Some((_, callback)) => run(&mut called, &mut *callback.0),
+                    None => Err("no such function was given".to_owned()),
+                };
+                (Some(called), ended)
+            }
+        };
+        self.ticket.give_back(called, ended, self.deadline)
+    }
+
+    /// Waits for what comes next; functions that the routine calls are called meanwhile.
+    pub(super) fn next(
+        &mut self,
+        deadline: Option<std::time::Instant>,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Result<Answer, kumi_rpc::Failure>, CallError> {
+        loop {
+            match self.ticket.wait(deadline, interrupted)? {
+                Ok(Answer::Called(called)) => self.serve(called)?,
+                answer => return Ok(answer),
+            }
+        }
+    }
+
+    /// Calls the function that the routine waits for; whether there was one.
+    pub(super) fn serve_now(&self) -> Result<bool, CallError> {
+        let Some(called) = self.ticket.called() else { return Ok(false) };
+        self.serve(called).map(|()| true)
+    }
+}

@@ -1,0 +1,87 @@
+//! Files of calls on their way.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use kumi_rpc::{Place, Size, chunk_header, chunks};
+
+use super::Link;
+use crate::client::CallError;
+use crate::native::Source;
+
+/// The files of a call.
+#[derive(Debug)]
+pub struct FileParts<'a> {
+    /// Those that are sent: parameter, file, bytes.
+    pub sent: &'a [(u16, File, u64)],
+    /// Those that come back, to be written.
+    pub back: Vec<(u16, Arc<File>)>,
+    /// Most bytes of one that comes back.
+    pub most: u64,
+}
+
+impl FileParts<'_> {
+    /// Parameters in which files come back.
+    pub fn parameters(&self) -> Vec<u16> {
+        self.back.iter().map(|(parameter, _)| *parameter).collect()
+    }
+
+    /// Those that come back.
+    pub fn coming(&self) -> Coming {
+        Coming { files: self.back.clone(), failed: None }
+    }
+}
+
+/// Files that come back.
+#[derive(Debug, Default)]
+pub struct Coming {
+    files: Vec<(u16, Arc<File>)>,
+    failed: Option<String>,
+}
+
+impl Coming {
+    /// Writes bytes, if they are of a file. What comes after a failure is skipped.
+    pub fn write(&mut self, place: Place, bytes: &[u8]) {
+        let file = self.files.iter().find(|(parameter, _)| *parameter == place.argument);
+        if let (Some((_, file)), None) = (file, &self.failed)
+            && let Err(error) = file.write_all_at(bytes, place.offset)
+        {
+            self.failed = Some(format!("a file that came back cannot be written: {error}"));
+        }
+    }
+
+    /// Why a file could not be written.
+    pub fn failed(&mut self) -> Option<String> {
+        self.failed.take()
+    }
+}
+
+impl Link {
+    /// Sends the files of a call, as long as nothing has been answered.
+    pub fn send_files(
+        &self,
+        stream: u32,
+        files: &[(u16, File, u64)],
+        deadline: Option<Instant>,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<(), CallError> {
+        let mut buffer = Vec::new();
+        for (argument, file, bytes) in files {
+            let size = Size { argument: *argument, bytes: *bytes };
+            for (argument, offset, length) in chunks(&[size]) {
+                if self.answered(stream) {
+                    return Ok(());
+                }
+                buffer.resize(length as usize, 0);
+                file.read_exact_at(&mut buffer, offset).map_err(|error| {
+                    CallError::File(format!("a file changed while it was sent: {error}"))
+                })?;
+                let header = chunk_header(stream, argument, length);
+                self.put(&[Source::Bytes(&header), Source::Bytes(&buffer)], deadline, interrupted)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,113 @@
+//! Functions of the client that its calls' routines have called.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use kumi_rpc::{CallbackReturn, Place};
+
+use super::held::belongs;
+use super::{Call, Connection, Incoming};
+use crate::callback::{Function, Places, check_back};
+use crate::native::Arena;
+use crate::server::asks::{Asked, Exchange, failed};
+
+/// A function that is called, until it has returned and its arguments are written.
+pub struct Called {
+    id: u64,
+    function: Function,
+    places: Places,
+    exchange: Rc<Exchange>,
+    /// The values that it has returned, while its arrays come.
+    values: Option<Vec<u8>>,
+}
+
+/// Those of a connection, by stream.
+pub type Callbacks = HashMap<u32, Called>;
+
+/// Where bytes of an array that comes are put: arena, offset, length. `None`: nowhere, or in a file.
+pub fn room<'a>(
+    calls: &'a HashMap<u32, Call>,
+    incoming: &HashMap<u32, Incoming>,
+    callbacks: &'a Callbacks,
+    place: Place,
+    length: usize,
+) -> Option<(&'a Arena, usize, usize)> {
+    match calls.get(&place.stream)? {
+        Call::Coming(job, _) if job.takes_file(place.argument) => None,
+        Call::Coming(job, _) => {
+            let (offset, length) = belongs(incoming, job, place, length);
+            Some((&job.block.arena, offset, length))
+        }
+        Call::Runs(_) => callbacks.get(&place.stream).map(|called| called.range(place, length)),
+        Call::Going(..) | Call::Fetched(..) => None,
+    }
+}
+
+impl Called {
+    /// Where bytes of an array for the function, or from it, lie: arena, offset, length.
+    pub fn range(&self, place: Place, length: usize) -> (&Arena, usize, usize) {
+        let (offset, length) = self.places.range(place.argument, place.offset, length);
+        (&self.exchange.arena, offset, length)
+    }
+}
+
+impl Connection {
+    /// A routine calls a function.
+    pub(super) fn asked(&mut self, asked: Asked) {
+        let Asked { id, stream, function, head, places, exchange } = asked;
+        if !matches!(self.calls.get(&stream), Some(Call::Runs(runs)) if *runs == id) {
+            // It has ended meanwhile.
+            return;
+        }
+        let parameter = head.parameter;
+        let called = Called { id, function, places, exchange, values: None };
+        if !self.rpc.callback(stream, &head, &called.places.sent()) {
+            let text = "the routine calls a function with texts that are too long to be sent";
+            self.shared.pool.borrow_mut().fail(id, failed(parameter, text));
+            return;
+        }
+        self.callbacks.insert(stream, called);
+        self.written();
+    }
+
+    /// A function has ended.
+    pub(super) fn returned(&mut self, stream: u32, back: CallbackReturn) {
+        let Some(called) = self.callbacks.get_mut(&stream) else { return };
+        let name = &called.function.declared.name;
+        let fails = |text| failed(called.function.parameter, text);
+        let failure = match back {
+            CallbackReturn::Failed(text) => fails(format!("the function `{name}` failed: {text}")),
+            CallbackReturn::Done(values) => {
+                match check_back(&called.function.declared, &called.places.plan, &values) {
+                    Ok(()) => {
+                        called.values = Some(CallbackReturn::values(&values));
+                        let sizes = called.places.returned();
+                        self.rpc.accept_return(stream, &sizes);
+                        return;
+                    }
+                    Err(why) => fails(format!("what `{name}` returned does not fit: {why}")),
+                }
+            }
+        };
+        self.shared.pool.borrow_mut().fail(called.id, failure);
+    }
+
+    /// All that a function returns has come: the routine goes on.
+    pub(super) fn back(&mut self, stream: u32) {
+        let Some(called) = self.callbacks.remove(&stream) else { return };
+        let Called { id, places, exchange, values, .. } = called;
+        let values = values.unwrap_or_default();
+        if values.len() <= places.back.len() {
+            exchange.arena.write(places.back.start, &values);
+        }
+        self.shared.pool.borrow_mut().resume(id, values.len() as u64);
+    }
+
+    /// The call of a stream is over, or what it had to write is written.
+    pub(super) fn forget_callback(&mut self, stream: u32) {
+        let runs = matches!(self.calls.get(&stream), Some(Call::Runs(_)));
+        if !runs && !self.rpc.outbox().refers(stream) {
+            self.callbacks.remove(&stream);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Files of calls: what comes of them goes to the call's folder, what goes back is read from there.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::FileExt;
+
+use kumi_idl::{Interface, Type};
+use kumi_rpc::{Code, Failure, Piece, Place, Size, Value};
+
+use super::{Call, Connection};
+use crate::native::{self, Source};
+use crate::server::scratch::{CallFiles, Outgoing};
+use crate::values::Given;
+
+/// Files that go back, by stream.
+pub type OutgoingFiles = HashMap<u32, Vec<Outgoing>>;
+
+/// Bytes of a file that are read at once.
+const READ: usize = 256 << 10;
+
+/// The files that are to come.
+pub fn coming(given: &Given) -> impl Iterator<Item = Size> {
+    let sizes = (0..).zip(&given.files);
+    sizes.filter_map(|(argument, bytes)| Some(Size { argument, bytes: (*bytes)? }))
+}
+
+impl Connection {
+    /// Makes room for the files of a call, if it has some.
+    ///
+    /// # Errors
+    /// They are too long, the disk does not take them, or the routine's process could not open them.
+    pub(super) fn files_for(
+        &self,
+        interface: &Interface,
+        given: &mut Given,
+    ) -> Result<Option<CallFiles>, Failure> {
+        if !interface.params.iter().any(|param| param.ty == Type::File) {
+            return Ok(None);
+        }
+        let name = &interface.name;
+        let confined = match (self.shared.config.sandbox, &self.caller.owner().run_as) {
+            (true, _) => {
+                Some("routines run in a sandbox, in which they cannot write files".to_owned())
+            }
+            (false, Some(user)) => {
+                Some(format!("routines run as `{user}`, who cannot open the server's files"))
+            }
+            (false, None) => None,
+        };
+        if let Some(why) = confined {
+            let text =
+                format!("`{name}` has files as arguments, which this server does not take: {why}");
+            return Err(Failure::new(Code::NotRunnable, 0, text));
+        }
+        let mut scratch = self.shared.scratch.borrow_mut();
+        CallFiles::new(&mut scratch, interface, given, self.shared.config.file_bytes)
+    }
+
+    /// Writes bytes of a file to its place. False: they are not of a file.
+    pub(super) fn put_to_file(&mut self, place: Place, from: usize, count: usize) -> bool {
+        let Some(Call::Coming(job, _)) = self.calls.get(&place.stream) else { return false };
+        let Some(files) = job.files.as_ref().filter(|files| files.takes(place.argument)) else {
+            return false;
+        };
+        let bytes = &self.input[from..from + count];
+        if let Err(failure) = files.write(place.argument, place.offset, bytes) {
+            // What else comes of the call is skipped; its folder goes with the job.
+            if let Some(Call::Coming(job, _)) = self.calls.remove(&place.stream) {
+                self.forget(*job);
+            }
+            self.rpc.fail(place.stream, &failure);
+        }
+        true
+    }
+
+    /// Adds files to what goes back: their lengths to the values, their bytes to the arrays.
+    pub(super) fn send_files(
+        &mut self,
+        stream: u32,
+        files: Vec<Outgoing>,
+        values: &mut Vec<(u16, Value)>,
+        sizes: &mut Vec<Size>,
+    ) {
+        for file in &files {
+            values.push((file.size.argument, Value::FileLength(file.size.bytes)));
+            sizes.push(file.size);
+        }
+        values.sort_by_key(|(parameter, _)| *parameter);
+        if !files.is_empty() {
+            self.outgoing.insert(stream, files);
+        }
+    }
+
+    /// Writes bytes of a file if they are next. `None`: something else is.
+    pub(super) fn write_file(&mut self, socket: BorrowedFd<'_>) -> Option<io::Result<usize>> {
+        let outgoing = &self.outgoing;
+        let next = self.rpc.outbox().pieces().next();
+        let Some(Piece::Data(place, length)) = next else { return None };
+        let file = file_of(outgoing, place)?;
+        self.read.resize(length.min(READ), 0);
+        let read = match file.file.read_at(&mut self.read, place.offset) {
+            // Somebody has made it shorter than was announced.
+            Ok(0) => return Some(Err(io::ErrorKind::UnexpectedEof.into())),
+            Ok(read) => read,
+            Err(error) => return Some(Err(error)),
+        };
+        let piece = std::iter::once(Source::Bytes(&self.read[..read]));
+        Some(match &mut self.secured {
+            None => native::write(socket, piece),
+            Some(secured) => secured.write(socket, piece),
+        })
+    }
+}
+
+/// The file in which these bytes are.
+pub fn file_of(outgoing: &OutgoingFiles, place: Place) -> Option<&Outgoing> {
+    let files = outgoing.get(&place.stream)?;
+    files.iter().find(|file| file.size.argument == place.argument)
+}

@@ -1,0 +1,270 @@
+//! Files of calls: each call that has some has a folder, which goes with it.
+//!
+//! A server has a folder of its own below the one it was given, with a lock that the system lets go of when the server
+//! ends, however it does: folders whose lock can be had are of servers that are gone, and are removed.
+
+use std::cell::Cell;
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use kumi_idl::{Interface, Type};
+use kumi_rpc::{Code, Failure, Size};
+use nix::unistd::geteuid;
+
+use crate::values::Given;
+
+/// What the names of servers' folders begin with.
+const PREFIX: &str = "kumi-call-";
+/// The lock in a server's folder.
+const LOCK: &str = "lock";
+
+/// The folder of a server, with those of its calls.
+#[derive(Debug)]
+pub struct Scratch {
+    base: PathBuf,
+    /// Made when the first call needs it; with the lock, which is held as long as it is open.
+    made: Option<(PathBuf, File)>,
+    next: Cell<u64>,
+}
+
+fn private(path: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).create(path)
+}
+
+fn open_lock(folder: &Path, create: bool) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(create).mode(0o600);
+    // Not waited for: what another has put there under this name may be a pipe.
+    options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    options.open(folder.join(LOCK))
+}
+
+impl Scratch {
+    /// Below this folder. What servers that are gone have left there is removed.
+    pub fn new(base: &Path) -> Scratch {
+        match stale(base) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                tracing::warn!(%error, "what other servers left in {} stays", base.display());
+            }
+        }
+        Scratch { base: base.to_owned(), made: None, next: Cell::new(0) }
+    }
+
+    /// A folder for a call.
+    fn folder(&mut self) -> io::Result<PathBuf> {
+        if self.made.is_none() {
+            std::fs::create_dir_all(&self.base)?;
+            let begin = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
+            let name = format!("{PREFIX}{}-{begin}", std::process::id());
+            let folder = self.base.join(name);
+            private(&folder)?;
+            let lock = open_lock(&folder, true)?;
+            lock.try_lock()?;
+            self.made = Some((folder, lock));
+        }
+        let number = self.next.replace(self.next.get() + 1);
+        let (folder, _) = self.made.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        let folder = folder.join(number.to_string());
+        private(&folder)?;
+        Ok(folder)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Some((folder, _lock)) = self.made.take()
+            && let Err(error) = std::fs::remove_dir_all(&folder)
+        {
+            tracing::warn!(%error, "{} cannot be removed", folder.display());
+        }
+    }
+}
+
+/// Removes the folders of servers that are gone.
+fn stale(base: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(base)? {
+        let entry = entry?;
+        if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
+            continue;
+        }
+        // Others may have folders that are called so.
+        let ours = |about: Metadata| about.is_dir() && about.uid() == geteuid().as_raw();
+        if !entry.metadata().is_ok_and(ours) {
+            continue;
+        }
+        // One without a lock is just being made, or is not ours.
+        let Ok(lock) = open_lock(&entry.path(), false) else { continue };
+        if lock.try_lock().is_ok()
+            && let Err(error) = std::fs::remove_dir_all(entry.path())
+        {
+            tracing::warn!(%error, "{} cannot be removed", entry.path().display());
+        }
+    }
+    Ok(())
+}
+
+/// The files of a call, in a folder that goes with this.
+#[derive(Debug)]
+pub struct CallFiles {
+    folder: PathBuf,
+    /// Those that are sent, to be written.
+    coming: Vec<(u16, File)>,
+}
+
+/// A file that goes to the client.
+#[derive(Debug)]
+pub struct Outgoing {
+    /// The parameter, and its bytes.
+    pub size: Size,
+    /// The file, which has no name any more.
+    pub file: File,
+}
+
+/// A failure of the server's disk.
+fn disk(doing: &str, error: &io::Error) -> Failure {
+    let text = format!("the server cannot {doing} a file of the call: {error}");
+    Failure::new(Code::Storage, i64::from(error.raw_os_error().unwrap_or_default()), text)
+}
+
+impl CallFiles {
+    /// Makes room for the files of a call, whose lengths `given` has, and gives it their names. `None`: it has none.
+    ///
+    /// # Errors
+    /// They are longer than `most` bytes together, or the disk does not take them.
+    pub fn new(
+        scratch: &mut Scratch,
+        interface: &Interface,
+        given: &mut Given,
+        most: u64,
+    ) -> Result<Option<CallFiles>, Failure> {
+        if !interface.params.iter().any(|param| param.ty == Type::File) {
+            return Ok(None);
+        }
+        let bytes = given.files.iter().flatten().fold(0_u64, |sum, file| sum.saturating_add(*file));
+        if bytes > most {
+            let text = format!("files of {bytes} bytes are more than the {most} of a call");
+            return Err(Failure::new(
+                Code::TooLarge,
+                i64::try_from(bytes).unwrap_or(i64::MAX),
+                text,
+            ));
+        }
+        let folder = scratch.folder().map_err(|error| disk("make", &error))?;
+        // From here on the folder is removed, however this ends.
+        let mut files = CallFiles { folder, coming: Vec::new() };
+        for (index, param) in (0_u16..).zip(&interface.params) {
+            if param.ty != Type::File {
+                continue;
+            }
+            let path = files.path(index);
+            let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+            let file = created.map_err(|error| disk("make", &error))?;
+            if param.mode.is_sent() {
+                files.coming.push((index, file));
+            }
+            given.texts[usize::from(index)] = Some(path.to_string_lossy().into_owned());
+        }
+        Ok(Some(files))
+    }
+
+    fn path(&self, parameter: u16) -> PathBuf {
+        self.folder.join(format!("file-{parameter}"))
+    }
+
+    /// Whether the bytes of a parameter go to a file.
+    pub fn takes(&self, parameter: u16) -> bool {
+        self.coming.iter().any(|(other, _)| *other == parameter)
+    }
+
+    /// Writes bytes that have come.
+    ///
+    /// # Errors
+    /// The disk does not take them.
+    pub fn write(&self, parameter: u16, offset: u64, bytes: &[u8]) -> Result<(), Failure> {
+        let Some((_, file)) = self.coming.iter().find(|(other, _)| *other == parameter) else {
+            return Ok(());
+        };
+        std::os::unix::fs::FileExt::write_all_at(file, bytes, offset)
+            .map_err(|error| disk("write", &error))
+    }
+
+    /// All has come: the routine has the files for itself.
+    pub fn complete(&mut self) {
+        self.coming.clear();
+    }
+
+    /// The files that go back, when the routine has run. What it has left there is not believed to be files.
+    ///
+    /// # Errors
+    /// It left something else, or more than `most` bytes.
+    pub fn outgoing(&self, interface: &Interface, most: u64) -> Result<Vec<Outgoing>, Failure> {
+        let mut all = Vec::new();
+        let mut left = most;
+        for (argument, param) in (0_u16..).zip(&interface.params) {
+            if param.ty != Type::File || !param.mode.is_returned() {
+                continue;
+            }
+            let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+            let mut options = OpenOptions::new();
+            let opened = options.read(true).custom_flags(flags).open(self.path(argument));
+            let file = opened.map_err(|error| disk("read", &error))?;
+            let about = file.metadata().map_err(|error| disk("read", &error))?;
+            if !about.is_file() {
+                let text = format!("`{}` left no file for `{}`", interface.name, param.name);
+                return Err(Failure::new(Code::Storage, 0, text));
+            }
+            let bytes = about.len();
+            left = left.checked_sub(bytes).ok_or_else(|| {
+                let text = format!(
+                    "`{}` has run, but wrote {bytes} bytes to `{}`, more than the {most} of a call",
+                    interface.name, param.name
+                );
+                Failure::new(Code::Storage, i64::try_from(bytes).unwrap_or(i64::MAX), text)
+            })?;
+            all.push(Outgoing { size: Size { argument, bytes }, file });
+        }
+        Ok(all)
+    }
+}
+
+impl Drop for CallFiles {
+    fn drop(&mut self) {
+        // The server's whole folder may have gone before.
+        if let Err(error) = std::fs::remove_dir_all(&self.folder)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(%error, "{} cannot be removed", self.folder.display());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_of_servers_that_are_gone_are_removed() {
+        let base = tempfile::tempdir().expect("a folder");
+        let there = || std::fs::read_dir(base.path()).expect("readable").count();
+        let mut lives = Scratch::new(base.path());
+        let folder = lives.folder().expect("a folder");
+        assert!(folder.exists());
+        // As a crash leaves it: the folder with a lock that nobody holds.
+        let left = base.path().join("kumi-call-1-2");
+        private(&left).expect("made");
+        open_lock(&left, true).expect("a lock");
+        std::fs::write(left.join("file-0"), "data").expect("written");
+        std::fs::create_dir(base.path().join("kumi-call-new")).expect("made");
+        std::fs::create_dir(base.path().join("other")).expect("made");
+        let next = Scratch::new(base.path());
+        assert!(folder.exists(), "its server lives");
+        assert!(!left.exists());
+        assert_eq!(there(), 3, "one without a lock is nobody's to remove");
+        drop((lives, next));
+        assert!(!folder.exists());
+    }
+}
