@@ -8,6 +8,7 @@
 #   make build        release build of everything, examples in C, C++ and Fortran included
 #   make bench        all figures, each beside its peer; ends with the goals that are missed
 #   make bench-transport  the figures of the transport only
+#   make bench-call-adapters   calls through a server to Dask and Ray, beside their own
 #   make bench-call   calls of routines, beside raw TCP, Ray, Dask and Arrow Flight
 #   make bench-call-sites, bench-call-density, bench-call-crowd
 #                     calls over limited paths, uneven work on 8 servers, 10,000 calls that wait
@@ -29,7 +30,7 @@ BIN = $(TARGET)/$(PROFILE)
 # once more for a few packages, because what these share with others then has fewer features.
 some = $(if $(BUILT),@true,@$(CARGO) build --quiet --locked $(addprefix --package ,$(1)) $(if $(filter release,$(PROFILE)),--release))
 
-.PHONY: all build c cpp fortran grpc routines python java demo test lint bench bench-transport bench-peers bench-build bench-reality bench-call bench-call-sites bench-call-density bench-call-crowd properties soak fuzz setup clean
+.PHONY: all build c cpp fortran grpc routines python java demo test lint bench bench-transport bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd properties soak fuzz setup clean
 
 all: build
 
@@ -116,6 +117,13 @@ bench-call: bench-build $(TARGET)/bench/venv/.ready
 	  --force-reinstall $(TARGET)/python/kumi-*.whl
 	@$(TARGET)/release/kumi-bench call --peers $(TARGET)/bench/peers --out $(TARGET)/bench \
 	  --python $(TARGET)/bench/venv/bin/python
+
+# What a call through a server adds to one of a cluster of Dask or Ray itself.
+bench-call-adapters: bench-build $(TARGET)/bench/venv/.ready
+	@$(MAKE) --no-print-directory -C bindings/python wheel PROFILE=release CARGO_TARGET_DIR=$(TARGET)
+	@$(TARGET)/bench/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	  --force-reinstall $(TARGET)/python/kumi-*.whl
+	@KUMI_BIN=$(TARGET)/release/kumi $(TARGET)/bench/venv/bin/python bench/call/adapters.py --json $(TARGET)/bench/call-adapters.json
 
 # Calls over paths of limited rate and uneven work beside their simulation, and a metaserver with many clients. The
 # first needs root, for network namespaces.

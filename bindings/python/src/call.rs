@@ -73,6 +73,7 @@ pub fn failure(error: &CallError) -> Failure {
         CallError::Status { value, .. } => {
             Failure::of_call("StatusError", text).with("status", *value)
         }
+        CallError::Raised { .. } => Failure::of_call("RaisedError", text),
         _ => Failure::of_call("CallError", text),
     }
 }

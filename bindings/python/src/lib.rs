@@ -11,6 +11,7 @@
 //! | `error` | which exception an error becomes |
 //! | `number` | numbers that Python passes |
 //! | `call` | calls of routines on servers |
+//! | `slot` | functions of Python as routines |
 //! | `transaction` | several of them, recorded and run together |
 //! | `control`, `message`, `window`, `transfer`, `list`, `fifo`, `collective`, `machine` | the functions |
 
@@ -24,6 +25,7 @@ mod list;
 mod machine;
 mod message;
 mod number;
+mod slot;
 mod state;
 mod transaction;
 mod transfer;
@@ -58,6 +60,8 @@ mod _native {
     use crate::machine::{cluster_nodes, node_load, rank_runs};
     #[pymodule_export]
     use crate::message::{probe, recv, recv_into, send, sendrecv};
+    #[pymodule_export]
+    use crate::slot::{NativeMemory, describe_routine, run_slot};
     #[pymodule_export]
     use crate::transaction::run_transaction;
     #[pymodule_export]

@@ -114,11 +114,13 @@ pub enum Code {
     ServerLost,
     /// Another metaserver leads.
     NotLeading,
+    /// The routine has ended with an exception.
+    Raised,
     /// What a newer server says.
     Other(u16),
 }
 
-const CODES: [(u16, Code); 25] = [
+const CODES: [(u16, Code); 26] = [
     (1, Code::NoSuchRoutine),
     (2, Code::InterfaceChanged),
     (3, Code::BadArguments),
@@ -144,6 +146,7 @@ const CODES: [(u16, Code); 25] = [
     (25, Code::Expired),
     (26, Code::TlsWanted),
     (30, Code::Storage),
+    (31, Code::Raised),
 ];
 
 impl Code {

@@ -19,6 +19,8 @@ pub mod codes {
     pub const SERVER_LOST: Code = Code::ServerLost;
     /// Another metaserver leads.
     pub const NOT_LEADING: Code = Code::NotLeading;
+    /// The routine has ended with an exception.
+    pub const RAISED: Code = Code::Raised;
 }
 
 /// Longest address, name of a server or site, in bytes.
@@ -81,7 +83,7 @@ pub enum Fate {
     Gone,
     /// It has run, for so many nanoseconds.
     Ran(u64),
-    /// Its routine crashed.
+    /// Its routine crashed, or ended with an exception.
     Crashed,
 }
 

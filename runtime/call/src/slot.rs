@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Instant;
 
 use kumi_idl::Interface;
@@ -12,13 +13,12 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{dup, dup2_stdin, dup2_stdout};
 
 use crate::confine::{confine, end_with_server};
-use crate::native::{
-    Arena, Board, Routine, Runner, Worth, open_line, receive_with_descriptor, routine_runs,
-    send_with_descriptor,
-};
-use crate::protocol::{MOST, Order, Reply, Setup};
+use crate::native::{Board, Routine, Runner, open_line, routine_runs};
+use crate::orders::Orders;
+use crate::protocol::{Order, Reply, Setup};
 
-pub use crate::native::{Linked, main};
+pub use crate::layout::Slot;
+pub use crate::native::{Arena, Hosted, Linked, main};
 
 /// Runs until the server closes the socket, which is this process's standard input.
 ///
@@ -43,17 +43,27 @@ pub(crate) fn run_linked(routines: &[Linked]) -> io::Result<()> {
     })
 }
 
+/// [`run`], of routines of an interpreter, in whose process this is: `load` gives what calls the routine of a description.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_hosted<'a>(
+    load: &dyn Fn(&Interface, &str) -> Result<Hosted<'a>, String>,
+) -> io::Result<()> {
+    run_with(&|interface, setup| load(interface, &setup.interface).map(Runner::Hosted))
+}
+
 /// What becomes of a description and what else the server says first.
 type Load<'a> = dyn Fn(&Interface, &Setup) -> Result<Runner<'a>, String> + 'a;
 
 fn run_with(load: &Load<'_>) -> io::Result<()> {
     // The server's end is the end of a slot, whatever the routine does.
     end_with_server()?;
-    let mut server = Server::new(take_socket()?);
-    let mut arenas: HashMap<u32, Result<Arena, String>> = HashMap::new();
+    let mut orders = Orders::new(take_socket()?);
+    let mut arenas: HashMap<u32, Result<Arc<Arena>, String>> = HashMap::new();
     let mut routine = None;
     loop {
-        let Some((order, descriptor)) = server.next()? else { return Ok(()) };
+        let Some((order, descriptor)) = orders.next()? else { return Ok(()) };
         match order {
             Order::Map(number, bytes) => {
                 arenas.insert(number, map(descriptor, bytes));
@@ -69,93 +79,38 @@ fn run_with(load: &Load<'_>) -> io::Result<()> {
                     Ok((loaded, setup)) => {
                         routine = Some(loaded);
                         let board = setup.board.and_then(|number| arenas.remove(&number));
-                        server.board = board.and_then(Result::ok).and_then(Board::of);
-                        open_line(server.socket.try_clone()?, setup.callback);
+                        orders.look_at(board.and_then(Result::ok).and_then(Board::of));
+                        open_line(orders.socket()?, setup.callback);
                         Reply::Done(0)
                     }
                     Err(why) => Reply::Failed(why),
                 };
-                server.tell(&reply)?;
+                orders.tell(&reply)?;
             }
             // Only a function of the client returns, and its caller waits for that.
             Order::Return(_) => return Err(io::ErrorKind::InvalidData.into()),
             Order::Run(number, slots) => {
                 let arena = arenas.get(&number).ok_or(io::ErrorKind::InvalidData)?;
                 let routine = routine.as_ref().ok_or(io::ErrorKind::InvalidData)?;
-                match arena {
-                    Ok(arena) => {
-                        let begin = Instant::now();
-                        routine_runs(true);
-                        routine.call(arena, &slots);
-                        let ran = begin.elapsed().as_nanos();
-                        routine_runs(false);
-                        server.done(u64::try_from(ran).unwrap_or(u64::MAX))?;
-                    }
-                    Err(why) => server.tell(&Reply::Failed(why.clone()))?,
-                }
+                let reply = match arena {
+                    Ok(arena) => call(routine, arena, &slots),
+                    Err(why) => Reply::Failed(why.clone()),
+                };
+                orders.ran(&reply)?;
             }
         }
     }
 }
 
-/// The server, as a slot hears and answers it.
-struct Server {
-    socket: OwnedFd,
-    board: Option<Board>,
-    buffer: Vec<u8>,
-    /// Whether to look for the next order; what is the case since the last reply.
-    worth: Worth,
-    looks: bool,
-    answered: Option<Instant>,
-}
-
-impl Server {
-    fn new(socket: OwnedFd) -> Server {
-        let worth = Worth::of_orders();
-        Server { socket, board: None, buffer: vec![0; MOST], worth, looks: false, answered: None }
-    }
-
-    /// The next order and what came with it; `None`: there is no server any more.
-    fn next(&mut self) -> io::Result<Option<(Order, Option<OwnedFd>)>> {
-        let looks = std::mem::take(&mut self.looks);
-        let (order, descriptor) = match self.board.as_ref().filter(|_| looks).and_then(Board::order)
-        {
-            Some(order) => (Order::decode(&order), None),
-            None => {
-                let socket = self.socket.as_fd();
-                let (length, descriptor) = receive_with_descriptor(socket, &mut self.buffer, true)?;
-                if length == 0 {
-                    return Ok(None);
-                }
-                (Order::decode(&self.buffer[..length]), descriptor)
-            }
-        };
-        let order = order.ok_or(io::ErrorKind::InvalidData)?;
-        if matches!(order, Order::Run(..))
-            && let Some(answered) = self.answered.take()
-        {
-            self.worth.waited(answered.elapsed());
-        }
-        Ok(Some((order, descriptor)))
-    }
-
-    fn tell(&self, reply: &Reply) -> io::Result<()> {
-        send_with_descriptor(self.socket.as_fd(), &reply.encode(), None)
-    }
-
-    /// A routine has run. Before that is told it is said whether the next order is looked for.
-    fn done(&mut self, ran: u64) -> io::Result<()> {
-        self.answered = Some(Instant::now());
-        if let Some(board) = &self.board {
-            self.looks = self.worth.looks();
-            if self.looks {
-                board.await_order();
-            }
-            if board.answer(ran) {
-                return Ok(());
-            }
-        }
-        self.tell(&Reply::Done(ran))
+/// Runs the routine; what is said of it.
+fn call(routine: &Runner<'_>, arena: &Arc<Arena>, slots: &[Slot]) -> Reply {
+    let begin = Instant::now();
+    routine_runs(true);
+    let ran = routine.call(arena, slots);
+    routine_runs(false);
+    match ran {
+        Ok(()) => Reply::Done(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)),
+        Err(why) => Reply::Raised(why),
     }
 }
 
@@ -170,12 +125,12 @@ fn take_socket() -> io::Result<OwnedFd> {
 }
 
 /// Maps memory; why that cannot be is told when it is to be used.
-fn map(descriptor: Option<OwnedFd>, bytes: u64) -> Result<Arena, String> {
+fn map(descriptor: Option<OwnedFd>, bytes: u64) -> Result<Arc<Arena>, String> {
     let mapped = descriptor.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData));
     let mapped = mapped.and_then(|file| {
         Arena::of(file, usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?)
     });
-    mapped.map_err(|error| {
+    mapped.map(Arc::new).map_err(|error| {
         format!(
             "the {bytes} bytes of the call's arguments cannot be mapped by its process: {error}"
         )

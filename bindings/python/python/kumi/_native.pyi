@@ -14,6 +14,7 @@ __all__ = [
     "NativeClient",
     "NativeCompletion",
     "NativeFifo",
+    "NativeMemory",
     "NativeWindow",
     "alltoall",
     "alltoallv",
@@ -22,6 +23,7 @@ __all__ = [
     "barrier",
     "broadcast",
     "cluster_nodes",
+    "describe_routine",
     "finalize",
     "flush",
     "forked",
@@ -48,6 +50,7 @@ __all__ = [
     "recv_into",
     "reduce",
     "remove_signal",
+    "run_slot",
     "run_transaction",
     "same_node",
     "send",
@@ -170,6 +173,12 @@ def node() -> int:
 def job() -> int:
     """The job's number, 0 for a job of one rank without a cluster."""
 
+@final
+class NativeMemory:
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+def describe_routine(text: str) -> str: ...
+def run_slot(load: Callable[[str], Callable[[NativeMemory, list[Any]], str | None]]) -> None: ...
 def run_transaction(
     servers: Sequence[str],
     how: tuple[str | None, int, int, str, float | None],

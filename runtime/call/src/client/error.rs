@@ -97,6 +97,14 @@ pub enum CallError {
     /// Something else that the server says.
     #[error("{0}")]
     Server(String),
+    /// The routine has run and ended with an exception, which this says.
+    #[error("`{routine}` raised {text}")]
+    Raised {
+        /// The routine.
+        routine: String,
+        /// The exception's kind and message.
+        text: String,
+    },
     /// A metaserver has no server for the call, or its servers are gone.
     #[error("{text}")]
     NoServer {
@@ -138,6 +146,7 @@ impl CallError {
     pub(crate) fn of(failure: Failure, routine: &str) -> CallError {
         let Failure { code, detail, text } = failure;
         match code {
+            codes::RAISED => CallError::Raised { routine: routine.to_owned(), text },
             codes::NO_TICKET => CallError::NoServer { text, has_not_run: true },
             codes::NO_SERVER => CallError::NoServer { text, has_not_run: detail == 0 },
             codes::SERVER_LOST => CallError::NoServer { text, has_not_run: false },

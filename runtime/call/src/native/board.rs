@@ -5,6 +5,7 @@
 //! more than what comes through the socket: lengths are bounded, and anything may change at any time.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -37,7 +38,7 @@ const LOOKS_AT_ONCE: u32 = 64;
 
 /// The page.
 #[derive(Debug)]
-pub struct Board(Arena);
+pub struct Board(Arc<Arena>);
 
 impl Board {
     /// A new one.
@@ -45,11 +46,11 @@ impl Board {
     /// # Errors
     /// What the system says.
     pub fn new() -> io::Result<Board> {
-        Arena::new(PAGE).map(Board)
+        Arena::named("kumi-board", PAGE).map(Arc::new).map(Board)
     }
 
     /// Memory that the server has made for one; `None`: it has another length.
-    pub fn of(arena: Arena) -> Option<Board> {
+    pub fn of(arena: Arc<Arena>) -> Option<Board> {
         (arena.length() == PAGE).then_some(Board(arena))
     }
 

@@ -188,7 +188,9 @@ fn signature(interface: &Interface) -> Result<Signature, LoadError> {
     let fortran = match target.language {
         Language::C => false,
         Language::Fortran => true,
-        Language::Python => return Err(unsupported("it is a function of a Python server")),
+        Language::Python => {
+            return Err(unsupported("it is a function of Python; serve it with --python"));
+        }
     };
     let mut types = Vec::new();
     let mut sources = Vec::new();

@@ -1,6 +1,7 @@
 //! Routines that are linked into the executable of a slot.
 
 use std::ffi::{c_char, c_int, c_void};
+use std::sync::Arc;
 
 use super::{Arena, Routine};
 use crate::layout::Slot;
@@ -25,19 +26,27 @@ impl Linked {
 }
 
 /// What a slot runs.
-#[derive(Debug)]
 pub(crate) enum Runner<'a> {
     /// A routine of a library.
     Bound(Routine),
     /// A routine of the slot's own executable.
     Linked(&'a Linked),
+    /// A routine of an interpreter, in whose process the slot is.
+    Hosted(Hosted<'a>),
 }
 
+/// Calls a routine of an interpreter; an error is the exception with which it ended.
+pub type Hosted<'a> = Box<dyn Fn(&Arc<Arena>, &[Slot]) -> Result<(), String> + 'a>;
+
 impl Runner<'_> {
-    /// Calls it with the arguments that lie in the arena.
-    pub fn call(&self, arena: &Arena, slots: &[Slot]) {
+    /// Calls it with the arguments that lie in the arena. An error is the exception with which it ended.
+    pub fn call(&self, arena: &Arc<Arena>, slots: &[Slot]) -> Result<(), String> {
         let linked = match self {
-            Runner::Bound(routine) => return routine.call(arena, slots),
+            Runner::Bound(routine) => {
+                routine.call(arena, slots);
+                return Ok(());
+            }
+            Runner::Hosted(hosted) => return hosted(arena, slots),
             Runner::Linked(linked) => linked,
         };
         let at = |slot: &Slot| arena.at(slot.offset, slot.bytes).cast();
@@ -47,6 +56,7 @@ impl Runner<'_> {
         // of the type that it takes it for. Should its own code be wrong, this process, which holds nothing but this
         // call, may fail.
         unsafe { (linked.call)(at.as_ptr(), text.as_ptr()) };
+        Ok(())
     }
 }
 

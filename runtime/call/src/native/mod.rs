@@ -17,7 +17,7 @@ pub(crate) use copy::{append, length_of, put, room_of};
 pub(crate) use library::check;
 pub use library::{LoadError, Routine};
 pub(crate) use linked::Runner;
-pub use linked::{Linked, main};
+pub use linked::{Hosted, Linked, main};
 pub(crate) use sandbox::{drop_capabilities, mounts_read_only};
 pub use socket::{Source, Target, receive_with_descriptor, send_with_descriptor};
 pub(crate) use socket::{begins_with, watch};

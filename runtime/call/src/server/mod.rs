@@ -11,6 +11,7 @@ mod load;
 mod member;
 mod owner;
 mod process;
+mod program;
 mod registry;
 mod scratch;
 mod slots;
@@ -39,6 +40,7 @@ pub use door::Counters;
 pub(crate) use door::{Door, Guest, shown_out};
 pub use member::Membership;
 pub(crate) use owner::refused;
+pub use program::Program;
 pub(crate) use registry::hash;
 pub use registry::{Registry, RegistryError};
 

@@ -50,7 +50,9 @@ impl Process {
         let (ours, theirs) = socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC)?;
         fcntl(&ours, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         let threads = config.threads.max(1).to_string();
-        let mut command = Command::new(offered.executable.as_ref().unwrap_or(&config.slot));
+        let program = offered.program.as_ref();
+        let mut command = Command::new(program.map_or(&config.slot, |program| &program.path));
+        command.args(program.iter().flat_map(|program| &program.arguments));
         command.stdin(Stdio::from(theirs)).stdout(Stdio::null()).kill_on_drop(true);
         command.process_group(0);
         for name in ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"] {

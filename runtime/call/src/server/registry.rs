@@ -8,6 +8,7 @@ use std::sync::Arc;
 use kumi_idl::{Interface, JsonError, Module};
 use thiserror::Error;
 
+use super::program::Program;
 use crate::generator::Manifest;
 use crate::native::{LoadError, check};
 
@@ -22,8 +23,8 @@ pub struct Offered {
     pub hash: u64,
     /// Libraries with the symbol.
     pub libraries: Vec<PathBuf>,
-    /// The executable of its slots, if it has one of its own.
-    pub executable: Option<PathBuf>,
+    /// What its slots run, if it is something of its own.
+    pub program: Option<Program>,
 }
 
 /// Why a routine cannot be offered.
@@ -183,7 +184,7 @@ impl Registry {
         &mut self,
         interface: Interface,
         libraries: Vec<PathBuf>,
-        executable: Option<PathBuf>,
+        program: Option<Program>,
     ) -> Result<(), RegistryError> {
         let json = interface.to_json().map_err(|e| RegistryError::Invalid(Box::new(e)))?;
         if json.len() > Interface::MOST_JSON {
@@ -191,7 +192,7 @@ impl Registry {
         }
         let hash = hash(&json);
         let name = interface.name.clone();
-        let offered = Arc::new(Offered { interface, json, hash, libraries, executable });
+        let offered = Arc::new(Offered { interface, json, hash, libraries, program });
         if self.routines.insert(name.clone(), offered).is_some() {
             return Err(RegistryError::Twice(name));
         }
@@ -236,11 +237,18 @@ impl Registry {
         let wrong = |why| RegistryError::Executable { path: path.to_owned(), why };
         let manifest = Manifest::read(json).map_err(wrong)?;
         let executable = manifest.executable(path).map_err(wrong)?;
-        for interface in manifest.interfaces {
-            validate(&interface)?;
-            self.offer(interface, Vec::new(), Some(executable.clone()))?;
-        }
-        Ok(())
+        let program = Program { path: executable, arguments: Vec::new() };
+        self.add_program(manifest.interfaces, &program)
+    }
+
+    /// Offers a routine of a program that speaks as slots do.
+    pub(super) fn offer_program(
+        &mut self,
+        interface: Interface,
+        program: Program,
+    ) -> Result<(), RegistryError> {
+        validate(&interface)?;
+        self.offer(interface, Vec::new(), Some(program))
     }
 
     /// The routine of this name.

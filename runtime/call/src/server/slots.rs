@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kumi_rpc::{Code, Failure, Fate};
+use kumi_rpc::{Code, Failure, Fate, codes};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::AbortHandle;
@@ -146,7 +146,7 @@ fn tell(job: Box<Job>, outcome: Result<(u64, u64), Failure>) {
     if let Some(ticket) = &job.ticket {
         ticket.ended(match &outcome {
             Ok((_, ran_ns)) => Fate::Ran(*ran_ns),
-            Err(failure) if failure.code == Code::Crashed => Fate::Crashed,
+            Err(failure) if matches!(failure.code, Code::Crashed | Code::Raised) => Fate::Crashed,
             Err(_) => Fate::Gone,
         });
     }
@@ -343,7 +343,7 @@ fn begin(shared: &Rc<Shared>, job: Box<Job>) -> bool {
             drop(pool);
             let text = format!(
                 "the process of a slot ({}) cannot be started: {error}",
-                job.offered.executable.as_ref().unwrap_or(&shared.config.slot).display()
+                job.offered.program.as_ref().map_or(&shared.config.slot, |it| &it.path).display()
             );
             tell(job, Err(Failure::new(Code::NotRunnable, 0, text)));
             return false;
@@ -439,8 +439,11 @@ async fn attend(shared: Rc<Shared>, worker: Rc<Worker>) {
                     *worker.job.borrow_mut() = Some((back, Instant::now()));
                 }
             }
-            Some(Reply::Done(ran)) => done(&shared, &worker, ran),
-            Some(Reply::Failed(why)) => {
+            Some(Reply::Done(ran)) => done(&shared, &worker, Ok(ran)),
+            Some(Reply::Raised(why)) if worker.set_up.get() => {
+                done(&shared, &worker, Err(Failure::new(codes::RAISED, 0, why)));
+            }
+            Some(Reply::Failed(why) | Reply::Raised(why)) => {
                 bury(&shared, &worker, Some(Failure::new(Code::NotRunnable, 0, why))).await;
                 return;
             }
@@ -471,7 +474,7 @@ fn ask(shared: &Shared, worker: &Worker, wish: Wish, descriptor: Option<OwnedFd>
 }
 
 /// A call is over: the process may have another.
-fn done(shared: &Rc<Shared>, worker: &Rc<Worker>, ran: u64) {
+fn done(shared: &Rc<Shared>, worker: &Rc<Worker>, ran: Result<u64, Failure>) {
     let Some((job, begun)) = worker.job.borrow_mut().take() else { return };
     {
         let mut pool = shared.pool.borrow_mut();
@@ -486,7 +489,7 @@ fn done(shared: &Rc<Shared>, worker: &Rc<Worker>, ran: u64) {
         }
     }
     let waited = nanoseconds(begun.duration_since(job.ready));
-    tell(job, Ok((waited, ran)));
+    tell(job, ran.map(|ran| (waited, ran)));
     free(shared);
 }
 

@@ -5,6 +5,7 @@ mod build;
 mod check;
 mod client;
 mod meta;
+mod python;
 mod run;
 mod serve;
 mod status;
@@ -71,7 +72,7 @@ pub fn exit_code(error: &CallError) -> ExitCode {
         CallError::Attempts { last, .. } => exit_code(last),
         CallError::NotRunnable(_) => ExitCode::NotExecutable,
         CallError::NotPermitted(_) | CallError::Expired(_) => ExitCode::NotPermitted,
-        CallError::Status { .. } => ExitCode::BadConfig,
+        CallError::Status { .. } | CallError::Raised { .. } => ExitCode::BadConfig,
         _ => ExitCode::Internal,
     }
 }

@@ -1,6 +1,7 @@
 //! `kumi call serve`.
 
 use super::access::{GuardArgs, log};
+use super::python::PythonArgs;
 use crate::error::Error;
 use crate::{cluster, output, parse};
 use clap::Args;
@@ -18,11 +19,13 @@ use std::time::Duration;
 )]
 pub struct ServeArgs {
     /// Interface descriptions, as text or in JSON
-    #[arg(value_name = "FILE", required = true)]
+    #[arg(value_name = "FILE", required_unless_present = "python")]
     pub descriptions: Vec<PathBuf>,
     /// A shared library with the routines, beside those that descriptions name; may be given again
     #[arg(long, value_name = "FILE")]
     pub library: Vec<PathBuf>,
+    #[command(flatten)]
+    pub functions: PythonArgs,
     /// Where to listen: HOST:PORT (port 0: any that is free) or unix:PATH
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7070")]
     pub listen: String,
@@ -99,6 +102,7 @@ pub fn run(args: &ServeArgs, cluster: &str) -> Result<(), Error> {
             output::note(&format!("left out: {why}"));
         }
     }
+    args.functions.apply(&mut registry)?;
     let count = registry.names().count();
     let listener = listen(args)?;
     let address = listener.address().ok().flatten();

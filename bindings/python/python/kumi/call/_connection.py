@@ -13,6 +13,7 @@ import numpy as np
 from .._native import NativeCall, NativeClient
 from ._errors import ArgumentError, CallError, StatusError
 from ._interface import Parameter, Routine, array
+from ._out import Out, chosen, place
 
 
 class Handle:
@@ -125,7 +126,9 @@ class Connection:
             known = self._routines[name] = Routine(self._native.describe(name))
         return known
 
-    def call(self, name: str, /, *args: Any, timeout: float | None = None, **named: Any) -> Any:
+    def call(
+        self, name: str, /, *args: Any, timeout: float | None = None, out: Out = None, **named: Any
+    ) -> Any:
         """Calls a routine and waits.
 
         Arguments are those that are sent, in the order of the parameters or by name. Scalars that follow
@@ -134,11 +137,13 @@ class Connection:
 
         Args:
             timeout: Seconds that the call may take; the server stops it then.
+            out: Arrays into which results are received, by name, or the array of the only one: of the routine's type, shape
+                and order. After a failure there may be anything in them.
 
         Raises:
             CallError: It failed; of arguments that do not fit (:class:`ArgumentError`) nothing was sent.
         """
-        routine, native, results = self._prepared(name, args, named)
+        routine, native, results = self._prepared(name, args, named, out)
         try:
             values = self._native.call(name, native, timeout)
         except StatusError as error:
@@ -147,18 +152,21 @@ class Connection:
         return _collected(routine, results, values)
 
     def call_async(
-        self, name: str, /, *args: Any, timeout: float | None = None, **named: Any
+        self, name: str, /, *args: Any, timeout: float | None = None, out: Out = None, **named: Any
     ) -> Handle:
         """Begins a call as :meth:`call` does; its arguments are sent when this returns."""
-        routine, native, results = self._prepared(name, args, named)
+        routine, native, results = self._prepared(name, args, named, out)
         return Handle(routine, self._native.start(name, native, timeout), results)
 
     def _prepared(
-        self, name: str, args: tuple[Any, ...], named: dict[str, Any]
+        self, name: str, args: tuple[Any, ...], named: dict[str, Any], out: Out
     ) -> tuple[Routine, list[Any], dict[int, Any]]:
         """The routine, what the call is given, and the arrays for its results."""
         routine = self.routine(name)
         bound = routine.bind(args, named) if args or named or routine.sent else {}
+        outs, unknown = chosen(routine, out)
+        for other in unknown:
+            raise ArgumentError(f"`{name}` gives no array `{other}`")
         results: dict[int, Any] = {}
         native: list[Any] = []
         if routine.given:
@@ -171,12 +179,16 @@ class Connection:
             for one in routine.given:
                 if one.is_array:
                     shape = tuple(shapes[one.index])
-                    native.append(_pair(name, one, arrays.get(one.index), shape, results))
+                    into = outs.get(one.index)
+                    if into is not None:
+                        into = place(name, one, into, shape, arrays.values())
+                    native.append(_pair(name, one, arrays.get(one.index), shape, results, into))
                 else:
                     native.append(scalars[one.index])
             for index, value in results.items():
                 shape = np.shape(bound[index]) if index in bound else value.shape
                 results[index] = value.reshape(shape) if shape != value.shape else value
+            results |= outs
         return routine, native, results
 
     def _fit(
@@ -217,6 +229,7 @@ def _pair(
     given: np.ndarray[Any, Any] | None,
     shape: tuple[int, ...],
     results: dict[int, Any],
+    into: np.ndarray[Any, Any] | None = None,
 ) -> tuple[Any, Any]:
     """An array to send and one to write to."""
     if given is not None and given.shape != shape:
@@ -225,7 +238,11 @@ def _pair(
         )
     back = None
     if parameter.returned:
-        if given is not None and parameter.partial:
+        if into is not None:
+            back = into
+            if given is not None and parameter.partial:
+                back[...] = given
+        elif given is not None and parameter.partial:
             back = given.copy(order="K")
         elif parameter.partial:
             back = np.zeros(shape, parameter.dtype, order=parameter.order)  # type: ignore[call-overload]

@@ -86,6 +86,16 @@ class TlsError(CallError, ConnectionError):
     __str__ = KumiError.__str__
 
 
+class RaisedError(CallError):
+    """The routine has run and ended with an exception; the message is its kind and the last line of its message."""
+
+
+class DescriptionError(CallError, TypeError):
+    """A function that cannot be served as it is described."""
+
+    __str__ = KumiError.__str__
+
+
 class StatusError(CallError):
     """The routine has run and says that it failed.
 

@@ -93,6 +93,8 @@ class Routine:
             one for one in self.parameters if one.sent or one.mode == "out" and one.is_array
         )
         follow = {index for one in self.sent if one.is_array for index in one.follow}
+        #: Scalars that follow from arrays.
+        self.follow = frozenset(one.index for one in self.sent if not one.is_array and one.index in follow)
         #: What may be left out together: scalars that follow from arrays, or have defaults.
         self.optional = frozenset(
             one.index
@@ -115,7 +117,9 @@ class Routine:
             if name not in names:
                 raise ArgumentError(f"`{self.name}` takes no `{name}`: {self}")
         bound = {names[name].index: value for name, value in named.items()}
-        for choice in (self.sent, self.required):
+        # Of what may be left out either what follows from arrays, or all.
+        named_sizes = tuple(one for one in self.sent if one.index not in self.follow)
+        for choice in (self.sent, named_sizes, self.required):
             left = [one for one in choice if one.index not in bound]
             if len(left) == len(args):
                 bound.update((one.index, value) for one, value in zip(left, args, strict=True))
