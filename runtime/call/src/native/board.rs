@@ -34,7 +34,7 @@ const MOST: usize = REPLY - 64 - BYTES;
 /// How long a slot that had its last order soon looks for the next one.
 const NEXT: Duration = Duration::from_micros(100);
 /// Looks between two glances at the clock.
-const LOOKS_AT_ONCE: u32 = 64;
+const LOOKS_AT_ONCE: u32 = 16;
 
 /// The page.
 #[derive(Debug)]
@@ -85,6 +85,11 @@ impl Board {
         self.0.write(LENGTH, &(order.len() as u64).to_le_bytes());
         self.0.write(BYTES, order);
         self.change(ORDER, LOOKS, GIVEN)
+    }
+
+    /// Server: whether what was given has not been taken: whether a slot that has ended has not begun with it.
+    pub fn is_untaken(&self) -> bool {
+        self.word(ORDER).load(Ordering::Acquire) == GIVEN
     }
 
     /// Server: has the slot look at its socket, into which something has gone.
@@ -201,8 +206,10 @@ mod tests {
         let board = Board::new().expect("a page");
         board.await_order();
         board.await_reply();
-        assert!(board.give(b"run") && !board.give(b"again"));
+        assert!(!board.is_untaken() && board.give(b"run") && !board.give(b"again"));
+        assert!(board.is_untaken());
         assert_eq!(board.order().as_deref(), Some(b"run".as_slice()));
+        assert!(!board.is_untaken());
         assert!(board.order().is_none() && board.answer(7) && !board.answer(8));
         assert_eq!(board.reply(), Some(Reply::Done(7)));
         assert_eq!((board.reply(), board.leave()), (None, None));

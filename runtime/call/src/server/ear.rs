@@ -14,7 +14,7 @@ use crate::protocol::{MOST, Order, Reply};
 /// How long the reply to an order is looked for: about what it costs to block and to be woken, of both ends.
 const SOON: Duration = Duration::from_micros(40);
 /// Looks at the board between two turns of others.
-const LOOKS: u32 = 64;
+const LOOKS: u32 = 16;
 
 /// A reply, and the descriptor that came with it.
 pub type Said = (Reply, Option<OwnedFd>);
@@ -98,6 +98,8 @@ impl Ear {
                     return Some((self.heard(reply), None));
                 }
             } else {
+                // The processor is for who wants it, before all for the process that is to reply.
+                std::thread::yield_now();
                 tokio::task::yield_now().await;
             }
         }
@@ -113,6 +115,11 @@ impl Ear {
                 Err(_would_block) => {}
             }
         }
+    }
+
+    /// Whether the process has not begun with the last that it was given, when it has ended.
+    pub fn is_untaken(&self) -> bool {
+        self.board.is_untaken()
     }
 
     /// A reply that has come, and the descriptor with it; `None`: there is none.
@@ -133,5 +140,97 @@ impl Ear {
         self.until.set(None);
         self.worth.borrow_mut().waited(self.begun.get().elapsed());
         reply
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+    use tokio::runtime::Builder;
+
+    use super::*;
+
+    /// A server's end, and the socket and the board of a slot.
+    fn ends() -> (Rc<Ear>, OwnedFd, Board) {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let (ours, theirs) =
+            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, flags).expect("sockets");
+        let ear = Ear::new(ours).expect("an ear");
+        let file = ear.board().file().try_clone_to_owned().expect("its descriptor");
+        let arena = Arena::of(file, ear.board().length()).expect("its memory");
+        let board = Board::of(arena.into()).expect("a board");
+        (ear, theirs, board)
+    }
+
+    fn block<T>(future: impl Future<Output = T>) -> T {
+        Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future)
+    }
+
+    fn says(socket: &OwnedFd, reply: &Reply) {
+        send_with_descriptor(socket.as_fd(), &reply.encode(), None).expect("it is taken");
+    }
+
+    /// Has the server look for the reply to what it gives next.
+    async fn quick(ear: &Ear, socket: &OwnedFd) {
+        ear.begun.set(Instant::now());
+        says(socket, &Reply::Done(0));
+        // However slow this machine is.
+        ear.reply().await.expect("a reply");
+        ear.worth.borrow_mut().waited(SOON);
+    }
+
+    #[test]
+    fn a_slot_that_ends_before_it_takes_its_order_has_not_begun() {
+        block(async {
+            let (ear, socket, board) = ends();
+            quick(&ear, &socket).await;
+            board.await_order();
+            assert!(ear.run(&Order::Run(1, vec![])).expect("it is there"));
+            drop(socket);
+            assert!(ear.reply().await.is_none() && ear.is_untaken());
+        });
+    }
+
+    #[test]
+    fn a_slot_that_ends_while_its_reply_is_looked_for_is_found_out() {
+        block(async {
+            let (ear, socket, board) = ends();
+            quick(&ear, &socket).await;
+            board.await_order();
+            assert!(ear.run(&Order::Run(1, vec![])).expect("it is there"));
+            assert_eq!(Order::decode(&board.order().expect("it")), Some(Order::Run(1, vec![])));
+            drop(socket);
+            assert!(ear.reply().await.is_none() && !ear.is_untaken());
+            assert!(!board.answer(1), "nobody looks");
+        });
+    }
+
+    #[test]
+    fn a_reply_through_the_socket_is_heard_though_another_is_looked_for() {
+        block(async {
+            let (ear, socket, _board) = ends();
+            quick(&ear, &socket).await;
+            assert!(ear.run(&Order::Unmap(1)).expect("it is there"));
+            says(&socket, &Reply::Raised("no".to_owned()));
+            let (reply, descriptor) = ear.reply().await.expect("a reply");
+            assert!(reply == Reply::Raised("no".to_owned()) && descriptor.is_none());
+        });
+    }
+
+    #[test]
+    fn what_a_slot_writes_without_being_asked_is_no_reply() {
+        block(async {
+            let (ear, socket, board) = ends();
+            quick(&ear, &socket).await;
+            board.arena().write(0, &[0xff; 4096]);
+            ear.worth.borrow_mut().waited(SOON * 2);
+            assert!(!ear.run(&Order::Run(1, vec![])).expect("it is there"));
+            let mut order = vec![0; MOST];
+            let (length, _) = receive_with_descriptor(socket.as_fd(), &mut order, false)
+                .expect("the order is in the socket");
+            assert_eq!(Order::decode(&order[..length]), Some(Order::Run(1, vec![])));
+            says(&socket, &Reply::Done(3));
+            assert_eq!(ear.reply().await.map(|said| said.0), Some(Reply::Done(3)));
+        });
     }
 }

@@ -506,7 +506,14 @@ async fn bury(shared: &Rc<Shared>, worker: &Rc<Worker>, why: Option<Failure>) {
     worker.process.borrow_mut().kill();
     let child = worker.process.borrow_mut().take_child();
     let detail = ended(child).await;
+    let untaken = why.is_none() && worker.ending.get().is_none();
     if let Some((job, begun)) = job {
+        if untaken && worker.process.borrow().ear().is_untaken() {
+            // As if the process had ended before it was given the call.
+            shared.pool.borrow_mut().running -= 1;
+            submit(shared, job);
+            return;
+        }
         let failed = why.unwrap_or_else(|| match worker.ending.get() {
             Some(Code::TimedOut) => {
                 let took = Instant::now().duration_since(begun).as_millis();
