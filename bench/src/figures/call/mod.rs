@@ -157,7 +157,7 @@ fn noop_from_c(setting: &Setting, runs: usize, server: &Server) -> Result<Vec<Re
     let program = cluster::program("rate")?;
     let ours: Measure<'_> = Box::new(|| {
         let mut command = Command::new(&program);
-        command.args(["-n", &NOOPS.to_string(), "noop"]).env("KUMI_CALL_SERVER", &server.address);
+        command.args(["-n", &NOOPS.to_string(), "noop"]).env("KUMI_CALL_SERVER", server.address());
         let output = cluster::output(&mut command)?;
         let found = output.lines().find_map(|line| line.split_once(" us a call"));
         found.and_then(|(number, _)| number.trim().parse().ok()).ok_or_else(|| BenchError::Output {
