@@ -316,7 +316,7 @@ fn raised<T>(py: Python<'_>, error: CallError) -> PyResult<T> {
 }
 
 /// What came back beside arrays, each with the number of its parameter.
-fn values(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyList>> {
+pub fn values(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyList>> {
     let values = PyList::empty(py);
     for (index, value) in outcome.values {
         values.append((index, self::value(py, value)?))?;
@@ -358,6 +358,27 @@ pub fn scalar(value: &Bound<'_, PyAny>) -> PyResult<Scalar> {
     Err(wrong_type(format!("{} is no number", value.get_type().name()?)))
 }
 
+/// Lends an array that is sent, which `buffers` holds: as long as it is lent.
+pub fn lent(array: &Bound<'_, PyAny>, buffers: &mut Vec<Input>) -> PyResult<Lent> {
+    let input = Input::of(array, "an argument")?;
+    let bytes = input.bytes();
+    // SAFETY: the caller holds the buffer as long as its call or transaction is there; the program does not write to it
+    // meanwhile, as the package's documentation asks, and bytes that change all the same are sent as before or after.
+    let lent = unsafe { Lent::new(bytes.as_ptr(), bytes.len()) };
+    buffers.push(input);
+    Ok(lent)
+}
+
+/// Lends an array to which a result comes, which `buffers` holds: as long as it is lent.
+pub fn lent_mut(array: &Bound<'_, PyAny>, buffers: &mut Vec<Output>) -> PyResult<LentMut> {
+    let mut output = Output::of(array, "a result")?;
+    let bytes = output.bytes();
+    // SAFETY: the caller holds the buffer as long as its call or transaction is there, and the array is for its result.
+    let lent = unsafe { LentMut::new(bytes.as_mut_ptr(), bytes.len()) };
+    buffers.push(output);
+    Ok(lent)
+}
+
 /// The arrays of a pair, which stay in `buffers` as long as the call is there.
 fn arrays(
     pair: &Bound<'_, PyTuple>,
@@ -372,22 +393,11 @@ fn arrays(
     let (from, to) = (pair.get_item(0)?, pair.get_item(1)?);
     let mut sent = None;
     if !from.is_none() {
-        let input = Input::of(&from, "an argument")?;
-        let bytes = input.bytes();
-        // SAFETY: the buffer is held as long as the call; the program does not write to it meanwhile, as the
-        // package's documentation asks, and bytes that change all the same are sent as before or after.
-        let lent = unsafe { Lent::new(bytes.as_ptr(), bytes.len()) };
-        sent = Some(Array::lent(lent, shape()));
-        buffers.0.push(input);
+        sent = Some(Array::lent(lent(&from, &mut buffers.0)?, shape()));
     }
     let mut back = None;
     if !to.is_none() {
-        let mut output = Output::of(&to, "a result")?;
-        let bytes = output.bytes();
-        // SAFETY: the buffer is held as long as the call, and the array was made for its result.
-        let lent = unsafe { LentMut::new(bytes.as_mut_ptr(), bytes.len()) };
-        back = Some(ArrayMut::lent(lent, shape()));
-        buffers.1.push(output);
+        back = Some(ArrayMut::lent(lent_mut(&to, &mut buffers.1)?, shape()));
     }
     Ok(match (sent, back) {
         (Some(from), Some(to)) => Arg::InOut(from, to),

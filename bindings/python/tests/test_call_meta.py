@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from test_call import call_command
 from test_sim import built
 
 from kumi import call
@@ -31,9 +32,7 @@ def start(folder: Path, *arguments: str) -> tuple[subprocess.Popen[str], str]:
 
 @pytest.fixture
 def metaserver(tmp_path: Path) -> Iterator[str]:
-    command = built()
-    if command is None or not command.with_name("kumi-call-slot").is_file():
-        pytest.skip("there is no kumi in KUMI_BIN_DIR; run `cargo build` first")
+    command = call_command()
     (tmp_path / "r.idl").write_text('Define absolute(mode_in int i, mode_out int j) Calls "C" j = abs(i);')
     meta, address = start(tmp_path, "meta")
     server, _ = start(tmp_path, "serve", "--library", "libc.so.6", "r.idl", "--meta", address)

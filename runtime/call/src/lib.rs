@@ -5,6 +5,7 @@
 #![deny(unsafe_code)]
 
 mod callback;
+mod cluster;
 mod confine;
 mod held;
 mod layout;

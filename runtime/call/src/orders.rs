@@ -80,7 +80,7 @@ impl Orders {
     pub fn ran(&mut self, reply: &Reply) -> io::Result<()> {
         self.answered = Some(Instant::now());
         if let (Some(board), Reply::Done(ns)) = (&self.board, reply) {
-            self.looks = self.worth.looks();
+            self.looks = self.worth.looks() && board.may_look();
             if self.looks {
                 board.await_order();
             }

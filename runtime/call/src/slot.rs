@@ -1,5 +1,6 @@
 //! The process of a call slot: it opens the libraries of one routine and runs one call after the other.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
@@ -12,13 +13,15 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{dup, dup2_stdin, dup2_stdout};
 
+use crate::cluster::{Proxy, door_before};
 use crate::confine::{confine, end_with_server};
 use crate::native::{Board, Routine, Runner, open_line, routine_runs};
 use crate::orders::Orders;
 use crate::protocol::{Order, Reply, Setup};
 
+pub use crate::cluster::Ranks;
 pub use crate::layout::Slot;
-pub use crate::native::{Arena, Hosted, Linked, main};
+pub use crate::native::{Arena, Hosted, Linked, main, parallel_main};
 
 /// Runs until the server closes the socket, which is this process's standard input.
 ///
@@ -36,10 +39,14 @@ pub(crate) fn run_linked(routines: &[Linked]) -> io::Result<()> {
     run_with(&|interface, setup| {
         let described = setup.interface.as_bytes();
         let found = routines.iter().find(|routine| routine.description() == described);
-        found.map(Runner::Linked).ok_or_else(|| {
+        let found = found.ok_or_else(|| {
             let name = &interface.name;
             format!("the executable was built from another description of `{name}`; build it again")
-        })
+        })?;
+        if interface.parallel.is_none() {
+            return Ok(Runner::Linked(found));
+        }
+        Proxy::new(interface, setup).map(|proxy| Runner::Job(Box::new(RefCell::new(proxy))))
     })
 }
 
@@ -106,7 +113,22 @@ fn run_with(load: &Load<'_>) -> io::Result<()> {
 fn call(routine: &Runner<'_>, arena: &Arc<Arena>, slots: &[Slot]) -> Reply {
     let begin = Instant::now();
     routine_runs(true);
-    let ran = routine.call(arena, slots);
+    let ran = match routine {
+        // Its ranks have no functions of the client to call.
+        Runner::Job(proxy) => {
+            routine_runs(false);
+            return proxy.borrow_mut().call(arena, slots);
+        }
+        Runner::Bound(routine) => {
+            routine.call(arena, slots);
+            Ok(())
+        }
+        Runner::Linked(linked) => {
+            linked.call(arena, slots);
+            Ok(())
+        }
+        Runner::Hosted(hosted) => hosted(arena, slots),
+    };
     routine_runs(false);
     match ran {
         Ok(()) => Reply::Done(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)),
@@ -139,7 +161,7 @@ fn map(descriptor: Option<OwnedFd>, bytes: u64) -> Result<Arc<Arena>, String> {
 
 /// The routine, and what else is said.
 fn set_up<'a>(json: &[u8], load: &Load<'a>) -> Result<(Runner<'a>, Setup), String> {
-    let setup: Setup = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+    let mut setup: Setup = serde_json::from_slice(json).map_err(|error| error.to_string())?;
     let interface =
         Interface::from_json(setup.interface.as_bytes()).map_err(|error| error.to_string())?;
     let limit = |resource, most| {
@@ -150,9 +172,11 @@ fn set_up<'a>(json: &[u8], load: &Load<'a>) -> Result<(Runner<'a>, Setup), Strin
     getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, setup.files.min(hard), hard))
         .map_err(|error| format!("the limit of open files cannot be set: {error}"))?;
-    if setup.memory > 0 {
+    // That of a job is one of its ranks.
+    if setup.memory > 0 && interface.parallel.is_none() {
         limit(Resource::RLIMIT_AS, setup.memory)?;
     }
+    setup.door = door_before(&setup);
     confine(setup.run_as.as_ref(), setup.sandbox, &setup.libraries)?;
     Ok((load(&interface, &setup)?, setup))
 }

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{Served, config, library_of, served_by};
-use kumi_call::server::{Config, Registry};
+use common::{Served, config, library_of, served_text};
+use kumi_call::server::Config;
 use kumi_call::{Arg, CallError, Client, Files};
 use kumi_idl::Scalar;
 use kumi_rpc::{CallHead, ClientHello, Held, Value, chunk_header};
@@ -23,13 +23,7 @@ Define rests(mode_in int ms, mode_in filename from, mode_out filename to) Calls 
 "#;
 
 fn served(config: Config) -> Served {
-    let parsed = kumi_idl::parse(TEXT.as_bytes());
-    let module = parsed.module.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics));
-    let mut registry = Registry::default();
-    for interface in module.interfaces {
-        registry.add(interface, &[library_of("callbacks.c")]).expect("a routine");
-    }
-    served_by(config, registry)
+    served_text(config, TEXT, library_of("callbacks.c"))
 }
 
 /// A server whose files are below this folder.

@@ -19,6 +19,9 @@ const RATES: [&str; 2] = ["20000", "2000"];
 /// Sizes, and the part of a call's time that computing alone must be.
 const SIZES: [(&str, f64); 3] = [("600", 0.85), ("1000", 0.92), ("1400", 0.94)];
 
+/// Longest buffer of a raw stream.
+const MOST_BUFFER: u32 = 32 << 20;
+
 /// Peers with the names that people know them by, and what a calls' rate must be over theirs.
 const PEERS: [(&str, &str, Goal); 3] = [
     ("ray", "Ray actor", Goal::RatioAtLeast(8.0)),
@@ -155,7 +158,8 @@ fn efficiency(
         name: Ok("bound: computed here, the bytes as a TCP stream".to_owned()),
         goal: Goal::None,
         measure: Box::new(|| {
-            let rate = setting.peers.bulk("tcp", &ends(), &bytes.to_string(), "40")?;
+            let buffer = bytes.min(MOST_BUFFER).to_string();
+            let rate = setting.peers.bulk("tcp", &ends(), &buffer, "40")?;
             let ms = f64::from(bytes) / rate / 1e3;
             Ok(local.get() / (local.get() + ms))
         }),

@@ -522,8 +522,8 @@ impl GridCall {
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Option<Outcome>, CallError> {
         let until = Instant::now().checked_add(time);
-        let mut result = locked(&self.shared.result);
         loop {
+            let mut result = locked(&self.shared.result);
             if let Some(result) = result.take() {
                 *locked(&self.shared.taken) = true;
                 return result.map(Some);
@@ -532,17 +532,17 @@ impl GridCall {
                 let text = "the end of this call was told already".to_owned();
                 return Err(CallError::Server(text));
             }
-            if interrupted() {
-                return Err(CallError::Interrupted);
-            }
             let left =
                 until.map_or(Duration::MAX, |it| it.saturating_duration_since(Instant::now()));
             if left.is_zero() {
                 return Ok(None);
             }
             let slice = left.min(Duration::from_millis(100));
-            let waited = self.shared.over.wait_timeout(result, slice);
-            result = waited.unwrap_or_else(PoisonError::into_inner).0;
+            drop(self.shared.over.wait_timeout(result, slice));
+            // Asked without the lock: what it runs may cancel this call.
+            if interrupted() {
+                return Err(CallError::Interrupted);
+            }
         }
     }
 

@@ -201,7 +201,7 @@ impl Link {
                 format!("scalars and texts of {} bytes are more than a call may have", too_long.0);
             CallError::TooLarge(text)
         })?;
-        state.rpc.expect_files(stream, files.parameters(), files.most);
+        state.rpc.expect_files(stream, files.parameters());
         let coming = files.coming();
         let pending = Pending { targets, functions, files: coming, ..Pending::default() };
         link.begin(state, stream, pending);
@@ -538,6 +538,7 @@ impl State {
             ClientEvent::Names(stream, names) => (stream, Ok(Answer::Names(names))),
             ClientEvent::Result(stream, head) => {
                 if let Some(pending) = self.pending.get_mut(&stream) {
+                    pending.files.begin(&head.values);
                     pending.head = Some((head, Instant::now()));
                 }
                 return;

@@ -419,8 +419,11 @@ impl Call<'_> {
                     return Err(CallError::Server(text.to_owned()));
                 }
                 self.checked.unpack();
-                self.checked.files.finish()?;
-                self.outcome(head, at)
+                let outcome = self.outcome(head, at);
+                if matches!(outcome, Ok(_) | Err(CallError::Status { .. })) {
+                    self.checked.files.finish()?;
+                }
+                outcome
             }
             Ok(Answer::Unwritten(why)) => Err(CallError::File(why)),
             Ok(_) => Err(CallError::Server("the server answered something else".to_owned())),

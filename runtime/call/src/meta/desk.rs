@@ -439,7 +439,12 @@ impl Desk {
         // A client that comes late with a ticket finds it spent: the server knows better what has run.
         let has_run = matches!(open.fate, Fate::Ran(_) | Fate::Crashed);
         let current = open.running.as_mut().filter(|running| running.ticket.attempt == attempt);
-        let (id, ran) = (CallId(call), over.ran_ns as f64 / 1e9);
+        // What the server says counts: a client could spoil the estimates for everybody.
+        let ran_ns = match open.fate {
+            Fate::Ran(ns) => ns,
+            _ => over.ran_ns,
+        };
+        let (id, ran) = (CallId(call), ran_ns as f64 / 1e9);
         let Some(running) = current else {
             // Of an attempt that was given up already. If it has run all the same, that is enough.
             if over.ended == Ended::Done {

@@ -58,8 +58,12 @@ impl Desk {
         }
         let weight = account.weight();
         drop(own);
-        // Number 0 is all those who are too many to be told apart.
-        if user != 0 && self.weights.insert(user, weight).unwrap_or(1) != weight {
+        // Number 0 is all those who are too many to be told apart: they would have each other's arrays and passes.
+        if user == 0 {
+            let text = "this metaserver knows too many users; it is to be started anew";
+            return Err(Failure::new(Code::Busy, 0, text));
+        }
+        if self.weights.insert(user, weight).unwrap_or(1) != weight {
             self.tell(Event::Weight(UserId(user), weight));
         }
         Ok(UserId(user))
@@ -128,12 +132,22 @@ impl Desk {
         if self.config.users.is_none() {
             return;
         }
-        let servers = self.members.values().filter_map(|member| member.peer.as_ref());
-        for peer in servers {
+        let mut out = Vec::new();
+        for (id, member) in &self.members {
+            let Some(peer) = member.peer.as_ref().filter(|peer| !peer.closing.get()) else {
+                continue;
+            };
             if let Err(failure) = self.may_offer(peer) {
+                tracing::warn!(server = member.register.name, "a server goes: {}", failure.text);
                 peer.tell(|rpc| rpc.end(failure));
                 peer.close();
+                out.push(*id);
             }
+        }
+        // Its connection may last a while, but nothing goes there any more.
+        for id in out {
+            self.counters.refused += 1;
+            self.withdraw(id);
         }
         let mut known: HashMap<u64, bool> = HashMap::new();
         let mut gone = Vec::new();

@@ -199,11 +199,13 @@ async fn accept(desk: &Rc<RefCell<Desk>>, listener: Listener) -> io::Result<()> 
             let listener = tokio::net::TcpListener::from_std(listener)?;
             loop {
                 match listener.accept().await {
-                    Ok((stream, from)) => {
-                        stream.set_nodelay(true)?;
-                        let socket = socket::accept(stream, tls.clone());
-                        take(desk, socket, Some(from.ip()), door.as_ref());
-                    }
+                    Ok((stream, from)) => match crate::tcp::prepare(&stream) {
+                        Ok(()) => {
+                            let socket = socket::accept(stream, tls.clone());
+                            take(desk, socket, Some(from.ip()), door.as_ref());
+                        }
+                        Err(error) => tracing::debug!(%error, "a client went before it was served"),
+                    },
                     Err(error) => crate::server::pause(&error).await,
                 }
             }

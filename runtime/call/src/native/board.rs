@@ -28,6 +28,8 @@ const BYTES: usize = 16;
 /// The server's word, and behind it the nanoseconds that the routine ran.
 const REPLY: usize = PAGE - 128;
 const RAN: usize = REPLY + 8;
+/// Behind that: whether the slot may look for its next order.
+const ROOM: usize = REPLY + 16;
 /// Longest order.
 const MOST: usize = REPLY - 64 - BYTES;
 
@@ -95,6 +97,16 @@ impl Board {
     /// Server: has the slot look at its socket, into which something has gone.
     pub fn rouse(&self) {
         self.change(ORDER, LOOKS, BLOCKED);
+    }
+
+    /// Server: says whether the slot may look for its next order.
+    pub fn let_look(&self, may: bool) {
+        self.word(ROOM).store(u32::from(may), Ordering::Relaxed);
+    }
+
+    /// Slot: whether it may.
+    pub fn may_look(&self) -> bool {
+        self.word(ROOM).load(Ordering::Relaxed) == 1
     }
 
     /// Server: says that it looks for the reply to what it gives next.
@@ -225,6 +237,16 @@ mod tests {
         assert!(!board.give(&[0; MOST + 1]));
         board.rouse();
         assert!(board.order().is_none() && !board.give(b"run"));
+    }
+
+    #[test]
+    fn a_slot_looks_if_it_was_allowed_to() {
+        let board = Board::new().expect("a page");
+        assert!(!board.may_look());
+        board.let_look(true);
+        assert!(board.may_look());
+        board.let_look(false);
+        assert!(!board.may_look());
     }
 
     #[test]

@@ -45,7 +45,12 @@ pub fn open_line(socket: OwnedFd, most: u64) {
 
 /// The routine begins or has returned; in the second case this waits for functions that other threads have called.
 pub fn routine_runs(runs: bool) {
-    line().open = runs;
+    let mut line = line();
+    line.open = runs;
+    if !runs {
+        // The server does the same: what is kept is counted there.
+        line.exchange.take_if(|arena| arena.length() > KEPT);
+    }
 }
 
 /// A function, and how it is called.
@@ -283,7 +288,7 @@ fn answer(socket: &OwnedFd) -> io::Result<u64> {
 }
 
 /// Longest exchange that is kept for the next call in any case.
-const KEPT: usize = 1 << 20;
+pub(crate) const KEPT: usize = 1 << 20;
 
 impl Line {
     /// Has an exchange of at least so many bytes; whether it is a new one, which the server does not know.

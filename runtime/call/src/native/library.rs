@@ -73,6 +73,13 @@ pub struct Routine {
 
 /// How arguments of a routine are passed; an error tells what cannot be.
 pub(crate) fn check(interface: &Interface) -> Result<(), LoadError> {
+    if interface.parallel.is_some() {
+        let why = "it is a parallel job: build an executable of it with `kumi call build`, and serve that";
+        return Err(LoadError::Unsupported {
+            routine: interface.name.clone(),
+            why: why.to_owned(),
+        });
+    }
     signature(interface).map(|_| ())
 }
 
@@ -185,13 +192,10 @@ fn signature(interface: &Interface) -> Result<Signature, LoadError> {
     if !target.body.is_empty() {
         return Err(unsupported("it has a body in C; `kumi call build` makes an executable of it"));
     }
-    let fortran = match target.language {
-        Language::C => false,
-        Language::Fortran => true,
-        Language::Python => {
-            return Err(unsupported("it is a function of Python; serve it with --python"));
-        }
-    };
+    if target.language == Language::Python {
+        return Err(unsupported("it is a function of Python; serve it with --python"));
+    }
+    let fortran = target.language == Language::Fortran;
     let mut types = Vec::new();
     let mut sources = Vec::new();
     let mut lengths = Vec::new();

@@ -1,9 +1,11 @@
 //! Routines that are linked into the executable of a slot.
 
+use std::cell::RefCell;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
-use super::{Arena, Routine};
+use super::{Arena, Routine, exits_fail, leaves};
+use crate::cluster::{Proxy, Ranks};
 use crate::layout::Slot;
 
 /// A routine of a linked executable, as its generated source has it.
@@ -33,30 +35,23 @@ pub(crate) enum Runner<'a> {
     Linked(&'a Linked),
     /// A routine of an interpreter, in whose process the slot is.
     Hosted(Hosted<'a>),
+    /// A job of a cluster.
+    Job(Box<RefCell<Proxy>>),
 }
 
 /// Calls a routine of an interpreter; an error is the exception with which it ended.
 pub type Hosted<'a> = Box<dyn Fn(&Arc<Arena>, &[Slot]) -> Result<(), String> + 'a>;
 
-impl Runner<'_> {
-    /// Calls it with the arguments that lie in the arena. An error is the exception with which it ended.
-    pub fn call(&self, arena: &Arc<Arena>, slots: &[Slot]) -> Result<(), String> {
-        let linked = match self {
-            Runner::Bound(routine) => {
-                routine.call(arena, slots);
-                return Ok(());
-            }
-            Runner::Hosted(hosted) => return hosted(arena, slots),
-            Runner::Linked(linked) => linked,
-        };
+impl Linked {
+    /// Calls it with the arguments that lie in the arena.
+    pub(crate) fn call(&self, arena: &Arena, slots: &[Slot]) {
         let at = |slot: &Slot| arena.at(slot.offset, slot.bytes).cast();
         let at: Vec<*mut c_void> = slots.iter().map(at).collect();
         let text: Vec<usize> = slots.iter().map(|slot| slot.text).collect();
         // SAFETY: the function was generated from the same description as the layout, so each address is that of a value
         // of the type that it takes it for. Should its own code be wrong, this process, which holds nothing but this
         // call, may fail.
-        unsafe { (linked.call)(at.as_ptr(), text.as_ptr()) };
-        Ok(())
+        unsafe { (self.call)(at.as_ptr(), text.as_ptr()) };
     }
 }
 
@@ -67,7 +62,33 @@ impl Runner<'_> {
 pub unsafe fn main(routines: *const Linked, count: usize) -> c_int {
     // SAFETY: as the caller has promised.
     let routines = unsafe { std::slice::from_raw_parts(routines, count) };
-    match std::panic::catch_unwind(|| crate::slot::run_linked(routines)) {
+    ended(std::panic::catch_unwind(|| crate::slot::run_linked(routines)))
+}
+
+/// The `main` of an executable with parallel routines: a slot, or a rank of a job that another process of it has had started.
+///
+/// # Safety
+/// As [`main`].
+pub unsafe fn parallel_main(
+    routines: *const Linked,
+    count: usize,
+    ranks: &(dyn Ranks + std::panic::RefUnwindSafe),
+) -> c_int {
+    if !crate::cluster::is_rank() {
+        // SAFETY: as the caller has promised.
+        return unsafe { main(routines, count) };
+    }
+    // SAFETY: as the caller has promised.
+    let routines = unsafe { std::slice::from_raw_parts(routines, count) };
+    exits_fail();
+    let ran = std::panic::catch_unwind(|| crate::cluster::run(routines, ranks));
+    leaves();
+    ended(ran)
+}
+
+/// The exit code.
+fn ended<E: std::fmt::Display>(result: std::thread::Result<Result<(), E>>) -> c_int {
+    match result {
         Ok(Ok(())) => 0,
         Ok(Err(error)) => {
             eprintln!("this is a routine, which `kumi call serve` starts: {error}");

@@ -16,6 +16,32 @@ const SOON: Duration = Duration::from_micros(40);
 /// Looks at the board between two turns of others.
 const LOOKS: u32 = 16;
 
+/// How long it counts that there were many calls.
+const SINCE: Duration = Duration::from_millis(5);
+
+/// Whether there is a processor for who looks. With as many calls running as processors there is none, and they come
+/// again: then blocking is cheaper for all together.
+#[derive(Debug)]
+pub struct Room {
+    processors: usize,
+    full: Option<Instant>,
+}
+
+impl Room {
+    /// On so many processors.
+    pub fn new(processors: usize) -> Room {
+        Room { processors, full: None }
+    }
+
+    /// Whether there is room, now that so many calls run.
+    pub fn is_left(&mut self, running: usize, now: Instant) -> bool {
+        if running >= self.processors {
+            self.full = Some(now);
+        }
+        self.full.is_none_or(|full| now.saturating_duration_since(full) > SINCE)
+    }
+}
+
 /// A reply, and the descriptor that came with it.
 pub type Said = (Reply, Option<OwnedFd>);
 
@@ -65,12 +91,13 @@ impl Ear {
     }
 
     /// Has it run: the shortest way, if it looks. Whether its reply is looked for, too: then [`Ear::reply`] is to be waited
-    /// for at once.
+    /// for at once. Neither end looks where there is no room for that.
     ///
     /// # Errors
     /// It is gone, or does not listen.
-    pub fn run(&self, order: &Order) -> io::Result<bool> {
-        let looks = self.worth.borrow().looks();
+    pub fn run(&self, order: &Order, room: bool) -> io::Result<bool> {
+        let looks = room && self.worth.borrow().looks();
+        self.board.let_look(room);
         if looks {
             self.board.await_reply();
         }
@@ -185,7 +212,7 @@ mod tests {
             let (ear, socket, board) = ends();
             quick(&ear, &socket).await;
             board.await_order();
-            assert!(ear.run(&Order::Run(1, vec![])).expect("it is there"));
+            assert!(ear.run(&Order::Run(1, vec![]), true).expect("it is there"));
             drop(socket);
             assert!(ear.reply().await.is_none() && ear.is_untaken());
         });
@@ -197,7 +224,7 @@ mod tests {
             let (ear, socket, board) = ends();
             quick(&ear, &socket).await;
             board.await_order();
-            assert!(ear.run(&Order::Run(1, vec![])).expect("it is there"));
+            assert!(ear.run(&Order::Run(1, vec![]), true).expect("it is there"));
             assert_eq!(Order::decode(&board.order().expect("it")), Some(Order::Run(1, vec![])));
             drop(socket);
             assert!(ear.reply().await.is_none() && !ear.is_untaken());
@@ -206,11 +233,25 @@ mod tests {
     }
 
     #[test]
+    fn where_there_is_no_room_nobody_looks() {
+        block(async {
+            let (ear, socket, board) = ends();
+            quick(&ear, &socket).await;
+            board.await_order();
+            assert!(!ear.run(&Order::Run(1, vec![]), false).expect("it is there"));
+            assert!(!board.may_look() && !board.answer(1));
+        });
+        let (mut room, now) = (Room::new(2), Instant::now());
+        assert!(room.is_left(1, now) && !room.is_left(2, now) && !room.is_left(1, now + SINCE));
+        assert!(room.is_left(1, now + SINCE * 2));
+    }
+
+    #[test]
     fn a_reply_through_the_socket_is_heard_though_another_is_looked_for() {
         block(async {
             let (ear, socket, _board) = ends();
             quick(&ear, &socket).await;
-            assert!(ear.run(&Order::Unmap(1)).expect("it is there"));
+            assert!(ear.run(&Order::Unmap(1), true).expect("it is there"));
             says(&socket, &Reply::Raised("no".to_owned()));
             let (reply, descriptor) = ear.reply().await.expect("a reply");
             assert!(reply == Reply::Raised("no".to_owned()) && descriptor.is_none());
@@ -224,7 +265,7 @@ mod tests {
             quick(&ear, &socket).await;
             board.arena().write(0, &[0xff; 4096]);
             ear.worth.borrow_mut().waited(SOON * 2);
-            assert!(!ear.run(&Order::Run(1, vec![])).expect("it is there"));
+            assert!(!ear.run(&Order::Run(1, vec![]), true).expect("it is there"));
             let mut order = vec![0; MOST];
             let (length, _) = receive_with_descriptor(socket.as_fd(), &mut order, false)
                 .expect("the order is in the socket");

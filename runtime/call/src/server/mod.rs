@@ -36,6 +36,7 @@ use crate::held::{Table, Traffic};
 use crate::tls::Tls;
 use crate::users::Users;
 
+pub use crate::cluster::Jobs;
 pub use door::Counters;
 pub(crate) use door::{Door, Guest, shown_out};
 pub use member::Membership;
@@ -85,6 +86,8 @@ pub struct Config {
     pub tls: Option<Tls>,
     /// Whether routines run without network, with files that they cannot write, and without capabilities.
     pub sandbox: bool,
+    /// How jobs of parallel routines are started; `None`: such routines are not run.
+    pub jobs: Option<Jobs>,
     /// What came to nothing.
     pub counters: Arc<Counters>,
     /// The metaservers at which it registers.
@@ -130,6 +133,7 @@ impl Config {
             hello_time: Duration::from_secs(2),
             tls: None,
             sandbox: false,
+            jobs: None,
             counters: Arc::default(),
             membership: None,
             held_bytes: memory / 4,

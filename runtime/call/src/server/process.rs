@@ -75,6 +75,8 @@ impl Process {
             sandbox: config.sandbox,
             files,
             board: Some(page),
+            jobs: config.jobs.clone().filter(|_| offered.interface.parallel.is_some()),
+            door: None,
         };
         let json = serde_json::to_vec(&setup)?;
         let arena = Arena::new(json.len())?;
@@ -90,14 +92,14 @@ impl Process {
     ///
     /// # Errors
     /// It is gone.
-    pub fn run(&mut self, block: &Rc<Block>, slots: &[Slot]) -> io::Result<bool> {
+    pub fn run(&mut self, block: &Rc<Block>, slots: &[Slot], room: bool) -> io::Result<bool> {
         self.forget()?;
         if !self.known.iter().any(|(number, _)| *number == block.number) {
             let map = Order::Map(block.number, block.arena.length() as u64);
             self.ear.send(&map, Some(&block.arena))?;
             self.known.push((block.number, Rc::downgrade(block)));
         }
-        self.ear.run(&Order::Run(block.number, slots.to_vec()))
+        self.ear.run(&Order::Run(block.number, slots.to_vec()), room)
     }
 
     /// Tells it that the function which it has called has returned; so many bytes of values are in the exchange.

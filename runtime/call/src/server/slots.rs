@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
+use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::arenas::{Arenas, Block};
 use super::asks::{Asked, Asks, Wish, failed};
+use super::ear::Room;
 use super::holding::Keeping;
 use super::owner::Owner;
 use super::process::{Process, ended, gone};
@@ -134,6 +136,8 @@ pub struct Pool {
     busy: Vec<Rc<Worker>>,
     /// The memory of calls.
     pub arenas: Arenas,
+    /// Processors for who looks for what comes next.
+    room: Room,
     /// How many arenas had been given up when idle processes were last told.
     freed: u64,
 }
@@ -182,6 +186,8 @@ impl Pool {
             idle: VecDeque::new(),
             busy: Vec::new(),
             arenas: Arenas::new(config.bytes),
+            // Where that is not known there is none for who looks.
+            room: Room::new(std::thread::available_parallelism().map_or(1, NonZero::get)),
             freed: 0,
         }
     }
@@ -323,10 +329,12 @@ pub fn submit(shared: &Rc<Shared>, job: Box<Job>) {
 fn begin(shared: &Rc<Shared>, job: Box<Job>) -> bool {
     let mut pool = shared.pool.borrow_mut();
     pool.running += 1;
+    let running = pool.running;
+    let room = pool.room.is_left(running, Instant::now().into_std());
     let mut job = job;
     while let Some(worker) = pool.idle_for(&job) {
         pool.busy.push(Rc::clone(&worker));
-        match give(&worker, job) {
+        match give(&worker, job, room) {
             Ok(()) => return true,
             // It has died idle, or does not listen; its task buries it.
             Err(back) => {
@@ -367,8 +375,8 @@ fn begin(shared: &Rc<Shared>, job: Box<Job>) -> bool {
 }
 
 /// Has a process run a call; the call is given back if the process is gone.
-fn give(worker: &Worker, job: Box<Job>) -> Result<(), Box<Job>> {
-    let run = worker.process.borrow_mut().run(&job.block, &job.layout.slots);
+fn give(worker: &Worker, job: Box<Job>, room: bool) -> Result<(), Box<Job>> {
+    let run = worker.process.borrow_mut().run(&job.block, &job.layout.slots, room);
     let Ok(looked_for) = run else { return Err(job) };
     if looked_for || job.deadline.is_some() {
         worker.changed.notify_one();
@@ -387,6 +395,18 @@ fn free(shared: &Rc<Shared>) {
         if next.is_none_or(|waiting| begin(shared, waiting.job)) {
             return;
         }
+    }
+}
+
+/// A process can run calls: it gets the one that waits for it.
+fn set_up(worker: &Rc<Worker>) {
+    worker.set_up.set(true);
+    let waiting = worker.job.borrow_mut().take();
+    if let Some((job, _)) = waiting
+        && let Err(back) = give(worker, job, false)
+    {
+        worker.process.borrow_mut().kill();
+        *worker.job.borrow_mut() = Some((back, Instant::now()));
     }
 }
 
@@ -426,25 +446,21 @@ async fn attend(shared: Rc<Shared>, worker: Rc<Worker>) {
             }
             Some(Reply::Refused(why)) => worker.fail(failed(0, why)),
             // What another process writes is not believed: a function is still called.
-            Some(Reply::Done(_)) if worker.asks.borrow().open => {
+            Some(Reply::Done(_) | Reply::Raised(_)) if worker.asks.borrow().open => {
                 worker.fail(failed(0, "the routine's process ended a call out of turn"));
             }
-            Some(Reply::Done(_)) if !worker.set_up.get() => {
-                worker.set_up.set(true);
-                let waiting = worker.job.borrow_mut().take();
-                if let Some((job, _)) = waiting
-                    && let Err(back) = give(&worker, job)
-                {
-                    worker.process.borrow_mut().kill();
-                    *worker.job.borrow_mut() = Some((back, Instant::now()));
-                }
-            }
+            Some(Reply::Done(_)) if !worker.set_up.get() => set_up(&worker),
             Some(Reply::Done(ran)) => done(&shared, &worker, Ok(ran)),
             Some(Reply::Raised(why)) if worker.set_up.get() => {
                 done(&shared, &worker, Err(Failure::new(codes::RAISED, 0, why)));
             }
             Some(Reply::Failed(why) | Reply::Raised(why)) => {
                 bury(&shared, &worker, Some(Failure::new(Code::NotRunnable, 0, why))).await;
+                return;
+            }
+            Some(Reply::Crashed(detail, why)) => {
+                let failed = Failure::new(Code::Crashed, detail, why);
+                bury(&shared, &worker, Some(failed)).await;
                 return;
             }
             None => {
@@ -482,6 +498,7 @@ fn done(shared: &Rc<Shared>, worker: &Rc<Worker>, ran: Result<u64, Failure>) {
         // One that is being killed will not run another call.
         if worker.ending.get().is_none() {
             let mut process = worker.process.borrow_mut();
+            worker.asks.borrow_mut().rest();
             match process.forget() {
                 Ok(()) => pool.idle.push_back(Rc::clone(worker)),
                 Err(_) => process.kill(),

@@ -6,7 +6,7 @@ use std::time::Instant;
 use kumi_rpc::{Code, Failure, Over, Placing};
 
 use super::ask::no_name;
-use super::{Answer, Link, Pending};
+use super::{Answer, Link, Pending, State};
 use crate::client::CallError;
 use crate::native::Source;
 
@@ -94,9 +94,9 @@ impl Link {
 
     /// Nobody waits for a call any more: its results are written nowhere, and its server is asked to end it.
     pub fn give_up(&self, stream: u32) {
-        let mut out = Vec::new();
         let mut state = self.lock();
-        state.rpc.cancel(stream, &mut out);
+        let State { rpc, soon, .. } = &mut *state;
+        rpc.cancel(stream, soon);
         state.rpc.abandon(stream);
         if let Some(pending) = state.pending.get_mut(&stream) {
             pending.targets.clear();
@@ -109,10 +109,8 @@ impl Link {
         }
         drop(state);
         self.turn.notify_all();
-        if !out.is_empty() {
-            // If this cannot be sent the connection is gone, and the call with it.
-            let _lost = self.put(&[Source::Bytes(&out)], None, &|| false);
-        }
+        // If this cannot be sent the connection is gone, and the call with it.
+        let _lost = self.flush();
     }
 
     /// Whether results of a call have begun to come.
