@@ -174,39 +174,92 @@ impl NativeClient {
         args: &Bound<'_, PyList>,
         seconds: Option<f64>,
     ) -> PyResult<NativeCall> {
+        let taken = self.take(py, name, args, seconds)?;
+        let (client, interrupted) = (&self.client, &interrupted);
+        let call = py.detach(|| client.begin(name, taken.given.args(), taken.time, interrupted));
+        let call = call.map_err(|error| failure(&error))?;
+        let canceller = call.canceller();
+        let buffers = Mutex::new(taken.buffers);
+        Ok(NativeCall { call: Mutex::new(Some(call)), canceller, _buffers: buffers })
+    }
+
+    /// Calls and waits for the end, without an object between: what [`NativeCall::wait`] gives.
+    fn call<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        args: &Bound<'py, PyList>,
+        seconds: Option<f64>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let taken = self.take(py, name, args, seconds)?;
+        let (client, interrupted) = (&self.client, &interrupted);
+        // The call has gone before its buffers do.
+        let outcome = py.detach(|| {
+            let mut call = client.begin(name, taken.given.args(), taken.time, interrupted)?;
+            call.wait(interrupted)
+        });
+        drop(taken.buffers);
+        outcome.or_else(|error| raised(py, error)).and_then(|outcome| values(py, outcome))
+    }
+}
+
+impl NativeClient {
+    /// Takes the arguments of a call.
+    fn take(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        args: &Bound<'_, PyList>,
+        seconds: Option<f64>,
+    ) -> PyResult<Taken> {
+        let time = seconds.map(duration).transpose()?;
+        let mut given = Given { native: Vec::with_capacity(args.len()), texts: Vec::new() };
+        let mut buffers = (Vec::new(), Vec::new());
+        if args.is_empty() {
+            return Ok(Taken { given, buffers, time });
+        }
         let known = py.detach(|| self.client.interface(name)).map_err(|error| failure(&error))?;
         let mut params = known.params.iter().filter(|param| kumi_call::is_given(param));
-        let mut buffers = (Vec::new(), Vec::new());
-        let mut native = Vec::with_capacity(args.len());
-        let mut texts: Vec<String> = Vec::new();
-        for given in args.iter() {
+        for one in args.iter() {
             let element = params.next().map(|param| &param.ty);
-            native.push(match given.cast::<PyTuple>() {
+            given.native.push(match one.cast::<PyTuple>() {
                 Ok(pair) => Native::Array(arrays(pair, element, &mut buffers)?),
-                Err(_) if given.is_none() => Native::Default,
-                Err(_) => match given.cast::<PyString>() {
+                Err(_) if one.is_none() => Native::Default,
+                Err(_) => match one.cast::<PyString>() {
                     Ok(text) => {
-                        texts.push(text.to_str()?.to_owned());
+                        given.texts.push(text.to_str()?.to_owned());
                         Native::Text
                     }
-                    Err(_) => Native::Scalar(scalar(&given)?),
+                    Err(_) => Native::Scalar(scalar(&one)?),
                 },
             });
         }
-        let time = seconds.map(duration).transpose()?;
-        let call = py.detach(|| {
-            let mut texts = texts.into_iter();
-            let args = native.into_iter().map(|one| match one {
-                Native::Default => Arg::Default,
-                Native::Scalar(scalar) => Arg::Scalar(scalar),
-                Native::Text => Arg::Text(texts.next().unwrap_or_default().into()),
-                Native::Array(arg) => arg,
-            });
-            self.client.begin(name, args.collect(), time, &interrupted)
+        Ok(Taken { given, buffers, time })
+    }
+}
+
+/// The arguments of a call, and the memory that they use.
+struct Taken {
+    given: Given,
+    buffers: (Vec<Input>, Vec<Output>),
+    time: Option<Duration>,
+}
+
+struct Given {
+    native: Vec<Native>,
+    texts: Vec<String>,
+}
+
+impl Given {
+    fn args(self) -> Vec<Arg<'static>> {
+        let mut texts = self.texts.into_iter();
+        let args = self.native.into_iter().map(|one| match one {
+            Native::Default => Arg::Default,
+            Native::Scalar(scalar) => Arg::Scalar(scalar),
+            Native::Text => Arg::Text(texts.next().unwrap_or_default().into()),
+            Native::Array(arg) => arg,
         });
-        let call = call.map_err(|error| failure(&error))?;
-        let canceller = call.canceller();
-        Ok(NativeCall { call: Mutex::new(Some(call)), canceller, _buffers: Mutex::new(buffers) })
+        args.collect()
     }
 }
 
@@ -237,13 +290,7 @@ impl NativeCall {
         });
         match outcome {
             Ok(outcome) => outcome.map(|outcome| values(py, outcome)).transpose(),
-            Err(error) => {
-                let raised = PyErr::from(failure(&error));
-                if let CallError::Status { outcome, .. } = error {
-                    raised.value(py).setattr("_values", values(py, *outcome)?)?;
-                }
-                Err(raised)
-            }
+            Err(error) => raised(py, error),
         }
     }
 
@@ -259,6 +306,15 @@ impl NativeCall {
     fn cancel(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.canceller.cancel()).map_err(|error| failure(&error).into())
     }
+}
+
+/// Raises; a routine that has run and failed has given something all the same.
+fn raised<T>(py: Python<'_>, error: CallError) -> PyResult<T> {
+    let raised = PyErr::from(failure(&error));
+    if let CallError::Status { outcome, .. } = error {
+        raised.value(py).setattr("_values", values(py, *outcome)?)?;
+    }
+    Err(raised)
 }
 
 /// What came back beside arrays, each with the number of its parameter.

@@ -29,6 +29,9 @@ pub struct Setup {
     pub sandbox: bool,
     /// Most open files, which are more for the server itself.
     pub files: u64,
+    /// The arena that is the board through which short calls go.
+    #[serde(default)]
+    pub board: Option<u32>,
     /// How it has jobs started; `None`: it has none started.
     #[serde(default)]
     pub jobs: Option<Jobs>,

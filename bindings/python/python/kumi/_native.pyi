@@ -72,6 +72,9 @@ class NativeClient:
         self, name: str, scalars: list[Any], shapes: list[tuple[int, ...] | None]
     ) -> tuple[list[int | None], list[list[int]]]: ...
     def start(self, name: str, args: list[Any], seconds: float | None) -> NativeCall: ...
+    def call(
+        self, name: str, args: list[Any], seconds: float | None
+    ) -> list[tuple[int, Any]]: ...
 
 @final
 class NativeCall:

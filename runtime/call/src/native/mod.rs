@@ -2,6 +2,7 @@
 //! known by their description only. Everything else of this crate is safe code on top of it.
 
 mod arena;
+mod board;
 mod closure;
 mod copy;
 mod library;
@@ -11,6 +12,7 @@ mod sandbox;
 mod socket;
 
 pub use arena::Arena;
+pub(crate) use board::{Board, Worth};
 pub(crate) use closure::KEPT;
 pub use closure::{open_line, routine_runs};
 pub(crate) use copy::{append, length_of, put, room_of};

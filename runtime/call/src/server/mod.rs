@@ -4,6 +4,7 @@ mod arenas;
 mod asks;
 mod connection;
 mod door;
+mod ear;
 mod gather;
 mod holding;
 mod load;

@@ -83,15 +83,17 @@ class Handle:
         return self._value
 
     def _collect(self, values: list[tuple[int, Any]]) -> Any:
-        results = self._results | dict(values)
-        back = [
-            results.get(one.index)
-            for one in self._routine.parameters
-            if one.returned and one.index != self._routine.status
-        ]
-        if not back:
-            return None
-        return back[0] if len(back) == 1 else tuple(back)
+        return _collected(self._routine, self._results, values)
+
+
+def _collected(routine: Routine, results: dict[int, Any], values: list[tuple[int, Any]]) -> Any:
+    """What a call gives: results that are arrays, and values that came back."""
+    if not routine.back:
+        return None
+    if values:
+        results = results | dict(values)
+    back = [results.get(index) for index in routine.back]
+    return back[0] if len(back) == 1 else tuple(back)
 
 
 class Connection:
@@ -141,12 +143,25 @@ class Connection:
         Raises:
             CallError: It failed; of arguments that do not fit (:class:`ArgumentError`) nothing was sent.
         """
-        return self.call_async(name, *args, timeout=timeout, out=out, **named).result()
+        routine, native, results = self._prepared(name, args, named, out)
+        try:
+            values = self._native.call(name, native, timeout)
+        except StatusError as error:
+            error.results = _collected(routine, results, error._values)
+            raise
+        return _collected(routine, results, values)
 
     def call_async(
         self, name: str, /, *args: Any, timeout: float | None = None, out: Out = None, **named: Any
     ) -> Handle:
         """Begins a call as :meth:`call` does; its arguments are sent when this returns."""
+        routine, native, results = self._prepared(name, args, named, out)
+        return Handle(routine, self._native.start(name, native, timeout), results)
+
+    def _prepared(
+        self, name: str, args: tuple[Any, ...], named: dict[str, Any], out: Out
+    ) -> tuple[Routine, list[Any], dict[int, Any]]:
+        """The routine, what the call is given, and the arrays for its results."""
         routine = self.routine(name)
         bound = routine.bind(args, named) if args or named or routine.sent else {}
         outs, unknown = chosen(routine, out)
@@ -174,7 +189,7 @@ class Connection:
                 shape = np.shape(bound[index]) if index in bound else value.shape
                 results[index] = value.reshape(shape) if shape != value.shape else value
             results |= outs
-        return Handle(routine, self._native.start(name, native, timeout), results)
+        return routine, native, results
 
     def _fit(
         self, routine: Routine, bound: dict[int, Any], arrays: dict[int, np.ndarray[Any, Any]]
