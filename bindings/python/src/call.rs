@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyComplex, PyFloat, PyInt, PyList, PyString, PyTuple};
 
 use crate::buffer::{Input, Output};
+use crate::callback;
 use crate::error::{Failure, keep_signal, wrong_type};
 
 /// A connection to a server.
@@ -47,6 +48,8 @@ fn failure(error: &CallError) -> Failure {
         CallError::TimedOut(_) => Failure::of_call("TimedOutError", text),
         CallError::Cancelled(_) => Failure::of_call("CancelledError", text),
         CallError::NotRunnable(_) => Failure::of_call("NotRunnableError", text),
+        CallError::Callback(_) => Failure::of_call("CallbackError", text),
+        CallError::File(_) => Failure::of_call("FileError", text),
         CallError::NotPermitted(_) => Failure::of_call("NotPermittedError", text),
         CallError::Status { value, .. } => {
             Failure::of_call("StatusError", text).with("status", *value)
@@ -128,7 +131,8 @@ impl NativeClient {
     }
 
     /// Begins a call. For each parameter that is given something: `None` (the default), a number, a text, or a pair
-    /// of arrays to send and to write to, contiguous in the routine's order.
+    /// of arrays to send and to write to, contiguous in the routine's order, or of paths; or a function of the values and
+    /// shapes by parameter, which gives pairs of a parameter and a value.
     fn start(
         &self,
         py: Python<'_>,
@@ -144,8 +148,12 @@ impl NativeClient {
         for given in args.iter() {
             let element = params.next().map(|param| &param.ty);
             native.push(match given.cast::<PyTuple>() {
-                Ok(pair) => Native::Array(arrays(pair, element, &mut buffers)?),
+                Ok(pair) => Native::Given(match callback::file(pair, element)? {
+                    Some(file) => file,
+                    None => arrays(pair, element, &mut buffers)?,
+                }),
                 Err(_) if given.is_none() => Native::Default,
+                Err(_) if given.is_callable() => Native::Given(callback::function(given.unbind())),
                 Err(_) => match given.cast::<PyString>() {
                     Ok(text) => {
                         texts.push(text.to_str()?.to_owned());
@@ -162,7 +170,7 @@ impl NativeClient {
                 Native::Default => Arg::Default,
                 Native::Scalar(scalar) => Arg::Scalar(scalar),
                 Native::Text => Arg::Text(texts.next().unwrap_or_default().into()),
-                Native::Array(arg) => arg,
+                Native::Given(arg) => arg,
             });
             self.client.call_async(name, args.collect(), time)
         });
@@ -175,7 +183,7 @@ enum Native {
     Default,
     Scalar(Scalar),
     Text,
-    Array(Arg<'static>),
+    Given(Arg<'static>),
 }
 
 #[pymethods]
@@ -231,7 +239,7 @@ fn duration(seconds: f64) -> PyResult<Duration> {
         .map_err(|error| Failure::of_call("ArgumentError", format!("{seconds} s: {error}")).into())
 }
 
-fn scalar(value: &Bound<'_, PyAny>) -> PyResult<Scalar> {
+pub fn scalar(value: &Bound<'_, PyAny>) -> PyResult<Scalar> {
     if value.cast::<PyInt>().is_ok() {
         return value
             .extract::<i64>()

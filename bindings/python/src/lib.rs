@@ -15,6 +15,7 @@
 
 mod buffer;
 mod call;
+mod callback;
 mod collective;
 mod control;
 mod error;

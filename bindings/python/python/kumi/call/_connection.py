@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from .._native import NativeCall, NativeClient
-from ._errors import ArgumentError, CallError, StatusError
+from ._errors import ArgumentError, CallbackError, CallError, StatusError
+from ._functions import Folder, Function
 from ._interface import Parameter, Routine, array
 
 
 class Handle:
     """A call that is under way. It is cancelled when nobody has it any more."""
 
-    def __init__(self, routine: Routine, native: NativeCall, results: dict[int, Any]) -> None:
+    def __init__(
+        self,
+        routine: Routine,
+        native: NativeCall,
+        results: dict[int, Any],
+        functions: Sequence[Function] = (),
+        folder: Folder | None = None,
+    ) -> None:
         self._routine = routine
         self._native = native
         self._results = results
+        self._functions = functions
+        self._folder = folder
         self._value: Any = None
         self._error: CallError | None = None
         self._over = False
@@ -27,6 +37,10 @@ class Handle:
     def done(self) -> bool:
         """Whether it is over; does not wait."""
         return self._over or self._native.is_over()
+
+    def _serve(self) -> bool:
+        """Calls functions that the routine waits for; whether it is over."""
+        return bool(self._functions) and self.wait(0.0)
 
     def cancel(self) -> None:
         """Asks the server to end it; :meth:`wait` then raises :class:`CancelledError`."""
@@ -42,6 +56,14 @@ class Handle:
         except StatusError as error:
             error.results = self._collect([])
             self._error, self._over = error, True
+            return True
+        except CallbackError as error:
+            raised = [one.error for one in self._functions if one.error is not None]
+            error.__cause__ = raised[0] if raised else None
+            self._error, self._over = error, True
+            if raised and not isinstance(raised[0], Exception):
+                # Ctrl-C and the like are not the call's failure.
+                raise raised[0] from None
             return True
         except CallError as error:
             self._error, self._over = error, True
@@ -66,6 +88,8 @@ class Handle:
 
     def _collect(self, values: list[tuple[int, Any]]) -> Any:
         results = self._results | dict(values)
+        if self._folder is not None:
+            results |= self._folder.results()
         back = [
             results.get(one.index)
             for one in self._routine.parameters
@@ -100,7 +124,15 @@ class Connection:
             known = self._routines[name] = Routine(self._native.describe(name))
         return known
 
-    def call(self, name: str, /, *args: Any, timeout: float | None = None, **named: Any) -> Any:
+    def call(
+        self,
+        name: str,
+        /,
+        *args: Any,
+        timeout: float | None = None,
+        out: Mapping[str, Any] | None = None,
+        **named: Any,
+    ) -> Any:
         """Calls a routine and waits.
 
         Arguments are those that are sent, in the order of the parameters or by name. Scalars that follow
@@ -109,20 +141,30 @@ class Connection:
 
         Args:
             timeout: Seconds that the call may take; the server stops it then.
+            out: For files that come back, by name, the paths to which they are written; of others the bytes come back.
 
         Raises:
             CallError: It failed; of arguments that do not fit (:class:`ArgumentError`) nothing was sent.
         """
-        return self.call_async(name, *args, timeout=timeout, **named).result()
+        return self.call_async(name, *args, timeout=timeout, out=out, **named).result()
 
     def call_async(
-        self, name: str, /, *args: Any, timeout: float | None = None, **named: Any
+        self,
+        name: str,
+        /,
+        *args: Any,
+        timeout: float | None = None,
+        out: Mapping[str, Any] | None = None,
+        **named: Any,
     ) -> Handle:
         """Begins a call as :meth:`call` does; its arguments are sent when this returns."""
         routine = self.routine(name)
         bound = routine.bind(args, named) if args or named or routine.sent else {}
         results: dict[int, Any] = {}
         native: list[Any] = []
+        functions: list[Function] = []
+        folder = Folder()
+        paths = dict(out or {})
         if routine.given:
             arrays = {
                 one.index: array(name, one, bound[one.index])
@@ -134,12 +176,21 @@ class Connection:
                 if one.is_array:
                     shape = tuple(shapes[one.index])
                     native.append(_pair(name, one, arrays.get(one.index), shape, results))
+                elif one.is_file:
+                    pair = folder.pair(one, bound.get(one.index), paths.pop(one.name, None))
+                    native.append(pair)
+                elif one.is_function:
+                    functions.append(_function(name, one, bound[one.index]))
+                    native.append(functions[-1])
                 else:
                     native.append(scalars[one.index])
             for index, value in results.items():
                 shape = np.shape(bound[index]) if index in bound else value.shape
                 results[index] = value.reshape(shape) if shape != value.shape else value
-        return Handle(routine, self._native.start(name, native, timeout), results)
+        for unknown in paths:
+            raise ArgumentError(f"`{name}` gives no file `{unknown}`")
+        started = self._native.start(name, native, timeout)
+        return Handle(routine, started, results, functions, folder)
 
     def _fit(
         self, routine: Routine, bound: dict[int, Any], arrays: dict[int, np.ndarray[Any, Any]]
@@ -147,7 +198,8 @@ class Connection:
         """The scalars and texts by parameter, also those that follow from arrays, and the shapes of all arrays."""
         scalars: list[Any] = [None] * len(routine.parameters)
         for one in routine.sent:
-            if not one.is_array and one.index in bound:
+            plain = not (one.is_array or one.is_file or one.is_function)
+            if plain and one.index in bound:
                 scalars[one.index] = _scalar(routine.name, one, bound[one.index])
         given = [arrays[at].shape if at in arrays else None for at in range(len(scalars))]
         following, shapes = self._native.fit(routine.name, scalars, given)
@@ -155,6 +207,12 @@ class Connection:
             if scalars[index] is None:
                 scalars[index] = value
         return scalars, shapes
+
+
+def _function(routine: str, parameter: Parameter, value: Any) -> Function:
+    if not callable(value):
+        raise ArgumentError(f"`{routine}`: `{parameter.name}` is a function")
+    return Function(routine, parameter, value)
 
 
 def _scalar(routine: str, parameter: Parameter, value: Any) -> Any:
@@ -204,7 +262,7 @@ def wait_any(handles: Sequence[Handle], timeout: float | None = None) -> int | N
     pause = 20e-6
     while True:
         for index, handle in enumerate(handles):
-            if handle.done():
+            if handle.done() or handle._serve():
                 return index
         if end is not None and time.monotonic() >= end:
             return None
