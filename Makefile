@@ -2,11 +2,18 @@
 #
 #   make demo         build, bring up a cluster here, time-share EP, CG and IS on it, print the table
 #   make test         everything continuous integration runs
+#   make grpc         calls of routines from C, C++ and Fortran: libkumi_grpc and its example
 #   make python       the Python package: a wheel in target/python, tested in target/python/venv
+#   make java         the Java client of routines: a jar in target/java, with its tests; needs what make build makes
 #   make build        release build of everything, examples in C, C++ and Fortran included
 #   make bench        all figures, each beside its peer; ends with the goals that are missed
 #   make bench-transport  the figures of the transport only
+#   make bench-call-adapters   calls through a server to Dask and Ray, beside their own
+#   make bench-call   calls of routines, beside raw TCP, Ray, Dask and Arrow Flight
+#   make bench-call-sites, bench-call-density, bench-call-crowd
+#                     calls over limited paths, uneven work on 8 servers, 10,000 calls that wait
 #   make bench-peers  install the peers that are distribution packages
+#   make properties   the property tests with cases that no run has had, many more of them
 #   make soak         all operations mixed while packets are lost, for some minutes
 #   make fuzz         each fuzz target for a minute; needs the nightly toolchain and cargo-fuzz
 
@@ -19,8 +26,11 @@ TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 PROFILE ?= release
 # The folder that cargo gives a profile's output.
 BIN = $(TARGET)/$(PROFILE)
+# What one target alone needs of cargo. With BUILT=yes the whole workspace has been built: cargo would build much of it
+# once more for a few packages, because what these share with others then has fewer features.
+some = $(if $(BUILT),@true,@$(CARGO) build --quiet --locked $(addprefix --package ,$(1)) $(if $(filter release,$(PROFILE)),--release))
 
-.PHONY: all build c cpp fortran python demo test lint bench bench-transport bench-peers bench-build bench-reality soak fuzz setup clean
+.PHONY: all build c cpp fortran grpc routines python java demo test lint bench bench-transport bench-peers bench-build bench-reality bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd properties soak fuzz setup clean
 
 all: build
 
@@ -29,12 +39,12 @@ setup:
 
 build: setup
 	$(CARGO) build --release --workspace --locked
-	@$(MAKE) --no-print-directory c cpp fortran PROFILE=release
+	@$(MAKE) --no-print-directory c cpp fortran grpc routines PROFILE=release BUILT=yes
 
 # libkumi with its kumi.pc, and the C examples, linked with the libkumi.so of the same profile, in
 # the folder where it lies.
 c: setup
-	@$(CARGO) build --quiet --locked --package kumi-c $(if $(filter release,$(PROFILE)),--release)
+	$(call some,kumi-c)
 	@$(MAKE) --no-print-directory -C bindings/c pc PROFILE=$(PROFILE) CARGO_TARGET_DIR=$(TARGET)
 	@$(MAKE) --no-print-directory -C examples/c PROFILE=$(PROFILE) LIB=$(BIN) OUT=$(BIN)
 
@@ -48,8 +58,25 @@ fortran: c
 	@$(MAKE) --no-print-directory -C bindings/fortran LIB=$(BIN) OUT=$(BIN)
 	@$(MAKE) --no-print-directory -C examples/fortran LIB=$(BIN) OUT=$(BIN)
 
+# The routines of examples/call and of the demonstrations that are shipped, as executables for `kumi call serve`.
+routines: setup
+	$(call some,kumi kumi-call kumi-slot)
+	@$(BIN)/kumi call build --out $(BIN)/routines runtime/call/interfaces/demo.idl examples/call/*.idl
+
+# libkumi_grpc with its kumi-grpc.pc and the module kumi_grpc, and the example.
+grpc: setup
+	$(call some,kumi-grpc)
+	@$(MAKE) --no-print-directory -C bindings/grpc pc library PROFILE=$(PROFILE) LIB=$(BIN) OUT=$(BIN)
+	@$(MAKE) --no-print-directory -C examples/grpc LIB=$(BIN) OUT=$(BIN)
+
 python: setup
 	@$(MAKE) --no-print-directory -C bindings/python check PROFILE=$(PROFILE) CARGO_TARGET_DIR=$(TARGET)
+
+# Its tests and example call a server of the same profile.
+java: setup
+	@scripts/setup java
+	$(call some,kumi kumi-call)
+	@$(MAKE) --no-print-directory -C bindings/java check PROFILE=$(PROFILE) CARGO_TARGET_DIR=$(TARGET)
 
 demo: build
 	@$(TARGET)/release/kumi demo
@@ -60,12 +87,13 @@ lint: setup
 
 # The whole-system tests run the binaries of this build, in the profile that the tests have anyway.
 test: lint
-	$(CARGO) build --workspace --locked
-	@$(MAKE) --no-print-directory c cpp fortran PROFILE=debug
-	@for folder in examples/c bindings/cpp examples/cpp bindings/fortran examples/fortran; do \
+	$(CARGO) build --workspace --all-targets --locked
+	@$(MAKE) --no-print-directory c cpp fortran grpc PROFILE=debug BUILT=yes
+	@for folder in examples/c bindings/cpp examples/cpp bindings/fortran examples/fortran bindings/grpc examples/grpc; do \
 	  $(MAKE) --no-print-directory -C $$folder check PROFILE=debug LIB=$(TARGET)/debug OUT=$(TARGET)/debug || exit 1; \
 	done
 	@$(MAKE) --no-print-directory python PROFILE=debug
+	@$(MAKE) --no-print-directory java PROFILE=debug BUILT=yes
 	KUMI_BIN_DIR=$(TARGET)/debug KUMI_PYTHON=$(TARGET)/python/venv/bin/python \
 	  $(CARGO) test --workspace --locked --no-fail-fast
 
@@ -82,13 +110,42 @@ bench-transport: bench-build
 bench-reality: build
 	@$(TARGET)/release/kumi-bench-reality --json $(TARGET)/bench/reality.json
 
+# Calls of routines, beside raw TCP, Ray, Dask and Arrow Flight: these are installed in an environment of their own.
+bench-call: bench-build $(TARGET)/bench/venv/.ready
+	@$(MAKE) --no-print-directory -C bindings/python wheel PROFILE=release CARGO_TARGET_DIR=$(TARGET)
+	@$(TARGET)/bench/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	  --force-reinstall $(TARGET)/python/kumi-*.whl
+	@$(TARGET)/release/kumi-bench call --peers $(TARGET)/bench/peers --out $(TARGET)/bench \
+	  --python $(TARGET)/bench/venv/bin/python
+
+# What a call through a server adds to one of a cluster of Dask or Ray itself.
+bench-call-adapters: bench-build $(TARGET)/bench/venv/.ready
+	@$(MAKE) --no-print-directory -C bindings/python wheel PROFILE=release CARGO_TARGET_DIR=$(TARGET)
+	@$(TARGET)/bench/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	  --force-reinstall $(TARGET)/python/kumi-*.whl
+	@KUMI_BIN=$(TARGET)/release/kumi $(TARGET)/bench/venv/bin/python bench/call/adapters.py --json $(TARGET)/bench/call-adapters.json
+
+# Calls over paths of limited rate and uneven work beside their simulation, and a metaserver with many clients. The
+# first needs root, for network namespaces.
+bench-call-sites bench-call-density bench-call-crowd: build
+	@$(TARGET)/release/kumi-bench $(@:bench-%=%) --out $(TARGET)/bench
+
+$(TARGET)/bench/venv/.ready: bench/call/requirements.txt
+	python3 -m venv --clear $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
 bench-peers:
 	@scripts/setup peers
 
 # In `make test` the same is short.
+properties: setup
+	PROPTEST_CASES=$(or $(CASES),20000) PROPTEST_RNG_SEED=$$(od -An -N7 -tu8 /dev/urandom | tr -d ' ') \
+	  $(CARGO) test --locked --no-fail-fast $(addprefix --package kumi-,proto sched rpc broker control idl sim)
+
 soak: setup
 	$(CARGO) build --workspace --locked
-	@$(MAKE) --no-print-directory c cpp fortran PROFILE=debug
+	@$(MAKE) --no-print-directory c cpp fortran PROFILE=debug BUILT=yes
 	KUMI_BIN_DIR=$(TARGET)/debug KUMI_SOAK_RUNS=$(or $(RUNS),10) \
 	  $(CARGO) test --package kumi-tests --locked --test soak -- --nocapture
 

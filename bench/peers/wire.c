@@ -2,8 +2,8 @@
  * Raw ping-pong over UDP or TCP, both ends polling their socket without ever blocking, or both
  * blocking in every receive.
  *
- *   wire udp|tcp|udp-blocking serve LOCAL_IP PORT CPU SIZE
- *   wire udp|tcp|udp-blocking ping  SERVER_IP PORT CPU SIZE BATCHES
+ *   wire udp|tcp|udp-blocking|tcp-blocking serve LOCAL_IP PORT CPU SIZE
+ *   wire udp|tcp|udp-blocking|tcp-blocking ping  SERVER_IP PORT CPU SIZE BATCHES
  *
  * The server serves one client and ends with it (TCP) or is ended by whoever started it (UDP).
  */
@@ -114,11 +114,11 @@ static int ping(int type, const char *ip, int port, size_t size, int batches)
 int main(int argc, char **argv)
 {
     if (argc < 7) {
-        fprintf(stderr, "usage: wire udp|tcp|udp-blocking serve|ping IP PORT CPU SIZE [BATCHES]\n");
+        fprintf(stderr, "usage: wire udp|tcp|udp-blocking|tcp-blocking serve|ping IP PORT CPU SIZE [BATCHES]\n");
         return 2;
     }
-    int type = strcmp(argv[1], "tcp") == 0 ? SOCK_STREAM : SOCK_DGRAM;
-    if (strcmp(argv[1], "udp-blocking") == 0)
+    int type = strncmp(argv[1], "tcp", 3) == 0 ? SOCK_STREAM : SOCK_DGRAM;
+    if (strstr(argv[1], "-blocking") != NULL)
         wait_flag = 0;
     int port = number(argv[4], 1, 65535);
     size_t size = (size_t)number(argv[6], 1, MOST_BYTES);

@@ -67,9 +67,7 @@ impl Cluster {
     ) -> Result<Self, BenchError> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let kumi = program("kumi")?;
-        let directory = tempfile::Builder::new().prefix("kumi-bench-").tempdir();
-        let directory =
-            directory.map_err(|source| BenchError::File { path: std::env::temp_dir(), source })?;
+        let directory = folder()?;
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("b{}-{number}", std::process::id());
         interrupt::add(&kumi, &name, directory.path());
@@ -203,6 +201,15 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         interrupt::take_down(self.directory.path());
     }
+}
+
+/// A folder that goes when it is dropped.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn folder() -> Result<TempDir, BenchError> {
+    let folder = tempfile::Builder::new().prefix("kumi-bench-").tempdir();
+    folder.map_err(|source| BenchError::File { path: std::env::temp_dir(), source })
 }
 
 /// A program of the same build: beside this one.

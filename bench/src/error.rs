@@ -49,6 +49,9 @@ pub enum BenchError {
     /// The cluster's head could not be asked, or refused.
     #[error(transparent)]
     Head(#[from] kumi_node::client::ClientError),
+    /// A call of a routine failed.
+    #[error(transparent)]
+    Call(#[from] kumi_call::CallError),
     /// The simulator refused.
     #[error(transparent)]
     Sim(#[from] kumi_sim::SimError),

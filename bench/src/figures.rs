@@ -1,6 +1,7 @@
 //! The benchmarks: each measures some figures and makes a record of each.
 
 mod bulk;
+mod call;
 mod encryption;
 mod flood;
 mod footprint;
@@ -34,6 +35,10 @@ pub struct Setting {
     pub simulator: Option<PathBuf>,
     /// The interpreter for them.
     pub python: PathBuf,
+    /// Folder for what is written besides records.
+    pub out: PathBuf,
+    /// Fewer and shorter measurements, where a benchmark has such.
+    pub quick: bool,
 }
 
 /// A benchmark.
@@ -58,7 +63,7 @@ impl Benchmark {
 }
 
 /// All benchmarks, in the order in which they run.
-pub const ALL: [Benchmark; 16] = [
+pub const ALL: [Benchmark; 20] = [
     Benchmark {
         name: "pingpong",
         about: "half round trip of an 8-byte put with notification",
@@ -148,6 +153,30 @@ pub const ALL: [Benchmark; 16] = [
         about: "ways of waiting: two jobs of pairs that synchronise, against one alone",
         runs: 10,
         measure: wait::measure,
+    },
+    Benchmark {
+        name: "call",
+        about: "calls of routines over loopback, from Rust and from Python",
+        runs: 5,
+        measure: call::measure,
+    },
+    Benchmark {
+        name: "call-crowd",
+        about: "a metaserver with 1,000 clients and 10,000 calls that wait",
+        runs: 1,
+        measure: call::crowd,
+    },
+    Benchmark {
+        name: "call-density",
+        about: "uneven work on 8 servers, given out by the metaserver and in turn, beside its simulation",
+        runs: 3,
+        measure: call::density,
+    },
+    Benchmark {
+        name: "call-sites",
+        about: "clients of 1 to 4 sites on paths of limited rate, beside their simulation",
+        runs: 1,
+        measure: call::sites,
     },
     Benchmark {
         name: "sched",

@@ -25,6 +25,9 @@ struct Args {
     /// Runs for each figure, instead of each benchmark's own number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: Option<u32>,
+    /// Fewer and shorter measurements of the tables of calls over sites
+    #[arg(long)]
+    quick: bool,
     /// Sources of pyss, a job simulator in Python, for `sched`: the folder with `schedulers` in it
     #[arg(long, value_name = "DIR")]
     src: Option<PathBuf>,
@@ -50,6 +53,8 @@ fn main() -> ExitCode {
         runs,
         simulator: args.src.clone(),
         python: args.python.clone(),
+        out: args.out.clone(),
+        quick: args.quick,
     };
     let asked = |name: &str| args.benchmarks.iter().any(|asked| asked == name || asked == "all");
     let (mut all, mut failed) = (Vec::new(), Vec::new());

@@ -15,6 +15,8 @@ pub enum Goal {
     RatioAtLeast(f64),
     /// Ours is at most this, whatever others reach.
     OursAtMost(f64),
+    /// Ours is at least this, whatever others reach.
+    OursAtLeast(f64),
 }
 
 impl Goal {
@@ -25,6 +27,7 @@ impl Goal {
             Self::RatioAtMost(most) => Some(ratio? <= most),
             Self::RatioAtLeast(least) => Some(ratio? >= least),
             Self::OursAtMost(most) => Some(ours <= most),
+            Self::OursAtLeast(least) => Some(ours >= least),
         }
     }
 
@@ -34,6 +37,7 @@ impl Goal {
             Self::RatioAtMost(most) => Some(format!("ratio <= {most}")),
             Self::RatioAtLeast(least) => Some(format!("ratio >= {least}")),
             Self::OursAtMost(most) => Some(format!("ours <= {most}")),
+            Self::OursAtLeast(least) => Some(format!("ours >= {least}")),
         }
     }
 }

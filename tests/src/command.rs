@@ -1,7 +1,8 @@
 //! Running a command with a time limit, so that what hangs fails instead.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -55,8 +56,8 @@ impl Finished {
 #[derive(Debug)]
 pub struct Running {
     child: Child,
-    out: Option<JoinHandle<String>>,
-    err: Option<JoinHandle<String>>,
+    out: Option<Collected>,
+    err: Option<Collected>,
     begin: Instant,
 }
 
@@ -94,6 +95,18 @@ impl Running {
         self.child.try_wait().expect("our child").is_none()
     }
 
+    /// The first line on its standard error, which [`Running::finish`] gives again.
+    ///
+    /// # Panics
+    /// When there is none within [`PATIENCE`].
+    #[track_caller]
+    pub fn error_line(&self) -> String {
+        wait_for("line on standard error", || {
+            let text = self.err.as_ref()?.so_far();
+            text.split_once('\n').map(|(line, _)| line.to_owned())
+        })
+    }
+
     /// Closes its standard input and waits for its end.
     ///
     /// # Panics
@@ -114,9 +127,7 @@ impl Running {
         if status.is_none() {
             self.child.kill().expect("our child");
         }
-        let text = |thread: Option<JoinHandle<String>>| {
-            thread.map(|thread| thread.join().expect("the reader ends")).unwrap_or_default()
-        };
+        let text = |pipe: Option<Collected>| pipe.map(Collected::all).unwrap_or_default();
         let (out, err) = (text(self.out.take()), text(self.err.take()));
         let Some(status) = status else {
             panic!("still running after {took:?}\nstdout: {out}\nstderr: {err}")
@@ -135,13 +146,43 @@ impl Drop for Running {
     }
 }
 
-fn collect(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
-    std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        // A broken pipe ends the output as its end does.
-        let _read = pipe.read_to_end(&mut bytes);
+/// What comes from a pipe.
+#[derive(Debug)]
+struct Collected {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    thread: JoinHandle<()>,
+}
+
+impl Collected {
+    fn so_far(&self) -> String {
+        let bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&bytes).into_owned()
-    })
+    }
+
+    fn all(self) -> String {
+        let Collected { bytes, thread } = self;
+        thread.join().expect("the reader ends");
+        let bytes = bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+fn collect(mut pipe: impl Read + Send + 'static) -> Collected {
+    let bytes = Arc::<Mutex<Vec<u8>>>::default();
+    let all = Arc::clone(&bytes);
+    let thread = std::thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        loop {
+            let count = match pipe.read(&mut buffer) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                // A broken pipe ends the output as its end does.
+                Ok(0) | Err(_) => return,
+                Ok(count) => count,
+            };
+            all.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&buffer[..count]);
+        }
+    });
+    Collected { bytes, thread }
 }
 
 /// Runs `command` to its end, with nothing on standard input.

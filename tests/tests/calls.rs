@@ -2,9 +2,9 @@
 #![forbid(unsafe_code)]
 
 use kumi_tests::binaries;
-use std::io::{BufRead, BufReader};
+use kumi_tests::command::{Finished, Running, run};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Command;
 
 const DMMUL: &str = r#"{"version":1,"name":"dmmul","doc":"dense matrix product","params":[
 {"name":"n","mode":"in","type":{"number":"i32"}},
@@ -32,49 +32,40 @@ fn folder() -> tempfile::TempDir {
     folder
 }
 
-fn kumi(arguments: &[&str], folder: &Path) -> Output {
+/// Runs `kumi` there.
+#[track_caller]
+fn kumi(arguments: &[&str], folder: &Path) -> Finished {
+    run(command(arguments, folder))
+}
+
+fn command(arguments: &[&str], folder: &Path) -> Command {
     let mut command = Command::new(binaries::path("kumi"));
     command.current_dir(folder).args(arguments).env_remove("KUMI_CALL_SERVER");
-    command.output().expect("kumi runs")
+    command
 }
 
-/// What it said, and its exit code.
-fn refused(arguments: &[&str], folder: &Path) -> (String, Option<i32>) {
-    let output = kumi(arguments, folder);
-    (String::from_utf8_lossy(&output.stderr).into_owned(), output.status.code())
-}
-
+/// A server, which does not outlive a test that fails.
 struct Server {
-    child: Child,
+    running: Running,
     address: String,
 }
 
 impl Server {
     fn start(folder: &Path, listen: &str) -> Server {
-        let mut child = Command::new(binaries::path("kumi"))
-            .current_dir(folder)
-            .args(["call", "serve", "--listen", listen, "--library", "libdmmul.so", "dmmul.json"])
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("kumi starts");
-        let mut said = String::new();
-        let stderr = child.stderr.take().expect("its messages");
-        BufReader::new(stderr).read_line(&mut said).expect("a line");
+        let serve = ["call", "serve", "--listen", listen, "--library", "libdmmul.so", "dmmul.json"];
+        let running = Running::start(command(&serve, folder));
+        let said = running.error_line();
         let address = said.trim().rsplit(' ').next().expect("an address").to_owned();
         assert!(said.contains("serves 1 routine at "), "{said}");
-        Server { child, address }
+        Server { running, address }
     }
 
-    fn end(mut self) {
-        let pid = nix::unistd::Pid::from_raw(self.child.id().try_into().expect("a pid"));
+    #[track_caller]
+    fn end(self) {
+        let pid = nix::unistd::Pid::from_raw(self.running.pid().try_into().expect("a pid"));
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("it is there");
-        assert!(self.child.wait().expect("it ends").success());
+        self.running.finish().ok();
     }
-}
-
-fn text(output: &Output) -> String {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout.clone()).expect("text")
 }
 
 #[test]
@@ -86,43 +77,36 @@ fn a_server_is_asked_for_its_routines() {
         let server = Server::start(folder.path(), listen);
         let ask =
             |what: &[&str]| kumi(&[what, &["--server", &server.address]].concat(), folder.path());
-        assert_eq!(text(&ask(&["call", "list"])), "dmmul\n");
-        assert_eq!(text(&ask(&["call", "list", "fft"])), "");
-        let said = text(&ask(&["call", "info", "dmmul"]));
-        assert!(said.starts_with("dmmul\n  dense matrix product\n  in    int"), "{said}");
-        let json = text(&ask(&["call", "info", "--json", "dmmul"]));
+        let said = |what: &[&str]| ask(what).ok().out;
+        assert_eq!(said(&["call", "list"]), "dmmul\n");
+        assert_eq!(said(&["call", "list", "fft"]), "");
+        let info = said(&["call", "info", "dmmul"]);
+        assert!(info.starts_with("dmmul\n  dense matrix product\n  in    int"), "{info}");
+        let json = said(&["call", "info", "--json", "dmmul"]);
         let (json, written): (serde_json::Value, serde_json::Value) = (
             serde_json::from_str(&json).expect("JSON"),
             serde_json::from_str(DMMUL).expect("JSON"),
         );
         assert_eq!(json["params"], written["params"]);
-        let output = ask(&["call", "info", "dmul"]);
-        assert_eq!(output.status.code(), Some(66));
-        assert!(String::from_utf8_lossy(&output.stderr).contains("did you mean dmmul"));
+        ask(&["call", "info", "dmul"]).fails(66, &["did you mean dmmul"]);
         server.end();
     }
-    let (said, code) = refused(&["call", "list", "--server", &unix], folder.path());
-    assert_eq!(code, Some(69), "{said}");
+    assert!(!socket.exists(), "a server takes its socket away");
+    let nobody = kumi(&["call", "list", "--server", &unix], folder.path());
+    nobody.fails(69, &["cannot be reached", &unix]);
 }
 
 #[test]
 fn what_cannot_be_served_is_said() {
     let folder = folder();
-    let serve =
-        |arguments: &[&str]| refused(&[&["call", "serve"], arguments].concat(), folder.path());
-    let (said, code) = serve(&["--listen", "0.0.0.0:0", "dmmul.json"]);
-    assert_eq!(code, Some(64), "{said}");
-    assert!(said.contains("--insecure-listen"), "{said}");
-    let (said, code) = serve(&["--listen", "127.0.0.1:0", "nowhere.json"]);
-    assert_eq!(code, Some(66), "{said}");
-    let (said, code) = serve(&["--listen", "127.0.0.1:0", "dmmul.c"]);
-    assert_eq!(code, Some(65), "{said}");
-    let (said, code) = serve(&["--listen", "127.0.0.1:0", "dmmul.json", "dmmul.json"]);
-    assert_eq!(code, Some(65), "{said}");
+    let serve = |arguments: &[&str]| kumi(&[&["call", "serve"], arguments].concat(), folder.path());
+    serve(&["--listen", "0.0.0.0:0", "dmmul.json"]).fails(64, &["--insecure-listen", "127.0.0.1"]);
+    let local = ["--listen", "127.0.0.1:0"];
+    serve(&[&local[..], &["nowhere.json"]].concat()).fails(66, &["nowhere.json"]);
+    serve(&[&local[..], &["dmmul.c"]].concat()).fails(65, &["dmmul.c"]);
+    serve(&[&local[..], &["dmmul.json", "dmmul.json"]].concat()).fails(65, &["dmmul"]);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let at = taken.local_addr().expect("its address").to_string();
-    let (said, code) = serve(&["--listen", &at, "dmmul.json"]);
-    assert_eq!(code, Some(73), "{said}");
-    let (said, code) = refused(&["call", "list", "--server", "here"], folder.path());
-    assert_eq!(code, Some(64), "{said}");
+    serve(&["--listen", &at, "dmmul.json"]).fails(73, &["cannot listen at", &at]);
+    kumi(&["call", "list", "--server", "here"], folder.path()).fails(64, &["HOST:PORT"]);
 }

@@ -13,7 +13,7 @@ const FUNCTION_LINES: usize = 60;
 const EXCEPTIONS: &str = "tests/style-exceptions.toml";
 
 /// Which of our crates each crate may use: dependencies point down only (ARCHITECTURE.md).
-const LAYERS: [(&str, &[&str]); 18] = [
+const LAYERS: [(&str, &[&str]); 20] = [
     ("kumi-proto", &[]),
     ("kumi-sched", &[]),
     ("kumi-idl", &[]),
@@ -24,13 +24,18 @@ const LAYERS: [(&str, &[&str]); 18] = [
     ("kumi-models", &[]),
     ("kumi-mem", &["kumi-proto", "kumi-net"]),
     ("kumi-node", &["kumi-control", "kumi-sched", "kumi-net"]),
-    ("kumi-call", &["kumi-idl", "kumi-rpc"]),
+    ("kumi-call", &["kumi-broker", "kumi-idl", "kumi-rpc"]),
     ("kumi-c", &["kumi-mem"]),
+    ("kumi-slot", &["kumi-call"]),
+    ("kumi-grpc", &["kumi-call", "kumi-idl", "kumi-rpc"]),
     ("kumi-python", &["kumi-mem", "kumi-call", "kumi-idl", "kumi-rpc"]),
     ("kumi-sim", &["kumi-sched", "kumi-broker"]),
     ("kumi", &["kumi-node", "kumi-control", "kumi-sched", "kumi-sim", "kumi-idl", "kumi-call"]),
     ("kumi-examples", &["kumi-mem"]),
-    ("kumi-bench", &["kumi-control", "kumi-mem", "kumi-node", "kumi-sched", "kumi-sim"]),
+    (
+        "kumi-bench",
+        &["kumi-call", "kumi-control", "kumi-mem", "kumi-node", "kumi-sched", "kumi-sim"],
+    ),
     ("kumi-tests", &[]),
 ];
 
@@ -59,6 +64,9 @@ fn functions(file: &Source) -> Vec<Function> {
         source::rust_functions(&file.text)
     } else if file.path.ends_with(".f90") {
         source::fortran_functions(&file.text)
+    } else if file.path.ends_with(".java") {
+        // Records and `throws` are beyond the reader of C's functions; files are short all the same.
+        Vec::new()
     } else {
         source::c_functions(&file.text)
     }
@@ -67,7 +75,7 @@ fn functions(file: &Source) -> Vec<Function> {
 /// What is longer than it should be: key as in the list of exceptions, and its length.
 fn too_long() -> BTreeMap<String, usize> {
     let mut found = BTreeMap::new();
-    for file in source::files(&["rs", "c", "h", "cpp", "hpp", "f90"]) {
+    for file in source::files(&["rs", "c", "h", "cpp", "hpp", "f90", "java"]) {
         let lines = file.text.lines().count();
         if lines > FILE_LINES {
             found.insert(file.path.clone(), lines);
@@ -111,7 +119,9 @@ fn nothing_is_left_open() {
     let words = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X:")];
     let macros = [concat!("todo", "!("), concat!("unimplemented", "!("), concat!("dbg", "!(")];
     let mut wrong = Vec::new();
-    for file in source::files(&["rs", "c", "h", "cpp", "hpp", "f90", "toml", "md", "sh", "yml"]) {
+    for file in
+        source::files(&["rs", "c", "h", "cpp", "hpp", "f90", "java", "toml", "md", "sh", "yml"])
+    {
         for (index, line) in file.text.lines().enumerate() {
             if words.iter().chain(&macros).any(|word| line.contains(word)) {
                 wrong.push(format!("{}:{}: {}", file.path, index + 1, line.trim()));

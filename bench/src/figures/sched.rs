@@ -159,8 +159,7 @@ fn as_trace(workload: &Workload) -> String {
 }
 
 fn trace(setting: &Setting, runs: usize) -> Result<Vec<Record>, BenchError> {
-    let failed = |source| BenchError::File { path: std::env::temp_dir(), source };
-    let folder = tempfile::Builder::new().prefix("kumi-bench-").tempdir().map_err(failed)?;
+    let folder = cluster::folder()?;
     let (path, script) = (folder.path().join("year.swf"), folder.path().join("easy.py"));
     let workload = year().map_err(BenchError::Sim)?;
     for (path, text) in [(&path, as_trace(&workload)), (&script, EASY.to_owned())] {

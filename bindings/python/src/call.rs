@@ -1,11 +1,15 @@
 //! Calls of routines on servers: `kumi.call` checks dtypes and shapes and makes the arrays of results; here buffers
 //! are held and lent to `kumi-call`, without the interpreter's lock.
 
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use kumi_call::{Arg, Array, ArrayMut, Call, CallError, Client, Lent, LentMut, Options, Shape};
-use kumi_idl::{Element, Limits, Order, Scalar, Type};
+use kumi_call::{
+    Arg, Array, ArrayMut, CallError, Lent, LentMut, Options, Outcome, Remote, RemoteCall,
+    RemoteCanceller, Shape,
+};
+use kumi_idl::{Element, Order, PlanError, Scalar, Type};
 use kumi_rpc::Value;
 use pyo3::prelude::*;
 use pyo3::types::{PyComplex, PyFloat, PyInt, PyList, PyString, PyTuple};
@@ -17,23 +21,38 @@ use crate::error::{Failure, keep_signal, wrong_type};
 /// A connection to a server.
 #[pyclass(frozen)]
 pub struct NativeClient {
-    client: Client,
+    client: Remote,
 }
 
 /// A call that is under way, and the memory that it uses.
 #[pyclass(frozen)]
 pub struct NativeCall {
-    // Before the buffers: where it is dropped nothing is written to them any more.
-    call: Mutex<Call<'static>>,
+    // There until this is dropped; before the buffers: where it goes nothing is written to them any more.
+    call: Mutex<Option<RemoteCall>>,
+    /// Beside the lock, which is held as long as somebody waits.
+    canceller: RemoteCanceller,
     _buffers: Mutex<(Vec<Input>, Vec<Output>)>,
+}
+
+impl Drop for NativeCall {
+    fn drop(&mut self) {
+        let mut call = self.call.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        // Without the interpreter's lock: who has the connection's may wait for it.
+        Python::try_attach(|py| py.detach(|| drop(call.take())));
+    }
 }
 
 /// Scalars by parameter, where they follow from arrays, and shapes by parameter.
 type Fitted = (Vec<Option<u64>>, Vec<Vec<u64>>);
 
-fn failure(error: &CallError) -> Failure {
+pub fn failure(error: &CallError) -> Failure {
     let text = error.to_string();
-    match error {
+    // Of several attempts the last says what kind of failure it is.
+    let kind = match error {
+        CallError::Attempts { last, .. } => last,
+        other => other,
+    };
+    match kind {
         CallError::Connect { .. } => Failure::of_call("ConnectError", text),
         CallError::Lost(_) => Failure::of_call("ConnectionLostError", text),
         CallError::RoutineNotFound(_) => Failure::of_call("RoutineNotFound", text),
@@ -47,19 +66,23 @@ fn failure(error: &CallError) -> Failure {
         }
         CallError::TimedOut(_) => Failure::of_call("TimedOutError", text),
         CallError::Cancelled(_) => Failure::of_call("CancelledError", text),
+        CallError::NoServer { .. } => Failure::of_call("NoServerError", text),
         CallError::NotRunnable(_) => Failure::of_call("NotRunnableError", text),
         CallError::Callback(_) => Failure::of_call("CallbackError", text),
         CallError::File(_) => Failure::of_call("FileError", text),
         CallError::NotPermitted(_) => Failure::of_call("NotPermittedError", text),
+        CallError::Expired(_) => Failure::of_call("ExpiredError", text),
+        CallError::Tls { .. } => Failure::of_call("TlsError", text),
         CallError::Status { value, .. } => {
             Failure::of_call("StatusError", text).with("status", *value)
         }
+        CallError::Raised { .. } => Failure::of_call("RaisedError", text),
         _ => Failure::of_call("CallError", text),
     }
 }
 
 /// Whether a handler of one of Python's signals has raised; then that is what the call raises.
-fn interrupted() -> bool {
+pub fn interrupted() -> bool {
     Python::attach(|py| match py.check_signals() {
         Ok(()) => false,
         Err(error) => {
@@ -71,17 +94,25 @@ fn interrupted() -> bool {
 
 #[pymethods]
 impl NativeClient {
-    /// Connects.
+    /// Connects; who calls and whom to trust are those of the environment where they are not given.
     #[staticmethod]
-    fn connect(py: Python<'_>, address: &str, token: &str, seconds: f64) -> PyResult<NativeClient> {
-        let connect_time = duration(seconds)?;
-        let options = Options { token: token.to_owned(), connect_time, ..Options::default() };
-        let client = py.detach(|| Client::connect(address, &options));
+    fn connect(
+        py: Python<'_>,
+        address: &str,
+        token: Option<String>,
+        seconds: f64,
+        ca: Option<PathBuf>,
+    ) -> PyResult<NativeClient> {
+        let mut options = Options::from_env();
+        options.connect_time = duration(seconds)?;
+        options.token = token.unwrap_or(options.token);
+        options.ca = ca.or(options.ca);
+        let client = py.detach(|| Remote::connect(address, &options));
         Ok(NativeClient { client: client.map_err(|error| failure(&error))? })
     }
 
     /// The server's name.
-    fn server(&self) -> &str {
+    fn server(&self) -> String {
         self.client.server()
     }
 
@@ -122,9 +153,14 @@ impl NativeClient {
             _ => None,
         });
         let following = following.collect();
-        let plan = known
-            .plan_with_texts(&values, &texts, &Limits::default())
-            .map_err(|error| Failure::of_call("ArgumentError", format!("`{name}`: {error}")))?;
+        let plan =
+            known.plan_with_texts(&values, &texts, &self.client.limits()).map_err(|error| {
+                let class = match error {
+                    PlanError::TooLarge { .. } => "TooLargeError",
+                    _ => "ArgumentError",
+                };
+                Failure::of_call(class, format!("`{name}`: {error}"))
+            })?;
         let sizes =
             |argument: &kumi_idl::Argument| argument.axes.iter().map(|axis| axis.size).collect();
         Ok((following, plan.arguments.iter().map(sizes).collect()))
@@ -172,10 +208,11 @@ impl NativeClient {
                 Native::Text => Arg::Text(texts.next().unwrap_or_default().into()),
                 Native::Given(arg) => arg,
             });
-            self.client.call_async(name, args.collect(), time)
+            self.client.begin(name, args.collect(), time, &interrupted)
         });
         let call = call.map_err(|error| failure(&error))?;
-        Ok(NativeCall { call: Mutex::new(call), _buffers: Mutex::new(buffers) })
+        let canceller = call.canceller();
+        Ok(NativeCall { call: Mutex::new(Some(call)), canceller, _buffers: Mutex::new(buffers) })
     }
 }
 
@@ -198,53 +235,71 @@ impl NativeCall {
         let time = seconds.map(duration).transpose()?;
         let outcome = py.detach(|| {
             let mut call = self.call.lock().unwrap_or_else(PoisonError::into_inner);
+            let call = call.as_mut().ok_or(CallError::Interrupted)?;
             match time {
                 None => call.wait(&interrupted).map(Some),
                 Some(time) => call.wait_for(time, &interrupted),
             }
         });
-        let Some(outcome) = outcome.map_err(|error| failure(&error))? else { return Ok(None) };
-        let values = PyList::empty(py);
-        for (index, value) in outcome.values {
-            let value = match value {
-                Value::I64(value) => value.into_pyobject(py)?.into_any(),
-                Value::U64(value) => value.into_pyobject(py)?.into_any(),
-                Value::F64(value) => value.into_pyobject(py)?.into_any(),
-                Value::Complex(real, imaginary) => {
-                    PyComplex::from_doubles(py, real, imaginary).into_any()
+        match outcome {
+            Ok(outcome) => outcome.map(|outcome| values(py, outcome)).transpose(),
+            Err(error) => {
+                let raised = PyErr::from(failure(&error));
+                if let CallError::Status { outcome, .. } = error {
+                    raised.value(py).setattr("_values", values(py, *outcome)?)?;
                 }
-                Value::Text(text) => text.into_pyobject(py)?.into_any(),
-                // What came is in its place.
-                Value::FileLength(_) => continue,
-            };
-            values.append((index, value))?;
+                Err(raised)
+            }
         }
-        Ok(Some(values))
     }
 
     /// Whether it is over.
     fn is_over(&self, py: Python<'_>) -> bool {
-        py.detach(|| self.call.try_lock().is_ok_and(|call| call.is_over()))
+        py.detach(|| {
+            let call = self.call.try_lock();
+            call.is_ok_and(|call| call.as_ref().is_none_or(RemoteCall::is_over))
+        })
     }
 
     /// Asks the server to end it.
     fn cancel(&self, py: Python<'_>) -> PyResult<()> {
-        py.detach(|| self.call.lock().unwrap_or_else(PoisonError::into_inner).cancel())
-            .map_err(|error| failure(&error).into())
+        py.detach(|| self.canceller.cancel()).map_err(|error| failure(&error).into())
     }
 }
 
-fn duration(seconds: f64) -> PyResult<Duration> {
+/// What came back beside arrays, each with the number of its parameter.
+fn values(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyList>> {
+    let values = PyList::empty(py);
+    for (index, value) in outcome.values {
+        values.append((index, self::value(py, value)?))?;
+    }
+    Ok(values)
+}
+
+pub fn duration(seconds: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(seconds)
         .map_err(|error| Failure::of_call("ArgumentError", format!("{seconds} s: {error}")).into())
 }
 
+/// What came back beside arrays.
+pub fn value(py: Python<'_>, value: Value) -> PyResult<Bound<'_, PyAny>> {
+    Ok(match value {
+        Value::I64(value) => value.into_pyobject(py)?.into_any(),
+        Value::U64(value) => value.into_pyobject(py)?.into_any(),
+        Value::F64(value) => value.into_pyobject(py)?.into_any(),
+        Value::Complex(real, imaginary) => PyComplex::from_doubles(py, real, imaginary).into_any(),
+        Value::Text(text) => text.into_pyobject(py)?.into_any(),
+        Value::FileLength(bytes) => bytes.into_pyobject(py)?.into_any(),
+    })
+}
+
+/// A number that Python gives.
 pub fn scalar(value: &Bound<'_, PyAny>) -> PyResult<Scalar> {
     if value.cast::<PyInt>().is_ok() {
-        return value
-            .extract::<i64>()
-            .map(Scalar::I64)
-            .or_else(|_| value.extract::<u64>().map(Scalar::U64));
+        let wide = || value.extract::<u64>().map(Scalar::U64);
+        return value.extract::<i64>().map(Scalar::I64).or_else(|_| wide()).map_err(|_| {
+            Failure::of_call("ArgumentError", "an integer has more than 64 bits").into()
+        });
     }
     if value.cast::<PyFloat>().is_ok() {
         return value.extract().map(Scalar::F64);

@@ -11,6 +11,8 @@
 //! | `error` | which exception an error becomes |
 //! | `number` | numbers that Python passes |
 //! | `call` | calls of routines on servers |
+//! | `slot` | functions of Python as routines |
+//! | `transaction` | several of them, recorded and run together |
 //! | `control`, `message`, `window`, `transfer`, `list`, `fifo`, `collective`, `machine` | the functions |
 
 mod buffer;
@@ -24,7 +26,9 @@ mod list;
 mod machine;
 mod message;
 mod number;
+mod slot;
 mod state;
+mod transaction;
 mod transfer;
 mod window;
 
@@ -57,6 +61,10 @@ mod _native {
     use crate::machine::{cluster_nodes, node_load, rank_runs};
     #[pymodule_export]
     use crate::message::{probe, recv, recv_into, send, sendrecv};
+    #[pymodule_export]
+    use crate::slot::{NativeMemory, describe_routine, run_slot};
+    #[pymodule_export]
+    use crate::transaction::run_transaction;
     #[pymodule_export]
     use crate::transfer::{NativeCompletion, atomic, get_blocks, multicast, put_blocks};
     #[pymodule_export]

@@ -29,6 +29,8 @@ double total(int n, const float *x) { double s = 0; while (n--) s += *x++; retur
 void crash(void) { abort(); }
 void nap(int ms) { usleep(ms * 1000); }
 void noop(void) {}
+int count(int n, const int *x) { int s = 0; while (n--) s += *x++; return s; }
+void report(int status, int *info, int *twice) { *info = status; *twice = 2 * status; }
 """
 
 
@@ -69,6 +71,16 @@ ROUTINES = [
     _routine("crash"),
     _routine("nap", _param("ms", "in", "i32")),
     _routine("noop"),
+    _routine(
+        "count", _param("n", "in", "i32"), _param("x", "in", "i32", 0), _param("s", "out", "i32"), result=2
+    ),
+    _routine(
+        "report",
+        _param("status", "in", "i32"),
+        _param("info", "out", "i32"),
+        _param("twice", "out", "i32"),
+        status=1,
+    ),
 ]
 
 
@@ -88,14 +100,14 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     )
     server = subprocess.Popen(
         [str(kumi_command), "call", "serve", "--listen", "127.0.0.1:0", "--slots", "2"]
-        + ["--library", "./libroutines.so", "routines.json"],
+        + ["--call-memory", "64", "--library", "./libroutines.so", "routines.json"],
         cwd=folder,
         stderr=subprocess.PIPE,
         text=True,
     )
     assert server.stderr is not None
     said = server.stderr.readline()
-    assert "serves 6 routines at" in said, said
+    assert "serves 8 routines at" in said, said
     yield said.split()[-1]
     server.terminate()
     server.stderr.read()
@@ -153,6 +165,72 @@ def test_arguments_are_checked(server: call.Connection) -> None:
         server.call("dmul", a, a)
     with pytest.raises(call.ConnectError):
         call.connect("127.0.0.1:1")
+
+
+def test_nothing_is_lost_without_a_word(server: call.Connection) -> None:
+    assert server.call("count", [1, 2, True]) == 4
+    assert server.call("count", []) == 0
+    for wrong in ([1.5], [1.0], [1j], [2**40], [-(2**31) - 1], [2**70], ["1"], [[1], [2, 3]], [None]):
+        with pytest.raises(call.ArgumentError, match="`x`"):
+            server.call("count", wrong)
+    assert server.call("total", [0.1, 2**24]) == pytest.approx(2**24 + 0.1, abs=1)
+    for wrong in ([1e300], [2**24 + 1], [1j]):
+        with pytest.raises(call.ArgumentError, match="`x`"):
+            server.call("total", wrong)
+    for wide in (2**64, -(2**63) - 1, 2**9999):
+        with pytest.raises(call.ArgumentError, match="bits"):
+            server.call("nap", wide)
+    with pytest.raises(call.TooLargeError):
+        server.call("total", np.zeros(17 << 20, np.float32))
+    with pytest.raises(call.StatusError) as raised:
+        server.call("report", 5)
+    assert raised.value.status == 5 and raised.value.results == 10
+
+
+def test_waits_of_several_threads(server: call.Connection) -> None:
+    handle = server.call_async("nap", 60_000)
+    said: list[str] = []
+
+    def wait() -> None:
+        try:
+            handle.result()
+        except call.CancelledError:
+            said.append("cancelled")
+
+    threads = [threading.Thread(target=wait) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    assert not handle.wait(0.01)
+    with pytest.raises(call.ArgumentError):
+        handle.wait(-1)
+    handle.cancel()
+    for thread in threads:
+        thread.join()
+    assert said == ["cancelled"] * 4
+
+
+def test_handles_go_while_signals_come(server: call.Connection) -> None:
+    """Who drops a handle, with the interpreter's lock, does not wait for who waits for that lock."""
+    came: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda number, _frame: came.append(number))
+    long = server.call_async("nap", 60_000)
+
+    def drop() -> None:
+        for _ in range(100):
+            server.call_async("noop")
+        long.cancel()
+
+    thread = threading.Thread(target=drop)
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+    try:
+        thread.start()
+        with pytest.raises(call.CancelledError):
+            long.result()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    thread.join()
+    assert came
 
 
 def test_failures_are_typed(server: call.Connection) -> None:

@@ -50,7 +50,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[call.Connection
     subprocess.run(
         ["cc", "-O1", "-fPIC", "-shared", "-o", library, folder / "routines.c"], check=True
     )
-    command = [kumi_command, "call", "serve", "--listen", "127.0.0.1:0", "--scratch", folder / "scratch"]
+    command: list[str | Path] = [kumi_command, "call", "serve", "--listen", "127.0.0.1:0", "--scratch", folder / "scratch"]
     command += ["--library", library, folder / "routines.idl"]
     serving = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
@@ -130,6 +130,6 @@ def test_files(server: call.Connection, tmp_path: Path) -> None:
         server.call("capitals", tmp_path / "missing")
     with pytest.raises(call.ArgumentError, match="give a path, bytes"):
         server.call("capitals", 5)
-    with pytest.raises(call.ArgumentError, match="gives no file `other`"):
+    with pytest.raises(call.ArgumentError, match="gives no array and no file `other`"):
         server.call("capitals", source, out={"other": target})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source", "target"]

@@ -6,8 +6,9 @@
 //! or behind the user's share, and nobody starves. A user's own calls are in the order of their ranks:
 //! the number of calls submitted before, less a leap for each step of priority.
 //!
-//! Servers that offer the same routines are one *group*. Each group has an order of its own of the users that have
-//! calls for it, so that who is next is found without looking at those who wait for others.
+//! Servers that offer the same routines are one *group*. Each group has a virtual time and an order of its own of the users
+//! that have calls for it: what a user is given by one group takes nothing of the user's share of another, and who is next is
+//! found without looking at those who wait for others. A group for which nobody waits begins anew.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -26,15 +27,25 @@ pub(crate) type Entry = (i64, u64, CallId);
 #[derive(Debug)]
 struct User {
     weight: u32,
-    /// Start of the next call.
-    start: u128,
     submitted: i64,
     /// By routine.
     waiting: BTreeMap<u32, BTreeSet<Entry>>,
     count: usize,
+    /// Groups that remember the user.
+    shares: usize,
 }
 
-impl User {
+/// What a group knows of a user.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    /// Start of the next call.
+    start: u128,
+    weight: u32,
+    /// The user has calls for the group.
+    waits: bool,
+}
+
+impl Share {
     fn finish(&self) -> u128 {
         self.start + CALL / u128::from(self.weight)
     }
@@ -43,10 +54,107 @@ impl User {
 /// The users that have calls for a group.
 #[derive(Debug, Default)]
 struct Order {
+    now: u128,
+    /// Sum of the weights of those who wait.
+    active: u64,
+    shares: BTreeMap<UserId, Share>,
     /// By start: those whose start has not come.
     early: BTreeSet<(u128, UserId)>,
     /// By finish: the others.
     ready: BTreeSet<(u128, UserId)>,
+    /// Users without calls here whose start is to come: they are remembered until then.
+    resting: BTreeSet<(u128, UserId)>,
+}
+
+impl Order {
+    /// Puts a user who waits in its place.
+    fn place(&mut self, id: UserId, share: Share) {
+        if share.start <= self.now + SLACK {
+            self.ready.insert((share.finish(), id));
+        } else {
+            self.early.insert((share.start, id));
+        }
+        self.shares.insert(id, share);
+    }
+
+    fn unplace(&mut self, id: UserId, share: Share) {
+        self.ready.remove(&(share.finish(), id));
+        self.early.remove(&(share.start, id));
+    }
+
+    /// A user has calls for the group. Whether it was not remembered.
+    fn enter(&mut self, id: UserId, weight: u32) -> bool {
+        let known = self.shares.get(&id).copied();
+        if known.is_some_and(|share| share.waits) {
+            return false;
+        }
+        let start = known.map_or(0, |share| share.start);
+        self.resting.remove(&(start, id));
+        self.active += u64::from(weight);
+        self.place(id, Share { start: start.max(self.now), weight, waits: true });
+        known.is_none()
+    }
+
+    /// A user has no calls for the group any more. Who is forgotten.
+    fn leave(&mut self, id: UserId) -> Vec<UserId> {
+        let Some(share) = self.shares.get(&id).copied().filter(|share| share.waits) else {
+            return Vec::new();
+        };
+        self.unplace(id, share);
+        self.active -= u64::from(share.weight);
+        self.shares.insert(id, Share { waits: false, ..share });
+        self.resting.insert((share.start, id));
+        self.rest()
+    }
+
+    /// A user's share of the turns is less by one. Who is forgotten.
+    fn charge(&mut self, id: UserId) -> Vec<UserId> {
+        let Some(share) = self.shares.get(&id).copied().filter(|share| share.waits) else {
+            return Vec::new();
+        };
+        self.unplace(id, share);
+        self.now = self.now.max(share.start) + CALL / u128::from(self.active.max(1));
+        self.place(id, Share { start: share.finish(), ..share });
+        self.rest()
+    }
+
+    fn weigh(&mut self, id: UserId, weight: u32) {
+        let Some(share) = self.shares.get(&id).copied() else { return };
+        let new = Share { weight, ..share };
+        if share.waits {
+            self.unplace(id, share);
+            self.active = self.active - u64::from(share.weight) + u64::from(weight);
+            self.place(id, new);
+        } else {
+            self.shares.insert(id, new);
+        }
+    }
+
+    /// Forgets users that have nothing here and no debts, and all debts when nobody waits.
+    fn rest(&mut self) -> Vec<UserId> {
+        let mut gone = Vec::new();
+        while let Some(&(start, id)) = self.resting.first() {
+            if start > self.now + SLACK && self.active > 0 {
+                break;
+            }
+            self.resting.remove(&(start, id));
+            self.shares.remove(&id);
+            gone.push(id);
+        }
+        gone
+    }
+
+    /// Those whose turn it is, and then those whose it would be.
+    fn in_turn(&mut self) -> impl Iterator<Item = UserId> {
+        while let Some(&(start, id)) = self.early.first() {
+            let Some(share) = self.shares.get(&id).filter(|_| start <= self.now + SLACK) else {
+                break;
+            };
+            self.early.remove(&(start, id));
+            self.ready.insert((share.finish(), id));
+        }
+        self.ready.iter().chain(&self.early).map(|&(_, id)| id)
+    }
 }
 
 /// All calls that wait.
@@ -55,14 +163,9 @@ pub(crate) struct Line {
     users: BTreeMap<UserId, User>,
     /// Weights other than 1.
     weights: BTreeMap<UserId, u32>,
-    now: u128,
-    /// Sum of the weights of users that have calls here.
-    active: u64,
     orders: BTreeMap<u32, Order>,
     /// Groups that offer a routine.
     offers: BTreeMap<u32, BTreeSet<u32>>,
-    /// Users without calls here whose start is to come: they are remembered until then.
-    resting: BTreeSet<(u128, UserId)>,
     count: usize,
 }
 
@@ -84,36 +187,48 @@ impl Line {
 
     /// A new group.
     pub fn offer(&mut self, group: u32, routines: &Routines) {
-        self.reorder(|line| {
-            line.orders.insert(group, Order::default());
-            for &routine in routines.iter() {
-                line.offers.entry(routine).or_default().insert(group);
-            }
-        });
+        self.orders.insert(group, Order::default());
+        for &routine in routines.iter() {
+            self.offers.entry(routine).or_default().insert(group);
+        }
+        let waits = |user: &User| routines.iter().any(|routine| user.waiting.contains_key(routine));
+        let users = self.users.iter().filter(|(_, user)| waits(user));
+        let users: Vec<UserId> = users.map(|(&id, _)| id).collect();
+        users.into_iter().for_each(|id| self.enter(id, group));
     }
 
     /// No server of a group is left.
     pub fn withdraw(&mut self, group: u32, routines: &Routines) {
-        self.reorder(|line| {
-            for routine in routines.iter() {
-                if let Some(groups) = line.offers.get_mut(routine) {
-                    groups.remove(&group);
-                    if groups.is_empty() {
-                        line.offers.remove(routine);
-                    }
+        for routine in routines.iter() {
+            if let Some(groups) = self.offers.get_mut(routine) {
+                groups.remove(&group);
+                if groups.is_empty() {
+                    self.offers.remove(routine);
                 }
             }
-            line.orders.remove(&group);
-        });
+        }
+        if let Some(order) = self.orders.remove(&group) {
+            self.forget(order.shares.into_keys());
+        }
     }
 
-    /// Changes what groups there are.
-    fn reorder(&mut self, change: impl FnOnce(&mut Self)) {
-        let waiting = |user: &&UserId| self.len_of(**user) > 0;
-        let users: Vec<UserId> = self.users.keys().filter(waiting).copied().collect();
-        users.iter().for_each(|&user| self.unplace(user));
-        change(self);
-        users.iter().for_each(|&user| self.place(user));
+    fn enter(&mut self, id: UserId, group: u32) {
+        let (Some(user), Some(order)) = (self.users.get_mut(&id), self.orders.get_mut(&group))
+        else {
+            return;
+        };
+        user.shares += usize::from(order.enter(id, user.weight));
+    }
+
+    /// A group does not remember these users any more.
+    fn forget(&mut self, users: impl IntoIterator<Item = UserId>) {
+        for id in users {
+            let Some(user) = self.users.get_mut(&id) else { continue };
+            user.shares -= 1;
+            if user.shares == 0 && user.count == 0 {
+                self.users.remove(&id);
+            }
+        }
     }
 
     /// A user's share.
@@ -124,19 +239,9 @@ impl Line {
         } else {
             self.weights.insert(user, weight);
         }
-        let waits = self.len_of(user) > 0;
-        if waits {
-            self.unplace(user);
-        }
-        if let Some(known) = self.users.get_mut(&user) {
-            if waits {
-                self.active = self.active - u64::from(known.weight) + u64::from(weight);
-            }
-            known.weight = weight;
-        }
-        if waits {
-            self.place(user);
-        }
+        let Some(known) = self.users.get_mut(&user) else { return };
+        known.weight = weight;
+        self.orders.values_mut().for_each(|order| order.weigh(user, weight));
     }
 
     /// The rank of a user's new call.
@@ -149,38 +254,30 @@ impl Line {
 
     fn user(&mut self, id: UserId) -> &mut User {
         let weight = self.weights.get(&id).copied().unwrap_or(1);
-        let start = self.now;
         self.users.entry(id).or_insert_with(|| User {
             weight,
-            start,
             submitted: 0,
             waiting: BTreeMap::new(),
             count: 0,
+            shares: 0,
         })
     }
 
     /// A call waits.
     pub fn push(&mut self, id: UserId, routine: u32, entry: Entry) {
-        let now = self.now;
         let known = self.user(id);
-        let (is_first, start, weight) = (known.count == 0, known.start, known.weight);
-        if is_first {
-            known.start = start.max(now);
-            self.resting.remove(&(start, id));
-            self.active += u64::from(weight);
-        }
-        let known = self.user(id);
-        let new = !known.waiting.contains_key(&routine);
-        if new && !is_first {
-            self.unplace(id);
-        }
-        let known = self.user(id);
-        known.waiting.entry(routine).or_default().insert(entry);
+        let queue = known.waiting.entry(routine).or_default();
+        let new = queue.is_empty();
+        queue.insert(entry);
         known.count += 1;
         self.count += 1;
         if new {
-            self.place(id);
+            self.groups(routine).into_iter().for_each(|group| self.enter(id, group));
         }
+    }
+
+    fn groups(&self, routine: u32) -> Vec<u32> {
+        self.offers.get(&routine).into_iter().flatten().copied().collect()
     }
 
     /// A call waits no more. Nothing happens if it did not.
@@ -192,59 +289,36 @@ impl Line {
         }
         let empty = queue.is_empty();
         self.count -= 1;
-        if !empty {
-            known.count -= 1;
-            return;
-        }
-        self.unplace(id);
-        let Some(known) = self.users.get_mut(&id) else { return };
-        known.waiting.remove(&routine);
         known.count -= 1;
-        if known.count > 0 {
-            self.place(id);
+        if !empty {
             return;
         }
-        self.active -= u64::from(known.weight);
-        self.resting.insert((known.start, id));
-        self.rest();
-    }
-
-    /// A user's call is started: the user's share of the turns is less by one. The call is still here.
-    pub fn charge(&mut self, id: UserId) {
-        if self.len_of(id) == 0 {
-            return;
-        }
-        self.unplace(id);
-        if let Some(user) = self.users.get_mut(&id) {
-            self.now = self.now.max(user.start) + CALL / u128::from(self.active.max(1));
-            user.start = user.finish();
-        }
-        self.place(id);
-        self.rest();
-    }
-
-    /// Forgets users that have nothing here and no debts.
-    fn rest(&mut self) {
-        while let Some(&(start, id)) = self.resting.first() {
-            if start > self.now + SLACK {
-                return;
+        known.waiting.remove(&routine);
+        for group in self.groups(routine) {
+            let user = self.users.get(&id);
+            let offered = |routine| self.offers.get(routine).is_some_and(|o| o.contains(&group));
+            if user.is_some_and(|user| user.waiting.keys().any(offered)) {
+                continue;
             }
-            self.resting.remove(&(start, id));
+            let gone = self.orders.get_mut(&group).map(|order| order.leave(id));
+            self.forget(gone.unwrap_or_default());
+        }
+        if self.users.get(&id).is_some_and(|user| user.count == 0 && user.shares == 0) {
             self.users.remove(&id);
         }
+    }
+
+    /// A group starts a user's call: the user's share of its turns is less by one. The call is still here.
+    pub fn charge(&mut self, id: UserId, group: u32) {
+        let gone = self.orders.get_mut(&group).map(|order| order.charge(id));
+        self.forget(gone.unwrap_or_default());
     }
 
     /// The next calls for a group, in order, `most` of them.
     pub fn front(&mut self, group: u32, most: usize) -> Vec<CallId> {
         let Some(order) = self.orders.get_mut(&group) else { return Vec::new() };
-        let come = self.now + SLACK;
-        while let Some(&(start, id)) = order.early.first() {
-            let Some(user) = self.users.get(&id).filter(|_| start <= come) else { break };
-            order.early.remove(&(start, id));
-            order.ready.insert((user.finish(), id));
-        }
         let mut found = Vec::new();
-        for &(_, id) in order.ready.iter().chain(&order.early) {
+        for id in order.in_turn() {
             let Some(user) = self.users.get(&id) else { continue };
             let offered = |routine| self.offers.get(routine).is_some_and(|o| o.contains(&group));
             let queues = user.waiting.iter().filter(|(routine, _)| offered(routine));
@@ -263,33 +337,5 @@ impl Line {
     pub fn all_of(&self, routine: u32) -> Vec<CallId> {
         let queues = self.users.values().filter_map(|user| user.waiting.get(&routine));
         queues.flatten().map(|&(.., call)| call).collect()
-    }
-
-    fn groups(&self, user: &User) -> BTreeSet<u32> {
-        let offered = user.waiting.keys().filter_map(|routine| self.offers.get(routine));
-        offered.flatten().copied().collect()
-    }
-
-    fn place(&mut self, id: UserId) {
-        let Some(user) = self.users.get(&id) else { return };
-        let (groups, start, finish) = (self.groups(user), user.start, user.finish());
-        for group in groups {
-            let Some(order) = self.orders.get_mut(&group) else { continue };
-            if start <= self.now + SLACK {
-                order.ready.insert((finish, id));
-            } else {
-                order.early.insert((start, id));
-            }
-        }
-    }
-
-    fn unplace(&mut self, id: UserId) {
-        let Some(user) = self.users.get(&id) else { return };
-        let (groups, start, finish) = (self.groups(user), user.start, user.finish());
-        for group in groups {
-            let Some(order) = self.orders.get_mut(&group) else { continue };
-            order.ready.remove(&(finish, id));
-            order.early.remove(&(start, id));
-        }
     }
 }

@@ -151,6 +151,14 @@ pub enum Event {
     ClientLost(ClientId),
     /// Time has passed ([`crate::Broker::next_time`]).
     Tick,
+    /// A server that was there before is there again, after its connection was lost; what ran there still does.
+    Rejoined(ServerId, Offer),
+    /// A call that runs on a server as this attempt, from before the broker was there. It is ignored if the server
+    /// or the routine is not known.
+    Restored(CallId, Request, ServerId, u32),
+    /// A call of a routine took so many seconds of a server's processor for this size (operations, or bytes where the
+    /// routine does not say), before the broker was there.
+    Learned(ServerId, String, f64, f64),
 }
 
 /// How an attempt failed.

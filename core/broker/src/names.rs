@@ -9,7 +9,7 @@ const SUGGESTIONS: usize = 3;
 /// Longer names are not compared: who is that far off does not mean them.
 const LONGEST: usize = 64;
 /// Most names looked at, so that a wrong name costs no more than that.
-const MOST_COMPARED: usize = 4096;
+const MOST_COMPARED: usize = 512;
 
 /// The names nearest to `wanted`, the nearest first; none if none is near.
 pub(crate) fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {

@@ -14,6 +14,9 @@ pub(crate) struct Flight {
     pub sending_from: Option<SiteId>,
 }
 
+/// Attempts of a server.
+pub(crate) type Flights = BTreeMap<(CallId, u32), Flight>;
+
 /// Sorted numbers of routines.
 pub(crate) type Routines = Arc<[u32]>;
 
@@ -29,7 +32,7 @@ pub(crate) struct Server {
     pub leaving: bool,
     /// The group of servers that offer the same.
     pub group: u32,
-    flights: BTreeMap<(CallId, u32), Flight>,
+    flights: Flights,
     ends: BTreeSet<(Time, CallId, u32)>,
 }
 
@@ -81,7 +84,7 @@ impl Server {
     }
 
     /// Everything that is there; it is taken away.
-    pub fn clear(&mut self) -> BTreeMap<(CallId, u32), Flight> {
+    pub fn clear(&mut self) -> Flights {
         self.ends.clear();
         core::mem::take(&mut self.flights)
     }

@@ -49,11 +49,12 @@ fn wrong_names_and_absent_servers_have_answers() {
     desk.tell(Event::Submit(CallId(3), call("dgesv")));
     desk.tell(Event::Submit(CallId(4), call("dgesv")));
     assert_eq!(desk.tell(Event::Left(A)), []);
+    // What comes and what waits waits for a server to come, for a time.
     let gone = desk.tell(Event::Submit(CallId(5), call("dgesv")));
-    assert_eq!(gone, [done(5, Outcome::Rejected(Reject::NoServer))]);
-    // What waits waits for a server to come, for a time.
+    assert_eq!(gone, [Action::Queued(CallId(5), 2)]);
     assert_eq!(desk.later(59.0), []);
-    assert_eq!(desk.later(2.0), [done(4, Outcome::Rejected(Reject::NoServer))]);
+    let rejected = |call| done(call, Outcome::Rejected(Reject::NoServer));
+    assert_eq!(desk.later(2.0), [rejected(4), rejected(5)]);
     // What runs there ends as usual.
     assert_eq!(desk.tell(Event::Ended(CallId(3), 1, 1.0)), [done(3, Outcome::Completed)]);
     assert_eq!(desk.broker.routines().count(), 0);
@@ -298,4 +299,54 @@ fn what_calls_took_is_learnt() {
         desk.tell(Event::Ended(id, attempt, seconds));
     }
     assert!(went[6..].iter().all(|&server| server == B), "{went:?}");
+}
+
+#[test]
+fn a_server_comes_back_with_what_runs_there() {
+    let mut desk = Desk::new("round-robin");
+    desk.tell(Event::Joined(A, offer(&["ep"], 1)));
+    assert_eq!(desk.tell(Event::Submit(CallId(1), call("ep"))), [start(1, A, 1)]);
+    desk.tell(Event::Left(A));
+    let late = desk.tell(Event::Submit(CallId(2), call("ep")));
+    assert_eq!(late, [Action::Queued(CallId(2), 1)]);
+    assert_eq!(desk.tell(Event::Rejoined(A, offer(&["ep"], 1))), []);
+    assert_eq!(desk.broker.in_flight(A), 1, "nothing is lost");
+    let ended = desk.tell(Event::Ended(CallId(1), 1, 1.0));
+    assert_eq!(ended, [done(1, Outcome::Completed), start(2, A, 1)]);
+    // One that nobody has seen is as good as one that joins.
+    assert_eq!(desk.tell(Event::Rejoined(B, offer(&["ep"], 1))), []);
+    assert_eq!(desk.tell(Event::Submit(CallId(4), call("ep"))), [start(4, B, 1)]);
+    // What it offers now is too much.
+    let long = "x".repeat(300);
+    let declined = desk.tell(Event::Rejoined(B, offer(&[&long], 1)));
+    assert_eq!(declined, [Action::Declined(B), done(4, Outcome::Lost(B))]);
+}
+
+#[test]
+fn calls_and_times_of_an_earlier_life_count() {
+    let mut desk = Desk::new("min-completion");
+    let running = || Event::Restored(CallId(1), call("ep"), A, 2);
+    assert_eq!(desk.tell(running()), [], "the server is not known");
+    desk.tell(Event::Joined(A, offer(&["ep"], 1)));
+    desk.tell(Event::Joined(B, offer(&["ep"], 1)));
+    assert_eq!(desk.tell(running()), []);
+    assert_eq!((desk.broker.open(), desk.broker.in_flight(A)), (1, 1));
+    desk.tell(running());
+    assert_eq!((desk.broker.in_flight(A), desk.broker.counters().stale), (1, 1));
+    let ended = desk.tell(Event::Ended(CallId(1), 2, 1.0));
+    assert_eq!(ended, [done(1, Outcome::Completed)]);
+    // A is the first of equals, until it is known to be slow.
+    for _ in 0..3 {
+        desk.tell(Event::Learned(A, "ep".to_owned(), 0.0, 9.0));
+        desk.tell(Event::Learned(B, "ep".to_owned(), 0.0, 1.0));
+        desk.tell(Event::Learned(B, "fft".to_owned(), 0.0, 99.0));
+    }
+    assert_eq!(desk.tell(Event::Submit(CallId(2), call("ep"))), [start(2, B, 1)]);
+    // One that was restored is started again as any other.
+    let mut twice = call("ep");
+    twice.idempotent = true;
+    desk.tell(Event::Restored(CallId(3), twice, A, 1));
+    assert_eq!(desk.tell(Event::Failed(CallId(3), 1, Failure::Broken)), []);
+    let after = desk.tell(Event::Ended(CallId(2), 1, 1.0));
+    assert_eq!(after, [done(2, Outcome::Completed), start(3, B, 2)]);
 }

@@ -269,6 +269,56 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Servers of three kinds, and users who want something of some of them: each server's turns are shared fairly among
+    /// those who want them, whatever these are given elsewhere.
+    #[test]
+    fn shares_are_fair_in_each_group(
+        users in prop::collection::vec((1..9u32, 1..8u8), 2..7),
+        turns in prop::collection::vec(0..3usize, 1..240),
+    ) {
+        let mut desk = Desk::new("least-load");
+        let mut running = [0u64; 3];
+        for (group, name) in NAMES[..3].iter().enumerate() {
+            desk.tell(Event::Joined(ServerId(group as u32), offer(&[name], 1)));
+            desk.tell(Event::Submit(CallId(group as u64), call(name)));
+            running[group] = group as u64;
+        }
+        for (user, &(weight, wants)) in users.iter().enumerate() {
+            desk.tell(Event::Weight(UserId(user as u32 + 1), weight));
+            for number in 0..240 * 3u64 {
+                let group = number as usize % 3;
+                if wants & (1 << group) != 0 {
+                    let mut new = call(NAMES[group]);
+                    new.user = UserId(user as u32 + 1);
+                    desk.tell(Event::Submit(CallId((user as u64 + 1) * 1000 + number), new));
+                }
+            }
+        }
+        let mut served = [[0u32; 8]; 3];
+        for group in turns {
+            let ended = Event::Ended(CallId(running[group]), 1, 1.0);
+            for action in desk.tell(ended) {
+                if let Action::Start(id, server, _) = action {
+                    prop_assert_eq!(server, ServerId(group as u32));
+                    running[group] = id.0;
+                    served[group][id.0 as usize / 1000 - 1] += 1;
+                }
+            }
+            let wants = |user: &&(u32, u8)| user.1 & (1 << group) != 0;
+            let all: u32 = users.iter().filter(wants).map(|user| user.0).sum();
+            let turns: u32 = served[group].iter().sum();
+            for (user, count) in users.iter().zip(served[group]).filter(|(user, _)| wants(user)) {
+                let due = f64::from(turns) * f64::from(user.0) / f64::from(all);
+                let off = (f64::from(count) - due).abs();
+                prop_assert!(off <= 1.0, "{users:?} at {group}: {served:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_user_with_one_call_is_not_behind_thousands_of_another() {
     let mut desk = Desk::new("least-load");

@@ -2,7 +2,7 @@
 
 use alloc::string::{String, ToString};
 
-use crate::model::{Binary, Expr, Function, Param, Unary};
+use crate::model::{Binary, Element, Expr, Function, Param, Unary};
 use crate::scalar::Scalar;
 
 /// Why an expression has no value.
@@ -32,6 +32,9 @@ pub enum EvalError {
     /// More expressions in each other than allowed.
     #[error("it is nested more than {} deep", Expr::MOST_DEPTH)]
     TooDeep,
+    /// A value that the type in which it is passed cannot hold.
+    #[error("it is more than {0} can hold")]
+    Beyond(Element),
 }
 
 impl Expr {

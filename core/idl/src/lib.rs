@@ -16,6 +16,7 @@ mod defaults;
 mod expr;
 mod json;
 mod model;
+mod passed;
 mod plan;
 mod scalar;
 mod section;
@@ -34,5 +35,7 @@ pub use model::{
 pub use plan::{Argument, Form, Limits, Part, Plan, PlanError};
 pub use scalar::{Scalar, letter};
 pub use section::{Axis, Run, Runs, Section};
-pub use text::{Code, Diagnostic, MOST_DIAGNOSTICS, MOST_TEXT, Parsed, Severity, nearest, parse};
+pub use text::{
+    Code, Diagnostic, Lines, MOST_DIAGNOSTICS, MOST_TEXT, Parsed, Severity, nearest, parse,
+};
 pub use validate::{Fault, MOST_NAME, MOST_PROBLEMS, MOST_REQUIRED, Place, Problem};

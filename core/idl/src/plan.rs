@@ -38,6 +38,8 @@ pub struct Plan {
     pub returned: u64,
     /// Operations of the call; `None`: not said, or not a number for these arguments.
     pub operations: Option<f64>,
+    /// Values of the symbol's arguments that are expressions; one for each argument, `None` for others.
+    pub computed: Vec<Option<Scalar>>,
 }
 
 /// What a plan says of one argument.
@@ -226,6 +228,16 @@ pub enum PlanError {
         /// One of the parameters.
         param: String,
     },
+    /// An argument of the symbol without value.
+    #[error("what `{symbol}` gets, `{expression}`, has no value: {cause}")]
+    Passed {
+        /// The symbol.
+        symbol: String,
+        /// The argument as the description spells it.
+        expression: String,
+        /// Why.
+        cause: EvalError,
+    },
 }
 
 impl Interface {
@@ -270,6 +282,7 @@ impl Interface {
             sent: 0,
             returned: 0,
             operations: None,
+            computed: self.computed(scope)?,
         };
         for (param, scalar) in self.params.iter().zip(&scalars) {
             let mut argument = argument(scope, param, *scalar)?;

@@ -3,8 +3,10 @@
 use crate::callback::{CallbackHead, CallbackReturn};
 use crate::codec::{Cursor, Malformed};
 use crate::frame::{self, End, HEADER, Header, Kind};
+use crate::held::{FetchHead, HeldName};
 use crate::hello::{ServerHello, VERSIONS};
 use crate::message::{self, CallHead, Failure, ResultHead, Value};
+use crate::meta::{Over, Placed, Placing};
 use crate::parts::{Parts, Size};
 use crate::reader::{Coming, Place, Raw, Step, raw};
 use crate::{MOST_REQUEST, ProtocolError};
@@ -37,6 +39,12 @@ pub enum ClientEvent {
     Callback(u32, CallbackHead),
     /// All arrays for the function have come; [`Client::callback_return`] answers.
     Called(u32),
+    /// A metaserver says where a call is to go; the stream goes on.
+    Placed(u32, Placed),
+    /// A call through a metaserver is over; the stream has ended.
+    Closed(u32),
+    /// A metaserver's state, as JSON; the stream has ended.
+    State(u32, String),
 }
 
 #[derive(Debug)]
@@ -44,6 +52,8 @@ enum Stream {
     Interface,
     List,
     Call(Call),
+    Place,
+    Status,
 }
 
 #[derive(Debug)]
@@ -56,6 +66,8 @@ struct Call {
     back: Back,
     /// Parameters that come back as files, and most bytes of one.
     files: (Vec<u16>, u64),
+    /// Whether it runs a routine, which may call functions: the fetch of an array does not.
+    runs: bool,
 }
 
 impl Call {
@@ -178,9 +190,75 @@ impl Client {
             begun: false,
             back: Back::None,
             files: (Vec::new(), 0),
+            runs: true,
         };
         self.streams.insert(stream, (Stream::Call(call), true));
         Ok(stream)
+    }
+
+    /// [`Client::call`], with the ticket of the metaserver that has sent it here, and what is to be shown with it.
+    ///
+    /// # Errors
+    /// It is longer than servers take; nothing is appended.
+    pub fn call_with(
+        &mut self,
+        placed: Option<&Placed>,
+        head: &CallHead,
+        results: &[Size],
+        out: &mut Vec<u8>,
+    ) -> Result<u32, TooLong> {
+        let Some(placed) = placed else { return self.call(head, results, out) };
+        let mut call = Vec::new();
+        let stream = self.call(head, results, &mut call)?;
+        frame::put(out, Kind::Ticket, stream, |out| {
+            placed.ticket.encode(out);
+            out.extend_from_slice(placed.pass.as_bytes());
+        });
+        out.extend_from_slice(&call);
+        Ok(stream)
+    }
+
+    /// Appends the question where a call is to go; its stream.
+    ///
+    /// # Errors
+    /// It names what can be no routine; nothing is appended.
+    pub fn seek(&mut self, place: &Placing, out: &mut Vec<u8>) -> Result<u32, TooLong> {
+        message::name(place.routine.as_bytes()).map_err(|_| TooLong(place.routine.len()))?;
+        let stream = self.fresh();
+        frame::put(out, Kind::Place, stream, |out| place.encode(out));
+        self.streams.insert(stream, (Stream::Place, true));
+        Ok(stream)
+    }
+
+    /// Appends how an attempt went, on the stream of its call, or on stream 0 if that was another connection's.
+    pub fn over(&mut self, stream: u32, over: &Over, out: &mut Vec<u8>) {
+        frame::put(out, Kind::Over, stream, |out| over.encode(out));
+    }
+
+    /// Appends the question for a metaserver's state; its stream.
+    pub fn status(&mut self, out: &mut Vec<u8>) -> u32 {
+        let stream = self.fresh();
+        frame::put(out, Kind::Status, stream, |_| {});
+        self.streams.insert(stream, (Stream::Status, true));
+        stream
+    }
+
+    /// Appends the wish for bytes of a held array; its stream. They come as a result with one array, of parameter 0.
+    pub fn fetch(&mut self, head: &FetchHead, out: &mut Vec<u8>) -> u32 {
+        let stream = self.fresh();
+        frame::put(out, Kind::Fetch, stream, |out| head.encode(out));
+        let parts = Parts::new(&[Size { argument: 0, bytes: head.length }]);
+        let (back, files) = (Back::None, (Vec::new(), 0));
+        let call = Call { parts, begun: false, back, files, runs: false };
+        self.streams.insert(stream, (Stream::Call(call), true));
+        stream
+    }
+
+    /// Appends the wish that arrays be held no longer; it has no answer.
+    pub fn drop_held(&mut self, names: &[HeldName], out: &mut Vec<u8>) {
+        for names in names.chunks(MOST_REQUEST / HeldName::LENGTH) {
+            frame::put(out, Kind::Drop, 0, |out| names.iter().for_each(|name| name.encode(out)));
+        }
     }
 
     /// Appends the wish that a call end; its answer comes all the same.
@@ -408,6 +486,42 @@ impl Client {
                 let head = CallbackHead::decode(body).map_err(malformed)?;
                 self.callback(stream, head)?
             }
+            Kind::Placed | Kind::Closed | Kind::State => {
+                return self.take_of_metaserver(stream, kind, body);
+            }
+            _ => return Err(ProtocolError::Kind(kind as u8)),
+        })
+    }
+
+    /// What a metaserver says.
+    fn take_of_metaserver(
+        &mut self,
+        stream: u32,
+        kind: Kind,
+        body: &[u8],
+    ) -> Result<Option<ClientEvent>, ProtocolError> {
+        let malformed = |why| ProtocolError::Body { kind: kind as u8, why };
+        let unasked = ProtocolError::Unasked { kind: kind as u8, stream };
+        Ok(match kind {
+            Kind::Placed => match self.streams.get(&stream) {
+                Some((Stream::Place, wanted)) => {
+                    let placed = Placed::decode(body).map_err(malformed)?;
+                    wanted.then_some(ClientEvent::Placed(stream, placed))
+                }
+                _ => return Err(unasked),
+            },
+            Kind::Closed => match self.streams.get(&stream) {
+                Some((Stream::Place, _)) => self.end(stream).then_some(ClientEvent::Closed(stream)),
+                _ => return Err(unasked),
+            },
+            Kind::State => match self.streams.get(&stream) {
+                Some((Stream::Status, _)) => {
+                    let json =
+                        core::str::from_utf8(body).map_err(|_| malformed(Malformed::Text))?;
+                    self.end(stream).then(|| ClientEvent::State(stream, json.to_owned()))
+                }
+                _ => return Err(unasked),
+            },
             _ => return Err(ProtocolError::Kind(kind as u8)),
         })
     }
@@ -446,6 +560,9 @@ impl Client {
         head: CallbackHead,
     ) -> Result<Option<ClientEvent>, ProtocolError> {
         let (call, wanted) = self.running(stream, Kind::Callback)?;
+        if !call.runs {
+            return Err(ProtocolError::Unasked { kind: Kind::Callback as u8, stream });
+        }
         call.back = if wanted { Back::Asked } else { Back::Refused };
         Ok(wanted.then_some(ClientEvent::Callback(stream, head)))
     }

@@ -40,10 +40,15 @@ impl<'a> Cursor<'a> {
         Ok(taken)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let (taken, rest) = self.0.split_first_chunk::<N>().ok_or(Malformed::Short)?;
         self.0 = rest;
         Ok(*taken)
+    }
+
+    /// The next byte, which stays.
+    pub fn peek(&self) -> Option<u8> {
+        self.0.first().copied()
     }
 
     pub fn u8(&mut self) -> Result<u8, Malformed> {

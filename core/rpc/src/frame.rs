@@ -39,11 +39,47 @@ pub enum Kind {
     Callback = 12,
     /// The function has returned, or failed.
     CallbackReturn = 13,
+    /// Asks where a call is to go.
+    Place = 32,
+    /// Says it.
+    Placed = 33,
+    /// How an attempt went.
+    Over = 34,
+    /// A call is over.
+    Closed = 35,
+    /// Who a server is.
+    Register = 36,
+    /// A routine of a server.
+    Offer = 37,
+    /// What a server runs.
+    Holds = 38,
+    /// A server is known.
+    Registered = 39,
+    /// A server's load.
+    Report = 40,
+    /// What is with a ticket.
+    Told = 41,
+    /// Ends an attempt.
+    Stop = 42,
+    /// A server takes no new calls.
+    Leave = 43,
+    /// Asks for the state.
+    Status = 44,
+    /// The state.
+    State = 45,
+    /// The ticket of the call that follows.
+    Ticket = 46,
+    /// Asks what is with a ticket.
+    Ask = 47,
+    /// Asks for a held array.
+    Fetch = 14,
+    /// Ends the holding of arrays.
+    Drop = 15,
 }
 
 impl Kind {
     fn of(byte: u8) -> Option<Kind> {
-        const ALL: [Kind; 13] = [
+        const ALL: [Kind; 31] = [
             Kind::Interface,
             Kind::List,
             Kind::Call,
@@ -57,6 +93,24 @@ impl Kind {
             Kind::Error,
             Kind::Callback,
             Kind::CallbackReturn,
+            Kind::Place,
+            Kind::Placed,
+            Kind::Over,
+            Kind::Closed,
+            Kind::Register,
+            Kind::Offer,
+            Kind::Holds,
+            Kind::Registered,
+            Kind::Report,
+            Kind::Told,
+            Kind::Stop,
+            Kind::Leave,
+            Kind::Status,
+            Kind::State,
+            Kind::Ticket,
+            Kind::Ask,
+            Kind::Fetch,
+            Kind::Drop,
         ];
         ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
@@ -113,8 +167,21 @@ impl Header {
             Ordering::Equal => {}
         }
         let of_connection = match known {
-            Some(Kind::Ping | Kind::Pong) => stream == 0,
-            Some(Kind::Error) | None => true,
+            Some(
+                Kind::Ping
+                | Kind::Pong
+                | Kind::Drop
+                | Kind::Register
+                | Kind::Offer
+                | Kind::Holds
+                | Kind::Registered
+                | Kind::Report
+                | Kind::Told
+                | Kind::Stop
+                | Kind::Ask
+                | Kind::Leave,
+            ) => stream == 0,
+            Some(Kind::Error | Kind::Over) | None => true,
             Some(_) => stream != 0,
         };
         let argument_fits = argument == 0 || matches!(known, Some(Kind::Chunk) | None);

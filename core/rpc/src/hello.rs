@@ -6,6 +6,7 @@ use crate::{MOST_NAME, ProtocolError};
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 use core::ops::RangeInclusive;
 
 /// Bytes of a hello without its fields.
@@ -17,6 +18,7 @@ const CLIENT: &[u8; 8] = b"kumicall";
 const SERVER: &[u8; 8] = b"KUMICALL";
 const MOST_FIELDS: usize = 4096;
 const MOST_TOKEN: usize = 1024;
+const MOST_SITE: usize = 64;
 
 mod tag {
     pub const TOKEN: u16 = 1;
@@ -25,10 +27,12 @@ mod tag {
     pub const STREAMS: u16 = 4;
     pub const BYTES: u16 = 5;
     pub const FAILURE: u16 = 6;
+    pub const ROLE: u16 = 7;
+    pub const SITE: u16 = 8;
 }
 
 /// What a client says first.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct ClientHello {
     /// Versions that it speaks.
     pub versions: RangeInclusive<u16>,
@@ -36,6 +40,29 @@ pub struct ClientHello {
     pub token: String,
     /// Its program, for logs.
     pub program: String,
+    /// Its site; empty: the network of its address.
+    pub site: String,
+}
+
+/// What answers at the other end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Role {
+    /// A server of routines.
+    #[default]
+    Server,
+    /// A metaserver, which knows servers.
+    Metaserver,
+}
+
+impl fmt::Debug for ClientHello {
+    /// Without the token, which is nobody else's business.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("ClientHello")
+            .field("versions", &self.versions)
+            .field("token", &if self.token.is_empty() { "none" } else { "given" })
+            .field("program", &self.program)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What a server answers.
@@ -51,6 +78,8 @@ pub struct ServerHello {
     pub streams: u32,
     /// Most bytes of memory of one call.
     pub bytes: u64,
+    /// What it is.
+    pub role: Role,
 }
 
 fn field(out: &mut Vec<u8>, tag: u16, content: &[u8]) {
@@ -125,6 +154,9 @@ impl ClientHello {
             field(&mut fields, tag::TOKEN, shortened(&self.token, MOST_TOKEN + 1).as_bytes());
         }
         field(&mut fields, tag::PROGRAM, shortened(&self.program, MOST_NAME).as_bytes());
+        if !self.site.is_empty() {
+            field(&mut fields, tag::SITE, shortened(&self.site, MOST_SITE).as_bytes());
+        }
         head(*CLIENT, *self.versions.start(), *self.versions.end(), &fields)
     }
 
@@ -138,16 +170,17 @@ impl ClientHello {
             Ok(parsed) => parsed,
             Err(needed) => return Ok(Err(needed)),
         };
-        let (mut token, mut program) = (String::new(), String::new());
+        let (mut token, mut program, mut site) = (String::new(), String::new(), String::new());
         each_field(fields, |tag, content| {
             match tag {
                 tag::TOKEN => token = text(content, MOST_TOKEN)?,
                 tag::PROGRAM => program = printable(&text(content, MOST_NAME)?),
+                tag::SITE => site = printable(&text(content, MOST_SITE)?),
                 _ => {}
             }
             Ok(())
         })?;
-        let hello = ClientHello { versions: lowest..=highest, token, program };
+        let hello = ClientHello { versions: lowest..=highest, token, program, site };
         Ok(Ok((hello, HELLO + fields.len())))
     }
 
@@ -168,6 +201,9 @@ impl ServerHello {
         field(&mut fields, tag::SERVER, shortened(&self.name, MOST_NAME).as_bytes());
         field(&mut fields, tag::STREAMS, &self.streams.to_le_bytes());
         field(&mut fields, tag::BYTES, &self.bytes.to_le_bytes());
+        if self.role == Role::Metaserver {
+            field(&mut fields, tag::ROLE, &[1]);
+        }
         let version = match &self.version {
             Ok(version) => *version,
             Err(failure) => {
@@ -195,6 +231,7 @@ impl ServerHello {
             name: String::new(),
             streams: u32::MAX,
             bytes: u64::MAX,
+            role: Role::Server,
         };
         let mut refusal = Failure::version(highest);
         each_field(fields, |tag, content| {
@@ -202,6 +239,7 @@ impl ServerHello {
                 tag::SERVER => hello.name = printable(&text(content, MOST_NAME)?),
                 tag::STREAMS => hello.streams = Cursor::new(content).u32()?,
                 tag::BYTES => hello.bytes = Cursor::new(content).u64()?,
+                tag::ROLE if content == [1] => hello.role = Role::Metaserver,
                 tag::FAILURE => refusal = Failure::decode(content)?,
                 _ => {}
             }

@@ -12,8 +12,12 @@ mod callback;
 mod client;
 mod codec;
 mod frame;
+mod held;
 mod hello;
+mod member;
 mod message;
+mod meta;
+mod metaserver;
 mod outbox;
 mod parts;
 mod reader;
@@ -23,8 +27,14 @@ pub use callback::{CallbackHead, CallbackReturn};
 pub use client::{Client, ClientEvent, TooLong};
 pub use codec::Malformed;
 pub use frame::{HEADER, chunk_header, chunks};
-pub use hello::{ClientHello, ServerHello, VERSIONS};
+pub use held::{FetchHead, Held, HeldName, HeldPart, Keep};
+pub use hello::{ClientHello, Role, ServerHello, VERSIONS};
+pub use member::{Member, MemberEvent};
 pub use message::{CallHead, Code, Failure, ResultHead, Value};
+pub use meta::{
+    Ended, Fate, Moved, Over, Placed, Placing, Register, Report, Secret, Ticket, codes,
+};
+pub use metaserver::{Look, MetaEvent, Metaserver};
 pub use outbox::{Outbox, Piece};
 pub use parts::Size;
 pub use reader::{Place, Step};

@@ -1,7 +1,8 @@
 //! Bodies of frames that are no chunks.
 
-use crate::MOST_NAME;
 use crate::codec::{Cursor, Malformed, printable, shortened};
+use crate::held::Held;
+use crate::{MOST_ANSWER, MOST_NAME};
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -24,7 +25,7 @@ pub enum Value {
 }
 
 /// A call's head.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct CallHead {
     /// Hash of the description that the client has.
     pub hash: u64,
@@ -34,6 +35,8 @@ pub struct CallHead {
     pub routine: String,
     /// What is sent of scalars and texts: parameter and value, in ascending order.
     pub values: Vec<(u16, Value)>,
+    /// Arrays that are held at servers.
+    pub held: Held,
 }
 
 /// A result's head.
@@ -89,31 +92,62 @@ pub enum Code {
     Version,
     /// A function of the client that the routine called has failed.
     Callback,
+    /// No array of that name is held.
+    NotHeld,
+    /// The call that makes an array is under way.
+    NotYet,
+    /// An array could not be fetched from the server that holds it.
+    NoSource,
+    /// No room for arrays that are to be held.
+    HeldFull,
     /// The server's disk does not take a file of the call, or what the routine left there is none that can be sent.
     Storage,
+    /// The token was good once.
+    Expired,
+    /// Only TLS is spoken here.
+    TlsWanted,
+    /// The metaserver has given the attempt up.
+    NoTicket,
+    /// No server is left that could run the call.
+    NoServer,
+    /// The server of the last attempt is gone; the call may have run.
+    ServerLost,
+    /// Another metaserver leads.
+    NotLeading,
+    /// The routine has ended with an exception.
+    Raised,
     /// What a newer server says.
     Other(u16),
 }
 
-const CODES: [Code; 14] = [
-    Code::NoSuchRoutine,
-    Code::InterfaceChanged,
-    Code::BadArguments,
-    Code::TooLarge,
-    Code::Busy,
-    Code::Crashed,
-    Code::TimedOut,
-    Code::Cancelled,
-    Code::NotRunnable,
-    Code::NotPermitted,
-    Code::Protocol,
-    Code::Ending,
-    Code::Version,
-    Code::Callback,
+const CODES: [(u16, Code); 26] = [
+    (1, Code::NoSuchRoutine),
+    (2, Code::InterfaceChanged),
+    (3, Code::BadArguments),
+    (4, Code::TooLarge),
+    (5, Code::Busy),
+    (6, Code::Crashed),
+    (7, Code::TimedOut),
+    (8, Code::Cancelled),
+    (9, Code::NotRunnable),
+    (10, Code::NotPermitted),
+    (11, Code::Protocol),
+    (12, Code::Ending),
+    (13, Code::Version),
+    (14, Code::Callback),
+    (15, Code::NotHeld),
+    (16, Code::NotYet),
+    (17, Code::NoSource),
+    (18, Code::HeldFull),
+    (20, Code::NoTicket),
+    (21, Code::NoServer),
+    (22, Code::ServerLost),
+    (23, Code::NotLeading),
+    (25, Code::Expired),
+    (26, Code::TlsWanted),
+    (30, Code::Storage),
+    (31, Code::Raised),
 ];
-
-/// The number of [`Code::Storage`].
-const STORAGE: u16 = 30;
 
 impl Code {
     /// Its number on the wire.
@@ -121,26 +155,20 @@ impl Code {
     pub fn number(self) -> u16 {
         match self {
             Code::Other(number) => number,
-            Code::Storage => STORAGE,
-            known => {
-                (1..).zip(CODES).find(|(_, code)| *code == known).map_or(0, |(number, _)| number)
-            }
+            known => CODES.iter().find(|(_, code)| *code == known).map_or(0, |(number, _)| *number),
         }
     }
 
     /// The code of a number.
     #[must_use]
     pub fn of(number: u16) -> Code {
-        if number == STORAGE {
-            return Code::Storage;
-        }
-        let index = usize::from(number).wrapping_sub(1);
-        CODES.get(index).copied().unwrap_or(Code::Other(number))
+        let known = CODES.iter().find(|(other, _)| *other == number);
+        known.map_or(Code::Other(number), |(_, code)| *code)
     }
 }
 
 impl Value {
-    fn encode(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Value::I64(value) => {
                 out.push(1);
@@ -172,7 +200,7 @@ impl Value {
         }
     }
 
-    fn decode(cursor: &mut Cursor<'_>) -> Result<Value, Malformed> {
+    pub(crate) fn decode(cursor: &mut Cursor<'_>) -> Result<Value, Malformed> {
         Ok(match cursor.u8()? {
             1 => Value::I64(cursor.i64()?),
             2 => Value::U64(cursor.u64()?),
@@ -220,6 +248,18 @@ pub fn name(bytes: &[u8]) -> Result<&str, Malformed> {
     if name.chars().any(char::is_control) { Err(Malformed::Name) } else { Ok(name) }
 }
 
+/// Appends names, as many as fit into an answer.
+pub fn put_names<'a>(out: &mut Vec<u8>, names: impl IntoIterator<Item = &'a str>) {
+    let mut room = MOST_ANSWER;
+    for name in names {
+        let Some(left) = room.checked_sub(name.len() + 2) else { break };
+        room = left;
+        let length = u16::try_from(name.len()).unwrap_or(u16::MAX);
+        out.extend_from_slice(&length.to_le_bytes());
+        out.extend_from_slice(name.as_bytes());
+    }
+}
+
 impl CallHead {
     /// Appends its bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -228,7 +268,10 @@ impl CallHead {
         let name = shortened(&self.routine, MOST_NAME + 1);
         out.extend_from_slice(&u16::try_from(name.len()).unwrap_or(u16::MAX).to_le_bytes());
         out.extend_from_slice(name.as_bytes());
-        put_values(out, &self.values);
+        let entries = self.values.len() + self.held.entries();
+        // Parameters are numbered in 16 bits; a body with more entries is over every limit anyway.
+        out.extend_from_slice(&u16::try_from(entries).unwrap_or(u16::MAX).to_le_bytes());
+        self.held.encode(out, &self.values);
     }
 
     /// Reads one, which is all of `bytes`.
@@ -241,9 +284,10 @@ impl CallHead {
         let timeout_ms = cursor.u32()?;
         let length = cursor.u16()?;
         let routine = name(cursor.take(usize::from(length))?)?.to_owned();
-        let values = take_values(&mut cursor)?;
+        let count = cursor.u16()?;
+        let (values, held) = Held::decode(&mut cursor, count)?;
         cursor.end()?;
-        Ok(CallHead { hash, timeout_ms, routine, values })
+        Ok(CallHead { hash, timeout_ms, routine, values, held })
     }
 }
 

@@ -2,8 +2,10 @@
 
 use crate::callback::{CallbackHead, CallbackReturn};
 use crate::frame::{self, End, HEADER, Header, Kind};
-use crate::hello::{ClientHello, ServerHello, VERSIONS};
+use crate::held::{self, FetchHead, HeldName};
+use crate::hello::{ClientHello, Role, ServerHello, VERSIONS};
 use crate::message::{self, CallHead, Code, Failure, ResultHead};
+use crate::meta::{self, Ticket};
 use crate::outbox::Outbox;
 use crate::parts::{Parts, Size};
 use crate::reader::{Coming, Place, Raw, Step, raw};
@@ -33,6 +35,12 @@ pub enum ServerEvent {
     Returned(u32, CallbackReturn),
     /// All arrays that a function of the client returns have come.
     Back(u32),
+    /// A metaserver has sent the call that directly follows.
+    Ticket(u32, Ticket, String),
+    /// Bytes of a held array; [`Server::finish`] with one array, of parameter 0, or [`Server::fail`] answers.
+    Fetch(u32, FetchHead),
+    /// These arrays are to be held no longer.
+    Drop(Vec<HeldName>),
 }
 
 /// What a stream waits for.
@@ -146,6 +154,7 @@ impl Server {
             name: name.to_owned(),
             streams,
             bytes: most_bytes,
+            role: Role::Server,
         };
         self.outbox.append(|out| out.extend_from_slice(&hello.encode()));
         true
@@ -159,6 +168,7 @@ impl Server {
             name: String::new(),
             streams: 0,
             bytes: 0,
+            role: Role::Server,
         };
         self.outbox.append(|out| out.extend_from_slice(&hello.encode()));
     }
@@ -215,6 +225,11 @@ impl Server {
                 let head = CallHead::decode(body).map_err(malformed)?;
                 self.begin(stream)?.then_some(ServerEvent::Call(stream, head))
             }
+            Kind::Fetch => {
+                let head = FetchHead::decode(body).map_err(malformed)?;
+                self.begin(stream)?.then_some(ServerEvent::Fetch(stream, head))
+            }
+            Kind::Drop => Some(ServerEvent::Drop(held::take_names(body).map_err(malformed)?)),
             // Of a stream that has ended meanwhile it says nothing.
             Kind::Cancel => match self.streams.get(&stream) {
                 None | Some(Stream::Asked | Stream::Answered) => None,
@@ -238,6 +253,10 @@ impl Server {
                 None
             }
             Kind::Pong => None,
+            Kind::Ticket => {
+                let (ticket, pass) = meta::shown(body).map_err(malformed)?;
+                Some(ServerEvent::Ticket(stream, ticket, pass))
+            }
             _ => return Err(ProtocolError::Kind(kind as u8)),
         })
     }
@@ -293,16 +312,7 @@ impl Server {
     /// Answers with names, as many as fit.
     pub fn names<'a>(&mut self, stream: u32, names: impl IntoIterator<Item = &'a str>) {
         self.streams.remove(&stream);
-        self.put(Kind::Names, stream, |out| {
-            let mut room = MOST_ANSWER;
-            for name in names {
-                let Some(left) = room.checked_sub(name.len() + 2) else { break };
-                room = left;
-                let length = u16::try_from(name.len()).unwrap_or(u16::MAX);
-                out.extend_from_slice(&length.to_le_bytes());
-                out.extend_from_slice(name.as_bytes());
-            }
-        });
+        self.put(Kind::Names, stream, |out| message::put_names(out, names));
     }
 
     /// Ends a stream with a failure. What its driver holds for it may go at once, unless [`Outbox::refers`] to it:

@@ -15,7 +15,7 @@ fn byte(stream: u32, argument: u16, offset: u64) -> u8 {
 }
 
 fn hello() -> ClientHello {
-    ClientHello { versions: 1..=3, token: "t".into(), program: "p".into() }
+    ClientHello { versions: 1..=3, token: "t".into(), program: "p".into(), site: String::new() }
 }
 
 /// What a client writes for calls with these arrays: heads, then chunks of the calls in turn.
@@ -23,7 +23,13 @@ fn requests(client: &mut Client, calls: &[Vec<u64>]) -> Vec<u8> {
     let mut out = hello().encode();
     let mut left = Vec::new();
     for sizes in calls {
-        let head = CallHead { hash: 1, timeout_ms: 2, routine: "f".into(), values: values() };
+        let head = CallHead {
+            hash: 1,
+            timeout_ms: 2,
+            routine: "f".into(),
+            values: values(),
+            ..CallHead::default()
+        };
         let sizes = arrays(sizes);
         let stream = client.call(&head, &sizes, &mut out).expect("short");
         let pieces: Vec<_> = chunks(&sizes).collect();
@@ -249,12 +255,12 @@ proptest! {
     #[test]
     fn any_answers(frames in prop::collection::vec(answer(), 0..12), rest in prop::collection::vec(any::<u8>(), 0..40)) {
         let (mut client, mut out) = (Client::new(), Vec::new());
-        let head = CallHead { hash: 1, timeout_ms: 2, routine: "f".into(), values: values() };
+        let head = CallHead { hash: 1, timeout_ms: 2, routine: "f".into(), values: values(), ..CallHead::default() };
         client.interface("f", &mut out).expect("a name");
         client.list("", &mut out).expect("short");
         client.call(&head, &arrays(&[9, 20]), &mut out).expect("short");
         client.call(&head, &[], &mut out).expect("short");
-        let hello = ServerHello { version: Ok(1), highest: 1, name: "s".into(), streams: 9, bytes: 9 };
+        let hello = ServerHello { version: Ok(1), highest: 1, name: "s".into(), streams: 9, bytes: 9, role: kumi_rpc::Role::Server };
         let mut input = hello.encode();
         for (kind, stream, argument, body) in &frames {
             input.extend_from_slice(&(body.len() as u32).to_le_bytes());

@@ -3,16 +3,27 @@
 
 use kumi_rpc::{
     CallHead, CallbackHead, CallbackReturn, Client, ClientEvent, ClientHello, Code, Failure,
-    HEADER, Piece, ProtocolError, ResultHead, Server, ServerEvent, ServerHello, Size, Step, Value,
-    chunk_header,
+    FetchHead, HEADER, Held, HeldName, Piece, ProtocolError, ResultHead, Role, Server, ServerEvent,
+    ServerHello, Size, Step, Value, chunk_header,
 };
 
 /// A server with a call that runs on stream 1.
 fn running() -> Server {
     let mut server = Server::new(8);
-    let hello = ClientHello { versions: 1..=1, token: String::new(), program: String::new() };
+    let hello = ClientHello {
+        versions: 1..=1,
+        token: String::new(),
+        program: String::new(),
+        site: String::new(),
+    };
     let mut bytes = hello.encode();
-    let head = CallHead { hash: 7, timeout_ms: 0, routine: "f".to_owned(), values: Vec::new() };
+    let head = CallHead {
+        hash: 7,
+        timeout_ms: 0,
+        routine: "f".to_owned(),
+        values: Vec::new(),
+        held: Held::default(),
+    };
     Client::new().call(&head, &[], &mut bytes).expect("short");
     let events = feed(&mut server, &bytes, |server, event| match event {
         ServerEvent::Hello(hello) => assert!(server.welcome(hello, "s", 1 << 20)),
@@ -208,7 +219,13 @@ fn a_stream_is_in_use_until_its_chunks_are_written() {
     assert!(server.outbox().refers(1), "what is decided on is written");
     // A client that takes the number again before it has read the end.
     let mut bytes = Vec::new();
-    let call = CallHead { hash: 7, timeout_ms: 0, routine: "f".to_owned(), values: Vec::new() };
+    let call = CallHead {
+        hash: 7,
+        timeout_ms: 0,
+        routine: "f".to_owned(),
+        values: Vec::new(),
+        held: Held::default(),
+    };
     Client::new().call(&call, &[], &mut bytes).expect("short");
     assert_eq!(try_feed(&mut server, &bytes, |_, _| {}), Err(ProtocolError::Reused(1)));
     // What the client had sent of the function's end is skipped.
@@ -223,11 +240,23 @@ fn a_stream_is_in_use_until_its_chunks_are_written() {
 /// A client with a call on stream 1, and a result of 4 bytes to come.
 fn calling() -> Client {
     let mut client = Client::new();
-    let call = CallHead { hash: 7, timeout_ms: 0, routine: "f".to_owned(), values: Vec::new() };
+    let call = CallHead {
+        hash: 7,
+        timeout_ms: 0,
+        routine: "f".to_owned(),
+        values: Vec::new(),
+        held: Held::default(),
+    };
     let mut out = Vec::new();
     client.call(&call, &[Size { argument: 0, bytes: 4 }], &mut out).expect("short");
-    let hello =
-        ServerHello { version: Ok(1), highest: 1, name: "s".to_owned(), streams: 8, bytes: 1 };
+    let hello = ServerHello {
+        version: Ok(1),
+        highest: 1,
+        name: "s".to_owned(),
+        streams: 8,
+        bytes: 1,
+        role: Role::Server,
+    };
     get(&mut client, &hello.encode(), |_, _| {}).expect("it is the protocol");
     client
 }
@@ -351,4 +380,13 @@ fn what_a_client_does_not_want_is_skipped() {
     let (events, _) = get(&mut client, &bytes, accept).expect("it is the protocol");
     assert!(matches!(events[..], [_, ClientEvent::Failed(1, _)]), "{events:?}");
     assert_eq!(client.callback_return(1, &done(), &mut out), Ok(false));
+}
+
+#[test]
+fn the_fetch_of_an_array_calls_no_function() {
+    let mut client = calling();
+    let name = HeldName { secret: [7; 16], index: 1 };
+    let stream = client.fetch(&FetchHead { name, offset: 0, length: 4 }, &mut Vec::new());
+    let unasked = ProtocolError::Unasked { kind: 12, stream };
+    assert_eq!(get(&mut client, &asks(stream), |_, _| {}).expect_err("it runs nothing"), unasked);
 }

@@ -19,7 +19,12 @@ fn frame(kind: u8, stream: u32, body: &[u8]) -> Vec<u8> {
 /// A server that has taken its client in.
 fn served(streams: usize) -> Server {
     let mut server = Server::new(streams);
-    let hello = ClientHello { versions: 1..=1, token: String::new(), program: String::new() };
+    let hello = ClientHello {
+        versions: 1..=1,
+        token: String::new(),
+        program: String::new(),
+        site: String::new(),
+    };
     assert!(matches!(server.step(&hello.encode()), Ok(Step::Event(..))));
     assert!(server.welcome(&hello, "s", 1));
     written(&mut server);
@@ -29,7 +34,14 @@ fn served(streams: usize) -> Server {
 /// A client that has been taken in.
 fn greeted() -> Client {
     let mut client = Client::new();
-    let hello = ServerHello { version: Ok(1), highest: 1, name: "s".into(), streams: 9, bytes: 9 };
+    let hello = ServerHello {
+        version: Ok(1),
+        highest: 1,
+        name: "s".into(),
+        streams: 9,
+        bytes: 9,
+        role: kumi_rpc::Role::Server,
+    };
     assert!(matches!(client.step(&hello.encode()), Ok(Step::Event(_, Some(_)))));
     client
 }
@@ -127,7 +139,7 @@ fn a_stream_too_many_fails_alone() {
     let mut server = served(2);
     let mut client = greeted();
     let head =
-        CallHead { hash: 0, timeout_ms: 0, routine: "f".into(), values: vec![(0, Value::I64(1))] };
+        CallHead { routine: "f".into(), values: vec![(0, Value::I64(1))], ..CallHead::default() };
     let size = Size { argument: 0, bytes: 5 };
     let mut input = Vec::new();
     for _ in 0..3 {
@@ -169,7 +181,7 @@ fn a_stream_too_many_fails_alone() {
 fn a_result_that_is_too_long_is_a_failure_of_its_call() {
     let mut server = served(2);
     let mut input = Vec::new();
-    let head = CallHead { hash: 0, timeout_ms: 0, routine: "f".into(), values: vec![] };
+    let head = CallHead { routine: "f".into(), ..CallHead::default() };
     Client::new().call(&head, &[], &mut input).expect("short");
     assert!(matches!(server.step(&input), Ok(Step::Event(_, Some(ServerEvent::Call(1, _))))));
     server.accept(1, &[]);
@@ -191,7 +203,7 @@ fn a_client_does_not_send_what_ends_the_connection() {
     let (mut client, mut out) = (Client::new(), Vec::new());
     for name in ["", &"x".repeat(MOST_NAME + 1), "f\u{1b}[2J"] {
         assert_eq!(client.interface(name, &mut out), Err(TooLong(name.len())));
-        let head = CallHead { hash: 0, timeout_ms: 0, routine: name.to_owned(), values: vec![] };
+        let head = CallHead { routine: name.to_owned(), ..CallHead::default() };
         assert_eq!(client.call(&head, &[], &mut out), Err(TooLong(name.len())));
     }
     let long = "x".repeat(MOST_REQUEST + 1);
@@ -210,7 +222,14 @@ fn a_client_does_not_send_what_ends_the_connection() {
 
 #[test]
 fn a_version_that_a_client_does_not_speak_is_a_refusal() {
-    let hello = ServerHello { version: Ok(7), highest: 9, name: "s".into(), streams: 1, bytes: 1 };
+    let hello = ServerHello {
+        version: Ok(7),
+        highest: 9,
+        name: "s".into(),
+        streams: 1,
+        bytes: 1,
+        role: kumi_rpc::Role::Server,
+    };
     match Client::new().step(&hello.encode()) {
         Ok(Step::Event(_, Some(ClientEvent::Hello(hello)))) => {
             assert_eq!(hello.version, Err(Failure::version(9)));
@@ -262,8 +281,14 @@ fn texts_do_nothing_to_a_terminal() {
     assert_eq!(came.text, "a\\u{1b}[2J\\u{9b}b\\r\n\tc");
     let long = [&bytes[..10], &[b'x'; 4000]].concat();
     assert_eq!(Failure::decode(&long).expect("it is cut").text.len(), 2048);
-    let hello =
-        ServerHello { version: Ok(1), highest: 1, name: "\u{7}".into(), streams: 1, bytes: 1 };
+    let hello = ServerHello {
+        version: Ok(1),
+        highest: 1,
+        name: "\u{7}".into(),
+        streams: 1,
+        bytes: 1,
+        role: kumi_rpc::Role::Server,
+    };
     let (came, _) = ServerHello::decode(&hello.encode()).expect("a hello").expect("whole");
     assert_eq!(came.name, "\\u{7}");
 

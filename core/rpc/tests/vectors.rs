@@ -2,8 +2,9 @@
 #![forbid(unsafe_code)]
 
 use kumi_rpc::{
-    CallHead, Client, ClientEvent, ClientHello, Code, Failure, Piece, ResultHead, Server,
-    ServerEvent, ServerHello, Size, Step, Value, chunk_header,
+    CallHead, Client, ClientEvent, ClientHello, Code, Failure, FetchHead, Held, HeldName, HeldPart,
+    Keep, Malformed, Piece, ResultHead, Server, ServerEvent, ServerHello, Size, Step, Value,
+    chunk_header,
 };
 
 fn pieces(server: &mut Server) -> Vec<u8> {
@@ -22,14 +23,26 @@ fn pieces(server: &mut Server) -> Vec<u8> {
 
 #[test]
 fn hellos() {
-    let hello = ClientHello { versions: 1..=2, token: "ab".into(), program: "p".into() };
+    let hello = ClientHello {
+        versions: 1..=2,
+        token: "ab".into(),
+        program: "p".into(),
+        site: String::new(),
+    };
     let bytes = b"kumicall\x01\0\x02\0\x0b\0\0\0\x01\0\x02\0ab\x02\0\x01\0p";
     assert_eq!(hello.encode(), bytes);
     assert_eq!(ClientHello::decode(bytes), Ok(Ok((hello.clone(), bytes.len()))));
     assert_eq!(hello.common(&(1..=1)), Some(1), "a newer client and an older server");
     assert_eq!(hello.common(&(1..=9)), Some(2), "an older client and a newer server");
     assert_eq!(hello.common(&(3..=9)), None);
-    let answer = ServerHello { version: Ok(1), highest: 1, name: "s".into(), streams: 2, bytes: 3 };
+    let answer = ServerHello {
+        version: Ok(1),
+        highest: 1,
+        name: "s".into(),
+        streams: 2,
+        bytes: 3,
+        role: kumi_rpc::Role::Server,
+    };
     let bytes = b"KUMICALL\x01\0\x01\0\x19\0\0\0\x03\0\x01\0s\x04\0\x04\0\x02\0\0\0\x05\0\x08\0\x03\0\0\0\0\0\0\0";
     assert_eq!(answer.encode(), bytes);
     assert_eq!(ServerHello::decode(bytes), Ok(Ok((answer, bytes.len()))));
@@ -44,6 +57,7 @@ fn a_call() {
         timeout_ms: 9,
         routine: "f".into(),
         values: vec![(0, Value::I64(-1)), (2, Value::Text("x".into()))],
+        ..CallHead::default()
     };
     let stream = client.call(&head, &[Size { argument: 1, bytes: 3 }], &mut out).expect("short");
     assert_eq!(stream, 1);
@@ -55,7 +69,12 @@ fn a_call() {
     assert_eq!(chunk_header(1, 4, 2), *b"\x02\0\0\0\x01\0\0\0\x04\0\x04\0");
 
     let mut server = Server::new(4);
-    let hello = ClientHello { versions: 1..=1, token: String::new(), program: String::new() };
+    let hello = ClientHello {
+        versions: 1..=1,
+        token: String::new(),
+        program: String::new(),
+        site: String::new(),
+    };
     let bytes = hello.encode();
     let step = server.step(&bytes).expect("well-formed");
     assert_eq!(step, Step::Event(bytes.len(), Some(ServerEvent::Hello(hello.clone()))));
@@ -83,7 +102,7 @@ fn failures() {
     let mut bytes = Vec::new();
     failure.encode(&mut bytes);
     assert_eq!(bytes, b"\x06\0\x0b\0\0\0\0\0\0\0it crashed");
-    for number in 1..=14 {
+    for number in 1..=99 {
         assert_eq!(Code::of(number).number(), number);
     }
     assert_eq!(Code::of(999), Code::Other(999));
@@ -96,4 +115,66 @@ fn what_breaks_the_protocol_is_said() {
     let said = pieces(&mut server);
     let (hello, _) = ServerHello::decode(&said).expect("a hello").expect("whole");
     assert_eq!(hello.version.expect_err("refused").code, Code::Protocol);
+}
+
+#[test]
+fn held_arrays() {
+    let name = |index| HeldName { secret: *b"0123456789abcdef", index };
+    let part = HeldPart { offset: 1, length: 2, name: name(3), from: 4, server: "a:1".into() };
+    let keep = Keep { name: name(5), lifetime_ms: 6, sent: true, survives: false };
+    let held = Held { from: vec![(1, vec![part.clone()])], keep: vec![(1, keep), (2, keep)] };
+    let values = vec![(0, Value::I64(7)), (3, Value::I64(8))];
+    let head = CallHead { hash: 0, timeout_ms: 0, routine: "f".into(), values, held };
+    let mut bytes = Vec::new();
+    head.encode(&mut bytes);
+    let mut expected = b"\0\0\0\0\0\0\0\0\0\0\0\0\x01\0f\x05\0".to_vec();
+    expected.extend_from_slice(b"\0\0\x01\x07\0\0\0\0\0\0\0");
+    expected.extend_from_slice(b"\x01\0\x07\x01\0\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0");
+    expected.extend_from_slice(b"0123456789abcdef\x03\0\0\0\x04\0\0\0\0\0\0\0\x03\0a:1");
+    expected.extend_from_slice(b"\x01\0\x080123456789abcdef\x05\0\0\0\x06\0\0\0\x01");
+    expected.extend_from_slice(b"\x02\0\x080123456789abcdef\x05\0\0\0\x06\0\0\0\x01");
+    expected.extend_from_slice(b"\x03\0\x01\x08\0\0\0\0\0\0\0");
+    assert_eq!(bytes, expected);
+    assert_eq!(CallHead::decode(&bytes), Ok(head.clone()));
+
+    let overlapping = HeldPart { offset: 2, ..part.clone() };
+    let endless = HeldPart { length: u64::MAX, ..part.clone() };
+    let empty = HeldPart { length: 0, ..part.clone() };
+    let parts = [vec![part.clone(), overlapping], vec![endless], vec![empty]];
+    for wrong in parts.map(|parts| Held { from: vec![(1, parts)], keep: vec![] }) {
+        bytes.clear();
+        CallHead { held: wrong, ..head.clone() }.encode(&mut bytes);
+        assert_eq!(CallHead::decode(&bytes), Err(Malformed::Order));
+    }
+    for twice in [(0, keep), (3, keep)] {
+        bytes.clear();
+        let held = Held { from: vec![], keep: vec![twice] };
+        CallHead { held, ..head.clone() }.encode(&mut bytes);
+        assert_eq!(CallHead::decode(&bytes), Err(Malformed::Order), "a value and an array");
+    }
+
+    let fetch = FetchHead { name: name(3), offset: 1, length: 2 };
+    let mut client = Client::new();
+    let mut out = Vec::new();
+    assert_eq!(client.fetch(&fetch, &mut out), 1);
+    let mut expected = b"\x24\0\0\0\x01\0\0\0\x0e\0\0\0".to_vec();
+    expected.extend_from_slice(b"0123456789abcdef\x03\0\0\0\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0");
+    assert_eq!(out, expected);
+    client.drop_held(&[name(3)], &mut out);
+    expected.extend_from_slice(b"\x14\0\0\0\0\0\0\0\x0f\0\0\x000123456789abcdef\x03\0\0\0");
+    assert_eq!(out, expected);
+    let mut server = Server::new(4);
+    let hello = ClientHello {
+        versions: 1..=1,
+        token: String::new(),
+        program: String::new(),
+        site: String::new(),
+    };
+    assert!(server.step(&hello.encode()).is_ok() && server.welcome(&hello, "s", 3));
+    let (first, second) = out.split_at(48);
+    let step = server.step(first).expect("well-formed");
+    assert_eq!(step, Step::Event(48, Some(ServerEvent::Fetch(1, fetch))));
+    let step = server.step(second).expect("well-formed");
+    assert_eq!(step, Step::Event(32, Some(ServerEvent::Drop(vec![name(3)]))));
+    assert!(!format!("{fetch:?}").contains("48"), "secrets are not printed");
 }

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use kumi_idl::{Argument, Form, Interface, Plan};
+use kumi_idl::{Argument, Element, Form, Interface, Language, Plan};
 use kumi_rpc::{Code, Failure, MOST_ANSWER, Size, Value};
 
 use crate::native::Arena;
@@ -27,7 +27,7 @@ pub struct Slot {
 pub struct Layout {
     /// The plan.
     pub plan: Plan,
-    /// Each parameter's place.
+    /// Each parameter's place, and behind them those of the symbol's arguments that are expressions ([`computed`]).
     pub slots: Vec<Slot>,
     /// Where what travels of an array lies while it does, in one piece.
     travels: Vec<Range<usize>>,
@@ -89,6 +89,11 @@ impl Layout {
                 }
             });
         }
+        for _ in computed(interface) {
+            let offset = add(end, end.wrapping_neg() % WORD, most)?;
+            slots.push(Slot { offset, bytes: WORD, text: 0 });
+            end = add(offset, WORD, most)?;
+        }
         Ok(Layout { plan, slots, travels, bytes: end })
     }
 
@@ -102,6 +107,12 @@ impl Layout {
         sizes(&self.plan, |argument| argument.returned)
     }
 
+    /// The argument of a parameter, if it is an array.
+    pub fn array(&self, parameter: u16) -> Option<&Argument> {
+        let argument = self.plan.arguments.get(usize::from(parameter))?;
+        matches!(argument.form, Form::Array(..)).then_some(argument)
+    }
+
     /// The range of the arena for a range of what travels of an array.
     pub fn range(&self, argument: u16, offset: u64, length: usize) -> (usize, usize) {
         let range = &self.travels[usize::from(argument)];
@@ -109,8 +120,9 @@ impl Layout {
         (offset, length.min(range.end.saturating_sub(offset)))
     }
 
-    /// Puts scalars and texts to their places, and sections that came packed.
-    pub fn arrange(&self, interface: &Interface, given: &Given, arena: &Arena) {
+    /// Puts scalars and texts to their places, and sections that came packed. In `foreign` memory lie another's data:
+    /// zeros are put where results will be.
+    pub fn arrange(&self, interface: &Interface, given: &Given, arena: &Arena, foreign: bool) {
         let each = interface.params.iter().zip(&self.plan.arguments).zip(&self.slots);
         for (index, ((param, argument), slot)) in each.enumerate() {
             match (argument.form, argument.scalar) {
@@ -130,7 +142,22 @@ impl Layout {
                     }
                 }
                 (Form::Array(..), _) if param.mode.is_sent() => self.spread(index, arena, true),
+                (Form::Array(..), _) if foreign && param.mode.is_returned() => {
+                    for run in argument.section.runs() {
+                        // Inside of the arena, whose size was checked against them.
+                        arena.clear(slot.offset + run.offset as usize, run.length as usize);
+                    }
+                }
                 _ => {}
+            }
+        }
+        let slots = &self.slots[self.plan.arguments.len()..];
+        for ((argument, element), slot) in computed(interface).zip(slots) {
+            let mut bytes = Vec::with_capacity(WORD);
+            if let Some(value) = self.plan.computed[argument]
+                && value.encode(element, &mut bytes)
+            {
+                arena.write(slot.offset, &bytes);
             }
         }
     }
@@ -187,6 +214,21 @@ impl Layout {
             })
             .collect()
     }
+}
+
+/// Bytes of the place of an expression's value.
+const WORD: usize = 8;
+
+/// The symbol's arguments that are expressions, and as what their values lie in the arena. Fortran's integers have all
+/// of their place, so that they are right as integers of 32 bits and of 64.
+pub(crate) fn computed(interface: &Interface) -> impl Iterator<Item = (usize, Element)> {
+    let target = &interface.target;
+    let wide = target.language == Language::Fortran;
+    target.arguments.iter().enumerate().filter_map(move |(index, argument)| {
+        let element = interface.passed_as(argument)?;
+        let widened = wide && element.is_integer();
+        Some((index, if widened { Element::I64 } else { element }))
+    })
 }
 
 /// Whether the texts that come back fit into a result's head.

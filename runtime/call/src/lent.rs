@@ -45,6 +45,11 @@ impl Lent {
         self.length
     }
 
+    /// Where it begins.
+    pub(crate) fn address(&self) -> u64 {
+        self.address.addr() as u64
+    }
+
     pub(crate) fn at(&self, offset: usize, length: usize) -> *const u8 {
         let end = offset.checked_add(length);
         assert!(end.is_some_and(|end| end <= self.length), "a range outside of the array");
@@ -115,6 +120,12 @@ impl LentMut {
         }
         // SAFETY: the lender has promised that it can be written and that nobody else uses it; it held values before.
         unsafe { std::slice::from_raw_parts_mut(self.address, self.length) }
+    }
+
+    /// Whether the two have bytes in common.
+    pub(crate) fn overlaps(&self, other: &Lent) -> bool {
+        let (mine, theirs) = (self.address.addr(), other.address.addr());
+        mine < theirs.saturating_add(other.length) && theirs < mine.saturating_add(self.length)
     }
 
     /// As something to read.

@@ -1,5 +1,6 @@
 //! What the server and the process of a slot say to each other, in messages of a local packet socket.
 
+use crate::confine::RunAs;
 use crate::layout::Slot;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -20,6 +21,12 @@ pub struct Setup {
     pub memory: u64,
     /// Most bytes of a call of a client's function.
     pub callback: u64,
+    /// As whom it runs; `None`: as the server does.
+    pub run_as: Option<RunAs>,
+    /// Whether it is to have no network and no files to write.
+    pub sandbox: bool,
+    /// Most open files, which are more for the server itself.
+    pub files: u64,
 }
 
 /// What the server sends.
@@ -101,6 +108,8 @@ pub enum Reply {
     },
     /// The routine wanted to call a function of the client in a way in which that cannot be; why. It waits for its end.
     Refused(String),
+    /// The routine has ended with an exception, which this says; the process can run further calls.
+    Raised(String),
 }
 
 impl Reply {
@@ -117,6 +126,7 @@ impl Reply {
                 }
                 return out;
             }
+            Reply::Raised(text) => (4, 0, text.as_str()),
         };
         let mut out = vec![kind];
         out.extend_from_slice(&u64::to_le_bytes(number));
@@ -137,6 +147,7 @@ impl Reply {
                 bytes: u64::from_le_bytes(*text.get(8..)?.first_chunk()?),
             }),
             3 => Some(Reply::Refused(String::from_utf8_lossy(text).into_owned())),
+            4 => Some(Reply::Raised(String::from_utf8_lossy(text).into_owned())),
             _ => None,
         }
     }
@@ -163,7 +174,8 @@ mod tests {
         }
         let callback = Reply::Callback { parameter: 1, head: 2, bytes: 3 };
         let no = || "no".to_owned();
-        for reply in [Reply::Done(7), Reply::Failed(no()), callback, Reply::Refused(no())] {
+        let raised = Reply::Raised(String::new());
+        for reply in [Reply::Done(7), Reply::Failed(no()), callback, Reply::Refused(no()), raised] {
             assert_eq!(Reply::decode(&reply.encode()), Some(reply));
         }
         assert_eq!(Order::decode(&[9; 16]), None);

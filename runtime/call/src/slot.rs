@@ -4,29 +4,64 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Instant;
 
 use kumi_idl::Interface;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
-use nix::sys::prctl::set_pdeathsig;
-use nix::sys::resource::{Resource, setrlimit};
-use nix::sys::signal::Signal;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{dup, dup2_stdin, dup2_stdout};
 
+use crate::confine::{confine, end_with_server};
 use crate::native::{
-    Arena, Routine, open_line, receive_with_descriptor, routine_runs, send_with_descriptor,
+    Routine, Runner, open_line, receive_with_descriptor, routine_runs, send_with_descriptor,
 };
 use crate::protocol::{MOST, Order, Reply, Setup};
+
+pub use crate::layout::Slot;
+pub use crate::native::{Arena, Hosted, Linked, main};
 
 /// Runs until the server closes the socket, which is this process's standard input.
 ///
 /// # Errors
 /// The socket fails, or the server says what this version does not know.
 pub fn run() -> io::Result<()> {
+    run_with(&|interface, setup| {
+        let loaded = Routine::load(interface, &setup.libraries);
+        loaded.map(Runner::Bound).map_err(|error| error.to_string())
+    })
+}
+
+/// [`run`], of routines that are linked into this executable.
+pub(crate) fn run_linked(routines: &[Linked]) -> io::Result<()> {
+    run_with(&|interface, setup| {
+        let described = setup.interface.as_bytes();
+        let found = routines.iter().find(|routine| routine.description() == described);
+        found.map(Runner::Linked).ok_or_else(|| {
+            let name = &interface.name;
+            format!("the executable was built from another description of `{name}`; build it again")
+        })
+    })
+}
+
+/// [`run`], of routines of an interpreter, in whose process this is: `load` gives what calls the routine of a description.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_hosted<'a>(
+    load: &dyn Fn(&Interface, &str) -> Result<Hosted<'a>, String>,
+) -> io::Result<()> {
+    run_with(&|interface, setup| load(interface, &setup.interface).map(Runner::Hosted))
+}
+
+/// What becomes of a description and what else the server says first.
+type Load<'a> = dyn Fn(&Interface, &Setup) -> Result<Runner<'a>, String> + 'a;
+
+fn run_with(load: &Load<'_>) -> io::Result<()> {
     // The server's end is the end of a slot, whatever the routine does.
-    set_pdeathsig(Signal::SIGKILL)?;
+    end_with_server()?;
     let socket = take_socket()?;
-    let mut arenas = HashMap::new();
+    let mut arenas: HashMap<u32, Result<Arc<Arena>, String>> = HashMap::new();
     let mut routine = None;
     let mut buffer = vec![0; MOST];
     loop {
@@ -37,9 +72,7 @@ pub fn run() -> io::Result<()> {
         let order = Order::decode(&buffer[..length]).ok_or(io::ErrorKind::InvalidData)?;
         let reply = match order {
             Order::Map(number, bytes) => {
-                let file: OwnedFd = descriptor.ok_or(io::ErrorKind::InvalidData)?;
-                let bytes = usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
-                arenas.insert(number, Arena::of(file, bytes)?);
+                arenas.insert(number, map(descriptor, bytes));
                 continue;
             }
             Order::Unmap(number) => {
@@ -48,7 +81,12 @@ pub fn run() -> io::Result<()> {
             }
             Order::SetUp(number, bytes) => {
                 let arena = arenas.get(&number).ok_or(io::ErrorKind::InvalidData)?;
-                match set_up(&arena.read(0, usize::try_from(bytes).unwrap_or(0))) {
+                let bytes = usize::try_from(bytes).unwrap_or(0);
+                match arena
+                    .as_ref()
+                    .map_err(String::clone)
+                    .and_then(|it| set_up(&it.read(0, bytes), load))
+                {
                     Ok((loaded, callback)) => {
                         routine = Some(loaded);
                         open_line(socket.try_clone()?, callback);
@@ -62,14 +100,25 @@ pub fn run() -> io::Result<()> {
             Order::Run(number, slots) => {
                 let arena = arenas.get(&number).ok_or(io::ErrorKind::InvalidData)?;
                 let routine = routine.as_ref().ok_or(io::ErrorKind::InvalidData)?;
-                let begin = Instant::now();
-                routine_runs(true);
-                routine.call(arena, &slots);
-                routine_runs(false);
-                Reply::Done(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX))
+                match arena {
+                    Ok(arena) => call(routine, arena, &slots),
+                    Err(why) => Reply::Failed(why.clone()),
+                }
             }
         };
         send_with_descriptor(socket.as_fd(), &reply.encode(), None)?;
+    }
+}
+
+/// Runs the routine; what is said of it.
+fn call(routine: &Runner<'_>, arena: &Arc<Arena>, slots: &[Slot]) -> Reply {
+    let begin = Instant::now();
+    routine_runs(true);
+    let ran = routine.call(arena, slots);
+    routine_runs(false);
+    match ran {
+        Ok(()) => Reply::Done(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)),
+        Err(why) => Reply::Raised(why),
     }
 }
 
@@ -83,8 +132,21 @@ fn take_socket() -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
+/// Maps memory; why that cannot be is told when it is to be used.
+fn map(descriptor: Option<OwnedFd>, bytes: u64) -> Result<Arc<Arena>, String> {
+    let mapped = descriptor.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData));
+    let mapped = mapped.and_then(|file| {
+        Arena::of(file, usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?)
+    });
+    mapped.map(Arc::new).map_err(|error| {
+        format!(
+            "the {bytes} bytes of the call's arguments cannot be mapped by its process: {error}"
+        )
+    })
+}
+
 /// The routine, and most bytes of a call of a client's function.
-fn set_up(json: &[u8]) -> Result<(Routine, u64), String> {
+fn set_up<'a>(json: &[u8], load: &Load<'a>) -> Result<(Runner<'a>, u64), String> {
     let setup: Setup = serde_json::from_slice(json).map_err(|error| error.to_string())?;
     let interface =
         Interface::from_json(setup.interface.as_bytes()).map_err(|error| error.to_string())?;
@@ -92,9 +154,13 @@ fn set_up(json: &[u8]) -> Result<(Routine, u64), String> {
         setrlimit(resource, most, most).map_err(|error| format!("a limit cannot be set: {error}"))
     };
     limit(Resource::RLIMIT_CORE, 0)?;
+    // Libraries that wait with select() cannot use many; those of the server are its own.
+    getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, setup.files.min(hard), hard))
+        .map_err(|error| format!("the limit of open files cannot be set: {error}"))?;
     if setup.memory > 0 {
         limit(Resource::RLIMIT_AS, setup.memory)?;
     }
-    let routine = Routine::load(&interface, &setup.libraries);
-    routine.map(|routine| (routine, setup.callback)).map_err(|error| error.to_string())
+    confine(setup.run_as.as_ref(), setup.sandbox, &setup.libraries)?;
+    Ok((load(&interface, &setup)?, setup.callback))
 }

@@ -1,16 +1,15 @@
 //! Routines that call functions of their client while they run.
 #![forbid(unsafe_code)]
 
-#[allow(dead_code, reason = "routines of other tests")]
 mod common;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{Served, compiled, config, served_by};
+use common::{Served, config, library_of, served_by};
 use kumi_call::server::{Config, Registry};
-use kumi_call::{Arg, CallError, Callback, Client, Options, wait_any};
+use kumi_call::{Arg, AtServers, CallError, Callback, Client, Names, Options, wait_any};
 use kumi_idl::Scalar;
 use kumi_rpc::Value;
 
@@ -40,7 +39,7 @@ fn served(config: Config) -> Served {
     let module = parsed.module.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics));
     let mut registry = Registry::default();
     for interface in module.interfaces {
-        registry.add(interface, &[compiled("callbacks.c")]).expect("a routine");
+        registry.add(interface, &[library_of("callbacks.c")]).expect("a routine");
     }
     served_by(config, registry)
 }
@@ -366,4 +365,32 @@ fn a_function_is_not_called_after_the_end() {
         other => panic!("{other:?}"),
     }
     works(&client);
+}
+
+#[test]
+fn what_a_function_helped_to_make_stays_as_long_as_its_client() {
+    let server = served(config());
+    let client = server.client();
+    let mut names = Names::new().expect("random bytes");
+    let name = names.fresh();
+    let states = |survives| {
+        let mut array = AtServers::stays(name, Duration::from_secs(60));
+        array.keep.as_mut().expect("it stays").survives = survives;
+        let mut left = 3;
+        let next = Callback::new(move |args| {
+            let count = i64::from(left > 0);
+            left -= count;
+            args.set("first", Scalar::I64(left))?;
+            args.set("count", Scalar::I64(count))
+        });
+        client.call("states", vec![3.into(), next.into(), Arg::AtServers(Box::new(array))])
+    };
+    match states(true) {
+        Err(CallError::Argument { text, .. }) => assert!(text.contains("functions of its client")),
+        other => panic!("{other:?}"),
+    }
+    states(false).expect("it runs");
+    let mut density = [0.0_f64; 3];
+    client.fetch(name, 0, &mut density).expect("it is held");
+    assert!((density[1] - 1.5).abs() < 1e-12 && density[0] == 1.0, "{density:?}");
 }

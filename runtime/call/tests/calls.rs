@@ -3,9 +3,12 @@
 
 mod common;
 
+use std::cell::Cell;
+use std::time::Duration;
+
 use common::{config, library, served, served_by};
 use kumi_call::server::{Registry, RegistryError};
-use kumi_call::{Arg, Array, CallError, Outcome};
+use kumi_call::{Arg, Array, Call, CallError, Client, Options, Outcome, wait_any};
 use kumi_idl::{Order, Scalar};
 use kumi_rpc::Value;
 
@@ -61,7 +64,9 @@ fn fortran_columns_and_a_status() {
     call(Array::flat(&a), 3).expect("it runs");
     let many = vec![1.0; 200];
     match call(Array::flat(&many), 100) {
-        Err(CallError::Status { parameter, value: 100, .. }) => assert_eq!(parameter, "info"),
+        Err(CallError::Status { parameter, value: 100, outcome, .. }) => {
+            assert_eq!((parameter.as_str(), outcome.scalar(4)), ("info", Some(Scalar::I64(100))));
+        }
         other => panic!("{other:?}"),
     }
     assert_eq!(y, [10.0 + 1.0 + 1.0 + 1.0 + 1.0, 20.0 + 4.0 + 2.0 + 2.0 + 1.0]);
@@ -139,4 +144,75 @@ fn wrong_descriptions_are_told_with_their_place() {
     std::fs::write(&path, "Define f(mode_in int n) { (void) n; }").expect("written");
     let nothing = Registry::default().add_file(&path, &[library()]);
     assert!(matches!(nothing, Err(RegistryError::NotRunnable(_))), "{nothing:?}");
+}
+
+#[test]
+fn a_call_is_ended_by_another_thread_and_waited_for_once() {
+    let server = served(config());
+    let client = server.client();
+    let begin = |ms: i32| client.call_async("nap", vec![ms.into()], None).expect("it is sent");
+    let mut long = begin(600_000);
+    let canceller = long.canceller();
+    let ended = std::thread::scope(|scope| {
+        let waits = scope.spawn(|| long.wait(&|| false));
+        canceller.cancel().expect("the connection is there");
+        waits.join().expect("it ends")
+    });
+    assert!(matches!(ended, Err(CallError::Cancelled(_))), "{ended:?}");
+    match long.wait(&|| false) {
+        Err(CallError::Server(text)) => assert!(text.contains("the call is over"), "{text}"),
+        other => panic!("{other:?}"),
+    }
+    canceller.cancel().expect("nothing is left to be ended");
+    // Times that cannot be told are none.
+    let mut short = begin(1);
+    assert!(short.wait_for(Duration::MAX, &|| false).expect("it runs").is_some());
+    client.call_within("nap", vec![1.into()], Some(Duration::MAX)).expect("it runs");
+    let patient = Options { connect_time: Duration::MAX, ..Options::default() };
+    Client::connect(&server.address.to_string(), &patient).expect("a connection");
+}
+
+#[test]
+fn the_first_of_several_connections_to_answer() {
+    let (server, other) = (served(config()), served(config()));
+    let (client, another) = (server.client(), other.client());
+    let begin = |client: &Client, ms: i32| {
+        client.call_async("nap", vec![ms.into()], None).expect("it is sent")
+    };
+    let long = begin(&client, 600_000);
+    let short = begin(&another, 1);
+    assert_eq!(wait_any(&[&long, &short], &|| false).expect("it comes"), Some(1));
+    let asked = Cell::new(0);
+    let stop = || asked.replace(asked.get() + 1) > 1;
+    assert!(matches!(wait_any(&[&long], &stop), Err(CallError::Interrupted)));
+    assert_eq!(wait_any(&[], &|| false).expect("nothing to wait for"), None);
+}
+
+/// While one thread reads, another that waits asks whether it was interrupted, and may use the connection then.
+#[test]
+fn who_does_not_read_is_interrupted_as_well() {
+    let server = served(config());
+    let client = server.client();
+    let begin = || client.call_async("nap", vec![600_000.into()], None).expect("it is sent");
+    let mut calls = [begin(), begin()];
+    let ends = [calls[0].canceller(), calls[1].canceller()];
+    let wait = |call: &mut Call<'_>| {
+        let ended = call.wait(&|| {
+            assert_eq!(client.names("nap").expect("names"), ["nap"]);
+            true
+        });
+        for end in &ends {
+            end.cancel().expect("the connection is there");
+        }
+        ended
+    };
+    let wait = &wait;
+    // Which of them reads is not known; the other is interrupted, and ends the call of the one that reads.
+    let ended: Vec<_> = std::thread::scope(|scope| {
+        let threads = calls.each_mut().map(|call| scope.spawn(move || wait(call)));
+        threads.map(|thread| thread.join().expect("it ends").expect_err("no result")).into()
+    });
+    let count = |is: fn(&CallError) -> bool| ended.iter().filter(|error| is(error)).count();
+    assert_eq!(count(|error| matches!(error, CallError::Interrupted)), 1, "{ended:?}");
+    assert_eq!(count(|error| matches!(error, CallError::Cancelled(_))), 1, "{ended:?}");
 }

@@ -6,21 +6,12 @@ mod common;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use common::{config, served};
+use common::{config, eventually, served};
 use kumi_call::{Arg, Array, CallError, Client, Options};
 use kumi_idl::{Order, Scalar};
 use kumi_rpc::{CallHead, ClientHello, Value};
-
-/// Waits for what must come, however slow the machine is.
-fn eventually(what: &str, mut is: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !is() {
-        assert!(begin.elapsed() < Duration::from_secs(30), "{what} does not come");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
 
 fn runs(client: &Client) {
     let mut c = [0.0];
@@ -172,6 +163,35 @@ fn lives(pid: i64) -> bool {
 }
 
 #[test]
+fn a_routine_that_closes_its_descriptors_gives_the_slot_back() {
+    let mut one = config();
+    one.slots = 1;
+    let server = served(one);
+    let client = server.client();
+    for _ in 0..2 {
+        let ended = client.call("deaf", vec![]);
+        assert!(matches!(ended, Err(CallError::Crashed { detail: 9, .. })), "{ended:?}");
+    }
+    client.call("noop", vec![]).expect("the slot is free");
+}
+
+#[test]
+fn what_a_routine_forks_ends_with_its_process() {
+    let mut one = config();
+    one.slots = 1;
+    let mut server = served(one);
+    let client = server.client();
+    // The fork has the socket still; the end of the process is seen all the same.
+    let ended = client.call("brood", vec![1.into()]);
+    assert!(matches!(ended, Err(CallError::Crashed { detail: -4, .. })), "{ended:?}");
+    let outcome = client.call("brood", vec![0.into()]).expect("it runs");
+    let pid = outcome.scalar(1).and_then(Scalar::integer).expect("a pid");
+    assert!(lives(pid));
+    server.stop();
+    eventually("the end of the fork", || !lives(pid));
+}
+
+#[test]
 fn who_goes_frees_the_slot() {
     let mut one = config();
     one.slots = 1;
@@ -182,13 +202,19 @@ fn who_goes_frees_the_slot() {
     // A client by hand, which begins a long call and vanishes.
     let known = client.interface("nap").expect("a description");
     let json = known.to_json().expect("its text");
-    let mut bytes =
-        ClientHello { versions: 1..=1, token: String::new(), program: String::new() }.encode();
+    let mut bytes = ClientHello {
+        versions: 1..=1,
+        token: String::new(),
+        program: String::new(),
+        site: String::new(),
+    }
+    .encode();
     let head = CallHead {
         hash: twox_hash::XxHash3_64::oneshot(json.as_bytes()),
         timeout_ms: 0,
         routine: "nap".to_owned(),
         values: vec![(0, Value::I64(600_000))],
+        ..CallHead::default()
     };
     kumi_rpc::Client::new().call(&head, &[], &mut bytes).expect("short");
     let mut stranger = TcpStream::connect(server.address).expect("a connection");
@@ -211,9 +237,19 @@ fn who_goes_frees_the_slot() {
 fn strangers_are_told_and_closed() {
     let server = served(config());
     let client = server.client();
-    let hello =
-        ClientHello { versions: 1..=1, token: String::new(), program: String::new() }.encode();
-    let newer = ClientHello { versions: 7..=9, token: String::new(), program: String::new() };
+    let hello = ClientHello {
+        versions: 1..=1,
+        token: String::new(),
+        program: String::new(),
+        site: String::new(),
+    }
+    .encode();
+    let newer = ClientHello {
+        versions: 7..=9,
+        token: String::new(),
+        program: String::new(),
+        site: String::new(),
+    };
     let chunk = kumi_rpc::chunk_header(1, 0, u32::MAX);
     let call = [&hello[..], &[0xff; 12]].concat();
     let long = [&hello[..], &chunk].concat();

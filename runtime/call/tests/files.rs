@@ -1,7 +1,6 @@
 //! Files as arguments of routines.
 #![forbid(unsafe_code)]
 
-#[allow(dead_code, reason = "routines of other tests")]
 mod common;
 
 use std::io::{Read, Write};
@@ -10,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{Served, compiled, config, served_by};
+use common::{Served, config, library_of, served_by};
 use kumi_call::server::{Config, Registry};
 use kumi_call::{Arg, CallError, Client, Files};
 use kumi_idl::Scalar;
-use kumi_rpc::{CallHead, ClientHello, Value, chunk_header};
+use kumi_rpc::{CallHead, ClientHello, Held, Value, chunk_header};
 
 const TEXT: &str = r#"
 Define capitals(mode_in filename from, mode_out filename to, mode_out long length) Calls "C" capitals(from, to, length);
@@ -28,7 +27,7 @@ fn served(config: Config) -> Served {
     let module = parsed.module.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics));
     let mut registry = Registry::default();
     for interface in module.interfaces {
-        registry.add(interface, &[compiled("callbacks.c")]).expect("a routine");
+        registry.add(interface, &[library_of("callbacks.c")]).expect("a routine");
     }
     served_by(config, registry)
 }
@@ -163,6 +162,12 @@ fn what_is_no_file_is_told() {
     eventually("the end of the folders", || calls_in(folder.path()) == 0);
 }
 
+/// What a client without a name says first.
+fn hello() -> Vec<u8> {
+    let nothing = String::new;
+    ClientHello { versions: 1..=1, token: nothing(), program: nothing(), site: nothing() }.encode()
+}
+
 #[test]
 fn cancelled_calls_and_lost_clients_leave_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -182,13 +187,13 @@ fn cancelled_calls_and_lost_clients_leave_nothing() {
     // A client by hand that sends a part of its file and goes.
     let known = client.interface("capitals").expect("a description");
     let json = known.to_json().expect("its text");
-    let mut bytes =
-        ClientHello { versions: 1..=1, token: String::new(), program: String::new() }.encode();
+    let mut bytes = hello();
     let head = |length| CallHead {
         hash: twox_hash::XxHash3_64::oneshot(json.as_bytes()),
         timeout_ms: 0,
         routine: "capitals".to_owned(),
         values: vec![(0, Value::FileLength(length))],
+        held: Held::default(),
     };
     let mut rpc = kumi_rpc::Client::new();
     rpc.call(&head(1000), &[], &mut bytes).expect("short");
@@ -201,8 +206,7 @@ fn cancelled_calls_and_lost_clients_leave_nothing() {
     eventually("the end of the folder", || calls_in(folder.path()) == 0);
     // One that says more than may be, or sends more than it said.
     for (length, sent) in [(u64::MAX, 0), (3, 4)] {
-        let mut bytes =
-            ClientHello { versions: 1..=1, token: String::new(), program: String::new() }.encode();
+        let mut bytes = hello();
         kumi_rpc::Client::new().call(&head(length), &[], &mut bytes).expect("short");
         if sent > 0 {
             bytes.extend(chunk_header(1, 0, sent));

@@ -19,7 +19,12 @@ fn a_server_that_ends_says_so() {
     let client = server.client();
     client.call("noop", vec![]).expect("it runs");
     let mut idle = TcpStream::connect(server.address).expect("a connection");
-    let hello = ClientHello { versions: 1..=1, token: String::new(), program: String::new() };
+    let hello = ClientHello {
+        versions: 1..=1,
+        token: String::new(),
+        program: String::new(),
+        site: String::new(),
+    };
     idle.write_all(&hello.encode()).expect("it is sent");
     // Its hello is read before the server ends, so that it is a client by then.
     let mut said = vec![0; 16];
@@ -49,8 +54,14 @@ fn a_client_that_waits_answers_pings() {
         socket.read_exact(&mut head).expect("a hello");
         let fields = u32::from_le_bytes([head[12], head[13], head[14], head[15]]);
         socket.read_exact(&mut vec![0; fields as usize]).expect("its fields");
-        let hello =
-            ServerHello { version: Ok(1), highest: 1, name: "s".into(), streams: 1, bytes: 1 };
+        let hello = ServerHello {
+            version: Ok(1),
+            highest: 1,
+            name: "s".into(),
+            streams: 1,
+            bytes: 1,
+            role: kumi_rpc::Role::Server,
+        };
         socket.write_all(&hello.encode()).expect("it is sent");
         let mut list = [0; HEADER];
         socket.read_exact(&mut list).expect("a question");

@@ -160,6 +160,28 @@ pub fn create(dir: &Path, cluster: &str, nodes: u32) -> Result<(), TlsError> {
     write_new(&tls.join("ca.pem"), 0o644, &authority.pem())
 }
 
+/// Makes a certificate for a server of these names and addresses, which whoever trusts the authority of cluster
+/// `cluster` believes: the certificate and its key, PEM.
+///
+/// # Errors
+/// When the authority's key is not here, or a name is none.
+pub fn issue(dir: &Path, cluster: &str, names: Vec<String>) -> Result<(String, String), TlsError> {
+    let path = paths::tls(dir).join("ca.key");
+    let text = fs::read_to_string(&path).map_err(file_error(&path))?;
+    let wrong = |error: rcgen::Error| TlsError::Content { path, reason: error.to_string() };
+    let authority = KeyPair::from_pem(&text).map_err(wrong)?;
+    let mut params = CertificateParams::default();
+    params.distinguished_name = subject(&format!("Kumi cluster {cluster}"));
+    let issuer = Issuer::new(params, authority);
+    let mut params = CertificateParams::new(names)?;
+    params.distinguished_name = subject("a server of a Kumi cluster");
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let key = KeyPair::generate()?;
+    let certificate = params.signed_by(&key, &issuer)?;
+    Ok((certificate.pem(), key.serialize_pem()))
+}
+
 fn subject(name: &str) -> DistinguishedName {
     let mut subject = DistinguishedName::new();
     subject.push(DnType::CommonName, name);

@@ -189,6 +189,9 @@ pub enum Error {
     /// A server of routines.
     #[error(transparent)]
     Serve(#[from] kumi_call::server::ServeError),
+    /// A metaserver that cannot be.
+    #[error(transparent)]
+    Meta(#[from] kumi_call::meta::MetaError),
     /// Routines that cannot be offered.
     #[error(transparent)]
     Registry(#[from] kumi_call::server::RegistryError),
@@ -216,6 +219,42 @@ pub enum Error {
         /// In how many files.
         files: usize,
     },
+    /// Routines of which no executable could be built, which was told one by one.
+    #[error("{text}")]
+    Built {
+        /// How many, or what is in the way of all.
+        text: String,
+    },
+    /// An array for a call that cannot be read.
+    #[error("the array {} cannot be read: {source}; check its name and permissions", path.display())]
+    ArrayUnreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file that is no array.
+    #[error("{} is no array: {why}", path.display())]
+    NoArray {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A result that cannot be written.
+    #[error("the result cannot be written to {}: {source}; name another file", path.display())]
+    ArrayUnwritable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file of users.
+    #[error(transparent)]
+    Users(#[from] kumi_call::users::UsersError),
+    /// Certificates of a server.
+    #[error(transparent)]
+    Tls(#[from] kumi_call::TlsError),
     /// Already said, or nothing to say: only the exit code.
     #[error("exit code {0}")]
     Silent(u8),
@@ -258,17 +297,24 @@ impl Error {
             }
             Self::File { .. } | Self::LeftOver { .. } | Self::Output(_) => ExitCode::Io,
             Self::Terminal(_) => ExitCode::Usage,
-            Self::DescriptionUnreadable { source, .. } => match source.kind() {
+            Self::DescriptionUnreadable { source, .. }
+            | Self::ArrayUnreadable { source, .. }
+            | Self::ArrayUnwritable { source, .. } => match source.kind() {
                 io::ErrorKind::PermissionDenied => ExitCode::NotPermitted,
                 io::ErrorKind::NotFound => ExitCode::NoInput,
                 _ => ExitCode::Io,
             },
-            Self::Descriptions { .. } => ExitCode::BadConfig,
+            Self::Descriptions { .. } | Self::Built { .. } | Self::NoArray { .. } => {
+                ExitCode::BadConfig
+            }
             Self::Sim(error) => crate::sim::exit_code(error),
             Self::Call(error) => crate::call::exit_code(error),
             Self::Serve(error) => crate::call::serve_exit_code(error),
+            Self::Meta(error) => crate::call::meta_exit_code(error),
             Self::Registry(error) => crate::call::registry_exit_code(error),
             Self::NoProgram { .. } => ExitCode::NoInput,
+            Self::Users(error) => crate::call::users_exit_code(error),
+            Self::Tls(error) => crate::call::tls_exit_code(error),
         };
         code.code()
     }

@@ -71,7 +71,7 @@ fn execute(cli: Cli) -> Result<(), Error> {
         return sim::run(command);
     }
     if let Command::Call(command) = &cli.command {
-        return call::run(command);
+        return call::run(command, &cli.cluster);
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

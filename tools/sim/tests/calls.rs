@@ -69,10 +69,12 @@ fn load_is_a_bad_guide_where_communication_dominates() {
     );
     let report = simulate(&model("min-completion"));
     assert!(report.servers[0].calls_per_s.mean < 0.1 * report.servers[1].calls_per_s.mean);
-    let text = csv(&report);
-    assert_eq!(text.lines().count(), 2);
+    let text = csv(&[simulate(&model("least-load")), report]);
+    assert_eq!(text.lines().count(), 3);
+    let first: Vec<&str> = text.lines().filter_map(|line| line.split(',').next()).collect();
+    assert_eq!(first, ["policy", "least-load", "min-completion"]);
     let columns: Vec<usize> = text.lines().map(|line| line.split(',').count()).collect();
-    assert_eq!(columns, [25, 25]);
+    assert_eq!(columns, [26; 3]);
 }
 
 #[test]
@@ -96,9 +98,30 @@ fn a_model_is_the_same_after_it_was_written_and_read() {
 }
 
 #[test]
+fn a_way_to_all_leaves_what_other_ways_lead_to() {
+    let mut model = model("round-robin");
+    model.sites[0].links = vec![link(&["near"], 1e7), link(&[], 1e5)];
+    let one = simulate(&model);
+    model.sites[0].links.reverse();
+    let other = simulate(&model);
+    assert_eq!(one.rows[0].communication_s, other.rows[0].communication_s);
+    assert!(one.links.iter().all(|link| link.out.mean > 0.0), "{:?}", one.links);
+}
+
+#[test]
+fn clients_are_turned_away_where_none_may_wait() {
+    let mut model = model("least-load");
+    model.clients[0].count = 20;
+    assert_eq!(simulate(&model).rows[0].turned_away.mean, 0.0);
+    model.most_waiting = Some(0);
+    let turned = simulate(&model).rows[0].turned_away;
+    assert!(turned.mean > 0.1 && turned.mean < 1.0, "{turned:?}");
+}
+
+#[test]
 fn models_without_sense_are_refused() {
     type Change = fn(&mut Model);
-    let wrong: [(&str, Change); 9] = [
+    let wrong: [(&str, Change); 13] = [
         ("no server called", |model| model.sites[0].links[0].servers[0] = "x".to_owned()),
         ("two servers are called", |model| model.servers[1].name = "far".to_owned()),
         ("no client", |model| model.clients[0].count = 0),
@@ -111,6 +134,26 @@ fn models_without_sense_are_refused() {
             model.clients[0].source = Source::List(vec![task]);
         }),
         ("no name", |model| model.routines[0].name = "a@b".to_owned()),
+        ("no server offers", |model| {
+            model.routines.push(Routine::ep(3));
+            model.servers.iter_mut().for_each(|server| server.routines.push("ep-3".to_owned()));
+        }),
+        ("does not offer", |model| {
+            model.routines.push(Routine::ep(3));
+            model.servers[1].routines.push("ep-3".to_owned());
+            let task = Task { at_s: 0.0, work: 1.0, server: Some(1) };
+            model.clients[0].source = Source::List(vec![task]);
+        }),
+        ("do not think", |model| {
+            model.most_waiting = Some(3);
+            model.clients[0].source = Source::Think(0.0);
+        }),
+        ("too many ways", |model| {
+            let far = |number| server(&format!("s{number}"), 1e6);
+            model.servers.extend((0..5000).map(far));
+            let site = |number| Site { name: format!("h{number}"), links: Vec::new() };
+            model.sites.extend((0..2000).map(site));
+        }),
     ];
     for (expected, change) in wrong {
         let mut model = model("least-load");
@@ -121,7 +164,10 @@ fn models_without_sense_are_refused() {
     }
     let unknown = run(&model("least-lode"), &OPTIONS, &Monitor::default()).unwrap_err();
     assert!(unknown.to_string().contains("least-load"), "{unknown}");
-    let endless = Options { time_s: None, ..OPTIONS };
+    let warm = Options { time_s: None, warm_up_s: 5.0, ..OPTIONS };
+    let error = run(&model("least-load"), &warm, &Monitor::default()).unwrap_err();
+    assert!(error.to_string().contains("--warm-up"), "{error}");
+    let endless = Options { warm_up_s: 0.0, time_s: None, ..OPTIONS };
     let error = run(&model("least-load"), &endless, &Monitor::default()).unwrap_err();
     assert!(error.to_string().contains("--time"), "{error}");
     let monitor = Monitor::default();

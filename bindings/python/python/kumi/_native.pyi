@@ -1,6 +1,7 @@
 # The types of the module in Rust. Offsets and lengths are in bytes. Memory is typed as Any: before
 # Python 3.12 type checkers do not know which classes, numpy's array among them, have a buffer.
 from collections.abc import Callable, Sequence
+from os import PathLike
 from typing import Any, final
 
 FIFO_OVERHEAD: int
@@ -13,6 +14,7 @@ __all__ = [
     "NativeClient",
     "NativeCompletion",
     "NativeFifo",
+    "NativeMemory",
     "NativeWindow",
     "alltoall",
     "alltoallv",
@@ -21,6 +23,7 @@ __all__ = [
     "barrier",
     "broadcast",
     "cluster_nodes",
+    "describe_routine",
     "finalize",
     "flush",
     "forked",
@@ -47,6 +50,8 @@ __all__ = [
     "recv_into",
     "reduce",
     "remove_signal",
+    "run_slot",
+    "run_transaction",
     "same_node",
     "send",
     "sendrecv",
@@ -57,7 +62,9 @@ __all__ = [
 @final
 class NativeClient:
     @staticmethod
-    def connect(address: str, token: str, seconds: float) -> NativeClient: ...
+    def connect(
+        address: str, token: str | None, seconds: float, ca: str | PathLike[str] | None
+    ) -> NativeClient: ...
     def server(self) -> str: ...
     def names(self, part: str) -> list[str]: ...
     def describe(self, name: str) -> str: ...
@@ -163,6 +170,17 @@ def node() -> int:
 def job() -> int:
     """The job's number, 0 for a job of one rank without a cluster."""
 
+class NativeMemory:
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+def describe_routine(text: str) -> str: ...
+def run_slot(load: Callable[[str], Callable[[NativeMemory, list[Any]], str | None]]) -> None: ...
+def run_transaction(
+    servers: Sequence[str],
+    how: tuple[str | None, int, int, str, float | None],
+    arrays: Sequence[tuple[Any, bool, str, Sequence[int] | None, bool]],
+    calls: Sequence[tuple[str, list[Any]]],
+) -> dict[str, Any]: ...
 def same_node(rank: int) -> bool:
     """Whether a rank runs on the same node, so that both share memory."""
 

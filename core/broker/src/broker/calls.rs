@@ -3,6 +3,7 @@
 use super::{Broker, Call, Timer};
 use crate::model::{Action, CallId, Failure, Outcome, Reject, Request, ServerId, Time};
 use crate::names;
+use crate::server::Flight;
 
 /// Most places that inputs of a call lie at; of more the call is told as if they came from its client.
 const MOST_HELD: usize = 64;
@@ -21,7 +22,8 @@ impl Broker {
             let near = names::nearest(&request.routine, self.routines());
             return reject(self, Reject::UnknownRoutine(near));
         };
-        if self.routines.get(&routine).is_none_or(|known| known.servers.is_empty()) {
+        // One whose servers are gone is known until nobody has come back for long enough: its calls wait.
+        if !self.routines.contains_key(&routine) {
             return reject(self, Reject::NoServer);
         }
         if request.deadline.is_some_and(|deadline| deadline <= self.now) {
@@ -48,6 +50,29 @@ impl Broker {
         } else {
             self.actions.push_back(Action::Queued(id, self.line.len()));
         }
+    }
+
+    /// A call that runs already.
+    pub(super) fn restored(&mut self, id: CallId, request: Request, at: ServerId, attempt: u32) {
+        let known = self.names.get(&request.routine).copied();
+        let (Some(routine), Some(server)) = (known, self.servers.get_mut(&at)) else { return };
+        if self.calls.contains_key(&id) || self.attempts.contains_key(&(id, attempt)) {
+            self.counters.stale += 1;
+            return;
+        }
+        let rank = self.line.rank(request.user, request.priority);
+        self.numbers.2 += 1;
+        let mut call = Call::new(routine, request, (rank, self.numbers.2, id));
+        call.attempts = attempt;
+        call.server = Some(at);
+        self.clients.entry(call.client).or_default().insert(id);
+        if let Some(deadline) = call.deadline {
+            self.timers.insert((deadline, Timer::Deadline(id)));
+        }
+        // When it is over is not known: it may be any time.
+        server.take(id, attempt, Flight { end: self.now, sending_from: None });
+        self.attempts.insert((id, attempt), at);
+        self.calls.insert(id, call);
     }
 
     /// Whether the call still waits for this attempt.
@@ -86,6 +111,16 @@ impl Broker {
         let Some(server) = self.give_back(call, attempt) else { return };
         if current {
             self.again_or(call, server, failure, Outcome::Failed(server, failure));
+        }
+        self.freed(server);
+    }
+
+    /// An attempt was ended because somebody asked its server to: the call is not wanted any more, whoever told first.
+    pub(super) fn stopped(&mut self, call: CallId, attempt: u32) {
+        let current = self.is_current(call, attempt);
+        let Some(server) = self.give_back(call, attempt) else { return };
+        if current {
+            self.done(call, Outcome::Cancelled);
         }
         self.freed(server);
     }
@@ -135,6 +170,8 @@ impl Broker {
         }
         call.server = None;
         call.avoid = Some(server);
+        // It has had its turn: nobody who came since goes first.
+        call.entry.0 = i64::MIN;
         let (user, routine, entry) = (call.user, call.routine, call.entry);
         if !self.routines.contains_key(&routine) {
             return self.done(id, Outcome::Rejected(Reject::NoServer));

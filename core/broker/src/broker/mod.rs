@@ -12,7 +12,7 @@ use alloc::string::String;
 use crate::history::History;
 use crate::line::{Entry, Line};
 use crate::model::{
-    Action, CallId, ClientId, Event, Failure, Held, Outcome, ServerId, SiteId, Time, UserId,
+    Action, CallId, ClientId, Event, Held, Outcome, ServerId, SiteId, Time, UserId,
 };
 use crate::network::Network;
 use crate::policy::Policy;
@@ -35,7 +35,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             most_waiting: 100_000,
-            most_waiting_of_user: 100_000,
+            most_waiting_of_user: 10_000,
             most_attempts: 4,
             patience: 60 * Time::SECOND,
         }
@@ -76,7 +76,7 @@ struct Call {
     attempts: u32,
     /// Where it runs; `None`: it waits.
     server: Option<ServerId>,
-    /// Where it failed last; others are tried before.
+    /// Where it failed last; it goes there again only if no other offers the routine.
     avoid: Option<ServerId>,
 }
 
@@ -187,13 +187,23 @@ impl Broker {
             Event::Ended(call, attempt, seconds) => self.ended(call, attempt, seconds),
             Event::Failed(call, attempt, failure) => self.failed(call, attempt, failure),
             Event::Cancel(call) => self.cancel(call, Outcome::Cancelled),
-            Event::Cancelled(call, attempt) => self.failed(call, attempt, Failure::Broken),
+            Event::Cancelled(call, attempt) => self.stopped(call, attempt),
             Event::ClientLost(client) => {
                 for call in self.clients.get(&client).cloned().unwrap_or_default() {
                     self.cancel(call, Outcome::Cancelled);
                 }
             }
             Event::Tick => {}
+            Event::Rejoined(server, offer) => self.rejoined(server, &offer),
+            Event::Restored(call, request, server, attempt) => {
+                self.restored(call, request, server, attempt);
+            }
+            Event::Learned(server, routine, size, seconds) => {
+                let number = self.names.get(&routine).copied();
+                if let (Some(number), Some(at)) = (number, self.servers.get(&server)) {
+                    self.history.add(number, server, size, seconds, at.speed);
+                }
+            }
         }
         let examined = self.counters.examined - examined;
         self.counters.most_examined = self.counters.most_examined.max(examined);
@@ -220,6 +230,12 @@ impl Broker {
     #[must_use]
     pub fn open(&self) -> usize {
         self.calls.len()
+    }
+
+    /// Whether a call is not over.
+    #[must_use]
+    pub fn is_open(&self, call: CallId) -> bool {
+        self.calls.contains_key(&call)
     }
 
     /// Calls that a server has from here.

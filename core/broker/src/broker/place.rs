@@ -153,7 +153,7 @@ impl Broker {
             return;
         };
         if call.attempts == 0 {
-            self.line.charge(call.user);
+            self.line.charge(call.user, server.group);
         } else {
             self.counters.retried += 1;
         }

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use super::{Broker, Routine, Timer};
 use crate::model::{Action, Failure, Offer, Outcome, Reject, ServerId, Time};
-use crate::server::{Routines, Server};
+use crate::server::{Flights, Routines, Server};
 
 /// Most routines of a server.
 const MOST_ROUTINES: usize = 4096;
@@ -22,6 +22,11 @@ impl Broker {
         if self.servers.contains_key(&id) {
             self.server_lost(id);
         }
+        self.admit(id, offer, Flights::new());
+    }
+
+    /// A server that is not known, with what runs there; that is given back if the offer is not taken.
+    fn admit(&mut self, id: ServerId, offer: &Offer, flights: Flights) -> Flights {
         let long = offer.routines.iter().any(|name| name.is_empty() || name.len() > LONGEST_NAME);
         let new = offer.routines.iter().filter(|name| !self.names.contains_key(*name)).count();
         let many = offer.routines.len() > MOST_ROUTINES
@@ -29,7 +34,7 @@ impl Broker {
             || self.servers.len() >= MOST_SERVERS;
         if long || many {
             self.actions.push_back(Action::Declined(id));
-            return;
+            return flights;
         }
         let numbers: BTreeSet<u32> = offer.routines.iter().map(|name| self.number(name)).collect();
         let numbers: Vec<u32> = numbers.into_iter().collect();
@@ -45,9 +50,37 @@ impl Broker {
         if let Some(known) = self.groups.get_mut(&group) {
             known.insert(id);
         }
-        self.servers.insert(id, Server::new(offer, routines, group));
+        let mut server = Server::new(offer, routines, group);
+        for ((call, attempt), flight) in flights {
+            server.take(call, attempt, flight);
+        }
+        self.servers.insert(id, server);
         self.dispatch(group);
         self.look_again();
+        Flights::new()
+    }
+
+    /// It is there again, with what ran there.
+    pub(super) fn rejoined(&mut self, id: ServerId, offer: &Offer) {
+        self.withdraw(id);
+        let mut flights = Flights::new();
+        if let Some(mut server) = self.servers.remove(&id) {
+            flights = server.clear();
+            // The path may be another one from now on.
+            for flight in flights.values_mut() {
+                if let Some(from) = flight.sending_from.take() {
+                    self.network.end(from, server.site);
+                }
+            }
+        }
+        let lost = self.admit(id, offer, flights);
+        // Its new offer is not taken.
+        for (call, attempt) in lost.into_keys() {
+            self.attempts.remove(&(call, attempt));
+            if self.is_current(call, attempt) {
+                self.again_or(call, id, Failure::Broken, Outcome::Lost(id));
+            }
+        }
     }
 
     fn number(&mut self, name: &str) -> u32 {

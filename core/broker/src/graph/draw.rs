@@ -54,6 +54,12 @@ impl Graph {
     /// A picture of its own: a row for the calls that need as many others before them.
     #[must_use]
     pub fn svg(&self) -> String {
+        self.svg_with(|_| String::new())
+    }
+
+    /// The same, with a second line in the box of each call.
+    #[must_use]
+    pub fn svg_with(&self, note: impl Fn(Node) -> String) -> String {
         let mut columns: BTreeMap<u32, u32> = BTreeMap::new();
         let mut places = BTreeMap::new();
         for (node, vertex) in self.nodes().zip(&self.vertices) {
@@ -88,23 +94,40 @@ impl Graph {
                 );
             }
         }
-        for (node, vertex) in self.nodes().zip(&self.vertices) {
-            let (x, y) = place(node);
-            let name: String = vertex.name.chars().take(LONGEST).collect();
+        for node in self.nodes() {
+            self.draw(node, place(node), &note(node), &mut text);
+        }
+        text + "</svg>\n"
+    }
+
+    /// The box of a call.
+    fn draw(&self, node: Node, (x, y): (u32, u32), note: &str, text: &mut String) {
+        let Some(vertex) = self.vertex(node) else { return };
+        let name: String = vertex.name.chars().take(LONGEST).collect();
+        let line = if note.is_empty() { HEIGHT / 2 + 4 } else { HEIGHT / 2 - 3 };
+        put(
+            text,
+            format_args!(
+                "<g><title>{}</title><rect x=\"{x}\" y=\"{y}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" rx=\"4\" fill=\"{}\" stroke=\"#666666\"/><text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{} {}</text></g>\n",
+                escaped(&self.explain(node)),
+                vertex.state.colour(),
+                x + WIDTH / 2,
+                y + line,
+                node.0,
+                escaped(&name)
+            ),
+        );
+        if !note.is_empty() {
             put(
-                &mut text,
+                text,
                 format_args!(
-                    "<g><title>{}</title><rect x=\"{x}\" y=\"{y}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" rx=\"4\" fill=\"{}\" stroke=\"#666666\"/><text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{} {}</text></g>\n",
-                    escaped(&self.explain(node)),
-                    vertex.state.colour(),
+                    "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\" font-size=\"10\">{}</text>\n",
                     x + WIDTH / 2,
-                    y + HEIGHT / 2 + 4,
-                    node.0,
-                    escaped(&name)
+                    y + HEIGHT - 6,
+                    escaped(note)
                 ),
             );
         }
-        text + "</svg>\n"
     }
 }
 

@@ -5,6 +5,7 @@
 //! earlier call made lives at its server until then; the others are of order only. A call that fails takes along
 //! those that would read what it did not write, and they know by which way.
 
+mod again;
 mod draw;
 mod ranges;
 
@@ -68,8 +69,8 @@ pub enum State {
     Done(ServerId),
     /// It failed.
     Failed(String),
-    /// What it would have read was not made: from the call that failed to this one.
-    Skipped(Vec<Node>),
+    /// What it would have read was not made: by this call, which failed or was skipped itself ([`Graph::way`]).
+    Skipped(Node),
     /// It was not started any more.
     Cancelled,
 }
@@ -127,11 +128,23 @@ struct Vertex {
     after: BTreeMap<Node, Why>,
     before: Vec<Node>,
     inputs: Vec<Input>,
-    /// Earlier calls that are not over.
+    /// Earlier calls that are not over. A skipped call is over, too, only when they are: what comes after it by order
+    /// need not come after them by itself.
     open: usize,
     state: State,
     /// Calls on the longest way here.
     level: u32,
+}
+
+impl Vertex {
+    /// Whether those behind it wait for it.
+    fn is_open(&self) -> bool {
+        match self.state {
+            State::Waiting | State::Ready | State::Running => true,
+            State::Skipped(_) => self.open > 0,
+            State::Done(_) | State::Failed(_) | State::Cancelled => false,
+        }
+    }
 }
 
 /// A transaction.
@@ -210,22 +223,18 @@ impl Graph {
         for (&other, &why) in &after {
             let Some(vertex) = self.vertices.get_mut(other.0 as usize) else { continue };
             level = level.max(vertex.level + 1);
-            match &vertex.state {
-                State::Waiting | State::Ready | State::Running => {
-                    vertex.before.push(node);
-                    open += 1;
-                }
-                State::Failed(_) | State::Cancelled if why == Why::Data => {
-                    failed = Some(Vec::from([other, node]));
-                }
-                State::Skipped(way) if why == Why::Data => {
-                    failed = Some(way.iter().copied().chain([node]).collect());
-                }
-                _ => {}
+            if vertex.is_open() {
+                vertex.before.push(node);
+                open += 1;
+            }
+            let made =
+                !matches!(vertex.state, State::Failed(_) | State::Cancelled | State::Skipped(_));
+            if !made && why == Why::Data {
+                failed = Some(other);
             }
         }
         let state = match failed {
-            Some(way) => State::Skipped(way),
+            Some(from) => State::Skipped(from),
             None if open == 0 => State::Ready,
             None => State::Waiting,
         };
@@ -367,13 +376,20 @@ impl Graph {
     /// A call is over for those that wait for it.
     fn release(&mut self, node: Node) -> Vec<Node> {
         let mut ready = Vec::new();
-        let Some(vertex) = self.vertices.get_mut(node.0 as usize) else { return ready };
-        for next in core::mem::take(&mut vertex.before) {
-            let Some(vertex) = self.vertices.get_mut(next.0 as usize) else { continue };
-            vertex.open = vertex.open.saturating_sub(1);
-            if vertex.open == 0 && vertex.state == State::Waiting {
-                vertex.state = State::Ready;
-                ready.push(next);
+        let mut over = Vec::from([node]);
+        while let Some(node) = over.pop() {
+            let Some(vertex) = self.vertices.get_mut(node.0 as usize) else { continue };
+            for next in core::mem::take(&mut vertex.before) {
+                let Some(vertex) = self.vertices.get_mut(next.0 as usize) else { continue };
+                vertex.open = vertex.open.saturating_sub(1);
+                match vertex.state {
+                    State::Waiting if vertex.open == 0 => {
+                        vertex.state = State::Ready;
+                        ready.push(next);
+                    }
+                    State::Skipped(_) if vertex.open == 0 => over.push(next),
+                    _ => {}
+                }
             }
         }
         ready
@@ -389,25 +405,34 @@ impl Graph {
 
     fn skip_readers(&mut self, first: Node) -> Vec<Node> {
         let mut ready = Vec::new();
-        let mut ways: BTreeMap<Node, Vec<Node>> = BTreeMap::from([(first, Vec::from([first]))]);
+        let mut unmade = BTreeSet::from([first]);
         // Calls come after those that they depend on, so one pass in their order reaches all.
         for node in self.nodes().skip(first.0 as usize + 1).collect::<Vec<Node>>() {
-            let way = self
-                .after(node)
-                .filter(|&(_, why)| why == Why::Data)
-                .find_map(|(from, _)| ways.get(&from).cloned());
-            let Some(way) = way else { continue };
-            if !matches!(self.state(node), Some(State::Waiting | State::Ready)) {
+            let unread = |&(from, why): &(Node, Why)| why == Why::Data && unmade.contains(&from);
+            let Some((from, _)) = self.after(node).find(unread) else { continue };
+            let Some(vertex) = self.vertices.get_mut(node.0 as usize) else { continue };
+            if !matches!(vertex.state, State::Waiting | State::Ready) {
                 continue;
             }
-            let way: Vec<Node> = way.into_iter().chain([node]).collect();
-            if let Some(vertex) = self.vertices.get_mut(node.0 as usize) {
-                vertex.state = State::Skipped(way.clone());
+            vertex.state = State::Skipped(from);
+            let over = vertex.open == 0;
+            unmade.insert(node);
+            if over {
+                ready.extend(self.release(node));
             }
-            ways.insert(node, way);
-            ready.extend(self.release(node));
         }
         ready
+    }
+
+    /// The way by which a call was skipped, from the one that failed to it; of others only they themselves.
+    #[must_use]
+    pub fn way(&self, node: Node) -> Vec<Node> {
+        let mut way = Vec::from([node]);
+        while let Some(State::Skipped(from)) = way.last().and_then(|&node| self.state(node)) {
+            way.push(*from);
+        }
+        way.reverse();
+        way
     }
 
     /// What became of a call, in a sentence.
@@ -423,7 +448,8 @@ impl Graph {
             Some(State::Done(_)) => this + " has ended",
             Some(State::Failed(why)) => alloc::format!("{this} failed: {why}"),
             Some(State::Cancelled) => this + " was cancelled",
-            Some(State::Skipped(way)) => {
+            Some(State::Skipped(_)) => {
+                let way = self.way(node);
                 let steps: Vec<String> =
                     way.iter().map(|&node| alloc::format!("{} ({})", node.0, name(node))).collect();
                 let why = match way.first().and_then(|&first| self.state(first)) {

@@ -152,6 +152,11 @@ impl<'a> Report<'a> {
         Report { text, lines, found: Vec::new() }
     }
 
+    /// The line of a place, the first is 1.
+    pub(crate) fn line(&self, at: usize) -> usize {
+        self.lines.partition_point(|line| *line <= at).max(1)
+    }
+
     /// Whether no more are told.
     pub(crate) fn is_full(&self) -> bool {
         self.found.len() >= MOST_DIAGNOSTICS
@@ -166,7 +171,7 @@ impl<'a> Report<'a> {
             ),
             _ => return,
         };
-        let index = self.lines.partition_point(|line| *line <= span.start).saturating_sub(1);
+        let index = self.line(span.start) - 1;
         let begin = self.lines.get(index).copied().unwrap_or(0);
         let end = self.lines.get(index + 1).map_or(self.text.len(), |next| next - 1);
         let start = span.start.clamp(begin, end);

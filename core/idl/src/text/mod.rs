@@ -13,6 +13,6 @@ mod routine;
 
 pub use diagnostic::{Code, Diagnostic, MOST_DIAGNOSTICS, Severity};
 pub(crate) use lexer::end_of_braces;
-pub use module::{MOST_TEXT, Parsed, parse};
+pub use module::{Lines, MOST_TEXT, Parsed, parse};
 pub use near::nearest;
 pub(crate) use params::is_reserved;

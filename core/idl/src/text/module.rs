@@ -30,6 +30,19 @@ pub struct Parsed {
     pub module: Option<Module>,
     /// Errors and warnings in the order of the text.
     pub diagnostics: Vec<Diagnostic>,
+    /// Where its C code is.
+    pub lines: Lines,
+}
+
+/// The lines of a text on which C code begins, the first is 1.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Lines {
+    /// Of [`Module::globals`].
+    pub globals: Vec<usize>,
+    /// Of the bodies, by the routine's name.
+    pub bodies: BTreeMap<String, usize>,
+    /// Of the states, by the class' name.
+    pub states: BTreeMap<String, usize>,
 }
 
 /// Reads a file of descriptions. Whatever the bytes are it ends, in a time that grows as their number does.
@@ -53,6 +66,7 @@ pub fn parse(bytes: &[u8]) -> Parsed {
         defined: BTreeMap::new(),
         routines: Vec::new(),
         class: None,
+        lines: Lines::default(),
     };
     while !reader.parser.is_end() {
         if reader.declaration().is_err() {
@@ -66,7 +80,7 @@ fn unreadable(text: &str, at: usize, message: String) -> Parsed {
     let mut parser = Parser::new("");
     parser.report = Report::new(text);
     parser.report.add(Code::Unreadable, Span { start: at, end: at }, message);
-    Parsed { module: None, diagnostics: parser.report.finish() }
+    Parsed { module: None, diagnostics: parser.report.finish(), lines: Lines::default() }
 }
 
 /// Refuses more than [`MOST_SHARED`] or [`MOST_SHARED_BYTES`].
@@ -96,6 +110,7 @@ struct Reader<'a> {
     routines: Vec<(Routine, Option<usize>)>,
     /// The class at hand.
     class: Option<usize>,
+    lines: Lines,
 }
 
 impl Reader<'_> {
@@ -113,7 +128,9 @@ impl Reader<'_> {
             "DefClass" => self.class(),
             "Module" => self.module(place),
             "Globals" => {
+                let begin = self.parser.span.end;
                 let code = self.parser.braces()?;
+                self.lines.globals.push(self.parser.report.line(begin));
                 self.module.globals.push(String::from(code));
                 Ok(())
             }
@@ -288,7 +305,10 @@ impl Reader<'_> {
 
     fn state(&mut self, class: usize, place: Span) -> Result<(), Failed> {
         self.parser.advance();
+        let begin = self.parser.span.end;
         let code = self.parser.braces()?;
+        let name = self.module.classes[class].name.clone();
+        self.lines.states.insert(name, self.parser.report.line(begin));
         let state = &mut self.module.classes[class].state;
         if !state.is_empty() {
             let message = "a class has one state".into();
@@ -309,6 +329,10 @@ impl Reader<'_> {
                 target.format = self.module.fortran_format.clone();
             }
             check(&routine, &mut self.parser.report);
+            if routine.code > 0 {
+                let line = self.parser.report.line(routine.code);
+                self.lines.bodies.insert(routine.interface.name.clone(), line);
+            }
             match class {
                 Some(class) => self.module.classes[class].methods.push(routine.interface),
                 None => self.module.interfaces.push(routine.interface),
@@ -316,6 +340,6 @@ impl Reader<'_> {
         }
         let errors = self.parser.report.has_errors();
         let module = (!errors).then_some(self.module);
-        Parsed { module, diagnostics: self.parser.report.finish() }
+        Parsed { module, diagnostics: self.parser.report.finish(), lines: self.lines }
     }
 }

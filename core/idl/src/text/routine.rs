@@ -24,6 +24,8 @@ pub(super) struct Routine {
     pub arguments: Vec<Span>,
     pub result: Span,
     pub required: Vec<Span>,
+    /// Where the code of its body begins.
+    pub code: usize,
 }
 
 /// Options of a routine as they are read.
@@ -44,6 +46,7 @@ struct Body {
     symbol: Span,
     arguments: Vec<Span>,
     result: Span,
+    code: usize,
 }
 
 /// The attributes of routines.
@@ -99,6 +102,7 @@ impl<'a> Parser<'a> {
             arguments: body.arguments,
             result: body.result,
             required: required_places,
+            code: body.code,
         })
     }
 
@@ -266,7 +270,7 @@ impl<'a> Parser<'a> {
         options: &Options,
     ) -> Result<Body, Failed> {
         let open = self.span;
-        let code = self.braces()?;
+        let (code, begin) = (self.braces()?, open.end);
         let blank = code.trim().is_empty();
         if blank {
             self.report.add(Code::Target, open, "this body does nothing".into());
@@ -283,7 +287,8 @@ impl<'a> Parser<'a> {
             body: String::from(code),
             format: String::new(),
         };
-        Ok(Body { target, symbol, arguments: alloc::vec![symbol; params], result: symbol })
+        let arguments = alloc::vec![symbol; params];
+        Ok(Body { target, symbol, arguments, result: symbol, code: begin })
     }
 
     /// `Calls "language" result = symbol(arguments);`
@@ -330,6 +335,6 @@ impl<'a> Parser<'a> {
             body: String::new(),
             format: String::new(),
         };
-        Ok(Body { target, symbol: place, arguments: places, result: result_place })
+        Ok(Body { target, symbol: place, arguments: places, result: result_place, code: 0 })
     }
 }

@@ -6,9 +6,11 @@ use std::marker::PhantomData;
 use kumi_idl::{Argument, Element, Form, Interface, Mode, Order, Param, Plan, Scalar, Type};
 
 use super::files::{CallFiles, Files};
-use super::{CallError, Callback};
+use super::{AtServers, CallError, Callback};
+use crate::held::Gaps;
 use crate::lent::{Lent, LentMut, Number, bytes_of, bytes_of_mut};
 use crate::values::Given;
+use kumi_rpc::{Held, Keep};
 
 /// What is known of an array: its elements, and its shape if it has one.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,6 +54,12 @@ impl<'a> Array<'a> {
         Array { shape, lent: Lent::slice(bytes_of(numbers)), borrowed: PhantomData }
     }
 
+    /// Numbers of this shape, as the bytes that they have in memory.
+    #[must_use]
+    pub fn bytes(bytes: &'a [u8], shape: Shape) -> Array<'a> {
+        Array { shape, lent: Lent::slice(bytes), borrowed: PhantomData }
+    }
+
     /// Memory that is lent as [`Lent::new`] says.
     #[must_use]
     pub fn lent(lent: Lent, shape: Shape) -> Array<'a> {
@@ -72,6 +80,12 @@ impl<'a> ArrayMut<'a> {
     pub fn shaped<T: Number>(numbers: &'a mut [T], dims: &[u64], order: Order) -> ArrayMut<'a> {
         let shape = Shape { element: T::ELEMENT, dims: Some(dims.to_vec()), order };
         ArrayMut { shape, lent: LentMut::slice(bytes_of_mut(numbers)), borrowed: PhantomData }
+    }
+
+    /// Numbers of this shape, as the bytes that they have in memory.
+    #[must_use]
+    pub fn bytes(bytes: &'a mut [u8], shape: Shape) -> ArrayMut<'a> {
+        ArrayMut { shape, lent: LentMut::slice(bytes), borrowed: PhantomData }
     }
 
     /// Memory that is lent as [`LentMut::new`] says.
@@ -100,6 +114,8 @@ pub enum Arg<'a> {
     File(Files),
     /// A function that the routine may call.
     Callback(Callback<'a>),
+    /// An array of which servers have parts, or that is to stay at the server.
+    AtServers(Box<AtServers<'a>>),
 }
 
 macro_rules! scalars {
@@ -162,18 +178,21 @@ pub(crate) struct Checked {
     pub plan: Plan,
     pub given: Given,
     pub files: CallFiles,
+    /// In ascending order; of an array of which servers have parts the pieces between them.
     pub sends: Vec<(u16, Lent)>,
+    pub held: Held,
     pub targets: Vec<(u16, LentMut)>,
     /// Results that come packed or in another order: the memory into which they come, and that of the caller.
     unpacks: Vec<Unpack>,
     /// What is sent packed or in another order.
-    _packed: Vec<Box<[u8]>>,
+    _packed: Vec<Vec<u8>>,
 }
 
 #[derive(Debug)]
 struct Unpack {
     parameter: usize,
-    packed: Box<[u8]>,
+    // A vector: its bytes may be pointed to while it is moved.
+    packed: Vec<u8>,
     array: LentMut,
     order: Order,
 }
@@ -191,7 +210,7 @@ pub fn is_given(param: &Param) -> bool {
 /// Arguments by what they are, each with its parameter.
 struct Sorted<'a> {
     given: Given,
-    arrays: Vec<(usize, Option<Array<'a>>, Option<ArrayMut<'a>>)>,
+    arrays: Vec<(usize, AtServers<'a>)>,
     functions: Vec<(u16, Callback<'a>)>,
     files: Vec<(u16, Files)>,
 }
@@ -223,13 +242,17 @@ impl<'a> Sorted<'a> {
                 self.given.texts[index] = Some(text.into_owned());
             }
             Arg::In(array) if is_array && param.mode == Mode::In => {
-                self.arrays.push((index, Some(array), None));
+                self.arrays.push((index, AtServers { from: Some(array), ..AtServers::default() }));
             }
             Arg::Out(array) if is_array && param.mode != Mode::In => {
-                self.arrays.push((index, None, Some(array)));
+                self.arrays.push((index, AtServers { to: Some(array), ..AtServers::default() }));
             }
             Arg::InOut(from, to) if is_array && param.mode == Mode::InOut => {
-                self.arrays.push((index, Some(from), Some(to)));
+                let both = AtServers { from: Some(from), to: Some(to), ..AtServers::default() };
+                self.arrays.push((index, both));
+            }
+            Arg::AtServers(array) if is_array && fits_mode(&array, param.mode) => {
+                self.arrays.push((index, *array));
             }
             _ => return Err(format!("`{}` is {}", param.name, wanted(param))),
         }
@@ -267,15 +290,14 @@ pub(crate) fn check<'a>(
         given,
         files,
         sends: Vec::new(),
+        held: Held::default(),
         targets: Vec::new(),
         unpacks: Vec::new(),
         _packed: Vec::new(),
     };
-    for (index, from, to) in arrays {
+    for (index, array) in arrays {
         let name = &interface.params[index].name;
-        checked
-            .array(index, from.as_ref(), to)
-            .map_err(|text| wrong(format!("`{name}` {text}")))?;
+        checked.array(index, array).map_err(|text| wrong(format!("`{name}` {text}")))?;
     }
     Ok((checked, functions))
 }
@@ -334,42 +356,38 @@ fn wanted(param: &Param) -> String {
 }
 
 impl Checked {
-    fn array(
-        &mut self,
-        index: usize,
-        from: Option<&Array<'_>>,
-        to: Option<ArrayMut<'_>>,
-    ) -> Result<(), String> {
+    fn array(&mut self, index: usize, array: AtServers<'_>) -> Result<(), String> {
+        let AtServers { from, parts, to, keep } = array;
         let argument = &self.plan.arguments[index];
         let number = u16::try_from(index).map_err(|_| "has no number".to_owned())?;
         let source = match (from, &to) {
-            (Some(array), _) => Some((array.shape.clone(), array.lent)),
+            (Some(array), _) => Some((array.shape, array.lent)),
+            (None, Some(_)) if !parts.is_empty() => None,
             (None, Some(array)) => Some((array.shape.clone(), array.lent.as_lent())),
             (None, None) => None,
         };
-        if argument.mode.is_sent()
-            && let Some((shape, lent)) = source
-        {
-            let order = fits(argument, &shape, lent.length())?;
-            if argument.sent > 0 {
-                self.sends.push((
-                    number,
-                    match (argument.section.single(), order) {
-                        // In memory, so of a size that it can have.
-                        (Some(run), None) => lent.part(run.offset as usize, run.length as usize),
-                        (_, order) => {
-                            let mut packed = vec![0; argument.sent as usize].into_boxed_slice();
-                            let order = order.unwrap_or(own_order(argument));
-                            argument
-                                .gather(lent.bytes(), order, &mut packed)
-                                .map_err(|e| e.to_string())?;
-                            let lent = Lent::slice(&packed);
-                            self._packed.push(packed);
-                            lent
-                        }
-                    },
-                ));
+        if argument.mode.is_sent() {
+            let gaps = Gaps::new(&parts, argument.sent);
+            let gaps = gaps.ok_or_else(|| {
+                format!("has {} bytes to be sent, fewer than the parts at servers", argument.sent)
+            })?;
+            if !parts.is_empty() {
+                self.held.from.push((number, parts));
             }
+            let lent = match source {
+                None if gaps.bytes() > 0 => return Err("is at servers in part only".to_owned()),
+                None => None,
+                Some((shape, lent)) => travels(argument, &shape, lent, &mut self._packed)?,
+            };
+            for (offset, length) in gaps.pieces() {
+                // In memory, so of a size that it can have.
+                let piece =
+                    lent.map(|lent| (number, lent.part(*offset as usize, *length as usize)));
+                self.sends.extend(piece);
+            }
+        }
+        if let Some(keep) = keep {
+            self.held.keep.push((number, Keep { sent: to.is_some(), ..keep }));
         }
         if let Some(array) = to {
             let order = fits(argument, &array.shape, array.lent.length())?;
@@ -377,7 +395,7 @@ impl Checked {
                 let target = match (argument.section.single(), order) {
                     (Some(run), None) => array.lent.part(run.offset as usize, run.length as usize),
                     (_, order) => {
-                        let mut packed = vec![0; argument.returned as usize].into_boxed_slice();
+                        let mut packed = vec![0; argument.returned as usize];
                         let target = LentMut::slice(&mut packed);
                         let order = order.unwrap_or(own_order(argument));
                         self.unpacks.push(Unpack {
@@ -395,6 +413,18 @@ impl Checked {
         Ok(())
     }
 
+    /// Where results go. Those of another attempt must not be used any more.
+    pub fn targets(&self) -> Vec<(u16, LentMut)> {
+        let again = |(number, target): &(u16, LentMut)| (*number, target.part(0, target.length()));
+        self.targets.iter().map(again).collect()
+    }
+
+    /// Whether something is sent from where a result is written.
+    pub fn overwrites(&self) -> bool {
+        let is_written = |lent: &Lent| self.targets.iter().any(|(_, to)| to.overlaps(lent));
+        self.sends.iter().any(|(_, lent)| is_written(lent))
+    }
+
     /// Puts results that came packed to their places.
     pub fn unpack(&mut self) {
         for unpack in &mut self.unpacks {
@@ -402,6 +432,44 @@ impl Checked {
             let done = argument.scatter(&unpack.packed, unpack.array.bytes(), unpack.order);
             debug_assert!(done.is_ok(), "lengths were checked before the call");
         }
+    }
+}
+
+/// What travels of a caller's array, in one piece: where it lies, or packed.
+fn travels(
+    argument: &Argument,
+    shape: &Shape,
+    lent: Lent,
+    packed: &mut Vec<Vec<u8>>,
+) -> Result<Option<Lent>, String> {
+    let order = fits(argument, shape, lent.length())?;
+    if argument.sent == 0 {
+        return Ok(None);
+    }
+    Ok(Some(match (argument.section.single(), order) {
+        // In memory, so of a size that it can have.
+        (Some(run), None) => lent.part(run.offset as usize, run.length as usize),
+        (_, order) => {
+            let mut bytes = vec![0; argument.sent as usize];
+            let order = order.unwrap_or(own_order(argument));
+            argument.gather(lent.bytes(), order, &mut bytes).map_err(|e| e.to_string())?;
+            let lent = Lent::slice(&bytes);
+            packed.push(bytes);
+            lent
+        }
+    }))
+}
+
+/// Whether an array has what a parameter of this mode wants.
+fn fits_mode(array: &AtServers<'_>, mode: Mode) -> bool {
+    let sent = array.from.is_some() || !array.parts.is_empty();
+    let back = array.to.is_some() || array.keep.is_some();
+    match mode {
+        Mode::In => !back,
+        Mode::Out => back && !sent,
+        // Whether there is anything to be sent the plan says.
+        Mode::InOut => back,
+        Mode::Work => false,
     }
 }
 

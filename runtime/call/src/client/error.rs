@@ -2,8 +2,10 @@
 
 use std::io;
 
-use kumi_rpc::{Code, Failure};
+use kumi_rpc::{Code, Failure, codes};
 use thiserror::Error;
+
+use super::Outcome;
 
 /// Why a call, or the connection, failed.
 #[derive(Debug, Error)]
@@ -69,6 +71,8 @@ pub enum CallError {
         parameter: String,
         /// Its value, not 0.
         value: i64,
+        /// The scalars and texts that it gave all the same.
+        outcome: Box<Outcome>,
     },
     /// A function of this program that the routine called has failed; the routine was ended.
     #[error("{0}")]
@@ -76,12 +80,65 @@ pub enum CallError {
     /// A file of this program that cannot be read or written, or one that the server's disk does not take.
     #[error("{0}")]
     File(String),
+    /// No array of that name is held, or not yet.
+    #[error("{text}")]
+    NotHeld {
+        /// What the server says.
+        text: String,
+        /// The call that makes it is under way.
+        yet: bool,
+    },
+    /// The server could not fetch an array from the one that holds it.
+    #[error("{0}")]
+    NoSource(String),
+    /// The server has no room to hold more arrays.
+    #[error("{0}")]
+    HeldFull(String),
     /// Something else that the server says.
     #[error("{0}")]
     Server(String),
+    /// The routine has run and ended with an exception, which this says.
+    #[error("`{routine}` raised {text}")]
+    Raised {
+        /// The routine.
+        routine: String,
+        /// The exception's kind and message.
+        text: String,
+    },
+    /// A metaserver has no server for the call, or its servers are gone.
+    #[error("{text}")]
+    NoServer {
+        /// What happened.
+        text: String,
+        /// Whether the routine has certainly not begun to run.
+        has_not_run: bool,
+    },
+    /// All attempts failed.
+    #[error("`{routine}` failed on {} servers: {}", tried.len(), tried.join("; "))]
+    Attempts {
+        /// The routine.
+        routine: String,
+        /// Each server, and what happened there.
+        tried: Vec<String>,
+        /// What the last said.
+        last: Box<CallError>,
+        /// Whether the routine has certainly not begun to run on any of them.
+        has_not_run: bool,
+    },
     /// The program ended the wait.
     #[error("the wait for the call was interrupted")]
     Interrupted,
+    /// The token was good once.
+    #[error("{0}")]
+    Expired(String),
+    /// The connection cannot be secured, or the other side is not who it should be. Nothing was sent.
+    #[error("no secure connection to {address}: {text}")]
+    Tls {
+        /// Where.
+        address: String,
+        /// What is wrong, and what to do.
+        text: String,
+    },
 }
 
 impl CallError {
@@ -89,6 +146,11 @@ impl CallError {
     pub(crate) fn of(failure: Failure, routine: &str) -> CallError {
         let Failure { code, detail, text } = failure;
         match code {
+            codes::RAISED => CallError::Raised { routine: routine.to_owned(), text },
+            codes::NO_TICKET => CallError::NoServer { text, has_not_run: true },
+            codes::NO_SERVER => CallError::NoServer { text, has_not_run: detail == 0 },
+            codes::SERVER_LOST => CallError::NoServer { text, has_not_run: false },
+            codes::NOT_LEADING => CallError::Server(text),
             Code::NoSuchRoutine => CallError::RoutineNotFound(text),
             Code::BadArguments => CallError::Argument { routine: routine.to_owned(), text },
             Code::TooLarge => CallError::TooLarge(text),
@@ -100,6 +162,11 @@ impl CallError {
             Code::NotPermitted => CallError::NotPermitted(text),
             Code::Callback => CallError::Callback(text),
             Code::Storage => CallError::File(text),
+            Code::NotHeld | Code::NotYet => CallError::NotHeld { text, yet: code == Code::NotYet },
+            Code::NoSource => CallError::NoSource(text),
+            Code::HeldFull => CallError::HeldFull(text),
+            Code::Expired => CallError::Expired(text),
+            Code::TlsWanted => CallError::Tls { address: "the server".to_owned(), text },
             Code::InterfaceChanged
             | Code::Protocol
             | Code::Ending
@@ -111,8 +178,14 @@ impl CallError {
     /// Whether the routine has certainly not begun to run.
     #[must_use]
     pub fn has_not_run(&self) -> bool {
+        if let CallError::NoServer { has_not_run, .. } | CallError::Attempts { has_not_run, .. } =
+            self
+        {
+            return *has_not_run;
+        }
         use CallError::{
-            Address, Argument, Busy, Connect, NotPermitted, NotRunnable, RoutineNotFound, TooLarge,
+            Address, Argument, Busy, Connect, Expired, HeldFull, NoSource, NotHeld, NotPermitted,
+            NotRunnable, RoutineNotFound, Tls, TooLarge,
         };
         matches!(
             self,
@@ -124,6 +197,11 @@ impl CallError {
                 | Busy(_)
                 | NotRunnable(_)
                 | NotPermitted(_)
+                | NotHeld { .. }
+                | NoSource(_)
+                | HeldFull(_)
+                | Expired(_)
+                | Tls { .. }
         )
     }
 }

@@ -84,9 +84,13 @@ impl CallFiles {
         Ok(())
     }
 
-    /// The files that come back, to be written.
-    pub fn targets(&self) -> Vec<(u16, Arc<File>)> {
-        self.back.iter().map(|back| (back.parameter, Arc::clone(&back.file))).collect()
+    /// The files that come back, to be written; without what another attempt has left in them.
+    pub fn targets(&self) -> Result<Vec<(u16, Arc<File>)>, CallError> {
+        let target = |back: &Back| {
+            back.file.set_len(0).map_err(|error| failed(&back.temporary, &error))?;
+            Ok((back.parameter, Arc::clone(&back.file)))
+        };
+        self.back.iter().map(target).collect()
     }
 
     /// How many come back.

@@ -201,7 +201,7 @@ fn run(called: &mut Called, body: &mut Body<'_>) -> Result<Vec<(u16, Value)>, St
 
 impl Call<'_> {
     /// Calls the function that the routine calls, and says how it ended.
-    pub(super) fn serve(&self, called: Result<Box<Called>, String>) -> Result<(), CallError> {
+    fn serve(&self, called: Result<Box<Called>, String>) -> Result<(), CallError> {
         let (called, ended) = match called {
             Err(why) => (None, Err(why)),
             Ok(mut called) => {
@@ -233,8 +233,9 @@ impl Call<'_> {
         }
     }
 
-    /// Calls the function that the routine waits for, if there is one.
-    pub(super) fn serve_now(&self) -> Result<(), CallError> {
-        self.ticket.called().map_or(Ok(()), |called| self.serve(called))
+    /// Calls the function that the routine waits for; whether there was one.
+    pub(super) fn serve_now(&self) -> Result<bool, CallError> {
+        let Some(called) = self.ticket.called() else { return Ok(false) };
+        self.serve(called).map(|()| true)
     }
 }

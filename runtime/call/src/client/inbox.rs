@@ -1,9 +1,9 @@
 //! What a client has read of its connection.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 
-use crate::native::{self, Target};
+use super::wire::Wire;
+use crate::native::Target;
 
 /// Bytes that are read at once when it is not known where they belong.
 const INPUT: usize = 64 << 10;
@@ -28,9 +28,9 @@ impl Inbox {
     }
 
     /// Reads what has come behind what is there; the number of bytes, 0 at the end.
-    pub fn fill(&mut self, socket: &OwnedFd, wait: bool) -> io::Result<usize> {
+    pub fn fill(&mut self, wire: &Wire, wait: bool) -> io::Result<usize> {
         self.make_room();
-        let count = native::read(socket.as_fd(), Target::None, &mut self.buffer[self.end..], wait)?;
+        let count = wire.read(Target::None, &mut self.buffer[self.end..], wait)?;
         self.end += count;
         Ok(count)
     }

@@ -3,34 +3,39 @@
 //! There is no thread of its own: whoever waits for an answer reads for all, and hands over when it has its own.
 //! A call's arguments are written by whoever begins it, chunk by chunk, so that other threads' calls go between.
 
+mod alive;
+mod ask;
 mod called;
 mod files;
-mod ticket;
+mod held;
+mod meta;
+mod writing;
+
+pub use called::{Called, Functions};
+pub use files::FileParts;
+pub use meta::goes_on;
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use kumi_rpc::{
-    CHUNK, CallHead, Client, ClientEvent, Failure, HEADER, MOST_NAME, MOST_REQUEST, Place,
-    ResultHead, ServerHello, Size, Step, chunk_header, chunks,
+    CHUNK, CallHead, Client, ClientEvent, Failure, HEADER, Place, Placed, ResultHead, ServerHello,
+    Size, Step, chunk_header, chunks,
 };
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::poll::PollFlags;
 
 use super::CallError;
 use super::inbox::Inbox;
+use super::ticket::Ticket;
+use super::wire::Wire;
 use crate::lent::{Lent, LentMut};
-use crate::native::{self, Source, Target};
-pub use called::{Called, Functions};
-pub use files::FileParts;
+use crate::native::{Source, Target};
 
 /// Most pieces that are written at once.
 const PIECES: usize = 60;
-
-/// How long a server that asks whether anybody is there may take to read the answer.
-const PONG_TIME: Duration = Duration::from_secs(10);
 
 /// What came for a stream.
 #[derive(Debug)]
@@ -38,17 +43,23 @@ pub enum Answer {
     Hello(ServerHello),
     Description(u64, String),
     Names(Vec<String>),
-    Done(ResultHead),
+    /// With when its head came.
+    Done(ResultHead, Instant),
     /// The result has come, but a file of it could not be written, for this reason.
     Unwritten(String),
     /// The routine calls a function, or cannot for this reason.
     Called(Result<Box<Called>, String>),
+    Placed(Placed),
+    Closed,
+    State(String),
 }
 
 #[derive(Debug, Default)]
 struct Pending {
     targets: Vec<(u16, LentMut)>,
-    head: Option<ResultHead>,
+    head: Option<(ResultHead, Instant)>,
+    /// Its answer is told by [`Link::next_ready`].
+    queued: bool,
     answer: Option<Result<Answer, Failure>>,
     functions: Functions,
     files: files::Coming,
@@ -62,9 +73,7 @@ impl Pending {
     fn is_over(&self) -> bool {
         self.answer.as_ref().is_some_and(|answer| !matches!(answer, Ok(Answer::Called(_))))
     }
-}
 
-impl Pending {
     /// Where the bytes of an array go; those of a file that are here are written.
     fn target(&mut self, place: Place, here: &[u8]) -> Option<(&mut LentMut, usize)> {
         let targets = if self.coming.is_some() {
@@ -76,6 +85,16 @@ impl Pending {
         let target = targets.iter_mut().find(|(other, _)| *other == place.argument)?;
         Some((&mut target.1, usize::try_from(place.offset).ok()?))
     }
+}
+
+/// What is sent of a call, and where its results go.
+pub struct Parts<'a> {
+    pub placed: Option<&'a Placed>,
+    pub head: &'a CallHead,
+    pub sends: &'a [(u16, Lent)],
+    pub targets: Vec<(u16, LentMut)>,
+    pub functions: Functions,
+    pub files: FileParts<'a>,
 }
 
 /// What must come before anything can be done.
@@ -94,35 +113,53 @@ struct State {
     /// A thread reads, without the lock.
     driving: bool,
     waiting: usize,
+    ready: meta::Ready,
     broken: Option<String>,
+    /// Short frames that are sent as soon as nobody else writes.
+    soon: Vec<u8>,
 }
 
 /// The connection.
 #[derive(Debug)]
 pub struct Link {
-    socket: OwnedFd,
+    wire: Wire,
     state: Mutex<State>,
     turn: Condvar,
     writing: Mutex<()>,
-}
-
-/// A stream that is waited for; when this goes before the answer has come, nothing is put into its arrays any more.
-#[derive(Debug)]
-pub struct Ticket<L: std::ops::Deref<Target = Link>> {
-    pub link: L,
-    stream: u32,
-    over: bool,
+    /// The process that connected: one that is forked from it has no part in the connection.
+    process: u32,
 }
 
 /// The stream by which the hello is waited for; the client gives no stream this number.
-const HELLO: u32 = 0;
+pub(super) const HELLO: u32 = 0;
+/// How long is waited for another thread before the program is asked whether it was interrupted.
+const STEP: Duration = Duration::from_millis(100);
 
 impl Link {
     /// A connection over a socket that waits.
-    pub fn new(socket: OwnedFd) -> Link {
+    pub fn new(wire: Wire) -> Link {
         let mut state = State::default();
         state.pending.insert(HELLO, Pending::default());
-        Link { socket, state: Mutex::new(state), turn: Condvar::new(), writing: Mutex::new(()) }
+        Link {
+            wire,
+            state: Mutex::new(state),
+            turn: Condvar::new(),
+            writing: Mutex::new(()),
+            process: std::process::id(),
+        }
+    }
+
+    /// Whether this process is the one that connected.
+    pub(super) fn is_ours(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    fn check_ours(&self) -> Result<(), CallError> {
+        if self.is_ours() {
+            return Ok(());
+        }
+        let text = "it is that of the process from which this one was forked; connect here as well";
+        Err(CallError::Lost(text.to_owned()))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -132,45 +169,13 @@ impl Link {
 
     /// Says who this is; the answer is waited for as that of any stream.
     pub fn hello(&self, bytes: &[u8], deadline: Option<Instant>) -> Result<ServerHello, CallError> {
-        self.put(&[Source::Bytes(bytes)], deadline)?;
-        let mut ticket = Ticket { link: self, stream: HELLO, over: false };
+        self.put(&[Source::Bytes(bytes)], deadline, &|| false)?;
+        let mut ticket = Ticket::of(self, HELLO);
         match ticket.wait(deadline, &|| false)? {
             Ok(Answer::Hello(hello)) => Ok(hello),
             Ok(_) => Err(CallError::Lost("the server did not greet".to_owned())),
             Err(failure) => Err(CallError::of(failure, "")),
         }
-    }
-
-    /// Asks for a description.
-    pub fn interface(&self, name: &str, deadline: Option<Instant>) -> Result<u32, CallError> {
-        let mut out = Vec::new();
-        let mut state = self.lock();
-        let stream = state.rpc.interface(name, &mut out).map_err(|_| {
-            let name: String = name.chars().take(64).flat_map(char::escape_debug).collect();
-            let text = format!(
-                "no routine can have the name `{name}`: names have 1 to {MOST_NAME} bytes and no control characters"
-            );
-            CallError::RoutineNotFound(text)
-        })?;
-        self.begin(state, stream, Pending::default());
-        self.put(&[Source::Bytes(&out)], deadline)?;
-        Ok(stream)
-    }
-
-    /// Asks for names.
-    pub fn list(&self, part: &str, deadline: Option<Instant>) -> Result<u32, CallError> {
-        let mut out = Vec::new();
-        let mut state = self.lock();
-        let stream = state.rpc.list(part, &mut out).map_err(|too_long| {
-            let text = format!(
-                "{} bytes of a name are more than the {MOST_REQUEST} that can be looked for",
-                too_long.0
-            );
-            CallError::TooLarge(text)
-        })?;
-        self.begin(state, stream, Pending::default());
-        self.put(&[Source::Bytes(&out)], deadline)?;
-        Ok(stream)
     }
 
     fn begin(&self, mut state: MutexGuard<'_, State>, stream: u32, pending: Pending) {
@@ -180,36 +185,37 @@ impl Link {
     /// Begins a call: sends its head and its arrays.
     pub fn call<L: std::ops::Deref<Target = Link>>(
         link: L,
-        head: &CallHead,
-        sends: &[(u16, Lent)],
-        targets: Vec<(u16, LentMut)>,
-        functions: Functions,
-        files: &FileParts<'_>,
+        parts: Parts<'_>,
         deadline: Option<Instant>,
+        interrupted: &dyn Fn() -> bool,
     ) -> Result<Ticket<L>, CallError> {
+        let Parts { placed, head, sends, targets, functions, files } = parts;
         let results: Vec<Size> = targets
             .iter()
             .map(|(argument, target)| Size { argument: *argument, bytes: target.length() as u64 })
             .collect();
         let mut out = Vec::with_capacity(256);
         let mut state = link.lock();
-        let stream = state.rpc.call(head, &results, &mut out).map_err(|too_long| {
+        let stream = state.rpc.call_with(placed, head, &results, &mut out).map_err(|too_long| {
             let text =
                 format!("scalars and texts of {} bytes are more than a call may have", too_long.0);
             CallError::TooLarge(text)
         })?;
         state.rpc.expect_files(stream, files.parameters(), files.most);
         let coming = files.coming();
-        link.begin(
-            state,
-            stream,
-            Pending { targets, functions, files: coming, ..Pending::default() },
-        );
+        let pending = Pending { targets, functions, files: coming, ..Pending::default() };
+        link.begin(state, stream, pending);
         // From here on the ticket takes the targets back, however this ends.
-        let ticket = Ticket { link, stream, over: false };
-        ticket.link.send(stream, &out, sends, deadline)?;
-        ticket.link.send_files(stream, files.sent, deadline)?;
-        Ok(ticket)
+        let ticket = Ticket::of(link, stream);
+        let sent = ticket.link.send(stream, &out, sends, deadline, interrupted);
+        let sent =
+            sent.and_then(|()| ticket.link.send_files(stream, files.sent, deadline, interrupted));
+        match sent {
+            Err(error @ (CallError::Interrupted | CallError::File(_))) => Err(error),
+            // The server has answered, and then closed the connection.
+            Err(error) if !ticket.link.has_answer(stream) => Err(error),
+            _ => Ok(ticket),
+        }
     }
 
     /// Writes a call's head and its arrays, as long as nothing has been answered.
@@ -219,13 +225,8 @@ impl Link {
         head: &[u8],
         sends: &[(u16, Lent)],
         deadline: Option<Instant>,
+        interrupted: &dyn Fn() -> bool,
     ) -> Result<(), CallError> {
-        let sizes: Vec<Size> = sends
-            .iter()
-            .map(|(argument, lent)| Size { argument: *argument, bytes: lent.length() as u64 })
-            .collect();
-        let lent =
-            |argument| sends.iter().find(|(other, _)| *other == argument).map(|(_, lent)| lent);
         let mut headers: Vec<[u8; HEADER]> = Vec::new();
         let mut data: Vec<(&Lent, usize, usize)> = Vec::new();
         let mut head = Some(head);
@@ -237,13 +238,18 @@ impl Link {
                 });
             let pieces: Vec<Source<'_>> =
                 head.take().map(Source::Bytes).into_iter().chain(chunks).collect();
-            let result = self.put(&pieces, deadline);
+            let result = self.put(&pieces, deadline, interrupted);
             headers.clear();
             data.clear();
             result
         };
-        for (argument, offset, length) in chunks(&sizes) {
-            let Some(lent) = lent(argument) else { continue };
+        // An array may come in several pieces.
+        let pieces = sends.iter().flat_map(|(argument, lent)| {
+            let size = Size { argument: *argument, bytes: lent.length() as u64 };
+            let chunks: Vec<(u16, u64, u32)> = chunks(&[size]).collect();
+            chunks.into_iter().map(move |chunk| (lent, chunk))
+        });
+        for (lent, (argument, offset, length)) in pieces {
             headers.push(chunk_header(stream, argument, length));
             // Inside of an array that is in memory.
             data.push((lent, offset as usize, length as usize));
@@ -256,87 +262,54 @@ impl Link {
                 }
             }
         }
-        if head_left(bytes, &headers, sizes.is_empty()) {
+        if sends.is_empty() || !headers.is_empty() {
             flush(&mut headers, &mut data)?;
         }
         Ok(())
-    }
-
-    /// Writes all of the pieces, while nobody else does.
-    fn put(&self, pieces: &[Source<'_>], deadline: Option<Instant>) -> Result<(), CallError> {
-        let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(broken) = &self.lock().broken {
-            return Err(CallError::Lost(broken.clone()));
-        }
-        let (mut first, mut skip) = (0, 0);
-        while first < pieces.len() {
-            let rest = pieces[first..]
-                .iter()
-                .enumerate()
-                .map(|(index, piece)| if index == 0 { without(*piece, skip) } else { *piece });
-            match native::write(self.socket.as_fd(), rest) {
-                Ok(mut count) => {
-                    while first < pieces.len() && count >= length_of(pieces[first]) - skip {
-                        count -= length_of(pieces[first]) - skip;
-                        (first, skip) = (first + 1, 0);
-                    }
-                    skip += count;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if !self.ready(PollFlags::POLLOUT, deadline).unwrap_or(true) {
-                        // A part of a frame is sent: nothing else can be sent any more.
-                        self.fail("the server did not read what was sent in time");
-                        let text = "the call took longer than it may while its arguments were sent";
-                        return Err(CallError::TimedOut(text.to_owned()));
-                    }
-                }
-                Err(error) => {
-                    // What the server has said before it closed is worth more than this.
-                    return Err(self.fail(&error.to_string()));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Waits until the socket is ready; false: the time is over.
-    fn ready(&self, flags: PollFlags, deadline: Option<Instant>) -> io::Result<bool> {
-        let timeout = match deadline {
-            None => PollTimeout::NONE,
-            Some(deadline) => {
-                let left = deadline.saturating_duration_since(Instant::now());
-                // Rounded up, so that it does not end a little too early again and again.
-                let left = left.as_millis().saturating_add(u128::from(left.subsec_nanos() > 0));
-                PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
-            }
-        };
-        let mut polled = [PollFd::new(self.socket.as_fd(), flags)];
-        Ok(poll(&mut polled, timeout)? > 0)
     }
 
     /// The connection is of no use any more.
     fn fail(&self, why: &str) -> CallError {
         let mut state = self.lock();
         let why = state.broken.get_or_insert_with(|| why.to_owned()).clone();
-        // Whoever waits in a read wakes up.
-        let _shut = nix::sys::socket::shutdown(
-            std::os::fd::AsRawFd::as_raw_fd(&self.socket),
-            nix::sys::socket::Shutdown::Both,
-        );
         drop(state);
+        // Whoever waits in a read wakes up.
+        self.wire.shut();
         self.turn.notify_all();
         CallError::Lost(why)
     }
 
     /// Whether a stream has its answer, as far as can be seen without waiting.
-    fn answered(&self, stream: u32) -> bool {
+    pub(super) fn answered(&self, stream: u32) -> bool {
+        if !self.is_ours() {
+            return true;
+        }
         let mut state = self.lock();
         if !state.driving {
-            state.look_around(&self.socket);
+            state.look_around(&self.wire);
         }
         let state = self.answer_pings(state).unwrap_or_else(|| self.lock());
         state.broken.is_some() || state.pending.get(&stream).is_none_or(Pending::is_over)
+    }
+
+    /// Whether a stream's answer has been taken in.
+    fn has_answer(&self, stream: u32) -> bool {
+        self.lock().pending.get(&stream).is_some_and(Pending::is_over)
+    }
+
+    /// Forgets a stream; whether the server is still to be asked to end it.
+    pub(super) fn forget(&self, stream: u32) -> bool {
+        let mut state = self.lock();
+        // One that was told a place, and has not taken that in, is no less open.
+        let open = |it: Pending| it.answer.as_ref().is_none_or(meta::goes_on);
+        let open = state.pending.remove(&stream).is_some_and(open);
+        state.rpc.abandon(stream);
+        open && state.broken.is_none() && stream != HELLO
+    }
+
+    /// The socket, unless a thread reads from it, or there is more to be looked at without it.
+    pub(super) fn undriven(&self) -> Option<BorrowedFd<'_>> {
+        (!self.lock().driving && !self.wire.has_input()).then(|| self.wire.as_fd())
     }
 
     /// Answers pings that have come, for which the lock is given up; `None`: it was.
@@ -344,27 +317,30 @@ impl Link {
         &'a self,
         mut state: MutexGuard<'a, State>,
     ) -> Option<MutexGuard<'a, State>> {
-        let mut out = Vec::new();
-        state.rpc.pongs(&mut out);
-        if out.is_empty() {
+        let State { rpc, soon, .. } = &mut *state;
+        let before = soon.len();
+        rpc.pongs(soon);
+        if soon.len() == before {
             return Some(state);
         }
         drop(state);
-        // A server that does not take them in this time is lost, which is seen in the state.
-        let _lost = self.put(&[Source::Bytes(&out)], Instant::now().checked_add(PONG_TIME));
+        // A server that does not take them in is lost, which is seen in the state.
+        let _lost = self.flush();
         None
     }
 
     /// Waits for a stream's answer. The caller reads for all if nobody does.
-    fn wait(
+    pub(super) fn wait(
         &self,
         stream: u32,
         deadline: Option<Instant>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Result<Answer, Failure>, CallError> {
+        self.check_ours()?;
+        let mut asked = Instant::now();
         let mut state = self.lock();
         loop {
-            let hunger = if state.driving { None } else { Some(state.digest(&self.socket)) };
+            let hunger = if state.driving { None } else { Some(state.digest(&self.wire)) };
             state = match self.answer_pings(state) {
                 Some(state) => state,
                 None => {
@@ -373,7 +349,7 @@ impl Link {
                 }
             };
             if let Some(answer) = state.pending.get_mut(&stream).and_then(|it| it.answer.take()) {
-                if !matches!(answer, Ok(Answer::Called(_))) {
+                if !meta::goes_on(&answer) {
                     state.pending.remove(&stream);
                 }
                 if state.waiting > 0 {
@@ -391,21 +367,33 @@ impl Link {
             }
             state = match hunger {
                 Some(hunger) => self.drive(state, &hunger, deadline, interrupted)?,
-                None => self.follow(state, deadline),
+                None => {
+                    let state = self.follow(state, deadline);
+                    if asked.elapsed() < STEP {
+                        state
+                    } else {
+                        // Without the lock: what the program does then may come here again.
+                        drop(state);
+                        if interrupted() {
+                            return Err(CallError::Interrupted);
+                        }
+                        asked = Instant::now();
+                        self.lock()
+                    }
+                }
             };
         }
     }
 
-    /// Waits for the thread that reads.
+    /// Waits for the thread that reads, for a step at most.
     fn follow<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
         deadline: Option<Instant>,
     ) -> MutexGuard<'a, State> {
         state.waiting += 1;
-        let left = deadline.map_or(Duration::from_secs(3600), |deadline| {
-            deadline.saturating_duration_since(Instant::now())
-        });
+        let left = deadline
+            .map_or(STEP, |deadline| deadline.saturating_duration_since(Instant::now()).min(STEP));
         let waited = self.turn.wait_timeout(state, left);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
         state.waiting -= 1;
@@ -424,13 +412,14 @@ impl Link {
         let mut inbox = std::mem::take(&mut state.inbox);
         drop(state);
         let got = match hunger {
-            Hunger::Array => self.ready(PollFlags::POLLIN, deadline).map(|_| None),
-            Hunger::Any if deadline.is_some() => match self.ready(PollFlags::POLLIN, deadline) {
-                Ok(true) => inbox.fill(&self.socket, false).map(Some),
+            Hunger::Array => self.wire.ready(PollFlags::POLLIN, deadline).map(|_| None),
+            Hunger::Any if deadline.is_some() => match self.wire.ready(PollFlags::POLLIN, deadline)
+            {
+                Ok(true) => inbox.fill(&self.wire, false).map(Some),
                 Ok(false) => Ok(None),
                 Err(error) => Err(error),
             },
-            Hunger::Any => inbox.fill(&self.socket, true).map(Some),
+            Hunger::Any => inbox.fill(&self.wire, true).map(Some),
         };
         let mut state = self.lock();
         state.driving = false;
@@ -440,10 +429,14 @@ impl Link {
             Ok(_) => {}
             Err(error) => match error.kind() {
                 io::ErrorKind::Interrupted => {
-                    if interrupted() {
-                        self.turn.notify_all();
-                        return Err(CallError::Interrupted);
-                    }
+                    // Without the lock and as nobody who reads: what the program does then may come here again.
+                    drop(state);
+                    self.turn.notify_all();
+                    return if interrupted() {
+                        Err(CallError::Interrupted)
+                    } else {
+                        Ok(self.lock())
+                    };
                 }
                 io::ErrorKind::WouldBlock => {}
                 _ => state.lose(&error.to_string()),
@@ -456,49 +449,30 @@ impl Link {
     }
 }
 
-/// Whether something is left to be written: the head, if there was no chunk, or chunks.
-fn head_left(bytes: usize, headers: &[[u8; HEADER]], nothing: bool) -> bool {
-    nothing || bytes > 0 || !headers.is_empty()
-}
-
-fn length_of(piece: Source<'_>) -> usize {
-    match piece {
-        Source::Bytes(bytes) => bytes.len(),
-        Source::Arena(_, _, length) | Source::Lent(_, _, length) => length,
-    }
-}
-
-/// A piece without its first bytes.
-fn without(piece: Source<'_>, skip: usize) -> Source<'_> {
-    match piece {
-        Source::Bytes(bytes) => Source::Bytes(&bytes[skip..]),
-        Source::Arena(arena, offset, length) => Source::Arena(arena, offset + skip, length - skip),
-        Source::Lent(lent, offset, length) => Source::Lent(lent, offset + skip, length - skip),
-    }
-}
-
 impl State {
     fn lose(&mut self, why: &str) {
         self.broken.get_or_insert_with(|| why.to_owned());
     }
 
-    /// Takes in what has come, without waiting.
-    fn look_around(&mut self, socket: &OwnedFd) {
-        if matches!(self.digest(socket), Hunger::Any) && self.broken.is_none() {
-            match self.inbox.fill(socket, false) {
+    /// Takes in what has come, without waiting; whether there may be more.
+    fn look_around(&mut self, wire: &Wire) -> bool {
+        if matches!(self.digest(wire), Hunger::Any) && self.broken.is_none() {
+            match self.inbox.fill(wire, false) {
                 Ok(0) => self.lose("the server closed it"),
                 Ok(_) => {
-                    self.digest(socket);
+                    self.digest(wire);
+                    return true;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => self.lose(&error.to_string()),
             }
         }
+        false
     }
 
     /// Does what can be done with what has come, and says what is needed next. Bytes of arrays are read straight to
     /// their places.
-    fn digest(&mut self, socket: &OwnedFd) -> Hunger {
+    fn digest(&mut self, wire: &Wire) -> Hunger {
         loop {
             if self.broken.is_some() {
                 return Hunger::Any;
@@ -534,7 +508,7 @@ impl State {
                     let target = Target::Lent(target, offset, length);
                     let inbox = &mut self.inbox;
                     (inbox.begin, inbox.end) = (0, 0);
-                    match native::read(socket.as_fd(), target, &mut inbox.buffer, false) {
+                    match wire.read(target, &mut inbox.buffer, false) {
                         Ok(0) => self.lose("the server closed it"),
                         Ok(count) => {
                             self.rpc.placed(count.min(length));
@@ -564,24 +538,30 @@ impl State {
             ClientEvent::Names(stream, names) => (stream, Ok(Answer::Names(names))),
             ClientEvent::Result(stream, head) => {
                 if let Some(pending) = self.pending.get_mut(&stream) {
-                    pending.head = Some(head);
+                    pending.head = Some((head, Instant::now()));
                 }
                 return;
             }
             ClientEvent::Done(stream) => {
                 let head = self.pending.get_mut(&stream).and_then(|pending| pending.head.take());
-                let Some(head) = head else { return };
+                let Some((head, at)) = head else { return };
                 let file = self.pending.get_mut(&stream).and_then(|it| it.files.failed());
-                (stream, Ok(file.map_or(Answer::Done(head), Answer::Unwritten)))
+                (stream, Ok(file.map_or(Answer::Done(head, at), Answer::Unwritten)))
             }
             ClientEvent::Failed(stream, failure) => (stream, Err(failure)),
             ClientEvent::Callback(stream, head) => return self.callback(stream, &head),
             ClientEvent::Called(stream) => return self.called(stream),
+            ClientEvent::Placed(stream, placed) => (stream, Ok(Answer::Placed(placed))),
+            ClientEvent::Closed(stream) => (stream, Ok(Answer::Closed)),
+            ClientEvent::State(stream, json) => (stream, Ok(Answer::State(json))),
             ClientEvent::Ended(failure) => return self.lose(&failure.text),
             ClientEvent::Pong => return,
         };
         if let Some(pending) = self.pending.get_mut(&stream) {
             pending.answer = Some(answer);
+            if pending.queued {
+                self.ready.streams.push_back(stream);
+            }
             pending.targets.clear();
             pending.called_targets.clear();
             pending.coming = None;

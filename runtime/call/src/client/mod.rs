@@ -9,46 +9,90 @@
 //! # Ok::<(), kumi_call::CallError>(())
 //! ```
 
+mod any;
 mod arguments;
+mod errand;
 mod error;
 mod files;
 mod functions;
+mod grid;
+mod held;
 mod inbox;
 mod link;
+mod remote;
+mod ticket;
+mod wire;
 
 use std::collections::HashMap;
-use std::net::TcpStream;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
+use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use kumi_idl::{Form, Interface, Plan, Scalar};
-use kumi_rpc::{CallHead, ClientHello, Failure, ResultHead, ServerHello, VERSIONS, Value};
+use kumi_idl::{Form, Interface, Limits, Plan, Scalar};
+use kumi_rpc::{
+    CallHead, ClientHello, Failure, Placed, ResultHead, Role, ServerHello, VERSIONS, Value,
+};
 
+pub use any::wait_any;
 pub use arguments::{Arg, Array, ArrayMut, Shape, is_given};
 pub use error::CallError;
 pub use files::Files;
 pub use functions::{Callback, CallbackArgs};
+pub use grid::{Grid, GridCall, GridCanceller};
+pub use held::AtServers;
+pub use remote::{Remote, RemoteCall, RemoteCanceller};
+pub use ticket::Canceller;
 
 use crate::callback::Function;
+use crate::lent::Number;
 use crate::values;
 use arguments::Checked;
-use link::{Answer, FileParts, Functions, Link, Ticket};
+pub(crate) use arguments::check;
+use link::{Answer, FileParts, Functions, Link, Parts};
+use ticket::Ticket;
+use wire::Wire;
 
 /// How a client connects.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Options {
     /// Who it is; empty: nobody in particular.
     pub token: String,
     /// Its name in the server's logs.
     pub program: String,
+    /// Its site, for metaservers; empty: the network of its address.
+    pub site: String,
     /// How long connecting may take.
     pub connect_time: Duration,
     /// Most bytes with which a routine may call a function of this program.
     pub callback_bytes: u64,
     /// Most bytes of a file that comes back.
     pub file_bytes: u64,
+    /// For `tls://`: a file with the certificates (PEM) of the authorities that are trusted, and no others; `None`: those
+    /// that the system trusts.
+    pub ca: Option<PathBuf>,
+}
+
+impl fmt::Debug for Options {
+    /// Without the token.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Options")
+            .field("program", &self.program)
+            .field("connect_time", &self.connect_time)
+            .field("ca", &self.ca)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Options {
+    /// With the token of `KUMI_CALL_TOKEN` and the authorities of `KUMI_CALL_CA`, where they are set.
+    #[must_use]
+    pub fn from_env() -> Options {
+        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        let token = set("KUMI_CALL_TOKEN").and_then(|token| token.into_string().ok());
+        let ca = set("KUMI_CALL_CA").map(PathBuf::from);
+        Options { token: token.unwrap_or_default(), ca, ..Options::default() }
+    }
 }
 
 impl Default for Options {
@@ -58,9 +102,11 @@ impl Default for Options {
             program: std::env::args_os()
                 .next()
                 .map_or_else(String::new, |name| name.to_string_lossy().into_owned()),
+            site: std::env::var("KUMI_CALL_SITE").unwrap_or_default(),
             connect_time: Duration::from_secs(10),
             callback_bytes: 1 << 30,
             file_bytes: 1 << 40,
+            ca: None,
         }
     }
 }
@@ -93,6 +139,10 @@ pub struct Outcome {
     pub waited: Duration,
     /// How long the routine ran.
     pub ran: Duration,
+    /// How long the arguments took to arrive, with the way of the first byte there and back.
+    pub sending: Duration,
+    /// How long the results took behind their first byte.
+    pub receiving: Duration,
 }
 
 impl Outcome {
@@ -107,41 +157,19 @@ impl Outcome {
 /// How much longer than a call may take its answer is waited for.
 const GRACE: Duration = Duration::from_secs(2);
 
-fn open(address: &str, time: Duration) -> Result<OwnedFd, CallError> {
-    let failed = |source| CallError::Connect { address: address.to_owned(), source };
-    if let Some(path) = address.strip_prefix("unix:") {
-        return UnixStream::connect(path).map(OwnedFd::from).map_err(failed);
-    }
-    let bare = address.strip_prefix("kumi://").unwrap_or(address);
-    if !bare.contains(':') {
-        return Err(CallError::Address(address.to_owned()));
-    }
-    let found = std::net::ToSocketAddrs::to_socket_addrs(bare).map_err(failed)?;
-    let mut error = std::io::Error::from(std::io::ErrorKind::NotFound);
-    for candidate in found {
-        match TcpStream::connect_timeout(&candidate, time) {
-            Ok(stream) => {
-                stream.set_nodelay(true).map_err(failed)?;
-                return Ok(stream.into());
-            }
-            Err(refused) => error = refused,
-        }
-    }
-    Err(failed(error))
-}
-
 impl Client {
-    /// Connects to a server at `HOST:PORT` or `unix:PATH`.
+    /// Connects to a server at `HOST:PORT`, `tls://HOST:PORT` or `unix:PATH`.
     ///
     /// # Errors
     /// [`CallError`]: it cannot be reached, does not take this client, or has no version of the protocol in common.
     pub fn connect(address: &str, options: &Options) -> Result<Client, CallError> {
-        let deadline = Some(Instant::now() + options.connect_time);
-        let link = Link::new(open(address, options.connect_time)?);
+        let deadline = Instant::now().checked_add(options.connect_time);
+        let link = Link::new(Wire::open(address, options, deadline)?);
         let hello = ClientHello {
             versions: VERSIONS,
             token: options.token.clone(),
             program: options.program.clone(),
+            site: options.site.clone(),
         };
         let server = link.hello(&hello.encode(), deadline)?;
         Ok(Client {
@@ -159,6 +187,18 @@ impl Client {
         &self.server.name
     }
 
+    /// Whether this is a metaserver, which knows servers and runs nothing: [`Grid`] calls through it.
+    #[must_use]
+    pub fn is_metaserver(&self) -> bool {
+        self.server.role == Role::Metaserver
+    }
+
+    /// What a call on the server may have at most.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        Limits { bytes: self.server.bytes }
+    }
+
     /// Names of the server's routines that contain `part`.
     ///
     /// # Errors
@@ -168,6 +208,23 @@ impl Client {
         match Ticket::of(&*self.link, stream).wait(None, &|| false)? {
             Ok(Answer::Names(names)) => Ok(names),
             Ok(_) => Err(CallError::Server("the server answered something else".to_owned())),
+            Err(failure) => Err(CallError::of(failure, "")),
+        }
+    }
+
+    /// The state of a metaserver, as JSON.
+    ///
+    /// # Errors
+    /// [`CallError`]; a server has none.
+    pub fn status_json(&self) -> Result<String, CallError> {
+        if !self.is_metaserver() {
+            let text = "this is a server, not a metaserver: it has no state to show";
+            return Err(CallError::Server(text.to_owned()));
+        }
+        let stream = self.link.status()?;
+        match Ticket::of(&*self.link, stream).wait(None, &|| false)? {
+            Ok(Answer::State(json)) => Ok(json),
+            Ok(_) => Err(CallError::Server("the metaserver answered something else".to_owned())),
             Err(failure) => Err(CallError::of(failure, "")),
         }
     }
@@ -224,7 +281,7 @@ impl Client {
         time: Option<Duration>,
     ) -> Result<Outcome, CallError> {
         let known = self.interface(routine)?;
-        let mut call = self.start(&known, args, time)?;
+        let mut call = self.start(&known, args, time, &|| false)?;
         call.wait(&|| false)
     }
 
@@ -239,7 +296,22 @@ impl Client {
         args: Vec<Arg<'static>>,
         time: Option<Duration>,
     ) -> Result<Call<'static>, CallError> {
-        self.start(&self.interface(routine)?, args, time)
+        self.begin(routine, args, time, &|| false)
+    }
+
+    /// [`Client::call_async`]; when a signal comes while it sends, `interrupted` is asked.
+    ///
+    /// # Errors
+    /// [`CallError`]; of arguments that do not fit nothing is sent. After [`CallError::Interrupted`] the connection is
+    /// lost, if a part of the arguments was sent.
+    pub fn begin(
+        &self,
+        routine: &str,
+        args: Vec<Arg<'static>>,
+        time: Option<Duration>,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Call<'static>, CallError> {
+        self.start(&self.interface(routine)?, args, time, interrupted)
     }
 
     fn start<'a>(
@@ -247,8 +319,23 @@ impl Client {
         known: &Arc<Known>,
         args: Vec<Arg<'a>>,
         time: Option<Duration>,
+        interrupted: &dyn Fn() -> bool,
     ) -> Result<Call<'a>, CallError> {
-        let (mut checked, functions) = arguments::check(&known.interface, args, self.server.bytes)?;
+        let (checked, functions) = arguments::check(&known.interface, args, self.server.bytes)?;
+        self.send(known, checked, functions, time, None, interrupted).map_err(|(error, _)| error)
+    }
+
+    /// Sends a call whose arguments are checked. They are given back if that fails.
+    #[allow(clippy::result_large_err)] // What is given back is what was given.
+    fn send<'a>(
+        &self,
+        known: &Arc<Known>,
+        checked: Checked,
+        functions: Vec<(u16, Callback<'a>)>,
+        time: Option<Duration>,
+        placed: Option<&Placed>,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Call<'a>, (CallError, Checked)> {
         let timeout_ms =
             time.map_or(0, |time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1));
         let head = CallHead {
@@ -256,50 +343,38 @@ impl Client {
             timeout_ms,
             routine: known.interface.name.clone(),
             values: checked.given.to_wire(),
+            held: checked.held.clone(),
         };
-        let deadline = time.and_then(|time| Instant::now().checked_add(time + GRACE));
-        let targets = std::mem::take(&mut checked.targets);
-        let declared = Functions { list: Arc::clone(&known.functions), most: self.callback_bytes };
-        let (sent, back) = (&checked.files.sent, checked.files.targets());
-        let files = FileParts { sent, back, most: self.file_bytes };
-        let link = Arc::clone(&self.link);
-        let ticket = Link::call(link, &head, &checked.sends, targets, declared, &files, deadline)?;
+        let begun = Instant::now();
+        // One that is too far away to be told is none.
+        let deadline = time.and_then(|time| begun.checked_add(time.checked_add(GRACE)?));
+        let back = match checked.files.targets() {
+            Ok(back) => back,
+            Err(error) => return Err((error, checked)),
+        };
+        let parts = Parts {
+            placed,
+            head: &head,
+            sends: &checked.sends,
+            targets: checked.targets(),
+            functions: Functions { list: Arc::clone(&known.functions), most: self.callback_bytes },
+            files: FileParts { sent: &checked.files.sent, back, most: self.file_bytes },
+        };
+        let ticket = match Link::call(Arc::clone(&self.link), parts, deadline, interrupted) {
+            Ok(ticket) => ticket,
+            Err(error) => return Err((error, checked)),
+        };
         Ok(Call {
             ticket,
             checked,
             functions: Mutex::new(functions),
             known: Arc::clone(known),
             client: self.clone(),
+            begun,
             deadline,
             lent: std::marker::PhantomData,
         })
     }
-}
-
-/// Waits until one of the calls is over; its index. `None`: there are none.
-///
-/// # Errors
-/// [`CallError::Interrupted`], when `interrupted` says so.
-pub fn wait_any(
-    calls: &[&Call<'_>],
-    interrupted: &dyn Fn() -> bool,
-) -> Result<Option<usize>, CallError> {
-    let mut pause = Duration::from_micros(20);
-    while !calls.is_empty() {
-        for call in calls {
-            call.serve_now()?;
-        }
-        if let Some(index) = calls.iter().position(|call| call.is_over()) {
-            return Ok(Some(index));
-        }
-        if interrupted() {
-            return Err(CallError::Interrupted);
-        }
-        // Several connections: none of them is read for long.
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(Duration::from_millis(2));
-    }
-    Ok(None)
 }
 
 /// A call that is under way. When it is dropped before its end it is cancelled.
@@ -311,6 +386,7 @@ pub struct Call<'a> {
     functions: Mutex<Vec<(u16, Callback<'a>)>>,
     known: Arc<Known>,
     client: Client,
+    begun: Instant,
     deadline: Option<Instant>,
     lent: std::marker::PhantomData<&'a mut [u8]>,
 }
@@ -324,10 +400,10 @@ impl std::ops::Deref for Known {
 }
 
 impl Call<'_> {
-    /// Waits for its end; `interrupted` is asked when a signal has come.
+    /// Waits for its end; `interrupted` is asked when a signal has come, or from time to time.
     ///
     /// # Errors
-    /// [`CallError`].
+    /// [`CallError`]; also when its end was waited for before.
     pub fn wait(&mut self, interrupted: &dyn Fn() -> bool) -> Result<Outcome, CallError> {
         let answer = self.next(self.deadline, interrupted)?;
         self.end(answer)
@@ -336,7 +412,7 @@ impl Call<'_> {
     fn end(&mut self, answer: Result<Answer, Failure>) -> Result<Outcome, CallError> {
         let routine = &self.known.interface.name;
         match answer {
-            Ok(Answer::Done(head)) => {
+            Ok(Answer::Done(head, at)) => {
                 let is_file = |value: &&(u16, Value)| matches!(value.1, Value::FileLength(_));
                 if head.values.iter().filter(is_file).count() != self.checked.files.count() {
                     let text = "the result lacks a file";
@@ -344,7 +420,7 @@ impl Call<'_> {
                 }
                 self.checked.unpack();
                 self.checked.files.finish()?;
-                self.outcome(head)
+                self.outcome(head, at)
             }
             Ok(Answer::Unwritten(why)) => Err(CallError::File(why)),
             Ok(_) => Err(CallError::Server("the server answered something else".to_owned())),
@@ -366,10 +442,10 @@ impl Call<'_> {
         time: Duration,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Option<Outcome>, CallError> {
-        let until = Instant::now() + time;
-        if self.deadline.is_some_and(|deadline| deadline <= until) {
+        let until = Instant::now().checked_add(time);
+        let Some(until) = until.filter(|until| self.deadline.is_none_or(|end| *until < end)) else {
             return self.wait(interrupted).map(Some);
-        }
+        };
         match self.next(Some(until), interrupted) {
             Err(CallError::TimedOut(_)) => Ok(None),
             Err(error) => Err(error),
@@ -388,7 +464,13 @@ impl Call<'_> {
     /// # Errors
     /// The connection is lost.
     pub fn cancel(&self) -> Result<(), CallError> {
-        self.ticket.cancel()
+        self.canceller().cancel()
+    }
+
+    /// What ends it while another thread waits for it.
+    #[must_use]
+    pub fn canceller(&self) -> Canceller {
+        Canceller { link: Arc::clone(&self.ticket.link), stream: self.ticket.stream }
     }
 
     /// The plan by which it was sent.
@@ -397,7 +479,7 @@ impl Call<'_> {
         &self.checked.plan
     }
 
-    fn outcome(&self, head: ResultHead) -> Result<Outcome, CallError> {
+    fn outcome(&self, head: ResultHead, at: Instant) -> Result<Outcome, CallError> {
         let interface = &self.known.interface;
         let values = head.values.into_iter();
         // Files are in place, and were expected.
@@ -416,6 +498,9 @@ impl Call<'_> {
             values,
             waited: Duration::from_nanos(head.waited_ns),
             ran: Duration::from_nanos(head.ran_ns),
+            sending: (at - self.begun)
+                .saturating_sub(Duration::from_nanos(head.ran_ns.saturating_add(head.waited_ns))),
+            receiving: at.elapsed(),
         };
         if let Some(index) = interface.status
             && let Some(value) = outcome.scalar(index as usize).and_then(Scalar::integer)
@@ -425,6 +510,7 @@ impl Call<'_> {
                 routine: interface.name.clone(),
                 parameter: interface.params[index as usize].name.clone(),
                 value,
+                outcome: Box::new(outcome),
             });
         }
         Ok(outcome)

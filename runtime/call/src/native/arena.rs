@@ -70,6 +70,13 @@ impl Arena {
         self.length.get()
     }
 
+    /// Where it begins. Whoever reads or writes there sees to it that the arena lives on, and that a routine's process
+    /// only does so.
+    #[must_use]
+    pub fn begin(&self) -> *mut u8 {
+        self.address.as_ptr().cast()
+    }
+
     /// The file, to be given to the slot.
     #[must_use]
     pub fn file(&self) -> BorrowedFd<'_> {
@@ -99,6 +106,20 @@ impl Arena {
         // SAFETY: as in `write`; the vector has that many bytes.
         unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), length) };
         bytes
+    }
+
+    /// Copies bytes of another arena into it.
+    pub fn copy_from(&self, other: &Arena, from: usize, to: usize, length: usize) {
+        let (from, to) = (other.at(from, length), self.at(to, length));
+        // SAFETY: each range is inside of its mapping, no Rust reference leads there, and `copy` allows that they overlap.
+        unsafe { std::ptr::copy(from, to, length) };
+    }
+
+    /// Makes a range zeros.
+    pub fn clear(&self, offset: usize, length: usize) {
+        let to = self.at(offset, length);
+        // SAFETY: as in `write`.
+        unsafe { std::ptr::write_bytes(to, 0, length) };
     }
 
     /// Copies bytes within it; the ranges may overlap.

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use kumi_idl::{Argument, Form, Mode, Param, Scalar, Type};
+use kumi_idl::{Argument, Element, Form, Mode, Param, Scalar, Type};
 use kumi_rpc::{CallbackReturn, Value};
 use libffi::low::ffi_cif;
 use libffi::middle::{Cif, Closure, Type as Native};
@@ -93,9 +93,10 @@ pub fn passed(params: &[Param], fortran: bool) -> Result<Vec<Native>, &'static s
         Type::File => Err("it calls back with a file"),
         Type::Callback(_) => Err("it calls back with a function"),
         Type::String if fortran => Err("it calls back with a text from Fortran"),
-        Type::Number(element) if by_value(param, fortran) => {
-            number(*element).ok_or("it calls back with a complex number by value")
+        Type::Number(Element::C64 | Element::C128) if by_value(param, fortran) => {
+            Err("it calls back with a complex number by value")
         }
+        Type::Number(element) if by_value(param, fortran) => Ok(number(*element)),
         Type::String | Type::Number(_) => Ok(Native::pointer()),
     });
     each.collect()

@@ -44,18 +44,18 @@ pub enum LoadError {
 /// Where an argument of the symbol comes from.
 #[derive(Debug)]
 enum Source {
-    /// The value of a parameter, which lies in the arena.
+    /// The value of a parameter or expression, which lies in the arena.
     Value(usize),
-    /// The address of a parameter in the arena.
+    /// The address of a parameter or expression in the arena.
     Address(usize),
-    /// Bytes of this number, from the description.
-    Literal(Box<[u8]>),
-    /// The address of bytes from the description.
+    /// The address of a text from the description, with a zero behind it.
     AddressOf(Box<[u8]>),
     /// The length of a parameter's text, without the zero.
     Length(usize),
     /// A function of the client.
     Function(usize),
+    /// The length of a text from the description.
+    LengthOf(usize),
 }
 
 /// A routine that is ready to be called.
@@ -124,11 +124,12 @@ impl Routine {
             .sources
             .iter()
             .map(|source| match source {
-                Source::Value(_) | Source::Literal(_) => 0,
+                Source::Value(_) => 0,
                 Source::Address(parameter) => at(*parameter).addr(),
                 Source::AddressOf(bytes) => bytes.as_ptr().addr(),
                 Source::Length(parameter) => slots[*parameter].text,
                 Source::Function(parameter) => self.functions.address(*parameter),
+                Source::LengthOf(length) => *length,
             })
             .collect();
         let addresses: Vec<*mut u8> = self
@@ -137,12 +138,11 @@ impl Routine {
             .zip(&words)
             .map(|(source, word)| match source {
                 Source::Value(parameter) => at(*parameter),
-                Source::Literal(bytes) => bytes.as_ptr().cast_mut(),
                 _ => std::ptr::from_ref(word).cast_mut().cast(),
             })
             .collect();
         // SAFETY: each address is that of a value of the type that the call's description has at this place: in the
-        // arena, whose layout has room and alignment for it, in `words` or in a literal, all of which live on.
+        // arena, whose layout has room and alignment for it, or in `words`, both of which live on.
         let arguments: Vec<Arg<'_>> =
             addresses.iter().map(|address| Arg::new(unsafe { &**address })).collect();
         // Integers shorter than a word come back as a word, little-endian.
@@ -183,16 +183,19 @@ fn signature(interface: &Interface) -> Result<Signature, LoadError> {
         |why: &str| LoadError::Unsupported { routine: interface.name.clone(), why: why.to_owned() };
     let target = &interface.target;
     if !target.body.is_empty() {
-        return Err(unsupported("it has a body in C; build it with the generator"));
+        return Err(unsupported("it has a body in C; `kumi call build` makes an executable of it"));
     }
     let fortran = match target.language {
         Language::C => false,
         Language::Fortran => true,
-        Language::Python => return Err(unsupported("it is a function of a Python server")),
+        Language::Python => {
+            return Err(unsupported("it is a function of Python; serve it with --python"));
+        }
     };
     let mut types = Vec::new();
     let mut sources = Vec::new();
     let mut lengths = Vec::new();
+    let mut expressions = interface.params.len()..;
     for argument in &target.arguments {
         let (native, source) = match argument {
             Expr::Param(index) => {
@@ -204,14 +207,20 @@ fn signature(interface: &Interface) -> Result<Signature, LoadError> {
                 }
                 parameter(index, param, fortran).map_err(&unsupported)?
             }
-            Expr::Int(value) => literal(
-                fortran,
-                Native::i32(),
-                &integer(*value)
-                    .ok_or_else(|| unsupported("a constant that is no 32-bit integer"))?,
-            ),
-            Expr::Real(value) => literal(fortran, Native::f64(), &value.to_le_bytes()),
-            _ => return Err(unsupported("an argument that is an expression")),
+            Expr::Text(text) => {
+                if fortran {
+                    lengths.push(Source::LengthOf(text.len()));
+                }
+                let bytes = text.bytes().chain([0]).collect();
+                (Native::pointer(), Source::AddressOf(bytes))
+            }
+            other => {
+                let place = expressions.next().unwrap_or(usize::MAX);
+                match interface.passed_as(other) {
+                    Some(element) if !fortran => (number(element), Source::Value(place)),
+                    _ => (Native::pointer(), Source::Address(place)),
+                }
+            }
         };
         types.push(native);
         sources.push(source);
@@ -225,24 +234,10 @@ fn signature(interface: &Interface) -> Result<Signature, LoadError> {
             let element = interface.params.get(index).and_then(Param::scalar);
             let element =
                 element.ok_or_else(|| unsupported("a returned value that is no scalar"))?;
-            let native = number(element)
-                .ok_or_else(|| unsupported("a function that returns a complex number"))?;
-            (Some((index, element.size() as usize)), native)
+            (Some((index, element.size() as usize)), number(element))
         }
     };
     Ok((Cif::new(types, returned), sources, result))
-}
-
-fn integer(value: i64) -> Option<[u8; 4]> {
-    i32::try_from(value).ok().map(i32::to_le_bytes)
-}
-
-fn literal(fortran: bool, native: Native, bytes: &[u8]) -> (Native, Source) {
-    if fortran {
-        (Native::pointer(), Source::AddressOf(bytes.into()))
-    } else {
-        (native, Source::Literal(bytes.into()))
-    }
 }
 
 /// How a parameter is passed.
@@ -257,15 +252,12 @@ fn parameter(index: usize, param: &Param, fortran: bool) -> Result<(Native, Sour
         Type::Number(_) if fortran || !param.dims.is_empty() || param.mode != Mode::In => {
             Ok(by_address)
         }
-        Type::Number(element) => {
-            let native = number(*element).ok_or("it takes a complex number by value")?;
-            Ok((native, Source::Value(index)))
-        }
+        Type::Number(element) => Ok((number(*element), Source::Value(index))),
     }
 }
 
-pub(super) fn number(element: Element) -> Option<Native> {
-    Some(match element {
+pub(super) fn number(element: Element) -> Native {
+    match element {
         Element::I8 => Native::i8(),
         Element::I16 => Native::i16(),
         Element::I32 => Native::i32(),
@@ -276,6 +268,33 @@ pub(super) fn number(element: Element) -> Option<Native> {
         Element::U64 => Native::u64(),
         Element::F32 => Native::f32(),
         Element::F64 => Native::f64(),
-        Element::C64 | Element::C128 => return None,
-    })
+        Element::C64 => Native::c32(),
+        Element::C128 => Native::c64(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each routine of the descriptions that are shipped is in the library that they name.
+    #[test]
+    fn what_is_described_is_in_openblas() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("interfaces");
+        let library = PathBuf::from("libopenblas.so");
+        if let Err(error) = open(&library) {
+            eprintln!("skipped: {error}");
+            return;
+        }
+        let mut count = 0;
+        for name in ["blas1.idl", "blas2.idl", "blas3.idl", "lapack.idl"] {
+            let text = std::fs::read(folder.join(name)).expect("a description");
+            for interface in kumi_idl::parse(&text).module.expect("descriptions").interfaces {
+                let loaded = Routine::load(&interface, std::slice::from_ref(&library));
+                assert!(loaded.is_ok(), "{}: {loaded:?}", interface.name);
+                count += 1;
+            }
+        }
+        assert_eq!(count, 140);
+    }
 }

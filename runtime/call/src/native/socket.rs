@@ -147,3 +147,14 @@ pub fn receive_with_descriptor(
     }
     Ok((message.bytes, received.pop()))
 }
+
+/// Whether the first byte that has come, and stays where it is, is this one.
+///
+/// # Errors
+/// `WouldBlock`: none has come.
+pub(crate) fn begins_with(socket: &OwnedFd, first: u8) -> io::Result<bool> {
+    let mut byte = [0];
+    let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+    let count = nix::sys::socket::recv(socket.as_raw_fd(), &mut byte, flags)?;
+    Ok(count == 1 && byte[0] == first)
+}

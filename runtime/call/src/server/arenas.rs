@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 
+use super::owner::Owner;
 use crate::native::Arena;
 
 /// An arena with the number by which slots know it.
@@ -13,12 +14,17 @@ pub struct Block {
     pub number: u32,
     /// The memory.
     pub arena: Arena,
+    owner: Rc<Owner>,
+    /// The connection whose call used it last.
+    client: Cell<u64>,
     total: Rc<Cell<u64>>,
+    freed: Rc<Cell<u64>>,
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
         self.total.set(self.total.get() - self.arena.length() as u64);
+        self.freed.set(self.freed.get() + 1);
     }
 }
 
@@ -42,6 +48,8 @@ pub struct Arenas {
     total: Rc<Cell<u64>>,
     most: u64,
     next: u32,
+    /// How many have been given up.
+    freed: Rc<Cell<u64>>,
 }
 
 /// Smallest arena in bytes.
@@ -52,7 +60,7 @@ const STEP: usize = 64 << 20;
 impl Arenas {
     /// None yet, and never more than so many bytes.
     pub fn new(most: u64) -> Arenas {
-        Arenas { idle: Vec::new(), total: Rc::default(), most, next: 0 }
+        Arenas { idle: Vec::new(), total: Rc::default(), most, next: 0, freed: Rc::default() }
     }
 
     /// A number that no arena has had.
@@ -61,18 +69,36 @@ impl Arenas {
         self.next
     }
 
-    /// Memory of at least so many bytes. What lay in it before is the same server's. `None`: there is too little left.
+    /// How many arenas have been given up so far: processes that map one are to let it go.
+    pub fn freed(&self) -> u64 {
+        self.freed.get()
+    }
+
+    /// Memory of at least so many bytes for a call of a connection, and whether what lies in it is another connection's. It
+    /// is never another user's, whose processes may map it still.
+    /// `None`: there is too little left.
     ///
     /// # Errors
     /// What the system says.
-    pub fn take(&mut self, bytes: usize) -> io::Result<Option<Rc<Block>>> {
+    pub fn take(
+        &mut self,
+        owner: &Rc<Owner>,
+        client: u64,
+        bytes: usize,
+    ) -> io::Result<Option<(Rc<Block>, bool)>> {
         let fits = |block: &Rc<Block>| {
             let length = block.arena.length();
-            length >= bytes && length / 4 <= bytes.max(LEAST)
+            block.owner == *owner && length >= bytes && length / 4 <= bytes.max(LEAST)
         };
         let found = (0..self.idle.len()).filter(|index| fits(&self.idle[*index]));
-        if let Some(index) = found.min_by_key(|index| self.idle[*index].arena.length()) {
-            return Ok(Some(self.idle.swap_remove(index)));
+        let rank = |index: &usize| {
+            let block = &self.idle[*index];
+            (block.client.get() != client, block.arena.length())
+        };
+        if let Some(index) = found.min_by_key(rank) {
+            let block = self.idle.swap_remove(index);
+            let foreign = block.client.replace(client) != client;
+            return Ok(Some((block, foreign)));
         }
         let length = if bytes < STEP {
             bytes.max(LEAST).next_power_of_two()
@@ -85,7 +111,10 @@ impl Arenas {
         let arena = Arena::new(length)?;
         self.total.set(self.total.get() + arena.length() as u64);
         let number = self.number();
-        Ok(Some(Rc::new(Block { number, arena, total: Rc::clone(&self.total) })))
+        let (owner, client) = (Rc::clone(owner), Cell::new(client));
+        let (total, freed) = (Rc::clone(&self.total), Rc::clone(&self.freed));
+        // The kernel gives it as zeros.
+        Ok(Some((Rc::new(Block { number, arena, owner, client, total, freed }), false)))
     }
 
     /// Gives up idle memory until so many bytes more may be in use; whether they may.
@@ -107,9 +136,11 @@ impl Arenas {
         })
     }
 
-    /// Takes memory back that nobody uses any more.
+    /// Takes memory back. What somebody else has still is freed when the last lets it go.
     pub fn give(&mut self, block: Rc<Block>) {
-        self.idle.push(block);
+        if Rc::strong_count(&block) == 1 {
+            self.idle.push(block);
+        }
     }
 }
 
@@ -120,7 +151,13 @@ mod tests {
     #[test]
     fn memory_is_bounded_and_used_again() {
         let mut arenas = Arenas::new(1 << 20);
-        let take = |arenas: &mut Arenas, bytes| arenas.take(bytes).expect("memory");
+        let owner = Rc::default();
+        let take = |arenas: &mut Arenas, bytes| {
+            arenas.take(&owner, 1, bytes).expect("memory").map(|(block, foreign)| {
+                assert!(!foreign);
+                block
+            })
+        };
         let first = take(&mut arenas, 1).expect("there is room");
         assert_eq!(first.arena.length(), LEAST);
         assert!(take(&mut arenas, 1 << 20).is_none(), "with the first it would be too much");
@@ -133,5 +170,44 @@ mod tests {
         assert_ne!(whole.number, number);
         drop(whole);
         assert!(take(&mut arenas, 1 << 20).is_some(), "what is dropped is free");
+        assert_eq!(arenas.freed(), 3, "the idle one, the whole, and what was taken last");
+    }
+
+    #[test]
+    fn who_has_used_memory_before_gets_it_again() {
+        let mut arenas = Arenas::new(1 << 20);
+        let owner = Rc::default();
+        let mut take = |client| arenas.take(&owner, client, 1).expect("memory").expect("room");
+        let (one, two) = (take(1).0, take(2).0);
+        let numbers = (one.number, two.number);
+        arenas.give(one);
+        arenas.give(two);
+        let mut take = |client| arenas.take(&owner, client, 1).expect("memory").expect("room");
+        let (second, foreign) = take(2);
+        assert_eq!((second.number, foreign), (numbers.1, false));
+        let (first, foreign) = take(2);
+        assert_eq!((first.number, foreign), (numbers.0, true), "it must be cleared");
+    }
+
+    #[test]
+    fn memory_of_one_user_is_never_anothers() {
+        let mut arenas = Arenas::new(1 << 17);
+        let owner = |name: &str| Rc::new(Owner { user: name.to_owned(), run_as: None });
+        let (ada, bob) = (owner("ada"), owner("bob"));
+        let (hers, _) = arenas.take(&ada, 1, 10).expect("memory").expect("room");
+        hers.arena.write(0, b"a secret");
+        let number = hers.number;
+        arenas.give(hers);
+        let (his, foreign) = arenas.take(&bob, 1, 10).expect("memory").expect("room");
+        assert!(his.number != number && !foreign);
+        assert_eq!(his.arena.read(0, 8), [0; 8]);
+        let (hers, _) = arenas.take(&ada, 1, 10).expect("memory").expect("hers");
+        assert_eq!(hers.number, number);
+        // What is idle makes room for another user, as new memory.
+        arenas.give(his);
+        let (new, _) = arenas.take(&ada, 1, LEAST).expect("memory").expect("his made room");
+        assert!(new.number > number + 1);
+        assert!(arenas.take(&bob, 1, 10).expect("memory").is_none(), "all is in use");
+        drop(hers);
     }
 }

@@ -1,35 +1,55 @@
 //! A client's connection.
 
 mod callbacks;
+mod ending;
 mod files;
+mod greeting;
+mod held;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
-use kumi_rpc::{CallHead, Code, Failure, Piece, ResultHead, Server, ServerEvent, Step};
+use kumi_rpc::{
+    CallHead, Code, Failure, MOST_UNREAD, Piece, ResultHead, Server, ServerEvent, Step, Ticket,
+    codes,
+};
 use tokio::io::unix::AsyncFd;
+use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::time::Instant;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep_until};
 
 use super::Shared;
 use super::arenas::Block;
 use super::asks::Asked;
-use super::scratch::CallFiles;
-use super::slots::{Ended, Job, submit};
+use super::door::{Guest, shown_out};
+use super::gather::Sources;
+use super::holding::{self, Keeping};
+use super::owner::Caller;
+use super::slots::{Ended, Job};
+use crate::held::Gaps;
 use crate::layout::Layout;
 use crate::native::{self, Source, Target};
+use crate::tls::Secured;
 use crate::values::Given;
 use callbacks::{Callbacks, room};
-use files::{OutgoingFiles, file_of};
+use files::{OutgoingFiles, coming, file_of};
 
 /// Bytes that are read at once when it is not known where they belong.
 const INPUT: usize = 64 << 10;
-/// How long a client has to say who it is, and to read why nothing more is read.
+/// Most connections to other servers at a time for one client.
+const FETCHES: usize = 8;
+/// How long a client has to read why nothing more is read.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// With what a client begins that does not speak TLS.
+const FIRST: u8 = b'k';
+
+/// Bytes of answers that a client may leave unread before nothing more is taken from it: one answer more is not yet what
+/// the protocol allows at most.
+const UNREAD: usize = MOST_UNREAD / 2;
 
 /// Where a call is.
 enum Call {
@@ -37,12 +57,36 @@ enum Call {
     Coming(Box<Job>, Given),
     /// It waits or runs.
     Runs(u64),
-    /// Its results go.
-    Going(Layout, Rc<Block>),
+    /// Its results go, so many bytes of arrays.
+    Going(Layout, Rc<Block>, u64),
+    /// A held array goes: its memory, where it begins there, and how many bytes of it.
+    Fetched(Rc<Block>, usize, u64),
 }
+
+/// What is said of a call whose ticket is not taken.
+fn spent(routine: &str) -> Failure {
+    let text = format!("the metaserver has given up this attempt of `{routine}`");
+    Failure::new(codes::NO_TICKET, 0, text)
+}
+
+/// What a call's arguments wait for beside its client.
+struct Incoming {
+    gaps: BTreeMap<u16, Gaps>,
+    /// What servers hold is being brought.
+    gathering: Option<AbortHandle>,
+    /// The client has sent its part.
+    ready: bool,
+}
+
+/// What servers hold of a call's arguments is there, or cannot be had.
+type Gathered = (u32, u64, Result<(), Failure>);
 
 struct Connection {
     shared: Rc<Shared>,
+    /// What goes over the socket, if not the protocol's bytes themselves.
+    secured: Option<Box<Secured>>,
+    /// The client should have begun with TLS and has not.
+    open: bool,
     rpc: Server,
     /// What has come and is not done with: `begin..end` of it.
     input: Vec<u8>,
@@ -56,36 +100,78 @@ struct Connection {
     /// Files that go back, and what is read of them.
     outgoing: OutgoingFiles,
     read: Vec<u8>,
+    incoming: HashMap<u32, Incoming>,
+    /// Calls that go on if the client vanishes.
+    surviving: HashSet<u32>,
+    gathered: UnboundedSender<Gathered>,
+    /// Turns of its calls to fetch from other servers.
+    fetches: Rc<Semaphore>,
+    /// Its number, by which it knows memory that its own calls have used, and by which arrays are held for it.
+    number: u64,
+    /// When the first of the calls whose arguments come is to be over; or before, if that has gone.
+    coming: Option<Instant>,
+    /// There is input that is not looked at before the client has read more.
+    stalled: bool,
     told: UnboundedSender<Ended>,
     asks: UnboundedSender<Asked>,
-    greeted: bool,
+    caller: Caller,
+    /// It has not said who it is.
+    guest: Option<Guest>,
+    /// It counts as one of the server's connections.
+    counted: bool,
+    /// The stream whose call comes next, and the ticket with which a metaserver has sent it.
+    ticket: Option<(u32, Ticket, String)>,
     /// The client is told why, and then nothing more is read.
     closing: bool,
 }
 
 /// Serves a client until it goes, or breaks the protocol. Its calls end with it.
-pub async fn run(shared: &Rc<Shared>, socket: OwnedFd) -> io::Result<()> {
+pub async fn run(
+    shared: &Rc<Shared>,
+    socket: OwnedFd,
+    secured: Option<Secured>,
+    guest: Guest,
+) -> io::Result<()> {
     let socket = native::watch(socket)?;
     let (told, mut ends) = unbounded_channel();
     let (asks, mut asked) = unbounded_channel();
+    let (gathered, mut arrivals) = unbounded_channel();
     let mut connection = Connection {
         shared: Rc::clone(shared),
+        secured: secured.map(Box::new),
+        open: false,
         rpc: Server::new(shared.config.streams),
         input: vec![0; INPUT],
         begin: 0,
         end: 0,
         needed: 1,
         calls: HashMap::new(),
+        incoming: HashMap::new(),
+        surviving: HashSet::new(),
+        gathered,
+        fetches: Rc::new(Semaphore::new(FETCHES)),
+        number: shared.pool.borrow_mut().number(),
+        coming: None,
+        stalled: false,
         callbacks: HashMap::new(),
         outgoing: HashMap::new(),
         read: Vec::new(),
         told,
         asks,
-        greeted: false,
+        caller: Caller::default(),
+        guest: Some(guest),
+        counted: false,
+        ticket: None,
         closing: false,
     };
-    let result = connection.serve(&socket, &mut ends, &mut asked).await;
-    connection.leave();
+    let result = connection.serve(&socket, &mut ends, &mut asked, &mut arrivals).await;
+    let survivors = connection.leave();
+    if survivors > 0 {
+        tokio::task::spawn_local(holding::outlive(Rc::clone(shared), ends, survivors));
+    }
+    if let Some(secured) = &mut connection.secured {
+        secured.close(socket.get_ref().as_fd());
+    }
     result
 }
 
@@ -95,24 +181,29 @@ impl Connection {
         socket: &AsyncFd<OwnedFd>,
         ends: &mut UnboundedReceiver<Ended>,
         asked: &mut UnboundedReceiver<Asked>,
+        arrivals: &mut UnboundedReceiver<Gathered>,
     ) -> io::Result<()> {
-        let patience = tokio::time::sleep(PATIENCE);
+        let patience = tokio::time::sleep(self.shared.config.hello_time);
         tokio::pin!(patience);
         let shared = Rc::clone(&self.shared);
         let mut end = shared.end.subscribe();
         let mut open = true;
         loop {
-            self.write(socket)?;
+            self.advance(socket)?;
             if self.closing && open {
                 open = false;
                 patience.as_mut().reset(Instant::now() + PATIENCE);
             }
-            let writes = !self.rpc.outbox().is_empty();
+            let writes = self.writes();
             if self.closing && !writes {
                 return Ok(());
             }
             tokio::select! {
-                ready = socket.readable(), if !self.closing => {
+                // What has come counts before the time is looked at.
+                biased;
+                _ = end.wait_for(|end| *end), if open => self.end(),
+                () = shown_out(self.guest.as_ref()) => return Ok(()),
+                ready = socket.readable(), if !self.closing && !self.stalled => {
                     let mut ready = ready?;
                     match ready.try_io(|socket| self.read(socket)) {
                         Ok(Ok((0, _))) => return Ok(()),
@@ -121,7 +212,7 @@ impl Connection {
                         Ok(Err(error)) => return Err(error),
                         Err(_would_block) => continue,
                     }
-                    self.look();
+                    self.look(socket.get_ref());
                 }
                 ready = socket.writable(), if writes => {
                     let mut ready = ready?;
@@ -132,11 +223,12 @@ impl Connection {
                     }
                 }
                 asked = asked.recv() => if let Some(asked) = asked { self.asked(asked); },
-                ended = ends.recv() => if let Some(ended) = ended { self.ended(ended); },
-                () = &mut patience, if !self.greeted || self.closing => {
-                    return Err(io::ErrorKind::TimedOut.into());
+                () = sleep_until(self.coming.unwrap_or_else(Instant::now)), if self.coming.is_some() => {
+                    self.end_late();
                 }
-                _ = end.wait_for(|end| *end), if open => self.end(),
+                ended = ends.recv() => if let Some(ended) = ended { self.ended(ended); },
+                arrival = arrivals.recv() => if let Some(arrival) = arrival { self.arrived(arrival); },
+                () = &mut patience, if self.guest.is_some() || self.closing => return Err(self.late()),
             }
             while let Ok(ended) = ends.try_recv() {
                 self.ended(ended);
@@ -144,9 +236,23 @@ impl Connection {
         }
     }
 
+    /// The client has said, or read, nothing for too long.
+    fn late(&self) -> io::Error {
+        if !self.closing {
+            self.shared.door.silent();
+        }
+        io::ErrorKind::TimedOut.into()
+    }
+
     /// Reads what has come: bytes of an array to their place, the rest into the input. The number of bytes, and
     /// whether there was room for more.
     fn read(&mut self, socket: &AsyncFd<OwnedFd>) -> io::Result<(usize, bool)> {
+        if self.secured.as_ref().is_some_and(|secured| secured.is_untouched())
+            && native::begins_with(socket.get_ref(), FIRST)?
+        {
+            // It is told what is wrong in the only way that it understands.
+            (self.secured, self.open) = (None, true);
+        }
         if self.begin == self.end {
             (self.begin, self.end) = (0, 0);
         } else if self.begin > 0 {
@@ -160,25 +266,45 @@ impl Connection {
         let mut target = Target::None;
         if self.begin == self.end
             && let Ok(Step::Data(Some(place), length)) = self.rpc.step(&[])
-            && let Some((arena, offset, length)) = room(&self.calls, &self.callbacks, place, length)
+            && let Some((arena, offset, length)) =
+                room(&self.calls, &self.incoming, &self.callbacks, place, length)
         {
             straight = length;
             target = Target::Arena(arena, offset, length);
         }
         let room = self.input.len() - self.end + straight;
-        let count =
-            native::read(socket.get_ref().as_fd(), target, &mut self.input[self.end..], false)?;
+        let (socket, rest) = (socket.get_ref().as_fd(), &mut self.input[self.end..]);
+        let count = match &mut self.secured {
+            None => native::read(socket, target, rest, false)?,
+            Some(secured) => secured.read(socket, target, rest)?,
+        };
         let placed = count.min(straight);
         if placed > 0 {
             self.rpc.placed(placed);
         }
         self.end += count - placed;
-        Ok((count, count < room))
+        // Of what is decrypted there may be more; only the session knows.
+        Ok((count, count < room && self.secured.is_none()))
     }
 
-    /// Looks at what has come.
-    fn look(&mut self) {
+    /// Writes, and looks at what has come and was left for that.
+    fn advance(&mut self, socket: &AsyncFd<OwnedFd>) -> io::Result<()> {
+        self.write(socket)?;
+        while self.stalled && self.rpc.outbox().waiting() < UNREAD {
+            self.look(socket.get_ref());
+            self.write(socket)?;
+        }
+        Ok(())
+    }
+
+    /// Looks at what has come, as long as the client reads what it is answered.
+    fn look(&mut self, socket: &OwnedFd) {
+        self.stalled = false;
         while !self.closing {
+            self.stalled = self.rpc.outbox().waiting() >= UNREAD;
+            if self.stalled {
+                return;
+            }
             match self.rpc.step(&self.input[self.begin..self.end]) {
                 Ok(Step::More(needed)) => {
                     self.needed = needed;
@@ -186,8 +312,10 @@ impl Connection {
                 }
                 Ok(Step::Event(consumed, event)) => {
                     self.begin += consumed;
-                    if let Some(event) = event {
-                        self.take(event);
+                    match event {
+                        Some(ServerEvent::Hello(hello)) => self.greet(&hello, socket),
+                        Some(event) => self.take(event),
+                        None => {}
                     }
                 }
                 Ok(Step::Data(place, length)) => {
@@ -200,7 +328,7 @@ impl Connection {
                     {
                     } else if let Some(place) = place
                         && let Some((arena, offset, fits)) =
-                            room(&self.calls, &self.callbacks, place, count)
+                            room(&self.calls, &self.incoming, &self.callbacks, place, count)
                     {
                         count = fits;
                         arena.write(offset, &self.input[self.begin..self.begin + count]);
@@ -217,165 +345,158 @@ impl Connection {
     }
 
     fn take(&mut self, event: ServerEvent) {
+        if !matches!(event, ServerEvent::Ticket(..) | ServerEvent::Call(..)) {
+            // It is only for a call that directly follows.
+            self.ticket = None;
+        }
         match event {
-            ServerEvent::Hello(hello) => {
-                let config = &self.shared.config;
-                self.greeted = true;
-                self.closing = !self.rpc.welcome(&hello, &config.name, config.call_bytes);
-            }
-            ServerEvent::Interface(stream, name) => match self.shared.registry.find(&name) {
-                Some(offered) => self.rpc.describe(stream, offered.hash, &offered.json),
-                None => self.unknown(stream, &name),
+            // Taken by `greet`.
+            ServerEvent::Hello(_) => {}
+            ServerEvent::Interface(stream, name) => match self.describe(&name) {
+                Ok(offered) => self.rpc.describe(stream, offered.hash, &offered.json),
+                Err(failure) => self.rpc.fail(stream, &failure),
             },
             ServerEvent::List(stream, part) => {
-                let names = self.shared.registry.names().filter(|name| name.contains(&part));
-                self.rpc.names(stream, names);
+                if let Err(failure) = self.names(stream, &part) {
+                    self.rpc.fail(stream, &failure);
+                }
             }
             ServerEvent::Call(stream, head) => {
                 if let Err(failure) = self.begin_call(stream, &head) {
                     self.rpc.fail(stream, &failure);
                 }
             }
+            ServerEvent::Ticket(stream, ticket, pass) => self.ticket = Some((stream, ticket, pass)),
             ServerEvent::Ready(stream) => {
-                if let Some(Call::Coming(mut job, given)) = self.calls.remove(&stream) {
-                    if let Some(files) = &mut job.files {
-                        files.complete();
-                    }
-                    job.layout.arrange(&job.offered.interface, &given, &job.block.arena);
-                    job.ready = Instant::now();
-                    self.calls.insert(stream, Call::Runs(job.id));
-                    submit(&self.shared, job);
+                if let Some(incoming) = self.incoming.get_mut(&stream)
+                    && incoming.gathering.is_some()
+                {
+                    incoming.ready = true;
+                } else {
+                    self.submit(stream);
                 }
             }
             ServerEvent::Cancel(stream) => self.cancel(stream),
             ServerEvent::Returned(stream, back) => self.returned(stream, back),
             ServerEvent::Back(stream) => self.back(stream),
+            ServerEvent::Fetch(stream, head) => {
+                if let Err(failure) = self.fetch(stream, &head) {
+                    self.rpc.fail(stream, &failure);
+                }
+                self.written();
+            }
+            ServerEvent::Drop(names) => self.shared.let_go(&names, self.caller.owner()),
         }
-    }
-
-    fn unknown(&mut self, stream: u32, name: &str) {
-        let text = self.shared.registry.unknown(name);
-        self.rpc.fail(stream, &Failure::new(Code::NoSuchRoutine, 0, text));
     }
 
     /// Takes a call, or says why not; nothing is allocated before it is known to be within the limits.
     fn begin_call(&mut self, stream: u32, head: &CallHead) -> Result<(), Failure> {
+        // Whatever becomes of this call, its ticket is no other's.
+        let shown = self.ticket.take().filter(|(of, ..)| *of == stream);
         let shared = Rc::clone(&self.shared);
-        let Some(offered) = shared.registry.find(&head.routine) else {
-            let text = shared.registry.unknown(&head.routine);
-            return Err(Failure::new(Code::NoSuchRoutine, 0, text));
-        };
-        if head.hash != offered.hash {
-            let text = format!("the description of `{}` has changed", head.routine);
-            return Err(Failure::new(Code::InterfaceChanged, 0, text));
-        }
+        let offered = self.find_for(head)?;
+        let shown = shown.map(|(_, ticket, pass)| (ticket, pass));
+        let ticket = self.caller.may_call(&shared, &head.routine, shown)?;
         let mut given = Given::from_wire(&offered.interface, &head.values)?;
-        let files = CallFiles::new(
-            &mut shared.scratch.borrow_mut(),
-            &offered.interface,
-            &mut given,
-            shared.config.file_bytes,
-        )?;
+        let files = self.files_for(&offered.interface, &mut given)?;
         let layout = Layout::new(&offered.interface, &given, shared.config.call_bytes)?;
+        held::may_survive(&offered.interface, &head.held.keep)?;
+        let sources = Sources::new(&shared, &layout, &head.held.from, self.holder())?;
         let mut pool = shared.pool.borrow_mut();
-        let block = pool.arenas.take(layout.bytes).ok().flatten().ok_or_else(|| {
+        let id = pool.number();
+        let ticket = ticket
+            .map(|ticket| shared.tickets.admit(ticket, id).ok_or_else(|| spent(&head.routine)));
+        let ticket = ticket.transpose()?;
+        let taken =
+            pool.memory(self.caller.owner(), self.number, layout.bytes).unwrap_or_else(|error| {
+                tracing::warn!(%error, bytes = layout.bytes, "no memory for a call");
+                None
+            });
+        let (block, foreign) = taken.ok_or_else(|| {
             let text = "the server has no memory left for the call's arguments; try again later";
             Failure::new(Code::Busy, i64::try_from(layout.bytes).unwrap_or(i64::MAX), text)
         })?;
-        let id = pool.number();
         drop(pool);
-        let mut sizes = layout.sent();
-        sizes.extend(
-            (0..).zip(&given.files).filter_map(|(argument, bytes)| {
-                Some(kumi_rpc::Size { argument, bytes: (*bytes)? })
-            }),
-        );
+        let (holder, owner) = (self.holder(), self.caller.owner());
+        let keeping = match Keeping::new(&shared, &layout, &block, &head.held.keep, holder, owner) {
+            Ok(keeping) => keeping,
+            Err(failure) => {
+                shared.give(block);
+                return Err(failure);
+            }
+        };
+        let mut sizes = sources.left(layout.sent());
+        sizes.extend(coming(&given));
         let job = Job {
             id,
             stream,
-            offered: Arc::clone(offered),
+            offered,
+            owner: Rc::clone(self.caller.owner()),
             layout,
             block,
             files,
+            foreign,
             deadline: self.deadline(head.timeout_ms),
             ready: Instant::now(),
+            keeping,
             told: self.told.clone(),
             asks: self.asks.clone(),
+            ticket,
         };
+        self.coming = self.coming.into_iter().chain(job.deadline).min();
+        self.gather(&job, sources);
         self.calls.insert(stream, Call::Coming(Box::new(job), given));
         self.rpc.accept(stream, &sizes);
         Ok(())
     }
 
-    fn deadline(&self, asked_ms: u32) -> Option<Instant> {
-        let asked = (asked_ms > 0).then(|| Duration::from_millis(asked_ms.into()));
-        let limit = self.shared.config.call_time;
-        let least = asked.into_iter().chain(limit).min()?;
-        Instant::now().checked_add(least)
-    }
-
-    fn cancel(&mut self, stream: u32) {
-        match self.calls.get(&stream) {
-            Some(Call::Coming(..)) => {
-                if let Some(Call::Coming(job, _)) = self.calls.remove(&stream) {
-                    let name = &job.offered.interface.name;
-                    let text = format!("the call of `{name}` was cancelled");
-                    self.rpc.fail(stream, &Failure::new(Code::Cancelled, 0, text));
-                    self.shared.pool.borrow_mut().arenas.give(job.block);
-                }
-            }
-            Some(Call::Runs(id)) => self.shared.pool.borrow_mut().cancel(*id, Code::Cancelled),
-            Some(Call::Going(..)) | None => {}
-        }
-    }
-
     /// A call is over.
     fn ended(&mut self, ended: Ended) {
         let Ended { job, outcome } = ended;
-        let Job { stream, offered, layout, block, files, .. } = *job;
+        let Job { stream, offered, layout, block, files, keeping, .. } = *job;
         let most = self.shared.config.file_bytes;
         let outgoing = || match &files {
             Some(files) => files.outgoing(&offered.interface, most),
             None => Ok(Vec::new()),
         };
         let outcome = outcome.and_then(|times| outgoing().map(|files| (times, files)));
+        self.surviving.remove(&stream);
         match outcome {
             Ok(((waited_ns, ran_ns), outgoing)) => {
                 layout.pack(&offered.interface, &block.arena);
                 let mut values = layout.results(&offered.interface, &block.arena);
-                let mut sizes = layout.returned();
+                let mut sizes = match keeping {
+                    Some(keeping) => keeping.settle(&self.shared, &layout, &block),
+                    None => layout.returned(),
+                };
                 self.send_files(stream, outgoing, &mut values, &mut sizes);
                 let head = ResultHead { waited_ns, ran_ns, values };
+                let bytes = sizes.iter().map(|size| size.bytes).sum();
                 self.rpc.finish(stream, &head, &sizes);
-                self.calls.insert(stream, Call::Going(layout, block));
+                self.calls.insert(stream, Call::Going(layout, block, bytes));
             }
             Err(failure) => {
                 self.calls.remove(&stream);
                 self.rpc.fail(stream, &failure);
-                self.shared.pool.borrow_mut().arenas.give(block);
+                if let Some(keeping) = keeping {
+                    keeping.release(&self.shared);
+                }
+                self.shared.give(block);
             }
         }
         self.forget_callback(stream);
         self.written();
     }
 
-    /// Results that are written need their memory no more.
-    fn written(&mut self) {
-        while let Some(stream) = self.rpc.outbox().written() {
-            self.rpc.ended(stream);
-            if matches!(self.calls.get(&stream), Some(Call::Going(..)))
-                && let Some(Call::Going(_, block)) = self.calls.remove(&stream)
-            {
-                self.shared.pool.borrow_mut().arenas.give(block);
-                self.outgoing.remove(&stream);
-            }
-            self.forget_callback(stream);
-        }
+    /// Whether there is anything to write.
+    fn writes(&mut self) -> bool {
+        !self.rpc.outbox().is_empty()
+            || self.secured.as_ref().is_some_and(|secured| secured.wants_write())
     }
 
     /// Writes until there is nothing more to write or the socket takes no more.
     fn write(&mut self, socket: &AsyncFd<OwnedFd>) -> io::Result<()> {
-        while !self.rpc.outbox().is_empty() {
+        while self.writes() {
             match self.write_some(socket) {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -387,8 +508,10 @@ impl Connection {
     }
 
     fn write_some(&mut self, socket: &AsyncFd<OwnedFd>) -> io::Result<usize> {
+        let socket = socket.get_ref().as_fd();
         if self.rpc.outbox().is_empty() {
-            return Ok(0);
+            let flushed = self.secured.as_mut().map_or(Ok(true), |secured| secured.flush(socket));
+            return if flushed? { Ok(0) } else { Err(io::ErrorKind::WouldBlock.into()) };
         }
         if let Some(written) = self.write_file(socket) {
             let count = written?;
@@ -402,9 +525,13 @@ impl Connection {
             Piece::Bytes(bytes) => Some(Source::Bytes(bytes)),
             Piece::Data(place, _) if file_of(outgoing, place).is_some() => None,
             Piece::Data(place, length) => match calls.get(&place.stream) {
-                Some(Call::Going(layout, block)) => {
+                Some(Call::Going(layout, block, _)) => {
                     let (offset, length) = layout.range(place.argument, place.offset, length);
                     Some(Source::Arena(&block.arena, offset, length))
+                }
+                // Inside of the array: it was checked.
+                Some(Call::Fetched(block, begin, _)) => {
+                    Some(Source::Arena(&block.arena, begin + place.offset as usize, length))
                 }
                 _ => callbacks.get(&place.stream).map(|called| {
                     let (arena, offset, length) = called.range(place, length);
@@ -412,7 +539,10 @@ impl Connection {
                 }),
             },
         });
-        let count = native::write(socket.get_ref().as_fd(), pieces)?;
+        let count = match &mut self.secured {
+            None => native::write(socket, pieces)?,
+            Some(secured) => secured.write(socket, pieces)?,
+        };
         if count == 0 {
             return Err(io::ErrorKind::WriteZero.into());
         }
@@ -424,7 +554,7 @@ impl Connection {
     /// The server ends: the client is told.
     fn end(&mut self) {
         let failure = Failure::new(Code::Ending, 0, "the server ends");
-        if self.greeted {
+        if self.guest.is_none() {
             self.rpc.end(&failure);
         } else {
             self.rpc.refuse(failure);
@@ -432,14 +562,22 @@ impl Connection {
         self.closing = true;
     }
 
-    /// The client has gone: so have its calls.
-    fn leave(&mut self) {
-        for (_, call) in self.calls.drain() {
+    /// The client has gone: so have its calls, but for those whose results are to survive it: their number.
+    fn leave(&mut self) -> usize {
+        if self.counted {
+            self.shared.known.set(self.shared.known.get() - 1);
+        }
+        let mut survivors = 0;
+        let calls: Vec<(u32, Call)> = self.calls.drain().collect();
+        for (stream, call) in calls {
             match call {
-                Call::Coming(job, _) => self.shared.pool.borrow_mut().arenas.give(job.block),
+                Call::Coming(job, _) => self.forget(*job),
+                Call::Runs(_) if self.surviving.contains(&stream) => survivors += 1,
                 Call::Runs(id) => self.shared.pool.borrow_mut().cancel(id, Code::Cancelled),
-                Call::Going(_, block) => self.shared.pool.borrow_mut().arenas.give(block),
+                Call::Going(_, block, _) | Call::Fetched(block, ..) => self.shared.give(block),
             }
         }
+        self.shared.owner_lost(self.number);
+        survivors
     }
 }

@@ -3,24 +3,44 @@
 mod arenas;
 mod asks;
 mod connection;
+mod door;
+mod gather;
+mod holding;
+mod load;
+mod member;
+mod owner;
 mod process;
+mod program;
 mod registry;
 mod scratch;
 mod slots;
+mod tickets;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use thiserror::Error;
-use tokio::sync::watch;
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::LocalSet;
 
+use crate::held::{Table, Traffic};
+use crate::tls::Tls;
+use crate::users::Users;
+
+pub use door::Counters;
+pub(crate) use door::{Door, Guest, shown_out};
+pub use member::Membership;
+pub(crate) use owner::refused;
+pub use program::Program;
+pub(crate) use registry::hash;
 pub use registry::{Registry, RegistryError};
 
 /// What a server offers and allows.
@@ -54,6 +74,32 @@ pub struct Config {
     pub scratch: PathBuf,
     /// Most bytes of one call's files, in either direction.
     pub file_bytes: u64,
+    /// Who may call; `None`: everybody, without being told apart.
+    pub users: Option<Arc<Users>>,
+    /// Connections that have not said who they are, at once; the oldest goes for one more.
+    pub strangers: usize,
+    /// How long a client has to say who it is.
+    pub hello_time: Duration,
+    /// With what it proves who it is; `None`: what goes over its connections is not encrypted. A Unix socket's never is.
+    pub tls: Option<Tls>,
+    /// Whether routines run without network, with files that they cannot write, and without capabilities.
+    pub sandbox: bool,
+    /// What came to nothing.
+    pub counters: Arc<Counters>,
+    /// The metaservers at which it registers.
+    pub membership: Option<Membership>,
+    /// Most bytes of arrays that are held between calls.
+    pub held_bytes: u64,
+    /// Longest time for which an array is held.
+    pub held_time: Duration,
+    /// How long arrays are held whose client's connection is lost.
+    pub held_grace: Duration,
+    /// Servers from which arrays are fetched for calls; `None`: any.
+    pub peers: Option<Vec<String>>,
+    /// Counts bytes of arrays.
+    pub traffic: Arc<Traffic>,
+    /// Only clients may call whom the metaserver has sent.
+    pub only_sent: bool,
 }
 
 impl Config {
@@ -78,6 +124,19 @@ impl Config {
             threads: 1,
             scratch: std::env::temp_dir(),
             file_bytes: 16 << 30,
+            users: None,
+            strangers: 256,
+            hello_time: Duration::from_secs(2),
+            tls: None,
+            sandbox: false,
+            counters: Arc::default(),
+            membership: None,
+            held_bytes: memory / 4,
+            held_time: Duration::from_secs(3600),
+            held_grace: Duration::from_secs(30),
+            peers: None,
+            traffic: Arc::default(),
+            only_sent: false,
         }
     }
 }
@@ -150,6 +209,12 @@ impl Listener {
             Listener::Unix(_) => Ok(None),
         }
     }
+
+    /// The file of a Unix socket.
+    fn path(&self) -> Option<PathBuf> {
+        let Listener::Unix(listener) = self else { return None };
+        listener.local_addr().ok()?.as_pathname().map(Path::to_owned)
+    }
 }
 
 /// What all connections share. Everything runs on one thread, which only moves bytes: the work is in the slots.
@@ -157,14 +222,46 @@ struct Shared {
     config: Config,
     registry: Registry,
     pool: RefCell<slots::Pool>,
-    connections: RefCell<usize>,
+    /// Connections, and those of them that have said who they are.
+    connections: Cell<usize>,
+    known: Cell<usize>,
+    door: Rc<door::Door>,
+    tickets: Rc<tickets::Tickets>,
     scratch: RefCell<scratch::Scratch>,
+    /// What clients show whom the metaserver has sent.
+    passes: crate::pass::Passes,
     /// Whether the server ends.
     end: watch::Sender<bool>,
+    /// How many files a process might open before this one raised that for itself.
+    files: u64,
+    held: RefCell<Table<holding::Kept>>,
+    /// Something is held or not any more.
+    held_changed: Notify,
+    /// Turns of those who fetch from other servers.
+    fetches: Semaphore,
+    /// It listens on a Unix socket.
+    local: bool,
 }
 
+/// Most connections to other servers at a time.
+const FETCHES: usize = 64;
 /// How long clients have to read that the server ends.
 const FAREWELL: Duration = Duration::from_secs(1);
+
+/// How the server belongs to a metaserver, with the address that clients are to be told.
+fn membership(config: &Config, listener: &Listener) -> io::Result<Option<Membership>> {
+    let Some(mut membership) = config.membership.clone() else { return Ok(None) };
+    if membership.address.is_empty()
+        && let Some(address) = listener.address()?
+    {
+        membership.address = address.to_string();
+    }
+    let has_scheme = ["tls://", "unix:"].iter().any(|it| membership.address.starts_with(it));
+    if config.tls.is_some() && !has_scheme {
+        membership.address.insert_str(0, "tls://");
+    }
+    Ok(Some(membership))
+}
 
 /// Serves until `stop` is ready. Slots and connections are gone when it returns.
 ///
@@ -178,15 +275,37 @@ pub fn serve(
 ) -> Result<(), ServeError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let pool = RefCell::new(slots::Pool::new(&config));
-    let end = watch::channel(false).0;
+    let held = RefCell::new(Table::new(config.held_bytes, config.held_time, config.held_grace));
+    let door = door::Door::new(config.strangers, Arc::clone(&config.counters));
+    let (files, path) = (raise_open_files(), listener.path());
+    let membership = membership(&config, &listener)?;
     let scratch = RefCell::new(scratch::Scratch::new(&config.scratch));
-    let connections = RefCell::new(0);
-    let shared = Rc::new(Shared { config, registry, pool, connections, scratch, end });
+    let shared = Rc::new(Shared {
+        config,
+        registry,
+        pool,
+        connections: Cell::new(0),
+        known: Cell::new(0),
+        door,
+        tickets: Rc::default(),
+        scratch,
+        passes: crate::pass::Passes::default(),
+        end: watch::channel(false).0,
+        files,
+        held,
+        held_changed: Notify::new(),
+        fetches: Semaphore::new(FETCHES),
+        local: matches!(listener, Listener::Unix(_)),
+    });
     let local = LocalSet::new();
+    if let Some(membership) = membership {
+        local.spawn_local(member::run(Rc::clone(&shared), membership));
+    }
     let result = local.block_on(&runtime, async {
         let result = tokio::select! {
             result = accept(&shared, listener) => result,
             () = stop => Ok(()),
+            () = holding::sweep(&shared) => Ok(()),
         };
         shared.end.send_replace(true);
         // Who has not read it by then is told nothing.
@@ -195,14 +314,28 @@ pub fn serve(
     });
     shared.pool.borrow_mut().end();
     drop(local);
+    if let Some(path) = path
+        && let Err(error) = std::fs::remove_file(&path)
+    {
+        tracing::debug!(%error, path = %path.display(), "the socket has gone already");
+    }
     Ok(result?)
 }
 
 /// Waits until all clients are gone.
 async fn gone(shared: &Rc<Shared>) {
-    while *shared.connections.borrow() > 0 {
+    while shared.connections.get() > 0 {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
+}
+
+/// Raises the limit of open files as far as permitted: each connection, process and arena is one. What it was.
+fn raise_open_files() -> u64 {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 1_024 };
+    if let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
+        tracing::warn!(%error, soft, "the limit of open files stays");
+    }
+    soft
 }
 
 async fn accept(shared: &Rc<Shared>, listener: Listener) -> io::Result<()> {
@@ -211,15 +344,13 @@ async fn accept(shared: &Rc<Shared>, listener: Listener) -> io::Result<()> {
             listener.set_nonblocking(true)?;
             let listener = tokio::net::TcpListener::from_std(listener)?;
             loop {
-                let stream = match listener.accept().await {
-                    Ok((stream, _)) => stream,
-                    Err(error) => {
-                        pause(&error).await?;
-                        continue;
+                match listener.accept().await {
+                    Ok((stream, _)) => {
+                        let ready = crate::tcp::prepare(&stream).and_then(|()| stream.into_std());
+                        begin(shared, ready.map(Into::into), shared.config.tls.as_ref());
                     }
-                };
-                stream.set_nodelay(true)?;
-                take(shared, stream.into_std()?.into());
+                    Err(error) => pause(&error).await,
+                }
             }
         }
         Listener::Unix(listener) => {
@@ -227,40 +358,59 @@ async fn accept(shared: &Rc<Shared>, listener: Listener) -> io::Result<()> {
             let listener = tokio::net::UnixListener::from_std(listener)?;
             loop {
                 match listener.accept().await {
-                    Ok((stream, _)) => take(shared, stream.into_std()?.into()),
-                    Err(error) => pause(&error).await?,
+                    Ok((stream, _)) => begin(shared, stream.into_std().map(Into::into), None),
+                    Err(error) => pause(&error).await,
                 }
             }
         }
     }
 }
 
-/// Out of descriptors, or a client that has gone while it was accepted: the server goes on.
-async fn pause(error: &io::Error) -> io::Result<()> {
+/// Out of descriptors or memory, or a client that has gone while it was accepted: the server goes on.
+pub(crate) async fn pause(error: &io::Error) {
     use nix::errno::Errno;
     let errno = error.raw_os_error().map(Errno::from_raw);
-    match errno {
-        Some(Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM) => {
-            tracing::warn!(%error, "no connection can be taken");
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            Ok(())
-        }
-        Some(Errno::ECONNABORTED | Errno::EINTR | Errno::EPROTO) => Ok(()),
-        _ => Err(io::Error::from(error.kind())),
+    if !matches!(errno, Some(Errno::ECONNABORTED | Errno::EINTR | Errno::EPROTO)) {
+        tracing::warn!(%error, "no connection can be taken");
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
-fn take(shared: &Rc<Shared>, socket: OwnedFd) {
-    if *shared.connections.borrow() >= shared.config.connections {
-        tracing::warn!("a connection more than allowed was closed");
-        return;
+/// Serves a connection, unless its client has gone meanwhile.
+fn begin(shared: &Rc<Shared>, socket: io::Result<OwnedFd>, tls: Option<&Tls>) {
+    match socket {
+        Ok(socket) => take(shared, socket, tls),
+        Err(error) => tracing::debug!(%error, "a client went before it was served"),
     }
-    *shared.connections.borrow_mut() += 1;
+}
+
+fn take(shared: &Rc<Shared>, socket: OwnedFd, tls: Option<&Tls>) {
+    let secured = match tls.map(Tls::accept).transpose() {
+        Ok(secured) => secured,
+        Err(error) => return tracing::error!(%error, "a connection cannot be secured"),
+    };
+    let (counted, guest) = (Counted::new(shared), shared.door.arrive());
     let shared = Rc::clone(shared);
     tokio::task::spawn_local(async move {
-        if let Err(error) = connection::run(&shared, socket).await {
+        let _counted = counted;
+        if let Err(error) = connection::run(&shared, socket, secured, guest).await {
             tracing::debug!(%error, "a connection ended");
         }
-        *shared.connections.borrow_mut() -= 1;
     });
+}
+
+/// A connection that is counted, however it ends.
+struct Counted(Rc<Shared>);
+
+impl Counted {
+    fn new(shared: &Rc<Shared>) -> Counted {
+        shared.connections.set(shared.connections.get() + 1);
+        Counted(Rc::clone(shared))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.connections.set(self.0.connections.get() - 1);
+    }
 }

@@ -5,22 +5,30 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::Stdio;
 use std::rc::{Rc, Weak};
 
+use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::signal::{Signal, killpg};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::Pid;
 use tokio::io::unix::AsyncFd;
 use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::Config;
 use super::arenas::{Arenas, Block};
-use super::registry::Offered;
+use super::slots::Job;
+use crate::confine::RunAs;
 use crate::layout::Slot;
 use crate::native::{self, Arena, receive_with_descriptor, send_with_descriptor};
 use crate::protocol::{MOST, Order, Reply, Setup};
 
-/// A process that runs one routine. It is killed when this is dropped.
+/// A process that runs one routine. It is killed when this is dropped, and what it has forked with it.
 #[derive(Debug)]
 pub struct Process {
+    /// Until its end is waited for; so long its number is nobody else's.
     child: Option<Child>,
+    pid: Pid,
     socket: Rc<AsyncFd<OwnedFd>>,
     /// Arenas that it maps.
     known: Vec<(u32, Weak<Block>)>,
@@ -31,24 +39,39 @@ impl Process {
     ///
     /// # Errors
     /// What the system says.
-    pub fn start(config: &Config, offered: &Offered, arenas: &mut Arenas) -> io::Result<Process> {
+    pub fn start(
+        config: &Config,
+        files: u64,
+        job: &Job,
+        arenas: &mut Arenas,
+    ) -> io::Result<Process> {
+        let offered = &job.offered;
+        let run_as = RunAs::of(job.owner.run_as.as_deref(), config.sandbox)?;
         let kind = SockType::SeqPacket;
         let (ours, theirs) = socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC)?;
         fcntl(&ours, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         let threads = config.threads.max(1).to_string();
-        let mut command = Command::new(&config.slot);
+        let program = offered.program.as_ref();
+        let mut command = Command::new(program.map_or(&config.slot, |program| &program.path));
+        command.args(program.iter().flat_map(|program| &program.arguments));
         command.stdin(Stdio::from(theirs)).stdout(Stdio::null()).kill_on_drop(true);
+        command.process_group(0);
         for name in ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"] {
             command.env(name, &threads);
         }
         let child = command.spawn()?;
+        let pid = child.id().and_then(|id| i32::try_from(id).ok()).ok_or(Errno::ECHILD)?;
         let socket = Rc::new(native::watch(ours)?);
-        let mut process = Process { child: Some(child), socket, known: Vec::new() };
+        let pid = Pid::from_raw(pid);
+        let mut process = Process { child: Some(child), pid, socket, known: Vec::new() };
         let setup = Setup {
             interface: offered.json.clone(),
             libraries: offered.libraries.clone(),
             memory: config.process_bytes,
             callback: config.call_bytes,
+            run_as,
+            sandbox: config.sandbox,
+            files,
         };
         let json = serde_json::to_vec(&setup)?;
         let arena = Arena::new(json.len())?;
@@ -103,10 +126,15 @@ impl Process {
         Rc::clone(&self.socket)
     }
 
-    /// Kills it; its socket ends when it is gone.
+    /// Its number.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Kills it, and what its routine has forked; its socket ends when they are gone.
     pub fn kill(&mut self) {
-        if let Some(child) = &mut self.child
-            && let Err(error) = child.start_kill()
+        if self.child.is_some()
+            && let Err(error) = killpg(self.pid, Signal::SIGKILL)
         {
             tracing::debug!(%error, "a slot could not be killed: it has ended");
         }
@@ -115,6 +143,26 @@ impl Process {
     /// What its end can be waited for with.
     pub fn take_child(&mut self) -> Option<Child> {
         self.child.take()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Waits for the end of a process, which it leaves to be waited for again. Forks of it may have its socket still.
+pub async fn gone(pid: Pid) {
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    let Ok(mut signals) = signal(SignalKind::child()) else {
+        tracing::warn!("the ends of processes are not signalled: that of the socket must do");
+        return std::future::pending().await;
+    };
+    while matches!(waitid(Id::Pid(pid), flags), Ok(WaitStatus::StillAlive)) {
+        if signals.recv().await.is_none() {
+            return std::future::pending().await;
+        }
     }
 }
 
@@ -146,4 +194,11 @@ pub async fn reply(socket: &AsyncFd<OwnedFd>) -> Option<(Reply, Option<OwnedFd>)
             Err(_would_block) => {}
         }
     }
+}
+
+/// A reply that has come, and the descriptor with it; `None`: there is none.
+pub fn last_reply(socket: &AsyncFd<OwnedFd>) -> Option<(Reply, Option<OwnedFd>)> {
+    let mut buffer = vec![0; MOST];
+    let (length, descriptor) = receive_with_descriptor(socket.as_fd(), &mut buffer, false).ok()?;
+    Reply::decode(&buffer[..length]).map(|reply| (reply, descriptor))
 }

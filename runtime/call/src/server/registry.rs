@@ -8,6 +8,8 @@ use std::sync::Arc;
 use kumi_idl::{Interface, JsonError, Module};
 use thiserror::Error;
 
+use super::program::Program;
+use crate::generator::Manifest;
 use crate::native::{LoadError, check};
 
 /// A routine that is offered.
@@ -21,6 +23,8 @@ pub struct Offered {
     pub hash: u64,
     /// Libraries with the symbol.
     pub libraries: Vec<PathBuf>,
+    /// What its slots run, if it is something of its own.
+    pub program: Option<Program>,
 }
 
 /// Why a routine cannot be offered.
@@ -68,6 +72,14 @@ pub enum RegistryError {
     /// Two routines of one name.
     #[error("the routine `{0}` is described twice")]
     Twice(String),
+    /// A manifest of an executable that cannot be used.
+    #[error("{}: {why}", path.display())]
+    Executable {
+        /// The manifest.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
     /// A routine that cannot be run so.
     #[error(transparent)]
     NotRunnable(#[from] LoadError),
@@ -129,10 +141,22 @@ fn read(path: &Path, bytes: &[u8]) -> Result<(Vec<Interface>, Vec<LoadError>), R
     }
 }
 
+/// Whether this is JSON of a kind.
+fn is(json: &[u8], kind: impl FnOnce(&serde_json::Value) -> bool) -> bool {
+    let value: Result<serde_json::Value, _> = serde_json::from_slice(json);
+    value.is_ok_and(|value| kind(&value))
+}
+
 /// Whether this JSON is a module, which has descriptions, and not one of them.
 fn is_module(json: &[u8]) -> bool {
-    let value: Result<serde_json::Value, _> = serde_json::from_slice(json);
-    value.is_ok_and(|value| value.get("interfaces").is_some())
+    is(json, |value| value.get("interfaces").is_some())
+}
+
+fn validate(interface: &Interface) -> Result<(), RegistryError> {
+    interface.validate().map_err(|problem| {
+        let routine = interface.name.clone();
+        RegistryError::Invalid(Box::new(JsonError::Invalid { routine, problem }))
+    })
 }
 
 /// Most bytes of a module in JSON.
@@ -148,22 +172,27 @@ impl Registry {
         interface: Interface,
         libraries: &[PathBuf],
     ) -> Result<(), RegistryError> {
-        let invalid = |error| RegistryError::Invalid(Box::new(error));
-        interface.validate().map_err(|problem| {
-            let routine = interface.name.clone();
-            invalid(JsonError::Invalid { routine, problem })
-        })?;
+        validate(&interface)?;
         check(&interface)?;
-        let json = interface.to_json().map_err(invalid)?;
+        // What is to be linked statically is the generator's business.
+        let shared = interface.target.required.iter().filter_map(|name| shared(name));
+        let libraries = shared.chain(libraries.iter().cloned()).collect();
+        self.offer(interface, libraries, None)
+    }
+
+    fn offer(
+        &mut self,
+        interface: Interface,
+        libraries: Vec<PathBuf>,
+        program: Option<Program>,
+    ) -> Result<(), RegistryError> {
+        let json = interface.to_json().map_err(|e| RegistryError::Invalid(Box::new(e)))?;
         if json.len() > Interface::MOST_JSON {
             return Err(RegistryError::TooLong { routine: interface.name, bytes: json.len() });
         }
         let hash = hash(&json);
-        // What is to be linked statically is the generator's business.
-        let shared = interface.target.required.iter().filter_map(|name| shared(name));
-        let libraries = shared.chain(libraries.iter().cloned()).collect();
         let name = interface.name.clone();
-        let offered = Arc::new(Offered { interface, json, hash, libraries });
+        let offered = Arc::new(Offered { interface, json, hash, libraries, program });
         if self.routines.insert(name.clone(), offered).is_some() {
             return Err(RegistryError::Twice(name));
         }
@@ -171,7 +200,8 @@ impl Registry {
     }
 
     /// Offers the routines of a file: interface descriptions as text, a module of them as `kumi call check --json`
-    /// prints it, or one description or an array of them in canonical JSON.
+    /// prints it, one description or an array of them in canonical JSON, or what `kumi call build` has made beside an
+    /// executable.
     ///
     /// Returns why some of them cannot be offered here, as long as one can.
     ///
@@ -184,6 +214,9 @@ impl Registry {
     ) -> Result<Vec<LoadError>, RegistryError> {
         let bytes = std::fs::read(path)
             .map_err(|source| RegistryError::Unreadable { path: path.to_owned(), source })?;
+        if is(&bytes, Manifest::is) {
+            return self.add_executable(path, &bytes).map(|()| Vec::new());
+        }
         let (interfaces, mut left_out) = read(path, &bytes)?;
         let mut offered = false;
         for interface in interfaces {
@@ -199,6 +232,25 @@ impl Registry {
         }
     }
 
+    /// Offers the routines of an executable of their own.
+    fn add_executable(&mut self, path: &Path, json: &[u8]) -> Result<(), RegistryError> {
+        let wrong = |why| RegistryError::Executable { path: path.to_owned(), why };
+        let manifest = Manifest::read(json).map_err(wrong)?;
+        let executable = manifest.executable(path).map_err(wrong)?;
+        let program = Program { path: executable, arguments: Vec::new() };
+        self.add_program(manifest.interfaces, &program)
+    }
+
+    /// Offers a routine of a program that speaks as slots do.
+    pub(super) fn offer_program(
+        &mut self,
+        interface: Interface,
+        program: Program,
+    ) -> Result<(), RegistryError> {
+        validate(&interface)?;
+        self.offer(interface, Vec::new(), Some(program))
+    }
+
     /// The routine of this name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&Arc<Offered>> {
@@ -210,12 +262,12 @@ impl Registry {
         self.routines.keys().map(String::as_str)
     }
 
-    /// What is said of a name that nothing has.
-    pub(crate) fn unknown(&self, name: &str) -> String {
-        let near = kumi_idl::nearest(name, self.names());
+    /// What names are meant by one that nothing has, of those that may be told: the end of a sentence.
+    pub(crate) fn near(&self, name: &str, may: impl Fn(&str) -> bool) -> String {
+        let near = kumi_idl::nearest(name, self.names().filter(|name| may(name)));
         if near.is_empty() {
-            return format!("the server has no routine `{name}`");
+            return String::new();
         }
-        format!("the server has no routine `{name}`; did you mean {}?", near.join(" or "))
+        format!("; did you mean {}?", near.join(" or "))
     }
 }

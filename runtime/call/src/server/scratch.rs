@@ -4,13 +4,14 @@
 //! ends, however it does: folders whose lock can be had are of servers that are gone, and are removed.
 
 use std::cell::Cell;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use kumi_idl::{Interface, Type};
 use kumi_rpc::{Code, Failure, Size};
+use nix::unistd::geteuid;
 
 use crate::values::Given;
 
@@ -34,7 +35,9 @@ fn private(path: &Path) -> io::Result<()> {
 
 fn open_lock(folder: &Path, create: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.write(true).create_new(create).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    options.write(true).create_new(create).mode(0o600);
+    // Not waited for: what another has put there under this name may be a pipe.
+    options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
     options.open(folder.join(LOCK))
 }
 
@@ -85,8 +88,12 @@ impl Drop for Scratch {
 fn stale(base: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(base)? {
         let entry = entry?;
-        let ours = entry.file_name().to_string_lossy().starts_with(PREFIX);
-        if !ours || !entry.file_type()?.is_dir() {
+        if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
+            continue;
+        }
+        // Others may have folders that are called so.
+        let ours = |about: Metadata| about.is_dir() && about.uid() == geteuid().as_raw();
+        if !entry.metadata().is_ok_and(ours) {
             continue;
         }
         // One without a lock is just being made, or is not ours.

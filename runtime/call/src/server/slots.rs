@@ -2,21 +2,26 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kumi_rpc::{Code, Failure};
+use kumi_rpc::{Code, Failure, Fate, codes};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
 use super::arenas::{Arenas, Block};
 use super::asks::{Asked, Asks, Wish, failed};
-use super::process::{Process, ended, reply};
+use super::holding::Keeping;
+use super::owner::Owner;
+use super::process::{Process, ended, gone, last_reply, reply};
 use super::registry::Offered;
 use super::scratch::CallFiles;
+use super::tickets::Held;
 use super::{Config, Shared};
 use crate::layout::Layout;
 use crate::protocol::Reply;
@@ -30,20 +35,28 @@ pub struct Job {
     pub stream: u32,
     /// The routine.
     pub offered: Arc<Offered>,
+    /// Whose it is.
+    pub owner: Rc<Owner>,
     /// Where its arguments lie.
     pub layout: Layout,
     /// The memory.
     pub block: Rc<Block>,
     /// Its files, if it has some.
     pub files: Option<CallFiles>,
+    /// Whether another's data lie in the memory.
+    pub foreign: bool,
     /// When it is to be over.
     pub deadline: Option<Instant>,
     /// When it was ready to run.
     pub ready: Instant,
+    /// What stays of its results.
+    pub keeping: Option<Box<Keeping>>,
     /// Where its end is told.
     pub told: UnboundedSender<Ended>,
     /// Where functions of the client are asked for.
     pub asks: UnboundedSender<Asked>,
+    /// The ticket with which a metaserver has sent it.
+    pub ticket: Option<Held>,
 }
 
 impl Job {
@@ -62,9 +75,26 @@ pub struct Ended {
     pub outcome: Result<(u64, u64), Failure>,
 }
 
+/// A call that waits for a slot; not longer than it may.
+struct Waiting {
+    job: Box<Job>,
+    _timer: Option<Timer>,
+}
+
+/// A task that ends with this.
+struct Timer(AbortHandle);
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 /// A process and what it does.
 struct Worker {
     offered: Arc<Offered>,
+    /// The one user whom it serves.
+    owner: Rc<Owner>,
     process: RefCell<Process>,
     /// Its call, and when that began.
     job: RefCell<Option<(Box<Job>, Instant)>>,
@@ -98,12 +128,14 @@ pub struct Pool {
     waiting: usize,
     next: u64,
     running: usize,
-    queue: VecDeque<Box<Job>>,
+    queue: VecDeque<Waiting>,
     /// The least recently used first.
     idle: VecDeque<Rc<Worker>>,
     busy: Vec<Rc<Worker>>,
     /// The memory of calls.
     pub arenas: Arenas,
+    /// How many arenas had been given up when idle processes were last told.
+    freed: u64,
 }
 
 fn nanoseconds(duration: Duration) -> u64 {
@@ -111,6 +143,13 @@ fn nanoseconds(duration: Duration) -> u64 {
 }
 
 fn tell(job: Box<Job>, outcome: Result<(u64, u64), Failure>) {
+    if let Some(ticket) = &job.ticket {
+        ticket.ended(match &outcome {
+            Ok((_, ran_ns)) => Fate::Ran(*ran_ns),
+            Err(failure) if failure.code == Code::Crashed => Fate::Crashed,
+            Err(_) => Fate::Gone,
+        });
+    }
     let told = job.told.clone();
     // A connection that has ended needs to know nothing.
     let _gone = told.send(Ended { job, outcome });
@@ -143,6 +182,7 @@ impl Pool {
             idle: VecDeque::new(),
             busy: Vec::new(),
             arenas: Arenas::new(config.bytes),
+            freed: 0,
         }
     }
 
@@ -150,6 +190,11 @@ impl Pool {
     pub fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
+    }
+
+    /// Calls that run, and that wait.
+    pub fn load(&self) -> (usize, usize) {
+        (self.running, self.queue.len())
     }
 
     /// Ends all calls and processes.
@@ -161,8 +206,8 @@ impl Pool {
 
     /// Ends a call that waits or runs; its end is told.
     pub fn cancel(&mut self, id: u64, code: Code) {
-        if let Some(index) = self.queue.iter().position(|job| job.id == id) {
-            if let Some(job) = self.queue.remove(index) {
+        if let Some(index) = self.queue.iter().position(|waiting| waiting.job.id == id) {
+            if let Some(Waiting { job, .. }) = self.queue.remove(index) {
                 let failure = failure(code, 0, &job);
                 tell(job, Err(failure));
             }
@@ -197,9 +242,43 @@ impl Pool {
         }
     }
 
-    /// An idle process for a routine.
-    fn idle_for(&mut self, offered: &Arc<Offered>) -> Option<Rc<Worker>> {
-        let index = self.idle.iter().rposition(|worker| Arc::ptr_eq(&worker.offered, offered))?;
+    /// Memory for a call of a connection, and whether what lies in it is another connection's. `None`: there is too
+    /// little left.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn memory(
+        &mut self,
+        owner: &Rc<Owner>,
+        client: u64,
+        bytes: usize,
+    ) -> io::Result<Option<(Rc<Block>, bool)>> {
+        let taken = self.arenas.take(owner, client, bytes);
+        self.let_go();
+        taken
+    }
+
+    /// What is given up is free when no process maps it any more; those that run see to it when they are done.
+    fn let_go(&mut self) {
+        let freed = self.arenas.freed();
+        if std::mem::replace(&mut self.freed, freed) < freed {
+            self.idle.retain(|worker| {
+                let mut process = worker.process.borrow_mut();
+                let forgot = process.forget();
+                if forgot.is_err() {
+                    process.kill();
+                }
+                forgot.is_ok()
+            });
+        }
+    }
+
+    /// An idle process for a call's routine, which has served nobody but its user.
+    fn idle_for(&mut self, job: &Job) -> Option<Rc<Worker>> {
+        let fits = |worker: &Rc<Worker>| {
+            Arc::ptr_eq(&worker.offered, &job.offered) && worker.owner == job.owner
+        };
+        let index = self.idle.iter().rposition(fits)?;
         self.idle.remove(index)
     }
 
@@ -229,14 +308,15 @@ pub fn submit(shared: &Rc<Shared>, job: Box<Job>) {
         tell(job, Err(Failure::new(Code::Busy, 0, text)));
         return;
     }
-    if let Some(deadline) = job.deadline {
+    let timer = job.deadline.map(|deadline| {
         let (shared, id) = (Rc::clone(shared), job.id);
-        tokio::task::spawn_local(async move {
+        let task = tokio::task::spawn_local(async move {
             sleep_until(deadline).await;
             shared.pool.borrow_mut().cancel(id, Code::TimedOut);
         });
-    }
-    pool.queue.push_back(job);
+        Timer(task.abort_handle())
+    });
+    pool.queue.push_back(Waiting { job, _timer: timer });
 }
 
 /// Gives a call to a process. False: there is none, and its end is told.
@@ -244,23 +324,26 @@ fn begin(shared: &Rc<Shared>, job: Box<Job>) -> bool {
     let mut pool = shared.pool.borrow_mut();
     pool.running += 1;
     let mut job = job;
-    while let Some(worker) = pool.idle_for(&job.offered) {
+    while let Some(worker) = pool.idle_for(&job) {
         pool.busy.push(Rc::clone(&worker));
         match give(&worker, job) {
             Ok(()) => return true,
-            // It has died idle; its task finds that out.
-            Err(back) => job = back,
+            // It has died idle, or does not listen; its task buries it.
+            Err(back) => {
+                worker.process.borrow_mut().kill();
+                job = back;
+            }
         }
     }
     pool.make_room();
-    let started = Process::start(&shared.config, &job.offered, &mut pool.arenas);
+    let started = Process::start(&shared.config, shared.files, &job, &mut pool.arenas);
     let process = match started {
         Ok(process) => process,
         Err(error) => {
             drop(pool);
             let text = format!(
                 "the process of a slot ({}) cannot be started: {error}",
-                shared.config.slot.display()
+                job.offered.program.as_ref().map_or(&shared.config.slot, |it| &it.path).display()
             );
             tell(job, Err(Failure::new(Code::NotRunnable, 0, text)));
             return false;
@@ -269,6 +352,7 @@ fn begin(shared: &Rc<Shared>, job: Box<Job>) -> bool {
     let asks = RefCell::new(Asks::new(&job.offered.interface));
     let worker = Rc::new(Worker {
         offered: Arc::clone(&job.offered),
+        owner: Rc::clone(&job.owner),
         process: RefCell::new(process),
         job: RefCell::new(Some((job, Instant::now()))),
         set_up: Cell::new(false),
@@ -301,7 +385,7 @@ fn free(shared: &Rc<Shared>) {
         pool.running -= 1;
         let next = if pool.running < pool.slots { pool.queue.pop_front() } else { None };
         drop(pool);
-        if next.is_none_or(|job| begin(shared, job)) {
+        if next.is_none_or(|waiting| begin(shared, waiting.job)) {
             return;
         }
     }
@@ -309,12 +393,21 @@ fn free(shared: &Rc<Shared>) {
 
 /// Waits for what a process says, as long as it lives.
 async fn attend(shared: Rc<Shared>, worker: Rc<Worker>) {
-    let socket = worker.process.borrow().socket();
+    let (socket, pid) = (worker.process.borrow().socket(), worker.process.borrow().pid());
+    let gone = gone(pid);
+    tokio::pin!(gone);
+    let mut ended = false;
     loop {
         let deadline = worker.job.borrow().as_ref().and_then(|(job, _)| job.deadline);
         let said = tokio::select! {
             biased;
-            said = reply(&socket) => said,
+            said = reply(&socket), if !ended => said,
+            () = &mut gone, if !ended => {
+                ended = true;
+                continue;
+            }
+            // What it had said before its end; of what it has forked nothing is heard.
+            said = async { last_reply(&socket) }, if ended => said,
             () = sleep_until(deadline.unwrap_or_else(Instant::now)),
                 if deadline.is_some() && worker.ending.get().is_none() =>
             {
@@ -343,11 +436,15 @@ async fn attend(shared: Rc<Shared>, worker: Rc<Worker>) {
                 if let Some((job, _)) = waiting
                     && let Err(back) = give(&worker, job)
                 {
+                    worker.process.borrow_mut().kill();
                     *worker.job.borrow_mut() = Some((back, Instant::now()));
                 }
             }
-            Some(Reply::Done(ran)) => done(&shared, &worker, ran),
-            Some(Reply::Failed(why)) => {
+            Some(Reply::Done(ran)) => done(&shared, &worker, Ok(ran)),
+            Some(Reply::Raised(why)) if worker.set_up.get() => {
+                done(&shared, &worker, Err(Failure::new(codes::RAISED, 0, why)));
+            }
+            Some(Reply::Failed(why) | Reply::Raised(why)) => {
                 bury(&shared, &worker, Some(Failure::new(Code::NotRunnable, 0, why))).await;
                 return;
             }
@@ -366,6 +463,7 @@ fn ask(shared: &Shared, worker: &Worker, wish: Wish, descriptor: Option<OwnedFd>
     let mut pool = shared.pool.borrow_mut();
     let most = shared.config.call_bytes;
     let taken = worker.asks.borrow_mut().take(wish, descriptor, &mut pool.arenas, most);
+    pool.let_go();
     match taken {
         Ok((function, head, places, exchange)) => {
             let (id, stream) = (job.id, job.stream);
@@ -377,18 +475,22 @@ fn ask(shared: &Shared, worker: &Worker, wish: Wish, descriptor: Option<OwnedFd>
 }
 
 /// A call is over: the process may have another.
-fn done(shared: &Rc<Shared>, worker: &Rc<Worker>, ran: u64) {
+fn done(shared: &Rc<Shared>, worker: &Rc<Worker>, ran: Result<u64, Failure>) {
     let Some((job, begun)) = worker.job.borrow_mut().take() else { return };
     {
         let mut pool = shared.pool.borrow_mut();
         pool.busy.retain(|other| !Rc::ptr_eq(other, worker));
         // One that is being killed will not run another call.
         if worker.ending.get().is_none() {
-            pool.idle.push_back(Rc::clone(worker));
+            let mut process = worker.process.borrow_mut();
+            match process.forget() {
+                Ok(()) => pool.idle.push_back(Rc::clone(worker)),
+                Err(_) => process.kill(),
+            }
         }
     }
     let waited = nanoseconds(begun.duration_since(job.ready));
-    tell(job, Ok((waited, ran)));
+    tell(job, ran.map(|ran| (waited, ran)));
     free(shared);
 }
 
@@ -401,9 +503,8 @@ async fn bury(shared: &Rc<Shared>, worker: &Rc<Worker>, why: Option<Failure>) {
     }
     let why = why.or_else(|| worker.failing.borrow_mut().take());
     let job = worker.job.borrow_mut().take();
-    if why.is_some() {
-        worker.process.borrow_mut().kill();
-    }
+    // A routine that closes its descriptors would live on, and so would what it has forked.
+    worker.process.borrow_mut().kill();
     let child = worker.process.borrow_mut().take_child();
     let detail = ended(child).await;
     if let Some((job, begun)) = job {

@@ -1,5 +1,6 @@
 //! A server in this process, with a library that is compiled for it.
 #![forbid(unsafe_code)]
+#![allow(dead_code)] // Each test uses a part of it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -7,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use kumi_call::server::{Config, Listener, Registry, serve};
 use kumi_call::{Client, Options};
@@ -15,26 +17,39 @@ use tokio::sync::oneshot;
 
 /// Compiles the routines, once.
 pub fn library() -> PathBuf {
-    compiled("routines.c")
+    library_of("routines.c")
 }
 
 /// Compiles a file of this folder, once.
-pub fn compiled(source: &str) -> PathBuf {
+pub fn library_of(source: &str) -> PathBuf {
     static MADE: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
     let make = || {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/common").join(source);
         let name = format!("lib{source}-{}.so", std::process::id());
         let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
-        let status = Command::new(compiler)
-            .args(["-O2", "-fPIC", "-shared", "-pthread", "-o"])
-            .args([&library, &path])
-            .status();
-        assert!(status.expect("a C compiler").success(), "the routines do not compile");
+        compile(&path, &library);
         library
     };
     let mut made = MADE.lock().expect("a compiler that works");
     made.entry(source.to_owned()).or_insert_with(make).clone()
+}
+
+fn compile(source: &Path, library: &Path) {
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+    let status = Command::new(compiler)
+        .args(["-O2", "-fPIC", "-shared", "-pthread", "-o"])
+        .args([library, source])
+        .status();
+    assert!(status.expect("a C compiler").success(), "the routines do not compile");
+}
+
+/// A library of this C code in a folder.
+pub fn compiled(folder: &Path, name: &str, code: &str) -> PathBuf {
+    let (source, library) =
+        (folder.join(format!("{name}.c")), folder.join(format!("lib{name}.so")));
+    std::fs::write(&source, code).expect("written");
+    compile(&source, &library);
+    library
 }
 
 pub fn param(name: &str, mode: Mode, element: Element, dims: &[Expr]) -> Param {
@@ -85,6 +100,9 @@ pub fn interfaces() -> Vec<Interface> {
         routine("dmmul", vec![size(), matrix("A", In), matrix("B", In), matrix("C", Out)]),
         routine("noop", vec![]),
         routine("crash", vec![]),
+        routine("deaf", vec![]),
+        routine("brood", vec![param("leaves", In, I32, &[]), param("pid", Out, I32, &[])]),
+        routine("keep", vec![size(), param("x", Out, F64, &[n()])]),
         routine("leave", vec![param("code", In, I32, &[])]),
         routine("nap", vec![param("ms", In, I32, &[]), param("pid", Out, I32, &[])]),
     ];
@@ -127,7 +145,34 @@ pub fn interfaces() -> Vec<Interface> {
     used.target.result = Some(1);
     all.push(used);
     all.push(routine("absent", vec![]));
+    all.extend(of_arrays());
     all
+}
+
+/// Routines for arrays that stay at servers.
+fn of_arrays() -> [Interface; 2] {
+    use Element::{F64, I32};
+    use Mode::{In, InOut, Out};
+    let n = || Expr::Param(0);
+    let size = || param("n", In, I32, &[]);
+    let ms = param("ms", In, I32, &[]);
+    let x = param("x", In, F64, &[]);
+    let mut fill = routine("fill", vec![size(), ms, x, param("y", Out, F64, &[n()])]);
+    fill.idempotent = true;
+    let x = param("x", In, F64, &[n()]);
+    let y = param("y", InOut, F64, &[n()]);
+    let mut add = routine("add", vec![size(), x, y, param("info", Out, I32, &[])]);
+    add.status = Some(3);
+    [fill, add]
+}
+
+/// Waits for what must come, however slow the machine is.
+pub fn eventually(what: &str, mut is: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is() {
+        assert!(begin.elapsed() < Duration::from_secs(30), "{what} does not come");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// A server that ends with this.
@@ -135,6 +180,8 @@ pub struct Served {
     pub address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
+    /// What it needs, and goes after it.
+    kept: Option<tempfile::TempDir>,
 }
 
 pub fn config() -> Config {
@@ -165,12 +212,17 @@ pub fn served_by(config: Config, registry: Registry) -> Served {
         // Its routines are not `Send`: it is made where it runs.
         serve(config, registry, listener, stopped).expect("it serves");
     });
-    Served { address, stop: Some(stop), thread: Some(thread) }
+    Served { address, stop: Some(stop), thread: Some(thread), kept: None }
 }
 
 impl Served {
     pub fn client(&self) -> Client {
         Client::connect(&self.address.to_string(), &Options::default()).expect("a connection")
+    }
+
+    /// Keeps a folder for as long as the server is there.
+    pub fn keep(&mut self, folder: tempfile::TempDir) {
+        self.kept = Some(folder);
     }
 
     /// Ends it.

@@ -78,3 +78,52 @@ int use(long bytes)
     free(memory);
     return 0;
 }
+
+/* y = x everywhere, after a while. */
+void fill(int n, int ms, double x, double *y)
+{
+    usleep(ms * 1000);
+    for (int i = 0; i < n; i++) {
+        y[i] = x;
+    }
+}
+
+/* y = y + x, element by element; fails if asked to. */
+void add(int n, const double *x, double *y, int *info)
+{
+    for (int i = 0; i < n; i++) {
+        y[i] += x[i];
+    }
+    *info = n > 0 && x[0] < 0 ? 1 : 0;
+}
+
+/* Lives on where nobody can reach it. */
+void deaf(void)
+{
+    for (int file = 3; file < 1024; file++) {
+        close(file);
+    }
+    sleep(600);
+}
+
+/* Forks a process that has all descriptors of this one. */
+void brood(int leaves, int *pid)
+{
+    /* Not at once to where both would write: the arguments are shared memory. */
+    int child = fork();
+    if (child == 0) {
+        sleep(600);
+        _exit(0);
+    }
+    *pid = child;
+    if (leaves) {
+        _exit(3);
+    }
+}
+
+/* Leaves its result as it is. */
+void keep(int n, double *x)
+{
+    (void)n;
+    (void)x;
+}

@@ -35,7 +35,7 @@ pub fn run(args: &CheckArgs) -> Result<(), Error> {
 }
 
 /// The file, or of a long one as much as shows that it is too long.
-fn read(path: &Path) -> Result<Vec<u8>, Error> {
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, Error> {
     let limit = u64::try_from(MOST_TEXT + 1).unwrap_or(u64::MAX);
     let mut bytes = Vec::new();
     let read = if path == Path::new("-") {
@@ -50,7 +50,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Error> {
 }
 
 /// Errors and warnings on standard error, each with the file's name first, as editors look for it. How many are errors.
-fn tell(path: &Path, parsed: &Parsed) -> usize {
+pub(super) fn tell(path: &Path, parsed: &Parsed) -> usize {
     let mut errors = std::io::stderr().lock();
     for found in &parsed.diagnostics {
         // Nobody is left to tell when standard error is closed.

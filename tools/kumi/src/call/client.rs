@@ -1,17 +1,20 @@
-//! `kumi call list`, `info` and `run`.
+//! `kumi call list` and `kumi call info`.
 
+use super::access::AccessArgs;
 use crate::error::Error;
+use crate::output;
 use clap::Args;
-use kumi_call::{Client, Options};
+use kumi_call::Remote;
 use kumi_idl::{Interface, Mode, Param, Type};
-use std::io::Write;
 
 /// Which server.
 #[derive(Clone, Debug, Args)]
 pub struct ServerArgs {
-    /// The server: HOST:PORT or unix:PATH
+    /// The server: HOST:PORT, tls://HOST:PORT or unix:PATH
     #[arg(long, value_name = "ADDR", env = "KUMI_CALL_SERVER", default_value = "127.0.0.1:7070")]
     pub server: String,
+    #[command(flatten)]
+    pub access: AccessArgs,
 }
 
 /// Options of `kumi call list`.
@@ -37,19 +40,15 @@ pub struct InfoArgs {
     pub json: bool,
 }
 
-fn connect(args: &ServerArgs) -> Result<Client, Error> {
-    Ok(Client::connect(&args.server, &Options::default())?)
-}
-
-fn print(text: &str) -> Result<(), Error> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Error::Output)
+/// A server, or a metaserver that knows some.
+pub(super) fn connect(args: &ServerArgs) -> Result<Remote, Error> {
+    Ok(Remote::connect(&args.server, &args.access.options()?)?)
 }
 
 /// Prints names, one a line.
 pub fn list(args: &ListArgs) -> Result<(), Error> {
     let names = connect(&args.server)?.names(&args.part)?;
-    print(&names.iter().map(|name| format!("{name}\n")).collect::<String>())
+    output::text(&names.iter().map(|name| format!("{name}\n")).collect::<String>())
 }
 
 /// Prints what a routine takes and gives.
@@ -60,7 +59,7 @@ pub fn info(args: &InfoArgs) -> Result<(), Error> {
     } else {
         described(&known)
     };
-    print(&text)
+    output::text(&text)
 }
 
 fn described(interface: &Interface) -> String {

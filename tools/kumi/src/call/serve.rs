@@ -1,9 +1,11 @@
 //! `kumi call serve`.
 
+use super::access::{GuardArgs, log};
+use super::python::PythonArgs;
 use crate::error::Error;
 use crate::{cluster, output, parse};
 use clap::Args;
-use kumi_call::server::{Config, Listener, Registry, serve};
+use kumi_call::server::{Config, Listener, Membership, Registry, serve};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,22 +13,31 @@ use std::time::Duration;
 /// Options of `kumi call serve`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Until users are told apart by tokens, a server listens on this machine only \
-unless --insecure-listen is given: whoever reaches it can call its routines."
+    after_help = "A server that other machines reach has --tokens, to know who calls, and encrypts \
+(--tls-cert and --tls-key, or --tls-cluster); without both it listens on this machine only, unless \
+--insecure-listen is given."
 )]
 pub struct ServeArgs {
     /// Interface descriptions, as text or in JSON
-    #[arg(value_name = "FILE", required = true)]
+    #[arg(value_name = "FILE", required_unless_present = "python")]
     pub descriptions: Vec<PathBuf>,
     /// A shared library with the routines, beside those that descriptions name; may be given again
     #[arg(long, value_name = "FILE")]
     pub library: Vec<PathBuf>,
+    #[command(flatten)]
+    pub functions: PythonArgs,
     /// Where to listen: HOST:PORT (port 0: any that is free) or unix:PATH
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7070")]
     pub listen: String,
-    /// Listen on an address that other machines reach, without knowing who calls
+    /// Listen on an address that other machines reach, though the server does not know who calls or does not encrypt
     #[arg(long)]
     pub insecure_listen: bool,
+    #[command(flatten)]
+    pub guard: GuardArgs,
+    /// Run routines without network, with files read-only but for empty folders of their own at /tmp, /var/tmp and
+    /// /dev/shm, and without capabilities
+    #[arg(long)]
+    pub sandbox: bool,
     /// Calls that run at the same time [default: one for each processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub slots: Option<u32>,
@@ -51,10 +62,39 @@ pub struct ServeArgs {
     /// Most MiB of one call's files, in either direction
     #[arg(long, value_name = "MIB", default_value_t = 16 << 10, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     pub call_files: u64,
+    /// Register at this metaserver, or at the first of several that answers; clients that ask it are sent here
+    #[arg(long, value_name = "ADDR[,ADDR…]", value_delimiter = ',')]
+    pub meta: Vec<String>,
+    /// A file with the token that the metaserver has for this server (`kumi call token add NAME --server` there)
+    #[arg(long, value_name = "FILE", requires = "meta")]
+    pub meta_token_file: Option<PathBuf>,
+    /// Of a metaserver at tls://HOST:PORT: the certificates (PEM) of the authorities to trust, instead of those that the
+    /// system trusts
+    #[arg(long, value_name = "FILE", env = "KUMI_CALL_CA")]
+    pub meta_ca: Option<PathBuf>,
+    /// Only calls that the metaserver has sent
+    #[arg(long, requires = "meta")]
+    pub meta_only: bool,
+    /// The address that clients are sent to [default: that of --listen, as the metaserver sees this machine]
+    #[arg(long, value_name = "ADDR", requires = "meta")]
+    pub advertise: Option<String>,
+    /// The site: clients and servers of one site share its path to the others [default: the network of the address]
+    #[arg(long, value_name = "NAME", env = "KUMI_CALL_SITE")]
+    pub site: Option<String>,
+    /// Most MiB of results that stay here between calls [default: a quarter of the memory]
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(0..=1 << 40))]
+    pub held_memory: Option<u64>,
+    /// Longest time that a result stays here
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse::estimate)]
+    pub held_time: Duration,
+    /// A server from which results are fetched for calls, as HOST:PORT; may be given again [default: any]
+    #[arg(long, value_name = "ADDR")]
+    pub peer: Vec<String>,
 }
 
 /// Serves until SIGINT or SIGTERM.
-pub fn run(args: &ServeArgs) -> Result<(), Error> {
+pub fn run(args: &ServeArgs, cluster: &str) -> Result<(), Error> {
+    log();
     let mut registry = Registry::default();
     let libraries: Vec<PathBuf> = args.library.iter().map(|path| absolute(path)).collect();
     for file in &args.descriptions {
@@ -62,11 +102,18 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
             output::note(&format!("left out: {why}"));
         }
     }
+    args.functions.apply(&mut registry)?;
     let count = registry.names().count();
     let listener = listen(args)?;
-    let at = match listener.address() {
-        Ok(Some(address)) => address.to_string(),
-        _ => args.listen.clone(),
+    let address = listener.address().ok().flatten();
+    let mut config = config(args)?;
+    config.users = args.guard.users()?;
+    config.tls = args.guard.tls(cluster, address)?;
+    (config.sandbox, config.only_sent) = (args.sandbox, args.meta_only);
+    let at = match address {
+        Some(address) if config.tls.is_some() => format!("tls://{address}"),
+        Some(address) => address.to_string(),
+        None => args.listen.clone(),
     };
     let mut signals = signal_hook::iterator::Signals::new([
         signal_hook::consts::SIGINT,
@@ -79,7 +126,7 @@ pub fn run(args: &ServeArgs) -> Result<(), Error> {
         drop(stop);
     });
     output::note(&format!("serves {count} routine{} at {at}", if count == 1 { "" } else { "s" }));
-    serve(config(args)?, registry, listener, async {
+    serve(config, registry, listener, async {
         // Nothing is ever sent: it ends when the sender goes.
         let _gone = stopped.await;
     })?;
@@ -103,8 +150,31 @@ fn config(args: &ServeArgs) -> Result<Config, Error> {
         config.scratch = std::path::absolute(scratch).unwrap_or_else(|_| scratch.clone());
     }
     config.file_bytes = args.call_files << 20;
+    if let Some(mib) = args.held_memory {
+        config.held_bytes = mib << 20;
+    }
+    config.held_time = args.held_time;
+    config.peers = (!args.peer.is_empty()).then(|| args.peer.clone());
     config.process_bytes = args.process_memory.map_or(0, |mib| mib << 20);
+    if !args.meta.is_empty() {
+        let unix = args.listen.starts_with("unix:").then(|| args.listen.clone());
+        config.membership = Some(Membership {
+            metaservers: args.meta.clone(),
+            address: args.advertise.clone().or(unix).unwrap_or_default(),
+            site: args.site.clone().unwrap_or_default(),
+            token: token(args.meta_token_file.as_deref())?,
+            ca: args.meta_ca.clone(),
+        });
+    }
     Ok(config)
+}
+
+/// The token of a file.
+fn token(file: Option<&Path>) -> Result<String, Error> {
+    let Some(path) = file else { return Ok(String::new()) };
+    let text = std::fs::read_to_string(path);
+    let failed = |source| Error::File { doing: "read", path: path.to_owned(), source };
+    text.map(|text| text.trim().to_owned()).map_err(failed)
 }
 
 /// A library that is named as a file is found wherever slots run; a bare name is looked for by the system's linker.
@@ -115,6 +185,13 @@ fn absolute(path: &Path) -> PathBuf {
     path.to_owned()
 }
 
+/// Whether no other machine is at this address.
+fn is_here(address: &str) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
 fn listen(args: &ServeArgs) -> Result<Listener, Error> {
     if let Some(path) = args.listen.strip_prefix("unix:") {
         return Ok(Listener::unix(Path::new(path))?);
@@ -123,12 +200,17 @@ fn listen(args: &ServeArgs) -> Result<Listener, Error> {
     let found: Vec<SocketAddr> =
         args.listen.to_socket_addrs().map_err(|error| wrong(error.to_string()))?.collect();
     let address = found.first().ok_or_else(|| wrong("this host has no address".to_owned()))?;
-    if !address.ip().is_loopback() && !args.insecure_listen {
-        return Err(wrong(
-            "other machines reach this address, and whoever reaches it can call the routines; listen \
-             on 127.0.0.1 or unix:PATH, or give --insecure-listen as well"
-                .to_owned(),
-        ));
+    // Passes are as good as the way on which their key goes to the metaserver.
+    let is_safe =
+        |meta: &String| meta.starts_with("tls://") || meta.starts_with("unix:") || is_here(meta);
+    if let Some(why) = args.guard.gap(args.meta_only && args.meta.iter().all(is_safe))
+        && !address.ip().is_loopback()
+        && !args.insecure_listen
+    {
+        return Err(wrong(format!(
+            "other machines reach this address, and {why}; give --tokens and --tls-cert and --tls-key (or \
+             --tls-cluster), listen on 127.0.0.1 or unix:PATH, or give --insecure-listen as well"
+        )));
     }
     Ok(Listener::tcp(*address)?)
 }

@@ -21,6 +21,12 @@ pub fn run(args: &CallsArgs) -> Result<(), Error> {
     for path in files.into_iter().flatten().filter(|path| path.as_os_str() != "-") {
         check_place(path)?;
     }
+    let outputs = files.into_iter().flatten().filter(|path| path.as_os_str() == "-").count();
+    if outputs > 1 {
+        let advice = "standard output takes one of --json, --csv and --write-model";
+        let value = "-".to_owned();
+        return Err(SimError::Parameter { name: "a second FILE", value, advice }.into());
+    }
     let model = match &args.model {
         Some(path) => read(path)?,
         None => model(args),
@@ -32,17 +38,17 @@ pub fn run(args: &CallsArgs) -> Result<(), Error> {
     let simulations = cases.len() * args.replications as usize;
     let reports = progress::watch(simulations, |monitor| calls::run_all(&cases, monitor))?;
     if let Some(path) = &args.csv {
-        let tables: String = reports.iter().map(calls::csv).collect();
-        save(path, &tables)?;
+        save(path, &calls::csv(&reports))?;
     }
     let text = match &reports[..] {
         [one] => json(one)?,
         many => json(&many)?,
     };
-    match &args.json {
-        Some(path) if path.as_os_str() == "-" => return output::text(&text),
-        Some(path) => write(path, &text)?,
-        None => {}
+    if let Some(path) = &args.json {
+        save(path, &text)?;
+    }
+    if outputs > 0 {
+        return Ok(());
     }
     output::text(&reports.iter().map(show).collect::<Vec<String>>().join("\n"))
 }

@@ -6,6 +6,29 @@ use kumi_sim::calls::{Discipline, Law, Routine};
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// Options that say what is simulated, which a model from a file says instead.
+const DESCRIBING: [&str; 16] = [
+    "routine",
+    "sites",
+    "clients",
+    "step",
+    "probability",
+    "think",
+    "rate",
+    "metaserver",
+    "most_waiting",
+    "bandwidth",
+    "servers",
+    "processors",
+    "speed",
+    "discipline",
+    "limit",
+    "overhead",
+];
+/// Options that say how it is simulated and what comes out, which the paper's tables have of their own.
+const SIMULATING: [&str; 9] =
+    ["policy", "model", "write_model", "time", "warm_up", "replications", "seed", "json", "csv"];
+
 /// Options of `kumi sim calls`.
 #[derive(Clone, Debug, Args)]
 #[command(
@@ -25,17 +48,17 @@ pub struct CallsArgs {
     /// Clients at each site
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub clients: u32,
-    /// A client that has no call under way may call at each step of this length
+    /// A client without a call under way may call at each step of this length, counted from the end of its last call
     #[arg(long, value_name = "TIME", value_parser = parse::duration, default_value = "3s")]
     pub step: Duration,
     /// How likely it is to
     #[arg(long, value_name = "P", default_value_t = 0.5)]
     pub probability: f64,
     /// Instead, a client thinks after each call, for an exponential time with this mean
-    #[arg(long, value_name = "TIME", value_parser = parse::duration, conflicts_with = "rate")]
+    #[arg(long, value_name = "TIME", value_parser = parse::duration, conflicts_with_all = ["rate", "step", "probability"])]
     pub think: Option<Duration>,
     /// Instead, each client's calls are a Poisson stream of this rate a second
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE", conflicts_with_all = ["step", "probability"])]
     pub rate: Option<f64>,
     #[command(flatten)]
     pub network: NetworkArgs,
@@ -48,7 +71,7 @@ pub struct CallsArgs {
     #[arg(long, value_name = "N")]
     pub most_waiting: Option<usize>,
     /// Read the model from FILE
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["routine", "sites", "clients", "think", "rate", "bandwidth", "servers"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = DESCRIBING)]
     pub model: Option<PathBuf>,
     /// Write the model to FILE, as --model reads it; - is standard output
     #[arg(long, value_name = "FILE")]
@@ -72,7 +95,7 @@ pub struct CallsArgs {
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
     /// Simulate the tables of the paper on calls instead, and write them to DIR beside its numbers
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["policy", "model"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = DESCRIBING, conflicts_with_all = SIMULATING)]
     pub figures: Option<PathBuf>,
     /// With --figures: fewer and shorter replications
     #[arg(long, requires = "figures")]
@@ -176,6 +199,61 @@ mod tests {
         assert_eq!(routine("exp:1e6").unwrap().law, Law::Exponential);
         for text in ["", "linpack", "linpack:0", "linpack:x", "ep:-1", "ep:61", "dgemm:3"] {
             assert!(routine(text).is_err(), "{text}");
+        }
+    }
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: CallsArgs,
+    }
+
+    fn read(line: &str) -> Result<CallsArgs, clap::Error> {
+        use clap::Parser;
+        Line::try_parse_from(["calls"].into_iter().chain(line.split(' '))).map(|line| line.args)
+    }
+
+    #[test]
+    fn an_option_that_would_be_ignored_is_refused() {
+        for line in ["--policy a", "--model m --seed 3 --policy a,b", "--figures d --quick"] {
+            assert!(read(line).is_ok(), "{line}");
+        }
+        let mut both = vec![
+            "--policy a --think 1s --step 2s".to_owned(),
+            "--policy a --rate 1 --probability 0.5".to_owned(),
+            "--policy a --rate 1 --think 1s".to_owned(),
+            "--policy a --latency 1ms".to_owned(),
+        ];
+        let value = |name: &str| match name {
+            "step" | "think" | "metaserver" | "overhead" => "1s",
+            "discipline" => "fcfs",
+            "routine" => "ep:3",
+            "probability" | "rate" => "0.5",
+            _ => "4",
+        };
+        for name in DESCRIBING {
+            let option = format!("--{} {}", name.replace('_', "-"), value(name));
+            both.push(format!("--model m {option}"));
+            both.push(format!("--figures d {option}"));
+        }
+        for name in
+            ["policy a", "model m", "write-model m", "json j", "csv c", "seed 1", "replications 2"]
+        {
+            both.push(format!("--figures d --{name}"));
+        }
+        both.push("--figures d --time 1s".to_owned());
+        both.push("--figures d --warm-up 1s".to_owned());
+        for line in both {
+            let error = read(&line).map(|_| ()).expect_err(&line);
+            assert_eq!(
+                error.kind(),
+                if line.contains("latency") {
+                    clap::error::ErrorKind::MissingRequiredArgument
+                } else {
+                    clap::error::ErrorKind::ArgumentConflict
+                },
+                "{line}"
+            );
         }
     }
 }

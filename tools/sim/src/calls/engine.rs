@@ -10,8 +10,8 @@ use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 
 use kumi_broker::{
-    Action, Broker, CallId, ClientId, Config, Event, Link, Offer, Outcome, Request, ServerId,
-    SiteId, Time, UserId,
+    Action, Broker, CallId, ClientId, Config, Event, Link, Offer, Outcome, Reject, Request,
+    ServerId, SiteId, Time, UserId,
 };
 
 use super::model::{Discipline, Law};
@@ -112,10 +112,12 @@ pub(super) struct Engine<'a> {
     calls: HashMap<u64, Running>,
     next_call: u64,
     callers: Vec<Caller<'a>>,
-    /// Work, transfers, and two streams for each path's background.
-    draws: (Draws, Draws, Vec<Draws>),
+    /// Transfers, and two streams for each path's background. Clients have their own for times and work.
+    draws: (Draws, Vec<Draws>),
     tick: f64,
     tally: Tally,
+    /// The broker did what no model that makes sense asks of it.
+    refused: Option<String>,
 }
 
 /// The first stream of random numbers of clients; the others are below.
@@ -136,6 +138,9 @@ pub(super) fn run(
         }
         engine.now = due.time;
         engine.happen(due.what);
+        if let Some(reason) = engine.refused.take() {
+            return Err(SimError::Model { reason });
+        }
         events += 1;
         if events.is_multiple_of(4096) {
             if monitor.is_cancelled() {
@@ -183,12 +188,16 @@ impl<'a> Engine<'a> {
             calls: HashMap::new(),
             next_call: 0,
             callers: clients::all(plan, seed, CLIENT_STREAMS),
-            draws: (Draws::new(seed, 0), Draws::new(seed, 1), background.collect()),
+            draws: (Draws::new(seed, 1), background.collect()),
             tick: f64::INFINITY,
             tally: Tally::new(plan),
+            refused: None,
         };
         engine.set_up();
-        Ok(engine)
+        match engine.refused.take() {
+            Some(reason) => Err(SimError::Model { reason }),
+            None => Ok(engine),
+        }
     }
 
     fn at(&mut self, time: f64, what: What) {
@@ -216,13 +225,13 @@ impl<'a> Engine<'a> {
                 processors: server.processors,
                 speed: server.speed,
             };
-            self.broker.handle(Time(0), Event::Joined(ServerId(number), offer));
+            self.tell_at(Time(0), Event::Joined(ServerId(number), offer));
             for (site, ways) in (0u32..).zip(&plan.ways) {
                 let Some(link) = ways[number as usize].map(|way| plan.links[way]) else { continue };
                 let free = link.bandwidth * (1.0 - link.background);
                 let path = Link { out: free, back: free, latency: link.latency_s };
                 let event = Event::Network(SiteId(site), SiteId(sites + number), path);
-                self.broker.handle(Time(0), event);
+                self.tell_at(Time(0), event);
             }
         }
         for path in 0..2 * plan.links.len() {
@@ -260,11 +269,13 @@ impl<'a> Engine<'a> {
             }
             What::Background(path) => {
                 let link = self.plan.links[path / 2];
-                let bytes = link.background_bytes * self.draws.2[path].exponential();
+                let bytes = link.background_bytes * self.draws.1[path].exponential();
                 self.put(path, OTHERS, bytes);
                 self.next_background(path);
             }
             What::Arrive(job) => self.arrived(job),
+            // One that was put off to an earlier time has been.
+            What::Tick if self.now < self.tick => {}
             What::Tick => {
                 self.tick = f64::INFINITY;
                 // The broker's clock is finer than this one.
@@ -285,7 +296,7 @@ impl<'a> Engine<'a> {
         let link = self.plan.links[path / 2];
         if link.background > 0.0 {
             let rate = link.background * link.bandwidth / link.background_bytes;
-            let wait = self.draws.2[path].exponential() / rate;
+            let wait = self.draws.1[path].exponential() / rate;
             self.at(self.now + wait, What::Background(path));
         }
     }
@@ -317,7 +328,7 @@ impl<'a> Engine<'a> {
         self.next_call += 1;
         let task = self.callers[caller].call();
         let law = self.plan.model.routines[task.routine].law;
-        let work = task.work.unwrap_or_else(|| scatter(law, &mut self.draws.0));
+        let work = task.work.unwrap_or_else(|| scatter(law, self.callers[caller].draws()));
         let running = Running {
             caller,
             routine: task.routine,
@@ -385,15 +396,27 @@ impl<'a> Engine<'a> {
                     self.send(call.0);
                 }
                 Action::Done(call, Outcome::Completed) => self.completed(call.0),
-                Action::Done(call, _) => self.turned_away(call.0),
-                Action::Queued(..) | Action::Stop(..) | Action::Declined(_) => {}
+                Action::Done(
+                    call,
+                    Outcome::Rejected(Reject::QueueFull | Reject::UserQueueFull),
+                ) => self.turned_away(call.0),
+                Action::Done(_, outcome) => {
+                    self.refused = Some(format!("a call is not made: {outcome:?}"));
+                }
+                Action::Declined(server) => {
+                    let name = &self.plan.model.servers[server.0 as usize].name;
+                    self.refused = Some(format!(
+                        "server {name:?} is not taken: it offers too much, or there are too many"
+                    ));
+                }
+                Action::Queued(..) | Action::Stop(..) => {}
             }
         }
         #[allow(clippy::cast_precision_loss)]
         let next = self.broker.next_time().map(|time| time.0 as f64 / Time::SECOND as f64);
         if let Some(next) = next.filter(|&next| next < self.tick) {
-            self.tick = next;
-            self.at(next.max(self.now), What::Tick);
+            self.tick = next.max(self.now);
+            self.at(self.tick, What::Tick);
         }
     }
 
@@ -407,7 +430,7 @@ impl<'a> Engine<'a> {
         match way {
             Some(way) if bytes > 0 => {
                 #[allow(clippy::cast_precision_loss)]
-                let work = bytes as f64 * scatter(self.plan.links[way].law, &mut self.draws.1);
+                let work = bytes as f64 * scatter(self.plan.links[way].law, &mut self.draws.0);
                 self.put(2 * way + usize::from(back), job, work);
             }
             Some(way) => self.at(self.now + self.plan.links[way].latency_s, What::Arrive(job)),

@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 
-use super::model::{Clients, Law, Link, Model, Source};
+use super::model::{Clients, Law, Link, Model, Server, Source};
 use crate::error::SimError;
 
 /// Most clients, servers, links, routines: more is a slip of the hand.
 const MOST: usize = 100_000;
+/// Most sites times servers: what a site's way to each server takes.
+const MOST_WAYS: usize = 10_000_000;
 /// Most of anything that is measured in seconds.
 const LONGEST_S: f64 = 1e9;
 
@@ -76,6 +78,13 @@ impl<'a> Plan<'a> {
         }
         let mut plan =
             Self { model, links: Vec::new(), ways: Vec::new(), clients: Vec::new(), pinned: false };
+        if sites.len().saturating_mul(servers.len()) > MOST_WAYS {
+            return wrong(format!(
+                "{} sites and {} servers are too many ways ({MOST_WAYS} at most)",
+                sites.len(),
+                servers.len()
+            ));
+        }
         for site in &model.sites {
             let mut ways = vec![None; servers.len()];
             for link in &site.links {
@@ -84,7 +93,10 @@ impl<'a> Plan<'a> {
                     ways[find("server", &servers, server)?] = Some(plan.links.len());
                 }
                 if link.servers.is_empty() {
-                    ways.fill(Some(plan.links.len()));
+                    // It leads to those that none before leads to.
+                    for way in &mut ways {
+                        way.get_or_insert(plan.links.len());
+                    }
                 }
                 plan.links.push(link);
             }
@@ -93,6 +105,8 @@ impl<'a> Plan<'a> {
         let mut all = 0usize;
         for clients in &model.clients {
             plan.pinned |= check_clients(clients, servers.len())?;
+            check_think(model, clients)?;
+            check_offered(model, clients)?;
             all += clients.count as usize;
             let called = clients.routines.iter().map(|name| find("routine", &routines, name));
             let called = called.collect::<Result<Vec<usize>, SimError>>()?;
@@ -133,6 +147,35 @@ fn check_link(link: &Link) -> Result<(), SimError> {
     number("background", link.background, 0.0, 0.99)?;
     number("background_bytes", link.background_bytes, 1.0, 1e18)?;
     check_law(link.law)
+}
+
+/// A client that is turned away would call again in the same instant, for ever.
+fn check_think(model: &Model, clients: &Clients) -> Result<(), SimError> {
+    if model.most_waiting.is_some() && clients.source == Source::Think(0.0) {
+        let reason = "clients that do not think cannot be turned away: give a time to think, or no most_waiting";
+        return wrong(reason.to_owned());
+    }
+    Ok(())
+}
+
+/// Somebody offers what they call, and each server what must go to it.
+fn check_offered(model: &Model, clients: &Clients) -> Result<(), SimError> {
+    let offers =
+        |server: &Server, name| server.routines.is_empty() || server.routines.contains(name);
+    for name in &clients.routines {
+        if !model.servers.iter().any(|server| offers(server, name)) {
+            return wrong(format!("no server offers routine {name:?}, which clients call"));
+        }
+        let Source::List(tasks) = &clients.source else { continue };
+        let mut pinned = tasks.iter().filter_map(|task| model.servers.get(task.server?));
+        if let Some(server) = pinned.find(|server| !offers(server, name)) {
+            let server = &server.name;
+            return wrong(format!(
+                "server {server:?} does not offer {name:?}, which must go to it"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Whether some of their calls must go to one server.

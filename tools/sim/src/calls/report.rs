@@ -179,20 +179,26 @@ fn row(plan: &Plan<'_>, key: (usize, usize), tallies: &[Tally]) -> Row {
     }
 }
 
-/// A table with a line for each site and routine.
+/// A table with a line for each policy, site and routine.
 #[must_use]
-pub fn csv(report: &Report) -> String {
-    let mut text = String::from("site,routine,calls,calls_per_s,turned_away");
+pub fn csv(reports: &[Report]) -> String {
+    let mut text = String::from("policy,site,routine,calls,calls_per_s,turned_away");
     let names = ["performance", "throughput", "communication_s", "waiting_s", "response_s"];
     for name in names {
         text += &format!(",{name}_mean,{name}_half_width,{name}_min,{name}_max");
     }
     text.push('\n');
+    reports.iter().for_each(|report| lines(&mut text, report));
+    text
+}
+
+fn lines(text: &mut String, report: &Report) {
     for row in &report.rows {
         let Row { site, routine, calls, calls_per_s, turned_away, .. } = row;
         let line = write!(
             text,
-            "{},{},{calls},{},{}",
+            "{},{},{},{calls},{},{}",
+            quoted(&report.policy),
             quoted(site),
             quoted(routine),
             calls_per_s.mean,
@@ -202,11 +208,10 @@ pub fn csv(report: &Report) -> String {
         let spreads =
             [row.performance, row.throughput, row.communication_s, row.waiting_s, row.response_s];
         for Spread { mean, min, max } in spreads {
-            text += &format!(",{},{},{min},{max}", mean.mean, mean.half_width);
+            *text += &format!(",{},{},{min},{max}", mean.mean, mean.half_width);
         }
         text.push('\n');
     }
-    text
 }
 
 /// A name as a field: with quotes around it if it would be read as several.

@@ -41,6 +41,11 @@ impl Options {
             let advice = "it must be less than --time";
             return wrong("--warm-up", self.warm_up_s.to_string(), advice);
         }
+        if self.time_s.is_none() && self.warm_up_s > 0.0 {
+            let advice =
+                "calls of a list that are simulated to their end are all measured; give --time too";
+            return wrong("--warm-up", self.warm_up_s.to_string(), advice);
+        }
         let ends = |source: &_| matches!(source, super::model::Source::List(_));
         if self.time_s.is_none() && !model.clients.iter().all(|clients| ends(&clients.source)) {
             let advice = "only calls of a list come to an end by themselves";

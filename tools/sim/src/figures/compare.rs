@@ -73,9 +73,10 @@ impl Part for Distributions {
         let size = extent.size();
         let mut plans = Vec::new();
         for (sizes, _) in LAWS {
-            for &procs in size.machines {
-                for load in LOADS {
-                    let mix = mix(procs, sizes, SERVICE, 1);
+            // Each point has a seed of its own: means over many are then means over as many lists of jobs.
+            for (&procs, first) in size.machines.iter().zip((1..).step_by(LOADS.len())) {
+                for (load, seed) in LOADS.into_iter().zip(first..) {
+                    let mix = mix(procs, sizes, SERVICE, seed);
                     let case = poisson("dqt:ff-apa", mix, load, size.units);
                     plans.push(Plan { case, points: false });
                 }
@@ -87,7 +88,7 @@ impl Part for Distributions {
     fn draw(&self, folder: &Folder, extent: Extent, kept: &[Kept]) -> Result<Section, SimError> {
         let mut section = Section::new("Figure 7.18: distributions of sizes and sizes of machines");
         section.text(
-            "FF-APA, one run for each point. Runs whose realised load is above 1 are left out, as in the paper. \
+            "FF-APA, one run for each point, with jobs of its own. Runs whose realised load is above 1 are left out, as in the paper. \
              Below: utilisation over realised load, mean over the target loads from 0.8 up.",
         );
         section.table(&["sizes", "processors", "utilisation / load"]);
@@ -171,8 +172,8 @@ impl Part for Policies {
         let mut plans = Vec::new();
         for (sizes, _) in LAWS {
             for (policy, _) in POLICIES {
-                for load in LOADS {
-                    let mix = mix(size.compared, sizes, SERVICE, 1);
+                for (load, seed) in LOADS.into_iter().zip(1..) {
+                    let mix = mix(size.compared, sizes, SERVICE, seed);
                     let case = poisson(policy, mix, load, size.units);
                     plans.push(Plan { case, points: false });
                 }
@@ -185,7 +186,7 @@ impl Part for Policies {
         let mut section =
             Section::new("Figures 7.19 to 7.21: Fair-DQT, batch scheduling, fairness");
         section.text(format!(
-            "{} processors, APA, one run for each point. Runs whose realised load is above 1 are left out.",
+            "{} processors, APA, one run for each point; at each load all policies have the same jobs. Runs whose realised load is above 1 are left out.",
             extent.size().compared
         ));
         let laws: Vec<Runs<'_>> = kept

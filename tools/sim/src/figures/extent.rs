@@ -40,7 +40,7 @@ impl Extent {
             Self::Tiny => Size {
                 seeds: 2,
                 long: 20_000,
-                units: 3000,
+                units: 12_000,
                 gradient_seeds: 1,
                 gradient: 44_000,
                 large: (256, 22_000),

@@ -21,6 +21,7 @@ import os
 import sys
 import threading
 import types
+from collections.abc import Sequence
 from typing import Any
 
 from ._connection import Connection, Handle, wait_all, wait_any
@@ -33,18 +34,28 @@ from ._errors import (
     ConnectError,
     ConnectionLostError,
     CrashedError,
+    DescriptionError,
+    ExpiredError,
     FileError,
+    NoServerError,
     NotPermittedError,
     NotRunnableError,
+    RaisedError,
     RoutineNotFound,
     StatusError,
     TimedOutError,
+    TlsError,
     TooLargeError,
 )
 from ._interface import Parameter, Routine
+from ._server import Server, serve
+from ._serving import routine
+from ._transaction import Later, Moved, Report, StepReport, Transaction, TransactionError
+from ._types import Array, FortranArray, InOut, Out, Text
 
 __all__ = [
     "ArgumentError",
+    "Array",
     "BusyError",
     "CallError",
     "CallbackError",
@@ -53,25 +64,74 @@ __all__ = [
     "Connection",
     "ConnectionLostError",
     "CrashedError",
+    "DescriptionError",
+    "ExpiredError",
     "FileError",
+    "FortranArray",
     "Handle",
+    "InOut",
+    "NoServerError",
+    "Later",
+    "Moved",
     "NotPermittedError",
     "NotRunnableError",
+    "Out",
     "Parameter",
+    "RaisedError",
+    "Report",
     "Routine",
     "RoutineNotFound",
+    "Server",
     "StatusError",
+    "StepReport",
+    "Text",
     "TimedOutError",
+    "TlsError",
     "TooLargeError",
+    "Transaction",
+    "TransactionError",
     "connect",
+    "routine",
+    "serve",
+    "transaction",
     "wait_all",
     "wait_any",
 ]
 
 
-def connect(address: str, *, token: str = "", timeout: float = 10.0) -> Connection:
-    """Connects to a server at ``host:port`` or ``unix:path``, in at most ``timeout`` seconds."""
-    return Connection(address, token, timeout)
+def connect(
+    address: str,
+    *,
+    token: str | None = None,
+    ca: str | os.PathLike[str] | None = None,
+    timeout: float = 10.0,
+) -> Connection:
+    """Connects to a server or a metaserver at ``host:port``, ``tls://host:port`` or ``unix:path``, in at most ``timeout`` seconds.
+
+    Args:
+        address: Where the server is.
+        token: By what the server knows who calls; that of ``KUMI_CALL_TOKEN`` unless given.
+        ca: Of ``tls://``, a file with the certificates (PEM) of the authorities to trust; that of ``KUMI_CALL_CA``
+            unless given, and without either those that the system trusts.
+        timeout: How long connecting may take, in seconds.
+    """
+    return Connection(address, token, timeout, ca)
+
+
+def transaction(servers: Sequence[str], **options: Any) -> Transaction:
+    """Calls that are recorded, and run together on several servers at the end of the ``with``.
+
+    .. code-block:: python
+
+        with kumi.call.transaction(["one:7070", "two:7070"]) as t:
+            c = t.call("dmmul", a, b)               # stays at a server
+            d = t.call("dmmul", c, b)
+        d.result()
+
+    Options are those of :class:`Transaction`: ``token``, ``timeout`` (seconds of a call), ``policy``,
+    ``in_flight`` (calls of a server at a time), ``attempts``.
+    """
+    return Transaction(servers, **options)
 
 
 _lock = threading.Lock()
@@ -91,12 +151,14 @@ class _Callable(types.ModuleType):
     """``kumi.call`` itself can be called."""
 
     def __call__(self, name: str, /, *args: Any, **named: Any) -> Any:
+        connection = _connection()
         try:
-            return _connection().call(name, *args, **named)
+            return connection.call(name, *args, **named)
         except ConnectionLostError:
             # The next call connects anew; this one may have run.
             with _lock:
-                _usual.clear()
+                for key in [key for key, one in _usual.items() if one is connection]:
+                    del _usual[key]
             raise
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from .._native import NativeCall, NativeClient
 from ._errors import ArgumentError, CallbackError, CallError, StatusError
 from ._functions import Folder, Function
 from ._interface import Parameter, Routine, array
+from ._out import Out, chosen, place
 
 
 class Handle:
@@ -33,6 +36,8 @@ class Handle:
         self._value: Any = None
         self._error: CallError | None = None
         self._over = False
+        # Whoever waits has it.
+        self._lock = threading.Lock()
 
     def done(self) -> bool:
         """Whether it is over; does not wait."""
@@ -51,10 +56,23 @@ class Handle:
         """Waits for its end, at most ``timeout`` seconds; whether it is over."""
         if self._over:
             return True
+        if timeout is not None and not timeout >= 0:
+            raise ArgumentError(f"a wait of {timeout} s")
+        begin = time.monotonic()
+        if not self._lock.acquire(timeout=-1 if timeout is None else min(timeout, threading.TIMEOUT_MAX)):
+            return False
+        try:
+            if timeout is not None:
+                timeout = max(0.0, timeout - (time.monotonic() - begin))
+            return self._over or self._wait(timeout)
+        finally:
+            self._lock.release()
+
+    def _wait(self, timeout: float | None) -> bool:
         try:
             values = self._native.wait(timeout)
         except StatusError as error:
-            error.results = self._collect([])
+            error.results = self._collect(error._values)
             self._error, self._over = error, True
             return True
         except CallbackError as error:
@@ -103,9 +121,15 @@ class Handle:
 class Connection:
     """A connection to a server. Threads may share it; their calls run at the same time."""
 
-    def __init__(self, address: str, token: str = "", timeout: float = 10.0) -> None:
+    def __init__(
+        self,
+        address: str,
+        token: str | None = None,
+        timeout: float = 10.0,
+        ca: str | os.PathLike[str] | None = None,
+    ) -> None:
         self.address = address
-        self._native = NativeClient.connect(address, token, timeout)
+        self._native = NativeClient.connect(address, token, timeout, ca)
         self._routines: dict[str, Routine] = {}
 
     @property
@@ -125,13 +149,7 @@ class Connection:
         return known
 
     def call(
-        self,
-        name: str,
-        /,
-        *args: Any,
-        timeout: float | None = None,
-        out: Mapping[str, Any] | None = None,
-        **named: Any,
+        self, name: str, /, *args: Any, timeout: float | None = None, out: Out = None, **named: Any
     ) -> Any:
         """Calls a routine and waits.
 
@@ -141,7 +159,9 @@ class Connection:
 
         Args:
             timeout: Seconds that the call may take; the server stops it then.
-            out: For files that come back, by name, the paths to which they are written; of others the bytes come back.
+            out: Arrays into which results are received, by name, or the array of the only one: of the routine's type, shape
+                and order. After a failure there may be anything in them. Of files that come back the paths to which they
+                are written; of others the bytes come back.
 
         Raises:
             CallError: It failed; of arguments that do not fit (:class:`ArgumentError`) nothing was sent.
@@ -149,22 +169,16 @@ class Connection:
         return self.call_async(name, *args, timeout=timeout, out=out, **named).result()
 
     def call_async(
-        self,
-        name: str,
-        /,
-        *args: Any,
-        timeout: float | None = None,
-        out: Mapping[str, Any] | None = None,
-        **named: Any,
+        self, name: str, /, *args: Any, timeout: float | None = None, out: Out = None, **named: Any
     ) -> Handle:
         """Begins a call as :meth:`call` does; its arguments are sent when this returns."""
         routine = self.routine(name)
         bound = routine.bind(args, named) if args or named or routine.sent else {}
+        outs, paths = chosen(routine, out)
         results: dict[int, Any] = {}
         native: list[Any] = []
         functions: list[Function] = []
         folder = Folder()
-        paths = dict(out or {})
         if routine.given:
             arrays = {
                 one.index: array(name, one, bound[one.index])
@@ -175,10 +189,12 @@ class Connection:
             for one in routine.given:
                 if one.is_array:
                     shape = tuple(shapes[one.index])
-                    native.append(_pair(name, one, arrays.get(one.index), shape, results))
+                    into = outs.get(one.index)
+                    if into is not None:
+                        into = place(name, one, into, shape, arrays.values())
+                    native.append(_pair(name, one, arrays.get(one.index), shape, results, into))
                 elif one.is_file:
-                    pair = folder.pair(one, bound.get(one.index), paths.pop(one.name, None))
-                    native.append(pair)
+                    native.append(folder.pair(one, bound.get(one.index), paths.get(one.name)))
                 elif one.is_function:
                     functions.append(_function(name, one, bound[one.index]))
                     native.append(functions[-1])
@@ -187,8 +203,7 @@ class Connection:
             for index, value in results.items():
                 shape = np.shape(bound[index]) if index in bound else value.shape
                 results[index] = value.reshape(shape) if shape != value.shape else value
-        for unknown in paths:
-            raise ArgumentError(f"`{name}` gives no file `{unknown}`")
+            results |= outs
         started = self._native.start(name, native, timeout)
         return Handle(routine, started, results, functions, folder)
 
@@ -224,6 +239,10 @@ def _scalar(routine: str, parameter: Parameter, value: Any) -> Any:
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, (int, float, complex)):
         raise ArgumentError(f"`{routine}`: `{parameter.name}` is a scalar ({parameter.dtype})")
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        raise ArgumentError(
+            f"`{routine}`: `{parameter.name}` cannot hold an integer of {value.bit_length()} bits"
+        )
     return value
 
 
@@ -233,6 +252,7 @@ def _pair(
     given: np.ndarray[Any, Any] | None,
     shape: tuple[int, ...],
     results: dict[int, Any],
+    into: np.ndarray[Any, Any] | None = None,
 ) -> tuple[Any, Any]:
     """An array to send and one to write to."""
     if given is not None and given.shape != shape:
@@ -241,7 +261,11 @@ def _pair(
         )
     back = None
     if parameter.returned:
-        if given is not None and parameter.partial:
+        if into is not None:
+            back = into
+            if given is not None and parameter.partial:
+                back[...] = given
+        elif given is not None and parameter.partial:
             back = given.copy(order="K")
         elif parameter.partial:
             back = np.zeros(shape, parameter.dtype, order=parameter.order)  # type: ignore[call-overload]

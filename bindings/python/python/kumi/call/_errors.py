@@ -40,6 +40,10 @@ class BusyError(CallError):
     """As many calls wait as may; try again later."""
 
 
+class NoServerError(CallError):
+    """A metaserver has no server for the call, or its servers are gone; it may have run in part."""
+
+
 class CrashedError(CallError):
     """The routine crashed or ended its process.
 
@@ -65,7 +69,29 @@ class NotRunnableError(CallError):
 
 
 class NotPermittedError(CallError, PermissionError):
-    """The server does not take this client."""
+    """The server does not take this client: it has no token, or nobody's, or may not call this routine."""
+
+    __str__ = KumiError.__str__
+
+
+class ExpiredError(CallError, PermissionError):
+    """The token has expired."""
+
+    __str__ = KumiError.__str__
+
+
+class TlsError(CallError, ConnectionError):
+    """The server is not who it should be, or one side alone speaks TLS. Nothing was sent."""
+
+    __str__ = KumiError.__str__
+
+
+class RaisedError(CallError):
+    """The routine has run and ended with an exception; the message is its kind and the last line of its message."""
+
+
+class DescriptionError(CallError, TypeError):
+    """A function that cannot be served as it is described."""
 
     __str__ = KumiError.__str__
 
@@ -93,6 +119,7 @@ class StatusError(CallError):
 
     status: int
     results: Any = None
+    _values: list[tuple[int, Any]] = []
 
 
 for _class in (CallError, *CallError.__subclasses__()):

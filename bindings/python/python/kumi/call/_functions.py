@@ -39,11 +39,12 @@ class Function:
                 value = values[one.index]
                 if one.is_array:
                     flat = np.frombuffer(value, one.dtype) if value else np.empty(0, one.dtype)
-                    value = flat.reshape(shapes[one.index], order=one.order)  # type: ignore[arg-type]
+                    value = flat.reshape(shapes[one.index], order=one.order)  # type: ignore[call-overload]
                 given.append(value)
         result = self._function(*given)
         back = [one for one in self._parameters if one.returned]
-        results = result if isinstance(result, tuple) and len(back) != 1 else (result,)
+        single = len(back) == 1 and (back[0].is_array or not isinstance(result, tuple))
+        results = result if isinstance(result, tuple) and not single else (result,)
         if not back and result is None:
             results = ()
         if len(results) != len(back):

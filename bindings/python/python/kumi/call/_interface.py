@@ -102,6 +102,8 @@ class Routine:
             if one.sent or one.mode == "out" and (one.is_array or one.is_file)
         )
         follow = {index for one in self.sent if one.is_array for index in one.follow}
+        #: Scalars that follow from arrays.
+        self.follow = frozenset(one.index for one in self.sent if not one.is_array and one.index in follow)
         #: What may be left out together: scalars that follow from arrays, or have defaults.
         self.optional = frozenset(
             one.index
@@ -124,7 +126,9 @@ class Routine:
             if name not in names:
                 raise ArgumentError(f"`{self.name}` takes no `{name}`: {self}")
         bound = {names[name].index: value for name, value in named.items()}
-        for choice in (self.sent, self.required):
+        # Of what may be left out either what follows from arrays, or all.
+        named_sizes = tuple(one for one in self.sent if one.index not in self.follow)
+        for choice in (self.sent, named_sizes, self.required):
             left = [one for one in choice if one.index not in bound]
             if len(left) == len(args):
                 bound.update((one.index, value) for one, value in zip(left, args, strict=True))
@@ -172,12 +176,36 @@ def _parameter(index: int, said: dict[str, Any]) -> Parameter:
     )
 
 
+#: Kinds of numbers, each of which holds what those before it hold, as far as it is large enough.
+_KINDS = "biufc"
+
+
+def _fits(given: np.ndarray[Any, Any], wanted: np.dtype[Any]) -> bool:
+    """Whether numbers of a list, of the type that numpy has chosen for them, are also of another type; fractions may
+    lose digits."""
+    if given.size == 0:
+        return True
+    kind, target = given.dtype.kind, wanted.kind
+    if kind not in _KINDS or (kind in "fc" and _KINDS.index(kind) > _KINDS.index(target)):
+        return False
+    with np.errstate(all="ignore"):
+        converted = given.astype(wanted)
+        if kind in "fc":
+            return bool((np.isfinite(converted) == np.isfinite(given)).all())
+        back = converted.astype(given.dtype)
+    # Of two types of integers one has signs: a number that changes its sign comes back as it was.
+    return bool((back == given).all() and ((converted < 0) == (given < 0)).all())
+
+
 def array(routine: str, parameter: Parameter, value: Any) -> np.ndarray[Any, Any]:
     """``value`` as an array of the parameter's type in its order; itself if it is one."""
-    given = np.asarray(value)
     wanted = np.dtype(parameter.dtype)
+    try:
+        given = np.asarray(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ArgumentError(f"`{routine}`: `{parameter.name}` is no array: {error}") from error
     if given.dtype != wanted and not np.can_cast(given.dtype, wanted, "safe"):
-        if isinstance(value, np.ndarray):
+        if isinstance(value, np.ndarray) or not _fits(given, wanted):
             raise ArgumentError(
                 f"`{routine}`: `{parameter.name}` has elements of {given.dtype}, "
                 f"the routine wants {wanted}"

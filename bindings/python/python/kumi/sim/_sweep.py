@@ -236,9 +236,12 @@ def _here(cases: Sequence[Case], tables: bool, told: Callable[[int], object]) ->
             futures += (pool.submit(one, case) for case in cases)
             for done, _ in enumerate(as_completed(futures), 1):
                 told(done)
-        except BaseException:
+        except BaseException as error:
             pool.shutdown(wait=False, cancel_futures=True)
             running.end()
+            # An interrupt between two steps of the pool's own locks makes another error of itself.
+            if isinstance(error, RuntimeError) and isinstance(error.__context__, KeyboardInterrupt):
+                raise KeyboardInterrupt from error
             raise
     return [future.result() for future in futures]
 

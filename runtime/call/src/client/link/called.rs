@@ -210,7 +210,12 @@ impl<L: std::ops::Deref<Target = Link>> Ticket<L> {
             }
         };
         drop(state);
-        if wanted { self.link.send(self.stream, &out, &sends, deadline) } else { Ok(()) }
+        if wanted {
+            // Not interrupted: an answer that is lost would be waited for, for ever.
+            self.link.send(self.stream, &out, &sends, deadline, &|| false)
+        } else {
+            Ok(())
+        }
     }
 }
 

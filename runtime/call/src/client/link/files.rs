@@ -65,6 +65,7 @@ impl Link {
         stream: u32,
         files: &[(u16, File, u64)],
         deadline: Option<Instant>,
+        interrupted: &dyn Fn() -> bool,
     ) -> Result<(), CallError> {
         let mut buffer = Vec::new();
         for (argument, file, bytes) in files {
@@ -78,7 +79,7 @@ impl Link {
                     CallError::File(format!("a file changed while it was sent: {error}"))
                 })?;
                 let header = chunk_header(stream, argument, length);
-                self.put(&[Source::Bytes(&header), Source::Bytes(&buffer)], deadline)?;
+                self.put(&[Source::Bytes(&header), Source::Bytes(&buffer)], deadline, interrupted)?;
             }
         }
         Ok(())

@@ -5,7 +5,8 @@ use std::rc::Rc;
 
 use kumi_rpc::{CallbackReturn, Place};
 
-use super::{Call, Connection};
+use super::held::belongs;
+use super::{Call, Connection, Incoming};
 use crate::callback::{Function, Places, check_back};
 use crate::native::Arena;
 use crate::server::asks::{Asked, Exchange, failed};
@@ -26,6 +27,7 @@ pub type Callbacks = HashMap<u32, Called>;
 /// Where bytes of an array that comes are put: arena, offset, length. `None`: nowhere, or in a file.
 pub fn room<'a>(
     calls: &'a HashMap<u32, Call>,
+    incoming: &HashMap<u32, Incoming>,
     callbacks: &'a Callbacks,
     place: Place,
     length: usize,
@@ -33,11 +35,11 @@ pub fn room<'a>(
     match calls.get(&place.stream)? {
         Call::Coming(job, _) if job.takes_file(place.argument) => None,
         Call::Coming(job, _) => {
-            let (offset, length) = job.layout.range(place.argument, place.offset, length);
+            let (offset, length) = belongs(incoming, job, place, length);
             Some((&job.block.arena, offset, length))
         }
         Call::Runs(_) => callbacks.get(&place.stream).map(|called| called.range(place, length)),
-        Call::Going(..) => None,
+        Call::Going(..) | Call::Fetched(..) => None,
     }
 }
 

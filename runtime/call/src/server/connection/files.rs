@@ -2,15 +2,16 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
 
-use kumi_rpc::{Piece, Place, Size, Value};
-use tokio::io::unix::AsyncFd;
+use kumi_idl::{Interface, Type};
+use kumi_rpc::{Code, Failure, Piece, Place, Size, Value};
 
 use super::{Call, Connection};
 use crate::native::{self, Source};
-use crate::server::scratch::Outgoing;
+use crate::server::scratch::{CallFiles, Outgoing};
+use crate::values::Given;
 
 /// Files that go back, by stream.
 pub type OutgoingFiles = HashMap<u32, Vec<Outgoing>>;
@@ -18,7 +19,44 @@ pub type OutgoingFiles = HashMap<u32, Vec<Outgoing>>;
 /// Bytes of a file that are read at once.
 const READ: usize = 256 << 10;
 
+/// The files that are to come.
+pub fn coming(given: &Given) -> impl Iterator<Item = Size> {
+    let sizes = (0..).zip(&given.files);
+    sizes.filter_map(|(argument, bytes)| Some(Size { argument, bytes: (*bytes)? }))
+}
+
 impl Connection {
+    /// Makes room for the files of a call, if it has some.
+    ///
+    /// # Errors
+    /// They are too long, the disk does not take them, or the routine's process could not open them.
+    pub(super) fn files_for(
+        &self,
+        interface: &Interface,
+        given: &mut Given,
+    ) -> Result<Option<CallFiles>, Failure> {
+        if !interface.params.iter().any(|param| param.ty == Type::File) {
+            return Ok(None);
+        }
+        let name = &interface.name;
+        let confined = match (self.shared.config.sandbox, &self.caller.owner().run_as) {
+            (true, _) => {
+                Some("routines run in a sandbox, in which they cannot write files".to_owned())
+            }
+            (false, Some(user)) => {
+                Some(format!("routines run as `{user}`, who cannot open the server's files"))
+            }
+            (false, None) => None,
+        };
+        if let Some(why) = confined {
+            let text =
+                format!("`{name}` has files as arguments, which this server does not take: {why}");
+            return Err(Failure::new(Code::NotRunnable, 0, text));
+        }
+        let mut scratch = self.shared.scratch.borrow_mut();
+        CallFiles::new(&mut scratch, interface, given, self.shared.config.file_bytes)
+    }
+
     /// Writes bytes of a file to its place. False: they are not of a file.
     pub(super) fn put_to_file(&mut self, place: Place, from: usize, count: usize) -> bool {
         let Some(Call::Coming(job, _)) = self.calls.get(&place.stream) else { return false };
@@ -29,7 +67,7 @@ impl Connection {
         if let Err(failure) = files.write(place.argument, place.offset, bytes) {
             // What else comes of the call is skipped; its folder goes with the job.
             if let Some(Call::Coming(job, _)) = self.calls.remove(&place.stream) {
-                self.shared.pool.borrow_mut().arenas.give(job.block);
+                self.forget(*job);
             }
             self.rpc.fail(place.stream, &failure);
         }
@@ -55,7 +93,7 @@ impl Connection {
     }
 
     /// Writes bytes of a file if they are next. `None`: something else is.
-    pub(super) fn write_file(&mut self, socket: &AsyncFd<OwnedFd>) -> Option<io::Result<usize>> {
+    pub(super) fn write_file(&mut self, socket: BorrowedFd<'_>) -> Option<io::Result<usize>> {
         let outgoing = &self.outgoing;
         let next = self.rpc.outbox().pieces().next();
         let Some(Piece::Data(place, length)) = next else { return None };
@@ -67,8 +105,11 @@ impl Connection {
             Ok(read) => read,
             Err(error) => return Some(Err(error)),
         };
-        let piece = Source::Bytes(&self.read[..read]);
-        Some(native::write(socket.get_ref().as_fd(), std::iter::once(piece)))
+        let piece = std::iter::once(Source::Bytes(&self.read[..read]));
+        Some(match &mut self.secured {
+            None => native::write(socket, piece),
+            Some(secured) => secured.write(socket, piece),
+        })
     }
 }
 

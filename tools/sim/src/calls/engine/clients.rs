@@ -59,6 +59,11 @@ impl Caller<'_> {
         (self.draws.unit().ln() / (1.0 - probability).ln()).ceil().max(1.0)
     }
 
+    /// What its calls' work is drawn from: a client's calls are the same whatever the policy.
+    pub fn draws(&mut self) -> &mut Draws {
+        &mut self.draws
+    }
+
     pub fn call(&mut self) -> New {
         let routine = match self.routines {
             [one] => *one,

@@ -39,10 +39,11 @@ const WAYS: [(Way, [Option<f64>; 4]); 6] = [
     (Way::Callback, [Some(1385.9), Some(179.8), Some(91.3), Some(52.9)]),
 ];
 
-/// Seconds of each frequency. Their law is read off the paper's other columns: sums of 32, 16 and 8 frequencies
+/// Seconds of each frequency, `work_s` in all. Their law is read off the paper's other columns: sums of 32, 16 and 8 frequencies
 /// scatter (cyclic) as if one scattered by about 1.5 times its mean, but none is so long that callbacks on 32 servers
 /// would wait for it. Both are so if a quarter of them is long and the others are short.
-fn frequencies(seed: u64) -> Vec<f64> {
+#[must_use]
+pub fn frequencies(seed: u64, work_s: f64) -> Vec<f64> {
     let mut draws = Draws::new(seed, 0);
     let one = |_| {
         let mean = if draws.unit() <= 0.25 { 1.0 } else { 0.05 };
@@ -50,11 +51,11 @@ fn frequencies(seed: u64) -> Vec<f64> {
     };
     let raw: Vec<f64> = (0..FREQUENCIES).map(one).collect();
     let all: f64 = raw.iter().sum();
-    raw.iter().map(|seconds| seconds * WORK_S / all).collect()
+    raw.iter().map(|seconds| seconds * work_s / all).collect()
 }
 
 fn model(way: Way, servers: usize, seed: u64) -> Model {
-    let work = frequencies(seed);
+    let work = frequencies(seed, WORK_S);
     let splits = match way {
         Way::Dynamic(splits) => splits,
         Way::Cyclic => SPLITS[0],

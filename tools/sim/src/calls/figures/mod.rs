@@ -14,6 +14,8 @@ use crate::engine::Monitor;
 use crate::error::SimError;
 use crate::figures::{Statement, Summary, Verdict, line};
 
+pub use density::frequencies;
+
 type Case = (Model, Options);
 
 /// What became of a table.

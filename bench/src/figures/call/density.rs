@@ -1,0 +1,204 @@
+//! Work that is very uneven and not known before, as the density of states of a large molecule is: 256 frequencies in
+//! some calls, on eight servers of one slot each. A server's processor is stood for by a sleep as long as the work,
+//! as this machine may have fewer processors than servers. Measured, and simulated with the same works.
+
+use super::crowd::{DOZE, until};
+use super::process::{self, Process};
+use super::{Server, cluster};
+use crate::error::BenchError;
+use crate::figures::Setting;
+use crate::record::{self, Goal, Peer, Record};
+use kumi_call::{Client, Grid, GridCall, Options};
+use kumi_sim::Monitor;
+use kumi_sim::calls::figures::frequencies;
+use kumi_sim::calls::{self, Clients, Discipline, Law, Model, Routine, Site, Source, Task};
+use std::time::Instant;
+
+const SERVERS: usize = 8;
+/// Seconds that all take on one server.
+const WORK_S: f64 = 24.0;
+/// Calls that the work is given out in.
+const SPLITS: [usize; 4] = [32, 64, 128, 256];
+/// Calls that go to one server after the other, whoever is free.
+const CYCLIC: usize = 32;
+/// Calls without work of which the cost of a call is the mean.
+const EMPTY: usize = 200;
+
+/// Seconds of each call: neighbours go to different calls, as dear frequencies lie together.
+fn split(work: &[f64], splits: usize) -> Vec<f64> {
+    (0..splits).map(|first| work.iter().skip(first).step_by(splits).sum()).collect()
+}
+
+/// Eight servers behind a metaserver.
+struct Field {
+    grid: Grid,
+    servers: Vec<Client>,
+    _processes: (Process, Vec<Server>, tempfile::TempDir),
+}
+
+impl Field {
+    fn new() -> Result<Self, BenchError> {
+        let folder = cluster::folder()?;
+        let meta = Process::metaserver(&["--policy", "least-load"])?;
+        let args = process::routines(folder.path(), "doze", DOZE.0, DOZE.1)?;
+        let server = |_| Server::with(1, &["--meta", &meta.address], &args);
+        let processes = (0..SERVERS).map(server).collect::<Result<Vec<Server>, _>>()?;
+        let grid = Grid::connect(&meta.address, &Options::default())?;
+        until(&grid, "eight servers", |state| state.servers.len() == SERVERS)?;
+        let servers = processes.iter().map(Server::connect).collect::<Result<_, _>>()?;
+        let field = Self { grid, servers, _processes: (meta, processes, folder) };
+        // Every slot has its process then.
+        field.cyclic(&[0.0; SERVERS])?;
+        field.dynamic(&[0.0; SERVERS])?;
+        Ok(field)
+    }
+
+    /// Seconds until all calls are over that the metaserver gives to whoever is free.
+    fn dynamic(&self, work: &[f64]) -> Result<f64, BenchError> {
+        let begin = Instant::now();
+        let call = |&seconds: &f64| self.grid.call_async("doze", vec![seconds.into()], None);
+        let mut calls = work.iter().map(call).collect::<Result<Vec<GridCall>, _>>()?;
+        for call in &mut calls {
+            call.wait(&|| false)?;
+        }
+        Ok(begin.elapsed().as_secs_f64())
+    }
+
+    /// The same where call k goes to server k modulo 8, which takes its calls in turn.
+    fn cyclic(&self, work: &[f64]) -> Result<f64, BenchError> {
+        let begin = Instant::now();
+        let place = |(number, &seconds): (usize, &f64)| {
+            self.servers[number % SERVERS].call_async("doze", vec![seconds.into()], None)
+        };
+        let mut calls = work.iter().enumerate().map(place).collect::<Result<Vec<_>, _>>()?;
+        for call in &mut calls {
+            call.wait(&|| false)?;
+        }
+        Ok(begin.elapsed().as_secs_f64())
+    }
+
+    /// Seconds that a call costs besides its work: one after the other through the metaserver.
+    fn cost(&self) -> Result<f64, BenchError> {
+        let begin = Instant::now();
+        for _ in 0..EMPTY {
+            self.grid.call("doze", vec![0.0.into()])?;
+        }
+        Ok(begin.elapsed().as_secs_f64() / EMPTY as f64)
+    }
+}
+
+/// Seconds until all calls are over, simulated.
+fn simulated(work: &[f64], cost_s: f64, cyclic: bool) -> Result<f64, BenchError> {
+    let task = |(number, &work): (usize, &f64)| Task {
+        at_s: 0.0,
+        work,
+        server: cyclic.then_some(number % SERVERS),
+    };
+    let server = |number: usize| calls::Server {
+        name: format!("server{number}"),
+        processors: 1,
+        speed: 1.0,
+        discipline: Discipline::Fcfs,
+        limit: (!cyclic).then_some(1),
+        overhead_s: cost_s,
+        routines: Vec::new(),
+    };
+    let name = "doze".to_owned();
+    let (bytes_out, bytes_back, operations, law) = (0, 0, 1.0, Law::Constant);
+    let model = Model {
+        sites: vec![Site { name: "here".to_owned(), links: Vec::new() }],
+        servers: (0..SERVERS).map(server).collect(),
+        routines: vec![Routine { name: name.clone(), bytes_out, bytes_back, operations, law }],
+        clients: vec![Clients {
+            site: "here".to_owned(),
+            count: 1,
+            user: 0,
+            routines: vec![name],
+            source: Source::List(work.iter().enumerate().map(task).collect()),
+        }],
+        policy: "least-load".to_owned(),
+        metaserver_s: 0.0,
+        most_waiting: None,
+    };
+    let options = calls::Options { time_s: None, warm_up_s: 0.0, replications: 1, seed: 1 };
+    Ok(calls::run(&model, &options, &Monitor::default())?.end_s.mean)
+}
+
+/// What each run took: in turn first, then by the number of calls.
+#[derive(Default)]
+struct Columns {
+    /// A frequency at a time for whoever is free, at no cost: no better is possible without knowing the work before.
+    ideal: Vec<f64>,
+    measured: Vec<Vec<f64>>,
+    simulated: Vec<Vec<f64>>,
+}
+
+pub(in crate::figures) fn measure(_: &Setting, runs: usize) -> Result<Vec<Record>, BenchError> {
+    let field = Field::new()?;
+    let rows = 1 + SPLITS.len();
+    let mut columns = Columns {
+        ideal: Vec::new(),
+        measured: vec![Vec::new(); rows],
+        simulated: vec![Vec::new(); rows],
+    };
+    println!(
+        "256 frequencies of {WORK_S} s in all on {SERVERS} servers; sleeps stand for processors"
+    );
+    println!("{:<22} {:>10} {:>10} {:>7}", "seconds", "measured", "simulated", "ratio");
+    for seed in 1..=runs as u64 {
+        let (work, cost_s) = (frequencies(seed, WORK_S), field.cost()?);
+        columns.ideal.push(simulated(&work, 0.0, false)?);
+        println!("load {seed}; a call costs {:.3} ms besides its work", 1e3 * cost_s);
+        for row in 0..rows {
+            let cyclic = row == 0;
+            let work = split(&work, if cyclic { CYCLIC } else { SPLITS[row - 1] });
+            let seconds = if cyclic { field.cyclic(&work)? } else { field.dynamic(&work)? };
+            let expected = simulated(&work, cost_s, cyclic)?;
+            let ratio = seconds / expected;
+            println!("{:<22} {seconds:>10.3} {expected:>10.3} {ratio:>7.3}", name(row));
+            columns.measured[row].push(seconds);
+            columns.simulated[row].push(expected);
+        }
+    }
+    Ok(records(&columns))
+}
+
+fn name(row: usize) -> String {
+    match row {
+        0 => format!("in turn, {CYCLIC} calls"),
+        _ => format!("whoever is free, {}", SPLITS[row - 1]),
+    }
+}
+
+fn records(columns: &Columns) -> Vec<Record> {
+    let Columns { ideal, measured, simulated } = columns;
+    let eighth = vec![WORK_S / SERVERS as f64; measured[0].len()];
+    let simulation = |row: usize| Peer::Measured("simulation", &simulated[row]);
+    let mut records = Vec::new();
+    for (row, values) in measured.iter().enumerate() {
+        let figure = format!("density of states, {}", name(row));
+        records.push(Record::new(&figure, "s", values, &simulation(row), Goal::None));
+    }
+    let best = (1..measured.len())
+        .min_by(|&a, &b| record::median(&measured[a]).total_cmp(&record::median(&measured[b])));
+    let best = best.unwrap_or(1);
+    let ideals = [
+        ("a frequency at a time at no cost, simulated", ideal, Goal::RatioAtMost(1.05)),
+        ("an eighth of the work", &eighth, Goal::None),
+    ];
+    for (peer, values, goal) in ideals {
+        let figure = format!("density of states, best ({} calls)", SPLITS[best - 1]);
+        let peer = Peer::Measured(peer, values);
+        records.push(Record::new(&figure, "s", &measured[best], &peer, goal));
+    }
+    for (row, values) in measured.iter().enumerate().skip(1) {
+        records.push(Record::new(
+            &format!("density of states, {}", name(row)),
+            "s",
+            values,
+            &Peer::Measured("32 calls in turn", &measured[0]),
+            Goal::RatioAtMost(1.0),
+        ));
+    }
+    records
+}

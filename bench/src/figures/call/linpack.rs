@@ -1,0 +1,70 @@
+//! Linpack from C through the GridRPC interface: what P = (2/3 n^3 + 2 n^2) / T is over loopback TCP, beside the
+//! same routine called in the client's process.
+
+use super::{Server, cluster};
+use crate::error::BenchError;
+use crate::record::{Goal, Peer, Record};
+use std::path::Path;
+use std::process::Command;
+
+/// What is sent, and what comes back.
+const DESCRIPTION: &str = include_str!("../../../../examples/grpc/linpack.idl");
+const SIZES: [&str; 3] = ["600", "1000", "1400"];
+/// Calls of which the best counts, in each run.
+const ROUNDS: &str = "3";
+
+pub(super) fn measure(runs: usize, folder: &Path) -> Result<Vec<Record>, BenchError> {
+    let (program, library) = match (cluster::program("linpack"), cluster::program("liblinpack.so"))
+    {
+        (Ok(program), Ok(library)) => (program, library),
+        (Err(why), _) | (_, Err(why)) => {
+            println!(
+                "calls from C are not measured: {why} (`make grpc PROFILE=release` builds it)"
+            );
+            return Ok(Vec::new());
+        }
+    };
+    let description = folder.join("linpack.idl");
+    let failed = |source| BenchError::File { path: description.clone(), source };
+    std::fs::write(&description, DESCRIPTION).map_err(failed)?;
+    let server = Server::of(&["--library".into(), library, description])?;
+    let mut columns = vec![(Vec::new(), Vec::new()); SIZES.len()];
+    for _ in 0..runs {
+        let mut command = Command::new(&program);
+        command.args(["-r", ROUNDS]).args(SIZES).env("KUMI_CALL_SERVER", server.address());
+        let output = cluster::output(&mut command)?;
+        for (size, (called, here)) in SIZES.iter().zip(&mut columns) {
+            let (one, other) = row(&output, size).ok_or_else(|| BenchError::Output {
+                wanted: format!("a row for n = {size}"),
+                what: format!("{command:?}"),
+                output: output.clone(),
+            })?;
+            called.push(one);
+            here.push(other);
+        }
+    }
+    let record = |(size, (called, here)): (&&str, &(Vec<f64>, Vec<f64>))| {
+        let figure = format!("Linpack from C, n = {size}");
+        let here = Peer::Measured("the same routine in the client's process", here);
+        Record::new(&figure, "Mflop/s", called, &here, Goal::None)
+    };
+    Ok(SIZES.iter().zip(&columns).map(record).collect())
+}
+
+/// Mflop/s of the call, and of the routine alone: the fifth and the seventh number of the row of this size.
+fn row(output: &str, size: &str) -> Option<(f64, f64)> {
+    let rows = output.lines().map(|line| line.split_whitespace().collect::<Vec<&str>>());
+    let row = rows.into_iter().find(|row| row.first() == Some(&size))?;
+    Some((row.get(4)?.parse().ok()?, row.get(6)?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_row_is_found_by_its_size() {
+        let output = "     n  clients         MB    seconds      Mflop/s       MB/s  here, Mflop/s\n   \
+                      600        1        2.9     0.0700       2066.1       41.3       2200.5\n";
+        assert_eq!(super::row(output, "600"), Some((2066.1, 2200.5)));
+        assert_eq!(super::row(output, "1000"), None);
+    }
+}

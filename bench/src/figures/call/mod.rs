@@ -1,0 +1,147 @@
+//! Calls of routines over loopback TCP: a server process with routines that do nothing, beside raw TCP,
+//! and (in [`python`]) beside what people use from Python today; Linpack from C; and in benchmarks of their own calls
+//! over limited paths ([`sites`]), uneven work ([`density`]) and many clients ([`crowd`]).
+
+mod crowd;
+mod density;
+mod linpack;
+mod process;
+mod python;
+mod sites;
+
+pub(super) use crowd::measure as crowd;
+pub(super) use density::measure as density;
+pub(super) use sites::measure as sites;
+
+use super::Setting;
+use super::turns::{self, Against, Measure};
+use crate::cluster::{self, Node};
+use crate::error::BenchError;
+use crate::record::{Goal, Record};
+use kumi_call::{Client, Options};
+use process::Process;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+/// The routines, and what they take and give.
+const ROUTINES: &str = include_str!("../../../call/routines.c");
+const DESCRIPTIONS: &str = include_str!("../../../call/routines.idl");
+
+/// Bytes of the array argument.
+const ARRAY: usize = 32 << 20;
+/// Bytes of a call that does nothing: header, head with name. The raw round trip sends as many.
+const NOOP: &str = "38";
+/// Calls whose mean is one measurement.
+const NOOPS: u32 = 5000;
+/// Arrays whose mean is one measurement.
+const ARRAYS: u32 = 20;
+
+pub(super) fn measure(setting: &Setting, runs: usize) -> Result<Vec<Record>, BenchError> {
+    let folder = cluster::folder()?;
+    let server = Server::start(folder.path())?;
+    let mut records = arrays(setting, runs, &server)?;
+    records.extend(noop(setting, runs, &server)?);
+    records.extend(linpack::measure(runs, folder.path())?);
+    records.extend(python::measure(setting, runs, &server, folder.path())?);
+    Ok(records)
+}
+
+/// `kumi call serve` in a process of its own; ended when dropped.
+pub(super) struct Server {
+    process: Process,
+}
+
+impl Server {
+    /// With the routines that cost nothing.
+    fn start(folder: &Path) -> Result<Self, BenchError> {
+        Self::of(&process::routines(folder, "routines", ROUTINES, DESCRIPTIONS)?)
+    }
+
+    /// With these arguments; it listens on a port that is free.
+    pub(super) fn of(args: &[PathBuf]) -> Result<Self, BenchError> {
+        Self::with(2, &[], args)
+    }
+
+    /// With so many slots, which registers at this metaserver.
+    fn with(slots: u32, more: &[&str], args: &[PathBuf]) -> Result<Self, BenchError> {
+        let mut command = Command::new(cluster::program("kumi")?);
+        command.args(["call", "serve", "--listen", "127.0.0.1:0", "--slots"]);
+        command.arg(slots.to_string()).args(more).args(args);
+        Ok(Self { process: Process::start(command)? })
+    }
+
+    /// Where it listens.
+    fn address(&self) -> &str {
+        &self.process.address
+    }
+
+    fn connect(&self) -> Result<Client, BenchError> {
+        Ok(Client::connect(self.address(), &Options::default())?)
+    }
+}
+
+/// The two ends of a raw connection on this machine, not bound to processors, as the call's are not.
+fn ends() -> [Node; 2] {
+    let node = Node { address: "127.0.0.1".to_owned(), netns: None, cpus: Vec::new() };
+    [node.clone(), node]
+}
+
+/// Megabytes a second of an array argument, and of an array that comes back.
+fn arrays(setting: &Setting, runs: usize, server: &Server) -> Result<Vec<Record>, BenchError> {
+    let client = server.connect()?;
+    let data = vec![1.0_f64; ARRAY / 8];
+    let mut back = vec![0.0_f64; ARRAY / 8];
+    let count = (ARRAY / 8) as i64;
+    let rate =
+        |begin: Instant| f64::from(ARRAYS) * ARRAY as f64 / begin.elapsed().as_secs_f64() / 1e6;
+    let sent: Measure<'_> = Box::new(|| {
+        let begin = Instant::now();
+        for _ in 0..ARRAYS {
+            client.call("sink", vec![count.into(), data.as_slice().into()])?;
+        }
+        Ok(rate(begin))
+    });
+    let got: Measure<'_> = Box::new(|| {
+        let begin = Instant::now();
+        for _ in 0..ARRAYS {
+            let args = vec![count.into(), back.as_mut_slice().into()];
+            client.call("source", args)?;
+        }
+        Ok(rate(begin))
+    });
+    let raw = |goal| Against {
+        name: Ok(format!("TCP stream, {}", setting.peers.kernel)),
+        goal,
+        measure: Box::new(|| setting.peers.bulk("tcp", &ends(), &ARRAY.to_string(), "20")),
+    };
+    let goal = Goal::RatioAtLeast(0.9);
+    let mut records =
+        turns::measure("array argument of 32 MB", "MB/s", runs, sent, vec![raw(goal)])?;
+    records.extend(turns::measure(
+        "array result of 32 MB",
+        "MB/s",
+        runs,
+        got,
+        vec![raw(Goal::None)],
+    )?);
+    Ok(records)
+}
+
+/// Microseconds of a call of a warm routine that does nothing.
+fn noop(setting: &Setting, runs: usize, server: &Server) -> Result<Vec<Record>, BenchError> {
+    let client = server.connect()?;
+    let ours: Measure<'_> = Box::new(move || {
+        let begin = Instant::now();
+        for _ in 0..NOOPS {
+            client.call("noop", Vec::new())?;
+        }
+        Ok(begin.elapsed().as_secs_f64() * 1e6 / f64::from(NOOPS))
+    });
+    let raw = Against {
+        name: Ok(format!("TCP round trip, {}", setting.peers.kernel)),
+        goal: Goal::RatioAtMost(3.0),
+        measure: Box::new(|| Ok(2.0 * setting.peers.wire("tcp-blocking", &ends(), NOOP, None)?)),
+    };
+    turns::measure("call of a warm routine that does nothing, Rust", "us", runs, ours, vec![raw])
+}

@@ -1,0 +1,121 @@
+//! Programs that serve until they are ended, each a process of its own: servers and metaservers of calls.
+
+use super::cluster;
+use crate::error::BenchError;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// One that has said where it listens; ended when dropped.
+pub(super) struct Process {
+    child: Child,
+    /// Where it listens.
+    pub(super) address: String,
+}
+
+impl Process {
+    /// Starts one, and waits until it says so.
+    pub(super) fn start(mut command: Command) -> Result<Self, BenchError> {
+        let what = format!("{command:?}");
+        let started = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn();
+        let mut child =
+            started.map_err(|source| BenchError::Start { what: what.clone(), source })?;
+        let mut said = String::new();
+        let Some(stderr) = child.stderr.take() else {
+            return Err(BenchError::Missing(PathBuf::from("standard error")));
+        };
+        let mut process = Self { child, address: String::new() };
+        let mut lines = BufReader::new(stderr);
+        loop {
+            let mut line = String::new();
+            let read = lines.read_line(&mut line);
+            said.push_str(&line);
+            let tells = line.contains("serves ") || line.contains("metaserver (");
+            if let Some((_, at)) = line.trim().rsplit_once(" at ").filter(|_| tells) {
+                at.clone_into(&mut process.address);
+                // What it says later belongs to whoever looks at the benchmark.
+                std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::stderr()));
+                return Ok(process);
+            }
+            if !matches!(read, Ok(count) if count > 0) {
+                return Err(BenchError::Output {
+                    wanted: "where it listens".to_owned(),
+                    what,
+                    output: said,
+                });
+            }
+        }
+    }
+
+    /// A metaserver with these arguments, beginning with its address.
+    pub(super) fn metaserver(args: &[&str]) -> Result<Self, BenchError> {
+        let mut command = Command::new(cluster::program("kumi")?);
+        command.args(["call", "meta", "--listen", "127.0.0.1:0"]).args(args);
+        Self::start(command)
+    }
+
+    fn proc(&self, file: &str) -> Result<(PathBuf, String), BenchError> {
+        let path = Path::new("/proc").join(self.child.id().to_string()).join(file);
+        match std::fs::read_to_string(&path) {
+            Ok(text) => Ok((path, text)),
+            Err(source) => Err(BenchError::File { path, source }),
+        }
+    }
+
+    /// The most memory that it had in use, in megabytes.
+    pub(super) fn memory_mb(&self) -> Result<f64, BenchError> {
+        let (path, text) = self.proc("status")?;
+        let most = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = most.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok());
+        kib.map(|kib| kib * 1024.0 / 1e6).ok_or_else(|| BenchError::Output {
+            wanted: "VmHWM".to_owned(),
+            what: path.display().to_string(),
+            output: text,
+        })
+    }
+
+    /// Seconds of processors that it has used.
+    pub(super) fn processor_s(&self) -> Result<f64, BenchError> {
+        let (path, text) = self.proc("stat")?;
+        // Behind the name in parentheses: state, ten numbers, user time, system time, in hundredths.
+        let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
+        let ticks: Vec<f64> =
+            fields.skip(11).take(2).filter_map(|tick| tick.parse().ok()).collect();
+        match ticks[..] {
+            [user, system] => Ok((user + system) / 100.0),
+            _ => Err(BenchError::Output {
+                wanted: "times on processors".to_owned(),
+                what: path.display().to_string(),
+                output: text,
+            }),
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ended = self.child.kill();
+        let _status = self.child.wait();
+    }
+}
+
+/// Routines compiled from C in a folder, as arguments of `kumi call serve`.
+pub(super) fn routines(
+    folder: &Path,
+    name: &str,
+    code: &str,
+    descriptions: &str,
+) -> Result<[PathBuf; 3], BenchError> {
+    let path = |kind: &str| folder.join(format!("{name}.{kind}"));
+    let (source, idl) = (path("c"), path("idl"));
+    for (path, text) in [(&source, code), (&idl, descriptions)] {
+        let failed = |source| BenchError::File { path: path.clone(), source };
+        std::fs::write(path, text).map_err(failed)?;
+    }
+    let library = folder.join(format!("lib{name}.so"));
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O2", "-shared", "-fPIC", "-o"]).arg(&library).arg(&source).arg("-lm");
+    cluster::output(&mut compiler)?;
+    Ok(["--library".into(), library, idl])
+}

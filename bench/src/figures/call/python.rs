@@ -1,0 +1,152 @@
+//! Calls from Python, beside Ray, Dask and Arrow Flight. Each measurement is a process of its own.
+
+use super::super::Setting;
+use super::super::turns::{self, Against, Measure};
+use super::{NOOP, Server, cluster, ends};
+use crate::error::BenchError;
+use crate::record::{Goal, Record};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const SCRIPT: &str = include_str!("../../../call/measure.py");
+const LINEAR: &str = include_str!("../../../call/linear.idl");
+
+/// Calls of which the median is taken, and calls of which the rate is taken; slow peers make fewer.
+const NOOPS: [&str; 2] = ["2000", "200"];
+const RATES: [&str; 2] = ["20000", "2000"];
+
+/// Sizes, and the part of a call's time that computing alone must be.
+const SIZES: [(&str, f64); 3] = [("600", 0.85), ("1000", 0.92), ("1400", 0.94)];
+
+/// Peers with the names that people know them by, and what a calls' rate must be over theirs.
+const PEERS: [(&str, &str, Goal); 3] = [
+    ("ray", "Ray actor", Goal::RatioAtLeast(8.0)),
+    ("dask", "Dask submit", Goal::RatioAtLeast(20.0)),
+    ("flight", "Arrow Flight", Goal::None),
+];
+
+struct Python<'a> {
+    interpreter: &'a Path,
+    script: PathBuf,
+}
+
+impl Python<'_> {
+    fn run(&self, args: &[&str]) -> Result<serde_json::Value, BenchError> {
+        let mut command = Command::new(self.interpreter);
+        command.arg(&self.script).args(args).env("OPENBLAS_NUM_THREADS", "1");
+        let output = cluster::output(&mut command)?;
+        let result = output.lines().find_map(|line| line.strip_prefix("RESULT "));
+        result.and_then(|json| serde_json::from_str(json).ok()).ok_or_else(|| BenchError::Output {
+            wanted: "RESULT".to_owned(),
+            what: format!("{command:?}"),
+            output,
+        })
+    }
+
+    fn number(&self, args: &[&str], field: &str) -> Result<f64, BenchError> {
+        let result = self.run(args)?;
+        result[field].as_f64().ok_or_else(|| BenchError::Output {
+            wanted: field.to_owned(),
+            what: args.join(" "),
+            output: result.to_string(),
+        })
+    }
+
+    /// A peer's name with its version, or why it is absent.
+    fn name(&self, system: &str, title: &str) -> Result<String, String> {
+        match self.run(&[system, "version"]) {
+            Ok(result) => Ok(format!("{title} {}", result["version"].as_str().unwrap_or_default())),
+            Err(error) => {
+                let text = error.to_string();
+                Err(text.trim().lines().last().unwrap_or_default().to_owned())
+            }
+        }
+    }
+}
+
+pub(super) fn measure(
+    setting: &Setting,
+    runs: usize,
+    server: &Server,
+    folder: &Path,
+) -> Result<Vec<Record>, BenchError> {
+    let (script, linear) = (folder.join("measure.py"), folder.join("linear.idl"));
+    for (path, text) in [(&script, SCRIPT), (&linear, LINEAR)] {
+        let failed = |source| BenchError::File { path: path.clone(), source };
+        std::fs::write(path, text).map_err(failed)?;
+    }
+    let python = Python { interpreter: &setting.python, script };
+    if let Err(why) = python.name("kumi", "kumi") {
+        println!(
+            "calls from Python are not measured: {why} (--python names an interpreter that has kumi)"
+        );
+        return Ok(Vec::new());
+    }
+    let mut records = noop(setting, &python, runs, server.address())?;
+    records.extend(rate(&python, runs, server.address())?);
+    let server = Server::of(&[linear])?;
+    for routine in ["dmmul", "dgesv"] {
+        for (n, least) in SIZES {
+            records.extend(efficiency(&python, runs, server.address(), routine, n, least)?);
+        }
+    }
+    Ok(records)
+}
+
+fn noop(
+    setting: &Setting,
+    python: &Python<'_>,
+    runs: usize,
+    address: &str,
+) -> Result<Vec<Record>, BenchError> {
+    let measured = move |system: &str, count: &str, address: &str| {
+        python.number(&[system, "noop", count, address], "round_trip_us")
+    };
+    let ours: Measure<'_> = Box::new(move || measured("kumi", NOOPS[0], address));
+    let mut against = vec![Against {
+        name: Ok(format!("TCP round trip in C, {}", setting.peers.kernel)),
+        goal: Goal::RatioAtMost(3.0),
+        measure: Box::new(|| Ok(2.0 * setting.peers.wire("tcp-blocking", &ends(), NOOP, None)?)),
+    }];
+    against.extend(PEERS.map(|(system, title, _)| Against {
+        name: python.name(system, title),
+        goal: Goal::None,
+        measure: Box::new(move || measured(system, NOOPS[1], "")),
+    }));
+    turns::measure("call of a warm routine that does nothing, Python", "us", runs, ours, against)
+}
+
+fn rate(python: &Python<'_>, runs: usize, address: &str) -> Result<Vec<Record>, BenchError> {
+    let measured = move |system: &str, count: &str, address: &str| {
+        python.number(&[system, "rate", count, address], "calls_per_second")
+    };
+    let ours: Measure<'_> = Box::new(move || measured("kumi", RATES[0], address));
+    let against = PEERS.map(|(system, title, goal)| Against {
+        name: python.name(system, title),
+        goal,
+        measure: Box::new(move || measured(system, RATES[1], "")),
+    });
+    turns::measure("calls with 16 under way, Python", "1/s", runs, ours, against.into())
+}
+
+/// Local time over the time of the call.
+fn efficiency(
+    python: &Python<'_>,
+    runs: usize,
+    address: &str,
+    routine: &'static str,
+    n: &'static str,
+    least: f64,
+) -> Result<Vec<Record>, BenchError> {
+    let measured = move |system: &str, address: &str| {
+        python.number(&[system, "efficiency", routine, n, address], "efficiency")
+    };
+    let ours: Measure<'_> = Box::new(move || measured("kumi", address));
+    let against = PEERS.map(|(system, title, _)| Against {
+        name: python.name(system, title),
+        goal: Goal::OursAtLeast(least),
+        measure: Box::new(move || measured(system, "")),
+    });
+    let figure = format!("efficiency of {routine}, n = {n}, Python");
+    turns::measure(&figure, "", runs, ours, against.into())
+}

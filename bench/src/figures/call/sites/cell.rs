@@ -1,0 +1,260 @@
+//! One cell of a table: clients at sites who call one routine for a while, measured and simulated.
+
+use super::net::{Net, Space};
+use crate::error::BenchError;
+use kumi_call::{CallError, Client, Options};
+use kumi_sim::Monitor;
+use kumi_sim::calls::{self, Clients, Discipline, Law, Link, Model, Routine, Site, Source};
+use kumi_sim::random::Draws;
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+/// How likely a client calls at a step.
+const PROBABILITY: f64 = 0.5;
+/// Simulations of a cell.
+const REPLICATIONS: u32 = 40;
+
+/// What is called.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Work {
+    /// A system of so many equations.
+    Linpack(u64),
+    /// So many pairs.
+    Ep(i64),
+}
+
+impl Work {
+    /// Operations by the paper's count.
+    pub(super) fn operations(self) -> f64 {
+        match self {
+            Self::Linpack(n) => Routine::linpack(n).operations,
+            Self::Ep(pairs) => 2.0 * pairs as f64,
+        }
+    }
+
+    /// Bytes there and back, without names and heads.
+    pub(super) fn bytes(self) -> (u64, u64) {
+        match self {
+            Self::Linpack(n) => (8 * n * n + 8 * n, 8 * n + 4),
+            Self::Ep(_) => (64, 64),
+        }
+    }
+
+    /// What a client calls it with; made once, as making it takes time too.
+    pub(super) fn prepare(self) -> Prepared {
+        let matrix = match self {
+            Self::Linpack(n) => {
+                let (mut draws, n) = (Draws::new(n, 7), n as usize);
+                let mut matrix: Vec<f64> = (0..n * n).map(|_| draws.unit() - 0.5).collect();
+                // Far from singular.
+                (0..n).for_each(|i| matrix[i * n + i] += n as f64);
+                matrix
+            }
+            Self::Ep(_) => Vec::new(),
+        };
+        Prepared { work: self, matrix }
+    }
+}
+
+/// Work with its arguments.
+pub(super) struct Prepared {
+    pub(super) work: Work,
+    matrix: Vec<f64>,
+}
+
+impl Prepared {
+    pub(super) fn call(&self, client: &Client, time: Option<Duration>) -> Result<(), CallError> {
+        match self.work {
+            Work::Linpack(n) => {
+                let mut right = vec![1.0_f64; n as usize];
+                let args = vec![
+                    (n as i64).into(),
+                    1_i64.into(),
+                    self.matrix.as_slice().into(),
+                    right.as_mut_slice().into(),
+                ];
+                client.call_within("dgesv", args, time).map(|_| ())
+            }
+            Work::Ep(pairs) => {
+                // Its sum comes back in the outcome, as scalars do.
+                client.call_within("ep", vec![pairs.into()], time).map(|_| ())
+            }
+        }
+    }
+}
+
+/// Who calls, and how long.
+#[derive(Clone, Copy)]
+pub(super) struct Cell {
+    pub(super) sites: usize,
+    /// At each site.
+    pub(super) clients: usize,
+    pub(super) every_s: f64,
+    pub(super) time_s: f64,
+    pub(super) warm_up_s: f64,
+}
+
+/// What the path and the server are like, as measured.
+#[derive(Clone, Copy)]
+pub(super) struct Parameters {
+    /// Bytes a second of a path.
+    pub(super) bandwidth: f64,
+    /// One way.
+    pub(super) latency_s: f64,
+    /// Of a call alone.
+    pub(super) service_s: f64,
+    pub(super) processors: u32,
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Found {
+    pub(super) calls: f64,
+    /// Mean seconds of a call.
+    pub(super) response_s: f64,
+    /// Of all clients together.
+    pub(super) calls_per_s: f64,
+}
+
+/// Lets the clients call.
+pub(super) fn measured(
+    net: &Net,
+    address: &str,
+    prepared: &Prepared,
+    cell: Cell,
+) -> Result<Found, BenchError> {
+    let barrier = Barrier::new(cell.sites * cell.clients);
+    let all = std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for number in 0..cell.sites * cell.clients {
+            let (site, barrier) = (&net.sites[number / cell.clients], &barrier);
+            threads.push(scope.spawn(move || {
+                let ready = connect(site, address).and_then(|client| {
+                    // Its slot has a process then.
+                    let small = match prepared.work {
+                        Work::Linpack(_) => Work::Linpack(2),
+                        Work::Ep(_) => Work::Ep(1),
+                    };
+                    small.prepare().call(&client, None)?;
+                    Ok(client)
+                });
+                // The others wait for it, whatever it found.
+                barrier.wait();
+                calls_of(&ready?, prepared, cell, number as u64)
+            }));
+        }
+        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| match thread.join() {
+            Ok(found) => found,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        threads.into_iter().map(join).collect::<Result<Vec<Vec<f64>>, BenchError>>()
+    })?;
+    let times: Vec<f64> = all.into_iter().flatten().collect();
+    let calls = times.len() as f64;
+    Ok(Found {
+        calls,
+        response_s: times.iter().sum::<f64>() / calls.max(1.0),
+        calls_per_s: calls / (cell.time_s - cell.warm_up_s),
+    })
+}
+
+pub(super) fn connect(site: &Space, address: &str) -> Result<Client, BenchError> {
+    site.enter()?;
+    Ok(Client::connect(address, &Options::default())?)
+}
+
+/// Seconds of each call that ended in time, after the warm-up: the simulated client's way of calling.
+fn calls_of(
+    client: &Client,
+    prepared: &Prepared,
+    cell: Cell,
+    number: u64,
+) -> Result<Vec<f64>, BenchError> {
+    let (begin, mut draws) = (Instant::now(), Draws::new(1, number));
+    let (mut times, mut phase) = (Vec::new(), draws.unit() - 1.0);
+    let mut last = 0.0;
+    loop {
+        let mut steps = 1.0;
+        while draws.unit() > PROBABILITY {
+            steps += 1.0;
+        }
+        let next: f64 = last + cell.every_s * (steps + std::mem::take(&mut phase));
+        let until = next.max(0.0).min(cell.time_s);
+        let wait = until - begin.elapsed().as_secs_f64();
+        std::thread::sleep(Duration::from_secs_f64(wait.max(0.0)));
+        let called = begin.elapsed().as_secs_f64();
+        if called >= cell.time_s {
+            return Ok(times);
+        }
+        let left = Duration::from_secs_f64(cell.time_s - called);
+        match prepared.call(client, Some(left)) {
+            Ok(()) => {}
+            Err(CallError::TimedOut(_)) => return Ok(times),
+            Err(error) => return Err(error.into()),
+        }
+        last = begin.elapsed().as_secs_f64();
+        if last > cell.warm_up_s && last <= cell.time_s {
+            times.push(last - called);
+        }
+    }
+}
+
+/// The same in virtual time.
+pub(super) fn simulated(
+    work: Work,
+    cell: Cell,
+    parameters: Parameters,
+) -> Result<Found, BenchError> {
+    let (bytes_out, bytes_back) = work.bytes();
+    let names: Vec<String> = (1..=cell.sites).map(|number| format!("site{number}")).collect();
+    let link = Link {
+        servers: Vec::new(),
+        bandwidth: parameters.bandwidth,
+        latency_s: parameters.latency_s,
+        discipline: Discipline::Ps,
+        law: Law::Constant,
+        background: 0.0,
+        background_bytes: 1.0,
+    };
+    let site = |name: &String| Site { name: name.clone(), links: vec![link.clone()] };
+    let clients = |name: &String| Clients {
+        site: name.clone(),
+        count: cell.clients as u32,
+        user: 0,
+        routines: vec!["work".to_owned()],
+        source: Source::Step { every_s: cell.every_s, probability: PROBABILITY },
+    };
+    let model = Model {
+        sites: names.iter().map(site).collect(),
+        clients: names.iter().map(clients).collect(),
+        servers: vec![calls::Server {
+            name: "server".to_owned(),
+            processors: parameters.processors,
+            speed: 1.0,
+            discipline: Discipline::Ps,
+            limit: None,
+            overhead_s: 0.0,
+            routines: Vec::new(),
+        }],
+        routines: vec![Routine {
+            name: "work".to_owned(),
+            bytes_out,
+            bytes_back,
+            operations: parameters.service_s,
+            law: Law::Constant,
+        }],
+        policy: "least-load".to_owned(),
+        metaserver_s: 0.0,
+        most_waiting: None,
+    };
+    let (time_s, warm_up_s) = (Some(cell.time_s), cell.warm_up_s);
+    let options = calls::Options { time_s, warm_up_s, replications: REPLICATIONS, seed: 1 };
+    let report = calls::run(&model, &options, &Monitor::default())?;
+    let calls = report.rows.iter().map(|row| row.calls).sum::<u64>() as f64;
+    let sum: f64 = report.rows.iter().map(|row| row.calls as f64 * row.response_s.mean.mean).sum();
+    Ok(Found {
+        calls: calls / f64::from(REPLICATIONS),
+        response_s: sum / calls.max(1.0),
+        calls_per_s: report.rows.iter().map(|row| row.calls_per_s.mean).sum(),
+    })
+}

@@ -1,0 +1,72 @@
+//! The measured and simulated times as a plot.
+
+use super::{Line, Work, name};
+use std::fmt::Write as _;
+
+const WIDTH: f64 = 640.0;
+const HEIGHT: f64 = 420.0;
+const MARGIN: f64 = 60.0;
+const COLOURS: [&str; 4] = ["#1b6ca8", "#c8553d", "#588157", "#7b2d8b"];
+
+/// Seconds of a call against clients of one site, both on scales of powers: circles are measured, lines simulated.
+pub(super) fn svg(lines: &[Line]) -> String {
+    let shown: Vec<&Line> = lines.iter().filter(|line| line.cell.sites == 1).collect();
+    let times = shown.iter().flat_map(|line| [line.measured.response_s, line.simulated.response_s]);
+    let times: Vec<f64> = times.filter(|time| *time > 0.0 && time.is_finite()).collect();
+    let low = times.iter().copied().fold(f64::INFINITY, f64::min).log10().floor();
+    let high = times.iter().copied().fold(f64::NEG_INFINITY, f64::max).log10().ceil();
+    let (low, high) = if low < high { (low, high) } else { (-1.0, 0.0) };
+    let x = |clients: usize| MARGIN + (clients as f64).log2() / 4.0 * (WIDTH - 2.0 * MARGIN);
+    let y = |time: f64| {
+        HEIGHT - MARGIN - (time.max(1e-9).log10() - low) / (high - low) * (HEIGHT - 2.0 * MARGIN)
+    };
+    let mut parts = Vec::new();
+    for clients in [1, 2, 4, 8, 16] {
+        parts.push(label(x(clients), HEIGHT - MARGIN + 18.0, "black", &clients.to_string()));
+    }
+    for power in low as i32..=high as i32 {
+        let time = 10f64.powi(power);
+        parts.push(path("#cccccc", &[(x(1), y(time)), (x(16), y(time))]));
+        parts.push(label(MARGIN - 28.0, y(time) + 4.0, "black", &format!("{time} s")));
+    }
+    let mut works: Vec<Work> = Vec::new();
+    shown.iter().for_each(|line| {
+        if !works.contains(&line.work) {
+            works.push(line.work);
+        }
+    });
+    for (number, work) in works.iter().enumerate() {
+        let colour = COLOURS[number % COLOURS.len()];
+        let own: Vec<&&Line> = shown.iter().filter(|line| line.work == *work).collect();
+        let place = |line: &&&Line| (x(line.cell.clients), y(line.simulated.response_s));
+        parts.push(path(colour, &own.iter().map(place).collect::<Vec<_>>()));
+        for line in own {
+            let (x, y) = (x(line.cell.clients), y(line.measured.response_s));
+            parts.push(format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"{colour}\"/>"));
+        }
+        let kind = if matches!(work, Work::Ep(_)) { "EP" } else { "Linpack" };
+        let text = format!("{kind}, {}", name(*work));
+        parts.push(label(MARGIN + 70.0, MARGIN + 16.0 * number as f64, colour, &text));
+    }
+    let title = "seconds of a call against clients of one site; points measured, lines simulated";
+    parts.push(label(WIDTH / 2.0, 24.0, "black", title));
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{HEIGHT}\" \
+         font-family=\"sans-serif\" font-size=\"12\" text-anchor=\"middle\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n{}\n</svg>\n",
+        parts.join("\n")
+    )
+}
+
+fn label(x: f64, y: f64, colour: &str, text: &str) -> String {
+    format!("<text x=\"{x:.1}\" y=\"{y:.1}\" fill=\"{colour}\">{text}</text>")
+}
+
+fn path(colour: &str, points: &[(f64, f64)]) -> String {
+    let mut way = String::new();
+    for (number, (x, y)) in points.iter().enumerate() {
+        let written = write!(way, "{}{x:.1} {y:.1} ", if number == 0 { "M" } else { "L" });
+        debug_assert!(written.is_ok(), "writing to a string cannot fail");
+    }
+    format!("<path d=\"{}\" fill=\"none\" stroke=\"{colour}\"/>", way.trim_end())
+}

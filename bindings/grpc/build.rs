@@ -1,0 +1,13 @@
+//! Gives the shared library its name, and compiles the functions of C that take any number of arguments.
+
+fn main() {
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=src/variadic.c");
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libkumi_grpc.so.0");
+    cc::Build::new()
+        .file("src/variadic.c")
+        .std("c11")
+        .warnings(true)
+        .extra_warnings(true)
+        .compile("kumi_grpc_variadic");
+}

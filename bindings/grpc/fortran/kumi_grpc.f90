@@ -1,0 +1,253 @@
+! Calls of routines on servers from Fortran 2008, over grpc.h; see there what the functions do.
+!
+!   use kumi_grpc
+!   type(grpc_function_handle) :: dmmul
+!   type(grpc_arguments) :: arguments
+!
+!   call grpc_initialize()
+!   call grpc_function_handle_default(dmmul, 'dmmul')
+!   call grpc_push_in(arguments, n)
+!   call grpc_push_in(arguments, a)
+!   call grpc_push_in(arguments, b)
+!   call grpc_push(arguments, c)
+!   call grpc_call(dmmul, arguments)
+!
+! Arguments are pushed in the order of the description, one for each parameter but work arrays: what comes back with grpc_push,
+! what is only sent with either.  grpc_push_in takes constants and expressions too, where they are numbers or texts, which are
+! copied; arrays are not, and must be variables.  Those of grpc_push have the attribute target and are left alone until the
+! call is over; arrays of grpc_push_in until it has begun.  Types, sizes and shapes are compared with the description before
+! anything is sent; arrays of several dimensions are converted if the routine has them by rows.  Texts have blanks at their ends.
+!
+! Procedures have `stat` as their last argument; without it the program ends when they fail.
+!
+! SPDX-License-Identifier: Apache-2.0 OR MIT
+module kumi_grpc
+  use, intrinsic :: iso_c_binding, only: c_char, c_f_pointer, c_int, c_loc, c_null_char, c_null_ptr, c_ptr, c_size_t
+  use, intrinsic :: iso_fortran_env, only: error_unit
+  use kumi_grpc_base, only: begin, c_cancel, c_cancel_all, c_error_string, c_finalize, c_get_failed, c_handle_default, &
+    c_handle_destruct, c_handle_init, c_initialize, c_last_error_text, c_probe, c_probe_or, c_strlen, c_wait, c_wait_all, &
+    c_wait_and, c_wait_any, c_wait_or, grpc_arguments, grpc_clear, grpc_function_handle, grpc_get_error, grpc_last_error, &
+    grpc_push_default, scattered
+  use kumi_grpc_codes
+  use kumi_grpc_push
+  implicit none
+  public
+  private :: begin, c_cancel, c_cancel_all, c_error_string, c_finalize, c_get_failed, c_handle_default, c_handle_destruct, &
+    c_handle_init, c_initialize, c_last_error_text, c_probe, c_probe_or, c_strlen, c_wait, c_wait_all, c_wait_and, c_wait_any, &
+    c_wait_or, copy_text, done, in_pieces, scattered, c_char, c_f_pointer, c_int, c_loc, c_null_char, c_null_ptr, c_ptr, &
+    c_size_t, error_unit
+
+contains
+
+  ! ---- errors -------------------------------------------------------------------------------------
+
+  recursive subroutine copy_text(pointer, text)
+    type(c_ptr), intent(in) :: pointer
+    character(len=*), intent(out) :: text
+    character(kind=c_char), pointer :: letters(:)
+    integer :: i
+
+    call c_f_pointer(pointer, letters, [len(text)])
+    do i = 1, len(text)
+      text(i:i) = letters(i)
+    end do
+  end subroutine copy_text
+
+  ! The name of a code.
+  recursive function grpc_error_string(code) result(text)
+    integer(c_int), intent(in) :: code
+    character(len=c_strlen(c_error_string(code))) :: text
+
+    call copy_text(c_error_string(code), text)
+  end function grpc_error_string
+
+  ! What exactly this thread's last error was.
+  recursive function grpc_last_error_text() result(text)
+    character(len=c_strlen(c_last_error_text())) :: text
+
+    call copy_text(c_last_error_text(), text)
+  end function grpc_last_error_text
+
+  ! Hands a code over, or ends the program.
+  subroutine done(code, stat)
+    integer(c_int), intent(in) :: code
+    integer(c_int), intent(out), optional :: stat
+
+    if (present(stat)) then
+      stat = code
+    else if (code /= GRPC_NO_ERROR) then
+      write (error_unit, '(4a)') grpc_error_string(code), ': ', grpc_last_error_text()
+      error stop 1
+    end if
+  end subroutine done
+
+  ! ---- start, end, handles ------------------------------------------------------------------------
+
+  subroutine grpc_initialize(file, stat)
+    character(len=*), intent(in), optional :: file
+    integer(c_int), intent(out), optional :: stat
+    character(kind=c_char), target :: name(1024)
+    integer :: i, length
+
+    if (.not. present(file)) then
+      call done(c_initialize(c_null_ptr), stat)
+      return
+    end if
+    ! Names of files are shorter: the rest of a longer one names none.
+    length = min(len_trim(file), size(name) - 1)
+    do i = 1, length
+      name(i) = file(i:i)
+    end do
+    name(length + 1) = c_null_char
+    call done(c_initialize(c_loc(name)), stat)
+  end subroutine grpc_initialize
+
+  subroutine grpc_finalize(stat)
+    integer(c_int), intent(out), optional :: stat
+
+    call done(c_finalize(), stat)
+  end subroutine grpc_finalize
+
+  subroutine grpc_function_handle_default(handle, routine, stat)
+    type(grpc_function_handle), intent(inout) :: handle
+    character(len=*), intent(in) :: routine
+    integer(c_int), intent(out), optional :: stat
+
+    call done(c_handle_default(handle, trim(routine)//c_null_char), stat)
+  end subroutine grpc_function_handle_default
+
+  subroutine grpc_function_handle_init(handle, server, routine, stat)
+    type(grpc_function_handle), intent(inout) :: handle
+    character(len=*), intent(in) :: server, routine
+    integer(c_int), intent(out), optional :: stat
+
+    call done(c_handle_init(handle, trim(server)//c_null_char, trim(routine)//c_null_char), stat)
+  end subroutine grpc_function_handle_init
+
+  subroutine grpc_function_handle_destruct(handle, stat)
+    type(grpc_function_handle), intent(inout) :: handle
+    integer(c_int), intent(out), optional :: stat
+
+    call done(c_handle_destruct(handle), stat)
+  end subroutine grpc_function_handle_destruct
+
+  ! ---- calls --------------------------------------------------------------------------------------
+
+  ! Calls and waits, for at most so many milliseconds if that is not 0.
+  subroutine grpc_call(handle, arguments, stat, limit)
+    type(grpc_function_handle), intent(in) :: handle
+    type(grpc_arguments), intent(in) :: arguments
+    integer(c_int), intent(out), optional :: stat
+    integer(c_int), intent(in), optional :: limit
+    integer(c_int) :: session, milliseconds
+
+    milliseconds = 0
+    if (present(limit)) milliseconds = limit
+    session = GRPC_SESSIONID_VOID
+    if (in_pieces(arguments, stat)) return
+    call done(begin(handle, arguments, 0_c_int, session, milliseconds), stat)
+  end subroutine grpc_call
+
+  ! Begins a session; returns when the arguments are sent.
+  subroutine grpc_call_async(handle, session, arguments, stat, limit)
+    type(grpc_function_handle), intent(in) :: handle
+    integer(c_int), intent(out) :: session
+    type(grpc_arguments), intent(in) :: arguments
+    integer(c_int), intent(out), optional :: stat
+    integer(c_int), intent(in), optional :: limit
+    integer(c_int) :: milliseconds
+
+    milliseconds = 0
+    if (present(limit)) milliseconds = limit
+    session = GRPC_SESSIONID_VOID
+    if (in_pieces(arguments, stat)) return
+    call done(begin(handle, arguments, 1_c_int, session, milliseconds), stat)
+  end subroutine grpc_call_async
+
+  ! Whether an array does not lie in one piece, which is told as an error.
+  logical function in_pieces(arguments, stat)
+    type(grpc_arguments), intent(in) :: arguments
+    integer(c_int), intent(out), optional :: stat
+
+    in_pieces = scattered(arguments) > 0
+    if (.not. in_pieces) return
+    if (present(stat)) then
+      stat = GRPC_INVALID_ARGUMENT_NP
+    else
+      write (error_unit, '(a, i0, a)') 'argument ', scattered(arguments), ' is an array that does not lie in one piece'
+      error stop 1
+    end if
+  end function in_pieces
+
+  ! ---- sessions -----------------------------------------------------------------------------------
+
+  ! stat: GRPC_NO_ERROR when it is over, otherwise GRPC_NOT_COMPLETED.
+  subroutine grpc_probe(session, stat)
+    integer(c_int), intent(in) :: session
+    integer(c_int), intent(out) :: stat
+
+    stat = c_probe(session)
+  end subroutine grpc_probe
+
+  subroutine grpc_probe_or(sessions, session, stat)
+    integer(c_int), intent(in) :: sessions(:)
+    integer(c_int), intent(out) :: session, stat
+
+    stat = c_probe_or(sessions, size(sessions, kind=c_size_t), session)
+  end subroutine grpc_probe_or
+
+  subroutine grpc_cancel(session, stat)
+    integer(c_int), intent(in) :: session
+    integer(c_int), intent(out), optional :: stat
+
+    call done(c_cancel(session), stat)
+  end subroutine grpc_cancel
+
+  subroutine grpc_cancel_all(stat)
+    integer(c_int), intent(out), optional :: stat
+
+    call done(c_cancel_all(), stat)
+  end subroutine grpc_cancel_all
+
+  subroutine grpc_wait(session, stat)
+    integer(c_int), intent(in) :: session
+    integer(c_int), intent(out), optional :: stat
+
+    call done(c_wait(session), stat)
+  end subroutine grpc_wait
+
+  subroutine grpc_wait_and(sessions, stat)
+    integer(c_int), intent(in) :: sessions(:)
+    integer(c_int), intent(out), optional :: stat
+
+    call done(c_wait_and(sessions, size(sessions, kind=c_size_t)), stat)
+  end subroutine grpc_wait_and
+
+  subroutine grpc_wait_or(sessions, session, stat)
+    integer(c_int), intent(in) :: sessions(:)
+    integer(c_int), intent(out) :: session
+    integer(c_int), intent(out), optional :: stat
+
+    call done(c_wait_or(sessions, size(sessions, kind=c_size_t), session), stat)
+  end subroutine grpc_wait_or
+
+  subroutine grpc_wait_all(stat)
+    integer(c_int), intent(out), optional :: stat
+
+    call done(c_wait_all(), stat)
+  end subroutine grpc_wait_all
+
+  subroutine grpc_wait_any(session, stat)
+    integer(c_int), intent(out) :: session
+    integer(c_int), intent(out), optional :: stat
+
+    call done(c_wait_any(session), stat)
+  end subroutine grpc_wait_any
+
+  subroutine grpc_get_failed_sessionid(session, stat)
+    integer(c_int), intent(out) :: session
+    integer(c_int), intent(out), optional :: stat
+
+    call done(c_get_failed(session), stat)
+  end subroutine grpc_get_failed_sessionid
+end module kumi_grpc

@@ -1,0 +1,293 @@
+! kumi_grpc_base: types and the functions of C.  Not for programs, which use the module kumi_grpc.
+!
+! SPDX-License-Identifier: Apache-2.0 OR MIT
+module kumi_grpc_base
+  use, intrinsic :: iso_c_binding, only: c_char, c_funptr, c_int, c_int8_t, c_int64_t, c_loc, c_null_char, &
+    c_null_funptr, c_null_ptr, c_ptr, c_size_t
+  use kumi_grpc_codes
+  implicit none
+  public
+  private :: c_char, c_funptr, c_int, c_int8_t, c_int64_t, c_loc, c_null_char, c_null_funptr, c_null_ptr, c_ptr, c_size_t, &
+    item, added
+
+  ! A routine at a server.  Copies are the same handle.
+  type, bind(c) :: grpc_function_handle
+    private
+    integer(c_int64_t) :: number = 0
+  end type grpc_function_handle
+
+  ! kumi_grpc_argument.
+  type, bind(c) :: c_argument
+    integer(c_int) :: what = KUMI_GRPC_DEFAULT
+    integer(c_int) :: element = 0
+    integer(c_int) :: writable = 0
+    integer(c_int) :: order = 2
+    type(c_ptr) :: address = c_null_ptr
+    integer(c_int64_t) :: count = 0
+    type(c_ptr) :: dims = c_null_ptr
+    integer(c_int64_t) :: dimensions = 0
+    type(c_funptr) :: take = c_null_funptr
+    type(c_ptr) :: taker = c_null_ptr
+  end type c_argument
+
+  ! grpc_session_attr_t_np.
+  type, bind(c) :: c_attributes
+    integer(c_int) :: timeout_ms = 0
+  end type c_attributes
+
+  type :: item
+    type(c_argument) :: argument
+    integer(c_int64_t) :: dims(4) = 0
+    ! Where the address is to be of what was copied.
+    integer(c_int8_t), allocatable :: copy(:)
+  end type item
+
+  ! The arguments of a call, in their order.
+  type :: grpc_arguments
+    private
+    type(item), allocatable :: items(:)
+    integer :: used = 0
+    ! The first array that does not lie in one piece; 0: none.
+    integer :: scattered = 0
+  end type grpc_arguments
+
+  interface
+    integer(c_int) function c_initialize(file) bind(c, name='grpc_initialize')
+      import :: c_int, c_ptr
+      type(c_ptr), value :: file
+    end function c_initialize
+
+    integer(c_int) function c_finalize() bind(c, name='grpc_finalize')
+      import :: c_int
+    end function c_finalize
+
+    integer(c_int) function c_handle_default(handle, routine) bind(c, name='grpc_function_handle_default')
+      import :: c_char, c_int, grpc_function_handle
+      type(grpc_function_handle), intent(inout) :: handle
+      character(kind=c_char), intent(in) :: routine(*)
+    end function c_handle_default
+
+    integer(c_int) function c_handle_init(handle, server, routine) bind(c, name='grpc_function_handle_init')
+      import :: c_char, c_int, grpc_function_handle
+      type(grpc_function_handle), intent(inout) :: handle
+      character(kind=c_char), intent(in) :: server(*), routine(*)
+    end function c_handle_init
+
+    integer(c_int) function c_handle_destruct(handle) bind(c, name='grpc_function_handle_destruct')
+      import :: c_int, grpc_function_handle
+      type(grpc_function_handle), intent(inout) :: handle
+    end function c_handle_destruct
+
+    integer(c_int) function c_call(handle, arguments, count, is_session, session, attributes) &
+      bind(c, name='kumi_grpc_call_arguments')
+      import :: c_argument, c_attributes, c_int, c_size_t, grpc_function_handle
+      type(grpc_function_handle), intent(in) :: handle
+      type(c_argument), intent(in) :: arguments(*)
+      integer(c_size_t), value :: count
+      integer(c_int), value :: is_session
+      integer(c_int), intent(inout) :: session
+      type(c_attributes), intent(in) :: attributes
+    end function c_call
+
+    integer(c_int) function c_probe(session) bind(c, name='grpc_probe')
+      import :: c_int
+      integer(c_int), value :: session
+    end function c_probe
+
+    integer(c_int) function c_probe_or(sessions, count, session) bind(c, name='grpc_probe_or')
+      import :: c_int, c_size_t
+      integer(c_int), intent(in) :: sessions(*)
+      integer(c_size_t), value :: count
+      integer(c_int), intent(out) :: session
+    end function c_probe_or
+
+    integer(c_int) function c_cancel(session) bind(c, name='grpc_cancel')
+      import :: c_int
+      integer(c_int), value :: session
+    end function c_cancel
+
+    integer(c_int) function c_cancel_all() bind(c, name='grpc_cancel_all')
+      import :: c_int
+    end function c_cancel_all
+
+    integer(c_int) function c_wait(session) bind(c, name='grpc_wait')
+      import :: c_int
+      integer(c_int), value :: session
+    end function c_wait
+
+    integer(c_int) function c_wait_and(sessions, count) bind(c, name='grpc_wait_and')
+      import :: c_int, c_size_t
+      integer(c_int), intent(in) :: sessions(*)
+      integer(c_size_t), value :: count
+    end function c_wait_and
+
+    integer(c_int) function c_wait_or(sessions, count, session) bind(c, name='grpc_wait_or')
+      import :: c_int, c_size_t
+      integer(c_int), intent(in) :: sessions(*)
+      integer(c_size_t), value :: count
+      integer(c_int), intent(out) :: session
+    end function c_wait_or
+
+    integer(c_int) function c_wait_all() bind(c, name='grpc_wait_all')
+      import :: c_int
+    end function c_wait_all
+
+    integer(c_int) function c_wait_any(session) bind(c, name='grpc_wait_any')
+      import :: c_int
+      integer(c_int), intent(out) :: session
+    end function c_wait_any
+
+    integer(c_int) function c_get_failed(session) bind(c, name='grpc_get_failed_sessionid')
+      import :: c_int
+      integer(c_int), intent(out) :: session
+    end function c_get_failed
+
+    ! Of a session, with the codes that say more.
+    integer(c_int) function grpc_get_error(session) bind(c, name='grpc_get_error_np')
+      import :: c_int
+      integer(c_int), value :: session
+    end function grpc_get_error
+
+    ! The most exact code of this thread's last error.
+    integer(c_int) function grpc_last_error() bind(c, name='grpc_last_error_get_np')
+      import :: c_int
+    end function grpc_last_error
+
+    pure function c_error_string(code) bind(c, name='grpc_error_string') result(text)
+      import :: c_int, c_ptr
+      integer(c_int), value :: code
+      type(c_ptr) :: text
+    end function c_error_string
+
+    pure function c_last_error_text() bind(c, name='grpc_last_error_text_np') result(text)
+      import :: c_ptr
+      type(c_ptr) :: text
+    end function c_last_error_text
+
+    pure function c_strlen(text) bind(c, name='strlen') result(length)
+      import :: c_ptr, c_size_t
+      type(c_ptr), value :: text
+      integer(c_size_t) :: length
+    end function c_strlen
+  end interface
+
+contains
+
+  ! The first array that does not lie in one piece; 0: none.
+  integer function scattered(arguments)
+    type(grpc_arguments), intent(in) :: arguments
+
+    scattered = arguments%scattered
+  end function scattered
+
+  ! Makes room for one more, and gives its index.
+  integer function added(arguments)
+    type(grpc_arguments), intent(inout) :: arguments
+    type(item), allocatable :: more(:)
+
+    if (.not. allocated(arguments%items)) allocate (arguments%items(8))
+    if (arguments%used == size(arguments%items)) then
+      allocate (more(2 * arguments%used))
+      more(1:arguments%used) = arguments%items
+      call move_alloc(more, arguments%items)
+    end if
+    arguments%used = arguments%used + 1
+    added = arguments%used
+    arguments%items(added) = item(c_argument())
+  end function added
+
+  ! Forgets all arguments, for another call.
+  subroutine grpc_clear(arguments)
+    type(grpc_arguments), intent(inout) :: arguments
+
+    arguments%used = 0
+    arguments%scattered = 0
+  end subroutine grpc_clear
+
+  ! The parameter's default; of what comes back: it is not wanted.
+  subroutine grpc_push_default(arguments)
+    type(grpc_arguments), intent(inout) :: arguments
+    integer :: at
+
+    at = added(arguments)
+    arguments%items(at)%argument%what = KUMI_GRPC_DEFAULT
+  end subroutine grpc_push_default
+
+  subroutine add_number(arguments, element, address)
+    type(grpc_arguments), intent(inout) :: arguments
+    integer(c_int), intent(in) :: element
+    type(c_ptr), intent(in) :: address
+    integer :: at
+
+    at = added(arguments)
+    arguments%items(at)%argument = c_argument(KUMI_GRPC_NUMBER, element, 1, 2, address, 1_c_int64_t)
+  end subroutine add_number
+
+  subroutine add_value(arguments, element, bytes)
+    type(grpc_arguments), intent(inout) :: arguments
+    integer(c_int), intent(in) :: element
+    integer(c_int8_t), intent(in) :: bytes(:)
+    integer :: at
+
+    at = added(arguments)
+    arguments%items(at)%argument = c_argument(KUMI_GRPC_NUMBER, element, 0, 2, c_null_ptr, 1_c_int64_t)
+    arguments%items(at)%copy = bytes
+  end subroutine add_value
+
+  subroutine add_array(arguments, element, writable, address, dims, contiguous)
+    type(grpc_arguments), intent(inout) :: arguments
+    integer(c_int), intent(in) :: element
+    logical, intent(in) :: writable, contiguous
+    type(c_ptr), intent(in) :: address
+    integer(c_int64_t), intent(in) :: dims(:)
+    integer :: at
+
+    at = added(arguments)
+    arguments%items(at)%argument = c_argument(KUMI_GRPC_ARRAY, element, merge(1, 0, writable), 2, address, product(dims))
+    ! A vector may stand for a matrix that lies as the routine has it.
+    if (size(dims) > 1) arguments%items(at)%argument%dimensions = size(dims)
+    arguments%items(at)%dims(1:size(dims)) = dims
+    if (.not. contiguous .and. arguments%scattered == 0) arguments%scattered = at
+  end subroutine add_array
+
+  subroutine add_text(arguments, address, length)
+    type(grpc_arguments), intent(inout) :: arguments
+    type(c_ptr), intent(in) :: address
+    integer(c_int64_t), intent(in) :: length
+    integer :: at
+
+    at = added(arguments)
+    arguments%items(at)%argument = c_argument(KUMI_GRPC_BLANKS, 0, 1, 2, address, length)
+  end subroutine add_text
+
+  subroutine add_text_value(arguments, bytes, length)
+    type(grpc_arguments), intent(inout) :: arguments
+    integer(c_int8_t), intent(in) :: bytes(:)
+    integer(c_int64_t), intent(in) :: length
+    integer :: at
+
+    at = added(arguments)
+    arguments%items(at)%argument = c_argument(KUMI_GRPC_BLANKS, 0, 0, 2, c_null_ptr, length)
+    arguments%items(at)%copy = bytes
+  end subroutine add_text_value
+
+  ! Calls: waits for the end, or begins a session.
+  integer(c_int) function begin(handle, arguments, is_session, session, milliseconds)
+    type(grpc_function_handle), intent(in) :: handle
+    type(grpc_arguments), intent(in), target :: arguments
+    integer(c_int), intent(in) :: is_session
+    integer(c_int), intent(inout) :: session
+    integer(c_int), intent(in) :: milliseconds
+    type(c_argument) :: list(arguments%used)
+    integer :: i
+
+    do i = 1, arguments%used
+      list(i) = arguments%items(i)%argument
+      if (list(i)%dimensions > 0) list(i)%dims = c_loc(arguments%items(i)%dims)
+      if (allocated(arguments%items(i)%copy)) then
+        if (size(arguments%items(i)%copy) > 0) list(i)%address = c_loc(arguments%items(i)%copy)
+      end if
+    end do
+    begin = c_call(handle, list, int(arguments%used, c_size_t), is_session, session, c_attributes(milliseconds))
+  end function begin
+end module kumi_grpc_base

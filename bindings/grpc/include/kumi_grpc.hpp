@@ -1,0 +1,231 @@
+// Calls of routines on servers from C++17. Headers only, over grpc.h; link with -lkumi_grpc.
+//
+//     kumi::grpc::library grpc;                       // the servers of KUMI_CALL_SERVER
+//     std::vector<double> a(n * n), b(n * n), c(n * n);
+//     kumi::grpc::call("dmmul", n, a, b, c);
+//
+//     kumi::grpc::handle dmmul("dmmul");
+//     kumi::grpc::future later = dmmul.async(n, a, b, c);
+//     later.get();
+//
+// Arguments are those of all parameters but work arrays, in their order. Types, sizes and shapes are compared with the routine's
+// description before anything is sent:
+//   - numbers, std::complex among them. A variable takes what comes back, and then must have the routine's type; what is sent only may
+//     have any type that holds the value.
+//   - arrays: whatever has data() and size() (std::vector, std::array, spans), and arrays of C, also of several dimensions, of
+//     the routine's type. Flat ones lie as the routine has them; shaped() gives one dimensions and an order, from which it is
+//     converted.
+//   - texts: string literals, std::string_view, std::string. A std::string that is a variable takes what comes back.
+//   - kumi::grpc::defaulted: the parameter's default; for a number or text that comes back: it is not wanted.
+// What is passed must live, and what comes back must be left alone, until the call is over: until call() returns, or get(), wait() or
+// cancel() of the future, or its destructor, which cancels.
+#ifndef KUMI_GRPC_HPP
+#define KUMI_GRPC_HPP
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "kumi_grpc/argument.hpp"
+#include "kumi_grpc/error.hpp"
+
+namespace kumi::grpc {
+
+// The library's start and end: while one lives calls can be made.
+class library {
+public:
+    // The server of KUMI_CALL_SERVER, or 127.0.0.1:7070.
+    library() { check(grpc_initialize(nullptr)); }
+
+    // As the file says, see grpc_initialize.
+    explicit library(const std::string &configuration) { check(grpc_initialize(configuration.c_str())); }
+
+    library(const library &) = delete;
+    library &operator=(const library &) = delete;
+
+    // Cancels what is under way.
+    ~library() { static_cast<void>(grpc_finalize()); }
+};
+
+// A call that was begun.
+class future {
+public:
+    future() = default;
+    future(future &&other) noexcept : session_(std::exchange(other.session_, GRPC_SESSIONID_VOID)) {}
+
+    future &operator=(future &&other) noexcept
+    {
+        if (this != &other) {
+            drop();
+            session_ = std::exchange(other.session_, GRPC_SESSIONID_VOID);
+        }
+        return *this;
+    }
+
+    // Cancels the call if nobody has waited for it: what it would write to may go.
+    ~future() { drop(); }
+
+    // Whether there is a call whose end was not told.
+    bool valid() const noexcept { return session_ != GRPC_SESSIONID_VOID; }
+
+    // Its number, for the functions of grpc.h.
+    grpc_sessionid_t session() const noexcept { return session_; }
+
+    // Whether it is over; does not wait.
+    bool ready() const
+    {
+        const grpc_error_t code = grpc_probe(session_);
+        return code != GRPC_NOT_COMPLETED && (check(code), true);
+    }
+
+    // Waits for its end. Throws what became of it. It is told once: valid() is false then.
+    void get()
+    {
+        const grpc_sessionid_t session = std::exchange(session_, GRPC_SESSIONID_VOID);
+        check(grpc_wait(session));
+    }
+
+    // Ends it. Throws nothing that became of it.
+    void cancel()
+    {
+        const grpc_sessionid_t session = std::exchange(session_, GRPC_SESSIONID_VOID);
+        check(grpc_cancel(session));
+        static_cast<void>(grpc_wait(session));
+    }
+
+private:
+    friend class handle;
+    explicit future(grpc_sessionid_t session) noexcept : session_(session) {}
+
+    void drop() noexcept
+    {
+        if (valid() && grpc_cancel(session_) == GRPC_NO_ERROR) {
+            static_cast<void>(grpc_wait(session_));
+        }
+        session_ = GRPC_SESSIONID_VOID;
+    }
+
+    grpc_sessionid_t session_ = GRPC_SESSIONID_VOID;
+};
+
+// Waits until one of them is over, and gives its index: the first, if several are. It is told by its get() then. Without one that
+// is valid: the number of futures.
+inline std::size_t wait_any(const std::vector<future> &futures)
+{
+    std::vector<grpc_sessionid_t> sessions;
+    for (const future &one : futures) {
+        sessions.push_back(one.session());
+    }
+    for (int pause = 20; ; pause = pause < 2000 ? 2 * pause : 2000) {
+        grpc_sessionid_t over = GRPC_SESSIONID_VOID;
+        const grpc_error_t code = grpc_probe_or(sessions.data(), sessions.size(), &over);
+        bool any = false;
+        for (std::size_t index = 0; index < sessions.size(); index++) {
+            if (over != GRPC_SESSIONID_VOID && sessions[index] == over) {
+                return index;
+            }
+            any = any || sessions[index] != GRPC_SESSIONID_VOID;
+        }
+        if (!any) {
+            return futures.size();
+        }
+        if (code != GRPC_NONE_COMPLETED) {
+            check(code);
+        }
+        detail::pause(pause);
+    }
+}
+
+// A routine at a server.
+class handle {
+public:
+    // At the first of the configured servers that has it.
+    explicit handle(const std::string &routine) : handle_(new grpc_function_handle_t)
+    {
+        check(grpc_function_handle_default(handle_.get(), routine.c_str()));
+    }
+
+    // At the server HOST:PORT or unix:PATH.
+    handle(const std::string &server, const std::string &routine) : handle_(new grpc_function_handle_t)
+    {
+        check(grpc_function_handle_init(handle_.get(), server.c_str(), routine.c_str()));
+    }
+
+    handle(handle &&) = default;
+
+    handle &operator=(handle &&other) noexcept
+    {
+        if (this != &other) {
+            drop();
+            handle_ = std::move(other.handle_);
+            limit_ = other.limit_;
+        }
+        return *this;
+    }
+
+    // Calls that were begun go on.
+    ~handle() { drop(); }
+
+    // How long each call from now on may take; 0: as the configuration says.
+    void limit(std::chrono::milliseconds time) { limit_ = time; }
+
+    // Calls, and waits for the end.
+    template <class... Arguments>
+    void call(Arguments &&...arguments)
+    {
+        start(0, nullptr, std::forward<Arguments>(arguments)...);
+    }
+
+    // Begins a call; returns when the arguments are sent.
+    template <class... Arguments>
+    future async(Arguments &&...arguments)
+    {
+        grpc_sessionid_t session = GRPC_SESSIONID_VOID;
+        start(1, &session, std::forward<Arguments>(arguments)...);
+        return future(session);
+    }
+
+    // For the functions of grpc.h.
+    grpc_function_handle_t *get() const noexcept { return handle_.get(); }
+
+private:
+    template <class... Arguments>
+    void start(int is_session, grpc_sessionid_t *session, Arguments &&...arguments)
+    {
+        const std::tuple<detail::argument<Arguments>...> made(detail::argument<Arguments>{arguments}...);
+        const auto raw = std::apply(
+            [](const auto &...one) { return std::array<kumi_grpc_argument, sizeof...(Arguments)>{one.raw()...}; }, made);
+        grpc_session_attr_t_np attributes{};
+        attributes.gsa_timeout_ms = static_cast<int>(limit_.count());
+        check(kumi_grpc_call_arguments(handle_.get(), raw.data(), raw.size(), is_session, session,
+                                       limit_.count() > 0 ? &attributes : nullptr));
+    }
+
+    void drop() noexcept
+    {
+        if (handle_) {
+            static_cast<void>(grpc_function_handle_destruct(handle_.get()));
+        }
+    }
+
+    std::unique_ptr<grpc_function_handle_t> handle_;
+    std::chrono::milliseconds limit_{0};
+};
+
+// Calls a routine at the first of the configured servers that has it.
+template <class... Arguments>
+void call(const std::string &routine, Arguments &&...arguments)
+{
+    handle(routine).call(std::forward<Arguments>(arguments)...);
+}
+
+} // namespace kumi::grpc
+
+#endif

@@ -1,0 +1,66 @@
+/* Calls with arguments that say themselves what they are, so that types, sizes and shapes are checked before anything is sent: what
+ * kumi_grpc.hpp and the module kumi_grpc stand on. Programs in C use grpc.h. */
+#ifndef KUMI_GRPC_ARGUMENTS_H
+#define KUMI_GRPC_ARGUMENTS_H
+
+#include "grpc.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    /* the parameter's default; of what comes back: it is not wanted */
+    KUMI_GRPC_DEFAULT = 0,
+    KUMI_GRPC_NUMBER = 1,
+    KUMI_GRPC_ARRAY = 2,
+    /* `count` bytes of UTF-8; of what comes back: room for so many, with a zero at the end */
+    KUMI_GRPC_TEXT = 3,
+    /* the same with blanks up to the end instead of a zero */
+    KUMI_GRPC_BLANKS = 4
+};
+
+/* Types of numbers and elements. */
+enum {
+    KUMI_GRPC_INT8 = 0,
+    KUMI_GRPC_INT16 = 1,
+    KUMI_GRPC_INT32 = 2,
+    KUMI_GRPC_INT64 = 3,
+    KUMI_GRPC_UINT8 = 4,
+    KUMI_GRPC_UINT16 = 5,
+    KUMI_GRPC_UINT32 = 6,
+    KUMI_GRPC_UINT64 = 7,
+    KUMI_GRPC_FLOAT = 8,
+    KUMI_GRPC_DOUBLE = 9,
+    KUMI_GRPC_FLOAT_COMPLEX = 10,
+    KUMI_GRPC_DOUBLE_COMPLEX = 11
+};
+
+typedef struct kumi_grpc_argument {
+    int what;
+    int element;
+    /* not 0: results may be written there */
+    int writable;
+    /* GRPC_ORDER_C_NP or GRPC_ORDER_FORTRAN_NP; of no matter without dimensions */
+    int order;
+    /* lent as grpc.h says of all arguments; numbers and texts of mode `in` only until the function returns */
+    void *data;
+    /* elements of an array, bytes of a text */
+    uint64_t count;
+    /* the array's dimensions, until the function returns; 0: as many elements as the routine wants, in its order */
+    const uint64_t *dims;
+    uint64_t dimensions;
+    /* not NULL: a text that comes back is given to it, with `taker`, when its end is seen, from that thread */
+    void (*take)(void *taker, const char *text, size_t length);
+    void *taker;
+} kumi_grpc_argument;
+
+/* Calls and waits (is_session 0) or begins a session. `attributes` may be NULL. Errors: those of grpc_call(). */
+grpc_error_t kumi_grpc_call_arguments(grpc_function_handle_t *handle, const kumi_grpc_argument *arguments, size_t count,
+                                      int is_session, grpc_sessionid_t *session, const grpc_session_attr_t_np *attributes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,428 @@
+//! From what a program passes to the arguments of a call, by the routine's description.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::slice;
+
+use kumi_call::{Arg, Array, ArrayMut, Lent, LentMut, Outcome, Shape};
+use kumi_idl::{Element, Form, Interface, Limits, Mode, Order, Param, Plan, Scalar, Type};
+use kumi_rpc::Value;
+
+use crate::code::{Code, Failure};
+use crate::typed::{GrpcArgument, Take, What};
+
+/// A text of the program.
+///
+/// # Safety
+/// `pointer` is null or a text of C that stays as it is during `'a`.
+pub unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a str, Failure> {
+    if pointer.is_null() {
+        return Err(Failure::null(what));
+    }
+    // SAFETY: not null; the rest is promised by the caller.
+    let text = unsafe { CStr::from_ptr(pointer) };
+    text.to_str().map_err(|_| Failure::argument(format!("{what} is not in UTF-8")))
+}
+
+/// What a program passes for a parameter. Addresses are good as long as the call is under way.
+#[derive(Clone, Copy)]
+pub enum Given<'a> {
+    /// A number by value.
+    Number(Scalar),
+    /// The address of what the description says.
+    Address(*mut c_void),
+    /// What says itself what it is.
+    Typed(&'a GrpcArgument),
+}
+
+/// Where something goes that comes back beside the arrays.
+pub struct Back {
+    parameter: usize,
+    name: String,
+    place: Place,
+}
+
+enum Place {
+    Number(Element, *mut c_void),
+    /// A text with a zero at its end, in so many bytes.
+    Text(*mut c_void, usize),
+    /// A text with blanks behind it.
+    Blanks(*mut c_void, usize),
+    /// The program takes it.
+    Taken(*mut c_void, Take),
+}
+
+// SAFETY: the program has lent the places to the call, from whichever thread it is waited for.
+unsafe impl Send for Back {}
+
+/// Parameters for which a program passes something: all but work arrays.
+pub fn is_passed(param: &Param) -> bool {
+    param.mode != Mode::Work
+}
+
+/// The arguments of a call, as `kumi-call` takes them, and where the rest goes.
+pub struct Arguments {
+    /// Arguments.
+    pub args: Vec<Arg<'static>>,
+    /// Scalars and texts that come back.
+    pub back: Vec<Back>,
+}
+
+/// Reads what a program passes.
+///
+/// # Errors
+/// Something does not fit the description.
+///
+/// # Safety
+/// Each address is null or that of what the description says, there until the call is over, and nobody else
+/// writes what is sent or uses what comes back until then.
+pub unsafe fn arguments(
+    interface: &Interface,
+    given: &[Given<'_>],
+    order: Option<Order>,
+) -> Result<Arguments, Failure> {
+    let passed: Vec<usize> =
+        (0..interface.params.len()).filter(|at| is_passed(&interface.params[*at])).collect();
+    if passed.len() != given.len() {
+        return Err(count(interface, &passed, given.len()));
+    }
+    let mut reader = Reader {
+        interface,
+        order,
+        scalars: vec![None; interface.params.len()],
+        texts: vec![None; interface.params.len()],
+        plan: None,
+    };
+    for (index, given) in passed.iter().zip(given) {
+        // SAFETY: as the caller promises.
+        unsafe { reader.value(*index, *given) }?;
+    }
+    let mut arguments = Arguments { args: Vec::with_capacity(given.len()), back: Vec::new() };
+    for (index, given) in passed.iter().zip(given) {
+        // SAFETY: as the caller promises.
+        unsafe { reader.argument(*index, *given, &mut arguments) }?;
+    }
+    Ok(arguments)
+}
+
+fn count(interface: &Interface, passed: &[usize], given: usize) -> Failure {
+    let names: Vec<&str> =
+        passed.iter().map(|index| interface.params[*index].name.as_str()).collect();
+    let (routine, count, names) = (&interface.name, passed.len(), names.join(", "));
+    Failure::argument(format!("`{routine}` takes {count} arguments ({names}), {given} were given"))
+}
+
+struct Reader<'a> {
+    interface: &'a Interface,
+    order: Option<Order>,
+    scalars: Vec<Option<Scalar>>,
+    texts: Vec<Option<String>>,
+    /// Made when first needed.
+    plan: Option<Plan>,
+}
+
+impl Reader<'_> {
+    fn param(&self, index: usize) -> &Param {
+        &self.interface.params[index]
+    }
+
+    fn wrong(&self, index: usize, what: &str) -> Failure {
+        let (routine, name) = (&self.interface.name, &self.param(index).name);
+        Failure::argument(format!("`{routine}`: `{name}` {what}"))
+    }
+
+    /// Takes in a scalar or text that is sent.
+    ///
+    /// # Safety
+    /// As [`arguments`] says.
+    unsafe fn value(&mut self, index: usize, given: Given<'_>) -> Result<(), Failure> {
+        let param = self.param(index);
+        if !param.mode.is_sent() {
+            return Ok(());
+        }
+        if let Some(element) = param.scalar() {
+            self.scalars[index] = match given {
+                Given::Number(scalar) => Some(scalar),
+                // SAFETY: as the caller promises.
+                Given::Address(address) => Some(unsafe { self.load(index, element, address) }?),
+                // SAFETY: as the caller promises.
+                Given::Typed(typed) => unsafe { self.typed_number(index, typed) }?,
+            };
+        } else if param.ty == Type::String {
+            // SAFETY: as the caller promises.
+            self.texts[index] = unsafe { self.text(index, given) }?;
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// `address` is null or that of an `element`.
+    unsafe fn load(
+        &self,
+        index: usize,
+        element: Element,
+        address: *const c_void,
+    ) -> Result<Scalar, Failure> {
+        if address.is_null() {
+            return Err(self.wrong(index, "is NULL"));
+        }
+        // SAFETY: not null; an element has so many bytes.
+        let bytes = unsafe { slice::from_raw_parts(address.cast::<u8>(), size(element.size())) };
+        Scalar::decode(element, bytes).ok_or_else(|| self.wrong(index, "cannot be read"))
+    }
+
+    /// # Safety
+    /// As [`arguments`] says.
+    unsafe fn typed_number(
+        &self,
+        index: usize,
+        typed: &GrpcArgument,
+    ) -> Result<Option<Scalar>, Failure> {
+        match (typed.what(), typed.element()) {
+            (Some(What::Default), _) => Ok(None),
+            (Some(What::Number), Some(element)) => {
+                // SAFETY: as the caller promises.
+                unsafe { self.load(index, element, typed.data) }.map(Some)
+            }
+            _ => Err(self.wrong(index, "is a scalar, something else was given")),
+        }
+    }
+
+    /// # Safety
+    /// As [`arguments`] says.
+    unsafe fn text(&self, index: usize, given: Given<'_>) -> Result<Option<String>, Failure> {
+        let bytes = match given {
+            Given::Number(_) => return Err(self.wrong(index, "is a text, a number was given")),
+            Given::Address(address) => {
+                // SAFETY: as the caller promises.
+                let text = unsafe { text(address.cast_const().cast(), &self.param(index).name) };
+                return text.map(|text| Some(text.to_owned()));
+            }
+            Given::Typed(typed) => match typed.what() {
+                Some(What::Default) => return Ok(None),
+                Some(What::Text | What::Blanks) if typed.data.is_null() && typed.count == 0 => &[],
+                Some(What::Text | What::Blanks) if !typed.data.is_null() => {
+                    // SAFETY: as the caller promises.
+                    unsafe { slice::from_raw_parts(typed.data.cast::<u8>(), size(typed.count)) }
+                }
+                _ => return Err(self.wrong(index, "is a text, something else was given")),
+            },
+        };
+        let mut text = str::from_utf8(bytes)
+            .map_err(|_| self.wrong(index, "is a text that is not in UTF-8"))?;
+        if let Given::Typed(typed) = given
+            && typed.what() == Some(What::Blanks)
+        {
+            text = text.trim_end_matches(' ');
+        }
+        Ok(Some(text.to_owned()))
+    }
+
+    /// Takes in the rest: arrays, and where scalars and texts go that come back.
+    ///
+    /// # Safety
+    /// As [`arguments`] says.
+    unsafe fn argument(
+        &mut self,
+        index: usize,
+        given: Given<'_>,
+        into: &mut Arguments,
+    ) -> Result<(), Failure> {
+        let param = self.param(index);
+        let (mode, is_text) = (param.mode, param.ty == Type::String);
+        if let (Type::Number(_), false) = (&param.ty, param.dims.is_empty()) {
+            // SAFETY: as the caller promises.
+            into.args.push(unsafe { self.array(index, given) }?);
+            return Ok(());
+        }
+        if !is_text && param.scalar().is_none() {
+            return Err(self.wrong(index, "is a file or a callback, which this client cannot send"));
+        }
+        if mode.is_returned() {
+            let place =
+                if is_text { self.text_place(index, given) } else { self.place(index, given) };
+            if let Some(place) = place? {
+                let name = self.param(index).name.clone();
+                into.back.push(Back { parameter: index, name, place });
+            }
+        }
+        if mode.is_sent() {
+            let text = self.texts[index].clone().map(|text| Arg::Text(text.into()));
+            let number = || self.scalars[index].map(Arg::Scalar);
+            into.args.push(text.or_else(number).unwrap_or(Arg::Default));
+        }
+        Ok(())
+    }
+
+    /// Where a scalar goes; `None`: nowhere.
+    fn place(&self, index: usize, given: Given<'_>) -> Result<Option<Place>, Failure> {
+        let element = self.param(index).scalar();
+        let element = element.ok_or_else(|| self.wrong(index, "is no scalar"))?;
+        match given {
+            Given::Number(_) => Err(self.wrong(index, "comes back: its address is needed")),
+            Given::Address(address) if address.is_null() => Ok(None),
+            Given::Address(address) => Ok(Some(Place::Number(element, address))),
+            Given::Typed(typed) => match typed.what() {
+                Some(What::Default) => Ok(None),
+                Some(What::Number) if typed.writable() && !typed.data.is_null() => {
+                    if typed.element() != Some(element) {
+                        let text =
+                            format!("comes back as {element}, a place for another type was given");
+                        return Err(self.wrong(index, &text));
+                    }
+                    Ok(Some(Place::Number(element, typed.data)))
+                }
+                _ => Err(self.wrong(index, "comes back: a scalar that can be written is needed")),
+            },
+        }
+    }
+
+    /// Where a text goes; `None`: nowhere.
+    fn text_place(&mut self, index: usize, given: Given<'_>) -> Result<Option<Place>, Failure> {
+        match given {
+            Given::Number(_) => Err(self.wrong(index, "comes back: its address is needed")),
+            Given::Address(address) if address.is_null() => Ok(None),
+            Given::Address(address) => {
+                let Form::Text { capacity: Some(capacity) } = self.plan()?.arguments[index].form
+                else {
+                    return Err(self.wrong(index, "is a text of no stated size"));
+                };
+                Ok(Some(Place::Text(address, size(capacity))))
+            }
+            Given::Typed(typed) => match (typed.what(), typed.taker()) {
+                (Some(What::Default), _) => Ok(None),
+                (Some(What::Text), Some((take, taker))) => Ok(Some(Place::Taken(taker, take))),
+                (Some(What::Blanks), _) if typed.writable() => {
+                    Ok(Some(Place::Blanks(typed.data, size(typed.count))))
+                }
+                (Some(What::Text), _) if typed.writable() => {
+                    Ok(Some(Place::Text(typed.data, size(typed.count))))
+                }
+                _ => Err(self.wrong(index, "comes back: a text that can be written is needed")),
+            },
+        }
+    }
+
+    fn plan(&mut self) -> Result<&Plan, Failure> {
+        if self.plan.is_none() {
+            let plan =
+                self.interface.plan_with_texts(&self.scalars, &self.texts, &Limits::default());
+            let plan = plan.map_err(|error| {
+                Failure::argument(format!("`{}`: {error}", self.interface.name))
+            })?;
+            self.plan = Some(plan);
+        }
+        self.plan.as_ref().ok_or_else(|| Code::OtherErrorCode.into())
+    }
+
+    /// # Safety
+    /// As [`arguments`] says.
+    unsafe fn array(&mut self, index: usize, given: Given<'_>) -> Result<Arg<'static>, Failure> {
+        let mode = self.param(index).mode;
+        let (data, bytes, shape, writable) = match given {
+            Given::Number(_) => return Err(self.wrong(index, "is an array, a number was given")),
+            Given::Address(address) => {
+                let order = self.order;
+                let argument = &self.plan()?.arguments[index];
+                let Form::Array(element, own) = argument.form else {
+                    return Err(self.wrong(index, "is no array"));
+                };
+                let dims = argument.axes.iter().map(|axis| axis.size).collect();
+                let dims = order.map(|_| dims);
+                let bytes = size(argument.bytes);
+                (address, bytes, Shape { element, dims, order: order.unwrap_or(own) }, true)
+            }
+            Given::Typed(typed) => {
+                let (Some(What::Array), Some(element)) = (typed.what(), typed.element()) else {
+                    return Err(self.wrong(index, "is an array, something else was given"));
+                };
+                let bytes = typed.count.checked_mul(element.size());
+                let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
+                let bytes = bytes.ok_or_else(|| self.wrong(index, "is larger than memory"))?;
+                // SAFETY: as the caller promises.
+                let shape = unsafe { typed.shape(element) };
+                (typed.data, bytes, shape, typed.writable())
+            }
+        };
+        if data.is_null() && bytes > 0 {
+            return Err(self.wrong(index, "is NULL"));
+        }
+        if mode == Mode::In {
+            // SAFETY: the caller promises that it is there and stays as it is; not null unless empty.
+            let lent = unsafe { Lent::new(data.cast_const().cast(), bytes) };
+            return Ok(Arg::In(Array::lent(lent, shape)));
+        }
+        if !writable {
+            return Err(self.wrong(index, "comes back: an array that can be written is needed"));
+        }
+        // SAFETY: the caller promises that nobody else uses it; not null unless empty.
+        let lent = unsafe { LentMut::new(data.cast(), bytes) };
+        Ok(Arg::Out(ArrayMut::lent(lent, shape)))
+    }
+}
+
+/// On 64-bit machines, the only ones there are, they are the same.
+fn size(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+impl Back {
+    /// Puts what came to its place.
+    ///
+    /// # Errors
+    /// It does not fit there.
+    pub fn put(&self, outcome: &Outcome) -> Result<(), Failure> {
+        if let Place::Number(..) = self.place {
+            return match outcome.scalar(self.parameter) {
+                Some(scalar) => self.put_number(scalar),
+                None => Ok(()),
+            };
+        }
+        let mut values = outcome.values.iter();
+        match values.find(|(index, _)| *index == self.parameter) {
+            Some((_, Value::Text(text))) => self.put_text(text),
+            _ => Ok(()),
+        }
+    }
+
+    fn put_number(&self, scalar: Scalar) -> Result<(), Failure> {
+        let Place::Number(element, address) = self.place else { return Ok(()) };
+        let mut bytes = Vec::with_capacity(16);
+        if !scalar.encode(element, &mut bytes) {
+            let text = format!("`{}` came back as {scalar}, which is no {element}", self.name);
+            return Err(Failure::new(Code::OtherErrorCode, text));
+        }
+        // SAFETY: the program has lent a place for an element until the call is over, and it is not null.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address.cast(), bytes.len()) };
+        Ok(())
+    }
+
+    fn put_text(&self, text: &str) -> Result<(), Failure> {
+        let (address, room, fill) = match self.place {
+            Place::Number(..) => return Ok(()),
+            Place::Taken(target, take) => {
+                // SAFETY: the program gave the function for this target; the text is there while it runs.
+                unsafe { take(target, text.as_ptr().cast(), text.len()) };
+                return Ok(());
+            }
+            // Not even the zero has room.
+            Place::Text(_, 0) => return Ok(()),
+            Place::Text(address, room) => (address, room - 1, None),
+            Place::Blanks(address, room) => (address, room, Some(b' ')),
+        };
+        if text.len() > room {
+            let text = format!(
+                "`{}` came back with {} bytes, there is room for {room}",
+                self.name,
+                text.len()
+            );
+            return Err(Failure::argument(text));
+        }
+        let rest = if fill.is_some() { room - text.len() } else { 1 };
+        // SAFETY: the program has lent so much room; a text of C has one byte more than `room`.
+        unsafe {
+            std::ptr::copy_nonoverlapping(text.as_ptr(), address.cast(), text.len());
+            address.cast::<u8>().add(text.len()).write_bytes(fill.unwrap_or(0), rest);
+        }
+        Ok(())
+    }
+}

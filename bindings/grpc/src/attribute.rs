@@ -1,0 +1,389 @@
+//! Attributes of handles and sessions.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::mem::MaybeUninit;
+use std::time::Duration;
+
+use kumi_idl::Order;
+
+use crate::code::{Code, Failure, guard};
+use crate::handle::{GrpcFunctionHandle, Wanted, handle_at};
+use crate::runtime::current;
+
+/// `grpc_handle_attr_t_np`. The texts are the library's.
+#[repr(C)]
+#[derive(Debug)]
+pub struct GrpcHandleAttributes {
+    server: *mut c_char,
+    routine: *mut c_char,
+    timeout_ms: c_int,
+    order: c_int,
+}
+
+/// `grpc_session_attr_t_np`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct GrpcSessionAttributes {
+    timeout_ms: c_int,
+}
+
+fn time(milliseconds: c_int) -> Option<Duration> {
+    u64::try_from(milliseconds).ok().filter(|time| *time > 0).map(Duration::from_millis)
+}
+
+fn milliseconds(time: Option<Duration>) -> c_int {
+    time.map_or(0, |time| c_int::try_from(time.as_millis()).unwrap_or(c_int::MAX))
+}
+
+impl GrpcSessionAttributes {
+    /// How long the call may take; `None`: as the handle says.
+    pub fn time(&self) -> Option<Duration> {
+        time(self.timeout_ms)
+    }
+}
+
+impl GrpcHandleAttributes {
+    /// The handle that they describe.
+    ///
+    /// # Errors
+    /// No routine is named, or a name is no UTF-8.
+    pub fn wanted(&self) -> Result<Wanted, Failure> {
+        let text = |pointer: *mut c_char| {
+            // SAFETY: this library made it, by `set`.
+            let text = (!pointer.is_null()).then(|| unsafe { CStr::from_ptr(pointer) });
+            let text = text.map(|text| text.to_str().map(str::to_owned)).transpose();
+            text.map_err(|_| Failure::argument("an attribute is not in UTF-8"))
+        };
+        let none = || Failure::argument("the attributes name no routine");
+        Ok(Wanted {
+            address: text(self.server)?,
+            routine: text(self.routine)?.ok_or_else(none)?,
+            order: match self.order {
+                1 => Some(Order::Row),
+                2 => Some(Order::Column),
+                _ => None,
+            },
+            timeout: time(self.timeout_ms),
+        })
+    }
+
+    /// Frees its texts.
+    fn clear(&mut self) {
+        for text in [&mut self.server, &mut self.routine] {
+            replace(text, std::ptr::null_mut());
+        }
+    }
+
+    fn name(&mut self, name: c_int) -> Option<&mut *mut c_char> {
+        match name {
+            HOSTNAME => Some(&mut self.server),
+            FUNCNAME => Some(&mut self.routine),
+            _ => None,
+        }
+    }
+
+    fn number(&mut self, name: c_int) -> Option<&mut c_int> {
+        match name {
+            SESSION_TIMEOUT_MS => Some(&mut self.timeout_ms),
+            ORDER => Some(&mut self.order),
+            _ => None,
+        }
+    }
+}
+
+const HOSTNAME: c_int = 0;
+const FUNCNAME: c_int = 4;
+const SESSION_TIMEOUT_MS: c_int = 32;
+const ORDER: c_int = 33;
+const SECONDS: c_int = 1;
+
+fn replace(place: &mut *mut c_char, by: *mut c_char) {
+    let old = std::mem::replace(place, by);
+    if !old.is_null() {
+        // SAFETY: only this library writes there, what `CString::into_raw` gave.
+        drop(unsafe { CString::from_raw(old) });
+    }
+}
+
+fn copy(text: &CStr) -> *mut c_char {
+    text.to_owned().into_raw()
+}
+
+fn no_attribute(name: c_int) -> Failure {
+    Failure::argument(format!("{name} is no attribute that this library has"))
+}
+
+fn within(number: c_int, most: c_int) -> Result<c_int, Failure> {
+    if (0..=most).contains(&number) {
+        return Ok(number);
+    }
+    Err(Failure::argument(format!("{number} is no value of this attribute: 0 to {most} are")))
+}
+
+/// A number that C reads and gives back to be freed.
+fn lend_number(number: c_int) -> *mut c_void {
+    // Not null: `malloc` of four bytes fails only when nothing goes any more.
+    // SAFETY: room for one number, or null.
+    unsafe {
+        let place = libc::malloc(size_of::<c_int>()).cast::<c_int>();
+        if !place.is_null() {
+            place.write(number);
+        }
+        place.cast()
+    }
+}
+
+/// What the program has.
+///
+/// # Safety
+/// `pointer` is null, or what it points to is initialised and nobody else's during `'a`.
+unsafe fn given<'a, T>(pointer: *mut T) -> Result<&'a mut T, Failure> {
+    // SAFETY: as the caller promises.
+    unsafe { pointer.as_mut() }.ok_or_else(|| Failure::null("the attributes"))
+}
+
+/// Where the program wants a value.
+///
+/// # Safety
+/// `pointer` is null, or can be written and is nobody else's during `'a`.
+unsafe fn place<'a, T>(pointer: *mut T, what: &str) -> Result<&'a mut MaybeUninit<T>, Failure> {
+    // SAFETY: as the caller promises; what is written may be anything before.
+    unsafe { pointer.cast::<MaybeUninit<T>>().as_mut() }.ok_or_else(|| Failure::null(what))
+}
+
+/// See `grpc.h`.
+///
+/// # Safety
+/// As `grpc.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn grpc_handle_attr_initialize_np(
+    attributes: *mut GrpcHandleAttributes,
+) -> c_int {
+    guard(|| {
+        current()?;
+        // SAFETY: null or writable, as `grpc.h` asks.
+        let place = unsafe { place(attributes, "the attributes") }?;
+        let null = std::ptr::null_mut();
+        let empty = GrpcHandleAttributes { server: null, routine: null, timeout_ms: 0, order: 0 };
+        place.write(empty);
+        Ok(Code::NoError)
+    })
+}
+
+/// See `grpc.h`.
+///
+/// # Safety
+/// As `grpc.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn grpc_handle_attr_destruct_np(
+    attributes: *mut GrpcHandleAttributes,
+) -> c_int {
+    guard(|| {
+        // SAFETY: null or initialised, as `grpc.h` asks.
+        unsafe { given(attributes) }?.clear();
+        Ok(Code::NoError)
+    })
+}
+
+/// See `grpc.h`.
+///
+/// # Safety
+/// As `grpc.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn grpc_handle_attr_set_np(
+    attributes: *mut GrpcHandleAttributes,
+    name: c_int,
+    value: *const c_void,
+) -> c_int {
+    guard(|| {
+        // SAFETY: null or initialised, as `grpc.h` asks.
+        let attributes = unsafe { given(attributes) }?;
+        if value.is_null() {
+            return Err(Failure::null("the attribute's value"));
+        }
+        if let Some(text) = attributes.name(name) {
+            // SAFETY: of these names the value is a text, as `grpc.h` asks.
+            replace(text, copy(unsafe { CStr::from_ptr(value.cast()) }));
+            return Ok(Code::NoError);
+        }
+        let place = attributes.number(name).ok_or_else(|| no_attribute(name))?;
+        // SAFETY: of the others it is the address of a number.
+        let number = unsafe { value.cast::<c_int>().read_unaligned() };
+        let most = if name == ORDER { 2 } else { c_int::MAX };
+        *place = within(number, most)?;
+        Ok(Code::NoError)
+    })
+}
+
+/// See `grpc.h`.
+///
+/// # Safety
+/// As `grpc.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn grpc_handle_attr_get_np(
+    attributes: *mut GrpcHandleAttributes,
+    name: c_int,
+    value: *mut *mut c_void,
+) -> c_int {
+    guard(|| {
+        // SAFETY: null or writable, as `grpc.h` asks.
+        let place = unsafe { place(value, "the place for the attribute") }?;
+        // SAFETY: null or initialised, as `grpc.h` asks.
+        let attributes = unsafe { given(attributes) }?;
+        let made = match attributes.name(name).map(|text| *text) {
+            Some(text) if text.is_null() => std::ptr::null_mut(),
+            // SAFETY: a text that this library made.
+            Some(text) => unsafe { libc::strdup(text) }.cast(),
+            None => lend_number(*attributes.number(name).ok_or_else(|| no_attribute(name))?),
+        };
+        place.write(made);
+        Ok(Code::NoError)
+    })
+}
+
+/// See `grpc.h`.
+///
+/// # Safety
+/// As `grpc.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn grpc_handle_attr_release_np(value: *mut c_void) -> c_int {
+    // SAFETY: null, or what `get` gave, which `malloc` made.
+    unsafe { libc::free(value) };
+    Code::NoError as c_int
+}
+
+/// See `grpc.h`.
+///
+/// # Safety
+/// As `grpc.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn grpc_function_handle_get_attr_np(
+    handle: *const GrpcFunctionHandle,
+    attributes: *mut GrpcHandleAttributes,
+) -> c_int {
+    guard(|| {
+        let runtime = current()?;
+        // SAFETY: null or writable, as `grpc.h` asks.
+        let place = unsafe { place(attributes, "the attributes") }?;
+        // SAFETY: null or readable, as `grpc.h` asks.
+        let handle = unsafe { handle_at(&runtime, handle) }?;
+        let text = |text: &str| CString::new(text).map_or(std::ptr::null_mut(), CString::into_raw);
+        let order = match handle.order {
+            None => 0,
+            Some(Order::Row) => 1,
+            Some(Order::Column) => 2,
+        };
+        let made = GrpcHandleAttributes {
+            server: text(&handle.address),
+            routine: text(&handle.routine),
+            timeout_ms: milliseconds(handle.timeout),
+            order,
+        };
+        place.write(made);
+        Ok(Code::NoError)
+    })
+}
+
+/// See `grpc.h`.
+///
+/// # Safety
+/// As `grpc.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn grpc_session_attr_initialize_np(
+    handle: *const GrpcFunctionHandle,
+    attributes: *mut GrpcSessionAttributes,
+) -> c_int {
+    guard(|| {
+        let runtime = current()?;
+        // SAFETY: null or writable, as `grpc.h` asks.
+        let place = unsafe { place(attributes, "the attributes") }?;
+        // SAFETY: null or readable, as `grpc.h` asks.
+        let handle = unsafe { handle_at(&runtime, handle) }?;
+        let made = GrpcSessionAttributes { timeout_ms: milliseconds(handle.timeout) };
+        place.write(made);
+        Ok(Code::NoError)
+    })
+}
+
+/// See `grpc.h`.
+///
+/// # Safety
+/// As `grpc.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn grpc_session_attr_destruct_np(
+    attributes: *mut GrpcSessionAttributes,
+) -> c_int {
+    guard(|| {
+        if attributes.is_null() {
+            return Err(Failure::null("the attributes"));
+        }
+        Ok(Code::NoError)
+    })
+}
+
+/// See `grpc.h`.
+///
+/// # Safety
+/// As `grpc.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn grpc_session_attr_set_np(
+    attributes: *mut GrpcSessionAttributes,
+    name: c_int,
+    value: *const c_void,
+) -> c_int {
+    guard(|| {
+        // SAFETY: null or initialised, as `grpc.h` asks.
+        let attributes = unsafe { given(attributes) }?;
+        if value.is_null() {
+            return Err(Failure::null("the attribute's value"));
+        }
+        let unit = match name {
+            SECONDS => 1000,
+            SESSION_TIMEOUT_MS => 1,
+            _ => return Err(no_attribute(name)),
+        };
+        // SAFETY: the address of a number, as `grpc.h` asks.
+        let number = unsafe { value.cast::<c_int>().read_unaligned() };
+        attributes.timeout_ms = within(number, c_int::MAX)?.saturating_mul(unit);
+        Ok(Code::NoError)
+    })
+}
+
+/// See `grpc.h`.
+///
+/// # Safety
+/// As `grpc.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn grpc_session_attr_get_np(
+    attributes: *mut GrpcSessionAttributes,
+    name: c_int,
+    value: *mut *mut c_void,
+) -> c_int {
+    guard(|| {
+        // SAFETY: null or writable, as `grpc.h` asks.
+        let place = unsafe { place(value, "the place for the attribute") }?;
+        // SAFETY: null or initialised, as `grpc.h` asks.
+        let attributes = unsafe { given(attributes) }?;
+        let number = match name {
+            // Up, so that what is given is never read as none.
+            SECONDS => {
+                attributes.timeout_ms.div_euclid(1000)
+                    + c_int::from(attributes.timeout_ms % 1000 > 0)
+            }
+            SESSION_TIMEOUT_MS => attributes.timeout_ms,
+            _ => return Err(no_attribute(name)),
+        };
+        place.write(lend_number(number));
+        Ok(Code::NoError)
+    })
+}
+
+/// See `grpc.h`.
+///
+/// # Safety
+/// As `grpc.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn grpc_session_attr_release_np(value: *mut c_void) -> c_int {
+    // SAFETY: the same promises.
+    unsafe { grpc_handle_attr_release_np(value) }
+}

@@ -1,0 +1,102 @@
+//! Beginning calls.
+
+use std::ffi::c_int;
+use std::time::Duration;
+
+use kumi_call::{CallError, Known};
+use std::sync::Arc;
+
+use crate::argument::{Arguments, Given, arguments};
+use crate::attribute::GrpcSessionAttributes;
+use crate::code::{Code, Failure};
+use crate::handle::{GrpcFunctionHandle, Handle, handle_at};
+use crate::runtime::{Connection, Runtime, current};
+use crate::session::{Running, run};
+
+/// A call of which the routine is known and the arguments are not.
+pub struct Prepared {
+    runtime: Arc<Runtime>,
+    handle: Arc<Handle>,
+    connection: Connection,
+    known: Arc<Known>,
+}
+
+/// What becomes of a call.
+pub enum Way {
+    /// Its end is waited for.
+    Wait,
+    /// It becomes a session, whose number goes here.
+    Session(*mut c_int),
+}
+
+impl Prepared {
+    /// Looks up a handle, and the description of its routine.
+    ///
+    /// # Errors
+    /// No handle, or its server is gone.
+    ///
+    /// # Safety
+    /// `handle` is null or can be read.
+    pub unsafe fn of(handle: *const GrpcFunctionHandle) -> Result<Prepared, Failure> {
+        let runtime = current()?;
+        // SAFETY: as the caller promises.
+        let handle = unsafe { handle_at(&runtime, handle) }?;
+        let found = runtime.known(&handle.address, &handle.routine);
+        let (connection, known) = found.map_err(|failure| match failure.code {
+            // There was one when the handle was made.
+            Code::ServerNotFound => Failure::new(Code::CommunicationFailed, failure.detail),
+            _ => failure,
+        })?;
+        Ok(Prepared { runtime, handle, connection, known })
+    }
+
+    /// The routine's description.
+    pub fn known(&self) -> &Known {
+        &self.known
+    }
+
+    /// Calls.
+    ///
+    /// # Errors
+    /// How it failed.
+    ///
+    /// # Safety
+    /// The addresses are as [`arguments`] wants them; the place for the session is null or can be written.
+    pub unsafe fn call(
+        &self,
+        given: &[Given<'_>],
+        way: &Way,
+        attributes: Option<&GrpcSessionAttributes>,
+    ) -> Result<Code, Failure> {
+        if matches!(way, Way::Session(place) if place.is_null()) {
+            return Err(Failure::null("the place for the session"));
+        }
+        // SAFETY: as the caller promises.
+        let arguments = unsafe { arguments(&self.known, given, self.handle.order) }?;
+        let time = attributes.and_then(GrpcSessionAttributes::time).or(self.handle.timeout);
+        let running = self.begin(arguments, time)?;
+        match way {
+            Way::Wait => run(&self.runtime, &self.handle, running)?,
+            Way::Session(place) => {
+                let plan = running.call.plan();
+                let bytes = (plan.sent, plan.returned);
+                let number = self.runtime.sessions.add(Arc::clone(&self.handle), bytes, running);
+                // SAFETY: checked not to be null, and writable as the caller promises.
+                unsafe { place.write_unaligned(number) };
+            }
+        }
+        Ok(Code::NoError)
+    }
+
+    fn begin(&self, arguments: Arguments, time: Option<Duration>) -> Result<Running, Failure> {
+        let begun = self.connection.client.call_async(&self.handle.routine, arguments.args, time);
+        let call = begun.map_err(|error| {
+            if matches!(error, CallError::Lost(_)) {
+                self.runtime.lost(&self.handle.address, &self.connection);
+            }
+            Failure::from(error)
+        })?;
+        let connection = self.connection.clone();
+        Ok(Running { call, back: arguments.back, connection })
+    }
+}

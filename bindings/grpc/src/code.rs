@@ -1,0 +1,225 @@
+//! Error codes, their texts, and what the last failure of a thread was.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use kumi_call::CallError;
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $value:literal, $c:literal, $text:literal;)*) => {
+        /// An error of `grpc.h`. Numbers are never used again for something else.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(i32)]
+        pub enum Code { $($(#[$doc])* $name = $value,)* }
+
+        impl Code {
+            /// Every code, in the order of the header.
+            pub const EVERY: &'static [Code] = &[$(Code::$name,)*];
+
+            /// Its name in C.
+            #[must_use]
+            pub fn name(self) -> &'static CStr {
+                match self { $(Code::$name => $c,)* }
+            }
+
+            /// One sentence that explains it.
+            #[must_use]
+            pub fn text(self) -> &'static str {
+                match self { $(Code::$name => $text,)* }
+            }
+        }
+    };
+}
+
+codes! {
+    /// Success.
+    NoError = 0, c"GRPC_NO_ERROR", "success";
+    /// `grpc_initialize` has not succeeded.
+    NotInitialized = 1, c"GRPC_NOT_INITIALIZED", "call grpc_initialize first";
+    /// No such file.
+    ConfigFileNotFound = 2, c"GRPC_CONFIGFILE_NOT_FOUND", "the configuration file cannot be read";
+    /// What is in it cannot be.
+    ConfigFileError = 3, c"GRPC_CONFIGFILE_ERROR", "the configuration file says something that cannot be";
+    /// The server cannot be reached.
+    ServerNotFound = 4, c"GRPC_SERVER_NOT_FOUND", "no server can be reached";
+    /// It has no such routine.
+    FunctionNotFound = 5, c"GRPC_FUNCTION_NOT_FOUND", "the server has no such routine";
+    /// Not a handle, or destructed.
+    InvalidFunctionHandle = 6, c"GRPC_INVALID_FUNCTION_HANDLE", "this is no function handle, or it was destructed";
+    /// Not a session, or one that was forgotten.
+    InvalidSessionId = 7, c"GRPC_INVALID_SESSION_ID", "there is no such session";
+    /// The server does not run the call.
+    RpcRefused = 8, c"GRPC_RPC_REFUSED", "the server refused the call";
+    /// The connection is lost; the call may have run.
+    CommunicationFailed = 9, c"GRPC_COMMUNICATION_FAILED", "the connection to the server is lost";
+    /// The call failed after it had begun.
+    SessionFailed = 10, c"GRPC_SESSION_FAILED", "the call failed";
+    /// It is under way.
+    NotCompleted = 11, c"GRPC_NOT_COMPLETED", "the call is not over";
+    /// All are under way.
+    NoneCompleted = 12, c"GRPC_NONE_COMPLETED", "none of the calls is over";
+    /// Anything that has no code of its own.
+    OtherErrorCode = 13, c"GRPC_OTHER_ERROR_CODE", "the operation failed";
+    /// A code that does not exist.
+    UnknownErrorCode = 14, c"GRPC_UNKNOWN_ERROR_CODE", "this is no error code";
+    /// `grpc_initialize` was called twice.
+    AlreadyInitialized = 15, c"GRPC_ALREADY_INITIALIZED", "grpc_initialize was called before";
+    /// The greatest code of the standard.
+    LastErrorCode = 16, c"GRPC_LAST_ERROR_CODE", "the greatest error code of the standard";
+    /// The call took longer than it may.
+    Timeout = 32, c"GRPC_TIMEOUT_NP", "the call took longer than it may and was stopped";
+    /// The call was cancelled.
+    Canceled = 33, c"GRPC_CANCELED_NP", "the call was cancelled";
+    /// Arguments do not fit the description; nothing was sent.
+    InvalidArgument = 34, c"GRPC_INVALID_ARGUMENT_NP", "the arguments do not fit the routine's description; nothing was sent";
+    /// The routine ended its process.
+    Crashed = 35, c"GRPC_CRASHED_NP", "the routine crashed";
+    /// The routine says that it failed.
+    Status = 36, c"GRPC_STATUS_NP", "the routine says by its status that it failed";
+    /// As many calls wait as may.
+    Busy = 37, c"GRPC_BUSY_NP", "the server has as many calls as it may; try again later";
+    /// More memory than a call may have.
+    TooLarge = 38, c"GRPC_TOO_LARGE_NP", "the call needs more memory than a call may have";
+    /// The server does not take this client.
+    NotPermitted = 39, c"GRPC_NOT_PERMITTED_NP", "the server does not take this client; look at the token";
+    /// The routine's library or symbol is not there.
+    NotRunnable = 40, c"GRPC_NOT_RUNNABLE_NP", "the server cannot run the routine; its library is missing";
+}
+
+impl Code {
+    /// What functions of the standard return for it: there are fewer of them.
+    #[must_use]
+    pub fn standard(self) -> Code {
+        match self {
+            Code::Crashed | Code::Status => Code::SessionFailed,
+            Code::Busy | Code::TooLarge | Code::NotPermitted | Code::NotRunnable => {
+                Code::RpcRefused
+            }
+            other => other,
+        }
+    }
+
+    /// What waiting for a session that ended with it returns.
+    #[must_use]
+    pub fn of_wait(self) -> Code {
+        match self {
+            Code::NoError | Code::Timeout | Code::Canceled => self,
+            _ => Code::SessionFailed,
+        }
+    }
+}
+
+/// What went wrong: its code and what exactly.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The most exact code.
+    pub code: Code,
+    /// A sentence.
+    pub detail: String,
+}
+
+impl Failure {
+    /// A failure with its particulars.
+    pub fn new(code: Code, detail: impl Into<String>) -> Failure {
+        Failure { code, detail: detail.into() }
+    }
+
+    /// A pointer that must not be null.
+    pub fn null(what: &str) -> Failure {
+        Failure::new(Code::OtherErrorCode, format!("{what} is NULL"))
+    }
+
+    /// Arguments that do not fit.
+    pub fn argument(detail: impl Into<String>) -> Failure {
+        Failure::new(Code::InvalidArgument, detail)
+    }
+}
+
+impl From<Code> for Failure {
+    fn from(code: Code) -> Failure {
+        Failure::new(code, code.text())
+    }
+}
+
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Failure {
+        let code = match &error {
+            CallError::Connect { .. } | CallError::Address(_) | CallError::Tls { .. } => {
+                Code::ServerNotFound
+            }
+            CallError::Lost(_) => Code::CommunicationFailed,
+            CallError::RoutineNotFound(_) => Code::FunctionNotFound,
+            CallError::Argument { .. } => Code::InvalidArgument,
+            CallError::TooLarge(_) => Code::TooLarge,
+            CallError::Busy(_) => Code::Busy,
+            CallError::Crashed { .. } => Code::Crashed,
+            CallError::TimedOut(_) => Code::Timeout,
+            CallError::Cancelled(_) => Code::Canceled,
+            CallError::NotRunnable(_) => Code::NotRunnable,
+            CallError::NotPermitted(_) | CallError::Expired(_) => Code::NotPermitted,
+            CallError::Status { .. } => Code::Status,
+            _ => Code::OtherErrorCode,
+        };
+        Failure::new(code, error.to_string())
+    }
+}
+
+/// What a thread remembers.
+struct Last {
+    code: Code,
+    detail: Option<CString>,
+    failed: VecDeque<c_int>,
+}
+
+thread_local! {
+    static LAST: RefCell<Last> = const {
+        RefCell::new(Last { code: Code::NoError, detail: None, failed: VecDeque::new() })
+    };
+}
+
+/// Keeps a failure for `grpc_last_error_get_np` and `grpc_last_error_text_np`; its code of the standard.
+pub fn report(failure: &Failure) -> c_int {
+    let bytes: Vec<u8> = failure.detail.bytes().filter(|byte| *byte != 0).collect();
+    let detail = CString::new(bytes).unwrap_or_default();
+    // While the thread ends there is nothing to remember it for; the code still tells.
+    let _ending = LAST.try_with(|last| {
+        let mut last = last.borrow_mut();
+        (last.code, last.detail) = (failure.code, Some(detail));
+    });
+    failure.code.standard() as c_int
+}
+
+/// The last failure of this thread.
+pub fn last_code() -> Code {
+    LAST.try_with(|last| last.borrow().code).unwrap_or(Code::NoError)
+}
+
+/// What exactly it was; valid until the thread's next failure.
+pub fn last_detail() -> *const c_char {
+    let text = |last: &RefCell<Last>| last.borrow().detail.as_ref().map(|detail| detail.as_ptr());
+    LAST.try_with(text).ok().flatten().unwrap_or(c"".as_ptr())
+}
+
+/// Remembers which sessions failed in a wait.
+pub fn set_failed(sessions: impl IntoIterator<Item = c_int>) {
+    let _ending = LAST.try_with(|last| last.borrow_mut().failed = sessions.into_iter().collect());
+}
+
+/// The next of them.
+pub fn next_failed() -> Option<c_int> {
+    LAST.try_with(|last| last.borrow_mut().failed.pop_front()).ok().flatten()
+}
+
+/// Runs `body` and turns its failure, or panic, into a code of the standard.
+pub fn guard(body: impl FnOnce() -> Result<Code, Failure>) -> c_int {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(code)) => code as c_int,
+        Ok(Err(failure)) => report(&failure),
+        Err(_) => report(&Failure::new(
+            Code::OtherErrorCode,
+            "a defect in the library (please report it)",
+        )),
+    }
+}

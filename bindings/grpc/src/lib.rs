@@ -1,0 +1,47 @@
+//! `libkumi_grpc`: calls of routines from C, C++ and Fortran.
+//!
+//! `include/grpc.h` is the documentation of every function here: the GridRPC interface (GFD-R.052), with the
+//! extensions of Ninf-G that have a meaning here. This crate is the layer between it and [`kumi_call`]: it turns what a
+//! program passes into arguments by the routine's description, and outcomes into codes. A panic stops at this boundary and
+//! becomes [`Code::OtherErrorCode`].
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `code` | error codes, and the last failure of a thread |
+//! | `config`, `runtime` | configuration, connections, start and end |
+//! | `handle`, `attribute` | function handles and what they may be told |
+//! | `argument`, `typed` | from the program's memory to arguments, and results back |
+//! | `call`, `variadic`, `stack` | the ways to call |
+//! | `session`, `wait`, `report` | sessions: waiting, cancelling, what came of them |
+
+mod argument;
+mod attribute;
+mod call;
+mod code;
+mod config;
+mod handle;
+mod report;
+mod runtime;
+mod session;
+mod stack;
+mod typed;
+mod variadic;
+mod wait;
+
+pub use attribute::*;
+pub use code::Code;
+pub use handle::{
+    GrpcFunctionHandle, grpc_function_handle_array_default_np,
+    grpc_function_handle_array_destruct_np, grpc_function_handle_array_init_np,
+    grpc_function_handle_array_init_with_attr_np, grpc_function_handle_default,
+    grpc_function_handle_destruct, grpc_function_handle_init,
+    grpc_function_handle_init_with_attr_np, grpc_get_handle,
+};
+pub use report::*;
+pub use runtime::{grpc_finalize, grpc_initialize};
+pub use stack::*;
+pub use typed::GrpcArgument;
+pub use variadic::{
+    grpc_call, grpc_call_async, grpc_call_async_with_attr_np, grpc_call_with_attr_np,
+};
+pub use wait::*;

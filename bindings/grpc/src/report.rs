@@ -1,0 +1,143 @@
+//! What is known of errors and of sessions.
+
+use std::ffi::{c_char, c_int};
+use std::io::Write;
+
+use crate::argument::text;
+use crate::code::{Code, Failure, guard, last_code, last_detail, report};
+use crate::runtime::current;
+
+/// See `grpc.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn grpc_error_string(error: c_int) -> *const c_char {
+    let code = Code::EVERY.iter().copied().find(|code| *code as c_int == error);
+    code.unwrap_or(Code::UnknownErrorCode).name().as_ptr()
+}
+
+/// See `grpc.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn grpc_get_error(session: c_int) -> c_int {
+    guard(|| exact(session).map(Code::standard))
+}
+
+/// See `grpc.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn grpc_get_error_np(session: c_int) -> c_int {
+    guard(|| exact(session))
+}
+
+/// How a session ended; what happened to it becomes the thread's last failure.
+fn exact(session: c_int) -> Result<Code, Failure> {
+    let session = current()?.sessions.any(session)?;
+    let failure = session.ended().and_then(|ended| ended.result.as_ref().err());
+    Ok(failure.map_or(Code::NoError, |failure| {
+        report(failure);
+        failure.code
+    }))
+}
+
+/// See `grpc.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn grpc_last_error_get_np() -> c_int {
+    last_code() as c_int
+}
+
+/// See `grpc.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn grpc_last_error_text_np() -> *const c_char {
+    last_detail()
+}
+
+/// See `grpc.h`.
+///
+/// # Safety
+/// As `grpc.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn grpc_perror_np(before: *const c_char) -> c_int {
+    let code = last_code();
+    guard(|| {
+        let mut line = String::new();
+        if !before.is_null() {
+            // SAFETY: not null; a text as `grpc.h` asks.
+            line = format!("{}: ", unsafe { text(before, "the text") }?);
+        }
+        // SAFETY: this thread's text, which is there until its next failure.
+        let detail = unsafe { std::ffi::CStr::from_ptr(last_detail()) }.to_string_lossy();
+        let detail = if code == Code::NoError { code.text().into() } else { detail };
+        line.push_str(&format!("{}: {detail}\n", code.name().to_string_lossy()));
+        let written = std::io::stderr().write_all(line.as_bytes());
+        written.map_err(|error| Failure::new(Code::OtherErrorCode, error.to_string()))?;
+        Ok(Code::NoError)
+    })
+}
+
+/// `grpc_session_info_t_np`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct GrpcSessionInfo {
+    waited: f64,
+    ran: f64,
+    total: f64,
+    sent: u64,
+    returned: u64,
+    error: c_int,
+}
+
+const EXECUTING: c_int = 1;
+const DOWN: c_int = 2;
+const DONE: c_int = 3;
+
+/// See `grpc.h`.
+///
+/// # Safety
+/// As `grpc.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn grpc_session_info_get_np(
+    session: c_int,
+    info: *mut *mut GrpcSessionInfo,
+    status: *mut c_int,
+) -> c_int {
+    guard(|| {
+        let runtime = current()?;
+        let session = runtime.sessions.any(session)?;
+        session.is_over(&runtime);
+        let ended = session.ended();
+        let code = ended.and_then(|ended| ended.result.as_ref().err()).map(|failure| failure.code);
+        if !status.is_null() {
+            let now = match (ended, code) {
+                (None, _) => EXECUTING,
+                (Some(_), None) => DONE,
+                (Some(_), Some(_)) => DOWN,
+            };
+            // SAFETY: not null, writable as `grpc.h` asks.
+            unsafe { status.write(now) };
+        }
+        if !info.is_null() {
+            let times = ended.map(|ended| ended.times).unwrap_or_default();
+            let made = Box::new(GrpcSessionInfo {
+                waited: times.waited.as_secs_f64(),
+                ran: times.ran.as_secs_f64(),
+                total: times.total.as_secs_f64(),
+                sent: session.bytes.0,
+                returned: session.bytes.1,
+                error: code.unwrap_or(Code::NoError) as c_int,
+            });
+            // SAFETY: not null, writable as `grpc.h` asks.
+            unsafe { info.write(Box::into_raw(made)) };
+        }
+        Ok(Code::NoError)
+    })
+}
+
+/// See `grpc.h`.
+///
+/// # Safety
+/// As `grpc.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn grpc_session_info_release_np(info: *mut GrpcSessionInfo) -> c_int {
+    if !info.is_null() {
+        // SAFETY: `grpc_session_info_get_np` made it, and it comes back once, as `grpc.h` asks.
+        drop(unsafe { Box::from_raw(info) });
+    }
+    Code::NoError as c_int
+}

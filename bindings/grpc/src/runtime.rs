@@ -1,0 +1,150 @@
+//! What lives between `grpc_initialize` and `grpc_finalize`.
+
+use std::collections::HashMap;
+use std::ffi::{c_char, c_int};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use kumi_call::{CallError, Client};
+
+use crate::argument::text;
+use crate::code::{Code, Failure, guard};
+use crate::config::Config;
+use crate::handle::Handles;
+use crate::session::Sessions;
+
+/// Everything that the library holds.
+pub struct Runtime {
+    /// How calls are made.
+    pub config: Config,
+    /// Function handles by number.
+    pub handles: Mutex<Handles>,
+    /// Sessions by number.
+    pub sessions: Sessions,
+    /// One connection to each server, with a number that tells it from those before it.
+    clients: Mutex<(u64, HashMap<String, Connection>)>,
+}
+
+/// A connection to a server.
+#[derive(Clone)]
+pub struct Connection {
+    /// The connection itself.
+    pub client: Client,
+    number: u64,
+}
+
+static RUNTIME: RwLock<Option<Arc<Runtime>>> = RwLock::new(None);
+
+/// The lock of something that a panic leaves usable.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What lives.
+///
+/// # Errors
+/// [`Code::NotInitialized`].
+pub fn current() -> Result<Arc<Runtime>, Failure> {
+    let runtime = RUNTIME.read().unwrap_or_else(PoisonError::into_inner);
+    runtime.clone().ok_or_else(|| Code::NotInitialized.into())
+}
+
+impl Runtime {
+    /// The connection to a server; made if there is none.
+    ///
+    /// # Errors
+    /// It cannot be reached.
+    pub fn connection(&self, address: &str) -> Result<Connection, Failure> {
+        let kept = lock(&self.clients).1.get(address).cloned();
+        // One whose server went while nobody called: nothing was sent over it.
+        if let Some(connection) = kept.filter(|connection| !connection.client.is_lost()) {
+            return Ok(connection);
+        }
+        // Connecting may take long: others go on meanwhile. Of two that do the same the later is kept.
+        let client =
+            Client::connect(address, &self.config.options).map_err(|error| match error {
+                CallError::Lost(_) | CallError::TimedOut(_) => {
+                    Failure::new(Code::ServerNotFound, format!("{address}: {error}"))
+                }
+                error => error.into(),
+            })?;
+        if client.is_metaserver() {
+            let detail = format!("{address} is a metaserver: name servers");
+            return Err(Failure::new(Code::ServerNotFound, detail));
+        }
+        let mut clients = lock(&self.clients);
+        clients.0 += 1;
+        let connection = Connection { client, number: clients.0 };
+        clients.1.insert(address.to_owned(), connection.clone());
+        Ok(connection)
+    }
+
+    /// A connection is lost: the next call makes another.
+    pub fn lost(&self, address: &str, connection: &Connection) {
+        let mut clients = lock(&self.clients);
+        if clients.1.get(address).is_some_and(|kept| kept.number == connection.number) {
+            clients.1.remove(address);
+        }
+    }
+
+    /// A routine's description at a server. A connection that was lost since it was last used is made anew.
+    ///
+    /// # Errors
+    /// The server cannot be reached or has no such routine.
+    pub fn known(
+        &self,
+        address: &str,
+        routine: &str,
+    ) -> Result<(Connection, Arc<kumi_call::Known>), Failure> {
+        let connection = self.connection(address)?;
+        match connection.client.interface(routine) {
+            Ok(known) => Ok((connection, known)),
+            Err(CallError::Lost(_)) => {
+                self.lost(address, &connection);
+                let connection = self.connection(address)?;
+                let known = connection.client.interface(routine)?;
+                Ok((connection, known))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// See `grpc.h`.
+///
+/// # Safety
+/// `file` is null or a text of C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn grpc_initialize(file: *const c_char) -> c_int {
+    guard(|| {
+        let mut runtime = RUNTIME.write().unwrap_or_else(PoisonError::into_inner);
+        if runtime.is_some() {
+            return Err(Code::AlreadyInitialized.into());
+        }
+        let config = if file.is_null() {
+            Config::of_environment()
+        } else {
+            // SAFETY: not null; the rest is promised by the caller.
+            Config::read(Path::new(unsafe { text(file, "the file's name") }?))?
+        };
+        *runtime = Some(Arc::new(Runtime {
+            config,
+            handles: Mutex::default(),
+            sessions: Sessions::default(),
+            clients: Mutex::default(),
+        }));
+        Ok(Code::NoError)
+    })
+}
+
+/// See `grpc.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn grpc_finalize() -> c_int {
+    guard(|| {
+        let taken = RUNTIME.write().unwrap_or_else(PoisonError::into_inner).take();
+        let runtime = taken.ok_or_else(|| Failure::from(Code::NotInitialized))?;
+        // Also those that other threads wait for, which keep the rest alive until then.
+        runtime.sessions.cancel_all(&runtime);
+        Ok(Code::NoError)
+    })
+}

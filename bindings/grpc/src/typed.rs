@@ -1,0 +1,89 @@
+//! Arguments that say themselves what they are, for languages that know: `kumi_grpc_arguments.h`.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::slice;
+
+use kumi_call::Shape;
+use kumi_idl::{Element, Interface, Order};
+
+/// What an argument is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// The parameter's default.
+    Default,
+    /// A number.
+    Number,
+    /// An array.
+    Array,
+    /// A text of so many bytes; where one comes back, room for so many with the zero.
+    Text,
+    /// A text of so many bytes with blanks at its end.
+    Blanks,
+}
+
+/// Takes a text that comes back.
+pub type Take = unsafe extern "C" fn(*mut c_void, *const c_char, usize);
+
+/// `kumi_grpc_argument`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct GrpcArgument {
+    what: c_int,
+    element: c_int,
+    writable: c_int,
+    order: c_int,
+    /// The number, array or text.
+    pub data: *mut c_void,
+    /// Elements of an array, bytes of a text.
+    pub count: u64,
+    dims: *const u64,
+    dimensions: u64,
+    take: Option<Take>,
+    taker: *mut c_void,
+}
+
+impl GrpcArgument {
+    /// What it is.
+    pub fn what(&self) -> Option<What> {
+        Some(match self.what {
+            0 => What::Default,
+            1 => What::Number,
+            2 => What::Array,
+            3 => What::Text,
+            4 => What::Blanks,
+            _ => return None,
+        })
+    }
+
+    /// Of what type its elements are.
+    pub fn element(&self) -> Option<Element> {
+        usize::try_from(self.element).ok().and_then(|index| Element::ALL.get(index)).copied()
+    }
+
+    /// Whether it can be written to.
+    pub fn writable(&self) -> bool {
+        self.writable != 0 && (self.count == 0 || !self.data.is_null())
+    }
+
+    /// What takes a text that comes back, and its first argument.
+    pub fn taker(&self) -> Option<(Take, *mut c_void)> {
+        self.take.map(|take| (take, self.taker))
+    }
+
+    /// The array's shape.
+    ///
+    /// # Safety
+    /// `dims` is null or has that many sizes.
+    pub unsafe fn shape(&self, element: Element) -> Shape {
+        let order = if self.order == 2 { Order::Column } else { Order::Row };
+        // Whatever has more than any routine's array fits none.
+        let most = Interface::MOST_DIMENSIONS + 1;
+        let dims = usize::try_from(self.dimensions).unwrap_or(most).min(most);
+        if self.dims.is_null() || dims == 0 {
+            return Shape { element, dims: None, order };
+        }
+        // SAFETY: not null; as the caller promises.
+        let dims = unsafe { slice::from_raw_parts(self.dims, dims) }.to_vec();
+        Shape { element, dims: Some(dims), order }
+    }
+}

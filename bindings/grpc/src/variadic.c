@@ -1,0 +1,123 @@
+/* The functions of grpc.h that take any number of arguments: they ask which C types the routine takes, collect that
+ * many arguments, and hand them over. Stable Rust can call such functions but not be one; see variadic.rs. */
+#include <complex.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* How an argument is passed, after C's promotions; Kind in variadic.rs. */
+enum {
+    KIND_INT = 1,
+    KIND_UNSIGNED,
+    KIND_INT64,
+    KIND_UINT64,
+    KIND_DOUBLE,
+    KIND_FLOAT_COMPLEX,
+    KIND_DOUBLE_COMPLEX,
+    KIND_ADDRESS
+};
+
+enum { MOST_ARGUMENTS = 256 };
+
+/* Passed in variadic.rs. */
+union passed {
+    int64_t integer;
+    uint64_t natural;
+    double parts[2];
+    void *address;
+};
+
+struct prepared;
+
+int kumi_grpc_prepare(const void *handle, struct prepared **prepared, const unsigned char **kinds, size_t *count);
+int kumi_grpc_start(struct prepared *prepared, const union passed *passed, int is_session, int *session,
+                    const void *attributes);
+
+static void collect(const unsigned char *kinds, size_t count, va_list list, union passed *passed)
+{
+    for (size_t i = 0; i < count; i++) {
+        switch (kinds[i]) {
+        case KIND_INT:
+            passed[i].integer = va_arg(list, int);
+            break;
+        case KIND_UNSIGNED:
+            passed[i].natural = va_arg(list, unsigned);
+            break;
+        case KIND_INT64:
+            passed[i].integer = va_arg(list, int64_t);
+            break;
+        case KIND_UINT64:
+            passed[i].natural = va_arg(list, uint64_t);
+            break;
+        case KIND_DOUBLE:
+            passed[i].parts[0] = va_arg(list, double);
+            break;
+        case KIND_FLOAT_COMPLEX: {
+            float complex value = va_arg(list, float complex);
+            passed[i].parts[0] = crealf(value);
+            passed[i].parts[1] = cimagf(value);
+            break;
+        }
+        case KIND_DOUBLE_COMPLEX: {
+            double complex value = va_arg(list, double complex);
+            passed[i].parts[0] = creal(value);
+            passed[i].parts[1] = cimag(value);
+            break;
+        }
+        default:
+            passed[i].address = va_arg(list, void *);
+            break;
+        }
+    }
+}
+
+static int call(const void *handle, int is_session, int *session, const void *attributes, va_list list)
+{
+    struct prepared *prepared = NULL;
+    const unsigned char *kinds = NULL;
+    size_t count = 0;
+    union passed passed[MOST_ARGUMENTS];
+    int error = kumi_grpc_prepare(handle, &prepared, &kinds, &count);
+    if (error != 0) {
+        return error;
+    }
+    /* A routine has no more parameters: Interface::MOST_PARAMS. */
+    collect(kinds, count < MOST_ARGUMENTS ? count : MOST_ARGUMENTS, list, passed);
+    return kumi_grpc_start(prepared, passed, is_session, session, attributes);
+}
+
+int kumi_grpc_call(void *handle, ...)
+{
+    va_list list;
+    va_start(list, handle);
+    int error = call(handle, 0, NULL, NULL, list);
+    va_end(list);
+    return error;
+}
+
+int kumi_grpc_call_async(void *handle, int *session, ...)
+{
+    va_list list;
+    va_start(list, session);
+    int error = call(handle, 1, session, NULL, list);
+    va_end(list);
+    return error;
+}
+
+int kumi_grpc_call_with_attr(void *handle, const void *attributes, ...)
+{
+    va_list list;
+    va_start(list, attributes);
+    int error = call(handle, 0, NULL, attributes, list);
+    va_end(list);
+    return error;
+}
+
+int kumi_grpc_call_async_with_attr(void *handle, int *session, const void *attributes, ...)
+{
+    va_list list;
+    va_start(list, attributes);
+    int error = call(handle, 1, session, attributes, list);
+    va_end(list);
+    return error;
+}

@@ -1,0 +1,174 @@
+//! Functions that take any number of arguments. They are in `variadic.c`, because stable Rust can call such functions but
+//! not be one; the names that programs see are jumps there, because only what is Rust's leaves a shared library.
+
+use std::arch::naked_asm;
+use std::ffi::{c_int, c_void};
+
+use kumi_idl::{Element, Mode, Param, Scalar};
+
+use crate::argument::{Given, is_passed};
+use crate::attribute::GrpcSessionAttributes;
+use crate::call::{Prepared, Way};
+use crate::code::{Code, guard};
+use crate::handle::GrpcFunctionHandle;
+
+/// How C passes an argument behind `...`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Kind {
+    Int = 1,
+    Unsigned,
+    Int64,
+    UInt64,
+    Double,
+    FloatComplex,
+    DoubleComplex,
+    Address,
+}
+
+impl Kind {
+    fn of(param: &Param) -> Kind {
+        let Some(element) = param.scalar().filter(|_| param.mode == Mode::In) else {
+            return Kind::Address;
+        };
+        match element {
+            // Smaller ones are promoted.
+            Element::I8 | Element::I16 | Element::I32 | Element::U8 | Element::U16 => Kind::Int,
+            Element::U32 => Kind::Unsigned,
+            Element::I64 => Kind::Int64,
+            Element::U64 => Kind::UInt64,
+            Element::F32 | Element::F64 => Kind::Double,
+            Element::C64 => Kind::FloatComplex,
+            Element::C128 => Kind::DoubleComplex,
+        }
+    }
+
+    /// The argument.
+    ///
+    /// # Safety
+    /// It was stored as this kind.
+    unsafe fn given(self, passed: &Passed) -> Given<'static> {
+        // SAFETY: the field is the one that was stored, as the caller promises.
+        unsafe {
+            match self {
+                Kind::Int | Kind::Int64 => Given::Number(Scalar::I64(passed.integer)),
+                Kind::Unsigned | Kind::UInt64 => Given::Number(Scalar::U64(passed.natural)),
+                Kind::Double => Given::Number(Scalar::F64(passed.parts[0])),
+                Kind::FloatComplex | Kind::DoubleComplex => {
+                    Given::Number(Scalar::Complex(passed.parts[0], passed.parts[1]))
+                }
+                Kind::Address => Given::Address(passed.address),
+            }
+        }
+    }
+}
+
+/// `union passed` of `variadic.c`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+union Passed {
+    integer: i64,
+    natural: u64,
+    parts: [f64; 2],
+    address: *mut c_void,
+}
+
+/// What `variadic.c` holds while it collects arguments.
+struct Collecting {
+    prepared: Prepared,
+    kinds: Vec<Kind>,
+}
+
+/// Says how the arguments of a handle's routine are passed.
+///
+/// # Safety
+/// Called by `variadic.c`: the places can be written, the handle is null or can be read.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kumi_grpc_prepare(
+    handle: *const GrpcFunctionHandle,
+    place: *mut *mut c_void,
+    kinds: *mut *const u8,
+    count: *mut usize,
+) -> c_int {
+    guard(|| {
+        // SAFETY: as the caller promises.
+        let prepared = unsafe { Prepared::of(handle) }?;
+        let passed = prepared.known().params.iter().filter(|param| is_passed(param));
+        let list: Vec<Kind> = passed.map(Kind::of).collect();
+        let collecting = Box::new(Collecting { prepared, kinds: list });
+        // SAFETY: as the caller promises. The list stays where it is as long as the box does.
+        unsafe {
+            kinds.write(collecting.kinds.as_ptr().cast());
+            count.write(collecting.kinds.len());
+            place.write(Box::into_raw(collecting).cast());
+        }
+        Ok(Code::NoError)
+    })
+}
+
+/// Calls with what was collected.
+///
+/// # Safety
+/// Called by `variadic.c`, once with what [`kumi_grpc_prepare`] gave and as many arguments as it said.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn kumi_grpc_start(
+    collecting: *mut c_void,
+    passed: *const Passed,
+    is_session: c_int,
+    session: *mut c_int,
+    attributes: *const GrpcSessionAttributes,
+) -> c_int {
+    guard(|| {
+        // SAFETY: it came from `Box::into_raw` and comes back once.
+        let collecting = unsafe { Box::from_raw(collecting.cast::<Collecting>()) };
+        let mut given = Vec::with_capacity(collecting.kinds.len());
+        for (index, kind) in collecting.kinds.iter().enumerate() {
+            // SAFETY: there are as many arguments as kinds, each stored as its kind says.
+            given.push(unsafe { kind.given(&*passed.add(index)) });
+        }
+        let way = if is_session == 0 { Way::Wait } else { Way::Session(session) };
+        // SAFETY: null or readable as `grpc.h` asks of the program; the rest as it asks too.
+        unsafe { collecting.prepared.call(&given, &way, attributes.as_ref()) }
+    })
+}
+
+unsafe extern "C" {
+    fn kumi_grpc_call(handle: *mut GrpcFunctionHandle, ...) -> c_int;
+    fn kumi_grpc_call_async(handle: *mut GrpcFunctionHandle, session: *mut c_int, ...) -> c_int;
+    fn kumi_grpc_call_with_attr(
+        handle: *mut GrpcFunctionHandle,
+        attributes: *const GrpcSessionAttributes,
+        ...
+    ) -> c_int;
+    fn kumi_grpc_call_async_with_attr(
+        handle: *mut GrpcFunctionHandle,
+        session: *mut c_int,
+        attributes: *const GrpcSessionAttributes,
+        ...
+    ) -> c_int;
+}
+
+/// A jump: registers and stack are left as the caller made them.
+macro_rules! jump {
+    ($name:ident, $to:ident) => {
+        /// See `grpc.h`.
+        ///
+        /// # Safety
+        /// As `grpc.h` says. It is declared there with its arguments.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() -> c_int {
+            #[cfg(target_arch = "x86_64")]
+            naked_asm!("jmp {}", sym $to);
+            #[cfg(target_arch = "aarch64")]
+            naked_asm!("b {}", sym $to);
+            #[cfg(target_arch = "riscv64")]
+            naked_asm!("tail {}", sym $to);
+        }
+    };
+}
+
+jump!(grpc_call, kumi_grpc_call);
+jump!(grpc_call_async, kumi_grpc_call_async);
+jump!(grpc_call_with_attr_np, kumi_grpc_call_with_attr);
+jump!(grpc_call_async_with_attr_np, kumi_grpc_call_async_with_attr);

@@ -1,0 +1,260 @@
+//! Waiting for sessions, looking at them and cancelling them.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::code::{Code, Failure, guard, next_failed, report, set_failed};
+use crate::runtime::{Runtime, current};
+use crate::session::Session;
+
+/// `GRPC_SESSIONID_VOID`.
+const VOID: c_int = -1;
+/// Longest pause between two looks at several sessions.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// The sessions of an array, without those that are void.
+///
+/// # Safety
+/// `numbers` is null or points to `count` numbers.
+unsafe fn sessions(
+    runtime: &Runtime,
+    numbers: *const c_int,
+    count: usize,
+) -> Result<Vec<Arc<Session>>, Failure> {
+    if count > 0 && numbers.is_null() {
+        return Err(Failure::null("the array of sessions"));
+    }
+    let mut found = Vec::new();
+    for index in 0..count {
+        // SAFETY: within the caller's array.
+        let number = unsafe { numbers.wrapping_add(index).read_unaligned() };
+        if number != VOID {
+            found.push(runtime.sessions.any(number)?);
+        }
+    }
+    Ok(found)
+}
+
+/// Those of them whose end was not told.
+///
+/// # Safety
+/// As [`sessions`] says.
+unsafe fn untold(
+    runtime: &Runtime,
+    numbers: *const c_int,
+    count: usize,
+) -> Result<Vec<Arc<Session>>, Failure> {
+    // SAFETY: the same promises.
+    let mut found = unsafe { sessions(runtime, numbers, count) }?;
+    found.retain(|session| runtime.sessions.is_live(session.number));
+    Ok(found)
+}
+
+/// Writes a session's number.
+///
+/// # Safety
+/// `place` can be written.
+unsafe fn write(place: *mut c_int, number: c_int) {
+    // SAFETY: as the caller promises.
+    unsafe { place.write_unaligned(number) };
+}
+
+/// Tells a session's end: what a wait for it returns.
+fn tell(runtime: &Runtime, session: &Session) -> Code {
+    runtime.sessions.tell(session.number);
+    let ended = session.ended().and_then(|ended| ended.result.as_ref().err());
+    let Some(failure) = ended else { return Code::NoError };
+    set_failed([session.number]);
+    report(failure);
+    failure.code.of_wait()
+}
+
+/// Waits until one of them is over: the first in their order that is.
+fn wait_first<'a>(runtime: &Runtime, sessions: &'a [Arc<Session>]) -> Option<&'a Session> {
+    if let [session] = sessions {
+        session.wait(runtime);
+        return Some(session);
+    }
+    let mut pause = Duration::from_micros(20);
+    while !sessions.is_empty() {
+        if let Some(session) = sessions.iter().find(|session| session.is_over(runtime)) {
+            return Some(session);
+        }
+        // They may have several connections: none of them is read for long.
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(PAUSE);
+    }
+    None
+}
+
+/// Waits for one of them, of which the end was not told yet.
+///
+/// # Safety
+/// `place` is null or can be written.
+unsafe fn wait_one(
+    runtime: &Runtime,
+    sessions: &[Arc<Session>],
+    place: *mut c_int,
+) -> Result<Code, Failure> {
+    if place.is_null() {
+        return Err(Failure::null("the place for the session"));
+    }
+    // SAFETY: not null.
+    unsafe { write(place, VOID) };
+    let Some(session) = wait_first(runtime, sessions) else { return Ok(Code::NoError) };
+    // SAFETY: as above.
+    unsafe { write(place, session.number) };
+    Ok(tell(runtime, session))
+}
+
+/// Waits for all of them.
+fn wait_each(runtime: &Runtime, sessions: &[Arc<Session>]) -> Code {
+    let mut failed = Vec::new();
+    for session in sessions {
+        session.wait(runtime);
+        if tell(runtime, session) != Code::NoError && !failed.contains(&session.number) {
+            failed.push(session.number);
+        }
+    }
+    let code = if failed.is_empty() { Code::NoError } else { Code::SessionFailed };
+    set_failed(failed);
+    code
+}
+
+/// See `grpc.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn grpc_probe(session: c_int) -> c_int {
+    guard(|| {
+        let runtime = current()?;
+        let over = runtime.sessions.any(session)?.is_over(&runtime);
+        Ok(if over { Code::NoError } else { Code::NotCompleted })
+    })
+}
+
+/// See `grpc.h`.
+///
+/// # Safety
+/// As `grpc.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn grpc_probe_or(
+    numbers: *const c_int,
+    count: usize,
+    place: *mut c_int,
+) -> c_int {
+    guard(|| {
+        let runtime = current()?;
+        // SAFETY: as `grpc.h` asks of the caller.
+        let sessions = unsafe { untold(&runtime, numbers, count) }?;
+        if place.is_null() {
+            return Err(Failure::null("the place for the session"));
+        }
+        let over = sessions.iter().find(|session| session.is_over(&runtime));
+        // SAFETY: not null.
+        unsafe { write(place, over.map_or(VOID, |session| session.number)) };
+        Ok(if over.is_some() { Code::NoError } else { Code::NoneCompleted })
+    })
+}
+
+/// See `grpc.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn grpc_cancel(session: c_int) -> c_int {
+    guard(|| {
+        let runtime = current()?;
+        runtime.sessions.any(session)?.cancel(&runtime);
+        Ok(Code::NoError)
+    })
+}
+
+/// See `grpc.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn grpc_cancel_all() -> c_int {
+    guard(|| {
+        let runtime = current()?;
+        runtime.sessions.cancel_all(&runtime);
+        Ok(Code::NoError)
+    })
+}
+
+/// See `grpc.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn grpc_wait(session: c_int) -> c_int {
+    guard(|| {
+        let runtime = current()?;
+        let session = runtime.sessions.any(session)?;
+        session.wait(&runtime);
+        Ok(tell(&runtime, &session))
+    })
+}
+
+/// See `grpc.h`.
+///
+/// # Safety
+/// As `grpc.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn grpc_wait_and(numbers: *const c_int, count: usize) -> c_int {
+    guard(|| {
+        let runtime = current()?;
+        // SAFETY: as `grpc.h` asks of the caller.
+        let sessions = unsafe { sessions(&runtime, numbers, count) }?;
+        Ok(wait_each(&runtime, &sessions))
+    })
+}
+
+/// See `grpc.h`.
+///
+/// # Safety
+/// As `grpc.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn grpc_wait_or(
+    numbers: *const c_int,
+    count: usize,
+    place: *mut c_int,
+) -> c_int {
+    guard(|| {
+        let runtime = current()?;
+        // SAFETY: as `grpc.h` asks of the caller.
+        let sessions = unsafe { untold(&runtime, numbers, count) }?;
+        // SAFETY: as `grpc.h` asks of the caller.
+        unsafe { wait_one(&runtime, &sessions, place) }
+    })
+}
+
+/// See `grpc.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn grpc_wait_all() -> c_int {
+    guard(|| {
+        let runtime = current()?;
+        Ok(wait_each(&runtime, &runtime.sessions.live()))
+    })
+}
+
+/// See `grpc.h`.
+///
+/// # Safety
+/// As `grpc.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn grpc_wait_any(place: *mut c_int) -> c_int {
+    guard(|| {
+        let runtime = current()?;
+        // SAFETY: as `grpc.h` asks of the caller.
+        unsafe { wait_one(&runtime, &runtime.sessions.live(), place) }
+    })
+}
+
+/// See `grpc.h`.
+///
+/// # Safety
+/// As `grpc.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn grpc_get_failed_sessionid(place: *mut c_int) -> c_int {
+    guard(|| {
+        current()?;
+        if place.is_null() {
+            return Err(Failure::null("the place for the session"));
+        }
+        // SAFETY: not null, and writable as `grpc.h` asks.
+        unsafe { write(place, next_failed().unwrap_or(VOID)) };
+        Ok(Code::NoError)
+    })
+}

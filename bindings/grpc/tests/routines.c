@@ -1,0 +1,98 @@
+/* What the tests' server offers; described in routines.idl. */
+#include <complex.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void dmmul(int n, const double *a, const double *b, double *c)
+{
+    for (int i = 0; i < n; i++) {
+        for (int j = 0; j < n; j++) {
+            double sum = 0;
+            for (int k = 0; k < n; k++) {
+                sum += a[i * n + k] * b[k * n + j];
+            }
+            c[i * n + j] = sum;
+        }
+    }
+}
+
+/* Every scalar type there is, added up as a double. */
+double addall(int8_t a, int16_t b, int32_t c, int64_t d, uint8_t e, uint16_t f, uint32_t g, uint64_t h, float i, double j)
+{
+    return (double)a + b + c + (double)d + e + f + g + (double)h + i + j;
+}
+
+/* Each type of the results is another. */
+void spread(double value, int8_t *a, int16_t *b, int32_t *c, int64_t *d, uint8_t *e, uint16_t *f, uint32_t *g, uint64_t *h,
+            float *i, double *j)
+{
+    *a = (int8_t)value;
+    *b = (int16_t)value;
+    *c = (int32_t)value;
+    *d = (int64_t)value;
+    *e = (uint8_t)value;
+    *f = (uint16_t)value;
+    *g = (uint32_t)value;
+    *h = (uint64_t)value;
+    *i = (float)value;
+    *j = value;
+}
+
+void count(int *number, int by)
+{
+    *number += by;
+}
+
+void conjugate(int n, double complex *z)
+{
+    for (int i = 0; i < n; i++) {
+        z[i] = conj(z[i]);
+    }
+}
+
+/* Every second element. */
+void negate(int n, int *x)
+{
+    for (int i = 0; i < n; i++) {
+        x[i] = -x[i];
+    }
+}
+
+void shout(const char *text, char *answer)
+{
+    strcpy(answer, text);
+    strcat(answer, "!");
+}
+
+/* By columns: element i, j is a(1 + i, 1 + j). */
+void columns_(const int *m, const int *n, double *a)
+{
+    for (int j = 0; j < *n; j++) {
+        for (int i = 0; i < *m; i++) {
+            a[i + j * *m] += 100 * (i + 1) + (j + 1);
+        }
+    }
+}
+
+void judge(int status, double *seen, int *info)
+{
+    seen[0] = status;
+    *info = status;
+}
+
+void noop(void)
+{
+}
+
+void crash(void)
+{
+    abort();
+}
+
+void nap(int ms, int *slept)
+{
+    usleep(1000 * (useconds_t)ms);
+    *slept = ms;
+}

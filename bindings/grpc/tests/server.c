@@ -1,0 +1,90 @@
+#include "server.h"
+
+#include <libgen.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void fail(const char *what)
+{
+    perror(what);
+    exit(1);
+}
+
+/* The folder of this program. */
+static void here(char *folder)
+{
+    char path[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    if (length < 0) {
+        fail("/proc/self/exe");
+    }
+    path[length] = 0;
+    snprintf(folder, PATH_MAX, "%s", dirname(path));
+}
+
+static void become(int slots, int waiting, const char *listen, int said)
+{
+    char folder[PATH_MAX];
+    char program[PATH_MAX + 16];
+    char library[PATH_MAX + 32];
+    char slot_count[16];
+    char waiting_count[16];
+    here(folder);
+    snprintf(program, sizeof program, "%s/kumi", folder);
+    snprintf(library, sizeof library, "%s/libgrpc_routines.so", folder);
+    snprintf(slot_count, sizeof slot_count, "%d", slots);
+    snprintf(waiting_count, sizeof waiting_count, "%d", waiting);
+    /* A test that dies leaves no server behind. */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    dup2(said, STDERR_FILENO);
+    execl(program, program, "call", "serve", "--listen", listen, "--library", library, "--slots", slot_count, "--waiting",
+          waiting_count, ROUTINES, (char *)NULL);
+    perror(program);
+    _exit(1);
+}
+
+void server_start(struct server *server, int slots, int waiting, const char *listen)
+{
+    int ends[2];
+    char line[512];
+    if (pipe(ends) != 0) {
+        fail("pipe");
+    }
+    server->pid = fork();
+    if (server->pid < 0) {
+        fail("fork");
+    }
+    if (server->pid == 0) {
+        close(ends[0]);
+        become(slots, waiting, listen, ends[1]);
+    }
+    close(ends[1]);
+    /* Left open: what the server says later has to go somewhere. */
+    FILE *said = fdopen(ends[0], "r");
+    while (fgets(line, sizeof line, said) != NULL) {
+        char *at = strstr(line, " at ");
+        if (at != NULL && strstr(line, "serves") != NULL) {
+            line[strcspn(line, "\n")] = 0;
+            snprintf(server->address, sizeof server->address, "%s", at + 4);
+            return;
+        }
+        fputs(line, stderr);
+    }
+    fprintf(stderr, "the server did not start\n");
+    exit(1);
+}
+
+void server_end(struct server *server, int signal)
+{
+    int status;
+    kill(server->pid, signal);
+    if (waitpid(server->pid, &status, 0) != server->pid) {
+        fail("waitpid");
+    }
+}

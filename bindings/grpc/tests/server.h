@@ -1,0 +1,26 @@
+/* Servers of the tests: `kumi call serve` with the routines of routines.c. */
+#ifndef SERVER_H
+#define SERVER_H
+
+#include <sys/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct server {
+    pid_t pid;
+    char address[64];
+};
+
+/* Starts one with so many slots and places to wait, at this address; the programs are in the folder of this one. Ends the test when
+ * that does not work. */
+void server_start(struct server *server, int slots, int waiting, const char *listen);
+/* Ends it by a signal and waits. */
+void server_end(struct server *server, int signal);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

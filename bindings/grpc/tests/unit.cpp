@@ -1,0 +1,233 @@
+// kumi_grpc.hpp: values of all kinds, futures, exceptions.
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+
+#include "kumi_grpc.hpp"
+#include "server.h"
+
+#define EXPECT(condition)                                                                                                    \
+    do {                                                                                                                     \
+        if (!(condition)) {                                                                                                  \
+            std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);                                    \
+            std::exit(1);                                                                                                    \
+        }                                                                                                                    \
+    } while (0)
+
+namespace {
+
+namespace grpc = kumi::grpc;
+
+// That something throws an error of this type, of this code, whose text has this in it.
+template <class Error, class Body>
+void throws(grpc_error_t code, const char *text, Body body)
+{
+    try {
+        body();
+    } catch (const Error &error) {
+        if (error.code() == code && std::string(error.what()).find(text) != std::string::npos) {
+            return;
+        }
+        std::fprintf(stderr, "%d: %s\n", error.code(), error.what());
+        std::exit(1);
+    }
+    std::fprintf(stderr, "nothing was thrown where %s was expected\n", text);
+    std::exit(1);
+}
+
+void products()
+{
+    const std::vector<double> a{1, 2, 3, 4};
+    const std::array<double, 4> b{5, 6, 7, 8};
+    const std::vector<double> product{19, 22, 43, 50};
+    std::vector<double> c(4);
+    grpc::call("dmmul", 2, a, b, c);
+    EXPECT(c == product);
+    double matrix[2][2] = {{1, 2}, {3, 4}};
+    double result[2][2] = {};
+    grpc::handle dmmul("dmmul");
+    dmmul.call(2, matrix, b, result);
+    EXPECT(result[0][0] == 19 && result[0][1] == 22 && result[1][0] == 43 && result[1][1] == 50);
+    // By columns: what is sent and what comes back is converted.
+    std::vector<double> columns{1, 3, 2, 4};
+    std::vector<double> back(4);
+    dmmul.call(2, grpc::shaped(columns, {2, 2}, grpc::order::fortran), b, grpc::shaped(back, {2, 2}, grpc::order::fortran));
+    EXPECT((back == std::vector<double>{19, 43, 22, 50}));
+    throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, "`A`", [&] { dmmul.call(3, a, b, c); });
+    throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, "4 arguments (n, A, B, C), 2 were", [&] { dmmul.call(3, a); });
+    throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, "float", [&] { dmmul.call(2, std::vector<float>(4), b, c); });
+    throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, "`C` comes back", [&] { dmmul.call(2, a, b, a); });
+    throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, "`C` comes back",
+                                 [&] { dmmul.call(2, a, b, std::vector<double>(4)); });
+    throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, "shape",
+                                 [&] { dmmul.call(2, grpc::shaped(columns, {4, 1}), b, c); });
+    throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, "`n`", [&] { dmmul.call("two", a, b, c); });
+    throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, "`A`", [&] { dmmul.call(2, 1.0, b, c); });
+}
+
+// What other libraries call a span.
+template <class T>
+struct view {
+    T *first;
+    std::size_t count;
+    T *data() const { return first; }
+    std::size_t size() const { return count; }
+};
+
+void views()
+{
+    std::vector<double> a{2};
+    std::vector<double> c{0};
+    grpc::call("dmmul", 1, view<const double>{a.data(), 1}, view<double>{a.data(), 1}, view<double>{c.data(), 1});
+    EXPECT(c[0] == 4);
+    throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, "`C` comes back",
+                                 [&] { grpc::call("dmmul", 1, a, a, view<const double>{c.data(), 1}); });
+    throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, "`C` comes back",
+                                 [&] { grpc::call("dmmul", 1, a, a, std::array<double, 1>{}); });
+}
+
+void numbers()
+{
+    double sum = 0;
+    grpc::call("addall", std::int8_t{-1}, std::int16_t{-2}, -3, std::int64_t{-4}, std::uint8_t{5}, std::uint16_t{6}, 7U,
+               std::uint64_t{8}, 0.5F, 0.25, sum);
+    EXPECT(sum == 16.75);
+    // Any type that holds the value.
+    grpc::call("addall", -1, -2L, std::int8_t{-3}, -4, 5, 6, 7, 8, 0.5, 1, sum);
+    EXPECT(sum == 17.5);
+    throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, "`a`",
+                                 [&] { grpc::call("addall", 128, 0, 0, 0, 0, 0, 0, 0, 0, 0, sum); });
+    float narrow = 0;
+    throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, "`sum` comes back as double",
+                                 [&] { grpc::call("addall", 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, narrow); });
+    throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, "`sum` comes back",
+                                 [&] { grpc::call("addall", 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1.0); });
+    std::int8_t a = 0;
+    std::uint64_t h = 0;
+    float i = 0;
+    grpc::call("spread", 100, a, grpc::defaulted, grpc::defaulted, grpc::defaulted, grpc::defaulted, grpc::defaulted,
+               grpc::defaulted, h, i, grpc::defaulted);
+    EXPECT(a == 100 && h == 100 && i == 100);
+    int number = 40;
+    grpc::call("count", number, 2);
+    EXPECT(number == 42);
+    grpc::call("count", number, grpc::defaulted);
+    EXPECT(number == 43);
+    std::vector<std::complex<double>> z{{1, 2}, {3, -4}};
+    grpc::call("conjugate", 2, z);
+    EXPECT(z[0] == std::complex<double>(1, -2) && z[1] == std::complex<double>(3, 4));
+    std::vector<int> none;
+    grpc::call("negate", 0, none);
+}
+
+void texts()
+{
+    std::string answer = "before";
+    grpc::call("shout", "hello", answer);
+    EXPECT(answer == "hello!");
+    grpc::call("shout", std::string_view(answer), answer);
+    EXPECT(answer == "hello!!");
+    grpc::call("shout", answer, answer);
+    EXPECT(answer == "hello!!!");
+    grpc::call("shout", std::string(), answer);
+    EXPECT(answer == "!");
+    throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, "`text`", [&] { grpc::call("shout", 5, answer); });
+    throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, "`answer`", [&] { grpc::call("shout", "a", "b"); });
+}
+
+void futures()
+{
+    grpc::handle nap("nap");
+    std::vector<grpc::future> many(8);
+    std::array<int, 8> slept{};
+    for (int index = 0; index < 8; index++) {
+        many[index] = nap.async(5, slept[index]);
+    }
+    int told = 0;
+    for (std::size_t index; (index = grpc::wait_any(many)) < many.size(); told++) {
+        EXPECT(many[index].ready() && slept[index] == 5);
+        many[index].get();
+        EXPECT(!many[index].valid());
+    }
+    EXPECT(told == 8);
+    int late = -1;
+    grpc::future one = nap.async(60000, late);
+    EXPECT(!one.ready());
+    one.cancel();
+    EXPECT(!one.valid() && late == -1);
+    {
+        // Cancelled where it goes: later calls have the slots.
+        const grpc::future dropped = nap.async(60000, late);
+        grpc::future replaced = nap.async(60000, late);
+        replaced = nap.async(60000, late);
+    }
+    nap.call(1, late);
+    EXPECT(late == 1);
+    one = nap.async(60000, late);
+    EXPECT(grpc_cancel(one.session()) == GRPC_NO_ERROR);
+    throws<grpc::cancelled>(GRPC_CANCELED_NP, "cancelled", [&] { one.get(); });
+    throws<grpc::error>(GRPC_INVALID_SESSION_ID, "session", [&] { one.get(); });
+    nap.limit(std::chrono::milliseconds(50));
+    throws<grpc::timed_out>(GRPC_TIMEOUT_NP, "", [&] { nap.call(60000, late); });
+    nap.limit(std::chrono::milliseconds(0));
+    nap.call(100, late);
+}
+
+void failures()
+{
+    throws<grpc::routine_not_found>(GRPC_FUNCTION_NOT_FOUND, "dmmul", [] { grpc::call("dmul"); });
+    throws<grpc::connection_error>(GRPC_SERVER_NOT_FOUND, "127.0.0.1:1", [] { grpc::handle("127.0.0.1:1", "noop"); });
+    throws<grpc::crashed_error>(GRPC_CRASHED_NP, "crash", [] { grpc::call("crash"); });
+    throws<grpc::refused_error>(GRPC_NOT_RUNNABLE_NP, "absent", [] { grpc::call("absent"); });
+    std::vector<double> seen(1);
+    int info = 0;
+    throws<grpc::status_error>(GRPC_STATUS_NP, "info", [&] { grpc::call("judge", 3, seen, info); });
+    EXPECT(info == 3 && seen[0] == 3);
+    throws<grpc::error>(GRPC_ALREADY_INITIALIZED, "", [] { grpc::library(); });
+}
+
+// What must not compile, with the header's own words: `make check` tries each.
+#ifdef WRONG
+void wrong()
+{
+    double number = 0;
+    std::vector<long double> wide(1);
+    bool flag = false;
+    struct {
+        int a;
+    } thing{};
+#if WRONG == 1
+    grpc::call("noop", &number);
+#elif WRONG == 2
+    grpc::call("noop", wide);
+#elif WRONG == 3
+    grpc::call("noop", flag);
+#elif WRONG == 4
+    grpc::call("noop", thing);
+#endif
+}
+#endif
+
+} // namespace
+
+int main()
+{
+    server server;
+    server_start(&server, 2, 64, "127.0.0.1:0");
+    setenv("KUMI_CALL_SERVER", server.address, 1);
+    throws<grpc::error>(GRPC_CONFIGFILE_NOT_FOUND, "/not/there", [] { grpc::library("/not/there"); });
+    throws<grpc::error>(GRPC_NOT_INITIALIZED, "grpc_initialize", [] { grpc::call("noop"); });
+    {
+        const grpc::library grpc;
+        grpc::call("noop");
+        products();
+        views();
+        numbers();
+        texts();
+        futures();
+        failures();
+    }
+    server_end(&server, SIGTERM);
+    return 0;
+}

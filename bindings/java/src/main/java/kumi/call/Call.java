@@ -1,0 +1,72 @@
+package kumi.call;
+
+import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
+
+/**
+ * A call that is being put together, of {@link KumiClient#prepare}.
+ *
+ * <pre>{@code
+ * Result result = client.prepare("dmmul").set("A", a).set("B", b).set("n", n).into("C", c).within(ofSeconds(30)).call();
+ * }</pre>
+ */
+public final class Call {
+    private final KumiClient client;
+    private final String routine;
+    private final Arguments arguments = new Arguments();
+    private Duration time;
+
+    Call(KumiClient client, String routine) {
+        this.client = client;
+        this.routine = routine;
+    }
+
+    /** Arguments that are sent, in the order of the description, without those that are set by their names. */
+    public Call add(Object... values) {
+        arguments.add(values);
+        return this;
+    }
+
+    /** An argument that is sent; null: its default. */
+    public Call set(String param, Object value) {
+        arguments.set(param, value);
+        return this;
+    }
+
+    /** An array or buffer into which a result is received; otherwise it is a new array. Lent until the call is over. */
+    public Call into(String param, Object place) {
+        arguments.into(param, place);
+        return this;
+    }
+
+    /** An array that is sent and into which the result is received: it changes in place. */
+    public Call inout(String param, Object array) {
+        return set(param, array).into(param, array);
+    }
+
+    /** The time that the call may take; the server stops it then. */
+    public Call within(Duration time) {
+        if (time.isNegative() || time.isZero()) {
+            throw new IllegalArgumentException("a call takes more time than " + time);
+        }
+        this.time = time;
+        return this;
+    }
+
+    /**
+     * Calls, and waits for the end.
+     *
+     * @throws CallException it failed; of arguments that do not fit nothing was sent
+     */
+    public Result call() {
+        return client.run(routine, arguments, time);
+    }
+
+    /**
+     * Calls. The future ends with the result or a {@link CallException}; when it is cancelled, or ends in another way, so
+     * is the call. Arrays are lent until then.
+     */
+    public CompletableFuture<Result> callAsync() {
+        return client.start(routine, arguments, time);
+    }
+}

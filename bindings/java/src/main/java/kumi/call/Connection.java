@@ -1,0 +1,415 @@
+package kumi.call;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.time.Duration;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Deque;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.locks.Condition;
+import java.util.concurrent.locks.ReentrantLock;
+import kumi.call.Exchange.Answer;
+import kumi.call.wire.Failure;
+import kumi.call.wire.Incoming;
+import kumi.call.wire.Protocol;
+import kumi.call.wire.ProtocolException;
+import kumi.call.wire.ServerHello;
+import kumi.call.wire.Sink;
+import kumi.call.wire.Values.ResultHead;
+
+/**
+ * A connection: one thread reads, one writes, and callers wait for futures. Arrays are written to under the lock, so that
+ * nothing is put into those of an exchange that is over. Interrupts of callers touch neither thread.
+ */
+final class Connection {
+    /** Bytes that are read at once. */
+    private static final int INPUT = 256 << 10;
+    /** A chunk, and small frames before it. */
+    private static final int OUTPUT = Protocol.CHUNK + 2 * Protocol.MOST_REQUEST;
+    /** Less room than this is not worth a chunk's header. */
+    private static final int LEAST = 4096;
+    /** Answers to pings that wait to be sent; a server that asks without end is not answered without end. */
+    private static final int MOST_PONGS = 16;
+    /** How long the server's last words are waited for when nothing can be written any more. */
+    private static final Duration LAST_WORDS = Duration.ofSeconds(1);
+
+    private final Transport transport;
+    private final ReentrantLock lock = new ReentrantLock();
+    private final Condition work = lock.newCondition();
+    private final CompletableFuture<ServerHello> hello = new CompletableFuture<>();
+    private final Incoming incoming = new Incoming(new Listener());
+    /** Open streams that somebody waits for. */
+    private final Map<Integer, Exchange> open = new HashMap<>();
+    /** What is asked and has not begun. */
+    private final Deque<Exchange> queue = new ArrayDeque<>();
+    private final Deque<byte[]> control = new ArrayDeque<>();
+    private final Deque<CompletableFuture<Void>> pings = new ArrayDeque<>();
+    /** What is to be told to callers when the lock is free. */
+    private final List<Runnable> news = new ArrayList<>();
+    private int pongs;
+    private int mostStreams = 1;
+    private String broken;
+    /** Why the server gives up the connection. */
+    private String ended;
+
+    Connection(Transport transport, byte[] greeting, String name) {
+        this.transport = transport;
+        control.add(greeting);
+        start(this::read, "kumi-call reader of " + name);
+        start(this::write, "kumi-call writer to " + name);
+    }
+
+    private static void start(Runnable body, String name) {
+        Thread thread = new Thread(body, name);
+        thread.setDaemon(true);
+        thread.start();
+    }
+
+    /** What the server says first. */
+    CompletableFuture<ServerHello> hello() {
+        return hello;
+    }
+
+    /** Begins an exchange, as soon as the server takes another stream. */
+    void submit(Exchange exchange) {
+        lock.lock();
+        try {
+            if (broken != null) {
+                throw new CallException.ConnectionLost(lost(), true);
+            }
+            queue.add(exchange);
+            work.signal();
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private String lost() {
+        return "the connection to the server was lost: " + broken;
+    }
+
+    /** Nobody waits for an exchange any more: nothing is put into its arrays from now on, and the server is asked to end it. */
+    void abandon(Exchange exchange) {
+        lock.lock();
+        try {
+            if (exchange.over) {
+                return;
+            }
+            exchange.over = true;
+            if (exchange.stream == 0) {
+                queue.remove(exchange);
+                return;
+            }
+            open.remove(exchange.stream);
+            incoming.abandon(exchange.stream);
+            if (exchange.kind == Protocol.CALL) {
+                control.add(Protocol.cancel(exchange.stream));
+                work.signal();
+            }
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /** Asks for a sign of life. */
+    CompletableFuture<Void> ping() {
+        CompletableFuture<Void> ping = new CompletableFuture<>();
+        lock.lock();
+        try {
+            if (broken != null) {
+                throw new CallException.ConnectionLost(lost(), true);
+            }
+            pings.add(ping);
+            control.add(Protocol.ping());
+            work.signal();
+        } finally {
+            lock.unlock();
+        }
+        return ping;
+    }
+
+    /** Whether it is of no use any more. */
+    boolean isBroken() {
+        lock.lock();
+        try {
+            return broken != null;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /** Ends the connection: what is under way fails. */
+    void fail(String why) {
+        lock.lock();
+        try {
+            if (broken == null) {
+                broken = why;
+                String text = lost();
+                List<Exchange> unsent = new ArrayList<>(queue);
+                unsent.forEach(one -> end(one, new CallException.ConnectionLost(text, true)));
+                List<Exchange> under = new ArrayList<>(open.values());
+                under.forEach(one -> end(one, new CallException.ConnectionLost(text, false)));
+                pings.forEach(one -> news.add(
+                        () -> one.completeExceptionally(new CallException.ConnectionLost(text, true))));
+                news.add(() -> hello.completeExceptionally(new CallException.Connect(text, null)));
+                queue.clear();
+                open.clear();
+                pings.clear();
+            }
+            work.signalAll();
+        } finally {
+            lock.unlock();
+        }
+        transport.close();
+        tell();
+    }
+
+    private void end(Exchange exchange, CallException error) {
+        exchange.over = true;
+        news.add(() -> exchange.answer.completeExceptionally(error));
+    }
+
+    /** Tells callers what has come, without the lock. */
+    private void tell() {
+        List<Runnable> told;
+        lock.lock();
+        try {
+            if (news.isEmpty()) {
+                return;
+            }
+            told = new ArrayList<>(news);
+            news.clear();
+        } finally {
+            lock.unlock();
+        }
+        told.forEach(Runnable::run);
+    }
+
+    private void read() {
+        ByteBuffer input = ByteBuffer.allocateDirect(INPUT).order(ByteOrder.LITTLE_ENDIAN);
+        try {
+            while (true) {
+                if (transport.read(input) < 0) {
+                    throw new IOException("the server closed it");
+                }
+                input.flip();
+                int needed = digest(input);
+                tell();
+                if (ended != null) {
+                    throw new IOException(ended);
+                }
+                if (needed > input.capacity()) {
+                    // A long description or list, which was asked for; its length is within the protocol's limit.
+                    input = ByteBuffer.allocate(needed).order(ByteOrder.LITTLE_ENDIAN).put(input);
+                } else if (!input.hasRemaining() && input.capacity() > INPUT) {
+                    input = ByteBuffer.allocateDirect(INPUT).order(ByteOrder.LITTLE_ENDIAN);
+                } else {
+                    input.compact();
+                }
+            }
+        } catch (IOException gone) {
+            fail(reason(gone));
+        } catch (ProtocolException wrong) {
+            fail("the server broke the protocol: " + wrong.getMessage());
+        } catch (RuntimeException | Error wrong) {
+            // Callers would wait for ever otherwise.
+            fail("the thread that reads failed: " + wrong);
+            throw wrong;
+        }
+    }
+
+    private static String reason(IOException gone) {
+        return gone.getMessage() == null ? gone.toString() : gone.getMessage();
+    }
+
+    private int digest(ByteBuffer input) throws ProtocolException {
+        lock.lock();
+        try {
+            incoming.take(input);
+            return incoming.needed();
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private void write() {
+        ByteBuffer out = ByteBuffer.allocateDirect(OUTPUT).order(ByteOrder.LITTLE_ENDIAN);
+        Deque<Exchange> sending = new ArrayDeque<>();
+        try {
+            while (gather(out.clear(), sending)) {
+                ByteBuffer place = fill(out, sending);
+                if (place == null) {
+                    transport.write(out.flip());
+                } else {
+                    transport.write(out.flip(), place);
+                }
+            }
+        } catch (IOException gone) {
+            // What the server has said before it closed is worth more than this; the thread that reads finds it.
+            Timer.after(LAST_WORDS, () -> fail(reason(gone)));
+        } catch (RuntimeException | Error wrong) {
+            fail("the thread that writes failed: " + wrong);
+            throw wrong;
+        }
+    }
+
+    /** Puts small frames and heads into {@code out}; waits until there is something to be sent. False: never again. */
+    private boolean gather(ByteBuffer out, Deque<Exchange> sending) {
+        lock.lock();
+        try {
+            while (broken == null && control.isEmpty() && sending.isEmpty() && !mayBegin()) {
+                work.awaitUninterruptibly();
+            }
+            pongs = 0;
+            while (!control.isEmpty() && control.peek().length <= out.remaining()) {
+                out.put(control.poll());
+            }
+            while (mayBegin() && queue.peek().body.length + Protocol.HEADER <= out.remaining()) {
+                Exchange exchange = queue.poll();
+                begin(exchange);
+                out.put(Protocol.frame(exchange.kind, exchange.stream, exchange.body));
+                if (exchange.sends.isEmpty()) {
+                    exchange.sent = true;
+                } else {
+                    sending.add(exchange);
+                }
+            }
+            return broken == null;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private boolean mayBegin() {
+        return !queue.isEmpty() && hello.isDone() && incoming.open() < mostStreams;
+    }
+
+    private void begin(Exchange exchange) {
+        exchange.stream = incoming.begin(exchange.kind);
+        for (Exchange.Target target : exchange.targets) {
+            incoming.expect(exchange.stream, target.argument(), target.bytes());
+        }
+        open.put(exchange.stream, exchange);
+    }
+
+    /** Puts a chunk of each array in turn into {@code out}; one that is sent behind it from where it is, or null. */
+    private static ByteBuffer fill(ByteBuffer out, Deque<Exchange> sending) {
+        while (!sending.isEmpty() && out.remaining() >= LEAST) {
+            Exchange exchange = sending.poll();
+            if (exchange.over) {
+                continue;
+            }
+            ByteBuffer place = exchange.next(out);
+            if (!exchange.sent) {
+                sending.add(exchange);
+            }
+            if (place != null) {
+                return place;
+            }
+        }
+        Iterator<Exchange> rest = sending.iterator();
+        while (rest.hasNext()) {
+            if (rest.next().over) {
+                rest.remove();
+            }
+        }
+        return null;
+    }
+
+    /** Takes what comes; called with the lock held. */
+    private final class Listener implements Sink {
+        @Override
+        public void hello(ServerHello said) {
+            mostStreams = Math.max(1, said.streams());
+            if (said.refusal() == null) {
+                news.add(() -> greet(said));
+            } else {
+                news.add(() -> hello.completeExceptionally(CallException.of(said.refusal())));
+            }
+        }
+
+        private void greet(ServerHello said) {
+            hello.complete(said);
+            lock.lock();
+            try {
+                work.signal();
+            } finally {
+                lock.unlock();
+            }
+        }
+
+        private void answer(int stream, Answer answer) {
+            Exchange exchange = open.remove(stream);
+            if (exchange != null) {
+                exchange.over = true;
+                news.add(() -> exchange.answer.complete(answer));
+            }
+        }
+
+        @Override
+        public void description(int stream, long hash, byte[] json) {
+            answer(stream, new Answer(null, hash, json, null));
+        }
+
+        @Override
+        public void names(int stream, List<String> names) {
+            answer(stream, new Answer(null, 0, null, names));
+        }
+
+        @Override
+        public void result(int stream, ResultHead head) {
+            open.get(stream).head = head;
+        }
+
+        @Override
+        public void data(int stream, int argument, ByteBuffer bytes) {
+            open.get(stream).put(argument, bytes);
+        }
+
+        @Override
+        public void done(int stream) {
+            answer(stream, new Answer(open.get(stream).head, 0, null, null));
+        }
+
+        @Override
+        public void failed(int stream, Failure failure) {
+            Exchange exchange = open.remove(stream);
+            if (exchange != null) {
+                end(exchange, CallException.of(failure));
+            }
+        }
+
+        @Override
+        public void ended(Failure failure) {
+            ended = failure.text();
+        }
+
+        @Override
+        public void closed(int stream) {
+            work.signal();
+        }
+
+        @Override
+        public void ping(byte[] pong) {
+            if (pongs < MOST_PONGS) {
+                pongs++;
+                control.add(pong);
+                work.signal();
+            }
+        }
+
+        @Override
+        public void pong() {
+            CompletableFuture<Void> ping = pings.poll();
+            if (ping != null) {
+                news.add(() -> ping.complete(null));
+            }
+        }
+    }
+}

@@ -1,0 +1,330 @@
+package kumi.call;
+
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import kumi.call.idl.Argument;
+import kumi.call.idl.Axis;
+import kumi.call.idl.Copies;
+import kumi.call.idl.Element;
+import kumi.call.idl.Order;
+import kumi.call.idl.Param;
+import kumi.call.idl.Plan;
+import kumi.call.idl.PlanException;
+import kumi.call.idl.Routine;
+import kumi.call.idl.Scalar;
+import kumi.call.wire.Values.ResultHead;
+import kumi.call.wire.Values.Value;
+
+/** A call that fits its description: what is sent, and where its results go. */
+final class Prepared {
+    /** An array of numbers that the caller gave. */
+    private record Given(Numbers numbers, long[] dims, Order order) {}
+
+    /** A result that comes packed: the memory into which it comes. */
+    private record Unpack(Argument argument, ByteBuffer packed, Given place) {}
+
+    private final Routine routine;
+    private final Scalar[] scalars;
+    private final String[] texts;
+    private final Given[] arrays;
+    private final Result.Array[] results;
+    private final List<Exchange.Send> sends = new ArrayList<>();
+    private final List<Exchange.Target> targets = new ArrayList<>();
+    private final List<Unpack> unpacks = new ArrayList<>();
+
+    private Prepared(Routine routine) {
+        int count = routine.params().size();
+        this.routine = routine;
+        scalars = new Scalar[count];
+        texts = new String[count];
+        arrays = new Given[count];
+        results = new Result.Array[count];
+    }
+
+    /**
+     * Checks arguments, and makes room for the results.
+     *
+     * @param limit most bytes of memory
+     * @throws CallException.Argument what does not fit
+     * @throws CallException.TooLarge it needs more memory
+     */
+    static Prepared of(Routine routine, Arguments arguments, long limit) {
+        try {
+            return checked(routine, arguments, limit);
+        } catch (OutOfMemoryError none) {
+            throw new CallException.TooLarge("`" + routine.name() + "`: Java has no memory for its arrays (" + none.getMessage()
+                    + "); ClientOptions.memory bounds calls before any is taken", 0);
+        }
+    }
+
+    private static Prepared checked(Routine routine, Arguments arguments, long limit) {
+        Prepared prepared = new Prepared(routine);
+        Object[] sent = arguments.sent(routine);
+        Object[] places = arguments.places(routine);
+        for (int index = 0; index < sent.length; index++) {
+            prepared.take(index, sent[index]);
+        }
+        Plan plan = prepared.plan(limit);
+        Given[] targets = new Given[places.length];
+        for (int index = 0; index < places.length; index++) {
+            targets[index] = places[index] == null ? null : prepared.given(index, places[index]);
+        }
+        for (int index = 0; index < sent.length; index++) {
+            Argument argument = plan.arguments().get(index);
+            if (argument.param().isArray() && argument.param().mode().isSent()) {
+                prepared.send(index, argument);
+            }
+        }
+        for (int index = 0; index < sent.length; index++) {
+            Argument argument = plan.arguments().get(index);
+            if (argument.param().isArray() && argument.param().mode().isReturned()) {
+                prepared.receive(index, argument, targets[index]);
+            }
+        }
+        return prepared;
+    }
+
+    List<Exchange.Send> sends() {
+        return sends;
+    }
+
+    List<Exchange.Target> targets() {
+        return targets;
+    }
+
+    /** Scalars and texts that are sent. */
+    List<Value> values() {
+        List<Value> values = new ArrayList<>();
+        for (int index = 0; index < scalars.length; index++) {
+            if (scalars[index] != null || texts[index] != null) {
+                values.add(new Value(index, scalars[index], texts[index]));
+            }
+        }
+        return values;
+    }
+
+    private CallException.Argument wrong(String text) {
+        return new CallException.Argument("`" + routine.name() + "`: " + text);
+    }
+
+    private CallException.Argument wrong(int index, String text) {
+        return wrong("`" + routine.params().get(index).name() + "` " + text);
+    }
+
+    /** Takes a value for a parameter that is sent. */
+    private void take(int index, Object value) {
+        Param param = routine.params().get(index);
+        if (!param.mode().isSent()) {
+            return;
+        }
+        if (param.isArray()) {
+            if (value == null) {
+                throw wrong(index, "is missing");
+            }
+            arrays[index] = given(index, value);
+        } else if (param.isText()) {
+            text(index, value);
+        } else if (value instanceof Number number) {
+            try {
+                scalars[index] = Scalar.of(number);
+            } catch (ArithmeticException beyond) {
+                throw wrong(index, "is " + beyond.getMessage());
+            }
+        } else if (value instanceof Scalar scalar) {
+            scalars[index] = scalar;
+        } else if (value instanceof double[] parts && parts.length == 2 && isComplex(param.scalar())) {
+            scalars[index] = new Scalar.Complex(parts[0], parts[1]);
+        } else if (value != null) {
+            throw wrong(index, "is a scalar (" + param.scalar() + "), " + value.getClass().getSimpleName() + " is none");
+        }
+    }
+
+    private static boolean isComplex(Element element) {
+        return element == Element.C64 || element == Element.C128;
+    }
+
+    private void text(int index, Object value) {
+        if (value == null) {
+            if (routine.params().get(index).defaultValue() == null) {
+                throw wrong(index, "has no value and no default");
+            }
+        } else if (value instanceof CharSequence || value instanceof Character) {
+            texts[index] = value.toString();
+            if (texts[index].indexOf('\0') >= 0) {
+                throw wrong(index, "is a text with a zero byte");
+            }
+            if (!java.nio.charset.StandardCharsets.UTF_8.newEncoder().canEncode(texts[index])) {
+                throw wrong(index, "is a text with half a character");
+            }
+        } else {
+            throw wrong(index, "is a text, " + value.getClass().getSimpleName() + " is none");
+        }
+    }
+
+    private Given given(int index, Object value) {
+        Param param = routine.params().get(index);
+        try {
+            Object shaped = value instanceof double[][] rows ? Shaped.matrix(rows) : value;
+            Shaped known = shaped instanceof Shaped it ? it : null;
+            Object array = known == null ? shaped : known.array();
+            Numbers numbers = Numbers.of(array);
+            if (numbers == null) {
+                throw wrong(index, "is an array of " + element(index) + ", "
+                        + (array == null ? "nothing" : array.getClass().getSimpleName()) + " is none");
+            }
+            if (!numbers.fits(element(index))) {
+                throw wrong(index, "has elements of " + numbers.kind() + ", the routine wants " + element(index));
+            }
+            long[] dims = known == null ? flat(param, numbers) : known.shape().dims();
+            return new Given(numbers, dims, known == null ? param.order() : known.order());
+        } catch (IllegalArgumentException | ArithmeticException uneven) {
+            throw wrong(index, "is no matrix: " + uneven.getMessage());
+        }
+    }
+
+    private Element element(int index) {
+        return ((kumi.call.idl.Type.Number) routine.params().get(index).type()).element();
+    }
+
+    /** The shape of a vector that was given without one. Of a matrix it is not known: null. */
+    private static long[] flat(Param param, Numbers numbers) {
+        Element element = ((kumi.call.idl.Type.Number) param.type()).element();
+        return param.dims().size() == 1 ? new long[] {numbers.bytes() / element.size()} : null;
+    }
+
+    private Plan plan(long limit) {
+        long[][] shapes = new long[arrays.length][];
+        for (int index = 0; index < arrays.length; index++) {
+            shapes[index] = arrays[index] == null ? null : arrays[index].dims();
+        }
+        routine.deduce(scalars, shapes);
+        try {
+            return routine.plan(scalars, texts, limit);
+        } catch (PlanException misfit) {
+            if (misfit.kind() == PlanException.Kind.TOO_LARGE) {
+                throw new CallException.TooLarge("`" + routine.name() + "`: " + misfit.getMessage(), 0);
+            }
+            throw wrong(misfit.getMessage());
+        }
+    }
+
+    /** Checks an array against the plan. */
+    private void check(int index, Argument argument, Given given) {
+        long[] dims = argument.sizes();
+        long[] shape = given.dims();
+        if (shape != null && shape.length == dims.length - 1) {
+            // A vector stands for a matrix of one column.
+            shape = Arrays.copyOf(shape, dims.length);
+            shape[dims.length - 1] = 1;
+        }
+        long elements = given.numbers().bytes() / argument.element().size();
+        boolean whole = given.numbers().bytes() % argument.element().size() == 0;
+        if (shape != null && !Arrays.equals(shape, dims)) {
+            throw wrong(index, "has the shape " + Arrays.toString(given.dims()) + ", the routine wants "
+                    + Arrays.toString(dims));
+        }
+        if (!whole || elements != argument.elements()) {
+            throw wrong(index, "has " + (whole ? "" : "a part more than ") + elements + " elements, the routine wants "
+                    + argument.elements() + " (" + Arrays.toString(dims) + ")");
+        }
+    }
+
+    /** Whether an array lies as the routine wants it, so that its one run goes straight there and back. */
+    private static boolean isStraight(Argument argument, Given given) {
+        long thick = argument.axes().stream().map(Axis::size).filter(size -> size > 1).count();
+        return argument.section().isSingle() && (given.order() == argument.param().order() || thick < 2);
+    }
+
+    private void send(int index, Argument argument) {
+        Given given = arrays[index];
+        check(index, argument, given);
+        if (argument.sent() == 0) {
+            return;
+        }
+        if (isStraight(argument, given)) {
+            sends.add(Exchange.Send.of(index, given.numbers(), argument.section().first(), argument.sent()));
+        } else {
+            Copies copies = copies(index, argument, given.order());
+            ByteBuffer packed = room(index, argument.sent());
+            given.numbers().pack(copies, argument.element(), packed);
+            sends.add(Exchange.Send.of(index, packed));
+        }
+    }
+
+    private Copies copies(int index, Argument argument, Order order) {
+        try {
+            return new Copies(argument, order);
+        } catch (ArithmeticException beyond) {
+            throw tooLong(index);
+        }
+    }
+
+    private ByteBuffer room(int index, long bytes) {
+        if (bytes > Integer.MAX_VALUE) {
+            throw tooLong(index);
+        }
+        return ByteBuffer.allocate((int) bytes).order(ByteOrder.LITTLE_ENDIAN);
+    }
+
+    private CallException.TooLarge tooLong(int index) {
+        return new CallException.TooLarge("`" + routine.name() + "`: `" + routine.params().get(index).name()
+                + "` has more elements than an array of Java can", 0);
+    }
+
+    private void receive(int index, Argument argument, Given place) {
+        Given target = place == null ? fresh(index, argument) : place;
+        check(index, argument, target);
+        if (target.numbers().isReadOnly()) {
+            throw wrong(index, "is to be written to, and is read-only");
+        }
+        results[index] = new Result.Array(target.numbers().owner(), argument, target.order());
+        if (argument.returned() == 0) {
+            return;
+        }
+        if (isStraight(argument, target)) {
+            targets.add(Exchange.Target.of(
+                    index, target.numbers(), argument.section().first(), argument.returned()));
+        } else {
+            copies(index, argument, target.order());
+            ByteBuffer packed = room(index, argument.returned());
+            targets.add(Exchange.Target.of(index, packed));
+            unpacks.add(new Unpack(argument, packed, target));
+        }
+    }
+
+    /** A new array; where only a part comes back the rest is what was sent. */
+    private Given fresh(int index, Argument argument) {
+        Given sent = arrays[index];
+        boolean partial = argument.returned() < argument.bytes();
+        try {
+            if (sent != null && partial) {
+                return new Given(sent.numbers().copy(argument.element()), argument.sizes(), sent.order());
+            }
+            Numbers numbers = Numbers.allocate(argument.element(), argument.elements());
+            return new Given(numbers, argument.sizes(), sent == null ? argument.param().order() : sent.order());
+        } catch (ArithmeticException beyond) {
+            throw tooLong(index);
+        }
+    }
+
+    /** What came of the call, when all has. */
+    Result result(ResultHead head) {
+        for (Unpack unpack : unpacks) {
+            Copies copies = new Copies(unpack.argument(), unpack.place().order());
+            unpack.place().numbers().unpack(copies, unpack.argument().element(), unpack.packed());
+        }
+        Result result = new Result(routine, results, head);
+        if (routine.status() >= 0) {
+            Scalar status = result.scalarAt(routine.status());
+            Long value = status == null ? null : status.asInteger();
+            if (value != null && value != 0) {
+                throw new CallException.Status(
+                        routine.name(), routine.params().get(routine.status()).name(), value, result);
+            }
+        }
+        return result;
+    }
+}

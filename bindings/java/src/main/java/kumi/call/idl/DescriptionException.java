@@ -1,0 +1,10 @@
+package kumi.call.idl;
+
+/** Why JSON is no description of a routine. */
+public final class DescriptionException extends Exception {
+    private static final long serialVersionUID = 1;
+
+    DescriptionException(String message) {
+        super(message);
+    }
+}

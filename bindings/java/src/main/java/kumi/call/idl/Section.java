@@ -1,0 +1,103 @@
+package kumi.call.idl;
+
+import java.util.ArrayList;
+import java.util.List;
+
+/** The part of an array that travels, in the order in which it does: that of the routine's memory. All in bytes. */
+public final class Section {
+    /** Nothing. */
+    static final Section EMPTY = new Section(0, 0, List.of(), 0);
+
+    /** A loop beyond a run: how often, and how far from one to the next. */
+    record Loop(long count, long stride) {}
+
+    private final long first;
+    private final long run;
+    private final List<Loop> outer;
+    private final long bytes;
+
+    private Section(long first, long run, List<Loop> outer, long bytes) {
+        this.first = first;
+        this.run = run;
+        this.outer = outer;
+        this.bytes = bytes;
+    }
+
+    /** Of elements of {@code size} bytes, by axes of which the fastest comes first; the whole array has fewer than 2^63 bytes. */
+    static Section of(int size, List<Axis> fastestFirst) {
+        long first = 0;
+        long run = size;
+        long bytes = size;
+        long stride = size;
+        List<Loop> outer = new ArrayList<>();
+        for (Axis axis : fastestFirst) {
+            if (axis.count() == 0) {
+                return EMPTY;
+            }
+            first += axis.start() * stride;
+            bytes *= axis.count();
+            if (axis.count() > 1) {
+                // What is inside fills the stride: several of it touch each other.
+                if (outer.isEmpty() && axis.step() == 1 && run == stride) {
+                    run *= axis.count();
+                } else {
+                    outer.add(new Loop(axis.count(), axis.step() * stride));
+                }
+            }
+            stride *= axis.size();
+        }
+        return new Section(first, run, List.copyOf(outer), bytes);
+    }
+
+    /** Bytes in all. */
+    public long bytes() {
+        return bytes;
+    }
+
+    /** Whether it is one run of bytes, which is sent from and received into its place at once. */
+    public boolean isSingle() {
+        return outer.isEmpty() && bytes > 0;
+    }
+
+    /** Where its first run begins. */
+    public long first() {
+        return first;
+    }
+
+    /** Bytes of each of its runs. */
+    public long run() {
+        return run;
+    }
+
+    /** What is done with a run. */
+    @FunctionalInterface
+    public interface RunAction {
+        /**
+         * Takes a run.
+         *
+         * @param offset bytes from the array's begin
+         * @param length its bytes, never 0
+         */
+        void take(long offset, long length);
+    }
+
+    /** Goes through the runs in the routine's order, at most {@code most} of them. */
+    public void eachRun(long most, RunAction action) {
+        long left = bytes == 0 ? 0 : Math.min(most, bytes / run);
+        long[] at = new long[outer.size()];
+        long offset = first;
+        for (; left > 0; left--) {
+            action.take(offset, run);
+            for (int index = 0; index < at.length; index++) {
+                Loop loop = outer.get(index);
+                at[index]++;
+                offset += loop.stride();
+                if (at[index] < loop.count()) {
+                    break;
+                }
+                offset -= at[index] * loop.stride();
+                at[index] = 0;
+            }
+        }
+    }
+}

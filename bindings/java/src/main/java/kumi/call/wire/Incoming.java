@@ -1,0 +1,298 @@
+package kumi.call.wire;
+
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+
+/** The state of a connection at its client: what has been asked and is not answered. Not for several threads at once. */
+public final class Incoming {
+    /** An array that comes back. */
+    private static final class Part {
+        private final int argument;
+        private long left;
+
+        Part(int argument, long left) {
+            this.argument = argument;
+            this.left = left;
+        }
+    }
+
+    /** What is asked. */
+    private static final class Stream {
+        private final int kind;
+        private final List<Part> parts = new ArrayList<>();
+        private boolean begun;
+        private boolean wanted = true;
+
+        Stream(int kind) {
+            this.kind = kind;
+        }
+
+        boolean isComplete() {
+            return parts.stream().allMatch(part -> part.left == 0);
+        }
+    }
+
+    private final Sink sink;
+    private final Map<Integer, Stream> streams = new HashMap<>();
+    private boolean greeted;
+    private int next;
+    private int needed = Protocol.HELLO;
+    /** What is left of the chunk that is coming. */
+    private int left;
+    private int chunkStream;
+    /** Where it belongs; null: nowhere. */
+    private Part chunk;
+
+    /** A connection on which nothing has come. */
+    public Incoming(Sink sink) {
+        this.sink = sink;
+    }
+
+    /** Begins a request of this kind; its stream, which no open one has. */
+    public int begin(int kind) {
+        do {
+            next++;
+        } while (next == 0 || streams.containsKey(next));
+        streams.put(next, new Stream(kind));
+        return next;
+    }
+
+    /** Says that an array of so many bytes comes back in a stream's parameter. */
+    public void expect(int stream, int argument, long bytes) {
+        streams.get(stream).parts.add(new Part(argument, bytes));
+    }
+
+    /** Nobody waits for this stream any more: what it still brings is skipped. */
+    public void abandon(int stream) {
+        Stream open = streams.get(stream);
+        if (open != null) {
+            open.wanted = false;
+        }
+    }
+
+    /** Streams that are open. */
+    public int open() {
+        return streams.size();
+    }
+
+    /** How many bytes of input are needed before anything more can be done with it. */
+    public int needed() {
+        return needed;
+    }
+
+    /**
+     * Does what can be done with the input, of which the rest is left.
+     *
+     * @throws ProtocolException the server broke the protocol
+     */
+    public void take(ByteBuffer input) throws ProtocolException {
+        while (step(input)) {
+            needed = 1;
+        }
+    }
+
+    /** One step; false: more input is needed. */
+    private boolean step(ByteBuffer input) throws ProtocolException {
+        if (!greeted) {
+            needed = ServerHello.needed(input);
+            ServerHello hello = ServerHello.decode(input);
+            greeted = hello != null;
+            if (greeted) {
+                sink.hello(hello);
+            }
+            return greeted;
+        }
+        if (left > 0) {
+            return data(input);
+        }
+        if (input.remaining() < Protocol.HEADER) {
+            needed = Protocol.HEADER;
+            return false;
+        }
+        int at = input.position();
+        int length = input.getInt(at);
+        int stream = input.getInt(at + 4);
+        int kind = input.get(at + 8) & 0xff;
+        int argument = input.getShort(at + 10) & 0xffff;
+        check(length, stream, kind, input.get(at + 9) & 0xff, argument);
+        if (kind == Protocol.CHUNKS || kind >= Protocol.EXTENSIONS) {
+            input.position(at + Protocol.HEADER);
+            chunk = kind == Protocol.CHUNKS ? part(stream, argument, length) : null;
+            chunkStream = stream;
+            left = length;
+            return true;
+        }
+        Stream asked = asked(kind, stream);
+        // Not before it is known that somebody asked for it is room made for a long one.
+        if (input.remaining() - Protocol.HEADER < length) {
+            needed = Protocol.HEADER + length;
+            return false;
+        }
+        ByteBuffer body = input.slice(at + Protocol.HEADER, length).order(input.order());
+        input.position(at + Protocol.HEADER + length);
+        try {
+            answer(kind, stream, asked, body);
+        } catch (ProtocolException wrong) {
+            throw new ProtocolException("a frame of kind " + kind + " that is malformed: " + wrong.getMessage());
+        }
+        return true;
+    }
+
+    private static void check(int length, int stream, int kind, int flags, int argument) throws ProtocolException {
+        boolean extension = kind >= Protocol.EXTENSIONS;
+        if (kind == 0 || kind > Protocol.ERROR && !extension) {
+            throw new ProtocolException("a frame of kind " + kind + ", which is not known or not for this side");
+        }
+        boolean long_ = kind == Protocol.CHUNKS || extension;
+        int most = long_ ? Protocol.MOST_CHUNK : Protocol.MOST_ANSWER;
+        if (length < 0 || length > most) {
+            throw new ProtocolException("a frame of kind " + kind + " with " + Integer.toUnsignedString(length)
+                    + " bytes of at most " + most);
+        }
+        boolean connection = kind == Protocol.PING || kind == Protocol.PONG;
+        if (connection && length != 8) {
+            throw new ProtocolException("a sign of life of " + length + " bytes");
+        }
+        boolean placed = connection ? stream == 0 : stream != 0 || kind == Protocol.ERROR || extension;
+        if (!placed || argument != 0 && !long_ || flags != 0 && !extension) {
+            throw new ProtocolException("a frame of kind " + kind + " with wrong flags, argument or stream "
+                    + Integer.toUnsignedString(stream));
+        }
+    }
+
+    private static ProtocolException unasked(int kind, int stream) {
+        return new ProtocolException(
+                "a frame of kind " + kind + " for stream " + Integer.toUnsignedString(stream) + " answers nothing");
+    }
+
+    /** Where the bytes of a chunk belong. */
+    private Part part(int stream, int argument, int length) throws ProtocolException {
+        Stream open = streams.get(stream);
+        if (open == null || !open.begun) {
+            throw unasked(Protocol.CHUNKS, stream);
+        }
+        for (Part part : open.parts) {
+            if (part.argument == argument && length <= part.left) {
+                return part;
+            }
+        }
+        throw new ProtocolException("stream " + Integer.toUnsignedString(stream) + " brings more bytes of argument "
+                + argument + " than it has");
+    }
+
+    private boolean data(ByteBuffer input) {
+        int here = Math.min(left, input.remaining());
+        if (here == 0) {
+            needed = 1;
+            return false;
+        }
+        left -= here;
+        ByteBuffer bytes = input.slice(input.position(), here).order(input.order());
+        input.position(input.position() + here);
+        if (chunk == null) {
+            return true;
+        }
+        chunk.left -= here;
+        Stream open = streams.get(chunkStream);
+        if (open == null) {
+            return true;
+        }
+        if (open.wanted) {
+            sink.data(chunkStream, chunk.argument, bytes);
+        }
+        if (open.isComplete()) {
+            complete(chunkStream, open);
+        }
+        return true;
+    }
+
+    private void complete(int stream, Stream open) {
+        end(stream);
+        if (open.wanted) {
+            sink.done(stream);
+        }
+    }
+
+    private void end(int stream) {
+        streams.remove(stream);
+        sink.closed(stream);
+    }
+
+    /** The stream that a frame answers; null: the connection. */
+    private Stream asked(int kind, int stream) throws ProtocolException {
+        if (kind == Protocol.PING || kind == Protocol.PONG || kind == Protocol.ERROR && stream == 0) {
+            return null;
+        }
+        Stream open = streams.get(stream);
+        boolean fits = open != null && switch (kind) {
+            case Protocol.DESCRIPTION -> open.kind == Protocol.INTERFACE;
+            case Protocol.NAMES -> open.kind == Protocol.LIST;
+            case Protocol.RESULT -> open.kind == Protocol.CALL && !open.begun;
+            case Protocol.ERROR -> true;
+            default -> throw new ProtocolException(
+                    "a frame of kind " + kind + ", which is not known or not for this side");
+        };
+        if (!fits) {
+            throw unasked(kind, stream);
+        }
+        return open;
+    }
+
+    private void answer(int kind, int stream, Stream asked, ByteBuffer body) throws ProtocolException {
+        switch (kind) {
+            case Protocol.PING -> {
+                byte[] sign = new byte[8];
+                body.get(sign);
+                sink.ping(Protocol.frame(Protocol.PONG, 0, sign));
+            }
+            case Protocol.PONG -> sink.pong();
+            case Protocol.ERROR -> {
+                Failure failure = Failure.decode(body);
+                if (asked == null) {
+                    sink.ended(failure);
+                    return;
+                }
+                end(stream);
+                if (asked.wanted) {
+                    sink.failed(stream, failure);
+                }
+            }
+            case Protocol.RESULT -> {
+                Values.ResultHead head = Values.ResultHead.decode(body);
+                asked.begun = true;
+                if (asked.wanted) {
+                    sink.result(stream, head);
+                }
+                if (asked.isComplete()) {
+                    complete(stream, asked);
+                }
+            }
+            case Protocol.DESCRIPTION -> {
+                Cursor cursor = new Cursor(body);
+                long hash = cursor.i64();
+                ByteBuffer rest = cursor.rest();
+                byte[] json = new byte[rest.remaining()];
+                rest.get(json);
+                Cursor.text(ByteBuffer.wrap(json));
+                end(stream);
+                if (asked.wanted) {
+                    sink.description(stream, hash, json);
+                }
+            }
+            default -> {
+                Cursor cursor = new Cursor(body);
+                List<String> names = new ArrayList<>();
+                while (!cursor.isEmpty()) {
+                    names.add(cursor.name(cursor.u16()));
+                }
+                end(stream);
+                if (asked.wanted) {
+                    sink.names(stream, List.copyOf(names));
+                }
+            }
+        }
+    }
+}

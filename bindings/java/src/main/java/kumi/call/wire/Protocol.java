@@ -1,0 +1,110 @@
+package kumi.call.wire;
+
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.charset.StandardCharsets;
+
+/** Numbers of the protocol, and small frames. */
+public final class Protocol {
+    /** The version that this code speaks. */
+    public static final int VERSION = 1;
+    /** Bytes of a frame's header. */
+    public static final int HEADER = 12;
+    /** Bytes of a hello without its fields. */
+    public static final int HELLO = 16;
+    /** Most bytes of a hello's fields. */
+    static final int MOST_FIELDS = 4096;
+    /** Longest body of a frame from a client that is no chunk. */
+    public static final int MOST_REQUEST = 64 << 10;
+    /** Longest body of a frame from a server that is no chunk. */
+    static final int MOST_ANSWER = 4 << 20;
+    /** Longest chunk that is taken. */
+    static final int MOST_CHUNK = 16 << 20;
+    /** Length of the chunks that are sent. */
+    public static final int CHUNK = 1 << 20;
+    /** Longest name of a routine. */
+    public static final int MOST_NAME = 512;
+    /** Longest token. */
+    public static final int MOST_TOKEN = 1024;
+
+    /** Asks for a description. */
+    public static final int INTERFACE = 1;
+    /** Asks for names. */
+    public static final int LIST = 2;
+    /** A call's head. */
+    public static final int CALL = 3;
+    static final int CHUNKS = 4;
+    static final int CANCEL = 5;
+    static final int PING = 6;
+    static final int PONG = 7;
+    static final int DESCRIPTION = 8;
+    static final int NAMES = 9;
+    static final int RESULT = 10;
+    static final int ERROR = 11;
+    /** From here on who does not know a frame skips it. */
+    static final int EXTENSIONS = 128;
+
+    private Protocol() {}
+
+    /** What a client says first. */
+    public static byte[] hello(String token, String program) {
+        byte[] who = token.getBytes(StandardCharsets.UTF_8);
+        byte[] what = shortened(program, MOST_NAME).getBytes(StandardCharsets.UTF_8);
+        int fields = (who.length == 0 ? 0 : 4 + who.length) + 4 + what.length;
+        ByteBuffer out = ByteBuffer.allocate(HELLO + fields).order(ByteOrder.LITTLE_ENDIAN);
+        out.put("kumicall".getBytes(StandardCharsets.US_ASCII));
+        out.putShort((short) VERSION).putShort((short) VERSION).putInt(fields);
+        if (who.length > 0) {
+            out.putShort((short) 1).putShort((short) who.length).put(who);
+        }
+        out.putShort((short) 2).putShort((short) what.length).put(what);
+        return out.array();
+    }
+
+    /** The longest beginning that has at most {@code most} bytes. */
+    static String shortened(String text, int most) {
+        int bytes = 0;
+        int end = 0;
+        while (end < text.length()) {
+            int letter = text.codePointAt(end);
+            bytes += letter < 0x80 ? 1 : letter < 0x800 ? 2 : letter < 0x1_0000 ? 3 : 4;
+            if (bytes > most) {
+                break;
+            }
+            end += Character.charCount(letter);
+        }
+        return text.substring(0, end);
+    }
+
+    /** Whether a routine can have this name. */
+    public static boolean isName(String name) {
+        return !name.isEmpty() && name.getBytes(StandardCharsets.UTF_8).length <= MOST_NAME
+                && name.codePoints().noneMatch(Character::isISOControl);
+    }
+
+    /** A frame. */
+    public static byte[] frame(int kind, int stream, byte[] body) {
+        ByteBuffer out = ByteBuffer.allocate(HEADER + body.length).order(ByteOrder.LITTLE_ENDIAN);
+        header(out, body.length, stream, kind, 0);
+        return out.put(body).array();
+    }
+
+    /** The wish that a call end. */
+    public static byte[] cancel(int stream) {
+        return frame(CANCEL, stream, new byte[0]);
+    }
+
+    /** Asks for a sign of life. */
+    public static byte[] ping() {
+        return frame(PING, 0, new byte[8]);
+    }
+
+    /** Puts the header of a chunk. */
+    public static void chunk(ByteBuffer out, int stream, int argument, int length) {
+        header(out, length, stream, CHUNKS, argument);
+    }
+
+    private static void header(ByteBuffer out, int length, int stream, int kind, int argument) {
+        out.putInt(length).putInt(stream).put((byte) kind).put((byte) 0).putShort((short) argument);
+    }
+}

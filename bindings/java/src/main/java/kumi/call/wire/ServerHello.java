@@ -1,0 +1,87 @@
+package kumi.call.wire;
+
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+
+/**
+ * What a server says first.
+ *
+ * @param version the version of the connection; 0: refused
+ * @param name the server's name
+ * @param streams most streams that may be open at once
+ * @param bytes most bytes of memory of one call
+ * @param metaserver whether it tells where calls are to go, and takes none itself
+ * @param refusal why it is refused; otherwise null
+ */
+public record ServerHello(int version, String name, int streams, long bytes, boolean metaserver, Failure refusal) {
+    private static final byte[] MAGIC = "KUMICALL".getBytes(StandardCharsets.US_ASCII);
+
+    /** Reads one from the beginning of the input, or gives null when more bytes are needed: {@link #needed}. */
+    static ServerHello decode(ByteBuffer input) throws ProtocolException {
+        int length = needed(input);
+        if (input.remaining() < length) {
+            return null;
+        }
+        Cursor cursor = new Cursor(input.slice(input.position(), length));
+        cursor.take(MAGIC.length);
+        int version = cursor.u16();
+        int highest = cursor.u16();
+        Cursor fields = new Cursor(input.slice(input.position() + Protocol.HELLO, length - Protocol.HELLO));
+        String name = "";
+        int streams = Integer.MAX_VALUE;
+        long bytes = Long.MAX_VALUE;
+        Failure refusal = version(highest);
+        boolean metaserver = false;
+        while (!fields.isEmpty()) {
+            int tag = fields.u16();
+            ByteBuffer content = fields.take(fields.u16());
+            switch (tag) {
+                case 3 -> name = name(content);
+                case 4 -> streams = positive(new Cursor(content).i32());
+                case 5 -> bytes = new Cursor(content).i64();
+                case 6 -> refusal = Failure.decode(content);
+                case 7 -> metaserver = new Cursor(content).u8() == 1;
+                default -> { }
+            }
+        }
+        input.position(input.position() + length);
+        if (version > Protocol.VERSION) {
+            refusal = version(highest);
+        }
+        return new ServerHello(version, name, streams, bytes < 0 ? Long.MAX_VALUE : bytes, metaserver,
+                version == 0 || version > Protocol.VERSION ? refusal : null);
+    }
+
+    private static Failure version(int highest) {
+        return new Failure(
+                13, highest, "client and server have no version of the protocol in common; update the older");
+    }
+
+    /** How many bytes of the input are needed at least. A stranger is refused at his first wrong byte. */
+    static int needed(ByteBuffer input) throws ProtocolException {
+        for (int index = 0; index < MAGIC.length && index < input.remaining(); index++) {
+            if (input.get(input.position() + index) != MAGIC[index]) {
+                throw new ProtocolException("the other side does not speak the protocol of library calls");
+            }
+        }
+        if (input.remaining() < Protocol.HELLO) {
+            return Protocol.HELLO;
+        }
+        int fields = input.getInt(input.position() + 12);
+        if (fields < 0 || fields > Protocol.MOST_FIELDS) {
+            throw new ProtocolException("the hello is malformed: it is longer than what it says");
+        }
+        return Protocol.HELLO + fields;
+    }
+
+    private static String name(ByteBuffer content) throws ProtocolException {
+        if (content.remaining() > Protocol.MOST_NAME) {
+            throw new ProtocolException("the hello is malformed: a name is too long");
+        }
+        return Cursor.printable(Cursor.text(content));
+    }
+
+    private static int positive(int unsigned) {
+        return unsigned < 0 ? Integer.MAX_VALUE : unsigned;
+    }
+}

@@ -1,0 +1,40 @@
+package kumi.call.wire;
+
+import java.nio.ByteBuffer;
+import java.util.List;
+
+/** Who is told what has come over a connection. Streams that nobody waits for any more are not spoken of. */
+public interface Sink {
+    /** The server has said who it is. */
+    void hello(ServerHello hello);
+
+    /** A description with its hash; the stream has ended. */
+    void description(int stream, long hash, byte[] json);
+
+    /** Names of routines; the stream has ended. */
+    void names(int stream, List<String> names);
+
+    /** A result's head; its arrays follow. */
+    void result(int stream, Values.ResultHead head);
+
+    /** The next bytes of an array, all of which are to be taken now. */
+    void data(int stream, int argument, ByteBuffer bytes);
+
+    /** All of a result has come; the stream has ended. */
+    void done(int stream);
+
+    /** A failure; the stream has ended. */
+    void failed(int stream, Failure failure);
+
+    /** The server gives up the connection. */
+    void ended(Failure failure);
+
+    /** A stream has ended, whether somebody waited for it or not. */
+    void closed(int stream);
+
+    /** The server asks for a sign of life; this is to be sent. */
+    void ping(byte[] pong);
+
+    /** A sign of life. */
+    void pong();
+}

@@ -1,0 +1,104 @@
+package kumi.call.wire;
+
+import java.io.ByteArrayOutputStream;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+import kumi.call.idl.Scalar;
+
+/** Scalars and texts in the heads of calls and results. */
+public final class Values {
+    private Values() {}
+
+    /**
+     * A scalar or a text.
+     *
+     * @param param the parameter
+     * @param scalar the scalar; null: a text
+     * @param text the text; null: a scalar
+     */
+    public record Value(int param, Scalar scalar, String text) {}
+
+    /**
+     * A result's head.
+     *
+     * @param waited nanoseconds that the call waited for a slot
+     * @param ran nanoseconds that the routine ran
+     * @param values what comes back of scalars and texts, in ascending order of the parameters
+     */
+    public record ResultHead(long waited, long ran, List<Value> values) {
+        static ResultHead decode(ByteBuffer bytes) throws ProtocolException {
+            Cursor cursor = new Cursor(bytes);
+            return new ResultHead(cursor.i64(), cursor.i64(), Values.decode(cursor));
+        }
+    }
+
+    /** The body of a call's head; the values in ascending order of the parameters. */
+    public static byte[] callHead(long hash, int milliseconds, String routine, List<Value> values) {
+        byte[] name = routine.getBytes(StandardCharsets.UTF_8);
+        ByteArrayOutputStream out = new ByteArrayOutputStream(64 + 16 * values.size());
+        ByteBuffer scratch = ByteBuffer.allocate(24).order(ByteOrder.LITTLE_ENDIAN);
+        put(out, scratch.putLong(hash).putInt(milliseconds).putShort((short) name.length));
+        out.writeBytes(name);
+        put(out, scratch.putShort((short) values.size()));
+        for (Value value : values) {
+            scratch.putShort((short) value.param());
+            if (value.text() != null) {
+                byte[] text = value.text().getBytes(StandardCharsets.UTF_8);
+                put(out, scratch.put((byte) 5).putInt(text.length));
+                out.writeBytes(text);
+            } else {
+                put(out, encode(scratch, value.scalar()));
+            }
+        }
+        return out.toByteArray();
+    }
+
+    private static ByteBuffer encode(ByteBuffer out, Scalar scalar) {
+        if (scalar instanceof Scalar.Signed signed) {
+            return out.put((byte) 1).putLong(signed.value());
+        } else if (scalar instanceof Scalar.Unsigned unsigned) {
+            return out.put((byte) 2).putLong(unsigned.bits());
+        } else if (scalar instanceof Scalar.Real real) {
+            return out.put((byte) 3).putDouble(real.value());
+        }
+        Scalar.Complex complex = (Scalar.Complex) scalar;
+        return out.put((byte) 4).putDouble(complex.real()).putDouble(complex.imaginary());
+    }
+
+    private static void put(ByteArrayOutputStream out, ByteBuffer scratch) {
+        out.write(scratch.array(), 0, scratch.position());
+        scratch.clear();
+    }
+
+    static List<Value> decode(Cursor cursor) throws ProtocolException {
+        int count = cursor.u16();
+        List<Value> values = new ArrayList<>();
+        int last = -1;
+        for (int index = 0; index < count; index++) {
+            int param = cursor.u16();
+            if (param <= last) {
+                throw new ProtocolException("parameters are not in ascending order");
+            }
+            last = param;
+            values.add(value(param, cursor));
+        }
+        if (!cursor.isEmpty()) {
+            throw new ProtocolException("it is longer than what it says");
+        }
+        return List.copyOf(values);
+    }
+
+    private static Value value(int param, Cursor cursor) throws ProtocolException {
+        return switch (cursor.u8()) {
+            case 1 -> new Value(param, new Scalar.Signed(cursor.i64()), null);
+            case 2 -> new Value(param, new Scalar.Unsigned(cursor.i64()), null);
+            case 3 -> new Value(param, new Scalar.Real(cursor.f64()), null);
+            case 4 -> new Value(param, new Scalar.Complex(cursor.f64(), cursor.f64()), null);
+            case 5 -> new Value(param, null, cursor.text(cursor.i32()));
+            default -> throw new ProtocolException("a value of an unknown type");
+        };
+    }
+}

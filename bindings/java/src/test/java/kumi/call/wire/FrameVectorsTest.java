@@ -1,0 +1,257 @@
+package kumi.call.wire;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import com.fasterxml.jackson.core.JsonFactory;
+import com.fasterxml.jackson.core.JsonParser;
+import com.fasterxml.jackson.core.JsonToken;
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.math.BigInteger;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.HexFormat;
+import java.util.List;
+import java.util.Map;
+import java.util.Random;
+import java.util.TreeMap;
+import kumi.call.idl.Scalar;
+import org.junit.jupiter.api.Test;
+
+/** Bytes against those of the Rust code (bindings/testvectors/frames.json). */
+class FrameVectorsTest {
+    private final Map<?, ?> vectors;
+
+    FrameVectorsTest() throws IOException {
+        Path root = Path.of(System.getProperty("kumi.root", "../.."));
+        try (JsonParser parser = new JsonFactory().createParser(
+                root.resolve("bindings/testvectors/frames.json").toFile())) {
+            parser.nextToken();
+            vectors = (Map<?, ?>) value(parser);
+        }
+    }
+
+    private static Object value(JsonParser parser) throws IOException {
+        if (parser.currentToken() == JsonToken.START_OBJECT) {
+            Map<String, Object> members = new TreeMap<>();
+            while (parser.nextToken() != JsonToken.END_OBJECT) {
+                String name = parser.currentName();
+                parser.nextToken();
+                members.put(name, value(parser));
+            }
+            return members;
+        } else if (parser.currentToken() == JsonToken.START_ARRAY) {
+            List<Object> items = new ArrayList<>();
+            while (parser.nextToken() != JsonToken.END_ARRAY) {
+                items.add(value(parser));
+            }
+            return items;
+        } else if (parser.currentToken() == JsonToken.VALUE_NUMBER_INT) {
+            return parser.getBigIntegerValue();
+        }
+        return parser.currentToken().isBoolean() ? (Object) parser.getBooleanValue() : parser.getText();
+    }
+
+    private List<Map<?, ?>> section(String name) {
+        List<Map<?, ?>> items = new ArrayList<>();
+        ((List<?>) vectors.get(name)).forEach(item -> items.add((Map<?, ?>) item));
+        return items;
+    }
+
+    private static BigInteger big(long unsigned) {
+        return new BigInteger(Long.toUnsignedString(unsigned));
+    }
+
+    private static String bits(double value) {
+        return String.format("%016x", Double.doubleToRawLongBits(value));
+    }
+
+    private static double number(Object hex) {
+        return Double.longBitsToDouble(Long.parseUnsignedLong((String) hex, 16));
+    }
+
+    private static List<Object> shown(List<Values.Value> values) {
+        List<Object> all = new ArrayList<>();
+        for (Values.Value value : values) {
+            BigInteger param = BigInteger.valueOf(value.param());
+            if (value.text() != null) {
+                all.add(List.of(param, "t", value.text()));
+            } else if (value.scalar() instanceof Scalar.Signed it) {
+                all.add(List.of(param, "i", BigInteger.valueOf(it.value())));
+            } else if (value.scalar() instanceof Scalar.Unsigned it) {
+                all.add(List.of(param, "u", big(it.bits())));
+            } else if (value.scalar() instanceof Scalar.Real it) {
+                all.add(List.of(param, "f", bits(it.value())));
+            } else if (value.scalar() instanceof Scalar.Complex it) {
+                all.add(List.of(param, "c", bits(it.real()), bits(it.imaginary())));
+            }
+        }
+        return all;
+    }
+
+    private static Values.Value value(List<?> json) {
+        int param = ((BigInteger) json.get(0)).intValue();
+        return switch ((String) json.get(1)) {
+            case "t" -> new Values.Value(param, null, (String) json.get(2));
+            case "i" -> new Values.Value(param, new Scalar.Signed(((BigInteger) json.get(2)).longValue()), null);
+            case "u" -> new Values.Value(param, new Scalar.Unsigned(((BigInteger) json.get(2)).longValue()), null);
+            case "f" -> new Values.Value(param, new Scalar.Real(number(json.get(2))), null);
+            default -> new Values.Value(
+                    param, new Scalar.Complex(number(json.get(2)), number(json.get(3))), null);
+        };
+    }
+
+    @Test
+    void whatIsSent() {
+        HexFormat hex = HexFormat.of();
+        for (Map<?, ?> item : section("hellos")) {
+            byte[] hello = Protocol.hello((String) item.get("token"), (String) item.get("program"));
+            assertEquals(item.get("hex"), hex.formatHex(hello));
+        }
+        for (Map<?, ?> item : section("heads")) {
+            List<Values.Value> values = new ArrayList<>();
+            ((List<?>) item.get("values")).forEach(value -> values.add(value((List<?>) value)));
+            byte[] head = Values.callHead(Long.parseUnsignedLong((String) item.get("hash"), 16),
+                    ((BigInteger) item.get("milliseconds")).intValue(), (String) item.get("routine"), values);
+            assertEquals(item.get("hex"), hex.formatHex(head));
+        }
+    }
+
+    /** Notes what it is told. */
+    private static final class Notes implements Sink {
+        private final List<Object> events = new ArrayList<>();
+        private final Map<String, Object> arrays = new TreeMap<>();
+        private final Map<String, ByteArrayOutputStream> coming = new TreeMap<>();
+
+        private static Object number(int stream) {
+            return BigInteger.valueOf(stream);
+        }
+
+        private static Object failure(Failure failure) {
+            return List.of(number(failure.code()), BigInteger.valueOf(failure.detail()), failure.text());
+        }
+
+        @Override
+        public void hello(ServerHello hello) {
+            events.add(hello.refusal() != null ? List.of("refused", failure(hello.refusal()))
+                    : List.of("hello", number(hello.version()), hello.name(), number(hello.streams()),
+                            BigInteger.valueOf(hello.bytes())));
+        }
+
+        @Override
+        public void description(int stream, long hash, byte[] json) {
+            String text = new String(json, StandardCharsets.UTF_8);
+            events.add(List.of("description", number(stream), String.format("%016x", hash), text));
+        }
+
+        @Override
+        public void names(int stream, List<String> names) {
+            events.add(List.of("names", number(stream), names));
+        }
+
+        @Override
+        public void result(int stream, Values.ResultHead head) {
+            events.add(List.of("result", number(stream), big(head.waited()), big(head.ran()), shown(head.values())));
+        }
+
+        @Override
+        public void data(int stream, int argument, ByteBuffer bytes) {
+            byte[] here = new byte[bytes.remaining()];
+            bytes.get(here);
+            String key = stream + "." + argument;
+            coming.computeIfAbsent(key, none -> new ByteArrayOutputStream()).writeBytes(here);
+            arrays.put(key, HexFormat.of().formatHex(coming.get(key).toByteArray()));
+        }
+
+        @Override
+        public void done(int stream) {
+            events.add(List.of("done", number(stream)));
+        }
+
+        @Override
+        public void failed(int stream, Failure failure) {
+            events.add(List.of("failed", number(stream), failure(failure)));
+        }
+
+        @Override
+        public void ended(Failure failure) {
+            events.add(List.of("ended", failure(failure)));
+        }
+
+        @Override
+        public void closed(int stream) {}
+
+        @Override
+        public void ping(byte[] pong) {
+            assertEquals(Protocol.HEADER + 8, pong.length);
+        }
+
+        @Override
+        public void pong() {
+            events.add(List.of("pong"));
+        }
+    }
+
+    /** A client that has asked as the vectors' has. */
+    private static Incoming asked(Notes notes) {
+        Incoming incoming = new Incoming(notes);
+        incoming.begin(Protocol.INTERFACE);
+        incoming.begin(Protocol.LIST);
+        int call = incoming.begin(Protocol.CALL);
+        incoming.expect(call, 1, 5);
+        incoming.expect(call, 2, 3);
+        int unwanted = incoming.begin(Protocol.CALL);
+        incoming.expect(unwanted, 7, 1L << 40);
+        incoming.abandon(unwanted);
+        return incoming;
+    }
+
+    /** Feeds the bytes in pieces of this length; whether the protocol was broken. */
+    private static boolean feed(Incoming incoming, byte[] bytes, int piece) {
+        ByteBuffer input = ByteBuffer.allocate(bytes.length + 1).order(ByteOrder.LITTLE_ENDIAN);
+        try {
+            for (int at = 0; at < bytes.length; at += piece) {
+                input.put(bytes, at, Math.min(piece, bytes.length - at)).flip();
+                incoming.take(input);
+                assertTrue(incoming.needed() > input.remaining(), "nothing is left that could be used");
+                input.compact();
+            }
+            return false;
+        } catch (ProtocolException broken) {
+            return true;
+        }
+    }
+
+    @Test
+    void whatComes() {
+        for (Map<?, ?> item : section("cases")) {
+            byte[] input = HexFormat.of().parseHex((String) item.get("input"));
+            for (int piece : new int[] {input.length, 1, 7}) {
+                Notes notes = new Notes();
+                boolean broken = feed(asked(notes), input, piece);
+                assertEquals(item.get("events"), notes.events, item.toString());
+                assertEquals(item.get("arrays"), notes.arrays, item.toString());
+                assertEquals(item.get("error"), broken, item.toString());
+            }
+        }
+    }
+
+    @Test
+    void anyBytes() {
+        byte[] good = HexFormat.of().parseHex((String) section("cases").get(0).get("input"));
+        Random random = new Random(20261122);
+        int broken = 0;
+        for (int round = 0; round < 5000; round++) {
+            byte[] bytes = good.clone();
+            for (int change = random.nextInt(4); change >= 0; change--) {
+                bytes[random.nextInt(bytes.length)] = (byte) random.nextInt();
+            }
+            broken += feed(asked(new Notes()), bytes, 1 + random.nextInt(64)) ? 1 : 0;
+        }
+        assertTrue(broken > 1000, broken + " of 5000 were noticed");
+    }
+}

@@ -1,0 +1,112 @@
+"""The process of a call slot that runs functions of Python, and what can be served of a module.
+
+``kumi call serve --python SOURCE`` starts it. What it imports before the server has confined it is this package's
+extension module alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .call._serving import Served
+
+_VERSION = 1
+
+
+def _split(source: str) -> tuple[str, list[str]]:
+    """A file or module, and the routines of it that are meant; none: all."""
+    place, colon, names = source.rpartition(":")
+    return (place, names.split(",")) if colon else (source, [])
+
+
+def _load(folder: str, place: str) -> ModuleType:
+    """A module by name or, if it is a path, from its file."""
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    if not place.endswith(".py"):
+        return importlib.import_module(place)
+    name = Path(place).stem
+    spec = importlib.util.spec_from_file_location(name, place)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{place} cannot be imported")
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _routines(module: ModuleType) -> dict[str, Served]:
+    from .call._serving import served
+
+    found = (served(value) for value in vars(module).values())
+    return {one.name: one for one in found if one is not None}
+
+
+def describe(source: str) -> dict[str, Any]:
+    """What ``kumi call serve`` is to offer, and with which program.
+
+    Raises:
+        ValueError: There is nothing.
+    """
+    place, names = _split(source)
+    is_file = place.endswith(".py")
+    if is_file:
+        place = os.path.abspath(place)
+    folder = os.path.dirname(place) if is_file else os.getcwd()
+    routines = _routines(_load(folder, place))
+    for name in names:
+        if name not in routines:
+            raise ValueError(f"{place} has no routine `{name}`; it has {', '.join(routines) or 'none'}")
+    if not routines:
+        raise ValueError(f"{place} has no function with the decorator kumi.call.routine")
+    return {
+        "version": _VERSION,
+        "program": [sys.executable, "-P", "-m", "kumi._slot", folder, place],
+        "interfaces": [json.loads(routines[name].description) for name in names or routines],
+    }
+
+
+def _loader(folder: str, place: str) -> Callable[[str], Any]:
+    def load(description: str) -> Any:
+        from .call._serving import same
+
+        name = json.loads(description)["name"]
+        one = _routines(_load(folder, place)).get(name)
+        if one is None or not same(one, description):
+            raise ValueError(f"{place} has changed and has no such `{name}` any more; restart the server")
+        through = os.environ.get("KUMI_CALL_THROUGH")
+        if through:
+            from .call.adapters._far import far
+
+            one = far(one, through)
+        return one.run
+
+    return load
+
+
+def main(arguments: list[str]) -> None:
+    """Runs the slot, or describes a source on standard output."""
+    if arguments[:1] == ["--describe"]:
+        # What a module prints is no part of the answer.
+        answer = os.dup(1)
+        os.dup2(2, 1)
+        with open(answer, "w", encoding="utf-8") as file:
+            json.dump(describe(arguments[1]), file)
+        return
+    from ._native import run_slot
+
+    folder, place = arguments
+    run_slot(_loader(folder, place))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,61 @@
+"""Arrays and files of the program into which results are received."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ._errors import ArgumentError
+from ._interface import Parameter, Routine
+
+Out = Mapping[str, Any] | np.ndarray[Any, Any] | None
+
+
+def chosen(routine: Routine, out: Out) -> tuple[dict[int, Any], dict[str, Any]]:
+    """What is given for results that are arrays, by the number of their parameter, and the paths of files, by name."""
+    if out is None:
+        return {}, {}
+    arrays = {one.name: one.index for one in routine.parameters if one.returned and one.is_array}
+    if not isinstance(out, Mapping):
+        if len(arrays) != 1:
+            raise ArgumentError(
+                f"`{routine.name}` gives {len(arrays)} arrays; name those that out= is for: out={{name: array}}"
+            )
+        return {next(iter(arrays.values())): out}, {}
+    paths = {name: value for name, value in out.items() if name not in arrays}
+    files = {one.name for one in routine.parameters if one.returned and one.is_file}
+    for name in paths:
+        if name not in files:
+            raise ArgumentError(f"`{routine.name}` gives no array and no file `{name}`")
+    return {arrays[name]: value for name, value in out.items() if name in arrays}, paths
+
+
+def place(
+    routine: str, parameter: Parameter, out: Any, shape: tuple[int, ...], sent: Any
+) -> np.ndarray[Any, Any]:
+    """``out`` as an array that the result can be received into.
+
+    Raises:
+        ArgumentError: It cannot be. Nothing was sent.
+    """
+    what = f"`{routine}`: out= for `{parameter.name}`"
+    if not isinstance(out, np.ndarray):
+        raise ArgumentError(f"{what} is {type(out).__name__}; give an array of numpy")
+    if out.dtype != parameter.dtype or not out.dtype.isnative:
+        raise ArgumentError(f"{what} has elements of {out.dtype}, the routine gives {parameter.dtype}")
+    if out.shape + (1,) * (len(shape) - out.ndim) != shape:
+        raise ArgumentError(f"{what} has the shape {out.shape}, the routine gives {shape}")
+    if not out.flags.writeable:
+        raise ArgumentError(f"{what} is read-only")
+    if not (out.flags.f_contiguous if parameter.order == "F" else out.flags.c_contiguous):
+        order = "Fortran's" if parameter.order == "F" else "C's"
+        raise ArgumentError(
+            f"{what} is not contiguous in {order} order; give numpy.empty({shape}, order={parameter.order!r})"
+        )
+    for array in sent:
+        # A call that is tried again on another server sends its arguments again.
+        if np.may_share_memory(array, out):
+            raise ArgumentError(f"{what} shares memory with an argument that is sent; use two arrays")
+    return out.reshape(shape, order=parameter.order)  # type: ignore[call-overload,no-any-return]

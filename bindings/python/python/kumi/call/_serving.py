@@ -1,0 +1,282 @@
+"""Functions as routines: how they are described, and how they are called on the memory of a call."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar, get_args, get_origin, overload
+
+import numpy as np
+
+from .._native import NativeMemory, describe_routine
+from ._errors import DescriptionError
+from ._types import Kind, kind_of
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+#: Where a function has its :class:`Served`.
+ATTRIBUTE = "__kumi_routine__"
+
+
+@dataclass(frozen=True)
+class _Param:
+    """A parameter of the routine: a size that the function does not see, an argument of the function, or a result."""
+
+    name: str
+    kind: Kind
+    role: str
+    default: Any = None
+
+    def declared(self) -> str:
+        mode = {"size": "in", "argument": self.kind.mode, "result": "out"}[self.role]
+        text = self.kind.declared(self.name, mode)
+        return text if self.default is None else f"{text} = {_literal(self.name, self.default)}"
+
+
+class Served:
+    """A function as a routine."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        name: str | None,
+        results: Sequence[str] | None,
+        options: Sequence[str],
+    ) -> None:
+        self.function = function
+        self.name = name or str(getattr(function, "__name__", ""))
+        self.symbol = f"{function.__module__}.{getattr(function, '__qualname__', '')}"
+        if not all(part.isidentifier() for part in self.symbol.split(".")):
+            raise DescriptionError(f"`{self.symbol}` has no name by which another process would find it")
+        try:
+            self.params = _params(function, results)
+        except DescriptionError as error:
+            raise DescriptionError(f"`{self.name}`: {error}") from None
+        self.results = [one for one in self.params if one.role == "result"]
+        self.options = tuple(options)
+        #: Its canonical description.
+        self.description = self._description()
+
+    def _description(self) -> str:
+        passed = ", ".join(one.name for one in self.params if one.role == "argument")
+        lines = [f"Define {self.name}({', '.join(one.declared() for one in self.params)})"]
+        doc = inspect.getdoc(self.function)
+        if doc:
+            lines.append(_quoted(doc))
+        lines += self.options
+        lines.append(f'Calls "Python" {self.symbol}({passed});')
+        return describe_routine("\n".join(lines))
+
+    def run(self, memory: NativeMemory, places: list[tuple[int, int, Any]]) -> str | None:
+        """Calls the function on the memory of a call; the exception with which it ended, if it did."""
+        try:
+            self._run(memory, places)
+        except BaseException as error:
+            # Whoever serves it sees where it came from.
+            traceback.print_exception(error)
+            return _told(error)
+        return None
+
+    def _run(self, memory: NativeMemory, places: list[tuple[int, int, Any]]) -> None:
+        given = {}
+        results = []
+        for one, (offset, bytes_, value) in zip(self.params, places, strict=True):
+            kind = one.kind
+            if one.role == "result":
+                results.append((one, _place(memory, kind, offset, bytes_, value)))
+            elif one.role == "argument" and kind.dtype is not None and kind.sizes:
+                array = _place(memory, kind, offset, bytes_, value)
+                array.flags.writeable = kind.mode != "in"
+                given[one.name] = array
+            elif one.role == "argument":
+                given[one.name] = value
+        said = self.function(**given)
+        values = said if len(results) > 1 else [said][: len(results)]
+        if len(results) > 1 and not isinstance(said, tuple | list):
+            raise TypeError(f"it gave {type(said).__name__}, and is described to give {len(results)} values")
+        if len(values) != len(results):
+            raise TypeError(f"it gave {len(values)} values, and is described to give {len(results)}")
+        for (one, place), value in zip(results, values, strict=True):
+            _put(one, place, value)
+
+
+def _place(
+    memory: NativeMemory, kind: Kind, offset: int, bytes_: int, shape: Any
+) -> np.ndarray[Any, Any]:
+    """Where an array, a number or a text lies."""
+    if kind.dtype is None:
+        return np.ndarray((bytes_,), np.uint8, memoryview(memory), offset)
+    shape = shape if kind.sizes else ()
+    return np.ndarray(shape, kind.dtype, memoryview(memory), offset, order=kind.order)
+
+
+def _put(one: _Param, place: np.ndarray[Any, Any], value: Any) -> None:
+    """Puts a result to its place."""
+    what = f"`{one.name}`"
+    if one.kind.dtype is None:
+        if not isinstance(value, str):
+            raise TypeError(f"{what} is {type(value).__name__}, and described as a text")
+        text = value.encode() + b"\0"
+        if len(text) > len(place):
+            raise ValueError(f"{what} has {len(text) - 1} bytes, and {len(place) - 1} at most as described")
+        place[: len(text)] = np.frombuffer(text, np.uint8)
+        return
+    given = np.asarray(value)
+    if given.shape != place.shape:
+        raise ValueError(f"{what} has the shape {given.shape}, and {place.shape} as described")
+    # Fractions may lose digits, integers nothing.
+    casting = "same_kind" if place.dtype.kind in "fc" else "safe"
+    if given.ndim == 0 and given.dtype.kind in "iu" and place.dtype.kind in "iu":
+        limits = np.iinfo(place.dtype)
+        if not limits.min <= int(given) <= limits.max:
+            raise OverflowError(f"{what} is {given}, which {place.dtype} does not hold")
+        casting = "unsafe"
+    if not np.can_cast(given.dtype, place.dtype, casting):  # type: ignore[arg-type]
+        raise TypeError(f"{what} has elements of {given.dtype}, and of {place.dtype} as described")
+    np.copyto(place, given, casting=casting)  # type: ignore[arg-type]
+
+
+def _told(error: BaseException) -> str:
+    """An exception's kind and the last line of its message."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    kind = type(error).__name__
+    return f"{kind}: {lines[-1].strip()}" if lines else kind
+
+
+def _params(function: Callable[..., Any], results: Sequence[str] | None) -> list[_Param]:
+    signature = inspect.signature(function, eval_str=True)
+    arguments = []
+    for one in signature.parameters.values():
+        if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD, one.POSITIONAL_ONLY):
+            raise DescriptionError(f"`{one}`: a routine has named parameters only")
+        if one.annotation is one.empty:
+            raise DescriptionError(f'`{one.name}` has no annotation; give one, as Array[float64, "n"]')
+        kind = kind_of(one.annotation)
+        default = None if one.default is one.empty else one.default
+        if default is not None and kind.sizes:
+            raise DescriptionError(f"`{one.name}` is an array, which has no default")
+        arguments.append(_Param(one.name, kind, "argument", default))
+    back = _results(signature.return_annotation, results)
+    return [*_sizes(arguments, back), *arguments, *back]
+
+
+def _results(annotation: Any, names: Sequence[str] | None) -> list[_Param]:
+    if annotation is inspect.Signature.empty:
+        raise DescriptionError("what it gives has no annotation; give one, as -> None")
+    if annotation in (None, type(None)):
+        each: tuple[Any, ...] = ()
+    elif get_origin(annotation) is tuple:
+        each = get_args(annotation)
+    else:
+        each = annotation if isinstance(annotation, tuple) else (annotation,)
+    if names is None:
+        names = ["result"] if len(each) == 1 else [f"result{at + 1}" for at in range(len(each))]
+    if isinstance(names, str) or len(names) != len(each):
+        raise DescriptionError(f"results={names!r}, and {len(each)} are annotated")
+    back = [_Param(name, kind_of(one), "result") for name, one in zip(names, each, strict=True)]
+    for one in back:
+        if one.kind.dtype is None and not one.kind.sizes:
+            raise DescriptionError("a text that is given back has a largest size: Text[256]")
+        if one.kind.mode != "in":
+            raise DescriptionError("Out and InOut are of arguments")
+    return back
+
+
+def _sizes(arguments: list[_Param], back: list[_Param]) -> list[_Param]:
+    """Sizes that are no arguments of the function."""
+    known = {one.name for one in arguments}
+    follow = {size.strip() for one in arguments if one.kind.mode != "out" for size in one.kind.sizes}
+    wanted = dict.fromkeys(name for one in [*arguments, *back] for name in one.kind.names())
+    sizes = []
+    for name in wanted:
+        if name in known:
+            continue
+        if name not in follow:
+            raise DescriptionError(
+                f"`{name}` is the size of no array that is sent; make it a parameter, `{name}: int`"
+            )
+        sizes.append(_Param(name, Kind(np.dtype("int64")), "size"))
+    return sizes
+
+
+def _literal(name: str, value: Any) -> str:
+    """A default in a description."""
+    if isinstance(value, str):
+        return _quoted(value)
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise DescriptionError(f"`{name}` cannot have the default {value!r}")
+    return repr(value)
+
+
+def _quoted(text: str) -> str:
+    known = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+    each = (known.get(letter) or (letter if letter.isprintable() else f"\\u{{{ord(letter):x}}}") for letter in text)
+    return f'"{"".join(each)}"'
+
+
+@overload
+def routine(function: _Function, /) -> _Function: ...
+@overload
+def routine(
+    *,
+    name: str | None = None,
+    idempotent: bool = False,
+    order: str | None = None,
+    results: Sequence[str] | None = None,
+) -> Callable[[_Function], _Function]: ...
+def routine(
+    function: Any = None,
+    /,
+    *,
+    name: str | None = None,
+    idempotent: bool = False,
+    order: str | None = None,
+    results: Sequence[str] | None = None,
+) -> Any:
+    """Makes a function a routine that can be served; here it stays the function that it is.
+
+    .. code-block:: python
+
+        @kumi.call.routine(order="n*m")
+        def scale(a: Array[float64, "n", "m"], f: float = 2.0) -> Array[float64, "n", "m"]:
+            "Multiplies by f."
+            return a * f
+
+    Arrays that it is called with are those of the call, without a copy: they can be read only (but for :data:`Out` and
+    :data:`InOut`), and belong to the function until it returns.
+
+    Args:
+        name: What callers call it; the function's name.
+        idempotent: A call may be run twice with the effect of one: it is retried when a server is lost.
+        order: Operations of a call, an expression of numbers that are sent and of sizes, as ``"2*n^3"``.
+        results: The names of what it gives; ``result``, or ``result1`` and so on.
+
+    Raises:
+        DescriptionError: Its annotations say something that routines do not have.
+    """
+
+    def made(function: Any) -> Any:
+        options = [f"CalcOrder {order}"] if order is not None else []
+        if idempotent:
+            options.append("@idempotent")
+        setattr(function, ATTRIBUTE, Served(function, name, results, options))
+        return function
+
+    return made if function is None else made(function)
+
+
+def served(function: Any) -> Served | None:
+    """A function as a routine; None: it is none."""
+    found = getattr(function, ATTRIBUTE, None)
+    return found if isinstance(found, Served) else None
+
+
+def same(one: Served, description: str) -> bool:
+    """Whether this is the description of a routine."""
+    return one.description == description or bool(json.loads(one.description) == json.loads(description))

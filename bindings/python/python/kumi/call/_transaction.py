@@ -1,0 +1,380 @@
+"""Transactions: calls that are recorded, and then run together on several servers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._native import run_transaction
+from ._connection import Connection
+from ._errors import ArgumentError, CallError, ConnectError
+from ._interface import Parameter, Routine, array
+
+
+class TransactionError(CallError):
+    """Calls of a transaction failed; the text says which, and which did not run because of them.
+
+    Attributes:
+        report: What became of all calls.
+    """
+
+    report: Report
+
+
+TransactionError.__module__ = "kumi.call"
+
+
+class Moved(NamedTuple):
+    """Bytes of arrays, by the way they took."""
+
+    #: From here to servers.
+    sent: int
+    #: From servers to here.
+    received: int
+    #: From server to server.
+    between: int
+    #: From one call to the next at the same server.
+    stayed: int
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What became of a call."""
+
+    #: What was called.
+    routine: str
+    #: Where it ran last; None: nowhere.
+    server: str | None
+    #: How often it was begun.
+    attempts: int
+    #: Seconds from the transaction's begin until it began, and until it ended.
+    begun: float | None
+    ended: float | None
+    #: A sentence; of a call that did not run with the way from the one because of which it did not.
+    text: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of a transaction."""
+
+    #: One for each call, as they were recorded.
+    steps: tuple[StepReport, ...]
+    #: Bytes that moved.
+    moved: Moved
+    #: How long it took.
+    seconds: float
+    #: A picture of the graph: states, servers and times.
+    svg: str
+
+    def _repr_svg_(self) -> str:
+        return self.svg
+
+
+class Later:
+    """What a recorded call will give. It may be an argument of later calls of its transaction.
+
+    An array that other calls read stays at the servers, unless it is :meth:`wanted`. After the transaction
+    :meth:`result` gives what has come; ``numpy.asarray`` does too.
+    """
+
+    def __init__(
+        self, owner: Transaction, step: int, parameter: Parameter, shape: tuple[int, ...] | None
+    ) -> None:
+        self._owner = owner
+        self._step = step
+        self._parameter = parameter
+        #: The array's shape; None: it is a scalar or a text.
+        self.shape = shape
+        self._final = shape
+        self._wanted = False
+        #: Parameters that are given it.
+        self._readers: list[Parameter] = []
+        self._value: Any = None
+        self._here = False
+        self._error: str | None = None
+
+    @property
+    def dtype(self) -> np.dtype[Any] | None:
+        """The type of its numbers; None: it is a text."""
+        return self._parameter.dtype
+
+    def wanted(self) -> Later:
+        """Has it come here although later calls read it; before the transaction runs."""
+        self._wanted = True
+        return self
+
+    def result(self) -> Any:
+        """The array, number or text.
+
+        Raises:
+            CallError: The call has not run, or its result stayed at the servers.
+        """
+        if self._here:
+            return self._value
+        if self._error is not None:
+            error = TransactionError(self._error)
+            if self._owner.report is not None:
+                error.report = self._owner.report
+            raise error
+        if not self._owner.ran:
+            raise CallError("the transaction has not run yet: it runs at the end of its `with`")
+        raise CallError(
+            f"`{self._parameter.name}` stayed at the servers, since later calls read it; "
+            "say wanted() of it before the transaction runs"
+        )
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        value = np.asarray(self.result(), dtype)
+        return value.copy() if copy else value
+
+    def __repr__(self) -> str:
+        kind = "text" if self.dtype is None else self.dtype.name
+        return f"<{self._parameter.name} of call {self._step}: {kind}, shape {self.shape}>"
+
+    def _stays(self) -> bool:
+        """Whether it can travel from server to server as it is, and nobody wants it here."""
+        thin = sum(size > 1 for size in self.shape or ()) < 2
+        same = all(
+            not one.partial and (thin or one.order == self._parameter.order)
+            for one in self._readers
+        )
+        return bool(self._readers) and same and not self._wanted and not self._parameter.partial
+
+
+@dataclass
+class _Array:
+    """An array of a call: what is sent, and what comes back."""
+
+    parameter: Parameter
+    sent: np.ndarray[Any, Any] | Later | None
+    back: Later | None
+
+
+@dataclass
+class _Recorded:
+    routine: Routine
+    args: list[Any]
+    gives: list[Later]
+
+
+class Transaction:
+    """Calls that are recorded, and run at the end of a ``with``, or by :meth:`run`.
+
+    Calls that do not read what others give run at the same time, on different servers.
+    """
+
+    def __init__(
+        self,
+        servers: Sequence[str],
+        *,
+        token: str | None = None,
+        timeout: float | None = None,
+        policy: str = "min-completion",
+        in_flight: int = 8,
+        attempts: int = 4,
+    ) -> None:
+        self._servers = [servers] if isinstance(servers, str) else list(servers)
+        self._how = (token, in_flight, attempts, policy, timeout)
+        self._connection = _first(self._servers, token)
+        self._calls: list[_Recorded] = []
+        #: Whether it has run, or tried to.
+        self.ran = False
+        #: What became of it.
+        self.report: Report | None = None
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None and not self.ran:
+            self.run()
+
+    def call(self, name: str, /, *args: Any, **named: Any) -> Any:
+        """Records a call. Arguments are those of :meth:`Connection.call`; arrays may be what earlier calls give.
+
+        Returns:
+            What it will give: None, a :class:`Later`, or a tuple of them in the order of the parameters.
+
+        Raises:
+            ArgumentError: Arguments do not fit; nothing is recorded.
+        """
+        if self.ran:
+            raise ArgumentError("the transaction has run: begin another")
+        routine = self._connection.routine(name)
+        bound = routine.bind(args, named) if args or named or routine.sent else {}
+        arrays: dict[int, Any] = {}
+        for one in routine.sent:
+            if one.index in bound:
+                value = bound[one.index]
+                if isinstance(value, Later):
+                    self._check(name, one, value)
+                if one.is_array:
+                    arrays[one.index] = value if isinstance(value, Later) else array(name, one, value)
+        scalars, shapes = self._connection._fit(routine, bound, arrays)
+        native: list[Any] = []
+        gives: dict[int, Later] = {}
+        for one in routine.given:
+            if not one.is_array:
+                native.append(scalars[one.index])
+                continue
+            sent, shape = arrays.get(one.index), tuple(shapes[one.index])
+            if sent is not None and sent.shape != shape:
+                raise ArgumentError(
+                    f"`{name}`: `{one.name}` has the shape {sent.shape}, the routine wants {shape}"
+                )
+            back = None
+            if one.returned:
+                back = gives[one.index] = Later(self, len(self._calls), one, shape)
+                if isinstance(sent, np.ndarray):
+                    back._final = np.shape(bound[one.index])
+            native.append(_Array(one, sent, back))
+        for one in native:
+            if isinstance(one, _Array) and isinstance(one.sent, Later):
+                one.sent._readers.append(one.parameter)
+        for one in routine.parameters:
+            if one.returned and one.index not in gives:
+                gives[one.index] = Later(self, len(self._calls), one, None)
+        self._calls.append(_Recorded(routine, native, list(gives.values())))
+        back_in_order = [
+            gives[one.index]
+            for one in routine.parameters
+            if one.returned and one.index != routine.status
+        ]
+        if not back_in_order:
+            return None
+        return back_in_order[0] if len(back_in_order) == 1 else tuple(back_in_order)
+
+    def _check(self, routine: str, parameter: Parameter, value: Later) -> None:
+        def wrong(text: str) -> ArgumentError:
+            return ArgumentError(f"`{routine}`: `{parameter.name}` {text}")
+
+        if value._owner is not self:
+            raise wrong("is what another transaction gives: take its result")
+        if value.shape is None or not parameter.is_array:
+            raise wrong("is a number or text that is known only when the transaction has run")
+        if value.dtype != parameter.dtype:
+            raise wrong(f"has elements of {value.dtype}, the routine wants {parameter.dtype}")
+        if len(value.shape) != len(parameter.sizes):
+            raise wrong(
+                f"has {len(value.shape)} dimensions, the routine wants {len(parameter.sizes)}"
+            )
+        if parameter.partial and parameter.returned:
+            raise wrong("travels in parts: take its result in a transaction of its own first")
+
+    def run(self) -> Report:
+        """Runs the calls.
+
+        Raises:
+            TransactionError: Some failed. What others gave can be had all the same.
+            CallError: None was begun.
+        """
+        if self.ran:
+            raise ArgumentError("the transaction has run: begin another")
+        arrays = _Arrays()
+        calls = [
+            (one.routine.name, [arrays.argument(arg) for arg in one.args]) for one in self._calls
+        ]
+        self.ran = True
+        said = run_transaction(self._servers, self._how, arrays.given, calls)
+        steps = [
+            StepReport(**{key: value for key, value in step.items() if key != "values"})
+            for step in said["steps"]
+        ]
+        self.report = Report(tuple(steps), Moved(*said["moved"]), said["seconds"], said["svg"])
+        for call, step, report in zip(self._calls, said["steps"], steps, strict=True):
+            values = None if step["values"] is None else dict(step["values"])
+            for later in call.gives:
+                arrays.settle(later, values, report.text)
+        if said["error"] is not None:
+            error = TransactionError(said["error"])
+            error.report = self.report
+            raise error
+        return self.report
+
+    def svg(self) -> str:
+        """A picture of the graph, when it has run: states, servers and times."""
+        if self.report is None:
+            raise CallError("the transaction has not run yet")
+        return self.report.svg
+
+
+class _Arrays:
+    """The arrays of a transaction, with the numbers by which the native module knows them."""
+
+    def __init__(self) -> None:
+        self.given: list[tuple[Any, bool, str, list[int] | None, bool]] = []
+        self._numbers: dict[tuple[int, str], int] = {}
+        self._results: dict[int, np.ndarray[Any, Any]] = {}
+        # Their identity is what they are known by: they must not go.
+        self._kept: list[Any] = []
+
+    def argument(self, arg: Any) -> Any:
+        """An argument for the native module."""
+        if not isinstance(arg, _Array):
+            return arg
+        sent = None
+        if isinstance(arg.sent, Later):
+            sent = self._numbers[id(arg.sent), ""]
+        elif arg.sent is not None:
+            sent = self._input(arg.parameter, arg.sent)
+        return sent, None if arg.back is None else self._output(arg.back, arg.sent)
+
+    def _add(self, key: tuple[int, str], *given: Any) -> int:
+        self.given.append(given)
+        self._numbers[key] = len(self.given) - 1
+        return len(self.given) - 1
+
+    def _input(self, parameter: Parameter, value: np.ndarray[Any, Any]) -> int:
+        key = (id(value), parameter.order)
+        if key not in self._numbers:
+            self._kept.append(value)
+            flat = value.T if parameter.order == "F" else value
+            self._add(key, flat, False, value.dtype.name, None, False)
+        return self._numbers[key]
+
+    def _output(self, later: Later, given: Any) -> int:
+        one, key = later._parameter, (id(later), "")
+        name = np.dtype(one.dtype).name
+        if later._stays():
+            return self._add(key, None, False, name, None, False)
+        shape, dtype, turned = later.shape or (), np.dtype(one.dtype), one.order == "F"
+        value: np.ndarray[Any, Any]
+        if isinstance(given, np.ndarray) and one.partial:
+            value = given.copy(order="K")
+        else:
+            value = np.zeros(shape[::-1], dtype).T if turned else np.zeros(shape, dtype)
+        self._results[id(later)] = value
+        flat = value.T if turned else value
+        return self._add(key, flat, True, name, list(shape), turned)
+
+    def settle(self, later: Later, values: dict[int, Any] | None, text: str) -> None:
+        """Gives a result its value."""
+        if values is None:
+            later._error = text
+        elif later.shape is None:
+            later._value, later._here = values.get(later._parameter.index), True
+        elif id(later) in self._results:
+            value = self._results[id(later)]
+            later._value = value if later._final is None else value.reshape(later._final)
+            later._here = True
+
+
+def _first(servers: list[str], token: str | None) -> Connection:
+    """A connection to the first server that can be reached, which knows the routines."""
+    last: ConnectError | None = None
+    for address in servers:
+        try:
+            return Connection(address, token)
+        except ConnectError as error:
+            last = error
+    raise last if last is not None else ArgumentError("a transaction needs a server at least")

@@ -1,0 +1,144 @@
+//! Functions of Python as routines: their descriptions, and the process of a call slot around an interpreter.
+//!
+//! The protocol with the server is `kumi-call`'s; what a function is called with and what becomes of its result is
+//! in `python/kumi/_slot.py` and `python/kumi/call/_serving.py`.
+
+use std::sync::Arc;
+
+use kumi_call::slot::{Arena, Hosted, Slot, run_hosted};
+use kumi_idl::{Argument, Form, Interface, Limits, Scalar, Type};
+use pyo3::exceptions::{PyBufferError, PyOSError};
+use pyo3::prelude::*;
+use pyo3::types::{PyComplex, PyList};
+use pyo3::{IntoPyObjectExt, ffi};
+
+use crate::error::Failure;
+
+/// The canonical JSON of the one routine that a text describes.
+#[pyfunction]
+pub fn describe_routine(text: &str) -> PyResult<String> {
+    let refused = |why: String| PyErr::from(Failure::of_call("DescriptionError", why));
+    let parsed = kumi_idl::parse(text.as_bytes());
+    let Some(module) = parsed.module else {
+        let told = parsed.diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>();
+        return Err(refused(told.join("\n")));
+    };
+    let [interface] = &module.interfaces[..] else {
+        return Err(refused(format!("{} routines are described", module.interfaces.len())));
+    };
+    interface.to_json().map_err(|error| refused(error.to_string()))
+}
+
+/// Runs this process as a call slot until the server closes its socket, which is standard input. `load` is called with
+/// a description, and gives what is called with the memory of a call and, for each parameter, where it lies, its bytes,
+/// and its value or shape; that gives `None`, or the exception with which the function ended.
+#[pyfunction]
+#[allow(clippy::needless_pass_by_value)] // As Python gives it.
+pub fn run_slot(py: Python<'_>, load: Py<PyAny>) -> PyResult<()> {
+    let run = || {
+        run_hosted(&|interface, json| {
+            let function = Python::attach(|py| load.call1(py, (json,)).map_err(|e| said(py, &e)))?;
+            let interface = interface.clone();
+            let hosted: Hosted<'_> = Box::new(move |arena, slots| {
+                Python::attach(|py| call(py, &function, &interface, arena, slots))
+            });
+            Ok(hosted)
+        })
+    };
+    py.detach(run).map_err(|error| PyOSError::new_err(error.to_string()))
+}
+
+/// An exception's kind and message.
+fn said(py: Python<'_>, error: &PyErr) -> String {
+    // A message that cannot be told is none.
+    let text = error.value(py).str().map(|text| text.to_string()).unwrap_or_default();
+    if text.is_empty() { error.get_type(py).to_string() } else { text }
+}
+
+fn call(
+    py: Python<'_>,
+    function: &Py<PyAny>,
+    interface: &Interface,
+    arena: &Arc<Arena>,
+    slots: &[Slot],
+) -> Result<(), String> {
+    let mut scalars: Vec<Option<Scalar>> = Vec::with_capacity(slots.len());
+    let mut texts: Vec<Option<String>> = Vec::with_capacity(slots.len());
+    for (param, slot) in interface.params.iter().zip(slots) {
+        let sent = param.mode.is_sent();
+        let scalar = param.scalar().filter(|_| sent);
+        scalars.push(
+            scalar
+                .and_then(|element| Scalar::decode(element, &arena.read(slot.offset, slot.bytes))),
+        );
+        let text = || String::from_utf8_lossy(&arena.read(slot.offset, slot.text)).into_owned();
+        texts.push((sent && param.ty == Type::String).then(text));
+    }
+    // The server has planned this call within its own limits.
+    let plan = interface.plan_with_texts(&scalars, &texts, &Limits { bytes: u64::MAX });
+    let plan = plan.map_err(|error| error.to_string())?;
+    let each = plan.arguments.iter().zip(slots).zip(scalars.into_iter().zip(texts));
+    let given = each.map(|((argument, slot), (scalar, text))| {
+        (slot.offset, slot.bytes, given(py, argument, scalar, text)?).into_py_any(py)
+    });
+    let ended = given.collect::<PyResult<Vec<_>>>().and_then(|given| {
+        let memory = NativeMemory { arena: Arc::clone(arena) };
+        function.call1(py, (memory, PyList::new(py, given)?))?.extract::<Option<String>>(py)
+    });
+    match ended {
+        Ok(None) => Ok(()),
+        Ok(Some(raised)) => Err(raised),
+        Err(error) => Err(said(py, &error)),
+    }
+}
+
+/// The value of what is sent, or the shape of an array.
+fn given(
+    py: Python<'_>,
+    argument: &Argument,
+    scalar: Option<Scalar>,
+    text: Option<String>,
+) -> PyResult<Py<PyAny>> {
+    if let Form::Array(..) = argument.form {
+        let shape: Vec<u64> = argument.axes.iter().map(|axis| axis.size).collect();
+        return shape.into_py_any(py);
+    }
+    match (scalar, text) {
+        (Some(Scalar::I64(value)), _) => value.into_py_any(py),
+        (Some(Scalar::U64(value)), _) => value.into_py_any(py),
+        (Some(Scalar::F64(value)), _) => value.into_py_any(py),
+        (Some(Scalar::Complex(re, im)), _) => PyComplex::from_doubles(py, re, im).into_py_any(py),
+        (None, text) => text.into_py_any(py),
+    }
+}
+
+/// The memory of a call, as a buffer.
+#[pyclass(frozen)]
+pub struct NativeMemory {
+    arena: Arc<Arena>,
+}
+
+#[pymethods]
+impl NativeMemory {
+    /// Shows it.
+    ///
+    /// # Safety
+    /// The interpreter calls it, with memory for a buffer in `view`.
+    unsafe fn __getbuffer__(
+        slf: &Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: std::ffi::c_int,
+    ) -> PyResult<()> {
+        if view.is_null() {
+            return Err(PyBufferError::new_err("there is no memory for the buffer"));
+        }
+        let arena = &slf.get().arena;
+        let length = ffi::Py_ssize_t::try_from(arena.length())?;
+        // SAFETY: `view` is the interpreter's to fill. The memory stays mapped as long as the arena is there, which the
+        // object holds, and the object is held by the view.
+        let done = unsafe {
+            ffi::PyBuffer_FillInfo(view, slf.as_ptr(), arena.begin().cast(), length, 0, flags)
+        };
+        if done == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
+    }
+}

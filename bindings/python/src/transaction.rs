@@ -1,0 +1,182 @@
+//! Transactions: `kumi.call` records calls and knows their arrays; here they are lent to `kumi-call` and run.
+
+use std::time::Duration;
+
+use kumi_call::transaction::{
+    Data, Report, RunOptions, Step, Transaction, TransactionError, TxArg,
+};
+use kumi_call::{Lent, LentMut, Options, Shape};
+use kumi_idl::{Element, Order};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
+
+use crate::buffer::{Input, Output};
+use crate::call::{duration, failure, interrupted, scalar, value};
+use crate::error::{Failure, wrong_type};
+
+/// An array: the memory (`None`: it stays at servers), whether it is written, the type of its numbers, its shape if
+/// that matters, and whether it lies by columns.
+type Given<'py> = (Option<Bound<'py, PyAny>>, bool, String, Option<Vec<u64>>, bool);
+
+/// How it is run: token, calls in flight, attempts, policy, seconds of a call.
+type How = (Option<String>, u32, u32, String, Option<f64>);
+
+/// Runs calls on servers. `arrays` are as [`Given`]; a call is a routine and its arguments: `None`, numbers, texts,
+/// or pairs of numbers of arrays (sent, and coming back; `None` for one of them). What came of it: whether all
+/// has run, what is to be said of it, and for each call what [`told`] gives; the pictures, and the bytes that moved.
+#[pyfunction]
+#[allow(clippy::needless_pass_by_value)] // As Python gives it.
+pub fn run_transaction<'py>(
+    py: Python<'py>,
+    servers: Vec<String>,
+    how: How,
+    arrays: Vec<Given<'py>>,
+    calls: Vec<(String, Bound<'py, PyList>)>,
+) -> PyResult<Bound<'py, PyDict>> {
+    // Before the transaction: it is dropped first.
+    let mut buffers = (Vec::new(), Vec::new());
+    let mut tx = Transaction::new();
+    let mut data = Vec::with_capacity(arrays.len());
+    for given in &arrays {
+        data.push(lend(&mut tx, given, &mut buffers)?);
+    }
+    for (routine, args) in &calls {
+        let args: PyResult<Vec<TxArg>> = args.iter().map(|arg| argument(&arg, &data)).collect();
+        tx.call(routine, args?);
+    }
+    let (token, in_flight, attempts, policy, seconds) = how;
+    let mut connect = Options::from_env();
+    if let Some(token) = token {
+        connect.token = token;
+    }
+    let time = seconds.map(duration).transpose()?;
+    let options =
+        RunOptions { connect, in_flight, attempts, policy, time, ..RunOptions::default() };
+    let result = py.detach(|| tx.run_with(&servers, &options, &interrupted));
+    drop(tx);
+    match result {
+        Ok(report) => told(py, &report, None),
+        Err(error) => match error.report() {
+            // A handler of a signal has raised.
+            Some(report) if !matches!(error, TransactionError::Cancelled(_)) => {
+                told(py, report, Some(error.to_string()))
+            }
+            _ => Err(refused(error).into()),
+        },
+    }
+}
+
+fn refused(error: TransactionError) -> Failure {
+    let text = error.to_string();
+    match error {
+        TransactionError::NoServer(_) => Failure::of_call("ConnectError", text),
+        TransactionError::Argument { .. } | TransactionError::Policy(_) => {
+            Failure::of_call("ArgumentError", text)
+        }
+        TransactionError::Call { source, .. } => failure(&source),
+        TransactionError::Cancelled(_) => Failure::of_call("CancelledError", text),
+        _ => Failure::of_call("CallError", text),
+    }
+}
+
+fn element(name: &str) -> PyResult<Element> {
+    Ok(match name {
+        "int8" => Element::I8,
+        "int16" => Element::I16,
+        "int32" => Element::I32,
+        "int64" => Element::I64,
+        "uint8" => Element::U8,
+        "uint16" => Element::U16,
+        "uint32" => Element::U32,
+        "uint64" => Element::U64,
+        "float32" => Element::F32,
+        "float64" => Element::F64,
+        "complex64" => Element::C64,
+        "complex128" => Element::C128,
+        other => return Err(wrong_type(format!("arrays of {other} cannot be sent"))),
+    })
+}
+
+/// An array of the transaction; its memory stays in `buffers`.
+fn lend(
+    tx: &mut Transaction<'static>,
+    (memory, written, dtype, dims, columns): &Given<'_>,
+    buffers: &mut (Vec<Input>, Vec<Output>),
+) -> PyResult<Data> {
+    let Some(memory) = memory else { return Ok(tx.intermediate()) };
+    let order = if *columns { Order::Column } else { Order::Row };
+    let shape = Shape { element: element(dtype)?, dims: dims.clone(), order };
+    if !written {
+        let input = Input::of(memory, "an argument")?;
+        let bytes = input.bytes();
+        // SAFETY: the buffer is held until the transaction is dropped; the program does not write to it meanwhile, as
+        // the package's documentation asks, and bytes that change all the same are sent as before or after.
+        let lent = unsafe { Lent::new(bytes.as_ptr(), bytes.len()) };
+        buffers.0.push(input);
+        return Ok(tx.lent(lent, shape));
+    }
+    let mut output = Output::of(memory, "a result")?;
+    let bytes = output.bytes();
+    // SAFETY: the buffer is held until the transaction is dropped, and the array was made for its result.
+    let lent = unsafe { LentMut::new(bytes.as_mut_ptr(), bytes.len()) };
+    buffers.1.push(output);
+    Ok(tx.lent_mut(lent, shape))
+}
+
+fn argument(given: &Bound<'_, PyAny>, data: &[Data]) -> PyResult<TxArg> {
+    if given.is_none() {
+        return Ok(TxArg::Default);
+    }
+    if let Ok(text) = given.cast::<PyString>() {
+        return Ok(TxArg::Text(text.to_str()?.to_owned()));
+    }
+    let Ok(pair) = given.cast::<PyTuple>() else { return scalar(given).map(TxArg::Scalar) };
+    let (from, to): (Option<usize>, Option<usize>) = pair.extract()?;
+    let one = |index: usize| {
+        let missing = || Failure::of_call("ArgumentError", format!("there is no array {index}"));
+        data.get(index).copied().ok_or_else(missing)
+    };
+    Ok(match (from, to) {
+        (Some(from), Some(to)) => TxArg::InOut(one(from)?, one(to)?),
+        (Some(only), None) | (None, Some(only)) => TxArg::Data(one(only)?),
+        (None, None) => TxArg::Default,
+    })
+}
+
+/// What became of it. Of each call: state, server, attempts, begin and end in seconds, a sentence, and the values that
+/// came back, each with the number of its parameter (`None`: it has not run).
+fn told<'py>(
+    py: Python<'py>,
+    report: &Report,
+    error: Option<String>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
+    let steps = PyList::empty(py);
+    for (number, step) in (0..).zip(&report.steps) {
+        let id = Step::of(number);
+        let values = step.outcome.as_ref().map(|outcome| {
+            let values = PyList::empty(py);
+            for (index, one) in &outcome.values {
+                values.append((*index, value(py, one.clone())?))?;
+            }
+            PyResult::Ok(values)
+        });
+        let one = PyDict::new(py);
+        one.set_item("routine", &step.routine)?;
+        one.set_item("server", step.server.as_deref())?;
+        one.set_item("attempts", step.attempts)?;
+        one.set_item("begun", seconds(step.begun))?;
+        one.set_item("ended", seconds(step.ended))?;
+        one.set_item("text", report.explain(id))?;
+        one.set_item("values", values.transpose()?)?;
+        steps.append(one)?;
+    }
+    let all = PyDict::new(py);
+    all.set_item("error", error)?;
+    all.set_item("steps", steps)?;
+    all.set_item("svg", report.svg())?;
+    let moved = &report.moved;
+    all.set_item("moved", (moved.sent, moved.received, moved.between, moved.stayed))?;
+    all.set_item("seconds", report.took.as_secs_f64())?;
+    Ok(all)
+}

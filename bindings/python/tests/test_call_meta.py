@@ -1,0 +1,63 @@
+"""Calls through a metaserver. Skipped where the commands were not built."""
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from test_sim import built
+
+from kumi import call
+
+
+def start(folder: Path, *arguments: str) -> tuple[subprocess.Popen[str], str]:
+    """A server of the command, and its address."""
+    command = built()
+    assert command is not None
+    process = subprocess.Popen(
+        [str(command), "call", *arguments, "--listen", "127.0.0.1:0"],
+        cwd=folder,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "KUMI_DIR": str(folder)},
+    )
+    assert process.stderr is not None
+    said = process.stderr.readline()
+    assert " at 127.0.0.1:" in said, said
+    return process, said.split()[-1]
+
+
+@pytest.fixture
+def metaserver(tmp_path: Path) -> Iterator[str]:
+    command = built()
+    if command is None or not command.with_name("kumi-call-slot").is_file():
+        pytest.skip("there is no kumi in KUMI_BIN_DIR; run `cargo build` first")
+    (tmp_path / "r.idl").write_text('Define absolute(mode_in int i, mode_out int j) Calls "C" j = abs(i);')
+    meta, address = start(tmp_path, "meta")
+    server, _ = start(tmp_path, "serve", "--library", "libc.so.6", "r.idl", "--meta", address)
+    yield address
+    for process in (server, meta):
+        process.terminate()
+        assert process.stderr is not None
+        process.stderr.read()
+        process.stderr.close()
+        assert process.wait() == 0
+
+
+def test_calls_go_to_the_server_that_it_names(metaserver: str) -> None:
+    connection = call.connect(metaserver)
+    # A server may register after it has said where it listens.
+    for _ in range(600):
+        if connection.names(""):
+            break
+        time.sleep(0.1)
+    assert connection.names("") == ["absolute"]
+    assert connection.call("absolute", -7) == 7
+    handles = [connection.call_async("absolute", -i) for i in range(20)]
+    assert [handle.result(timeout=60) for handle in handles] == list(range(20))
+    with pytest.raises(call.RoutineNotFound, match="absolute"):
+        connection.call("absolut", 1)
+    with pytest.raises(call.ArgumentError):
+        connection.call("absolute", "seven")

@@ -1,0 +1,264 @@
+//! Arrays that stay at servers: their names, where a call's arguments come from, and what is to be kept of its results.
+
+use crate::MOST_NAME;
+use crate::codec::{Cursor, Malformed, shortened};
+use crate::message::Value;
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// The name of an array that a server holds: nobody guesses it, and who knows it may have the array.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HeldName {
+    /// Random bytes.
+    pub secret: [u8; 16],
+    /// Which of the arrays with these bytes.
+    pub index: u32,
+}
+
+impl core::fmt::Debug for HeldName {
+    /// Without the secret, which is not to get into logs.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "HeldName(…{})", self.index)
+    }
+}
+
+/// A part of an array that is sent, which a server has already.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldPart {
+    /// First byte of what travels of the argument.
+    pub offset: u64,
+    /// Bytes, at least one.
+    pub length: u64,
+    /// The array that is held.
+    pub name: HeldName,
+    /// First byte of that.
+    pub from: u64,
+    /// Address of the server that holds it; empty: the one that is called.
+    pub server: String,
+}
+
+/// A result that stays at the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keep {
+    /// Its name from the end of the call on.
+    pub name: HeldName,
+    /// How long it stays after the end of the call, milliseconds; the server may have a shorter limit.
+    pub lifetime_ms: u32,
+    /// It comes back to the client as well.
+    pub sent: bool,
+    /// It stays, and the call goes on, if the client vanishes.
+    pub survives: bool,
+}
+
+/// What a call has to do with held arrays, by parameter and in ascending order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Parts of arrays that are sent; the client sends the rest of their bytes.
+    pub from: Vec<(u16, Vec<HeldPart>)>,
+    /// Arrays that come back.
+    pub keep: Vec<(u16, Keep)>,
+}
+
+/// A wish for bytes of a held array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FetchHead {
+    /// The array.
+    pub name: HeldName,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+}
+
+/// Tag of an array of which parts are held.
+pub(crate) const FROM: u8 = 7;
+/// Tag of an array that stays.
+pub(crate) const KEEP: u8 = 8;
+
+const SENT: u8 = 1;
+const SURVIVES: u8 = 2;
+
+impl HeldName {
+    /// Bytes of a name.
+    pub const LENGTH: usize = 20;
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.secret);
+        out.extend_from_slice(&self.index.to_le_bytes());
+    }
+
+    fn decode(cursor: &mut Cursor<'_>) -> Result<HeldName, Malformed> {
+        let secret = cursor.take(16)?.try_into().map_err(|_| Malformed::Short)?;
+        Ok(HeldName { secret, index: cursor.u32()? })
+    }
+}
+
+impl HeldPart {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.offset.to_le_bytes());
+        out.extend_from_slice(&self.length.to_le_bytes());
+        self.name.encode(out);
+        out.extend_from_slice(&self.from.to_le_bytes());
+        let server = shortened(&self.server, MOST_NAME + 1);
+        out.extend_from_slice(&u16::try_from(server.len()).unwrap_or(u16::MAX).to_le_bytes());
+        out.extend_from_slice(server.as_bytes());
+    }
+
+    fn decode(cursor: &mut Cursor<'_>) -> Result<HeldPart, Malformed> {
+        let (offset, length) = (cursor.u64()?, cursor.u64()?);
+        let name = HeldName::decode(cursor)?;
+        let from = cursor.u64()?;
+        let bytes = usize::from(cursor.u16()?);
+        if bytes > MOST_NAME {
+            return Err(Malformed::Name);
+        }
+        let server = cursor.text(bytes)?.to_owned();
+        let ends = offset.checked_add(length).is_some() && from.checked_add(length).is_some();
+        if length == 0 || !ends {
+            return Err(Malformed::Order);
+        }
+        Ok(HeldPart { offset, length, name, from, server })
+    }
+}
+
+fn put_parts(out: &mut Vec<u8>, parts: &[HeldPart]) {
+    out.push(FROM);
+    // A body with more is over every limit anyway.
+    out.extend_from_slice(&u16::try_from(parts.len()).unwrap_or(u16::MAX).to_le_bytes());
+    parts.iter().for_each(|part| part.encode(out));
+}
+
+/// Parts in ascending order that do not overlap.
+fn take_parts(cursor: &mut Cursor<'_>) -> Result<Vec<HeldPart>, Malformed> {
+    let count = cursor.u16()?;
+    let mut parts: Vec<HeldPart> = Vec::new();
+    for _ in 0..count {
+        let part = HeldPart::decode(cursor)?;
+        if parts.last().is_some_and(|last| last.offset + last.length > part.offset) {
+            return Err(Malformed::Order);
+        }
+        parts.push(part);
+    }
+    Ok(parts)
+}
+
+impl Keep {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(KEEP);
+        self.name.encode(out);
+        out.extend_from_slice(&self.lifetime_ms.to_le_bytes());
+        let survives = if self.survives { SURVIVES } else { 0 };
+        out.push(survives | if self.sent { SENT } else { 0 });
+    }
+
+    fn decode(cursor: &mut Cursor<'_>) -> Result<Keep, Malformed> {
+        let name = HeldName::decode(cursor)?;
+        let lifetime_ms = cursor.u32()?;
+        let flags = cursor.u8()?;
+        if flags & !(SENT | SURVIVES) != 0 {
+            return Err(Malformed::Tag);
+        }
+        let (sent, survives) = (flags & SENT != 0, flags & SURVIVES != 0);
+        Ok(Keep { name, lifetime_ms, sent, survives })
+    }
+}
+
+impl Held {
+    /// Whether the call has nothing to do with any.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.from.is_empty() && self.keep.is_empty()
+    }
+
+    /// How many entries a call's head has for them.
+    pub(crate) fn entries(&self) -> usize {
+        self.from.len() + self.keep.len()
+    }
+
+    /// Appends its entries to those of values: all in ascending order of parameters, and tag 7 before tag 8.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>, values: &[(u16, Value)]) {
+        enum Entry<'a> {
+            Value(&'a Value),
+            From(&'a [HeldPart]),
+            Keep(&'a Keep),
+        }
+        let values = values.iter().map(|(parameter, value)| (*parameter, 0, Entry::Value(value)));
+        let from = self.from.iter().map(|(parameter, parts)| (*parameter, 1, Entry::From(parts)));
+        let keep = self.keep.iter().map(|(parameter, keep)| (*parameter, 2, Entry::Keep(keep)));
+        let mut entries: Vec<(u16, u8, Entry<'_>)> = values.chain(from).chain(keep).collect();
+        entries.sort_by_key(|(parameter, kind, _)| (*parameter, *kind));
+        for (parameter, _, entry) in entries {
+            out.extend_from_slice(&parameter.to_le_bytes());
+            match entry {
+                Entry::Value(value) => value.encode(out),
+                Entry::From(parts) => put_parts(out, parts),
+                Entry::Keep(keep) => keep.encode(out),
+            }
+        }
+    }
+
+    /// Reads so many entries, those of values among them.
+    pub(crate) fn decode(
+        cursor: &mut Cursor<'_>,
+        count: u16,
+    ) -> Result<(Vec<(u16, Value)>, Held), Malformed> {
+        let mut values = Vec::new();
+        let mut held = Held::default();
+        let mut last = None;
+        for _ in 0..count {
+            let parameter = cursor.u16()?;
+            let tag = cursor.peek().ok_or(Malformed::Short)?;
+            // Of one parameter only 7 and then 8 are two entries.
+            let key = (parameter, if tag == KEEP { 1 } else { 0 });
+            let after_value = values.last().is_some_and(|(other, _)| *other == parameter);
+            if last.is_some_and(|last| last >= key) || after_value {
+                return Err(Malformed::Order);
+            }
+            last = Some(key);
+            match tag {
+                FROM => {
+                    cursor.u8()?;
+                    held.from.push((parameter, take_parts(cursor)?));
+                }
+                KEEP => {
+                    cursor.u8()?;
+                    held.keep.push((parameter, Keep::decode(cursor)?));
+                }
+                _ => values.push((parameter, Value::decode(cursor)?)),
+            }
+        }
+        Ok((values, held))
+    }
+}
+
+impl FetchHead {
+    /// Appends its bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        self.name.encode(out);
+        out.extend_from_slice(&self.offset.to_le_bytes());
+        out.extend_from_slice(&self.length.to_le_bytes());
+    }
+
+    /// Reads one, which is all of `bytes`.
+    ///
+    /// # Errors
+    /// They are malformed.
+    pub fn decode(bytes: &[u8]) -> Result<FetchHead, Malformed> {
+        let mut cursor = Cursor::new(bytes);
+        let name = HeldName::decode(&mut cursor)?;
+        let (offset, length) = (cursor.u64()?, cursor.u64()?);
+        cursor.end()?;
+        Ok(FetchHead { name, offset, length })
+    }
+}
+
+/// Names, which are all of `bytes`.
+pub(crate) fn take_names(bytes: &[u8]) -> Result<Vec<HeldName>, Malformed> {
+    let mut cursor = Cursor::new(bytes);
+    let mut names = Vec::with_capacity(bytes.len() / HeldName::LENGTH);
+    while !cursor.is_empty() {
+        names.push(HeldName::decode(&mut cursor)?);
+    }
+    Ok(names)
+}

@@ -1,0 +1,140 @@
+//! A connection to a metaserver as a server of routines sees it.
+
+use crate::codec::{Cursor, Malformed};
+use crate::frame::{self, End, HEADER, Kind};
+use crate::hello::ServerHello;
+use crate::message::Failure;
+use crate::meta::{Fate, Register, Report, Ticket};
+use crate::metaserver::{Cutter, Look};
+use crate::{MOST_REQUEST, ProtocolError};
+use alloc::vec::Vec;
+
+/// What a metaserver says to a server.
+#[derive(Debug, PartialEq)]
+pub enum MemberEvent {
+    /// Who it is, and whether it takes this server.
+    Hello(ServerHello),
+    /// This server is known, and reports this often, in milliseconds.
+    Registered(u32),
+    /// An attempt is to end, or is not to begin.
+    Stop(Ticket),
+    /// It is to be told what is with a ticket.
+    Ask(Ticket),
+    /// The metaserver gives up the connection.
+    Ended(Failure),
+}
+
+/// The state of such a connection.
+#[derive(Debug, Default)]
+pub struct Member {
+    greeted: bool,
+    cutter: Cutter,
+    out: Vec<u8>,
+}
+
+impl Member {
+    /// A connection on which nothing has come.
+    #[must_use]
+    pub fn new() -> Member {
+        Member::default()
+    }
+
+    /// What is to be written; whoever writes takes from its front.
+    pub fn out(&mut self) -> &mut Vec<u8> {
+        &mut self.out
+    }
+
+    fn put(&mut self, kind: Kind, write: impl FnOnce(&mut Vec<u8>)) {
+        frame::put(&mut self.out, kind, 0, write);
+    }
+
+    /// Says who this server is; its routines follow.
+    pub fn register(&mut self, register: &Register) {
+        self.put(Kind::Register, |out| register.encode(out));
+    }
+
+    /// Whether a description can be registered.
+    #[must_use]
+    pub fn fits(json: &str) -> bool {
+        json.len() + 8 <= MOST_REQUEST
+    }
+
+    /// Offers a routine, whose description [`Member::fits`].
+    pub fn offer(&mut self, hash: u64, json: &str) {
+        self.put(Kind::Offer, |out| {
+            out.extend_from_slice(&hash.to_le_bytes());
+            out.extend_from_slice(json.as_bytes());
+        });
+    }
+
+    /// Says what runs here.
+    pub fn holds(&mut self, tickets: &[Ticket]) {
+        for some in tickets.chunks(MOST_REQUEST / Ticket::LENGTH) {
+            self.put(Kind::Holds, |out| some.iter().for_each(|ticket| ticket.encode(out)));
+        }
+    }
+
+    /// Tells the load.
+    pub fn report(&mut self, report: &Report) {
+        self.put(Kind::Report, |out| report.encode(out));
+    }
+
+    /// Tells what is with a ticket.
+    pub fn told(&mut self, ticket: Ticket, fate: Fate) {
+        self.put(Kind::Told, |out| {
+            ticket.encode(out);
+            fate.encode(out);
+        });
+    }
+
+    /// Says that no new calls are taken.
+    pub fn leave(&mut self) {
+        self.put(Kind::Leave, |_| {});
+    }
+
+    /// Looks at what has come and is not done with.
+    ///
+    /// # Errors
+    /// The metaserver broke the protocol.
+    pub fn step(&mut self, input: &[u8]) -> Result<Look<MemberEvent>, ProtocolError> {
+        if !self.greeted {
+            return Ok(match ServerHello::decode(input)? {
+                Ok((hello, length)) => {
+                    self.greeted = true;
+                    Look::Event(length, Some(MemberEvent::Hello(hello)))
+                }
+                Err(needed) => Look::More(needed),
+            });
+        }
+        let (kind, body) = match self.cutter.cut(input, End::Client)? {
+            Err(look) => return Ok(look),
+            Ok((_, kind, body)) => (kind, body),
+        };
+        let event = self.take(kind, body).map_err(|why| match why {
+            Some(why) => ProtocolError::Body { kind: kind as u8, why },
+            None => ProtocolError::Kind(kind as u8),
+        })?;
+        Ok(Look::Event(HEADER + body.len(), event))
+    }
+
+    /// `Err(None)`: not a kind for this side.
+    fn take(&mut self, kind: Kind, body: &[u8]) -> Result<Option<MemberEvent>, Option<Malformed>> {
+        Ok(Some(match kind {
+            Kind::Registered => {
+                let mut cursor = Cursor::new(body);
+                let ms = cursor.u32()?;
+                cursor.end()?;
+                MemberEvent::Registered(ms)
+            }
+            Kind::Stop => MemberEvent::Stop(Ticket::decode(body)?),
+            Kind::Ask => MemberEvent::Ask(Ticket::decode(body)?),
+            Kind::Error => MemberEvent::Ended(Failure::decode(body)?),
+            Kind::Ping => {
+                self.put(Kind::Pong, |out| out.extend_from_slice(body));
+                return Ok(None);
+            }
+            Kind::Pong => return Ok(None),
+            _ => return Err(None),
+        }))
+    }
+}

@@ -1,0 +1,290 @@
+//! Frames of clients, servers and metaservers: as docs/call-protocol.md describes them, and any bytes at all.
+#![forbid(unsafe_code)]
+
+use kumi_rpc::{
+    CallHead, Client, ClientEvent, ClientHello, Code, Ended, Failure, Fate, Look, Malformed,
+    Member, MemberEvent, MetaEvent, Metaserver, Moved, Over, Placed, Placing, Register, Report,
+    Role, Secret, Server, ServerEvent, Step, Ticket, TooLong, codes,
+};
+use proptest::prelude::*;
+
+const TICKET: Ticket = Ticket { call: 0x0102_0304_0506_0708, attempt: 3 };
+
+fn placing() -> Placing {
+    Placing {
+        key: (1, 2),
+        hash: 3,
+        bytes_out: 4,
+        bytes_back: 5,
+        operations: 1.0,
+        time_ms: 6,
+        attempts: 7,
+        priority: 8,
+        idempotent: true,
+        routine: "f".into(),
+    }
+}
+
+fn over() -> Over {
+    let (out, back) = (Moved { bytes: 1, ns: 2 }, Moved { bytes: 3, ns: 4 });
+    Over { ticket: TICKET, ended: Ended::Broken, out, back, ran_ns: 5, waited_ns: 6 }
+}
+
+fn register() -> Register {
+    Register {
+        name: "s".into(),
+        address: "h:1".into(),
+        site: String::new(),
+        version: "1".into(),
+        slots: 2,
+        processors: 4,
+        speed: 1.0,
+        offers: 1,
+        key: None,
+    }
+}
+
+fn placed(pass: &str) -> Placed {
+    Placed { ticket: TICKET, address: "h:1".into(), server: "s".into(), pass: pass.into() }
+}
+
+/// Everything that a metaserver makes of these bytes, however they are cut.
+fn all(desk: &mut Metaserver, bytes: &[u8], cut: usize) -> Vec<MetaEvent> {
+    let (mut events, mut input) = (Vec::new(), Vec::new());
+    for piece in bytes.chunks(cut.max(1)) {
+        input.extend_from_slice(piece);
+        while let Ok(Look::Event(count, event)) = desk.step(&input) {
+            input.drain(..count);
+            events.extend(event);
+        }
+    }
+    events
+}
+
+/// A metaserver and a client that know each other.
+fn pair() -> (Metaserver, Client) {
+    let (mut desk, mut client) = (Metaserver::new(4), Client::new());
+    let hello = ClientHello {
+        versions: 1..=1,
+        token: String::new(),
+        program: String::new(),
+        site: "here".into(),
+    };
+    assert_eq!(all(&mut desk, &hello.encode(), 5), [MetaEvent::Hello(hello.clone())]);
+    assert!(desk.welcome(&hello, "m"));
+    match answer(&mut desk, &mut client).pop() {
+        Some(ClientEvent::Hello(hello)) => assert_eq!(hello.role, Role::Metaserver),
+        other => panic!("{other:?}"),
+    }
+    (desk, client)
+}
+
+fn answer(desk: &mut Metaserver, client: &mut Client) -> Vec<ClientEvent> {
+    let mut input = std::mem::take(desk.out());
+    let mut events = Vec::new();
+    while let Ok(Step::Event(count, event)) = client.step(&input) {
+        input.drain(..count);
+        events.extend(event);
+    }
+    assert!(input.is_empty());
+    events
+}
+
+#[test]
+fn a_call_is_placed_and_over() {
+    let (mut desk, mut client) = pair();
+    let mut out = Vec::new();
+    let stream = client.seek(&placing(), &mut out).expect("a name");
+    let mut expected = b"\x3d\0\0\0\x01\0\0\0\x20\0\0\0".to_vec();
+    for word in 1_u64..=5 {
+        expected.extend_from_slice(&word.to_le_bytes());
+    }
+    expected.extend_from_slice(b"\0\0\0\0\0\0\xf0\x3f\x06\0\0\0\x07\0\0\0\x08\x01\x01\0f");
+    assert_eq!(out, expected);
+    assert_eq!(all(&mut desk, &out, 7), [MetaEvent::Place(stream, placing())]);
+    let placed = placed("");
+    desk.placed(stream, &placed);
+    let expected =
+        b"\x14\0\0\0\x01\0\0\0\x21\0\0\0\x08\x07\x06\x05\x04\x03\x02\x01\x03\0\0\0\x03\0h:1\x01\0s";
+    assert_eq!(desk.out(), expected);
+    assert_eq!(answer(&mut desk, &mut client), [ClientEvent::Placed(stream, placed)]);
+    desk.placed(stream, &self::placed("pass"));
+    assert!(desk.out().ends_with(b"\x04\0pass"));
+    let shown = [ClientEvent::Placed(stream, self::placed("pass"))];
+    assert_eq!(answer(&mut desk, &mut client), shown);
+    out.clear();
+    client.over(stream, &over(), &mut out);
+    assert_eq!(out[..12], *b"\x3d\0\0\0\x01\0\0\0\x22\0\0\0");
+    assert_eq!(all(&mut desk, &out, 64), [MetaEvent::Over(stream, over())]);
+    assert_eq!(desk.open(), 1, "the stream goes on");
+    desk.close(stream);
+    assert_eq!(answer(&mut desk, &mut client), [ClientEvent::Closed(stream)]);
+    assert_eq!(desk.open(), 0);
+    out.clear();
+    let stream = client.seek(&placing(), &mut out).expect("a name");
+    client.cancel(stream, &mut out);
+    client.over(0, &over(), &mut out);
+    let cancelled = MetaEvent::Cancel(stream);
+    let expected = [MetaEvent::Place(stream, placing()), cancelled, MetaEvent::Over(0, over())];
+    assert_eq!(all(&mut desk, &out, 1000), expected);
+    let failure = Failure::new(codes::NO_SERVER, 1, "gone");
+    desk.fail(stream, &failure);
+    desk.fail(stream, &failure);
+    assert_eq!(answer(&mut desk, &mut client), [ClientEvent::Failed(stream, failure)]);
+}
+
+#[test]
+fn a_server_registers() {
+    let (mut desk, _) = pair();
+    let mut member = Member::new();
+    member.register(&register());
+    member.offer(9, "{}");
+    member.holds(&[TICKET; 6000]);
+    let report = Report { load: 0.5, running: 1, waiting: 2, elsewhere: 3 };
+    member.report(&report);
+    let fates = [Fate::Here, Fate::Gone, Fate::Ran(5), Fate::Crashed];
+    fates.into_iter().for_each(|fate| member.told(TICKET, fate));
+    member.leave();
+    let bytes = std::mem::take(member.out());
+    assert_eq!(bytes[..12], *b"\x1f\0\0\0\0\0\0\0\x24\0\0\0");
+    let expected = [
+        MetaEvent::Register(register()),
+        MetaEvent::Offer(9, "{}".into()),
+        MetaEvent::Holds(vec![TICKET; 5461]),
+        MetaEvent::Holds(vec![TICKET; 539]),
+        MetaEvent::Report(report),
+        MetaEvent::Told(TICKET, Fate::Here),
+        MetaEvent::Told(TICKET, Fate::Gone),
+        MetaEvent::Told(TICKET, Fate::Ran(5)),
+        MetaEvent::Told(TICKET, Fate::Crashed),
+        MetaEvent::Leave,
+    ];
+    assert_eq!(all(&mut desk, &bytes, 1000), expected);
+    let register = Register { key: Some(Secret([7; 32])), ..register() };
+    assert!(!format!("{register:?}").contains('7'), "a key is nowhere printed");
+    member.register(&register);
+    let bytes = std::mem::take(member.out());
+    assert_eq!((bytes[0], &bytes[bytes.len() - 32..]), (0x1f + 32, &[7; 32][..]));
+    assert_eq!(all(&mut desk, &bytes, 9), [MetaEvent::Register(register)]);
+    let hello = ClientHello {
+        versions: 1..=1,
+        token: String::new(),
+        program: String::new(),
+        site: String::new(),
+    };
+    desk.welcome(&hello, "m");
+    desk.registered(500);
+    desk.stop(TICKET);
+    desk.ask(TICKET);
+    desk.ping();
+    let mut input = std::mem::take(desk.out());
+    let mut events = Vec::new();
+    while let Ok(Look::Event(count, event)) = member.step(&input) {
+        input.drain(..count);
+        events.extend(event);
+    }
+    assert!(matches!(&events[0], MemberEvent::Hello(hello) if hello.role == Role::Metaserver));
+    let expected =
+        [MemberEvent::Registered(500), MemberEvent::Stop(TICKET), MemberEvent::Ask(TICKET)];
+    assert_eq!(events[1..], expected);
+    let pong = std::mem::take(member.out());
+    assert_eq!(all(&mut desk, &pong, 3), [MetaEvent::Pong]);
+}
+
+#[test]
+fn a_ticket_goes_before_its_call() {
+    let mut client = Client::new();
+    let head = CallHead {
+        hash: 1,
+        timeout_ms: 0,
+        routine: "f".into(),
+        values: vec![],
+        ..CallHead::default()
+    };
+    let mut out = Vec::new();
+    let stream = client.call_with(Some(&placed("pass")), &head, &[], &mut out).expect("short");
+    let mut server = Server::new(4);
+    let hello = ClientHello {
+        versions: 1..=1,
+        token: String::new(),
+        program: String::new(),
+        site: String::new(),
+    };
+    let mut input = hello.encode();
+    input.extend_from_slice(&out);
+    let mut events = Vec::new();
+    while let Ok(Step::Event(count, event)) = server.step(&input) {
+        input.drain(..count);
+        events.extend(event);
+    }
+    let ticket = ServerEvent::Ticket(stream, TICKET, "pass".into());
+    let expected = [ticket, ServerEvent::Call(stream, head)];
+    assert_eq!(events[1..], expected);
+}
+
+#[test]
+fn what_breaks_the_protocol_is_said() {
+    let (mut desk, mut client) = pair();
+    let mut chunk = kumi_rpc::chunk_header(1, 0, 4).to_vec();
+    chunk.extend_from_slice(b"data");
+    assert!(desk.step(&chunk).is_err());
+    let mut out = Vec::new();
+    client.seek(&placing(), &mut out).expect("a name");
+    assert!(matches!(desk.step(&out), Ok(Look::Event(..))));
+    assert!(desk.step(&out).is_err(), "a stream begins once");
+    let last = out.len() - 4;
+    out[last] = 2;
+    assert!(desk.step(&out).is_err(), "a flag that is none");
+    desk.end(Failure::new(Code::Protocol, 0, "broken"));
+    assert!(matches!(answer(&mut desk, &mut client)[..], [ClientEvent::Ended(_)]));
+    let mut many = Vec::new();
+    (0..5).for_each(|_| {
+        client.seek(&placing(), &mut many).expect("a name");
+    });
+    assert!(all(&mut Metaserver::new(4), &many, 9).is_empty(), "no hello");
+}
+
+#[test]
+fn names_have_no_control_characters() {
+    let (mut client, mut out) = (Client::new(), Vec::new());
+    for routine in ["", "a\nb", &"n".repeat(513)] {
+        let place = Placing { routine: routine.into(), ..placing() };
+        assert_eq!(client.seek(&place, &mut out), Err(TooLong(routine.len())));
+    }
+    assert!(out.is_empty());
+    let placed = Placed { server: "s\x1b[2J".into(), ..placed("") };
+    let mut bytes = Vec::new();
+    placed.encode(&mut bytes);
+    assert_eq!(Placed::decode(&bytes), Err(Malformed::Name));
+    for register in [
+        Register { name: "s\r".into(), ..register() },
+        Register { site: "\0".into(), ..register() },
+    ] {
+        let mut bytes = Vec::new();
+        register.encode(&mut bytes);
+        assert_eq!(Register::decode(&bytes), Err(Malformed::Name));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, rng_seed: proptest::test_runner::RngSeed::Fixed(7), failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Any bytes end in frames, in a wish for more, or in an error; never in a panic, and never in another
+    /// result because they were cut differently.
+    #[test]
+    fn any_bytes(kind in 0_u8..140, stream in 0_u32..3, body in prop::collection::vec(any::<u8>(), 0..90), cut in 1_usize..30) {
+        let mut frame = u32::try_from(body.len()).unwrap().to_le_bytes().to_vec();
+        frame.extend_from_slice(&stream.to_le_bytes());
+        frame.extend_from_slice(&[kind, 0, 0, 0]);
+        frame.extend_from_slice(&body);
+        let (mut one, _) = pair();
+        let (mut other, mut client) = pair();
+        prop_assert_eq!(all(&mut one, &frame, cut), all(&mut other, &frame, usize::MAX));
+        let mut member = Member::new();
+        let mut input = frame.clone();
+        while let Ok(Look::Event(count, _)) = member.step(&input) {
+            input.drain(..count);
+        }
+        let _any = client.step(&frame);
+    }
+}

@@ -1,0 +1,390 @@
+//! A call through a metaserver, from server to server until one has run it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use kumi_rpc::{Code, Ended, Moved, Over, Placed, Placing, codes};
+
+use super::arguments::Checked;
+use super::grid::Inner;
+use super::link::{Answer, Link};
+use super::ticket::Ticket;
+use super::{Call, CallError, Client, Known, Outcome};
+
+/// How often a call that runs looks whether it is to end, or to go elsewhere.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// What the one who waits for a call and the one who runs it share.
+#[derive(Debug, Default)]
+pub struct Control {
+    /// The call is not wanted any more.
+    cancelled: AtomicBool,
+    /// Held while memory of the caller is read or written otherwise than by the connection.
+    pub lent: Mutex<()>,
+    /// The stream at the server, while there is one.
+    current: Mutex<Option<(Arc<Link>, u32)>>,
+}
+
+impl Control {
+    /// Asks for the end of the call.
+    pub fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Release);
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((link, stream)) = &*current {
+            link.give_up(*stream);
+        }
+    }
+
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Acquire)
+    }
+
+    fn runs(&self, current: Option<(Arc<Link>, u32)>) {
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = current;
+    }
+}
+
+/// A call that is to be run somewhere.
+#[derive(Debug)]
+pub struct Errand {
+    pub inner: Arc<Inner>,
+    pub known: Arc<Known>,
+    pub placing: Placing,
+    /// What is sent and where results go; `None` while an attempt has it.
+    pub checked: Option<Checked>,
+    pub deadline: Option<Instant>,
+    /// The stream at the metaserver, if there is one.
+    pub seeking: Option<(Client, Ticket<Arc<Link>>)>,
+    /// What became of the attempts.
+    pub tried: Vec<String>,
+    /// The last error of a server.
+    pub last: Option<CallError>,
+    pub has_run: bool,
+}
+
+/// How an attempt ended.
+enum Attempt {
+    /// The call is over.
+    Over(Result<Outcome, CallError>),
+    /// It came to nothing.
+    Failed(CallError, Ended),
+    /// The metaserver has placed it elsewhere, or ended it, meanwhile.
+    Overtaken,
+}
+
+/// What a failed attempt means for the next.
+fn ended(error: &CallError) -> Ended {
+    match error {
+        CallError::Lost(_) | CallError::Crashed { .. } => Ended::Broken,
+        CallError::Argument { .. }
+        | CallError::Status { .. }
+        | CallError::TimedOut(_)
+        | CallError::Cancelled(_)
+        | CallError::Interrupted => Ended::Failed,
+        other if other.has_not_run() => Ended::NotBegun,
+        _ => Ended::Failed,
+    }
+}
+
+impl Errand {
+    fn left(&self) -> Result<Option<Duration>, CallError> {
+        let Some(deadline) = self.deadline else { return Ok(None) };
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(self.too_late()) } else { Ok(Some(left)) }
+    }
+
+    fn too_late(&self) -> CallError {
+        let name = &self.known.interface.name;
+        CallError::TimedOut(format!("`{name}` took longer than it may"))
+    }
+
+    fn cancelled(&self) -> CallError {
+        let name = &self.known.interface.name;
+        CallError::Cancelled(format!("the call of `{name}` was cancelled"))
+    }
+
+    /// Asks where to go, if that was not asked yet. `queued`: as [`Link::seek`] says.
+    pub fn seek(&mut self, queued: bool) -> Result<(), CallError> {
+        while self.seeking.is_none() {
+            let left = self.left()?;
+            let meta = self.inner.metaserver(left)?;
+            self.placing.time_ms =
+                left.map_or(0, |left| u32::try_from(left.as_millis()).unwrap_or(u32::MAX).max(1));
+            match meta.link.seek(&self.placing, queued, self.deadline) {
+                Ok(stream) => {
+                    let ticket = Ticket::of(Arc::clone(&meta.link), stream);
+                    self.seeking = Some((meta, ticket));
+                }
+                Err(CallError::Lost(_)) => self.inner.lost(&meta),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until there is a place.
+    fn place(
+        &mut self,
+        control: &Control,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Placed, CallError> {
+        loop {
+            if self.seeking.is_none() && self.has_run && !self.placing.idempotent {
+                // A metaserver that has forgotten the attempt would have it run twice.
+                return Err(CallError::NoServer { text: String::new(), has_not_run: false });
+            }
+            self.seek(false)?;
+            if control.is_cancelled() {
+                return Err(self.cancelled());
+            }
+            let Some((meta, ticket)) = &mut self.seeking else { continue };
+            match ticket.wait(Some(Instant::now() + SLICE), interrupted) {
+                Ok(Ok(Answer::Placed(placed))) => return Ok(placed),
+                Ok(Ok(_)) => {
+                    let text = "the metaserver ended the call".to_owned();
+                    return Err(CallError::NoServer { text, has_not_run: !self.has_run });
+                }
+                Ok(Err(failure)) if failure.code == codes::NOT_LEADING => {
+                    self.inner.lost(meta);
+                    self.seeking = None;
+                }
+                Ok(Err(failure)) => {
+                    if failure.code == Code::InterfaceChanged {
+                        meta.forget(&self.known.interface.name);
+                    }
+                    return Err(CallError::of(failure, &self.known.interface.name));
+                }
+                Err(CallError::TimedOut(_)) => {
+                    // The metaserver says it too; but it may be gone.
+                    self.left()?;
+                }
+                Err(CallError::Lost(_)) => {
+                    self.inner.lost(meta);
+                    self.seeking = None;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Runs it, wherever that is possible.
+    pub fn run(
+        &mut self,
+        control: &Control,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Outcome, CallError> {
+        loop {
+            let placed = match self.place(control, interrupted) {
+                Ok(placed) => placed,
+                Err(error) => return Err(self.give_up(error)),
+            };
+            self.placing.attempts = placed.ticket.attempt;
+            let begun = Instant::now();
+            match self.attempt(&placed, control, interrupted) {
+                Attempt::Overtaken => {
+                    self.tried.push(format!("{}: the metaserver lost it", server(&placed)));
+                    self.has_run = true;
+                }
+                Attempt::Over(result) => {
+                    self.tell(&placed, &result, begun);
+                    return result;
+                }
+                Attempt::Failed(error, ended) => {
+                    self.tried.push(format!("{}: {error}", server(&placed)));
+                    self.has_run |= ended == Ended::Broken;
+                    self.last = Some(error);
+                    self.report(&over(&placed, ended));
+                    // What was lost may not be placed again by a metaserver that does not know it.
+                    if self.seeking.is_none() && ended == Ended::Broken && !self.placing.idempotent
+                    {
+                        let error = CallError::NoServer { text: String::new(), has_not_run: false };
+                        return Err(self.give_up(error));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The error of a call that no server has run.
+    fn give_up(&mut self, error: CallError) -> CallError {
+        let name = self.known.interface.name.clone();
+        match (self.last.take(), self.tried.len()) {
+            (None, 0) => error,
+            (Some(last), 1) if matches!(error, CallError::NoServer { .. }) => last,
+            (last, _) => CallError::Attempts {
+                routine: name,
+                tried: std::mem::take(&mut self.tried),
+                last: Box::new(last.unwrap_or(error)),
+                has_not_run: !self.has_run,
+            },
+        }
+    }
+
+    fn attempt(
+        &mut self,
+        placed: &Placed,
+        control: &Control,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Attempt {
+        let client = match self.inner.server(placed) {
+            Ok(client) => client,
+            Err(error) => {
+                let ended = if error.has_not_run() { Ended::NotBegun } else { Ended::Broken };
+                // The connection was not there yet: nothing has been sent.
+                let ended =
+                    if matches!(error, CallError::Lost(_)) { Ended::NotBegun } else { ended };
+                return Attempt::Failed(error, ended);
+            }
+        };
+        let left = match self.left() {
+            Ok(left) => left,
+            Err(error) => return Attempt::Over(Err(error)),
+        };
+        let Some(checked) = self.checked.take() else { return Attempt::Overtaken };
+        let begun = {
+            let _lent = control.lent.lock().unwrap_or_else(PoisonError::into_inner);
+            if control.is_cancelled() {
+                return Attempt::Over(Err(self.cancelled()));
+            }
+            let begun =
+                client.send(&self.known, checked, Vec::new(), left, Some(placed), interrupted);
+            // Before the memory is given back: whoever cancels meanwhile finds no stream, waits for the lock, and takes
+            // for granted then that nothing is written there any more.
+            if let Ok(call) = &begun {
+                control.runs(Some((Arc::clone(&call.ticket.link), call.ticket.stream)));
+                if control.is_cancelled() {
+                    call.ticket.link.give_up(call.ticket.stream);
+                }
+            }
+            begun
+        };
+        let call = match begun {
+            Ok(call) => call,
+            Err((error, checked)) => {
+                self.checked = Some(checked);
+                self.inner.forget_server(&placed.address, &client, &error);
+                return match ended(&error) {
+                    Ended::Failed => Attempt::Over(Err(error)),
+                    how => Attempt::Failed(error, how),
+                };
+            }
+        };
+        let attempt = self.await_end(call, control, interrupted);
+        control.runs(None);
+        if let Attempt::Failed(error, _) = &attempt {
+            self.inner.forget_server(&placed.address, &client, error);
+        }
+        attempt
+    }
+
+    /// Waits for the end of an attempt, while the metaserver may have something else to say.
+    fn await_end(
+        &mut self,
+        mut call: Call<'_>,
+        control: &Control,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Attempt {
+        let error = loop {
+            match call.ticket.wait(Some(Instant::now() + SLICE), interrupted) {
+                Ok(answer) => {
+                    let _lent = control.lent.lock().unwrap_or_else(PoisonError::into_inner);
+                    if control.is_cancelled() {
+                        return Attempt::Over(Err(self.cancelled()));
+                    }
+                    match call.end(answer) {
+                        Ok(outcome) => return Attempt::Over(Ok(outcome)),
+                        Err(error) => break error,
+                    }
+                }
+                Err(CallError::TimedOut(_)) => {}
+                Err(error) => break error,
+            }
+            if control.is_cancelled() {
+                return Attempt::Over(Err(self.cancelled()));
+            }
+            if call.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                return Attempt::Over(Err(self.too_late()));
+            }
+            let said = self.seeking.as_ref().is_some_and(|(_, ticket)| ticket.is_answered());
+            // A connection that is lost says nothing.
+            let said =
+                said && self.seeking.as_ref().is_some_and(|(meta, _)| !meta.link.is_broken());
+            if said && !self.spoiled(&call) {
+                self.checked = Some(call.checked);
+                return Attempt::Overtaken;
+            }
+        };
+        let how = ended(&error);
+        if how == Ended::Failed || self.spoiled(&call) {
+            return Attempt::Over(Err(error));
+        }
+        self.checked = Some(call.checked);
+        Attempt::Failed(error, how)
+    }
+
+    /// Whether results may have been written over arguments: then the call cannot be sent again.
+    fn spoiled(&self, call: &Call<'_>) -> bool {
+        call.checked.overwrites() && call.ticket.link.has_results(call.ticket.stream)
+    }
+
+    /// Tells the metaserver of the call's end.
+    fn tell(&mut self, placed: &Placed, result: &Result<Outcome, CallError>, begun: Instant) {
+        let report = match result {
+            Ok(outcome) => measured(placed, self, outcome, begun),
+            Err(error) => match ended(error) {
+                // It is not to be tried again.
+                Ended::NotBegun | Ended::Broken | Ended::Failed | Ended::Done => {
+                    over(placed, Ended::Failed)
+                }
+            },
+        };
+        self.report(&report);
+        if let Some((_, ticket)) = self.seeking.take() {
+            ticket.leave();
+        }
+    }
+
+    fn report(&mut self, over: &Over) {
+        // Looked at once more: what is written to a connection that was closed is lost without a word.
+        let closed = |(meta, ticket): &(Client, Ticket<Arc<Link>>)| {
+            ticket.is_answered() && meta.link.is_broken()
+        };
+        if let Some((meta, _)) = self.seeking.take_if(|seeking| closed(seeking)) {
+            self.inner.lost(&meta);
+        }
+        if let Some((meta, ticket)) = &self.seeking {
+            match meta.link.over(ticket.stream, over) {
+                Ok(()) => return,
+                Err(_) => {
+                    self.inner.lost(meta);
+                    self.seeking = None;
+                }
+            }
+        }
+        Inner::report_later(&self.inner, *over);
+    }
+}
+
+fn server(placed: &Placed) -> String {
+    format!("{} ({})", placed.server, placed.address)
+}
+
+fn over(placed: &Placed, ended: Ended) -> Over {
+    let nothing = Moved::default();
+    Over { ticket: placed.ticket, ended, out: nothing, back: nothing, ran_ns: 0, waited_ns: 0 }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn measured(placed: &Placed, errand: &Errand, outcome: &Outcome, _begun: Instant) -> Over {
+    Over {
+        out: Moved { bytes: errand.placing.bytes_out, ns: nanoseconds(outcome.sending).max(1) },
+        back: Moved { bytes: errand.placing.bytes_back, ns: nanoseconds(outcome.receiving).max(1) },
+        ran_ns: nanoseconds(outcome.ran),
+        waited_ns: nanoseconds(outcome.waited),
+        ..over(placed, Ended::Done)
+    }
+}

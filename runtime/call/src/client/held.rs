@@ -1,0 +1,90 @@
+//! Arguments that lie at servers, and results that stay there.
+
+use std::time::{Duration, Instant};
+
+use kumi_rpc::{FetchHead, HeldName, HeldPart, Keep};
+
+use super::link::{Answer, Link};
+use super::ticket::Ticket;
+use super::{Array, ArrayMut, CallError, Client, Number};
+use crate::lent::{LentMut, bytes_of_mut};
+
+/// An array of which servers have parts, or that is to stay at the server.
+#[derive(Debug, Default)]
+pub struct AtServers<'a> {
+    /// What is sent: whose bytes no part has. Without it the parts must be the whole array.
+    pub from: Option<Array<'a>>,
+    /// Parts that servers have, in ascending order; offsets count bytes of what travels.
+    pub parts: Vec<HeldPart>,
+    /// Where the result is to come to. Without it, it stays at the server alone.
+    pub to: Option<ArrayMut<'a>>,
+    /// How the result is to stay at the server.
+    pub keep: Option<Keep>,
+}
+
+impl<'a> AtServers<'a> {
+    /// An argument that a server holds: the one that is called, if `server` is empty.
+    #[must_use]
+    pub fn held(name: HeldName, bytes: u64, server: &str) -> AtServers<'a> {
+        let part = HeldPart { offset: 0, length: bytes, name, from: 0, server: server.to_owned() };
+        AtServers { parts: vec![part], ..AtServers::default() }
+    }
+
+    /// A result that stays at the server for so long, and does not come back.
+    #[must_use]
+    pub fn stays(name: HeldName, lifetime: Duration) -> AtServers<'a> {
+        let lifetime_ms = u32::try_from(lifetime.as_millis()).unwrap_or(u32::MAX);
+        let keep = Keep { name, lifetime_ms, sent: false, survives: false };
+        AtServers { keep: Some(keep), ..AtServers::default() }
+    }
+}
+
+impl Client {
+    /// Fetches numbers of an array that the server holds, from the byte `offset` on.
+    ///
+    /// # Errors
+    /// [`CallError`]; the array is not held, or is shorter.
+    pub fn fetch<T: Number>(
+        &self,
+        name: HeldName,
+        offset: u64,
+        to: &mut [T],
+    ) -> Result<(), CallError> {
+        self.fetch_bytes(name, offset, LentMut::slice(bytes_of_mut(to)), None)
+    }
+
+    /// Fetches bytes of an array that the server holds.
+    ///
+    /// # Errors
+    /// [`CallError`]; the array is not held, or is shorter, or does not come in time.
+    pub fn fetch_bytes(
+        &self,
+        name: HeldName,
+        offset: u64,
+        to: LentMut,
+        time: Option<Duration>,
+    ) -> Result<(), CallError> {
+        let deadline = time.and_then(|time| Instant::now().checked_add(time));
+        let head = FetchHead { name, offset, length: to.length() as u64 };
+        let mut ticket: Ticket<&Link> = Link::fetch(&*self.link, &head, to, deadline)?;
+        match ticket.wait(deadline, &|| false)? {
+            Ok(Answer::Done(..)) => Ok(()),
+            Ok(_) => Err(CallError::Server("the server answered something else".to_owned())),
+            Err(failure) => Err(CallError::of(failure, "")),
+        }
+    }
+
+    /// Ends the connection, for all who share it: their calls fail, and the server ends those that are not to survive
+    /// it.
+    pub fn disconnect(&self) {
+        self.link.end("it was ended here");
+    }
+
+    /// Has the server hold these arrays no longer. It does not answer.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub fn let_go(&self, names: &[HeldName]) -> Result<(), CallError> {
+        if names.is_empty() { Ok(()) } else { self.link.let_go(names) }
+    }
+}

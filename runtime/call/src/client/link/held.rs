@@ -1,0 +1,39 @@
+//! What a client asks of arrays that stay at servers.
+
+use std::time::Instant;
+
+use kumi_rpc::{FetchHead, HeldName};
+
+use super::{CallError, Link, Pending, Ticket};
+use crate::lent::LentMut;
+use crate::native::Source;
+
+impl Link {
+    /// Asks for bytes of a held array.
+    pub fn fetch<L: std::ops::Deref<Target = Link>>(
+        link: L,
+        head: &FetchHead,
+        to: LentMut,
+        deadline: Option<Instant>,
+    ) -> Result<Ticket<L>, CallError> {
+        let mut out = Vec::new();
+        let mut state = link.lock();
+        let stream = state.rpc.fetch(head, &mut out);
+        link.begin(state, stream, Pending { targets: vec![(0, to)], ..Pending::default() });
+        let ticket = Ticket::of(link, stream);
+        ticket.link.put(&[Source::Bytes(&out)], deadline, &|| false)?;
+        Ok(ticket)
+    }
+
+    /// Ends it.
+    pub fn end(&self, why: &str) {
+        let _lost = self.fail(why);
+    }
+
+    /// Has the server hold arrays no longer.
+    pub fn let_go(&self, names: &[HeldName]) -> Result<(), CallError> {
+        let mut out = Vec::new();
+        self.lock().rpc.drop_held(names, &mut out);
+        self.put(&[Source::Bytes(&out)], None, &|| false)
+    }
+}

@@ -1,0 +1,127 @@
+//! What goes over a connection to a metaserver.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use kumi_rpc::{Code, Failure, Over, Placing};
+
+use super::ask::no_name;
+use super::{Answer, Link, Pending};
+use crate::client::CallError;
+use crate::native::Source;
+
+/// Streams of which somebody wants to know as soon as they are answered.
+#[derive(Debug, Default)]
+pub struct Ready {
+    /// Those that are.
+    pub streams: VecDeque<u32>,
+}
+
+impl Link {
+    /// Asks where a call is to go. With `queued` [`Link::next_ready`] tells of the answer.
+    pub fn seek(
+        &self,
+        placing: &Placing,
+        queued: bool,
+        deadline: Option<Instant>,
+    ) -> Result<u32, CallError> {
+        let mut out = Vec::new();
+        let mut state = self.lock();
+        let stream = state.rpc.seek(placing, &mut out).map_err(|_| no_name(&placing.routine))?;
+        state.pending.insert(stream, Pending { queued, ..Pending::default() });
+        drop(state);
+        self.put(&[Source::Bytes(&out)], deadline, &|| false)?;
+        Ok(stream)
+    }
+
+    /// Tells how an attempt went.
+    pub fn over(&self, stream: u32, over: &Over) -> Result<(), CallError> {
+        let mut out = Vec::new();
+        self.lock().rpc.over(stream, over, &mut out);
+        self.put(&[Source::Bytes(&out)], None, &|| false)
+    }
+
+    /// Asks for the state.
+    pub fn status(&self) -> Result<u32, CallError> {
+        let mut out = Vec::new();
+        let mut state = self.lock();
+        let stream = state.rpc.status(&mut out);
+        self.begin(state, stream, Pending::default());
+        self.put(&[Source::Bytes(&out)], None, &|| false)?;
+        Ok(stream)
+    }
+
+    /// Waits until one of the streams that were begun for that is answered; `None`: none is in time.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub fn next_ready(&self, deadline: Instant) -> Result<Option<u32>, CallError> {
+        let mut state = self.lock();
+        loop {
+            let hunger = if state.driving { None } else { Some(state.digest(&self.wire)) };
+            state = match self.answer_pings(state) {
+                Some(state) => state,
+                None => {
+                    state = self.lock();
+                    continue;
+                }
+            };
+            if let Some(stream) = state.ready.streams.pop_front() {
+                if state.waiting > 0 {
+                    self.turn.notify_all();
+                }
+                return Ok(Some(stream));
+            }
+            if let Some(broken) = &state.broken {
+                self.turn.notify_all();
+                return Err(CallError::Lost(broken.clone()));
+            }
+            if Instant::now() >= deadline {
+                self.turn.notify_all();
+                return Ok(None);
+            }
+            state = match hunger {
+                Some(hunger) => self.drive(state, &hunger, Some(deadline), &|| false)?,
+                None => self.follow(state, Some(deadline)),
+            };
+        }
+    }
+
+    /// Whether it is of no use any more.
+    pub fn is_broken(&self) -> bool {
+        self.lock().broken.is_some()
+    }
+
+    /// Nobody waits for a call any more: its results are written nowhere, and its server is asked to end it.
+    pub fn give_up(&self, stream: u32) {
+        let mut out = Vec::new();
+        let mut state = self.lock();
+        state.rpc.cancel(stream, &mut out);
+        state.rpc.abandon(stream);
+        if let Some(pending) = state.pending.get_mut(&stream) {
+            pending.targets.clear();
+            pending.called_targets.clear();
+            pending.coming = None;
+            if !pending.is_over() {
+                let text = "the call was cancelled";
+                pending.answer = Some(Err(Failure::new(Code::Cancelled, 0, text)));
+            }
+        }
+        drop(state);
+        self.turn.notify_all();
+        if !out.is_empty() {
+            // If this cannot be sent the connection is gone, and the call with it.
+            let _lost = self.put(&[Source::Bytes(&out)], None, &|| false);
+        }
+    }
+
+    /// Whether results of a call have begun to come.
+    pub fn has_results(&self, stream: u32) -> bool {
+        self.lock().pending.get(&stream).is_some_and(|pending| pending.head.is_some())
+    }
+}
+
+/// Whether more answers follow on the stream of this one.
+pub fn goes_on<E>(answer: &Result<Answer, E>) -> bool {
+    matches!(answer, Ok(Answer::Placed(_) | Answer::Called(_)))
+}

@@ -1,0 +1,203 @@
+//! A server or a metaserver, whichever answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kumi_idl::Limits;
+
+use super::grid::GridCanceller;
+use super::{Arg, Call, CallError, Canceller, Client, Grid, GridCall, Known, Options, Outcome};
+
+/// Something that calls go to.
+#[derive(Debug, Clone)]
+pub enum Remote {
+    /// A server, which runs them.
+    Server(Client),
+    /// A metaserver, which says where they run.
+    Grid(Grid),
+}
+
+/// A call that is under way there. When it is dropped before its end it is cancelled.
+#[derive(Debug)]
+pub enum RemoteCall {
+    /// On a server.
+    Server(Box<Call<'static>>),
+    /// Through a metaserver.
+    Grid(GridCall),
+}
+
+/// Ends a call from wherever; it may outlive the call.
+#[derive(Debug, Clone)]
+pub enum RemoteCanceller {
+    /// On a server.
+    Server(Canceller),
+    /// Through a metaserver.
+    Grid(GridCanceller),
+}
+
+impl Remote {
+    /// Connects to the first of these addresses, separated by commas, that answers, and notices what it is.
+    ///
+    /// # Errors
+    /// [`CallError`]: none can be reached, or takes this client.
+    pub fn connect(addresses: &str, options: &Options) -> Result<Remote, CallError> {
+        let mut last = CallError::Address(addresses.to_owned());
+        for address in addresses.split(',').map(str::trim).filter(|address| !address.is_empty()) {
+            match Client::connect(address, options) {
+                Ok(client) if client.is_metaserver() => {
+                    return Grid::connect(addresses, options).map(Remote::Grid);
+                }
+                Ok(client) => return Ok(Remote::Server(client)),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// [`Grid::with_priority`]; a server has no priorities.
+    #[must_use]
+    pub fn with_priority(&self, priority: u8) -> Remote {
+        match self {
+            Remote::Server(client) => Remote::Server(client.clone()),
+            Remote::Grid(grid) => Remote::Grid(grid.with_priority(priority)),
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn server(&self) -> String {
+        match self {
+            Remote::Server(client) => client.server().to_owned(),
+            Remote::Grid(grid) => grid.server(),
+        }
+    }
+
+    /// What a call may have at most, as far as that is known before there is a server for it.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        match self {
+            Remote::Server(client) => client.limits(),
+            Remote::Grid(_) => Limits::default(),
+        }
+    }
+
+    /// [`Client::names`].
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn names(&self, part: &str) -> Result<Vec<String>, CallError> {
+        match self {
+            Remote::Server(client) => client.names(part),
+            Remote::Grid(grid) => grid.names(part),
+        }
+    }
+
+    /// [`Client::interface`].
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn interface(&self, name: &str) -> Result<Arc<Known>, CallError> {
+        match self {
+            Remote::Server(client) => client.interface(name),
+            Remote::Grid(grid) => grid.interface(name),
+        }
+    }
+
+    /// Calls a routine and waits, in at most so much time.
+    ///
+    /// # Errors
+    /// [`CallError`]; of arguments that do not fit nothing is sent.
+    pub fn call_within(
+        &self,
+        routine: &str,
+        args: Vec<Arg<'_>>,
+        time: Option<Duration>,
+    ) -> Result<Outcome, CallError> {
+        match self {
+            Remote::Server(client) => client.call_within(routine, args, time),
+            Remote::Grid(grid) => grid.call_within(routine, args, time),
+        }
+    }
+
+    /// [`Client::begin`], and [`Grid::call_async`], in which the arguments are lent until the end.
+    ///
+    /// # Errors
+    /// [`CallError`]; of arguments that do not fit nothing is sent.
+    pub fn begin(
+        &self,
+        routine: &str,
+        args: Vec<Arg<'static>>,
+        time: Option<Duration>,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<RemoteCall, CallError> {
+        match self {
+            Remote::Server(client) => {
+                let call = client.begin(routine, args, time, interrupted)?;
+                Ok(RemoteCall::Server(Box::new(call)))
+            }
+            Remote::Grid(grid) => grid.call_async(routine, args, time).map(RemoteCall::Grid),
+        }
+    }
+}
+
+impl RemoteCall {
+    /// Waits for its end; `interrupted` is asked from time to time.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn wait(&mut self, interrupted: &dyn Fn() -> bool) -> Result<Outcome, CallError> {
+        match self {
+            RemoteCall::Server(call) => call.wait(interrupted),
+            RemoteCall::Grid(call) => call.wait(interrupted),
+        }
+    }
+
+    /// Waits for at most so long; `None`: it is not over, and may be waited for again.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn wait_for(
+        &mut self,
+        time: Duration,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Option<Outcome>, CallError> {
+        match self {
+            RemoteCall::Server(call) => call.wait_for(time, interrupted),
+            RemoteCall::Grid(call) => call.wait_for(time, interrupted),
+        }
+    }
+
+    /// Whether its end has come; does not wait.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        match self {
+            RemoteCall::Server(call) => call.is_over(),
+            RemoteCall::Grid(call) => call.is_over(),
+        }
+    }
+
+    /// What ends it while another thread waits for it.
+    #[must_use]
+    pub fn canceller(&self) -> RemoteCanceller {
+        match self {
+            RemoteCall::Server(call) => RemoteCanceller::Server(call.canceller()),
+            RemoteCall::Grid(call) => RemoteCanceller::Grid(call.canceller()),
+        }
+    }
+}
+
+impl RemoteCanceller {
+    /// Asks for the end of the call, which is waited for as ever. Does nothing after its end.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub fn cancel(&self) -> Result<(), CallError> {
+        match self {
+            RemoteCanceller::Server(call) => call.cancel(),
+            RemoteCanceller::Grid(call) => {
+                call.cancel();
+                Ok(())
+            }
+        }
+    }
+}

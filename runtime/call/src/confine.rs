@@ -1,0 +1,195 @@
+//! What the process of a slot may do: it gives up what it has before it opens a library.
+
+use std::ffi::CString;
+use std::fmt;
+use std::fs::Permissions;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Component, Path, PathBuf};
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::prctl::{set_no_new_privs, set_pdeathsig};
+use nix::sys::signal::Signal;
+use nix::unistd::{
+    Gid, Uid, User, getegid, geteuid, getgrouplist, getppid, setgroups, setresgid, setresuid,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::native::{drop_capabilities, mounts_read_only};
+
+/// A user of the system.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunAs {
+    user: u32,
+    group: u32,
+    groups: Vec<u32>,
+}
+
+impl RunAs {
+    /// The user of this name, with the groups that the system gives it.
+    ///
+    /// # Errors
+    /// There is none, or this process may not become another user.
+    pub fn named(name: &str) -> io::Result<RunAs> {
+        let user = User::from_name(name)?.ok_or_else(|| {
+            io::Error::other(format!("the system has no user `{name}`, as whom it is to run"))
+        })?;
+        if user.uid != geteuid() && !geteuid().is_root() {
+            let text = format!("only a server that runs as root can run routines as `{name}`");
+            return Err(io::Error::other(text));
+        }
+        let c_name = CString::new(name)?;
+        let groups = match geteuid().is_root() {
+            true => getgrouplist(&c_name, user.gid)?.into_iter().map(Gid::as_raw).collect(),
+            false => Vec::new(),
+        };
+        Ok(RunAs { user: user.uid.as_raw(), group: user.gid.as_raw(), groups })
+    }
+
+    /// As whom a process runs; `None`: as its server. In a sandbox never as root: without capabilities too root's files,
+    /// devices, sockets and processes would be its own. Who is to be nobody in particular there is `nobody`.
+    ///
+    /// # Errors
+    /// As [`RunAs::named`]; or it would be root.
+    pub fn of(name: Option<&str>, sandbox: bool) -> io::Result<Option<RunAs>> {
+        let root = sandbox && geteuid().is_root();
+        let Some(name) = name.or(root.then_some("nobody")) else { return Ok(None) };
+        let run_as = RunAs::named(name)?;
+        if sandbox && run_as.user == 0 {
+            let text =
+                format!("`{name}` is root, whom no sandbox holds; give another user as run_as");
+            return Err(io::Error::other(text));
+        }
+        Ok(Some(run_as))
+    }
+
+    /// Becomes this user, for good.
+    fn become_it(&self) -> nix::Result<()> {
+        let (user, group) = (Uid::from_raw(self.user), Gid::from_raw(self.group));
+        if geteuid().is_root() {
+            let groups: Vec<Gid> = self.groups.iter().copied().map(Gid::from_raw).collect();
+            setgroups(&groups)?;
+            setresgid(group, group, group)?;
+        }
+        setresuid(user, user, user)
+    }
+}
+
+/// Has this process end with its server, whatever it does.
+///
+/// # Errors
+/// What the system says.
+pub fn end_with_server() -> io::Result<()> {
+    Ok(set_pdeathsig(Signal::SIGKILL)?)
+}
+
+/// Folders that a routine in a sandbox has for itself, as long as its process lives.
+const SCRATCH: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
+
+/// Takes this process out of the machine's network, of what is shared by its other processes, and makes its files
+/// read-only but for folders of its own, in which there is nothing but what it needs of those that they cover.
+fn enclose(needed: &[PathBuf]) -> Result<(), String> {
+    let apart = CloneFlags::CLONE_NEWNS
+        | CloneFlags::CLONE_NEWNET
+        | CloneFlags::CLONE_NEWIPC
+        | CloneFlags::CLONE_NEWUTS;
+    let failed = |what: &str, why: &dyn fmt::Display| {
+        format!(
+            "there can be no sandbox: {what}: {why}; run the server as root, permit user namespaces, or leave \
+             --sandbox away"
+        )
+    };
+    if geteuid().is_root() {
+        unshare(apart).map_err(|errno| failed("namespaces", &errno))?;
+    } else {
+        let (user, group) = (geteuid(), getegid());
+        unshare(apart | CloneFlags::CLONE_NEWUSER).map_err(|errno| failed("namespaces", &errno))?;
+        let files = [
+            ("setgroups", "deny".to_owned()),
+            ("uid_map", format!("{user} {user} 1")),
+            ("gid_map", format!("{group} {group} 1")),
+        ];
+        for (name, line) in files {
+            let path = format!("/proc/self/{name}");
+            std::fs::write(&path, line).map_err(|error| failed(&path, &error))?;
+        }
+    }
+    mounts_read_only().map_err(|error| failed("read-only files", &error))?;
+    let covered = Covered::among(needed);
+    for folder in SCRATCH.iter().filter(|folder| Path::new(folder).is_dir()) {
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+        let open = Some("mode=1777");
+        mount(Some("tmpfs"), *folder, Some("tmpfs"), flags, open)
+            .map_err(|errno| failed(folder, &errno))?;
+    }
+    covered.show().map_err(|error| failed("libraries below /tmp", &error))?;
+    std::env::set_current_dir("/").map_err(|error| failed("/", &error))
+}
+
+/// Files that are about to be covered by empty folders, held open.
+struct Covered(Vec<(PathBuf, std::fs::File)>);
+
+impl Covered {
+    /// Those of `paths` that are; of one that cannot be opened whoever needs it will say so.
+    fn among(paths: &[PathBuf]) -> Covered {
+        let below = |path: &&PathBuf| SCRATCH.iter().any(|folder| path.starts_with(folder));
+        // Names that go up again would lead out of the folder.
+        let plain = |path: &&PathBuf| !path.components().any(|part| part == Component::ParentDir);
+        let mut covered: Vec<&PathBuf> = paths.iter().filter(below).filter(plain).collect();
+        covered.sort_unstable();
+        covered.dedup();
+        let open = |path: &PathBuf| Some((path.clone(), std::fs::File::open(path).ok()?));
+        Covered(covered.into_iter().filter_map(open).collect())
+    }
+
+    /// Shows them again at their places, which everybody may read.
+    fn show(self) -> io::Result<()> {
+        for (path, file) in self.0 {
+            let folder = path.parent().unwrap_or(Path::new("/"));
+            std::fs::create_dir_all(folder)?;
+            for folder in folder.ancestors().filter(|it| !is_scratch(it)) {
+                if SCRATCH.iter().any(|scratch| folder.starts_with(scratch)) {
+                    std::fs::set_permissions(folder, Permissions::from_mode(0o755))?;
+                }
+            }
+            std::fs::File::create(&path)?;
+            let from = format!("/proc/self/fd/{}", file.as_raw_fd());
+            let bind = MsFlags::MS_BIND;
+            mount(Some(from.as_str()), &path, None::<&str>, bind, None::<&str>)?;
+        }
+        Ok(())
+    }
+}
+
+fn is_scratch(folder: &Path) -> bool {
+    SCRATCH.iter().any(|scratch| folder == Path::new(scratch))
+}
+
+/// Gives up what is not needed to run a routine. To be called before any code of the routine's is opened. A sandbox
+/// shows the files `needed` also where it has empty folders.
+///
+/// # Errors
+/// A sentence.
+pub fn confine(run_as: Option<&RunAs>, sandbox: bool, needed: &[PathBuf]) -> Result<(), String> {
+    let server = getppid();
+    if sandbox {
+        enclose(needed)?;
+    }
+    if let Some(run_as) = run_as {
+        run_as
+            .become_it()
+            .map_err(|error| format!("the process cannot become user {}: {error}", run_as.user))?;
+        // Another user's process no longer ends with its parent unless it says so again; meanwhile that may have gone.
+        end_with_server().map_err(|error| error.to_string())?;
+        if getppid() != server {
+            return Err("the server has gone".to_owned());
+        }
+    }
+    if sandbox {
+        // With them it could undo all this.
+        drop_capabilities().map_err(|error| format!("capabilities cannot be given up: {error}"))?;
+    }
+    set_no_new_privs().map_err(|error| format!("privileges cannot be ruled out: {error}"))
+}

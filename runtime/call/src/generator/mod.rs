@@ -1,0 +1,161 @@
+//! The generator: of interface descriptions executables that run as call slots (`kumi call build`).
+
+mod compile;
+mod manifest;
+mod stub;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use kumi_idl::{Interface, Lines, Module};
+use thiserror::Error;
+
+use compile::Tools;
+pub(crate) use manifest::Manifest;
+use stub::Unit;
+
+/// How executables are built.
+#[derive(Debug)]
+pub struct Options {
+    /// The folder for them.
+    pub out: PathBuf,
+    /// The compiler, before that of the descriptions; `None`: that, or that of `CC`, or `cc`.
+    pub compiler: Option<String>,
+    /// `libkumi_slot.a`.
+    pub library: PathBuf,
+    /// Whether the generated sources are kept beside the executables.
+    pub keep: bool,
+}
+
+/// Why there is no executable.
+#[derive(Debug, Error)]
+pub enum BuildError {
+    /// Something that cannot be linked.
+    #[error("`{routine}` cannot be built: {why}")]
+    Unusable {
+        /// The routine or class.
+        routine: String,
+        /// Why.
+        why: String,
+    },
+    /// The compiler or linker cannot be run.
+    #[error("`{program}` cannot be run: {source}; install a C compiler, or name one with --cc")]
+    Compiler {
+        /// The program.
+        program: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// It has said why it cannot.
+    #[error("`{routine}` does not {what}")]
+    Failed {
+        /// The routine or class.
+        routine: String,
+        /// `compile` or `link`.
+        what: &'static str,
+    },
+    /// A file cannot be written.
+    #[error("{} cannot be written: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// Builds an executable for each routine of a module, which was read from the text at `path`. Of each its manifest, which
+/// servers are given, or why there is none.
+#[must_use]
+pub fn build(
+    module: &Module,
+    lines: &Lines,
+    path: &Path,
+    options: &Options,
+) -> Vec<Result<PathBuf, BuildError>> {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let tools = Tools::new(module, folder, options);
+    let one = |unit: &Unit<'_>| build_one(unit, module, lines, path, options, &tools);
+    let single = |interface: &'_ Interface| {
+        one(&Unit { name: &interface.name, state: "", routines: vec![interface] })
+    };
+    module
+        .interfaces
+        .iter()
+        .map(single)
+        .chain(module.classes.iter().map(|class| {
+            let why = "objects with a state are not served yet".to_owned();
+            Err(BuildError::Unusable { routine: class.name.clone(), why })
+        }))
+        .collect()
+}
+
+fn build_one(
+    unit: &Unit<'_>,
+    module: &Module,
+    lines: &Lines,
+    path: &Path,
+    options: &Options,
+    tools: &Tools<'_>,
+) -> Result<PathBuf, BuildError> {
+    // Names have no `-`, so no two are the same then.
+    let name = unit.name.replace('/', "-");
+    let in_folder = |extension: &str| options.out.join(format!("{name}{extension}"));
+    let (executable, beside) = (in_folder(""), in_folder(".routine"));
+    let unusable = |why: String| BuildError::Unusable { routine: unit.name.to_owned(), why };
+    if executable.exists() && !beside.exists() {
+        let executable = executable.display();
+        return Err(unusable(format!(
+            "{executable} is there and was not built by this; remove it, or name another folder with --out"
+        )));
+    }
+    // What is made on the way goes where nobody else's files are.
+    let work = tempfile::Builder::new().prefix(".kumi-build-").tempdir_in(&options.out);
+    let work = work.map_err(|source| BuildError::Write { path: options.out.clone(), source })?;
+    let file = format!("{name}.stub.c");
+    let (source, object) = (work.path().join(&file), work.path().join("stub.o"));
+    let made = work.path().join("executable");
+    let text = stub::source(unit, module, lines, &file, &shown(path)).map_err(unusable)?;
+    write(&source, text.as_bytes())?;
+    if options.keep {
+        write(&in_folder(".stub.c"), text.as_bytes())?;
+    }
+    tools.compile(unit.name, &source, &object)?;
+    tools.link(unit.name, &object, &required(unit), &made)?;
+    let manifest = Manifest {
+        version: Manifest::VERSION,
+        executable: name.clone(),
+        hash: manifest::hash(&made)
+            .map_err(|source| BuildError::Write { path: made.clone(), source })?,
+        interfaces: unit.routines.iter().map(|interface| (*interface).clone()).collect(),
+    };
+    let json = serde_json::to_vec(&manifest).map_err(|error| unusable(error.to_string()))?;
+    // One that runs keeps its file.
+    let moved = std::fs::rename(&made, &executable);
+    moved.map_err(|source| BuildError::Write { path: executable, source })?;
+    write(&beside, &json)?;
+    Ok(beside)
+}
+
+fn shown(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<(), BuildError> {
+    std::fs::write(path, bytes)
+        .map_err(|source| BuildError::Write { path: path.to_owned(), source })
+}
+
+/// What the routines of a unit require, each once.
+fn required<'a>(unit: &Unit<'a>) -> Vec<&'a str> {
+    let mut required: Vec<&str> = Vec::new();
+    for interface in &unit.routines {
+        for word in &interface.target.required {
+            if !required.contains(&word.as_str()) {
+                required.push(word);
+            }
+        }
+    }
+    required
+}

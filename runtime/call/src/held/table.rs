@@ -1,0 +1,398 @@
+//! Which arrays a server holds, for whom, and until when. It has no clock: whoever asks says what time it is.
+
+use std::cell::Cell;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use kumi_rpc::{HeldName, Keep};
+
+/// Most names.
+const MOST_NAMES: usize = 65_536;
+
+/// Memory that is counted against the limit as long as this is there.
+#[derive(Debug)]
+pub struct Charge {
+    bytes: u64,
+    total: Rc<Cell<u64>>,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.total.set(self.total.get() - self.bytes);
+    }
+}
+
+/// Why nothing can be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Full {
+    /// There is no room for so many bytes; so many are the limit.
+    Bytes(u64),
+    /// There are as many names as may be.
+    Names,
+    /// One of the names is in use.
+    Taken,
+}
+
+/// Why there is no array.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Missing {
+    /// No such name, or not any more.
+    Unknown,
+    /// The call that makes it is under way.
+    NotYet,
+}
+
+/// For whom an array is held, or who asks for one.
+#[derive(Debug, Clone, Copy)]
+pub struct Holder<'a> {
+    /// The number of the connection.
+    pub connection: u64,
+    /// The user; empty where users are not told apart.
+    pub user: &'a str,
+}
+
+#[derive(Debug)]
+struct Entry<M> {
+    /// `None`: its call is under way.
+    memory: Option<M>,
+    /// By which its call is told from others that take the same name.
+    charge: Rc<Charge>,
+    /// The connection for which it is held; `None`: that is lost.
+    owner: Option<u64>,
+    /// Whose it is: nobody else gets it, and nobody else is told of it.
+    user: Box<str>,
+    lifetime: Duration,
+    survives: bool,
+    end: Option<Instant>,
+}
+
+impl<M> Entry<M> {
+    /// Whether this is what the call with this charge makes: its name may have been let go, and taken again.
+    fn awaits(&self, charge: &Rc<Charge>) -> bool {
+        self.memory.is_none() && Rc::ptr_eq(&self.charge, charge)
+    }
+}
+
+/// All arrays that are held; `M` is their memory.
+#[derive(Debug)]
+pub struct Table<M> {
+    entries: HashMap<HeldName, Entry<M>>,
+    ends: BTreeSet<(Instant, HeldName)>,
+    owners: HashMap<u64, HashSet<HeldName>>,
+    total: Rc<Cell<u64>>,
+    most: u64,
+    /// Longest lifetime.
+    longest: Duration,
+    /// How long arrays stay whose owner is lost.
+    grace: Duration,
+}
+
+impl<M> Table<M> {
+    /// Nothing yet, never more than `most` bytes, and nothing for longer than `longest`.
+    pub fn new(most: u64, longest: Duration, grace: Duration) -> Table<M> {
+        Table {
+            entries: HashMap::new(),
+            ends: BTreeSet::new(),
+            owners: HashMap::new(),
+            total: Rc::default(),
+            most,
+            longest,
+            grace,
+        }
+    }
+
+    /// Bytes that are held or promised.
+    #[cfg(test)]
+    pub fn bytes(&self) -> u64 {
+        self.total.get()
+    }
+
+    /// Makes room of `bytes` for the results of a call that is about to begin; all or nothing.
+    pub fn reserve<'a>(
+        &mut self,
+        keeps: impl Iterator<Item = &'a Keep> + Clone,
+        bytes: u64,
+        holder: Holder<'_>,
+    ) -> Result<Rc<Charge>, Full> {
+        if bytes > self.most.saturating_sub(self.total.get()) {
+            return Err(Full::Bytes(self.most));
+        }
+        if self.entries.len() + keeps.clone().count() > MOST_NAMES {
+            return Err(Full::Names);
+        }
+        let mut names = HashSet::new();
+        if !keeps
+            .clone()
+            .all(|keep| names.insert(keep.name) && !self.entries.contains_key(&keep.name))
+        {
+            return Err(Full::Taken);
+        }
+        self.total.set(self.total.get() + bytes);
+        let charge = Rc::new(Charge { bytes, total: Rc::clone(&self.total) });
+        for keep in keeps {
+            let entry = Entry {
+                memory: None,
+                charge: Rc::clone(&charge),
+                owner: Some(holder.connection),
+                user: holder.user.into(),
+                lifetime: Duration::from_millis(keep.lifetime_ms.into()).min(self.longest),
+                survives: keep.survives,
+                end: None,
+            };
+            self.entries.insert(keep.name, entry);
+            self.owners.entry(holder.connection).or_default().insert(keep.name);
+        }
+        Ok(charge)
+    }
+
+    /// The array of the call with this charge is there. The memory comes back if it is not wanted any more.
+    pub fn settle(
+        &mut self,
+        name: HeldName,
+        charge: &Rc<Charge>,
+        memory: M,
+        now: Instant,
+    ) -> Option<M> {
+        let entry = self.entries.get_mut(&name).filter(|entry| entry.awaits(charge));
+        let Some(entry) = entry else { return Some(memory) };
+        entry.memory = Some(memory);
+        let end = now.checked_add(entry.lifetime);
+        entry.end = end;
+        self.ends.extend(end.map(|end| (end, name)));
+        None
+    }
+
+    /// The array of a name, if it is the user's who asks. Who asks for one whose owner is lost is its owner from now on.
+    pub fn find(&mut self, name: HeldName, asks: Holder<'_>, now: Instant) -> Result<&M, Missing> {
+        let entry = self.entries.get_mut(&name).filter(|entry| *entry.user == *asks.user);
+        let entry = entry.ok_or(Missing::Unknown)?;
+        if entry.end.is_some_and(|end| end <= now) {
+            return Err(Missing::Unknown);
+        }
+        if entry.memory.is_some() && entry.owner.is_none() {
+            entry.owner = Some(asks.connection);
+            self.owners.entry(asks.connection).or_default().insert(name);
+            // Its full lifetime begins anew; it ends with its owner as before.
+            let end = now.checked_add(entry.lifetime);
+            if let Some(old) = std::mem::replace(&mut entry.end, end) {
+                self.ends.remove(&(old, name));
+            }
+            self.ends.extend(end.map(|end| (end, name)));
+        }
+        entry.memory.as_ref().ok_or(Missing::NotYet)
+    }
+
+    /// Holds an array no longer, if it is this user's; its memory, if it was there.
+    pub fn let_go(&mut self, name: HeldName, user: &str) -> Option<M> {
+        let entry = self.entries.get(&name)?;
+        if *entry.user == *user { self.remove(name) } else { None }
+    }
+
+    /// The array of the call with this charge will not be there.
+    pub fn abandon(&mut self, name: HeldName, charge: &Rc<Charge>) {
+        if self.entries.get(&name).is_some_and(|entry| entry.awaits(charge)) {
+            // It has no memory yet.
+            self.remove(name);
+        }
+    }
+
+    /// Holds an array no longer; its memory, if it was there.
+    fn remove(&mut self, name: HeldName) -> Option<M> {
+        let entry = self.entries.remove(&name)?;
+        if let Some(end) = entry.end {
+            self.ends.remove(&(end, name));
+        }
+        if let Some(owner) = entry.owner
+            && let Some(names) = self.owners.get_mut(&owner)
+        {
+            names.remove(&name);
+            if names.is_empty() {
+                self.owners.remove(&owner);
+            }
+        }
+        entry.memory
+    }
+
+    /// A connection is lost. What is held for it ends soon, unless it is to survive.
+    pub fn owner_lost(&mut self, owner: u64, now: Instant) -> Vec<M> {
+        let mut gone = Vec::new();
+        for name in self.owners.remove(&owner).unwrap_or_default() {
+            let Some(entry) = self.entries.get_mut(&name) else { continue };
+            entry.owner = None;
+            if entry.survives {
+                continue;
+            }
+            let soon = now.checked_add(self.grace);
+            match (entry.end, soon) {
+                // Its call ends with the connection.
+                (None, _) => gone.extend(self.remove(name)),
+                (Some(end), Some(soon)) if soon < end => {
+                    entry.end = Some(soon);
+                    self.ends.remove(&(end, name));
+                    self.ends.insert((soon, name));
+                }
+                _ => {}
+            }
+        }
+        gone
+    }
+
+    /// Holds what has ended no longer; its memory.
+    pub fn expire(&mut self, now: Instant) -> Vec<M> {
+        let mut gone = Vec::new();
+        while let Some(&(end, name)) = self.ends.first() {
+            if end > now {
+                break;
+            }
+            self.ends.remove(&(end, name));
+            gone.extend(self.remove(name));
+        }
+        gone
+    }
+
+    /// When something ends next.
+    pub fn next_end(&self) -> Option<Instant> {
+        self.ends.first().map(|(end, _)| *end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(index: u32) -> HeldName {
+        HeldName { secret: [7; 16], index }
+    }
+
+    fn keep(index: u32, lifetime_ms: u32) -> Keep {
+        Keep { name: name(index), lifetime_ms, sent: false, survives: false }
+    }
+
+    fn who(connection: u64) -> Holder<'static> {
+        Holder { connection, user: "ada" }
+    }
+
+    const HOUR: Duration = Duration::from_secs(3600);
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn table() -> Table<u32> {
+        Table::new(100, HOUR, 10 * SECOND)
+    }
+
+    #[test]
+    fn memory_is_bounded_until_it_is_let_go() {
+        let (mut table, now) = (table(), Instant::now());
+        let both = [keep(1, 1000), keep(2, 1000)];
+        let charge = table.reserve(both.iter(), 60, who(1)).expect("there is room");
+        assert_eq!(table.reserve([keep(3, 1)].iter(), 41, who(1)).err(), Some(Full::Bytes(100)));
+        assert_eq!(table.reserve([keep(2, 1)].iter(), 1, who(1)).err(), Some(Full::Taken));
+        assert_eq!(
+            table.reserve([keep(4, 1), keep(4, 1)].iter(), 1, who(1)).err(),
+            Some(Full::Taken)
+        );
+        assert_eq!(table.bytes(), 60, "what was refused has taken nothing");
+        assert_eq!(table.find(name(1), who(1), now), Err(Missing::NotYet));
+        assert_eq!(table.settle(name(1), &charge, 11, now), None);
+        assert_eq!(table.settle(name(1), &charge, 12, now), Some(12), "it is there already");
+        assert_eq!(table.settle(name(2), &charge, 22, now), None);
+        table.abandon(name(2), &charge);
+        drop(charge);
+        assert_eq!(table.remove(name(1)), Some(11));
+        assert_eq!(table.bytes(), 60, "the other has the same memory");
+        assert_eq!(table.remove(name(2)), Some(22));
+        assert_eq!((table.bytes(), table.remove(name(2))), (0, None));
+        assert!(table.owners.is_empty() && table.ends.is_empty());
+    }
+
+    #[test]
+    fn a_name_that_is_taken_again_is_the_later_calls() {
+        let (now, wanted) = (Instant::now(), [keep(1, 1000)]);
+        for first_ends_well in [true, false] {
+            let mut table = table();
+            let first = table.reserve(wanted.iter(), 10, who(1)).expect("there is room");
+            assert_eq!(table.let_go(name(1), "ada"), None);
+            let second = table.reserve(wanted.iter(), 20, who(1)).expect("the name is free");
+            if first_ends_well {
+                assert_eq!(table.settle(name(1), &first, 11, now), Some(11), "it was let go");
+            } else {
+                table.abandon(name(1), &first);
+            }
+            assert_eq!(table.find(name(1), who(1), now), Err(Missing::NotYet));
+            assert_eq!(table.settle(name(1), &second, 22, now), None);
+            assert_eq!(table.find(name(1), who(1), now), Ok(&22));
+            // The other way round: the later call ends first.
+            table.abandon(name(1), &first);
+            assert_eq!(table.settle(name(1), &first, 12, now), Some(12));
+            assert_eq!(table.find(name(1), who(1), now), Ok(&22));
+            assert_eq!(table.bytes(), 30);
+            drop(first);
+            drop(second);
+            assert_eq!((table.bytes(), table.let_go(name(1), "ada")), (20, Some(22)));
+            assert_eq!(table.bytes(), 0);
+        }
+    }
+
+    #[test]
+    fn lifetimes_end() {
+        let (mut table, now) = (table(), Instant::now());
+        let both = [keep(1, 1000), keep(2, u32::MAX)];
+        let charge = table.reserve(both.iter(), 2, who(1)).expect("there is room");
+        assert_eq!(table.next_end(), None, "a lifetime begins when the array is there");
+        table.settle(name(1), &charge, 11, now);
+        table.settle(name(2), &charge, 22, now + SECOND);
+        drop(charge);
+        assert_eq!(table.next_end(), Some(now + SECOND));
+        assert!(table.expire(now).is_empty());
+        assert_eq!(table.find(name(1), who(1), now + SECOND), Err(Missing::Unknown));
+        assert_eq!(table.expire(now + SECOND), [11]);
+        assert_eq!(table.find(name(2), who(1), now + HOUR), Ok(&22));
+        assert_eq!(table.expire(now + HOUR + SECOND), [22], "the server's limit");
+        assert_eq!(table.bytes(), 0);
+    }
+
+    #[test]
+    fn lost_owners_have_a_time_of_grace() {
+        let (mut table, now) = (table(), Instant::now());
+        let survivor = Keep { survives: true, ..keep(3, 60_000) };
+        let all = [keep(1, 60_000), keep(2, 5000), survivor, keep(4, 60_000), keep(5, 1)];
+        let charge = table.reserve(all.iter(), 3, who(1)).expect("there is room");
+        for index in 1..=4 {
+            table.settle(name(index), &charge, index, now);
+        }
+        drop(charge);
+        assert!(table.owner_lost(1, now).is_empty());
+        assert_eq!(table.find(name(5), who(1), now), Err(Missing::Unknown), "its call has ended");
+        // Another connection wants one of them: it is that one's now.
+        assert_eq!(table.find(name(4), who(2), now + SECOND), Ok(&4));
+        assert_eq!(table.expire(now + 5 * SECOND), [2]);
+        assert_eq!(table.expire(now + 10 * SECOND), [1]);
+        assert_eq!(table.expire(now + 60 * SECOND), [3]);
+        assert!(table.owner_lost(2, now + 60 * SECOND).is_empty());
+        assert_eq!(table.expire(now + 61 * SECOND), [4], "its lifetime ends before the grace");
+        assert_eq!(table.bytes(), 0);
+    }
+
+    #[test]
+    fn arrays_of_one_user_are_not_anothers() {
+        let (mut table, now) = (table(), Instant::now());
+        let bob = Holder { connection: 2, user: "bob" };
+        let charge = table.reserve([keep(1, 60_000)].iter(), 1, who(1)).expect("there is room");
+        assert_eq!(
+            table.find(name(1), bob, now),
+            Err(Missing::Unknown),
+            "not even that it is to come"
+        );
+        table.settle(name(1), &charge, 11, now);
+        assert_eq!(table.find(name(1), bob, now), Err(Missing::Unknown));
+        assert_eq!(table.let_go(name(1), "bob"), None);
+        assert!(table.owner_lost(1, now).is_empty());
+        assert_eq!(
+            table.find(name(1), bob, now),
+            Err(Missing::Unknown),
+            "nor does he take it over"
+        );
+        assert_eq!(table.find(name(1), who(3), now), Ok(&11), "another connection of hers");
+        assert_eq!(table.let_go(name(1), "ada"), Some(11));
+    }
+}

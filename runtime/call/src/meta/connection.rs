@@ -1,0 +1,291 @@
+//! A connection, from a client or from a server.
+
+use std::cell::RefCell;
+use std::io;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use kumi_broker::ServerId;
+use kumi_rpc::{ClientHello, Code, Failure, Look, MetaEvent, Register, Ticket};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{sleep, timeout};
+
+use super::catalogue::Offered;
+use super::desk::Desk;
+use super::members::Registration;
+use super::peer::{Peer, network};
+use super::view;
+use crate::server::{Guest, shown_out};
+use crate::socket::Socket;
+
+/// How long a stranger has to say who it is, and a peer to read what is its last.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Bytes that are not written yet at which nothing more is read.
+const BACKLOG: usize = 1 << 20;
+/// Bytes that are not written yet at which a connection is given up.
+const MOST_BACKLOG: usize = 32 << 20;
+/// Most routines, and bytes of descriptions, of a server that registers.
+const MOST_OFFERS: (usize, usize) = (4096, 64 << 20);
+/// Most tickets of a server that registers.
+const MOST_HOLDS: usize = 1 << 20;
+
+/// A server that has begun to register.
+struct Coming {
+    register: Register,
+    offers: Vec<Offered>,
+    bytes: usize,
+    holds: Vec<Ticket>,
+    left: usize,
+}
+
+struct Connection {
+    desk: Rc<RefCell<Desk>>,
+    peer: Rc<Peer>,
+    greeted: bool,
+    /// It should have begun with TLS and has not.
+    open: bool,
+    /// It has not said who it is.
+    guest: Option<Guest>,
+    coming: Option<Coming>,
+    server: Option<ServerId>,
+}
+
+/// Serves a connection until it goes, or breaks the protocol.
+pub async fn run(
+    desk: Rc<RefCell<Desk>>,
+    (socket, open): (Socket, bool),
+    from: Option<IpAddr>,
+    guest: Option<Guest>,
+) {
+    let peer = {
+        let mut desk = desk.borrow_mut();
+        desk.connections += 1;
+        let id = desk.number();
+        Rc::new(Peer::new(id, from, desk.config.streams))
+    };
+    let mut connection = Connection {
+        desk: Rc::clone(&desk),
+        peer: Rc::clone(&peer),
+        greeted: false,
+        open,
+        guest,
+        coming: None,
+        server: None,
+    };
+    if let Err(error) = connection.serve(socket).await {
+        tracing::debug!(%error, "a connection ended");
+    }
+    let mut desk = desk.borrow_mut();
+    desk.connections -= 1;
+    if let Some(server) = connection.server {
+        desk.away(server, &peer);
+    }
+    desk.leave(&peer);
+}
+
+impl Connection {
+    async fn serve(&mut self, socket: Socket) -> io::Result<()> {
+        let (mut reader, mut writer) = tokio::io::split(socket);
+        let patience = sleep(PATIENCE);
+        tokio::pin!(patience);
+        let (mut input, mut out, mut written) = (Vec::new(), Vec::new(), 0);
+        let mut was_closing = false;
+        loop {
+            if written == out.len() {
+                out.clear();
+                written = 0;
+            }
+            out.append(self.peer.rpc.borrow_mut().out());
+            let left = out.len() - written;
+            let closing = self.peer.closing.get();
+            if closing && !std::mem::replace(&mut was_closing, closing) {
+                patience.as_mut().reset(tokio::time::Instant::now() + PATIENCE);
+            }
+            if closing && left == 0 {
+                return timeout(PATIENCE, writer.flush()).await?;
+            }
+            if left > MOST_BACKLOG {
+                return Err(io::Error::other("it does not read"));
+            }
+            tokio::select! {
+                read = reader.read_buf(&mut input), if !closing && left < BACKLOG => {
+                    if read? == 0 {
+                        return Ok(());
+                    }
+                    self.look(&mut input);
+                }
+                count = writer.write(&out[written..]), if left > 0 => {
+                    let count = count?;
+                    if count == 0 {
+                        return Err(io::ErrorKind::WriteZero.into());
+                    }
+                    written += count;
+                }
+                () = shown_out(self.guest.as_ref()) => return Ok(()),
+                () = self.peer.wake.notified() => {}
+                () = &mut patience, if !self.greeted || closing => {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+            }
+        }
+    }
+
+    /// Looks at what has come.
+    fn look(&mut self, input: &mut Vec<u8>) {
+        let mut begin = 0;
+        while !self.peer.closing.get() {
+            let step = self.peer.rpc.borrow_mut().step(&input[begin..]);
+            match step {
+                Ok(Look::More(_)) => break,
+                Ok(Look::Event(count, event)) => {
+                    begin += count;
+                    if let Some(event) = event {
+                        self.take(event);
+                    }
+                }
+                Err(error) => self.refuse(&error.to_string()),
+            }
+        }
+        input.drain(..begin);
+        // A long frame was read, and most are short.
+        if input.is_empty() && input.capacity() > 4096 {
+            *input = Vec::new();
+        }
+    }
+
+    /// The other side broke the protocol.
+    fn refuse(&mut self, why: &str) {
+        tracing::debug!(why, "the protocol was broken");
+        self.desk.borrow_mut().counters.hostile += 1;
+        self.peer.tell(|rpc| rpc.end(Failure::new(Code::Protocol, 0, why)));
+        self.peer.close();
+    }
+
+    /// The other side may not do what it asks for.
+    fn turn_away(&mut self, failure: Failure) {
+        tracing::warn!(from = ?self.peer.from, "a server was refused: {}", failure.text);
+        self.desk.borrow_mut().counters.refused += 1;
+        self.peer.tell(|rpc| rpc.end(failure));
+        self.peer.close();
+    }
+
+    fn greet(&mut self, hello: &ClientHello) {
+        self.greeted = true;
+        let peer = &self.peer;
+        let admitted = self.desk.borrow().admit(peer, hello, self.open);
+        if let Err(failure) = admitted {
+            tracing::debug!(from = ?peer.from, "somebody was refused: {}", failure.text);
+            self.desk.borrow_mut().counters.refused += 1;
+            peer.tell(|rpc| rpc.refuse(failure));
+            return peer.close();
+        }
+        self.guest = None;
+        *peer.site.borrow_mut() = match hello.site.as_str() {
+            "" => network(peer.from),
+            site => site.to_owned(),
+        };
+        peer.program.borrow_mut().clone_from(&hello.program);
+        let desk = self.desk.borrow();
+        if !peer.rpc.borrow_mut().welcome(hello, &desk.config.name) {
+            peer.close();
+        }
+        peer.wake.notify_one();
+    }
+
+    fn take(&mut self, event: MetaEvent) {
+        let desk = Rc::clone(&self.desk);
+        let mut desk = desk.borrow_mut();
+        let peer = Rc::clone(&self.peer);
+        match event {
+            MetaEvent::Hello(hello) => {
+                drop(desk);
+                self.greet(&hello);
+            }
+            MetaEvent::Interface(stream, name) => desk.describe(&peer, stream, &name),
+            MetaEvent::List(stream, part) => desk.list(&peer, stream, &part),
+            MetaEvent::Place(stream, placing) => desk.place(&peer, stream, placing),
+            MetaEvent::Cancel(stream) => desk.cancel(&peer, stream),
+            MetaEvent::Over(stream, over) => desk.over(&peer, stream, &over),
+            MetaEvent::Status(stream) => match desk.check(&peer) {
+                Ok(()) => {
+                    let json = view::json_for(&desk, peer.user.borrow().as_ref());
+                    peer.tell(|rpc| rpc.state(stream, &json));
+                }
+                Err(failure) => peer.tell(|rpc| rpc.fail(stream, &failure)),
+            },
+            member => {
+                drop(desk);
+                self.member(member);
+            }
+        }
+    }
+
+    /// What servers say.
+    fn member(&mut self, event: MetaEvent) {
+        let register = matches!(event, MetaEvent::Register(_));
+        if register == (self.server.is_some() || self.coming.is_some()) {
+            return self.refuse("a server registers once, and before all else");
+        }
+        match (event, self.server) {
+            (MetaEvent::Register(register), _) => {
+                let offers = self.desk.borrow().may_offer(&self.peer);
+                if let Err(failure) = offers {
+                    return self.turn_away(failure);
+                }
+                let left = usize::from(register.offers);
+                if left == 0 || left > MOST_OFFERS.0 {
+                    return self.refuse("a server offers no routines, or too many");
+                }
+                let (offers, holds) = (Vec::new(), Vec::new());
+                self.coming = Some(Coming { register, offers, bytes: 0, holds, left });
+            }
+            (MetaEvent::Offer(hash, json), None) => self.offer(hash, json),
+            (MetaEvent::Report(report), Some(id)) => self.desk.borrow_mut().report(id, report),
+            (MetaEvent::Told(ticket, fate), Some(id)) => {
+                self.desk.borrow_mut().told(id, ticket, fate);
+            }
+            (MetaEvent::Leave, Some(id)) => self.desk.borrow_mut().withdraw(id),
+            (MetaEvent::Pong, Some(id)) => self.desk.borrow_mut().heard(id),
+            (MetaEvent::Holds(tickets), None) => self.holds(&tickets),
+            _ => self.refuse("a server says what is not its turn"),
+        }
+    }
+
+    fn offer(&mut self, hash: u64, json: String) {
+        let Some(coming) = &mut self.coming else { return };
+        coming.bytes += json.len();
+        let offered = Offered::read(hash, json).filter(|_| coming.bytes <= MOST_OFFERS.1);
+        match (offered, coming.left.checked_sub(1)) {
+            (Some(offered), Some(left)) => {
+                coming.offers.push(offered);
+                coming.left = left;
+                self.complete();
+            }
+            _ => self.refuse("a description that is none, or more of them than were announced"),
+        }
+    }
+
+    fn holds(&mut self, tickets: &[Ticket]) {
+        let Some(coming) = &mut self.coming else { return };
+        if coming.holds.len() + tickets.len() > MOST_HOLDS {
+            return self.refuse("a server holds too many tickets");
+        }
+        coming.holds.extend_from_slice(tickets);
+    }
+
+    /// All that was announced has come.
+    fn complete(&mut self) {
+        if let Some(Coming { register, offers, holds, .. }) =
+            self.coming.take_if(|coming| coming.left == 0)
+        {
+            let registers = self.desk.borrow().may_register(&self.peer, &register);
+            if let Err(failure) = registers {
+                return self.turn_away(failure);
+            }
+            let registration = Registration { register, offers, holds };
+            let id = self.desk.borrow_mut().register(&self.peer, registration);
+            self.server = Some(id);
+        }
+    }
+}

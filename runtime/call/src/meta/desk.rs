@@ -1,0 +1,564 @@
+//! What a metaserver knows and decides: calls from their PLACE to their one end. Sockets are `connection`'s, servers
+//! `members`'.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use kumi_broker::{
+    Action, Broker, CallId, ClientId, Event, Failure as Why, Request, ServerId, SiteId, Time,
+    UserId,
+};
+use kumi_rpc::{Code, Ended, Failure, Fate, Over, Placed, Placing, Ticket};
+
+use super::Config;
+use super::catalogue::{Catalogue, key};
+use super::members::Member;
+use super::names::Names;
+use super::outcome;
+use super::paths::Paths;
+use super::peer::Peer;
+use super::store::Store;
+
+/// How long a call whose client is gone may run on until the client must have come back.
+const ORPHAN: u64 = 30 * Time::SECOND;
+/// How long after its begin servers may be on their way that an earlier metaserver knew.
+const EARLY: u64 = 10 * Time::SECOND;
+/// How long a client may take to come back when its call is not at its server any more.
+const GONE: u64 = Time::SECOND;
+/// Calls that are over and are shown.
+const MOST_RECENT: usize = 64;
+
+/// Where a call is.
+#[derive(Debug)]
+pub struct Running {
+    pub ticket: Ticket,
+    pub server: ServerId,
+    pub address: String,
+    pub name: String,
+    /// Its path, and how many sent on it when it began; until its arguments have arrived.
+    pub sending: Option<(SiteId, SiteId, u32)>,
+    /// How many sent on the path while it did.
+    pub sharers: f64,
+}
+
+/// A call that is not over.
+#[derive(Debug)]
+pub struct Open {
+    pub key: (u64, u64),
+    /// Its client's connection and stream; `None`: the client is away.
+    pub peer: Option<(Rc<Peer>, u32)>,
+    pub routine: String,
+    pub hash: u64,
+    pub request: Request,
+    pub submitted: Time,
+    pub running: Option<Running>,
+    /// Its server says that the attempt is not there any more.
+    pub gone: bool,
+    /// What became of that attempt, by its server's word.
+    pub fate: Fate,
+    /// Since when its client is away.
+    pub orphan: Option<Time>,
+    /// Attempts before this metaserver knew of it.
+    pub attempts: u32,
+    /// It was placed in an earlier life, and the broker does not know it yet.
+    pub restored: bool,
+    /// Its client asked where it is before its server was back.
+    pub untold: bool,
+}
+
+/// A call that is over.
+#[derive(Debug)]
+pub struct Recent {
+    pub routine: String,
+    pub user: String,
+    pub server: String,
+    pub attempts: u32,
+    pub outcome: &'static str,
+    /// From its PLACE to its end, and on the processor.
+    pub seconds: f64,
+    pub ran: f64,
+    pub at: Time,
+}
+
+/// What was done, in numbers.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Counters {
+    pub placed: u64,
+    pub done: u64,
+    pub failed: u64,
+    pub rejected: u64,
+    pub cancelled: u64,
+    /// Frames that broke the protocol, and registrations that were not taken.
+    pub hostile: u64,
+    /// Those who have no good token, or may not offer routines.
+    pub refused: u64,
+    /// Decisions on calls that came, the time of all and of the longest.
+    pub decisions: u64,
+    pub deciding: Duration,
+    pub longest: Duration,
+}
+
+/// Everything.
+pub struct Desk {
+    pub config: Config,
+    pub broker: Broker,
+    pub begin: Instant,
+    pub catalogue: Catalogue,
+    pub members: BTreeMap<ServerId, Member>,
+    /// Servers by name and address.
+    pub identities: HashMap<String, ServerId>,
+    pub sites: Names,
+    pub users: Names,
+    pub calls: HashMap<u64, Open>,
+    pub keys: HashMap<(u64, u64), u64>,
+    /// Calls by connection and stream.
+    streams: HashMap<(u64, u32), u64>,
+    /// Attempts that their servers were told to end, and have not.
+    pub stopping: HashMap<Ticket, ServerId>,
+    pub paths: Paths,
+    pub recent: VecDeque<Recent>,
+    pub counters: Counters,
+    /// Number of the next call; the high bits are this process's alone.
+    pub next: u64,
+    pub connections: usize,
+    /// Servers that have been seen.
+    pub servers_seen: u32,
+    peers: u64,
+    /// How long the routine of the call that is just over ran.
+    ran: f64,
+    pub store: Option<Store>,
+    /// Calls of routines that nobody offers, as long as servers may be on their way.
+    early: Vec<(Rc<Peer>, u32, Placing)>,
+    /// Calls whose time was kept.
+    pub turn: u64,
+    /// Shares of users that the broker was told.
+    pub weights: HashMap<u32, u32>,
+}
+
+impl Desk {
+    /// Without servers and calls. Calls get numbers from `first` on.
+    pub fn new(config: Config, broker: Broker, first: u64) -> Desk {
+        Desk {
+            config,
+            broker,
+            begin: Instant::now(),
+            catalogue: Catalogue::default(),
+            members: BTreeMap::new(),
+            identities: HashMap::new(),
+            sites: Names::default(),
+            users: Names::default(),
+            calls: HashMap::new(),
+            keys: HashMap::new(),
+            streams: HashMap::new(),
+            stopping: HashMap::new(),
+            paths: Paths::default(),
+            recent: VecDeque::new(),
+            counters: Counters::default(),
+            next: first,
+            connections: 0,
+            servers_seen: 0,
+            peers: 0,
+            ran: 0.0,
+            store: None,
+            early: Vec::new(),
+            turn: 0,
+            weights: HashMap::new(),
+        }
+    }
+
+    /// A number for a connection.
+    pub fn number(&mut self) -> u64 {
+        self.peers += 1;
+        self.peers
+    }
+
+    /// Now.
+    pub fn now(&self) -> Time {
+        Time(u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// When something is to be done at the latest.
+    pub fn due(&self) -> Option<Instant> {
+        let Time(nanos) = self.broker.next_time()?;
+        self.begin.checked_add(Duration::from_nanos(nanos))
+    }
+
+    /// Tells the broker, and does what it says.
+    pub fn tell(&mut self, event: Event) {
+        let now = self.now();
+        self.broker.handle(now, event);
+        while let Some(action) = self.broker.poll() {
+            match action {
+                Action::Start(CallId(call), server, attempt) => {
+                    self.start(Ticket { call, attempt }, server);
+                }
+                Action::Stop(CallId(call), server, attempt) => {
+                    self.stop(Ticket { call, attempt }, server);
+                }
+                Action::Done(CallId(call), outcome) => self.done(call, &outcome),
+                Action::Queued(..) => {}
+                Action::Declined(server) => self.declined(server),
+            }
+        }
+    }
+
+    /// A call that is to be placed.
+    pub fn place(&mut self, peer: &Rc<Peer>, stream: u32, placing: Placing) {
+        let user = match self.may_call(peer, &placing.routine) {
+            Ok(user) => user,
+            Err(failure) => {
+                self.counters.rejected += 1;
+                return peer.tell(|rpc| rpc.fail(stream, &failure));
+            }
+        };
+        if let Some(call) = self.keys.get(&placing.key).copied() {
+            return self.again(call, peer, stream);
+        }
+        let Placing { hash, routine, .. } = &placing;
+        if self.catalogue.find(routine).is_none() && self.is_early() {
+            return self.early.push((Rc::clone(peer), stream, placing));
+        }
+        let Some(entry) = self.catalogue.exactly(routine, *hash) else {
+            let failure = match self.catalogue.find(routine) {
+                None => self.unknown(peer, routine),
+                Some(_) => {
+                    let text = format!("the description of `{routine}` has changed");
+                    Failure::new(Code::InterfaceChanged, 0, text)
+                }
+            };
+            self.counters.rejected += 1;
+            return peer.tell(|rpc| rpc.fail(stream, &failure));
+        };
+        let idempotent = entry.idempotent || placing.idempotent;
+        let request = self.request(peer, user, &placing, idempotent);
+        self.submit(peer, stream, placing, request);
+    }
+
+    /// What the broker is told of a call.
+    fn request(
+        &mut self,
+        peer: &Peer,
+        user: UserId,
+        placing: &Placing,
+        idempotent: bool,
+    ) -> Request {
+        let now = self.now();
+        let limit = u64::from(placing.time_ms) * (Time::SECOND / 1000);
+        Request {
+            routine: key(&placing.routine, placing.hash),
+            client: ClientId(peer.id),
+            user,
+            site: SiteId(self.sites.number(&peer.site.borrow())),
+            bytes_out: placing.bytes_out,
+            bytes_back: placing.bytes_back,
+            operations: known(placing.operations),
+            priority: placing.priority.min(peer.priority()),
+            idempotent,
+            deadline: (limit > 0).then(|| Time(now.0.saturating_add(limit))),
+            held: Vec::new(),
+        }
+    }
+
+    /// Gives a call a number, and the broker the call.
+    fn submit(&mut self, peer: &Rc<Peer>, stream: u32, placing: Placing, request: Request) {
+        let now = self.now();
+        let call = self.next;
+        self.next += 1;
+        let open = Open {
+            key: placing.key,
+            peer: Some((Rc::clone(peer), stream)),
+            routine: placing.routine,
+            hash: placing.hash,
+            request: request.clone(),
+            submitted: now,
+            running: None,
+            gone: false,
+            fate: Fate::Gone,
+            orphan: None,
+            attempts: placing.attempts,
+            restored: false,
+            untold: false,
+        };
+        self.calls.insert(call, open);
+        self.keys.insert(placing.key, call);
+        self.streams.insert((peer.id, stream), call);
+        let begin = Instant::now();
+        self.tell(Event::Submit(CallId(call), request));
+        let took = begin.elapsed();
+        self.counters.decisions += 1;
+        self.counters.deciding += took;
+        self.counters.longest = self.counters.longest.max(took);
+    }
+
+    /// Whether servers that an earlier metaserver knew may still be on their way.
+    fn is_early(&self) -> bool {
+        self.now().0 < EARLY
+    }
+
+    /// Places calls of routines that nobody offered yet when they came.
+    pub fn place_early(&mut self) {
+        for (peer, stream, placing) in std::mem::take(&mut self.early) {
+            self.place(&peer, stream, placing);
+        }
+        let untold = |open: &Open| open.untold;
+        let calls = self.calls.iter().filter(|(_, open)| untold(open));
+        let calls: Vec<u64> = calls.map(|(call, _)| *call).collect();
+        calls.into_iter().for_each(|call| self.tell_place(call));
+    }
+
+    /// A call that is known is asked for again, on another connection.
+    fn again(&mut self, call: u64, peer: &Rc<Peer>, stream: u32) {
+        let Some(open) = self.calls.get_mut(&call) else { return };
+        if self.users.name(open.request.user.0) != peer.user() {
+            let failure = Failure::new(Code::NotPermitted, 0, "this is another user's call");
+            return peer.tell(|rpc| rpc.fail(stream, &failure));
+        }
+        if let Some((before, old)) = open.peer.replace((Rc::clone(peer), stream)) {
+            before.tell(|rpc| rpc.close(old));
+            self.streams.remove(&(before.id, old));
+        }
+        self.streams.insert((peer.id, stream), call);
+        // Its server may not come back.
+        open.orphan = open.orphan.filter(|_| open.restored);
+        self.tell_place(call);
+    }
+
+    /// Tells a call's client where it goes, if it goes anywhere.
+    fn tell_place(&mut self, call: u64) {
+        let Some(open) = self.calls.get_mut(&call) else { return };
+        let (Some((peer, stream)), Some(running)) = (&open.peer, &open.running) else { return };
+        let member = self.members.get_mut(&running.server);
+        open.untold = member.is_none();
+        let Some(member) = member else { return };
+        let user = self.users.name(open.request.user.0);
+        let placed = Placed {
+            ticket: running.ticket,
+            address: running.address.clone(),
+            server: running.name.clone(),
+            pass: member.pass(running.ticket, &open.routine, user),
+        };
+        peer.tell(|rpc| rpc.placed(*stream, &placed));
+    }
+
+    fn start(&mut self, ticket: Ticket, server: ServerId) {
+        let (Some(open), Some(member)) =
+            (self.calls.get_mut(&ticket.call), self.members.get(&server))
+        else {
+            return;
+        };
+        let (from, to) = (open.request.site, member.site);
+        end_sending(&mut self.paths, open.running.as_mut());
+        (open.gone, open.fate) = (false, Fate::Gone);
+        let running = Running {
+            ticket,
+            server,
+            address: member.address.clone(),
+            name: member.register.name.clone(),
+            sending: Some((from, to, self.paths.begin(from, to))),
+            sharers: 1.0,
+        };
+        self.counters.placed += 1;
+        open.running = Some(running);
+        self.tell_place(ticket.call);
+        self.keep_placed(ticket.call);
+    }
+
+    fn stop(&mut self, ticket: Ticket, server: ServerId) {
+        self.stopping.insert(ticket, server);
+        if let Some(peer) = self.members.get(&server).and_then(|member| member.peer.as_ref()) {
+            peer.tell(|rpc| rpc.stop(ticket));
+        }
+    }
+
+    /// The one end of a call: its client is told.
+    pub fn done(&mut self, call: u64, end: &kumi_broker::Outcome) {
+        let Some(mut open) = self.calls.remove(&call) else { return };
+        if let (Some(store), Some(_)) = (&self.store, &open.running) {
+            store.over(call);
+        }
+        self.keys.remove(&open.key);
+        end_sending(&mut self.paths, open.running.as_mut());
+        let told = outcome::told(&open, end);
+        outcome::count(&mut self.counters, end);
+        if let Some((peer, stream)) = &open.peer {
+            self.streams.remove(&(peer.id, *stream));
+            peer.tell(|rpc| match &told.failure {
+                None => rpc.close(*stream),
+                Some(failure) => rpc.fail(*stream, failure),
+            });
+        }
+        let now = self.now();
+        let running = open.running.as_ref();
+        if let Some(member) = running.and_then(|running| self.members.get_mut(&running.server)) {
+            member.ended(end);
+        }
+        if self.recent.len() >= MOST_RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(Recent {
+            user: self.users.name(open.request.user.0).to_owned(),
+            server: running.map_or_else(String::new, |running| running.name.clone()),
+            attempts: open.attempts + running.map_or(0, |running| running.ticket.attempt),
+            routine: open.routine,
+            outcome: told.word,
+            seconds: now.seconds_since(open.submitted),
+            ran: std::mem::take(&mut self.ran),
+            at: now,
+        });
+    }
+
+    /// The call of a stream is not wanted any more.
+    pub fn cancel(&mut self, peer: &Peer, stream: u32) {
+        let of_stream =
+            |early: &(Rc<Peer>, u32, Placing)| early.0.id == peer.id && early.1 == stream;
+        if let Some(at) = self.early.iter().position(of_stream) {
+            let (peer, stream, placing) = self.early.swap_remove(at);
+            let text = format!("the call of `{}` was cancelled", placing.routine);
+            return peer.tell(|rpc| rpc.fail(stream, &Failure::new(Code::Cancelled, 0, text)));
+        }
+        if let Some(call) = self.streams.get(&(peer.id, stream)).copied() {
+            self.tell(Event::Cancel(CallId(call)));
+        }
+    }
+
+    /// How an attempt went, as its client says.
+    pub fn over(&mut self, peer: &Peer, stream: u32, over: &Over) {
+        let Ticket { call, attempt } = over.ticket;
+        let Some(open) = self.calls.get_mut(&call) else { return };
+        let own = match &open.peer {
+            Some((other, at)) => other.id == peer.id && (*at == stream || stream == 0),
+            None => self.users.name(open.request.user.0) == peer.user(),
+        };
+        if !own {
+            return;
+        }
+        if open.restored {
+            return self.over_restored(call, over);
+        }
+        // A client that comes late with a ticket finds it spent: the server knows better what has run.
+        let has_run = matches!(open.fate, Fate::Ran(_) | Fate::Crashed);
+        let current = open.running.as_mut().filter(|running| running.ticket.attempt == attempt);
+        let (id, ran) = (CallId(call), over.ran_ns as f64 / 1e9);
+        let Some(running) = current else {
+            // Of an attempt that was given up already. If it has run all the same, that is enough.
+            if over.ended == Ended::Done {
+                self.tell(Event::Cancel(id));
+            }
+            return;
+        };
+        end_sending(&mut self.paths, Some(&mut *running));
+        let (sharers, server) = (running.sharers, running.server);
+        let from = open.request.site;
+        if let Some(to) = self.members.get(&server).map(|member| member.site)
+            && over.ended == Ended::Done
+            && let Some(estimate) = self.paths.observe(from, to, over, sharers)
+        {
+            self.keep_path(from, to, &estimate);
+            if let Some(link) = estimate.link() {
+                self.tell(Event::Network(from, to, link));
+            }
+        }
+        self.ran = ran;
+        let ticket = over.ticket;
+        match over.ended {
+            Ended::Done => {
+                self.keep_time(call, ran);
+                self.tell(Event::Ended(id, attempt, ran));
+            }
+            Ended::NotBegun if !has_run => {
+                self.never(ticket, server);
+                self.tell(Event::Failed(id, attempt, Why::NotBegun));
+            }
+            Ended::NotBegun | Ended::Broken => {
+                self.never(ticket, server);
+                self.tell(Event::Failed(id, attempt, Why::Broken));
+            }
+            Ended::Failed => self.tell(Event::Failed(id, attempt, Why::Routine)),
+        }
+    }
+
+    /// An attempt that is over for its client must not begin, or go on, at its server.
+    fn never(&mut self, ticket: Ticket, server: ServerId) {
+        if let Some(peer) = self.members.get(&server).and_then(|member| member.peer.as_ref()) {
+            peer.tell(|rpc| rpc.stop(ticket));
+        }
+    }
+
+    /// A connection is gone. What waits is given up; what runs may end while its client connects again.
+    pub fn leave(&mut self, peer: &Peer) {
+        let now = self.now();
+        self.early.retain(|(early, ..)| early.id != peer.id);
+        let mut waits = Vec::new();
+        for (call, open) in &mut self.calls {
+            if open.peer.as_ref().is_none_or(|(other, _)| other.id != peer.id) {
+                continue;
+            }
+            if let Some((_, stream)) = open.peer.take() {
+                self.streams.remove(&(peer.id, stream));
+            }
+            match &open.running {
+                None => waits.push(*call),
+                Some(_) => open.orphan = Some(now),
+            }
+        }
+        for call in waits {
+            self.tell(Event::Cancel(CallId(call)));
+        }
+    }
+
+    /// Neither its client nor its server has this call any more.
+    pub fn end_orphan(&mut self, call: u64) {
+        let running = self.calls.get(&call).and_then(|open| open.running.as_ref());
+        let Some(ticket) = running.map(|running| running.ticket) else { return };
+        let fate = self.calls.get(&call).map_or(Fate::Gone, |open| open.fate);
+        match fate {
+            Fate::Ran(ns) => {
+                self.ran = ns as f64 / 1e9;
+                self.keep_time(call, self.ran);
+                return self.tell(Event::Ended(CallId(call), ticket.attempt, self.ran));
+            }
+            Fate::Crashed => {
+                return self.tell(Event::Failed(CallId(call), ticket.attempt, Why::Routine));
+            }
+            Fate::Gone | Fate::Here => {}
+        }
+        self.tell(Event::Cancel(CallId(call)));
+        if self.stopping.remove(&ticket).is_some() {
+            self.tell(Event::Cancelled(CallId(call), ticket.attempt));
+        }
+    }
+
+    /// Gives up calls whose clients have not come back.
+    pub fn give_up_orphans(&mut self) {
+        let now = self.now();
+        let late = |open: &Open| {
+            let most = if open.gone { GONE } else { ORPHAN };
+            open.orphan.is_some_and(|since| now.0.saturating_sub(since.0) > most)
+        };
+        let calls: Vec<u64> =
+            self.calls.iter().filter(|(_, open)| late(open)).map(|(call, _)| *call).collect();
+        for call in calls {
+            let restored = self.calls.get(&call).filter(|open| open.restored);
+            let server = restored.and_then(|open| open.running.as_ref()).map(|it| it.server);
+            let gone = self.calls.get(&call).is_some_and(|open| open.gone);
+            match server {
+                Some(server) => self.done(call, &kumi_broker::Outcome::Lost(server)),
+                None if gone => self.end_orphan(call),
+                None => self.tell(Event::Cancel(CallId(call))),
+            }
+        }
+    }
+}
+
+fn known(operations: f64) -> Option<f64> {
+    (operations.is_finite() && operations >= 0.0).then_some(operations)
+}
+
+/// The arguments of an attempt are not under way any more.
+pub fn end_sending(paths: &mut Paths, running: Option<&mut Running>) {
+    let Some(running) = running else { return };
+    if let Some((from, to, at_begin)) = running.sending.take() {
+        running.sharers = f64::from(at_begin + paths.end(from, to)) / 2.0;
+    }
+}

@@ -1,0 +1,194 @@
+//! The metaserver over HTTP, to look at: a page, the state as JSON, and figures for Prometheus. Nothing can be changed here.
+
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::future::pending;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ALLOW, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+use super::desk::Desk;
+use super::view::{self, State};
+
+/// How long a state is good enough for who asks next.
+const FRESH: Duration = Duration::from_millis(250);
+/// Connections served at a time; others wait.
+const MOST_CONNECTIONS: usize = 16;
+/// How long a connection may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Most bytes of a request's head.
+const MOST_HEAD: usize = 8 << 10;
+/// The page takes nothing from elsewhere.
+const ONLY_OWN: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'";
+
+/// What was answered last, and when it was made.
+struct Cache {
+    desk: Rc<RefCell<Desk>>,
+    json: RefCell<Option<(Instant, Bytes)>>,
+    figures: RefCell<Option<(Instant, Bytes)>>,
+}
+
+/// Answers for ever; without a listener it waits for ever.
+pub async fn serve(desk: &Rc<RefCell<Desk>>) -> io::Result<()> {
+    let listener = desk.borrow().config.http.clone();
+    let Some(listener) = listener else { return pending().await };
+    let listener = listener.try_clone()?;
+    listener.set_nonblocking(true)?;
+    let listener = TcpListener::from_std(listener)?;
+    let (json, figures) = (RefCell::new(None), RefCell::new(None));
+    let cache = Rc::new(Cache { desk: Rc::clone(desk), json, figures });
+    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    loop {
+        // Nobody closes the semaphore.
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return Ok(()) };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let cache = Rc::clone(&cache);
+                tokio::task::spawn_local(async move {
+                    attend(stream, &cache).await;
+                    drop(place);
+                });
+            }
+            Err(error) => crate::server::pause(&error).await,
+        }
+    }
+}
+
+async fn attend(stream: TcpStream, cache: &Cache) {
+    let service =
+        service_fn(|request| std::future::ready(Ok::<_, Infallible>(cache.answer(&request))));
+    let connection = hyper::server::conn::http1::Builder::new()
+        .keep_alive(false)
+        .max_buf_size(MOST_HEAD)
+        .serve_connection(TokioIo::new(stream), service);
+    match tokio::time::timeout(PATIENCE, connection).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "who looked on has gone"),
+        Err(_) => tracing::debug!("who looks on takes too long"),
+    }
+}
+
+fn fresh(last: &RefCell<Option<(Instant, Bytes)>>, make: impl FnOnce() -> String) -> Bytes {
+    let mut last = last.borrow_mut();
+    match &*last {
+        Some((made, bytes)) if made.elapsed() < FRESH => bytes.clone(),
+        _ => {
+            let bytes = Bytes::from(make());
+            *last = Some((Instant::now(), bytes.clone()));
+            bytes
+        }
+    }
+}
+
+impl Cache {
+    fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            let body = "only GET and HEAD\n".into();
+            let mut answer = respond(StatusCode::METHOD_NOT_ALLOWED, "text/plain", body);
+            answer.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return answer;
+        }
+        match request.uri().path() {
+            "/" => {
+                let page = include_str!("page.html").into();
+                respond(StatusCode::OK, "text/html; charset=utf-8", page)
+            }
+            "/status.json" => {
+                let json = fresh(&self.json, || view::json(&self.desk.borrow()));
+                respond(StatusCode::OK, "application/json", json)
+            }
+            "/metrics" => {
+                let made = fresh(&self.figures, || figures(&view::state(&self.desk.borrow())));
+                respond(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", made)
+            }
+            _ => {
+                let body = "there are /, /status.json and /metrics\n".into();
+                respond(StatusCode::NOT_FOUND, "text/plain", body)
+            }
+        }
+    }
+}
+
+fn respond(status: StatusCode, format: &'static str, body: Bytes) -> Response<Full<Bytes>> {
+    let mut answer = Response::new(Full::new(body));
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(format));
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(ONLY_OWN));
+    headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    answer
+}
+
+/// A text as a label's value.
+fn label(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+fn figures(state: &State) -> String {
+    let mut text = String::new();
+    let counters = &state.counters;
+    let mut one = |name: &str, kind: &str, help: &str, value: f64| {
+        // Writing to a text does not fail.
+        let _written = write!(
+            text,
+            "# HELP kumi_call_{name} {help}\n# TYPE kumi_call_{name} {kind}\nkumi_call_{name} {value}\n"
+        );
+    };
+    let count = |number: u64| number as f64;
+    one("waiting", "gauge", "Calls that wait for a server.", state.waiting as f64);
+    one("running", "gauge", "Calls that have a server.", state.running as f64);
+    one("connections", "gauge", "Connections of clients and servers.", state.connections as f64);
+    one("placed_total", "counter", "Attempts that were placed.", count(counters.placed));
+    one(
+        "retried_total",
+        "counter",
+        "Attempts of calls that had one before.",
+        count(counters.retried),
+    );
+    one("done_total", "counter", "Calls that have run.", count(counters.done));
+    one("failed_total", "counter", "Calls that failed.", count(counters.failed));
+    one("rejected_total", "counter", "Calls that were not taken.", count(counters.rejected));
+    one("cancelled_total", "counter", "Calls cancelled or too late.", count(counters.cancelled));
+    one(
+        "hostile_total",
+        "counter",
+        "Connections that broke the protocol.",
+        count(counters.hostile),
+    );
+    one("refused_total", "counter", "Connections without a good token.", count(counters.refused));
+    let mean = counters.decision_mean;
+    one("decision_seconds", "gauge", "Mean time of a decision.", mean);
+    for (name, help, of) in [
+        ("server_up", "Whether a server is there.", 0),
+        ("server_in_flight", "Calls that a server has from here.", 1),
+        ("server_load", "Processors that others keep busy.", 2),
+    ] {
+        let _written =
+            write!(text, "# HELP kumi_call_{name} {help}\n# TYPE kumi_call_{name} gauge\n");
+        for server in &state.servers {
+            let value = match of {
+                0 => f64::from(u8::from(server.state == "up")),
+                1 => f64::from(server.in_flight),
+                _ => server.load,
+            };
+            let (server, address) = (label(&server.name), label(&server.address));
+            let _written = writeln!(
+                text,
+                "kumi_call_{name}{{server=\"{server}\",address=\"{address}\"}} {value}"
+            );
+        }
+    }
+    text
+}

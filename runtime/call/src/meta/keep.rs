@@ -1,0 +1,193 @@
+//! What the desk has its store keep, and what it begins with.
+
+use std::time::{Duration, SystemTime};
+
+use kumi_broker::{CallId, ClientId, Event, Outcome, Request, ServerId, SiteId, Time, UserId};
+use kumi_rpc::{Ended, Fate, Over};
+
+use super::catalogue::key;
+use super::desk::{Desk, Open, Running};
+use super::paths::Estimate;
+use super::store::{PlacedCall, Store, StoreError};
+
+/// By what a server is known again.
+pub fn identity(name: &str, address: &str) -> String {
+    format!("{name} {address}")
+}
+
+fn wall_ms() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Desk {
+    /// Begins with what was kept, and keeps.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub fn restore(&mut self, store: Store) -> Result<(), StoreError> {
+        store.tidy()?;
+        for (from, to, estimate) in store.paths()? {
+            let (from, to) = (SiteId(self.sites.number(&from)), SiteId(self.sites.number(&to)));
+            self.paths.restore(from, to, estimate);
+            if let Some(link) = estimate.link() {
+                self.tell(Event::Network(from, to, link));
+            }
+        }
+        self.next = self.next.max(store.highest()? + 1);
+        for kept in store.calls()? {
+            self.restore_call(kept);
+        }
+        self.store = Some(store);
+        Ok(())
+    }
+
+    fn restore_call(&mut self, kept: PlacedCall) {
+        let now = self.now();
+        let server = self.server_id(kept.identity);
+        let left = kept.until.map(|until| until.saturating_sub(wall_ms()));
+        let nanos = |ms: u64| ms.saturating_mul(Time::SECOND / 1000);
+        let request = Request {
+            routine: key(&kept.routine, kept.hash),
+            client: ClientId(0),
+            user: UserId(self.users.number(&kept.user)),
+            site: SiteId(self.sites.number(&kept.site)),
+            bytes_out: kept.bytes_out,
+            bytes_back: kept.bytes_back,
+            operations: kept.operations,
+            priority: kept.priority,
+            idempotent: kept.idempotent,
+            deadline: left.map(|left| Time(now.0.saturating_add(nanos(left)))),
+            held: Vec::new(),
+        };
+        let running = Running {
+            ticket: kept.ticket,
+            server,
+            address: kept.address,
+            name: kept.server,
+            sending: None,
+            sharers: 1.0,
+        };
+        let open = Open {
+            key: kept.key,
+            peer: None,
+            routine: kept.routine,
+            hash: kept.hash,
+            request,
+            submitted: now,
+            running: Some(running),
+            gone: false,
+            fate: Fate::Gone,
+            orphan: Some(now),
+            attempts: 0,
+            restored: true,
+            untold: false,
+        };
+        self.keys.insert(kept.key, kept.ticket.call);
+        self.calls.insert(kept.ticket.call, open);
+    }
+
+    /// The number of a server.
+    pub fn server_id(&mut self, identity: String) -> ServerId {
+        let seen = &mut self.servers_seen;
+        *self.identities.entry(identity).or_insert_with(|| {
+            *seen += 1;
+            ServerId(*seen)
+        })
+    }
+
+    /// A server has come, whose calls and times of an earlier life the broker does not know.
+    pub fn recall(&mut self, id: ServerId, identity: &str) {
+        if let Some(store) = &self.store {
+            match store.times(identity) {
+                Ok(times) => {
+                    for (routine, size, seconds) in times {
+                        self.tell(Event::Learned(id, routine, size, seconds));
+                    }
+                }
+                Err(error) => tracing::error!(%error, "what calls took cannot be read"),
+            }
+        }
+        let of_server = |open: &Open| {
+            open.restored && open.running.as_ref().is_some_and(|running| running.server == id)
+        };
+        let calls: Vec<u64> =
+            self.calls.iter().filter(|(_, open)| of_server(open)).map(|(call, _)| *call).collect();
+        for call in calls {
+            let Some(open) = self.calls.get_mut(&call) else { continue };
+            let Some(ticket) = open.running.as_ref().map(|running| running.ticket) else {
+                continue;
+            };
+            open.restored = false;
+            if open.peer.is_some() {
+                // Its client came before its server, and goes there now or says how it went.
+                open.orphan = None;
+            }
+            let request = open.request.clone();
+            self.tell(Event::Restored(CallId(call), request, id, ticket.attempt));
+            if !self.broker.is_open(CallId(call)) {
+                self.done(call, &Outcome::Lost(id));
+            }
+        }
+    }
+
+    /// The end of a call of which the broker knows nothing, since its server has not come back.
+    pub fn over_restored(&mut self, call: u64, over: &Over) {
+        let server = self.calls.get(&call).and_then(|open| open.running.as_ref());
+        let Some(server) = server.map(|running| running.server) else { return };
+        let end = match over.ended {
+            Ended::Done => Outcome::Completed,
+            Ended::NotBegun => Outcome::Failed(server, kumi_broker::Failure::NotBegun),
+            Ended::Broken => Outcome::Failed(server, kumi_broker::Failure::Broken),
+            Ended::Failed => Outcome::Failed(server, kumi_broker::Failure::Routine),
+        };
+        self.done(call, &end);
+    }
+
+    /// A call is placed.
+    pub fn keep_placed(&self, call: u64) {
+        let (Some(store), Some(open)) = (&self.store, self.calls.get(&call)) else { return };
+        let Some(running) = &open.running else { return };
+        let now = self.now();
+        let until = open.request.deadline.map(|deadline| {
+            let left = Duration::from_nanos(deadline.0.saturating_sub(now.0));
+            wall_ms().saturating_add(u64::try_from(left.as_millis()).unwrap_or(u64::MAX))
+        });
+        store.placed(&PlacedCall {
+            ticket: running.ticket,
+            key: open.key,
+            identity: identity(&running.name, &running.address),
+            address: running.address.clone(),
+            server: running.name.clone(),
+            routine: open.routine.clone(),
+            hash: open.hash,
+            user: self.users.name(open.request.user.0).to_owned(),
+            site: self.sites.name(open.request.site.0).to_owned(),
+            bytes_out: open.request.bytes_out,
+            bytes_back: open.request.bytes_back,
+            operations: open.request.operations,
+            idempotent: open.request.idempotent,
+            priority: open.request.priority,
+            until,
+        });
+    }
+
+    /// A call took so many seconds.
+    pub fn keep_time(&mut self, call: u64, seconds: f64) {
+        let (Some(store), Some(open)) = (&self.store, self.calls.get(&call)) else { return };
+        let Some(running) = &open.running else { return };
+        let identity = identity(&running.name, &running.address);
+        let request = &open.request;
+        let bytes = request.bytes_out.saturating_add(request.bytes_back) as f64;
+        let size = request.operations.unwrap_or(bytes);
+        self.turn += 1;
+        store.took(&identity, &request.routine, self.turn, size, seconds);
+    }
+
+    /// A path was measured.
+    pub fn keep_path(&self, from: SiteId, to: SiteId, estimate: &Estimate) {
+        if let Some(store) = &self.store {
+            store.path(self.sites.name(from.0), self.sites.name(to.0), estimate);
+        }
+    }
+}

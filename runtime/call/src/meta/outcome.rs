@@ -1,0 +1,80 @@
+//! What a client is told of the end of its call.
+
+use kumi_broker::{Failure as Why, Outcome, Reject};
+use kumi_rpc::{Code, Failure, codes};
+
+use super::desk::{Counters, Open};
+
+/// The end of a call, for its client and for whoever looks on.
+pub struct Told {
+    /// A word for lists.
+    pub word: &'static str,
+    /// What the client is told; `None`: it knows.
+    pub failure: Option<Failure>,
+}
+
+/// Counts an end.
+pub fn count(counters: &mut Counters, end: &Outcome) {
+    match end {
+        Outcome::Completed => counters.done += 1,
+        Outcome::Failed(..) | Outcome::Lost(_) => counters.failed += 1,
+        Outcome::Cancelled | Outcome::Expired => counters.cancelled += 1,
+        Outcome::Rejected(_) => counters.rejected += 1,
+    }
+}
+
+/// What is said of an end.
+pub fn told(open: &Open, end: &Outcome) -> Told {
+    let name = &open.routine;
+    let running = open.running.as_ref();
+    let server = running.map_or("", |running| running.name.as_str());
+    let attempts = i64::from(running.map_or(0, |running| running.ticket.attempt));
+    let fail =
+        |word, code, text: String| Told { word, failure: Some(Failure::new(code, attempts, text)) };
+    match end {
+        Outcome::Completed => Told { word: "done", failure: None },
+        // The client has seen why.
+        Outcome::Failed(_, Why::Routine) => Told { word: "failed", failure: None },
+        Outcome::Failed(_, Why::NotBegun) => fail(
+            "failed",
+            codes::NO_SERVER,
+            format!("no server took the call of `{name}` in {attempts} attempts"),
+        ),
+        Outcome::Failed(_, Why::Broken) => {
+            fail("broken", codes::SERVER_LOST, may_have_run(open, "broke off", server))
+        }
+        Outcome::Lost(_) => {
+            fail("server lost", codes::SERVER_LOST, may_have_run(open, "is gone", server))
+        }
+        Outcome::Cancelled => {
+            fail("cancelled", Code::Cancelled, format!("the call of `{name}` was cancelled"))
+        }
+        Outcome::Expired => fail(
+            "too late",
+            Code::TimedOut,
+            format!("`{name}` took longer than it may and was stopped"),
+        ),
+        Outcome::Rejected(why) => rejected(name, why),
+    }
+}
+
+fn may_have_run(open: &Open, what: &str, server: &str) -> String {
+    let name = &open.routine;
+    if open.request.idempotent {
+        return format!("{server} {what} while `{name}` ran, as others before; call again later");
+    }
+    format!(
+        "{server} {what} while `{name}` ran, which may have run in part; it is not marked \
+         idempotent, so it was not run again"
+    )
+}
+
+fn rejected(name: &str, why: &Reject) -> Told {
+    let code = match why {
+        Reject::UnknownRoutine(_) => Code::NoSuchRoutine,
+        Reject::NoServer => codes::NO_SERVER,
+        Reject::QueueFull | Reject::UserQueueFull => Code::Busy,
+        Reject::Deadline => Code::TimedOut,
+    };
+    Told { word: "rejected", failure: Some(Failure::new(code, 0, format!("`{name}`: {why}"))) }
+}

@@ -1,0 +1,298 @@
+//! The state as JSON: for `kumi call status`, the dashboard, and whoever else looks on.
+
+use std::collections::BTreeMap;
+
+use kumi_broker::Time;
+use serde::{Deserialize, Serialize};
+
+use super::desk::{Desk, Recent};
+use super::members::Member;
+use crate::users::User;
+
+/// Most routines and paths that are shown.
+const MOST_SHOWN: usize = 1000;
+
+/// A metaserver's state.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct State {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// How it chooses servers.
+    pub policy: String,
+    /// Seconds since it began.
+    pub uptime: f64,
+    /// Connections, of clients and servers.
+    pub connections: usize,
+    /// Servers, in the order in which they came.
+    pub servers: Vec<ServerState>,
+    /// Users with calls that are not over.
+    pub users: Vec<UserState>,
+    /// Calls that wait.
+    pub waiting: usize,
+    /// Calls that have a server.
+    pub running: usize,
+    /// Routines.
+    pub routines: Vec<RoutineState>,
+    /// Paths between sites that were measured.
+    pub paths: Vec<PathState>,
+    /// The last calls, the latest first.
+    pub recent: Vec<CallState>,
+    /// What was done.
+    pub counters: CounterState,
+}
+
+/// A server.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ServerState {
+    /// Its name.
+    pub name: String,
+    /// Where clients reach it.
+    pub address: String,
+    /// Its site.
+    pub site: String,
+    /// Its version.
+    pub version: String,
+    /// `up`, `away` (its connection was lost a moment ago) or `lost`.
+    pub state: String,
+    /// Calls that it runs at the same time.
+    pub slots: u32,
+    /// Calls that it is given at a time.
+    pub limit: u32,
+    /// Calls that it has from here.
+    pub in_flight: u32,
+    /// Calls that run and wait there, by its last report, and of both those from elsewhere.
+    pub running: u32,
+    /// See `running`.
+    pub waiting: u32,
+    /// See `running`.
+    pub elsewhere: u32,
+    /// Processors that others keep busy.
+    pub load: f64,
+    /// Its processors.
+    pub processors: u32,
+    /// Calls that have run there.
+    pub done: u64,
+    /// Calls that failed there.
+    pub failed: u64,
+}
+
+/// A user.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct UserState {
+    /// The name; empty: nobody in particular.
+    pub name: String,
+    /// Calls that wait.
+    pub waiting: usize,
+    /// Calls that have a server.
+    pub running: usize,
+}
+
+/// A routine.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RoutineState {
+    /// Its name.
+    pub name: String,
+    /// The first line of what it says of itself.
+    pub about: String,
+    /// Servers that offer it with this description.
+    pub servers: usize,
+    /// Two runs have the effect of one.
+    pub idempotent: bool,
+}
+
+/// A path.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PathState {
+    /// The clients' site.
+    pub from: String,
+    /// The servers' site.
+    pub to: String,
+    /// Bytes per second to the server; 0: not known.
+    pub out: f64,
+    /// Bytes per second back; 0: not known.
+    pub back: f64,
+    /// Seconds one way.
+    pub latency: f64,
+    /// Calls that measured it.
+    pub calls: u64,
+}
+
+/// A call that is over.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CallState {
+    /// The routine.
+    pub routine: String,
+    /// The user.
+    pub user: String,
+    /// The server of the last attempt.
+    pub server: String,
+    /// Attempts.
+    pub attempts: u32,
+    /// How it ended.
+    pub outcome: String,
+    /// Seconds from its coming to its end.
+    pub seconds: f64,
+    /// Seconds that the routine ran.
+    pub ran: f64,
+    /// Seconds since its end.
+    pub ago: f64,
+}
+
+/// What was done.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct CounterState {
+    /// Attempts that were placed.
+    pub placed: u64,
+    /// Attempts of calls that had one before.
+    pub retried: u64,
+    /// Calls that have run.
+    pub done: u64,
+    /// Calls that failed.
+    pub failed: u64,
+    /// Calls that were not taken.
+    pub rejected: u64,
+    /// Calls that were cancelled or took too long.
+    pub cancelled: u64,
+    /// Connections that broke the protocol.
+    pub hostile: u64,
+    /// Those who had no good token, or may not offer routines.
+    #[serde(default)]
+    pub refused: u64,
+    /// Calls that came and were decided on.
+    pub decisions: u64,
+    /// Seconds that a decision took on average.
+    pub decision_mean: f64,
+    /// And at most.
+    pub decision_longest: f64,
+}
+
+/// The state as it is now.
+pub fn state(desk: &Desk) -> State {
+    let now = desk.now();
+    let recent = desk.recent.iter().rev().map(|recent| call(recent, now)).collect();
+    let routines = desk.catalogue.all().take(MOST_SHOWN).map(|(name, entry)| RoutineState {
+        name: name.to_owned(),
+        about: entry.about.clone(),
+        servers: entry.servers.len(),
+        idempotent: entry.idempotent,
+    });
+    let paths = desk.paths.all().take(MOST_SHOWN).map(|(from, to, estimate)| PathState {
+        from: desk.sites.name(from.0).to_owned(),
+        to: desk.sites.name(to.0).to_owned(),
+        out: estimate.out,
+        back: estimate.back,
+        latency: estimate.latency,
+        calls: estimate.calls,
+    });
+    let servers = desk
+        .members
+        .iter()
+        .map(|(id, one)| server(one, desk.sites.name(one.site.0), desk.broker.in_flight(*id)));
+    let waiting = desk.calls.values().filter(|open| open.running.is_none()).count();
+    State {
+        name: desk.config.name.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        policy: desk.config.policy.clone(),
+        uptime: now.seconds_since(Time(0)),
+        connections: desk.connections,
+        servers: servers.collect(),
+        users: users(desk),
+        waiting,
+        running: desk.calls.len() - waiting,
+        routines: routines.collect(),
+        paths: paths.collect(),
+        recent,
+        counters: counters(desk),
+    }
+}
+
+/// The state as JSON.
+pub fn json(desk: &Desk) -> String {
+    // Numbers and texts can always be written.
+    serde_json::to_string(&state(desk)).unwrap_or_default()
+}
+
+/// The state as JSON, as a user may see it: only the user's own calls, and routines that the user may call.
+pub fn json_for(desk: &Desk, user: Option<&User>) -> String {
+    let Some(user) = user else { return json(desk) };
+    let mut state = state(desk);
+    state.users.retain(|other| other.name == user.name());
+    state.recent.retain(|call| call.user == user.name());
+    state.routines.retain(|routine| user.permits(&routine.name));
+    serde_json::to_string(&state).unwrap_or_default()
+}
+
+fn call(recent: &Recent, now: Time) -> CallState {
+    CallState {
+        routine: recent.routine.clone(),
+        user: recent.user.clone(),
+        server: recent.server.clone(),
+        attempts: recent.attempts,
+        outcome: recent.outcome.to_owned(),
+        seconds: recent.seconds,
+        ran: recent.ran,
+        ago: now.seconds_since(recent.at),
+    }
+}
+
+fn server(member: &Member, site: &str, in_flight: u32) -> ServerState {
+    let report = member.report;
+    let state = match (&member.peer, member.lost) {
+        (Some(_), _) => "up",
+        (None, false) => "away",
+        (None, true) => "lost",
+    };
+    ServerState {
+        name: member.register.name.clone(),
+        address: member.address.clone(),
+        site: site.to_owned(),
+        version: member.register.version.clone(),
+        state: state.to_owned(),
+        slots: member.register.slots,
+        limit: member.limit,
+        in_flight,
+        running: report.map_or(0, |report| report.running),
+        waiting: report.map_or(0, |report| report.waiting),
+        elsewhere: report.map_or(0, |report| report.elsewhere),
+        load: report.map_or(0.0, |report| report.load),
+        processors: member.register.processors,
+        done: member.done,
+        failed: member.failed,
+    }
+}
+
+fn users(desk: &Desk) -> Vec<UserState> {
+    let mut users: BTreeMap<u32, UserState> = BTreeMap::new();
+    for open in desk.calls.values() {
+        let user = open.request.user.0;
+        let state = users.entry(user).or_insert_with(|| UserState {
+            name: desk.users.name(user).to_owned(),
+            ..UserState::default()
+        });
+        match open.running {
+            None => state.waiting += 1,
+            Some(_) => state.running += 1,
+        }
+    }
+    users.into_values().take(MOST_SHOWN).collect()
+}
+
+fn counters(desk: &Desk) -> CounterState {
+    let counters = desk.counters;
+    let decisions = counters.decisions.max(1) as f64;
+    CounterState {
+        placed: counters.placed,
+        retried: desk.broker.counters().retried,
+        done: counters.done,
+        failed: counters.failed,
+        rejected: counters.rejected,
+        cancelled: counters.cancelled,
+        hostile: counters.hostile,
+        refused: counters.refused,
+        decisions: counters.decisions,
+        decision_mean: counters.deciding.as_secs_f64() / decisions,
+        decision_longest: counters.longest.as_secs_f64(),
+    }
+}

@@ -1,0 +1,78 @@
+//! Routines that are linked into the executable of a slot.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::Arc;
+
+use super::{Arena, Routine};
+use crate::layout::Slot;
+
+/// A routine of a linked executable, as its generated source has it.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Linked {
+    /// Its description in canonical JSON, `length` bytes.
+    description: *const c_char,
+    length: usize,
+    /// Calls it with the addresses of its arguments, and the lengths of those that are texts.
+    call: unsafe extern "C" fn(at: *const *mut c_void, text: *const usize),
+}
+
+impl Linked {
+    /// The description by which it was made.
+    pub(crate) fn description(&self) -> &[u8] {
+        // SAFETY: whoever called `main` has promised that so many bytes are there, and they are constants.
+        unsafe { std::slice::from_raw_parts(self.description.cast(), self.length) }
+    }
+}
+
+/// What a slot runs.
+pub(crate) enum Runner<'a> {
+    /// A routine of a library.
+    Bound(Routine),
+    /// A routine of the slot's own executable.
+    Linked(&'a Linked),
+    /// A routine of an interpreter, in whose process the slot is.
+    Hosted(Hosted<'a>),
+}
+
+/// Calls a routine of an interpreter; an error is the exception with which it ended.
+pub type Hosted<'a> = Box<dyn Fn(&Arc<Arena>, &[Slot]) -> Result<(), String> + 'a>;
+
+impl Runner<'_> {
+    /// Calls it with the arguments that lie in the arena. An error is the exception with which it ended.
+    pub fn call(&self, arena: &Arc<Arena>, slots: &[Slot]) -> Result<(), String> {
+        let linked = match self {
+            Runner::Bound(routine) => {
+                routine.call(arena, slots);
+                return Ok(());
+            }
+            Runner::Hosted(hosted) => return hosted(arena, slots),
+            Runner::Linked(linked) => linked,
+        };
+        let at = |slot: &Slot| arena.at(slot.offset, slot.bytes).cast();
+        let at: Vec<*mut c_void> = slots.iter().map(at).collect();
+        let text: Vec<usize> = slots.iter().map(|slot| slot.text).collect();
+        // SAFETY: the function was generated from the same description as the layout, so each address is that of a value
+        // of the type that it takes it for. Should its own code be wrong, this process, which holds nothing but this
+        // call, may fail.
+        unsafe { (linked.call)(at.as_ptr(), text.as_ptr()) };
+        Ok(())
+    }
+}
+
+/// The `main` of a linked executable: runs as a slot until the server closes its socket.
+///
+/// # Safety
+/// `routines` is the address of `count` routines that are there, with their descriptions, until the process ends.
+pub unsafe fn main(routines: *const Linked, count: usize) -> c_int {
+    // SAFETY: as the caller has promised.
+    let routines = unsafe { std::slice::from_raw_parts(routines, count) };
+    match std::panic::catch_unwind(|| crate::slot::run_linked(routines)) {
+        Ok(Ok(())) => 0,
+        Ok(Err(error)) => {
+            eprintln!("this is a routine, which `kumi call serve` starts: {error}");
+            1
+        }
+        Err(_panic) => 1,
+    }
+}

@@ -1,0 +1,207 @@
+//! Passes: what a metaserver gives a client for one attempt of a call, and the client shows the server.
+//!
+//! A pass says who the client is and which attempt it may run, and is signed (BLAKE3 with a key) with a key that the server
+//! has made for its registration. So the server needs to ask nobody, tokens never reach servers, and what one server is
+//! shown is of no use at another. See docs/call-protocol.md, "Passes".
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Read};
+
+use blake3::Hash;
+use kumi_rpc::{Secret, Ticket};
+
+/// With what every pass begins, so that it is no token.
+const PREFIX: &str = "pass_";
+/// Bytes of a pass without its user's name and signature: ticket, serial number, routine.
+const FIXED: usize = Ticket::LENGTH + 8 + 16;
+/// Longest name of a user.
+const MOST_USER: usize = 64;
+/// Passes that are remembered after their use, so that none is used twice.
+const MOST_USED: usize = 65_536;
+
+/// A key that nobody guesses.
+///
+/// # Errors
+/// The system has no random bytes.
+pub fn key() -> io::Result<Secret> {
+    let mut random = [0; 32];
+    File::open("/dev/urandom")?.read_exact(&mut random)?;
+    Ok(Secret(random))
+}
+
+/// What is in a pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pass {
+    pub ticket: Ticket,
+    /// Passes of a key are numbered in the order in which they are given.
+    pub serial: u64,
+    routine: [u8; 16],
+    /// Whose call it is; empty: the metaserver does not tell users apart.
+    pub user: String,
+}
+
+fn routine_hash(name: &str) -> [u8; 16] {
+    let mut first = [0; 16];
+    first.copy_from_slice(&blake3::hash(name.as_bytes()).as_bytes()[..16]);
+    first
+}
+
+fn hex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| (byte as char).to_digit(16);
+    let pairs = text.as_bytes().chunks(2);
+    pairs
+        .map(|pair| match pair {
+            [high, low] => u8::try_from(digit(*high)? << 4 | digit(*low)?).ok(),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Whether this, which a client shows, is a pass rather than a token.
+pub fn is_pass(shown: &str) -> bool {
+    shown.starts_with(PREFIX)
+}
+
+impl Pass {
+    /// For an attempt of a call.
+    pub fn new(ticket: Ticket, serial: u64, routine: &str, user: &str) -> Pass {
+        Pass { ticket, serial, routine: routine_hash(routine), user: user.to_owned() }
+    }
+
+    /// What the client shows.
+    pub fn signed(&self, key: &Secret) -> String {
+        let mut bytes = Vec::with_capacity(FIXED + self.user.len() + 32);
+        self.ticket.encode(&mut bytes);
+        bytes.extend_from_slice(&self.serial.to_le_bytes());
+        bytes.extend_from_slice(&self.routine);
+        bytes.extend_from_slice(self.user.as_bytes());
+        let signature = blake3::keyed_hash(&key.0, &bytes);
+        bytes.extend_from_slice(signature.as_bytes());
+        let mut text = String::with_capacity(PREFIX.len() + 2 * bytes.len());
+        text.push_str(PREFIX);
+        let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
+        for byte in bytes {
+            text.extend([digit(byte >> 4), digit(byte & 15)]);
+        }
+        text
+    }
+
+    /// Reads what a client shows; `None`: it was not signed with this key.
+    pub fn read(text: &str, key: &Secret) -> Option<Pass> {
+        let digits = text.strip_prefix(PREFIX)?;
+        if digits.len() > 2 * (FIXED + MOST_USER + 32) {
+            return None;
+        }
+        let bytes = hex(digits)?;
+        let (signed, signature) = bytes.split_last_chunk::<32>()?;
+        // Compared in constant time.
+        if blake3::keyed_hash(&key.0, signed) != Hash::from_bytes(*signature) {
+            return None;
+        }
+        let (ticket, rest) = signed.split_at_checked(Ticket::LENGTH)?;
+        let (serial, rest) = rest.split_first_chunk::<8>()?;
+        let (routine, user) = rest.split_first_chunk::<16>()?;
+        Some(Pass {
+            ticket: Ticket::decode(ticket).ok()?,
+            serial: u64::from_le_bytes(*serial),
+            routine: *routine,
+            user: String::from_utf8(user.to_vec()).ok()?,
+        })
+    }
+
+    /// Whether it is for a call of this routine.
+    pub fn permits(&self, routine: &str) -> bool {
+        self.routine == routine_hash(routine)
+    }
+}
+
+#[derive(Debug)]
+struct Known {
+    key: Secret,
+    used: BTreeSet<u64>,
+    /// Passes up to this number are used up, whether they were shown or not.
+    floor: u64,
+}
+
+/// The passes of a server.
+#[derive(Debug, Default)]
+pub struct Passes(RefCell<Option<Known>>);
+
+impl Passes {
+    /// Passes are signed with this key from now on, and others are none any more.
+    pub fn renew(&self, key: Secret) {
+        *self.0.borrow_mut() = Some(Known { key, used: BTreeSet::new(), floor: 0 });
+    }
+
+    /// What a client shows, if it is good.
+    pub fn read(&self, text: &str) -> Option<Pass> {
+        self.0.borrow().as_ref().and_then(|known| Pass::read(text, &known.key))
+    }
+
+    /// Uses a pass. False: it was used.
+    pub fn take(&self, pass: &Pass) -> bool {
+        let mut known = self.0.borrow_mut();
+        let Some(known) = known.as_mut() else { return false };
+        if pass.serial <= known.floor || !known.used.insert(pass.serial) {
+            return false;
+        }
+        if known.used.len() > MOST_USED
+            && let Some(oldest) = known.used.pop_first()
+        {
+            known.floor = oldest;
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pass(serial: u64) -> Pass {
+        Pass::new(Ticket { call: 3, attempt: 1 }, serial, "dmmul", "ada")
+    }
+
+    #[test]
+    fn a_pass_is_what_was_signed() {
+        let (one, other) = (key().expect("random bytes"), key().expect("random bytes"));
+        let text = pass(1).signed(&one);
+        assert!(is_pass(&text) && !text.contains("ada") && text.len() < 512, "{text}");
+        assert_eq!(Pass::read(&text, &one), Some(pass(1)));
+        assert_eq!(Pass::read(&text, &other), None);
+        assert!(pass(1).permits("dmmul") && !pass(1).permits("dmmu"));
+        // No byte can be another.
+        for at in PREFIX.len()..text.len() {
+            let mut forged = text.clone().into_bytes();
+            forged[at] = if forged[at] == b'0' { b'1' } else { b'0' };
+            let forged = String::from_utf8(forged).expect("digits");
+            assert_eq!(Pass::read(&forged, &one), None, "{at}");
+        }
+        for wrong in ["", "pass_", "pass_0", "pass_zz", &text[..text.len() - 2], &text[5..]] {
+            assert_eq!(Pass::read(wrong, &one), None, "{wrong}");
+        }
+        let long = Pass::new(Ticket { call: 3, attempt: 1 }, 1, "f", &"a".repeat(MOST_USER));
+        let text = long.signed(&one);
+        assert_eq!(Pass::read(&text, &one), Some(long));
+        assert!(text.len() <= 512, "it fits where passes go");
+    }
+
+    #[test]
+    fn a_pass_is_used_once() {
+        let passes = Passes::default();
+        assert!(!passes.take(&pass(1)), "there is no key");
+        let key = key().expect("random bytes");
+        passes.renew(key);
+        assert_eq!(passes.read(&pass(1).signed(&key)), Some(pass(1)));
+        assert!(passes.take(&pass(2)) && passes.take(&pass(1)));
+        assert!(!passes.take(&pass(1)) && !passes.take(&pass(2)));
+        let most = MOST_USED as u64;
+        (3..most + 10).for_each(|serial| assert!(passes.take(&pass(serial))));
+        assert!(!passes.take(&pass(1)) && !passes.take(&pass(9)), "what is forgotten is used up");
+        assert!(!passes.take(&pass(most)) && passes.take(&pass(most + 10)));
+        passes.renew(super::key().expect("random bytes"));
+        assert!(passes.read(&pass(1).signed(&key)).is_none());
+    }
+}

@@ -1,0 +1,81 @@
+//! The ends of calls before their time, or when it is over.
+
+use std::time::Duration;
+
+use kumi_rpc::{Code, Failure};
+use tokio::time::Instant;
+
+use super::{Call, Connection};
+
+impl Connection {
+    /// When a call is to be over.
+    pub(super) fn deadline(&self, asked_ms: u32) -> Option<Instant> {
+        let asked = (asked_ms > 0).then(|| Duration::from_millis(asked_ms.into()));
+        let limit = self.shared.config.call_time;
+        let least = asked.into_iter().chain(limit).min()?;
+        Instant::now().checked_add(least)
+    }
+
+    /// The client wants a call to end.
+    pub(super) fn cancel(&mut self, stream: u32) {
+        match self.calls.get(&stream) {
+            Some(Call::Coming(..)) => self.drop_coming(stream, Code::Cancelled, "was cancelled"),
+            Some(Call::Runs(id)) => self.shared.pool.borrow_mut().cancel(*id, Code::Cancelled),
+            Some(Call::Going(..) | Call::Fetched(..)) | None => {}
+        }
+    }
+
+    /// Ends a call whose arguments come.
+    pub(super) fn drop_coming(&mut self, stream: u32, code: Code, what: &str) {
+        if let Some(Call::Coming(job, _)) = self.calls.remove(&stream) {
+            let text = format!("the call of `{}` {what}", job.offered.interface.name);
+            self.rpc.fail(stream, &Failure::new(code, 0, text));
+            self.forget(*job);
+        }
+    }
+
+    /// Ends calls whose arguments have not come in time.
+    pub(super) fn end_late(&mut self) {
+        let deadline = |call: &Call| match call {
+            Call::Coming(job, _) => job.deadline,
+            Call::Runs(_) | Call::Going(..) | Call::Fetched(..) => None,
+        };
+        let now = Instant::now();
+        let is_late = |call| deadline(call).is_some_and(|deadline| deadline <= now);
+        let late: Vec<u32> = self
+            .calls
+            .iter()
+            .filter(|(_, call)| is_late(call))
+            .map(|(stream, _)| *stream)
+            .collect();
+        for stream in late {
+            self.drop_coming(stream, Code::TimedOut, "was stopped: its arguments came too late");
+        }
+        self.coming = self.calls.values().filter_map(deadline).min();
+    }
+
+    /// Results that are written need their memory no more.
+    pub(super) fn written(&mut self) {
+        while let Some(stream) = self.rpc.outbox().written() {
+            self.rpc.ended(stream);
+            // Of a call that runs a function of its client was called.
+            if !matches!(self.calls.get(&stream), Some(Call::Going(..) | Call::Fetched(..))) {
+                self.forget_callback(stream);
+                continue;
+            }
+            self.outgoing.remove(&stream);
+            match self.calls.remove(&stream) {
+                Some(Call::Going(_, block, bytes)) => {
+                    self.shared.count(|traffic| &traffic.to_clients, bytes);
+                    self.shared.give(block);
+                }
+                Some(Call::Fetched(block, _, bytes)) => {
+                    self.shared.count(|traffic| &traffic.fetched, bytes);
+                    self.shared.give(block);
+                }
+                _ => {}
+            }
+            self.forget_callback(stream);
+        }
+    }
+}

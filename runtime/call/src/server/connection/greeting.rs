@@ -1,0 +1,79 @@
+//! Who calls on a connection, and what they may know and call.
+
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use kumi_rpc::{CallHead, ClientHello, Code, Failure};
+
+use super::Connection;
+use crate::server::Shared;
+use crate::server::owner::Caller;
+use crate::server::registry::Offered;
+
+impl Connection {
+    /// A client has said who it is.
+    pub(super) fn greet(&mut self, hello: &ClientHello, socket: &OwnedFd) {
+        let shared = Rc::clone(&self.shared);
+        let config = &shared.config;
+        match self.admit(hello) {
+            Ok(caller) => {
+                self.caller = caller;
+                self.closing = !self.rpc.welcome(hello, &config.name, config.call_bytes);
+            }
+            Err(failure) => {
+                shared.door.refused(socket, &failure.text);
+                self.rpc.refuse(failure);
+                self.closing = true;
+            }
+        }
+    }
+
+    fn admit(&mut self, hello: &ClientHello) -> Result<Caller, Failure> {
+        if self.open {
+            let text = "this server wants TLS: give its address as tls://HOST:PORT";
+            return Err(Failure::new(Code::TlsWanted, 0, text));
+        }
+        let Shared { config, known, .. } = &*self.shared;
+        let caller = Caller::known(&self.shared, &hello.token)?;
+        if known.get() >= config.connections {
+            let text = format!("{} clients are connected already", config.connections);
+            return Err(Failure::new(Code::Busy, 0, text));
+        }
+        known.set(known.get() + 1);
+        (self.guest, self.counted) = (None, true);
+        Ok(caller)
+    }
+
+    /// What is told of a routine.
+    pub(super) fn describe(&mut self, name: &str) -> Result<Arc<Offered>, Failure> {
+        self.caller.may_ask()?;
+        self.find(name)
+    }
+
+    /// The routine of this name, if the user may call it.
+    pub(super) fn find(&mut self, name: &str) -> Result<Arc<Offered>, Failure> {
+        self.caller.check(&self.shared)?;
+        self.caller.allow(&self.shared, name)?;
+        let found = self.shared.registry.find(name);
+        found.cloned().ok_or_else(|| self.caller.unknown(&self.shared, name))
+    }
+
+    /// The routine of a call, if its client knows it as it is.
+    pub(super) fn find_for(&mut self, head: &CallHead) -> Result<Arc<Offered>, Failure> {
+        let offered = self.find(&head.routine)?;
+        if head.hash != offered.hash {
+            let text = format!("the description of `{}` has changed", head.routine);
+            return Err(Failure::new(Code::InterfaceChanged, 0, text));
+        }
+        Ok(offered)
+    }
+
+    pub(super) fn names(&mut self, stream: u32, part: &str) -> Result<(), Failure> {
+        self.caller.check(&self.shared)?;
+        self.caller.may_ask()?;
+        let fits = |name: &&str| name.contains(part) && self.caller.permits(name);
+        self.rpc.names(stream, self.shared.registry.names().filter(fits));
+        Ok(())
+    }
+}

@@ -1,0 +1,151 @@
+//! What a connection has to do with arrays that stay at servers.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use kumi_idl::{Interface, Param, Type};
+use kumi_rpc::{Failure, FetchHead, Keep, Place, ResultHead, Size};
+use tokio::time::Instant;
+
+use super::super::gather::Sources;
+use super::super::slots::{Job, submit};
+use super::{Call, Connection, Gathered, Incoming, coming};
+use crate::held::{Gaps, Holder};
+use crate::values;
+
+/// Checks that what is to outlive its client does not need it.
+pub(super) fn may_survive(interface: &Interface, keep: &[(u16, Keep)]) -> Result<(), Failure> {
+    let calls_back = |param: &&Param| matches!(param.ty, Type::Callback(_));
+    match interface.params.iter().find(calls_back) {
+        Some(param) if keep.iter().any(|(_, keep)| keep.survives) => {
+            let text = format!(
+                "`{}` calls functions of its client (`{}`): its results cannot survive that",
+                interface.name, param.name
+            );
+            Err(values::bad(-1, text))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Where in a call's arena bytes of an array belong that its client sends, and how many of them in one piece.
+pub(super) fn belongs(
+    incoming: &HashMap<u32, Incoming>,
+    job: &Job,
+    place: Place,
+    length: usize,
+) -> (usize, usize) {
+    let gaps = incoming.get(&place.stream).and_then(|incoming| incoming.gaps.get(&place.argument));
+    let (offset, length) = match gaps {
+        Some(gaps) => gaps.place(place.offset, length),
+        None => (place.offset, length),
+    };
+    job.layout.range(place.argument, offset, length)
+}
+
+impl Connection {
+    /// For whom its calls' results are held.
+    pub(super) fn holder(&self) -> Holder<'_> {
+        Holder { connection: self.number, user: &self.caller.owner().user }
+    }
+
+    /// Begins to bring what servers hold of a call's arguments.
+    pub(super) fn gather(&mut self, job: &Job, mut sources: Sources) {
+        let gaps = std::mem::take(&mut sources.gaps);
+        if gaps.is_empty() {
+            return;
+        }
+        let mut incoming = Incoming { gaps, gathering: None, ready: false };
+        if !sources.is_empty() {
+            let (stream, id) = (job.stream, job.id);
+            let told = self.gathered.clone();
+            let gathering = sources.gather(
+                Rc::clone(&self.shared),
+                Rc::clone(&self.fetches),
+                Rc::clone(&job.block),
+                job.deadline,
+            );
+            let task = tokio::task::spawn_local(async move {
+                let result = gathering.await;
+                // A connection that has ended needs to know nothing.
+                let _gone = told.send((stream, id, result));
+            });
+            incoming.gathering = Some(task.abort_handle());
+        }
+        self.incoming.insert(job.stream, incoming);
+    }
+
+    /// What servers hold of a call's arguments has come, or will not.
+    pub(super) fn arrived(&mut self, (stream, id, result): Gathered) {
+        let Some(Call::Coming(job, _)) = self.calls.get(&stream) else { return };
+        let Some(incoming) = self.incoming.get_mut(&stream).filter(|_| job.id == id) else {
+            return;
+        };
+        incoming.gathering = None;
+        match result {
+            Ok(()) if incoming.ready => self.submit(stream),
+            Ok(()) => {}
+            Err(failure) => {
+                self.rpc.fail(stream, &failure);
+                if let Some(Call::Coming(job, _)) = self.calls.remove(&stream) {
+                    self.forget(*job);
+                }
+            }
+        }
+    }
+
+    /// All arguments of a call are there: it may run.
+    pub(super) fn submit(&mut self, stream: u32) {
+        let incoming = self.incoming.remove(&stream);
+        let Some(Call::Coming(mut job, given)) = self.calls.remove(&stream) else { return };
+        let gaps = incoming.map(|incoming| incoming.gaps).unwrap_or_default();
+        let bytes = |size: Size| gaps.get(&size.argument).map_or(size.bytes, Gaps::bytes);
+        let files: u64 = coming(&given).map(|size| size.bytes).sum();
+        let arrays: u64 = job.layout.sent().into_iter().map(bytes).sum();
+        let bytes = arrays + files;
+        self.shared.count(|traffic| &traffic.from_clients, bytes);
+        if job.ticket.as_ref().is_some_and(|ticket| !ticket.runs()) {
+            self.rpc.fail(stream, &super::spent(&job.offered.interface.name));
+            self.forget(*job);
+            return;
+        }
+        if let Some(files) = &mut job.files {
+            files.complete();
+        }
+        let Job { offered, layout, block, foreign, .. } = &*job;
+        layout.arrange(&offered.interface, &given, &block.arena, *foreign);
+        job.ready = Instant::now();
+        if job.keeping.as_ref().is_some_and(|keeping| keeping.survives()) {
+            self.surviving.insert(stream);
+        }
+        self.calls.insert(stream, Call::Runs(job.id));
+        submit(&self.shared, job);
+    }
+
+    /// Gives up a call whose arguments were coming.
+    pub(super) fn forget(&mut self, job: Job) {
+        let incoming = self.incoming.remove(&job.stream);
+        if let Some(gathering) = incoming.and_then(|incoming| incoming.gathering) {
+            gathering.abort();
+        }
+        if let Some(keeping) = job.keeping {
+            keeping.release(&self.shared);
+        }
+        self.shared.give(job.block);
+    }
+
+    /// Sends bytes of a held array.
+    pub(super) fn fetch(&mut self, stream: u32, head: &FetchHead) -> Result<(), Failure> {
+        self.caller.check(&self.shared)?;
+        let kept = self.shared.find(head.name, self.holder(), 0)?;
+        let (begin, _) = kept.range(head.offset, head.length).ok_or_else(|| {
+            let (length, end) = (kept.length, head.offset.saturating_add(head.length));
+            let text = format!("the array has {length} bytes; bytes up to {end} were asked for");
+            values::bad(0, text)
+        })?;
+        let result = ResultHead { waited_ns: 0, ran_ns: 0, values: Vec::new() };
+        self.rpc.finish(stream, &result, &[Size { argument: 0, bytes: head.length }]);
+        self.calls.insert(stream, Call::Fetched(kept.block, begin, head.length));
+        Ok(())
+    }
+}

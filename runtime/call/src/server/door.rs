@@ -1,0 +1,144 @@
+//! Strangers: so many at a time and no more, and each refusal costs a counter and at most a line a second in the log.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::fmt;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use nix::sys::socket::{SockaddrStorage, getpeername};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// How often refusals are logged at most.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Connections that came to nothing, since the server began.
+#[derive(Debug, Default)]
+pub struct Counters {
+    refused: AtomicU64,
+    displaced: AtomicU64,
+    silent: AtomicU64,
+}
+
+impl Counters {
+    /// Those whose token was none, or that were one too many.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Those that were closed because too many others had not said who they are either.
+    #[must_use]
+    pub fn displaced(&self) -> u64 {
+        self.displaced.load(Ordering::Relaxed)
+    }
+
+    /// Those that did not say who they are in time.
+    #[must_use]
+    pub fn silent(&self) -> u64 {
+        self.silent.load(Ordering::Relaxed)
+    }
+}
+
+/// Where connections are that have not said who they are yet, oldest first.
+#[derive(Debug)]
+pub struct Door {
+    most: usize,
+    waiting: RefCell<VecDeque<Rc<Notify>>>,
+    counters: Arc<Counters>,
+    told: Cell<Option<Instant>>,
+    untold: Cell<u64>,
+}
+
+/// A connection that has not said who it is; it is known, or gone, when this is dropped.
+#[derive(Debug)]
+pub struct Guest {
+    door: Rc<Door>,
+    out: Rc<Notify>,
+}
+
+impl Door {
+    /// A door before which at most so many wait.
+    pub fn new(most: usize, counters: Arc<Counters>) -> Rc<Door> {
+        let (waiting, told, untold) = (RefCell::default(), Cell::default(), Cell::default());
+        Rc::new(Door { most: most.max(1), waiting, counters, told, untold })
+    }
+
+    /// Somebody has come. If there are too many the one who has waited longest goes: one that belongs here needs
+    /// some milliseconds, so it is rarely that one.
+    pub fn arrive(self: &Rc<Door>) -> Guest {
+        let mut waiting = self.waiting.borrow_mut();
+        while waiting.len() >= self.most {
+            if let Some(oldest) = waiting.pop_front() {
+                self.counters.displaced.fetch_add(1, Ordering::Relaxed);
+                oldest.notify_one();
+            }
+        }
+        let out = Rc::new(Notify::new());
+        waiting.push_back(Rc::clone(&out));
+        Guest { door: Rc::clone(self), out }
+    }
+
+    /// Somebody is not taken in.
+    pub fn refused(&self, socket: &OwnedFd, why: &dyn fmt::Display) {
+        self.counters.refused.fetch_add(1, Ordering::Relaxed);
+        let now = Instant::now();
+        if self.told.get().is_some_and(|told| now < told + PAUSE) {
+            self.untold.set(self.untold.get() + 1);
+            return;
+        }
+        let from = getpeername::<SockaddrStorage>(socket.as_raw_fd())
+            .map_or_else(|_| String::new(), |address| address.to_string());
+        let more = self.untold.replace(0);
+        self.told.set(Some(now));
+        tracing::warn!(from, more, "a client was refused: {why}");
+    }
+
+    /// Somebody has said nothing for too long.
+    pub fn silent(&self) {
+        self.counters.silent.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Guest {
+    /// Waits until it has to go.
+    pub async fn shown_out(&self) {
+        self.out.notified().await;
+    }
+}
+
+/// Waits until a stranger has to go.
+pub async fn shown_out(guest: Option<&Guest>) {
+    match guest {
+        Some(guest) => guest.shown_out().await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.door.waiting.borrow_mut().retain(|other| !Rc::ptr_eq(other, &self.out));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn the_oldest_goes_and_who_is_known_does_not_count() {
+        let counters = Arc::<Counters>::default();
+        let door = Door::new(2, Arc::clone(&counters));
+        let (first, second) = (door.arrive(), door.arrive());
+        drop(second);
+        let _third = door.arrive();
+        assert_eq!(counters.displaced(), 0, "one of three was known");
+        let _fourth = door.arrive();
+        first.shown_out().await;
+        assert_eq!((counters.displaced(), door.waiting.borrow().len()), (1, 2));
+    }
+}

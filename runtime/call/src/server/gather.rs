@@ -1,0 +1,355 @@
+//! Arguments that servers hold: copied from this one's memory, or fetched from others.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+use std::time::Duration;
+
+use kumi_rpc::{
+    Client, ClientEvent, ClientHello, Code, Failure, FetchHead, HeldPart, Size, Step, VERSIONS,
+};
+use tokio::io::unix::AsyncFd;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::Shared;
+use super::arenas::Block;
+use super::holding::Kept;
+use crate::held::{Gaps, Holder};
+use crate::layout::Layout;
+use crate::native::{self, Source, Target};
+use crate::socket::Plain;
+use crate::values;
+
+/// Bytes that are copied before others have their turn.
+const STEP: usize = 4 << 20;
+/// How long another server may say nothing.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Bytes per second that another server sends at least.
+const SLOWEST: u64 = 64 << 10;
+/// Bytes that are read at once when it is not known where they belong.
+const INPUT: usize = 16 << 10;
+/// Most parts of a call's arguments.
+const MOST_PARTS: usize = 1024;
+
+/// Bytes for a call's arguments that are held here.
+#[derive(Debug)]
+struct Near {
+    kept: Kept,
+    from: usize,
+    to: usize,
+    length: usize,
+}
+
+/// Bytes that another server holds.
+#[derive(Debug)]
+struct Far {
+    parameter: u16,
+    head: FetchHead,
+    /// First byte in the call's memory.
+    to: usize,
+}
+
+/// What is to be brought for a call.
+#[derive(Debug, Default)]
+pub struct Sources {
+    near: Vec<Near>,
+    /// By the address of the server.
+    far: BTreeMap<String, Vec<Far>>,
+    /// What the client still sends of the arrays.
+    pub gaps: BTreeMap<u16, Gaps>,
+}
+
+impl Sources {
+    /// Checks what a call's head says of held arrays. Nothing is allocated for them.
+    pub fn new(
+        shared: &Shared,
+        layout: &Layout,
+        from: &[(u16, Vec<HeldPart>)],
+        holder: Holder<'_>,
+    ) -> Result<Sources, Failure> {
+        let mut sources = Sources::default();
+        if from.iter().map(|(_, parts)| parts.len()).sum::<usize>() > MOST_PARTS {
+            return Err(values::bad(-1, format!("more than {MOST_PARTS} parts of held arrays")));
+        }
+        for (parameter, parts) in from {
+            let wrong = |text: &str| {
+                values::bad(i64::from(*parameter), format!("argument {parameter} {text}"))
+            };
+            let array = layout.array(*parameter).filter(|argument| argument.mode.is_sent());
+            let array = array.ok_or_else(|| wrong("is no array that is sent"))?;
+            let gaps = Gaps::new(parts, array.sent);
+            let gaps = gaps.ok_or_else(|| wrong("has fewer bytes than the parts that are held"))?;
+            sources.gaps.insert(*parameter, gaps);
+            for part in parts {
+                // Inside of the array, which fits into memory.
+                let (to, length) = layout.range(*parameter, part.offset, part.length as usize);
+                if part.server.is_empty() {
+                    let kept = shared.find(part.name, holder, i64::from(*parameter))?;
+                    let range = kept.range(part.from, part.length);
+                    let (from, _) =
+                        range.ok_or_else(|| wrong("wants more than the held array has"))?;
+                    sources.near.push(Near { kept, from, to, length });
+                } else {
+                    let refused = |text| Failure::new(Code::NoSource, i64::from(*parameter), text);
+                    shared.may_fetch(&part.server).map_err(refused)?;
+                    let head =
+                        FetchHead { name: part.name, offset: part.from, length: part.length };
+                    let far = Far { parameter: *parameter, head, to };
+                    sources.far.entry(part.server.clone()).or_default().push(far);
+                }
+            }
+        }
+        Ok(sources)
+    }
+
+    /// Whether there is nothing to bring.
+    pub fn is_empty(&self) -> bool {
+        self.near.is_empty() && self.far.is_empty()
+    }
+
+    /// What the client still sends, of arrays of these sizes.
+    pub fn left(&self, mut sizes: Vec<Size>) -> Vec<Size> {
+        for size in &mut sizes {
+            size.bytes = self.gaps.get(&size.argument).map_or(size.bytes, Gaps::bytes);
+        }
+        sizes
+    }
+
+    /// Brings it all; `turns` are those of the client.
+    pub async fn gather(
+        self,
+        shared: Rc<Shared>,
+        turns: Rc<Semaphore>,
+        block: Rc<Block>,
+        deadline: Option<Instant>,
+    ) -> Result<(), Failure> {
+        for near in &self.near {
+            let mut done = 0;
+            while done < near.length {
+                let step = (near.length - done).min(STEP);
+                block.arena.copy_from(
+                    &near.kept.block.arena,
+                    near.from + done,
+                    near.to + done,
+                    step,
+                );
+                done += step;
+                tokio::task::yield_now().await;
+            }
+            shared.count(|traffic| &traffic.copied, near.length as u64);
+        }
+        for near in self.near {
+            shared.give(near.kept.block);
+        }
+        for (server, wants) in &self.far {
+            let bytes: u64 = wants.iter().map(|want| want.head.length).sum();
+            let most = Duration::from_secs(60 + bytes / SLOWEST);
+            let parameter = wants.first().map_or(0, |want| want.parameter);
+            let late = |_| Err(unreachable(server, parameter, "it sends too slowly"));
+            let bring = async {
+                // That others fetch as well is not that server's fault: its time begins after the wait for a turn.
+                let (_turn, turn) = (turns.acquire().await, shared.fetches.acquire().await);
+                let Ok(_turn) = turn else {
+                    return Err(unreachable(server, parameter, "this server ends"));
+                };
+                let bring = bring(&shared, server, wants, &block);
+                timeout(most, bring).await.unwrap_or_else(late)
+            };
+            let brought = match deadline {
+                None => bring.await,
+                Some(deadline) => timeout_at(deadline, bring).await.unwrap_or_else(|_| {
+                    let text = "the call's time was over before its arrays had come";
+                    Err(Failure::new(Code::TimedOut, 0, text))
+                }),
+            };
+            brought?;
+        }
+        Ok(())
+    }
+}
+
+impl Shared {
+    /// Whether a client may have this server fetch from that address.
+    fn may_fetch(&self, server: &str) -> Result<(), String> {
+        if let Some(peers) = &self.config.peers
+            && !peers.iter().any(|peer| peer == server)
+        {
+            return Err(format!(
+                "an array is held at {server}, from which this server does not fetch"
+            ));
+        }
+        if server.starts_with("tls://") {
+            return Err(format!(
+                "an array is held at {server}: servers do not fetch from servers that want TLS or tokens"
+            ));
+        }
+        // A client elsewhere has no business with the sockets of this machine.
+        if server.starts_with("unix:") && !self.local {
+            return Err(
+                "an array is held at a Unix socket, of which only servers on one know".to_owned()
+            );
+        }
+        Ok(())
+    }
+}
+
+fn unreachable(server: &str, parameter: u16, why: impl std::fmt::Display) -> Failure {
+    let text = format!("an array could not be fetched from the server at {server}: {why}");
+    Failure::new(Code::NoSource, i64::from(parameter), text)
+}
+
+/// Fetches from one server.
+async fn bring(
+    shared: &Shared,
+    server: &str,
+    wants: &[Far],
+    block: &Rc<Block>,
+) -> Result<(), Failure> {
+    let parameter = wants.first().map_or(0, |want| want.parameter);
+    let failed = |error: io::Error| unreachable(server, parameter, error);
+    let late = |_| unreachable(server, parameter, "it did not answer in time");
+    let socket = timeout(PATIENCE, Plain::open(server)).await.map_err(late)?;
+    let socket = socket.and_then(Plain::into_descriptor).map_err(failed)?;
+    let socket = native::watch(socket).map_err(failed)?;
+    let mut fetching =
+        Fetching { rpc: Client::new(), streams: BTreeMap::new(), block, server, parameter };
+    let program = format!("kumi call serve {}", shared.config.name);
+    let hello =
+        ClientHello { versions: VERSIONS, token: String::new(), program, site: String::new() };
+    let mut out = hello.encode();
+    for want in wants {
+        fetching.streams.insert(fetching.rpc.fetch(&want.head, &mut out), want);
+    }
+    write_all(&socket, &out).await.map_err(failed)?;
+    let bytes = wants.iter().map(|want| want.head.length).sum();
+    fetching.receive(&socket).await?;
+    shared.count(|traffic| &traffic.from_servers, bytes);
+    Ok(())
+}
+
+async fn write_all(socket: &AsyncFd<OwnedFd>, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let mut ready = timeout(PATIENCE, socket.writable()).await??;
+        let pieces = || std::iter::once(Source::Bytes(bytes));
+        match ready.try_io(|socket| native::write(socket.get_ref().as_fd(), pieces())) {
+            Ok(count) => bytes = &bytes[count?..],
+            Err(_would_block) => {}
+        }
+    }
+    Ok(())
+}
+
+/// A connection to the server that holds arrays.
+struct Fetching<'a> {
+    rpc: Client,
+    streams: BTreeMap<u32, &'a Far>,
+    block: &'a Rc<Block>,
+    server: &'a str,
+    parameter: u16,
+}
+
+impl Fetching<'_> {
+    fn failed(&self, why: impl std::fmt::Display) -> Failure {
+        unreachable(self.server, self.parameter, why)
+    }
+
+    /// Receives until all is there.
+    async fn receive(&mut self, socket: &AsyncFd<OwnedFd>) -> Result<(), Failure> {
+        let mut input = vec![0; INPUT];
+        let (mut begin, mut end) = (0, 0);
+        while !self.streams.is_empty() {
+            let mut target = Target::None;
+            let mut room = 0;
+            match self.rpc.step(&input[begin..end]).map_err(|error| self.failed(error))? {
+                Step::Event(consumed, event) => {
+                    begin += consumed;
+                    if let Some(event) = event {
+                        self.take(event)?;
+                    }
+                    continue;
+                }
+                Step::Data(place, length) => {
+                    let to = place.and_then(|place| {
+                        let want = self.streams.get(&place.stream)?;
+                        // Inside of the array: more than was asked for breaks the protocol.
+                        Some(want.to + place.offset as usize)
+                    });
+                    let count = length.min(end - begin);
+                    if count > 0 {
+                        if let Some(to) = to {
+                            self.block.arena.write(to, &input[begin..begin + count]);
+                        }
+                        self.rpc.placed(count);
+                        begin += count;
+                        continue;
+                    }
+                    if let Some(to) = to {
+                        (target, room) = (Target::Arena(&self.block.arena, to, length), length);
+                    }
+                }
+                Step::More(needed) => {
+                    input.copy_within(begin..end, 0);
+                    (begin, end) = (0, end - begin);
+                    if input.len() < needed {
+                        input.resize(needed, 0);
+                    }
+                }
+            }
+            if begin == end {
+                (begin, end) = (0, 0);
+            }
+            let count = self.read(socket, target, &mut input[end..]).await?;
+            self.rpc.placed(count.min(room));
+            end += count.saturating_sub(room);
+        }
+        Ok(())
+    }
+
+    async fn read(
+        &self,
+        socket: &AsyncFd<OwnedFd>,
+        target: Target<'_>,
+        rest: &mut [u8],
+    ) -> Result<usize, Failure> {
+        loop {
+            let ready = timeout(PATIENCE, socket.readable()).await;
+            let ready = ready.map_err(|_| self.failed("it did not answer in time"))?;
+            let mut ready = ready.map_err(|error| self.failed(error))?;
+            let read =
+                ready.try_io(|socket| native::read(socket.get_ref().as_fd(), target, rest, false));
+            match read {
+                Ok(Ok(0)) => return Err(self.failed("it closed the connection")),
+                Ok(Ok(count)) => return Ok(count),
+                Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(Err(error)) => return Err(self.failed(error)),
+                Err(_would_block) => {}
+            }
+        }
+    }
+
+    fn take(&mut self, event: ClientEvent) -> Result<(), Failure> {
+        match event {
+            ClientEvent::Hello(hello) => {
+                hello.version.map(|_| ()).map_err(|failure| self.failed(failure.text))
+            }
+            ClientEvent::Done(stream) => {
+                self.streams.remove(&stream);
+                Ok(())
+            }
+            ClientEvent::Failed(stream, failure) => {
+                let parameter =
+                    self.streams.get(&stream).map_or(self.parameter, |far| far.parameter);
+                let code = failure.code;
+                let mut failure = unreachable(self.server, parameter, failure.text);
+                if matches!(code, Code::NotHeld | Code::NotYet) {
+                    failure.code = code;
+                }
+                Err(failure)
+            }
+            ClientEvent::Ended(failure) => Err(self.failed(failure.text)),
+            _ => Ok(()),
+        }
+    }
+}

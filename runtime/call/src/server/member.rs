@@ -1,0 +1,267 @@
+//! This server at a metaserver: it registers, reports its load, and ends attempts that are not wanted any more.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use kumi_rpc::{
+    ClientHello, Code, Fate, Look, Member, MemberEvent, Register, Report, Role, Ticket, VERSIONS,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::Shared;
+use super::load::{Load, speed};
+use super::tickets::Stop;
+use crate::socket::{Socket, connect};
+
+/// Where a server registers, and as what.
+#[derive(Clone, Default)]
+pub struct Membership {
+    /// Metaservers, of which the first that answers is taken.
+    pub metaservers: Vec<String>,
+    /// The address for clients; empty: where the server listens, if that is TCP; a host of `0.0.0.0` or `[::]` stands for the one that the metaserver sees.
+    pub address: String,
+    /// The site; empty: the network of the address.
+    pub site: String,
+    /// Who this is at the metaserver; empty: nobody in particular.
+    pub token: String,
+    /// For metaservers at `tls://`: a file with the certificates (PEM) of the authorities that are trusted, and no others;
+    /// `None`: those that the system trusts.
+    pub ca: Option<PathBuf>,
+}
+
+impl fmt::Debug for Membership {
+    /// Without the token.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Membership")
+            .field("metaservers", &self.metaservers)
+            .field("address", &self.address)
+            .field("site", &self.site)
+            .field("ca", &self.ca)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How long connecting, and writing what is to be written, may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a metaserver may be silent; it asks for a sign of life far more often.
+const SILENCE: Duration = Duration::from_secs(15);
+/// Bounds of the time after which a metaserver that did not answer is tried again.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+
+/// Keeps a connection to a metaserver, for ever.
+pub async fn run(shared: Rc<Shared>, membership: Membership) {
+    let mut news = shared.tickets.listen();
+    let speed = speed();
+    let mut pause = AGAIN.0;
+    loop {
+        for address in &membership.metaservers {
+            let mut attendance = Attendance {
+                shared: &shared,
+                membership: &membership,
+                member: Member::new(),
+                load: Load::default(),
+                report: None,
+                heard: Instant::now(),
+            };
+            match attendance.attend(address, &mut news, speed).await {
+                Ok(()) => tracing::info!(address, "the metaserver closed the connection"),
+                Err(error) => tracing::warn!(address, %error, "no connection to the metaserver"),
+            }
+            if attendance.report.is_some() {
+                // It was taken: the next time may be soon.
+                pause = AGAIN.0;
+                break;
+            }
+        }
+        rest(&mut news, pause).await;
+        pause = (pause * 2).min(AGAIN.1);
+    }
+}
+
+/// Waits before the next attempt. What is told meanwhile is told anew, with all that is here, when there is somebody
+/// to tell.
+async fn rest<T>(news: &mut UnboundedReceiver<T>, pause: Duration) {
+    let _over = timeout(pause, async { while news.recv().await.is_some() {} }).await;
+}
+
+struct Attendance<'a> {
+    shared: &'a Rc<Shared>,
+    membership: &'a Membership,
+    member: Member,
+    load: Load,
+    /// When the next report is due, and the time between them; `None`: not registered yet.
+    report: Option<(Instant, Duration)>,
+    heard: Instant,
+}
+
+impl Attendance<'_> {
+    async fn attend(
+        &mut self,
+        address: &str,
+        news: &mut UnboundedReceiver<(Ticket, Fate)>,
+        speed: f64,
+    ) -> io::Result<()> {
+        let mut socket =
+            timeout(PATIENCE, connect(address, self.membership.ca.as_deref())).await??;
+        // What was told before is in what is told first now.
+        while news.try_recv().is_ok() {}
+        self.introduce(speed)?;
+        let mut input = Vec::with_capacity(4096);
+        loop {
+            self.write(&mut socket).await?;
+            let due = self.report.map_or(self.heard + PATIENCE, |(due, _)| due);
+            tokio::select! {
+                read = socket.read_buf(&mut input) => {
+                    if read? == 0 {
+                        return Ok(());
+                    }
+                    self.heard = Instant::now();
+                    self.look(&mut input)?;
+                }
+                told = news.recv() => if let Some((ticket, fate)) = told {
+                    self.member.told(ticket, fate);
+                },
+                () = sleep_until(due) => self.tell()?,
+            }
+        }
+    }
+
+    /// Who this server is, what it offers, and what it runs.
+    fn introduce(&mut self, speed: f64) -> io::Result<()> {
+        let Shared { config, registry, tickets, passes, .. } = &**self.shared;
+        let hello = ClientHello {
+            versions: VERSIONS,
+            token: self.membership.token.clone(),
+            program: config.name.clone(),
+            site: self.membership.site.clone(),
+        };
+        self.member.out().extend_from_slice(&hello.encode());
+        let routines = registry.names().filter_map(|name| registry.find(name));
+        let (fit, long): (Vec<_>, Vec<_>) =
+            routines.partition(|offered| Member::fits(&offered.json));
+        for offered in long {
+            let routine = &offered.interface.name;
+            tracing::warn!(routine, "the description is too long to be registered");
+        }
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        // Before anybody can have a pass that is signed with it.
+        let key = crate::pass::key()?;
+        passes.renew(key);
+        self.member.register(&Register {
+            name: config.name.clone(),
+            address: self.membership.address.clone(),
+            site: self.membership.site.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            slots: count(config.slots),
+            processors: count(processors),
+            speed,
+            offers: u16::try_from(fit.len()).unwrap_or(u16::MAX),
+            key: Some(key),
+        });
+        self.member.holds(&tickets.here());
+        for offered in fit.iter().take(usize::from(u16::MAX)) {
+            self.member.offer(offered.hash, &offered.json);
+        }
+        Ok(())
+    }
+
+    async fn write(&mut self, socket: &mut Socket) -> io::Result<()> {
+        let out = std::mem::take(self.member.out());
+        if out.is_empty() {
+            return Ok(());
+        }
+        timeout(PATIENCE, socket.write_all(&out)).await?
+    }
+
+    fn look(&mut self, input: &mut Vec<u8>) -> io::Result<()> {
+        let mut begin = 0;
+        loop {
+            match self.member.step(&input[begin..]).map_err(io::Error::other)? {
+                Look::More(_) => break,
+                Look::Event(count, event) => {
+                    begin += count;
+                    if let Some(event) = event {
+                        self.take(event)?;
+                    }
+                }
+            }
+        }
+        input.drain(..begin);
+        Ok(())
+    }
+
+    fn take(&mut self, event: MemberEvent) -> io::Result<()> {
+        match event {
+            MemberEvent::Hello(hello) => {
+                hello.version.map_err(|failure| io::Error::other(failure.text))?;
+                if hello.role != Role::Metaserver {
+                    return Err(io::Error::other("this is a server, not a metaserver"));
+                }
+            }
+            MemberEvent::Registered(ms) => {
+                tracing::info!("registered at the metaserver");
+                let between = Duration::from_millis(ms.clamp(50, 60_000).into());
+                self.report = Some((Instant::now(), between));
+            }
+            MemberEvent::Stop(ticket) => {
+                if let Stop::Cancel(job) = self.shared.tickets.stop(ticket) {
+                    self.shared.pool.borrow_mut().cancel(job, Code::Cancelled);
+                }
+            }
+            MemberEvent::Ask(ticket) => {
+                self.member.told(ticket, self.shared.tickets.fate(ticket));
+            }
+            MemberEvent::Ended(failure) => return Err(io::Error::other(failure.text)),
+        }
+        Ok(())
+    }
+
+    /// A report is due, or the metaserver has not answered.
+    fn tell(&mut self) -> io::Result<()> {
+        let now = Instant::now();
+        let Some((_, between)) = self.report else { return Err(io::ErrorKind::TimedOut.into()) };
+        if now.duration_since(self.heard) > SILENCE {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.report = Some((now + between, between));
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let busy = self.load.busy(processors);
+        let (running, waiting) = self.shared.pool.borrow().load();
+        let ours = self.shared.tickets.running();
+        let elsewhere = (running + waiting).saturating_sub(ours);
+        let computing = (running * self.shared.config.threads) as f64;
+        let waits = elsewhere.saturating_sub(running) as f64;
+        let others = elsewhere.min(running) as f64;
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        self.member.report(&Report {
+            load: (busy - computing).max(0.0) + others + waits,
+            running: count(running),
+            waiting: count(waiting),
+            elsewhere: count(elsewhere),
+        });
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn news_for_nobody_are_not_kept() {
+        let (told, mut news) = tokio::sync::mpsc::unbounded_channel();
+        for index in 0..1000 {
+            told.send(index).expect("somebody listens");
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let rest = rest(&mut news, Duration::from_millis(1));
+        runtime.expect("a runtime").block_on(rest);
+        assert!(news.is_empty() && !news.is_closed());
+    }
+}

@@ -1,0 +1,153 @@
+//! Whose a call, a process and memory are: what one user has used, another never gets.
+
+use std::rc::Rc;
+
+use kumi_rpc::{Code, Failure, Ticket, codes};
+
+use super::Shared;
+use crate::pass;
+use crate::users::{Refusal, User};
+
+/// Whose something is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Owner {
+    /// The user; empty where users are not told apart.
+    pub user: String,
+    /// The user of the system as whom processes run; `None`: the server's.
+    pub run_as: Option<String>,
+}
+
+/// Who calls on a connection.
+#[derive(Debug, Default)]
+pub struct Caller {
+    user: Option<User>,
+    owner: Rc<Owner>,
+    /// A metaserver has sent it: each of its calls needs a pass.
+    sent: bool,
+}
+
+/// How a client is told that it is not taken in.
+pub(crate) fn refused(refusal: &Refusal) -> Failure {
+    let code = match refusal {
+        Refusal::Expired { .. } => Code::Expired,
+        Refusal::Missing | Refusal::Unknown => Code::NotPermitted,
+    };
+    Failure::new(code, 0, refusal.to_string())
+}
+
+impl Caller {
+    /// Who has this token, or whom the metaserver has sent with this pass.
+    pub fn known(shared: &Shared, shown: &str) -> Result<Caller, Failure> {
+        if pass::is_pass(shown) {
+            return Caller::sent(shared, shown);
+        }
+        if shared.config.only_sent {
+            let text = "calls come here through the metaserver only: give its address";
+            return Err(Failure::new(Code::NotPermitted, 0, text));
+        }
+        let mut caller = Caller::default();
+        if let Some(users) = &shared.config.users {
+            caller.is(users.who(shown).map_err(|refusal| refused(&refusal))?);
+        }
+        Ok(caller)
+    }
+
+    fn sent(shared: &Shared, shown: &str) -> Result<Caller, Failure> {
+        let unknown = "this pass is not of the metaserver at which the server is registered";
+        let pass = shared.passes.read(shown);
+        let pass = pass.ok_or_else(|| Failure::new(codes::NO_TICKET, 0, unknown))?;
+        let mut caller = Caller { sent: true, ..Caller::default() };
+        match &shared.config.users {
+            None => caller.owner = Rc::new(Owner { user: pass.user, run_as: None }),
+            Some(users) => caller.is(users.named(&pass.user).ok_or_else(|| {
+                let text =
+                    format!("the metaserver's user `{}` is no user of this server", pass.user);
+                Failure::new(Code::NotPermitted, 0, text)
+            })?),
+        }
+        Ok(caller)
+    }
+
+    /// Whether a call of this routine may come: with this ticket and pass, or without.
+    pub fn may_call(
+        &self,
+        shared: &Shared,
+        routine: &str,
+        shown: Option<(Ticket, String)>,
+    ) -> Result<Option<Ticket>, Failure> {
+        let refused = |text: String| Failure::new(codes::NO_TICKET, 0, text);
+        match shown {
+            None if !self.sent => Ok(None),
+            None => {
+                let text = "a call of a client that a metaserver has sent needs a ticket";
+                Err(Failure::new(Code::NotPermitted, 0, text))
+            }
+            Some((ticket, pass)) => {
+                let pass = shared.passes.read(&pass).filter(|pass| {
+                    let own = self.sent && pass.user == self.owner.user;
+                    own && pass.ticket == ticket && pass.permits(routine)
+                });
+                let pass = pass.ok_or_else(|| {
+                    refused(format!("the pass is not for this call of `{routine}`"))
+                })?;
+                if !shared.passes.take(&pass) {
+                    return Err(refused(format!("the pass for this call of `{routine}` was used")));
+                }
+                Ok(Some(ticket))
+            }
+        }
+    }
+
+    /// Refuses what clients ask of the metaserver that has sent them.
+    pub fn may_ask(&self) -> Result<(), Failure> {
+        if self.sent {
+            let text = "a client that a metaserver has sent asks that for descriptions";
+            return Err(Failure::new(Code::NotPermitted, 0, text));
+        }
+        Ok(())
+    }
+
+    fn is(&mut self, user: User) {
+        let run_as = user.run_as().map(str::to_owned);
+        if self.owner.user != user.name() || self.owner.run_as != run_as {
+            self.owner = Rc::new(Owner { user: user.name().to_owned(), run_as });
+        }
+        self.user = Some(user);
+    }
+
+    /// Whether the user still is one: the file may have changed since.
+    pub fn check(&mut self, shared: &Shared) -> Result<(), Failure> {
+        if let (Some(users), Some(user)) = (&shared.config.users, &self.user) {
+            let user = users.again(user).map_err(|refusal| refused(&refusal))?;
+            self.is(user);
+        }
+        Ok(())
+    }
+
+    /// Whose calls these are.
+    pub fn owner(&self) -> &Rc<Owner> {
+        &self.owner
+    }
+
+    /// Whether the user may know of this routine.
+    pub fn permits(&self, routine: &str) -> bool {
+        self.user.as_ref().is_none_or(|user| user.permits(routine))
+    }
+
+    /// Refuses a name that the user may not call, whether a routine has it or not.
+    pub fn allow(&self, shared: &Shared, routine: &str) -> Result<(), Failure> {
+        let Some(user) = self.user.as_ref().filter(|user| !user.permits(routine)) else {
+            return Ok(());
+        };
+        let near = shared.registry.near(routine, |name| user.permits(name));
+        let text = format!("`{}` may not call `{routine}` here{near}", user.name());
+        Err(Failure::new(Code::NotPermitted, 0, text))
+    }
+
+    /// What is said of a name that no routine has.
+    pub fn unknown(&self, shared: &Shared, routine: &str) -> Failure {
+        let near = shared.registry.near(routine, |name| self.permits(name));
+        let text = format!("the server has no routine `{routine}`{near}");
+        Failure::new(Code::NoSuchRoutine, 0, text)
+    }
+}

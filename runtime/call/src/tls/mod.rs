@@ -1,0 +1,188 @@
+//! TLS, version 1.3 only: both ends are of this protocol, so nothing older needs to be spoken.
+//!
+//! Who answers proves who it is by a certificate; who calls, by its token. Without TLS bytes go straight to their
+//! places and this is not on their way; with it they are copied once on the way, between the socket's records and those places.
+
+mod session;
+mod stream;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::version::TLS13;
+use rustls::{
+    CertificateError, ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection,
+};
+use thiserror::Error;
+
+pub(crate) use session::Secured;
+pub(crate) use stream::SecuredStream;
+
+/// Why there can be no TLS with these files.
+#[derive(Debug, Error)]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("{} cannot be read: {source}; check its name and permissions", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A file, or what was given as one, holds something else.
+    #[error("{what}: {reason}")]
+    Content {
+        /// The file.
+        what: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    std::fs::read(path).map_err(|source| TlsError::File { path: path.to_owned(), source })
+}
+
+fn certificates(what: &str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let wrong = |reason: String| TlsError::Content { what: what.to_owned(), reason };
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let found = found.map_err(|error| wrong(error.to_string()))?;
+    if found.is_empty() {
+        return Err(wrong("there is no certificate in it; it is to be PEM".to_owned()));
+    }
+    Ok(found)
+}
+
+/// What a server proves with who it is.
+#[derive(Clone)]
+pub struct Tls {
+    config: Arc<ServerConfig>,
+}
+
+impl fmt::Debug for Tls {
+    /// Without the key.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Tls")
+    }
+}
+
+impl Tls {
+    /// Of two files in PEM: the certificate with those between it and its authority, and its key.
+    ///
+    /// # Errors
+    /// [`TlsError`].
+    pub fn load(certificate: &Path, key: &Path) -> Result<Tls, TlsError> {
+        let names = (certificate.display().to_string(), key.display().to_string());
+        Tls::new((&names.0, &read(certificate)?), (&names.1, &read(key)?))
+    }
+
+    /// Of PEM in memory.
+    ///
+    /// # Errors
+    /// [`TlsError`].
+    pub fn of(certificate: &str, key: &str) -> Result<Tls, TlsError> {
+        Tls::new(("the certificate", certificate.as_bytes()), ("the key", key.as_bytes()))
+    }
+
+    fn new(certificate: (&str, &[u8]), key: (&str, &[u8])) -> Result<Tls, TlsError> {
+        let wrong = |what: &str, reason: &dyn fmt::Display| TlsError::Content {
+            what: what.to_owned(),
+            reason: reason.to_string(),
+        };
+        let chain = certificates(certificate.0, certificate.1)?;
+        let secret = PrivateKeyDer::from_pem_slice(key.1).map_err(|error| wrong(key.0, &error))?;
+        let mut config = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])
+            .map_err(|error| wrong("TLS", &error))?
+            .with_no_client_auth()
+            .with_single_cert(chain, secret)
+            .map_err(|error| wrong(certificate.0, &error))?;
+        // Connections last; nobody comes back with a ticket.
+        config.send_tls13_tickets = 0;
+        Ok(Tls { config: Arc::new(config) })
+    }
+
+    /// The session of a connection that has come.
+    pub(crate) fn accept(&self) -> io::Result<Secured> {
+        let session = ServerConnection::new(Arc::clone(&self.config)).map_err(io::Error::other)?;
+        Ok(Secured::new(session.into()))
+    }
+}
+
+/// The authorities of a file, or those that the system trusts.
+fn trusted(ca: Option<&Path>) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    if let Some(path) = ca {
+        let what = path.display().to_string();
+        for certificate in certificates(&what, &read(path)?)? {
+            roots.add(certificate).map_err(|error| TlsError::Content {
+                what: what.clone(),
+                reason: error.to_string(),
+            })?;
+        }
+        return Ok(roots);
+    }
+    let found = rustls_native_certs::load_native_certs();
+    let (usable, _) = roots.add_parsable_certificates(found.certs);
+    if usable == 0 {
+        return Err(TlsError::Content {
+            what: "this system".to_owned(),
+            reason: "it trusts no authorities; give a file with those to trust".to_owned(),
+        });
+    }
+    Ok(roots)
+}
+
+/// The name or address of a `HOST:PORT`.
+pub(crate) fn host(bare: &str) -> &str {
+    let host = bare.rsplit_once(':').map_or(bare, |(host, _)| host);
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
+/// The session of a connection to a server of this name.
+pub(crate) fn begin(host: &str, ca: Option<&Path>) -> Result<Secured, TlsError> {
+    let wrong = |reason: String| TlsError::Content { what: host.to_owned(), reason };
+    let name = ServerName::try_from(host.to_owned());
+    let name =
+        name.map_err(|_| wrong("this is no name that a certificate could have".to_owned()))?;
+    let config = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])
+        .map_err(|error| wrong(error.to_string()))?
+        .with_root_certificates(trusted(ca)?)
+        .with_no_client_auth();
+    let session = ClientConnection::new(Arc::new(config), name);
+    Ok(Secured::new(session.map_err(|error| wrong(error.to_string()))?.into()))
+}
+
+/// What went wrong, and what to do, for who connects.
+pub(crate) fn advice(error: &io::Error) -> String {
+    let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) else {
+        return error.to_string();
+    };
+    match tls {
+        rustls::Error::InvalidCertificate(
+            CertificateError::UnknownIssuer | CertificateError::BadSignature,
+        ) => {
+            "its certificate is of an authority that is not trusted here; give that authority's with \
+             --ca FILE or KUMI_CALL_CA"
+                .to_owned()
+        }
+        rustls::Error::InvalidCertificate(
+            why @ (CertificateError::NotValidForName
+            | CertificateError::NotValidForNameContext { .. }),
+        ) => format!("its certificate is for another name ({why}); connect by a name that it has"),
+        rustls::Error::InvalidMessage(_) => "the other side does not speak TLS; give its address without \
+             tls://, or start the server with --tls-cert and --tls-key"
+            .to_owned(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,223 @@
+//! The session of one connection over a socket that does not wait.
+
+use std::io::{self, BufRead, IoSlice, Write};
+use std::os::fd::BorrowedFd;
+
+use rustls::Connection;
+
+use crate::native::{self, Source, Target};
+
+/// Bytes that are read from the socket at once.
+const INPUT: usize = 256 << 10;
+/// Bytes that are encrypted ahead of what the socket takes.
+const AHEAD: usize = 256 << 10;
+/// Bytes that are encrypted at once: those of a record.
+const RECORD: usize = 16 << 10;
+/// Most pieces of one write.
+const PIECES: usize = 32;
+
+/// A session, and what has come and is not decrypted.
+#[derive(Debug)]
+pub struct Secured {
+    session: Connection,
+    /// Encrypted bytes: `begin..end` of it.
+    input: Vec<u8>,
+    begin: usize,
+    end: usize,
+    /// A record of what is to be encrypted.
+    record: Vec<u8>,
+}
+
+/// The socket, for what is encrypted.
+struct Out<'a>(BorrowedFd<'a>);
+
+impl Write for Out<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        native::write(self.0, [Source::Bytes(bytes)].into_iter())
+    }
+
+    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        native::write(self.0, pieces.iter().take(PIECES).map(|piece| Source::Bytes(piece)))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Secured {
+    /// Nothing has come.
+    pub fn new(mut session: Connection) -> Secured {
+        session.set_buffer_limit(Some(AHEAD));
+        Secured { session, input: Vec::new(), begin: 0, end: 0, record: Vec::new() }
+    }
+
+    /// Whether nothing has come yet.
+    pub fn is_untouched(&self) -> bool {
+        self.input.is_empty()
+    }
+
+    /// Whether anything is encrypted and not sent.
+    pub fn wants_write(&self) -> bool {
+        self.session.wants_write()
+    }
+
+    /// Whether a read would give something without the socket's being ready.
+    pub fn has_input(&mut self) -> bool {
+        let waits = |error: io::Error| error.kind() == io::ErrorKind::WouldBlock;
+        self.begin < self.end || !self.session.reader().fill_buf().is_err_and(waits)
+    }
+
+    /// Reads what has come into the target, and what is beyond it into `rest`; the number of bytes, 0 at the end.
+    ///
+    /// # Errors
+    /// `WouldBlock`: nothing has come; only then must the socket be waited for. `InvalidData`: it is no TLS, or not from
+    /// who it should be.
+    pub fn read(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        target: Target<'_>,
+        rest: &mut [u8],
+    ) -> io::Result<usize> {
+        loop {
+            match self.take(target, rest) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                other => return other,
+            }
+            self.feed(socket)?;
+        }
+    }
+
+    /// Takes what is decrypted.
+    fn take(&mut self, target: Target<'_>, rest: &mut [u8]) -> io::Result<usize> {
+        let straight = native::room_of(target);
+        let room = straight + rest.len();
+        let mut count = 0;
+        while count < room {
+            let mut reader = self.session.reader();
+            let chunk = match reader.fill_buf() {
+                Ok([]) => return Ok(count),
+                Ok(chunk) => chunk,
+                Err(_) if count > 0 => return Ok(count),
+                // Cut off without a word: to the protocol above it is an end like any other.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
+                Err(error) => return Err(error),
+            };
+            let length = if count < straight {
+                let length = chunk.len().min(straight - count);
+                native::put(target, count, &chunk[..length]);
+                length
+            } else {
+                let room = &mut rest[count - straight..];
+                let length = chunk.len().min(room.len());
+                room[..length].copy_from_slice(&chunk[..length]);
+                length
+            };
+            reader.consume(length);
+            count += length;
+        }
+        Ok(count)
+    }
+
+    /// Decrypts what has come; reads more from the socket if that is not enough for a record.
+    fn feed(&mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        if self.begin == self.end {
+            if self.input.is_empty() {
+                self.input.resize(INPUT, 0);
+            }
+            (self.begin, self.end) = (0, 0);
+            self.end = native::read(socket, Target::None, &mut self.input, false)?;
+        }
+        let mut encrypted = &self.input[self.begin..self.end];
+        // Of nothing, the session learns that the connection has ended.
+        self.begin += self.session.read_tls(&mut encrypted)?;
+        if let Err(error) = self.session.process_new_packets() {
+            // The other side is told; that it has gone already is no news.
+            let _told = self.flush(socket);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+        }
+        Ok(())
+    }
+
+    /// Takes as much of the pieces as may be encrypted ahead, and writes what the socket takes; the number of bytes taken.
+    ///
+    /// # Errors
+    /// `WouldBlock`: nothing is taken before the socket has taken more.
+    pub fn write<'a>(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        pieces: impl Iterator<Item = Source<'a>>,
+    ) -> io::Result<usize> {
+        if !self.flush(socket)? {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let mut taken = 0;
+        'pieces: for piece in pieces {
+            let mut offset = 0;
+            let length = native::length_of(piece);
+            while offset < length {
+                let count = (length - offset).min(RECORD - self.record.len());
+                native::append(piece, offset, count, &mut self.record);
+                offset += count;
+                if self.record.len() == RECORD && !self.seal(&mut taken)? {
+                    break 'pieces;
+                }
+            }
+        }
+        if !self.record.is_empty() {
+            self.seal(&mut taken)?;
+        }
+        self.flush(socket)?;
+        Ok(taken)
+    }
+
+    /// Encrypts the record; false: not all of it, since enough is encrypted ahead.
+    fn seal(&mut self, taken: &mut usize) -> io::Result<bool> {
+        let count = self.session.writer().write(&self.record)?;
+        *taken += count;
+        let all = count == self.record.len();
+        self.record.clear();
+        Ok(all)
+    }
+
+    /// Writes what is encrypted; false: the socket takes no more.
+    pub fn flush(&mut self, socket: BorrowedFd<'_>) -> io::Result<bool> {
+        while self.session.wants_write() {
+            match self.session.write_tls(&mut Out(socket)) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Goes on with the agreement as far as what has come allows.
+    ///
+    /// # Errors
+    /// `WouldBlock`: more must come. Others: there is none.
+    pub fn agree(&mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        while self.session.is_handshaking() {
+            self.flush(socket)?;
+            self.feed(socket)?;
+            let ended = |error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof;
+            match self.session.reader().fill_buf() {
+                Err(error) if ended(&error) => {
+                    let text = "the other side closed it before there was an agreement";
+                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
+                }
+                _ => {}
+            }
+        }
+        self.flush(socket).map(|_| ())
+    }
+
+    /// Tells the other side that nothing more comes.
+    pub fn close(&mut self, socket: BorrowedFd<'_>) {
+        self.session.send_close_notify();
+        // As far as the socket takes it: it is a courtesy.
+        let _told = self.flush(socket);
+    }
+}

@@ -1,0 +1,175 @@
+//! One attempt to run a call, on a thread of its own.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use kumi_broker::{CallId, ServerId};
+use kumi_idl::{Argument, Form, Order};
+use kumi_rpc::HeldName;
+
+use super::place::buffer;
+use crate::client::{Arg, CallError, Client, Outcome};
+use crate::lent::{Lent, LentMut};
+
+/// How often it is looked whether a call is to be cancelled.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long a server is asked whether it holds an array.
+const ASK: Duration = Duration::from_secs(5);
+
+/// What is fetched from a server: whose, which, first byte there, first byte here, bytes.
+type Fetch = (Client, HeldName, u64, u64, u64);
+
+/// An argument that goes through the client, because servers do not reach each other.
+pub struct Relay {
+    argument: Argument,
+    fetches: Vec<Fetch>,
+    /// What of it is the client's: the memory, and pieces of it.
+    pub gaps: Option<(Lent, Vec<(u64, u64)>)>,
+    _memory: Box<[u8]>,
+    lent: LentMut,
+}
+
+impl Relay {
+    pub fn new(argument: Argument, fetches: Vec<Fetch>) -> Relay {
+        // Checked against the server's limits when the call is sent.
+        let (memory, lent) = buffer(argument.bytes as usize);
+        Relay { argument, fetches, gaps: None, _memory: memory, lent }
+    }
+
+    /// The array from which it is sent, once it is there.
+    pub fn memory(&self) -> Lent {
+        self.lent.as_lent()
+    }
+
+    fn fetch(&mut self) -> Result<(), CallError> {
+        let (mut packed, mut lent) = buffer(self.argument.sent as usize);
+        if let Some((from, pieces)) = &self.gaps {
+            for (offset, length) in pieces {
+                let piece = from.part(*offset as usize, *length as usize);
+                lent.write(*offset as usize, piece.bytes());
+            }
+        }
+        for (client, name, from, offset, length) in &self.fetches {
+            let to = lent.part(*offset as usize, *length as usize);
+            client.fetch_bytes(*name, *from, to, None)?;
+        }
+        let order = match self.argument.form {
+            Form::Array(_, order) => order,
+            _ => Order::Row,
+        };
+        let scattered = self.argument.scatter(lent.bytes(), self.lent.bytes(), order);
+        packed.fill(0);
+        scattered.map_err(|error| CallError::Server(error.to_string()))
+    }
+}
+
+/// A result that is put to its place when all of it has come.
+pub struct Delivery {
+    _memory: Box<[u8]>,
+    from: LentMut,
+    to: LentMut,
+    /// What of it is the result.
+    range: Range<usize>,
+}
+
+impl Delivery {
+    /// For a part of an array.
+    pub fn new(to: LentMut, range: Range<usize>) -> Delivery {
+        let (memory, from) = buffer(to.length());
+        Delivery { _memory: memory, from, to, range }
+    }
+
+    /// Where the result comes to.
+    pub fn memory(&self) -> LentMut {
+        self.from.part(0, self.from.length())
+    }
+
+    fn put(&mut self) {
+        let from = self.from.part(self.range.start, self.range.len()).as_lent();
+        self.to.write(self.range.start, from.bytes());
+    }
+}
+
+/// An attempt to run a call.
+pub struct Attempt {
+    pub call: CallId,
+    pub number: u32,
+    pub client: Client,
+    pub routine: String,
+    pub args: Vec<Arg<'static>>,
+    pub relays: Vec<Relay>,
+    pub deliveries: Vec<Delivery>,
+    /// Who holds what it reads.
+    pub holders: Vec<(Client, ServerId, HeldName)>,
+    pub cancel: Arc<AtomicBool>,
+    pub time: Option<Duration>,
+}
+
+/// Whether a server has what a call wanted to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// It has.
+    There,
+    /// It has not.
+    Missing,
+    /// It does not answer.
+    Dead,
+}
+
+/// The end of an attempt.
+pub struct Ended {
+    pub call: CallId,
+    pub number: u32,
+    pub result: Result<Outcome, CallError>,
+    /// If the call could not be run because of what it reads: what became of that.
+    pub found: Vec<(ServerId, HeldName, Found)>,
+}
+
+impl Attempt {
+    pub fn run(mut self) -> Ended {
+        let result = self.call();
+        let mut found = Vec::new();
+        if matches!(result, Err(CallError::NotHeld { .. } | CallError::NoSource(_))) {
+            for (client, server, name) in &self.holders {
+                let (_memory, nothing) = buffer(0);
+                let found_it = match client.fetch_bytes(*name, 0, nothing, Some(ASK)) {
+                    Ok(()) => Found::There,
+                    Err(CallError::Lost(_) | CallError::TimedOut(_)) => Found::Dead,
+                    Err(_) => Found::Missing,
+                };
+                found.push((*server, *name, found_it));
+            }
+        }
+        if let Err(CallError::Busy(_)) = result {
+            std::thread::sleep(LOOK * self.number.min(20));
+        }
+        Ended { call: self.call, number: self.number, result, found }
+    }
+
+    fn call(&mut self) -> Result<Outcome, CallError> {
+        for relay in &mut self.relays {
+            relay.fetch()?;
+        }
+        let args = std::mem::take(&mut self.args);
+        let mut call = self.client.call_async(&self.routine, args, self.time)?;
+        let mut cancelled = false;
+        let outcome = loop {
+            match call.wait_for(LOOK, &|| false) {
+                Ok(Some(outcome)) => break Ok(outcome),
+                Ok(None) => {}
+                Err(error) => break Err(error),
+            }
+            if !cancelled && self.cancel.load(Ordering::Relaxed) {
+                cancelled = true;
+                call.cancel()?;
+            }
+        };
+        drop(call);
+        if matches!(outcome, Ok(_) | Err(CallError::Status { .. })) {
+            self.deliveries.iter_mut().for_each(Delivery::put);
+        }
+        outcome
+    }
+}

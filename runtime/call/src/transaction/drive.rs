@@ -1,0 +1,572 @@
+//! The driver: which call is started when, and what its end means for the others.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use kumi_broker::{
+    Access, Action, Broker, CallId, ClientId, Config, Event, Failure, Graph, Link, Node, Offer,
+    Outcome as BrokerOutcome, Request, ServerId, SiteId, State, Time, UserId, by_name,
+};
+use kumi_rpc::HeldName;
+
+use super::attempt::{Ended, Found};
+use super::prepare::{CLIENT, Output, Plans, Prepared, prepare};
+use super::report::{Moved, Report, StepReport};
+use super::ways::Needs;
+use super::{RunOptions, Transaction, TransactionError};
+use crate::client::{CallError, Client, Outcome};
+use crate::held::Names;
+
+/// How often it is asked whether the transaction is to be cancelled.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long servers have to end the calls of a transaction that is cancelled.
+const GRACE: Duration = Duration::from_secs(10);
+/// What is taken for the way between any two places, until somebody measures it: bytes per second and seconds.
+const WAY: Link = Link { out: 1e9, back: 1e9, latency: 1e-4 };
+/// Operations per second that are taken for a processor's.
+const SPEED: f64 = 1e9;
+/// Operations for each byte of a call that does not say how many it has, and for every call.
+const WORK: (f64, f64) = (10.0, 1e6);
+
+/// A server of a transaction.
+pub struct Server {
+    pub address: String,
+    /// `None`: it is not reached, or not any more.
+    pub client: Option<Client>,
+}
+
+/// A call that runs.
+pub struct Running {
+    pub node: Node,
+    pub server: ServerId,
+    pub cancel: Arc<AtomicBool>,
+    /// Results that stay at the server (their indices), and their names.
+    pub keeps: Vec<(usize, HeldName)>,
+    /// Results that come to the client.
+    pub brings: Vec<usize>,
+    /// Bytes of the client's memory into which they are received.
+    pub direct: Vec<Access>,
+    pub moved: Moved,
+}
+
+/// A transaction that runs.
+pub struct Driver<'t> {
+    pub tx: &'t Transaction<'t>,
+    pub options: &'t RunOptions,
+    pub graph: Graph,
+    pub calls: Vec<Prepared>,
+    pub outputs: Vec<Output>,
+    pub servers: Vec<Server>,
+    pub report: Vec<StepReport>,
+    /// Bytes of the client's memory that are not what they were.
+    pub overwritten: Vec<(u64, u64)>,
+    /// Calls whose arguments go through the client.
+    pub relayed: BTreeSet<Node>,
+    pub names: Names,
+    broker: Broker,
+    /// Calls that the broker has.
+    nodes: HashMap<CallId, Node>,
+    submitted: BTreeSet<Node>,
+    pub running: HashMap<(CallId, u32), Running>,
+    /// Why the last attempt of a call failed.
+    failures: HashMap<Node, String>,
+    next: u64,
+    moved: Moved,
+    begun: Instant,
+    ends: (Sender<Ended>, Receiver<Ended>),
+}
+
+/// Connects to all that can be reached.
+fn connect(servers: &[&str], options: &RunOptions) -> Result<Vec<Server>, TransactionError> {
+    let results: Vec<Result<Client, CallError>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = servers
+            .iter()
+            .map(|address| scope.spawn(|| Client::connect(address, &options.connect)))
+            .collect();
+        let panicked = |_| Err(CallError::Interrupted);
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()
+    });
+    let mut why = Vec::new();
+    let mut connected = Vec::new();
+    for (address, result) in servers.iter().zip(results) {
+        let client = result.map_err(|error| why.push(error.to_string())).ok();
+        connected.push(Server { address: (*address).to_owned(), client });
+    }
+    if connected.iter().all(|server| server.client.is_none()) {
+        let none = || "none was named".to_owned();
+        return Err(TransactionError::NoServer(why.into_iter().next().unwrap_or_else(none)));
+    }
+    Ok(connected)
+}
+
+/// Asks the servers for descriptions, and finds what depends on what.
+fn plans(tx: &Transaction<'_>, servers: &[Server]) -> Result<Plans, TransactionError> {
+    let mut known = HashMap::new();
+    prepare(tx, &mut |routine| {
+        if let Some(known) = known.get(routine) {
+            return Ok(Arc::clone(known));
+        }
+        let mut last = None;
+        for client in servers.iter().filter_map(|server| server.client.as_ref()) {
+            match client.interface(routine) {
+                Ok(found) => {
+                    known.insert(routine.to_owned(), Arc::clone(&found));
+                    return Ok(found);
+                }
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or(CallError::Interrupted))
+    })
+}
+
+fn steps(calls: &[Prepared]) -> Vec<StepReport> {
+    let step =
+        |call: &Prepared| StepReport { routine: call.routine.clone(), ..StepReport::default() };
+    calls.iter().map(step).collect()
+}
+
+/// [`Transaction::plan`].
+pub fn plan(
+    tx: &Transaction<'_>,
+    servers: &[&str],
+    options: &RunOptions,
+) -> Result<Report, TransactionError> {
+    let servers = connect(servers, options)?;
+    let Plans { graph, calls, .. } = plans(tx, &servers)?;
+    let moved = Moved::default();
+    Ok(Report { graph, steps: steps(&calls), moved, took: Duration::ZERO })
+}
+
+/// [`Transaction::run_with`].
+pub fn run(
+    tx: &Transaction<'_>,
+    servers: &[&str],
+    options: &RunOptions,
+    interrupted: &dyn Fn() -> bool,
+) -> Result<Report, TransactionError> {
+    let policy = by_name(&options.policy)?;
+    let servers = connect(servers, options)?;
+    let Plans { graph, calls, outputs } = plans(tx, &servers)?;
+    let config = Config { most_attempts: u32::MAX, patience: 1, ..Config::default() };
+    let mut driver = Driver {
+        tx,
+        options,
+        graph,
+        report: steps(&calls),
+        calls,
+        outputs,
+        servers,
+        overwritten: Vec::new(),
+        relayed: BTreeSet::new(),
+        names: Names::new()?,
+        broker: Broker::new(policy, config),
+        nodes: HashMap::new(),
+        submitted: BTreeSet::new(),
+        running: HashMap::new(),
+        failures: HashMap::new(),
+        next: 0,
+        moved: Moved::default(),
+        begun: Instant::now(),
+        ends: channel(),
+    };
+    let cancelled = driver.drive(interrupted);
+    let took = driver.begun.elapsed();
+    let Driver { graph, report, moved, .. } = driver;
+    let report = Report { graph, steps: report, moved, took };
+    if cancelled {
+        return Err(TransactionError::Cancelled(Box::new(report)));
+    }
+    if report.is_complete() { Ok(report) } else { Err(TransactionError::Failed(Box::new(report))) }
+}
+
+/// The broker's name for a place: 0 is the client, every server is at one of its own.
+fn site(server: Option<ServerId>) -> SiteId {
+    SiteId(server.map_or(0, |server| server.0 + 1))
+}
+
+impl Driver<'_> {
+    fn now(&self) -> Time {
+        Time(u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.broker.handle(self.now(), event);
+    }
+
+    /// Runs it all. Whether it was cancelled.
+    fn drive(&mut self, interrupted: &dyn Fn() -> bool) -> bool {
+        self.join();
+        let mut cancelled: Option<Instant> = None;
+        std::thread::scope(|scope| {
+            loop {
+                self.submit();
+                while let Some(action) = self.broker.poll() {
+                    self.act(action, scope);
+                    self.submit();
+                }
+                self.let_go();
+                if self.graph.is_over() && self.running.is_empty() {
+                    break;
+                }
+                match cancelled {
+                    None if interrupted() => {
+                        cancelled = Some(Instant::now());
+                        self.cancel();
+                    }
+                    Some(since) if since.elapsed() > GRACE => self.break_off(),
+                    _ => {}
+                }
+                let next = self.broker.next_time().map_or(LOOK, |next| {
+                    Duration::from_nanos(next.0.saturating_sub(self.now().0)).min(LOOK)
+                });
+                match self.ends.1.recv_timeout(next) {
+                    Ok(ended) => self.ended(ended),
+                    Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                        self.look_for_lost();
+                        self.tell(Event::Tick);
+                    }
+                }
+            }
+        });
+        cancelled.is_some()
+    }
+
+    /// Tells the broker of the servers.
+    fn join(&mut self) {
+        let mut sites = vec![site(None)];
+        for index in 0..self.servers.len() {
+            let Some(client) = self.servers[index].client.clone() else { continue };
+            let id = ServerId(u32::try_from(index).unwrap_or(u32::MAX));
+            let Ok(routines) = client.names("") else {
+                self.servers[index].client = None;
+                continue;
+            };
+            let limit = self.options.in_flight.max(1);
+            let here = site(Some(id));
+            let offer = Offer { site: here, routines, limit, processors: 1, speed: SPEED };
+            self.tell(Event::Joined(id, offer));
+            for &other in &sites {
+                self.tell(Event::Network(other, here, WAY));
+                self.tell(Event::Network(here, other, WAY));
+            }
+            sites.push(here);
+        }
+    }
+
+    /// Submits the calls that are ready, and has those run again whose results they need.
+    fn submit(&mut self) {
+        loop {
+            let ready: Vec<Node> =
+                self.graph.ready().filter(|node| !self.submitted.contains(node)).collect();
+            if ready.is_empty() {
+                return;
+            }
+            for node in ready {
+                if self.graph.state(node) == Some(&State::Ready) && self.provide(node) {
+                    self.request(node);
+                }
+            }
+        }
+    }
+
+    /// Whether all that a call reads is there. If not, it waits for what is made again, or does not run.
+    fn provide(&mut self, node: Node) -> bool {
+        match self.needs(node) {
+            Needs::Nothing => return true,
+            Needs::Again(makers) => {
+                for maker in makers {
+                    let again = self.graph.again(maker);
+                    debug_assert!(again.is_ok(), "it has ended");
+                }
+            }
+            Needs::Lost(maker, why) => {
+                let lost = self.graph.lose(maker, why);
+                debug_assert!(lost.is_ok(), "it has ended");
+            }
+            Needs::Overwritten => {
+                let why = "what it reads was overwritten before it could be tried again";
+                self.fail(node, why.to_owned());
+            }
+        }
+        false
+    }
+
+    fn request(&mut self, node: Node) {
+        let call = &self.calls[node.0 as usize];
+        self.next += 1;
+        let id = CallId(self.next);
+        let own = self.outputs.iter().filter(|output| output.node == node && output.wanted);
+        let back = own.map(|output| output.access.end - output.access.start).sum();
+        #[allow(clippy::cast_precision_loss)]
+        let guess = WORK.0 * (call.plan.sent + call.plan.returned) as f64;
+        let request = Request {
+            routine: call.routine.clone(),
+            client: ClientId(0),
+            user: UserId(0),
+            site: site(None),
+            bytes_out: call.plan.sent,
+            bytes_back: back,
+            operations: Some(call.plan.operations.unwrap_or(guess).max(WORK.1)),
+            priority: 0,
+            idempotent: call.idempotent,
+            deadline: None,
+            held: self.graph.held(node),
+        };
+        self.submitted.insert(node);
+        self.nodes.insert(id, node);
+        self.tell(Event::Submit(id, request));
+    }
+
+    fn act<'s, 'e>(&mut self, action: Action, scope: &'s std::thread::Scope<'s, 'e>) {
+        match action {
+            Action::Start(call, server, number) => self.start(call, server, number, scope),
+            Action::Stop(call, _, number) => {
+                if let Some(running) = self.running.get(&(call, number)) {
+                    running.cancel.store(true, Ordering::Relaxed);
+                }
+            }
+            Action::Done(call, outcome) => {
+                let Some(node) = self.nodes.remove(&call) else { return };
+                self.submitted.remove(&node);
+                let why = match outcome {
+                    BrokerOutcome::Rejected(reject) => reject.to_string(),
+                    _ => "it could not be run".to_owned(),
+                };
+                let why = self.failures.get(&node).cloned().unwrap_or(why);
+                // One that waits for what is made again comes back.
+                if self.graph.state(node) == Some(&State::Ready) {
+                    self.fail(node, why);
+                }
+            }
+            Action::Queued(..) | Action::Declined(_) => {}
+        }
+    }
+
+    /// Starts a call, if all that it reads is still there.
+    fn start<'s, 'e>(
+        &mut self,
+        call: CallId,
+        server: ServerId,
+        number: u32,
+        scope: &'s std::thread::Scope<'s, 'e>,
+    ) {
+        self.look_for_lost();
+        let alive = self.servers.get(server.0 as usize).is_some_and(|it| it.client.is_some());
+        let node = self.nodes.get(&call).copied();
+        let node = node.filter(|node| self.graph.state(*node) == Some(&State::Ready));
+        let Some(node) = node.filter(|node| alive && self.provide(*node)) else {
+            let failure = if alive { Failure::Routine } else { Failure::NotBegun };
+            if alive && let Some(node) = self.nodes.remove(&call) {
+                self.submitted.remove(&node);
+            }
+            return self.tell(Event::Failed(call, number, failure));
+        };
+        let started = self.graph.start(node);
+        debug_assert!(started.is_ok(), "it was ready");
+        match self.place(node, call, number, server) {
+            Ok((attempt, running)) => {
+                let now = self.begun.elapsed();
+                let step = &mut self.report[node.0 as usize];
+                step.attempts += 1;
+                (step.begun, step.ended) = (Some(now), None);
+                step.server = Some(self.servers[server.0 as usize].address.clone());
+                self.moved.add(&running.moved);
+                self.running.insert((call, number), running);
+                let told = self.ends.0.clone();
+                scope.spawn(move || {
+                    // The driver waits for all.
+                    let _waits = told.send(attempt.run());
+                });
+            }
+            Err(error) => {
+                self.give_up(call, number, node, error.to_string());
+            }
+        }
+    }
+
+    /// Nothing more is started, and what runs is to end.
+    fn cancel(&mut self) {
+        self.graph.cancel();
+        let runs = |call: &CallId| self.running.keys().any(|(other, _)| other == call);
+        let waiting: Vec<CallId> = self.nodes.keys().filter(|call| !runs(call)).copied().collect();
+        for running in self.running.values() {
+            running.cancel.store(true, Ordering::Relaxed);
+        }
+        for call in waiting {
+            self.nodes.remove(&call);
+            self.tell(Event::Cancel(call));
+        }
+    }
+
+    /// Servers that do not let their calls end are given up.
+    fn break_off(&mut self) {
+        let slow: BTreeSet<ServerId> =
+            self.running.values().map(|running| running.server).collect();
+        slow.into_iter().for_each(|server| self.lost(server));
+    }
+
+    /// A call that is ready or runs has failed.
+    fn fail(&mut self, node: Node, why: String) {
+        if self.graph.state(node) == Some(&State::Ready) {
+            let started = self.graph.start(node);
+            debug_assert!(started.is_ok(), "it is ready");
+        }
+        let failed = self.graph.fail(node, why);
+        debug_assert!(failed.is_ok(), "it runs");
+    }
+
+    /// A call fails for good.
+    fn give_up(&mut self, call: CallId, number: u32, node: Node, why: String) {
+        self.nodes.remove(&call);
+        self.submitted.remove(&node);
+        self.fail(node, why);
+        self.tell(Event::Failed(call, number, Failure::Routine));
+    }
+
+    fn ended(&mut self, ended: Ended) {
+        let Ended { call, number, result, found } = ended;
+        let Some(running) = self.running.remove(&(call, number)) else { return };
+        let now = self.begun.elapsed();
+        self.report[running.node.0 as usize].ended = Some(now);
+        match result {
+            Ok(outcome) => self.done(call, number, &running, outcome),
+            Err(error) => {
+                if matches!(error, CallError::Status { .. }) {
+                    self.delivered(&running);
+                } else if !error.has_not_run() {
+                    // Parts of results may have come.
+                    for access in &running.direct {
+                        self.overwrite(running.node, access);
+                    }
+                }
+                self.failed(call, number, &running, &error, &found);
+            }
+        }
+    }
+
+    /// Results are where they were to come to.
+    fn delivered(&mut self, running: &Running) {
+        for &(output, name) in &running.keeps {
+            self.outputs[output].held = Some((running.server, name));
+        }
+        for &output in &running.brings {
+            self.outputs[output].here = Some(Vec::new());
+            let access = self.outputs[output].access;
+            if access.buffer == CLIENT {
+                self.overwrite(running.node, &access);
+            }
+        }
+    }
+
+    fn done(&mut self, call: CallId, number: u32, running: &Running, outcome: Outcome) {
+        let seconds = outcome.ran.as_secs_f64();
+        self.delivered(running);
+        self.report[running.node.0 as usize].outcome = Some(outcome);
+        self.nodes.remove(&call);
+        self.submitted.remove(&running.node);
+        let finished = self.graph.finish(running.node, running.server);
+        debug_assert!(finished.is_ok(), "it ran");
+        self.tell(Event::Ended(call, number, seconds));
+    }
+
+    fn failed(
+        &mut self,
+        call: CallId,
+        number: u32,
+        running: &Running,
+        error: &CallError,
+        found: &[(ServerId, HeldName, Found)],
+    ) {
+        let node = running.node;
+        let step = &self.report[node.0 as usize];
+        let server = step.server.clone().unwrap_or_default();
+        let why = format!("{error} (at {server})");
+        let more = step.attempts < self.options.attempts && !running.cancel.load(Ordering::Relaxed);
+        let idempotent = self.calls[node.0 as usize].idempotent;
+        let again = match error {
+            CallError::Lost(_) => {
+                self.lost(running.server);
+                idempotent.then_some(Failure::Broken)
+            }
+            CallError::Busy(_) | CallError::HeldFull(_) => Some(Failure::NotBegun),
+            CallError::NotHeld { .. } | CallError::NoSource(_) => {
+                self.sources_failed(node, found);
+                if more {
+                    return self.withdraw(call, number, node);
+                }
+                None
+            }
+            _ => None,
+        };
+        let Some(failure) = again.filter(|_| more) else {
+            return self.give_up(call, number, node, why);
+        };
+        self.failures.insert(node, why);
+        let again = self.graph.again(node);
+        debug_assert!(again.is_ok(), "it ran");
+        self.tell(Event::Failed(call, number, failure));
+    }
+
+    /// An attempt came to nothing, and the call is to be submitted anew.
+    fn withdraw(&mut self, call: CallId, number: u32, node: Node) {
+        self.nodes.remove(&call);
+        self.submitted.remove(&node);
+        let again = self.graph.again(node);
+        debug_assert!(again.is_ok(), "it ran");
+        self.tell(Event::Failed(call, number, Failure::Routine));
+    }
+
+    /// What a call was to read did not come.
+    fn sources_failed(&mut self, node: Node, found: &[(ServerId, HeldName, Found)]) {
+        for (server, name, what) in found {
+            match what {
+                // The client reaches it: so what it has goes through the client.
+                Found::There => {
+                    self.relayed.insert(node);
+                }
+                Found::Missing => {
+                    for output in &mut self.outputs {
+                        if output.held == Some((*server, *name)) {
+                            output.held = None;
+                        }
+                    }
+                }
+                Found::Dead => self.lost(*server),
+            }
+        }
+    }
+
+    /// Finds servers that have gone while nobody waited for them.
+    fn look_for_lost(&mut self) {
+        let gone = |server: &Server| server.client.as_ref().is_some_and(Client::is_lost);
+        let ids = (0..).map(ServerId).zip(&self.servers);
+        let lost: Vec<ServerId> =
+            ids.filter(|(_, server)| gone(server)).map(|(id, _)| id).collect();
+        lost.into_iter().for_each(|server| self.lost(server));
+    }
+
+    /// A server is gone, with what it held.
+    fn lost(&mut self, server: ServerId) {
+        let Some(client) = self.servers[server.0 as usize].client.take() else { return };
+        client.disconnect();
+        for output in &mut self.outputs {
+            if output.held.is_some_and(|(holder, _)| holder == server) {
+                output.held = None;
+            }
+        }
+        self.tell(Event::Left(server));
+    }
+}
+
+impl Moved {
+    fn add(&mut self, other: &Moved) {
+        self.sent += other.sent;
+        self.received += other.received;
+        self.between += other.between;
+        self.stayed += other.stayed;
+    }
+}

@@ -1,0 +1,237 @@
+//! The arguments of a call that is about to be started: what the client sends, and what servers have.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use kumi_broker::{Access, CallId, Node, ServerId};
+use kumi_idl::Argument;
+use kumi_rpc::{HeldPart, Keep};
+
+use super::TxArg;
+use super::attempt::{Attempt, Delivery, Relay};
+use super::drive::{Driver, Running};
+use super::prepare::{self, Prepared, Use, memory, memory_mut, overlap};
+use super::report::Moved;
+use super::ways::Way;
+use crate::client::{Arg, Array, ArrayMut, AtServers, Shape};
+use crate::lent::LentMut;
+
+/// What is put together for a call.
+#[derive(Default)]
+struct Placed {
+    relays: Vec<Relay>,
+    deliveries: Vec<Delivery>,
+    held: Vec<(ServerId, kumi_rpc::HeldName)>,
+    keeps: Vec<(usize, kumi_rpc::HeldName)>,
+    brings: Vec<usize>,
+    direct: Vec<Access>,
+    moved: Moved,
+}
+
+impl Driver<'_> {
+    /// An attempt to run a call at a server; what it reads is there.
+    pub fn place(
+        &mut self,
+        node: Node,
+        call: CallId,
+        number: u32,
+        server: ServerId,
+    ) -> io::Result<(Attempt, Running)> {
+        let mut placed = Placed::default();
+        let tx = self.tx;
+        let mut args = Vec::new();
+        let given = self.calls[node.0 as usize].given.clone();
+        for (position, parameter) in given.into_iter().enumerate() {
+            let arg = &tx.calls[node.0 as usize].args[position];
+            args.push(match arg {
+                TxArg::Default => Arg::Default,
+                TxArg::Scalar(scalar) => Arg::Scalar(*scalar),
+                TxArg::Text(text) => Arg::Text(text.clone().into()),
+                TxArg::Data(_) | TxArg::InOut(..) => {
+                    self.array(node, parameter, server, &mut placed)?
+                }
+            });
+        }
+        let cancel = Arc::new(AtomicBool::new(false));
+        let client = self.servers[server.0 as usize].client.clone();
+        let client = client.ok_or(io::ErrorKind::NotConnected)?;
+        let holders = placed.held.into_iter().filter_map(|(server, name)| {
+            Some((self.servers[server.0 as usize].client.clone()?, server, name))
+        });
+        let attempt = Attempt {
+            call,
+            number,
+            client,
+            routine: self.calls[node.0 as usize].routine.clone(),
+            args,
+            relays: placed.relays,
+            deliveries: placed.deliveries,
+            holders: holders.collect(),
+            cancel: Arc::clone(&cancel),
+            time: self.options.time,
+        };
+        let running = Running {
+            node,
+            server,
+            cancel,
+            keeps: placed.keeps,
+            brings: placed.brings,
+            direct: placed.direct,
+            moved: placed.moved,
+        };
+        Ok((attempt, running))
+    }
+
+    fn array(
+        &mut self,
+        node: Node,
+        parameter: usize,
+        server: ServerId,
+        placed: &mut Placed,
+    ) -> io::Result<Arg<'static>> {
+        let call: &Prepared = &self.calls[node.0 as usize];
+        let argument = call.plan.arguments[parameter].clone();
+        let own: Vec<usize> =
+            (0..call.uses.len()).filter(|at| call.uses[*at].parameter == parameter).collect();
+        let (Some(first), Some(last)) = (own.first(), own.last()) else { return Ok(Arg::Default) };
+        let (read, written) = (*first, *last);
+        let output =
+            self.outputs.iter().position(|it| it.node == node && it.parameter == parameter);
+        let one = &call.uses[read];
+        if !one.simple {
+            placed.moved.sent += argument.sent;
+            placed.moved.received += argument.returned;
+            let array = prepare::whole(self.tx, &call.uses[read..=written]);
+            if let Some(output) = output {
+                placed.brings.push(output);
+                placed.direct.push(call.uses[written].access);
+            }
+            return Ok(Arg::AtServers(Box::new(array)));
+        }
+        let mut array = self.source(node, one, &argument, server, placed);
+        if let Some(output) = output {
+            self.target(node, written, output, &mut array, placed)?;
+        }
+        Ok(Arg::AtServers(Box::new(array)))
+    }
+
+    /// What is sent of an array.
+    fn source(
+        &self,
+        node: Node,
+        one: &Use,
+        argument: &Argument,
+        server: ServerId,
+        placed: &mut Placed,
+    ) -> AtServers<'static> {
+        let mut array = AtServers::default();
+        if !one.reads {
+            return array;
+        }
+        let relayed = self.relayed.contains(&node);
+        let mut fetches = Vec::new();
+        let mut gaps = Vec::new();
+        for (bytes, from) in &one.inputs {
+            let (offset, length) = (bytes.start - one.access.start, bytes.end - bytes.start);
+            let Way::Held(output, holder) = self.way(one, bytes, *from) else {
+                placed.moved.sent += length;
+                gaps.push((offset, length));
+                continue;
+            };
+            let output = &self.outputs[output];
+            let Some((_, name)) = output.held else { continue };
+            let from = bytes.start - output.access.start;
+            placed.held.push((holder, name));
+            let at = &self.servers[holder.0 as usize];
+            if holder == server {
+                placed.moved.stayed += length;
+                let server = String::new();
+                array.parts.push(HeldPart { offset, length, name, from, server });
+            } else if relayed && let Some(client) = &at.client {
+                placed.moved.received += length;
+                placed.moved.sent += length;
+                fetches.push((client.clone(), name, from, offset, length));
+            } else {
+                placed.moved.between += length;
+                let server = at.address.clone();
+                array.parts.push(HeldPart { offset, length, name, from, server });
+            }
+        }
+        let own = memory(self.tx, one.data);
+        if fetches.is_empty() {
+            array.from =
+                own.filter(|_| !gaps.is_empty()).map(|(shape, lent)| Array::lent(lent, shape));
+            return array;
+        }
+        let from = own.map(|(_, lent)| {
+            lent.part((one.access.start - lent.address()) as usize, argument.sent as usize)
+        });
+        let mut relay = Relay::new(argument.clone(), fetches);
+        relay.gaps = from.map(|from| (from, gaps));
+        if let kumi_idl::Form::Array(element, order) = argument.form {
+            let shape = Shape { element, dims: None, order };
+            array.from = Some(Array::lent(relay.memory(), shape));
+        }
+        placed.relays.push(relay);
+        array
+    }
+
+    /// Where a result goes: to the client, or to a name at the server.
+    fn target(
+        &mut self,
+        node: Node,
+        index: usize,
+        output: usize,
+        array: &mut AtServers<'static>,
+        placed: &mut Placed,
+    ) -> io::Result<()> {
+        let over = |graph: &kumi_broker::Graph, node: &Node| {
+            use kumi_broker::State::{Ready, Running, Waiting};
+            !matches!(graph.state(*node), Some(Waiting | Ready | Running))
+        };
+        let made = &self.outputs[output];
+        let brings = made.wanted && made.here.is_none();
+        let read = made.readers.iter().any(|reader| !over(&self.graph, reader));
+        let bytes = made.access.end - made.access.start;
+        if read || !brings {
+            let name = self.names.fresh();
+            let lifetime_ms = u32::try_from(self.options.held.as_millis()).unwrap_or(u32::MAX);
+            array.keep = Some(Keep { name, lifetime_ms, sent: brings, survives: false });
+            placed.keeps.push((output, name));
+        }
+        if !brings {
+            return Ok(());
+        }
+        placed.moved.received += bytes;
+        placed.brings.push(output);
+        let call = &self.calls[node.0 as usize];
+        let one = &call.uses[index];
+        let Some((shape, lent)) = memory_mut(self.tx, one.data) else { return Ok(()) };
+        // If the connection breaks while results come, what was sent must be there for the next attempt.
+        if call.idempotent && sends_from(call, &one.access) {
+            let start = (one.access.start - lent.as_lent().address()) as usize;
+            let delivery = Delivery::new(lent, start..start + bytes as usize);
+            array.to = Some(ArrayMut::lent(delivery.memory(), shape));
+            placed.deliveries.push(delivery);
+        } else {
+            array.to = Some(ArrayMut::lent(lent, shape));
+            placed.direct.push(one.access);
+        }
+        Ok(())
+    }
+}
+
+/// Whether a call reads these bytes of the client's memory.
+fn sends_from(call: &Prepared, bytes: &Access) -> bool {
+    let range = (bytes.start, bytes.end);
+    let same = |one: &&Use| one.is_client() && one.reads;
+    call.uses.iter().filter(same).any(|one| overlap((one.access.start, one.access.end), range))
+}
+
+/// Memory for what is not to be in its place yet.
+pub fn buffer(length: usize) -> (Box<[u8]>, LentMut) {
+    let mut bytes = vec![0; length].into_boxed_slice();
+    let lent = LentMut::slice(&mut bytes);
+    (bytes, lent)
+}

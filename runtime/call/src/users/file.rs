@@ -1,0 +1,240 @@
+//! The file of users: what is in it, reading and checking it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use blake3::Hash;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use super::{Account, Known};
+
+/// Longest file, in bytes.
+const MOST_BYTES: u64 = 16 << 20;
+/// Most tokens of a file.
+const MOST_TOKENS: usize = 65_536;
+/// Longest name of a user.
+const MOST_NAME: usize = 64;
+
+/// Why a file of users cannot be used.
+#[derive(Debug, Error)]
+pub enum UsersError {
+    /// It cannot be read or written.
+    #[error("the file of users {} cannot be {doing}: {source}; check its name and permissions", path.display())]
+    File {
+        /// `read`, `written`, …
+        doing: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Others than its owner may write to it.
+    #[error("others may write to the file of users {}, and make themselves users: chmod 600 it", .0.display())]
+    Writable(PathBuf),
+    /// It is no file of users.
+    #[error("{} is no file of users: {reason}", path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// Where and what.
+        reason: String,
+    },
+    /// What was asked for cannot be.
+    #[error("{0}")]
+    Asked(String),
+}
+
+/// The file.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Content {
+    /// Its users.
+    #[serde(default, rename = "user", skip_serializing_if = "Vec::is_empty")]
+    pub users: Vec<Entry>,
+}
+
+/// A user of the file.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    pub name: String,
+    /// Patterns; none: all routines.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub routines: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u8>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_as: Option<String>,
+    /// May offer routines at a metaserver; then it calls none unless `routines` names some.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub server: bool,
+    #[serde(default, rename = "token", skip_serializing_if = "Vec::is_empty")]
+    pub tokens: Vec<Token>,
+}
+
+/// A token of the file.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Token {
+    /// BLAKE3 of it, 64 hexadecimal digits.
+    pub blake3: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires: Option<Moment>,
+}
+
+/// A time as people write it.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Moment {
+    Seconds(i64),
+    Text(String),
+    Date(toml::value::Datetime),
+}
+
+/// What a file says.
+#[derive(Debug)]
+pub struct Parsed {
+    pub tokens: Vec<Known>,
+    pub accounts: Vec<Arc<Account>>,
+}
+
+/// Seconds since 1970 of an RFC 3339 date and time.
+#[must_use]
+pub fn moment(text: &str) -> Option<i64> {
+    OffsetDateTime::parse(text, &Rfc3339).ok().map(OffsetDateTime::unix_timestamp)
+}
+
+/// A time, RFC 3339 in UTC.
+pub fn shown(seconds: i64) -> String {
+    let at = OffsetDateTime::from_unix_timestamp(seconds).ok();
+    at.and_then(|at| at.format(&Rfc3339).ok()).unwrap_or_else(|| format!("{seconds} s since 1970"))
+}
+
+impl Moment {
+    pub fn seconds(&self) -> Result<i64, String> {
+        let text = match self {
+            Moment::Seconds(seconds) => return Ok(*seconds),
+            Moment::Text(text) => text.clone(),
+            Moment::Date(date) => date.to_string(),
+        };
+        moment(&text).ok_or_else(|| {
+            format!("`{text}` is no time: write 2026-12-31T23:59:59Z, or seconds since 1970")
+        })
+    }
+}
+
+impl Token {
+    pub fn hash(&self) -> Result<Hash, String> {
+        Hash::from_hex(&self.blake3).map_err(|_| "blake3 is 64 hexadecimal digits".to_owned())
+    }
+}
+
+/// Whether this may be a user's name: it appears in logs and on command lines.
+pub fn check_name(name: &str) -> Result<(), String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "._-@+".contains(c);
+    if name.is_empty() || name.len() > MOST_NAME || !name.chars().all(fits) || name.starts_with('-')
+    {
+        return Err(format!(
+            "`{}` is no user's name: 1 to {MOST_NAME} of a-z, A-Z, 0-9, '.', '_', '-', '@', '+', no '-' first",
+            name.escape_default()
+        ));
+    }
+    Ok(())
+}
+
+impl Entry {
+    /// The routines that the user may call: all unless some are named, but a server calls none.
+    pub fn patterns(&self) -> Vec<String> {
+        let all = || if self.server { Vec::new() } else { vec!["*".to_owned()] };
+        self.routines.clone().unwrap_or_else(all)
+    }
+}
+
+impl Content {
+    /// What the file says, if all of it can be.
+    pub fn parsed(&self) -> Result<Parsed, String> {
+        let (mut names, mut hashes) = (BTreeSet::new(), BTreeSet::new());
+        let (mut tokens, mut accounts) = (Vec::new(), Vec::new());
+        for entry in &self.users {
+            check_name(&entry.name)?;
+            if !names.insert(&entry.name) {
+                return Err(format!("the user `{}` is there twice", entry.name));
+            }
+            let of_user = |why: String| format!("user `{}`: {why}", entry.name);
+            let weight = entry.weight.unwrap_or(1);
+            if weight == 0 {
+                return Err(of_user("a weight is at least 1".to_owned()));
+            }
+            let account = Arc::new(Account {
+                name: entry.name.clone(),
+                routines: entry.patterns(),
+                weight,
+                priority: entry.priority.unwrap_or(u8::MAX),
+                run_as: entry.run_as.clone(),
+                server: entry.server,
+            });
+            accounts.push(Arc::clone(&account));
+            for token in &entry.tokens {
+                let hash = token.hash().map_err(of_user)?;
+                let expires = token.expires.as_ref().map(Moment::seconds);
+                let expires = expires.transpose().map_err(of_user)?;
+                if !hashes.insert(*hash.as_bytes()) {
+                    return Err(of_user(format!("the token {} is there twice", id(&hash))));
+                }
+                tokens.push(Known { hash, user: Arc::clone(&account), expires });
+            }
+        }
+        if tokens.len() > MOST_TOKENS {
+            return Err(format!("{} tokens are more than {MOST_TOKENS}", tokens.len()));
+        }
+        Ok(Parsed { tokens, accounts })
+    }
+}
+
+/// By what people tell tokens apart: the first digits of the hash.
+pub fn id(hash: &Hash) -> String {
+    hash.to_hex().chars().take(8).collect()
+}
+
+pub fn failed(doing: &'static str, path: &Path) -> impl Fn(io::Error) -> UsersError {
+    move |source| UsersError::File { doing, path: path.to_owned(), source }
+}
+
+/// What is in an open file, which only its owner may write.
+pub fn content(path: &Path, file: &mut File) -> Result<Content, UsersError> {
+    let wrong = |reason: &dyn fmt::Display| UsersError::Content {
+        path: path.to_owned(),
+        reason: reason.to_string(),
+    };
+    let about = file.metadata().map_err(failed("read", path))?;
+    if !about.is_file() {
+        return Err(wrong(&"it is not a regular file"));
+    }
+    if about.mode() & 0o022 != 0 {
+        return Err(UsersError::Writable(path.to_owned()));
+    }
+    let mut bytes = Vec::new();
+    file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(failed("read", path))?;
+    if bytes.len() as u64 > MOST_BYTES {
+        return Err(wrong(&format_args!("it has more than {MOST_BYTES} bytes")));
+    }
+    let text = std::str::from_utf8(&bytes).map_err(|error| wrong(&error))?;
+    toml::from_str(text).map_err(|error| wrong(&error))
+}
+
+/// Reads and checks a file.
+pub fn read(path: &Path) -> Result<Parsed, UsersError> {
+    let mut file = File::open(path).map_err(failed("read", path))?;
+    let parsed = content(path, &mut file)?.parsed();
+    parsed.map_err(|reason| UsersError::Content { path: path.to_owned(), reason })
+}

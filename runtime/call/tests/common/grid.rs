@@ -1,0 +1,129 @@
+#![allow(dead_code)] // Each test uses a part of it.
+//! A metaserver in this process, and servers that register at it.
+
+use std::net::{SocketAddr, TcpListener};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use kumi_call::meta::{self, ServerState, State};
+use kumi_call::server::{Config, Listener, Membership};
+use kumi_call::{Client, Grid, Options};
+use tokio::sync::oneshot;
+
+/// A metaserver that ends with this.
+pub struct Meta {
+    pub address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What tests begin with.
+pub fn config(policy: &str) -> meta::Config {
+    meta::Config {
+        policy: policy.to_owned(),
+        report: Duration::from_millis(100),
+        ..meta::Config::default()
+    }
+}
+
+/// Starts a metaserver.
+pub fn meta(config: meta::Config) -> Meta {
+    meta_at(config, ([127, 0, 0, 1], 0).into())
+}
+
+/// Starts a metaserver at an address, which may have been another's a moment ago.
+pub fn meta_at(config: meta::Config, address: SocketAddr) -> Meta {
+    let begin = Instant::now();
+    let listener = loop {
+        match Listener::tcp(address) {
+            Ok(listener) => break listener,
+            Err(error) => assert!(begin.elapsed() < Duration::from_secs(30), "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    let address = listener.address().expect("its address").expect("TCP");
+    let (stop, stopped) = oneshot::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        let stopped = async move {
+            let _gone = stopped.await;
+        };
+        meta::serve(config, listener, stopped).expect("it serves");
+    });
+    Meta { address, stop: Some(stop), thread: Some(thread) }
+}
+
+impl Meta {
+    pub fn grid(&self) -> Grid {
+        Grid::connect(&self.address.to_string(), &Options::default()).expect("a connection")
+    }
+
+    /// What it knows.
+    pub fn state(&self) -> State {
+        let client = Client::connect(&self.address.to_string(), &Options::default());
+        let json = client.expect("a connection").status_json().expect("its state");
+        serde_json::from_str(&json).expect("JSON")
+    }
+
+    /// Waits until that is so.
+    pub fn until(&self, what: &str, is: impl Fn(&State) -> bool) -> State {
+        let begin = Instant::now();
+        loop {
+            let state = self.state();
+            if is(&state) {
+                return state;
+            }
+            assert!(begin.elapsed() < Duration::from_secs(60), "{what} does not come: {state:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Waits until so many servers are there.
+    pub fn until_servers(&self, count: usize) {
+        let up = |server: &&ServerState| server.state == "up";
+        self.until("a server", |state| state.servers.iter().filter(up).count() == count);
+    }
+
+    /// The configuration of a server that registers here.
+    pub fn member(&self, name: &str, slots: usize) -> Config {
+        let mut config = crate::common::config();
+        config.name = name.to_owned();
+        config.slots = slots;
+        config.membership = Some(Membership {
+            metaservers: vec![self.address.to_string()],
+            ..Membership::default()
+        });
+        config
+    }
+
+    /// Ends it.
+    pub fn stop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("the metaserver ends well");
+        }
+    }
+}
+
+impl Drop for Meta {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.stop();
+        }
+    }
+}
+
+/// A port that is free now.
+pub fn port() -> SocketAddr {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    listener.local_addr().expect("its address")
+}
+
+/// What is answered to a request.
+pub fn get(address: SocketAddr, path: &str) -> String {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(address).expect("a connection");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").expect("written");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    answer
+}

@@ -1,0 +1,321 @@
+//! Arrays that stay at servers, and go from one to the other.
+#![forbid(unsafe_code)]
+
+mod common;
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Served, config, eventually, served};
+use kumi_call::server::Config;
+use kumi_call::{Arg, Array, AtServers, CallError, Client, Names, Traffic};
+use kumi_rpc::{HeldName, HeldPart, Keep};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A server and its counters.
+fn counted(change: impl FnOnce(&mut Config)) -> (Served, Arc<Traffic>) {
+    let mut config = config();
+    change(&mut config);
+    let traffic = Arc::clone(&config.traffic);
+    (served(config), traffic)
+}
+
+fn names() -> Names {
+    Names::new().expect("random bytes")
+}
+
+fn stays(name: HeldName) -> Arg<'static> {
+    Arg::AtServers(Box::new(AtServers::stays(name, MINUTE)))
+}
+
+fn held(name: HeldName, bytes: u64, server: &str) -> Arg<'static> {
+    Arg::AtServers(Box::new(AtServers::held(name, bytes, server)))
+}
+
+/// Has an array of so many numbers held.
+fn fill(client: &Client, count: i32, x: f64, y: Arg<'_>) -> Result<(), CallError> {
+    client.call("fill", vec![count.into(), 0.into(), x.into(), y]).map(|_| ())
+}
+
+#[test]
+fn results_stay_and_are_arguments_of_the_next_call() {
+    let (server, traffic) = counted(|_| {});
+    let client = server.client();
+    let mut names = names();
+    let (one, two) = (names.fresh(), names.fresh());
+    let (a, b) = ([1.0, 2.0, 3.0, 4.0], [0.0, 1.0, 1.0, 0.0]);
+    let product = |a: Arg<'_>, c: Arg<'_>| {
+        client.call("dmmul", vec![2.into(), a, b.as_slice().into(), c]).expect("it runs");
+    };
+    product(a.as_slice().into(), stays(one));
+    let mut c = [0.0; 4];
+    product(held(one, 32, ""), c.as_mut_slice().into());
+    assert_eq!(c, a, "columns were exchanged twice");
+    // Held as well as sent, and by its own address.
+    let keep = Some(Keep { name: two, lifetime_ms: 60_000, sent: true, survives: false });
+    let to = Some(kumi_call::ArrayMut::flat(&mut c));
+    let address = server.address.to_string();
+    product(
+        held(one, 32, &address),
+        Arg::AtServers(Box::new(AtServers { to, keep, ..AtServers::default() })),
+    );
+    assert_eq!(c, a);
+    let mut fetched = [0.0; 2];
+    client.fetch(two, 16, &mut fetched).expect("it is held");
+    assert_eq!(fetched, [3.0, 4.0]);
+    assert_eq!(Traffic::of(&traffic.from_clients), 4 * 32);
+    eventually("the last byte", || Traffic::of(&traffic.to_clients) == 2 * 32);
+    assert_eq!(Traffic::of(&traffic.copied), 32);
+    assert_eq!(Traffic::of(&traffic.from_servers), 32);
+    eventually("the last byte", || Traffic::of(&traffic.fetched) == 32 + 16);
+    client.let_go(&[one, two]).expect("it is told");
+    let gone = client.fetch(one, 0, &mut fetched);
+    assert!(matches!(gone, Err(CallError::NotHeld { yet: false, .. })), "{gone:?}");
+}
+
+#[test]
+fn arrays_go_from_server_to_server() {
+    let ((first, sent), (second, taken)) = (counted(|_| {}), counted(|_| {}));
+    let (one, two) = (first.client(), second.client());
+    let name = names().fresh();
+    // Longer than a chunk; kept in a part of the call's memory.
+    let count = 300_000;
+    fill(&one, count, 2.5, stays(name)).expect("it runs");
+    let (mut y, bytes) = (vec![1.0; count as usize], count as u64 * 8);
+    let x = held(name, bytes, &first.address.to_string());
+    two.call("add", vec![count.into(), x, (&mut y).into()]).expect("it runs");
+    assert!(y.iter().all(|y| *y == 3.5));
+    eventually("the last byte", || Traffic::of(&sent.fetched) == bytes);
+    assert_eq!(Traffic::of(&sent.to_clients), 0);
+    assert_eq!(Traffic::of(&taken.from_servers), bytes);
+    assert_eq!(Traffic::of(&taken.from_clients), bytes, "of y");
+}
+
+#[test]
+fn parts_come_from_several_places() {
+    let (first, second) = (served(config()), served(config()));
+    let (one, two) = (first.client(), second.client());
+    let mut names = names();
+    let (near, far) = (names.fresh(), names.fresh());
+    fill(&one, 3, 7.0, stays(far)).expect("it runs");
+    fill(&two, 3, 8.0, stays(near)).expect("it runs");
+    let address = first.address.to_string();
+    let part = |offset, name, from, server: &str| HeldPart {
+        offset,
+        length: 16,
+        name,
+        from,
+        server: server.to_owned(),
+    };
+    let own = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
+    let x = Arg::AtServers(Box::new(AtServers {
+        from: Some(Array::flat(&own)),
+        parts: vec![part(8, far, 8, &address), part(32, near, 0, "")],
+        ..AtServers::default()
+    }));
+    let mut y = [0.0; 7];
+    two.call("add", vec![7.into(), x, y.as_mut_slice().into()]).expect("it runs");
+    assert_eq!(y, [1.0, 7.0, 7.0, 4.0, 8.0, 8.0, 7.0]);
+    // Of a section every second element travels, is held, and is sent back.
+    let name = names.fresh();
+    let mut x = [1, 2, 3, 4, 5];
+    let keep = Keep { name, lifetime_ms: 60_000, sent: false, survives: false };
+    let array = AtServers { from: Some(Array::flat(&x)), keep: Some(keep), ..AtServers::default() };
+    one.call("negate", vec![5.into(), Arg::AtServers(Box::new(array))]).expect("it runs");
+    let mut kept = [0_i32; 3];
+    one.fetch(name, 0, &mut kept).expect("it is held");
+    assert_eq!(kept, [-1, -3, -5]);
+    let part = HeldPart { offset: 0, length: 12, name, from: 0, server: address };
+    let to = Some(kumi_call::ArrayMut::flat(&mut x));
+    let array = AtServers { parts: vec![part], to, ..AtServers::default() };
+    two.call("negate", vec![5.into(), Arg::AtServers(Box::new(array))]).expect("it runs");
+    assert_eq!(x, [1, 2, 3, 4, 5]);
+}
+
+/// What is said of a sum whose first array is this.
+fn refused(client: &Client, x: Arg<'_>) -> CallError {
+    let mut y = [0.0; 2];
+    let outcome = client.call("add", vec![2.into(), x, y.as_mut_slice().into()]);
+    outcome.expect_err("it cannot run")
+}
+
+#[test]
+fn strange_wishes_are_refused_and_cost_nothing() {
+    let (server, traffic) = counted(|config| config.peers = Some(vec!["127.0.0.1:1".to_owned()]));
+    let client = server.client();
+    let mut names = names();
+    let (known, unknown, own) = (names.fresh(), names.fresh(), names.fresh());
+    fill(&client, 2, 1.0, stays(known)).expect("it runs");
+    let error = refused(&client, held(unknown, 16, ""));
+    assert!(matches!(error, CallError::NotHeld { .. }) && error.has_not_run(), "{error:?}");
+    let short = AtServers::held(known, 8, "");
+    let error = refused(&client, Arg::AtServers(Box::new(short)));
+    assert!(error.to_string().contains("in part only"), "{error}");
+    let error = refused(&client, held(known, 24, ""));
+    assert!(error.to_string().contains("fewer than the parts"), "{error}");
+    let mut beyond = AtServers::held(known, 16, "");
+    beyond.parts[0].from = 1;
+    let error = refused(&client, Arg::AtServers(Box::new(beyond)));
+    assert!(error.to_string().contains("more than the held array has"), "{error}");
+    // A name that is in use; and what a call makes as its own argument.
+    let error = fill(&client, 2, 1.0, stays(known)).expect_err("it is held");
+    assert!(error.to_string().contains("take another name"), "{error}");
+    let keep = Some(Keep { name: own, lifetime_ms: 1000, sent: false, survives: false });
+    let circle = AtServers { keep, ..AtServers::held(own, 16, "") };
+    let x = [1.0, 2.0];
+    let args = vec![2.into(), x.as_slice().into(), Arg::AtServers(Box::new(circle))];
+    let error = client.call("add", args).expect_err("it cannot run");
+    assert!(matches!(error, CallError::NotHeld { .. }), "{error:?}");
+    // Addresses that nobody listens at, and those that are not allowed.
+    let error = refused(&client, held(unknown, 16, "127.0.0.1:1"));
+    assert!(matches!(error, CallError::NoSource(_)) && error.has_not_run(), "{error:?}");
+    let address = server.address.to_string();
+    for other in [address.as_str(), "unix:/tmp/socket", "nonsense"] {
+        let error = refused(&client, held(known, 16, other));
+        assert!(error.to_string().contains("does not fetch"), "{error}");
+    }
+    let mut many = [0.0; 3];
+    let error = client.fetch(known, 0, &mut many).expect_err("it is shorter");
+    assert!(error.to_string().contains("the array has 16 bytes"), "{error}");
+    assert_eq!(Traffic::of(&traffic.copied) + Traffic::of(&traffic.from_servers), 0);
+    assert_eq!(Traffic::of(&traffic.fetched), 0);
+    let mut y = [0.0; 2];
+    client.fetch(known, 0, &mut y).expect("all is in order");
+    assert_eq!(y, [1.0, 1.0]);
+}
+
+#[test]
+fn servers_that_are_none_and_arrays_that_do_not_come() {
+    let server = served(config());
+    let client = server.client();
+    let name = names().fresh();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address").to_string();
+    let stranger = std::thread::spawn(move || {
+        let hello = kumi_rpc::ServerHello {
+            version: Ok(1),
+            highest: 1,
+            name: String::new(),
+            streams: 1,
+            bytes: 1,
+            role: kumi_rpc::Role::default(),
+        };
+        let mut result = Vec::new();
+        kumi_rpc::ResultHead { waited_ns: 0, ran_ns: 0, values: vec![] }.encode(&mut result);
+        let frame = [&[result.len() as u8, 0, 0, 0, 1, 0, 0, 0, 10, 0, 0, 0], &result[..]].concat();
+        // Ends early; sends more than was asked for; says something else.
+        let chunk = kumi_rpc::chunk_header(1, 0, 24);
+        let much = [&hello.encode()[..], &frame, &chunk, &[0; 24]].concat();
+        for bytes in [hello.encode(), much, b"HTTP/1.1 400 Bad Request".to_vec()] {
+            let (mut socket, _) = listener.accept().expect("a connection");
+            socket.write_all(&bytes).expect("it is sent");
+        }
+    });
+    for _ in 0..3 {
+        let error = refused(&client, held(name, 16, &address));
+        assert!(matches!(error, CallError::NoSource(_)), "{error:?}");
+    }
+    stranger.join().expect("it has ended");
+    // One that says nothing at all: the call's time ends it.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = silent.local_addr().expect("its address").to_string();
+    let mut y = [0.0; 2];
+    let args = vec![2.into(), held(name, 16, &address), y.as_mut_slice().into()];
+    let late = client.call_within("add", args, Some(Duration::from_millis(200)));
+    assert!(matches!(late, Err(CallError::TimedOut(_))), "{late:?}");
+    fill(&client, 2, 1.0, y.as_mut_slice().into()).expect("all is in order");
+}
+
+#[test]
+fn memory_for_held_arrays_is_bounded() {
+    let (server, _) = counted(|config| config.held_bytes = 1 << 20);
+    let client = server.client();
+    let mut names = names();
+    let (first, second) = (names.fresh(), names.fresh());
+    fill(&client, 80_000, 1.0, stays(first)).expect("it runs");
+    let error = fill(&client, 80_000, 1.0, stays(second)).expect_err("there is no room");
+    assert!(matches!(error, CallError::HeldFull(_)) && error.has_not_run(), "{error:?}");
+    // A call that fails, or whose client goes, leaves nothing behind.
+    for _ in 0..3 {
+        let args = vec![80_000.into(), 60_000.into(), 1.0.into(), stays(second)];
+        client.let_go(&[first]).expect("it is told");
+        let time = Some(Duration::from_millis(50));
+        let late = client.call_within("fill", args, time);
+        assert!(matches!(late, Err(CallError::TimedOut(_))), "{late:?}");
+        fill(&client, 80_000, 1.0, stays(first)).expect("there is room again");
+    }
+}
+
+#[test]
+fn the_smallest_array_is_charged_what_it_takes() {
+    // Twice the smallest piece of memory that the server takes.
+    let (server, _) = counted(|config| config.held_bytes = 128 << 10);
+    let client = server.client();
+    let mut names = names();
+    for count in [0, 2] {
+        let [first, second, third] = std::array::from_fn(|_| names.fresh());
+        fill(&client, count, 1.0, stays(first)).expect("it runs");
+        fill(&client, count, 1.0, stays(second)).expect("it runs");
+        let error = fill(&client, count, 1.0, stays(third)).expect_err("there is no room");
+        assert!(matches!(error, CallError::HeldFull(_)) && error.has_not_run(), "{error:?}");
+        client.let_go(&[first]).expect("it is told");
+        fill(&client, count, 1.0, stays(third)).expect("there is room again");
+        client.let_go(&[second, third]).expect("it is told");
+    }
+}
+
+#[test]
+fn a_name_let_go_while_its_call_runs_is_free() {
+    let server = served(config());
+    let client = server.client();
+    let name = names().fresh();
+    let slow = vec![2.into(), 300.into(), 1.0.into(), stays(name)];
+    let mut slow = client.call_async("fill", slow, None).expect("it begins");
+    let mut y = [0.0; 2];
+    eventually("the begin of the call", || {
+        matches!(client.fetch(name, 0, &mut y), Err(CallError::NotHeld { yet: true, .. }))
+    });
+    client.let_go(&[name]).expect("it is told");
+    fill(&client, 2, 2.0, stays(name)).expect("it runs");
+    slow.wait(&|| false).expect("it runs");
+    client.fetch(name, 0, &mut y).expect("it is held");
+    assert_eq!(y, [2.0, 2.0], "of the later call");
+}
+
+#[test]
+fn arrays_end_with_their_time_or_their_client() {
+    let (server, _) = counted(|config| config.held_grace = Duration::from_millis(1));
+    let (client, other) = (server.client(), server.client());
+    let mut names = names();
+    let [short, lost, survivor, late] = std::array::from_fn(|_| names.fresh());
+    let keep = |name, lifetime_ms, survives| {
+        let keep = Keep { name, lifetime_ms, sent: false, survives };
+        Arg::AtServers(Box::new(AtServers { keep: Some(keep), ..AtServers::default() }))
+    };
+    // Each time by another connection: who asks for what has lost its owner is its owner then.
+    let missing = |name| {
+        let mut y = [0.0; 2];
+        matches!(server.client().fetch(name, 0, &mut y), Err(CallError::NotHeld { yet: false, .. }))
+    };
+    fill(&client, 2, 1.0, keep(short, 1, false)).expect("it runs");
+    eventually("the end of its lifetime", || missing(short));
+    fill(&client, 2, 1.0, keep(lost, 60_000, false)).expect("it runs");
+    fill(&client, 2, 3.0, keep(survivor, 60_000, true)).expect("it runs");
+    assert!(!missing(lost), "whoever knows the name may have it");
+    // A call that goes on when its client goes.
+    let args = vec![2.into(), 300.into(), 4.0.into(), keep(late, 60_000, true)];
+    let call = client.call_async("fill", args, None).expect("it begins");
+    let mut y = [0.0; 2];
+    eventually("the begin of the call", || {
+        matches!(other.fetch(late, 0, &mut y), Err(CallError::NotHeld { yet: true, .. }))
+    });
+    std::mem::forget(call);
+    client.disconnect();
+    eventually("the end of the client's arrays", || missing(lost));
+    assert!(!missing(survivor));
+    eventually("the result of the lost client", || other.fetch(late, 0, &mut y).is_ok());
+    assert_eq!(y, [4.0, 4.0]);
+}

@@ -1,0 +1,162 @@
+//! Calls through a metaserver.
+#![forbid(unsafe_code)]
+
+mod common;
+#[path = "common/grid.rs"]
+mod grid;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use common::{Served, served};
+use grid::{Meta, config, get, meta};
+use kumi_call::{Array, CallError, GridCall};
+
+/// Servers of so many slots each, named a, b, c, …
+fn servers(meta: &Meta, slots: &[usize]) -> Vec<Served> {
+    let servers =
+        ["a", "b", "c"].iter().zip(slots).map(|(name, slots)| served(meta.member(name, *slots)));
+    let servers: Vec<Served> = servers.collect();
+    meta.until_servers(servers.len());
+    servers
+}
+
+/// Calls that have run on each server.
+fn done(meta: &Meta, all: u64) -> BTreeMap<String, u64> {
+    let state = meta.until("the end of all calls", |state| state.counters.done == all);
+    state.servers.into_iter().map(|server| (server.name, server.done)).collect()
+}
+
+fn nap(grid: &kumi_call::Grid, ms: i32) -> GridCall {
+    grid.call_async("nap", vec![ms.into()], None).expect("it begins")
+}
+
+fn expected(counts: &[(&str, u64)]) -> BTreeMap<String, u64> {
+    counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
+}
+
+#[test]
+fn calls_go_to_servers_in_turn() {
+    let meta = meta(config("round-robin"));
+    let _servers = servers(&meta, &[1, 1, 1]);
+    let grid = meta.grid();
+    let (a, b) = ([1.0, 2.0, 3.0, 4.0], [1.0, 0.0, 0.0, 1.0]);
+    for _ in 0..9 {
+        let mut c = [0.0; 4];
+        let args = vec![2.into(), (&a[..]).into(), (&b[..]).into(), c.as_mut_slice().into()];
+        grid.call("dmmul", args).expect("it runs");
+        assert_eq!(c, a);
+    }
+    assert_eq!(done(&meta, 9), expected(&[("a", 3), ("b", 3), ("c", 3)]));
+    let state = meta.state();
+    assert_eq!((state.waiting, state.running, state.counters.placed), (0, 0, 9));
+    assert!(state.recent.iter().all(|call| call.outcome == "done" && call.routine == "dmmul"));
+    assert!(grid.names("mm").expect("names") == ["dmmul"]);
+}
+
+#[test]
+fn a_server_has_never_more_than_its_limit() {
+    let mut limited = config("least-load");
+    limited.limit = Some(2);
+    let meta = meta(limited);
+    let _servers = servers(&meta, &[4, 1]);
+    let grid = meta.grid();
+    let mut calls: Vec<GridCall> = (0..9).map(|_| nap(&grid, 150)).collect();
+    let mut most = BTreeMap::new();
+    while calls.iter().any(|call| !call.is_over()) {
+        for server in meta.state().servers {
+            let so_far: &mut u32 = most.entry(server.name).or_default();
+            *so_far = server.in_flight.max(*so_far);
+        }
+    }
+    for call in &mut calls {
+        call.wait(&|| false).expect("it runs");
+    }
+    assert_eq!(most, BTreeMap::from([("a".to_owned(), 2), ("b".to_owned(), 1)]));
+    let done = done(&meta, 9);
+    assert!(done["a"] > done["b"], "{done:?}");
+}
+
+#[test]
+fn a_call_that_waits_is_cancelled_or_too_late() {
+    let meta = meta(config("round-robin"));
+    let servers = servers(&meta, &[1]);
+    let grid = meta.grid();
+    let mut long = nap(&grid, 60_000);
+    meta.until("a call that runs", |state| state.running == 1);
+    let mut waits = nap(&grid, 1);
+    meta.until("a call that waits", |state| state.waiting == 1);
+    waits.cancel();
+    assert!(matches!(waits.wait(&|| false), Err(CallError::Cancelled(_))));
+    let late = grid.call_within("nap", vec![1.into()], Some(Duration::from_millis(50)));
+    assert!(matches!(late, Err(CallError::TimedOut(_))), "{late:?}");
+    drop(nap(&grid, 1));
+    meta.until("nobody waits", |state| state.waiting == 0);
+    // One that runs, too.
+    long.cancel();
+    assert!(matches!(long.wait(&|| false), Err(CallError::Cancelled(_))));
+    assert!(long.is_over() && long.wait(&|| false).is_err());
+    nap(&grid, 1).wait(&|| false).expect("the slot is free");
+    // Wherever it is on its way just then.
+    for step in 0..100 {
+        let on_its_way = nap(&grid, 60_000);
+        std::thread::sleep(Duration::from_micros(20 * step));
+        drop(on_its_way);
+    }
+    nap(&grid, 1).wait(&|| false).expect("the slot is free again");
+    let counts = meta.state().counters;
+    assert_eq!((counts.done, counts.hostile), (2, 0));
+    drop(servers);
+}
+
+#[test]
+fn what_is_wrong_is_said_before_anything_is_placed() {
+    let meta = meta(config("round-robin"));
+    let _servers = servers(&meta, &[1]);
+    let grid = meta.grid();
+    match grid.call("dmul", vec![]) {
+        Err(CallError::RoutineNotFound(text)) => {
+            assert!(text.contains("did you mean dmmul?"), "{text}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let few = grid.call("dmmul", vec![2.into()]);
+    assert!(matches!(few, Err(CallError::Argument { .. })), "{few:?}");
+    // A failure of the routine is an answer: it is not tried elsewhere.
+    let (a, mut y) = (vec![1.0; 100], [0.0]);
+    let args =
+        vec![1.into(), 100.into(), kumi_call::Arg::In(Array::flat(&a)), y.as_mut_slice().into()];
+    let status = grid.call("addcol", args);
+    assert!(matches!(status, Err(CallError::Status { value: 100, .. })), "{status:?}");
+    let crash = grid.call("crash", vec![]);
+    assert!(matches!(crash, Err(CallError::Crashed { detail: 6, .. })), "{crash:?}");
+    let state = meta.until("no calls", |state| state.running == 0);
+    assert_eq!((state.counters.placed, state.counters.failed), (2, 2));
+    // A server is no metaserver.
+    let address = state.servers[0].address.clone();
+    let other = kumi_call::Grid::connect(&address, &kumi_call::Options::default());
+    assert!(matches!(other, Err(CallError::Address(_))), "{other:?}");
+}
+
+#[test]
+fn whoever_looks_on_sees_it() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address");
+    let mut shown = config("round-robin");
+    shown.http = Some(std::sync::Arc::new(listener));
+    let meta = meta(shown);
+    let _servers = servers(&meta, &[3]);
+    meta.grid().call("noop", vec![]).expect("it runs");
+    meta.until("its end", |state| state.counters.done == 1);
+    std::thread::sleep(Duration::from_millis(300));
+    let json = get(address, "/status.json");
+    let (_, body) = json.split_once("\r\n\r\n").expect("a body");
+    let state: kumi_call::meta::State = serde_json::from_str(body).expect("JSON");
+    assert_eq!((state.servers[0].slots, state.counters.done), (3, 1));
+    let figures = get(address, "/metrics");
+    assert!(figures.contains("\nkumi_call_done_total 1\n"), "{figures}");
+    assert!(figures.contains("kumi_call_server_up{server=\"a\","), "{figures}");
+    let page = get(address, "/");
+    assert!(page.contains("<h2>Servers</h2>") && !page.contains("://"), "nothing from elsewhere");
+    assert!(get(address, "/nothing").starts_with("HTTP/1.1 404"));
+}

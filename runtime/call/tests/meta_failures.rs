@@ -1,0 +1,223 @@
+//! Servers, metaservers and clients that vanish, and strangers.
+#![forbid(unsafe_code)]
+
+mod common;
+#[path = "common/grid.rs"]
+mod grid;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use common::{Served, library, served, served_by};
+use grid::{Meta, config, meta, meta_at};
+use kumi_call::server::Registry;
+use kumi_call::{CallError, Grid, GridCall, Options};
+use kumi_rpc::{ClientHello, Fate, Member, Register, Ticket};
+
+/// A server whose `nap` may be run twice.
+fn repeating(meta: &Meta, name: &str) -> Served {
+    let mut registry = Registry::default();
+    for mut interface in common::interfaces() {
+        interface.idempotent = interface.name == "nap";
+        registry.add(interface, &[library()]).expect("a routine");
+    }
+    served_by(meta.member(name, 1), registry)
+}
+
+fn nap(grid: &Grid, ms: i32) -> GridCall {
+    grid.call_async("nap", vec![ms.into()], None).expect("it begins")
+}
+
+#[test]
+fn a_call_whose_server_is_gone_runs_elsewhere_if_it_may() {
+    let meta = meta(config("round-robin"));
+    let mut first = repeating(&meta, "first");
+    meta.until_servers(1);
+    let grid = meta.grid();
+    let mut call = nap(&grid, 700);
+    meta.until("a call that runs", |state| state.running == 1);
+    let _second = repeating(&meta, "second");
+    meta.until_servers(2);
+    first.stop();
+    call.wait(&|| false).expect("it runs on the second");
+    let state = meta.until("its end", |state| state.counters.done == 1);
+    assert_eq!((state.counters.placed, state.counters.retried, state.counters.failed), (2, 1, 0));
+    let second = state.servers.iter().find(|server| server.name == "second").expect("it is there");
+    assert_eq!(second.done, 1);
+    assert_eq!((state.recent[0].attempts, state.recent[0].server.as_str()), (2, "second"));
+    meta.until("the first is lost", |state| state.servers[0].state == "lost");
+}
+
+#[test]
+fn a_call_that_may_have_run_is_reported_and_not_run_again() {
+    let meta = meta(config("round-robin"));
+    let mut first = served(meta.member("first", 1));
+    meta.until_servers(1);
+    let grid = meta.grid();
+    let mut call = nap(&grid, 60_000);
+    meta.until("a call that runs", |state| state.running == 1);
+    let mut waits = nap(&grid, 1);
+    meta.until("a call that waits", |state| state.waiting == 1);
+    let _second = served(meta.member("second", 1));
+    waits.wait(&|| false).expect("it runs on the second");
+    first.stop();
+    let lost = call.wait(&|| false).expect_err("its server is gone");
+    assert!(!lost.has_not_run(), "{lost}");
+    let state = meta.until("no calls", |state| state.running == 0);
+    assert_eq!((state.counters.done, state.counters.failed, state.counters.retried), (1, 1, 0));
+}
+
+#[test]
+fn a_server_that_cannot_be_reached_is_told_with_all_attempts() {
+    let mut few = config("round-robin");
+    few.attempts = 2;
+    let meta = meta(few);
+    let servers: Vec<Served> = ["a", "b"]
+        .iter()
+        .map(|name| {
+            let mut config = meta.member(name, 1);
+            let membership = config.membership.as_mut().expect("one");
+            // Nobody listens there.
+            membership.address = grid::port().to_string();
+            served(config)
+        })
+        .collect();
+    meta.until_servers(2);
+    let failed = meta.grid().call("noop", vec![]).expect_err("nobody is there");
+    match &failed {
+        CallError::Attempts { tried, has_not_run: true, .. } => {
+            assert_eq!(tried.len(), 2);
+            let of = |name| tried.iter().filter(|one| one.starts_with(name)).count();
+            assert_eq!((of("a ("), of("b (")), (1, 1), "{failed}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let state = meta.until("no calls", |state| state.running == 0);
+    assert_eq!((state.counters.placed, state.counters.failed), (2, 1));
+    drop(servers);
+}
+
+#[test]
+fn a_metaserver_comes_back_with_what_it_knew() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut kept = config("round-robin");
+    kept.state = Some(folder.path().join("meta.db"));
+    let mut first = meta(kept.clone());
+    let _server = served(first.member("a", 1));
+    first.until_servers(1);
+    let grid = first.grid();
+    grid.call("noop", vec![]).expect("it runs");
+    let mut runs = nap(&grid, 1500);
+    first.until("a call that runs", |state| state.running == 1);
+    let mut waits = nap(&grid, 1);
+    first.until("a call that waits", |state| state.waiting == 1);
+    let paths = first.state().paths.len();
+    first.stop();
+    let mut second = meta_at(kept.clone(), first.address);
+    let state = second.until("the server is back", |state| {
+        state.servers.iter().any(|server| server.state == "up")
+    });
+    assert_eq!((state.paths.len(), paths), (1, 1));
+    // What ran goes on, and has its slot.
+    assert!(state.servers[0].in_flight == 1 || runs.is_over(), "{state:?}");
+    runs.wait(&|| false).expect("it runs to its end");
+    waits.wait(&|| false).expect("it runs too");
+    // Of one that ends while its client has not found the new one yet the server says what became.
+    let state = second.until("both ends", |state| state.counters.done == 2);
+    assert_eq!((state.running, state.waiting, state.counters.placed), (0, 0, 1));
+    second.stop();
+    let third = meta_at(kept, first.address);
+    let state = third.until("the server is back", |state| !state.servers.is_empty());
+    assert_eq!((state.running, state.paths.len()), (0, 1), "nothing is left over");
+    grid.call("noop", vec![]).expect("it runs");
+}
+
+/// The address of the metaserver, for a client in a process of its own.
+const CHILD: &str = "KUMI_TEST_META";
+
+#[test]
+fn a_client_of_its_own() {
+    if let Ok(address) = std::env::var(CHILD) {
+        let grid = Grid::connect(&address, &Options::default()).expect("a connection");
+        let _waits = nap(&grid, 60_000);
+        let _late = grid.call("nap", vec![60_000.into()]);
+    }
+}
+
+#[test]
+fn a_client_that_is_killed_frees_its_slots() {
+    let meta = meta(config("least-load"));
+    let _server = served(meta.member("a", 1));
+    meta.until_servers(1);
+    let mut client = Command::new(std::env::current_exe().expect("this test"))
+        .args(["--exact", "a_client_of_its_own"])
+        .env(CHILD, meta.address.to_string())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("a client");
+    meta.until("its calls", |state| state.running == 1 && state.waiting == 1);
+    client.kill().expect("it dies");
+    client.wait().expect("it is dead");
+    let state = meta.until("no calls", |state| state.running == 0 && state.waiting == 0);
+    assert_eq!(state.counters.cancelled, 2);
+    let time = Some(Duration::from_secs(30));
+    meta.grid().call_within("nap", vec![1.into()], time).expect("the slot is free");
+}
+
+fn hello() -> Vec<u8> {
+    let (token, program, site) = (String::new(), String::new(), String::new());
+    ClientHello { versions: 1..=1, token, program, site }.encode()
+}
+
+#[test]
+fn strangers_cost_a_counter() {
+    let meta = meta(config("round-robin"));
+    let _server = served(meta.member("a", 1));
+    meta.until_servers(1);
+    let register = |offers| Register {
+        name: "x".into(),
+        address: "h:1".into(),
+        site: String::new(),
+        version: String::new(),
+        slots: 1,
+        processors: 1,
+        speed: 1.0,
+        offers,
+        key: None,
+    };
+    let member = |act: &dyn Fn(&mut Member)| {
+        let mut member = Member::new();
+        act(&mut member);
+        [hello(), std::mem::take(member.out())].concat()
+    };
+    let ticket = Ticket { call: 1, attempt: 1 };
+    let strangers = [
+        b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+        [hello(), vec![0xff; 12]].concat(),
+        [hello(), vec![9, 0, 0, 0, 1, 0, 0, 0, 32, 0, 0, 0], vec![0; 9]].concat(),
+        member(&|member| member.told(ticket, Fate::Gone)),
+        member(&|member| member.offer(1, "{}")),
+        member(&|member| member.register(&register(0))),
+        member(&|member| member.register(&register(u16::MAX))),
+        member(&|member| {
+            member.register(&register(1));
+            member.offer(1, "no description");
+        }),
+        member(&|member| {
+            member.register(&register(1));
+            member.register(&register(1));
+        }),
+    ];
+    for (index, bytes) in strangers.iter().enumerate() {
+        let mut stream = TcpStream::connect(meta.address).expect("a connection");
+        stream.write_all(bytes).expect("written");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("it is closed");
+        assert!(answer.starts_with(b"KUMICALL"), "{index}: it says why");
+    }
+    let state = meta.until("strangers", |state| state.counters.hostile == strangers.len() as u64);
+    assert_eq!(state.servers.len(), 1);
+    meta.grid().call("noop", vec![]).expect("it runs");
+}

@@ -1,0 +1,341 @@
+//! A metaserver that several users share: who may call, who may offer routines, and what servers learn of it.
+#![forbid(unsafe_code)]
+
+mod common;
+#[path = "common/grid.rs"]
+mod grid;
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Served, served};
+use grid::{Meta, config, get, meta};
+use kumi_call::server::{self, Membership};
+use kumi_call::users::{NewToken, Users, add, revoke};
+use kumi_call::{CallError, Client, Grid, GridCall, Options, Tls};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+
+/// A metaserver with users, and their file.
+struct House {
+    meta: Meta,
+    file: PathBuf,
+    server_token: String,
+    folder: tempfile::TempDir,
+}
+
+fn token(file: &std::path::Path, user: &str, routines: Option<&str>) -> String {
+    let routines = routines.map(|pattern| vec![pattern.to_owned()]);
+    add(file, &NewToken { user: user.to_owned(), routines, ..NewToken::default() })
+        .expect("a token")
+}
+
+impl House {
+    fn new() -> House {
+        House::with(|_| {})
+    }
+
+    fn with(change: impl FnOnce(&mut kumi_call::meta::Config)) -> House {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("users.toml");
+        let server = NewToken { user: "srv".to_owned(), server: true, ..NewToken::default() };
+        let server_token = add(&file, &server).expect("a token");
+        let mut config = config("round-robin");
+        config.users = Some(Arc::new(Users::open(&file).expect("users")));
+        change(&mut config);
+        House { meta: meta(config), file, server_token, folder }
+    }
+
+    fn member(&self, name: &str, slots: usize) -> server::Config {
+        let mut config = self.meta.member(name, slots);
+        let membership = Membership {
+            token: self.server_token.clone(),
+            ..config.membership.take().expect("a membership")
+        };
+        config.membership = Some(membership);
+        config
+    }
+
+    fn serve(&self, config: server::Config) -> Served {
+        let count = self.servers();
+        let server = served(config);
+        self.until("a server", || self.servers() > count);
+        server
+    }
+
+    fn servers(&self) -> usize {
+        let state = self.state();
+        state.servers.iter().filter(|server| server.state == "up").count()
+    }
+
+    fn state(&self) -> kumi_call::meta::State {
+        self.grid(&self.server_token).expect("a connection").status().expect("its state")
+    }
+
+    fn until(&self, what: &str, is: impl Fn() -> bool) {
+        let begin = std::time::Instant::now();
+        while !is() {
+            assert!(begin.elapsed() < Duration::from_secs(60), "{what} does not come");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn user(&self, user: &str) -> String {
+        token(&self.file, user, None)
+    }
+
+    fn grid(&self, token: &str) -> Result<Grid, CallError> {
+        let options = Options { token: token.to_owned(), ..Options::default() };
+        Grid::connect(&self.meta.address.to_string(), &options)
+    }
+}
+
+fn nap(grid: &Grid, ms: i32) -> GridCall {
+    grid.call_async("nap", vec![ms.into()], None).expect("it begins")
+}
+
+#[test]
+fn only_users_call_and_only_servers_offer() {
+    let house = House::new();
+    let _server = house.serve(house.member("a", 1));
+    for wrong in ["", "kumi_guessed", "pass_00"] {
+        let refused = house.grid(wrong);
+        assert!(matches!(refused, Err(CallError::NotPermitted(_))), "{wrong}: {refused:?}");
+    }
+    let past =
+        NewToken { user: "ada".to_owned(), expires: Some(1_000_000_000), ..NewToken::default() };
+    let past = add(&house.file, &past).expect("a token");
+    assert!(matches!(house.grid(&past), Err(CallError::Expired(_))));
+    let ada = house.grid(&house.user("ada")).expect("a connection");
+    ada.call("noop", vec![]).expect("it runs");
+    // A server calls nothing, and who calls is no server.
+    let server = house.grid(&house.server_token).expect("a connection");
+    assert_eq!(server.names("").expect("names"), [""; 0]);
+    assert!(matches!(server.call("noop", vec![]), Err(CallError::NotPermitted(_))));
+    let mut rogue = house.meta.member("rogue", 1);
+    for token in [house.user("eve"), String::new()] {
+        let before = house.state().counters.refused;
+        if let Some(membership) = &mut rogue.membership {
+            membership.token = token;
+        }
+        let _rogue = served(rogue.clone());
+        house.until("a refusal", || house.state().counters.refused > before);
+        assert_eq!(house.servers(), 1);
+    }
+    // Nor may one server pass for another.
+    let other = NewToken { user: "other".to_owned(), server: true, ..NewToken::default() };
+    let mut thief = house.member("a", 1);
+    if let Some(membership) = &mut thief.membership {
+        membership.token = add(&house.file, &other).expect("a token");
+        membership.address = house.state().servers[0].address.clone();
+    }
+    let before = house.state().counters.refused;
+    let _thief = served(thief);
+    house.until("a refusal", || house.state().counters.refused > before);
+    ada.call("noop", vec![]).expect("it runs where it should");
+}
+
+#[test]
+fn users_see_what_is_theirs() {
+    let house = House::new();
+    let _server = house.serve(house.member("a", 2));
+    let ada = house.grid(&token(&house.file, "ada", Some("n*"))).expect("a connection");
+    let bob = house.grid(&house.user("bob")).expect("a connection");
+    assert_eq!(ada.names("").expect("names"), ["nap", "negate", "noop"]);
+    match ada.call("dmmul", vec![]) {
+        Err(CallError::NotPermitted(text)) => {
+            assert!(text.contains("`ada` may not call `dmmul`"), "{text}");
+        }
+        other => panic!("{other:?}"),
+    }
+    match ada.call("nop", vec![]) {
+        Err(CallError::RoutineNotFound(text)) => assert!(text.contains("noop"), "{text}"),
+        other => panic!("{other:?}"),
+    }
+    ada.call("noop", vec![]).expect("it runs");
+    bob.call("noop", vec![]).expect("it runs");
+    house.until("both ends", || bob.status().expect("the state").counters.done == 2);
+    let state = ada.status().expect("the state");
+    assert!(state.routines.iter().all(|routine| routine.name.starts_with('n')));
+    let users: Vec<&str> = state.recent.iter().map(|call| call.user.as_str()).collect();
+    assert_eq!(users, ["ada"]);
+}
+
+#[test]
+fn who_is_revoked_waits_no_longer() {
+    let house = House::new();
+    let _server = house.serve(house.member("a", 1));
+    let ada = house.grid(&house.user("ada")).expect("a connection");
+    let bob = house.grid(&house.user("bob")).expect("a connection");
+    let mut runs = nap(&ada, 1500);
+    house.until("a call that runs", || house.state().running == 1);
+    let (mut hers, mut his) = (nap(&ada, 1), nap(&bob, 1));
+    house.until("calls that wait", || house.state().waiting == 2);
+    revoke(&house.file, "ada", None).expect("revoked");
+    assert!(matches!(hers.wait(&|| false), Err(CallError::Cancelled(_))));
+    let next = ada.call("noop", vec![]);
+    assert!(matches!(next, Err(CallError::NotPermitted(_))), "{next:?}");
+    runs.wait(&|| false).expect("what runs goes on");
+    his.wait(&|| false).expect("others do");
+    // So with servers.
+    revoke(&house.file, "srv", None).expect("revoked");
+    house.until("no server", || {
+        let state = bob.status().expect("the state");
+        state.servers.iter().all(|server| server.state != "up")
+    });
+}
+
+/// A server that only the metaserver's users reach, and that is told no token.
+#[test]
+fn servers_are_shown_passes_and_no_tokens() {
+    let house = House::new();
+    let mut guarded = house.member("a", 1);
+    guarded.only_sent = true;
+    let server = house.serve(guarded);
+    let direct = Client::connect(&server.address.to_string(), &Options::default());
+    assert!(matches!(direct, Err(CallError::NotPermitted(_))), "{direct:?}");
+    let ada = house.user("ada");
+    let grid = house.grid(&ada).expect("a connection");
+    (0..3).for_each(|_| drop(grid.call("noop", vec![]).expect("it runs")));
+    drop(server);
+
+    // What a server is shown: it listens, and says nothing.
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let mut liar = house.member("liar", 1);
+    if let Some(membership) = &mut liar.membership {
+        membership.address = listener.local_addr().expect("its address").to_string();
+    }
+    house.until("no server", || house.servers() == 0);
+    let _liar = house.serve(liar);
+    let call = grid.call_async("noop", vec![], Some(Duration::from_secs(20))).expect("it begins");
+    let (mut stream, _) = listener.accept().expect("a client");
+    let mut shown = vec![0; 512];
+    let count = std::io::Read::read(&mut stream, &mut shown).expect("its hello");
+    let shown = String::from_utf8_lossy(&shown[..count]).into_owned();
+    assert!(shown.contains("pass_") && !shown.contains("kumi_"), "{shown}");
+    assert!(!shown.contains(&ada));
+    drop((call, stream));
+
+    // Elsewhere it is worth nothing, nor a second time.
+    let pass = &shown[shown.find("pass_").expect("a pass")..];
+    let end = pass[5..].find(|c: char| !c.is_ascii_hexdigit()).map_or(pass.len(), |at| at + 5);
+    let options = Options { token: pass[..end].to_owned(), ..Options::default() };
+    let other = served(house.member("b", 1));
+    let used = Client::connect(&other.address.to_string(), &options);
+    assert!(matches!(used, Err(CallError::NoServer { has_not_run: true, .. })), "{used:?}");
+    let at_meta = house.grid(&options.token);
+    assert!(matches!(at_meta, Err(CallError::NotPermitted(_))), "{at_meta:?}");
+}
+
+#[test]
+fn a_server_with_users_of_its_own_takes_those_who_are_both() {
+    let house = House::new();
+    let own = house.folder.path().join("own.toml");
+    token(&own, "ada", Some("noop"));
+    let mut guarded = house.member("a", 1);
+    guarded.users = Some(Arc::new(Users::open(&own).expect("users")));
+    let _server = house.serve(guarded);
+    let ada = house.grid(&house.user("ada")).expect("a connection");
+    let bob = house.grid(&house.user("bob")).expect("a connection");
+    ada.call("noop", vec![]).expect("it runs");
+    let not = ada.call("nap", vec![1.into()]).expect_err("the server does not permit it");
+    assert!(not.to_string().contains("may not call `nap`") && not.has_not_run(), "{not}");
+    let nobody = bob.call("noop", vec![]).expect_err("the server does not know him");
+    assert!(nobody.to_string().contains("`bob` is no user of this server"), "{nobody}");
+}
+
+#[test]
+fn metaserver_and_servers_speak_tls() {
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    let key = KeyPair::generate().expect("a key");
+    let certificate = params.self_signed(&key).expect("a certificate");
+    let issuer = Issuer::new(params, key);
+    let tls = || {
+        let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).expect("a name");
+        let key = KeyPair::generate().expect("a key");
+        let own = params.signed_by(&key, &issuer).expect("a certificate");
+        Tls::of(&own.pem(), &key.serialize_pem()).expect("they fit")
+    };
+    let house = House::with(|config| config.tls = Some(tls()));
+    let ca = house.folder.path().join("ca.pem");
+    std::fs::write(&ca, certificate.pem()).expect("written");
+    let at = format!("tls://{}", house.meta.address);
+    let options = Options { token: house.user("ada"), ca: Some(ca.clone()), ..Options::default() };
+    let grid = Grid::connect(&at, &options).expect("a connection");
+    let mut guarded = house.member("a", 1);
+    (guarded.tls, guarded.only_sent) = (Some(tls()), true);
+    if let Some(membership) = &mut guarded.membership {
+        membership.metaservers = vec![at.clone()];
+        membership.ca = Some(ca);
+    }
+    let _server = served(guarded);
+    house.until("a server", || grid.status().expect("the state").servers.len() == 1);
+    let (a, b, mut c) = (vec![1.5; 90_000], vec![2.0; 90_000], vec![0.0; 90_000]);
+    grid.call("dmmul", vec![300.into(), (&a).into(), (&b).into(), (&mut c).into()])
+        .expect("it runs");
+    assert!(c.iter().all(|x| *x == 900.0));
+    let state = grid.status().expect("the state");
+    assert!(state.servers[0].address.starts_with("tls://"), "{state:?}");
+    // Many streams at once, more than the socket takes in one piece.
+    let mut calls: Vec<GridCall> = (0..200).map(|_| nap(&grid, 0)).collect();
+    calls.iter_mut().for_each(|call| drop(call.wait(&|| false).expect("it runs")));
+    // Who does not speak TLS is told so.
+    match house.grid(&options.token) {
+        Err(error @ CallError::Tls { .. }) => {
+            assert!(error.to_string().contains("tls://HOST:PORT"), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let elsewhere = Grid::connect(&at, &Options { ca: None, ..options });
+    assert!(matches!(elsewhere, Err(CallError::Tls { .. })), "{elsewhere:?}");
+}
+
+#[test]
+fn shares_are_by_weight_and_priorities_bounded() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let http = listener.local_addr().expect("its address");
+    let house = House::with(|config| config.http = Some(Arc::new(listener)));
+    let _server = house.serve(house.member("a", 1));
+    let (ada, bob) = (house.user("ada"), house.user("bob"));
+    let text = std::fs::read_to_string(&house.file).expect("the file");
+    let text = text.replace("name = \"ada\"\n", "name = \"ada\"\nweight = 3\n");
+    let text = text.replace("name = \"bob\"\n", "name = \"bob\"\npriority = 0\n");
+    std::fs::write(&house.file, text).expect("written");
+    let (ada, bob) = (house.grid(&ada).expect("it"), house.grid(&bob).expect("it"));
+    let runs = nap(&ada, 60_000);
+    house.until("a call that runs", || house.state().running == 1);
+    let noop = |grid: Grid| grid.call_async("noop", vec![], None).expect("it begins");
+    let mut his: Vec<GridCall> = (0..11).map(|_| nap(&bob, 0)).collect();
+    // His priority is what the file says: it is not before his others.
+    his.push(noop(bob.with_priority(9)));
+    let mut hers: Vec<GridCall> = (0..35).map(|_| nap(&ada, 0)).collect();
+    hers.push(noop(ada.with_priority(9)));
+    house.until("calls that wait", || house.state().waiting == 48);
+    drop(runs);
+    hers.iter_mut().chain(&mut his).for_each(|call| drop(call.wait(&|| false).expect("it runs")));
+    house.until("all ends", || house.state().counters.done == 48);
+    std::thread::sleep(Duration::from_millis(300));
+    let json = get(http, "/status.json");
+    let (_, body) = json.split_once("\r\n\r\n").expect("a body");
+    let state: kumi_call::meta::State = serde_json::from_str(body).expect("JSON");
+    // One slot: they ended as they were started. The first is the one that was cancelled.
+    let turns: Vec<(&str, &str)> = state
+        .recent
+        .iter()
+        .rev()
+        .map(|it| (it.user.as_str(), it.routine.as_str()))
+        .skip(1)
+        .collect();
+    let mut bobs = 0;
+    for (turn, (user, _)) in turns.iter().enumerate() {
+        bobs += usize::from(*user == "bob");
+        assert!((4 * bobs).abs_diff(turn + 1) <= 4, "after {turn}: {turns:?}");
+    }
+    let of = |name: &str| -> Vec<&str> {
+        turns.iter().filter(|(user, _)| *user == name).map(|(_, routine)| *routine).collect()
+    };
+    let (hers, his) = (of("ada"), of("bob"));
+    assert_eq!((hers.first(), his.last()), (Some(&"noop"), Some(&"noop")), "{turns:?}");
+}

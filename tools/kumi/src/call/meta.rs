@@ -1,0 +1,124 @@
+//! `kumi call meta`.
+
+use super::access::{GuardArgs, log};
+use crate::error::Error;
+use crate::{output, parse};
+use clap::Args;
+use kumi_call::meta::{Config, serve};
+use kumi_call::server::Listener;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Options of `kumi call meta`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Servers register with `kumi call serve --meta ADDR`, clients give the metaserver's \
+address where they would give a server's. Data goes straight between the two. With --tokens only users of the file \
+may call, and only its servers (`kumi call token add NAME --server`) offer routines."
+)]
+pub struct MetaArgs {
+    /// Where to listen: HOST:PORT (port 0: any that is free) or unix:PATH
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7071")]
+    pub listen: String,
+    /// Listen on an address that other machines reach, though the metaserver does not know who calls or does not encrypt
+    #[arg(long)]
+    pub insecure_listen: bool,
+    #[command(flatten)]
+    pub guard: GuardArgs,
+    /// How servers are chosen: round-robin, least-load or min-completion
+    #[arg(long, value_name = "NAME", default_value = "min-completion")]
+    pub policy: String,
+    /// Most calls that a server is given at a time [default: as many as it has slots]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    pub limit: Option<u32>,
+    /// Calls that may wait for a server
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    pub waiting: usize,
+    /// Times that a call is started at most
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub attempts: u32,
+    /// How long a server may be silent until it is taken for lost
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse::duration)]
+    pub silence: Duration,
+    /// Keep calls that are placed, times and paths in this file, for the next start
+    #[arg(long, value_name = "FILE")]
+    pub state: Option<PathBuf>,
+    /// Show the dashboard, /status.json and /metrics here: HOST:PORT
+    #[arg(long, value_name = "ADDR")]
+    pub http: Option<String>,
+}
+
+/// Serves until SIGINT or SIGTERM.
+pub fn run(args: &MetaArgs, cluster: &str) -> Result<(), Error> {
+    log();
+    let mut config = Config {
+        policy: args.policy.clone(),
+        limit: args.limit,
+        waiting: args.waiting,
+        attempts: args.attempts,
+        silence: args.silence,
+        state: args.state.clone(),
+        users: args.guard.users()?,
+        ..Config::default()
+    };
+    let listener = match args.listen.strip_prefix("unix:") {
+        Some(path) => Listener::unix(Path::new(path))?,
+        None => Listener::tcp(listen(args)?)?,
+    };
+    config.tls = args.guard.tls(cluster, listener.address().ok().flatten())?;
+    let at = match listener.address() {
+        Ok(Some(address)) if config.tls.is_some() => format!("tls://{address}"),
+        Ok(Some(address)) => address.to_string(),
+        _ => args.listen.clone(),
+    };
+    if let Some(http) = &args.http {
+        let address = address("--http", http)?;
+        if !address.ip().is_loopback() && !args.insecure_listen {
+            let why = "other machines reach this address, and whoever reaches it sees all users' calls; give \
+                       --insecure-listen as well";
+            return Err(Error::Usage(format!("--http {http}: {why}")));
+        }
+        let listener = TcpListener::bind(address).map_err(|source| {
+            kumi_call::server::ServeError::Listen { at: address.to_string(), source }
+        })?;
+        if let Ok(address) = listener.local_addr() {
+            output::note(&format!("dashboard at http://{address}/"));
+        }
+        config.http = Some(std::sync::Arc::new(listener));
+    }
+    let signals = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
+    let mut signals = signal_hook::iterator::Signals::new(signals)
+        .map_err(|source| Error::SetUp { what: "signals", source })?;
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    std::thread::spawn(move || {
+        let _signal = signals.forever().next();
+        drop(stop);
+    });
+    output::note(&format!("metaserver ({}) at {at}", config.policy));
+    serve(config, listener, async {
+        // Nothing is ever sent: it ends when the sender goes.
+        let _gone = stopped.await;
+    })?;
+    Ok(())
+}
+
+fn listen(args: &MetaArgs) -> Result<SocketAddr, Error> {
+    let address = address("--listen", &args.listen)?;
+    match args.guard.gap(false) {
+        Some(why) if !address.ip().is_loopback() && !args.insecure_listen => {
+            Err(Error::Usage(format!(
+                "--listen {}: other machines reach this address, and {why}; give --tokens and --tls-cert and \
+                 --tls-key (or --tls-cluster), listen on 127.0.0.1 or unix:PATH, or give --insecure-listen as well",
+                args.listen
+            )))
+        }
+        _ => Ok(address),
+    }
+}
+
+fn address(option: &str, text: &str) -> Result<SocketAddr, Error> {
+    let wrong = |why: String| Error::Usage(format!("{option} {text}: {why}"));
+    let mut found = text.to_socket_addrs().map_err(|error| wrong(error.to_string()))?;
+    found.next().ok_or_else(|| wrong("this host has no address".to_owned()))
+}

@@ -1,0 +1,192 @@
+//! `kumi call run`: a call from the shell.
+
+mod given;
+mod npy;
+mod show;
+
+use super::client::{ServerArgs, connect};
+use crate::error::Error;
+use crate::{output, parse};
+use clap::Args;
+use given::Arguments;
+use kumi_call::{Arg, Array, ArrayMut, Outcome, Shape, is_given};
+use kumi_idl::{Element, Form, Interface, Limits, Mode, Order, Plan};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Options of `kumi call run`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "An ARG is VALUE, in the order of what the routine is sent, or NAME=VALUE. \
+Arrays are @FILE.npy, @FILE with the bytes as the routine has them, or 1,2;3,4 by rows. What is the size of an array \
+or has a default may be left out."
+)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub server: ServerArgs,
+    /// The routine
+    #[arg(value_name = "ROUTINE")]
+    pub routine: String,
+    /// What it is sent
+    #[arg(value_name = "ARG", allow_negative_numbers = true)]
+    pub arguments: Vec<String>,
+    /// Write the array that comes back in NAME to a file, .npy or bytes, instead of printing it; may be given again
+    #[arg(short, long, value_name = "NAME=FILE")]
+    pub output: Vec<String>,
+    /// Longest time of the call on the server, waiting included
+    #[arg(long, value_name = "TIME", value_parser = parse::duration)]
+    pub timeout: Option<Duration>,
+    /// Through a metaserver: the call's place among those of its user, up to 9, which is first
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=9))]
+    pub priority: u8,
+}
+
+/// An array of the command line's, with its bytes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Numbers {
+    pub element: Element,
+    /// `None`: as many elements as the routine wants, in its order.
+    pub dims: Option<Vec<u64>>,
+    pub order: Order,
+    pub bytes: Vec<u8>,
+}
+
+impl Numbers {
+    fn shape(&self) -> Shape {
+        Shape { element: self.element, dims: self.dims.clone(), order: self.order }
+    }
+}
+
+/// Runs the command.
+pub fn run(args: &RunArgs) -> Result<(), Error> {
+    let client = connect(&args.server)?.with_priority(args.priority);
+    let known = client.interface(&args.routine)?;
+    let interface: &Interface = &known;
+    let files = files(interface, &args.output)?;
+    let arguments = Arguments::read(interface, &args.arguments)?;
+    let plan = interface
+        .plan_with_texts(&arguments.scalars, &arguments.texts, &Limits::default())
+        .map_err(|error| Error::Usage(error.to_string()))?;
+    let mut results = results(interface, &plan, &arguments.arrays)?;
+    let list = list(interface, &arguments, &mut results);
+    let outcome = client.call_within(&args.routine, list, args.timeout)?;
+    for (index, path) in &files {
+        if let Some(numbers) = &results[*index] {
+            let is_npy = path.extension().is_some_and(|extension| extension == "npy");
+            let written = if is_npy { npy::write(numbers) } else { numbers.bytes.clone() };
+            std::fs::write(path, written)
+                .map_err(|source| Error::ArrayUnwritable { path: path.clone(), source })?;
+        }
+    }
+    output::text(&shown(interface, &outcome, &results, &files))
+}
+
+/// The parameters that are written to files.
+fn files(interface: &Interface, options: &[String]) -> Result<Vec<(usize, PathBuf)>, Error> {
+    let one = |option: &String| {
+        let wrong = |why: &str| Error::Usage(format!("-o {option}: {why}"));
+        let (name, file) = option.split_once('=').ok_or_else(|| wrong("it is no NAME=FILE"))?;
+        let found = interface.params.iter().position(|param| param.name == name);
+        let index = found.ok_or_else(|| wrong("the routine has no such parameter"))?;
+        let param = &interface.params[index];
+        if !param.mode.is_returned() || param.dims.is_empty() || param.ty == kumi_idl::Type::String
+        {
+            return Err(wrong("it is no array that comes back"));
+        }
+        Ok((index, PathBuf::from(file)))
+    };
+    options.iter().map(one).collect()
+}
+
+/// Memory for the arrays that come back: as the routine has them, or as they are sent.
+fn results(
+    interface: &Interface,
+    plan: &Plan,
+    sent: &[Option<Numbers>],
+) -> Result<Vec<Option<Numbers>>, Error> {
+    let mut results = Vec::with_capacity(plan.arguments.len());
+    for ((param, argument), sent) in interface.params.iter().zip(&plan.arguments).zip(sent) {
+        let Form::Array(element, order) = argument.form else {
+            results.push(None);
+            continue;
+        };
+        if !param.mode.is_returned() {
+            results.push(None);
+            continue;
+        }
+        let dims = || Some(argument.axes.iter().map(|axis| axis.size).collect());
+        results.push(Some(match sent {
+            Some(Numbers { dims: None, bytes, .. }) => {
+                Numbers { element, dims: dims(), order, bytes: bytes.clone() }
+            }
+            Some(numbers) => numbers.clone(),
+            None => Numbers { element, dims: dims(), order, bytes: zeros(argument.bytes)? },
+        }));
+    }
+    Ok(results)
+}
+
+/// Memory for a result, as far as there is any.
+fn zeros(bytes: u64) -> Result<Vec<u8>, Error> {
+    let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+    let mut memory = Vec::new();
+    memory
+        .try_reserve_exact(length)
+        .map_err(|_| Error::Usage(format!("there is no memory for a result of {bytes} bytes")))?;
+    memory.resize(length, 0);
+    Ok(memory)
+}
+
+/// The arguments as the client takes them.
+fn list<'a>(
+    interface: &Interface,
+    arguments: &'a Arguments,
+    results: &'a mut [Option<Numbers>],
+) -> Vec<Arg<'a>> {
+    let mut list = Vec::new();
+    for (index, (param, result)) in interface.params.iter().zip(results).enumerate() {
+        if !is_given(param) {
+            continue;
+        }
+        let sent = arguments.arrays[index].as_ref().filter(|_| param.mode != Mode::Out);
+        let sent = sent.map(|numbers| Array::bytes(&numbers.bytes, numbers.shape()));
+        let result = result.as_mut().map(|numbers| {
+            let shape = numbers.shape();
+            ArrayMut::bytes(&mut numbers.bytes, shape)
+        });
+        list.push(match (sent, result) {
+            (Some(sent), Some(result)) => Arg::InOut(sent, result),
+            (Some(sent), None) => Arg::In(sent),
+            (None, Some(result)) => Arg::Out(result),
+            (None, None) => match (&arguments.scalars[index], &arguments.texts[index]) {
+                (Some(scalar), _) => Arg::Scalar(*scalar),
+                (None, Some(text)) => Arg::Text(text.as_str().into()),
+                (None, None) => Arg::Default,
+            },
+        });
+    }
+    list
+}
+
+/// What came back and went to no file, a line each.
+fn shown(
+    interface: &Interface,
+    outcome: &Outcome,
+    results: &[Option<Numbers>],
+    files: &[(usize, PathBuf)],
+) -> String {
+    let mut text = String::new();
+    for (index, (param, result)) in interface.params.iter().zip(results).enumerate() {
+        if files.iter().any(|(written, _)| *written == index) {
+            continue;
+        }
+        let value = outcome.values.iter().find(|(of, _)| *of == index);
+        let value = value.map(|(_, value)| show::value(value));
+        if let Some(value) =
+            value.or_else(|| result.as_ref().map(|all| show::array(&param.name, all)))
+        {
+            text += &format!("{} = {value}\n", param.name);
+        }
+    }
+    text
+}

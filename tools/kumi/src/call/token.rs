@@ -1,0 +1,105 @@
+//! `kumi call token`: who may call a server.
+
+use crate::error::Error;
+use crate::{output, parse};
+use clap::{Args, Subcommand};
+use kumi_call::users::{self, NewToken};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// `kumi call token …`
+#[derive(Debug, Subcommand)]
+pub enum TokenCommand {
+    /// Make a token for a user and print it, this once; the file, which is made if need be, has its hash only
+    Add(AddArgs),
+    /// The users of a file, and what their tokens are told apart by
+    List(FileArgs),
+    /// Take a user's tokens away, or one; servers that use the file refuse the user's next call
+    Revoke(RevokeArgs),
+}
+
+/// Which file.
+#[derive(Clone, Debug, Args)]
+pub struct FileArgs {
+    /// The file of users, as for `kumi call serve --tokens`
+    #[arg(long, value_name = "FILE", env = "KUMI_CALL_TOKENS")]
+    pub file: PathBuf,
+}
+
+/// Options of `kumi call token add`.
+#[derive(Clone, Debug, Args)]
+pub struct AddArgs {
+    /// The user
+    #[arg(value_name = "USER")]
+    pub user: String,
+    #[command(flatten)]
+    pub file: FileArgs,
+    /// How long it is good, for example 12h or 30d [default: until it is revoked]
+    #[arg(long, value_name = "TIME", value_parser = parse::estimate)]
+    pub expires: Option<Duration>,
+    /// The routines that the user may call, with all tokens, from now on: names in which * stands for any characters;
+    /// several with commas between, or given again [default: as before, all for a new user]
+    #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
+    pub routines: Vec<String>,
+    /// It is a server that offers routines at a metaserver; it calls only those of --routines, if any
+    #[arg(long)]
+    pub server: bool,
+}
+
+/// Options of `kumi call token revoke`.
+#[derive(Clone, Debug, Args)]
+pub struct RevokeArgs {
+    /// The user
+    #[arg(value_name = "USER")]
+    pub user: String,
+    #[command(flatten)]
+    pub file: FileArgs,
+    /// Only the token that `kumi call token list` shows so
+    #[arg(long, value_name = "ID")]
+    pub id: Option<String>,
+}
+
+/// Runs the command.
+pub fn run(command: &TokenCommand) -> Result<(), Error> {
+    match command {
+        TokenCommand::Add(args) => add(args),
+        TokenCommand::List(args) => list(args),
+        TokenCommand::Revoke(args) => {
+            let gone = users::revoke(&args.file.file, &args.user, args.id.as_deref())?;
+            let many = if gone == 1 { "" } else { "s" };
+            output::text(&format!("{gone} token{many} of {} revoked\n", args.user))
+        }
+    }
+}
+
+fn add(args: &AddArgs) -> Result<(), Error> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let until = args.expires.map(|time| (now + time).as_secs());
+    let new = NewToken {
+        user: args.user.clone(),
+        expires: until.and_then(|seconds| i64::try_from(seconds).ok()),
+        routines: (!args.routines.is_empty()).then(|| args.routines.clone()),
+        server: args.server,
+    };
+    let token = users::add(&args.file.file, &new)?;
+    output::text(&format!("{token}\n"))
+}
+
+fn list(args: &FileArgs) -> Result<(), Error> {
+    let mut text = format!("{:<20} {:<9} {:<21} ROUTINES\n", "USER", "ID", "EXPIRES");
+    for shown in users::list(&args.file)? {
+        let id = if shown.id.is_empty() { "none" } else { &shown.id };
+        let expires = match &shown.expires {
+            Some(at) => at.as_str(),
+            None if shown.id.is_empty() => "",
+            None => "never",
+        };
+        let routines = match (shown.server, shown.routines.join(",")) {
+            (false, routines) => routines,
+            (true, routines) if routines.is_empty() => "(a server)".to_owned(),
+            (true, routines) => format!("{routines} (a server)"),
+        };
+        text += &format!("{:<20} {id:<9} {expires:<21} {routines}\n", shown.user);
+    }
+    output::text(&text)
+}
