@@ -168,13 +168,14 @@ impl NativeClient {
 
     /// Begins a call. For each parameter that is given something: `None` (the default), a number, a text, or a pair
     /// of arrays to send and to write to, contiguous in the routine's order, or of paths; or a function of the values and
-    /// shapes by parameter, which gives pairs of a parameter and a value.
+    /// shapes by parameter, which gives pairs of a parameter and a value. Through a metaserver with this priority.
     fn start(
         &self,
         py: Python<'_>,
         name: &str,
         args: &Bound<'_, PyList>,
         seconds: Option<f64>,
+        priority: u8,
     ) -> PyResult<NativeCall> {
         let known = py.detach(|| self.client.interface(name)).map_err(|error| failure(&error))?;
         let mut params = known.params.iter().filter(|param| kumi_call::is_given(param));
@@ -208,7 +209,8 @@ impl NativeClient {
                 Native::Text => Arg::Text(texts.next().unwrap_or_default().into()),
                 Native::Given(arg) => arg,
             });
-            self.client.begin(name, args.collect(), time, &interrupted)
+            let client = self.client.with_priority(priority);
+            client.begin(name, args.collect(), time, &interrupted)
         });
         let call = call.map_err(|error| failure(&error))?;
         let canceller = call.canceller();

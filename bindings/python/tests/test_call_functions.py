@@ -37,8 +37,38 @@ Define append(mode_inout filename path) Calls "C" append(path);
 """
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[call.Connection]:
+BODIES = """
+Define halves(mode_in int n, f(mode_in int i, mode_inout double x[i], mode_out string word[9]), mode_out int8 word[9], mode_inout double x[n])
+{
+    for (int i = 1; i <= n; i++)
+        f(i, x, (char *)word);
+}
+Define lines(mode_in filename from, mode_out filename to)
+{
+    FILE *in = fopen(from, "r"), *out = fopen(to, "w");
+    int count = 0;
+    for (int c; (c = getc(in)) != EOF;)
+        count += c == '\\n';
+    fprintf(out, "%d lines", count);
+    fclose(in);
+    fclose(out);
+}
+"""
+
+
+def executables(kumi_command: Path, folder: Path) -> list[Path]:
+    """The routines as executables; their manifests."""
+    if not kumi_command.with_name("libkumi_slot.a").is_file():
+        pytest.skip("there is no libkumi_slot.a; run `cargo build` first")
+    own = [f'Required "routines.c" {line}' if line.startswith("Calls") else line for line in DESCRIPTIONS.splitlines()]
+    text = "\n".join(own).replace(") Calls", ') Required "routines.c" Calls')
+    (folder / "built.idl").write_text("Globals {\n#include <stdio.h>\n}\n" + text + BODIES)
+    subprocess.run([kumi_command, "call", "build", "-o", folder / "out", folder / "built.idl"], check=True)
+    return sorted((folder / "out").glob("*.routine"))
+
+
+@pytest.fixture(scope="module", params=["library", "executables"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[call.Connection]:
     """A connection to a server with the routines."""
     kumi_command = built()
     if kumi_command is None or not kumi_command.with_name("kumi-call-slot").is_file():
@@ -46,17 +76,19 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[call.Connection
     folder = tmp_path_factory.mktemp("functions")
     (folder / "routines.c").write_text(SOURCE)
     (folder / "routines.idl").write_text(DESCRIPTIONS)
-    library = folder / "libroutines.so"
-    subprocess.run(
-        ["cc", "-O1", "-fPIC", "-shared", "-o", library, folder / "routines.c"], check=True
-    )
-    command: list[str | Path] = [kumi_command, "call", "serve", "--listen", "127.0.0.1:0", "--scratch", folder / "scratch"]
-    command += ["--library", library, folder / "routines.idl"]
+    command: list[str | Path] = [kumi_command, "call", "serve", "--listen", "127.0.0.1:0"]
+    command += ["--scratch", folder / "scratch"]
+    if request.param == "library":
+        library = folder / "libroutines.so"
+        subprocess.run(["cc", "-O1", "-fPIC", "-shared", "-o", library, folder / "routines.c"], check=True)
+        command += ["--library", library, folder / "routines.idl"]
+    else:
+        command += executables(kumi_command, folder)
     serving = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         assert serving.stderr is not None
         line = serving.stderr.readline()
-        assert "serves 4 routines at " in line, line
+        assert f"serves {4 if request.param == 'library' else 6} routines at " in line, line
         yield call.connect(line.split()[-1])
     finally:
         serving.terminate()
@@ -133,3 +165,17 @@ def test_files(server: call.Connection, tmp_path: Path) -> None:
     with pytest.raises(call.ArgumentError, match="gives no array and no file `other`"):
         server.call("capitals", source, out={"other": target})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source", "target"]
+
+
+def test_bodies_call_functions_and_read_files(server: call.Connection) -> None:
+    if "halves" not in server.names():
+        pytest.skip("bodies are executables")
+    seen: list[int] = []
+
+    def halve(i: int, x: Any) -> Any:
+        seen.append(i)
+        return x / 2, f"word {i}"
+
+    word, x = server.call("halves", halve, [8.0, 8.0, 8.0])
+    assert (bytes(word)[:7], x.tolist(), seen) == (b"word 3\0", [1, 2, 4], [1, 2, 3])
+    assert server.call("lines", b"one\ntwo\n") == b"2 lines"

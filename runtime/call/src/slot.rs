@@ -14,12 +14,13 @@ use nix::unistd::{dup, dup2_stdin, dup2_stdout};
 
 use crate::confine::{confine, end_with_server};
 use crate::native::{
-    Routine, Runner, open_line, receive_with_descriptor, routine_runs, send_with_descriptor,
+    LinkedRoutine, Routine, Runner, open_line, receive_with_descriptor, routine_runs,
+    send_with_descriptor,
 };
 use crate::protocol::{MOST, Order, Reply, Setup};
 
 pub use crate::layout::Slot;
-pub use crate::native::{Arena, Hosted, Linked, main};
+pub use crate::native::{Arena, ClientFunction, Hosted, Linked, Returned, main};
 
 /// Runs until the server closes the socket, which is this process's standard input.
 ///
@@ -37,10 +38,11 @@ pub(crate) fn run_linked(routines: &[Linked]) -> io::Result<()> {
     run_with(&|interface, setup| {
         let described = setup.interface.as_bytes();
         let found = routines.iter().find(|routine| routine.description() == described);
-        found.map(Runner::Linked).ok_or_else(|| {
+        let found = found.ok_or_else(|| {
             let name = &interface.name;
             format!("the executable was built from another description of `{name}`; build it again")
-        })
+        })?;
+        LinkedRoutine::new(found, interface).map(Runner::Linked)
     })
 }
 

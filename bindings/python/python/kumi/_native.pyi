@@ -14,6 +14,7 @@ __all__ = [
     "NativeClient",
     "NativeCompletion",
     "NativeFifo",
+    "NativeFunction",
     "NativeMemory",
     "NativeWindow",
     "alltoall",
@@ -71,7 +72,9 @@ class NativeClient:
     def fit(
         self, name: str, scalars: list[Any], shapes: list[tuple[int, ...] | None]
     ) -> tuple[list[int | None], list[list[int]]]: ...
-    def start(self, name: str, args: list[Any], seconds: float | None) -> NativeCall: ...
+    def start(
+        self, name: str, args: list[Any], seconds: float | None, priority: int
+    ) -> NativeCall: ...
 
 @final
 class NativeCall:
@@ -170,6 +173,11 @@ def node() -> int:
 def job() -> int:
     """The job's number, 0 for a job of one rank without a cluster."""
 
+@final
+class NativeFunction:
+    def call(self, given: list[Any]) -> list[tuple[int, Any]]: ...
+
+@final
 class NativeMemory:
     def __buffer__(self, flags: int, /) -> memoryview: ...
 

@@ -227,17 +227,17 @@ fn signature(interface: &Interface) -> Result<Signature, LoadError> {
     }
     types.extend(lengths.iter().map(|_| Native::usize()));
     sources.extend(lengths);
-    let (result, returned) = match target.result {
-        None => (None, Native::void()),
-        Some(index) => {
-            let index = index as usize;
-            let element = interface.params.get(index).and_then(Param::scalar);
-            let element =
-                element.ok_or_else(|| unsupported("a returned value that is no scalar"))?;
-            (Some((index, element.size() as usize)), number(element))
-        }
-    };
+    let (result, returned) = result(interface).map_err(&unsupported)?;
     Ok((Cif::new(types, returned), sources, result))
+}
+
+/// Where the returned value goes, and its type.
+fn result(interface: &Interface) -> Result<(Option<(usize, usize)>, Native), &'static str> {
+    let Some(index) = interface.target.result else { return Ok((None, Native::void())) };
+    let index = index as usize;
+    let element = interface.params.get(index).and_then(Param::scalar);
+    let element = element.ok_or("a returned value that is no scalar")?;
+    Ok((Some((index, element.size() as usize)), number(element)))
 }
 
 /// How a parameter is passed.

@@ -4,18 +4,21 @@
 mod arena;
 mod closure;
 mod copy;
+mod hosted;
 mod library;
 mod linked;
 mod sandbox;
 mod socket;
 
 pub use arena::Arena;
+pub(crate) use closure::passed;
 pub use closure::{open_line, routine_runs};
 pub(crate) use copy::{append, length_of, put, room_of};
+pub use hosted::{ClientFunction, Returned};
 pub(crate) use library::check;
 pub use library::{LoadError, Routine};
-pub(crate) use linked::Runner;
 pub use linked::{Hosted, Linked, main};
+pub(crate) use linked::{LinkedRoutine, Runner};
 pub(crate) use sandbox::{drop_capabilities, mounts_read_only};
 pub use socket::{Source, Target, receive_with_descriptor, send_with_descriptor};
 pub(crate) use socket::{begins_with, watch};

@@ -149,7 +149,14 @@ class Connection:
         return known
 
     def call(
-        self, name: str, /, *args: Any, timeout: float | None = None, out: Out = None, **named: Any
+        self,
+        name: str,
+        /,
+        *args: Any,
+        timeout: float | None = None,
+        out: Out = None,
+        priority: int = 0,
+        **named: Any,
     ) -> Any:
         """Calls a routine and waits.
 
@@ -163,15 +170,28 @@ class Connection:
                 and order. After a failure there may be anything in them. Of files that come back the paths to which they
                 are written; of others the bytes come back.
 
+            priority: Among your calls through a metaserver that wait, 0 to 9; the metaserver may bound it. A server has
+                no priorities.
+
         Raises:
             CallError: It failed; of arguments that do not fit (:class:`ArgumentError`) nothing was sent.
         """
-        return self.call_async(name, *args, timeout=timeout, out=out, **named).result()
+        begun = self.call_async(name, *args, timeout=timeout, out=out, priority=priority, **named)
+        return begun.result()
 
     def call_async(
-        self, name: str, /, *args: Any, timeout: float | None = None, out: Out = None, **named: Any
+        self,
+        name: str,
+        /,
+        *args: Any,
+        timeout: float | None = None,
+        out: Out = None,
+        priority: int = 0,
+        **named: Any,
     ) -> Handle:
         """Begins a call as :meth:`call` does; its arguments are sent when this returns."""
+        if priority not in range(10):
+            raise ArgumentError(f"priority={priority!r}; there are 0 to 9")
         routine = self.routine(name)
         bound = routine.bind(args, named) if args or named or routine.sent else {}
         outs, paths = chosen(routine, out)
@@ -204,7 +224,7 @@ class Connection:
                 shape = np.shape(bound[index]) if index in bound else value.shape
                 results[index] = value.reshape(shape) if shape != value.shape else value
             results |= outs
-        started = self._native.start(name, native, timeout)
+        started = self._native.start(name, native, timeout, priority)
         return Handle(routine, started, results, functions, folder)
 
     def _fit(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,14 +72,15 @@ class Folder:
     """The files of a call that have no place of their own; gone with this."""
 
     def __init__(self) -> None:
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: Path | None = None
         #: Files that come back, by parameter: where to, and whether what is in them is the result.
         self.back: dict[int, tuple[Path, bool]] = {}
 
     def _path(self, name: str) -> Path:
         if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="kumi-call-")
-        return Path(self._folder.name) / name
+            self._folder = Path(tempfile.mkdtemp(prefix="kumi-call-"))
+            weakref.finalize(self, shutil.rmtree, self._folder)
+        return self._folder / name
 
     def pair(self, one: Parameter, value: Any, out: Any) -> tuple[str | None, str | None]:
         """The paths that a file is sent from and written to."""
@@ -108,7 +110,3 @@ class Folder:
     def results(self) -> dict[int, Any]:
         """What came back: bytes, or the path that was given."""
         return {index: path.read_bytes() if read else path for index, (path, read) in self.back.items()}
-
-    def __del__(self) -> None:
-        if self._folder is not None:
-            self._folder.cleanup()
