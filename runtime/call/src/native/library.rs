@@ -65,7 +65,7 @@ pub struct Routine {
     code: CodePtr,
     sources: Vec<Source>,
     /// The parameter that the returned value goes into, and its bytes.
-    result: Option<(usize, usize)>,
+    result: Option<Place>,
     functions: Closures,
     /// Never closed: what a library has registered with the process outlives every call.
     _libraries: Vec<Library>,
@@ -175,8 +175,11 @@ fn open(path: &Path) -> Result<Library, LoadError> {
     Err(LoadError::Library { path: name.into_owned(), why })
 }
 
+/// A parameter, and its bytes.
+type Place = (usize, usize);
+
 /// The description of the call for libffi.
-type Signature = (Cif, Vec<Source>, Option<(usize, usize)>);
+type Signature = (Cif, Vec<Source>, Option<Place>);
 
 fn signature(interface: &Interface) -> Result<Signature, LoadError> {
     let unsupported =
@@ -232,7 +235,7 @@ fn signature(interface: &Interface) -> Result<Signature, LoadError> {
 }
 
 /// Where the returned value goes, and its type.
-fn result(interface: &Interface) -> Result<(Option<(usize, usize)>, Native), &'static str> {
+fn result(interface: &Interface) -> Result<(Option<Place>, Native), &'static str> {
     let Some(index) = interface.target.result else { return Ok((None, Native::void())) };
     let index = index as usize;
     let element = interface.params.get(index).and_then(Param::scalar);
