@@ -83,7 +83,7 @@ pub enum Fate {
     Gone,
     /// It has run, for so many nanoseconds.
     Ran(u64),
-    /// Its routine crashed.
+    /// Its routine crashed, or ended with an exception.
     Crashed,
 }
 

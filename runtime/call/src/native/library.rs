@@ -188,13 +188,10 @@ fn signature(interface: &Interface) -> Result<Signature, LoadError> {
     if !target.body.is_empty() {
         return Err(unsupported("it has a body in C; `kumi call build` makes an executable of it"));
     }
-    let fortran = match target.language {
-        Language::C => false,
-        Language::Fortran => true,
-        Language::Python => {
-            return Err(unsupported("it is a function of Python; serve it with --python"));
-        }
-    };
+    if target.language == Language::Python {
+        return Err(unsupported("it is a function of Python; serve it with --python"));
+    }
+    let fortran = target.language == Language::Fortran;
     let mut types = Vec::new();
     let mut sources = Vec::new();
     let mut lengths = Vec::new();

@@ -146,7 +146,7 @@ fn tell(job: Box<Job>, outcome: Result<(u64, u64), Failure>) {
     if let Some(ticket) = &job.ticket {
         ticket.ended(match &outcome {
             Ok((_, ran_ns)) => Fate::Ran(*ran_ns),
-            Err(failure) if failure.code == Code::Crashed => Fate::Crashed,
+            Err(failure) if matches!(failure.code, Code::Crashed | Code::Raised) => Fate::Crashed,
             Err(_) => Fate::Gone,
         });
     }
@@ -391,6 +391,18 @@ fn free(shared: &Rc<Shared>) {
     }
 }
 
+/// A process can run calls: it gets the one that waits for it.
+fn set_up(worker: &Rc<Worker>) {
+    worker.set_up.set(true);
+    let waiting = worker.job.borrow_mut().take();
+    if let Some((job, _)) = waiting
+        && let Err(back) = give(worker, job)
+    {
+        worker.process.borrow_mut().kill();
+        *worker.job.borrow_mut() = Some((back, Instant::now()));
+    }
+}
+
 /// Waits for what a process says, as long as it lives.
 async fn attend(shared: Rc<Shared>, worker: Rc<Worker>) {
     let (socket, pid) = (worker.process.borrow().socket(), worker.process.borrow().pid());
@@ -427,19 +439,10 @@ async fn attend(shared: Rc<Shared>, worker: Rc<Worker>) {
             }
             Some(Reply::Refused(why)) => worker.fail(failed(0, why)),
             // What another process writes is not believed: a function is still called.
-            Some(Reply::Done(_)) if worker.asks.borrow().open => {
+            Some(Reply::Done(_) | Reply::Raised(_)) if worker.asks.borrow().open => {
                 worker.fail(failed(0, "the routine's process ended a call out of turn"));
             }
-            Some(Reply::Done(_)) if !worker.set_up.get() => {
-                worker.set_up.set(true);
-                let waiting = worker.job.borrow_mut().take();
-                if let Some((job, _)) = waiting
-                    && let Err(back) = give(&worker, job)
-                {
-                    worker.process.borrow_mut().kill();
-                    *worker.job.borrow_mut() = Some((back, Instant::now()));
-                }
-            }
+            Some(Reply::Done(_)) if !worker.set_up.get() => set_up(&worker),
             Some(Reply::Done(ran)) => done(&shared, &worker, Ok(ran)),
             Some(Reply::Raised(why)) if worker.set_up.get() => {
                 done(&shared, &worker, Err(Failure::new(codes::RAISED, 0, why)));
