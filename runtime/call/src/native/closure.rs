@@ -132,7 +132,7 @@ pub fn passed(params: &[Param], fortran: bool) -> Result<Vec<Native>, &'static s
     each.collect()
 }
 
-fn by_value(param: &Param, fortran: bool) -> bool {
+pub(super) fn by_value(param: &Param, fortran: bool) -> bool {
     !fortran && param.scalar().is_some() && param.mode == Mode::In
 }
 

@@ -7,6 +7,7 @@ mod copy;
 mod hosted;
 mod library;
 mod linked;
+mod pointer;
 mod sandbox;
 mod socket;
 
@@ -19,6 +20,7 @@ pub(crate) use library::check;
 pub use library::{LoadError, Routine};
 pub use linked::{Hosted, Linked, main};
 pub(crate) use linked::{LinkedRoutine, Runner};
+pub use pointer::CFunction;
 pub(crate) use sandbox::{drop_capabilities, mounts_read_only};
 pub use socket::{Source, Target, receive_with_descriptor, send_with_descriptor};
 pub(crate) use socket::{begins_with, watch};
