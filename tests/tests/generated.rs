@@ -177,7 +177,7 @@ fn arrays_come_from_files_and_go_there() {
     refused(&["dmmul", "1,2;3,4"], 64, "takes A B, or n A B");
     refused(&["dmmul", "1,2;3,4", "1,2,3"], 64, "`B` has");
     refused(&["dmmul", "1,2;3,4", "@nowhere.npy"], 66, "nowhere.npy");
-    refused(&["dmmul", "1,2;3,4", &from, "-o", "n=x"], 64, "no array that comes back");
+    refused(&["dmmul", "1,2;3,4", &from, "-o", "n=x"], 64, "no array or file that comes back");
     refused(&["dmul"], 66, "did you mean dmmul");
     let broken = built.file("broken.npy");
     std::fs::write(&broken, "no array").expect("written");
@@ -264,6 +264,46 @@ fn what_is_passed_to_linked_routines() {
     assert_eq!(server.results(&["own/shout", "ho", "1"]), "answer = \"ho!\"\nsize = 2\n");
 }
 
+const CAPITALS: &str = r#"
+Globals {
+#include <ctype.h>
+#include <stdio.h>
+}
+Define capitals(mode_in filename from, mode_out filename to, mode_out int length)
+{
+    FILE *in = fopen(from, "rb"), *out = fopen(to, "wb");
+    *length = 0;
+    for (int c; (c = getc(in)) != EOF; ++*length)
+        putc(toupper(c), out);
+    fclose(in);
+    fclose(out);
+}
+Define calls(f(mode_in int n)) { f(1); }
+"#;
+
+#[test]
+fn files_go_there_and_back() {
+    let built = Built::of_text(CAPITALS, &[]).expect("it is built");
+    let server = built.serve();
+    let path = |name: &str| built.folder.path().join(name).display().to_string();
+    let (to, out) = (path("answer"), format!("to={}", path("answer")));
+    let from = built.file("capitals.routine").display().to_string();
+    let results = server.results(&["capitals", &from, "-o", &out]);
+    let length = std::fs::metadata(&from).expect("the file").len();
+    assert_eq!(results, format!("length = {length}\n"));
+    let text = std::fs::read_to_string(&from).expect("the file").to_ascii_uppercase();
+    assert_eq!(std::fs::read_to_string(&to).expect("the answer"), text);
+    for (arguments, code, what) in [
+        (&["capitals", &from][..], 64, "`-o to=FILE`"),
+        (&["capitals", "/not/there", "-o", &out], 66, "/not/there"),
+        (&["calls", "main"], 64, "which a shell cannot give"),
+    ] {
+        let (_, said, ended) = server.run(arguments);
+        assert_eq!(ended, Some(code), "{said}");
+        assert!(said.contains(what), "{said}");
+    }
+}
+
 #[test]
 fn compilers_name_the_description() {
     let wrong = "Define f(mode_in int n)\n{\n    int m = n;\n    return k;\n}\nDefine g(mode_in int n) Calls g(n);\n";
@@ -286,9 +326,9 @@ fn compilers_name_the_description() {
     assert_eq!((code, said.as_str(), printed.lines().count()), (Some(0), "", 1));
     assert_eq!(std::fs::read_to_string(path("f.c")).expect("the source"), "mine");
     assert!(std::fs::read_to_string(path("f.stub.c")).expect("the source").contains("*n = 1;"));
-    let file = "Define f(mode_in file f) { (void)f; }";
-    let Err(said) = Built::of_text(file, &[]) else { panic!("it was built") };
-    assert!(said.contains("`f` is a file"), "{said}");
+    let complex = "Define f(g(mode_in dcomplex z)) { g(0); }";
+    let Err(said) = Built::of_text(complex, &[]) else { panic!("it was built") };
+    assert!(said.contains("a complex number by value"), "{said}");
 }
 
 #[test]

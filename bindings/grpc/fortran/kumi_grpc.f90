@@ -27,7 +27,7 @@ module kumi_grpc
   use kumi_grpc_base, only: begin, c_cancel, c_cancel_all, c_error_string, c_finalize, c_get_failed, c_handle_default, &
     c_handle_destruct, c_handle_init, c_initialize, c_last_error_text, c_probe, c_probe_or, c_strlen, c_wait, c_wait_all, &
     c_wait_and, c_wait_any, c_wait_or, grpc_arguments, grpc_clear, grpc_function_handle, grpc_get_error, grpc_last_error, &
-    grpc_push_default, scattered
+    grpc_push_default, grpc_push_function, scattered
   use kumi_grpc_codes
   use kumi_grpc_push
   implicit none

@@ -250,6 +250,17 @@ contains
     if (.not. contiguous .and. arguments%scattered == 0) arguments%scattered = at
   end subroutine add_array
 
+  ! A function that the routine calls, of c_funloc: a subroutine with bind(c), which takes scalars of mode `in` with the
+  ! attribute value and everything else by address.  A text is an array of character(kind=c_char) with a c_null_char at its end.
+  subroutine grpc_push_function(arguments, function)
+    type(grpc_arguments), intent(inout) :: arguments
+    type(c_funptr), value :: function
+    integer :: at
+
+    at = added(arguments)
+    arguments%items(at)%argument = c_argument(KUMI_GRPC_FUNCTION, 0, 0, 2, transfer(function, c_null_ptr), 0_c_int64_t)
+  end subroutine grpc_push_function
+
   subroutine add_text(arguments, address, length)
     type(grpc_arguments), intent(inout) :: arguments
     type(c_ptr), intent(in) :: address

@@ -19,6 +19,10 @@
  *     in the order of the description; GRPC_HANDLE_ATTR_ORDER_NP changes that.
  *   - Texts of mode `in` are UTF-8 with a zero at the end; those that come back go to a buffer of the size that the description
  *     says.
+ *   - Files are passed as the text of a path: what is sent is read from there before the call begins, what comes back is there,
+ *     whole, when the call has ended well. A file of mode `inout` is both.
+ *   - A function that the routine calls is passed as a pointer to one that returns nothing and has the arguments of its declaration:
+ *     scalars of mode `in` by value, the rest by address, as a routine in C has them.
  * On an argument stack everything is passed by address, scalars of mode `in` too.
  * Types of arguments behind `...` cannot be checked in C, nor whether an array has the size that the description says: a server
  * is trusted with what it describes. Ranges of numbers and sizes of calls are checked before anything is sent.
@@ -30,6 +34,9 @@
  *
  * Threads. All functions may be called from any thread at any time. The last error and the failed sessions are those of the
  * calling thread. A child made by fork() must not use the library before it runs another program.
+ *
+ * Functions that a routine calls run in the thread that waits for the session, or probes it: as long as none does, the routine waits.
+ * They may make calls themselves, but not wait for the session that they belong to. longjmp and exceptions must not leave them.
  *
  * Sessions. A session ends by itself, or by grpc_cancel. Waiting for it tells its end; after that grpc_wait and
  * grpc_probe give the same answer again, grpc_wait_or, grpc_wait_any, grpc_wait_all and grpc_probe_or pass it over, and how it ended is known
@@ -102,7 +109,11 @@ enum {
     /* GRPC_RPC_REFUSED: the server does not take this client */
     GRPC_NOT_PERMITTED_NP = 39,
     /* GRPC_RPC_REFUSED: the routine's library or symbol is missing */
-    GRPC_NOT_RUNNABLE_NP = 40
+    GRPC_NOT_RUNNABLE_NP = 40,
+    /* GRPC_SESSION_FAILED: a function that the routine called failed, see grpc_callback_failed_np() */
+    GRPC_CALLBACK_FAILED_NP = 41,
+    /* GRPC_SESSION_FAILED: a file cannot be read or written; grpc_last_error_text_np() says which, and whether here or at the server */
+    GRPC_FILE_NP = 42
 };
 /* As it is spelled elsewhere. */
 #define GRPC_CANCELLED_NP GRPC_CANCELED_NP
@@ -154,6 +165,9 @@ grpc_error_t grpc_call(grpc_function_handle_t *handle, ...);
 
 /* Begins a session; returns when the arguments are sent. Errors: those of grpc_call(). */
 grpc_error_t grpc_call_async(grpc_function_handle_t *handle, grpc_sessionid_t *session, ...);
+
+/* In a function that a routine calls: it has failed, and with it the call, when the function returns. NULL: without a reason. */
+grpc_error_t grpc_callback_failed_np(const char *why);
 
 /* ---- Sessions ---- */
 

@@ -16,6 +16,9 @@
 //     the routine's type. Flat ones lie as the routine has them; shaped() gives one dimensions and an order, from which it is
 //     converted.
 //   - texts: string literals, std::string_view, std::string. A std::string that is a variable takes what comes back.
+//   - functions that the routine calls: functions, lambdas, std::function, which return nothing and take numbers by value and
+//     addresses, as grpc.h says. What they throw ends the call (callback_error).
+//   - files: texts that are paths. A std::string is not written to; the file is.
 //   - kumi::grpc::defaulted: the parameter's default; for a number or text that comes back: it is not wanted.
 // What is passed must live, and what comes back must be left alone, until the call is over: until call() returns, or get(), wait() or
 // cancel() of the future, or its destructor, which cancels.
@@ -35,6 +38,7 @@
 
 #include "kumi_grpc/argument.hpp"
 #include "kumi_grpc/error.hpp"
+#include "kumi_grpc/function.hpp"
 
 namespace kumi::grpc {
 
@@ -187,6 +191,8 @@ public:
     template <class... Arguments>
     future async(Arguments &&...arguments)
     {
+        static_assert(!(... || detail::goes_too_early<Arguments>),
+                      "kumi: a function that is a temporary does not live until the call is over; give it a name");
         grpc_sessionid_t session = GRPC_SESSIONID_VOID;
         start(1, &session, std::forward<Arguments>(arguments)...);
         return future(session);

@@ -14,10 +14,12 @@ enum {
     KUMI_GRPC_DEFAULT = 0,
     KUMI_GRPC_NUMBER = 1,
     KUMI_GRPC_ARRAY = 2,
-    /* `count` bytes of UTF-8; of what comes back: room for so many, with a zero at the end */
+    /* `count` bytes of UTF-8, or the path of a file; of what comes back: room for so many, with a zero at the end */
     KUMI_GRPC_TEXT = 3,
     /* the same with blanks up to the end instead of a zero */
-    KUMI_GRPC_BLANKS = 4
+    KUMI_GRPC_BLANKS = 4,
+    /* a function of C at `data`; unless `count` is 0 it is given `taker` before its arguments */
+    KUMI_GRPC_FUNCTION = 5
 };
 
 /* Types of numbers and elements. */
@@ -36,6 +38,9 @@ enum {
     KUMI_GRPC_DOUBLE_COMPLEX = 11
 };
 
+/* Added to a type among the arguments of a function: the address of one or several. */
+enum { KUMI_GRPC_ADDRESS = 64 };
+
 typedef struct kumi_grpc_argument {
     int what;
     int element;
@@ -47,7 +52,8 @@ typedef struct kumi_grpc_argument {
     void *data;
     /* elements of an array, bytes of a text */
     uint64_t count;
-    /* the array's dimensions, until the function returns; 0: as many elements as the routine wants, in its order */
+    /* the array's dimensions, until the function returns; 0: as many elements as the routine wants, in its order. Of a function the types of
+     * its arguments (texts: addresses of bytes), which are compared with its declaration; NULL: they are not. */
     const uint64_t *dims;
     uint64_t dimensions;
     /* not NULL: a text that comes back is given to it, with `taker`, when its end is seen, from that thread */

@@ -8,6 +8,7 @@ use kumi_idl::{Element, Form, Interface, Limits, Mode, Order, Param, Plan, Scala
 use kumi_rpc::Value;
 
 use crate::code::{Code, Failure};
+use crate::passing;
 use crate::typed::{GrpcArgument, Take, What};
 
 /// A text of the program.
@@ -65,6 +66,8 @@ pub struct Arguments {
     pub args: Vec<Arg<'static>>,
     /// Scalars and texts that come back.
     pub back: Vec<Back>,
+    /// Whether there are functions of the program among them, which whoever waits calls.
+    pub functions: bool,
 }
 
 /// Reads what a program passes.
@@ -96,7 +99,9 @@ pub unsafe fn arguments(
         // SAFETY: as the caller promises.
         unsafe { reader.value(*index, *given) }?;
     }
-    let mut arguments = Arguments { args: Vec::with_capacity(given.len()), back: Vec::new() };
+    let functions = interface.params.iter().any(|param| matches!(param.ty, Type::Callback(_)));
+    let args = Vec::with_capacity(given.len());
+    let mut arguments = Arguments { args, back: Vec::new(), functions };
     for (index, given) in passed.iter().zip(given) {
         // SAFETY: as the caller promises.
         unsafe { reader.argument(*index, *given, &mut arguments) }?;
@@ -234,8 +239,16 @@ impl Reader<'_> {
             into.args.push(unsafe { self.array(index, given) }?);
             return Ok(());
         }
-        if !is_text && param.scalar().is_none() {
-            return Err(self.wrong(index, "is a file or a callback, which this client cannot send"));
+        let passed = match &param.ty {
+            // SAFETY: as the caller promises.
+            Type::File => Some(unsafe { passing::file(param, given) }),
+            // SAFETY: as the caller promises.
+            Type::Callback(inner) => Some(unsafe { passing::function(inner, given) }),
+            _ => None,
+        };
+        if let Some(passed) = passed {
+            into.args.push(passed.map_err(|why| self.wrong(index, &why))?);
+            return Ok(());
         }
         if mode.is_returned() {
             let place =

@@ -97,6 +97,7 @@ impl Prepared {
             Failure::from(error)
         })?;
         let connection = self.connection.clone();
-        Ok(Running { call, back: arguments.back, connection })
+        let functions = arguments.functions;
+        Ok(Running { call, back: arguments.back, functions, connection })
     }
 }

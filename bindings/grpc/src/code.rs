@@ -86,6 +86,10 @@ codes! {
     NotPermitted = 39, c"GRPC_NOT_PERMITTED_NP", "the server does not take this client; look at the token";
     /// The routine's library or symbol is not there.
     NotRunnable = 40, c"GRPC_NOT_RUNNABLE_NP", "the server cannot run the routine; its library is missing";
+    /// A function of the program failed.
+    CallbackFailed = 41, c"GRPC_CALLBACK_FAILED_NP", "a function that the routine called failed";
+    /// A file cannot be read or written.
+    File = 42, c"GRPC_FILE_NP", "a file cannot be read or written";
 }
 
 impl Code {
@@ -93,7 +97,7 @@ impl Code {
     #[must_use]
     pub fn standard(self) -> Code {
         match self {
-            Code::Crashed | Code::Status => Code::SessionFailed,
+            Code::Crashed | Code::Status | Code::CallbackFailed | Code::File => Code::SessionFailed,
             Code::Busy | Code::TooLarge | Code::NotPermitted | Code::NotRunnable => {
                 Code::RpcRefused
             }
@@ -161,6 +165,8 @@ impl From<CallError> for Failure {
             CallError::NotRunnable(_) => Code::NotRunnable,
             CallError::NotPermitted(_) | CallError::Expired(_) => Code::NotPermitted,
             CallError::Status { .. } => Code::Status,
+            CallError::Callback(_) => Code::CallbackFailed,
+            CallError::File(_) => Code::File,
             _ => Code::OtherErrorCode,
         };
         Failure::new(code, error.to_string())

@@ -11,6 +11,7 @@
 //! | `config`, `runtime` | configuration, connections, start and end |
 //! | `handle`, `attribute` | function handles and what they may be told |
 //! | `argument`, `typed` | from the program's memory to arguments, and results back |
+//! | `passing` | files, and functions of the program |
 //! | `call`, `variadic`, `stack` | the ways to call |
 //! | `session`, `wait`, `report` | sessions: waiting, cancelling, what came of them |
 
@@ -20,6 +21,7 @@ mod call;
 mod code;
 mod config;
 mod handle;
+mod passing;
 mod report;
 mod runtime;
 mod session;
@@ -37,6 +39,7 @@ pub use handle::{
     grpc_function_handle_destruct, grpc_function_handle_init,
     grpc_function_handle_init_with_attr_np, grpc_get_handle,
 };
+pub use passing::grpc_callback_failed_np;
 pub use report::*;
 pub use runtime::{grpc_finalize, grpc_initialize};
 pub use stack::*;

@@ -61,6 +61,8 @@ pub struct Running {
     pub call: Call<'static>,
     /// Where scalars and texts go that come back.
     pub back: Vec<Back>,
+    /// Whether the routine may call functions of the program.
+    pub functions: bool,
     /// Through which connection.
     pub connection: Connection,
 }
@@ -121,14 +123,16 @@ impl Session {
     pub fn is_over(&self, runtime: &Runtime) -> bool {
         // Otherwise a thread waits for it.
         if let Ok(mut running) = self.running.try_lock()
-            && running.as_ref().is_some_and(|running| running.call.is_over())
+            && let Some(now) = running.as_ref()
         {
-            self.step(runtime, &mut running, None);
-        } else if self.cancelled.load(Ordering::Acquire)
-            && let Ok(mut running) = self.running.try_lock()
-            && running.is_some()
-        {
-            self.end(runtime, &mut running, Err(Code::Canceled.into()));
+            if now.call.is_over() {
+                self.step(runtime, &mut running, None);
+            } else if self.cancelled.load(Ordering::Acquire) {
+                self.end(runtime, &mut running, Err(Code::Canceled.into()));
+            } else if now.functions {
+                // Functions that the routine waits for are called by who looks, too.
+                self.step(runtime, &mut running, Some(Duration::ZERO));
+            }
         }
         self.ended.get().is_some()
     }

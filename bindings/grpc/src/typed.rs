@@ -19,6 +19,8 @@ pub enum What {
     Text,
     /// A text of so many bytes with blanks at its end.
     Blanks,
+    /// A function of C.
+    Function,
 }
 
 /// Takes a text that comes back.
@@ -51,6 +53,7 @@ impl GrpcArgument {
             2 => What::Array,
             3 => What::Text,
             4 => What::Blanks,
+            5 => What::Function,
             _ => return None,
         })
     }
@@ -68,6 +71,26 @@ impl GrpcArgument {
     /// What takes a text that comes back, and its first argument.
     pub fn taker(&self) -> Option<(Take, *mut c_void)> {
         self.take.map(|take| (take, self.taker))
+    }
+
+    /// Of a function what it is given before its arguments; `None`: nothing.
+    pub fn context(&self) -> Option<*mut c_void> {
+        (self.count != 0).then_some(self.taker)
+    }
+
+    /// The types of a function's arguments, or an array's sizes.
+    ///
+    /// # Safety
+    /// `dims` is null or has that many.
+    pub unsafe fn dims(&self) -> Option<&[u64]> {
+        if self.dims.is_null() {
+            return None;
+        }
+        // Whatever has more than any routine's function fits none.
+        let most = Interface::MOST_PARAMS + 1;
+        let count = usize::try_from(self.dimensions).unwrap_or(most).min(most);
+        // SAFETY: not null; as the caller promises.
+        Some(unsafe { slice::from_raw_parts(self.dims, count) })
     }
 
     /// The array's shape.

@@ -9,9 +9,10 @@ use kumi_grpc::{GrpcHandleAttributes, GrpcSessionAttributes, GrpcSessionInfo};
 
 const HEADERS: [&str; 2] =
     [include_str!("../include/grpc.h"), include_str!("../include/kumi_grpc_arguments.h")];
-const SOURCES: [&str; 8] = [
+const SOURCES: [&str; 9] = [
     include_str!("../src/attribute.rs"),
     include_str!("../src/handle.rs"),
+    include_str!("../src/passing.rs"),
     include_str!("../src/report.rs"),
     include_str!("../src/runtime.rs"),
     include_str!("../src/session.rs"),

@@ -1,6 +1,7 @@
 /* What the tests' server offers; described in routines.idl. */
 #include <complex.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -95,4 +96,34 @@ void nap(int ms, int *slept)
 {
     usleep(1000 * (useconds_t)ms);
     *slept = ms;
+}
+
+void integrate(int n, void (*f)(double, double *), double *sum)
+{
+    *sum = 0;
+    for (int i = 0; i < n; i++) {
+        double y = 0;
+        f((i + 0.5) / n, &y);
+        *sum += y / n;
+    }
+}
+
+void visit(int n, void (*f)(int, const char *, double *, float, int64_t *, char *), double *x, int64_t *total, char *said)
+{
+    *total = 40;
+    f(n, "text", x, 2.5F, total, said);
+}
+
+void capitals(const char *from, const char *to, const char *both)
+{
+    FILE *in = fopen(from, "rb");
+    FILE *out = fopen(to, "wb");
+    for (int c = getc(in); c != EOF; c = getc(in)) {
+        putc(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c, out);
+    }
+    fclose(in);
+    fclose(out);
+    out = fopen(both, "ab");
+    fputs(" end", out);
+    fclose(out);
 }

@@ -2,6 +2,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <limits>
 
 #include "kumi_grpc.hpp"
@@ -205,9 +206,57 @@ void wrong()
     grpc::call("noop", flag);
 #elif WRONG == 4
     grpc::call("noop", thing);
+#elif WRONG == 5
+    static_cast<void>(grpc::handle("noop").async([&](double x) { number = x; }));
+#elif WRONG == 6
+    grpc::call("noop", [](bool) {});
 #endif
 }
 #endif
+
+void square(double x, double *y)
+{
+    *y = x * x;
+}
+
+void functions()
+{
+    double sum = 0;
+    int calls = 0;
+    grpc::call("integrate", 4, square, sum);
+    EXPECT(sum == 0.328125);
+    grpc::call("integrate", 4, &square, sum);
+    const auto counted = [&calls](double x, double *y) {
+        calls++;
+        *y = x;
+    };
+    grpc::call("integrate", 4, counted, sum);
+    EXPECT(sum == 0.5 && calls == 4);
+    std::function<void(double, double *)> other = counted;
+    grpc::future later = grpc::handle("integrate").async(4, other, sum);
+    later.get();
+    EXPECT(calls == 8);
+    std::vector<double> x{1, 2, 3};
+    std::int64_t total = 0;
+    std::string said;
+    const auto visit = [](int k, const char *text, double *all, float w, std::int64_t *count, char *back) {
+        all[k - 1] *= w;
+        *count += static_cast<std::int64_t>(std::string(text).size());
+        std::snprintf(back, 8, "yes");
+    };
+    grpc::call("visit", 3, visit, x, total, said);
+    EXPECT(x[2] == 7.5 && total == 44 && said == "yes");
+    throws<grpc::callback_error>(GRPC_CALLBACK_FAILED_NP, "no point", [&] {
+        grpc::call("integrate", 4, [](double, double *) { throw std::runtime_error("no point"); }, sum);
+    });
+    throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, "`f` is declared with 2 arguments", [&] {
+        grpc::call("integrate", 4, [](double) {}, sum);
+    });
+    throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, "its argument `x`", [&] {
+        grpc::call("integrate", 4, [](float, double *) {}, sum);
+    });
+    throws<grpc::file_error>(GRPC_FILE_NP, "/not/there", [&] { grpc::call("capitals", "/not/there", "/tmp/x", said); });
+}
 
 } // namespace
 
@@ -227,6 +276,7 @@ int main()
         texts();
         futures();
         failures();
+        functions();
     }
     server_end(&server, SIGTERM);
     return 0;

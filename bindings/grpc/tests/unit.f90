@@ -1,6 +1,6 @@
 ! The module kumi_grpc: arguments of all kinds, sessions, errors.  The server is that of main, in C.
 module unit
-  use, intrinsic :: iso_c_binding, only: c_double, c_double_complex, c_float, c_int, c_int8_t, c_int16_t, c_int64_t
+  use, intrinsic :: iso_c_binding, only: c_funloc, c_double, c_double_complex, c_float, c_int, c_int8_t, c_int16_t, c_int64_t
   use, intrinsic :: iso_fortran_env, only: error_unit
   use kumi_grpc
   implicit none
@@ -235,6 +235,35 @@ contains
     call expect(stat == GRPC_ALREADY_INITIALIZED, 'a second start')
   end subroutine failures
 
+  subroutine square(x, y) bind(c)
+    real(c_double), value :: x
+    real(c_double), intent(out) :: y
+
+    y = x * x
+  end subroutine square
+
+  subroutine given()
+    type(grpc_function_handle) :: integrate, capitals
+    type(grpc_arguments) :: arguments
+    real(c_double), target :: total
+    integer(c_int) :: stat
+
+    call grpc_function_handle_default(integrate, 'integrate')
+    call grpc_push_in(arguments, 4)
+    call grpc_push_function(arguments, c_funloc(square))
+    call grpc_push(arguments, total)
+    call grpc_call(integrate, arguments)
+    call expect(abs(total - 0.328125_c_double) < 1e-12_c_double, 'a function that the routine calls')
+    call grpc_clear(arguments)
+    call grpc_function_handle_default(capitals, 'capitals')
+    call grpc_push_in(arguments, '/not/there')
+    call grpc_push_in(arguments, '/not/there')
+    call grpc_push_in(arguments, '/not/there')
+    call grpc_call(capitals, arguments, stat)
+    call fails(stat, GRPC_SESSION_FAILED, '/not/there', 'a file')
+    call expect(grpc_last_error() == GRPC_FILE_NP, 'its code')
+  end subroutine given
+
   subroutine all_of_fortran() bind(c)
     type(grpc_function_handle) :: handle
     integer(c_int) :: stat
@@ -250,6 +279,7 @@ contains
     call texts()
     call sessions()
     call failures()
+    call given()
     call grpc_finalize()
   end subroutine all_of_fortran
 end module unit

@@ -15,6 +15,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyComplex, PyFloat, PyInt, PyList, PyString, PyTuple};
 
 use crate::buffer::{Input, Output};
+use crate::callback;
 use crate::error::{Failure, keep_signal, wrong_type};
 
 /// A connection to a server.
@@ -69,6 +70,8 @@ pub fn failure(error: &CallError) -> Failure {
         CallError::Cancelled(_) => Failure::of_call("CancelledError", text),
         CallError::NoServer { .. } => Failure::of_call("NoServerError", text),
         CallError::NotRunnable(_) => Failure::of_call("NotRunnableError", text),
+        CallError::Callback(_) => Failure::of_call("CallbackError", text),
+        CallError::File(_) => Failure::of_call("FileError", text),
         CallError::NotPermitted(_) => Failure::of_call("NotPermittedError", text),
         CallError::Expired(_) => Failure::of_call("ExpiredError", text),
         CallError::Tls { .. } => Failure::of_call("TlsError", text),
@@ -166,16 +169,18 @@ impl NativeClient {
     }
 
     /// Begins a call. For each parameter that is given something: `None` (the default), a number, a text, or a pair
-    /// of arrays to send and to write to, contiguous in the routine's order.
+    /// of arrays to send and to write to, contiguous in the routine's order, or of paths; or a function of the values and
+    /// shapes by parameter, which gives pairs of a parameter and a value. Through a metaserver with this priority.
     fn start(
         &self,
         py: Python<'_>,
         name: &str,
         args: &Bound<'_, PyList>,
         seconds: Option<f64>,
+        priority: u8,
     ) -> PyResult<NativeCall> {
         let taken = self.take(py, name, args, seconds)?;
-        let (client, interrupted) = (&self.client, &interrupted);
+        let (client, interrupted) = (self.client.with_priority(priority), &interrupted);
         let call = py.detach(|| client.begin(name, taken.given.args(), taken.time, interrupted));
         let call = call.map_err(|error| failure(&error))?;
         let canceller = call.canceller();
@@ -190,9 +195,10 @@ impl NativeClient {
         name: &str,
         args: &Bound<'py, PyList>,
         seconds: Option<f64>,
+        priority: u8,
     ) -> PyResult<Bound<'py, PyList>> {
         let taken = self.take(py, name, args, seconds)?;
-        let (client, interrupted) = (&self.client, &interrupted);
+        let (client, interrupted) = (self.client.with_priority(priority), &interrupted);
         // The call has gone before its buffers do.
         let outcome = py.detach(|| {
             let mut call = client.begin(name, taken.given.args(), taken.time, interrupted)?;
@@ -223,8 +229,12 @@ impl NativeClient {
         for one in args.iter() {
             let element = params.next().map(|param| &param.ty);
             given.native.push(match one.cast::<PyTuple>() {
-                Ok(pair) => Native::Array(arrays(pair, element, &mut buffers)?),
+                Ok(pair) => Native::Given(match callback::file(pair, element)? {
+                    Some(file) => file,
+                    None => arrays(pair, element, &mut buffers)?,
+                }),
                 Err(_) if one.is_none() => Native::Default,
+                Err(_) if one.is_callable() => Native::Given(callback::function(one.unbind())),
                 Err(_) => match one.cast::<PyString>() {
                     Ok(text) => {
                         given.texts.push(text.to_str()?.to_owned());
@@ -257,7 +267,7 @@ impl Given {
             Native::Default => Arg::Default,
             Native::Scalar(scalar) => Arg::Scalar(scalar),
             Native::Text => Arg::Text(texts.next().unwrap_or_default().into()),
-            Native::Array(arg) => arg,
+            Native::Given(arg) => arg,
         });
         args.collect()
     }
@@ -267,7 +277,7 @@ enum Native {
     Default,
     Scalar(Scalar),
     Text,
-    Array(Arg<'static>),
+    Given(Arg<'static>),
 }
 
 #[pymethods]

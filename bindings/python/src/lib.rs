@@ -17,6 +17,7 @@
 
 mod buffer;
 mod call;
+mod callback;
 mod collective;
 mod control;
 mod error;
@@ -61,7 +62,7 @@ mod _native {
     #[pymodule_export]
     use crate::message::{probe, recv, recv_into, send, sendrecv};
     #[pymodule_export]
-    use crate::slot::{NativeMemory, describe_routine, run_slot};
+    use crate::slot::{NativeFunction, NativeMemory, describe_routine, run_slot};
     #[pymodule_export]
     use crate::transaction::run_transaction;
     #[pymodule_export]

@@ -3,15 +3,20 @@
 //! The protocol with the server is `kumi-call`'s; what a function is called with and what becomes of its result is
 //! in `python/kumi/_slot.py` and `python/kumi/call/_serving.py`.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 
-use kumi_call::slot::{Arena, Hosted, Slot, run_hosted};
+use kumi_call::slot::{Arena, ClientFunction, Hosted, Returned, Slot, run_hosted};
 use kumi_idl::{Argument, Form, Interface, Limits, Scalar, Type};
-use pyo3::exceptions::{PyBufferError, PyOSError};
+use kumi_rpc::Value;
+use pyo3::exceptions::{PyBufferError, PyOSError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyComplex, PyList};
+use pyo3::types::{PyByteArray, PyComplex, PyList, PyString, PyTuple};
 use pyo3::{IntoPyObjectExt, ffi};
 
+use crate::buffer::Input;
+use crate::call;
 use crate::error::Failure;
 
 /// The canonical JSON of the one routine that a text describes.
@@ -41,7 +46,7 @@ pub fn run_slot(py: Python<'_>, load: Py<PyAny>) -> PyResult<()> {
                 Python::attach(|py| load.call1(py, (json,))).map_err(|error| error.to_string())?;
             let interface = interface.clone();
             let hosted: Hosted<'_> = Box::new(move |arena, slots| {
-                Python::attach(|py| call(py, &function, &interface, arena, slots))
+                Python::attach(|py| run(py, &function, &interface, arena, slots))
             });
             Ok(hosted)
         })
@@ -49,7 +54,7 @@ pub fn run_slot(py: Python<'_>, load: Py<PyAny>) -> PyResult<()> {
     py.detach(run).map_err(|error| PyOSError::new_err(error.to_string()))
 }
 
-fn call(
+fn run(
     py: Python<'_>,
     function: &Py<PyAny>,
     interface: &Interface,
@@ -71,9 +76,21 @@ fn call(
     // The server has planned this call within its own limits.
     let plan = interface.plan_with_texts(&scalars, &texts, &Limits { bytes: u64::MAX });
     let plan = plan.map_err(|error| error.to_string())?;
-    let each = plan.arguments.iter().zip(slots).zip(scalars.into_iter().zip(texts));
-    let given = each.map(|((argument, slot), (scalar, text))| {
-        (slot.offset, slot.bytes, given(py, argument, scalar, text)?).into_py_any(py)
+    let mut functions = ClientFunction::of_this_call(interface);
+    let each = plan.arguments.iter().zip(slots).zip(scalars.into_iter().zip(texts)).enumerate();
+    let given = each.map(|(index, ((argument, slot), (scalar, text)))| {
+        let given = match argument.form {
+            // In the server's folder for the call.
+            Form::File => OsString::from_vec(arena.read(slot.offset, slot.text)).into_py_any(py)?,
+            Form::Callback => match functions.iter().position(|(at, _)| *at == index) {
+                Some(at) => {
+                    NativeFunction { function: functions.swap_remove(at).1 }.into_py_any(py)?
+                }
+                None => py.None(),
+            },
+            _ => given(py, argument, scalar, text)?,
+        };
+        (slot.offset, slot.bytes, given).into_py_any(py)
     });
     let ended = given.collect::<PyResult<Vec<_>>>().and_then(|given| {
         let memory = NativeMemory { arena: Arc::clone(arena) };
@@ -103,6 +120,58 @@ fn given(
         (Some(Scalar::F64(value)), _) => value.into_py_any(py),
         (Some(Scalar::Complex(re, im)), _) => PyComplex::from_doubles(py, re, im).into_py_any(py),
         (None, text) => text.into_py_any(py),
+    }
+}
+
+/// A function of the client, during a call.
+#[pyclass(frozen)]
+pub struct NativeFunction {
+    function: ClientFunction,
+}
+
+#[pymethods]
+impl NativeFunction {
+    /// Calls it with what is sent, by parameter: numbers, texts, and pairs of a shape and a buffer. What comes back, each with its
+    /// parameter: numbers, texts, and pairs of a shape and bytes.
+    fn call<'py>(
+        &self,
+        py: Python<'py>,
+        given: &Bound<'py, PyList>,
+    ) -> PyResult<Vec<(usize, Bound<'py, PyAny>)>> {
+        let mut values = Vec::new();
+        let mut arrays = Vec::new();
+        for (index, one) in (0_u16..).zip(given.iter()) {
+            let mut array = None;
+            if let Ok(pair) = one.cast::<PyTuple>() {
+                let bytes = Input::of(&pair.get_item(1)?, "an array")?.bytes().to_vec();
+                array = Some((pair.get_item(0)?.extract::<Vec<u64>>()?, bytes));
+            } else if let Ok(text) = one.cast::<PyString>() {
+                values.push((index, Value::Text(text.to_str()?.to_owned())));
+            } else if !one.is_none() {
+                values.push((
+                    index,
+                    match call::scalar(&one)? {
+                        Scalar::I64(value) => Value::I64(value),
+                        Scalar::U64(value) => Value::U64(value),
+                        Scalar::F64(value) => Value::F64(value),
+                        Scalar::Complex(re, im) => Value::Complex(re, im),
+                    },
+                ));
+            }
+            arrays.push(array);
+        }
+        let back = py.detach(|| self.function.call(&values, &arrays));
+        let back = back.map_err(PyValueError::new_err)?;
+        let each = back.into_iter().map(|(index, one)| {
+            let one = match one {
+                Returned::Value(value) => call::value(py, value)?,
+                Returned::Array((shape, bytes)) => {
+                    (shape, PyByteArray::new(py, &bytes)).into_bound_py_any(py)?
+                }
+            };
+            Ok((index, one))
+        });
+        each.collect()
     }
 }
 

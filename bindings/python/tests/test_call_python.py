@@ -348,7 +348,7 @@ def test_received_into_arrays_of_the_program(server: call.Connection) -> None:
         (np.empty((2, 6))[:, ::2], "is not contiguous in C's order"),
         (np.empty((2, 3), order="F"), "is not contiguous in C's order"),
         (np.broadcast_to(np.float64(1), (2, 3)), "is read-only"),
-        ({"c": np.empty((2, 3))}, "gives no array `c`"),
+        ({"c": np.empty((2, 3))}, "gives no array and no file `c`"),
     ],
 )
 def test_arrays_that_cannot_be_received_into(server: call.Connection, out: Any, says: str) -> None:

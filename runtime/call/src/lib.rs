@@ -37,6 +37,6 @@ pub use client::{
 pub use held::{Names, Traffic};
 pub use kumi_rpc::Value;
 pub use lent::{Lent, LentMut, Number};
-pub use native::LoadError;
+pub use native::{CFunction, LoadError};
 pub use tls::{Tls, TlsError};
 pub use values::Given;

@@ -15,13 +15,13 @@ use nix::unistd::{dup, dup2_stdin, dup2_stdout};
 
 use crate::cluster::{Proxy, door_before};
 use crate::confine::{confine, end_with_server};
-use crate::native::{Board, Routine, Runner, open_line, routine_runs};
+use crate::native::{Board, LinkedRoutine, Routine, Runner, open_line, routine_runs};
 use crate::orders::Orders;
 use crate::protocol::{Order, Reply, Setup};
 
 pub use crate::cluster::Ranks;
 pub use crate::layout::Slot;
-pub use crate::native::{Arena, Hosted, Linked, main, parallel_main};
+pub use crate::native::{Arena, ClientFunction, Hosted, Linked, Returned, main, parallel_main};
 
 /// Runs until the server closes the socket, which is this process's standard input.
 ///
@@ -44,7 +44,7 @@ pub(crate) fn run_linked(routines: &[Linked]) -> io::Result<()> {
             format!("the executable was built from another description of `{name}`; build it again")
         })?;
         if interface.parallel.is_none() {
-            return Ok(Runner::Linked(found));
+            return LinkedRoutine::new(found, interface).map(Runner::Linked);
         }
         Proxy::new(interface, setup).map(|proxy| Runner::Job(Box::new(RefCell::new(proxy))))
     })

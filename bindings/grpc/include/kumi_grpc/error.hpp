@@ -43,6 +43,14 @@ class crashed_error : public error {
 class status_error : public error {
     using error::error;
 };
+// A function that the routine called failed; the text says why.
+class callback_error : public error {
+    using error::error;
+};
+// A file cannot be read or written, here or at the server.
+class file_error : public error {
+    using error::error;
+};
 class timed_out : public error {
     using error::error;
 };
@@ -74,6 +82,10 @@ class cancelled : public error {
         throw crashed_error(exact, text);
     case GRPC_STATUS_NP:
         throw status_error(exact, text);
+    case GRPC_CALLBACK_FAILED_NP:
+        throw callback_error(exact, text);
+    case GRPC_FILE_NP:
+        throw file_error(exact, text);
     case GRPC_TIMEOUT_NP:
         throw timed_out(exact, text);
     case GRPC_CANCELED_NP:

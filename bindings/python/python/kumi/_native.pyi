@@ -14,6 +14,7 @@ __all__ = [
     "NativeClient",
     "NativeCompletion",
     "NativeFifo",
+    "NativeFunction",
     "NativeMemory",
     "NativeWindow",
     "alltoall",
@@ -71,9 +72,11 @@ class NativeClient:
     def fit(
         self, name: str, scalars: list[Any], shapes: list[tuple[int, ...] | None]
     ) -> tuple[list[int | None], list[list[int]]]: ...
-    def start(self, name: str, args: list[Any], seconds: float | None) -> NativeCall: ...
+    def start(
+        self, name: str, args: list[Any], seconds: float | None, priority: int
+    ) -> NativeCall: ...
     def call(
-        self, name: str, args: list[Any], seconds: float | None
+        self, name: str, args: list[Any], seconds: float | None, priority: int
     ) -> list[tuple[int, Any]]: ...
 
 @final
@@ -172,6 +175,10 @@ def node() -> int:
 
 def job() -> int:
     """The job's number, 0 for a job of one rank without a cluster."""
+
+@final
+class NativeFunction:
+    def call(self, given: list[Any]) -> list[tuple[int, Any]]: ...
 
 @final
 class NativeMemory:

@@ -11,7 +11,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use super::link::{Key, Link, pieces};
 use super::{Part, Ranks, Setup, VARIABLE, places};
 use crate::layout::Slot;
-use crate::native::{Arena, Linked, end_now};
+use crate::native::{Arena, Linked, LinkedRoutine, end_now};
 use crate::protocol::{MOST, Order, Reply};
 
 /// Serves calls until the proxy has no more.
@@ -39,6 +39,7 @@ pub(crate) fn run(routines: &[Linked], ranks: &dyn Ranks) -> Result<(), String> 
     let described = setup.interface.as_bytes();
     let routine = routines.iter().find(|routine| routine.description() == described);
     let routine = routine.ok_or("the job runs another executable than its server")?;
+    let routine = LinkedRoutine::new(routine, &interface)?;
     limit(&setup)?;
     loop {
         busy.store(false, Ordering::SeqCst);

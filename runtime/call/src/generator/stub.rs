@@ -5,6 +5,8 @@ use std::fmt::Write;
 
 use kumi_idl::{Element, Expr, Interface, Language, Lines, Mode, Module, Param, Type};
 
+use crate::native::passed;
+
 /// What one executable holds: a routine, or the methods of a class.
 #[derive(Debug)]
 pub struct Unit<'a> {
@@ -97,7 +99,8 @@ impl Source<'_> {
             symbol
         } else {
             let function = format!("kumi_body_{index}");
-            let params: Result<Vec<String>, String> = interface.params.iter().map(own).collect();
+            let params: Result<Vec<String>, String> =
+                interface.params.iter().map(|param| own(param, &param.name)).collect();
             let params = params?.join(", ");
             let params = if params.is_empty() { "void" } else { params.as_str() };
             self.line(&format!("static void {function}({params})\n{{"));
@@ -194,19 +197,25 @@ fn c(element: Element) -> &'static str {
     }
 }
 
-/// A parameter as the body of a function has it.
-fn own(param: &Param) -> Result<String, String> {
-    let name = &param.name;
+/// A parameter as the body of a function has it; without a name its type.
+fn own(param: &Param, name: &str) -> Result<String, String> {
+    let spaced = |ty: &str| if name.is_empty() { ty.to_owned() } else { format!("{ty} {name}") };
     Ok(match &param.ty {
         Type::Number(element) if param.dims.is_empty() && param.mode == Mode::In => {
-            format!("{} {name}", c(*element))
+            spaced(c(*element))
         }
         Type::Number(element) => format!("{} *{name}", c(*element)),
         Type::String if param.mode == Mode::In => format!("const char *{name}"),
         Type::String => format!("char *{name}"),
-        Type::File => return Err(format!("`{name}` is a file, which executables do not get")),
-        Type::Callback(_) => {
-            return Err(format!("`{name}` is a callback, which executables do not get"));
+        Type::File => format!("const char *{name}"),
+        Type::Callback(params) => {
+            // What cannot be passed to a function.
+            passed(params, false).map_err(str::to_owned)?;
+            let types: Result<Vec<String>, String> =
+                params.iter().map(|inner| own(inner, "")).collect();
+            let types = types?;
+            let types = if types.is_empty() { "void".to_owned() } else { types.join(", ") };
+            format!("void (*{name})({types})")
         }
     })
 }
@@ -229,17 +238,19 @@ fn arguments(interface: &Interface) -> Result<(Vec<String>, Vec<String>), String
                 let index = *index as usize;
                 let param = interface.params.get(index);
                 let param = param.ok_or("an argument that is no parameter")?;
-                // Of what cannot be passed yet.
-                let as_own = own(param)?;
-                if fortran && param.ty == Type::String {
+                if let Type::Callback(params) = &param.ty {
+                    passed(params, fortran).map_err(str::to_owned)?;
+                }
+                if fortran && matches!(param.ty, Type::String | Type::File) {
                     lengths.push(format!("text[{index}]"));
                 }
                 match param.scalar().filter(|_| !fortran && param.mode == Mode::In) {
                     Some(element) => add(by_value(c(element), index)),
                     None if target.body.is_empty() => add(by_address(index)),
                     None => {
-                        let ty = as_own.strip_suffix(param.name.as_str()).unwrap_or(&as_own);
-                        add((ty.to_owned(), format!("({ty})at[{index}]")));
+                        let ty = own(param, "")?;
+                        let value = format!("({ty})at[{index}]");
+                        add((ty, value));
                     }
                 }
             }

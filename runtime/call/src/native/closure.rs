@@ -24,13 +24,16 @@ struct Line {
     socket: Option<OwnedFd>,
     /// Whether the routine runs.
     open: bool,
+    /// Which of its runs this is, or was.
+    run: u64,
     /// Most bytes of a call of a function.
     most: u64,
     exchange: Option<Arena>,
 }
 
 /// A process runs one routine, and that only once at a time.
-static LINE: Mutex<Line> = Mutex::new(Line { socket: None, open: false, most: 0, exchange: None });
+static LINE: Mutex<Line> =
+    Mutex::new(Line { socket: None, open: false, run: 0, most: 0, exchange: None });
 
 fn line() -> MutexGuard<'static, Line> {
     LINE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -47,10 +50,36 @@ pub fn open_line(socket: OwnedFd, most: u64) {
 pub fn routine_runs(runs: bool) {
     let mut line = line();
     line.open = runs;
+    line.run += u64::from(runs);
     if !runs {
         // The server does the same: what is kept is counted there.
         line.exchange.take_if(|arena| arena.length() > KEPT);
     }
+}
+
+/// Which run of the routine this is.
+pub fn this_run() -> u64 {
+    line().run
+}
+
+/// Calls a function, in this run of the routine only; `places` gives, within so many bytes, the addresses of its arguments.
+///
+/// # Errors
+/// The run is over, or the arguments do not fit; or the server is gone.
+///
+/// # Safety
+/// The addresses must be those of the function's arguments as its declaration has them, which live until this returns.
+pub(super) unsafe fn call_in(
+    run: u64,
+    function: &Function,
+    places: &mut dyn FnMut(u64) -> Result<Vec<*mut u8>, String>,
+) -> Result<(), String> {
+    let mut line = line();
+    if !line.open || line.run != run {
+        return Err("the call that it belongs to is over".to_owned());
+    }
+    let addresses = places(line.most)?;
+    exchange(&mut line, function, &addresses)
 }
 
 /// A function, and how it is called.
@@ -107,7 +136,7 @@ pub fn passed(params: &[Param], fortran: bool) -> Result<Vec<Native>, &'static s
     each.collect()
 }
 
-fn by_value(param: &Param, fortran: bool) -> bool {
+pub(super) fn by_value(param: &Param, fortran: bool) -> bool {
     !fortran && param.scalar().is_some() && param.mode == Mode::In
 }
 

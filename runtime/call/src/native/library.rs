@@ -65,7 +65,7 @@ pub struct Routine {
     code: CodePtr,
     sources: Vec<Source>,
     /// The parameter that the returned value goes into, and its bytes.
-    result: Option<(usize, usize)>,
+    result: Option<Place>,
     functions: Closures,
     /// Never closed: what a library has registered with the process outlives every call.
     _libraries: Vec<Library>,
@@ -182,8 +182,11 @@ fn open(path: &Path) -> Result<Library, LoadError> {
     Err(LoadError::Library { path: name.into_owned(), why })
 }
 
+/// A parameter, and its bytes.
+type Place = (usize, usize);
+
 /// The description of the call for libffi.
-type Signature = (Cif, Vec<Source>, Option<(usize, usize)>);
+type Signature = (Cif, Vec<Source>, Option<Place>);
 
 fn signature(interface: &Interface) -> Result<Signature, LoadError> {
     let unsupported =
@@ -231,17 +234,17 @@ fn signature(interface: &Interface) -> Result<Signature, LoadError> {
     }
     types.extend(lengths.iter().map(|_| Native::usize()));
     sources.extend(lengths);
-    let (result, returned) = match target.result {
-        None => (None, Native::void()),
-        Some(index) => {
-            let index = index as usize;
-            let element = interface.params.get(index).and_then(Param::scalar);
-            let element =
-                element.ok_or_else(|| unsupported("a returned value that is no scalar"))?;
-            (Some((index, element.size() as usize)), number(element))
-        }
-    };
+    let (result, returned) = result(interface).map_err(&unsupported)?;
     Ok((Cif::new(types, returned), sources, result))
+}
+
+/// Where the returned value goes, and its type.
+fn result(interface: &Interface) -> Result<(Option<Place>, Native), &'static str> {
+    let Some(index) = interface.target.result else { return Ok((None, Native::void())) };
+    let index = index as usize;
+    let element = interface.params.get(index).and_then(Param::scalar);
+    let element = element.ok_or("a returned value that is no scalar")?;
+    Ok((Some((index, element.size() as usize)), number(element)))
 }
 
 /// How a parameter is passed.

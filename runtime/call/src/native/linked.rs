@@ -4,6 +4,9 @@ use std::cell::RefCell;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
+use kumi_idl::{Interface, Language, Type};
+
+use super::closure::Closures;
 use super::{Arena, Routine, exits_fail, leaves};
 use crate::cluster::{Proxy, Ranks};
 use crate::layout::Slot;
@@ -32,28 +35,54 @@ pub(crate) enum Runner<'a> {
     /// A routine of a library.
     Bound(Routine),
     /// A routine of the slot's own executable.
-    Linked(&'a Linked),
+    Linked(LinkedRoutine<'a>),
     /// A routine of an interpreter, in whose process the slot is.
     Hosted(Hosted<'a>),
     /// A job of a cluster.
     Job(Box<RefCell<Proxy>>),
 }
 
-/// Calls a routine of an interpreter; an error is the exception with which it ended.
-pub type Hosted<'a> = Box<dyn Fn(&Arc<Arena>, &[Slot]) -> Result<(), String> + 'a>;
+/// A routine of the slot's own executable, and the functions of the client that it calls.
+pub(crate) struct LinkedRoutine<'a> {
+    linked: &'a Linked,
+    /// For each parameter the address of the function; 0: it is none.
+    functions: Vec<usize>,
+    _closures: Closures,
+}
 
-impl Linked {
+impl<'a> LinkedRoutine<'a> {
+    /// The routine, which has this description.
+    ///
+    /// # Errors
+    /// What cannot be passed to a function.
+    pub fn new(linked: &'a Linked, interface: &Interface) -> Result<LinkedRoutine<'a>, String> {
+        let fortran = interface.target.language == Language::Fortran;
+        let closures = Closures::new(interface, fortran).map_err(str::to_owned)?;
+        let each = interface.params.iter().enumerate();
+        let functions = each.map(|(index, param)| match param.ty {
+            Type::Callback(_) => closures.address(index),
+            _ => 0,
+        });
+        Ok(LinkedRoutine { linked, functions: functions.collect(), _closures: closures })
+    }
+
     /// Calls it with the arguments that lie in the arena.
-    pub(crate) fn call(&self, arena: &Arena, slots: &[Slot]) {
-        let at = |slot: &Slot| arena.at(slot.offset, slot.bytes).cast();
-        let at: Vec<*mut c_void> = slots.iter().map(at).collect();
+    pub fn call(&self, arena: &Arena, slots: &[Slot]) {
+        let at = |(index, slot): (usize, &Slot)| match self.functions.get(index) {
+            Some(function) if *function != 0 => std::ptr::with_exposed_provenance_mut(*function),
+            _ => arena.at(slot.offset, slot.bytes).cast(),
+        };
+        let at: Vec<*mut c_void> = slots.iter().enumerate().map(at).collect();
         let text: Vec<usize> = slots.iter().map(|slot| slot.text).collect();
-        // SAFETY: the function was generated from the same description as the layout, so each address is that of a value
-        // of the type that it takes it for. Should its own code be wrong, this process, which holds nothing but this
-        // call, may fail.
-        unsafe { (self.call)(at.as_ptr(), text.as_ptr()) };
+        // SAFETY: the function was generated from the same description as the layout and the closures, so each address is
+        // that of a value or function of the type that it takes it for. Should its own code be wrong, this process, which
+        // holds nothing but this call, may fail.
+        unsafe { (self.linked.call)(at.as_ptr(), text.as_ptr()) };
     }
 }
+
+/// Calls a routine of an interpreter; an error is the exception with which it ended.
+pub type Hosted<'a> = Box<dyn Fn(&Arc<Arena>, &[Slot]) -> Result<(), String> + 'a>;
 
 /// The `main` of a linked executable: runs as a slot until the server closes its socket.
 ///

@@ -67,7 +67,7 @@ pub fn exit_code(error: &CallError) -> ExitCode {
         | CallError::Lost(_)
         | CallError::Tls { .. }
         | CallError::NotLeading { .. } => ExitCode::Unavailable,
-        CallError::RoutineNotFound(_) => ExitCode::NoInput,
+        CallError::RoutineNotFound(_) | CallError::File(_) => ExitCode::NoInput,
         CallError::TooLarge(_) => ExitCode::TooLarge,
         CallError::Busy(_) | CallError::TimedOut(_) | CallError::Cancelled(_) => ExitCode::TryLater,
         CallError::NoServer { .. } => ExitCode::TryLater,

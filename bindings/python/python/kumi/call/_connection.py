@@ -6,12 +6,13 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._native import NativeCall, NativeClient
-from ._errors import ArgumentError, CallError, StatusError
+from ._errors import ArgumentError, CallbackError, CallError, StatusError
+from ._functions import Folder, Function
 from ._interface import Parameter, Routine, array
 from ._out import Out, chosen, place
 
@@ -19,10 +20,19 @@ from ._out import Out, chosen, place
 class Handle:
     """A call that is under way. It is cancelled when nobody has it any more."""
 
-    def __init__(self, routine: Routine, native: NativeCall, results: dict[int, Any]) -> None:
+    def __init__(
+        self,
+        routine: Routine,
+        native: NativeCall,
+        results: dict[int, Any],
+        functions: Sequence[Function],
+        folder: Folder,
+    ) -> None:
         self._routine = routine
         self._native = native
         self._results = results
+        self._functions = functions
+        self._folder = folder
         self._value: Any = None
         self._error: CallError | None = None
         self._over = False
@@ -32,6 +42,10 @@ class Handle:
     def done(self) -> bool:
         """Whether it is over; does not wait."""
         return self._over or self._native.is_over()
+
+    def _serve(self) -> bool:
+        """Calls functions that the routine waits for; whether it is over."""
+        return bool(self._functions) and self.wait(0.0)
 
     def cancel(self) -> None:
         """Asks the server to end it; :meth:`wait` then raises :class:`CancelledError`."""
@@ -61,6 +75,14 @@ class Handle:
             error.results = self._collect(error._values)
             self._error, self._over = error, True
             return True
+        except CallbackError as error:
+            raised = [one.error for one in self._functions if one.error is not None]
+            error.__cause__ = raised[0] if raised else None
+            self._error, self._over = error, True
+            if raised and not isinstance(raised[0], Exception):
+                # Ctrl-C and the like are not the call's failure.
+                raise raised[0] from None
+            return True
         except CallError as error:
             self._error, self._over = error, True
             return True
@@ -83,17 +105,33 @@ class Handle:
         return self._value
 
     def _collect(self, values: list[tuple[int, Any]]) -> Any:
-        return _collected(self._routine, self._results, values)
+        return _collected(self._routine, self._results, values, self._folder)
 
 
-def _collected(routine: Routine, results: dict[int, Any], values: list[tuple[int, Any]]) -> Any:
-    """What a call gives: results that are arrays, and values that came back."""
+def _collected(
+    routine: Routine, results: dict[int, Any], values: list[tuple[int, Any]], folder: Folder
+) -> Any:
+    """What a call gives: results that are arrays, values that came back, and files."""
     if not routine.back:
         return None
     if values:
         results = results | dict(values)
+    if folder.back:
+        results |= folder.results()
     back = [results.get(index) for index in routine.back]
     return back[0] if len(back) == 1 else tuple(back)
+
+
+class _Prepared(NamedTuple):
+    """What a call is given."""
+
+    routine: Routine
+    #: For the native module.
+    native: list[Any]
+    #: Arrays for its results, by parameter.
+    results: dict[int, Any]
+    functions: list[Function]
+    folder: Folder
 
 
 class Connection:
@@ -127,7 +165,14 @@ class Connection:
         return known
 
     def call(
-        self, name: str, /, *args: Any, timeout: float | None = None, out: Out = None, **named: Any
+        self,
+        name: str,
+        /,
+        *args: Any,
+        timeout: float | None = None,
+        out: Out = None,
+        priority: int = 0,
+        **named: Any,
     ) -> Any:
         """Calls a routine and waits.
 
@@ -138,37 +183,55 @@ class Connection:
         Args:
             timeout: Seconds that the call may take; the server stops it then.
             out: Arrays into which results are received, by name, or the array of the only one: of the routine's type, shape
-                and order. After a failure there may be anything in them.
+                and order. After a failure there may be anything in them. Of files that come back the paths to which they
+                are written; of others the bytes come back.
+
+            priority: Among your calls through a metaserver that wait, 0 to 9; the metaserver may bound it. A server has
+                no priorities.
 
         Raises:
             CallError: It failed; of arguments that do not fit (:class:`ArgumentError`) nothing was sent.
         """
-        routine, native, results = self._prepared(name, args, named, out)
+        call = self._prepared(name, args, named, out, priority)
+        if call.functions:
+            return self._begin(call, timeout, priority).result()
         try:
-            values = self._native.call(name, native, timeout)
+            values = self._native.call(name, call.native, timeout, priority)
         except StatusError as error:
-            error.results = _collected(routine, results, error._values)
+            error.results = _collected(call.routine, call.results, error._values, call.folder)
             raise
-        return _collected(routine, results, values)
+        return _collected(call.routine, call.results, values, call.folder)
 
     def call_async(
-        self, name: str, /, *args: Any, timeout: float | None = None, out: Out = None, **named: Any
+        self,
+        name: str,
+        /,
+        *args: Any,
+        timeout: float | None = None,
+        out: Out = None,
+        priority: int = 0,
+        **named: Any,
     ) -> Handle:
         """Begins a call as :meth:`call` does; its arguments are sent when this returns."""
-        routine, native, results = self._prepared(name, args, named, out)
-        return Handle(routine, self._native.start(name, native, timeout), results)
+        return self._begin(self._prepared(name, args, named, out, priority), timeout, priority)
+
+    def _begin(self, call: _Prepared, timeout: float | None, priority: int) -> Handle:
+        native = self._native.start(call.routine.name, call.native, timeout, priority)
+        return Handle(call.routine, native, call.results, call.functions, call.folder)
 
     def _prepared(
-        self, name: str, args: tuple[Any, ...], named: dict[str, Any], out: Out
-    ) -> tuple[Routine, list[Any], dict[int, Any]]:
-        """The routine, what the call is given, and the arrays for its results."""
+        self, name: str, args: tuple[Any, ...], named: dict[str, Any], out: Out, priority: int
+    ) -> _Prepared:
+        """Checks what a call is given, and makes room for its results."""
+        if priority not in range(10):
+            raise ArgumentError(f"priority={priority!r}; there are 0 to 9")
         routine = self.routine(name)
         bound = routine.bind(args, named) if args or named or routine.sent else {}
-        outs, unknown = chosen(routine, out)
-        for other in unknown:
-            raise ArgumentError(f"`{name}` gives no array `{other}`")
+        outs, paths = chosen(routine, out)
         results: dict[int, Any] = {}
         native: list[Any] = []
+        functions: list[Function] = []
+        folder = Folder()
         if routine.given:
             arrays = {
                 one.index: array(name, one, bound[one.index])
@@ -183,13 +246,18 @@ class Connection:
                     if into is not None:
                         into = place(name, one, into, shape, arrays.values())
                     native.append(_pair(name, one, arrays.get(one.index), shape, results, into))
+                elif one.is_file:
+                    native.append(folder.pair(one, bound.get(one.index), paths.get(one.name)))
+                elif one.is_function:
+                    functions.append(_function(name, one, bound[one.index]))
+                    native.append(functions[-1])
                 else:
                     native.append(scalars[one.index])
             for index, value in results.items():
                 shape = np.shape(bound[index]) if index in bound else value.shape
                 results[index] = value.reshape(shape) if shape != value.shape else value
             results |= outs
-        return routine, native, results
+        return _Prepared(routine, native, results, functions, folder)
 
     def _fit(
         self, routine: Routine, bound: dict[int, Any], arrays: dict[int, np.ndarray[Any, Any]]
@@ -197,7 +265,8 @@ class Connection:
         """The scalars and texts by parameter, also those that follow from arrays, and the shapes of all arrays."""
         scalars: list[Any] = [None] * len(routine.parameters)
         for one in routine.sent:
-            if not one.is_array and one.index in bound:
+            plain = not (one.is_array or one.is_file or one.is_function)
+            if plain and one.index in bound:
                 scalars[one.index] = _scalar(routine.name, one, bound[one.index])
         given = [arrays[at].shape if at in arrays else None for at in range(len(scalars))]
         following, shapes = self._native.fit(routine.name, scalars, given)
@@ -205,6 +274,12 @@ class Connection:
             if scalars[index] is None:
                 scalars[index] = value
         return scalars, shapes
+
+
+def _function(routine: str, parameter: Parameter, value: Any) -> Function:
+    if not callable(value):
+        raise ArgumentError(f"`{routine}`: `{parameter.name}` is a function")
+    return Function(routine, parameter, value)
 
 
 def _scalar(routine: str, parameter: Parameter, value: Any) -> Any:
@@ -263,7 +338,7 @@ def wait_any(handles: Sequence[Handle], timeout: float | None = None) -> int | N
     pause = 20e-6
     while True:
         for index, handle in enumerate(handles):
-            if handle.done():
+            if handle.done() or handle._serve():
                 return index
         if end is not None and time.monotonic() >= end:
             return None

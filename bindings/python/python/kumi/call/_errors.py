@@ -96,6 +96,19 @@ class DescriptionError(CallError, TypeError):
     __str__ = KumiError.__str__
 
 
+class CallbackError(CallError):
+    """A function of this program that the routine called has failed; the routine was ended.
+
+    What the function raised is the ``__cause__``.
+    """
+
+
+class FileError(CallError, OSError):
+    """A file cannot be read or written, here or at the server."""
+
+    __str__ = KumiError.__str__
+
+
 class StatusError(CallError):
     """The routine has run and says that it failed.
 

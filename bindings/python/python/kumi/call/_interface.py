@@ -53,6 +53,11 @@ class Parameter:
     default: bool
     #: What it is for.
     doc: str
+    #: Whether it is a file.
+    is_file: bool = False
+    #: Whether it is a function of the program; then its own parameters.
+    is_function: bool = False
+    inner: tuple[Parameter, ...] = ()
 
     @property
     def sent(self) -> bool:
@@ -70,6 +75,12 @@ class Parameter:
         return self.dtype is not None and bool(self.sizes)
 
     def __str__(self) -> str:
+        if self.is_function:
+            given = ", ".join(str(one) for one in self.inner if one.sent)
+            back = ", ".join(str(one) for one in self.inner if one.returned)
+            return f"{self.name}: ({given}) -> ({back})"
+        if self.is_file:
+            return f"{self.name}: file"
         kind = "str" if self.dtype is None else self.dtype.name
         return f"{self.name}: {kind}{'[]' * len(self.sizes)}"
 
@@ -90,7 +101,9 @@ class Routine:
         )
         #: What native calls are given: all but work arrays and scalars and texts that only come back.
         self.given = tuple(
-            one for one in self.parameters if one.sent or one.mode == "out" and one.is_array
+            one
+            for one in self.parameters
+            if one.sent or one.mode == "out" and (one.is_array or one.is_file)
         )
         follow = {index for one in self.sent if one.is_array for index in one.follow}
         #: Scalars that follow from arrays.
@@ -134,12 +147,15 @@ class Routine:
 
 def _parameter(index: int, said: dict[str, Any]) -> Parameter:
     kind = said["type"]
-    if kind == "string":
-        dtype = None
+    dtype = None
+    inner: tuple[Parameter, ...] = ()
+    is_function = isinstance(kind, dict) and "callback" in kind
+    if is_function:
+        inner = tuple(_parameter(at, one) for at, one in enumerate(kind["callback"]))
     elif isinstance(kind, dict) and "number" in kind:
         dtype = _DTYPES[kind["number"]]
-    else:
-        raise ArgumentError(f"`{said['name']}` is a file or a callback, which Python cannot pass yet")
+    elif kind not in ("string", "file"):
+        raise ArgumentError(f"`{said['name']}` is of a type that this version does not know: {kind}")
     dims = said.get("dims", [])
 
     def scalar(of: Any) -> int:
@@ -158,6 +174,9 @@ def _parameter(index: int, said: dict[str, Any]) -> Parameter:
         partial=any({"start", "end", "step"} & set(dimension) for dimension in dims),
         default="default" in said,
         doc=said.get("doc", ""),
+        is_file=kind == "file",
+        is_function=is_function,
+        inner=inner,
     )
 
 

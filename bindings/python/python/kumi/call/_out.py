@@ -1,4 +1,4 @@
-"""Arrays of the program into which results are received."""
+"""Arrays and files of the program into which results are received."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Out = Mapping[str, Any] | np.ndarray[Any, Any] | None
 
 
 def chosen(routine: Routine, out: Out) -> tuple[dict[int, Any], dict[str, Any]]:
-    """What is given for results that are arrays, by the number of their parameter, and what else is given, by name."""
+    """What is given for results that are arrays, by the number of their parameter, and the paths of files, by name."""
     if out is None:
         return {}, {}
     arrays = {one.name: one.index for one in routine.parameters if one.returned and one.is_array}
@@ -24,8 +24,12 @@ def chosen(routine: Routine, out: Out) -> tuple[dict[int, Any], dict[str, Any]]:
                 f"`{routine.name}` gives {len(arrays)} arrays; name those that out= is for: out={{name: array}}"
             )
         return {next(iter(arrays.values())): out}, {}
-    rest = {name: value for name, value in out.items() if name not in arrays}
-    return {arrays[name]: value for name, value in out.items() if name in arrays}, rest
+    paths = {name: value for name, value in out.items() if name not in arrays}
+    files = {one.name for one in routine.parameters if one.returned and one.is_file}
+    for name in paths:
+        if name not in files:
+            raise ArgumentError(f"`{routine.name}` gives no array and no file `{name}`")
+    return {arrays[name]: value for name, value in out.items() if name in arrays}, paths
 
 
 def place(

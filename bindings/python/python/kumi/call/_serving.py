@@ -5,14 +5,17 @@ from __future__ import annotations
 import inspect
 import json
 import math
+import shutil
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, overload
 
 import numpy as np
 
 from .._native import NativeMemory, describe_routine
+from ._called import Called
 from ._errors import DescriptionError
 from ._types import Kind, kind_of
 
@@ -83,17 +86,14 @@ class Served:
 
     def _run(self, memory: NativeMemory, places: list[tuple[int, int, Any]]) -> None:
         given = {}
-        results = []
+        results: list[tuple[_Param, Any]] = []
         for one, (offset, bytes_, value) in zip(self.params, places, strict=True):
             kind = one.kind
             if one.role == "result":
-                results.append((one, _place(memory, kind, offset, bytes_, value)))
-            elif one.role == "argument" and kind.dtype is not None and kind.sizes:
-                array = _place(memory, kind, offset, bytes_, value)
-                array.flags.writeable = kind.mode != "in"
-                given[one.name] = array
+                place = value if kind.file else _place(memory, kind, offset, bytes_, value)
+                results.append((one, place))
             elif one.role == "argument":
-                given[one.name] = value
+                given[one.name] = _argument(memory, one, offset, bytes_, value)
         said = self.function(**given)
         values = said if len(results) > 1 else [said][: len(results)]
         if len(results) > 1 and not isinstance(said, tuple | list):
@@ -102,6 +102,20 @@ class Served:
             raise TypeError(f"it gave {len(values)} values, and is described to give {len(results)}")
         for (one, place), value in zip(results, values, strict=True):
             _put(one, place, value)
+
+
+def _argument(memory: NativeMemory, one: _Param, offset: int, bytes_: int, value: Any) -> Any:
+    """What the function is given."""
+    kind = one.kind
+    if kind.is_array:
+        array = _place(memory, kind, offset, bytes_, value)
+        array.flags.writeable = kind.mode != "in"
+        return array
+    if kind.function is not None:
+        return Called(one.name, kind, value)
+    if kind.file is not None:
+        return Path(value) if kind.file == "path" else Path(value).read_bytes()
+    return value
 
 
 def _place(
@@ -114,9 +128,24 @@ def _place(
     return np.ndarray(shape, kind.dtype, memoryview(memory), offset, order=kind.order)
 
 
-def _put(one: _Param, place: np.ndarray[Any, Any], value: Any) -> None:
+def _file(what: str, kind: Kind, place: str, value: Any) -> None:
+    """Puts a file that comes back to its place."""
+    if kind.file == "content":
+        if not isinstance(value, bytes | bytearray | memoryview):
+            raise TypeError(f"{what} is {type(value).__name__}, and described as bytes")
+        Path(place).write_bytes(value)
+    elif not isinstance(value, Path):
+        raise TypeError(f"{what} is {type(value).__name__}, and described as a Path")
+    else:
+        shutil.copyfile(value, place)
+
+
+def _put(one: _Param, place: Any, value: Any) -> None:
     """Puts a result to its place."""
     what = f"`{one.name}`"
+    if one.kind.file is not None:
+        _file(what, one.kind, place, value)
+        return
     if one.kind.dtype is None:
         if not isinstance(value, str):
             raise TypeError(f"{what} is {type(value).__name__}, and described as a text")
@@ -157,8 +186,9 @@ def _params(function: Callable[..., Any], results: Sequence[str] | None) -> list
             raise DescriptionError(f'`{one.name}` has no annotation; give one, as Array[float64, "n"]')
         kind = kind_of(one.annotation)
         default = None if one.default is one.empty else one.default
-        if default is not None and kind.sizes:
-            raise DescriptionError(f"`{one.name}` is an array, which has no default")
+        if default is not None and (kind.sizes or kind.file or kind.function):
+            what = "an array" if kind.sizes else "a file" if kind.file else "a function"
+            raise DescriptionError(f"`{one.name}` is {what}, which has no default")
         arguments.append(_Param(one.name, kind, "argument", default))
     back = _results(signature.return_annotation, results)
     return [*_sizes(arguments, back), *arguments, *back]
@@ -179,7 +209,9 @@ def _results(annotation: Any, names: Sequence[str] | None) -> list[_Param]:
         raise DescriptionError(f"results={names!r}, and {len(each)} are annotated")
     back = [_Param(name, kind_of(one), "result") for name, one in zip(names, each, strict=True)]
     for one in back:
-        if one.kind.dtype is None and not one.kind.sizes:
+        if one.kind.function is not None:
+            raise DescriptionError("a function cannot be given back")
+        if one.kind.is_text and not one.kind.sizes:
             raise DescriptionError("a text that is given back has a largest size: Text[256]")
         if one.kind.mode != "in":
             raise DescriptionError("Out and InOut are of arguments")
@@ -249,7 +281,8 @@ def routine(
             return a * f
 
     Arrays that it is called with are those of the call, without a copy: they can be read only (but for :data:`Out` and
-    :data:`InOut`), and belong to the function until it returns.
+    :data:`InOut`), and belong to the function until it returns. So do files (annotated as ``pathlib.Path``, or ``bytes`` for
+    their content) and functions of the client (``Callable[[float], float]``).
 
     Args:
         name: What callers call it; the function's name.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
 
@@ -57,12 +58,26 @@ def dtype_of(kind: Any) -> np.dtype[Any]:
 
 @dataclass(frozen=True)
 class Kind:
-    """A number (without sizes), an array, or a text (without a dtype)."""
+    """A number (without sizes), an array, a file, a function of the client, or a text (without a dtype)."""
 
     dtype: np.dtype[Any] | None
     sizes: tuple[str, ...] = ()
     order: Literal["C", "F"] = "C"
     mode: str = "in"
+    #: Of a file what the function is given, or gives: its path, or its content.
+    file: Literal["path", "content"] | None = None
+    #: Of a function of the client what it takes, and what it gives.
+    function: tuple[tuple[Kind, ...], tuple[Kind, ...]] | None = None
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it is a text."""
+        return self.dtype is None and self.file is None and self.function is None
+
+    @property
+    def is_array(self) -> bool:
+        """Whether it is an array."""
+        return self.dtype is not None and bool(self.sizes)
 
     def names(self) -> Iterator[str]:
         """What its sizes name."""
@@ -71,9 +86,24 @@ class Kind:
 
     def declared(self, name: str, mode: str) -> str:
         """It as a parameter of a description."""
+        if self.file is not None:
+            return f"mode_{mode} filename {name}"
+        if self.function is not None:
+            inner = ", ".join(one.declared(each, way) for each, one, way in self.inner())
+            return f"{name}({inner})"
         spelled = "string" if self.dtype is None else SPELLED[self.dtype]
         order = " @order(F)" if self.order == "F" and len(self.sizes) > 1 else ""
         return f"mode_{mode} {spelled} {name}{''.join(f'[{size}]' for size in self.sizes)}{order}"
+
+
+    def inner(self) -> list[tuple[str, Kind, Literal["in", "out"]]]:
+        """The parameters of a function of the client: sizes, what it takes, and what it gives."""
+        takes, gives = self.function or ((), ())
+        sizes = dict.fromkeys(name for one in (*takes, *gives) for name in one.names())
+        whole = Kind(np.dtype("int64"))
+        each: list[tuple[str, Kind, Literal["in", "out"]]] = [(name, whole, "in") for name in sizes]
+        each += [(f"given{at + 1}", one, "in") for at, one in enumerate(takes)]
+        return each + [(f"back{at + 1}", one, "out") for at, one in enumerate(gives)]
 
 
 def _size(size: Any) -> str:
@@ -119,15 +149,35 @@ Text = _Spelling("Text", lambda most: Kind(None, (f"{_size(most)} + 1",)))
 
 def _of_mode(item: Any, mode: str) -> Kind:
     kind = kind_of(item)
-    if kind.dtype is None or not kind.sizes:
-        raise DescriptionError(f"only arrays are written where they are, not {item!r}")
-    return Kind(kind.dtype, kind.sizes, kind.order, mode)
+    if not kind.is_array and kind.file != "path":
+        raise DescriptionError(f"only arrays and files (Path) are written where they are, not {item!r}")
+    return replace(kind, mode=mode)
 
 
-#: ``Out[Array[float64, "n"]]``: an array that the function writes, given to it and not sent by callers.
+def _function(annotation: Any) -> Kind:
+    takes, gives = get_args(annotation) or (..., None)
+    if not isinstance(takes, list):
+        raise DescriptionError("of a function also what it takes and gives is needed: Callable[[float], float]")
+    if gives in (None, type(None)):
+        back: tuple[Any, ...] = ()
+    else:
+        back = get_args(gives) if get_origin(gives) is tuple else (gives,)
+    kinds = tuple(map(kind_of, takes)), tuple(map(kind_of, back))
+    for kind in (*kinds[0], *kinds[1]):
+        if kind.file or kind.function or kind.mode != "in":
+            raise DescriptionError("a function of the client takes and gives numbers, texts and arrays")
+    if any(kind.is_text and kind.sizes for kind in kinds[0]):
+        raise DescriptionError("a text that a function of the client is given has no size: str")
+    if any(kind.is_text and not kind.sizes for kind in kinds[1]):
+        raise DescriptionError("a text that a function of the client gives has a largest size: Text[256]")
+    return Kind(None, function=kinds)
+
+
+#: ``Out[Array[float64, "n"]]``: an array that the function writes, given to it and not sent by callers. ``Out[Path]``: so a file.
 Out = _Spelling("Out", lambda item: _of_mode(item, "out"))
 
-#: ``InOut[Array[float64, "n"]]``: an array that the function changes where it is, and that comes back.
+#: ``InOut[Array[float64, "n"]]``: an array that the function changes where it is, and that comes back. ``InOut[Path]``: so a
+#: file.
 InOut = _Spelling("InOut", lambda item: _of_mode(item, "inout"))
 
 
@@ -146,6 +196,12 @@ def kind_of(annotation: Any) -> Kind:
         return kind_of(annotation.__origin__)
     if annotation is str:
         return Kind(None)
+    if annotation is Path:
+        return Kind(None, file="path")
+    if annotation is bytes:
+        return Kind(None, file="content")
+    if annotation is Callable or get_origin(annotation) is Callable:
+        return _function(annotation)
     if annotation is np.ndarray or getattr(annotation, "__origin__", None) is np.ndarray:
         raise DescriptionError('of an array also the sizes are needed: Array[float64, "n", "m"]')
     return Kind(dtype_of(annotation))

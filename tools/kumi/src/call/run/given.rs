@@ -3,7 +3,7 @@
 use super::{Numbers, npy};
 use crate::error::Error;
 use kumi_idl::{Element, Expr, Interface, Order, Param, Scalar, Type};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Scalars and texts, and the arrays that are sent, by parameter.
 #[derive(Debug)]
@@ -11,6 +11,8 @@ pub struct Arguments {
     pub scalars: Vec<Option<Scalar>>,
     pub texts: Vec<Option<String>>,
     pub arrays: Vec<Option<Numbers>>,
+    /// Paths of files that are sent.
+    pub files: Vec<Option<PathBuf>>,
 }
 
 impl Arguments {
@@ -20,6 +22,7 @@ impl Arguments {
         let count = interface.params.len();
         let (mut scalars, mut texts) = (vec![None; count], vec![None; count]);
         let mut arrays: Vec<Option<Numbers>> = Vec::with_capacity(count);
+        let mut files = vec![None; count];
         for (index, (param, text)) in interface.params.iter().zip(assigned).enumerate() {
             let mut numbers = None;
             match (&param.ty, text) {
@@ -31,10 +34,11 @@ impl Arguments {
                     numbers = Some(array(param, *element, text)?);
                 }
                 (Type::String, Some(text)) => texts[index] = Some(text.to_owned()),
-                (Type::File | Type::Callback(_), Some(_)) => {
-                    let name = &param.name;
-                    let text =
-                        format!("`{name}` is a file or a function, which a shell cannot give");
+                (Type::File, Some(text)) => {
+                    files[index] = Some(PathBuf::from(text.strip_prefix('@').unwrap_or(text)));
+                }
+                (Type::Callback(_), Some(_)) => {
+                    let text = format!("`{}` is a function, which a shell cannot give", param.name);
                     return Err(Error::Usage(text));
                 }
             }
@@ -52,7 +56,7 @@ impl Arguments {
         let shapes: Vec<Option<Vec<u64>>> = arrays.iter().map(shape).collect();
         let shapes: Vec<Option<&[u64]>> = shapes.iter().map(Option::as_deref).collect();
         interface.deduce(&mut scalars, &shapes);
-        Ok(Arguments { scalars, texts, arrays })
+        Ok(Arguments { scalars, texts, arrays, files })
     }
 }
 

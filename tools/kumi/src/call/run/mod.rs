@@ -9,8 +9,8 @@ use crate::error::Error;
 use crate::{output, parse};
 use clap::Args;
 use given::Arguments;
-use kumi_call::{Arg, Array, ArrayMut, Outcome, Shape, is_given};
-use kumi_idl::{Element, Form, Interface, Limits, Mode, Order, Plan};
+use kumi_call::{Arg, Array, ArrayMut, Files, Outcome, Shape, is_given};
+use kumi_idl::{Element, Form, Interface, Limits, Mode, Order, Plan, Type};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, Args)]
 #[command(
     after_help = "An ARG is VALUE, in the order of what the routine is sent, or NAME=VALUE. \
-Arrays are @FILE.npy, @FILE with the bytes as the routine has them, or 1,2;3,4 by rows. What is the size of an array \
+A file is its path. Arrays are @FILE.npy, @FILE with the bytes as the routine has them, or 1,2;3,4 by rows. What is the size of an array \
 or has a default may be left out."
 )]
 pub struct RunArgs {
@@ -30,7 +30,7 @@ pub struct RunArgs {
     /// What it is sent
     #[arg(value_name = "ARG", allow_negative_numbers = true)]
     pub arguments: Vec<String>,
-    /// Write the array that comes back in NAME to a file, .npy or bytes, instead of printing it; may be given again
+    /// Write the array or file that comes back in NAME to a file, an array as .npy or bytes, instead of printing it; may be given again
     #[arg(short, long, value_name = "NAME=FILE")]
     pub output: Vec<String>,
     /// Longest time of the call on the server, waiting included
@@ -68,7 +68,7 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
         .plan_with_texts(&arguments.scalars, &arguments.texts, &Limits::default())
         .map_err(|error| Error::Usage(error.to_string()))?;
     let mut results = results(interface, &plan, &arguments.arrays)?;
-    let list = list(interface, &arguments, &mut results);
+    let list = list(interface, &arguments, &mut results, &files);
     let outcome = client.call_within(&args.routine, list, args.timeout)?;
     for (index, path) in &files {
         if let Some(numbers) = &results[*index] {
@@ -89,13 +89,21 @@ fn files(interface: &Interface, options: &[String]) -> Result<Vec<(usize, PathBu
         let found = interface.params.iter().position(|param| param.name == name);
         let index = found.ok_or_else(|| wrong("the routine has no such parameter"))?;
         let param = &interface.params[index];
-        if !param.mode.is_returned() || param.dims.is_empty() || param.ty == kumi_idl::Type::String
-        {
-            return Err(wrong("it is no array that comes back"));
+        let is_array = matches!(param.ty, Type::Number(_)) && !param.dims.is_empty();
+        if !param.mode.is_returned() || !is_array && param.ty != Type::File {
+            return Err(wrong("it is no array or file that comes back"));
         }
         Ok((index, PathBuf::from(file)))
     };
-    options.iter().map(one).collect()
+    let files: Vec<(usize, PathBuf)> = options.iter().map(one).collect::<Result<_, Error>>()?;
+    for (index, param) in interface.params.iter().enumerate() {
+        let is_written = files.iter().any(|(written, _)| *written == index);
+        if param.ty == Type::File && param.mode.is_returned() && !is_written {
+            let text = format!("`{}` is a file: `-o {0}=FILE` says where it goes", param.name);
+            return Err(Error::Usage(text));
+        }
+    }
+    Ok(files)
 }
 
 /// Memory for the arrays that come back: as the routine has them, or as they are sent.
@@ -142,10 +150,17 @@ fn list<'a>(
     interface: &Interface,
     arguments: &'a Arguments,
     results: &'a mut [Option<Numbers>],
+    files: &[(usize, PathBuf)],
 ) -> Vec<Arg<'a>> {
     let mut list = Vec::new();
     for (index, (param, result)) in interface.params.iter().zip(results).enumerate() {
         if !is_given(param) {
+            continue;
+        }
+        if param.ty == Type::File {
+            let to = files.iter().find(|(written, _)| *written == index);
+            let from = arguments.files[index].clone();
+            list.push(Files { from, to: to.map(|(_, path)| path.clone()) }.into());
             continue;
         }
         let sent = arguments.arrays[index].as_ref().filter(|_| param.mode != Mode::Out);

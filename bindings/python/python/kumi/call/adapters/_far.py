@@ -52,6 +52,10 @@ def far(one: Served, through: str) -> Served:
     kind, _, address = through.partition(":")
     if kind not in ("dask", "ray"):
         raise ValueError(f"{THROUGH} is {through!r}; dask:ADDRESS and ray:ADDRESS are known")
+    for param in one.params:
+        if param.kind.function is not None or param.kind.file is not None:
+            what = "a function of the client" if param.kind.function is not None else "a file"
+            raise ValueError(f"`{param.name}` is {what}, which does not go on to a cluster of {kind.capitalize()}")
     runs: Runs = import_module(f"kumi.call.adapters.{kind}").runs_at(address)
     by_value(sys.modules[one.function.__module__])
     function = alone(one.function)

@@ -1,0 +1,145 @@
+//! Files, and functions of the program that routines call, as arguments.
+
+use std::cell::RefCell;
+use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::slice;
+
+use kumi_call::{Arg, CFunction, Files};
+use kumi_idl::{Element, Mode, Param, Type};
+
+use crate::argument::Given;
+use crate::code::{Code, guard};
+use crate::typed::What;
+
+/// `KUMI_GRPC_ADDRESS`.
+const ADDRESS: u64 = 64;
+
+thread_local! {
+    /// What a function said that a routine has called in this thread: it has failed.
+    static FAILED: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Whether the function that has just run has said that it failed; asked once.
+fn ended() -> Result<(), String> {
+    let failed = FAILED.try_with(|failed| failed.borrow_mut().take());
+    failed.ok().flatten().map_or(Ok(()), Err)
+}
+
+/// See `grpc.h`.
+///
+/// # Safety
+/// `why` is null or a text of C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn grpc_callback_failed_np(why: *const c_char) -> c_int {
+    guard(|| {
+        let why = if why.is_null() {
+            "it failed".to_owned()
+        } else {
+            // SAFETY: not null; the rest is promised by the caller.
+            unsafe { CStr::from_ptr(why) }.to_string_lossy().into_owned()
+        };
+        // A thread that ends runs no function.
+        let _ending = FAILED.try_with(|failed| *failed.borrow_mut() = Some(why));
+        Ok(Code::NoError)
+    })
+}
+
+/// The file of a parameter: what is sent from there, or written there, or both.
+///
+/// # Errors
+/// What is wrong with it.
+///
+/// # Safety
+/// An address is null or that of a text of C; what says itself what it is, is that.
+pub unsafe fn file(param: &Param, given: Given<'_>) -> Result<Arg<'static>, String> {
+    let path = match given {
+        Given::Number(_) => return Err("is a file: its path is needed".to_owned()),
+        Given::Address(address) if address.is_null() => return Err("is NULL".to_owned()),
+        Given::Address(address) => {
+            // SAFETY: not null; the rest is promised by the caller.
+            unsafe { CStr::from_ptr(address.cast_const().cast()) }.to_bytes()
+        }
+        Given::Typed(typed) => {
+            let bytes = match typed.what() {
+                Some(What::Text | What::Blanks) if !typed.data.is_null() => {
+                    let count = usize::try_from(typed.count).unwrap_or(0);
+                    // SAFETY: as the caller promises.
+                    unsafe { slice::from_raw_parts(typed.data.cast_const().cast::<u8>(), count) }
+                }
+                _ => return Err("is a file: a text with its path is needed".to_owned()),
+            };
+            match typed.what() {
+                Some(What::Blanks) => bytes.trim_ascii_end(),
+                _ => bytes,
+            }
+        }
+    };
+    if path.is_empty() || path.contains(&0) {
+        return Err("is a file: this is no path".to_owned());
+    }
+    let path = PathBuf::from(OsStr::from_bytes(path));
+    Ok(Arg::File(match param.mode {
+        Mode::In => Files::from(path),
+        Mode::Out => Files::to(path),
+        _ => Files::both(path.clone(), path),
+    }))
+}
+
+/// The function of a parameter.
+///
+/// # Errors
+/// What is wrong with it.
+///
+/// # Safety
+/// An address is null or that of a function as `inner` declares it, which may be called until the call is over.
+pub unsafe fn function(inner: &[Param], given: Given<'_>) -> Result<Arg<'static>, String> {
+    let (address, context): (*mut c_void, _) = match given {
+        Given::Number(_) => return Err("is a function, a number was given".to_owned()),
+        Given::Address(address) => (address, None),
+        Given::Typed(typed) => match typed.what() {
+            Some(What::Function) => {
+                // SAFETY: as the caller promises.
+                if let Some(types) = unsafe { typed.dims() } {
+                    compare(inner, types)?;
+                }
+                (typed.data, typed.context())
+            }
+            _ => return Err("is a function, something else was given".to_owned()),
+        },
+    };
+    if address.is_null() {
+        return Err("is NULL".to_owned());
+    }
+    // SAFETY: not null; the rest is promised by the caller.
+    let function = unsafe { CFunction::new(address, inner, context) };
+    let function = function.map_err(|why| format!("cannot be called from C: {why}"))?;
+    Ok(Arg::Callback(function.callback(ended)))
+}
+
+/// Compares a function's arguments with its declaration; each is the number of an element, and more for an address.
+fn compare(inner: &[Param], types: &[u64]) -> Result<(), String> {
+    if inner.len() != types.len() {
+        let (declared, given) = (inner.len(), types.len());
+        return Err(format!("is declared with {declared} arguments, and takes {given}"));
+    }
+    for (param, given) in inner.iter().zip(types) {
+        let by_value = param.scalar().is_some() && param.mode == Mode::In;
+        let element = match &param.ty {
+            Type::Number(element) => *element,
+            // Bytes.
+            _ => Element::I8,
+        };
+        let index = Element::ALL.iter().position(|other| *other == element).unwrap_or_default();
+        let wanted = index as u64 + if by_value { 0 } else { ADDRESS };
+        if wanted != *given {
+            let how = if by_value { "" } else { "the address of " };
+            return Err(format!(
+                "has another type: its argument `{}` is {how}{element}",
+                param.name
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,137 @@
+/* Files, and functions of the program that routines call. */
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "expect.h"
+#include "server.h"
+
+static int calls;
+
+static void square(double x, double *y)
+{
+    calls++;
+    *y = x * x;
+}
+
+static void fails(double x, double *y)
+{
+    *y = x;
+    if (++calls == 2) {
+        GIVES(GRPC_NO_ERROR, grpc_callback_failed_np("no more points"));
+    }
+}
+
+/* Calls a routine itself, over the same connection. */
+static void nested(double x, double *y)
+{
+    grpc_function_handle_t integrate;
+    GIVES(GRPC_NO_ERROR, grpc_function_handle_default(&integrate, "integrate"));
+    GIVES(GRPC_NO_ERROR, grpc_call(&integrate, 1, square, y));
+    GIVES(GRPC_NO_ERROR, grpc_function_handle_destruct(&integrate));
+    *y += x;
+}
+
+static void visited(int k, const char *text, double *x, float w, int64_t *total, char *said)
+{
+    EXPECT(k == 3 && strcmp(text, "text") == 0 && w == 2.5F && *total == 40);
+    for (int i = 0; i < k; i++) {
+        EXPECT(x[i] == i + 1);
+        x[i] *= 10;
+    }
+    *total += 2;
+    strcpy(said, "done");
+}
+
+static void functions(void)
+{
+    grpc_function_handle_t integrate;
+    grpc_function_handle_t visit;
+    grpc_sessionid_t sessions[3];
+    grpc_sessionid_t over = 0;
+    double sums[3] = {0};
+    double x[3] = {1, 2, 3};
+    int64_t total = 0;
+    char said[8] = "";
+    int n = 4;
+    GIVES(GRPC_NO_ERROR, grpc_function_handle_default(&integrate, "integrate"));
+    GIVES(GRPC_NO_ERROR, grpc_function_handle_default(&visit, "visit"));
+    GIVES(GRPC_NO_ERROR, grpc_call(&integrate, n, square, &sums[0]));
+    EXPECT(calls == 4 && sums[0] == 0.328125);
+    GIVES(GRPC_NO_ERROR, grpc_call(&visit, 3, visited, x, &total, said));
+    EXPECT(x[0] == 10 && x[2] == 30 && total == 42 && strcmp(said, "done") == 0);
+    GIVES(GRPC_NO_ERROR, grpc_call(&integrate, 1, nested, &sums[0]));
+    EXPECT(sums[0] == 0.75);
+    /* In whichever wait. */
+    for (int i = 0; i < 3; i++) {
+        sums[i] = 0;
+        GIVES(GRPC_NO_ERROR, grpc_call_async(&integrate, &sessions[i], n, square, &sums[i]));
+    }
+    while (grpc_probe(sessions[1]) == GRPC_NOT_COMPLETED) {
+        usleep(1000);
+    }
+    GIVES(GRPC_NO_ERROR, grpc_wait(sessions[1]));
+    GIVES(GRPC_NO_ERROR, grpc_wait_or(sessions, 3, &over));
+    EXPECT(over == sessions[0] || over == sessions[2]);
+    GIVES(GRPC_NO_ERROR, grpc_wait_all());
+    for (int i = 0; i < 3; i++) {
+        EXPECT(sums[i] == 0.328125);
+    }
+    calls = 0;
+    GIVES(GRPC_SESSION_FAILED, grpc_call(&integrate, n, fails, &sums[0]));
+    EXPECT(calls == 2 && grpc_last_error_get_np() == GRPC_CALLBACK_FAILED_NP);
+    EXPECT(strstr(grpc_last_error_text_np(), "no more points") != NULL);
+    GIVES(GRPC_INVALID_ARGUMENT_NP, grpc_call(&integrate, n, NULL, &sums[0]));
+    GIVES(GRPC_NO_ERROR, grpc_call(&integrate, n, square, &sums[0]));
+    GIVES(GRPC_NO_ERROR, grpc_function_handle_destruct(&integrate));
+    GIVES(GRPC_NO_ERROR, grpc_function_handle_destruct(&visit));
+}
+
+static void fill(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "wb");
+    EXPECT(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
+static int has(const char *path, const char *text)
+{
+    char line[64] = "";
+    FILE *file = fopen(path, "rb");
+    int same = file != NULL && fgets(line, sizeof line, file) != NULL && strcmp(line, text) == 0;
+    if (file != NULL) {
+        fclose(file);
+    }
+    return same;
+}
+
+static void files(void)
+{
+    grpc_function_handle_t capitals;
+    char folder[] = "/tmp/kumi-grpc-XXXXXX";
+    EXPECT(mkdtemp(folder) != NULL && chdir(folder) == 0);
+    fill("from", "some text");
+    fill("both", "the");
+    GIVES(GRPC_NO_ERROR, grpc_function_handle_default(&capitals, "capitals"));
+    GIVES(GRPC_NO_ERROR, grpc_call(&capitals, "from", "to", "both"));
+    EXPECT(has("to", "SOME TEXT") && has("both", "the end") && has("from", "some text"));
+    GIVES(GRPC_SESSION_FAILED, grpc_call(&capitals, "missing", "to", "both"));
+    EXPECT(grpc_last_error_get_np() == GRPC_FILE_NP && strstr(grpc_last_error_text_np(), "missing") != NULL);
+    GIVES(GRPC_INVALID_ARGUMENT_NP, grpc_call(&capitals, "from", NULL, "both"));
+    GIVES(GRPC_INVALID_ARGUMENT_NP, grpc_call(&capitals, "from", "to", ""));
+    EXPECT(has("to", "SOME TEXT") && has("both", "the end"));
+    GIVES(GRPC_NO_ERROR, grpc_function_handle_destruct(&capitals));
+    EXPECT(unlink("from") == 0 && unlink("to") == 0 && unlink("both") == 0 && chdir("/") == 0 && rmdir(folder) == 0);
+}
+
+int main(void)
+{
+    struct server server;
+    server_start(&server, 4, 64, "127.0.0.1:0");
+    setenv("KUMI_CALL_SERVER", server.address, 1);
+    GIVES(GRPC_NO_ERROR, grpc_initialize(NULL));
+    functions();
+    files();
+    GIVES(GRPC_NO_ERROR, grpc_finalize());
+    server_end(&server, SIGTERM);
+    return 0;
+}

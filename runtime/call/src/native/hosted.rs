@@ -1,0 +1,134 @@
+//! Functions of the client as the routines of an interpreter call them: with values and bytes instead of addresses.
+
+use kumi_idl::{Argument, Form, Interface, Mode, Param, Scalar};
+use kumi_rpc::Value;
+
+use super::closure::{call_in, this_run};
+use crate::callback::{Function, functions};
+use crate::values::{self, Given};
+
+/// A function of the client, as long as the call runs to which it was given.
+#[derive(Debug, Clone)]
+pub struct ClientFunction {
+    function: Function,
+    run: u64,
+}
+
+/// An array of a function: its sizes, and its bytes in the order that the declaration says.
+pub type Sized = (Vec<u64>, Vec<u8>);
+
+/// What comes back for a parameter of a function.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Returned {
+    /// A number or text.
+    Value(Value),
+    /// An array.
+    Array(Sized),
+}
+
+impl ClientFunction {
+    /// The functions of the call that runs now, each with its parameter of the routine.
+    #[must_use]
+    pub fn of_this_call(interface: &Interface) -> Vec<(usize, ClientFunction)> {
+        let run = this_run();
+        let each = functions(interface).into_iter();
+        each.map(|function| (usize::from(function.parameter), ClientFunction { function, run }))
+            .collect()
+    }
+
+    /// What it takes and gives.
+    #[must_use]
+    pub fn declared(&self) -> &Interface {
+        &self.function.declared
+    }
+
+    /// Calls it with these values and arrays by parameter, and waits: what comes back, each with its parameter. When the
+    /// function fails this never returns: the server ends the process.
+    ///
+    /// # Errors
+    /// They do not fit, or the call is over that it belongs to; then the function was not called. Or the server is gone.
+    pub fn call(
+        &self,
+        values: &[(u16, Value)],
+        arrays: &[Option<Sized>],
+    ) -> Result<Vec<(usize, Returned)>, String> {
+        let declared = &self.function.declared;
+        let given = Given::from_wire(declared, values).map_err(|failure| failure.text)?;
+        let mut memory: Vec<Vec<u8>> = Vec::new();
+        let mut arguments: Vec<Argument> = Vec::new();
+        let mut places = |most: u64| {
+            let plan = values::plan(declared, &given, most).map_err(|failure| failure.text)?;
+            arguments = plan.arguments;
+            for (index, (param, argument)) in declared.params.iter().zip(&arguments).enumerate() {
+                let array = arrays.get(index).and_then(Option::as_ref);
+                let scalar = given.scalars[index].or(argument.scalar);
+                let text = given.texts[index].as_deref();
+                memory.push(place(param, argument, scalar, text, array)?);
+            }
+            Ok(memory.iter_mut().map(Vec::as_mut_ptr).collect())
+        };
+        // SAFETY: each place was made for its argument by the declaration, and lives in `memory`, which nobody else uses
+        // meanwhile.
+        unsafe { call_in(self.run, &self.function, &mut places) }?;
+        let each = arguments.iter().zip(memory).enumerate();
+        let back = each.filter(|(_, (argument, _))| argument.mode.is_returned());
+        Ok(back.filter_map(|(at, (it, bytes))| Some((at, returned(it, bytes)?))).collect())
+    }
+}
+
+/// Memory for an argument, with what is sent of it.
+fn place(
+    param: &Param,
+    argument: &Argument,
+    scalar: Option<Scalar>,
+    text: Option<&str>,
+    array: Option<&Sized>,
+) -> Result<Vec<u8>, String> {
+    let name = &param.name;
+    // Within the limit of the plan.
+    let zeros = vec![0; argument.bytes as usize];
+    match (argument.form, param.mode) {
+        (Form::Array(..), Mode::In | Mode::InOut) => {
+            let (sizes, bytes) = array.ok_or_else(|| format!("`{name}` is not given"))?;
+            let wanted: Vec<u64> = argument.axes.iter().map(|axis| axis.size).collect();
+            if *sizes != wanted || bytes.len() != zeros.len() {
+                return Err(format!("`{name}` has the shape {sizes:?}, and {wanted:?} is wanted"));
+            }
+            Ok(bytes.clone())
+        }
+        (Form::Scalar(element), Mode::In | Mode::InOut) => {
+            let scalar = scalar.ok_or_else(|| format!("`{name}` is not given"))?;
+            let mut bytes = Vec::new();
+            let fits = scalar.fit(element).is_some_and(|fits| fits.encode(element, &mut bytes));
+            if fits { Ok(bytes) } else { Err(format!("`{name}` is a {element}, not {scalar}")) }
+        }
+        (Form::Text { capacity }, Mode::In | Mode::InOut) => {
+            let text = text.ok_or_else(|| format!("`{name}` is not given"))?;
+            let mut bytes = text.as_bytes().to_vec();
+            bytes.push(0);
+            if let Some(most) = capacity.map(|most| most as usize) {
+                if bytes.len() > most {
+                    return Err(format!("the text `{name}` has more than {} bytes", most - 1));
+                }
+                bytes.resize(most, 0);
+            }
+            Ok(bytes)
+        }
+        _ => Ok(zeros),
+    }
+}
+
+/// What is in the memory of an argument that comes back.
+fn returned(argument: &Argument, bytes: Vec<u8>) -> Option<Returned> {
+    Some(match argument.form {
+        Form::Array(..) => {
+            Returned::Array((argument.axes.iter().map(|axis| axis.size).collect(), bytes))
+        }
+        Form::Scalar(element) => Returned::Value(values::to_wire(Scalar::decode(element, &bytes)?)),
+        Form::Text { .. } => {
+            let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+            Returned::Value(Value::Text(String::from_utf8_lossy(&bytes[..end]).into_owned()))
+        }
+        _ => return None,
+    })
+}
