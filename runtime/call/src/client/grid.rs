@@ -187,7 +187,8 @@ impl Grid {
     ) -> Result<GridCall, CallError> {
         let mut errand = self.errand(routine, args, time)?;
         let shared = Arc::new(Shared::default());
-        let handle = GridCall { shared: Arc::clone(&shared), grid: Arc::clone(&self.inner) };
+        let bytes = (errand.placing.bytes_out, errand.placing.bytes_back);
+        let handle = GridCall { shared: Arc::clone(&shared), grid: Arc::clone(&self.inner), bytes };
         let mut waiting = locked(&self.inner.waiting);
         errand.seek(true)?;
         waiting.insert(Job { errand, shared });
@@ -473,6 +474,7 @@ impl Job {
 pub struct GridCall {
     shared: Arc<Shared>,
     grid: Arc<Inner>,
+    bytes: (u64, u64),
 }
 
 /// Ends a call from wherever; it may outlive the call.
@@ -550,6 +552,12 @@ impl GridCall {
     #[must_use]
     pub fn is_over(&self) -> bool {
         locked(&self.shared.result).is_some() || *locked(&self.shared.taken)
+    }
+
+    /// Bytes of its arguments, and of its arrays that come back.
+    #[must_use]
+    pub fn bytes(&self) -> (u64, u64) {
+        self.bytes
     }
 
     /// Asks for its end, which is waited for as ever.
