@@ -138,11 +138,12 @@ $(TARGET)/bench/venv/.ready: bench/call/requirements.txt
 bench-peers:
 	@scripts/setup peers
 
-# In `make test` the same is short.
+# The properties on other cases than those of `make test`, which are the same in every run.
 properties: setup
 	PROPTEST_CASES=$(or $(CASES),20000) PROPTEST_RNG_SEED=$$(od -An -N7 -tu8 /dev/urandom | tr -d ' ') \
 	  $(CARGO) test --locked --no-fail-fast $(addprefix --package kumi-,proto sched rpc broker control idl sim)
 
+# In `make test` the same is short.
 soak: setup
 	$(CARGO) build --workspace --locked
 	@$(MAKE) --no-print-directory c cpp fortran PROFILE=debug BUILT=yes

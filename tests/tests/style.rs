@@ -26,7 +26,7 @@ const LAYERS: [(&str, &[&str]); 20] = [
     ("kumi-node", &["kumi-control", "kumi-sched", "kumi-net"]),
     ("kumi-call", &["kumi-broker", "kumi-idl", "kumi-rpc"]),
     ("kumi-c", &["kumi-mem"]),
-    ("kumi-slot", &["kumi-call"]),
+    ("kumi-slot", &["kumi-call", "kumi-c"]),
     ("kumi-grpc", &["kumi-call", "kumi-idl", "kumi-rpc"]),
     ("kumi-python", &["kumi-mem", "kumi-call", "kumi-idl", "kumi-rpc"]),
     ("kumi-sim", &["kumi-sched", "kumi-broker"]),

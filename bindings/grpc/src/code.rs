@@ -158,7 +158,8 @@ impl From<CallError> for Failure {
             CallError::Connect { .. }
             | CallError::Address(_)
             | CallError::Tls { .. }
-            | CallError::NoServer { .. } => Code::ServerNotFound,
+            | CallError::NoServer { .. }
+            | CallError::NotLeading { .. } => Code::ServerNotFound,
             CallError::Lost(_) => Code::CommunicationFailed,
             CallError::RoutineNotFound(_) => Code::FunctionNotFound,
             CallError::Argument { .. } => Code::InvalidArgument,

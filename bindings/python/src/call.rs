@@ -53,7 +53,9 @@ pub fn failure(error: &CallError) -> Failure {
         other => other,
     };
     match kind {
-        CallError::Connect { .. } => Failure::of_call("ConnectError", text),
+        CallError::Connect { .. } | CallError::NotLeading { .. } => {
+            Failure::of_call("ConnectError", text)
+        }
         CallError::Lost(_) => Failure::of_call("ConnectionLostError", text),
         CallError::RoutineNotFound(_) => Failure::of_call("RoutineNotFound", text),
         CallError::Argument { .. } | CallError::Address(_) => {
@@ -177,44 +179,97 @@ impl NativeClient {
         seconds: Option<f64>,
         priority: u8,
     ) -> PyResult<NativeCall> {
+        let taken = self.take(py, name, args, seconds)?;
+        let (client, interrupted) = (self.client.with_priority(priority), &interrupted);
+        let call = py.detach(|| client.begin(name, taken.given.args(), taken.time, interrupted));
+        let call = call.map_err(|error| failure(&error))?;
+        let canceller = call.canceller();
+        let buffers = Mutex::new(taken.buffers);
+        Ok(NativeCall { call: Mutex::new(Some(call)), canceller, _buffers: buffers })
+    }
+
+    /// Calls and waits for the end, without an object between: what [`NativeCall::wait`] gives.
+    fn call<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        args: &Bound<'py, PyList>,
+        seconds: Option<f64>,
+        priority: u8,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let taken = self.take(py, name, args, seconds)?;
+        let (client, interrupted) = (self.client.with_priority(priority), &interrupted);
+        // The call has gone before its buffers do.
+        let outcome = py.detach(|| {
+            let mut call = client.begin(name, taken.given.args(), taken.time, interrupted)?;
+            call.wait(interrupted)
+        });
+        drop(taken.buffers);
+        outcome.or_else(|error| raised(py, error)).and_then(|outcome| values(py, outcome))
+    }
+}
+
+impl NativeClient {
+    /// Takes the arguments of a call.
+    fn take(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        args: &Bound<'_, PyList>,
+        seconds: Option<f64>,
+    ) -> PyResult<Taken> {
+        let time = seconds.map(duration).transpose()?;
+        let mut given = Given { native: Vec::with_capacity(args.len()), texts: Vec::new() };
+        let mut buffers = (Vec::new(), Vec::new());
+        if args.is_empty() {
+            return Ok(Taken { given, buffers, time });
+        }
         let known = py.detach(|| self.client.interface(name)).map_err(|error| failure(&error))?;
         let mut params = known.params.iter().filter(|param| kumi_call::is_given(param));
-        let mut buffers = (Vec::new(), Vec::new());
-        let mut native = Vec::with_capacity(args.len());
-        let mut texts: Vec<String> = Vec::new();
-        for given in args.iter() {
+        for one in args.iter() {
             let element = params.next().map(|param| &param.ty);
-            native.push(match given.cast::<PyTuple>() {
+            given.native.push(match one.cast::<PyTuple>() {
                 Ok(pair) => Native::Given(match callback::file(pair, element)? {
                     Some(file) => file,
                     None => arrays(pair, element, &mut buffers)?,
                 }),
-                Err(_) if given.is_none() => Native::Default,
-                Err(_) if given.is_callable() => Native::Given(callback::function(given.unbind())),
-                Err(_) => match given.cast::<PyString>() {
+                Err(_) if one.is_none() => Native::Default,
+                Err(_) if one.is_callable() => Native::Given(callback::function(one.unbind())),
+                Err(_) => match one.cast::<PyString>() {
                     Ok(text) => {
-                        texts.push(text.to_str()?.to_owned());
+                        given.texts.push(text.to_str()?.to_owned());
                         Native::Text
                     }
-                    Err(_) => Native::Scalar(scalar(&given)?),
+                    Err(_) => Native::Scalar(scalar(&one)?),
                 },
             });
         }
-        let time = seconds.map(duration).transpose()?;
-        let call = py.detach(|| {
-            let mut texts = texts.into_iter();
-            let args = native.into_iter().map(|one| match one {
-                Native::Default => Arg::Default,
-                Native::Scalar(scalar) => Arg::Scalar(scalar),
-                Native::Text => Arg::Text(texts.next().unwrap_or_default().into()),
-                Native::Given(arg) => arg,
-            });
-            let client = self.client.with_priority(priority);
-            client.begin(name, args.collect(), time, &interrupted)
+        Ok(Taken { given, buffers, time })
+    }
+}
+
+/// The arguments of a call, and the memory that they use.
+struct Taken {
+    given: Given,
+    buffers: (Vec<Input>, Vec<Output>),
+    time: Option<Duration>,
+}
+
+struct Given {
+    native: Vec<Native>,
+    texts: Vec<String>,
+}
+
+impl Given {
+    fn args(self) -> Vec<Arg<'static>> {
+        let mut texts = self.texts.into_iter();
+        let args = self.native.into_iter().map(|one| match one {
+            Native::Default => Arg::Default,
+            Native::Scalar(scalar) => Arg::Scalar(scalar),
+            Native::Text => Arg::Text(texts.next().unwrap_or_default().into()),
+            Native::Given(arg) => arg,
         });
-        let call = call.map_err(|error| failure(&error))?;
-        let canceller = call.canceller();
-        Ok(NativeCall { call: Mutex::new(Some(call)), canceller, _buffers: Mutex::new(buffers) })
+        args.collect()
     }
 }
 
@@ -245,13 +300,7 @@ impl NativeCall {
         });
         match outcome {
             Ok(outcome) => outcome.map(|outcome| values(py, outcome)).transpose(),
-            Err(error) => {
-                let raised = PyErr::from(failure(&error));
-                if let CallError::Status { outcome, .. } = error {
-                    raised.value(py).setattr("_values", values(py, *outcome)?)?;
-                }
-                Err(raised)
-            }
+            Err(error) => raised(py, error),
         }
     }
 
@@ -269,8 +318,17 @@ impl NativeCall {
     }
 }
 
+/// Raises; a routine that has run and failed has given something all the same.
+fn raised<T>(py: Python<'_>, error: CallError) -> PyResult<T> {
+    let raised = PyErr::from(failure(&error));
+    if let CallError::Status { outcome, .. } = error {
+        raised.value(py).setattr("_values", values(py, *outcome)?)?;
+    }
+    Err(raised)
+}
+
 /// What came back beside arrays, each with the number of its parameter.
-fn values(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyList>> {
+pub fn values(py: Python<'_>, outcome: Outcome) -> PyResult<Bound<'_, PyList>> {
     let values = PyList::empty(py);
     for (index, value) in outcome.values {
         values.append((index, self::value(py, value)?))?;
@@ -312,6 +370,27 @@ pub fn scalar(value: &Bound<'_, PyAny>) -> PyResult<Scalar> {
     Err(wrong_type(format!("{} is no number", value.get_type().name()?)))
 }
 
+/// Lends an array that is sent, which `buffers` holds: as long as it is lent.
+pub fn lent(array: &Bound<'_, PyAny>, buffers: &mut Vec<Input>) -> PyResult<Lent> {
+    let input = Input::of(array, "an argument")?;
+    let bytes = input.bytes();
+    // SAFETY: the caller holds the buffer as long as its call or transaction is there; the program does not write to it
+    // meanwhile, as the package's documentation asks, and bytes that change all the same are sent as before or after.
+    let lent = unsafe { Lent::new(bytes.as_ptr(), bytes.len()) };
+    buffers.push(input);
+    Ok(lent)
+}
+
+/// Lends an array to which a result comes, which `buffers` holds: as long as it is lent.
+pub fn lent_mut(array: &Bound<'_, PyAny>, buffers: &mut Vec<Output>) -> PyResult<LentMut> {
+    let mut output = Output::of(array, "a result")?;
+    let bytes = output.bytes();
+    // SAFETY: the caller holds the buffer as long as its call or transaction is there, and the array is for its result.
+    let lent = unsafe { LentMut::new(bytes.as_mut_ptr(), bytes.len()) };
+    buffers.push(output);
+    Ok(lent)
+}
+
 /// The arrays of a pair, which stay in `buffers` as long as the call is there.
 fn arrays(
     pair: &Bound<'_, PyTuple>,
@@ -326,22 +405,11 @@ fn arrays(
     let (from, to) = (pair.get_item(0)?, pair.get_item(1)?);
     let mut sent = None;
     if !from.is_none() {
-        let input = Input::of(&from, "an argument")?;
-        let bytes = input.bytes();
-        // SAFETY: the buffer is held as long as the call; the program does not write to it meanwhile, as the
-        // package's documentation asks, and bytes that change all the same are sent as before or after.
-        let lent = unsafe { Lent::new(bytes.as_ptr(), bytes.len()) };
-        sent = Some(Array::lent(lent, shape()));
-        buffers.0.push(input);
+        sent = Some(Array::lent(lent(&from, &mut buffers.0)?, shape()));
     }
     let mut back = None;
     if !to.is_none() {
-        let mut output = Output::of(&to, "a result")?;
-        let bytes = output.bytes();
-        // SAFETY: the buffer is held as long as the call, and the array was made for its result.
-        let lent = unsafe { LentMut::new(bytes.as_mut_ptr(), bytes.len()) };
-        back = Some(ArrayMut::lent(lent, shape()));
-        buffers.1.push(output);
+        back = Some(ArrayMut::lent(lent_mut(&to, &mut buffers.1)?, shape()));
     }
     Ok(match (sent, back) {
         (Some(from), Some(to)) => Arg::InOut(from, to),

@@ -42,7 +42,8 @@ pub fn describe_routine(text: &str) -> PyResult<String> {
 pub fn run_slot(py: Python<'_>, load: Py<PyAny>) -> PyResult<()> {
     let run = || {
         run_hosted(&|interface, json| {
-            let function = Python::attach(|py| load.call1(py, (json,)).map_err(|e| said(py, &e)))?;
+            let function =
+                Python::attach(|py| load.call1(py, (json,))).map_err(|error| error.to_string())?;
             let interface = interface.clone();
             let hosted: Hosted<'_> = Box::new(move |arena, slots| {
                 Python::attach(|py| run(py, &function, &interface, arena, slots))
@@ -51,13 +52,6 @@ pub fn run_slot(py: Python<'_>, load: Py<PyAny>) -> PyResult<()> {
         })
     };
     py.detach(run).map_err(|error| PyOSError::new_err(error.to_string()))
-}
-
-/// An exception's kind and message.
-fn said(py: Python<'_>, error: &PyErr) -> String {
-    // A message that cannot be told is none.
-    let text = error.value(py).str().map(|text| text.to_string()).unwrap_or_default();
-    if text.is_empty() { error.get_type(py).to_string() } else { text }
 }
 
 fn run(
@@ -105,7 +99,7 @@ fn run(
     match ended {
         Ok(None) => Ok(()),
         Ok(Some(raised)) => Err(raised),
-        Err(error) => Err(said(py, &error)),
+        Err(error) => Err(error.to_string()),
     }
 }
 

@@ -5,13 +5,13 @@ use std::time::Duration;
 use kumi_call::transaction::{
     Data, Report, RunOptions, Step, Transaction, TransactionError, TxArg,
 };
-use kumi_call::{Lent, LentMut, Options, Shape};
+use kumi_call::{Options, Shape};
 use kumi_idl::{Element, Order};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 
 use crate::buffer::{Input, Output};
-use crate::call::{duration, failure, interrupted, scalar, value};
+use crate::call::{duration, failure, interrupted, lent, lent_mut, scalar, values};
 use crate::error::{Failure, wrong_type};
 
 /// An array: the memory (`None`: it stays at servers), whether it is written, the type of its numbers, its shape if
@@ -22,8 +22,8 @@ type Given<'py> = (Option<Bound<'py, PyAny>>, bool, String, Option<Vec<u64>>, bo
 type How = (Option<String>, u32, u32, String, Option<f64>);
 
 /// Runs calls on servers. `arrays` are as [`Given`]; a call is a routine and its arguments: `None`, numbers, texts,
-/// or pairs of numbers of arrays (sent, and coming back; `None` for one of them). What came of it: whether all
-/// has run, what is to be said of it, and for each call what [`told`] gives; the pictures, and the bytes that moved.
+/// or pairs of numbers of arrays (sent, and coming back; `None` for one of them). What came of it: `error` (`None`: all has
+/// run), for each call what [`told`] says, the picture, the bytes that moved, and the seconds.
 #[pyfunction]
 #[allow(clippy::needless_pass_by_value)] // As Python gives it.
 pub fn run_transaction<'py>(
@@ -106,21 +106,11 @@ fn lend(
     let Some(memory) = memory else { return Ok(tx.intermediate()) };
     let order = if *columns { Order::Column } else { Order::Row };
     let shape = Shape { element: element(dtype)?, dims: dims.clone(), order };
-    if !written {
-        let input = Input::of(memory, "an argument")?;
-        let bytes = input.bytes();
-        // SAFETY: the buffer is held until the transaction is dropped; the program does not write to it meanwhile, as
-        // the package's documentation asks, and bytes that change all the same are sent as before or after.
-        let lent = unsafe { Lent::new(bytes.as_ptr(), bytes.len()) };
-        buffers.0.push(input);
-        return Ok(tx.lent(lent, shape));
+    // Held until the transaction is dropped.
+    if *written {
+        return Ok(tx.lent_mut(lent_mut(memory, &mut buffers.1)?, shape));
     }
-    let mut output = Output::of(memory, "a result")?;
-    let bytes = output.bytes();
-    // SAFETY: the buffer is held until the transaction is dropped, and the array was made for its result.
-    let lent = unsafe { LentMut::new(bytes.as_mut_ptr(), bytes.len()) };
-    buffers.1.push(output);
-    Ok(tx.lent_mut(lent, shape))
+    Ok(tx.lent(lent(memory, &mut buffers.0)?, shape))
 }
 
 fn argument(given: &Bound<'_, PyAny>, data: &[Data]) -> PyResult<TxArg> {
@@ -139,11 +129,13 @@ fn argument(given: &Bound<'_, PyAny>, data: &[Data]) -> PyResult<TxArg> {
     Ok(match (from, to) {
         (Some(from), Some(to)) => TxArg::InOut(one(from)?, one(to)?),
         (Some(only), None) | (None, Some(only)) => TxArg::Data(one(only)?),
-        (None, None) => TxArg::Default,
+        (None, None) => {
+            return Err(wrong_type("an array is neither sent nor comes back".to_owned()));
+        }
     })
 }
 
-/// What became of it. Of each call: state, server, attempts, begin and end in seconds, a sentence, and the values that
+/// What became of it. Of each call: routine, server, attempts, begin and end in seconds, a sentence, and the values that
 /// came back, each with the number of its parameter (`None`: it has not run).
 fn told<'py>(
     py: Python<'py>,
@@ -154,13 +146,7 @@ fn told<'py>(
     let steps = PyList::empty(py);
     for (number, step) in (0..).zip(&report.steps) {
         let id = Step::of(number);
-        let values = step.outcome.as_ref().map(|outcome| {
-            let values = PyList::empty(py);
-            for (index, one) in &outcome.values {
-                values.append((*index, value(py, one.clone())?))?;
-            }
-            PyResult::Ok(values)
-        });
+        let values = step.outcome.clone().map(|outcome| values(py, outcome));
         let one = PyDict::new(py);
         one.set_item("routine", &step.routine)?;
         one.set_item("server", step.server.as_deref())?;

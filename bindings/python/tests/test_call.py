@@ -6,6 +6,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -84,13 +85,16 @@ ROUTINES = [
 ]
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server with the routines."""
-    kumi_command = built()
-    if kumi_command is None or not kumi_command.with_name("kumi-call-slot").is_file():
+def call_command() -> Path:
+    """The command, if it was built with what it needs to serve; otherwise the test is skipped."""
+    command = built()
+    if command is None or not command.with_name("kumi-call-slot").is_file():
         pytest.skip("there is no kumi in KUMI_BIN_DIR; run `cargo build` first")
-    folder = tmp_path_factory.mktemp("call")
+    return command
+
+
+def library(folder: Path) -> None:
+    """The routines, built in a folder, and their descriptions."""
     (folder / "routines.c").write_text(SOURCE)
     (folder / "routines.json").write_text(json.dumps(ROUTINES))
     subprocess.run(
@@ -98,21 +102,35 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         cwd=folder,
         check=True,
     )
+
+
+@contextmanager
+def serving(command: Path, folder: Path, *options: str) -> Iterator[str]:
+    """A server with the routines of a folder; its address."""
     server = subprocess.Popen(
-        [str(kumi_command), "call", "serve", "--listen", "127.0.0.1:0", "--slots", "2"]
-        + ["--call-memory", "64", "--library", "./libroutines.so", "routines.json"],
+        [str(command), "call", "serve", "--listen", "127.0.0.1:0", "--slots", "2"]
+        + [*options, "--library", "./libroutines.so", "routines.json"],
         cwd=folder,
         stderr=subprocess.PIPE,
         text=True,
     )
     assert server.stderr is not None
     said = server.stderr.readline()
-    assert "serves 8 routines at" in said, said
+    assert f"serves {len(ROUTINES)} routines at" in said, said
     yield said.split()[-1]
     server.terminate()
     server.stderr.read()
     server.stderr.close()
     assert server.wait() == 0
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server with the routines."""
+    command, folder = call_command(), tmp_path_factory.mktemp("call")
+    library(folder)
+    with serving(command, folder, "--call-memory", "64") as at:
+        yield at
 
 
 @pytest.fixture

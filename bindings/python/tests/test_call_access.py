@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from test_sim import built
+from test_call import call_command
 
 from kumi import call
 
@@ -26,9 +26,7 @@ class Server:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    command = built()
-    if command is None or not command.with_name("kumi-call-slot").is_file():
-        pytest.skip("there is no kumi in KUMI_BIN_DIR; run `cargo build` first")
+    command = call_command()
     folder = tmp_path_factory.mktemp("access")
     environment = {**os.environ, "KUMI_DIR": str(folder)}
 

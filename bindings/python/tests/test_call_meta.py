@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from test_call import call_command
 from test_sim import built
 
 from kumi import call
@@ -31,9 +32,7 @@ def start(folder: Path, *arguments: str) -> tuple[subprocess.Popen[str], str]:
 
 @pytest.fixture
 def metaserver(tmp_path: Path) -> Iterator[str]:
-    command = built()
-    if command is None or not command.with_name("kumi-call-slot").is_file():
-        pytest.skip("there is no kumi in KUMI_BIN_DIR; run `cargo build` first")
+    command = call_command()
     descriptions = '''
     Define absolute(mode_in int i, mode_out int j) Calls "C" j = abs(i);
     Define sorted(mode_in int n, f(mode_in int i), mode_inout int x[n]) Calls "C" qsort(x, n, n, f);

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import numpy as np
 import pytest
 from numpy import complex64, float32, float64, int32
-from test_sim import built
+from test_call import call_command
 
 from kumi import call
 from kumi.call import Array, FortranArray, InOut, Out, Text
@@ -71,6 +71,7 @@ def bad(how: str, x: Array[float64, "n"]) -> Array[float64, "n"]:
     if how == "crash":
         os.kill(os.getpid(), signal.SIGSEGV)
     if how == "hang":
+        open(__file__ + ".hangs", "w").close()
         time.sleep(1000)
     return x
 
@@ -87,9 +88,7 @@ if __name__ == "__main__":
 
 @pytest.fixture(scope="module")
 def kumi_bin() -> Iterator[str]:
-    command = built()
-    if command is None or not command.with_name("kumi-call-slot").is_file():
-        pytest.skip("there is no kumi in KUMI_BIN_DIR; run `cargo build` first")
+    command = call_command()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KUMI_BIN", str(command))
         yield str(command)
@@ -291,6 +290,8 @@ def test_annotations_that_type_checkers_take() -> None:
 
 
 def test_it_ends_with_its_processes(kumi_bin: str, file: Path) -> None:
+    hangs = Path(f"{file}.hangs")
+    hangs.unlink(missing_ok=True)
     with call.Server(file, slots=1) as server:
         connection = call.connect(server.address)
         process = int(connection.call("looks", np.zeros(1), np.zeros((2, 1))).rsplit(" ", 1)[1])
@@ -304,7 +305,10 @@ def test_it_ends_with_its_processes(kumi_bin: str, file: Path) -> None:
 
         thread = threading.Thread(target=hang)
         thread.start()
-        time.sleep(0.2)
+        until = time.monotonic() + 30
+        while not hangs.exists():
+            assert time.monotonic() < until
+            time.sleep(0.01)
     thread.join(30)
     assert len(failed) == 1
     deadline = time.monotonic() + 30

@@ -1,55 +1,21 @@
 """Transactions over two servers of this machine. Skipped where the commands were not built."""
 
-import json
-import os
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
-from test_call import ROUTINES, SOURCE
-from test_sim import built
+from test_call import call_command, library, serving
 
 from kumi import call
-
-
-def _serve(command: Path, folder: Path) -> tuple[subprocess.Popen[str], str]:
-    server = subprocess.Popen(
-        [str(command), "call", "serve", "--listen", "127.0.0.1:0", "--slots", "2"]
-        + ["--library", "./libroutines.so", "routines.json"],
-        cwd=folder,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert server.stderr is not None
-    said = server.stderr.readline()
-    assert "routines at" in said, said
-    return server, said.split()[-1]
 
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     """Addresses of two servers with the routines."""
-    command = built()
-    if command is None or not command.with_name("kumi-call-slot").is_file():
-        pytest.skip("there is no kumi in KUMI_BIN_DIR; run `cargo build` first")
-    folder = tmp_path_factory.mktemp("transaction")
-    (folder / "routines.c").write_text(SOURCE)
-    (folder / "routines.json").write_text(json.dumps(ROUTINES))
-    subprocess.run(
-        [os.environ.get("CC", "cc"), "-O2", "-fPIC", "-shared", "-o", "libroutines.so", "routines.c"],
-        cwd=folder,
-        check=True,
-    )
-    both = [_serve(command, folder) for _ in range(2)]
-    yield [address for _, address in both]
-    for server, _ in both:
-        server.terminate()
-        assert server.stderr is not None
-        server.stderr.read()
-        server.stderr.close()
-        assert server.wait() == 0
+    command, folder = call_command(), tmp_path_factory.mktemp("transaction")
+    library(folder)
+    with serving(command, folder) as one, serving(command, folder) as two:
+        yield [one, two]
 
 
 def test_intermediate_arrays_stay_at_the_servers(servers: list[str]) -> None:

@@ -177,7 +177,7 @@ pub enum Failure {
 pub enum Action {
     /// The client shall call this server; the number tells attempts apart, the first is 1.
     Start(CallId, ServerId, u32),
-    /// Nobody has room for the call; this many wait, with it.
+    /// Nobody has room for the call, perhaps again, after an attempt that came to nothing; this many wait, with it.
     Queued(CallId, usize),
     /// The server shall stop the attempt.
     Stop(CallId, ServerId, u32),

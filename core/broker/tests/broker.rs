@@ -346,7 +346,8 @@ fn calls_and_times_of_an_earlier_life_count() {
     let mut twice = call("ep");
     twice.idempotent = true;
     desk.tell(Event::Restored(CallId(3), twice, A, 1));
-    assert_eq!(desk.tell(Event::Failed(CallId(3), 1, Failure::Broken)), []);
+    let broken = desk.tell(Event::Failed(CallId(3), 1, Failure::Broken));
+    assert_eq!(broken, [Action::Queued(CallId(3), 1)], "it is told that it waits again");
     let after = desk.tell(Event::Ended(CallId(2), 1, 1.0));
     assert_eq!(after, [done(2, Outcome::Completed), start(3, B, 2)]);
 }

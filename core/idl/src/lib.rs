@@ -16,6 +16,7 @@ mod defaults;
 mod expr;
 mod json;
 mod model;
+mod parallel;
 mod passed;
 mod plan;
 mod scalar;
@@ -32,6 +33,7 @@ pub use model::{
     Binary, Class, Dimension, Element, Expr, Function, Interface, Language, Mode, Module, Order,
     Param, Target, Type, Unary,
 };
+pub use parallel::Parallel;
 pub use plan::{Argument, Form, Limits, Part, Plan, PlanError};
 pub use scalar::{Scalar, letter};
 pub use section::{Axis, Run, Runs, Section};

@@ -7,6 +7,8 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
+use crate::parallel::Parallel;
+
 /// A routine: what it is called by, what it takes and gives, what it costs, and what runs it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -32,6 +34,9 @@ pub struct Interface {
     /// The integer output that is an error when it is not zero (`@status(info)`): its index.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u32>,
+    /// A call is a job of a cluster (`Parallel`); `None`: one process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parallel: Option<Parallel>,
     /// What the server runs.
     pub target: Target,
 }

@@ -38,6 +38,8 @@ pub struct Plan {
     pub returned: u64,
     /// Operations of the call; `None`: not said, or not a number for these arguments.
     pub operations: Option<f64>,
+    /// Ranks of the job; `None`: the routine is none; 0: as many as the server gives.
+    pub ranks: Option<u64>,
     /// Values of the symbol's arguments that are expressions; one for each argument, `None` for others.
     pub computed: Vec<Option<Scalar>>,
 }
@@ -228,6 +230,22 @@ pub enum PlanError {
         /// One of the parameters.
         param: String,
     },
+    /// A number of ranks without value.
+    #[error("the number of ranks, `{expression}`, has no value: {cause}")]
+    Ranks {
+        /// As the description spells it.
+        expression: String,
+        /// Why.
+        cause: EvalError,
+    },
+    /// A number of ranks below zero.
+    #[error("the number of ranks, `{expression}`, is {value}")]
+    NegativeRanks {
+        /// As the description spells it.
+        expression: String,
+        /// Its value.
+        value: i64,
+    },
     /// An argument of the symbol without value.
     #[error("what `{symbol}` gets, `{expression}`, has no value: {cause}")]
     Passed {
@@ -282,6 +300,7 @@ impl Interface {
             sent: 0,
             returned: 0,
             operations: None,
+            ranks: self.ranks_in(scope)?,
             computed: self.computed(scope)?,
         };
         for (param, scalar) in self.params.iter().zip(&scalars) {

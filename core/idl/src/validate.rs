@@ -44,6 +44,8 @@ pub enum Place {
     Split,
     /// `@status`.
     Status,
+    /// `Parallel` or `@broadcast`.
+    Parallel,
     /// The symbol of `Calls`, or the body.
     Symbol,
     /// An argument of `Calls`, the first is 0.
@@ -65,6 +67,7 @@ impl fmt::Display for Named<'_> {
             Place::CalcOrder => f.write_str("CalcOrder: "),
             Place::Split => f.write_str("@split: "),
             Place::Status => f.write_str("@status: "),
+            Place::Parallel => f.write_str("Parallel: "),
             Place::Symbol => f.write_str("Calls: "),
             Place::Argument(index) => write!(f, "argument {} of Calls: ", index + 1),
             Place::Result => f.write_str("the result of Calls: "),
@@ -158,6 +161,15 @@ pub enum Fault {
     /// A word of the language as a name.
     #[error("`{0}` is a word of the language; take another name")]
     Reserved(String),
+    /// A job of a function of Python.
+    #[error("a function of Python is no job of a cluster")]
+    ParallelPython,
+    /// A file or a function of the client, which are not in reach of a job.
+    #[error("`{0}` is a file or a function of the client, which jobs of a cluster do not get")]
+    ParallelParam(String),
+    /// Something else than an array that is sent.
+    #[error("`{0}` is no array that is sent; scalars and texts come to all ranks anyway")]
+    NotBroadcast(String),
     /// A file or library to link that is empty, too long or has blanks or control characters.
     #[error("`{0}` is no file or library to link")]
     Required(String),
@@ -350,6 +362,12 @@ impl Check<'_> {
                 .and_then(|(param, element)| integer(param, element))
         {
             self.add(Place::Status, fault);
+        }
+        if let Some(parallel) = &interface.parallel {
+            self.expression(Place::Parallel, &parallel.ranks, Kind::Integers);
+            for fault in crate::parallel::faults(interface, parallel) {
+                self.add(Place::Parallel, fault);
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! Texts of any bytes, descriptions with a few bytes changed, and descriptions that are printed and read again.
 use kumi_idl::{
     Binary, Class, Dimension, Element, Expr, Function, Interface, Language, Mode, Module, Order,
-    Param, Scalar, Target, Type, Unary, parse,
+    Parallel, Param, Scalar, Target, Type, Unary, parse,
 };
 use proptest::prelude::*;
 
@@ -160,6 +160,8 @@ fn interface(name: &'static str) -> impl Strategy<Value = Interface> {
                 idempotent,
                 split,
                 status: Some(info),
+                parallel: idempotent
+                    .then(|| Parallel { ranks: Expr::Param(0), broadcast: Vec::new() }),
                 target: Target {
                     language: Language::C,
                     symbol: "f".to_owned(),

@@ -39,6 +39,7 @@ fn routine(params: Vec<Param>) -> Interface {
         idempotent: false,
         split: None,
         status: None,
+        parallel: None,
         target: Target {
             language: Language::C,
             symbol: "test".to_owned(),

@@ -56,7 +56,7 @@ enum Stream {
     Status,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Call {
     /// The arrays that will come.
     parts: Parts,
@@ -64,8 +64,8 @@ struct Call {
     begun: bool,
     /// The function that the routine calls.
     back: Back,
-    /// Parameters that come back as files, and most bytes of one.
-    files: (Vec<u16>, u64),
+    /// Parameters that come back as files.
+    files: Vec<u16>,
     /// Whether it runs a routine, which may call functions: the fetch of an array does not.
     runs: bool,
 }
@@ -73,10 +73,9 @@ struct Call {
 impl Call {
     /// A file of so many bytes comes back.
     fn file(&mut self, stream: u32, argument: u16, bytes: u64) -> Result<(), ProtocolError> {
-        let (files, most) = &mut self.files;
-        let expected = files.iter().position(|file| *file == argument && bytes <= *most);
+        let expected = self.files.iter().position(|file| *file == argument);
         let expected = expected.ok_or(ProtocolError::Excess { stream, argument })?;
-        files.swap_remove(expected);
+        self.files.swap_remove(expected);
         self.parts.push(Size { argument, bytes });
         Ok(())
     }
@@ -185,13 +184,7 @@ impl Client {
             out.truncate(before);
             return Err(TooLong(length));
         }
-        let call = Call {
-            parts: Parts::new(results),
-            begun: false,
-            back: Back::None,
-            files: (Vec::new(), 0),
-            runs: true,
-        };
+        let call = Call { parts: Parts::new(results), runs: true, ..Call::default() };
         self.streams.insert(stream, (Stream::Call(call), true));
         Ok(stream)
     }
@@ -248,8 +241,7 @@ impl Client {
         let stream = self.fresh();
         frame::put(out, Kind::Fetch, stream, |out| head.encode(out));
         let parts = Parts::new(&[Size { argument: 0, bytes: head.length }]);
-        let (back, files) = (Back::None, (Vec::new(), 0));
-        let call = Call { parts, begun: false, back, files, runs: false };
+        let call = Call { parts, ..Call::default() };
         self.streams.insert(stream, (Stream::Call(call), true));
         stream
     }
@@ -280,10 +272,11 @@ impl Client {
         }
     }
 
-    /// Files come back in these parameters of a call, of at most so many bytes each; their lengths come with the result.
-    pub fn expect_files(&mut self, stream: u32, files: Vec<u16>, most: u64) {
+    /// Files come back in these parameters of a call; their lengths come with the result, and how much of them is kept is
+    /// the driver's affair.
+    pub fn expect_files(&mut self, stream: u32, files: Vec<u16>) {
         if let Some((Stream::Call(call), _)) = self.streams.get_mut(&stream) {
-            call.files = (files, most);
+            call.files = files;
         }
     }
 
@@ -305,7 +298,9 @@ impl Client {
 
     /// Skips the arrays for a function that cannot be called; [`Client::callback_return`] says why.
     pub fn refuse_callback(&mut self, stream: u32) {
-        if let Some((Stream::Call(call), _)) = self.streams.get_mut(&stream) {
+        if let Some((Stream::Call(call), _)) = self.streams.get_mut(&stream)
+            && matches!(call.back, Back::Asked)
+        {
             call.back = Back::Refused;
         }
     }

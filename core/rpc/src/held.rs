@@ -89,8 +89,7 @@ impl HeldName {
     }
 
     fn decode(cursor: &mut Cursor<'_>) -> Result<HeldName, Malformed> {
-        let secret = cursor.take(16)?.try_into().map_err(|_| Malformed::Short)?;
-        Ok(HeldName { secret, index: cursor.u32()? })
+        Ok(HeldName { secret: cursor.array()?, index: cursor.u32()? })
     }
 }
 

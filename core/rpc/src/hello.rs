@@ -44,6 +44,14 @@ pub struct ClientHello {
     pub site: String,
 }
 
+impl Default for ClientHello {
+    /// Of nobody in particular.
+    fn default() -> ClientHello {
+        let (token, program, site) = (String::new(), String::new(), String::new());
+        ClientHello { versions: VERSIONS, token, program, site }
+    }
+}
+
 /// What answers at the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Role {

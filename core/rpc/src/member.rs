@@ -20,9 +20,14 @@ pub enum MemberEvent {
     Stop(Ticket),
     /// It is to be told what is with a ticket.
     Ask(Ticket),
+    /// If the call of a ticket has not come it is not to begin any more, and that is to be told.
+    Expire(Ticket),
     /// The metaserver gives up the connection.
     Ended(Failure),
 }
+
+/// What follows the ticket of an ASK that ends what has not come.
+pub(crate) const EXPIRE: u8 = 1;
 
 /// The state of such a connection.
 #[derive(Debug, Default)]
@@ -127,7 +132,10 @@ impl Member {
                 MemberEvent::Registered(ms)
             }
             Kind::Stop => MemberEvent::Stop(Ticket::decode(body)?),
-            Kind::Ask => MemberEvent::Ask(Ticket::decode(body)?),
+            Kind::Ask => match body.split_at_checked(Ticket::LENGTH) {
+                Some((ticket, [EXPIRE])) => MemberEvent::Expire(Ticket::decode(ticket)?),
+                _ => MemberEvent::Ask(Ticket::decode(body)?),
+            },
             Kind::Error => MemberEvent::Ended(Failure::decode(body)?),
             Kind::Ping => {
                 self.put(Kind::Pong, |out| out.extend_from_slice(body));

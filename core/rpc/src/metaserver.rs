@@ -3,6 +3,7 @@
 use crate::codec::Malformed;
 use crate::frame::{self, End, HEADER, Header, Kind};
 use crate::hello::{ClientHello, Role, ServerHello, VERSIONS};
+use crate::member::EXPIRE;
 use crate::message::{self, Code, Failure};
 use crate::meta::{self, Fate, Over, Placed, Placing, Register, Report, Ticket};
 use crate::reader::{Raw, raw};
@@ -302,6 +303,14 @@ impl Metaserver {
     /// Asks a server what is with a ticket; it answers with TOLD.
     pub fn ask(&mut self, ticket: Ticket) {
         self.put(Kind::Ask, 0, |out| ticket.encode(out));
+    }
+
+    /// Has a server refuse the call of a ticket if it has not come yet; then it answers with TOLD.
+    pub fn expire(&mut self, ticket: Ticket) {
+        self.put(Kind::Ask, 0, |out| {
+            ticket.encode(out);
+            out.push(EXPIRE);
+        });
     }
 
     /// Asks for a sign of life.

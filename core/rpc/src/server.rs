@@ -56,6 +56,8 @@ enum Stream {
     Called { written: bool },
     /// Arrays that a function of the client returns.
     Returning(Parts),
+    /// Its end, which is to come: what still comes is skipped.
+    Ending,
     /// Its result to be written.
     Answered,
 }
@@ -183,7 +185,9 @@ impl Server {
         let excess = ProtocolError::Excess { stream, argument };
         match (kind, self.streams.get(&stream)) {
             // An extension, or a call that has ended early.
-            (None, _) | (_, None | Some(Stream::Asked | Stream::Answered)) => Ok(None),
+            (None, _) | (_, None | Some(Stream::Asked | Stream::Ending | Stream::Answered)) => {
+                Ok(None)
+            }
             (_, Some(Stream::Running | Stream::Called { .. })) => Err(excess),
             (_, Some(Stream::Receiving(parts) | Stream::Returning(parts))) => {
                 let offset = parts.offset(argument, length as u64).ok_or(excess)?;
@@ -239,9 +243,12 @@ impl Server {
                 let back = CallbackReturn::decode(body).map_err(malformed)?;
                 match (self.streams.get(&stream), &back) {
                     // A call that has ended early.
-                    (None | Some(Stream::Answered), _) => None,
-                    (Some(Stream::Called { .. }), CallbackReturn::Failed(_))
-                    | (Some(Stream::Called { written: true }), _) => {
+                    (None | Some(Stream::Ending | Stream::Answered), _) => None,
+                    (Some(Stream::Called { .. }), CallbackReturn::Failed(_)) => {
+                        self.streams.insert(stream, Stream::Ending);
+                        Some(ServerEvent::Returned(stream, back))
+                    }
+                    (Some(Stream::Called { written: true }), _) => {
                         Some(ServerEvent::Returned(stream, back))
                     }
                     _ => return Err(ProtocolError::Unasked { kind: kind as u8, stream }),
@@ -383,6 +390,13 @@ impl Server {
             self.ready.push_back(ServerEvent::Back(stream));
         } else {
             self.streams.insert(stream, Stream::Returning(parts));
+        }
+    }
+
+    /// What a function has returned does not fit: of its call nothing more is taken. Its end is for the driver to tell.
+    pub fn refuse_return(&mut self, stream: u32) {
+        if let Some(state @ Stream::Called { .. }) = self.streams.get_mut(&stream) {
+            *state = Stream::Ending;
         }
     }
 

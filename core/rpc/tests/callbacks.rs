@@ -10,12 +10,7 @@ use kumi_rpc::{
 /// A server with a call that runs on stream 1.
 fn running() -> Server {
     let mut server = Server::new(8);
-    let hello = ClientHello {
-        versions: 1..=1,
-        token: String::new(),
-        program: String::new(),
-        site: String::new(),
-    };
+    let hello = ClientHello::default();
     let mut bytes = hello.encode();
     let head = CallHead {
         hash: 7,
@@ -46,27 +41,42 @@ fn feed(
 
 fn try_feed(
     server: &mut Server,
-    mut bytes: &[u8],
-    mut then: impl FnMut(&mut Server, &ServerEvent),
+    bytes: &[u8],
+    then: impl FnMut(&mut Server, &ServerEvent),
 ) -> Result<Vec<ServerEvent>, ProtocolError> {
-    let mut events = Vec::new();
+    drive(server, Server::step, Server::placed, bytes, then).map(|(events, _)| events)
+}
+
+/// Where pieces of arrays were to go: parameter and first byte.
+type Places = Vec<Option<(u16, u64)>>;
+
+/// Feeds a side with bytes; what happened, and where arrays were to go.
+fn drive<S, E>(
+    side: &mut S,
+    step: impl Fn(&mut S, &[u8]) -> Result<Step<E>, ProtocolError>,
+    placed: impl Fn(&mut S, usize),
+    mut bytes: &[u8],
+    mut then: impl FnMut(&mut S, &E),
+) -> Result<(Vec<E>, Places), ProtocolError> {
+    let (mut events, mut places) = (Vec::new(), Vec::new());
     loop {
-        match server.step(bytes)? {
-            Step::More(_) => return Ok(events),
+        match step(side, bytes)? {
+            Step::More(_) => return Ok((events, places)),
             Step::Event(count, event) => {
                 bytes = &bytes[count..];
                 if let Some(event) = event {
-                    then(server, &event);
+                    then(side, &event);
                     events.push(event);
                 }
             }
-            Step::Data(_, length) => {
+            Step::Data(place, length) => {
                 let count = length.min(bytes.len());
                 if count == 0 {
-                    return Ok(events);
+                    return Ok((events, places));
                 }
+                places.push(place.map(|place| (place.argument, place.offset)));
                 bytes = &bytes[count..];
-                server.placed(count);
+                placed(side, count);
             }
         }
     }
@@ -262,34 +272,12 @@ fn calling() -> Client {
 }
 
 /// What a client makes of these bytes, and where arrays were to go.
-#[expect(clippy::type_complexity, reason = "events and places of one test")]
 fn get(
     client: &mut Client,
-    mut bytes: &[u8],
-    mut then: impl FnMut(&mut Client, &ClientEvent),
-) -> Result<(Vec<ClientEvent>, Vec<Option<(u16, u64)>>), ProtocolError> {
-    let (mut events, mut places) = (Vec::new(), Vec::new());
-    loop {
-        match client.step(bytes)? {
-            Step::More(_) => return Ok((events, places)),
-            Step::Event(count, event) => {
-                bytes = &bytes[count..];
-                if let Some(event) = event {
-                    then(client, &event);
-                    events.push(event);
-                }
-            }
-            Step::Data(place, length) => {
-                let count = length.min(bytes.len());
-                if count == 0 {
-                    return Ok((events, places));
-                }
-                places.push(place.map(|place| (place.argument, place.offset)));
-                bytes = &bytes[count..];
-                client.placed(count);
-            }
-        }
-    }
+    bytes: &[u8],
+    then: impl FnMut(&mut Client, &ClientEvent),
+) -> Result<(Vec<ClientEvent>, Places), ProtocolError> {
+    drive(client, Client::step, Client::placed, bytes, then)
 }
 
 fn asks(stream: u32) -> Vec<u8> {
@@ -308,6 +296,27 @@ fn result() -> Vec<u8> {
     let mut body = Vec::new();
     ResultHead { waited_ns: 1, ran_ns: 2, values: Vec::new() }.encode(&mut body);
     frame(1, 10, &body)
+}
+
+#[test]
+fn of_a_function_that_failed_nothing_more_is_taken() {
+    // What it returned does not fit, or it says itself that it failed: arrays that follow are skipped, and so is what
+    // else is said to have been returned.
+    let failed = CallbackReturn::Failed("no".to_owned());
+    for first in [done(), failed.clone()] {
+        let mut server = running();
+        assert!(server.callback(1, &head(), &[]));
+        written(&mut server);
+        let bytes = [back(1, &first), chunk(1, 3, 2), back(1, &done()), back(1, &failed)].concat();
+        let events = feed(&mut server, &bytes, |server, event| {
+            assert!(matches!(event, ServerEvent::Returned(1, _)));
+            server.refuse_return(1);
+        });
+        assert_eq!(events, [ServerEvent::Returned(1, first)]);
+        // The driver ends it; then the number may be used again.
+        server.fail(1, &Failure::new(Code::Callback, 2, "it failed"));
+        assert_eq!(written(&mut server)[8], 11);
+    }
 }
 
 #[test]

@@ -19,12 +19,7 @@ fn frame(kind: u8, stream: u32, body: &[u8]) -> Vec<u8> {
 /// A server that has taken its client in.
 fn served(streams: usize) -> Server {
     let mut server = Server::new(streams);
-    let hello = ClientHello {
-        versions: 1..=1,
-        token: String::new(),
-        program: String::new(),
-        site: String::new(),
-    };
+    let hello = ClientHello::default();
     assert!(matches!(server.step(&hello.encode()), Ok(Step::Event(..))));
     assert!(server.welcome(&hello, "s", 1));
     written(&mut server);

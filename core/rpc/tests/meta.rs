@@ -166,12 +166,7 @@ fn a_server_registers() {
     let bytes = std::mem::take(member.out());
     assert_eq!((bytes[0], &bytes[bytes.len() - 32..]), (0x1f + 32, &[7; 32][..]));
     assert_eq!(all(&mut desk, &bytes, 9), [MetaEvent::Register(register)]);
-    let hello = ClientHello {
-        versions: 1..=1,
-        token: String::new(),
-        program: String::new(),
-        site: String::new(),
-    };
+    let hello = ClientHello::default();
     desk.welcome(&hello, "m");
     desk.registered(500);
     desk.stop(TICKET);
@@ -204,12 +199,7 @@ fn a_ticket_goes_before_its_call() {
     let mut out = Vec::new();
     let stream = client.call_with(Some(&placed("pass")), &head, &[], &mut out).expect("short");
     let mut server = Server::new(4);
-    let hello = ClientHello {
-        versions: 1..=1,
-        token: String::new(),
-        program: String::new(),
-        site: String::new(),
-    };
+    let hello = ClientHello::default();
     let mut input = hello.encode();
     input.extend_from_slice(&out);
     let mut events = Vec::new();

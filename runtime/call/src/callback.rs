@@ -44,6 +44,7 @@ pub fn functions(interface: &Interface) -> Vec<Function> {
                 idempotent: false,
                 split: None,
                 status: None,
+                parallel: None,
                 target,
             };
             Some(Function { parameter, declared })

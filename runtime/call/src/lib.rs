@@ -5,6 +5,7 @@
 #![deny(unsafe_code)]
 
 mod callback;
+mod cluster;
 mod confine;
 mod held;
 mod layout;
@@ -12,6 +13,7 @@ mod layout;
 mod lent;
 #[allow(unsafe_code)]
 mod native;
+mod orders;
 mod pass;
 mod protocol;
 mod socket;

@@ -1,8 +1,10 @@
 //! What the server and the process of a slot say to each other, in messages of a local packet socket.
 
+use crate::cluster::Jobs;
 use crate::confine::RunAs;
 use crate::layout::Slot;
 use serde::{Deserialize, Serialize};
+use std::net::TcpListener;
 use std::path::PathBuf;
 
 /// Longest message, in bytes.
@@ -27,6 +29,15 @@ pub struct Setup {
     pub sandbox: bool,
     /// Most open files, which are more for the server itself.
     pub files: u64,
+    /// The arena that is the board through which short calls go.
+    #[serde(default)]
+    pub board: Option<u32>,
+    /// How it has jobs started; `None`: it has none started.
+    #[serde(default)]
+    pub jobs: Option<Jobs>,
+    /// Where jobs come back, opened before this process became another user.
+    #[serde(skip)]
+    pub door: Option<TcpListener>,
 }
 
 /// What the server sends.
@@ -110,6 +121,8 @@ pub enum Reply {
     Refused(String),
     /// The routine has ended with an exception, which this says; the process can run further calls.
     Raised(String),
+    /// The job that did it has crashed: the detail of that ([`kumi_rpc::Code::Crashed`]), and a sentence.
+    Crashed(i64, String),
 }
 
 impl Reply {
@@ -118,6 +131,8 @@ impl Reply {
         let (kind, number, text) = match self {
             Reply::Done(ns) => (0, *ns, ""),
             Reply::Failed(text) => (1, 0, text.as_str()),
+            Reply::Raised(text) => (4, 0, text.as_str()),
+            Reply::Crashed(detail, text) => (5, detail.cast_unsigned(), text.as_str()),
             Reply::Refused(text) => (3, 0, text.as_str()),
             Reply::Callback { parameter, head, bytes } => {
                 let mut out = vec![2];
@@ -126,7 +141,6 @@ impl Reply {
                 }
                 return out;
             }
-            Reply::Raised(text) => (4, 0, text.as_str()),
         };
         let mut out = vec![kind];
         out.extend_from_slice(&u64::to_le_bytes(number));
@@ -148,6 +162,10 @@ impl Reply {
             }),
             3 => Some(Reply::Refused(String::from_utf8_lossy(text).into_owned())),
             4 => Some(Reply::Raised(String::from_utf8_lossy(text).into_owned())),
+            5 => Some(Reply::Crashed(
+                number.cast_signed(),
+                String::from_utf8_lossy(text).into_owned(),
+            )),
             _ => None,
         }
     }
@@ -175,7 +193,9 @@ mod tests {
         let callback = Reply::Callback { parameter: 1, head: 2, bytes: 3 };
         let no = || "no".to_owned();
         let raised = Reply::Raised(String::new());
-        for reply in [Reply::Done(7), Reply::Failed(no()), callback, Reply::Refused(no()), raised] {
+        let crashed = Reply::Crashed(-2, no());
+        let plain = [Reply::Done(7), Reply::Failed(no()), callback, Reply::Refused(no())];
+        for reply in plain.into_iter().chain([raised, crashed]) {
             assert_eq!(Reply::decode(&reply.encode()), Some(reply));
         }
         assert_eq!(Order::decode(&[9; 16]), None);

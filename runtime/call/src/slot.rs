@@ -1,9 +1,10 @@
 //! The process of a call slot: it opens the libraries of one routine and runs one call after the other.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,15 +13,15 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{dup, dup2_stdin, dup2_stdout};
 
+use crate::cluster::{Proxy, door_before};
 use crate::confine::{confine, end_with_server};
-use crate::native::{
-    LinkedRoutine, Routine, Runner, open_line, receive_with_descriptor, routine_runs,
-    send_with_descriptor,
-};
-use crate::protocol::{MOST, Order, Reply, Setup};
+use crate::native::{Board, LinkedRoutine, Routine, Runner, open_line, routine_runs};
+use crate::orders::Orders;
+use crate::protocol::{Order, Reply, Setup};
 
+pub use crate::cluster::Ranks;
 pub use crate::layout::Slot;
-pub use crate::native::{Arena, ClientFunction, Hosted, Linked, Returned, main};
+pub use crate::native::{Arena, ClientFunction, Hosted, Linked, Returned, main, parallel_main};
 
 /// Runs until the server closes the socket, which is this process's standard input.
 ///
@@ -42,7 +43,10 @@ pub(crate) fn run_linked(routines: &[Linked]) -> io::Result<()> {
             let name = &interface.name;
             format!("the executable was built from another description of `{name}`; build it again")
         })?;
-        LinkedRoutine::new(found, interface).map(Runner::Linked)
+        if interface.parallel.is_none() {
+            return LinkedRoutine::new(found, interface).map(Runner::Linked);
+        }
+        Proxy::new(interface, setup).map(|proxy| Runner::Job(Box::new(RefCell::new(proxy))))
     })
 }
 
@@ -62,53 +66,46 @@ type Load<'a> = dyn Fn(&Interface, &Setup) -> Result<Runner<'a>, String> + 'a;
 fn run_with(load: &Load<'_>) -> io::Result<()> {
     // The server's end is the end of a slot, whatever the routine does.
     end_with_server()?;
-    let socket = take_socket()?;
+    let mut orders = Orders::new(take_socket()?);
     let mut arenas: HashMap<u32, Result<Arc<Arena>, String>> = HashMap::new();
     let mut routine = None;
-    let mut buffer = vec![0; MOST];
     loop {
-        let (length, descriptor) = receive_with_descriptor(socket.as_fd(), &mut buffer, true)?;
-        if length == 0 {
-            return Ok(());
-        }
-        let order = Order::decode(&buffer[..length]).ok_or(io::ErrorKind::InvalidData)?;
-        let reply = match order {
+        let Some((order, descriptor)) = orders.next()? else { return Ok(()) };
+        match order {
             Order::Map(number, bytes) => {
                 arenas.insert(number, map(descriptor, bytes));
-                continue;
             }
             Order::Unmap(number) => {
                 arenas.remove(&number);
-                continue;
             }
             Order::SetUp(number, bytes) => {
                 let arena = arenas.get(&number).ok_or(io::ErrorKind::InvalidData)?;
                 let bytes = usize::try_from(bytes).unwrap_or(0);
-                match arena
-                    .as_ref()
-                    .map_err(String::clone)
-                    .and_then(|it| set_up(&it.read(0, bytes), load))
-                {
-                    Ok((loaded, callback)) => {
+                let arena = arena.as_ref().map_err(String::clone);
+                let reply = match arena.and_then(|it| set_up(&it.read(0, bytes), load)) {
+                    Ok((loaded, setup)) => {
                         routine = Some(loaded);
-                        open_line(socket.try_clone()?, callback);
+                        let board = setup.board.and_then(|number| arenas.remove(&number));
+                        orders.look_at(board.and_then(Result::ok).and_then(Board::of));
+                        open_line(orders.socket()?, setup.callback);
                         Reply::Done(0)
                     }
                     Err(why) => Reply::Failed(why),
-                }
+                };
+                orders.tell(&reply)?;
             }
             // Only a function of the client returns, and its caller waits for that.
             Order::Return(_) => return Err(io::ErrorKind::InvalidData.into()),
             Order::Run(number, slots) => {
                 let arena = arenas.get(&number).ok_or(io::ErrorKind::InvalidData)?;
                 let routine = routine.as_ref().ok_or(io::ErrorKind::InvalidData)?;
-                match arena {
+                let reply = match arena {
                     Ok(arena) => call(routine, arena, &slots),
                     Err(why) => Reply::Failed(why.clone()),
-                }
+                };
+                orders.ran(&reply)?;
             }
-        };
-        send_with_descriptor(socket.as_fd(), &reply.encode(), None)?;
+        }
     }
 }
 
@@ -116,7 +113,22 @@ fn run_with(load: &Load<'_>) -> io::Result<()> {
 fn call(routine: &Runner<'_>, arena: &Arc<Arena>, slots: &[Slot]) -> Reply {
     let begin = Instant::now();
     routine_runs(true);
-    let ran = routine.call(arena, slots);
+    let ran = match routine {
+        // Its ranks have no functions of the client to call.
+        Runner::Job(proxy) => {
+            routine_runs(false);
+            return proxy.borrow_mut().call(arena, slots);
+        }
+        Runner::Bound(routine) => {
+            routine.call(arena, slots);
+            Ok(())
+        }
+        Runner::Linked(linked) => {
+            linked.call(arena, slots);
+            Ok(())
+        }
+        Runner::Hosted(hosted) => hosted(arena, slots),
+    };
     routine_runs(false);
     match ran {
         Ok(()) => Reply::Done(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)),
@@ -147,9 +159,9 @@ fn map(descriptor: Option<OwnedFd>, bytes: u64) -> Result<Arc<Arena>, String> {
     })
 }
 
-/// The routine, and most bytes of a call of a client's function.
-fn set_up<'a>(json: &[u8], load: &Load<'a>) -> Result<(Runner<'a>, u64), String> {
-    let setup: Setup = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+/// The routine, and what else is said.
+fn set_up<'a>(json: &[u8], load: &Load<'a>) -> Result<(Runner<'a>, Setup), String> {
+    let mut setup: Setup = serde_json::from_slice(json).map_err(|error| error.to_string())?;
     let interface =
         Interface::from_json(setup.interface.as_bytes()).map_err(|error| error.to_string())?;
     let limit = |resource, most| {
@@ -160,9 +172,11 @@ fn set_up<'a>(json: &[u8], load: &Load<'a>) -> Result<(Runner<'a>, u64), String>
     getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, setup.files.min(hard), hard))
         .map_err(|error| format!("the limit of open files cannot be set: {error}"))?;
-    if setup.memory > 0 {
+    // That of a job is one of its ranks.
+    if setup.memory > 0 && interface.parallel.is_none() {
         limit(Resource::RLIMIT_AS, setup.memory)?;
     }
+    setup.door = door_before(&setup);
     confine(setup.run_as.as_ref(), setup.sandbox, &setup.libraries)?;
-    Ok((load(&interface, &setup)?, setup.callback))
+    Ok((load(&interface, &setup)?, setup))
 }

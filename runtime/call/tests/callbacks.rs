@@ -7,8 +7,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{Served, config, library_of, served_by};
-use kumi_call::server::{Config, Registry};
+use common::{Served, config, library_of, served_text};
+use kumi_call::server::Config;
 use kumi_call::{Arg, AtServers, CallError, Callback, Client, Names, Options, wait_any};
 use kumi_idl::Scalar;
 use kumi_rpc::Value;
@@ -35,13 +35,7 @@ Define plain(mode_in int n, mode_out int twice) Calls "C" plain(n, twice);
 "#;
 
 fn served(config: Config) -> Served {
-    let parsed = kumi_idl::parse(TEXT.as_bytes());
-    let module = parsed.module.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics));
-    let mut registry = Registry::default();
-    for interface in module.interfaces {
-        registry.add(interface, &[library_of("callbacks.c")]).expect("a routine");
-    }
-    served_by(config, registry)
+    served_text(config, TEXT, library_of("callbacks.c"))
 }
 
 /// The square of x, counted.

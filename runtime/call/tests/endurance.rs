@@ -53,13 +53,7 @@ struct Stranger {
 impl Stranger {
     fn new(address: std::net::SocketAddr) -> Stranger {
         let mut socket = TcpStream::connect(address).expect("a connection");
-        let hello = ClientHello {
-            versions: 1..=1,
-            token: String::new(),
-            program: String::new(),
-            site: String::new(),
-        }
-        .encode();
+        let hello = ClientHello::default().encode();
         socket.write_all(&hello).expect("it is sent");
         let limit = Some(Duration::from_secs(60));
         socket.set_read_timeout(limit).expect("a limit");
@@ -143,6 +137,12 @@ fn arguments_that_do_not_come_hold_memory_for_the_calls_time_only() {
     }
     // Its memory is another's.
     let (a, mut c) = (vec![0.0; 200 * 200], vec![0.0; 200 * 200]);
-    let args = vec![200.into(), (&a).into(), (&a).into(), (&mut c).into()];
-    client.call("dmmul", args).expect("it runs");
+    loop {
+        let args = vec![200.into(), (&a).into(), (&a).into(), (&mut c).into()];
+        match client.call("dmmul", args) {
+            // On a busy machine this takes longer than the call may.
+            Err(CallError::TimedOut(_)) => {}
+            ended => break ended.map(|_| ()).expect("it runs"),
+        }
+    }
 }

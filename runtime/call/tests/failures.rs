@@ -202,13 +202,7 @@ fn who_goes_frees_the_slot() {
     // A client by hand, which begins a long call and vanishes.
     let known = client.interface("nap").expect("a description");
     let json = known.to_json().expect("its text");
-    let mut bytes = ClientHello {
-        versions: 1..=1,
-        token: String::new(),
-        program: String::new(),
-        site: String::new(),
-    }
-    .encode();
+    let mut bytes = ClientHello::default().encode();
     let head = CallHead {
         hash: twox_hash::XxHash3_64::oneshot(json.as_bytes()),
         timeout_ms: 0,
@@ -237,13 +231,7 @@ fn who_goes_frees_the_slot() {
 fn strangers_are_told_and_closed() {
     let server = served(config());
     let client = server.client();
-    let hello = ClientHello {
-        versions: 1..=1,
-        token: String::new(),
-        program: String::new(),
-        site: String::new(),
-    }
-    .encode();
+    let hello = ClientHello::default().encode();
     let newer = ClientHello {
         versions: 7..=9,
         token: String::new(),

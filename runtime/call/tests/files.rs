@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 mod common;
+#[path = "common/grid.rs"]
+mod grid;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{Served, config, library_of, served_by};
-use kumi_call::server::{Config, Registry};
+use common::{Served, config, library_of, served_text};
+use kumi_call::server::Config;
 use kumi_call::{Arg, CallError, Client, Files};
 use kumi_idl::Scalar;
 use kumi_rpc::{CallHead, ClientHello, Held, Value, chunk_header};
@@ -23,13 +25,7 @@ Define rests(mode_in int ms, mode_in filename from, mode_out filename to) Calls 
 "#;
 
 fn served(config: Config) -> Served {
-    let parsed = kumi_idl::parse(TEXT.as_bytes());
-    let module = parsed.module.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics));
-    let mut registry = Registry::default();
-    for interface in module.interfaces {
-        registry.add(interface, &[library_of("callbacks.c")]).expect("a routine");
-    }
-    served_by(config, registry)
+    served_text(config, TEXT, library_of("callbacks.c"))
 }
 
 /// A server whose files are below this folder.
@@ -256,10 +252,31 @@ fn on_a_small_disk() {
     for _ in 0..3 {
         std::fs::write(&from, vec![b'a'; 4 << 20]).expect("written");
         let error = capitals(&client, &from, &to).expect_err("the disk is full");
-        assert!(matches!(&error, CallError::File(text) if text.contains("No space")), "{error}");
+        assert!(matches!(&error, CallError::Busy(text) if text.contains("No space")), "{error}");
         eventually("the end of the folder", || calls_in(&scratch) == 0);
         std::fs::write(&from, vec![b'a'; 100_000]).expect("written");
         capitals(&client, &from, &to).expect("there is room again");
     }
     assert_eq!(std::fs::read(&to).expect("it is there"), vec![b'A'; 100_000]);
+    on_another_disk(&scratch, files.path());
+}
+
+/// What has no room on one server goes to another.
+fn on_another_disk(small: &Path, large: &Path) {
+    let meta = grid::meta(grid::config("round-robin"));
+    let server = |name, scratch: &Path| {
+        served(Config { scratch: scratch.to_owned(), ..meta.member(name, 1) })
+    };
+    let _servers = [server("small", small), server("large", large)];
+    meta.until_servers(2);
+    let (from, to) = (large.join("more"), large.join("back"));
+    std::fs::write(&from, vec![b'b'; 4 << 20]).expect("written");
+    for _ in 0..2 {
+        let args = vec![Files::from(&from).into(), Files::to(&to).into()];
+        meta.grid().call("capitals", args).expect("it runs where there is room");
+    }
+    let state = meta.until("both", |state| state.counters.done == 2);
+    let done = |name| state.servers.iter().find(|it| it.name == name).map(|it| it.done);
+    assert_eq!((done("small"), done("large")), (Some(0), Some(2)));
+    assert!(state.counters.retried >= 1, "{state:?}");
 }

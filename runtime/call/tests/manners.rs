@@ -19,12 +19,7 @@ fn a_server_that_ends_says_so() {
     let client = server.client();
     client.call("noop", vec![]).expect("it runs");
     let mut idle = TcpStream::connect(server.address).expect("a connection");
-    let hello = ClientHello {
-        versions: 1..=1,
-        token: String::new(),
-        program: String::new(),
-        site: String::new(),
-    };
+    let hello = ClientHello::default();
     idle.write_all(&hello.encode()).expect("it is sent");
     // Its hello is read before the server ends, so that it is a client by then.
     let mut said = vec![0; 16];

@@ -10,21 +10,11 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Served, library, served, served_by};
-use grid::{Meta, config, meta, meta_at};
-use kumi_call::server::Registry;
+use common::{Served, served};
+use grid::{config, meta, meta_at, repeating};
 use kumi_call::{CallError, Grid, GridCall, Options};
 use kumi_rpc::{ClientHello, Fate, Member, Register, Ticket};
-
-/// A server whose `nap` may be run twice.
-fn repeating(meta: &Meta, name: &str) -> Served {
-    let mut registry = Registry::default();
-    for mut interface in common::interfaces() {
-        interface.idempotent = interface.name == "nap";
-        registry.add(interface, &[library()]).expect("a routine");
-    }
-    served_by(meta.member(name, 1), registry)
-}
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 fn nap(grid: &Grid, ms: i32) -> GridCall {
     grid.call_async("nap", vec![ms.into()], None).expect("it begins")
@@ -220,4 +210,13 @@ fn strangers_cost_a_counter() {
     let state = meta.until("strangers", |state| state.counters.hostile == strangers.len() as u64);
     assert_eq!(state.servers.len(), 1);
     meta.grid().call("noop", vec![]).expect("it runs");
+}
+
+#[test]
+fn a_metaserver_may_open_as_many_files_as_the_system_permits() {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
+    setrlimit(Resource::RLIMIT_NOFILE, most.min(512), most).expect("it may be less");
+    let meta = meta(config("round-robin"));
+    meta.until("its state", |state| state.connections == 1);
+    assert_eq!(getrlimit(Resource::RLIMIT_NOFILE).expect("a limit"), (most, most));
 }

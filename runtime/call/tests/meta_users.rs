@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Served, served};
-use grid::{Meta, config, get, meta};
+use grid::{Meta, config, get, meta, meta_at};
 use kumi_call::server::{self, Membership};
 use kumi_call::users::{NewToken, Users, add, revoke};
 use kumi_call::{CallError, Client, Grid, GridCall, Options, Tls};
@@ -134,6 +134,35 @@ fn only_users_call_and_only_servers_offer() {
     let _thief = served(thief);
     house.until("a refusal", || house.state().counters.refused > before);
     ada.call("noop", vec![]).expect("it runs where it should");
+}
+
+#[test]
+fn whose_a_server_is_outlives_the_metaserver() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("meta.db");
+    let mut house = House::with(|config| config.state = Some(path.clone()));
+    let server = house.serve(house.member("a", 1));
+    let address = house.state().servers[0].address.clone();
+    drop(server);
+    house.meta.stop();
+    let mut again = config("round-robin");
+    again.users = Some(Arc::new(Users::open(&house.file).expect("users")));
+    again.state = Some(path);
+    house.meta = meta_at(again, house.meta.address);
+    let other = NewToken { user: "other".to_owned(), server: true, ..NewToken::default() };
+    let as_it = |token: &str| {
+        let mut config = house.member("a", 1);
+        if let Some(membership) = &mut config.membership {
+            token.clone_into(&mut membership.token);
+            membership.address.clone_from(&address);
+        }
+        config
+    };
+    let _thief = served(as_it(&add(&house.file, &other).expect("a token")));
+    house.until("a refusal", || house.state().counters.refused > 0);
+    assert_eq!(house.servers(), 0);
+    let _server = house.serve(as_it(&house.server_token));
+    assert_eq!(house.servers(), 1);
 }
 
 #[test]

@@ -268,6 +268,9 @@ pub struct RunArgs {
     /// Put the rank before each line of output
     #[arg(short = 'l', long)]
     pub label: bool,
+    /// The first SIGINT, SIGTERM or SIGHUP kills the job, instead of going to its ranks
+    #[arg(long)]
+    pub kill: bool,
     /// How packets between nodes are acked; reduced unless KUMI_ACK says otherwise
     #[arg(long, value_name = "MODE", value_enum)]
     pub ack: Option<Ack>,

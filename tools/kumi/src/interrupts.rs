@@ -24,6 +24,11 @@ pub enum Reaction {
 }
 
 impl Patience {
+    /// That of somebody who has no use for what ranks do with a signal: the first kills.
+    pub fn none() -> Self {
+        Self { asked: 1 }
+    }
+
     /// `running` says whether the job has ranks that could get the signal.
     pub fn react(&mut self, received: Signal, running: bool) -> Reaction {
         let ends = matches!(received, Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP);
@@ -98,6 +103,14 @@ mod tests {
     fn a_job_that_does_not_run_yet_is_killed_at_once() {
         let mut patience = Patience::default();
         assert_eq!(patience.react(Signal::SIGINT, false), Reaction::Kill);
+    }
+
+    #[test]
+    fn without_patience_the_first_interrupt_kills() {
+        let mut patience = Patience::none();
+        assert_eq!(patience.react(Signal::SIGUSR1, true), Reaction::Forward);
+        assert_eq!(patience.react(Signal::SIGTERM, true), Reaction::Kill);
+        assert_eq!(patience.react(Signal::SIGTERM, true), Reaction::Leave);
     }
 
     #[test]

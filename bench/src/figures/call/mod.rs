@@ -42,6 +42,7 @@ pub(super) fn measure(setting: &Setting, runs: usize) -> Result<Vec<Record>, Ben
     let server = Server::start(folder.path())?;
     let mut records = arrays(setting, runs, &server)?;
     records.extend(noop(setting, runs, &server)?);
+    records.extend(noop_from_c(setting, runs, &server)?);
     records.extend(linpack::measure(runs, folder.path())?);
     records.extend(python::measure(setting, runs, &server, folder.path())?);
     Ok(records)
@@ -128,6 +129,15 @@ fn arrays(setting: &Setting, runs: usize, server: &Server) -> Result<Vec<Record>
     Ok(records)
 }
 
+/// A raw round trip of as many bytes, in microseconds.
+fn round_trip<'a>(setting: &'a Setting, title: &str) -> Against<'a> {
+    Against {
+        name: Ok(format!("{title}, {}", setting.peers.kernel)),
+        goal: Goal::RatioAtMost(3.0),
+        measure: Box::new(|| Ok(2.0 * setting.peers.wire("tcp-blocking", &ends(), NOOP, None)?)),
+    }
+}
+
 /// Microseconds of a call of a warm routine that does nothing.
 fn noop(setting: &Setting, runs: usize, server: &Server) -> Result<Vec<Record>, BenchError> {
     let client = server.connect()?;
@@ -138,10 +148,24 @@ fn noop(setting: &Setting, runs: usize, server: &Server) -> Result<Vec<Record>, 
         }
         Ok(begin.elapsed().as_secs_f64() * 1e6 / f64::from(NOOPS))
     });
-    let raw = Against {
-        name: Ok(format!("TCP round trip, {}", setting.peers.kernel)),
-        goal: Goal::RatioAtMost(3.0),
-        measure: Box::new(|| Ok(2.0 * setting.peers.wire("tcp-blocking", &ends(), NOOP, None)?)),
-    };
+    let raw = round_trip(setting, "TCP round trip");
     turns::measure("call of a warm routine that does nothing, Rust", "us", runs, ours, vec![raw])
+}
+
+/// The same with the GridRPC interface: the example `rate` measures.
+fn noop_from_c(setting: &Setting, runs: usize, server: &Server) -> Result<Vec<Record>, BenchError> {
+    let program = cluster::program("rate")?;
+    let ours: Measure<'_> = Box::new(|| {
+        let mut command = Command::new(&program);
+        command.args(["-n", &NOOPS.to_string(), "noop"]).env("KUMI_CALL_SERVER", server.address());
+        let output = cluster::output(&mut command)?;
+        let found = output.lines().find_map(|line| line.split_once(" us a call"));
+        found.and_then(|(number, _)| number.trim().parse().ok()).ok_or_else(|| BenchError::Output {
+            wanted: "us a call".to_owned(),
+            what: format!("{command:?}"),
+            output,
+        })
+    });
+    let raw = round_trip(setting, "TCP round trip");
+    turns::measure("call of a warm routine that does nothing, C", "us", runs, ours, vec![raw])
 }

@@ -2,9 +2,10 @@
 
 use super::super::Setting;
 use super::super::turns::{self, Against, Measure};
-use super::{NOOP, Server, cluster, ends};
+use super::{Server, cluster, ends, round_trip};
 use crate::error::BenchError;
 use crate::record::{Goal, Record};
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -17,6 +18,9 @@ const RATES: [&str; 2] = ["20000", "2000"];
 
 /// Sizes, and the part of a call's time that computing alone must be.
 const SIZES: [(&str, f64); 3] = [("600", 0.85), ("1000", 0.92), ("1400", 0.94)];
+
+/// Longest buffer of a raw stream.
+const MOST_BUFFER: u32 = 32 << 20;
 
 /// Peers with the names that people know them by, and what a calls' rate must be over theirs.
 const PEERS: [(&str, &str, Goal); 3] = [
@@ -87,7 +91,8 @@ pub(super) fn measure(
     let server = Server::of(&[linear])?;
     for routine in ["dmmul", "dgesv"] {
         for (n, least) in SIZES {
-            records.extend(efficiency(&python, runs, server.address(), routine, n, least)?);
+            let place = (&python, server.address());
+            records.extend(efficiency(setting, place, runs, routine, n, least)?);
         }
     }
     Ok(records)
@@ -103,11 +108,7 @@ fn noop(
         python.number(&[system, "noop", count, address], "round_trip_us")
     };
     let ours: Measure<'_> = Box::new(move || measured("kumi", NOOPS[0], address));
-    let mut against = vec![Against {
-        name: Ok(format!("TCP round trip in C, {}", setting.peers.kernel)),
-        goal: Goal::RatioAtMost(3.0),
-        measure: Box::new(|| Ok(2.0 * setting.peers.wire("tcp-blocking", &ends(), NOOP, None)?)),
-    }];
+    let mut against = vec![round_trip(setting, "TCP round trip in C")];
     against.extend(PEERS.map(|(system, title, _)| Against {
         name: python.name(system, title),
         goal: Goal::None,
@@ -129,24 +130,58 @@ fn rate(python: &Python<'_>, runs: usize, address: &str) -> Result<Vec<Record>, 
     turns::measure("calls with 16 under way, Python", "1/s", runs, ours, against.into())
 }
 
-/// Local time over the time of the call.
+/// Local time over the time of the call; and what that would be if a call were the computation and a TCP stream of the
+/// bytes that go and come back.
 fn efficiency(
-    python: &Python<'_>,
+    setting: &Setting,
+    (python, address): (&Python<'_>, &str),
     runs: usize,
-    address: &str,
     routine: &'static str,
     n: &'static str,
     least: f64,
 ) -> Result<Vec<Record>, BenchError> {
-    let measured = move |system: &str, address: &str| {
-        python.number(&[system, "efficiency", routine, n, address], "efficiency")
+    let local = Cell::new(0.0);
+    let number = |result: &serde_json::Value, field: &str| {
+        result[field].as_f64().ok_or_else(|| BenchError::Output {
+            wanted: field.to_owned(),
+            what: format!("{routine} {n}"),
+            output: result.to_string(),
+        })
     };
-    let ours: Measure<'_> = Box::new(move || measured("kumi", address));
-    let against = PEERS.map(|(system, title, _)| Against {
+    let ours: Measure<'_> = Box::new(|| {
+        let result = python.run(&["kumi", "efficiency", routine, n, address])?;
+        local.set(number(&result, "local_ms")?);
+        number(&result, "efficiency")
+    });
+    let bytes = moved(routine, n)?;
+    let bound = Against {
+        name: Ok("bound: computed here, the bytes as a TCP stream".to_owned()),
+        goal: Goal::None,
+        measure: Box::new(|| {
+            let buffer = bytes.min(MOST_BUFFER).to_string();
+            let rate = setting.peers.bulk("tcp", &ends(), &buffer, "40")?;
+            let ms = f64::from(bytes) / rate / 1e3;
+            Ok(local.get() / (local.get() + ms))
+        }),
+    };
+    let mut against = vec![bound];
+    against.extend(PEERS.map(|(system, title, _)| Against {
         name: python.name(system, title),
         goal: Goal::OursAtLeast(least),
-        measure: Box::new(move || measured(system, "")),
-    });
+        measure: Box::new(move || {
+            python.number(&[system, "efficiency", routine, n, ""], "efficiency")
+        }),
+    }));
     let figure = format!("efficiency of {routine}, n = {n}, Python");
-    turns::measure(&figure, "", runs, ours, against.into())
+    turns::measure(&figure, "", runs, ours, against)
+}
+
+/// Bytes of the arrays of a call, there and back.
+fn moved(routine: &str, n: &str) -> Result<u32, BenchError> {
+    let n: u32 = n.parse().map_err(|_| BenchError::Output {
+        wanted: "a size".to_owned(),
+        what: routine.to_owned(),
+        output: n.to_owned(),
+    })?;
+    Ok(8 * if routine == "dmmul" { 3 * n * n } else { n * n + 2 * n })
 }

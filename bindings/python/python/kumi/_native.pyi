@@ -75,6 +75,9 @@ class NativeClient:
     def start(
         self, name: str, args: list[Any], seconds: float | None, priority: int
     ) -> NativeCall: ...
+    def call(
+        self, name: str, args: list[Any], seconds: float | None, priority: int
+    ) -> list[tuple[int, Any]]: ...
 
 @final
 class NativeCall:

@@ -178,6 +178,9 @@ impl Broker {
         }
         self.line.push(user, routine, entry);
         self.dispatch_routine(routine);
+        if self.calls.get(&id).is_some_and(|call| call.server.is_none()) {
+            self.actions.push_back(Action::Queued(id, self.line.len()));
+        }
     }
 
     /// A call is not wanted any more, or not in time.

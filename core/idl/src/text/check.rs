@@ -30,7 +30,7 @@ fn code(place: Place, fault: &Fault) -> Code {
         (Place::Part(_, Part::Default), _) => Code::Default,
         (Place::Part(..), _) => Code::Size,
         (Place::Routine | Place::Param(_) | Place::Inner(..), _) => Code::Param,
-        (Place::CalcOrder | Place::Split | Place::Status, _) => Code::Attribute,
+        (Place::CalcOrder | Place::Split | Place::Status | Place::Parallel, _) => Code::Attribute,
         _ => Code::Target,
     }
 }
@@ -55,6 +55,7 @@ fn place(routine: &Routine, place: Place) -> Span {
         Place::CalcOrder => Some(routine.calc_order),
         Place::Split => Some(routine.split),
         Place::Status => Some(routine.status),
+        Place::Parallel => Some(routine.parallel),
         Place::Symbol => Some(routine.symbol),
         Place::Argument(index) => routine.arguments.get(index).copied(),
         Place::Result => Some(routine.result),
@@ -65,7 +66,7 @@ fn place(routine: &Routine, place: Place) -> Span {
 
 /// Warns of parameters that nothing uses.
 fn unused(routine: &Routine, report: &mut Report<'_>) {
-    let Interface { params, target, calc_order, split, .. } = &routine.interface;
+    let Interface { params, target, calc_order, split, parallel, .. } = &routine.interface;
     let mut used = BTreeSet::new();
     let mut sized = BTreeSet::new();
     let body = words(&target.body);
@@ -79,6 +80,7 @@ fn unused(routine: &Routine, report: &mut Report<'_>) {
         param.each_expression(&mut |expr| expr.each_param(&mut add));
     }
     calc_order.iter().for_each(|expr| expr.each_param(&mut add));
+    parallel.iter().for_each(|parallel| parallel.ranks.each_param(&mut add));
     sized.extend(*split);
     for ((index, param), places) in (0..).zip(params).zip(&routine.params) {
         let name = &param.name;

@@ -192,8 +192,17 @@ impl<'a> Parser<'a> {
 }
 
 /// Words between a routine's parameters and its body.
-pub(super) const ROUTINE: [&str; 8] =
-    ["Required", "CalcOrder", "Calls", "Backend", "Shrink", "Language", "DefMethod", "DefState"];
+pub(super) const ROUTINE: [&str; 9] = [
+    "Required",
+    "CalcOrder",
+    "Calls",
+    "Parallel",
+    "Backend",
+    "Shrink",
+    "Language",
+    "DefMethod",
+    "DefState",
+];
 
 /// What a complaint repeats.
 pub(super) fn shortened(text: &str) -> String {

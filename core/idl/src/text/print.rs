@@ -140,6 +140,12 @@ fn routine(
             write!(f, "\n@{attribute}({})", shown(&param))?;
         }
     }
+    if let Some(parallel) = &interface.parallel {
+        write!(f, "\nParallel {}", shown(&parallel.ranks))?;
+        for index in &parallel.broadcast {
+            write!(f, "\n@broadcast({})", shown(&Expr::Param(*index)))?;
+        }
+    }
     if !target.body.is_empty() {
         return writeln!(f, "\n{{{}}}", target.body);
     }

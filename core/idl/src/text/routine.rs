@@ -10,6 +10,7 @@ use super::near::suggestion;
 use super::params::{Places, each_expression};
 use super::parser::{Failed, Parser, ROUTINE, shortened};
 use crate::model::{Expr, Interface, Language, Order, Param, Target};
+use crate::parallel::Parallel;
 
 /// A routine and where its pieces are.
 #[derive(Debug)]
@@ -20,6 +21,7 @@ pub(super) struct Routine {
     pub calc_order: Span,
     pub split: Span,
     pub status: Span,
+    pub parallel: Span,
     pub symbol: Span,
     pub arguments: Vec<Span>,
     pub result: Span,
@@ -37,6 +39,8 @@ struct Options {
     idempotent: bool,
     split: Option<(u32, Span)>,
     status: Option<(u32, Span)>,
+    ranks: Option<(Expr, Span)>,
+    broadcast: Vec<(u32, Span)>,
     columns: bool,
 }
 
@@ -50,7 +54,7 @@ struct Body {
 }
 
 /// The attributes of routines.
-const ATTRIBUTES: [&str; 4] = ["idempotent", "split", "status", "order"];
+const ATTRIBUTES: [&str; 5] = ["idempotent", "split", "status", "order", "broadcast"];
 
 impl<'a> Parser<'a> {
     /// `name(parameters) "text" options body`, behind `Define` or `DefMethod`. `prefix` stands before the name.
@@ -71,6 +75,7 @@ impl<'a> Parser<'a> {
             self.calls(&params, &options)?
         };
         self.take_sign(";");
+        let (parallel, parallel_place) = self.parallel(&mut options);
         let (required, required_places) = options.required.into_iter().unzip();
         body.target.required = required;
         let order = if options.columns { Order::Column } else { Order::Row };
@@ -83,6 +88,7 @@ impl<'a> Parser<'a> {
             idempotent: options.idempotent,
             split: options.split.map(|(index, _)| index),
             status: options.status.map(|(index, _)| index),
+            parallel,
             target: body.target,
         };
         self.name_params(&mut interface);
@@ -98,6 +104,7 @@ impl<'a> Parser<'a> {
             calc_order: options.calc_order.map(|(_, place)| place).unwrap_or_default(),
             split: options.split.map(|(_, place)| place).unwrap_or_default(),
             status: options.status.map(|(_, place)| place).unwrap_or_default(),
+            parallel: parallel_place,
             symbol: body.symbol,
             arguments: body.arguments,
             result: body.result,
@@ -117,6 +124,7 @@ impl<'a> Parser<'a> {
             each_expression(param, &mut change);
         }
         interface.calc_order.iter_mut().for_each(&mut change);
+        interface.parallel.iter_mut().for_each(|parallel| change(&mut parallel.ranks));
         // The arguments of a body are the parameters already.
         if interface.target.body.is_empty() {
             interface.target.arguments.iter_mut().for_each(change);
@@ -155,6 +163,11 @@ impl<'a> Parser<'a> {
                 let language = self.language(&text, at);
                 self.once(&mut options.language, language, place, word);
             }
+            "Parallel" => {
+                self.advance();
+                let found = self.expression()?;
+                self.once(&mut options.ranks, found, place, word);
+            }
             "Backend" | "Shrink" => self.foreign_option()?,
             "" if self.take_sign("@") => self.attribute(options, params)?,
             "" => return Ok(false),
@@ -191,8 +204,8 @@ impl<'a> Parser<'a> {
         let (text, place) = self.text("a word in quotes")?;
         let place = start.to(place);
         if word == "Backend" && !text.eq_ignore_ascii_case("normal") {
-            let message =
-                "only the back end \"normal\" is known: parallel routines are jobs of a cluster";
+            let message = "only the back end \"normal\" is known: a parallel routine is a job of a cluster, \
+                           `Parallel 4` for one of 4 ranks";
             self.report.add(Code::Unsupported, place, message.into());
         } else {
             let message = "this has no effect: arrays have their full size at the routine";
@@ -201,6 +214,23 @@ impl<'a> Parser<'a> {
             self.report.add(Code::NoEffect, place, message.into());
         }
         Ok(())
+    }
+
+    /// How it is a job of a cluster, if it is one, and where that is said.
+    fn parallel(&mut self, options: &mut Options) -> (Option<Parallel>, Span) {
+        options.broadcast.sort_by_key(|(index, _)| *index);
+        let place = options.broadcast.first().map(|(_, place)| *place);
+        let broadcast = options.broadcast.drain(..).map(|(index, _)| index).collect();
+        match (options.ranks.take(), place) {
+            (Some((ranks, place)), _) => (Some(Parallel { ranks, broadcast }), place),
+            (None, None) => (None, Span::default()),
+            (None, Some(place)) => {
+                let message =
+                    "`@broadcast` is for jobs of a cluster: say `Parallel` and how many ranks";
+                self.report.add(Code::Attribute, place, message.into());
+                (None, place)
+            }
+        }
     }
 
     fn attribute(&mut self, options: &mut Options, params: &[Param]) -> Result<(), Failed> {
@@ -213,11 +243,15 @@ impl<'a> Parser<'a> {
                 }
             }
             "order" => options.columns = self.order()? == Order::Column,
-            "split" | "status" => {
+            "split" | "status" | "broadcast" => {
                 self.expect_sign("(", "and the parameter's name")?;
                 let (param, at) = self.name("a parameter's name")?;
                 self.expect_sign(")", "to close the attribute")?;
                 if let Some(index) = self.index(params, param, at) {
+                    if name == "broadcast" {
+                        options.broadcast.push((index, at));
+                        return Ok(());
+                    }
                     let slot =
                         if name == "split" { &mut options.split } else { &mut options.status };
                     if slot.replace((index, at)).is_some() {

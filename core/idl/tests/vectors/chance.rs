@@ -114,6 +114,7 @@ impl Chance {
             idempotent: false,
             split: None,
             status: None,
+            parallel: None,
             target: Target {
                 language: Language::C,
                 symbol: "f".to_owned(),

@@ -56,6 +56,12 @@ pub struct Errand {
     pub deadline: Option<Instant>,
     /// The stream at the metaserver, if there is one.
     pub seeking: Option<(Client, Ticket<Arc<Link>>)>,
+    /// That stream is for a call that runs already, and the metaserver has not said yet whether it knows it.
+    pub returning: bool,
+    /// The last attempt.
+    pub at: Option<(kumi_rpc::Ticket, String)>,
+    /// The present metaserver knows nothing of the call that runs.
+    pub stranger: bool,
     /// What became of the attempts.
     pub tried: Vec<String>,
     /// The last error of a server.
@@ -88,7 +94,8 @@ fn ended(error: &CallError) -> Ended {
 }
 
 impl Errand {
-    fn left(&self) -> Result<Option<Duration>, CallError> {
+    /// The time that is left, if it is bounded.
+    pub fn left(&self) -> Result<Option<Duration>, CallError> {
         let Some(deadline) = self.deadline else { return Ok(None) };
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(self.too_late()) } else { Ok(Some(left)) }
@@ -104,23 +111,33 @@ impl Errand {
         CallError::Cancelled(format!("the call of `{name}` was cancelled"))
     }
 
-    /// Asks where to go, if that was not asked yet. `queued`: as [`Link::seek`] says.
-    pub fn seek(&mut self, queued: bool) -> Result<(), CallError> {
+    /// Asks where to go, if that was not asked yet.
+    fn seek(&mut self) -> Result<(), CallError> {
         while self.seeking.is_none() {
-            let left = self.left()?;
-            let meta = self.inner.metaserver(left)?;
-            self.placing.time_ms =
-                left.map_or(0, |left| u32::try_from(left.as_millis()).unwrap_or(u32::MAX).max(1));
-            match meta.link.seek(&self.placing, queued, self.deadline) {
-                Ok(stream) => {
-                    let ticket = Ticket::of(Arc::clone(&meta.link), stream);
-                    self.seeking = Some((meta, ticket));
-                }
-                Err(CallError::Lost(_)) => self.inner.lost(&meta),
-                Err(error) => return Err(error),
-            }
+            let meta = self.inner.metaserver(self.left()?)?;
+            self.seek_on(&meta, false)?;
         }
         Ok(())
+    }
+
+    /// Asks where to go; false: this connection is lost. `queued`: as [`Link::seek`] says.
+    pub fn seek_on(&mut self, meta: &Client, queued: bool) -> Result<bool, CallError> {
+        let left = self.left()?;
+        self.returning = false;
+        self.placing.time_ms =
+            left.map_or(0, |left| u32::try_from(left.as_millis()).unwrap_or(u32::MAX).max(1));
+        match meta.link.seek(&self.placing, queued, self.deadline) {
+            Ok(stream) => {
+                let ticket = Ticket::of(Arc::clone(&meta.link), stream);
+                self.seeking = Some((meta.clone(), ticket));
+                Ok(true)
+            }
+            Err(CallError::Lost(_)) => {
+                self.inner.lost(meta);
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Waits until there is a place.
@@ -134,13 +151,21 @@ impl Errand {
                 // A metaserver that has forgotten the attempt would have it run twice.
                 return Err(CallError::NoServer { text: String::new(), has_not_run: false });
             }
-            self.seek(false)?;
+            self.seek()?;
             if control.is_cancelled() {
                 return Err(self.cancelled());
             }
             let Some((meta, ticket)) = &mut self.seeking else { continue };
             match ticket.wait(Some(Instant::now() + SLICE), interrupted) {
-                Ok(Ok(Answer::Placed(placed))) => return Ok(placed),
+                Ok(Ok(Answer::Placed(placed))) => {
+                    // What is known of an attempt that is over may have been said before that was.
+                    if std::mem::take(&mut self.returning)
+                        && self.at.as_ref() == Some(&attempt(&placed))
+                    {
+                        continue;
+                    }
+                    return Ok(placed);
+                }
                 Ok(Ok(_)) => {
                     let text = "the metaserver ended the call".to_owned();
                     return Err(CallError::NoServer { text, has_not_run: !self.has_run });
@@ -157,6 +182,7 @@ impl Errand {
                 }
                 Err(CallError::TimedOut(_)) => {
                     // The metaserver says it too; but it may be gone.
+                    meta.link.beat();
                     self.left()?;
                 }
                 Err(CallError::Lost(_)) => {
@@ -180,6 +206,7 @@ impl Errand {
                 Err(error) => return Err(self.give_up(error)),
             };
             self.placing.attempts = placed.ticket.attempt;
+            self.at = Some(attempt(&placed));
             let begun = Instant::now();
             match self.attempt(&placed, control, interrupted) {
                 Attempt::Overtaken => {
@@ -196,8 +223,9 @@ impl Errand {
                     self.last = Some(error);
                     self.report(&over(&placed, ended));
                     // What was lost may not be placed again by a metaserver that does not know it.
-                    if self.seeking.is_none() && ended == Ended::Broken && !self.placing.idempotent
-                    {
+                    let unknown = self.seeking.is_none() || self.returning;
+                    if unknown && ended == Ended::Broken && !self.placing.idempotent {
+                        self.leave_stream();
                         let error = CallError::NoServer { text: String::new(), has_not_run: false };
                         return Err(self.give_up(error));
                     }
@@ -270,7 +298,7 @@ impl Errand {
                 };
             }
         };
-        let attempt = self.await_end(call, control, interrupted);
+        let attempt = self.await_end(call, placed, control, interrupted);
         control.runs(None);
         if let Attempt::Failed(error, _) = &attempt {
             self.inner.forget_server(&placed.address, &client, error);
@@ -282,6 +310,7 @@ impl Errand {
     fn await_end(
         &mut self,
         mut call: Call<'_>,
+        placed: &Placed,
         control: &Control,
         interrupted: &dyn Fn() -> bool,
     ) -> Attempt {
@@ -306,11 +335,7 @@ impl Errand {
             if call.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                 return Attempt::Over(Err(self.too_late()));
             }
-            let said = self.seeking.as_ref().is_some_and(|(_, ticket)| ticket.is_answered());
-            // A connection that is lost says nothing.
-            let said =
-                said && self.seeking.as_ref().is_some_and(|(meta, _)| !meta.link.is_broken());
-            if said && !self.spoiled(&call) {
+            if self.is_overtaken(placed) && !self.spoiled(&call) {
                 self.checked = Some(call.checked);
                 return Attempt::Overtaken;
             }
@@ -321,6 +346,64 @@ impl Errand {
         }
         self.checked = Some(call.checked);
         Attempt::Failed(error, how)
+    }
+
+    /// Whether the metaserver has something else to say of a call that runs. One that is gone says nothing: then the next is
+    /// told of the call, which would take it for given up otherwise.
+    fn is_overtaken(&mut self, placed: &Placed) -> bool {
+        let answered = self.seeking.as_ref().map(|(_, ticket)| ticket.is_answered());
+        match &mut self.seeking {
+            Some((meta, ticket)) if !meta.link.is_broken() => {
+                if answered == Some(false) {
+                    meta.link.beat();
+                    return false;
+                }
+                if !self.returning {
+                    return true;
+                }
+                match ticket.wait(Some(Instant::now()), &|| false) {
+                    Ok(Ok(Answer::Placed(it))) if attempt(&it) == attempt(placed) => {
+                        self.returning = false;
+                    }
+                    Ok(Err(failure)) if failure.code == codes::NOT_LEADING => {
+                        self.inner.lost(meta);
+                        self.leave_stream();
+                    }
+                    // It does not know the call, which goes on all the same; a place for one more is not wanted.
+                    Ok(_) => {
+                        self.leave_stream();
+                        self.stranger = true;
+                    }
+                    // The connection is lost: the next is asked.
+                    Err(_) => self.leave_stream(),
+                }
+                false
+            }
+            _ => {
+                self.come_back();
+                false
+            }
+        }
+    }
+
+    /// Asks the next metaserver for a call that runs.
+    fn come_back(&mut self) {
+        if let Some((meta, _)) = self.seeking.take() {
+            self.inner.lost(&meta);
+        }
+        if self.stranger {
+            return;
+        }
+        if let Some(meta) = Inner::at_hand(&self.inner) {
+            // What is wrong otherwise the call's end shows.
+            self.returning = self.seek_on(&meta, false).unwrap_or(false);
+        }
+    }
+
+    /// The stream at the metaserver is of no use any more.
+    fn leave_stream(&mut self) {
+        self.seeking = None;
+        self.returning = false;
     }
 
     /// Whether results may have been written over arguments: then the call cannot be sent again.
@@ -340,6 +423,10 @@ impl Errand {
             },
         };
         self.report(&report);
+        if self.returning {
+            // If it knows the call it has ended it, and if not it is to.
+            return self.leave_stream();
+        }
         if let Some((_, ticket)) = self.seeking.take() {
             ticket.leave();
         }
@@ -364,6 +451,11 @@ impl Errand {
         }
         Inner::report_later(&self.inner, *over);
     }
+}
+
+/// An attempt and where it is: metaservers that know nothing of each other may use the same numbers.
+fn attempt(placed: &Placed) -> (kumi_rpc::Ticket, String) {
+    (placed.ticket, placed.address.clone())
 }
 
 fn server(placed: &Placed) -> String {

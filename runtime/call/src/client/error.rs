@@ -125,6 +125,12 @@ pub enum CallError {
         /// Whether the routine has certainly not begun to run on any of them.
         has_not_run: bool,
     },
+    /// Of several metaservers this one does not lead; nothing was sent.
+    #[error("{}", not_leading(leader))]
+    NotLeading {
+        /// The address of the one that does; empty: none does, as far as is known.
+        leader: String,
+    },
     /// The program ended the wait.
     #[error("the wait for the call was interrupted")]
     Interrupted,
@@ -141,6 +147,15 @@ pub enum CallError {
     },
 }
 
+fn not_leading(leader: &str) -> String {
+    match leader {
+        "" => {
+            "none of the metaservers leads now: is etcd away? Try again in some seconds".to_owned()
+        }
+        leader => format!("this metaserver does not lead; {leader} does"),
+    }
+}
+
 impl CallError {
     /// What a server's answer means.
     pub(crate) fn of(failure: Failure, routine: &str) -> CallError {
@@ -150,7 +165,7 @@ impl CallError {
             codes::NO_TICKET => CallError::NoServer { text, has_not_run: true },
             codes::NO_SERVER => CallError::NoServer { text, has_not_run: detail == 0 },
             codes::SERVER_LOST => CallError::NoServer { text, has_not_run: false },
-            codes::NOT_LEADING => CallError::Server(text),
+            codes::NOT_LEADING => CallError::NotLeading { leader: text },
             Code::NoSuchRoutine => CallError::RoutineNotFound(text),
             Code::BadArguments => CallError::Argument { routine: routine.to_owned(), text },
             Code::TooLarge => CallError::TooLarge(text),
@@ -184,8 +199,8 @@ impl CallError {
             return *has_not_run;
         }
         use CallError::{
-            Address, Argument, Busy, Connect, Expired, HeldFull, NoSource, NotHeld, NotPermitted,
-            NotRunnable, RoutineNotFound, Tls, TooLarge,
+            Address, Argument, Busy, Connect, Expired, HeldFull, NoSource, NotHeld, NotLeading,
+            NotPermitted, NotRunnable, RoutineNotFound, Tls, TooLarge,
         };
         matches!(
             self,
@@ -198,6 +213,7 @@ impl CallError {
                 | NotRunnable(_)
                 | NotPermitted(_)
                 | NotHeld { .. }
+                | NotLeading { .. }
                 | NoSource(_)
                 | HeldFull(_)
                 | Expired(_)

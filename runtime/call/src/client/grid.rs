@@ -9,28 +9,30 @@
 //! # Ok::<(), kumi_call::CallError>(())
 //! ```
 
+mod waiting;
+
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use kumi_rpc::{Over, Placed, Placing};
 
 use super::arguments::{self, Arg};
+use super::asking::ASK;
 use super::errand::{Control, Errand};
-use super::link::Link;
 use super::{CallError, Client, Known, Options, Outcome};
+pub use waiting::{GridCall, GridCanceller};
 
 /// How long a metaserver that does not answer is looked for.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long one may take to be connected to when there may be another.
 const CONNECT: Duration = Duration::from_secs(3);
+/// How soon one is looked for again, for calls that run.
+const AGAIN: Duration = Duration::from_secs(1);
 /// Reports that wait for a metaserver; more are left out.
 const MOST_REPORTS: usize = 10_000;
-/// How long a thread that waits for places waits at a time.
-const WATCH: Duration = Duration::from_millis(250);
-
 /// A connection to a metaserver, and to the servers that it names. Threads may share it; their calls run at
 /// the same time.
 #[derive(Debug, Clone)]
@@ -52,32 +54,9 @@ pub struct Inner {
     calls: AtomicU64,
     /// What could not be told yet.
     reports: Mutex<Vec<Over>>,
-    waiting: Mutex<Waiting>,
-}
-
-/// A connection, by its address in memory, and a stream of it: streams of each begin anew.
-type Place = (usize, u32);
-
-/// Calls without a thread, which wait for a place.
-#[derive(Debug, Default)]
-struct Waiting {
-    errands: HashMap<Place, Job>,
-    /// A thread waits for them.
-    watched: bool,
-}
-
-#[derive(Debug)]
-struct Job {
-    errand: Errand,
-    shared: Arc<Shared>,
-}
-
-#[derive(Debug, Default)]
-struct Shared {
-    control: Control,
-    result: Mutex<Option<Result<Outcome, CallError>>>,
-    over: Condvar,
-    taken: Mutex<bool>,
+    waiting: Mutex<waiting::Waiting>,
+    /// A thread looks for a metaserver.
+    looking: AtomicBool,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -87,6 +66,19 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// A number that nobody guesses.
 fn random() -> u64 {
     std::collections::hash_map::RandomState::new().build_hasher().finish()
+}
+
+/// Connects to a metaserver, or to the one that it says leads.
+fn leading(address: &str, options: &Options) -> Result<Client, CallError> {
+    match Client::connect(address, options) {
+        Err(CallError::NotLeading { leader }) if !leader.is_empty() => {
+            let scheme = address.find("://").map_or("", |at| &address[..at + 3]);
+            let bare = leader.split_once("://").map_or(leader.as_str(), |(_, bare)| bare);
+            // What was to be secured stays so.
+            Client::connect(&format!("{scheme}{bare}"), options)
+        }
+        other => other,
+    }
 }
 
 impl Grid {
@@ -110,8 +102,13 @@ impl Grid {
             calls: AtomicU64::new(0),
             reports: Mutex::default(),
             waiting: Mutex::default(),
+            looking: AtomicBool::new(false),
         };
-        inner.connect_once()?;
+        match inner.connect_once() {
+            // Another is about to.
+            Err(CallError::NotLeading { .. }) => inner.metaserver(Some(options.connect_time))?,
+            other => other?,
+        };
         Ok(Grid { inner: Arc::new(inner), priority: 0 })
     }
 
@@ -133,7 +130,7 @@ impl Grid {
     /// # Errors
     /// [`CallError`].
     pub fn names(&self, part: &str) -> Result<Vec<String>, CallError> {
-        self.inner.ask(|meta| meta.names(part))
+        self.inner.ask(|meta, until| meta.names_until(part, until))
     }
 
     /// A routine's description; asked for once.
@@ -141,7 +138,7 @@ impl Grid {
     /// # Errors
     /// [`CallError`].
     pub fn interface(&self, name: &str) -> Result<Arc<Known>, CallError> {
-        self.inner.ask(|meta| meta.interface(name))
+        self.inner.ask(|meta, until| meta.interface_until(name, until))
     }
 
     /// The metaserver's state.
@@ -149,7 +146,7 @@ impl Grid {
     /// # Errors
     /// [`CallError`].
     pub fn status(&self) -> Result<crate::meta::State, CallError> {
-        let json = self.inner.ask(Client::status_json)?;
+        let json = self.inner.ask(Client::status_until)?;
         serde_json::from_str(&json).map_err(|error| CallError::Server(error.to_string()))
     }
 
@@ -185,18 +182,7 @@ impl Grid {
         args: Vec<Arg<'static>>,
         time: Option<Duration>,
     ) -> Result<GridCall, CallError> {
-        let mut errand = self.errand(routine, args, time)?;
-        let shared = Arc::new(Shared::default());
-        let bytes = (errand.placing.bytes_out, errand.placing.bytes_back);
-        let handle = GridCall { shared: Arc::clone(&shared), grid: Arc::clone(&self.inner), bytes };
-        let mut waiting = locked(&self.inner.waiting);
-        errand.seek(true)?;
-        waiting.insert(Job { errand, shared });
-        if !std::mem::replace(&mut waiting.watched, true) {
-            let inner = Arc::clone(&self.inner);
-            std::thread::spawn(move || inner.watch());
-        }
-        Ok(handle)
+        self.inner.wait_for_place(self.errand(routine, args, time)?)
     }
 
     fn errand(
@@ -234,6 +220,9 @@ impl Grid {
             checked: Some(checked),
             deadline: time.and_then(|time| Instant::now().checked_add(time)),
             seeking: None,
+            returning: false,
+            at: None,
+            stranger: false,
             tried: Vec::new(),
             last: None,
             has_run: false,
@@ -250,19 +239,18 @@ impl Inner {
             match self.connect_once() {
                 Ok(client) => return Ok(client),
                 Err(error) if Instant::now() + pause >= until => return Err(error),
-                Err(
-                    error @ (CallError::NotPermitted(_)
-                    | CallError::Expired(_)
-                    | CallError::Address(_)),
-                ) => {
-                    return Err(error);
-                }
+                Err(error) if Inner::is_final(&error) => return Err(error),
                 Err(_) => {
                     std::thread::sleep(pause);
                     pause = (pause * 2).min(Duration::from_secs(1));
                 }
             }
         }
+    }
+
+    /// Whether it is of no use to try again.
+    fn is_final(error: &CallError) -> bool {
+        matches!(error, CallError::NotPermitted(_) | CallError::Expired(_) | CallError::Address(_))
     }
 
     fn connect_once(&self) -> Result<Client, CallError> {
@@ -278,7 +266,7 @@ impl Inner {
         for turn in 0..self.addresses.len() {
             let at = (meta.1 + turn) % self.addresses.len();
             let address = &self.addresses[at];
-            match Client::connect(address, &options) {
+            match leading(address, &options) {
                 Ok(client) if client.is_metaserver() => {
                     meta.1 = at;
                     meta.0 = Some(client.clone());
@@ -319,8 +307,26 @@ impl Inner {
         }
     }
 
-    /// A connection to a metaserver is of no use any more.
+    /// The connection to the metaserver, if there is one; else one is looked for meanwhile.
+    pub fn at_hand(inner: &Arc<Inner>) -> Option<Client> {
+        // Who holds it connects.
+        let meta = inner.meta.try_lock().ok()?.0.clone();
+        if meta.is_none() && !inner.looking.swap(true, Ordering::AcqRel) {
+            let inner = Arc::clone(inner);
+            std::thread::spawn(move || {
+                // Who needs it looks again, but not at once: some refuse.
+                if inner.metaserver(None).is_err() {
+                    std::thread::sleep(AGAIN);
+                }
+                inner.looking.store(false, Ordering::Release);
+            });
+        }
+        meta
+    }
+
+    /// A connection to a metaserver is of no use any more, for whoever has asked on it.
     pub fn lost(&self, client: &Client) {
+        client.link.end("another metaserver is asked");
         let mut meta = locked(&self.meta);
         if meta.0.as_ref().is_some_and(|now| Arc::ptr_eq(&now.link, &client.link)) {
             meta.0 = None;
@@ -328,20 +334,23 @@ impl Inner {
         }
     }
 
-    /// Asks the metaserver, and the next one if the connection is lost.
-    fn ask<T>(&self, ask: impl Fn(&Client) -> Result<T, CallError>) -> Result<T, CallError> {
+    /// Asks the metaserver, and the next one if the connection is lost or nothing comes of it.
+    fn ask<T>(
+        &self,
+        ask: impl Fn(&Client, Option<Instant>) -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
+        let until = Instant::now() + ASK;
         let mut tries = 0;
         loop {
-            let meta = self.metaserver(None)?;
-            match ask(&meta) {
-                Err(CallError::Lost(why)) => {
-                    self.lost(&meta);
-                    tries += 1;
-                    if tries > 3 {
-                        return Err(CallError::Lost(why));
-                    }
-                }
+            let meta = self.metaserver(Some(until.saturating_duration_since(Instant::now())))?;
+            let error = match ask(&meta, Some(until)) {
+                Err(error @ (CallError::Lost(_) | CallError::TimedOut(_))) => error,
                 other => return other,
+            };
+            self.lost(&meta);
+            tries += 1;
+            if tries > 3 || Instant::now() >= until {
+                return Err(error);
             }
         }
     }
@@ -370,215 +379,5 @@ impl Inner {
         if servers.get(address).is_some_and(|now| Arc::ptr_eq(&now.link, &client.link)) {
             servers.remove(address);
         }
-    }
-
-    /// Waits for places, as long as calls without a thread do; each that has one gets a thread.
-    fn watch(self: Arc<Inner>) {
-        loop {
-            // Not waited for with the lock: others need it to ask.
-            let meta = locked(&self.meta).0.clone();
-            let ready = match &meta {
-                Some(meta) => meta.link.next_ready(Instant::now() + WATCH),
-                None => Err(CallError::Lost(String::new())),
-            };
-            let mut waiting = locked(&self.waiting);
-            let mut begin = Vec::new();
-            if let (Some(meta), Ok(Some(stream))) = (&meta, &ready) {
-                begin.extend(waiting.errands.remove(&place(&meta.link, *stream)));
-            }
-            // Each asks again whose connection was lost; another may have made the present one.
-            if ready.is_err() || waiting.errands.values().any(Job::is_lost) {
-                self.seek_again(&mut waiting, &mut begin);
-            }
-            if waiting.errands.is_empty() {
-                waiting.watched = false;
-            }
-            let over = !waiting.watched;
-            drop(waiting);
-            for job in begin {
-                std::thread::spawn(move || job.run());
-            }
-            if over {
-                return;
-            }
-        }
-    }
-
-    /// The connection was lost: what waits is asked for on the next.
-    fn seek_again(&self, waiting: &mut Waiting, failed: &mut Vec<Job>) {
-        let mut unreachable = None;
-        for (at, mut job) in std::mem::take(&mut waiting.errands) {
-            if !job.is_lost() {
-                waiting.errands.insert(at, job);
-                continue;
-            }
-            if let Some(why) = &unreachable {
-                job.end(Err(CallError::Lost(String::clone(why))));
-                continue;
-            }
-            if let Some((meta, _)) = job.errand.seeking.take() {
-                self.lost(&meta);
-            }
-            match job.errand.seek(true) {
-                Ok(()) => waiting.insert(job),
-                Err(error @ CallError::Connect { .. }) => {
-                    let why = error.to_string();
-                    job.end(Err(error));
-                    unreachable = Some(why);
-                }
-                // Its thread finds out why.
-                Err(_) => failed.push(job),
-            }
-        }
-    }
-}
-
-fn place(link: &Arc<Link>, stream: u32) -> Place {
-    (Arc::as_ptr(link).addr(), stream)
-}
-
-impl Waiting {
-    /// A job that has asked where to go.
-    fn insert(&mut self, job: Job) {
-        let at = job
-            .errand
-            .seeking
-            .as_ref()
-            .map_or((0, 0), |(meta, ticket)| place(&meta.link, ticket.stream));
-        self.errands.insert(at, job);
-    }
-}
-
-impl Job {
-    /// Whether the connection is of no use any more on which it has asked.
-    fn is_lost(&self) -> bool {
-        self.errand.seeking.as_ref().is_none_or(|(meta, _)| meta.link.is_broken())
-    }
-
-    /// Tells the result, when nothing of the call is used any more.
-    fn end(self, result: Result<Outcome, CallError>) {
-        let Job { errand, shared } = self;
-        drop(errand);
-        *locked(&shared.result) = Some(result);
-        shared.over.notify_all();
-    }
-
-    fn run(mut self) {
-        let result = self.errand.run(&self.shared.control, &|| false);
-        self.end(result);
-    }
-}
-
-/// A call that is under way. When it is dropped before its end it is cancelled.
-#[derive(Debug)]
-pub struct GridCall {
-    shared: Arc<Shared>,
-    grid: Arc<Inner>,
-    bytes: (u64, u64),
-}
-
-/// Ends a call from wherever; it may outlive the call.
-#[derive(Debug, Clone)]
-pub struct GridCanceller {
-    shared: Arc<Shared>,
-    grid: Arc<Inner>,
-}
-
-impl GridCanceller {
-    /// Asks for the end of the call, which is waited for as ever.
-    pub fn cancel(&self) {
-        self.shared.control.cancel();
-        let waiting = &mut locked(&self.grid.waiting).errands;
-        let mine = waiting
-            .iter()
-            .find(|(_, job)| Arc::ptr_eq(&job.shared, &self.shared))
-            .map(|(at, _)| *at);
-        let Some(job) = mine.and_then(|at| waiting.remove(&at)) else { return };
-        let name = job.errand.known.interface.name.clone();
-        let text = format!("the call of `{name}` was cancelled");
-        // With its stream goes its place in the queue.
-        job.end(Err(CallError::Cancelled(text)));
-    }
-}
-
-impl GridCall {
-    /// Waits for its end; `interrupted` is asked now and then.
-    ///
-    /// # Errors
-    /// [`CallError`].
-    pub fn wait(&mut self, interrupted: &dyn Fn() -> bool) -> Result<Outcome, CallError> {
-        loop {
-            if let Some(outcome) = self.wait_for(Duration::from_secs(3600), interrupted)? {
-                return Ok(outcome);
-            }
-        }
-    }
-
-    /// Waits for at most so long; `None`: it is not over, and may be waited for again.
-    ///
-    /// # Errors
-    /// [`CallError`]. The end is told once; later it was told already.
-    pub fn wait_for(
-        &mut self,
-        time: Duration,
-        interrupted: &dyn Fn() -> bool,
-    ) -> Result<Option<Outcome>, CallError> {
-        let until = Instant::now().checked_add(time);
-        let mut result = locked(&self.shared.result);
-        loop {
-            if let Some(result) = result.take() {
-                *locked(&self.shared.taken) = true;
-                return result.map(Some);
-            }
-            if *locked(&self.shared.taken) {
-                let text = "the end of this call was told already".to_owned();
-                return Err(CallError::Server(text));
-            }
-            if interrupted() {
-                return Err(CallError::Interrupted);
-            }
-            let left =
-                until.map_or(Duration::MAX, |it| it.saturating_duration_since(Instant::now()));
-            if left.is_zero() {
-                return Ok(None);
-            }
-            let slice = left.min(Duration::from_millis(100));
-            let waited = self.shared.over.wait_timeout(result, slice);
-            result = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-    }
-
-    /// Whether its end has come; does not wait.
-    #[must_use]
-    pub fn is_over(&self) -> bool {
-        locked(&self.shared.result).is_some() || *locked(&self.shared.taken)
-    }
-
-    /// Bytes of its arguments, and of its arrays that come back.
-    #[must_use]
-    pub fn bytes(&self) -> (u64, u64) {
-        self.bytes
-    }
-
-    /// Asks for its end, which is waited for as ever.
-    pub fn cancel(&self) {
-        self.canceller().cancel();
-    }
-
-    /// What ends it while another thread waits for it.
-    #[must_use]
-    pub fn canceller(&self) -> GridCanceller {
-        GridCanceller { shared: Arc::clone(&self.shared), grid: Arc::clone(&self.grid) }
-    }
-}
-
-impl Drop for GridCall {
-    fn drop(&mut self) {
-        if self.is_over() {
-            return;
-        }
-        self.cancel();
-        // Whoever reads or writes the caller's memory is done then, and nobody begins.
-        drop(locked(&self.shared.control.lent));
     }
 }

@@ -7,6 +7,7 @@ mod alive;
 mod ask;
 mod called;
 mod files;
+mod heart;
 mod held;
 mod meta;
 mod writing;
@@ -114,6 +115,7 @@ struct State {
     driving: bool,
     waiting: usize,
     ready: meta::Ready,
+    heart: heart::Heart,
     broken: Option<String>,
     /// Short frames that are sent as soon as nobody else writes.
     soon: Vec<u8>,
@@ -201,7 +203,7 @@ impl Link {
                 format!("scalars and texts of {} bytes are more than a call may have", too_long.0);
             CallError::TooLarge(text)
         })?;
-        state.rpc.expect_files(stream, files.parameters(), files.most);
+        state.rpc.expect_files(stream, files.parameters());
         let coming = files.coming();
         let pending = Pending { targets, functions, files: coming, ..Pending::default() };
         link.begin(state, stream, pending);
@@ -538,6 +540,7 @@ impl State {
             ClientEvent::Names(stream, names) => (stream, Ok(Answer::Names(names))),
             ClientEvent::Result(stream, head) => {
                 if let Some(pending) = self.pending.get_mut(&stream) {
+                    pending.files.begin(&head.values);
                     pending.head = Some((head, Instant::now()));
                 }
                 return;
@@ -555,7 +558,7 @@ impl State {
             ClientEvent::Closed(stream) => (stream, Ok(Answer::Closed)),
             ClientEvent::State(stream, json) => (stream, Ok(Answer::State(json))),
             ClientEvent::Ended(failure) => return self.lose(&failure.text),
-            ClientEvent::Pong => return,
+            ClientEvent::Pong => return self.heart.beats(),
         };
         if let Some(pending) = self.pending.get_mut(&stream) {
             pending.answer = Some(answer);

@@ -11,6 +11,7 @@
 
 mod any;
 mod arguments;
+mod asking;
 mod errand;
 mod error;
 mod files;
@@ -26,7 +27,7 @@ mod wire;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use kumi_idl::{Form, Interface, Limits, Plan, Scalar};
@@ -199,68 +200,6 @@ impl Client {
         Limits { bytes: self.server.bytes }
     }
 
-    /// Names of the server's routines that contain `part`.
-    ///
-    /// # Errors
-    /// [`CallError`].
-    pub fn names(&self, part: &str) -> Result<Vec<String>, CallError> {
-        let stream = self.link.list(part, None)?;
-        match Ticket::of(&*self.link, stream).wait(None, &|| false)? {
-            Ok(Answer::Names(names)) => Ok(names),
-            Ok(_) => Err(CallError::Server("the server answered something else".to_owned())),
-            Err(failure) => Err(CallError::of(failure, "")),
-        }
-    }
-
-    /// The state of a metaserver, as JSON.
-    ///
-    /// # Errors
-    /// [`CallError`]; a server has none.
-    pub fn status_json(&self) -> Result<String, CallError> {
-        if !self.is_metaserver() {
-            let text = "this is a server, not a metaserver: it has no state to show";
-            return Err(CallError::Server(text.to_owned()));
-        }
-        let stream = self.link.status()?;
-        match Ticket::of(&*self.link, stream).wait(None, &|| false)? {
-            Ok(Answer::State(json)) => Ok(json),
-            Ok(_) => Err(CallError::Server("the metaserver answered something else".to_owned())),
-            Err(failure) => Err(CallError::of(failure, "")),
-        }
-    }
-
-    /// A routine's description; asked for once.
-    ///
-    /// # Errors
-    /// [`CallError`].
-    pub fn interface(&self, name: &str) -> Result<Arc<Known>, CallError> {
-        let cached = |known: &Mutex<HashMap<String, Arc<Known>>>| {
-            known.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
-        };
-        if let Some(known) = cached(&self.known) {
-            return Ok(known);
-        }
-        let stream = self.link.interface(name, None)?;
-        match Ticket::of(&*self.link, stream).wait(None, &|| false)? {
-            Ok(Answer::Description(hash, json)) => {
-                let interface = Interface::from_json(json.as_bytes())
-                    .map_err(|error| CallError::Server(error.to_string()))?;
-                let functions = Arc::new(crate::callback::functions(&interface));
-                let known = Arc::new(Known { interface, functions, hash });
-                let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-                all.insert(name.to_owned(), Arc::clone(&known));
-                Ok(known)
-            }
-            Ok(_) => Err(CallError::Server("the server answered something else".to_owned())),
-            Err(failure) => Err(CallError::of(failure, name)),
-        }
-    }
-
-    /// Forgets a description, which has changed.
-    fn forget(&self, name: &str) {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
-    }
-
     /// Calls a routine and waits. The arguments are those of the parameters in their order, without work arrays
     /// and without scalars and texts that only come back, which are in the outcome.
     ///
@@ -419,8 +358,11 @@ impl Call<'_> {
                     return Err(CallError::Server(text.to_owned()));
                 }
                 self.checked.unpack();
-                self.checked.files.finish()?;
-                self.outcome(head, at)
+                let outcome = self.outcome(head, at);
+                if matches!(outcome, Ok(_) | Err(CallError::Status { .. })) {
+                    self.checked.files.finish()?;
+                }
+                outcome
             }
             Ok(Answer::Unwritten(why)) => Err(CallError::File(why)),
             Ok(_) => Err(CallError::Server("the server answered something else".to_owned())),

@@ -47,6 +47,9 @@ impl Remote {
                 Ok(client) if client.is_metaserver() => {
                     return Grid::connect(addresses, options).map(Remote::Grid);
                 }
+                Err(CallError::NotLeading { .. }) => {
+                    return Grid::connect(addresses, options).map(Remote::Grid);
+                }
                 Ok(client) => return Ok(Remote::Server(client)),
                 Err(error) => last = error,
             }

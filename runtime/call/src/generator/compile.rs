@@ -44,6 +44,8 @@ impl<'a> Tools<'a> {
     pub fn compile(&self, routine: &str, source: &Path, object: &Path) -> Result<(), BuildError> {
         let mut command = command(&self.compiler);
         command.arg("-O2").args(self.options).arg("-I").arg(self.folder);
+        // Where the headers of the library of ranks are, for routines that are jobs.
+        command.arg("-I").arg(source.parent().unwrap_or(self.folder));
         command.arg("-c").arg(source).arg("-o").arg(object);
         run(command, routine, "compile")
     }

@@ -64,6 +64,12 @@ pub enum BuildError {
     },
 }
 
+/// The library of ranks, which executables have with the slot's `main`: its headers.
+const HEADERS: [(&str, &str); 2] = [
+    ("kumi.h", include_str!("../../../../bindings/c/include/kumi.h")),
+    ("kumi_onesided.h", include_str!("../../../../bindings/c/include/kumi_onesided.h")),
+];
+
 /// Builds an executable for each routine of a module, which was read from the text at `path`. Of each its manifest, which
 /// servers are given, or why there is none.
 #[must_use]
@@ -118,6 +124,9 @@ fn build_one(
     let made = work.path().join("executable");
     let text = stub::source(unit, module, lines, &file, &shown(path)).map_err(unusable)?;
     write(&source, text.as_bytes())?;
+    for (name, header) in HEADERS.iter().filter(|_| unit.is_parallel()) {
+        write(&work.path().join(name), header.as_bytes())?;
+    }
     if options.keep {
         write(&in_folder(".stub.c"), text.as_bytes())?;
     }

@@ -18,6 +18,13 @@ pub struct Unit<'a> {
     pub routines: Vec<&'a Interface>,
 }
 
+impl Unit<'_> {
+    /// Whether a routine of it is a job of a cluster.
+    pub fn is_parallel(&self) -> bool {
+        self.routines.iter().any(|interface| interface.parallel.is_some())
+    }
+}
+
 /// A C source that grows, and knows its own lines.
 struct Source<'a> {
     text: String,
@@ -50,7 +57,8 @@ pub fn source(
         let body = lines.bodies.get(&interface.name).copied();
         source.routine(index, interface, body, file)?;
     }
-    source.table(&unit.routines)?;
+    let main = if unit.is_parallel() { "kumi_slot_parallel_main" } else { "kumi_slot_main" };
+    source.table(&unit.routines, main)?;
     Ok(source.text)
 }
 
@@ -127,12 +135,12 @@ impl Source<'_> {
     }
 
     /// What `main` gives to the slot: each routine's description and function.
-    fn table(&mut self, routines: &[&Interface]) -> Result<(), String> {
+    fn table(&mut self, routines: &[&Interface], main: &str) -> Result<(), String> {
         self.line(
             "struct kumi_slot_routine {\n    const char *description;\n    size_t length;\n    \
-             void (*call)(void *const *, const size_t *);\n};\n#ifdef __cplusplus\nextern \"C\"\n#endif\n\
-             int kumi_slot_main(const struct kumi_slot_routine *routines, size_t count);",
+             void (*call)(void *const *, const size_t *);\n};\n#ifdef __cplusplus\nextern \"C\"\n#endif",
         );
+        self.line(&format!("int {main}(const struct kumi_slot_routine *routines, size_t count);"));
         self.line("static const struct kumi_slot_routine kumi_routines[] = {");
         for (index, interface) in routines.iter().enumerate() {
             let json = interface.to_json().map_err(|error| error.to_string())?;
@@ -141,9 +149,7 @@ impl Source<'_> {
         }
         self.line("};");
         let count = routines.len();
-        self.line(&format!(
-            "int main(void)\n{{\n    return kumi_slot_main(kumi_routines, {count});\n}}"
-        ));
+        self.line(&format!("int main(void)\n{{\n    return {main}(kumi_routines, {count});\n}}"));
         Ok(())
     }
 }

@@ -187,6 +187,10 @@ impl Connection {
         };
         peer.program.borrow_mut().clone_from(&hello.program);
         let desk = self.desk.borrow();
+        if let Some(failure) = desk.refusal() {
+            peer.rpc.borrow_mut().refuse(failure);
+            return peer.close();
+        }
         if !peer.rpc.borrow_mut().welcome(hello, &desk.config.name) {
             peer.close();
         }
@@ -202,7 +206,7 @@ impl Connection {
                 drop(desk);
                 self.greet(&hello);
             }
-            MetaEvent::Interface(stream, name) => desk.describe(&peer, stream, &name),
+            MetaEvent::Interface(stream, name) => desk.describe(&peer, stream, name),
             MetaEvent::List(stream, part) => desk.list(&peer, stream, &part),
             MetaEvent::Place(stream, placing) => desk.place(&peer, stream, placing),
             MetaEvent::Cancel(stream) => desk.cancel(&peer, stream),

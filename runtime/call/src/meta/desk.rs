@@ -13,6 +13,7 @@ use kumi_rpc::{Code, Ended, Failure, Fate, Over, Placed, Placing, Ticket};
 
 use super::Config;
 use super::catalogue::{Catalogue, key};
+use super::etcd::Standing;
 use super::members::Member;
 use super::names::Names;
 use super::outcome;
@@ -20,12 +21,8 @@ use super::paths::Paths;
 use super::peer::Peer;
 use super::store::Store;
 
-/// How long a call whose client is gone may run on until the client must have come back.
-const ORPHAN: u64 = 30 * Time::SECOND;
 /// How long after its begin servers may be on their way that an earlier metaserver knew.
 const EARLY: u64 = 10 * Time::SECOND;
-/// How long a client may take to come back when its call is not at its server any more.
-const GONE: u64 = Time::SECOND;
 /// Calls that are over and are shown.
 const MOST_RECENT: usize = 64;
 
@@ -40,6 +37,12 @@ pub struct Running {
     pub sending: Option<(SiteId, SiteId, u32)>,
     /// How many sent on the path while it did.
     pub sharers: f64,
+    /// Its client may know of it.
+    pub granted: bool,
+    /// Since when its client may have come to the server, and has not as far as is known; `None`: it may not yet, or has.
+    pub awaited: Option<Time>,
+    /// The connection of the server on which that was told to refuse a client that has not come.
+    pub expires: Option<u64>,
 }
 
 /// A call that is not over.
@@ -61,10 +64,19 @@ pub struct Open {
     pub orphan: Option<Time>,
     /// Attempts before this metaserver knew of it.
     pub attempts: u32,
+    /// Those since, that came to nothing.
+    pub tried: u32,
     /// It was placed in an earlier life, and the broker does not know it yet.
     pub restored: bool,
     /// Its client asked where it is before its server was back.
     pub untold: bool,
+}
+
+impl Open {
+    /// Attempts since this metaserver knows of it.
+    pub fn tried(&self) -> u32 {
+        self.running.as_ref().map_or(self.tried, |running| running.ticket.attempt)
+    }
 }
 
 /// A call that is over.
@@ -108,12 +120,14 @@ pub struct Desk {
     pub members: BTreeMap<ServerId, Member>,
     /// Servers by name and address.
     pub identities: HashMap<String, ServerId>,
+    /// Whose servers they are, where users are told apart.
+    pub owners: HashMap<String, String>,
     pub sites: Names,
     pub users: Names,
     pub calls: HashMap<u64, Open>,
     pub keys: HashMap<(u64, u64), u64>,
     /// Calls by connection and stream.
-    streams: HashMap<(u64, u32), u64>,
+    pub streams: HashMap<(u64, u32), u64>,
     /// Attempts that their servers were told to end, and have not.
     pub stopping: HashMap<Ticket, ServerId>,
     pub paths: Paths,
@@ -126,12 +140,16 @@ pub struct Desk {
     pub servers_seen: u32,
     peers: u64,
     /// How long the routine of the call that is just over ran.
-    ran: f64,
-    pub store: Option<Store>,
+    pub ran: f64,
+    pub store: Option<Box<dyn Store>>,
+    /// Which of several metaservers this is; `None`: there is no other.
+    pub standing: Option<Rc<Standing>>,
+    /// Attempts whose clients are told of them when the store has kept the note with the number.
+    pub grants: VecDeque<(u64, Ticket)>,
     /// Calls of routines that nobody offers, as long as servers may be on their way.
-    early: Vec<(Rc<Peer>, u32, Placing)>,
-    /// Calls whose time was kept.
-    pub turn: u64,
+    pub early: Vec<(Rc<Peer>, u32, Placing)>,
+    /// Their descriptions, by name.
+    pub asked_early: Vec<(Rc<Peer>, u32, String)>,
     /// Shares of users that the broker was told.
     pub weights: HashMap<u32, u32>,
 }
@@ -146,6 +164,7 @@ impl Desk {
             catalogue: Catalogue::default(),
             members: BTreeMap::new(),
             identities: HashMap::new(),
+            owners: HashMap::new(),
             sites: Names::default(),
             users: Names::default(),
             calls: HashMap::new(),
@@ -161,8 +180,10 @@ impl Desk {
             peers: 0,
             ran: 0.0,
             store: None,
+            standing: None,
+            grants: VecDeque::new(),
             early: Vec::new(),
-            turn: 0,
+            asked_early: Vec::new(),
             weights: HashMap::new(),
         }
     }
@@ -197,7 +218,7 @@ impl Desk {
                     self.stop(Ticket { call, attempt }, server);
                 }
                 Action::Done(CallId(call), outcome) => self.done(call, &outcome),
-                Action::Queued(..) => {}
+                Action::Queued(CallId(call), _) => self.waits_again(call),
                 Action::Declined(server) => self.declined(server),
             }
         }
@@ -214,6 +235,10 @@ impl Desk {
         };
         if let Some(call) = self.keys.get(&placing.key).copied() {
             return self.again(call, peer, stream);
+        }
+        if let Some(failure) = self.is_stuck() {
+            self.counters.rejected += 1;
+            return peer.tell(|rpc| rpc.fail(stream, &failure));
         }
         let Placing { hash, routine, .. } = &placing;
         if self.catalogue.find(routine).is_none() && self.is_early() {
@@ -277,6 +302,7 @@ impl Desk {
             fate: Fate::Gone,
             orphan: None,
             attempts: placing.attempts,
+            tried: 0,
             restored: false,
             untold: false,
         };
@@ -293,11 +319,20 @@ impl Desk {
 
     /// Whether servers that an earlier metaserver knew may still be on their way.
     fn is_early(&self) -> bool {
-        self.now().0 < EARLY
+        // Some come only when they notice that the one that led before is silent.
+        self.now().0 < if self.standing.is_some() { 2 * EARLY } else { EARLY }
+    }
+
+    /// Whether servers that an earlier one of several metaservers knew may still be on their way.
+    pub fn waits_for_servers(&self) -> bool {
+        self.standing.is_some() && self.is_early()
     }
 
     /// Places calls of routines that nobody offered yet when they came.
     pub fn place_early(&mut self) {
+        for (peer, stream, name) in std::mem::take(&mut self.asked_early) {
+            self.describe(&peer, stream, name);
+        }
         for (peer, stream, placing) in std::mem::take(&mut self.early) {
             self.place(&peer, stream, placing);
         }
@@ -328,6 +363,9 @@ impl Desk {
     fn tell_place(&mut self, call: u64) {
         let Some(open) = self.calls.get_mut(&call) else { return };
         let (Some((peer, stream)), Some(running)) = (&open.peer, &open.running) else { return };
+        if !running.granted {
+            return;
+        }
         let member = self.members.get_mut(&running.server);
         open.untold = member.is_none();
         let Some(member) = member else { return };
@@ -357,11 +395,46 @@ impl Desk {
             name: member.register.name.clone(),
             sending: Some((from, to, self.paths.begin(from, to))),
             sharers: 1.0,
+            granted: false,
+            awaited: None,
+            expires: None,
         };
         self.counters.placed += 1;
         open.running = Some(running);
-        self.tell_place(ticket.call);
         self.keep_placed(ticket.call);
+        self.grants.push_back((self.store.as_ref().map_or(0, |store| store.noted()), ticket));
+        self.grant();
+    }
+
+    /// Tells clients of the places of their calls, as far as those are kept and this metaserver leads.
+    pub fn grant(&mut self) {
+        let kept = self.store.as_ref().map_or(0, |store| store.kept());
+        let leads = self.standing.as_ref().is_none_or(|standing| standing.leads());
+        let now = self.now();
+        while let Some((_, ticket)) =
+            self.grants.front().copied().filter(|at| leads && at.0 <= kept)
+        {
+            self.grants.pop_front();
+            let Some(open) = self.calls.get_mut(&ticket.call) else { continue };
+            let is_it = |running: &&mut Running| running.ticket == ticket;
+            let Some(running) = open.running.as_mut().filter(is_it) else { continue };
+            running.granted = true;
+            running.awaited = Some(now);
+            self.tell_place(ticket.call);
+        }
+    }
+
+    /// An attempt came to nothing, and the call waits for the next.
+    fn waits_again(&mut self, call: u64) {
+        let Some(open) = self.calls.get_mut(&call) else { return };
+        let Some(mut running) = open.running.take() else { return };
+        end_sending(&mut self.paths, Some(&mut running));
+        open.tried = running.ticket.attempt;
+        (open.gone, open.fate, open.untold) = (false, Fate::Gone, false);
+        // It is as any that waits: its client asks the next metaserver for it.
+        if let Some(store) = &mut self.store {
+            store.over(call);
+        }
     }
 
     fn stop(&mut self, ticket: Ticket, server: ServerId) {
@@ -374,7 +447,7 @@ impl Desk {
     /// The one end of a call: its client is told.
     pub fn done(&mut self, call: u64, end: &kumi_broker::Outcome) {
         let Some(mut open) = self.calls.remove(&call) else { return };
-        if let (Some(store), Some(_)) = (&self.store, &open.running) {
+        if let (Some(store), Some(_)) = (&mut self.store, &open.running) {
             store.over(call);
         }
         self.keys.remove(&open.key);
@@ -399,7 +472,7 @@ impl Desk {
         self.recent.push_back(Recent {
             user: self.users.name(open.request.user.0).to_owned(),
             server: running.map_or_else(String::new, |running| running.name.clone()),
-            attempts: open.attempts + running.map_or(0, |running| running.ticket.attempt),
+            attempts: open.attempts + open.tried(),
             routine: open.routine,
             outcome: told.word,
             seconds: now.seconds_since(open.submitted),
@@ -439,7 +512,12 @@ impl Desk {
         // A client that comes late with a ticket finds it spent: the server knows better what has run.
         let has_run = matches!(open.fate, Fate::Ran(_) | Fate::Crashed);
         let current = open.running.as_mut().filter(|running| running.ticket.attempt == attempt);
-        let (id, ran) = (CallId(call), over.ran_ns as f64 / 1e9);
+        // What the server says counts: a client could spoil the estimates for everybody.
+        let ran_ns = match open.fate {
+            Fate::Ran(ns) => ns,
+            _ => over.ran_ns,
+        };
+        let (id, ran) = (CallId(call), ran_ns as f64 / 1e9);
         let Some(running) = current else {
             // Of an attempt that was given up already. If it has run all the same, that is enough.
             if over.ended == Ended::Done {
@@ -482,71 +560,6 @@ impl Desk {
     fn never(&mut self, ticket: Ticket, server: ServerId) {
         if let Some(peer) = self.members.get(&server).and_then(|member| member.peer.as_ref()) {
             peer.tell(|rpc| rpc.stop(ticket));
-        }
-    }
-
-    /// A connection is gone. What waits is given up; what runs may end while its client connects again.
-    pub fn leave(&mut self, peer: &Peer) {
-        let now = self.now();
-        self.early.retain(|(early, ..)| early.id != peer.id);
-        let mut waits = Vec::new();
-        for (call, open) in &mut self.calls {
-            if open.peer.as_ref().is_none_or(|(other, _)| other.id != peer.id) {
-                continue;
-            }
-            if let Some((_, stream)) = open.peer.take() {
-                self.streams.remove(&(peer.id, stream));
-            }
-            match &open.running {
-                None => waits.push(*call),
-                Some(_) => open.orphan = Some(now),
-            }
-        }
-        for call in waits {
-            self.tell(Event::Cancel(CallId(call)));
-        }
-    }
-
-    /// Neither its client nor its server has this call any more.
-    pub fn end_orphan(&mut self, call: u64) {
-        let running = self.calls.get(&call).and_then(|open| open.running.as_ref());
-        let Some(ticket) = running.map(|running| running.ticket) else { return };
-        let fate = self.calls.get(&call).map_or(Fate::Gone, |open| open.fate);
-        match fate {
-            Fate::Ran(ns) => {
-                self.ran = ns as f64 / 1e9;
-                self.keep_time(call, self.ran);
-                return self.tell(Event::Ended(CallId(call), ticket.attempt, self.ran));
-            }
-            Fate::Crashed => {
-                return self.tell(Event::Failed(CallId(call), ticket.attempt, Why::Routine));
-            }
-            Fate::Gone | Fate::Here => {}
-        }
-        self.tell(Event::Cancel(CallId(call)));
-        if self.stopping.remove(&ticket).is_some() {
-            self.tell(Event::Cancelled(CallId(call), ticket.attempt));
-        }
-    }
-
-    /// Gives up calls whose clients have not come back.
-    pub fn give_up_orphans(&mut self) {
-        let now = self.now();
-        let late = |open: &Open| {
-            let most = if open.gone { GONE } else { ORPHAN };
-            open.orphan.is_some_and(|since| now.0.saturating_sub(since.0) > most)
-        };
-        let calls: Vec<u64> =
-            self.calls.iter().filter(|(_, open)| late(open)).map(|(call, _)| *call).collect();
-        for call in calls {
-            let restored = self.calls.get(&call).filter(|open| open.restored);
-            let server = restored.and_then(|open| open.running.as_ref()).map(|it| it.server);
-            let gone = self.calls.get(&call).is_some_and(|open| open.gone);
-            match server {
-                Some(server) => self.done(call, &kumi_broker::Outcome::Lost(server)),
-                None if gone => self.end_orphan(call),
-                None => self.tell(Event::Cancel(CallId(call))),
-            }
         }
     }
 }

@@ -58,8 +58,12 @@ impl Desk {
         }
         let weight = account.weight();
         drop(own);
-        // Number 0 is all those who are too many to be told apart.
-        if user != 0 && self.weights.insert(user, weight).unwrap_or(1) != weight {
+        // Number 0 is all those who are too many to be told apart: they would have each other's arrays and passes.
+        if user == 0 {
+            let text = "this metaserver knows too many users; it is to be started anew";
+            return Err(Failure::new(Code::Busy, 0, text));
+        }
+        if self.weights.insert(user, weight).unwrap_or(1) != weight {
             self.tell(Event::Weight(UserId(user), weight));
         }
         Ok(UserId(user))
@@ -74,10 +78,14 @@ impl Desk {
     }
 
     /// Answers what a client asks for a routine.
-    pub fn describe(&mut self, peer: &Peer, stream: u32, name: &str) {
-        let found = self.may_call(peer, name).and_then(|_| match self.catalogue.find(name) {
+    pub fn describe(&mut self, peer: &Rc<Peer>, stream: u32, name: String) {
+        let allowed = self.may_call(peer, &name);
+        if allowed.is_ok() && self.catalogue.find(&name).is_none() && self.waits_for_servers() {
+            return self.asked_early.push((Rc::clone(peer), stream, name));
+        }
+        let found = allowed.and_then(|_| match self.catalogue.find(&name) {
             Some(entry) => Ok((entry.hash, Rc::clone(&entry.json))),
-            None => Err(self.unknown(peer, name)),
+            None => Err(self.unknown(peer, &name)),
         });
         match found {
             Ok((hash, json)) => peer.tell(|rpc| rpc.describe(stream, hash, &json)),
@@ -113,9 +121,8 @@ impl Desk {
     /// Whether a server may register as this one: its name and address may be those of another that is known.
     pub fn may_register(&self, peer: &Peer, register: &Register) -> Result<(), Failure> {
         let identity = identity(&register.name, &reachable(&register.address, peer.from));
-        let before = self.identities.get(&identity).and_then(|id| self.members.get(id));
-        match before {
-            Some(member) if member.user != peer.user() => {
+        match self.owners.get(&identity) {
+            Some(owner) if *owner != peer.user() => {
                 let text = format!("`{}` at this address is the server of another", register.name);
                 Err(Failure::new(Code::NotPermitted, 0, text))
             }
@@ -128,12 +135,22 @@ impl Desk {
         if self.config.users.is_none() {
             return;
         }
-        let servers = self.members.values().filter_map(|member| member.peer.as_ref());
-        for peer in servers {
+        let mut out = Vec::new();
+        for (id, member) in &self.members {
+            let Some(peer) = member.peer.as_ref().filter(|peer| !peer.closing.get()) else {
+                continue;
+            };
             if let Err(failure) = self.may_offer(peer) {
+                tracing::warn!(server = member.register.name, "a server goes: {}", failure.text);
                 peer.tell(|rpc| rpc.end(failure));
                 peer.close();
+                out.push(*id);
             }
+        }
+        // Its connection may last a while, but nothing goes there any more.
+        for id in out {
+            self.counters.refused += 1;
+            self.withdraw(id);
         }
         let mut known: HashMap<u64, bool> = HashMap::new();
         let mut gone = Vec::new();

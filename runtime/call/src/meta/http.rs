@@ -136,6 +136,31 @@ fn label(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
+/// The figures of each server.
+fn of_servers(state: &State, text: &mut String) {
+    for (name, help, of) in [
+        ("server_up", "Whether a server is there.", 0),
+        ("server_in_flight", "Calls that a server has from here.", 1),
+        ("server_load", "Processors that others keep busy.", 2),
+    ] {
+        let _written =
+            write!(text, "# HELP kumi_call_{name} {help}\n# TYPE kumi_call_{name} gauge\n");
+        for server in &state.servers {
+            let value = match of {
+                0 => f64::from(u8::from(server.state == "up")),
+                1 => f64::from(server.in_flight),
+                _ => server.load,
+            };
+            let (server, address) = (label(&server.name), label(&server.address));
+            let _written = writeln!(
+                text,
+                "kumi_call_{name}{{server=\"{server}\",address=\"{address}\"}} {value}"
+            );
+        }
+    }
+}
+
+/// All figures, as Prometheus reads them.
 fn figures(state: &State) -> String {
     let mut text = String::new();
     let counters = &state.counters;
@@ -170,25 +195,16 @@ fn figures(state: &State) -> String {
     one("refused_total", "counter", "Connections without a good token.", count(counters.refused));
     let mean = counters.decision_mean;
     one("decision_seconds", "gauge", "Mean time of a decision.", mean);
-    for (name, help, of) in [
-        ("server_up", "Whether a server is there.", 0),
-        ("server_in_flight", "Calls that a server has from here.", 1),
-        ("server_load", "Processors that others keep busy.", 2),
-    ] {
-        let _written =
-            write!(text, "# HELP kumi_call_{name} {help}\n# TYPE kumi_call_{name} gauge\n");
-        for server in &state.servers {
-            let value = match of {
-                0 => f64::from(u8::from(server.state == "up")),
-                1 => f64::from(server.in_flight),
-                _ => server.load,
-            };
-            let (server, address) = (label(&server.name), label(&server.address));
-            let _written = writeln!(
-                text,
-                "kumi_call_{name}{{server=\"{server}\",address=\"{address}\"}} {value}"
-            );
-        }
+    if let Some(leader) = &state.leader {
+        let leads = f64::from(u8::from(leader.leading));
+        one("leader", "gauge", "Whether this metaserver leads.", leads);
+        one("etcd_requests_total", "counter", "Requests to etcd.", count(leader.requests));
+        one("etcd_errors_total", "counter", "Requests to etcd that failed.", count(leader.errors));
+        one("etcd_seconds", "gauge", "Mean time of a request to etcd.", leader.mean);
+        one("etcd_longest_seconds", "gauge", "Longest time of a request to etcd.", leader.longest);
+        let stuck = f64::from(u8::from(!leader.trouble.is_empty()));
+        one("etcd_stuck", "gauge", "Whether the state cannot be written.", stuck);
     }
+    of_servers(state, &mut text);
     text
 }

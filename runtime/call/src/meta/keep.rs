@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use kumi_broker::{CallId, ClientId, Event, Outcome, Request, ServerId, SiteId, Time, UserId};
-use kumi_rpc::{Ended, Fate, Over};
+use kumi_rpc::{Code, Ended, Failure, Fate, Over, codes};
 
 use super::catalogue::key;
 use super::desk::{Desk, Open, Running};
@@ -21,12 +21,24 @@ fn wall_ms() -> u64 {
 }
 
 impl Desk {
+    /// Why a connection is not taken in: another metaserver leads, or none.
+    pub fn refusal(&self) -> Option<Failure> {
+        let standing = self.standing.as_ref().filter(|standing| !standing.leads())?;
+        Some(Failure::new(codes::NOT_LEADING, 0, standing.leader()))
+    }
+
+    /// Why no call is taken: its place could not be kept.
+    pub fn is_stuck(&self) -> Option<Failure> {
+        let why = self.store.as_ref()?.trouble()?;
+        let text = format!("no calls can be placed now: {why}");
+        Some(Failure::new(Code::Busy, 0, text))
+    }
+
     /// Begins with what was kept, and keeps.
     ///
     /// # Errors
     /// The store cannot be read.
-    pub fn restore(&mut self, store: Store) -> Result<(), StoreError> {
-        store.tidy()?;
+    pub fn restore(&mut self, store: Box<dyn Store>) -> Result<(), StoreError> {
         for (from, to, estimate) in store.paths()? {
             let (from, to) = (SiteId(self.sites.number(&from)), SiteId(self.sites.number(&to)));
             self.paths.restore(from, to, estimate);
@@ -34,8 +46,9 @@ impl Desk {
                 self.tell(Event::Network(from, to, link));
             }
         }
-        self.next = self.next.max(store.highest()? + 1);
+        self.owners.extend(store.owners()?);
         for kept in store.calls()? {
+            self.next = self.next.max(kept.ticket.call + 1);
             self.restore_call(kept);
         }
         self.store = Some(store);
@@ -67,6 +80,9 @@ impl Desk {
             name: kept.server,
             sending: None,
             sharers: 1.0,
+            granted: true,
+            awaited: Some(now),
+            expires: None,
         };
         let open = Open {
             key: kept.key,
@@ -80,6 +96,7 @@ impl Desk {
             fate: Fate::Gone,
             orphan: Some(now),
             attempts: 0,
+            tried: 0,
             restored: true,
             untold: false,
         };
@@ -94,6 +111,26 @@ impl Desk {
             *seen += 1;
             ServerId(*seen)
         })
+    }
+
+    /// Whose server it is.
+    pub fn keep_owner(&mut self, identity: &str, user: &str) {
+        if self.config.users.is_none() || self.owners.get(identity).is_some_and(|it| it == user) {
+            return;
+        }
+        self.owners.insert(identity.to_owned(), user.to_owned());
+        if let Some(store) = &mut self.store {
+            store.owner(identity, Some(user));
+        }
+    }
+
+    /// A server has not been there for so long that it may be another's.
+    pub fn forget_owner(&mut self, identity: &str) {
+        if self.owners.remove(identity).is_some()
+            && let Some(store) = &mut self.store
+        {
+            store.owner(identity, None);
+        }
     }
 
     /// A server has come, whose calls and times of an earlier life the broker does not know.
@@ -145,10 +182,10 @@ impl Desk {
     }
 
     /// A call is placed.
-    pub fn keep_placed(&self, call: u64) {
-        let (Some(store), Some(open)) = (&self.store, self.calls.get(&call)) else { return };
-        let Some(running) = &open.running else { return };
+    pub fn keep_placed(&mut self, call: u64) {
         let now = self.now();
+        let (Some(store), Some(open)) = (&mut self.store, self.calls.get(&call)) else { return };
+        let Some(running) = &open.running else { return };
         let until = open.request.deadline.map(|deadline| {
             let left = Duration::from_nanos(deadline.0.saturating_sub(now.0));
             wall_ms().saturating_add(u64::try_from(left.as_millis()).unwrap_or(u64::MAX))
@@ -174,19 +211,18 @@ impl Desk {
 
     /// A call took so many seconds.
     pub fn keep_time(&mut self, call: u64, seconds: f64) {
-        let (Some(store), Some(open)) = (&self.store, self.calls.get(&call)) else { return };
+        let (Some(store), Some(open)) = (&mut self.store, self.calls.get(&call)) else { return };
         let Some(running) = &open.running else { return };
         let identity = identity(&running.name, &running.address);
         let request = &open.request;
         let bytes = request.bytes_out.saturating_add(request.bytes_back) as f64;
         let size = request.operations.unwrap_or(bytes);
-        self.turn += 1;
-        store.took(&identity, &request.routine, self.turn, size, seconds);
+        store.took(&identity, &request.routine, size, seconds);
     }
 
     /// A path was measured.
-    pub fn keep_path(&self, from: SiteId, to: SiteId, estimate: &Estimate) {
-        if let Some(store) = &self.store {
+    pub fn keep_path(&mut self, from: SiteId, to: SiteId, estimate: &Estimate) {
+        if let Some(store) = &mut self.store {
             store.path(self.sites.name(from.0), self.sites.name(to.0), estimate);
         }
     }

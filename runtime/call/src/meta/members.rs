@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::rc::Rc;
 
-use kumi_broker::{CallId, Event, Offer, Outcome, ServerId, SiteId, Time};
+use kumi_broker::{CallId, Event, Failure, Offer, Outcome, ServerId, SiteId, Time};
 use kumi_rpc::{Fate, Register, Report, Ticket};
 
 use super::catalogue::Offered;
@@ -36,8 +36,6 @@ pub struct Member {
     pub lost: bool,
     pub done: u64,
     pub failed: u64,
-    /// Whose token it has shown; empty: users are not told apart.
-    pub user: String,
     /// Passes that were given for it since it registered.
     pub passes: u64,
 }
@@ -73,6 +71,7 @@ impl Desk {
         let site = SiteId(self.sites.number(&site));
         let identity = identity(&register.name, &address);
         let id = self.server_id(identity.clone());
+        self.keep_owner(&identity, &peer.user());
         let limit = self.config.limit.map_or(register.slots, |most| most.min(register.slots));
         let before = self.members.remove(&id);
         let fresh = before.as_ref().is_none_or(|member| member.lost);
@@ -104,7 +103,6 @@ impl Desk {
             lost: false,
             done,
             failed,
-            user: peer.user(),
             passes: 0,
         };
         self.members.insert(id, member);
@@ -201,7 +199,16 @@ impl Desk {
         let Some(running) = open.running.as_mut().filter(is_it) else { return };
         end_sending(&mut self.paths, Some(running));
         if here {
+            (running.awaited, running.expires) = (None, None);
             return self.tell(Event::Started(CallId(call), attempt));
+        }
+        // Nobody has come for it, and nobody who comes later is taken.
+        let peer = self.members.get(&id).and_then(|member| member.peer.as_ref());
+        if fate == Fate::Gone
+            && !open.gone
+            && peer.is_some_and(|peer| running.expires == Some(peer.id))
+        {
+            return self.tell(Event::Failed(CallId(call), attempt, Failure::NotBegun));
         }
         // Its client will say how it went, if it is there or comes back soon.
         open.gone = true;
@@ -261,8 +268,23 @@ impl Desk {
             self.members.remove(&id);
             self.identities.retain(|_, of| *of != id);
         }
+        self.forget_owners();
+        self.expire_places();
         self.give_up_orphans();
         self.place_early();
+    }
+
+    /// Whose servers those were that have not been there for long, since before this metaserver perhaps.
+    fn forget_owners(&mut self) {
+        if self.now().0 <= FORGET {
+            return;
+        }
+        let there = |identity: &String| {
+            self.identities.get(identity).is_some_and(|id| self.members.contains_key(id))
+        };
+        let gone: Vec<String> =
+            self.owners.keys().filter(|identity| !there(identity)).cloned().collect();
+        gone.iter().for_each(|identity| self.forget_owner(identity));
     }
 
     fn lose(&mut self, id: ServerId) {

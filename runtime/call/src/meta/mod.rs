@@ -4,15 +4,18 @@
 mod catalogue;
 mod connection;
 mod desk;
+mod etcd;
 mod guard;
 mod http;
 mod keep;
 mod members;
 mod names;
+mod orphans;
 mod outcome;
 mod paths;
 mod peer;
 mod store;
+mod term;
 mod view;
 
 use std::cell::RefCell;
@@ -33,9 +36,12 @@ use crate::socket;
 use crate::tls::Tls;
 use crate::users::Users;
 use desk::Desk;
-use store::Store;
+pub use etcd::{Etcd, EtcdError};
+use store::File;
 pub use store::StoreError;
-pub use view::{CallState, CounterState, PathState, RoutineState, ServerState, State, UserState};
+pub use view::{
+    CallState, CounterState, LeaderState, PathState, RoutineState, ServerState, State, UserState,
+};
 
 /// What a metaserver does and allows.
 #[derive(Debug, Clone)]
@@ -58,8 +64,12 @@ pub struct Config {
     pub report: Duration,
     /// How long a server may be silent until it is taken for lost.
     pub silence: Duration,
+    /// How long a client may take to come to the server that it was sent to until its place is another's.
+    pub start: Duration,
     /// Where calls that are placed, times and paths are kept for the next start.
     pub state: Option<PathBuf>,
+    /// Where several metaservers keep that, of which one leads; then `state` is of no use.
+    pub etcd: Option<Etcd>,
     /// Where the dashboard, the state and figures are shown.
     pub http: Option<Arc<TcpListener>>,
     /// Who may call and who may offer routines; `None`: everybody, without being told apart.
@@ -83,7 +93,9 @@ impl Default for Config {
             connections: 8192,
             report: Duration::from_millis(500),
             silence: Duration::from_secs(5),
+            start: Duration::from_secs(30),
             state: None,
+            etcd: None,
             http: None,
             users: None,
             tls: None,
@@ -109,6 +121,9 @@ pub enum MetaError {
         /// Why.
         source: StoreError,
     },
+    /// The state cannot be kept in etcd.
+    #[error("{0}")]
+    Etcd(#[from] EtcdError),
 }
 
 impl From<io::Error> for MetaError {
@@ -133,6 +148,31 @@ pub fn serve(
     listener: Listener,
     stop: impl Future<Output = ()>,
 ) -> Result<(), MetaError> {
+    let broker = broker(&config)?;
+    crate::server::raise_open_files();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    if let Some(etcd) = config.etcd.clone() {
+        return term::serve(&runtime, &config, &etcd, &listener, stop);
+    }
+    let mut desk = Desk::new(config, broker, first_call());
+    if let Some(path) = desk.config.state.clone() {
+        let restored = File::open(&path).and_then(|store| desk.restore(Box::new(store)));
+        restored.map_err(|source| MetaError::State { path, source })?;
+    }
+    let desk = Rc::new(RefCell::new(desk));
+    let local = LocalSet::new();
+    let result = local.block_on(&runtime, async {
+        tokio::select! {
+            result = attend(&desk, listener) => result,
+            () = stop => Ok(()),
+        }
+    });
+    drop(local);
+    Ok(result?)
+}
+
+/// What decides.
+fn broker(config: &Config) -> Result<Broker, UnknownPolicy> {
     let policy = by_name(&config.policy)?;
     let limits = kumi_broker::Config {
         most_waiting: config.waiting,
@@ -144,25 +184,16 @@ pub fn serve(
         most_attempts: config.attempts,
         ..kumi_broker::Config::default()
     };
-    let broker = Broker::new(policy, limits);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let mut desk = Desk::new(config, broker, first_call());
-    if let Some(path) = desk.config.state.clone() {
-        let restored = Store::open(&path).and_then(|store| desk.restore(store));
-        restored.map_err(|source| MetaError::State { path, source })?;
+    Ok(Broker::new(policy, limits))
+}
+
+/// Serves for ever.
+async fn attend(desk: &Rc<RefCell<Desk>>, listener: Listener) -> io::Result<()> {
+    tokio::select! {
+        result = accept(desk, listener) => result,
+        () = keep_time(desk) => Ok(()),
+        result = http::serve(desk) => result,
     }
-    let desk = Rc::new(RefCell::new(desk));
-    let local = LocalSet::new();
-    let result = local.block_on(&runtime, async {
-        tokio::select! {
-            result = accept(&desk, listener) => result,
-            () = keep_time(&desk) => Ok(()),
-            result = http::serve(&desk) => result,
-            () = stop => Ok(()),
-        }
-    });
-    drop(local);
-    Ok(result?)
 }
 
 /// Looks at the clock for the broker, and at servers.
@@ -199,11 +230,13 @@ async fn accept(desk: &Rc<RefCell<Desk>>, listener: Listener) -> io::Result<()> 
             let listener = tokio::net::TcpListener::from_std(listener)?;
             loop {
                 match listener.accept().await {
-                    Ok((stream, from)) => {
-                        stream.set_nodelay(true)?;
-                        let socket = socket::accept(stream, tls.clone());
-                        take(desk, socket, Some(from.ip()), door.as_ref());
-                    }
+                    Ok((stream, from)) => match crate::tcp::prepare(&stream) {
+                        Ok(()) => {
+                            let socket = socket::accept(stream, tls.clone());
+                            take(desk, socket, Some(from.ip()), door.as_ref());
+                        }
+                        Err(error) => tracing::debug!(%error, "a client went before it was served"),
+                    },
                     Err(error) => crate::server::pause(&error).await,
                 }
             }

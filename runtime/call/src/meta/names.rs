@@ -14,8 +14,8 @@ pub struct Names {
 
 impl Default for Names {
     fn default() -> Names {
-        // Whoever is one too many is this.
-        let others = "others".to_owned();
+        // Whoever is one too many is this, which is no name that anybody can have.
+        let others = "(others)".to_owned();
         Names { numbers: HashMap::from([(others.clone(), 0)]), names: vec![others] }
     }
 }

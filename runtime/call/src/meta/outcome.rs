@@ -28,7 +28,7 @@ pub fn told(open: &Open, end: &Outcome) -> Told {
     let name = &open.routine;
     let running = open.running.as_ref();
     let server = running.map_or("", |running| running.name.as_str());
-    let attempts = i64::from(running.map_or(0, |running| running.ticket.attempt));
+    let attempts = i64::from(open.tried());
     let fail =
         |word, code, text: String| Told { word, failure: Some(Failure::new(code, attempts, text)) };
     match end {

@@ -6,6 +6,7 @@ use kumi_broker::Time;
 use serde::{Deserialize, Serialize};
 
 use super::desk::{Desk, Recent};
+use super::etcd::Standing;
 use super::members::Member;
 use crate::users::User;
 
@@ -41,6 +42,30 @@ pub struct State {
     pub recent: Vec<CallState>,
     /// What was done.
     pub counters: CounterState,
+    /// Who leads; `None`: there is one metaserver.
+    #[serde(default)]
+    pub leader: Option<LeaderState>,
+}
+
+/// Which of several metaservers leads, and how etcd does.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct LeaderState {
+    /// This one does.
+    pub leading: bool,
+    /// The address of the one that does; empty: none is known.
+    pub address: String,
+    /// Requests to etcd, and those that failed.
+    pub requests: u64,
+    /// See `requests`.
+    pub errors: u64,
+    /// Mean seconds of a request, and the most.
+    pub mean: f64,
+    /// See `mean`.
+    pub longest: f64,
+    /// Calls that have a place of which their clients are told when it is kept.
+    pub unkept: usize,
+    /// Why nothing can be written now; empty: it can.
+    pub trouble: String,
 }
 
 /// A server.
@@ -205,6 +230,22 @@ pub fn state(desk: &Desk) -> State {
         paths: paths.collect(),
         recent,
         counters: counters(desk),
+        leader: desk.standing.as_ref().map(|standing| leader(desk, standing)),
+    }
+}
+
+fn leader(desk: &Desk, standing: &Standing) -> LeaderState {
+    let figures = &standing.figures;
+    let (requests, errors) = (figures.requests.get(), figures.errors.get());
+    LeaderState {
+        leading: standing.leads(),
+        address: standing.leader(),
+        requests,
+        errors,
+        mean: figures.time.get().as_secs_f64() / requests.saturating_sub(errors).max(1) as f64,
+        longest: figures.longest.get().as_secs_f64(),
+        unkept: desk.grants.len(),
+        trouble: figures.trouble().unwrap_or_default(),
     }
 }
 

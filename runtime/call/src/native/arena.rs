@@ -33,9 +33,17 @@ impl Arena {
     /// # Errors
     /// What the system says.
     pub fn new(length: usize) -> io::Result<Arena> {
+        Arena::named("kumi-call", length)
+    }
+
+    /// New memory that the system's lists call so.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn named(name: &str, length: usize) -> io::Result<Arena> {
         let length = length.max(1).checked_next_multiple_of(4096);
         let length = length.ok_or(io::ErrorKind::OutOfMemory)?;
-        let file = memfd_create("kumi-call", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?;
+        let file = memfd_create(name, MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?;
         ftruncate(&file, i64::try_from(length).map_err(|_| io::ErrorKind::OutOfMemory)?)?;
         let seals = SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_SEAL;
         fcntl(&file, FcntlArg::F_ADD_SEALS(seals))?;

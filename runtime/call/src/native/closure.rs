@@ -51,6 +51,10 @@ pub fn routine_runs(runs: bool) {
     let mut line = line();
     line.open = runs;
     line.run += u64::from(runs);
+    if !runs {
+        // The server does the same: what is kept is counted there.
+        line.exchange.take_if(|arena| arena.length() > KEPT);
+    }
 }
 
 /// Which run of the routine this is.
@@ -313,7 +317,7 @@ fn answer(socket: &OwnedFd) -> io::Result<u64> {
 }
 
 /// Longest exchange that is kept for the next call in any case.
-const KEPT: usize = 1 << 20;
+pub(crate) const KEPT: usize = 1 << 20;
 
 impl Line {
     /// Has an exchange of at least so many bytes; whether it is a new one, which the server does not know.

@@ -73,6 +73,13 @@ pub struct Routine {
 
 /// How arguments of a routine are passed; an error tells what cannot be.
 pub(crate) fn check(interface: &Interface) -> Result<(), LoadError> {
+    if interface.parallel.is_some() {
+        let why = "it is a parallel job: build an executable of it with `kumi call build`, and serve that";
+        return Err(LoadError::Unsupported {
+            routine: interface.name.clone(),
+            why: why.to_owned(),
+        });
+    }
     signature(interface).map(|_| ())
 }
 

@@ -1,12 +1,14 @@
 //! Routines that are linked into the executable of a slot.
 
+use std::cell::RefCell;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
 use kumi_idl::{Interface, Language, Type};
 
 use super::closure::Closures;
-use super::{Arena, Routine};
+use super::{Arena, Routine, exits_fail, leaves};
+use crate::cluster::{Proxy, Ranks};
 use crate::layout::Slot;
 
 /// A routine of a linked executable, as its generated source has it.
@@ -36,6 +38,8 @@ pub(crate) enum Runner<'a> {
     Linked(LinkedRoutine<'a>),
     /// A routine of an interpreter, in whose process the slot is.
     Hosted(Hosted<'a>),
+    /// A job of a cluster.
+    Job(Box<RefCell<Proxy>>),
 }
 
 /// A routine of the slot's own executable, and the functions of the client that it calls.
@@ -62,7 +66,8 @@ impl<'a> LinkedRoutine<'a> {
         Ok(LinkedRoutine { linked, functions: functions.collect(), _closures: closures })
     }
 
-    fn call(&self, arena: &Arena, slots: &[Slot]) {
+    /// Calls it with the arguments that lie in the arena.
+    pub fn call(&self, arena: &Arena, slots: &[Slot]) {
         let at = |(index, slot): (usize, &Slot)| match self.functions.get(index) {
             Some(function) if *function != 0 => std::ptr::with_exposed_provenance_mut(*function),
             _ => arena.at(slot.offset, slot.bytes).cast(),
@@ -79,18 +84,6 @@ impl<'a> LinkedRoutine<'a> {
 /// Calls a routine of an interpreter; an error is the exception with which it ended.
 pub type Hosted<'a> = Box<dyn Fn(&Arc<Arena>, &[Slot]) -> Result<(), String> + 'a>;
 
-impl Runner<'_> {
-    /// Calls it with the arguments that lie in the arena. An error is the exception with which it ended.
-    pub fn call(&self, arena: &Arc<Arena>, slots: &[Slot]) -> Result<(), String> {
-        match self {
-            Runner::Bound(routine) => routine.call(arena, slots),
-            Runner::Hosted(hosted) => return hosted(arena, slots),
-            Runner::Linked(linked) => linked.call(arena, slots),
-        }
-        Ok(())
-    }
-}
-
 /// The `main` of a linked executable: runs as a slot until the server closes its socket.
 ///
 /// # Safety
@@ -98,7 +91,33 @@ impl Runner<'_> {
 pub unsafe fn main(routines: *const Linked, count: usize) -> c_int {
     // SAFETY: as the caller has promised.
     let routines = unsafe { std::slice::from_raw_parts(routines, count) };
-    match std::panic::catch_unwind(|| crate::slot::run_linked(routines)) {
+    ended(std::panic::catch_unwind(|| crate::slot::run_linked(routines)))
+}
+
+/// The `main` of an executable with parallel routines: a slot, or a rank of a job that another process of it has had started.
+///
+/// # Safety
+/// As [`main`].
+pub unsafe fn parallel_main(
+    routines: *const Linked,
+    count: usize,
+    ranks: &(dyn Ranks + std::panic::RefUnwindSafe),
+) -> c_int {
+    if !crate::cluster::is_rank() {
+        // SAFETY: as the caller has promised.
+        return unsafe { main(routines, count) };
+    }
+    // SAFETY: as the caller has promised.
+    let routines = unsafe { std::slice::from_raw_parts(routines, count) };
+    exits_fail();
+    let ran = std::panic::catch_unwind(|| crate::cluster::run(routines, ranks));
+    leaves();
+    ended(ran)
+}
+
+/// The exit code.
+fn ended<E: std::fmt::Display>(result: std::thread::Result<Result<(), E>>) -> c_int {
+    match result {
         Ok(Ok(())) => 0,
         Ok(Err(error)) => {
             eprintln!("this is a routine, which `kumi call serve` starts: {error}");

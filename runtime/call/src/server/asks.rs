@@ -7,7 +7,7 @@ use kumi_rpc::{CallbackHead, CallbackReturn, Code, Failure, MOST_ANSWER};
 
 use super::arenas::{Arenas, Reserved};
 use crate::callback::{Function, Places, functions};
-use crate::native::Arena;
+use crate::native::{Arena, KEPT};
 use crate::values::Given;
 
 /// Memory that a slot's process has made for calls of functions.
@@ -64,6 +64,11 @@ impl Asks {
     /// Nothing has been called.
     pub fn new(interface: &kumi_idl::Interface) -> Asks {
         Asks { functions: functions(interface), exchange: None, open: false }
+    }
+
+    /// The call is over: an idle process keeps no memory that others would miss.
+    pub fn rest(&mut self) {
+        self.exchange.take_if(|exchange| exchange.arena.length() > KEPT);
     }
 
     /// Takes a wish of the process, in which nothing is believed.

@@ -400,6 +400,7 @@ impl Connection {
         let mut given = Given::from_wire(&offered.interface, &head.values)?;
         let files = self.files_for(&offered.interface, &mut given)?;
         let layout = Layout::new(&offered.interface, &given, shared.config.call_bytes)?;
+        crate::cluster::check(&layout.plan, &head.routine, &shared.config)?;
         held::may_survive(&offered.interface, &head.held.keep)?;
         let sources = Sources::new(&shared, &layout, &head.held.from, self.holder())?;
         let mut pool = shared.pool.borrow_mut();

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use kumi_rpc::{
     ClientHello, Code, Fate, Look, Member, MemberEvent, Register, Report, Role, Ticket, VERSIONS,
+    codes,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -58,8 +59,12 @@ pub async fn run(shared: Rc<Shared>, membership: Membership) {
     let mut news = shared.tickets.listen();
     let speed = speed();
     let mut pause = AGAIN.0;
+    let mut first = 0;
     loop {
-        for address in &membership.metaservers {
+        let count = membership.metaservers.len();
+        for turn in 0..count {
+            let at = (first + turn) % count;
+            let address = &membership.metaservers[at];
             let mut attendance = Attendance {
                 shared: &shared,
                 membership: &membership,
@@ -73,8 +78,9 @@ pub async fn run(shared: Rc<Shared>, membership: Membership) {
                 Err(error) => tracing::warn!(address, %error, "no connection to the metaserver"),
             }
             if attendance.report.is_some() {
-                // It was taken: the next time may be soon.
+                // It was taken: the next time may be soon, and begins with the next.
                 pause = AGAIN.0;
+                first = at + 1;
                 break;
             }
         }
@@ -199,7 +205,12 @@ impl Attendance<'_> {
     fn take(&mut self, event: MemberEvent) -> io::Result<()> {
         match event {
             MemberEvent::Hello(hello) => {
-                hello.version.map_err(|failure| io::Error::other(failure.text))?;
+                hello.version.map_err(|failure| {
+                    io::Error::other(match failure.code {
+                        codes::NOT_LEADING => format!("it does not lead; {:?} does", failure.text),
+                        _ => failure.text,
+                    })
+                })?;
                 if hello.role != Role::Metaserver {
                     return Err(io::Error::other("this is a server, not a metaserver"));
                 }
@@ -217,6 +228,7 @@ impl Attendance<'_> {
             MemberEvent::Ask(ticket) => {
                 self.member.told(ticket, self.shared.tickets.fate(ticket));
             }
+            MemberEvent::Expire(ticket) => self.shared.tickets.expire(ticket),
             MemberEvent::Ended(failure) => return Err(io::Error::other(failure.text)),
         }
         Ok(())

@@ -4,6 +4,7 @@ mod arenas;
 mod asks;
 mod connection;
 mod door;
+mod ear;
 mod gather;
 mod holding;
 mod load;
@@ -35,6 +36,7 @@ use crate::held::{Table, Traffic};
 use crate::tls::Tls;
 use crate::users::Users;
 
+pub use crate::cluster::Jobs;
 pub use door::Counters;
 pub(crate) use door::{Door, Guest, shown_out};
 pub use member::Membership;
@@ -84,6 +86,8 @@ pub struct Config {
     pub tls: Option<Tls>,
     /// Whether routines run without network, with files that they cannot write, and without capabilities.
     pub sandbox: bool,
+    /// How jobs of parallel routines are started; `None`: such routines are not run.
+    pub jobs: Option<Jobs>,
     /// What came to nothing.
     pub counters: Arc<Counters>,
     /// The metaservers at which it registers.
@@ -129,6 +133,7 @@ impl Config {
             hello_time: Duration::from_secs(2),
             tls: None,
             sandbox: false,
+            jobs: None,
             counters: Arc::default(),
             membership: None,
             held_bytes: memory / 4,
@@ -167,6 +172,14 @@ pub enum ServeError {
 }
 
 impl Listener {
+    /// The same once more: whoever accepts first has the connection.
+    pub(crate) fn again(&self) -> io::Result<Listener> {
+        Ok(match self {
+            Listener::Tcp(listener) => Listener::Tcp(listener.try_clone()?),
+            Listener::Unix(listener) => Listener::Unix(listener.try_clone()?),
+        })
+    }
+
     /// Listens on a TCP address.
     ///
     /// # Errors
@@ -330,7 +343,7 @@ async fn gone(shared: &Rc<Shared>) {
 }
 
 /// Raises the limit of open files as far as permitted: each connection, process and arena is one. What it was.
-fn raise_open_files() -> u64 {
+pub(crate) fn raise_open_files() -> u64 {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 1_024 };
     if let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
         tracing::warn!(%error, soft, "the limit of open files stays");

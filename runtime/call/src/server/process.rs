@@ -1,7 +1,6 @@
 //! The process of a slot, as its server sees it.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::process::Stdio;
 use std::rc::{Rc, Weak};
 
@@ -11,17 +10,17 @@ use nix::sys::signal::{Signal, killpg};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
-use tokio::io::unix::AsyncFd;
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::Config;
 use super::arenas::{Arenas, Block};
+use super::ear::Ear;
 use super::slots::Job;
 use crate::confine::RunAs;
 use crate::layout::Slot;
-use crate::native::{self, Arena, receive_with_descriptor, send_with_descriptor};
-use crate::protocol::{MOST, Order, Reply, Setup};
+use crate::native::Arena;
+use crate::protocol::{Order, Setup};
 
 /// A process that runs one routine. It is killed when this is dropped, and what it has forked with it.
 #[derive(Debug)]
@@ -29,7 +28,7 @@ pub struct Process {
     /// Until its end is waited for; so long its number is nobody else's.
     child: Option<Child>,
     pid: Pid,
-    socket: Rc<AsyncFd<OwnedFd>>,
+    ear: Rc<Ear>,
     /// Arenas that it maps.
     known: Vec<(u32, Weak<Block>)>,
 }
@@ -61,9 +60,12 @@ impl Process {
         }
         let child = command.spawn()?;
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).ok_or(Errno::ECHILD)?;
-        let socket = Rc::new(native::watch(ours)?);
-        let pid = Pid::from_raw(pid);
-        let mut process = Process { child: Some(child), pid, socket, known: Vec::new() };
+        let ear = Ear::new(ours)?;
+        let process =
+            Process { child: Some(child), pid: Pid::from_raw(pid), ear, known: Vec::new() };
+        let ear = &process.ear;
+        let page = arenas.number();
+        ear.send(&Order::Map(page, ear.board().length() as u64), Some(ear.board()))?;
         let setup = Setup {
             interface: offered.json.clone(),
             libraries: offered.libraries.clone(),
@@ -72,33 +74,32 @@ impl Process {
             run_as,
             sandbox: config.sandbox,
             files,
+            board: Some(page),
+            jobs: config.jobs.clone().filter(|_| offered.interface.parallel.is_some()),
+            door: None,
         };
         let json = serde_json::to_vec(&setup)?;
         let arena = Arena::new(json.len())?;
         arena.write(0, &json);
         let number = arenas.number();
-        process.send(&Order::Map(number, arena.length() as u64), Some(&arena))?;
-        process.send(&Order::SetUp(number, json.len() as u64), None)?;
-        process.send(&Order::Unmap(number), None)?;
+        ear.send(&Order::Map(number, arena.length() as u64), Some(&arena))?;
+        ear.send(&Order::SetUp(number, json.len() as u64), None)?;
+        ear.send(&Order::Unmap(number), None)?;
         Ok(process)
     }
 
-    fn send(&mut self, order: &Order, arena: Option<&Arena>) -> io::Result<()> {
-        let descriptor = arena.map(Arena::file);
-        send_with_descriptor(self.socket.get_ref().as_fd(), &order.encode(), descriptor)
-    }
-
-    /// Has it run its routine on this memory.
+    /// Has it run its routine on this memory; whether its reply may come at once ([`Ear::run`]).
     ///
     /// # Errors
     /// It is gone.
-    pub fn run(&mut self, block: &Rc<Block>, slots: &[Slot]) -> io::Result<()> {
+    pub fn run(&mut self, block: &Rc<Block>, slots: &[Slot], room: bool) -> io::Result<bool> {
         self.forget()?;
         if !self.known.iter().any(|(number, _)| *number == block.number) {
-            self.send(&Order::Map(block.number, block.arena.length() as u64), Some(&block.arena))?;
+            let map = Order::Map(block.number, block.arena.length() as u64);
+            self.ear.send(&map, Some(&block.arena))?;
             self.known.push((block.number, Rc::downgrade(block)));
         }
-        self.send(&Order::Run(block.number, slots.to_vec()), None)
+        self.ear.run(&Order::Run(block.number, slots.to_vec()), room)
     }
 
     /// Tells it that the function which it has called has returned; so many bytes of values are in the exchange.
@@ -106,7 +107,7 @@ impl Process {
     /// # Errors
     /// It is gone.
     pub fn resume(&mut self, bytes: u64) -> io::Result<()> {
-        self.send(&Order::Return(bytes), None)
+        self.ear.send(&Order::Return(bytes), None)
     }
 
     /// Has it let go of memory that the server has given up.
@@ -116,14 +117,14 @@ impl Process {
     pub fn forget(&mut self) -> io::Result<()> {
         while let Some(index) = self.known.iter().position(|(_, block)| block.strong_count() == 0) {
             let (number, _) = self.known.swap_remove(index);
-            self.send(&Order::Unmap(number), None)?;
+            self.ear.send(&Order::Unmap(number), None)?;
         }
         Ok(())
     }
 
-    /// The socket, to wait for replies.
-    pub fn socket(&self) -> Rc<AsyncFd<OwnedFd>> {
-        Rc::clone(&self.socket)
+    /// What it says.
+    pub fn ear(&self) -> Rc<Ear> {
+        Rc::clone(&self.ear)
     }
 
     /// Its number.
@@ -177,28 +178,4 @@ pub async fn ended(child: Option<Child>) -> i64 {
         },
         Err(_) => -1,
     }
-}
-
-/// Waits for a reply, with which a descriptor may come; `None`: the process has ended.
-pub async fn reply(socket: &AsyncFd<OwnedFd>) -> Option<(Reply, Option<OwnedFd>)> {
-    let mut buffer = vec![0; MOST];
-    loop {
-        let mut ready = socket.readable().await.ok()?;
-        let read =
-            ready.try_io(|socket| receive_with_descriptor(socket.as_fd(), &mut buffer, false));
-        match read {
-            Ok(Ok((0, _)) | Err(_)) => return None,
-            Ok(Ok((length, descriptor))) => {
-                return Reply::decode(&buffer[..length]).map(|reply| (reply, descriptor));
-            }
-            Err(_would_block) => {}
-        }
-    }
-}
-
-/// A reply that has come, and the descriptor with it; `None`: there is none.
-pub fn last_reply(socket: &AsyncFd<OwnedFd>) -> Option<(Reply, Option<OwnedFd>)> {
-    let mut buffer = vec![0; MOST];
-    let (length, descriptor) = receive_with_descriptor(socket.as_fd(), &mut buffer, false).ok()?;
-    Reply::decode(&buffer[..length]).map(|reply| (reply, descriptor))
 }

@@ -4,7 +4,7 @@
 //! ends, however it does: folders whose lock can be had are of servers that are gone, and are removed.
 
 use std::cell::Cell;
-use std::fs::{DirBuilder, File, Metadata, OpenOptions};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -56,15 +56,9 @@ impl Scratch {
 
     /// A folder for a call.
     fn folder(&mut self) -> io::Result<PathBuf> {
-        if self.made.is_none() {
-            std::fs::create_dir_all(&self.base)?;
-            let begin = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
-            let name = format!("{PREFIX}{}-{begin}", std::process::id());
-            let folder = self.base.join(name);
-            private(&folder)?;
-            let lock = open_lock(&folder, true)?;
-            lock.try_lock()?;
-            self.made = Some((folder, lock));
+        // Somebody may have cleaned up.
+        if self.made.as_ref().is_none_or(|(folder, _)| !folder.is_dir()) {
+            self.made = Some(own(&self.base)?);
         }
         let number = self.next.replace(self.next.get() + 1);
         let (folder, _) = self.made.as_ref().ok_or(io::ErrorKind::NotFound)?;
@@ -80,6 +74,23 @@ impl Drop for Scratch {
             && let Err(error) = std::fs::remove_dir_all(&folder)
         {
             tracing::warn!(%error, "{} cannot be removed", folder.display());
+        }
+    }
+}
+
+/// A folder for this server, and its lock.
+fn own(base: &Path) -> io::Result<(PathBuf, File)> {
+    std::fs::create_dir_all(base)?;
+    loop {
+        let begin = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
+        let folder = base.join(format!("{PREFIX}{}-{begin}", std::process::id()));
+        private(&folder)?;
+        let lock = open_lock(&folder, true)?;
+        // Another server that starts may have taken it, just before it was locked, for one that nobody has any more.
+        match lock.try_lock() {
+            Ok(()) if open_lock(&folder, false).is_ok() => return Ok((folder, lock)),
+            Ok(()) | Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(error)) => return Err(error),
         }
     }
 }
@@ -124,9 +135,16 @@ pub struct Outgoing {
     pub file: File,
 }
 
-/// A failure of the server's disk.
+/// The server's disk fails before the routine has run: another server may take the call.
 fn disk(doing: &str, error: &io::Error) -> Failure {
     let text = format!("the server cannot {doing} a file of the call: {error}");
+    Failure::new(Code::Busy, i64::from(error.raw_os_error().unwrap_or_default()), text)
+}
+
+/// What the routine has left cannot be read.
+fn unreadable(error: &io::Error) -> Failure {
+    let text =
+        format!("the routine has run, but the server cannot read a file of the call: {error}");
     Failure::new(Code::Storage, i64::from(error.raw_os_error().unwrap_or_default()), text)
 }
 
@@ -211,8 +229,8 @@ impl CallFiles {
             let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
             let mut options = OpenOptions::new();
             let opened = options.read(true).custom_flags(flags).open(self.path(argument));
-            let file = opened.map_err(|error| disk("read", &error))?;
-            let about = file.metadata().map_err(|error| disk("read", &error))?;
+            let file = opened.map_err(|error| unreadable(&error))?;
+            let about = file.metadata().map_err(|error| unreadable(&error))?;
             if !about.is_file() {
                 let text = format!("`{}` left no file for `{}`", interface.name, param.name);
                 return Err(Failure::new(Code::Storage, 0, text));

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
+use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,9 +17,10 @@ use tokio::time::{Instant, sleep_until};
 
 use super::arenas::{Arenas, Block};
 use super::asks::{Asked, Asks, Wish, failed};
+use super::ear::Room;
 use super::holding::Keeping;
 use super::owner::Owner;
-use super::process::{Process, ended, gone, last_reply, reply};
+use super::process::{Process, ended, gone};
 use super::registry::Offered;
 use super::scratch::CallFiles;
 use super::tickets::Held;
@@ -106,7 +108,7 @@ struct Worker {
     failing: RefCell<Option<Failure>>,
     /// The functions that its routine calls.
     asks: RefCell<Asks>,
-    /// It has got a call with a deadline.
+    /// It has got a call with a deadline, or one whose end is looked for.
     changed: Notify,
 }
 
@@ -134,6 +136,8 @@ pub struct Pool {
     busy: Vec<Rc<Worker>>,
     /// The memory of calls.
     pub arenas: Arenas,
+    /// Processors for who looks for what comes next.
+    room: Room,
     /// How many arenas had been given up when idle processes were last told.
     freed: u64,
 }
@@ -182,6 +186,8 @@ impl Pool {
             idle: VecDeque::new(),
             busy: Vec::new(),
             arenas: Arenas::new(config.bytes),
+            // Where that is not known there is none for who looks.
+            room: Room::new(std::thread::available_parallelism().map_or(1, NonZero::get)),
             freed: 0,
         }
     }
@@ -323,10 +329,12 @@ pub fn submit(shared: &Rc<Shared>, job: Box<Job>) {
 fn begin(shared: &Rc<Shared>, job: Box<Job>) -> bool {
     let mut pool = shared.pool.borrow_mut();
     pool.running += 1;
+    let running = pool.running;
+    let room = pool.room.is_left(running, Instant::now().into_std());
     let mut job = job;
     while let Some(worker) = pool.idle_for(&job) {
         pool.busy.push(Rc::clone(&worker));
-        match give(&worker, job) {
+        match give(&worker, job, room) {
             Ok(()) => return true,
             // It has died idle, or does not listen; its task buries it.
             Err(back) => {
@@ -367,11 +375,10 @@ fn begin(shared: &Rc<Shared>, job: Box<Job>) -> bool {
 }
 
 /// Has a process run a call; the call is given back if the process is gone.
-fn give(worker: &Worker, job: Box<Job>) -> Result<(), Box<Job>> {
-    if worker.process.borrow_mut().run(&job.block, &job.layout.slots).is_err() {
-        return Err(job);
-    }
-    if job.deadline.is_some() {
+fn give(worker: &Worker, job: Box<Job>, room: bool) -> Result<(), Box<Job>> {
+    let run = worker.process.borrow_mut().run(&job.block, &job.layout.slots, room);
+    let Ok(looked_for) = run else { return Err(job) };
+    if looked_for || job.deadline.is_some() {
         worker.changed.notify_one();
     }
     *worker.job.borrow_mut() = Some((job, Instant::now()));
@@ -396,7 +403,7 @@ fn set_up(worker: &Rc<Worker>) {
     worker.set_up.set(true);
     let waiting = worker.job.borrow_mut().take();
     if let Some((job, _)) = waiting
-        && let Err(back) = give(worker, job)
+        && let Err(back) = give(worker, job, false)
     {
         worker.process.borrow_mut().kill();
         *worker.job.borrow_mut() = Some((back, Instant::now()));
@@ -405,7 +412,7 @@ fn set_up(worker: &Rc<Worker>) {
 
 /// Waits for what a process says, as long as it lives.
 async fn attend(shared: Rc<Shared>, worker: Rc<Worker>) {
-    let (socket, pid) = (worker.process.borrow().socket(), worker.process.borrow().pid());
+    let (ear, pid) = (worker.process.borrow().ear(), worker.process.borrow().pid());
     let gone = gone(pid);
     tokio::pin!(gone);
     let mut ended = false;
@@ -413,13 +420,13 @@ async fn attend(shared: Rc<Shared>, worker: Rc<Worker>) {
         let deadline = worker.job.borrow().as_ref().and_then(|(job, _)| job.deadline);
         let said = tokio::select! {
             biased;
-            said = reply(&socket), if !ended => said,
+            said = ear.reply(), if !ended => said,
             () = &mut gone, if !ended => {
                 ended = true;
                 continue;
             }
             // What it had said before its end; of what it has forked nothing is heard.
-            said = async { last_reply(&socket) }, if ended => said,
+            said = async { ear.last_reply() }, if ended => said,
             () = sleep_until(deadline.unwrap_or_else(Instant::now)),
                 if deadline.is_some() && worker.ending.get().is_none() =>
             {
@@ -449,6 +456,11 @@ async fn attend(shared: Rc<Shared>, worker: Rc<Worker>) {
             }
             Some(Reply::Failed(why) | Reply::Raised(why)) => {
                 bury(&shared, &worker, Some(Failure::new(Code::NotRunnable, 0, why))).await;
+                return;
+            }
+            Some(Reply::Crashed(detail, why)) => {
+                let failed = Failure::new(Code::Crashed, detail, why);
+                bury(&shared, &worker, Some(failed)).await;
                 return;
             }
             None => {
@@ -486,6 +498,7 @@ fn done(shared: &Rc<Shared>, worker: &Rc<Worker>, ran: Result<u64, Failure>) {
         // One that is being killed will not run another call.
         if worker.ending.get().is_none() {
             let mut process = worker.process.borrow_mut();
+            worker.asks.borrow_mut().rest();
             match process.forget() {
                 Ok(()) => pool.idle.push_back(Rc::clone(worker)),
                 Err(_) => process.kill(),
@@ -510,7 +523,14 @@ async fn bury(shared: &Rc<Shared>, worker: &Rc<Worker>, why: Option<Failure>) {
     worker.process.borrow_mut().kill();
     let child = worker.process.borrow_mut().take_child();
     let detail = ended(child).await;
+    let untaken = why.is_none() && worker.ending.get().is_none();
     if let Some((job, begun)) = job {
+        if untaken && worker.process.borrow().ear().is_untaken() {
+            // As if the process had ended before it was given the call.
+            shared.pool.borrow_mut().running -= 1;
+            submit(shared, job);
+            return;
+        }
         let failed = why.unwrap_or_else(|| match worker.ending.get() {
             Some(Code::TimedOut) => {
                 let took = Instant::now().duration_since(begun).as_millis();

@@ -113,6 +113,13 @@ impl Tickets {
         }
     }
 
+    /// The metaserver does not want a ticket any more whose call has not come: it is refused then.
+    pub fn expire(&self, ticket: Ticket) {
+        if !self.0.borrow().here.contains_key(&ticket) {
+            self.stop(ticket);
+        }
+    }
+
     /// What is with a ticket.
     pub fn fate(&self, ticket: Ticket) -> Fate {
         let state = self.0.borrow();
@@ -220,6 +227,20 @@ mod tests {
         drop(held);
         assert!(tickets.admit(ticket(1), 7).is_none());
         assert!(news.try_recv().is_err(), "that has been said");
+    }
+
+    #[test]
+    fn what_has_not_come_expires() {
+        let tickets = Rc::new(Tickets::default());
+        let mut news = tickets.listen();
+        let held = tickets.admit(ticket(1), 5).expect("it is new");
+        tickets.expire(ticket(1));
+        assert!(news.try_recv().is_err(), "its arguments come");
+        assert!(held.runs());
+        tickets.expire(ticket(2));
+        assert!(tickets.admit(ticket(2), 6).is_none());
+        let told: Vec<_> = std::iter::from_fn(|| news.try_recv().ok()).collect();
+        assert_eq!(told, [(ticket(1), Fate::Here), (ticket(2), Fate::Gone)]);
     }
 
     #[test]

@@ -163,6 +163,28 @@ pub(crate) fn begin(host: &str, ca: Option<&Path>) -> Result<Secured, TlsError> 
     Ok(Secured::new(session.map_err(|error| wrong(error.to_string()))?.into()))
 }
 
+/// For connections to others than this protocol's servers: who is trusted, and who this is, if it is to prove that.
+pub(crate) fn of_client(
+    ca: Option<&Path>,
+    identity: Option<(&Path, &Path)>,
+) -> Result<ClientConfig, TlsError> {
+    let wrong = |what: &Path, reason: String| TlsError::Content {
+        what: what.display().to_string(),
+        reason,
+    };
+    let config = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| wrong(Path::new("TLS"), error.to_string()))?
+        .with_root_certificates(trusted(ca)?);
+    let Some((certificate, key)) = identity else { return Ok(config.with_no_client_auth()) };
+    let chain = certificates(&certificate.display().to_string(), &read(certificate)?)?;
+    let secret = PrivateKeyDer::from_pem_slice(&read(key)?);
+    let secret = secret.map_err(|error| wrong(key, error.to_string()))?;
+    config
+        .with_client_auth_cert(chain, secret)
+        .map_err(|error| wrong(certificate, error.to_string()))
+}
+
 /// What went wrong, and what to do, for who connects.
 pub(crate) fn advice(error: &io::Error) -> String {
     let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) else {

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use kumi_call::meta::{self, ServerState, State};
-use kumi_call::server::{Config, Listener, Membership};
+use kumi_call::server::{Config, Listener, Membership, Registry};
 use kumi_call::{Client, Grid, Options};
 use tokio::sync::oneshot;
 
@@ -110,6 +110,16 @@ impl Drop for Meta {
             self.stop();
         }
     }
+}
+
+/// A server whose `nap` may be run twice.
+pub fn repeating(meta: &Meta, name: &str) -> crate::common::Served {
+    let mut registry = Registry::default();
+    for mut interface in crate::common::interfaces() {
+        interface.idempotent = interface.name == "nap";
+        registry.add(interface, &[crate::common::library()]).expect("a routine");
+    }
+    crate::common::served_by(meta.member(name, 1), registry)
 }
 
 /// A port that is free now.

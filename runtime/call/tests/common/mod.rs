@@ -77,6 +77,7 @@ pub fn routine(name: &str, params: Vec<Param>) -> Interface {
         idempotent: false,
         split: None,
         status: None,
+        parallel: None,
         target: Target {
             language: Language::C,
             symbol: name.to_owned(),
@@ -195,6 +196,18 @@ pub fn served(config: Config) -> Served {
     let mut registry = Registry::default();
     let libraries = [library()];
     for interface in interfaces() {
+        registry.add(interface, &libraries).expect("a routine");
+    }
+    served_by(config, registry)
+}
+
+/// Starts a server with the routines that a text describes, which a library has.
+pub fn served_text(config: Config, text: &str, library: PathBuf) -> Served {
+    let parsed = kumi_idl::parse(text.as_bytes());
+    let module = parsed.module.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics));
+    let mut registry = Registry::default();
+    let libraries = [library];
+    for interface in module.interfaces {
         registry.add(interface, &libraries).expect("a routine");
     }
     served_by(config, registry)

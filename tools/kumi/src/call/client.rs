@@ -67,6 +67,9 @@ fn described(interface: &Interface) -> String {
     if !interface.doc.is_empty() {
         text += &format!("  {}\n", interface.doc);
     }
+    if let Some(parallel) = interface.parallel_text() {
+        text += &format!("  a job of {parallel} ranks\n");
+    }
     for param in &interface.params {
         let mode = match param.mode {
             Mode::In => "in",

@@ -6,6 +6,8 @@ use crate::{output, parse};
 use clap::Args;
 use kumi_call::meta::{Config, serve};
 use kumi_call::server::Listener;
+
+use super::etcd::EtcdArgs;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -44,6 +46,8 @@ pub struct MetaArgs {
     /// Keep calls that are placed, times and paths in this file, for the next start
     #[arg(long, value_name = "FILE")]
     pub state: Option<PathBuf>,
+    #[command(flatten)]
+    pub etcd: EtcdArgs,
     /// Show the dashboard, /status.json and /metrics here: HOST:PORT
     #[arg(long, value_name = "ADDR")]
     pub http: Option<String>,
@@ -66,14 +70,16 @@ pub fn run(args: &MetaArgs, cluster: &str) -> Result<(), Error> {
         Some(path) => Listener::unix(Path::new(path))?,
         None => Listener::tcp(listen(args)?)?,
     };
-    config.tls = args.guard.tls(cluster, listener.address().ok().flatten())?;
-    let at = match listener.address() {
-        Ok(Some(address)) if config.tls.is_some() => format!("tls://{address}"),
-        Ok(Some(address)) => address.to_string(),
-        _ => args.listen.clone(),
+    let address = listener.address().ok().flatten();
+    config.etcd = args.etcd.settings(&args.listen, address)?;
+    config.tls = args.guard.tls(cluster, address)?;
+    let at = match address {
+        Some(address) if config.tls.is_some() => format!("tls://{address}"),
+        Some(address) => address.to_string(),
+        None => args.listen.clone(),
     };
     if let Some(http) = &args.http {
-        let address = address("--http", http)?;
+        let address = self::address("--http", http)?;
         if !address.ip().is_loopback() && !args.insecure_listen {
             let why = "other machines reach this address, and whoever reaches it sees all users' calls; give \
                        --insecure-listen as well";

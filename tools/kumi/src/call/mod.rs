@@ -4,6 +4,7 @@ mod access;
 mod build;
 mod check;
 mod client;
+mod etcd;
 mod meta;
 mod python;
 mod run;
@@ -12,7 +13,7 @@ mod status;
 mod token;
 
 use crate::error::Error;
-use kumi_call::meta::MetaError;
+use kumi_call::meta::{EtcdError, MetaError};
 use kumi_call::server::{RegistryError, ServeError};
 use kumi_call::users::UsersError;
 use kumi_call::{CallError, TlsError};
@@ -62,9 +63,10 @@ pub fn run(command: &CallCommand, cluster: &str) -> Result<(), Error> {
 pub fn exit_code(error: &CallError) -> ExitCode {
     match error {
         CallError::Address(_) | CallError::Argument { .. } => ExitCode::Usage,
-        CallError::Connect { .. } | CallError::Lost(_) | CallError::Tls { .. } => {
-            ExitCode::Unavailable
-        }
+        CallError::Connect { .. }
+        | CallError::Lost(_)
+        | CallError::Tls { .. }
+        | CallError::NotLeading { .. } => ExitCode::Unavailable,
         CallError::RoutineNotFound(_) | CallError::File(_) => ExitCode::NoInput,
         CallError::TooLarge(_) => ExitCode::TooLarge,
         CallError::Busy(_) | CallError::TimedOut(_) | CallError::Cancelled(_) => ExitCode::TryLater,
@@ -83,6 +85,11 @@ pub fn meta_exit_code(error: &MetaError) -> ExitCode {
         MetaError::Policy(_) => ExitCode::Usage,
         MetaError::Serve(error) => serve_exit_code(error),
         MetaError::State { .. } => ExitCode::Io,
+        MetaError::Etcd(error) => match error {
+            EtcdError::Address(_) => ExitCode::Usage,
+            EtcdError::Tls(_) => ExitCode::BadConfig,
+            _ => ExitCode::Unavailable,
+        },
     }
 }
 

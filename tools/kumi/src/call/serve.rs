@@ -2,10 +2,11 @@
 
 use super::access::{GuardArgs, log};
 use super::python::PythonArgs;
+use crate::context::Context;
 use crate::error::Error;
 use crate::{cluster, output, parse};
 use clap::Args;
-use kumi_call::server::{Config, Listener, Membership, Registry, serve};
+use kumi_call::server::{Config, Jobs, Listener, Membership, Registry, serve};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -87,6 +88,10 @@ pub struct ServeArgs {
     /// Longest time that a result stays here
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse::estimate)]
     pub held_time: Duration,
+    /// Most ranks of the job of a parallel routine, and those of a job that leaves it to the server [default: one for each
+    /// processor of this machine]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub ranks: Option<u32>,
     /// A server from which results are fetched for calls, as HOST:PORT; may be given again [default: any]
     #[arg(long, value_name = "ADDR")]
     pub peer: Vec<String>,
@@ -107,6 +112,7 @@ pub fn run(args: &ServeArgs, cluster: &str) -> Result<(), Error> {
     let listener = listen(args)?;
     let address = listener.address().ok().flatten();
     let mut config = config(args)?;
+    config.jobs = Some(jobs(args, cluster)?);
     config.users = args.guard.users()?;
     config.tls = args.guard.tls(cluster, address)?;
     (config.sandbox, config.only_sent) = (args.sandbox, args.meta_only);
@@ -131,6 +137,16 @@ pub fn run(args: &ServeArgs, cluster: &str) -> Result<(), Error> {
         let _gone = stopped.await;
     })?;
     Ok(())
+}
+
+/// How jobs of parallel routines are started: as this program's user would.
+fn jobs(args: &ServeArgs, cluster: &str) -> Result<Jobs, Error> {
+    let kumi = std::env::current_exe()
+        .map_err(|source| Error::SetUp { what: "the search for our other programs", source })?;
+    let processors = || std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
+    let ranks = args.ranks.map_or_else(processors, u64::from);
+    let folder = Context::new(cluster)?.dir().parent().map(Path::to_owned).unwrap_or_default();
+    Ok(Jobs { kumi, cluster: cluster.to_owned(), folder, ranks })
 }
 
 fn config(args: &ServeArgs) -> Result<Config, Error> {

@@ -53,6 +53,20 @@ fn shown(state: &State) -> String {
         counters.failed,
         counters.retried,
     );
+    if let Some(leader) = &state.leader {
+        let _fits = writeln!(
+            text,
+            "leads at {}; etcd: {} requests, {} failed, {} each",
+            leader.address,
+            leader.requests,
+            leader.errors,
+            seconds(leader.mean),
+        );
+        if !leader.trouble.is_empty() {
+            let _fits =
+                writeln!(text, "{} calls wait to be kept: {}", leader.unkept, leader.trouble);
+        }
+    }
     if !state.servers.is_empty() {
         let _fits = write!(text, "\n{}", servers(state));
     }

@@ -60,6 +60,9 @@ pub async fn run(context: &Context, args: RunArgs) -> Result<(), Error> {
     };
     let mut session = Session::new(context, Start::Submit(Box::new(request)), args.label)?;
     session.take_input();
+    if args.kill {
+        session.kill_at_once();
+    }
     session.run(client).await
 }
 

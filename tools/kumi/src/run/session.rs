@@ -134,6 +134,11 @@ impl Session {
         self.wants_input = true;
     }
 
+    /// Has the first signal kill the job.
+    pub fn kill_at_once(&mut self) {
+        self.patience = Patience::none();
+    }
+
     /// Lets signals end the command instead of reaching the job.
     pub fn only_watch(&mut self) {
         self.forward = false;

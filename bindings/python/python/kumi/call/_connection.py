@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,8 +25,8 @@ class Handle:
         routine: Routine,
         native: NativeCall,
         results: dict[int, Any],
-        functions: Sequence[Function] = (),
-        folder: Folder | None = None,
+        functions: Sequence[Function],
+        folder: Folder,
     ) -> None:
         self._routine = routine
         self._native = native
@@ -105,17 +105,33 @@ class Handle:
         return self._value
 
     def _collect(self, values: list[tuple[int, Any]]) -> Any:
-        results = self._results | dict(values)
-        if self._folder is not None:
-            results |= self._folder.results()
-        back = [
-            results.get(one.index)
-            for one in self._routine.parameters
-            if one.returned and one.index != self._routine.status
-        ]
-        if not back:
-            return None
-        return back[0] if len(back) == 1 else tuple(back)
+        return _collected(self._routine, self._results, values, self._folder)
+
+
+def _collected(
+    routine: Routine, results: dict[int, Any], values: list[tuple[int, Any]], folder: Folder
+) -> Any:
+    """What a call gives: results that are arrays, values that came back, and files."""
+    if not routine.back:
+        return None
+    if values:
+        results = results | dict(values)
+    if folder.back:
+        results |= folder.results()
+    back = [results.get(index) for index in routine.back]
+    return back[0] if len(back) == 1 else tuple(back)
+
+
+class _Prepared(NamedTuple):
+    """What a call is given."""
+
+    routine: Routine
+    #: For the native module.
+    native: list[Any]
+    #: Arrays for its results, by parameter.
+    results: dict[int, Any]
+    functions: list[Function]
+    folder: Folder
 
 
 class Connection:
@@ -176,8 +192,15 @@ class Connection:
         Raises:
             CallError: It failed; of arguments that do not fit (:class:`ArgumentError`) nothing was sent.
         """
-        begun = self.call_async(name, *args, timeout=timeout, out=out, priority=priority, **named)
-        return begun.result()
+        call = self._prepared(name, args, named, out, priority)
+        if call.functions:
+            return self._begin(call, timeout, priority).result()
+        try:
+            values = self._native.call(name, call.native, timeout, priority)
+        except StatusError as error:
+            error.results = _collected(call.routine, call.results, error._values, call.folder)
+            raise
+        return _collected(call.routine, call.results, values, call.folder)
 
     def call_async(
         self,
@@ -190,6 +213,16 @@ class Connection:
         **named: Any,
     ) -> Handle:
         """Begins a call as :meth:`call` does; its arguments are sent when this returns."""
+        return self._begin(self._prepared(name, args, named, out, priority), timeout, priority)
+
+    def _begin(self, call: _Prepared, timeout: float | None, priority: int) -> Handle:
+        native = self._native.start(call.routine.name, call.native, timeout, priority)
+        return Handle(call.routine, native, call.results, call.functions, call.folder)
+
+    def _prepared(
+        self, name: str, args: tuple[Any, ...], named: dict[str, Any], out: Out, priority: int
+    ) -> _Prepared:
+        """Checks what a call is given, and makes room for its results."""
         if priority not in range(10):
             raise ArgumentError(f"priority={priority!r}; there are 0 to 9")
         routine = self.routine(name)
@@ -224,8 +257,7 @@ class Connection:
                 shape = np.shape(bound[index]) if index in bound else value.shape
                 results[index] = value.reshape(shape) if shape != value.shape else value
             results |= outs
-        started = self._native.start(name, native, timeout, priority)
-        return Handle(routine, started, results, functions, folder)
+        return _Prepared(routine, native, results, functions, folder)
 
     def _fit(
         self, routine: Routine, bound: dict[int, Any], arrays: dict[int, np.ndarray[Any, Any]]

@@ -95,6 +95,10 @@ class Routine:
         self.status: int | None = said.get("status")
         self.parameters = tuple(_parameter(at, one) for at, one in enumerate(said["params"]))
         self.sent = tuple(one for one in self.parameters if one.sent)
+        #: The numbers of the parameters that a call gives.
+        self.back = tuple(
+            one.index for one in self.parameters if one.returned and one.index != self.status
+        )
         #: What native calls are given: all but work arrays and scalars and texts that only come back.
         self.given = tuple(
             one

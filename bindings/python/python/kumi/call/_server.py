@@ -10,9 +10,9 @@ import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any
 
+from .._scope import Block
 from ..sim._command import find
 from ._errors import ArgumentError, CallError, DescriptionError
 from ._serving import served
@@ -24,7 +24,7 @@ _GRACE = 10.0
 _SERVES = " routine"
 
 
-class Server:
+class Server(Block):
     """A server of functions, until :meth:`stop` or the end of the ``with``.
 
     .. code-block:: python
@@ -122,15 +122,7 @@ class Server:
         if self._process.stderr is not None:
             self._process.stderr.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def _leave(self, error: BaseException | None) -> None:
         self.stop()
 
 

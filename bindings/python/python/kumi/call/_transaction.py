@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._native import run_transaction
+from .._scope import Block
 from ._connection import Connection
 from ._errors import ArgumentError, CallError, ConnectError
 from ._interface import Parameter, Routine, array
@@ -104,7 +104,13 @@ class Later:
         return self._parameter.dtype
 
     def wanted(self) -> Later:
-        """Has it come here although later calls read it; before the transaction runs."""
+        """Has it come here although later calls read it; before the transaction runs.
+
+        Raises:
+            ArgumentError: The transaction has run.
+        """
+        if self._owner.ran:
+            raise ArgumentError("the transaction has run: what is wanted is said before")
         self._wanted = True
         return self
 
@@ -118,11 +124,13 @@ class Later:
             return self._value
         if self._error is not None:
             error = TransactionError(self._error)
-            if self._owner.report is not None:
-                error.report = self._owner.report
+            assert self._owner.report is not None
+            error.report = self._owner.report
             raise error
         if not self._owner.ran:
             raise CallError("the transaction has not run yet: it runs at the end of its `with`")
+        if self._owner.report is None:
+            raise CallError("the transaction ended before anything could be told of its calls")
         raise CallError(
             f"`{self._parameter.name}` stayed at the servers, since later calls read it; "
             "say wanted() of it before the transaction runs"
@@ -162,7 +170,7 @@ class _Recorded:
     gives: list[Later]
 
 
-class Transaction:
+class Transaction(Block):
     """Calls that are recorded, and run at the end of a ``with``, or by :meth:`run`.
 
     Calls that do not read what others give run at the same time, on different servers.
@@ -187,20 +195,14 @@ class Transaction:
         #: What became of it.
         self.report: Report | None = None
 
-    def __enter__(self) -> Transaction:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is None and not self.ran:
+    def _leave(self, error: BaseException | None) -> None:
+        if error is None and not self.ran:
             self.run()
 
     def call(self, name: str, /, *args: Any, **named: Any) -> Any:
         """Records a call. Arguments are those of :meth:`Connection.call`; arrays may be what earlier calls give.
+
+        Arrays are read when the transaction runs, so what is written to them until then is sent.
 
         Returns:
             What it will give: None, a :class:`Later`, or a tuple of them in the order of the parameters.
@@ -313,10 +315,9 @@ class _Arrays:
 
     def __init__(self) -> None:
         self.given: list[tuple[Any, bool, str, list[int] | None, bool]] = []
-        self._numbers: dict[tuple[int, str], int] = {}
+        #: Of what calls give, by identity; the calls keep it.
+        self._numbers: dict[int, int] = {}
         self._results: dict[int, np.ndarray[Any, Any]] = {}
-        # Their identity is what they are known by: they must not go.
-        self._kept: list[Any] = []
 
     def argument(self, arg: Any) -> Any:
         """An argument for the native module."""
@@ -324,29 +325,29 @@ class _Arrays:
             return arg
         sent = None
         if isinstance(arg.sent, Later):
-            sent = self._numbers[id(arg.sent), ""]
+            sent = self._numbers[id(arg.sent)]
         elif arg.sent is not None:
             sent = self._input(arg.parameter, arg.sent)
         return sent, None if arg.back is None else self._output(arg.back, arg.sent)
 
-    def _add(self, key: tuple[int, str], *given: Any) -> int:
+    def _add(self, *given: Any) -> int:
         self.given.append(given)
-        self._numbers[key] = len(self.given) - 1
         return len(self.given) - 1
 
     def _input(self, parameter: Parameter, value: np.ndarray[Any, Any]) -> int:
-        key = (id(value), parameter.order)
-        if key not in self._numbers:
-            self._kept.append(value)
-            flat = value.T if parameter.order == "F" else value
-            self._add(key, flat, False, value.dtype.name, None, False)
-        return self._numbers[key]
+        flat = value.T if parameter.order == "F" else value
+        return self._add(flat, False, value.dtype.name, None, False)
 
     def _output(self, later: Later, given: Any) -> int:
-        one, key = later._parameter, (id(later), "")
+        number = self._numbers[id(later)] = self._add(*self._room(later, given))
+        return number
+
+    def _room(self, later: Later, given: Any) -> tuple[Any, bool, str, list[int] | None, bool]:
+        """Where a result comes to, if it does."""
+        one = later._parameter
         name = np.dtype(one.dtype).name
         if later._stays():
-            return self._add(key, None, False, name, None, False)
+            return None, False, name, None, False
         shape, dtype, turned = later.shape or (), np.dtype(one.dtype), one.order == "F"
         value: np.ndarray[Any, Any]
         if isinstance(given, np.ndarray) and one.partial:
@@ -355,7 +356,7 @@ class _Arrays:
             value = np.zeros(shape[::-1], dtype).T if turned else np.zeros(shape, dtype)
         self._results[id(later)] = value
         flat = value.T if turned else value
-        return self._add(key, flat, True, name, list(shape), turned)
+        return flat, True, name, list(shape), turned
 
     def settle(self, later: Later, values: dict[int, Any] | None, text: str) -> None:
         """Gives a result its value."""
@@ -365,7 +366,8 @@ class _Arrays:
             later._value, later._here = values.get(later._parameter.index), True
         elif id(later) in self._results:
             value = self._results[id(later)]
-            later._value = value if later._final is None else value.reshape(later._final)
+            assert later._final is not None
+            later._value = value.reshape(later._final)
             later._here = True
 
 

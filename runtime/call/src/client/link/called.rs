@@ -98,8 +98,8 @@ impl Called {
             .collect()
     }
 
-    /// Makes arrays of what travelled of them.
-    fn spread(&mut self) -> Result<(), String> {
+    /// Readies the arrays for the function: makes them of what travelled.
+    pub fn ready(&mut self) -> Result<(), String> {
         for (argument, array) in self.plan.arguments.iter().zip(&mut self.arrays) {
             if !matches!(argument.form, Form::Array(..)) || argument.sent > 0 && whole(argument) {
                 continue;
@@ -216,12 +216,5 @@ impl<L: std::ops::Deref<Target = Link>> Ticket<L> {
         } else {
             Ok(())
         }
-    }
-}
-
-impl Called {
-    /// Readies the arrays for the function.
-    pub fn ready(&mut self) -> Result<(), String> {
-        self.spread()
     }
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use kumi_rpc::{Place, Size, chunk_header, chunks};
+use kumi_rpc::{Place, Size, Value, chunk_header, chunks};
 
 use super::Link;
 use crate::client::CallError;
@@ -30,7 +30,7 @@ impl FileParts<'_> {
 
     /// Those that come back.
     pub fn coming(&self) -> Coming {
-        Coming { files: self.back.clone(), failed: None }
+        Coming { files: self.back.clone(), most: self.most, failed: None }
     }
 }
 
@@ -38,10 +38,26 @@ impl FileParts<'_> {
 #[derive(Debug, Default)]
 pub struct Coming {
     files: Vec<(u16, Arc<File>)>,
+    /// Most bytes of one.
+    most: u64,
     failed: Option<String>,
 }
 
 impl Coming {
+    /// The result's head has come, with the lengths of the files: of those that are too long nothing is written.
+    pub fn begin(&mut self, values: &[(u16, Value)]) {
+        let bytes = values.iter().filter_map(|(_, value)| match value {
+            Value::FileLength(bytes) => Some(*bytes),
+            _ => None,
+        });
+        if let Some(bytes) = bytes.filter(|bytes| *bytes > self.most).max() {
+            self.failed = Some(format!(
+                "a file of {bytes} bytes would come back, which is more than the {} that are taken",
+                self.most
+            ));
+        }
+    }
+
     /// Writes bytes, if they are of a file. What comes after a failure is skipped.
     pub fn write(&mut self, place: Place, bytes: &[u8]) {
         let file = self.files.iter().find(|(parameter, _)| *parameter == place.argument);

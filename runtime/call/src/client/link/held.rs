@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use kumi_rpc::{FetchHead, HeldName};
 
-use super::{CallError, Link, Pending, Ticket};
+use super::{CallError, Link, Pending, State, Ticket};
 use crate::lent::LentMut;
 use crate::native::Source;
 
@@ -30,10 +30,12 @@ impl Link {
         let _lost = self.fail(why);
     }
 
-    /// Has the server hold arrays no longer.
+    /// Has the server hold arrays no longer, whose names are not used again. Waits for no other thread.
     pub fn let_go(&self, names: &[HeldName]) -> Result<(), CallError> {
-        let mut out = Vec::new();
-        self.lock().rpc.drop_held(names, &mut out);
-        self.put(&[Source::Bytes(&out)], None, &|| false)
+        let mut state = self.lock();
+        let State { rpc, soon, .. } = &mut *state;
+        rpc.drop_held(names, soon);
+        drop(state);
+        self.flush()
     }
 }

@@ -1,14 +1,17 @@
 //! What goes over a connection to a metaserver.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kumi_rpc::{Code, Failure, Over, Placing};
 
 use super::ask::no_name;
-use super::{Answer, Link, Pending};
+use super::{Answer, Link, Pending, State};
 use crate::client::CallError;
 use crate::native::Source;
+
+/// How long a metaserver may take to read what it is sent.
+const READS: Duration = Duration::from_secs(10);
 
 /// Streams of which somebody wants to know as soon as they are answered.
 #[derive(Debug, Default)]
@@ -30,7 +33,7 @@ impl Link {
         let stream = state.rpc.seek(placing, &mut out).map_err(|_| no_name(&placing.routine))?;
         state.pending.insert(stream, Pending { queued, ..Pending::default() });
         drop(state);
-        self.put(&[Source::Bytes(&out)], deadline, &|| false)?;
+        self.put_short(&out, deadline)?;
         Ok(stream)
     }
 
@@ -38,17 +41,28 @@ impl Link {
     pub fn over(&self, stream: u32, over: &Over) -> Result<(), CallError> {
         let mut out = Vec::new();
         self.lock().rpc.over(stream, over, &mut out);
-        self.put(&[Source::Bytes(&out)], None, &|| false)
+        self.put_short(&out, None)
     }
 
     /// Asks for the state.
-    pub fn status(&self) -> Result<u32, CallError> {
+    pub fn status(&self, deadline: Option<Instant>) -> Result<u32, CallError> {
         let mut out = Vec::new();
         let mut state = self.lock();
         let stream = state.rpc.status(&mut out);
         self.begin(state, stream, Pending::default());
-        self.put(&[Source::Bytes(&out)], None, &|| false)?;
+        self.put_short(&out, deadline)?;
         Ok(stream)
+    }
+
+    /// Sends what a metaserver takes in at once; one that does not is lost.
+    fn put_short(&self, out: &[u8], deadline: Option<Instant>) -> Result<(), CallError> {
+        let most = Instant::now() + READS;
+        let until = deadline.map_or(most, |deadline| deadline.min(most));
+        match self.put(&[Source::Bytes(out)], Some(until), &|| false) {
+            // A part of it may have been sent: the connection was given up.
+            Err(CallError::TimedOut(_)) => Err(CallError::Lost("it does not read".to_owned())),
+            other => other,
+        }
     }
 
     /// Waits until one of the streams that were begun for that is answered; `None`: none is in time.
@@ -94,9 +108,9 @@ impl Link {
 
     /// Nobody waits for a call any more: its results are written nowhere, and its server is asked to end it.
     pub fn give_up(&self, stream: u32) {
-        let mut out = Vec::new();
         let mut state = self.lock();
-        state.rpc.cancel(stream, &mut out);
+        let State { rpc, soon, .. } = &mut *state;
+        rpc.cancel(stream, soon);
         state.rpc.abandon(stream);
         if let Some(pending) = state.pending.get_mut(&stream) {
             pending.targets.clear();
@@ -109,10 +123,8 @@ impl Link {
         }
         drop(state);
         self.turn.notify_all();
-        if !out.is_empty() {
-            // If this cannot be sent the connection is gone, and the call with it.
-            let _lost = self.put(&[Source::Bytes(&out)], None, &|| false);
-        }
+        // If this cannot be sent the connection is gone, and the call with it.
+        let _lost = self.flush();
     }
 
     /// Whether results of a call have begun to come.

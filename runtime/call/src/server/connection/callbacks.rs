@@ -85,7 +85,10 @@ impl Connection {
                         self.rpc.accept_return(stream, &sizes);
                         return;
                     }
-                    Err(why) => fails(format!("what `{name}` returned does not fit: {why}")),
+                    Err(why) => {
+                        self.rpc.refuse_return(stream);
+                        fails(format!("what `{name}` returned does not fit: {why}"))
+                    }
                 }
             }
         };

@@ -17,7 +17,7 @@ use crate::values::Given;
 pub type OutgoingFiles = HashMap<u32, Vec<Outgoing>>;
 
 /// Bytes of a file that are read at once.
-const READ: usize = 256 << 10;
+const READ: usize = 64 << 10;
 
 /// The files that are to come.
 pub fn coming(given: &Given) -> impl Iterator<Item = Size> {

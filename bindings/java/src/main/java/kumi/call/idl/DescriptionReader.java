@@ -126,6 +126,8 @@ final class DescriptionReader {
         if (status != null && statusIndex < 0) {
             throw wrong("the status is no parameter");
         }
+        // How many ranks there are is the server's business.
+        members.take("parallel");
         members.need("target");
         members.end();
         return new Routine(name, doc, params, calcOrder, idempotent, statusIndex);

@@ -1,0 +1,93 @@
+//! Routines that are parallel jobs of a cluster: how many ranks, and what each of them gets.
+
+use alloc::collections::BTreeSet;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use crate::expr::Scope;
+use crate::model::{Expr, Interface, Language, Mode, Param, Type};
+use crate::plan::PlanError;
+use crate::scalar::Scalar;
+use crate::show::Shown;
+use crate::validate::{Fault, shortened};
+
+/// How a routine runs as a job (`Parallel`). All ranks call it, with the scalars and texts that the caller has sent; arrays come to rank 0
+/// only, unless they are named here, and results are those of rank 0.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Parallel {
+    /// How many ranks, an integer expression of scalars that are sent; 0: as many as the server gives.
+    pub ranks: Expr,
+    /// The arrays that all ranks get (`@broadcast(A)`): indices, ascending.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub broadcast: Vec<u32>,
+}
+
+impl Interface {
+    /// Whether an array comes to all ranks.
+    #[must_use]
+    pub fn is_broadcast(&self, param: usize) -> bool {
+        let listed = |parallel: &Parallel| {
+            u32::try_from(param).is_ok_and(|param| parallel.broadcast.contains(&param))
+        };
+        self.parallel.as_ref().is_some_and(listed)
+    }
+
+    /// The ranks of a job for a call with these scalars, by parameter, defaults filled in ([`crate::Argument::scalar`]). `None`: the
+    /// routine is no job; 0: as many as the server gives.
+    ///
+    /// # Errors
+    /// [`PlanError`]: an expression without value, or less than 0.
+    pub fn ranks(&self, scalars: &[Option<Scalar>]) -> Result<Option<u64>, PlanError> {
+        self.ranks_in(Scope { params: &self.params, scalars })
+    }
+
+    /// The number of ranks as a description spells it; `None`: the routine is no job.
+    #[must_use]
+    pub fn parallel_text(&self) -> Option<String> {
+        let expr = &self.parallel.as_ref()?.ranks;
+        Some(Shown { expr, params: &self.params }.to_string())
+    }
+
+    pub(crate) fn ranks_in(&self, scope: Scope<'_>) -> Result<Option<u64>, PlanError> {
+        let Some(parallel) = &self.parallel else { return Ok(None) };
+        let shown = || Shown { expr: &parallel.ranks, params: scope.params }.to_string();
+        let value = scope
+            .integer(&parallel.ranks)
+            .map_err(|cause| PlanError::Ranks { expression: shown(), cause })?;
+        let ranks = u64::try_from(value)
+            .map_err(|_| PlanError::NegativeRanks { expression: shown(), value })?;
+        Ok(Some(ranks))
+    }
+}
+
+/// What of a parallel routine cannot be, apart from the expression.
+pub(crate) fn faults(interface: &Interface, parallel: &Parallel) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    if interface.target.language == Language::Python {
+        faults.push(Fault::ParallelPython);
+    }
+    let across = |param: &Param| matches!(param.ty, Type::Callback(_) | Type::File);
+    if let Some(param) = interface.params.iter().find(|param| across(param)) {
+        faults.push(Fault::ParallelParam(shortened(&param.name)));
+    }
+    let mut seen = BTreeSet::new();
+    for index in &parallel.broadcast {
+        let param = usize::try_from(*index).ok().and_then(|index| interface.params.get(index));
+        match param {
+            None => faults.push(Fault::Unknown(*index)),
+            Some(param) if !seen.insert(*index) => {
+                faults.push(Fault::Twice(shortened(&param.name)));
+            }
+            Some(param) => {
+                let array = matches!(param.ty, Type::Number(_)) && !param.dims.is_empty();
+                if !array || !matches!(param.mode, Mode::In | Mode::InOut) {
+                    faults.push(Fault::NotBroadcast(shortened(&param.name)));
+                }
+            }
+        }
+    }
+    faults
+}

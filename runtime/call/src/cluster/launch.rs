@@ -1,0 +1,215 @@
+//! The command `kumi run` that follows a job, and the wait for its rank 0.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, ChildStderr, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::Pid;
+
+use super::door::{kumi, own};
+use super::link::{Key, Link, random};
+use super::{Jobs, VARIABLE};
+use crate::native::end_with_parent;
+
+/// Connections at once that have not shown that they are rank 0.
+const STRANGERS: usize = 16;
+/// Bytes of a line that is passed on at a time.
+const MOST_LINE: u64 = 16 << 10;
+/// How often is looked whether somebody has come.
+const LOOK: Duration = Duration::from_millis(10);
+/// How long a job has to end by itself, when it is asked to.
+const LEAVE: Duration = Duration::from_secs(5);
+
+/// What is known of the command.
+#[derive(Debug, Default)]
+struct State {
+    /// How it has ended.
+    ended: Option<ExitStatus>,
+    /// The last that it has said for itself.
+    said: String,
+    /// The connection to rank 0, which is shut when the command has ended.
+    stream: Option<TcpStream>,
+}
+
+/// A job that runs, or is about to.
+#[derive(Debug)]
+pub struct Launched {
+    pid: Pid,
+    state: Arc<Mutex<State>>,
+}
+
+fn lock(state: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Launched {
+    /// Has a job started, and waits for its rank 0 at this port.
+    ///
+    /// # Errors
+    /// A sentence that says what to do.
+    pub fn start(
+        jobs: &Jobs,
+        listener: &TcpListener,
+        name: &str,
+        ranks: u64,
+    ) -> Result<(Launched, Link), String> {
+        let failed = |error: io::Error| error.to_string();
+        let address = listener.local_addr().map_err(failed)?;
+        let key = random().map_err(failed)?;
+        let program = std::env::current_exe().map_err(failed)?;
+        let mut command = kumi(jobs);
+        // Ranks that take no notice of signals end too.
+        command.args(["run", "--kill", "-n", &ranks.to_string(), "--name", name, "--"]);
+        command.arg(program);
+        command.env(VARIABLE, format!("{address} {}", blake3::Hash::from_bytes(key)));
+        command.stderr(Stdio::piped());
+        // Who kills this process and its group leaves the command the time to end the job.
+        command.process_group(0);
+        end_with_parent(&mut command, Signal::SIGTERM);
+        let child = command.spawn().map_err(|error| format!("{}: {error}", jobs.kumi.display()))?;
+        let launched = Launched::attended(child)?;
+        let link = launched.wait(listener, &key)?;
+        lock(&launched.state).stream = Some(link.stream().map_err(failed)?);
+        Ok((launched, link))
+    }
+
+    /// Follows the command to its end, on a thread.
+    pub(super) fn attended(mut child: Child) -> Result<Launched, String> {
+        let pid = i32::try_from(child.id()).map_err(|error| error.to_string())?;
+        let pid = Pid::from_raw(pid);
+        let state = Arc::<Mutex<State>>::default();
+        let (of, stderr) = (Arc::clone(&state), child.stderr.take());
+        std::thread::spawn(move || {
+            if let Some(stderr) = stderr {
+                pass_on(stderr, &of);
+            }
+            // It is waited for first, so that its number is nobody else's as long as no end is known.
+            let _ended = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
+            let mut state = lock(&of);
+            state.ended = Some(child.wait().unwrap_or(ExitStatus::from_raw(1 << 8)));
+            if let Some(stream) = &state.stream {
+                // It may be shut already.
+                let _shut = stream.shutdown(Shutdown::Both);
+            }
+        });
+        Ok(Launched { pid, state })
+    }
+
+    /// Waits for rank 0, or for the end of the job.
+    fn wait(&self, listener: &TcpListener, key: &Key) -> Result<Link, String> {
+        let (known, come) = sync_channel(1);
+        let strangers = Arc::new(());
+        loop {
+            match listener.accept() {
+                Ok((stream, _)) if Arc::strong_count(&strangers) <= STRANGERS => {
+                    greet(stream, *key, known.clone(), Arc::clone(&strangers));
+                }
+                // One too many, which is closed, or nobody.
+                Ok(_) | Err(_) => {}
+            }
+            if let Some(link) = looked(&come)? {
+                return Ok(link);
+            }
+            if self.ended() {
+                return Err(self.said());
+            }
+        }
+    }
+
+    /// Whether the job is over.
+    pub fn ended(&self) -> bool {
+        lock(&self.state).ended.is_some()
+    }
+
+    fn said(&self) -> String {
+        let state = lock(&self.state);
+        match &state.ended {
+            None => "its rank 0 has gone".to_owned(),
+            Some(_) if state.said.is_empty() => "it has ended without a word".to_owned(),
+            Some(_) => state.said.clone(),
+        }
+    }
+
+    /// Why it has ended, when the connection to rank 0 has: as the protocol's details of crashes, and a sentence.
+    pub fn verdict(&self) -> (i64, String) {
+        self.give_time(LEAVE);
+        let code = lock(&self.state).ended.and_then(|status| status.code()).unwrap_or(1);
+        // `kumi run` tells of signals as shells do.
+        let detail = if code > 128 { code - 128 } else { -1 - code };
+        (i64::from(detail), self.said())
+    }
+
+    /// Ends the job, unless it has ended.
+    pub fn kill(&self) {
+        let state = lock(&self.state);
+        if state.ended.is_none() {
+            // Not waited for yet, so it is still there.
+            let _sent = kill(self.pid, Signal::SIGTERM);
+        }
+    }
+
+    fn give_time(&self, time: Duration) {
+        let until = Instant::now() + time;
+        while !self.ended() && Instant::now() < until {
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+impl Drop for Launched {
+    /// Ends the job, unless it does so by itself.
+    fn drop(&mut self) {
+        if let Some(stream) = &lock(&self.state).stream {
+            // Rank 0 may have closed it.
+            let _shut = stream.shutdown(Shutdown::Both);
+        } else {
+            self.kill();
+        }
+        self.give_time(LEAVE);
+        self.kill();
+    }
+}
+
+/// What the command and the ranks say goes where our own errors go; the command's last word is kept.
+fn pass_on(stderr: ChildStderr, state: &Mutex<State>) {
+    let mut reader = BufReader::new(stderr);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        // Ranks may write lines without an end.
+        match (&mut reader).take(MOST_LINE).read_until(b'\n', &mut line) {
+            Ok(1..) => {}
+            Ok(0) | Err(_) => return,
+        }
+        // Nobody may read it.
+        let _written = io::stderr().write_all(&line);
+        if let Some(said) = own(String::from_utf8_lossy(&line).trim_end()) {
+            said.clone_into(&mut lock(state).said);
+        }
+    }
+}
+
+fn looked(come: &Receiver<Link>) -> Result<Option<Link>, String> {
+    match come.recv_timeout(LOOK) {
+        Ok(link) => Ok(Some(link)),
+        Err(RecvTimeoutError::Timeout) => Ok(None),
+        Err(RecvTimeoutError::Disconnected) => Err("nobody listens any more".to_owned()),
+    }
+}
+
+/// Finds out whether a connection is from rank 0, on a thread: strangers have some seconds.
+fn greet(stream: TcpStream, key: Key, known: SyncSender<Link>, counted: Arc<()>) {
+    std::thread::spawn(move || {
+        let _counted = counted;
+        if let Ok(link) = Link::accept(stream, &key) {
+            // A second rank 0 is none of this job.
+            let _second = known.try_send(link);
+        }
+    });
+}

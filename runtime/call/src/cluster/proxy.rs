@@ -1,0 +1,208 @@
+//! The slot of a parallel routine, as its server sees it: it has a job do the work.
+
+use std::io;
+use std::net::TcpListener;
+
+use kumi_idl::{Interface, Scalar};
+
+use super::launch::Launched;
+use super::link::Link;
+use super::{Jobs, Part, Setup, door, places};
+use crate::layout::Slot;
+use crate::native::Arena;
+use crate::protocol::{MOST, Order, Reply};
+
+/// A proxy. Its job ends with it.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    interface: Interface,
+    jobs: Jobs,
+    setup: Vec<u8>,
+    /// Opened by the user that this process was before.
+    door: Option<TcpListener>,
+    running: Option<Running>,
+}
+
+/// A job that waits for calls.
+#[derive(Debug)]
+struct Running {
+    ranks: u64,
+    /// Before the job, which ends when this is closed.
+    link: Link,
+    job: Launched,
+}
+
+impl Proxy {
+    /// A proxy without a job: that is started for the first call.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn new(interface: &Interface, setup: &crate::protocol::Setup) -> Result<Proxy, String> {
+        let name = &interface.name;
+        let jobs = setup.jobs.clone();
+        let jobs = jobs.ok_or_else(|| format!("`{name}` is a job, and the server starts none"))?;
+        let told =
+            Setup { interface: setup.interface.clone(), memory: setup.memory, files: setup.files };
+        let door = setup.door.as_ref().map(TcpListener::try_clone).transpose();
+        let door = door.map_err(|error| error.to_string())?;
+        let told = serde_json::to_vec(&told).map_err(|error| error.to_string())?;
+        Ok(Proxy { interface: interface.clone(), jobs, setup: told, door, running: None })
+    }
+
+    /// Has the job call the routine with what lies in the arena.
+    pub fn call(&mut self, arena: &Arena, slots: &[Slot]) -> Reply {
+        let ranks = match self.ranks(arena, slots) {
+            Ok(ranks) => ranks,
+            Err(why) => return Reply::Failed(why),
+        };
+        let fits = |running: &Running| {
+            running.ranks == ranks && !running.job.ended() && running.link.is_open()
+        };
+        let running = match self.running.take().filter(fits) {
+            Some(running) => Ok(running),
+            None => self.start(ranks),
+        };
+        let mut running = match running {
+            Ok(running) => running,
+            Err(why) => {
+                let name = &self.interface.name;
+                return Reply::Failed(format!("the job of `{name}` cannot be started: {why}"));
+            }
+        };
+        match running.call(&self.interface, arena, slots) {
+            Ok(reply) => {
+                self.running = Some(running);
+                reply
+            }
+            Err(error) => {
+                let (detail, said) = running.job.verdict();
+                running.job.kill();
+                let name = &self.interface.name;
+                Reply::Crashed(detail, format!("the job of `{name}` is over: {said} ({error})"))
+            }
+        }
+    }
+
+    /// The ranks of a call, by its scalars in the arena.
+    fn ranks(&self, arena: &Arena, slots: &[Slot]) -> Result<u64, String> {
+        let scalar = |(index, slot): (usize, &Slot)| {
+            let param = self.interface.params.get(index)?;
+            let element = param.scalar().filter(|_| param.mode.is_sent())?;
+            Scalar::decode(element, &arena.read(slot.offset, slot.bytes))
+        };
+        let scalars = self.interface.params.iter().zip(slots).enumerate();
+        let scalars: Vec<_> = scalars.map(|(index, (_, slot))| scalar((index, slot))).collect();
+        let wanted = self.interface.ranks(&scalars).map_err(|error| error.to_string())?;
+        match wanted.unwrap_or(0) {
+            0 => Ok(self.jobs.ranks),
+            ranks if ranks <= self.jobs.ranks => Ok(ranks),
+            ranks => Err(format!("{ranks} ranks are more than the server gives")),
+        }
+    }
+
+    fn start(&self, ranks: u64) -> Result<Running, String> {
+        let opened = match &self.door {
+            Some(_) => None,
+            None => Some(door::open(&self.jobs)?),
+        };
+        let door = self.door.as_ref().or(opened.as_ref()).ok_or("there is no port")?;
+        let (job, mut link) = Launched::start(&self.jobs, door, &self.interface.name, ranks)?;
+        link.send(&self.setup).map_err(|error| error.to_string())?;
+        Ok(Running { ranks, link, job })
+    }
+}
+
+impl Running {
+    fn call(&mut self, interface: &Interface, arena: &Arena, slots: &[Slot]) -> io::Result<Reply> {
+        let mut order = (arena.length() as u64).to_le_bytes().to_vec();
+        order.extend(Order::Run(0, slots.to_vec()).encode());
+        self.link.send(&order)?;
+        for part in [Part::Small, Part::Arrays] {
+            for slot in places(interface, slots, part) {
+                self.link.give(arena, slot)?;
+            }
+        }
+        let reply = self.link.receive(MOST)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        // A rank has nothing else to say; what its routine makes of it is not passed on to the server.
+        let Some(reply @ Reply::Done(_)) = Reply::decode(&reply) else {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "rank 0 says what it cannot"));
+        };
+        for slot in places(interface, slots, Part::Results) {
+            self.link.take(arena, slot)?;
+        }
+        Ok(reply)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::link::random;
+    use super::*;
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    /// A job whose rank 0 answers the first call with this, and goes.
+    fn job(interface: &Interface, answer: Vec<u8>) -> (Running, std::thread::JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let key = random().expect("bytes");
+        let sent: usize = interface.params.iter().filter(|param| param.mode.is_sent()).count();
+        let rank = std::thread::spawn(move || {
+            let mut link = Link::connect(&address, &key).expect("it is let in");
+            link.receive(MOST).expect("an order");
+            let arena = Arena::new(64).expect("memory");
+            for _ in 0..sent {
+                link.take(&arena, &Slot { offset: 0, bytes: 8, text: 0 }).expect("an argument");
+            }
+            std::io::Write::write_all(&mut link.stream().expect("it"), &answer).expect("sent");
+        });
+        let link = Link::accept(listener.accept().expect("a connection").0, &key).expect("rank 0");
+        let mut command = Command::new("sleep");
+        let child = command.arg("600").stderr(Stdio::piped()).spawn().expect("sleep");
+        let job = Launched::attended(child).expect("a job");
+        (Running { ranks: 1, link, job }, rank)
+    }
+
+    #[test]
+    fn rank_0_can_only_say_that_it_is_done() {
+        let text = "Define f(mode_in double a, mode_out double b) Parallel 1 { *b = a; }";
+        let module = kumi_idl::parse(text.as_bytes()).module.expect("a description");
+        let interface = &module.interfaces[0];
+        let slots = [0, 8].map(|offset| Slot { offset, bytes: 8, text: 0 });
+        let framed = |reply: Reply| {
+            let bytes = reply.encode();
+            [u32::try_from(bytes.len()).expect("short").to_le_bytes().to_vec(), bytes].concat()
+        };
+        let call = |answer: Vec<u8>| {
+            let (mut running, rank) = job(interface, answer);
+            assert!(running.link.is_open());
+            let arena = Arena::new(64).expect("memory");
+            let result = running.call(interface, &arena, &slots);
+            rank.join().expect("rank 0");
+            let begin = Instant::now();
+            while running.link.is_open() {
+                // A busy machine may take its time to tell.
+                assert!(begin.elapsed() < Duration::from_secs(60), "it has gone");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            running.job.kill();
+            (result.map_err(|error| error.kind()), arena.read(8, 8))
+        };
+        let result = [framed(Reply::Done(5)), vec![7; 8]].concat();
+        assert_eq!(call(result), (Ok(Reply::Done(5)), vec![7; 8]));
+        let short = [framed(Reply::Done(5)), vec![7; 5]].concat();
+        assert_eq!(call(short).0, Err(io::ErrorKind::UnexpectedEof));
+        assert_eq!(call(Vec::new()).0, Err(io::ErrorKind::UnexpectedEof));
+        let no = || "no".to_owned();
+        for reply in [
+            Reply::Failed(no()),
+            Reply::Refused(no()),
+            Reply::Raised(no()),
+            Reply::Crashed(1, no()),
+            Reply::Callback { parameter: 0, head: 8, bytes: 64 },
+        ] {
+            assert_eq!(call(framed(reply)).0, Err(io::ErrorKind::InvalidData));
+        }
+        assert_eq!(call(vec![255; 4]).0, Err(io::ErrorKind::InvalidData));
+    }
+}

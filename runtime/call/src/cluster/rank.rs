@@ -1,0 +1,172 @@
+//! A rank of a job: rank 0 gets orders from the proxy, all ranks carry them out.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use kumi_idl::Interface;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use super::link::{Key, Link, pieces};
+use super::{Part, Ranks, Setup, VARIABLE, places};
+use crate::layout::Slot;
+use crate::native::{Arena, Linked, LinkedRoutine, end_now};
+use crate::protocol::{MOST, Order, Reply};
+
+/// Serves calls until the proxy has no more.
+///
+/// # Errors
+/// A sentence; the process is to end then, and with it the job.
+pub(crate) fn run(routines: &[Linked], ranks: &dyn Ranks) -> Result<(), String> {
+    let rank = ranks.join()?;
+    let busy = Arc::new(AtomicBool::new(true));
+    let mut link = None;
+    if rank == 0 {
+        let connected = connect()?;
+        let stream = connected.stream().map_err(lost)?;
+        let busy = Arc::clone(&busy);
+        std::thread::spawn(move || watch(&stream, &busy));
+        link = Some(connected);
+    }
+    let setup = shared(ranks, next(&mut link, usize::MAX)?)?;
+    if setup.is_empty() {
+        return ranks.leave();
+    }
+    let setup: Setup = serde_json::from_slice(&setup).map_err(|error| error.to_string())?;
+    let interface =
+        Interface::from_json(setup.interface.as_bytes()).map_err(|error| error.to_string())?;
+    let described = setup.interface.as_bytes();
+    let routine = routines.iter().find(|routine| routine.description() == described);
+    let routine = routine.ok_or("the job runs another executable than its server")?;
+    let routine = LinkedRoutine::new(routine, &interface)?;
+    limit(&setup)?;
+    loop {
+        busy.store(false, Ordering::SeqCst);
+        let order = next(&mut link, MOST)?;
+        busy.store(!order.is_empty(), Ordering::SeqCst);
+        let order = shared(ranks, order)?;
+        if order.is_empty() {
+            return ranks.leave();
+        }
+        let decoded = decode(&order).filter(|(_, slots)| slots.len() >= interface.params.len());
+        let (bytes, slots) = decoded.ok_or("an order of another version")?;
+        let arena = Arena::new(bytes).map_err(|error| format!("no memory: {error}"))?;
+        arguments(&interface, &slots, &arena, ranks, &mut link)?;
+        let begin = Instant::now();
+        routine.call(&arena, &slots);
+        ranks.barrier()?;
+        if let Some(link) = &mut link {
+            let took = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            link.send(&Reply::Done(took).encode()).map_err(lost)?;
+            for slot in places(&interface, &slots, Part::Results) {
+                link.give(&arena, slot).map_err(lost)?;
+            }
+        }
+    }
+}
+
+#[allow(clippy::needless_pass_by_value)] // What `map_err` gives.
+fn lost(error: io::Error) -> String {
+    format!("the connection to the server is lost: {error}")
+}
+
+/// Connects to the proxy.
+fn connect() -> Result<Link, String> {
+    let said = std::env::var(VARIABLE).unwrap_or_default();
+    let parsed = said.split_once(' ').and_then(|(address, digits)| {
+        Some((address, Key::from(blake3::Hash::from_hex(digits).ok()?)))
+    });
+    let (address, key) = parsed.ok_or("its environment does not say where the server is")?;
+    Link::connect(address, &key).map_err(|error| {
+        format!("the server cannot be reached from this node at {address}: {error}")
+    })
+}
+
+/// Ends this process when the proxy has gone: at once during a call, else when it has had time to end by itself.
+fn watch(stream: &std::net::TcpStream, busy: &AtomicBool) {
+    // What has come is the other thread's to read.
+    while matches!(stream.peek(&mut [0]), Ok(1..)) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for _ in 0..50 {
+        if busy.load(Ordering::SeqCst) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    end_now();
+}
+
+/// What the proxy says next, at rank 0; nothing at its end.
+fn next(link: &mut Option<Link>, most: usize) -> Result<Vec<u8>, String> {
+    match link {
+        Some(link) => Ok(link.receive(most).map_err(lost)?.unwrap_or_default()),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// What rank 0 has, at all ranks.
+fn shared(ranks: &dyn Ranks, mut bytes: Vec<u8>) -> Result<Vec<u8>, String> {
+    let mut length = (bytes.len() as u64).to_le_bytes();
+    ranks.broadcast(&mut length)?;
+    let length = usize::try_from(u64::from_le_bytes(length)).map_err(|error| error.to_string())?;
+    bytes.resize(length, 0);
+    if length > 0 {
+        ranks.broadcast(&mut bytes)?;
+    }
+    Ok(bytes)
+}
+
+/// An order to run: the bytes of memory, and the places in it, which are inside.
+fn decode(order: &[u8]) -> Option<(usize, Vec<Slot>)> {
+    let (bytes, order) = order.split_first_chunk()?;
+    let bytes = usize::try_from(u64::from_le_bytes(*bytes)).ok()?;
+    let Order::Run(_, slots) = Order::decode(order)? else { return None };
+    let inside = |slot: &Slot| slot.offset.checked_add(slot.bytes).is_some_and(|end| end <= bytes);
+    slots.iter().all(inside).then_some((bytes, slots))
+}
+
+/// Puts the arguments to their places: small ones at all ranks, arrays where the description has them.
+fn arguments(
+    interface: &Interface,
+    slots: &[Slot],
+    arena: &Arena,
+    ranks: &dyn Ranks,
+    link: &mut Option<Link>,
+) -> Result<(), String> {
+    for part in [Part::Small, Part::Arrays] {
+        for slot in places(interface, slots, part) {
+            if let Some(link) = link {
+                link.take(arena, slot).map_err(lost)?;
+            }
+        }
+    }
+    for part in [Part::Small, Part::Broadcast] {
+        for slot in places(interface, slots, part) {
+            for (offset, length) in pieces(slot) {
+                let mut bytes = arena.read(offset, length);
+                ranks.broadcast(&mut bytes)?;
+                arena.write(offset, &bytes);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Sets the limits of the server. What the library has mapped for the ranks is no concern of the routine's.
+fn limit(setup: &Setup) -> Result<(), String> {
+    let failed = |what: &str, why: String| format!("the limit of {what} cannot be set: {why}");
+    let files = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(soft, hard)| setrlimit(Resource::RLIMIT_NOFILE, setup.files.min(soft), hard));
+    files.map_err(|errno| failed("open files", errno.to_string()))?;
+    if setup.memory == 0 {
+        return Ok(());
+    }
+    let said = std::fs::read_to_string("/proc/self/statm")
+        .map_err(|error| failed("memory", error.to_string()))?;
+    let pages: Option<u64> = said.split(' ').next().and_then(|pages| pages.parse().ok());
+    let pages = pages.ok_or_else(|| failed("memory", "what is mapped is not known".to_owned()))?;
+    let most = setup.memory.saturating_add(pages.saturating_mul(4096));
+    setrlimit(Resource::RLIMIT_AS, most, most).map_err(|errno| failed("memory", errno.to_string()))
+}

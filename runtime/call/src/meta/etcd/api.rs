@@ -1,0 +1,163 @@
+//! Of etcd's interface what is needed here: ranges, guarded writes, leases.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::EtcdError;
+use super::http::Gateway;
+
+/// Most pairs that are asked for at once.
+const PAGE: u32 = 1000;
+
+/// A key with its value, as etcd keeps it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pair {
+    pub key: String,
+    pub value: Vec<u8>,
+    pub created: i64,
+    pub changed: i64,
+    pub lease: i64,
+}
+
+/// What is to be there: the value of a key, or nothing.
+pub type Change = (String, Option<Vec<u8>>);
+
+fn coded(bytes: impl AsRef<[u8]>) -> String {
+    STANDARD.encode(bytes)
+}
+
+fn wrong(what: &str) -> EtcdError {
+    EtcdError::Content(what.to_owned())
+}
+
+/// Numbers of 64 bits are texts in this JSON, and 0 is left out.
+fn number(value: &Value) -> Result<i64, EtcdError> {
+    match value {
+        Value::Null => Ok(0),
+        Value::String(text) => text.parse().map_err(|_| wrong("a number")),
+        other => other.as_i64().ok_or_else(|| wrong("a number")),
+    }
+}
+
+fn bytes(value: &Value) -> Result<Vec<u8>, EtcdError> {
+    STANDARD.decode(value.as_str().unwrap_or_default()).map_err(|_| wrong("a value"))
+}
+
+fn pairs(answer: &Value) -> Result<Vec<Pair>, EtcdError> {
+    let Some(kvs) = answer["kvs"].as_array() else { return Ok(Vec::new()) };
+    let pair = |kv: &Value| {
+        let key = String::from_utf8(bytes(&kv["key"])?).map_err(|_| wrong("a key"))?;
+        let (created, changed) = (number(&kv["create_revision"])?, number(&kv["mod_revision"])?);
+        let (value, lease) = (bytes(&kv["value"])?, number(&kv["lease"])?);
+        Ok(Pair { key, value, created, changed, lease })
+    };
+    kvs.iter().map(pair).collect()
+}
+
+/// The first key that does not begin with this.
+fn behind(prefix: &str) -> Vec<u8> {
+    let mut end = prefix.as_bytes().to_vec();
+    // Prefixes are texts: no byte of them is the last there is.
+    if let Some(last) = end.last_mut() {
+        *last += 1;
+    }
+    end
+}
+
+/// The value of a key.
+pub async fn get(gateway: &mut Gateway, key: &str) -> Result<Option<Pair>, EtcdError> {
+    let answer = gateway.post("/v3/kv/range", &json!({ "key": coded(key) })).await?;
+    Ok(pairs(&answer)?.into_iter().next())
+}
+
+/// All pairs whose keys begin with this, in the order of the keys.
+pub async fn all(gateway: &mut Gateway, prefix: &str) -> Result<Vec<Pair>, EtcdError> {
+    let (mut from, end) = (prefix.as_bytes().to_vec(), behind(prefix));
+    let mut found = Vec::new();
+    loop {
+        let body = json!({ "key": coded(&from), "range_end": coded(&end), "limit": PAGE });
+        let some = pairs(&gateway.post("/v3/kv/range", &body).await?)?;
+        let count = some.len();
+        if let Some(last) = some.last() {
+            from = last.key.as_bytes().to_vec();
+            from.push(0);
+        }
+        found.extend(some);
+        if count < PAGE as usize {
+            return Ok(found);
+        }
+    }
+}
+
+fn operation((key, value): &Change, lease: i64) -> Value {
+    match value {
+        None => json!({ "request_delete_range": { "key": coded(key) } }),
+        Some(value) => json!({ "request_put": {
+            "key": coded(key), "value": coded(value), "lease": lease.to_string(),
+        }}),
+    }
+}
+
+/// Makes the changes if the key is the one that was made in this revision.
+///
+/// # Errors
+/// [`EtcdError::Deposed`]: it is not.
+pub async fn guarded(
+    gateway: &mut Gateway,
+    (guard, created): (&str, i64),
+    changes: &[Change],
+) -> Result<(), EtcdError> {
+    let operations: Vec<Value> = changes.iter().map(|change| operation(change, 0)).collect();
+    let compare = json!([{ "key": coded(guard), "target": "CREATE", "result": "EQUAL",
+        "create_revision": created.to_string() }]);
+    let body = json!({ "compare": compare, "success": operations });
+    let answer = gateway.post("/v3/kv/txn", &body).await?;
+    if answer["succeeded"] == Value::Bool(true) { Ok(()) } else { Err(EtcdError::Deposed) }
+}
+
+/// Makes the first key, with a lease, if it is not there; and changes the second, if it is as it was. The revision, or
+/// `None`.
+pub async fn claim(
+    gateway: &mut Gateway,
+    (key, value, lease): (&str, &[u8], i64),
+    (other, was, becomes): (&str, i64, &[u8]),
+) -> Result<Option<i64>, EtcdError> {
+    let compare = json!([
+        { "key": coded(key), "target": "CREATE", "result": "EQUAL", "create_revision": "0" },
+        { "key": coded(other), "target": "MOD", "result": "EQUAL", "mod_revision": was.to_string() },
+    ]);
+    let operations = [
+        operation(&(key.to_owned(), Some(value.to_vec())), lease),
+        operation(&(other.to_owned(), Some(becomes.to_vec())), 0),
+    ];
+    let body = json!({ "compare": compare, "success": operations });
+    let answer = gateway.post("/v3/kv/txn", &body).await?;
+    if answer["succeeded"] != Value::Bool(true) {
+        return Ok(None);
+    }
+    number(&answer["header"]["revision"]).map(Some)
+}
+
+/// A lease of so many seconds; its number.
+pub async fn grant(gateway: &mut Gateway, seconds: u64) -> Result<i64, EtcdError> {
+    let body = json!({ "TTL": seconds.to_string() });
+    let answer = gateway.post("/v3/lease/grant", &body).await?;
+    match number(&answer["ID"])? {
+        0 => Err(wrong("a lease")),
+        lease => Ok(lease),
+    }
+}
+
+/// Makes a lease last as long as at its begin. False: it has ended.
+pub async fn keep_alive(gateway: &mut Gateway, lease: i64) -> Result<bool, EtcdError> {
+    let body = json!({ "ID": lease.to_string() });
+    let answer = gateway.post("/v3/lease/keepalive", &body).await?;
+    Ok(number(&answer["result"]["TTL"])? > 0)
+}
+
+/// Ends a lease, and what was made with it.
+pub async fn revoke(gateway: &mut Gateway, lease: i64) -> Result<(), EtcdError> {
+    let body = json!({ "ID": lease.to_string() });
+    gateway.post("/v3/lease/revoke", &body).await.map(drop)
+}

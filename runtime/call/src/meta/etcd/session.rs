@@ -1,0 +1,103 @@
+//! The time in which a metaserver leads.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Mutex;
+use tokio::time::sleep;
+
+use super::figures::Standing;
+use super::http::Gateway;
+use super::{Etcd, EtcdError, api};
+
+/// How soon a lease that could not be made longer is tried again.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// A metaserver leads, with this key and this lease.
+pub struct Session {
+    settings: Rc<Etcd>,
+    standing: Rc<Standing>,
+    gateway: Mutex<Gateway>,
+    /// The key that says so, and the revision that made it.
+    pub guard: (String, i64),
+    lease: i64,
+    /// The high bits of the numbers of its calls.
+    first: u64,
+}
+
+impl Session {
+    /// It leads since its lease was asked for.
+    pub fn new(
+        settings: &Rc<Etcd>,
+        standing: &Rc<Standing>,
+        guard: (String, i64),
+        (lease, begun): (i64, Instant),
+        first: u64,
+    ) -> Result<Session, EtcdError> {
+        let gateway = Mutex::new(Gateway::new(settings, standing)?);
+        let (settings, standing) = (Rc::clone(settings), Rc::clone(standing));
+        let session = Session { settings, standing, gateway, guard, lease, first };
+        session.lasts(begun);
+        Ok(session)
+    }
+
+    /// The first number for calls: no other leader has had it or a higher one before.
+    pub fn first_call(&self) -> u64 {
+        self.first << 32
+    }
+
+    /// A connection of its own.
+    ///
+    /// # Errors
+    /// The settings are no good.
+    pub fn gateway(&self) -> Result<Gateway, EtcdError> {
+        Gateway::new(&self.settings, &self.standing)
+    }
+
+    /// What is known of etcd.
+    pub fn standing(&self) -> &Rc<Standing> {
+        &self.standing
+    }
+
+    /// What the keys of its state begin with.
+    pub fn prefix(&self) -> &str {
+        &self.settings.prefix
+    }
+
+    /// etcd counts the lease's time from later than this; whoever counts here is done a little before.
+    fn lasts(&self, asked: Instant) {
+        let lease = self.settings.lease;
+        self.standing.lead_until(asked + lease - lease / 5, &self.settings.advertise);
+    }
+
+    /// Makes the lease longer again and again, until it has ended. While etcd does not answer this one does not lead, but
+    /// may again if its lease is there still.
+    pub async fn hold(&self) {
+        let mut pause = Duration::ZERO;
+        loop {
+            sleep(pause).await;
+            let asked = Instant::now();
+            let kept = api::keep_alive(&mut *self.gateway.lock().await, self.lease).await;
+            match kept {
+                Ok(true) => {
+                    self.lasts(asked);
+                    pause = self.settings.lease / 3;
+                }
+                Ok(false) => return,
+                Err(error) => {
+                    tracing::warn!(%error, "the lease is not made longer");
+                    pause = AGAIN;
+                }
+            }
+        }
+    }
+
+    /// Ends it, so that another can lead at once.
+    pub async fn release(self) {
+        self.standing.follow("");
+        let mut gateway = self.gateway.into_inner();
+        if let Err(error) = api::revoke(&mut gateway, self.lease).await {
+            tracing::warn!(%error, "the lease could not be ended; it ends by itself");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! One of several metaservers: it follows, leads, and follows again.
+
+use std::cell::RefCell;
+use std::io;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use tokio::task::LocalSet;
+use tokio::time::sleep;
+
+use super::desk::Desk;
+use super::etcd::{Candidate, Etcd, EtcdError, Kept, Session, Watch, Writer};
+use super::{Config, MetaError, StoreError, attend, broker};
+use crate::server::Listener;
+
+/// How long the last of the state may take to be written, and a lease to be ended.
+const LAST: Duration = Duration::from_secs(3);
+/// How soon the state is tried to be read again.
+const AGAIN: Duration = Duration::from_millis(200);
+/// How often is looked whether a lease that was not sure is so again.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How a time as leader ended.
+enum End {
+    /// Another leads.
+    Deposed,
+    /// All is over.
+    Stopped,
+}
+
+/// Serves until `stop` is ready.
+pub fn serve(
+    runtime: &Runtime,
+    config: &Config,
+    etcd: &Etcd,
+    listener: &Listener,
+    stop: impl Future<Output = ()>,
+) -> Result<(), MetaError> {
+    let mut candidate = Candidate::new(etcd, &config.name)?;
+    let mut stop = pin!(stop);
+    loop {
+        let Some(session) = follow(runtime, config, &mut candidate, listener, stop.as_mut())?
+        else {
+            return Ok(());
+        };
+        tracing::info!(address = etcd.advertise, "this metaserver leads");
+        if let End::Stopped = lead(runtime, config, session, listener, stop.as_mut())? {
+            return Ok(());
+        }
+        tracing::warn!(address = etcd.advertise, "this metaserver leads no more");
+        candidate.standing().follow("");
+    }
+}
+
+/// Connections and what belongs to them go with the set of tasks.
+fn within<T>(runtime: &Runtime, part: impl Future<Output = T>) -> T {
+    LocalSet::new().block_on(runtime, part)
+}
+
+/// Tells everybody who leads, until this one does; `None`: all is over.
+fn follow(
+    runtime: &Runtime,
+    config: &Config,
+    candidate: &mut Candidate,
+    listener: &Listener,
+    stop: Pin<&mut impl Future<Output = ()>>,
+) -> Result<Option<Session>, MetaError> {
+    let mut desk = Desk::new(config.clone(), broker(config)?, 0);
+    desk.standing = Some(candidate.standing());
+    let desk = Rc::new(RefCell::new(desk));
+    let listener = listener.again()?;
+    within(runtime, async {
+        tokio::select! {
+            result = attend(&desk, listener) => result.map(|()| None).map_err(MetaError::from),
+            session = candidate.win() => Ok(Some(session)),
+            () = stop => Ok(None),
+        }
+    })
+}
+
+fn lead(
+    runtime: &Runtime,
+    config: &Config,
+    session: Session,
+    listener: &Listener,
+    stop: Pin<&mut impl Future<Output = ()>>,
+) -> Result<End, MetaError> {
+    let mut desk = Desk::new(config.clone(), broker(config)?, session.first_call());
+    desk.standing = Some(Rc::clone(session.standing()));
+    let listener = listener.again()?;
+    within(runtime, async {
+        let opened = tokio::select! {
+            () = session.hold() => return Ok(End::Deposed),
+            opened = open(&session) => opened,
+        };
+        let (kept, writer) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                session.release().await;
+                return Err(error.into());
+            }
+        };
+        let watch = kept.watch();
+        desk.restore(Box::new(kept)).map_err(|error| match error {
+            StoreError::Etcd(error) => MetaError::Etcd(error),
+            other => MetaError::from(io::Error::other(other)),
+        })?;
+        let desk = Rc::new(RefCell::new(desk));
+        let writing = tokio::task::spawn_local(writer.run());
+        let end = tokio::select! {
+            result = attend(&desk, listener) => result.map(|()| End::Stopped),
+            () = session.hold() => Ok(End::Deposed),
+            _deposed = writing => Ok(End::Deposed),
+            () = grant(&desk, &watch) => Ok(End::Deposed),
+            () = stop => Ok(End::Stopped),
+        };
+        if let Ok(End::Stopped) = end {
+            watch.drain(LAST).await;
+            // If that takes longer, the lease ends by itself.
+            let _late = tokio::time::timeout(LAST, session.release()).await;
+        }
+        Ok(end?)
+    })
+}
+
+/// Reads the state, as soon as etcd lets it.
+async fn open(session: &Session) -> Result<(Kept, Writer), EtcdError> {
+    loop {
+        match session.open().await {
+            Err(error @ EtcdError::Away { .. }) => {
+                tracing::warn!(%error, "the state cannot be read yet");
+                sleep(AGAIN).await;
+            }
+            other => return other,
+        }
+    }
+}
+
+/// Tells clients of their places, for ever.
+async fn grant(desk: &Rc<RefCell<Desk>>, watch: &Watch) {
+    loop {
+        tokio::select! {
+            () = watch.news() => {}
+            () = sleep(LOOK) => {}
+        }
+        desk.borrow_mut().grant();
+    }
+}

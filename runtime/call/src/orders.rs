@@ -1,0 +1,93 @@
+//! What the server says to the process of a slot, which answers: through their socket or on their board.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
+
+use crate::native::{Board, Worth, receive_with_descriptor, send_with_descriptor};
+use crate::protocol::{MOST, Order, Reply};
+
+/// A slot's end of what it has in common with its server, but for arenas.
+pub struct Orders {
+    socket: OwnedFd,
+    board: Option<Board>,
+    buffer: Vec<u8>,
+    /// Whether to look for the next order; what is the case since the last reply.
+    worth: Worth,
+    looks: bool,
+    answered: Option<Instant>,
+}
+
+impl Orders {
+    /// Those that come through a socket.
+    pub fn new(socket: OwnedFd) -> Orders {
+        let worth = Worth::of_orders();
+        Orders { socket, board: None, buffer: vec![0; MOST], worth, looks: false, answered: None }
+    }
+
+    /// From here on they come on this board, too.
+    pub fn look_at(&mut self, board: Option<Board>) {
+        self.board = board;
+    }
+
+    /// The socket once more.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn socket(&self) -> io::Result<OwnedFd> {
+        self.socket.try_clone()
+    }
+
+    /// The next order and what came with it; `None`: there is no server any more.
+    ///
+    /// # Errors
+    /// The socket fails, or the server says what this version does not know.
+    pub fn next(&mut self) -> io::Result<Option<(Order, Option<OwnedFd>)>> {
+        let looks = std::mem::take(&mut self.looks);
+        let seen = self.board.as_ref().filter(|_| looks).and_then(Board::order);
+        let (order, descriptor) = match seen {
+            Some(order) => (Order::decode(&order), None),
+            None => {
+                let socket = self.socket.as_fd();
+                let (length, descriptor) = receive_with_descriptor(socket, &mut self.buffer, true)?;
+                if length == 0 {
+                    return Ok(None);
+                }
+                (Order::decode(&self.buffer[..length]), descriptor)
+            }
+        };
+        let order = order.ok_or(io::ErrorKind::InvalidData)?;
+        if matches!(order, Order::Run(..))
+            && let Some(answered) = self.answered.take()
+        {
+            self.worth.waited(answered.elapsed());
+        }
+        Ok(Some((order, descriptor)))
+    }
+
+    /// Answers something else than that a routine has run.
+    ///
+    /// # Errors
+    /// There is no server any more.
+    pub fn tell(&self, reply: &Reply) -> io::Result<()> {
+        send_with_descriptor(self.socket.as_fd(), &reply.encode(), None)
+    }
+
+    /// A routine has run, or cannot. Before that is told it is said whether the next order is looked for.
+    ///
+    /// # Errors
+    /// As [`Orders::tell`].
+    pub fn ran(&mut self, reply: &Reply) -> io::Result<()> {
+        self.answered = Some(Instant::now());
+        if let (Some(board), Reply::Done(ns)) = (&self.board, reply) {
+            self.looks = self.worth.looks() && board.may_look();
+            if self.looks {
+                board.await_order();
+            }
+            if board.answer(*ns) {
+                return Ok(());
+            }
+        }
+        self.tell(reply)
+    }
+}

@@ -1,0 +1,133 @@
+#![allow(dead_code)] // Each test uses a part of it.
+//! An etcd of its own for a test, in a temporary folder.
+
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+/// etcd, which ends with this.
+pub struct Server {
+    child: Option<Child>,
+    client: SocketAddr,
+    peer: SocketAddr,
+    more: Vec<String>,
+    folder: tempfile::TempDir,
+}
+
+/// Whether the command is there; tests are left out where it is not.
+pub fn is_there() -> bool {
+    let found = Command::new("etcd").arg("--version").stdout(Stdio::null()).status().is_ok();
+    if !found {
+        eprintln!("left out: there is no command `etcd` here (Debian package etcd-server)");
+    }
+    found
+}
+
+/// Whether the command for its operator is there.
+pub fn has_control() -> bool {
+    let found = Command::new("etcdctl").arg("version").stdout(Stdio::null()).status().is_ok();
+    if !found {
+        eprintln!("left out: there is no command `etcdctl` here (Debian package etcd-client)");
+    }
+    found
+}
+
+/// Starts one.
+pub fn started(more: &[&str]) -> Server {
+    let mut server = Server {
+        child: None,
+        client: crate::grid::port(),
+        peer: crate::grid::port(),
+        more: more.iter().map(|one| (*one).to_owned()).collect(),
+        folder: tempfile::tempdir().expect("a folder"),
+    };
+    server.start();
+    server
+}
+
+impl Server {
+    /// Where it is.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.client)
+    }
+
+    /// Starts it, perhaps again; it answers when this returns.
+    pub fn start(&mut self) {
+        let (client, peer) = (self.url(), format!("http://{}", self.peer));
+        // It goes with this test, however that ends.
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "etcd", "--log-level", "error", "--logger", "zap"])
+            .arg("--data-dir")
+            .arg(self.folder.path().join("data"))
+            .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+            .args(["--initial-cluster", &format!("default={peer}")])
+            .args(&self.more)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        self.child = Some(child.expect("etcd starts"));
+        let begin = Instant::now();
+        while !self.control(&["endpoint", "health"]) {
+            assert!(begin.elapsed() < Duration::from_secs(60), "etcd does not answer");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Whether it does that. Without the command for it, whether it listens.
+    pub fn control(&self, args: &[&str]) -> bool {
+        let done = Command::new("etcdctl")
+            .env("ETCDCTL_API", "3")
+            .args(["--command-timeout", "3s", "--endpoints", &self.url()])
+            .args(args)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        match done {
+            Ok(status) => status.success(),
+            Err(_) => TcpStream::connect(self.client).is_ok(),
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(child) = &self.child {
+            let id = Pid::from_raw(i32::try_from(child.id()).expect("a process"));
+            kill(id, signal).expect("a signal");
+        }
+    }
+
+    /// Stops it for a while, as if the network were cut. It does nothing more when this returns.
+    pub fn freeze(&self) {
+        self.signal(Signal::SIGSTOP);
+        let child = self.child.as_ref().map_or(0, Child::id);
+        let id = Pid::from_raw(i32::try_from(child).expect("a process"));
+        let status = waitpid(id, Some(WaitPidFlag::WUNTRACED)).expect("its state");
+        assert!(matches!(status, WaitStatus::Stopped(..)), "{status:?}");
+    }
+
+    /// Lets it go on.
+    pub fn thaw(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+
+    /// Kills it.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().expect("it dies");
+            child.wait().expect("it is dead");
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _dead = child.kill();
+            let _dead = child.wait();
+        }
+    }
+}

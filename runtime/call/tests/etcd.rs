@@ -1,0 +1,376 @@
+//! Several metaservers with their state in etcd: one leads, and is killed, frozen, or without etcd.
+#![forbid(unsafe_code)]
+
+mod common;
+#[path = "common/etcd.rs"]
+mod etcd;
+#[path = "common/grid.rs"]
+mod grid;
+
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Served, param, served_by};
+use grid::{Meta, config, meta_at};
+use kumi_call::meta::{Etcd, LeaderState, State};
+use kumi_call::server::{Membership, Registry};
+use kumi_call::{Arg, CallError, Grid, GridCall, Options};
+use kumi_idl::{Element, Mode, Param, Type};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// It notes that it runs, and ends when a file is there.
+const STAY: &str = r#"
+#include <stdio.h>
+#include <unistd.h>
+
+void stay(const char *path)
+{
+    char name[4096];
+    snprintf(name, sizeof name, "%s.runs", path);
+    FILE *file = fopen(name, "a");
+    if (file != NULL) {
+        fputs("x", file);
+        fclose(file);
+    }
+    while (access(path, F_OK) != 0) {
+        usleep(1000);
+    }
+}
+"#;
+
+/// A set of metaservers: their addresses, and where etcd is.
+#[derive(Clone)]
+struct Set {
+    url: String,
+    addresses: Vec<SocketAddr>,
+}
+
+/// The configuration of the metaserver there.
+fn of_set(url: &str, address: SocketAddr) -> kumi_call::meta::Config {
+    let mut config = config("round-robin");
+    config.name = address.to_string();
+    config.etcd = Some(Etcd {
+        endpoints: vec![url.to_owned()],
+        lease: Duration::from_secs(4),
+        advertise: address.to_string(),
+        ..Etcd::default()
+    });
+    config
+}
+
+impl Set {
+    fn new(etcd: &etcd::Server, count: usize) -> Set {
+        Set { url: etcd.url(), addresses: (0..count).map(|_| grid::port()).collect() }
+    }
+
+    /// One in this process.
+    fn meta(&self, at: usize) -> Meta {
+        meta_at(of_set(&self.url, self.addresses[at]), self.addresses[at])
+    }
+
+    fn all(&self) -> String {
+        let all: Vec<String> = self.addresses.iter().map(SocketAddr::to_string).collect();
+        all.join(",")
+    }
+
+    fn grid(&self) -> Grid {
+        let options = Options { connect_time: Duration::from_secs(60), ..Options::default() };
+        Grid::connect(&self.all(), &options).expect("a leader")
+    }
+
+    /// A server that offers `stay` too.
+    fn server(&self, name: &str) -> Served {
+        let mut config = common::config();
+        config.name = name.to_owned();
+        config.slots = 1;
+        config.membership = Some(Membership {
+            metaservers: self.addresses.iter().map(SocketAddr::to_string).collect(),
+            ..Membership::default()
+        });
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut registry = Registry::default();
+        for interface in common::interfaces() {
+            registry.add(interface, &[common::library()]).expect("a routine");
+        }
+        let path = Param { ty: Type::String, ..param("path", Mode::In, Element::I32, &[]) };
+        let stay = common::compiled(folder.path(), "stay", STAY);
+        registry.add(common::routine("stay", vec![path]), &[stay]).expect("a routine");
+        let mut server = served_by(config, registry);
+        server.keep(folder);
+        server
+    }
+
+    /// Waits until whoever leads says that.
+    fn until(&self, what: &str, is: impl Fn(&State, &LeaderState) -> bool) -> State {
+        let begin = Instant::now();
+        loop {
+            let grid = Grid::connect(&self.all(), &Options::default());
+            let state = grid.and_then(|grid| grid.status());
+            if let Ok(state) = &state
+                && is(state, state.leader.as_ref().expect("one of several"))
+            {
+                return state.clone();
+            }
+            assert!(begin.elapsed() < Duration::from_secs(120), "{what} does not come: {state:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn until_servers(&self, count: usize) -> State {
+        self.until("a server", |state, _| {
+            state.servers.iter().filter(|server| server.state == "up").count() == count
+        })
+    }
+
+    /// Waits until that one leads.
+    fn until_leads(&self, at: usize) {
+        let address = self.addresses[at].to_string();
+        self.until("a leader", |_, leader| leader.leading && leader.address == address);
+    }
+}
+
+fn nap(grid: &Grid, ms: i32) -> GridCall {
+    grid.call_async("nap", vec![ms.into()], None).expect("it begins")
+}
+
+const CHILD: &str = "KUMI_TEST_ETCD";
+
+/// A metaserver in a process of its own, which ends with this.
+struct Process(Child);
+
+#[test]
+fn a_metaserver_of_its_own() {
+    if let Ok(how) = std::env::var(CHILD) {
+        let (url, address) = how.split_once(' ').expect("two words");
+        let address = address.parse().expect("an address");
+        let _meta = meta_at(of_set(url, address), address);
+        std::thread::sleep(Duration::from_secs(600));
+    }
+}
+
+impl Process {
+    fn start(set: &Set, at: usize) -> Process {
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL"])
+            .arg(std::env::current_exe().expect("this test"))
+            .args(["--exact", "a_metaserver_of_its_own"])
+            .env(CHILD, format!("{} {}", set.url, set.addresses[at]))
+            .stdout(Stdio::null())
+            .spawn();
+        Process(child.expect("a metaserver"))
+    }
+
+    /// It may go on for a moment.
+    fn signal(&self, signal: Signal) {
+        let id = Pid::from_raw(i32::try_from(self.0.id()).expect("a process"));
+        kill(id, signal).expect("a signal");
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _dead = self.0.kill();
+        let _dead = self.0.wait();
+    }
+}
+
+/// Calls that run and wait go on at the next leader, and each runs once.
+fn take_over(set: &Set, stop: impl FnOnce()) {
+    let grid = set.grid();
+    let folder = tempfile::tempdir().expect("a folder");
+    let end = folder.path().join("end");
+    grid.call("noop", vec![]).expect("it runs");
+    set.until("its end", |state, _| state.counters.done == 1 && state.running == 0);
+    let path = Arg::Text(end.to_str().expect("a text").to_owned().into());
+    let mut runs = grid.call_async("stay", vec![path], None).expect("it begins");
+    // Its client was told its place, so that is kept.
+    set.until("a call that runs", |state, _| state.servers.iter().any(|it| it.running == 1));
+    let mut waits = nap(&grid, 1);
+    set.until("a call that waits", |state, _| state.waiting == 1);
+    stop();
+    set.until_leads(1);
+    // What runs is known, and has its slot, so what waits goes on waiting.
+    set.until("both calls", |state, _| {
+        let runs = state.servers.iter().any(|it| it.state == "up" && it.in_flight == 1);
+        runs && (state.running, state.waiting) == (1, 1)
+    });
+    assert!(!runs.is_over() && !waits.is_over());
+    std::fs::write(&end, "").expect("written");
+    runs.wait(&|| false).expect("it runs to its end");
+    waits.wait(&|| false).expect("it runs too");
+    let state = set.until("both ends", |state, _| {
+        (state.running, state.waiting, state.counters.done) == (0, 0, 2)
+    });
+    assert_eq!((state.counters.placed, state.counters.failed), (1, 0), "{state:?}");
+    let times = std::fs::read_to_string(end.with_extension("runs")).expect("it has run");
+    assert_eq!(times, "x");
+    grid.call("noop", vec![]).expect("it runs");
+}
+
+#[test]
+fn one_leads_and_the_others_say_so() {
+    if !etcd::is_there() {
+        return;
+    }
+    let etcd = etcd::started(&[]);
+    let set = Set::new(&etcd, 2);
+    let mut first = set.meta(0);
+    set.until_leads(0);
+    let second = set.meta(1);
+    let _server = set.server("a");
+    set.until_servers(1);
+    // Who is given one that follows is told where to go.
+    let only = Grid::connect(&set.addresses[1].to_string(), &Options::default());
+    let only = only.expect("the leader");
+    only.call("noop", vec![]).expect("it runs");
+    assert_eq!(only.server(), set.addresses[0].to_string());
+    let direct = kumi_call::Client::connect(&second.address.to_string(), &Options::default());
+    match direct {
+        Err(error @ CallError::NotLeading { .. }) => {
+            assert!(error.to_string().contains(&set.addresses[0].to_string()), "{error}");
+            assert!(error.has_not_run());
+        }
+        other => panic!("{other:?}"),
+    }
+    let before = set.until_servers(1);
+    let leader = before.leader.expect("one of several");
+    assert!(leader.requests > 0 && leader.errors == 0 && leader.mean > 0.0, "{leader:?}");
+    // One that is asked to end hands over at once, with all that it knew.
+    first.stop();
+    set.until_leads(1);
+    let after = set.until_servers(1);
+    assert_eq!(after.paths.len(), before.paths.len());
+    set.grid().call("noop", vec![]).expect("it runs");
+}
+
+/// Two metaservers, of which the first leads in a process of its own, and a server.
+fn led_by_a_process(etcd: &etcd::Server) -> (Set, Process, (Meta, Served)) {
+    let set = Set::new(etcd, 2);
+    let first = Process::start(&set, 0);
+    set.until_leads(0);
+    let others = (set.meta(1), set.server("a"));
+    set.until_servers(1);
+    (set, first, others)
+}
+
+#[test]
+fn when_the_leader_is_killed_another_goes_on() {
+    if !etcd::is_there() {
+        return;
+    }
+    let etcd = etcd::started(&[]);
+    let (set, first, _others) = led_by_a_process(&etcd);
+    take_over(&set, || first.signal(Signal::SIGKILL));
+}
+
+#[test]
+fn a_leader_that_was_frozen_grants_nothing() {
+    if !etcd::is_there() {
+        return;
+    }
+    let etcd = etcd::started(&[]);
+    let (set, first, _others) = led_by_a_process(&etcd);
+    take_over(&set, || first.signal(Signal::SIGSTOP));
+    first.signal(Signal::SIGCONT);
+    // It knows at once that it does not lead, and says who does.
+    let begin = Instant::now();
+    let address = set.addresses[0].to_string();
+    loop {
+        match kumi_call::Client::connect(&address, &Options::default()) {
+            Err(CallError::NotLeading { leader }) if !leader.is_empty() => {
+                assert_eq!(leader, set.addresses[1].to_string());
+                break;
+            }
+            Err(_) => {}
+            Ok(client) => panic!("{client:?}"),
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "it does not find the leader");
+    }
+    set.grid().call("noop", vec![]).expect("it runs");
+}
+
+#[test]
+fn calls_wait_while_etcd_is_away() {
+    if !etcd::is_there() {
+        return;
+    }
+    let mut etcd = etcd::started(&[]);
+    let set = Set::new(&etcd, 1);
+    let _meta = set.meta(0);
+    let _server = set.server("a");
+    set.until_servers(1);
+    let grid = set.grid();
+    grid.call("noop", vec![]).expect("it runs");
+    etcd.kill();
+    let mut waits = nap(&grid, 1);
+    let begin = Instant::now();
+    loop {
+        let options = Options { connect_time: Duration::from_secs(1), ..Options::default() };
+        match Grid::connect(&set.all(), &options) {
+            Err(CallError::NotLeading { leader }) if leader.is_empty() => break,
+            _ => assert!(begin.elapsed() < Duration::from_secs(60), "it goes on leading"),
+        }
+    }
+    assert!(!waits.is_over(), "its place is not kept, so it is not told");
+    // Who is connected is told why nothing more is taken.
+    loop {
+        match grid.call_within("noop", vec![], Some(Duration::from_secs(1))) {
+            Err(CallError::Busy(text)) => {
+                assert!(text.contains("etcd"), "{text}");
+                break;
+            }
+            other => assert!(begin.elapsed() < Duration::from_secs(60), "{other:?}"),
+        }
+    }
+    etcd.start();
+    waits.wait(&|| false).expect("it runs when etcd is back");
+    set.grid().call("noop", vec![]).expect("it runs");
+    // The same over a short absence, in which nothing but time is lost.
+    etcd.freeze();
+    let mut waits = nap(&grid, 1);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!waits.is_over());
+    etcd.thaw();
+    waits.wait(&|| false).expect("it runs when etcd goes on");
+}
+
+#[test]
+fn a_full_etcd_is_told() {
+    if !etcd::is_there() || !etcd::has_control() {
+        return;
+    }
+    let etcd = etcd::started(&["--quota-backend-bytes", "1048576"]);
+    let set = Set::new(&etcd, 1);
+    let _meta = set.meta(0);
+    let _server = set.server("a");
+    set.until_servers(1);
+    let grid = set.grid();
+    grid.call("noop", vec![]).expect("it runs");
+    // Until it is full.
+    let text = "x".repeat(100_000);
+    let mut number = 0;
+    while etcd.control(&["put", &format!("filler{number}"), &text]) {
+        number += 1;
+        assert!(number < 1000, "it is never full");
+    }
+    let mut waits = nap(&grid, 1);
+    let state = set.until("trouble", |_, leader| !leader.trouble.is_empty());
+    let leader = state.leader.expect("one of several");
+    assert!(leader.leading && leader.trouble.contains("space"), "{leader:?}");
+    assert_eq!((leader.unkept, waits.is_over()), (1, false));
+    assert!(etcd.control(&["del", "--prefix", "filler"]));
+    let output = Command::new("etcdctl")
+        .env("ETCDCTL_API", "3")
+        .args(["--endpoints", &etcd.url(), "endpoint", "status", "-w", "json"])
+        .output()
+        .expect("etcdctl");
+    let text = String::from_utf8(output.stdout).expect("text");
+    let status: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let revision = status[0]["Status"]["header"]["revision"].as_u64().expect("a revision");
+    assert!(etcd.control(&["compact", &revision.to_string()]));
+    assert!(etcd.control(&["defrag"]));
+    assert!(etcd.control(&["alarm", "disarm"]));
+    waits.wait(&|| false).expect("it runs when there is space");
+}

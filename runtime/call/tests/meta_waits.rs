@@ -1,0 +1,144 @@
+//! Places at a metaserver: calls that wait again after an attempt, and places to which nobody comes.
+#![forbid(unsafe_code)]
+
+mod common;
+#[path = "common/grid.rs"]
+mod grid;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use common::served;
+use grid::{Meta, config, meta, meta_at, repeating};
+use kumi_rpc::{ClientEvent, ClientHello, Code, Placing, Step, VERSIONS};
+
+#[test]
+fn a_call_whose_server_is_gone_waits_as_any_does() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut kept = config("round-robin");
+    kept.state = Some(folder.path().join("meta.db"));
+    // Until it is seen that the server is gone.
+    kept.attempts = 10_000;
+    let mut meta = meta(kept.clone());
+    let mut first = repeating(&meta, "first");
+    meta.until_servers(1);
+    let grid = meta.grid();
+    let mut call = grid.call_async("nap", vec![500.into()], None).expect("it begins");
+    meta.until("a call that runs", |state| state.servers.iter().any(|server| server.running == 1));
+    first.stop();
+    let state = meta.until("a call that waits", |state| {
+        (state.waiting, state.running) == (1, 0) && state.servers[0].state == "lost"
+    });
+    assert_eq!(state.users[0].waiting, 1);
+    // What waits is not kept: nobody is told of the server that is gone.
+    meta.stop();
+    let meta = meta_at(kept, meta.address);
+    let _second = repeating(&meta, "second");
+    call.wait(&|| false).expect("it runs on the second");
+    let state = meta.until("its end", |state| state.counters.done == 1);
+    assert_eq!((state.counters.placed, state.counters.failed), (1, 0), "{state:?}");
+    assert!(state.recent[0].attempts >= 2 && state.recent[0].server == "second", "{state:?}");
+}
+
+/// A connection to a metaserver that asks for places and never goes there.
+struct Idler {
+    rpc: kumi_rpc::Client,
+    stream: TcpStream,
+    input: Vec<u8>,
+}
+
+impl Idler {
+    fn new(meta: &Meta) -> Idler {
+        let mut stream = TcpStream::connect(meta.address).expect("a connection");
+        let hello = ClientHello {
+            versions: VERSIONS,
+            token: String::new(),
+            program: String::new(),
+            site: String::new(),
+        };
+        stream.write_all(&hello.encode()).expect("written");
+        Idler { rpc: kumi_rpc::Client::default(), stream, input: Vec::new() }
+    }
+
+    fn seek(&mut self, routine: &str) {
+        let all = common::interfaces();
+        let interface = all.iter().find(|one| one.name == routine).expect("a routine");
+        let json = interface.to_json().expect("JSON");
+        let placing = Placing {
+            key: (7, 7),
+            hash: twox_hash::XxHash3_64::oneshot(json.as_bytes()),
+            bytes_out: 0,
+            bytes_back: 0,
+            operations: f64::NAN,
+            time_ms: 0,
+            attempts: 0,
+            priority: 0,
+            idempotent: false,
+            routine: routine.to_owned(),
+        };
+        let mut out = Vec::new();
+        self.rpc.seek(&placing, &mut out).expect("a name");
+        self.stream.write_all(&out).expect("written");
+    }
+
+    fn next(&mut self) -> ClientEvent {
+        loop {
+            match self.rpc.step(&self.input).expect("the protocol") {
+                Step::Event(used, event) => {
+                    self.input.drain(..used);
+                    if let Some(event) = event {
+                        return event;
+                    }
+                }
+                _ => {
+                    let mut piece = [0; 4096];
+                    let count = self.stream.read(&mut piece).expect("read");
+                    assert!(count > 0, "it is closed");
+                    self.input.extend_from_slice(&piece[..count]);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_place_to_which_nobody_comes_is_anothers() {
+    let mut soon = config("round-robin");
+    soon.start = Duration::from_millis(200);
+    let meta = meta(soon);
+    let _server = served(meta.member("a", 1));
+    meta.until_servers(1);
+    let mut idler = Idler::new(&meta);
+    assert!(matches!(idler.next(), ClientEvent::Hello(_)));
+    idler.seek("noop");
+    let ClientEvent::Placed(_, first) = idler.next() else { panic!("no place") };
+    // It has the only slot, and another wants it.
+    let grid = meta.grid();
+    let mut waits = grid.call_async("noop", vec![], None).expect("it begins");
+    let ClientEvent::Placed(_, second) = idler.next() else { panic!("no second place") };
+    assert_eq!((second.ticket.call, second.ticket.attempt), (first.ticket.call, 2));
+    let failure = loop {
+        match idler.next() {
+            ClientEvent::Placed(..) => {}
+            ClientEvent::Failed(_, failure) => break failure,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(failure.code, Code::NoServer);
+    waits.wait(&|| false).expect("it has the slot in the end");
+    let state = meta.until("both ends", |state| state.counters.done == 1);
+    assert_eq!((state.counters.failed, state.running, state.servers[0].done), (1, 0, 1));
+}
+
+#[test]
+fn a_place_is_kept_while_its_call_runs() {
+    let mut soon = config("round-robin");
+    soon.start = Duration::from_millis(100);
+    let meta = meta(soon);
+    let _server = served(meta.member("a", 1));
+    meta.until_servers(1);
+    meta.grid().call("nap", vec![1000.into()]).expect("it runs");
+    let state = meta.until("its end", |state| state.counters.done == 1);
+    assert_eq!((state.counters.placed, state.counters.failed, state.servers[0].done), (1, 0, 1));
+}
