@@ -33,6 +33,7 @@ module kumi_grpc_base
   ! grpc_session_attr_t_np.
   type, bind(c) :: c_attributes
     integer(c_int) :: timeout_ms = 0
+    integer(c_int) :: priority = 0
   end type c_attributes
 
   type :: item
@@ -299,6 +300,6 @@ contains
         if (size(arguments%items(i)%copy) > 0) list(i)%address = c_loc(arguments%items(i)%copy)
       end if
     end do
-    begin = c_call(handle, list, int(arguments%used, c_size_t), is_session, session, c_attributes(milliseconds))
+    begin = c_call(handle, list, int(arguments%used, c_size_t), is_session, session, c_attributes(milliseconds, 0_c_int))
   end function begin
 end module kumi_grpc_base

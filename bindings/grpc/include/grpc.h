@@ -28,8 +28,8 @@
  * is trusted with what it describes. Ranges of numbers and sizes of calls are checked before anything is sent.
  *
  * Memory. What is passed belongs to the call until it is over: until grpc_call returns, or until a function of this header has
- * said that the session is over (or cancelled). Input arrays may be changed when grpc_call_async has returned; arrays and
- * scalars that come back must not be read, changed or freed before the session is over. A function handle must stay where
+ * said that the session is over (or cancelled). Input arrays may be changed when grpc_call_async has returned, through a
+ * metaserver when the session is over; arrays and scalars that come back must not be read, changed or freed before the session is over. A function handle must stay where
  * it is until it is destructed (grpc_get_handle gives its address). Nothing else that is passed is kept.
  *
  * Threads. All functions may be called from any thread at any time. The last error and the failed sessions are those of the
@@ -121,7 +121,7 @@ enum {
 /* ---- Start and end ---- */
 
 /* Reads the configuration; NULL: the server is that of the environment variable KUMI_CALL_SERVER (several, with commas between),
- * or 127.0.0.1:7070. Lines of the file are `key = value`, `#` begins a comment:
+ * or 127.0.0.1:7070. A metaserver may be named where a server may: it says for each call where it runs. Lines of the file are `key = value`, `#` begins a comment:
  *     servers = HOST:PORT, unix:PATH      those of handles that name no server: the first that has the routine
  *     token_file = PATH                   who calls; a path from the folder of the configuration
  *     ca = PATH                           certificates of the authorities of tls:// servers; that of the environment
@@ -298,11 +298,14 @@ typedef enum grpc_session_attr_name_e_np {
     /* int *: how many seconds the call may take; 0: as the handle says */
     GRPC_SESSION_ATTR_SESSION_TIMEOUT = 1,
     /* int *: the same in milliseconds */
-    GRPC_SESSION_ATTR_SESSION_TIMEOUT_MS_NP = 32
+    GRPC_SESSION_ATTR_SESSION_TIMEOUT_MS_NP = 32,
+    /* int *: 0 to 9; which of the user's calls through a metaserver that wait comes first. A server has no priorities. */
+    GRPC_SESSION_ATTR_PRIORITY_NP = 33
 } grpc_session_attr_name_t_np;
 
 typedef struct grpc_session_attr_s_np {
     int gsa_timeout_ms;
+    int gsa_priority;
 } grpc_session_attr_t_np;
 
 /* As those of handles. */

@@ -25,6 +25,7 @@ pub struct GrpcHandleAttributes {
 #[derive(Debug)]
 pub struct GrpcSessionAttributes {
     timeout_ms: c_int,
+    priority: c_int,
 }
 
 fn time(milliseconds: c_int) -> Option<Duration> {
@@ -39,6 +40,11 @@ impl GrpcSessionAttributes {
     /// How long the call may take; `None`: as the handle says.
     pub fn time(&self) -> Option<Duration> {
         time(self.timeout_ms)
+    }
+
+    /// Its place among the calls of its user that wait at a metaserver.
+    pub fn priority(&self) -> u8 {
+        u8::try_from(self.priority.clamp(0, MOST_PRIORITY)).unwrap_or_default()
     }
 }
 
@@ -94,6 +100,9 @@ impl GrpcHandleAttributes {
 const HOSTNAME: c_int = 0;
 const FUNCNAME: c_int = 4;
 const SESSION_TIMEOUT_MS: c_int = 32;
+/// `GRPC_SESSION_ATTR_PRIORITY_NP`, and the greatest.
+const PRIORITY: c_int = 33;
+const MOST_PRIORITY: c_int = 9;
 const ORDER: c_int = 33;
 const SECONDS: c_int = 1;
 
@@ -299,7 +308,7 @@ pub unsafe extern "C" fn grpc_session_attr_initialize_np(
         let place = unsafe { place(attributes, "the attributes") }?;
         // SAFETY: null or readable, as `grpc.h` asks.
         let handle = unsafe { handle_at(&runtime, handle) }?;
-        let made = GrpcSessionAttributes { timeout_ms: milliseconds(handle.timeout) };
+        let made = GrpcSessionAttributes { timeout_ms: milliseconds(handle.timeout), priority: 0 };
         place.write(made);
         Ok(Code::NoError)
     })
@@ -337,14 +346,16 @@ pub unsafe extern "C" fn grpc_session_attr_set_np(
         if value.is_null() {
             return Err(Failure::null("the attribute's value"));
         }
-        let unit = match name {
-            SECONDS => 1000,
-            SESSION_TIMEOUT_MS => 1,
-            _ => return Err(no_attribute(name)),
-        };
+        if !matches!(name, SECONDS | SESSION_TIMEOUT_MS | PRIORITY) {
+            return Err(no_attribute(name));
+        }
         // SAFETY: the address of a number, as `grpc.h` asks.
         let number = unsafe { value.cast::<c_int>().read_unaligned() };
-        attributes.timeout_ms = within(number, c_int::MAX)?.saturating_mul(unit);
+        match name {
+            PRIORITY => attributes.priority = within(number, MOST_PRIORITY)?,
+            SECONDS => attributes.timeout_ms = within(number, c_int::MAX)?.saturating_mul(1000),
+            _ => attributes.timeout_ms = within(number, c_int::MAX)?,
+        }
         Ok(Code::NoError)
     })
 }
@@ -371,6 +382,7 @@ pub unsafe extern "C" fn grpc_session_attr_get_np(
                     + c_int::from(attributes.timeout_ms % 1000 > 0)
             }
             SESSION_TIMEOUT_MS => attributes.timeout_ms,
+            PRIORITY => attributes.priority,
             _ => return Err(no_attribute(name)),
         };
         place.write(lend_number(number));

@@ -74,12 +74,12 @@ impl Prepared {
         // SAFETY: as the caller promises.
         let arguments = unsafe { arguments(&self.known, given, self.handle.order) }?;
         let time = attributes.and_then(GrpcSessionAttributes::time).or(self.handle.timeout);
-        let running = self.begin(arguments, time)?;
+        let priority = attributes.map_or(0, GrpcSessionAttributes::priority);
+        let running = self.begin(arguments, time, priority)?;
         match way {
             Way::Wait => run(&self.runtime, &self.handle, running)?,
             Way::Session(place) => {
-                let plan = running.call.plan();
-                let bytes = (plan.sent, plan.returned);
+                let bytes = running.call.bytes();
                 let number = self.runtime.sessions.add(Arc::clone(&self.handle), bytes, running);
                 // SAFETY: checked not to be null, and writable as the caller promises.
                 unsafe { place.write_unaligned(number) };
@@ -88,8 +88,14 @@ impl Prepared {
         Ok(Code::NoError)
     }
 
-    fn begin(&self, arguments: Arguments, time: Option<Duration>) -> Result<Running, Failure> {
-        let begun = self.connection.client.call_async(&self.handle.routine, arguments.args, time);
+    fn begin(
+        &self,
+        arguments: Arguments,
+        time: Option<Duration>,
+        priority: u8,
+    ) -> Result<Running, Failure> {
+        let client = self.connection.client.with_priority(priority);
+        let begun = client.begin(&self.handle.routine, arguments.args, time, &|| false);
         let call = begun.map_err(|error| {
             if matches!(error, CallError::Lost(_)) {
                 self.runtime.lost(&self.handle.address, &self.connection);

@@ -149,10 +149,16 @@ impl From<Code> for Failure {
 
 impl From<CallError> for Failure {
     fn from(error: CallError) -> Failure {
-        let code = match &error {
+        // Of several attempts the last says what kind of failure it is.
+        let kind = match &error {
+            CallError::Attempts { last, .. } => last,
+            other => other,
+        };
+        let code = match kind {
             CallError::Connect { .. }
             | CallError::Address(_)
             | CallError::Tls { .. }
+            | CallError::NoServer { .. }
             | CallError::NotLeading { .. } => Code::ServerNotFound,
             CallError::Lost(_) => Code::CommunicationFailed,
             CallError::RoutineNotFound(_) => Code::FunctionNotFound,

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use kumi_call::{CallError, Client};
+use kumi_call::{CallError, Remote};
 
 use crate::argument::text;
 use crate::code::{Code, Failure, guard};
@@ -25,11 +25,11 @@ pub struct Runtime {
     clients: Mutex<(u64, HashMap<String, Connection>)>,
 }
 
-/// A connection to a server.
+/// A connection to a server or metaserver.
 #[derive(Clone)]
 pub struct Connection {
     /// The connection itself.
-    pub client: Client,
+    pub client: Remote,
     number: u64,
 }
 
@@ -62,16 +62,12 @@ impl Runtime {
         }
         // Connecting may take long: others go on meanwhile. Of two that do the same the later is kept.
         let client =
-            Client::connect(address, &self.config.options).map_err(|error| match error {
+            Remote::connect(address, &self.config.options).map_err(|error| match error {
                 CallError::Lost(_) | CallError::TimedOut(_) => {
                     Failure::new(Code::ServerNotFound, format!("{address}: {error}"))
                 }
                 error => error.into(),
             })?;
-        if client.is_metaserver() {
-            let detail = format!("{address} is a metaserver: name servers");
-            return Err(Failure::new(Code::ServerNotFound, detail));
-        }
         let mut clients = lock(&self.clients);
         clients.0 += 1;
         let connection = Connection { client, number: clients.0 };

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use kumi_call::{Call, CallError};
+use kumi_call::{CallError, RemoteCall};
 
 use crate::argument::Back;
 use crate::code::{Code, Failure};
@@ -58,7 +58,7 @@ pub struct Times {
 /// A call that is under way.
 pub struct Running {
     /// The call.
-    pub call: Call<'static>,
+    pub call: RemoteCall,
     /// Where scalars and texts go that come back.
     pub back: Vec<Back>,
     /// Whether the routine may call functions of the program.

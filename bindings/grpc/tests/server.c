@@ -28,7 +28,8 @@ static void here(char *folder)
     snprintf(folder, PATH_MAX, "%s", dirname(path));
 }
 
-static void become(int slots, int waiting, const char *listen, int said)
+/* Without a place to listen it is a metaserver; `meta` is the one to which a server belongs, or NULL. */
+static void become(int slots, int waiting, const char *listen, const char *meta, int said)
 {
     char folder[PATH_MAX];
     char program[PATH_MAX + 16];
@@ -43,13 +44,17 @@ static void become(int slots, int waiting, const char *listen, int said)
     /* A test that dies leaves no server behind. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     dup2(said, STDERR_FILENO);
-    execl(program, program, "call", "serve", "--listen", listen, "--library", library, "--slots", slot_count, "--waiting",
-          waiting_count, ROUTINES, (char *)NULL);
+    if (listen == NULL) {
+        execl(program, program, "call", "meta", "--listen", "127.0.0.1:0", (char *)NULL);
+    } else {
+        execl(program, program, "call", "serve", "--listen", listen, "--library", library, "--slots", slot_count, "--waiting",
+              waiting_count, ROUTINES, meta == NULL ? (char *)NULL : "--meta", meta, (char *)NULL);
+    }
     perror(program);
     _exit(1);
 }
 
-void server_start(struct server *server, int slots, int waiting, const char *listen)
+static void start(struct server *server, int slots, int waiting, const char *listen, const char *meta)
 {
     int ends[2];
     char line[512];
@@ -62,14 +67,14 @@ void server_start(struct server *server, int slots, int waiting, const char *lis
     }
     if (server->pid == 0) {
         close(ends[0]);
-        become(slots, waiting, listen, ends[1]);
+        become(slots, waiting, listen, meta, ends[1]);
     }
     close(ends[1]);
     /* Left open: what the server says later has to go somewhere. */
     FILE *said = fdopen(ends[0], "r");
     while (fgets(line, sizeof line, said) != NULL) {
         char *at = strstr(line, " at ");
-        if (at != NULL && strstr(line, "serves") != NULL) {
+        if (at != NULL && (strstr(line, "serves") != NULL || strstr(line, "metaserver") != NULL)) {
             line[strcspn(line, "\n")] = 0;
             snprintf(server->address, sizeof server->address, "%s", at + 4);
             return;
@@ -78,6 +83,21 @@ void server_start(struct server *server, int slots, int waiting, const char *lis
     }
     fprintf(stderr, "the server did not start\n");
     exit(1);
+}
+
+void server_start(struct server *server, int slots, int waiting, const char *listen)
+{
+    start(server, slots, waiting, listen, NULL);
+}
+
+void server_start_meta(struct server *server)
+{
+    start(server, 0, 0, NULL, NULL);
+}
+
+void server_start_at(struct server *server, const char *meta)
+{
+    start(server, 2, 64, "127.0.0.1:0", meta);
 }
 
 void server_end(struct server *server, int signal)

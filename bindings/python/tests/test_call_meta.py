@@ -33,7 +33,11 @@ def start(folder: Path, *arguments: str) -> tuple[subprocess.Popen[str], str]:
 @pytest.fixture
 def metaserver(tmp_path: Path) -> Iterator[str]:
     command = call_command()
-    (tmp_path / "r.idl").write_text('Define absolute(mode_in int i, mode_out int j) Calls "C" j = abs(i);')
+    descriptions = '''
+    Define absolute(mode_in int i, mode_out int j) Calls "C" j = abs(i);
+    Define sorted(mode_in int n, f(mode_in int i), mode_inout int x[n]) Calls "C" qsort(x, n, n, f);
+    '''
+    (tmp_path / "r.idl").write_text(descriptions)
     meta, address = start(tmp_path, "meta")
     server, _ = start(tmp_path, "serve", "--library", "libc.so.6", "r.idl", "--meta", address)
     yield address
@@ -52,10 +56,16 @@ def test_calls_go_to_the_server_that_it_names(metaserver: str) -> None:
         if connection.names(""):
             break
         time.sleep(0.1)
-    assert connection.names("") == ["absolute"]
+    assert connection.names("") == ["absolute", "sorted"]
+    with pytest.raises(call.ArgumentError, match="takes functions, which only a connection to a server"):
+        connection.call("sorted", abs, [3, 1, 2])
     assert connection.call("absolute", -7) == 7
     handles = [connection.call_async("absolute", -i) for i in range(20)]
     assert [handle.result(timeout=60) for handle in handles] == list(range(20))
+    assert connection.call("absolute", -7, priority=9) == 7
+    for priority in (-1, 10):
+        with pytest.raises(call.ArgumentError, match="there are 0 to 9"):
+            connection.call("absolute", -7, priority=priority)
     with pytest.raises(call.RoutineNotFound, match="absolute"):
         connection.call("absolut", 1)
     with pytest.raises(call.ArgumentError):

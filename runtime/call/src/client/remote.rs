@@ -75,6 +75,15 @@ impl Remote {
         }
     }
 
+    /// Whether the connection to a server is lost; one to a metaserver is made anew when it is.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        match self {
+            Remote::Server(client) => client.is_lost(),
+            Remote::Grid(_) => false,
+        }
+    }
+
     /// What a call may have at most, as far as that is known before there is a server for it.
     #[must_use]
     pub fn limits(&self) -> Limits {
@@ -176,6 +185,15 @@ impl RemoteCall {
         match self {
             RemoteCall::Server(call) => call.is_over(),
             RemoteCall::Grid(call) => call.is_over(),
+        }
+    }
+
+    /// Bytes of its arguments, and of its arrays that come back.
+    #[must_use]
+    pub fn bytes(&self) -> (u64, u64) {
+        match self {
+            RemoteCall::Server(call) => (call.plan().sent, call.plan().returned),
+            RemoteCall::Grid(call) => call.bytes(),
         }
     }
 

@@ -66,7 +66,8 @@ impl Inner {
     /// Begins a call without a thread.
     pub fn wait_for_place(self: &Arc<Inner>, mut errand: Errand) -> Result<GridCall, CallError> {
         let shared = Arc::new(Shared::default());
-        let handle = GridCall { shared: Arc::clone(&shared), grid: Arc::clone(self) };
+        let bytes = (errand.placing.bytes_out, errand.placing.bytes_back);
+        let handle = GridCall { shared: Arc::clone(&shared), grid: Arc::clone(self), bytes };
         loop {
             // Without the lock: others need it to ask elsewhere, and to cancel.
             let meta = self.metaserver(errand.left()?)?;
@@ -222,6 +223,7 @@ impl Job {
 pub struct GridCall {
     shared: Arc<Shared>,
     grid: Arc<Inner>,
+    bytes: (u64, u64),
 }
 
 /// Ends a call from wherever; it may outlive the call.
@@ -295,6 +297,12 @@ impl GridCall {
     #[must_use]
     pub fn is_over(&self) -> bool {
         locked(&self.shared.result).is_some() || *locked(&self.shared.taken)
+    }
+
+    /// Bytes of its arguments, and of its arrays that come back.
+    #[must_use]
+    pub fn bytes(&self) -> (u64, u64) {
+        self.bytes
     }
 
     /// Asks for its end, which is waited for as ever.
