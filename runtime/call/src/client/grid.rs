@@ -225,6 +225,7 @@ impl Grid {
             priority: self.priority,
             idempotent: known.interface.idempotent,
             routine: known.interface.name.clone(),
+            lying: Vec::new(),
         };
         Ok(Errand {
             inner: Arc::clone(&self.inner),

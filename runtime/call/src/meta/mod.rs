@@ -7,6 +7,7 @@ mod desk;
 mod guard;
 mod http;
 mod keep;
+mod lying;
 mod members;
 mod names;
 mod outcome;
