@@ -353,12 +353,17 @@ fn servers_that_take_passes_only_are_helped_by_the_client() {
     tx.call("fill", fill(0, 10.0, y));
     tx.call("add", sum(x, y));
     tx.call("add", sum(y, all_data));
+    tx.call("add", sum(x, all_data));
+    tx.call("add", sum(y, all_data));
+    tx.call("add", sum(x, all_data));
     let report = tx.run_on(&house.user("ada")).expect("it runs");
     drop(tx);
-    assert!(all.iter().all(|all| *all == 12.0), "{}", all[0]);
+    assert!(all.iter().all(|all| *all == 25.0), "{}", all[0]);
     let between: u64 = servers.iter().map(|it| Traffic::of(&it.1.from_servers)).sum();
     assert_eq!(between, 0);
-    assert!(report.steps.iter().any(|step| step.attempts == 2), "one was tried without help");
+    // In each direction it is tried once without help.
+    let more: u32 = report.steps.iter().map(|step| step.attempts - 1).sum();
+    assert!((1..=2).contains(&more), "{report:?}");
 }
 
 #[test]

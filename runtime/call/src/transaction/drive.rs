@@ -62,6 +62,8 @@ pub struct Driver<'t> {
     pub overwritten: Vec<(u64, u64)>,
     /// Calls whose arguments go through the client.
     pub relayed: BTreeSet<Node>,
+    /// Servers that do not get what others hold: who wanted it, and from whom.
+    pub apart: BTreeSet<(ServerId, ServerId)>,
     pub names: Names,
     chooser: Box<dyn Chooser>,
     /// Calls that it has.
@@ -113,6 +115,7 @@ pub fn run(
         servers,
         overwritten: Vec::new(),
         relayed: BTreeSet::new(),
+        apart: BTreeSet::new(),
         names: Names::new()?,
         chooser,
         nodes: HashMap::new(),
@@ -414,6 +417,9 @@ impl Driver<'_> {
             CallError::Busy(_) | CallError::HeldFull(_) => Some(Failure::NotBegun),
             CallError::NotHeld { .. } | CallError::NoSource(_) => {
                 self.sources_failed(node, found);
+                if matches!(error, CallError::NoSource(_)) {
+                    self.keep_apart(running.server, found);
+                }
                 if more {
                     return self.withdraw(call, number, node);
                 }
@@ -461,6 +467,17 @@ impl Driver<'_> {
                 }
                 Found::Dead => self.lost(*server),
             }
+        }
+    }
+
+    /// If it is certain which server does not give another what it has, no other call tries that.
+    fn keep_apart(&mut self, reader: ServerId, found: &[(ServerId, HeldName, Found)]) {
+        let mut from: Vec<ServerId> =
+            found.iter().map(|(holder, ..)| *holder).filter(|holder| *holder != reader).collect();
+        from.dedup();
+        let all_there = found.iter().all(|(.., what)| *what == Found::There);
+        if let ([holder], true) = (from.as_slice(), all_there) {
+            self.apart.insert((reader, *holder));
         }
     }
 

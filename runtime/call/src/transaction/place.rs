@@ -152,7 +152,9 @@ impl Driver<'_> {
                 placed.moved.stayed += length;
                 let server = String::new();
                 array.parts.push(HeldPart { offset, length, name, from, server });
-            } else if relayed && let Some(client) = &at.client {
+            } else if (relayed || self.apart.contains(&(server, holder)))
+                && let Some(client) = &at.client
+            {
                 placed.moved.received += length;
                 placed.moved.sent += length;
                 fetches.push((client.clone(), name, from, offset, length));
