@@ -133,7 +133,6 @@ impl Driver<'_> {
         if !one.reads {
             return array;
         }
-        let relayed = self.relayed.contains(&node);
         let mut fetches = Vec::new();
         let mut gaps = Vec::new();
         for (bytes, from) in &one.inputs {
@@ -152,7 +151,7 @@ impl Driver<'_> {
                 placed.moved.stayed += length;
                 let server = String::new();
                 array.parts.push(HeldPart { offset, length, name, from, server });
-            } else if (relayed || self.apart.contains(&(server, holder)))
+            } else if self.relays(node, server, holder)
                 && let Some(client) = &at.client
             {
                 placed.moved.received += length;
@@ -181,6 +180,11 @@ impl Driver<'_> {
         }
         placed.relays.push(relay);
         array
+    }
+
+    /// Whether what one server holds goes to another through the client, for this call.
+    fn relays(&self, node: Node, reader: ServerId, holder: ServerId) -> bool {
+        self.relayed.contains(&node) || self.apart.contains(&(reader, holder))
     }
 
     /// Where a result goes: to the client, or to a name at the server.
