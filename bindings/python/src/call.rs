@@ -94,6 +94,13 @@ pub fn interrupted() -> bool {
     })
 }
 
+impl NativeClient {
+    /// Where its calls go.
+    pub fn remote(&self) -> Remote {
+        self.client.clone()
+    }
+}
+
 #[pymethods]
 impl NativeClient {
     /// Connects; who calls and whom to trust are those of the environment where they are not given.
@@ -111,6 +118,11 @@ impl NativeClient {
         options.ca = ca.or(options.ca);
         let client = py.detach(|| Remote::connect(address, &options));
         Ok(NativeClient { client: client.map_err(|error| failure(&error))? })
+    }
+
+    /// Whether it says where calls run, and runs none.
+    fn is_metaserver(&self) -> bool {
+        matches!(self.client, Remote::Grid(_))
     }
 
     /// The server's name.

@@ -1,34 +1,37 @@
 //! Transactions: `kumi.call` records calls and knows their arrays; here they are lent to `kumi-call` and run.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use kumi_call::transaction::{
     Data, Report, RunOptions, Step, Transaction, TransactionError, TxArg,
 };
-use kumi_call::{Options, Shape};
+use kumi_call::{Options, Remote, Shape};
 use kumi_idl::{Element, Order};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 
 use crate::buffer::{Input, Output};
-use crate::call::{duration, failure, interrupted, lent, lent_mut, scalar, values};
+use crate::call::{NativeClient, duration, failure, interrupted, lent, lent_mut, scalar, values};
 use crate::error::{Failure, wrong_type};
 
 /// An array: the memory (`None`: it stays at servers), whether it is written, the type of its numbers, its shape if
 /// that matters, and whether it lies by columns.
 type Given<'py> = (Option<Bound<'py, PyAny>>, bool, String, Option<Vec<u64>>, bool);
 
-/// How it is run: token, calls in flight, attempts, policy, seconds of a call.
-type How = (Option<String>, u32, u32, String, Option<f64>);
+/// How it is run: token, authorities, calls in flight, attempts, policy, seconds of a call.
+type How = (Option<String>, Option<PathBuf>, u32, u32, String, Option<f64>);
 
-/// Runs calls on servers. `arrays` are as [`Given`]; a call is a routine and its arguments: `None`, numbers, texts,
-/// or pairs of numbers of arrays (sent, and coming back; `None` for one of them). What came of it: `error` (`None`: all has
-/// run), for each call what [`told`] says, the picture, the bytes that moved, and the seconds.
+/// Runs calls on servers, or on those that a metaserver chooses, with this priority. `arrays` are as [`Given`]; a call is a
+/// routine and its arguments: `None`, numbers, texts, or pairs of numbers of arrays (sent, and coming back; `None` for one
+/// of them). What came of it: `error` (`None`: all has run), for each call what [`told`] says, the picture, the bytes that
+/// moved, and the seconds.
 #[pyfunction]
 #[allow(clippy::needless_pass_by_value)] // As Python gives it.
 pub fn run_transaction<'py>(
     py: Python<'py>,
     servers: Vec<String>,
+    meta: Option<(PyRef<'py, NativeClient>, u8)>,
     how: How,
     arrays: Vec<Given<'py>>,
     calls: Vec<(String, Bound<'py, PyList>)>,
@@ -44,15 +47,25 @@ pub fn run_transaction<'py>(
         let args: PyResult<Vec<TxArg>> = args.iter().map(|arg| argument(&arg, &data)).collect();
         tx.call(routine, args?);
     }
-    let (token, in_flight, attempts, policy, seconds) = how;
+    let (token, ca, in_flight, attempts, policy, seconds) = how;
     let mut connect = Options::from_env();
     if let Some(token) = token {
         connect.token = token;
     }
+    connect.ca = ca.or(connect.ca);
     let time = seconds.map(duration).transpose()?;
     let options =
         RunOptions { connect, in_flight, attempts, policy, time, ..RunOptions::default() };
-    let result = py.detach(|| tx.run_with(&servers, &options, &interrupted));
+    let result = match meta {
+        None => py.detach(|| tx.run_with(&servers, &options, &interrupted)),
+        Some((meta, priority)) => {
+            let Remote::Grid(grid) = meta.remote().with_priority(priority) else {
+                let text = "this is a server, not a metaserver: give its address in a list";
+                return Err(Failure::of_call("ArgumentError", text.to_owned()).into());
+            };
+            py.detach(|| tx.run_on_with(&grid, &options, &interrupted))
+        }
+    };
     drop(tx);
     match result {
         Ok(report) => told(py, &report, None),
@@ -73,7 +86,9 @@ fn refused(error: TransactionError) -> Failure {
         TransactionError::Argument { .. } | TransactionError::Policy(_) => {
             Failure::of_call("ArgumentError", text)
         }
-        TransactionError::Call { source, .. } => failure(&source),
+        TransactionError::Call { source, .. } | TransactionError::Refused(source) => {
+            failure(&source)
+        }
         TransactionError::Cancelled(_) => Failure::of_call("CancelledError", text),
         _ => Failure::of_call("CallError", text),
     }

@@ -4,6 +4,8 @@ use alloc::collections::BTreeMap;
 
 use crate::model::{Link, SiteId};
 
+/// What is taken for a path between two servers that nobody has measured.
+const BETWEEN: Link = Link { out: 1e9, back: 1e9, latency: 1e-4 };
 /// Most paths that are known; more are not kept.
 const MOST_PATHS: usize = 65_536;
 
@@ -52,5 +54,15 @@ impl Network {
         #[allow(clippy::cast_precision_loss)]
         let time = |bytes: u64, rate: f64| bytes as f64 * sharers / rate + link.latency;
         (time(out, link.out), time(back, link.back))
+    }
+
+    /// Seconds for bytes that one server fetches from another. Nothing is free here: what lies at a server stays there unless
+    /// there is a reason.
+    #[allow(clippy::cast_precision_loss)]
+    pub fn between(&self, from: SiteId, to: SiteId, bytes: u64) -> f64 {
+        match self.paths.get(&(from, to)).and_then(|path| path.link) {
+            Some(_) => self.seconds(from, to, bytes, 0).0,
+            None => bytes as f64 / BETWEEN.out + BETWEEN.latency,
+        }
     }
 }

@@ -25,6 +25,8 @@ pub mod codes {
 
 /// Longest address, name of a server or site, in bytes.
 const MOST_TEXT: usize = 512;
+/// Most servers at which inputs of a call may be said to lie.
+const MOST_LYING: usize = 32;
 
 /// An attempt of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,6 +60,20 @@ pub struct Placing {
     pub idempotent: bool,
     /// The routine.
     pub routine: String,
+    /// Arguments that lie at servers already, so that they need not come from the client. Those behind the first 32 are
+    /// not told.
+    pub lying: Vec<Lying>,
+}
+
+/// A part of a call's arguments that a server has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lying {
+    /// The server's name.
+    pub server: String,
+    /// Its address, as it was told by a [`Placed`].
+    pub address: String,
+    /// How many bytes of [`Placing::bytes_out`].
+    pub bytes: u64,
 }
 
 /// Where a call is to go.
@@ -253,6 +269,15 @@ impl Placing {
         let name = shortened(&self.routine, MOST_NAME);
         out.extend_from_slice(&u16::try_from(name.len()).unwrap_or(u16::MAX).to_le_bytes());
         out.extend_from_slice(name.as_bytes());
+        let told = &self.lying[..self.lying.len().min(MOST_LYING)];
+        if !told.is_empty() {
+            out.push(u8::try_from(told.len()).unwrap_or(u8::MAX));
+        }
+        for lying in told {
+            out.extend_from_slice(&lying.bytes.to_le_bytes());
+            put_text(out, &lying.server);
+            put_text(out, &lying.address);
+        }
     }
 
     /// Reads one, which is all of `bytes`.
@@ -270,6 +295,7 @@ impl Placing {
         }
         let length = cursor.u16()?;
         let routine = message::name(cursor.take(usize::from(length))?)?.to_owned();
+        let lying = Lying::take_all(&mut cursor)?;
         cursor.end()?;
         let idempotent = flag == 1;
         Ok(Placing {
@@ -283,7 +309,28 @@ impl Placing {
             priority,
             idempotent,
             routine,
+            lying,
         })
+    }
+}
+
+impl Lying {
+    /// Reads as many as are said to be there; none, if nothing is said.
+    fn take_all(cursor: &mut Cursor<'_>) -> Result<Vec<Lying>, Malformed> {
+        if cursor.is_empty() {
+            return Ok(Vec::new());
+        }
+        let count = usize::from(cursor.u8()?);
+        if count == 0 || count > MOST_LYING {
+            return Err(Malformed::Long);
+        }
+        let mut all = Vec::new();
+        for _ in 0..count {
+            let bytes = cursor.u64()?;
+            let (server, address) = (take_text(cursor)?, take_text(cursor)?);
+            all.push(Lying { server, address, bytes });
+        }
+        Ok(all)
     }
 }
 

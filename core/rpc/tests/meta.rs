@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use kumi_rpc::{
-    CallHead, Client, ClientEvent, ClientHello, Code, Ended, Failure, Fate, Look, Malformed,
+    CallHead, Client, ClientEvent, ClientHello, Code, Ended, Failure, Fate, Look, Lying, Malformed,
     Member, MemberEvent, MetaEvent, Metaserver, Moved, Over, Placed, Placing, Register, Report,
     Role, Secret, Server, ServerEvent, Step, Ticket, TooLong, codes,
 };
@@ -22,6 +22,7 @@ fn placing() -> Placing {
         priority: 8,
         idempotent: true,
         routine: "f".into(),
+        lying: Vec::new(),
     }
 }
 
@@ -232,6 +233,36 @@ fn what_breaks_the_protocol_is_said() {
         client.seek(&placing(), &mut many).expect("a name");
     });
     assert!(all(&mut Metaserver::new(4), &many, 9).is_empty(), "no hello");
+}
+
+#[test]
+fn what_lies_at_servers_is_told_with_a_call() {
+    let lying = |bytes| Lying { server: "s".into(), address: "h:1".into(), bytes };
+    let one = Placing { lying: vec![lying(7)], ..placing() };
+    let (mut bytes, mut bare) = (Vec::new(), Vec::new());
+    one.encode(&mut bytes);
+    placing().encode(&mut bare);
+    let tail = b"\x01\x07\0\0\0\0\0\0\0\x01\0s\x03\0h:1";
+    assert_eq!(bytes, [bare.as_slice(), tail].concat());
+    assert_eq!(Placing::decode(&bytes), Ok(one));
+    for end in bare.len() + 1..bytes.len() {
+        assert_eq!(Placing::decode(&bytes[..end]), Err(Malformed::Short));
+    }
+    let with = |tail: &[u8]| Placing::decode(&[bare.as_slice(), tail].concat());
+    assert_eq!(with(&[tail.as_slice(), b"\0"].concat()), Err(Malformed::Long));
+    assert_eq!(with(b"\0"), Err(Malformed::Long), "none is said by nothing");
+    assert_eq!(with(&[33]), Err(Malformed::Long), "before anything is allocated");
+    let mut control = tail.to_vec();
+    control[11] = b'\n';
+    assert_eq!(with(&control), Err(Malformed::Name));
+    let long = [b"\x01\0\0\0\0\0\0\0\0\x01\x02".as_slice(), &[b'a'; 0x201]].concat();
+    assert_eq!(with(&long), Err(Malformed::Name));
+    // Of more than may be told the first are.
+    let many = Placing { lying: (0..40).map(lying).collect(), ..placing() };
+    bytes.clear();
+    many.encode(&mut bytes);
+    let read = Placing::decode(&bytes).expect("it is as long as it may be");
+    assert_eq!(read.lying, many.lying[..32]);
 }
 
 #[test]

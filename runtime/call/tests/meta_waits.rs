@@ -76,6 +76,7 @@ impl Idler {
             priority: 0,
             idempotent: false,
             routine: routine.to_owned(),
+            lying: Vec::new(),
         };
         let mut out = Vec::new();
         self.rpc.seek(&placing, &mut out).expect("a name");

@@ -134,7 +134,7 @@ impl Broker {
             if held.server != id
                 && let Some(from) = self.servers.get(&held.server)
             {
-                out = out.max(self.network.seconds(from.site, server.site, held.bytes, 0).0);
+                out = out.max(self.network.between(from.site, server.site, held.bytes));
             }
         }
         let sent = call.bytes_out.saturating_sub(there);

@@ -462,7 +462,8 @@ fn server(placed: &Placed) -> String {
     format!("{} ({})", placed.server, placed.address)
 }
 
-fn over(placed: &Placed, ended: Ended) -> Over {
+/// The end of an attempt of which nothing was measured.
+pub(crate) fn over(placed: &Placed, ended: Ended) -> Over {
     let nothing = Moved::default();
     Over { ticket: placed.ticket, ended, out: nothing, back: nothing, ran_ns: 0, waited_ns: 0 }
 }

@@ -9,6 +9,7 @@
 //! # Ok::<(), kumi_call::CallError>(())
 //! ```
 
+pub(crate) mod apart;
 mod waiting;
 
 use std::collections::HashMap;
@@ -17,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use kumi_rpc::{Over, Placed, Placing};
+use kumi_rpc::{Over, Placed};
 
 use super::arguments::{self, Arg};
 use super::asking::ASK;
@@ -201,18 +202,8 @@ impl Grid {
         }
         let files =
             checked.files.sent.iter().fold(0_u64, |sum, (.., bytes)| sum.saturating_add(*bytes));
-        let placing = Placing {
-            key: (self.inner.key, self.inner.calls.fetch_add(1, Ordering::Relaxed)),
-            hash: known.hash,
-            bytes_out: checked.plan.sent.saturating_add(files),
-            bytes_back: checked.plan.returned,
-            operations: checked.plan.operations.unwrap_or(f64::NAN),
-            time_ms: 0,
-            attempts: 0,
-            priority: self.priority,
-            idempotent: known.interface.idempotent,
-            routine: known.interface.name.clone(),
-        };
+        let bytes = (checked.plan.sent.saturating_add(files), checked.plan.returned);
+        let placing = self.placing(&known, bytes, checked.plan.operations.unwrap_or(f64::NAN));
         Ok(Errand {
             inner: Arc::clone(&self.inner),
             known,
@@ -355,15 +346,14 @@ impl Inner {
         }
     }
 
-    /// A connection to a server, which is shown what the metaserver has given, and never the token.
+    /// A connection to a server, which others may have made.
     pub fn server(&self, placed: &Placed) -> Result<Client, CallError> {
         let address = placed.address.as_str();
         if let Some(client) = locked(&self.servers).get(address) {
             return Ok(client.clone());
         }
         // Without the lock: one that does not answer is no other's business.
-        let options = Options { token: placed.pass.clone(), ..self.options.clone() };
-        let client = Client::connect(address, &options)?;
+        let client = self.connect_server(placed)?;
         let mut servers = locked(&self.servers);
         Ok(servers.entry(address.to_owned()).or_insert(client).clone())
     }

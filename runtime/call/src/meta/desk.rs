@@ -281,7 +281,7 @@ impl Desk {
             priority: placing.priority.min(peer.priority()),
             idempotent,
             deadline: (limit > 0).then(|| Time(now.0.saturating_add(limit))),
-            held: Vec::new(),
+            held: self.held(&placing.lying),
         }
     }
 

@@ -8,6 +8,7 @@ mod etcd;
 mod guard;
 mod http;
 mod keep;
+mod lying;
 mod members;
 mod names;
 mod orphans;

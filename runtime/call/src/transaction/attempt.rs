@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use kumi_broker::{CallId, ServerId};
 use kumi_idl::{Argument, Form, Order};
-use kumi_rpc::HeldName;
+use kumi_rpc::{HeldName, Placed};
 
 use super::place::buffer;
-use crate::client::{Arg, CallError, Client, Outcome};
+use crate::client::{Arg, CallError, Client, Known, Outcome};
 use crate::lent::{Lent, LentMut};
 
 /// How often it is looked whether a call is to be cancelled.
@@ -92,18 +92,29 @@ impl Delivery {
     }
 }
 
+/// Whether an attempt is to end before its time.
+#[derive(Debug, Default)]
+pub struct Stop {
+    /// Its server is asked to end it, and waited for.
+    pub cancel: AtomicBool,
+    /// It is left, whatever its server says.
+    pub leave: AtomicBool,
+}
+
 /// An attempt to run a call.
 pub struct Attempt {
     pub call: CallId,
     pub number: u32,
     pub client: Client,
-    pub routine: String,
+    pub known: Arc<Known>,
+    /// What the server is shown, if a metaserver has named it.
+    pub place: Option<Arc<Placed>>,
     pub args: Vec<Arg<'static>>,
     pub relays: Vec<Relay>,
     pub deliveries: Vec<Delivery>,
     /// Who holds what it reads.
     pub holders: Vec<(Client, ServerId, HeldName)>,
-    pub cancel: Arc<AtomicBool>,
+    pub stop: Arc<Stop>,
     pub time: Option<Duration>,
 }
 
@@ -153,7 +164,10 @@ impl Attempt {
             relay.fetch()?;
         }
         let args = std::mem::take(&mut self.args);
-        let mut call = self.client.call_async(&self.routine, args, self.time)?;
+        let mut call = match &self.place {
+            Some(place) => self.client.begin_placed(&self.known, args, self.time, place)?,
+            None => self.client.call_async(&self.known.name, args, self.time)?,
+        };
         let mut cancelled = false;
         let outcome = loop {
             match call.wait_for(LOOK, &|| false) {
@@ -161,7 +175,9 @@ impl Attempt {
                 Ok(None) => {}
                 Err(error) => break Err(error),
             }
-            if !cancelled && self.cancel.load(Ordering::Relaxed) {
+            if self.stop.leave.load(Ordering::Relaxed) {
+                call.give_up();
+            } else if !cancelled && self.stop.cancel.load(Ordering::Relaxed) {
                 cancelled = true;
                 call.cancel()?;
             }

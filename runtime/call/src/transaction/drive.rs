@@ -2,18 +2,16 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use kumi_broker::{
-    Access, Action, Broker, CallId, ClientId, Config, Event, Failure, Graph, Link, Node, Offer,
-    Outcome as BrokerOutcome, Request, ServerId, SiteId, State, Time, UserId, by_name,
-};
-use kumi_rpc::HeldName;
+use kumi_broker::{Access, CallId, Failure, Graph, Node, ServerId, State};
+use kumi_rpc::{HeldName, Placed};
 
-use super::attempt::{Ended, Found};
-use super::prepare::{CLIENT, Output, Plans, Prepared, prepare};
+use super::attempt::{Ended, Found, Stop};
+use super::chooser::{self, Begun, Choice, Chooser, Message, Submitted, Target, Went};
+use super::prepare::{CLIENT, Output, Plans, Prepared};
 use super::report::{Moved, Report, StepReport};
 use super::ways::Needs;
 use super::{RunOptions, Transaction, TransactionError};
@@ -24,13 +22,8 @@ use crate::held::Names;
 const LOOK: Duration = Duration::from_millis(50);
 /// How long servers have to end the calls of a transaction that is cancelled.
 const GRACE: Duration = Duration::from_secs(10);
-/// What is taken for the way between any two places, until somebody measures it: bytes per second and seconds.
-const WAY: Link = Link { out: 1e9, back: 1e9, latency: 1e-4 };
-/// Operations per second that are taken for a processor's.
-const SPEED: f64 = 1e9;
-/// Operations for each byte of a call that does not say how many it has, and for every call.
-const WORK: (f64, f64) = (10.0, 1e6);
-
+/// How long is waited at most for what does not matter to the result.
+const CLOSING: Duration = Duration::from_secs(2);
 /// A server of a transaction.
 pub struct Server {
     pub address: String,
@@ -42,7 +35,11 @@ pub struct Server {
 pub struct Running {
     pub node: Node,
     pub server: ServerId,
-    pub cancel: Arc<AtomicBool>,
+    pub stop: Arc<Stop>,
+    /// A metaserver has named the server.
+    pub is_placed: bool,
+    /// All its arguments come from the client, and straight.
+    pub alone: bool,
     /// Results that stay at the server (their indices), and their names.
     pub keeps: Vec<(usize, HeldName)>,
     /// Results that come to the client.
@@ -65,9 +62,11 @@ pub struct Driver<'t> {
     pub overwritten: Vec<(u64, u64)>,
     /// Calls whose arguments go through the client.
     pub relayed: BTreeSet<Node>,
+    /// Servers that do not get what others hold: who wanted it, and from whom.
+    pub apart: BTreeSet<(ServerId, ServerId)>,
     pub names: Names,
-    broker: Broker,
-    /// Calls that the broker has.
+    chooser: Box<dyn Chooser>,
+    /// Calls that it has.
     nodes: HashMap<CallId, Node>,
     submitted: BTreeSet<Node>,
     pub running: HashMap<(CallId, u32), Running>,
@@ -76,67 +75,22 @@ pub struct Driver<'t> {
     next: u64,
     moved: Moved,
     begun: Instant,
-    ends: (Sender<Ended>, Receiver<Ended>),
-}
-
-/// Connects to all that can be reached.
-fn connect(servers: &[&str], options: &RunOptions) -> Result<Vec<Server>, TransactionError> {
-    let results: Vec<Result<Client, CallError>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = servers
-            .iter()
-            .map(|address| scope.spawn(|| Client::connect(address, &options.connect)))
-            .collect();
-        let panicked = |_| Err(CallError::Interrupted);
-        threads.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()
-    });
-    let mut why = Vec::new();
-    let mut connected = Vec::new();
-    for (address, result) in servers.iter().zip(results) {
-        let client = result.map_err(|error| why.push(error.to_string())).ok();
-        connected.push(Server { address: (*address).to_owned(), client });
-    }
-    if connected.iter().all(|server| server.client.is_none()) {
-        let none = || "none was named".to_owned();
-        return Err(TransactionError::NoServer(why.into_iter().next().unwrap_or_else(none)));
-    }
-    Ok(connected)
-}
-
-/// Asks the servers for descriptions, and finds what depends on what.
-fn plans(tx: &Transaction<'_>, servers: &[Server]) -> Result<Plans, TransactionError> {
-    let mut known = HashMap::new();
-    prepare(tx, &mut |routine| {
-        if let Some(known) = known.get(routine) {
-            return Ok(Arc::clone(known));
-        }
-        let mut last = None;
-        for client in servers.iter().filter_map(|server| server.client.as_ref()) {
-            match client.interface(routine) {
-                Ok(found) => {
-                    known.insert(routine.to_owned(), Arc::clone(&found));
-                    return Ok(found);
-                }
-                Err(error) => last = Some(error),
-            }
-        }
-        Err(last.unwrap_or(CallError::Interrupted))
-    })
+    queue: (Sender<Message>, Receiver<Message>),
 }
 
 fn steps(calls: &[Prepared]) -> Vec<StepReport> {
     let step =
-        |call: &Prepared| StepReport { routine: call.routine.clone(), ..StepReport::default() };
+        |call: &Prepared| StepReport { routine: call.known.name.clone(), ..StepReport::default() };
     calls.iter().map(step).collect()
 }
 
 /// [`Transaction::plan`].
 pub fn plan(
     tx: &Transaction<'_>,
-    servers: &[&str],
+    target: Target<'_>,
     options: &RunOptions,
 ) -> Result<Report, TransactionError> {
-    let servers = connect(servers, options)?;
-    let Plans { graph, calls, .. } = plans(tx, &servers)?;
+    let Plans { graph, calls, .. } = chooser::plan(tx, target, options)?;
     let moved = Moved::default();
     Ok(Report { graph, steps: steps(&calls), moved, took: Duration::ZERO })
 }
@@ -144,14 +98,13 @@ pub fn plan(
 /// [`Transaction::run_with`].
 pub fn run(
     tx: &Transaction<'_>,
-    servers: &[&str],
+    target: Target<'_>,
     options: &RunOptions,
     interrupted: &dyn Fn() -> bool,
 ) -> Result<Report, TransactionError> {
-    let policy = by_name(&options.policy)?;
-    let servers = connect(servers, options)?;
-    let Plans { graph, calls, outputs } = plans(tx, &servers)?;
-    let config = Config { most_attempts: u32::MAX, patience: 1, ..Config::default() };
+    let queue = channel();
+    let Begun { chooser, servers, plans } = chooser::begin(tx, target, options, &queue.0)?;
+    let Plans { graph, calls, outputs } = plans;
     let mut driver = Driver {
         tx,
         options,
@@ -162,8 +115,9 @@ pub fn run(
         servers,
         overwritten: Vec::new(),
         relayed: BTreeSet::new(),
+        apart: BTreeSet::new(),
         names: Names::new()?,
-        broker: Broker::new(policy, config),
+        chooser,
         nodes: HashMap::new(),
         submitted: BTreeSet::new(),
         running: HashMap::new(),
@@ -171,7 +125,7 @@ pub fn run(
         next: 0,
         moved: Moved::default(),
         begun: Instant::now(),
-        ends: channel(),
+        queue,
     };
     let cancelled = driver.drive(interrupted);
     let took = driver.begun.elapsed();
@@ -183,29 +137,15 @@ pub fn run(
     if report.is_complete() { Ok(report) } else { Err(TransactionError::Failed(Box::new(report))) }
 }
 
-/// The broker's name for a place: 0 is the client, every server is at one of its own.
-fn site(server: Option<ServerId>) -> SiteId {
-    SiteId(server.map_or(0, |server| server.0 + 1))
-}
-
 impl Driver<'_> {
-    fn now(&self) -> Time {
-        Time(u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX))
-    }
-
-    fn tell(&mut self, event: Event) {
-        self.broker.handle(self.now(), event);
-    }
-
     /// Runs it all. Whether it was cancelled.
     fn drive(&mut self, interrupted: &dyn Fn() -> bool) -> bool {
-        self.join();
         let mut cancelled: Option<Instant> = None;
         std::thread::scope(|scope| {
             loop {
                 self.submit();
-                while let Some(action) = self.broker.poll() {
-                    self.act(action, scope);
+                while let Some(choice) = self.chooser.poll() {
+                    self.act(choice, scope);
                     self.submit();
                 }
                 self.let_go();
@@ -220,40 +160,30 @@ impl Driver<'_> {
                     Some(since) if since.elapsed() > GRACE => self.break_off(),
                     _ => {}
                 }
-                let next = self.broker.next_time().map_or(LOOK, |next| {
-                    Duration::from_nanos(next.0.saturating_sub(self.now().0)).min(LOOK)
-                });
-                match self.ends.1.recv_timeout(next) {
-                    Ok(ended) => self.ended(ended),
+                let next = self.chooser.patience().map_or(LOOK, |next| next.min(LOOK));
+                match self.queue.1.recv_timeout(next) {
+                    Ok(Message::Ended(ended)) => self.ended(ended),
+                    Ok(Message::Heard(news)) => self.chooser.heard(news),
                     Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
                         self.look_for_lost();
-                        self.tell(Event::Tick);
+                        self.chooser.tick();
                     }
                 }
             }
         });
+        self.close();
         cancelled.is_some()
     }
 
-    /// Tells the broker of the servers.
-    fn join(&mut self) {
-        let mut sites = vec![site(None)];
-        for index in 0..self.servers.len() {
-            let Some(client) = self.servers[index].client.clone() else { continue };
-            let id = ServerId(u32::try_from(index).unwrap_or(u32::MAX));
-            let Ok(routines) = client.names("") else {
-                self.servers[index].client = None;
-                continue;
-            };
-            let limit = self.options.in_flight.max(1);
-            let here = site(Some(id));
-            let offer = Offer { site: here, routines, limit, processors: 1, speed: SPEED };
-            self.tell(Event::Joined(id, offer));
-            for &other in &sites {
-                self.tell(Event::Network(other, here, WAY));
-                self.tell(Event::Network(here, other, WAY));
+    /// Waits until it is known to have been heard how the last calls went, but not long.
+    fn close(&mut self) {
+        let until = Instant::now() + CLOSING;
+        while self.chooser.is_closing() {
+            match self.queue.1.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(Message::Heard(news)) => self.chooser.heard(news),
+                Ok(Message::Ended(_)) => {}
+                Err(_) => return,
             }
-            sites.push(here);
         }
     }
 
@@ -301,48 +231,32 @@ impl Driver<'_> {
         let id = CallId(self.next);
         let own = self.outputs.iter().filter(|output| output.node == node && output.wanted);
         let back = own.map(|output| output.access.end - output.access.start).sum();
-        #[allow(clippy::cast_precision_loss)]
-        let guess = WORK.0 * (call.plan.sent + call.plan.returned) as f64;
-        let request = Request {
-            routine: call.routine.clone(),
-            client: ClientId(0),
-            user: UserId(0),
-            site: site(None),
-            bytes_out: call.plan.sent,
-            bytes_back: back,
-            operations: Some(call.plan.operations.unwrap_or(guess).max(WORK.1)),
-            priority: 0,
-            idempotent: call.idempotent,
-            deadline: None,
-            held: self.graph.held(node),
-        };
+        let held = self.graph.held(node);
         self.submitted.insert(node);
         self.nodes.insert(id, node);
-        self.tell(Event::Submit(id, request));
+        self.chooser.submit(&Submitted { call: id, prepared: call, back, held });
     }
 
-    fn act<'s, 'e>(&mut self, action: Action, scope: &'s std::thread::Scope<'s, 'e>) {
-        match action {
-            Action::Start(call, server, number) => self.start(call, server, number, scope),
-            Action::Stop(call, _, number) => {
+    fn act<'s, 'e>(&mut self, choice: Choice, scope: &'s std::thread::Scope<'s, 'e>) {
+        match choice {
+            Choice::Server(server) => self.servers.push(server),
+            Choice::Start(call, server, number, place) => {
+                self.start(call, server, (number, place), scope);
+            }
+            Choice::Leave(call, number) => {
                 if let Some(running) = self.running.get(&(call, number)) {
-                    running.cancel.store(true, Ordering::Relaxed);
+                    running.stop.leave.store(true, Ordering::Relaxed);
                 }
             }
-            Action::Done(call, outcome) => {
+            Choice::Over(call, why) => {
                 let Some(node) = self.nodes.remove(&call) else { return };
                 self.submitted.remove(&node);
-                let why = match outcome {
-                    BrokerOutcome::Rejected(reject) => reject.to_string(),
-                    _ => "it could not be run".to_owned(),
-                };
                 let why = self.failures.get(&node).cloned().unwrap_or(why);
                 // One that waits for what is made again comes back.
                 if self.graph.state(node) == Some(&State::Ready) {
                     self.fail(node, why);
                 }
             }
-            Action::Queued(..) | Action::Declined(_) => {}
         }
     }
 
@@ -351,7 +265,7 @@ impl Driver<'_> {
         &mut self,
         call: CallId,
         server: ServerId,
-        number: u32,
+        (number, place): (u32, Option<Arc<Placed>>),
         scope: &'s std::thread::Scope<'s, 'e>,
     ) {
         self.look_for_lost();
@@ -363,11 +277,11 @@ impl Driver<'_> {
             if alive && let Some(node) = self.nodes.remove(&call) {
                 self.submitted.remove(&node);
             }
-            return self.tell(Event::Failed(call, number, failure));
+            return self.chooser.failed(call, number, failure);
         };
         let started = self.graph.start(node);
         debug_assert!(started.is_ok(), "it was ready");
-        match self.place(node, call, number, server) {
+        match self.place(node, call, number, server, place.as_ref()) {
             Ok((attempt, running)) => {
                 let now = self.begun.elapsed();
                 let step = &mut self.report[node.0 as usize];
@@ -376,10 +290,10 @@ impl Driver<'_> {
                 step.server = Some(self.servers[server.0 as usize].address.clone());
                 self.moved.add(&running.moved);
                 self.running.insert((call, number), running);
-                let told = self.ends.0.clone();
+                let told = self.queue.0.clone();
                 scope.spawn(move || {
                     // The driver waits for all.
-                    let _waits = told.send(attempt.run());
+                    let _waits = told.send(Message::Ended(attempt.run()));
                 });
             }
             Err(error) => {
@@ -394,11 +308,11 @@ impl Driver<'_> {
         let runs = |call: &CallId| self.running.keys().any(|(other, _)| other == call);
         let waiting: Vec<CallId> = self.nodes.keys().filter(|call| !runs(call)).copied().collect();
         for running in self.running.values() {
-            running.cancel.store(true, Ordering::Relaxed);
+            running.stop.cancel.store(true, Ordering::Relaxed);
         }
         for call in waiting {
             self.nodes.remove(&call);
-            self.tell(Event::Cancel(call));
+            self.chooser.cancel(call);
         }
     }
 
@@ -424,7 +338,7 @@ impl Driver<'_> {
         self.nodes.remove(&call);
         self.submitted.remove(&node);
         self.fail(node, why);
-        self.tell(Event::Failed(call, number, Failure::Routine));
+        self.chooser.failed(call, number, Failure::Routine);
     }
 
     fn ended(&mut self, ended: Ended) {
@@ -463,14 +377,14 @@ impl Driver<'_> {
     }
 
     fn done(&mut self, call: CallId, number: u32, running: &Running, outcome: Outcome) {
-        let seconds = outcome.ran.as_secs_f64();
         self.delivered(running);
+        let bytes = running.alone.then_some((running.moved.sent, running.moved.received));
+        self.chooser.ended(call, number, &Went { outcome: &outcome, bytes });
         self.report[running.node.0 as usize].outcome = Some(outcome);
         self.nodes.remove(&call);
         self.submitted.remove(&running.node);
         let finished = self.graph.finish(running.node, running.server);
         debug_assert!(finished.is_ok(), "it ran");
-        self.tell(Event::Ended(call, number, seconds));
     }
 
     fn failed(
@@ -485,21 +399,37 @@ impl Driver<'_> {
         let step = &self.report[node.0 as usize];
         let server = step.server.clone().unwrap_or_default();
         let why = format!("{error} (at {server})");
-        let more = step.attempts < self.options.attempts && !running.cancel.load(Ordering::Relaxed);
-        let idempotent = self.calls[node.0 as usize].idempotent;
+        let cancelled = running.stop.cancel.load(Ordering::Relaxed);
+        let more = step.attempts < self.options.attempts && !cancelled;
+        let idempotent = self.calls[node.0 as usize].known.idempotent;
         let again = match error {
+            _ if running.stop.leave.load(Ordering::Relaxed) => {
+                idempotent.then_some(Failure::Broken)
+            }
             CallError::Lost(_) => {
                 self.lost(running.server);
+                idempotent.then_some(Failure::Broken)
+            }
+            // The metaserver has had it stopped, which was begun anew and does not know it.
+            CallError::Cancelled(_) if running.is_placed && !cancelled => {
                 idempotent.then_some(Failure::Broken)
             }
             CallError::Busy(_) | CallError::HeldFull(_) => Some(Failure::NotBegun),
             CallError::NotHeld { .. } | CallError::NoSource(_) => {
                 self.sources_failed(node, found);
+                if matches!(error, CallError::NoSource(_)) {
+                    self.keep_apart(running.server, found);
+                }
                 if more {
                     return self.withdraw(call, number, node);
                 }
                 None
             }
+            // Another server may take it.
+            other if running.is_placed && other.has_not_run() => match other {
+                CallError::Argument { .. } => None,
+                _ => Some(Failure::NotBegun),
+            },
             _ => None,
         };
         let Some(failure) = again.filter(|_| more) else {
@@ -508,7 +438,7 @@ impl Driver<'_> {
         self.failures.insert(node, why);
         let again = self.graph.again(node);
         debug_assert!(again.is_ok(), "it ran");
-        self.tell(Event::Failed(call, number, failure));
+        self.chooser.failed(call, number, failure);
     }
 
     /// An attempt came to nothing, and the call is to be submitted anew.
@@ -517,7 +447,7 @@ impl Driver<'_> {
         self.submitted.remove(&node);
         let again = self.graph.again(node);
         debug_assert!(again.is_ok(), "it ran");
-        self.tell(Event::Failed(call, number, Failure::Routine));
+        self.chooser.failed(call, number, Failure::Routine);
     }
 
     /// What a call was to read did not come.
@@ -540,6 +470,17 @@ impl Driver<'_> {
         }
     }
 
+    /// If it is certain which server does not give another what it has, no other call tries that.
+    fn keep_apart(&mut self, reader: ServerId, found: &[(ServerId, HeldName, Found)]) {
+        let mut from: Vec<ServerId> =
+            found.iter().map(|(holder, ..)| *holder).filter(|holder| *holder != reader).collect();
+        from.dedup();
+        let all_there = found.iter().all(|(.., what)| *what == Found::There);
+        if let ([holder], true) = (from.as_slice(), all_there) {
+            self.apart.insert((reader, *holder));
+        }
+    }
+
     /// Finds servers that have gone while nobody waited for them.
     fn look_for_lost(&mut self) {
         let gone = |server: &Server| server.client.as_ref().is_some_and(Client::is_lost);
@@ -558,7 +499,7 @@ impl Driver<'_> {
                 output.held = None;
             }
         }
-        self.tell(Event::Left(server));
+        self.chooser.left(server);
     }
 }
 

@@ -18,7 +18,10 @@
 //! the same time. What only other calls read stays at the servers and goes from one to the other.
 
 mod attempt;
+mod chooser;
 mod drive;
+mod grid;
+mod own;
 mod place;
 mod prepare;
 mod report;
@@ -34,8 +37,9 @@ use thiserror::Error;
 
 pub use report::{Moved, Report, StepReport};
 
-use crate::client::{CallError, Options, Shape};
+use crate::client::{CallError, Grid, Options, Shape};
 use crate::lent::{Lent, LentMut, Number, bytes_of, bytes_of_mut};
+use chooser::Target;
 
 /// An array of a transaction, or a part of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -167,6 +171,9 @@ pub enum TransactionError {
     /// No server can be reached.
     #[error("no server can be reached: {0}")]
     NoServer(String),
+    /// A metaserver does not take this client.
+    #[error(transparent)]
+    Refused(CallError),
     /// A description cannot be had.
     #[error("call {step}: {source}")]
     Call {
@@ -317,7 +324,7 @@ impl<'a> Transaction<'a> {
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Report, TransactionError> {
         let servers: Vec<&str> = servers.iter().map(AsRef::as_ref).collect();
-        drive::run(self, &servers, options, interrupted)
+        drive::run(self, Target::Servers(&servers), options, interrupted)
     }
 
     /// What would run, without running it: what depends on what. Descriptions are asked of these servers.
@@ -330,6 +337,38 @@ impl<'a> Transaction<'a> {
         options: &RunOptions,
     ) -> Result<Report, TransactionError> {
         let servers: Vec<&str> = servers.iter().map(AsRef::as_ref).collect();
-        drive::plan(self, &servers, options)
+        drive::plan(self, Target::Servers(&servers), options)
+    }
+
+    /// Runs the calls on servers that a metaserver chooses, which knows where their intermediate arrays lie. All
+    /// arguments are checked before anything is sent.
+    ///
+    /// # Errors
+    /// [`TransactionError`].
+    pub fn run_on(&mut self, grid: &Grid) -> Result<Report, TransactionError> {
+        self.run_on_with(grid, &RunOptions::default(), &|| false)
+    }
+
+    /// [`Transaction::run_on`] with options, of which `connect`, `in_flight` and `policy` do not matter: connections are
+    /// made as the metaserver's was, on one of this transaction's own, and the rest is the metaserver's. `interrupted` is
+    /// as in [`Transaction::run_with`].
+    ///
+    /// # Errors
+    /// [`TransactionError`].
+    pub fn run_on_with(
+        &mut self,
+        grid: &Grid,
+        options: &RunOptions,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Report, TransactionError> {
+        drive::run(self, Target::Grid(grid), options, interrupted)
+    }
+
+    /// [`Transaction::plan`], with descriptions of a metaserver.
+    ///
+    /// # Errors
+    /// [`TransactionError`].
+    pub fn plan_on(&self, grid: &Grid, options: &RunOptions) -> Result<Report, TransactionError> {
+        drive::plan(self, Target::Grid(grid), options)
     }
 }

@@ -2,14 +2,13 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use kumi_broker::{Access, CallId, Node, ServerId};
 use kumi_idl::Argument;
-use kumi_rpc::{HeldPart, Keep};
+use kumi_rpc::{HeldPart, Keep, Placed as Place};
 
 use super::TxArg;
-use super::attempt::{Attempt, Delivery, Relay};
+use super::attempt::{Attempt, Delivery, Relay, Stop};
 use super::drive::{Driver, Running};
 use super::prepare::{self, Prepared, Use, memory, memory_mut, overlap};
 use super::report::Moved;
@@ -37,6 +36,7 @@ impl Driver<'_> {
         call: CallId,
         number: u32,
         server: ServerId,
+        place: Option<&Arc<Place>>,
     ) -> io::Result<(Attempt, Running)> {
         let mut placed = Placed::default();
         let tx = self.tx;
@@ -53,7 +53,8 @@ impl Driver<'_> {
                 }
             });
         }
-        let cancel = Arc::new(AtomicBool::new(false));
+        let stop = Arc::new(Stop::default());
+        let alone = placed.relays.is_empty() && placed.moved.between + placed.moved.stayed == 0;
         let client = self.servers[server.0 as usize].client.clone();
         let client = client.ok_or(io::ErrorKind::NotConnected)?;
         let holders = placed.held.into_iter().filter_map(|(server, name)| {
@@ -63,18 +64,21 @@ impl Driver<'_> {
             call,
             number,
             client,
-            routine: self.calls[node.0 as usize].routine.clone(),
+            known: Arc::clone(&self.calls[node.0 as usize].known),
+            place: place.cloned(),
             args,
             relays: placed.relays,
             deliveries: placed.deliveries,
             holders: holders.collect(),
-            cancel: Arc::clone(&cancel),
+            stop: Arc::clone(&stop),
             time: self.options.time,
         };
         let running = Running {
             node,
             server,
-            cancel,
+            stop,
+            is_placed: place.is_some(),
+            alone,
             keeps: placed.keeps,
             brings: placed.brings,
             direct: placed.direct,
@@ -129,7 +133,6 @@ impl Driver<'_> {
         if !one.reads {
             return array;
         }
-        let relayed = self.relayed.contains(&node);
         let mut fetches = Vec::new();
         let mut gaps = Vec::new();
         for (bytes, from) in &one.inputs {
@@ -148,7 +151,9 @@ impl Driver<'_> {
                 placed.moved.stayed += length;
                 let server = String::new();
                 array.parts.push(HeldPart { offset, length, name, from, server });
-            } else if relayed && let Some(client) = &at.client {
+            } else if self.relays(node, server, holder)
+                && let Some(client) = &at.client
+            {
                 placed.moved.received += length;
                 placed.moved.sent += length;
                 fetches.push((client.clone(), name, from, offset, length));
@@ -175,6 +180,11 @@ impl Driver<'_> {
         }
         placed.relays.push(relay);
         array
+    }
+
+    /// Whether what one server holds goes to another through the client, for this call.
+    fn relays(&self, node: Node, reader: ServerId, holder: ServerId) -> bool {
+        self.relayed.contains(&node) || self.apart.contains(&(reader, holder))
     }
 
     /// Where a result goes: to the client, or to a name at the server.
@@ -209,7 +219,7 @@ impl Driver<'_> {
         let one = &call.uses[index];
         let Some((shape, lent)) = memory_mut(self.tx, one.data) else { return Ok(()) };
         // If the connection breaks while results come, what was sent must be there for the next attempt.
-        if call.idempotent && sends_from(call, &one.access) {
+        if call.known.idempotent && sends_from(call, &one.access) {
             let start = (one.access.start - lent.as_lent().address()) as usize;
             let delivery = Delivery::new(lent, start..start + bytes as usize);
             array.to = Some(ArrayMut::lent(delivery.memory(), shape));

@@ -45,8 +45,8 @@ impl Use {
 /// A call that can be run.
 #[derive(Debug)]
 pub struct Prepared {
-    pub routine: String,
-    pub idempotent: bool,
+    /// Its routine.
+    pub known: Arc<Known>,
     pub plan: Plan,
     /// Parameters for which something is given.
     pub given: Vec<usize>,
@@ -169,8 +169,7 @@ fn one(
         crate::CallError::Argument { text, .. } => text,
         other => other.to_string(),
     })?;
-    let (routine, idempotent) = (known.name.clone(), known.idempotent);
-    Ok(Prepared { routine, idempotent, plan: checked.plan, given, uses })
+    Ok(Prepared { known: Arc::clone(known), plan: checked.plan, given, uses })
 }
 
 /// The array of an argument, or the one that is sent and the one that comes back.
@@ -342,7 +341,7 @@ pub fn whole(tx: &Transaction<'_>, own: &[Use]) -> AtServers<'static> {
 fn record(graph: &mut Graph, call: &mut Prepared) -> Result<(), TransactionError> {
     let reads: Vec<Access> = call.uses.iter().filter_map(Use::read_access).collect();
     let writes = call.uses.iter().filter(|one| one.writes).map(|one| one.access).collect();
-    let recorded = Recorded { name: call.routine.clone(), reads, writes };
+    let recorded = Recorded { name: call.known.name.clone(), reads, writes };
     let node = graph.record(&recorded)?;
     let mut inputs = graph.inputs(node).iter();
     for one in &mut call.uses {

@@ -84,7 +84,7 @@ impl Driver<'_> {
         let step = &self.report[node.0 as usize];
         let server = step.server.as_deref().unwrap_or("a server");
         let lost = format!("its result was lost with {server}");
-        if !call.idempotent {
+        if !call.known.idempotent {
             return Err(format!("{lost}, and it is not marked as one that may run twice"));
         }
         if step.attempts >= self.options.attempts {

@@ -118,7 +118,7 @@ def connect(
     return Connection(address, token, timeout, ca)
 
 
-def transaction(servers: Sequence[str], **options: Any) -> Transaction:
+def transaction(servers: Sequence[str] = (), **options: Any) -> Transaction:
     """Calls that are recorded, and run together on several servers at the end of the ``with``.
 
     .. code-block:: python
@@ -128,8 +128,11 @@ def transaction(servers: Sequence[str], **options: Any) -> Transaction:
             d = t.call("dmmul", c, b)
         d.result()
 
-    Options are those of :class:`Transaction`: ``token``, ``timeout`` (seconds of a call), ``policy``,
-    ``in_flight`` (calls of a server at a time), ``attempts``.
+    With ``meta="meta:7071"`` (or a :func:`connect` to a metaserver) instead of servers that metaserver chooses them; without either
+    that of ``KUMI_CALL_META`` does.
+
+    Options are those of :class:`Transaction`: ``token``, ``ca``, ``timeout`` (seconds of a call), ``attempts``; of servers that are named
+    ``policy`` and ``in_flight`` (calls of a server at a time), of a metaserver's ``priority``.
     """
     return Transaction(servers, **options)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._native import run_transaction
+from .._native import NativeClient, run_transaction
 from .._scope import Block
 from ._connection import Connection
 from ._errors import ArgumentError, CallError, ConnectError
@@ -178,17 +179,27 @@ class Transaction(Block):
 
     def __init__(
         self,
-        servers: Sequence[str],
+        servers: Sequence[str] = (),
         *,
+        meta: str | Connection | None = None,
         token: str | None = None,
+        ca: str | os.PathLike[str] | None = None,
+        priority: int = 0,
         timeout: float | None = None,
         policy: str = "min-completion",
         in_flight: int = 8,
         attempts: int = 4,
     ) -> None:
         self._servers = [servers] if isinstance(servers, str) else list(servers)
-        self._how = (token, in_flight, attempts, policy, timeout)
-        self._connection = _first(self._servers, token)
+        self._how = (token, ca, in_flight, attempts, policy, timeout)
+        self._meta: tuple[NativeClient, int] | None = None
+        if self._servers and meta is not None:
+            raise ArgumentError("a transaction goes to servers or to a metaserver: name one of both")
+        if self._servers:
+            self._connection = _first(self._servers, token, ca)
+        else:
+            self._connection = _metaserver(meta, token, ca)
+            self._meta = self._connection._native, priority
         self._calls: list[_Recorded] = []
         #: Whether it has run, or tried to.
         self.ran = False
@@ -287,7 +298,7 @@ class Transaction(Block):
             (one.routine.name, [arrays.argument(arg) for arg in one.args]) for one in self._calls
         ]
         self.ran = True
-        said = run_transaction(self._servers, self._how, arrays.given, calls)
+        said = run_transaction(self._servers, self._meta, self._how, arrays.given, calls)
         steps = [
             StepReport(**{key: value for key, value in step.items() if key != "values"})
             for step in said["steps"]
@@ -371,12 +382,31 @@ class _Arrays:
             later._here = True
 
 
-def _first(servers: list[str], token: str | None) -> Connection:
+def _metaserver(
+    meta: str | Connection | None, token: str | None, ca: str | os.PathLike[str] | None
+) -> Connection:
+    """A connection to a metaserver, unless it is one."""
+    named = meta or os.environ.get("KUMI_CALL_META")
+    if not named:
+        raise ArgumentError(
+            "a transaction needs a server at least, or a metaserver: name them, or set KUMI_CALL_META"
+        )
+    connection = named if isinstance(named, Connection) else Connection(named, token, ca=ca)
+    if not connection._native.is_metaserver():
+        raise ArgumentError(
+            f"{connection.address} is a server, not a metaserver: name it in a list of servers"
+        )
+    return connection
+
+
+def _first(
+    servers: list[str], token: str | None, ca: str | os.PathLike[str] | None
+) -> Connection:
     """A connection to the first server that can be reached, which knows the routines."""
     last: ConnectError | None = None
     for address in servers:
         try:
-            return Connection(address, token)
+            return Connection(address, token, ca=ca)
         except ConnectError as error:
             last = error
     raise last if last is not None else ArgumentError("a transaction needs a server at least")

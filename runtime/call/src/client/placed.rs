@@ -1,0 +1,30 @@
+//! A call at the server that a metaserver has named.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kumi_rpc::Placed;
+
+use super::{Arg, Call, CallError, Client, Known, arguments};
+
+impl Client {
+    /// Begins a call that was placed here; otherwise as [`Client::call_async`].
+    pub(crate) fn begin_placed(
+        &self,
+        known: &Arc<Known>,
+        args: Vec<Arg<'static>>,
+        time: Option<Duration>,
+        placed: &Placed,
+    ) -> Result<Call<'static>, CallError> {
+        let (checked, functions) = arguments::check(&known.interface, args, self.server.bytes)?;
+        let begun = self.send(known, checked, functions, time, Some(placed), &|| false);
+        begun.map_err(|(error, _)| error)
+    }
+}
+
+impl Call<'_> {
+    /// Leaves it: its end comes at once, nothing is written to its arrays any more, and the server is asked to end it.
+    pub(crate) fn give_up(&self) {
+        self.ticket.link.give_up(self.ticket.stream);
+    }
+}

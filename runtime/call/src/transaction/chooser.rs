@@ -1,0 +1,167 @@
+//! Who chooses the servers of a transaction's calls.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use kumi_broker::{CallId, Failure, Held, ServerId};
+use kumi_rpc::Placed;
+
+use super::attempt::Ended;
+use super::drive::Server;
+use super::grid::Placer;
+use super::own::Own;
+use super::prepare::{Plans, Prepared, prepare};
+use super::{RunOptions, Transaction, TransactionError};
+use crate::client::{CallError, Client, Grid, Heard, Known, Outcome};
+
+/// Where the calls of a transaction may go.
+#[derive(Clone, Copy)]
+pub enum Target<'a> {
+    /// To these servers.
+    Servers(&'a [&'a str]),
+    /// Where a metaserver says.
+    Grid(&'a Grid),
+}
+
+/// What comes to the driver of a transaction.
+pub enum Message {
+    /// The end of an attempt.
+    Ended(Ended),
+    /// Something for who chooses.
+    Heard(News),
+}
+
+/// What who chooses may hear.
+pub enum News {
+    /// Of a metaserver.
+    Meta(Heard),
+    /// A connection to the server at an address.
+    Server(String, Result<Client, CallError>),
+}
+
+/// A call that is ready.
+pub struct Submitted<'a> {
+    pub call: CallId,
+    pub prepared: &'a Prepared,
+    /// Bytes that come back to the client.
+    pub back: u64,
+    /// What it reads and lies at servers.
+    pub held: Vec<Held>,
+}
+
+/// What a call took that has run.
+pub struct Went<'a> {
+    pub outcome: &'a Outcome,
+    /// Bytes of arguments and of results, if all of them went between client and server and nothing else did.
+    pub bytes: Option<(u64, u64)>,
+}
+
+/// What is to be done.
+pub enum Choice {
+    /// A server that was not known: it has the number behind the last.
+    Server(Server),
+    /// A call starts at this server as the attempt with this number; what the server is shown.
+    Start(CallId, ServerId, u32, Option<Arc<Placed>>),
+    /// An attempt is to end: it is not believed in any more.
+    Leave(CallId, u32),
+    /// A call does not start (again), for this reason.
+    Over(CallId, String),
+}
+
+/// Chooses servers. Each call that is submitted is either told as ended, as failed with [`Failure::Routine`] or as cancelled, or
+/// has a [`Choice::Over`].
+pub trait Chooser {
+    /// A call is ready.
+    fn submit(&mut self, ready: &Submitted<'_>);
+    /// An attempt has run.
+    fn ended(&mut self, call: CallId, number: u32, went: &Went<'_>);
+    /// An attempt came to nothing. The call starts again unless that is [`Failure::Routine`].
+    fn failed(&mut self, call: CallId, number: u32, failure: Failure);
+    /// A call that does not run is not wanted any more.
+    fn cancel(&mut self, call: CallId);
+    /// The connection to a server is gone.
+    fn left(&mut self, server: ServerId);
+    /// Something that it waited for.
+    fn heard(&mut self, news: News);
+    /// Time has passed.
+    fn tick(&mut self);
+    /// What is to be done next.
+    fn poll(&mut self) -> Option<Choice>;
+    /// How long it can wait for [`Chooser::tick`].
+    fn patience(&self) -> Option<Duration>;
+    /// Whether it still has something to hear before the connections may go.
+    fn is_closing(&self) -> bool;
+}
+
+/// Who chooses, the servers that are known, and what is to run there.
+pub struct Begun {
+    pub chooser: Box<dyn Chooser>,
+    pub servers: Vec<Server>,
+    pub plans: Plans,
+}
+
+/// Connects, asks for descriptions, and finds what depends on what. What comes later goes to `tell`.
+pub fn begin(
+    tx: &Transaction<'_>,
+    target: Target<'_>,
+    options: &RunOptions,
+    tell: &Sender<Message>,
+) -> Result<Begun, TransactionError> {
+    match target {
+        Target::Servers(addresses) => {
+            let mut own = Own::new(options)?;
+            let mut servers = super::own::connect(addresses, options)?;
+            let plans = plans(tx, |routine| super::own::describe(&servers, routine))?;
+            own.join(&mut servers);
+            Ok(Begun { chooser: Box::new(own), servers, plans })
+        }
+        Target::Grid(grid) => {
+            let (grid, meta) = grid.apart().map_err(no_metaserver)?;
+            let plans = plans(tx, |routine| grid.interface(routine))?;
+            let chooser = Box::new(Placer::new(grid, meta, tell.clone()));
+            Ok(Begun { chooser, servers: Vec::new(), plans })
+        }
+    }
+}
+
+/// What would run.
+pub fn plan(
+    tx: &Transaction<'_>,
+    target: Target<'_>,
+    options: &RunOptions,
+) -> Result<Plans, TransactionError> {
+    match target {
+        Target::Servers(addresses) => {
+            let servers = super::own::connect(addresses, options)?;
+            plans(tx, |routine| super::own::describe(&servers, routine))
+        }
+        Target::Grid(grid) => plans(tx, |routine| grid.interface(routine)),
+    }
+}
+
+fn no_metaserver(error: CallError) -> TransactionError {
+    match error {
+        error @ (CallError::NotPermitted(_) | CallError::Expired(_) | CallError::Tls { .. }) => {
+            TransactionError::Refused(error)
+        }
+        error => TransactionError::NoServer(error.to_string()),
+    }
+}
+
+/// Checks all calls; each routine is asked for once.
+fn plans(
+    tx: &Transaction<'_>,
+    describe: impl Fn(&str) -> Result<Arc<Known>, CallError>,
+) -> Result<Plans, TransactionError> {
+    let mut known: HashMap<String, Arc<Known>> = HashMap::new();
+    prepare(tx, &mut |routine| {
+        if let Some(known) = known.get(routine) {
+            return Ok(Arc::clone(known));
+        }
+        let found = describe(routine)?;
+        known.insert(routine.to_owned(), Arc::clone(&found));
+        Ok(found)
+    })
+}
