@@ -227,11 +227,11 @@ fn jobs_that_end_are_told_and_started_again() {
     assert_eq!(code, Some(70), "{said}");
     command::wait_for("the end of the job", || (jobs(&cluster, "stubborn") == 0).then_some(()));
     // A job that somebody ends between calls is replaced.
-    let job = cluster.job("crash").expect("a job");
     command::wait_for("the new job", || (jobs(&cluster, "crash") == 1).then_some(()));
     let running = cluster.json(&["ps", "--json"]);
-    let running = running.as_array().expect("jobs").iter().find(|job| job["name"] == "crash");
-    let number = running.unwrap_or(&job)["job"].to_string();
+    let mut running = running.as_array().expect("jobs").iter();
+    let running = running.find(|job| job["name"] == "crash" && job["state"] != "ended");
+    let number = running.expect("the new job")["job"].to_string();
     cluster.kumi(&["kill", &number]).ok();
     command::wait_for("its end", || (jobs(&cluster, "crash") == 0).then_some(()));
     assert_eq!(server.results(&["crash", "7"]), "");

@@ -43,8 +43,12 @@ impl GrpcSessionAttributes {
     }
 
     /// Its place among the calls of its user that wait at a metaserver.
-    pub fn priority(&self) -> u8 {
-        u8::try_from(self.priority.clamp(0, MOST_PRIORITY)).unwrap_or_default()
+    ///
+    /// # Errors
+    /// There is none such.
+    pub fn priority(&self) -> Result<u8, Failure> {
+        let priority = within(self.priority, MOST_PRIORITY)?;
+        Ok(u8::try_from(priority).unwrap_or_default())
     }
 }
 

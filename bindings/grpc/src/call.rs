@@ -74,7 +74,7 @@ impl Prepared {
         // SAFETY: as the caller promises.
         let arguments = unsafe { arguments(&self.known, given, self.handle.order) }?;
         let time = attributes.and_then(GrpcSessionAttributes::time).or(self.handle.timeout);
-        let priority = attributes.map_or(0, GrpcSessionAttributes::priority);
+        let priority = attributes.map_or(Ok(0), GrpcSessionAttributes::priority)?;
         let running = self.begin(arguments, time, priority)?;
         match way {
             Way::Wait => run(&self.runtime, &self.handle, running)?,

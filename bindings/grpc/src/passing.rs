@@ -21,10 +21,13 @@ thread_local! {
     static FAILED: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Whether the function that has just run has said that it failed; asked once.
-fn ended() -> Result<(), String> {
-    let failed = FAILED.try_with(|failed| failed.borrow_mut().take());
-    failed.ok().flatten().map_or(Ok(()), Err)
+/// Runs a function of the program; what it has said of itself. What another has said that calls this one is kept, and what
+/// was said outside of functions is of none.
+fn watched(function: &mut dyn FnMut()) -> Result<(), String> {
+    let outer = FAILED.take();
+    function();
+    let own = FAILED.replace(outer);
+    own.map_or(Ok(()), Err)
 }
 
 /// See `grpc.h`.
@@ -115,7 +118,7 @@ pub unsafe fn function(inner: &[Param], given: Given<'_>) -> Result<Arg<'static>
     // SAFETY: not null; the rest is promised by the caller.
     let function = unsafe { CFunction::new(address, inner, context) };
     let function = function.map_err(|why| format!("cannot be called from C: {why}"))?;
-    Ok(Arg::Callback(function.callback(ended)))
+    Ok(Arg::Callback(function.callback(watched)))
 }
 
 /// Compares a function's arguments with its declaration; each is the number of an element, and more for an address.

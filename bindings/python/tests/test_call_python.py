@@ -218,7 +218,11 @@ def test_a_program_that_serves_itself(kumi_bin: str, tmp_path: Path) -> None:
 def test_sources_that_have_nothing(kumi_bin: str, tmp_path: Path) -> None:
     path = tmp_path / "empty.py"
     path.write_text("print('not to be taken for the answer')\n")
+    twice = tmp_path / "same-names.py"
+    decorated = "@call.routine(name='same')\ndef {}(x: float) -> float:\n    return x\n"
+    twice.write_text("from kumi import call\n" + decorated.format("f") + decorated.format("g"))
     sources: list[tuple[str | Path, str]] = [
+        (twice, "two routines are called `same`"),
         (path, "has no function with the decorator"),
         (tmp_path / "gone.py", "No such file"),
         ("no_such_module", "No module named 'no_such_module'"),
@@ -358,10 +362,17 @@ def test_arrays_that_cannot_be_received_into(server: call.Connection, out: Any, 
 
 def test_arrays_that_are_sent_cannot_be_received_into(server: call.Connection) -> None:
     a = np.zeros((2, 3))
-    with pytest.raises(call.ArgumentError, match="shares memory with an argument"):
+    with pytest.raises(call.ArgumentError, match="shares memory with another array"):
         server.call("scale", a, out=a)
     with pytest.raises(call.ArgumentError, match="gives 2 arrays; name those"):
         server.call("written", a, out=a.copy())
+
+
+def test_two_results_cannot_be_received_into_one_array(server: call.Connection) -> None:
+    names = [one.name for one in server.routine("written").parameters if one.returned and one.is_array]
+    into = np.empty((2, 3))
+    with pytest.raises(call.ArgumentError, match="shares memory with another array"):
+        server.call("written", np.zeros((2, 3)), out=dict.fromkeys(names, into))
 
 
 def test_arrays_of_all_kinds_are_sent(server: call.Connection) -> None:

@@ -87,6 +87,14 @@ def test_what_is_no_metaserver_is_told(
         call.transaction()
     with pytest.raises(call.ArgumentError, match="name one of both"):
         call.transaction(["127.0.0.1:1"], meta=metaserver)
+    for options, says in [
+        ({"meta": metaserver, "policy": "round-robin"}, "are for servers that are named"),
+        ({"meta": metaserver, "priority": 10}, "there are 0 to 9"),
+        ({"servers": ["127.0.0.1:1"], "priority": 1}, "through a metaserver"),
+        ({"meta": call.connect(metaserver), "token": "t"}, "those of the connection"),
+    ]:
+        with pytest.raises(call.ArgumentError, match=says):
+            call.transaction(**options)  # type: ignore[arg-type]
     _ready(metaserver)
     with call.transaction(meta=metaserver) as t:
         t.call("dmmul", np.eye(2), np.eye(2))

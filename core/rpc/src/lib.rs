@@ -32,7 +32,7 @@ pub use hello::{ClientHello, Role, ServerHello, VERSIONS};
 pub use member::{Member, MemberEvent};
 pub use message::{CallHead, Code, Failure, ResultHead, Value};
 pub use meta::{
-    Ended, Fate, Lying, Moved, Over, Placed, Placing, Register, Report, Secret, Ticket, codes,
+    Ended, Fate, Lying, Moved, Over, Placed, Placing, Register, Report, Secret, Ticket,
 };
 pub use metaserver::{Look, MetaEvent, Metaserver};
 pub use outbox::{Outbox, Piece};

@@ -2,26 +2,10 @@
 
 use crate::MOST_NAME;
 use crate::codec::{Cursor, Malformed, shortened};
-use crate::message::{self, Code};
+use crate::message;
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
-
-/// Codes of failures that have to do with metaservers.
-pub mod codes {
-    use super::Code;
-
-    /// The metaserver has given the attempt up.
-    pub const NO_TICKET: Code = Code::NoTicket;
-    /// No server is left that could run the call.
-    pub const NO_SERVER: Code = Code::NoServer;
-    /// The server of the last attempt is gone; the call may have run.
-    pub const SERVER_LOST: Code = Code::ServerLost;
-    /// Another metaserver leads.
-    pub const NOT_LEADING: Code = Code::NotLeading;
-    /// The routine has ended with an exception.
-    pub const RAISED: Code = Code::Raised;
-}
 
 /// Longest address, name of a server or site, in bytes.
 const MOST_TEXT: usize = 512;

@@ -4,7 +4,7 @@
 use kumi_rpc::{
     CallHead, Client, ClientEvent, ClientHello, Code, Ended, Failure, Fate, Look, Lying, Malformed,
     Member, MemberEvent, MetaEvent, Metaserver, Moved, Over, Placed, Placing, Register, Report,
-    Role, Secret, Server, ServerEvent, Step, Ticket, TooLong, codes,
+    Role, Secret, Server, ServerEvent, Step, Ticket, TooLong,
 };
 use proptest::prelude::*;
 
@@ -128,7 +128,7 @@ fn a_call_is_placed_and_over() {
     let cancelled = MetaEvent::Cancel(stream);
     let expected = [MetaEvent::Place(stream, placing()), cancelled, MetaEvent::Over(0, over())];
     assert_eq!(all(&mut desk, &out, 1000), expected);
-    let failure = Failure::new(codes::NO_SERVER, 1, "gone");
+    let failure = Failure::new(Code::NoServer, 1, "gone");
     desk.fail(stream, &failure);
     desk.fail(stream, &failure);
     assert_eq!(answer(&mut desk, &mut client), [ClientEvent::Failed(stream, failure)]);

@@ -49,7 +49,13 @@ impl Orders {
             Some(order) => (Order::decode(&order), None),
             None => {
                 let socket = self.socket.as_fd();
-                let (length, descriptor) = receive_with_descriptor(socket, &mut self.buffer, true)?;
+                let (length, descriptor) = loop {
+                    match receive_with_descriptor(socket, &mut self.buffer, true) {
+                        // A signal that a routine has left.
+                        Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                        received => break received?,
+                    }
+                };
                 if length == 0 {
                     return Ok(None);
                 }

@@ -112,13 +112,11 @@ fn run_with(load: &Load<'_>) -> io::Result<()> {
 /// Runs the routine; what is said of it.
 fn call(routine: &Runner<'_>, arena: &Arc<Arena>, slots: &[Slot]) -> Reply {
     let begin = Instant::now();
-    routine_runs(true);
+    // Its ranks have no functions of the client to call.
+    let here = !matches!(routine, Runner::Job(_));
+    routine_runs(here);
     let ran = match routine {
-        // Its ranks have no functions of the client to call.
-        Runner::Job(proxy) => {
-            routine_runs(false);
-            return proxy.borrow_mut().call(arena, slots);
-        }
+        Runner::Job(proxy) => return proxy.borrow_mut().call(arena, slots),
         Runner::Bound(routine) => {
             routine.call(arena, slots);
             Ok(())

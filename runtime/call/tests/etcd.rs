@@ -337,6 +337,23 @@ fn calls_wait_while_etcd_is_away() {
 }
 
 #[test]
+fn a_metaserver_that_came_before_etcd_takes_calls() {
+    if !etcd::is_there() {
+        return;
+    }
+    let mut etcd = etcd::started(&[]);
+    let set = Set::new(&etcd, 1);
+    etcd.kill();
+    let _meta = set.meta(0);
+    // So long that calls would be refused if it led already.
+    std::thread::sleep(Duration::from_secs(6));
+    etcd.start();
+    let _server = set.server("a");
+    set.until_servers(1);
+    set.grid().call("noop", vec![]).expect("what was wrong before is no reason to refuse it");
+}
+
+#[test]
 fn a_full_etcd_is_told() {
     if !etcd::is_there() || !etcd::has_control() {
         return;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use common::served;
 use grid::{Meta, config, meta, meta_at, repeating};
-use kumi_rpc::{ClientEvent, ClientHello, Code, Placing, Step, VERSIONS};
+use kumi_rpc::{ClientEvent, ClientHello, Code, Placing, Step};
 
 #[test]
 fn a_call_whose_server_is_gone_waits_as_any_does() {
@@ -51,13 +51,7 @@ struct Idler {
 impl Idler {
     fn new(meta: &Meta) -> Idler {
         let mut stream = TcpStream::connect(meta.address).expect("a connection");
-        let hello = ClientHello {
-            versions: VERSIONS,
-            token: String::new(),
-            program: String::new(),
-            site: String::new(),
-        };
-        stream.write_all(&hello.encode()).expect("written");
+        stream.write_all(&ClientHello::default().encode()).expect("written");
         Idler { rpc: kumi_rpc::Client::default(), stream, input: Vec::new() }
     }
 

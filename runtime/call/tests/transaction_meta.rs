@@ -115,12 +115,6 @@ fn a_call_goes_where_its_arguments_lie() {
     assert!(report.steps.iter().all(|step| step.server.as_ref() == Some(&at)), "{report:?}");
     let moved = Moved { sent: BYTES, received: BYTES, between: 0, stayed: BYTES };
     assert_eq!(report.moved, moved);
-    // Without anything that lies anywhere the first of two alike is taken: it was the bytes that decided.
-    let mut more = vec![0.0; N];
-    let mut tx = Transaction::new();
-    let more_data = tx.array(&mut more);
-    tx.call("add", sum(more_data, more_data));
-    assert!(tx.plan_on(&meta.grid(), &RunOptions::default()).is_ok());
 }
 
 /// Runs a call on each of two servers, of which the first is gone after a second; then one that reads what both made.

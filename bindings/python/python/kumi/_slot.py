@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -35,7 +36,8 @@ def _load(folder: str, place: str) -> ModuleType:
         sys.path.insert(0, folder)
     if not place.endswith(".py"):
         return importlib.import_module(place)
-    name = Path(place).stem
+    # A name that Python can have, and no other module has.
+    name = "_kumi_" + re.sub(r"\W", "_", Path(place).stem)
     spec = importlib.util.spec_from_file_location(name, place)
     if spec is None or spec.loader is None:
         raise ImportError(f"{place} cannot be imported")
@@ -47,8 +49,14 @@ def _load(folder: str, place: str) -> ModuleType:
 def _routines(module: ModuleType) -> dict[str, Served]:
     from .call._serving import served
 
-    found = (served(value) for value in vars(module).values())
-    return {one.name: one for one in found if one is not None}
+    found: dict[str, Served] = {}
+    for value in vars(module).values():
+        one = served(value)
+        if one is None:
+            continue
+        if found.setdefault(one.name, one) is not one:
+            raise ValueError(f"two routines are called `{one.name}`")
+    return found
 
 
 def describe(source: str) -> dict[str, Any]:

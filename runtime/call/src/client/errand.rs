@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use kumi_rpc::{Code, Ended, Moved, Over, Placed, Placing, codes};
+use kumi_rpc::{Code, Ended, Moved, Over, Placed, Placing};
 
 use super::arguments::Checked;
 use super::grid::Inner;
@@ -123,7 +123,7 @@ impl Errand {
     /// Asks where to go; false: this connection is lost. `queued`: as [`Link::seek`] says.
     pub fn seek_on(&mut self, meta: &Client, queued: bool) -> Result<bool, CallError> {
         let left = self.left()?;
-        self.returning = false;
+        (self.returning, self.stranger) = (false, false);
         self.placing.time_ms =
             left.map_or(0, |left| u32::try_from(left.as_millis()).unwrap_or(u32::MAX).max(1));
         match meta.link.seek(&self.placing, queued, self.deadline) {
@@ -170,7 +170,7 @@ impl Errand {
                     let text = "the metaserver ended the call".to_owned();
                     return Err(CallError::NoServer { text, has_not_run: !self.has_run });
                 }
-                Ok(Err(failure)) if failure.code == codes::NOT_LEADING => {
+                Ok(Err(failure)) if failure.code == Code::NotLeading => {
                     self.inner.lost(meta);
                     self.seeking = None;
                 }
@@ -207,14 +207,13 @@ impl Errand {
             };
             self.placing.attempts = placed.ticket.attempt;
             self.at = Some(attempt(&placed));
-            let begun = Instant::now();
             match self.attempt(&placed, control, interrupted) {
                 Attempt::Overtaken => {
                     self.tried.push(format!("{}: the metaserver lost it", server(&placed)));
                     self.has_run = true;
                 }
                 Attempt::Over(result) => {
-                    self.tell(&placed, &result, begun);
+                    self.tell(&placed, &result);
                     return result;
                 }
                 Attempt::Failed(error, ended) => {
@@ -365,7 +364,7 @@ impl Errand {
                     Ok(Ok(Answer::Placed(it))) if attempt(&it) == attempt(placed) => {
                         self.returning = false;
                     }
-                    Ok(Err(failure)) if failure.code == codes::NOT_LEADING => {
+                    Ok(Err(failure)) if failure.code == Code::NotLeading => {
                         self.inner.lost(meta);
                         self.leave_stream();
                     }
@@ -412,9 +411,9 @@ impl Errand {
     }
 
     /// Tells the metaserver of the call's end.
-    fn tell(&mut self, placed: &Placed, result: &Result<Outcome, CallError>, begun: Instant) {
+    fn tell(&mut self, placed: &Placed, result: &Result<Outcome, CallError>) {
         let report = match result {
-            Ok(outcome) => measured(placed, self, outcome, begun),
+            Ok(outcome) => measured(placed, self, outcome),
             Err(error) => match ended(error) {
                 // It is not to be tried again.
                 Ended::NotBegun | Ended::Broken | Ended::Failed | Ended::Done => {
@@ -472,7 +471,7 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn measured(placed: &Placed, errand: &Errand, outcome: &Outcome, _begun: Instant) -> Over {
+fn measured(placed: &Placed, errand: &Errand, outcome: &Outcome) -> Over {
     Over {
         out: Moved { bytes: errand.placing.bytes_out, ns: nanoseconds(outcome.sending).max(1) },
         back: Moved { bytes: errand.placing.bytes_back, ns: nanoseconds(outcome.receiving).max(1) },

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use kumi_rpc::{Code, Failure, codes};
+use kumi_rpc::{Code, Failure};
 use thiserror::Error;
 
 use super::Outcome;
@@ -161,11 +161,11 @@ impl CallError {
     pub(crate) fn of(failure: Failure, routine: &str) -> CallError {
         let Failure { code, detail, text } = failure;
         match code {
-            codes::RAISED => CallError::Raised { routine: routine.to_owned(), text },
-            codes::NO_TICKET => CallError::NoServer { text, has_not_run: true },
-            codes::NO_SERVER => CallError::NoServer { text, has_not_run: detail == 0 },
-            codes::SERVER_LOST => CallError::NoServer { text, has_not_run: false },
-            codes::NOT_LEADING => CallError::NotLeading { leader: text },
+            Code::Raised => CallError::Raised { routine: routine.to_owned(), text },
+            Code::NoTicket => CallError::NoServer { text, has_not_run: true },
+            Code::NoServer => CallError::NoServer { text, has_not_run: detail == 0 },
+            Code::ServerLost => CallError::NoServer { text, has_not_run: false },
+            Code::NotLeading => CallError::NotLeading { leader: text },
             Code::NoSuchRoutine => CallError::RoutineNotFound(text),
             Code::BadArguments => CallError::Argument { routine: routine.to_owned(), text },
             Code::TooLarge => CallError::TooLarge(text),

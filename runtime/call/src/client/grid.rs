@@ -197,7 +197,7 @@ impl Grid {
         let (checked, functions) = arguments::check(&known.interface, args, most)?;
         if !functions.is_empty() {
             // It would be called by a routine on one server after it was by another, and who waits may be another thread.
-            let text = "takes functions, which only a connection to a server (`Client`) can call";
+            let text = "takes functions, which can be called over a connection to its server only, not through a metaserver";
             return Err(CallError::Argument { routine: routine.to_owned(), text: text.to_owned() });
         }
         let files =

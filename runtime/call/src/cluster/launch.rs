@@ -4,7 +4,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStderr, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -113,7 +113,7 @@ impl Launched {
                 // One too many, which is closed, or nobody.
                 Ok(_) | Err(_) => {}
             }
-            if let Some(link) = looked(&come)? {
+            if let Ok(link) = come.recv_timeout(LOOK) {
                 return Ok(link);
             }
             if self.ended() {
@@ -192,14 +192,6 @@ fn pass_on(stderr: ChildStderr, state: &Mutex<State>) {
         if let Some(said) = own(String::from_utf8_lossy(&line).trim_end()) {
             said.clone_into(&mut lock(state).said);
         }
-    }
-}
-
-fn looked(come: &Receiver<Link>) -> Result<Option<Link>, String> {
-    match come.recv_timeout(LOOK) {
-        Ok(link) => Ok(Some(link)),
-        Err(RecvTimeoutError::Timeout) => Ok(None),
-        Err(RecvTimeoutError::Disconnected) => Err("nobody listens any more".to_owned()),
     }
 }
 

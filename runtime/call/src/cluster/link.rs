@@ -146,7 +146,14 @@ impl Link {
     /// The other end has gone, or says what is none.
     pub fn receive(&mut self, most: usize) -> io::Result<Option<Vec<u8>>> {
         let mut length = [0; 4];
-        if self.0.read(&mut length[..1])? == 0 {
+        let begun = loop {
+            match self.0.read(&mut length[..1]) {
+                // A signal of the routine's.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => break result?,
+            }
+        };
+        if begun == 0 {
             return Ok(None);
         }
         self.0.read_exact(&mut length[1..])?;

@@ -86,8 +86,13 @@ fn connect() -> Result<Link, String> {
 /// Ends this process when the proxy has gone: at once during a call, else when it has had time to end by itself.
 fn watch(stream: &std::net::TcpStream, busy: &AtomicBool) {
     // What has come is the other thread's to read.
-    while matches!(stream.peek(&mut [0]), Ok(1..)) {
-        std::thread::sleep(Duration::from_millis(20));
+    loop {
+        match stream.peek(&mut [0]) {
+            Ok(1..) => std::thread::sleep(Duration::from_millis(20)),
+            // A signal of the routine's.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Ok(0) | Err(_) => break,
+        }
     }
     for _ in 0..50 {
         if busy.load(Ordering::SeqCst) {
@@ -157,6 +162,8 @@ fn arguments(
 /// Sets the limits of the server. What the library has mapped for the ranks is no concern of the routine's.
 fn limit(setup: &Setup) -> Result<(), String> {
     let failed = |what: &str, why: String| format!("the limit of {what} cannot be set: {why}");
+    // What a crash would leave has the caller's data in it.
+    setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(|errno| failed("cores", errno.to_string()))?;
     let files = getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(soft, hard)| setrlimit(Resource::RLIMIT_NOFILE, setup.files.min(soft), hard));
     files.map_err(|errno| failed("open files", errno.to_string()))?;

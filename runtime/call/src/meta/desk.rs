@@ -242,6 +242,12 @@ impl Desk {
         }
         let Placing { hash, routine, .. } = &placing;
         if self.catalogue.find(routine).is_none() && self.is_early() {
+            if self.early.len() >= self.config.waiting {
+                self.counters.rejected += 1;
+                let text = "too many calls wait for servers";
+                let failure = Failure::new(Code::Busy, 0, text);
+                return peer.tell(|rpc| rpc.fail(stream, &failure));
+            }
             return self.early.push((Rc::clone(peer), stream, placing));
         }
         let Some(entry) = self.catalogue.exactly(routine, *hash) else {

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use kumi_broker::{CallId, ClientId, Event, Outcome, Request, ServerId, SiteId, Time, UserId};
-use kumi_rpc::{Code, Ended, Failure, Fate, Over, codes};
+use kumi_rpc::{Code, Ended, Failure, Fate, Over};
 
 use super::catalogue::key;
 use super::desk::{Desk, Open, Running};
@@ -24,7 +24,7 @@ impl Desk {
     /// Why a connection is not taken in: another metaserver leads, or none.
     pub fn refusal(&self) -> Option<Failure> {
         let standing = self.standing.as_ref().filter(|standing| !standing.leads())?;
-        Some(Failure::new(codes::NOT_LEADING, 0, standing.leader()))
+        Some(Failure::new(Code::NotLeading, 0, standing.leader()))
     }
 
     /// Why no call is taken: its place could not be kept.

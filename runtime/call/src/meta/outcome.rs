@@ -1,7 +1,7 @@
 //! What a client is told of the end of its call.
 
 use kumi_broker::{Failure as Why, Outcome, Reject};
-use kumi_rpc::{Code, Failure, codes};
+use kumi_rpc::{Code, Failure};
 
 use super::desk::{Counters, Open};
 
@@ -37,14 +37,14 @@ pub fn told(open: &Open, end: &Outcome) -> Told {
         Outcome::Failed(_, Why::Routine) => Told { word: "failed", failure: None },
         Outcome::Failed(_, Why::NotBegun) => fail(
             "failed",
-            codes::NO_SERVER,
+            Code::NoServer,
             format!("no server took the call of `{name}` in {attempts} attempts"),
         ),
         Outcome::Failed(_, Why::Broken) => {
-            fail("broken", codes::SERVER_LOST, may_have_run(open, "broke off", server))
+            fail("broken", Code::ServerLost, may_have_run(open, "broke off", server))
         }
         Outcome::Lost(_) => {
-            fail("server lost", codes::SERVER_LOST, may_have_run(open, "is gone", server))
+            fail("server lost", Code::ServerLost, may_have_run(open, "is gone", server))
         }
         Outcome::Cancelled => {
             fail("cancelled", Code::Cancelled, format!("the call of `{name}` was cancelled"))
@@ -72,7 +72,7 @@ fn may_have_run(open: &Open, what: &str, server: &str) -> String {
 fn rejected(name: &str, why: &Reject) -> Told {
     let code = match why {
         Reject::UnknownRoutine(_) => Code::NoSuchRoutine,
-        Reject::NoServer => codes::NO_SERVER,
+        Reject::NoServer => Code::NoServer,
         Reject::QueueFull | Reject::UserQueueFull => Code::Busy,
         Reject::Deadline => Code::TimedOut,
     };

@@ -85,7 +85,7 @@ fn lead(
     config: &Config,
     session: Session,
     listener: &Listener,
-    stop: Pin<&mut impl Future<Output = ()>>,
+    mut stop: Pin<&mut impl Future<Output = ()>>,
 ) -> Result<End, MetaError> {
     let mut desk = Desk::new(config.clone(), broker(config)?, session.first_call());
     desk.standing = Some(Rc::clone(session.standing()));
@@ -94,6 +94,11 @@ fn lead(
         let opened = tokio::select! {
             () = session.hold() => return Ok(End::Deposed),
             opened = open(&session) => opened,
+            () = stop.as_mut() => {
+                // If that takes longer, the lease ends by itself.
+                let _late = tokio::time::timeout(LAST, session.release()).await;
+                return Ok(End::Stopped);
+            }
         };
         let (kept, writer) = match opened {
             Ok(opened) => opened,

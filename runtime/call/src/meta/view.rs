@@ -242,7 +242,7 @@ fn leader(desk: &Desk, standing: &Standing) -> LeaderState {
         address: standing.leader(),
         requests,
         errors,
-        mean: figures.time.get().as_secs_f64() / requests.saturating_sub(errors).max(1) as f64,
+        mean: figures.time.get().as_secs_f64() / figures.answers.get().max(1) as f64,
         longest: figures.longest.get().as_secs_f64(),
         unkept: desk.grants.len(),
         trouble: figures.trouble().unwrap_or_default(),

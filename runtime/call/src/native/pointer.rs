@@ -52,15 +52,14 @@ impl CFunction {
         })
     }
 
-    /// It as an argument of a call; `ended` is asked after each of its calls whether it has failed.
+    /// It as an argument of a call; `watch` runs each of its calls and says whether it has failed.
     pub fn callback(
         self,
-        mut ended: impl FnMut() -> Result<(), String> + Send + 'static,
+        mut watch: impl FnMut(&mut dyn FnMut()) -> Result<(), String> + Send + 'static,
     ) -> Callback<'static> {
         Callback::new(move |args| {
             let mut places = self.places(args)?;
-            self.call(&mut places);
-            ended()?;
+            watch(&mut || self.call(&mut places))?;
             give_back(args, &places)
         })
     }

@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use kumi_rpc::{
     CallHead, Code, Failure, MOST_UNREAD, Piece, ResultHead, Server, ServerEvent, Step, Ticket,
-    codes,
 };
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Semaphore;
@@ -66,7 +65,7 @@ enum Call {
 /// What is said of a call whose ticket is not taken.
 fn spent(routine: &str) -> Failure {
     let text = format!("the metaserver has given up this attempt of `{routine}`");
-    Failure::new(codes::NO_TICKET, 0, text)
+    Failure::new(Code::NoTicket, 0, text)
 }
 
 /// What a call's arguments wait for beside its client.

@@ -53,6 +53,8 @@ pub struct Ear {
     worth: RefCell<Worth>,
     /// When it was given what it runs.
     begun: Cell<Instant>,
+    /// Whether the last order went over the page.
+    given: Cell<bool>,
     /// The reply is looked for so long.
     until: Cell<Option<Instant>>,
     buffer: RefCell<Vec<u8>>,
@@ -69,6 +71,7 @@ impl Ear {
             board: Board::new()?,
             worth: RefCell::new(Worth::new(SOON)),
             begun: Cell::new(Instant::now()),
+            given: Cell::default(),
             until: Cell::default(),
             buffer: RefCell::new(vec![0; MOST]),
         }))
@@ -104,7 +107,8 @@ impl Ear {
         let now = Instant::now();
         self.begun.set(now);
         self.until.set(looks.then(|| now + SOON));
-        if !self.board.give(&order.encode()) {
+        self.given.set(self.board.give(&order.encode()));
+        if !self.given.get() {
             self.send(order, None)?;
         }
         Ok(looks)
@@ -144,9 +148,10 @@ impl Ear {
         }
     }
 
-    /// Whether the process has not begun with the last that it was given, when it has ended.
+    /// Whether the process has not begun with the last that it was given, when it has ended. The page is asked only for what
+    /// went over it: what else is there the routine has written.
     pub fn is_untaken(&self) -> bool {
-        self.board.is_untaken()
+        self.given.get() && self.board.is_untaken()
     }
 
     /// A reply that has come, and the descriptor with it; `None`: there is none.
@@ -272,6 +277,10 @@ mod tests {
             assert_eq!(Order::decode(&order[..length]), Some(Order::Run(1, vec![])));
             says(&socket, &Reply::Done(3));
             assert_eq!(ear.reply().await.map(|said| said.0), Some(Reply::Done(3)));
+            // Nor that an order was not taken which went through the socket.
+            let untaken: Vec<u8> = [2_u32.to_le_bytes(); 1024].concat();
+            board.arena().write(0, &untaken);
+            assert!(board.is_untaken() && !ear.is_untaken());
         });
     }
 }

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use kumi_rpc::{
     ClientHello, Code, Fate, Look, Member, MemberEvent, Register, Report, Role, Ticket, VERSIONS,
-    codes,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -207,7 +206,7 @@ impl Attendance<'_> {
             MemberEvent::Hello(hello) => {
                 hello.version.map_err(|failure| {
                     io::Error::other(match failure.code {
-                        codes::NOT_LEADING => format!("it does not lead; {:?} does", failure.text),
+                        Code::NotLeading => format!("it does not lead; {:?} does", failure.text),
                         _ => failure.text,
                     })
                 })?;

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use kumi_rpc::{Code, Failure, Ticket, codes};
+use kumi_rpc::{Code, Failure, Ticket};
 
 use super::Shared;
 use crate::pass;
@@ -55,7 +55,7 @@ impl Caller {
     fn sent(shared: &Shared, shown: &str) -> Result<Caller, Failure> {
         let unknown = "this pass is not of the metaserver at which the server is registered";
         let pass = shared.passes.read(shown);
-        let pass = pass.ok_or_else(|| Failure::new(codes::NO_TICKET, 0, unknown))?;
+        let pass = pass.ok_or_else(|| Failure::new(Code::NoTicket, 0, unknown))?;
         let mut caller = Caller { sent: true, ..Caller::default() };
         match &shared.config.users {
             None => caller.owner = Rc::new(Owner { user: pass.user, run_as: None }),
@@ -75,7 +75,7 @@ impl Caller {
         routine: &str,
         shown: Option<(Ticket, String)>,
     ) -> Result<Option<Ticket>, Failure> {
-        let refused = |text: String| Failure::new(codes::NO_TICKET, 0, text);
+        let refused = |text: String| Failure::new(Code::NoTicket, 0, text);
         match shown {
             None if !self.sent => Ok(None),
             None => {

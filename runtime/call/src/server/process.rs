@@ -58,6 +58,10 @@ impl Process {
         for name in ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"] {
             command.env(name, &threads);
         }
+        if run_as.is_some() || config.sandbox {
+            // It is the server's, and this process is another's or is not trusted.
+            command.env_remove("KUMI_CALL_TOKEN");
+        }
         let child = command.spawn()?;
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).ok_or(Errno::ECHILD)?;
         let ear = Ear::new(ours)?;

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kumi_rpc::{Code, Failure, Fate, codes};
+use kumi_rpc::{Code, Failure, Fate};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::AbortHandle;
@@ -452,7 +452,7 @@ async fn attend(shared: Rc<Shared>, worker: Rc<Worker>) {
             Some(Reply::Done(_)) if !worker.set_up.get() => set_up(&worker),
             Some(Reply::Done(ran)) => done(&shared, &worker, Ok(ran)),
             Some(Reply::Raised(why)) if worker.set_up.get() => {
-                done(&shared, &worker, Err(Failure::new(codes::RAISED, 0, why)));
+                done(&shared, &worker, Err(Failure::new(Code::Raised, 0, why)));
             }
             Some(Reply::Failed(why) | Reply::Raised(why)) => {
                 bury(&shared, &worker, Some(Failure::new(Code::NotRunnable, 0, why))).await;
@@ -512,17 +512,15 @@ fn done(shared: &Rc<Shared>, worker: &Rc<Worker>, ran: Result<u64, Failure>) {
 
 /// A process is gone, or of no use: its call has failed.
 async fn bury(shared: &Rc<Shared>, worker: &Rc<Worker>, why: Option<Failure>) {
-    {
-        let mut pool = shared.pool.borrow_mut();
-        pool.busy.retain(|other| !Rc::ptr_eq(other, worker));
-        pool.idle.retain(|other| !Rc::ptr_eq(other, worker));
-    }
-    let why = why.or_else(|| worker.failing.borrow_mut().take());
-    let job = worker.job.borrow_mut().take();
+    shared.pool.borrow_mut().idle.retain(|other| !Rc::ptr_eq(other, worker));
     // A routine that closes its descriptors would live on, and so would what it has forked.
     worker.process.borrow_mut().kill();
     let child = worker.process.borrow_mut().take_child();
     let detail = ended(child).await;
+    // Until here its call may be cancelled.
+    shared.pool.borrow_mut().busy.retain(|other| !Rc::ptr_eq(other, worker));
+    let why = why.or_else(|| worker.failing.borrow_mut().take());
+    let job = worker.job.borrow_mut().take();
     let untaken = why.is_none() && worker.ending.get().is_none();
     if let Some((job, begun)) = job {
         if untaken && worker.process.borrow().ear().is_untaken() {

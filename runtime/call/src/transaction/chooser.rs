@@ -37,8 +37,8 @@ pub enum Message {
 pub enum News {
     /// Of a metaserver.
     Meta(Heard),
-    /// A connection to the server at an address.
-    Server(String, Result<Client, CallError>),
+    /// A connection to the server of a place.
+    Server(Arc<Placed>, Result<Client, CallError>),
 }
 
 /// A call that is ready.

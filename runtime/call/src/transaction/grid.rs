@@ -271,7 +271,7 @@ impl Placer {
         std::thread::spawn(move || {
             let client = grid.connect_server(&placed);
             // If nobody hears it the transaction is over.
-            let _over = tell.send(Message::Heard(News::Server(placed.address.clone(), client)));
+            let _over = tell.send(Message::Heard(News::Server(placed, client)));
         });
     }
 
@@ -284,7 +284,8 @@ impl Placer {
     }
 
     /// A server is connected to, or cannot be.
-    fn connected(&mut self, address: &str, client: Result<Client, CallError>) {
+    fn connected(&mut self, placed: &Placed, client: Result<Client, CallError>) {
+        let address = placed.address.as_str();
         let here = |call: &Call| {
             let there = call.placed.as_ref().is_some_and(|placed| placed.address == address);
             matches!(call.state, State::Connects) && there
@@ -296,7 +297,7 @@ impl Placer {
             Ok(client) => {
                 let number = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
                 let server = Server { address: address.to_owned(), client: Some(client) };
-                self.names.push((self.name_at(&calls), address.to_owned()));
+                self.names.push((placed.server.clone(), address.to_owned()));
                 self.servers.insert(address.to_owned(), ServerId(number));
                 self.choices.push_back(Choice::Server(server));
                 calls.into_iter().for_each(|id| self.start(id, ServerId(number)));
@@ -310,12 +311,6 @@ impl Placer {
                 }
             }
         }
-    }
-
-    /// The name of the server to which these calls go.
-    fn name_at(&self, calls: &[CallId]) -> String {
-        let placed = calls.iter().find_map(|id| self.calls.get(id)?.placed.as_ref());
-        placed.map_or_else(String::new, |placed| placed.server.clone())
     }
 
     /// The present attempt came to nothing, and the call is to have another place.
@@ -452,7 +447,13 @@ impl Chooser for Placer {
         };
         call.why = None;
         match std::mem::replace(&mut call.state, State::Runs) {
-            State::Left(Ok(next)) => self.connect(id, next),
+            State::Left(Ok(next)) => {
+                self.connect(id, next);
+                // The metaserver may have changed meanwhile.
+                if self.calls.get(&id).is_some_and(|call| call.asked.is_none()) {
+                    self.ask(id);
+                }
+            }
             State::Left(Err(why)) => self.end(id, &why),
             _ => self.again(id, ended),
         }
@@ -474,7 +475,7 @@ impl Chooser for Placer {
             News::Meta(Heard::Away) => self.away(),
             News::Meta(Heard::Back(meta)) => self.back(meta),
             News::Meta(Heard::Unreachable(why)) => self.unreachable(&why),
-            News::Server(address, client) => self.connected(&address, client),
+            News::Server(placed, client) => self.connected(&placed, client),
         }
         self.pump();
     }

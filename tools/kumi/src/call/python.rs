@@ -3,6 +3,7 @@
 use crate::error::Error;
 use clap::Args;
 use kumi_call::server::Registry;
+use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 /// Options of `kumi call serve` for functions of Python.
@@ -33,12 +34,13 @@ impl PythonArgs {
         let ran = Command::new(&self.interpreter)
             .args(["-P", "-m", "kumi._slot", "--describe", source])
             .stdin(Stdio::null())
-            .stderr(Stdio::piped())
             .output();
         let wrong = |why: String| Error::Usage(format!("--python {source}: {why}"));
         let answer =
             ran.map_err(|error| wrong(format!("{} cannot be run: {error}", self.interpreter)))?;
         if answer.status.success() {
+            // Warnings, and what the source prints. There may be nobody who reads it.
+            let _unread = std::io::stderr().write_all(&answer.stderr);
             return Ok(answer.stdout);
         }
         let said = String::from_utf8_lossy(&answer.stderr);

@@ -244,7 +244,8 @@ class Connection:
                     shape = tuple(shapes[one.index])
                     into = outs.get(one.index)
                     if into is not None:
-                        into = place(name, one, into, shape, arrays.values())
+                        others = [it for at, it in outs.items() if at != one.index and isinstance(it, np.ndarray)]
+                        into = place(name, one, into, shape, [*arrays.values(), *others])
                     native.append(_pair(name, one, arrays.get(one.index), shape, results, into))
                 elif one.is_file:
                     native.append(folder.pair(one, bound.get(one.index), paths.get(one.name)))
@@ -336,6 +337,8 @@ def wait_any(handles: Sequence[Handle], timeout: float | None = None) -> int | N
         raise ArgumentError("no calls to wait for")
     end = None if timeout is None else time.monotonic() + timeout
     pause = 20e-6
+    # Routines that call functions of this program wait as long as nobody looks.
+    longest = 1e-4 if any(handle._functions for handle in handles) else 2e-3
     while True:
         for index, handle in enumerate(handles):
             if handle.done() or handle._serve():
@@ -343,7 +346,7 @@ def wait_any(handles: Sequence[Handle], timeout: float | None = None) -> int | N
         if end is not None and time.monotonic() >= end:
             return None
         time.sleep(pause)
-        pause = min(2 * pause, 2e-3)
+        pause = min(2 * pause, longest)
 
 
 def wait_all(handles: Sequence[Handle]) -> list[Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -26,14 +27,16 @@ def chosen(routine: Routine, out: Out) -> tuple[dict[int, Any], dict[str, Any]]:
         return {next(iter(arrays.values())): out}, {}
     paths = {name: value for name, value in out.items() if name not in arrays}
     files = {one.name for one in routine.parameters if one.returned and one.is_file}
-    for name in paths:
+    for name, path in paths.items():
         if name not in files:
             raise ArgumentError(f"`{routine.name}` gives no array and no file `{name}`")
+        if not isinstance(path, str | os.PathLike):
+            raise ArgumentError(f"`{routine.name}`: out= for the file `{name}` is a path")
     return {arrays[name]: value for name, value in out.items() if name in arrays}, paths
 
 
 def place(
-    routine: str, parameter: Parameter, out: Any, shape: tuple[int, ...], sent: Any
+    routine: str, parameter: Parameter, out: Any, shape: tuple[int, ...], others: Iterable[np.ndarray[Any, Any]]
 ) -> np.ndarray[Any, Any]:
     """``out`` as an array that the result can be received into.
 
@@ -54,8 +57,8 @@ def place(
         raise ArgumentError(
             f"{what} is not contiguous in {order} order; give numpy.empty({shape}, order={parameter.order!r})"
         )
-    for array in sent:
+    for array in others:
         # A call that is tried again on another server sends its arguments again.
         if np.may_share_memory(array, out):
-            raise ArgumentError(f"{what} shares memory with an argument that is sent; use two arrays")
+            raise ArgumentError(f"{what} shares memory with another array of the call; use two arrays")
     return out.reshape(shape, order=parameter.order)  # type: ignore[call-overload,no-any-return]

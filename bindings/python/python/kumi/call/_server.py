@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
@@ -65,14 +66,15 @@ class Server(Block):
             command += _option(name, value)
         command += arguments
         environment = {"KUMI_CALL_THROUGH": through} if through else {}
-        paths = os.pathsep.join(dict.fromkeys(path for path in sys.path if path))
+        if options.get("interpreter", sys.executable) == sys.executable:
+            environment["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(path for path in sys.path if path))
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            env={**os.environ, "PYTHONPATH": paths, **environment},
+            env={**os.environ, **environment},
         )
         try:
             #: Where it is, as :func:`kumi.call.connect` takes it.
@@ -92,6 +94,8 @@ class Server(Block):
         for line in self._lines():
             text = line.removeprefix("kumi: ").strip()
             if text.startswith("serves ") and _SERVES in text:
+                for each in said:
+                    print(each, file=sys.stderr)
                 return text.split(" at ", 1)[1]
             said.append(text)
         code = self._process.wait()
@@ -127,13 +131,30 @@ class Server(Block):
 
 
 def serve(functions: Functions, *, listen: str = "127.0.0.1:7070", **options: Any) -> None:
-    """Serves functions until Ctrl-C or the server's end; arguments and errors are those of :class:`Server`."""
-    with Server(functions, listen=listen, **options) as server:
+    """Serves functions until Ctrl-C, SIGTERM or the server's end; arguments and errors are those of :class:`Server`."""
+    with _terminable(), Server(functions, listen=listen, **options) as server:
         print(f"kumi: serves at {server.address}", file=sys.stderr)
         with contextlib.suppress(KeyboardInterrupt):
             code = server.wait()
             if code:
                 raise CallError(f"the server ended with code {code}")
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends this program in order, so that what it has started ends too; in the main thread only."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, _frame: object) -> None:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _sources(functions: Functions) -> list[str]:

@@ -186,12 +186,21 @@ class Transaction(Block):
         ca: str | os.PathLike[str] | None = None,
         priority: int = 0,
         timeout: float | None = None,
-        policy: str = "min-completion",
-        in_flight: int = 8,
+        policy: str | None = None,
+        in_flight: int | None = None,
         attempts: int = 4,
     ) -> None:
         self._servers = [servers] if isinstance(servers, str) else list(servers)
-        self._how = (token, ca, in_flight, attempts, policy, timeout)
+        if priority not in range(10):
+            raise ArgumentError(f"priority={priority!r}; there are 0 to 9")
+        if self._servers and priority != 0:
+            raise ArgumentError("priority= is for calls through a metaserver: name one with meta=")
+        if not self._servers and (policy is not None or in_flight is not None):
+            raise ArgumentError("policy= and in_flight= are for servers that are named; a metaserver has its own")
+        if isinstance(meta, Connection) and (token is not None or ca is not None):
+            raise ArgumentError("token= and ca= are those of the connection that meta= is")
+        how = 8 if in_flight is None else in_flight, attempts, policy or "min-completion", timeout
+        self._how = (token, ca, *how)
         self._meta: tuple[NativeClient, int] | None = None
         if self._servers and meta is not None:
             raise ArgumentError("a transaction goes to servers or to a metaserver: name one of both")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from numbers import Real
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from .._errors import BadArgumentError, BadTypeError
@@ -230,20 +232,30 @@ def _here(cases: Sequence[Case], tables: bool, told: Callable[[int], object]) ->
         except (SimError, OSError) as error:
             return error
 
-    with ThreadPoolExecutor(max(1, min(len(cases), len(os.sched_getaffinity(0))))) as pool:
-        futures: list[Future[End]] = []
+    news: SimpleQueue[int | list[End] | BaseException] = SimpleQueue()
+
+    def all_of_them() -> None:
         try:
-            futures += (pool.submit(one, case) for case in cases)
-            for done, _ in enumerate(as_completed(futures), 1):
-                told(done)
+            with ThreadPoolExecutor(max(1, min(len(cases), len(os.sched_getaffinity(0))))) as pool:
+                futures = [pool.submit(one, case) for case in cases]
+                for done, _ in enumerate(as_completed(futures), 1):
+                    news.put(done)
+                news.put([future.result() for future in futures])
         except BaseException as error:
-            pool.shutdown(wait=False, cancel_futures=True)
-            running.end()
-            # An interrupt between two steps of the pool's own locks makes another error of itself.
-            if isinstance(error, RuntimeError) and isinstance(error.__context__, KeyboardInterrupt):
-                raise KeyboardInterrupt from error
-            raise
-    return [future.result() for future in futures]
+            news.put(error)
+
+    # An interrupt comes to the main thread, and between two steps of a lock of threading or of the pool leaves it locked
+    # for ever. So the pool is another thread's, and what is waited for here has its lock in C.
+    threading.Thread(target=all_of_them, daemon=True).start()
+    try:
+        while isinstance(new := news.get(), int):
+            told(new)
+    except BaseException:
+        running.end()
+        raise
+    if isinstance(new, BaseException):
+        raise new
+    return new
 
 
 def _taken(take: Callable[[], Any]) -> End:

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kumi_rpc::{Code, Over, Placed, Placing, codes};
+use kumi_rpc::{Code, Over, Placed, Placing};
 
 use super::{Grid, Inner, Ordering, locked};
 use crate::client::link::{Answer, Link};
@@ -60,7 +60,7 @@ impl Asked {
         Some(match self.ticket.wait(Some(Instant::now()), &|| false).ok()? {
             Ok(Answer::Placed(placed)) => Said::Placed(placed),
             Ok(_) => Said::Closed,
-            Err(failure) if failure.code == codes::NOT_LEADING => Said::Elsewhere,
+            Err(failure) if failure.code == Code::NotLeading => Said::Elsewhere,
             Err(failure) if failure.code == Code::Busy => Said::Busy,
             Err(failure) => Said::Failed(CallError::of(failure, routine)),
         })
@@ -162,7 +162,8 @@ fn find(inner: &Arc<Inner>, tell: &impl Fn(Heard) -> bool) -> Option<Client> {
         match inner.metaserver(None) {
             Ok(client) => return Some(client),
             Err(error) if !tell(Heard::Unreachable(error.to_string())) => return None,
-            Err(_) => {}
+            // A metaserver that refuses answers at once.
+            Err(_) => std::thread::sleep(super::AGAIN),
         }
     }
 }

@@ -11,6 +11,8 @@ const SLOW: Duration = Duration::from_secs(5);
 pub struct Figures {
     pub requests: Cell<u64>,
     pub errors: Cell<u64>,
+    /// How many were answered, if only with a refusal.
+    pub answers: Cell<u64>,
     /// The time of all that were answered, and of the longest.
     pub time: Cell<Duration>,
     pub longest: Cell<Duration>,
@@ -19,16 +21,20 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// A request was answered.
-    pub fn answered(&self, took: Duration) {
+    /// A request is made.
+    pub fn asked(&self) {
         self.requests.set(self.requests.get() + 1);
+    }
+
+    /// A request was answered, if only with a refusal.
+    pub fn answered(&self, took: Duration) {
+        self.answers.set(self.answers.get() + 1);
         self.time.set(self.time.get() + took);
         self.longest.set(self.longest.get().max(took));
     }
 
     /// A request failed.
     pub fn failed(&self) {
-        self.requests.set(self.requests.get() + 1);
         self.errors.set(self.errors.get() + 1);
     }
 

@@ -159,6 +159,7 @@ impl Gateway {
 
     async fn post_once(&mut self, path: &str, body: &Value) -> Result<Value, EtcdError> {
         let begin = Instant::now();
+        self.standing.figures.asked();
         let answer = match timeout(PATIENCE, self.exchange(path, body)).await {
             Ok(answer) => answer?,
             Err(_) => return Err(self.away(&"no answer in time")),

@@ -58,7 +58,11 @@ impl Candidate {
     pub async fn win(&mut self) -> Session {
         loop {
             match self.attempt().await {
-                Ok(Some(session)) => return session,
+                Ok(Some(session)) => {
+                    // What was wrong before is no reason to refuse calls.
+                    self.standing.figures.runs();
+                    return session;
+                }
                 Ok(None) => self.standing.figures.runs(),
                 Err(error) => {
                     if self.standing.figures.trouble().is_none() {
