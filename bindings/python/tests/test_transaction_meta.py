@@ -1,17 +1,13 @@
 """Transactions whose calls a metaserver places. Skipped where the commands were not built."""
 
 import json
-import os
-import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
-from test_call import ROUTINES, SOURCE
+from test_call import call_command, library
 from test_call_meta import start
-from test_sim import built
 
 from kumi import call
 
@@ -19,17 +15,9 @@ from kumi import call
 @pytest.fixture(scope="module")
 def metaserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a metaserver with two servers."""
-    command = built()
-    if command is None or not command.with_name("kumi-call-slot").is_file():
-        pytest.skip("there is no kumi in KUMI_BIN_DIR; run `cargo build` first")
+    call_command()
     folder = tmp_path_factory.mktemp("placed")
-    (folder / "routines.c").write_text(SOURCE)
-    (folder / "routines.json").write_text(json.dumps(ROUTINES))
-    subprocess.run(
-        [os.environ.get("CC", "cc"), "-O2", "-fPIC", "-shared", "-o", "libroutines.so", "routines.c"],
-        cwd=folder,
-        check=True,
-    )
+    library(folder)
     meta, address = start(folder, "meta", "--policy", "round-robin")
     offer = ("--library", "./libroutines.so", "routines.json", "--meta", address)
     members = [start(folder, "serve", *offer)[0] for _ in range(2)]

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use common::{Served, eventually, interfaces, library, served, served_by};
 use grid::{Meta, config, meta, meta_at};
+use kumi_call::meta::State;
 use kumi_call::server::{self, Membership, Registry};
 use kumi_call::transaction::{Moved, Report, RunOptions, Transaction, TransactionError, TxArg};
 use kumi_call::users::{NewToken, Users, add};
@@ -49,17 +50,25 @@ fn sum(x: impl Into<TxArg>, y: impl Into<TxArg>) -> Vec<TxArg> {
     vec![(N as i32).into(), x.into(), y.into()]
 }
 
-/// Says when so much time has passed since it was first asked, once.
-fn after(time: Duration, what: impl Fn()) -> impl Fn() -> bool {
-    let (begin, done) = (Cell::new(None), Cell::new(false));
+/// Does something when a metaserver's state is such, once; what a transaction asks now and then.
+fn when<'a>(
+    state: impl Fn() -> State + 'a,
+    is: impl Fn(&State) -> bool + 'a,
+    what: impl Fn() + 'a,
+) -> impl Fn() -> bool + 'a {
+    let done = Cell::new(false);
     move || {
-        let begun = begin.get().unwrap_or_else(Instant::now);
-        begin.set(Some(begun));
-        if begun.elapsed() >= time && !done.replace(true) {
+        if !done.get() && is(&state()) {
+            done.set(true);
             what();
         }
         false
     }
+}
+
+/// Whether the server that came first says that it runs a call.
+fn first_runs(state: &State) -> bool {
+    state.servers.first().is_some_and(|server| server.running == 1)
 }
 
 #[test]
@@ -117,8 +126,12 @@ fn a_call_goes_where_its_arguments_lie() {
     assert_eq!(report.moved, moved);
 }
 
-/// Runs a call on each of two servers, of which the first is gone after a second; then one that reads what both made.
-fn with_a_death(first: Vec<TxArg>, twice: bool) -> (Result<Report, TransactionError>, Vec<f64>) {
+/// Runs a call on each of two servers, of which the first goes when `is` so; then one that reads what both made.
+fn with_a_death(
+    first: Vec<TxArg>,
+    twice: bool,
+    is: impl Fn(&State) -> bool,
+) -> (Result<Report, TransactionError>, Vec<f64>) {
     let meta = meta(config("round-robin"));
     let may = |it: &mut Interface| {
         it.idempotent &= twice;
@@ -133,7 +146,7 @@ fn with_a_death(first: Vec<TxArg>, twice: bool) -> (Result<Report, TransactionEr
     tx.call("fill", first);
     tx.call("fill", fill(3000, 2.0, all_data));
     tx.call("add", sum(x, all_data));
-    let kill = after(Duration::from_millis(1000), || doomed.borrow_mut().stop());
+    let kill = when(|| meta.state(), is, || doomed.borrow_mut().stop());
     let result = tx.run_on_with(&meta.grid(), &RunOptions::default(), &kill);
     drop(tx);
     meta.until("all ends", |state| state.running + state.waiting == 0);
@@ -146,7 +159,7 @@ fn begin_of_fill(ms: i32) -> Vec<TxArg> {
 
 #[test]
 fn what_a_dead_server_held_is_made_again() {
-    let (report, all) = with_a_death(begin_of_fill(0), true);
+    let (report, all) = with_a_death(begin_of_fill(0), true, |state| state.counters.done == 1);
     let report = report.expect("it runs all the same");
     assert!(all.iter().all(|all| *all == 3.0), "{}", all[0]);
     assert_eq!(report.steps[0].attempts, 2);
@@ -155,11 +168,11 @@ fn what_a_dead_server_held_is_made_again() {
 
 #[test]
 fn what_ran_on_a_dead_server_runs_elsewhere_if_it_may() {
-    let (report, all) = with_a_death(begin_of_fill(2000), true);
+    let (report, all) = with_a_death(begin_of_fill(4000), true, first_runs);
     let report = report.expect("it runs all the same");
     assert!(all.iter().all(|all| *all == 3.0), "{}", all[0]);
     assert_eq!(report.steps[0].attempts, 2);
-    let (report, _) = with_a_death(begin_of_fill(60_000), false);
+    let (report, _) = with_a_death(begin_of_fill(60_000), false, first_runs);
     let Err(TransactionError::Failed(report)) = report else { panic!("{report:?}") };
     let told = report.to_string();
     assert!(told.contains("call 0 (fill) failed: the connection to the server was lost"), "{told}");
@@ -186,10 +199,14 @@ fn a_metaserver_that_comes_back_goes_on() {
     tx.call("add", sum(x, y));
     tx.call("fill", fill(0, 4.0, all_data));
     tx.call("add", sum(y, all_data));
-    let restart = after(Duration::from_millis(700), || {
-        first.borrow_mut().stop();
-        *second.borrow_mut() = Some(meta_at(state(config("round-robin")), address));
-    });
+    let restart = when(
+        || first.borrow().state(),
+        first_runs,
+        || {
+            first.borrow_mut().stop();
+            *second.borrow_mut() = Some(meta_at(state(config("round-robin")), address));
+        },
+    );
     let report = tx.run_on_with(&grid, &RunOptions::default(), &restart).expect("it runs");
     drop(tx);
     assert!(all.iter().all(|all| *all == 7.0), "{}", all[0]);
@@ -209,12 +226,16 @@ fn a_metaserver_that_has_forgotten_what_ran_is_asked_again() {
     let mut all = vec![0.0; N];
     let mut tx = Transaction::new();
     let all_data = tx.array(&mut all);
-    tx.call("fill", fill(1500, 1.0, all_data));
+    tx.call("fill", fill(5000, 1.0, all_data));
     tx.call("add", sum(all_data, all_data.part(0..N as u64)));
-    let restart = after(Duration::from_millis(300), || {
-        first.borrow_mut().stop();
-        *second.borrow_mut() = Some(meta_at(config("round-robin"), address));
-    });
+    let restart = when(
+        || first.borrow().state(),
+        first_runs,
+        || {
+            first.borrow_mut().stop();
+            *second.borrow_mut() = Some(meta_at(config("round-robin"), address));
+        },
+    );
     let report = tx.run_on_with(&grid, &RunOptions::default(), &restart).expect("it runs");
     drop(tx);
     assert!(all.iter().all(|all| *all == 2.0), "{}", all[0]);

@@ -90,7 +90,7 @@ class Server(Block):
         return self._process.stderr
 
     def _began(self) -> str:
-        said = []
+        said: list[str] = []
         for line in self._lines():
             text = line.removeprefix("kumi: ").strip()
             if text.startswith("serves ") and _SERVES in text:
