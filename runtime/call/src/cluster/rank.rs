@@ -1,18 +1,25 @@
 //! A rank of a job: rank 0 gets orders from the proxy, all ranks carry them out.
 
 use std::io;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use kumi_idl::Interface;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::socket::{MsgFlags, recv};
 
 use super::link::{Key, Link, pieces};
 use super::{Part, Ranks, Setup, VARIABLE, places};
 use crate::layout::Slot;
 use crate::native::{Arena, Linked, LinkedRoutine, end_now};
 use crate::protocol::{MOST, Order, Reply};
+
+/// Milliseconds between looks at the connection to the proxy.
+const LOOK: u16 = 200;
 
 /// Serves calls until the proxy has no more.
 ///
@@ -85,15 +92,8 @@ fn connect() -> Result<Link, String> {
 
 /// Ends this process when the proxy has gone: at once during a call, else when it has had time to end by itself.
 fn watch(stream: &std::net::TcpStream, busy: &AtomicBool) {
-    // What has come is the other thread's to read.
-    loop {
-        match stream.peek(&mut [0]) {
-            Ok(1..) => std::thread::sleep(Duration::from_millis(20)),
-            // A signal of the routine's.
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Ok(0) | Err(_) => break,
-        }
-    }
+    // Not waited for without an end: a routine that closes this descriptor closes the connection only when nobody waits at it.
+    while is_open(stream) {}
     for _ in 0..50 {
         if busy.load(Ordering::SeqCst) {
             break;
@@ -101,6 +101,25 @@ fn watch(stream: &std::net::TcpStream, busy: &AtomicBool) {
         std::thread::sleep(Duration::from_millis(100));
     }
     end_now();
+}
+
+/// Waits a little; whether the connection is still there.
+fn is_open(stream: &std::net::TcpStream) -> bool {
+    let mut watched = [PollFd::new(stream.as_fd(), PollFlags::POLLIN)];
+    if !matches!(poll(&mut watched, LOOK), Ok(_) | Err(Errno::EINTR)) {
+        return false;
+    }
+    let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+    match recv(stream.as_raw_fd(), &mut [0], flags) {
+        // It is the other thread's to read.
+        Ok(1..) => {
+            std::thread::sleep(Duration::from_millis(20));
+            true
+        }
+        // A signal of the routine's, or there is nothing.
+        Err(Errno::EINTR | Errno::EAGAIN) => true,
+        Ok(0) | Err(_) => false,
+    }
 }
 
 /// What the proxy says next, at rank 0; nothing at its end.
