@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_sim import built
+from test_call import call_command
 
 from kumi import call
 
@@ -70,9 +70,7 @@ def executables(kumi_command: Path, folder: Path) -> list[Path]:
 @pytest.fixture(scope="module", params=["library", "executables"])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[call.Connection]:
     """A connection to a server with the routines."""
-    kumi_command = built()
-    if kumi_command is None or not kumi_command.with_name("kumi-call-slot").is_file():
-        pytest.skip("there is no kumi in KUMI_BIN_DIR; run `cargo build` first")
+    kumi_command = call_command()
     folder = tmp_path_factory.mktemp("functions")
     (folder / "routines.c").write_text(SOURCE)
     (folder / "routines.idl").write_text(DESCRIPTIONS)
@@ -95,7 +93,8 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         serving.communicate(timeout=30)
 
 
-def test_functions_are_called(server: call.Connection) -> None:
+def integrates(server: call.Connection) -> None:
+    """A routine calls a function at each point that it should."""
     seen: list[float] = []
 
     def square(x: float) -> float:
@@ -104,6 +103,10 @@ def test_functions_are_called(server: call.Connection) -> None:
 
     assert server.call("integrate", 4, square) == pytest.approx(0.328125)
     assert seen == [0.125, 0.375, 0.625, 0.875]
+
+
+def test_functions_are_called(server: call.Connection) -> None:
+    integrates(server)
     handles = [server.call_async("integrate", 3, lambda x: x) for _ in range(3)]
     index = call.wait_any(handles, timeout=60)
     assert index is not None

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_sim import built
+from test_call import call_command
+from test_call_functions import integrates
 
 from kumi import call
 from kumi.call import Out
@@ -92,9 +93,7 @@ def no_bytes() -> bytes:
 
 @pytest.fixture(scope="module")
 def kumi_bin() -> Iterator[str]:
-    command = built()
-    if command is None or not command.with_name("kumi-call-slot").is_file():
-        pytest.skip("there is no kumi in KUMI_BIN_DIR; run `cargo build` first")
+    command = call_command()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KUMI_BIN", str(command))
         yield str(command)
@@ -110,14 +109,7 @@ def server(kumi_bin: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 def test_functions_of_the_client_are_called(server: call.Connection) -> None:
     assert "f: (given1: float64) -> (back1: float64)" in str(server.routine("integrate"))
-    seen: list[float] = []
-
-    def square(x: float) -> float:
-        seen.append(x)
-        return x * x
-
-    assert server.call("integrate", 4, square) == pytest.approx(0.328125)
-    assert seen == [0.125, 0.375, 0.625, 0.875]
+    integrates(server)
     # One call after the other, whichever thread calls.
     inside = threading.Lock()
 

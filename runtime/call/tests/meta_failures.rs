@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::{Served, served};
-use grid::{config, meta, meta_at, repeating};
+use grid::{config, kept, meta, meta_at, repeating};
 use kumi_call::{CallError, Grid, GridCall, Options};
 use kumi_rpc::{ClientHello, Fate, Member, Register, Ticket};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -92,8 +92,7 @@ fn a_server_that_cannot_be_reached_is_told_with_all_attempts() {
 #[test]
 fn a_metaserver_comes_back_with_what_it_knew() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut kept = config("round-robin");
-    kept.state = Some(folder.path().join("meta.db"));
+    let kept = kept(config("round-robin"), &folder);
     let mut first = meta(kept.clone());
     let _server = served(first.member("a", 1));
     first.until_servers(1);

@@ -10,7 +10,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use common::served;
-use grid::{Meta, config, meta, meta_at};
+use grid::{Meta, config, kept, meta, meta_at};
 use kumi_call::{CallError, Client, Grid, Options};
 use kumi_rpc::{Code, Failure, Look, MetaEvent, Metaserver};
 
@@ -162,8 +162,7 @@ fn calls_that_wait_end_and_can_be_cancelled_while_no_metaserver_is_there() {
 #[test]
 fn the_client_of_a_call_that_runs_comes_back_to_the_next_metaserver() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut kept = config("round-robin");
-    kept.state = Some(folder.path().join("meta.db"));
+    let kept = kept(config("round-robin"), &folder);
     let mut first = meta(kept.clone());
     let _server = served(first.member("a", 1));
     first.until_servers(1);

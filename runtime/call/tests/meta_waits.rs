@@ -10,14 +10,13 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use common::served;
-use grid::{Meta, config, meta, meta_at, repeating};
+use grid::{Meta, config, kept, meta, meta_at, repeating};
 use kumi_rpc::{ClientEvent, ClientHello, Code, Placing, Step};
 
 #[test]
 fn a_call_whose_server_is_gone_waits_as_any_does() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut kept = config("round-robin");
-    kept.state = Some(folder.path().join("meta.db"));
+    let mut kept = kept(config("round-robin"), &folder);
     // Until it is seen that the server is gone.
     kept.attempts = 10_000;
     let mut meta = meta(kept.clone());

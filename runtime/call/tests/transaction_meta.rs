@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{Served, eventually, interfaces, library, served, served_by};
-use grid::{Meta, config, meta, meta_at};
+use grid::{Meta, config, kept, meta, meta_at};
 use kumi_call::meta::State;
 use kumi_call::server::{self, Membership, Registry};
 use kumi_call::transaction::{Moved, Report, RunOptions, Transaction, TransactionError, TxArg};
@@ -180,16 +180,33 @@ fn what_ran_on_a_dead_server_runs_elsewhere_if_it_may() {
     assert_eq!(report.steps[0].attempts, 1);
 }
 
+/// Runs a transaction; the metaserver is stopped and begun anew while the first call runs.
+fn with_a_restart(
+    mut tx: Transaction<'_>,
+    first: Meta,
+    config: &kumi_call::meta::Config,
+) -> (Report, Meta) {
+    let (address, grid) = (first.address, first.grid());
+    let (first, second) = (RefCell::new(first), RefCell::new(None));
+    let restart = when(
+        || first.borrow().state(),
+        first_runs,
+        || {
+            first.borrow_mut().stop();
+            *second.borrow_mut() = Some(meta_at(config.clone(), address));
+        },
+    );
+    let report = tx.run_on_with(&grid, &RunOptions::default(), &restart).expect("it runs");
+    drop(restart);
+    (report, second.into_inner().expect("it was begun anew"))
+}
+
 #[test]
 fn a_metaserver_that_comes_back_goes_on() {
     let folder = tempfile::tempdir().expect("a folder");
-    let state =
-        |config| kumi_call::meta::Config { state: Some(folder.path().join("meta.db")), ..config };
-    let first = meta(state(config("round-robin")));
-    let address = first.address;
+    let config = kept(config("round-robin"), &folder);
+    let first = meta(config.clone());
     let _server = joined(&first, first.member("one", 1), 1);
-    let grid = first.grid();
-    let (first, second) = (RefCell::new(first), RefCell::new(None));
     let mut all = vec![0.0; N];
     let mut tx = Transaction::new();
     let (x, y, all_data) = (tx.intermediate(), tx.intermediate(), tx.array(&mut all));
@@ -199,19 +216,9 @@ fn a_metaserver_that_comes_back_goes_on() {
     tx.call("add", sum(x, y));
     tx.call("fill", fill(0, 4.0, all_data));
     tx.call("add", sum(y, all_data));
-    let restart = when(
-        || first.borrow().state(),
-        first_runs,
-        || {
-            first.borrow_mut().stop();
-            *second.borrow_mut() = Some(meta_at(state(config("round-robin")), address));
-        },
-    );
-    let report = tx.run_on_with(&grid, &RunOptions::default(), &restart).expect("it runs");
-    drop(tx);
+    let (report, second) = with_a_restart(tx, first, &config);
     assert!(all.iter().all(|all| *all == 7.0), "{}", all[0]);
     assert!(report.steps.iter().all(|step| step.attempts == 1), "{report:?}");
-    let second = second.take().expect("it was begun anew");
     let state = second.until("all ends", |state| state.running + state.waiting == 0);
     assert_eq!(state.counters.done, 5, "each of them ended there: {state:?}");
 }
@@ -219,29 +226,16 @@ fn a_metaserver_that_comes_back_goes_on() {
 #[test]
 fn a_metaserver_that_has_forgotten_what_ran_is_asked_again() {
     let first = meta(config("round-robin"));
-    let address = first.address;
     let server = joined(&first, first.member("one", 1), 1);
-    let grid = first.grid();
-    let (first, second) = (RefCell::new(first), RefCell::new(None));
     let mut all = vec![0.0; N];
     let mut tx = Transaction::new();
     let all_data = tx.array(&mut all);
     tx.call("fill", fill(5000, 1.0, all_data));
     tx.call("add", sum(all_data, all_data.part(0..N as u64)));
-    let restart = when(
-        || first.borrow().state(),
-        first_runs,
-        || {
-            first.borrow_mut().stop();
-            *second.borrow_mut() = Some(meta_at(config("round-robin"), address));
-        },
-    );
-    let report = tx.run_on_with(&grid, &RunOptions::default(), &restart).expect("it runs");
-    drop(tx);
+    let (report, second) = with_a_restart(tx, first, &config("round-robin"));
     assert!(all.iter().all(|all| *all == 2.0), "{}", all[0]);
     // It had the server stop what it did not know.
     assert_eq!((report.steps[0].attempts, report.steps[1].attempts), (2, 1));
-    let second = second.take().expect("it was begun anew");
     second.until("all ends", |state| state.running + state.waiting == 0);
     drop(server);
 }

@@ -26,6 +26,11 @@ pub fn config(policy: &str) -> meta::Config {
     }
 }
 
+/// The same with its state in a file of this folder.
+pub fn kept(config: meta::Config, folder: &tempfile::TempDir) -> meta::Config {
+    meta::Config { state: Some(folder.path().join("meta.db")), ..config }
+}
+
 /// Starts a metaserver.
 pub fn meta(config: meta::Config) -> Meta {
     meta_at(config, ([127, 0, 0, 1], 0).into())
