@@ -54,9 +54,14 @@ impl Server {
     fn start(folder: &Path, listen: &str) -> Server {
         let serve = ["call", "serve", "--listen", listen, "--library", "libdmmul.so", "dmmul.json"];
         let running = Running::start(command(&serve, folder));
+        Server::of(running, "serves 1 routine at ")
+    }
+
+    /// One that says so.
+    fn of(running: Running, what: &str) -> Server {
         let said = running.error_line();
         let address = said.trim().rsplit(' ').next().expect("an address").to_owned();
-        assert!(said.contains("serves 1 routine at "), "{said}");
+        assert!(said.contains(what), "{said}");
         Server { running, address }
     }
 
@@ -94,6 +99,25 @@ fn a_server_is_asked_for_its_routines() {
     assert!(!socket.exists(), "a server takes its socket away");
     let nobody = kumi(&["call", "list", "--server", &unix], folder.path());
     nobody.fails(69, &["cannot be reached", &unix]);
+}
+
+/// Descriptions are known by name; the library is looked for when a routine is called.
+#[test]
+fn what_comes_with_kumi_is_served_by_name() {
+    let folder = folder();
+    let serve = ["call", "serve", "--listen", "127.0.0.1:0", "--shipped", "blas,lapack"];
+    let server =
+        Server::of(Running::start(command(&serve, folder.path())), "serves 140 routines at ");
+    let ask = ["call", "list", "gesv", "--server", &server.address];
+    let said = kumi(&ask, folder.path()).ok().out;
+    assert_eq!(said, "cgesv\ncgesvd\ndgesv\ndgesvd\nsgesv\nsgesvd\nzgesv\nzgesvd\n");
+    server.end();
+    let wrong = ["call", "serve", "--shipped", "lapak"];
+    kumi(&wrong, folder.path()).fails(64, &["lapak", "blas, lapack, fftw, demo"]);
+    let bodies = ["call", "serve", "--shipped", "fftw"];
+    kumi(&bodies, folder.path()).fails(65, &["fft3_backward", "kumi call build"]);
+    let listed = kumi(&["call", "check", "--shipped", "lapack"], folder.path()).ok().out;
+    assert!(listed.contains("dgesv(n, nrhs, A, lda, ipiv, B, ldb, info)"), "{listed}");
 }
 
 #[test]

@@ -25,10 +25,15 @@ struct Built {
 
 impl Built {
     fn of(descriptions: &[&Path]) -> Result<Built, String> {
+        let names = descriptions.iter().map(|path| path.to_str().expect("a name"));
+        Built::with(&names.collect::<Vec<_>>())
+    }
+
+    fn with(what: &[&str]) -> Result<Built, String> {
         let folder = tempfile::tempdir().expect("a folder");
         let out = folder.path().join("out");
         let mut arguments = vec!["call", "build", "-o", out.to_str().expect("a name")];
-        arguments.extend(descriptions.iter().map(|path| path.to_str().expect("a name")));
+        arguments.extend(what);
         let (printed, said, code) = run(&arguments);
         let found = std::fs::read_dir(&out).expect("the folder").count();
         if code != Some(0) {
@@ -118,9 +123,9 @@ fn numbers(results: &str, name: &str) -> Vec<f64> {
 
 #[test]
 fn the_demonstrations_give_what_is_known() {
-    let demo = repository().join("runtime/call/interfaces/demo.idl");
     let dos = repository().join("examples/call/dos.idl");
-    let built = Built::of(&[&demo, &dos]).expect("they are built");
+    let what = ["--shipped", "demo", dos.to_str().expect("a name")];
+    let built = Built::with(&what).expect("they are built");
     let server = built.serve();
     let pi = number(&server.results(&["pi", "100000"]), "sum");
     assert!((pi - std::f64::consts::PI).abs() < 1e-9, "{pi}");
@@ -186,7 +191,7 @@ fn arrays_come_from_files_and_go_there() {
 
 #[test]
 fn transforms_of_fftw_there_and_back() {
-    let built = match Built::of(&[&repository().join("runtime/call/interfaces/fftw.idl")]) {
+    let built = match Built::with(&["--shipped", "fftw"]) {
         Err(said) if said.contains("fftw3.h") => return eprintln!("skipped: {said}"),
         other => other.expect("they are built"),
     };

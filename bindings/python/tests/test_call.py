@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import threading
@@ -154,7 +155,16 @@ def test_results_are_right(server: call.Connection) -> None:
 def test_columns_and_status(server: call.Connection) -> None:
     a, b = np.diag([2.0, 4.0]), np.array([2.0, 2.0])
     before = a.copy()
-    changed, x = server.call("solve", a, b)
+    solved = server.call("solve", a, b)
+    changed, x = solved
+    assert solved.b is x and solved["a"] is changed and {"a", "b"} <= set(dir(solved))
+    assert repr(solved).startswith("(a=array(")
+    copied = pickle.loads(pickle.dumps(solved))
+    assert type(copied) is call.Results and np.array_equal(copied.b, x)
+    with pytest.raises(AttributeError, match="no result `X`; there are a, b"):
+        _ = solved.X
+    with pytest.raises(KeyError, match="no result `X`; there are a, b"):
+        _ = solved["X"]
     assert x.tolist() == [1.0, 0.5] and changed[0, 0] == -1
     assert (a == before).all() and b.tolist() == [2.0, 2.0], "what is sent is not changed"
     many = np.arange(6.0).reshape(2, 3)

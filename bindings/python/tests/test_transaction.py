@@ -45,7 +45,9 @@ def test_what_is_wanted_comes_and_is_not_changed(servers: list[str]) -> None:
         product = t.call("dmmul", a, a).wanted()
         # By columns, and solved in place: what was sent stays as it is.
         changed, x = t.call("solve", product, right)
-        again, y = t.call("solve", a, x)
+        later = t.call("solve", a, x)
+        again, y = later
+        assert isinstance(later, call.Results) and later["b"] is y
         _, z = t.call("solve", product, x)
     assert product.result().tolist() == [[4.0, 0.0], [0.0, 16.0]]
     assert changed.result()[0, 0] == -1 and again.result()[0, 0] == -1

@@ -191,7 +191,7 @@ pub enum PlanError {
     },
     /// A section that is not inside its array, or goes backwards.
     #[error(
-        "`{param}`: of dimension {} the elements from {start} up to {end}, {step} apart, were to travel, which has {size}",
+        "`{param}`: dimension {} has {size} elements, of which {start} up to {end}, {step} apart, cannot be taken",
         dimension + 1
     )]
     Outside {

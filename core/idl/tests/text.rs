@@ -129,7 +129,7 @@ Define body(mode_in int n, mode_out double s[n]) { for (int i = 0; i < n; i++) {
     assert_eq!(plan.arguments[9].scalar, Some(Scalar::F64(0.0005)));
     scalars[3] = n(9);
     let error = dgesv.plan(&scalars).unwrap_err().to_string();
-    assert!(error.starts_with("`A`: of dimension 1 the elements from 0 up to 10"), "{error}");
+    assert!(error.starts_with("`A`: dimension 1 has 9 elements, of which 0 up to 10"), "{error}");
     assert_eq!(module.interfaces[1].target.symbol, "package.module.function");
     assert_eq!(module.interfaces[2].target.body.matches('}').count(), 2);
 }

@@ -25,6 +25,7 @@ pub mod client;
 pub mod generator;
 pub mod meta;
 pub mod server;
+pub mod shipped;
 pub mod slot;
 pub mod transaction;
 pub mod users;

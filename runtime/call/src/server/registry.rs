@@ -217,7 +217,22 @@ impl Registry {
         if is(&bytes, Manifest::is) {
             return self.add_executable(path, &bytes).map(|()| Vec::new());
         }
-        let (interfaces, mut left_out) = read(path, &bytes)?;
+        self.add_text(path, &bytes, libraries)
+    }
+
+    /// Offers the routines of descriptions that were read already: those of a file of this name, but no executable's.
+    ///
+    /// Returns why some of them cannot be offered here, as long as one can.
+    ///
+    /// # Errors
+    /// [`RegistryError`].
+    pub fn add_text(
+        &mut self,
+        path: &Path,
+        text: &[u8],
+        libraries: &[PathBuf],
+    ) -> Result<Vec<LoadError>, RegistryError> {
+        let (interfaces, mut left_out) = read(path, text)?;
         let mut offered = false;
         for interface in interfaces {
             match self.add(interface, libraries) {

@@ -1,6 +1,7 @@
 //! `kumi call build`: executables of interface descriptions.
 
-use super::check::{read, tell};
+use super::check::tell;
+use super::shipped::ShippedArgs;
 use crate::cluster;
 use crate::error::Error;
 use crate::output;
@@ -15,8 +16,10 @@ const LIBRARY: &str = "libkumi_slot.a";
 #[derive(Clone, Debug, Args)]
 pub struct BuildArgs {
     /// Files of interface descriptions, as text
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required_unless_present = "shipped", value_name = "FILE")]
     pub files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub shipped: ShippedArgs,
     /// The folder for executables and manifests
     #[arg(short, long, value_name = "DIR", default_value = ".")]
     pub out: PathBuf,
@@ -42,13 +45,13 @@ pub fn run(args: &BuildArgs) -> Result<(), Error> {
     let (out, compiler, keep) = (args.out.clone(), args.cc.clone(), args.keep);
     let options = Options { out, compiler, library, keep };
     let (mut errors, mut files, mut failed) = (0, 0, 0);
-    for path in &args.files {
-        let parsed = kumi_idl::parse(&read(path)?);
-        let found = tell(path, &parsed);
+    for (path, text) in args.shipped.beside(&args.files)? {
+        let parsed = kumi_idl::parse(&text);
+        let found = tell(&path, &parsed);
         errors += found;
         files += usize::from(found > 0);
         let Some(module) = &parsed.module else { continue };
-        for built in generator::build(module, &parsed.lines, path, &options) {
+        for built in generator::build(module, &parsed.lines, &path, &options) {
             match built {
                 Ok(manifest) => output::text(&format!("{}\n", manifest.display()))?,
                 Err(error) => {

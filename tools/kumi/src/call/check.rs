@@ -1,5 +1,6 @@
 //! `kumi call check`: errors and warnings of interface descriptions at their places; what they say, as a list or as JSON.
 
+use super::shipped::ShippedArgs;
 use crate::error::Error;
 use crate::output;
 use clap::Args;
@@ -12,8 +13,10 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, Args)]
 pub struct CheckArgs {
     /// Files of interface descriptions; - is standard input
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required_unless_present = "shipped", value_name = "FILE")]
     pub files: Vec<PathBuf>,
+    #[command(flatten)]
+    pub shipped: ShippedArgs,
     /// Print the canonical JSON of each file, a line each, instead of a list of routines
     #[arg(long)]
     pub json: bool,
@@ -22,9 +25,9 @@ pub struct CheckArgs {
 /// Runs the command.
 pub fn run(args: &CheckArgs) -> Result<(), Error> {
     let (mut errors, mut files) = (0, 0);
-    for path in &args.files {
-        let parsed = kumi_idl::parse(&read(path)?);
-        let found = tell(path, &parsed);
+    for (path, text) in args.shipped.beside(&args.files)? {
+        let parsed = kumi_idl::parse(&text);
+        let found = tell(&path, &parsed);
         errors += found;
         files += usize::from(found > 0);
         if let Some(module) = &parsed.module {

@@ -9,6 +9,7 @@ mod meta;
 mod python;
 mod run;
 mod serve;
+mod shipped;
 mod status;
 mod token;
 

@@ -2,6 +2,7 @@
 
 use super::access::{GuardArgs, log};
 use super::python::PythonArgs;
+use super::shipped::ShippedArgs;
 use crate::context::Context;
 use crate::error::Error;
 use crate::{cluster, output, parse};
@@ -20,8 +21,10 @@ use std::time::Duration;
 )]
 pub struct ServeArgs {
     /// Interface descriptions, as text or in JSON
-    #[arg(value_name = "FILE", required_unless_present = "python")]
+    #[arg(value_name = "FILE", required_unless_present_any = ["python", "shipped"])]
     pub descriptions: Vec<PathBuf>,
+    #[command(flatten)]
+    pub shipped: ShippedArgs,
     /// A shared library with the routines, beside those that descriptions name; may be given again
     #[arg(long, value_name = "FILE")]
     pub library: Vec<PathBuf>,
@@ -104,6 +107,11 @@ pub fn run(args: &ServeArgs, cluster: &str) -> Result<(), Error> {
     let libraries: Vec<PathBuf> = args.library.iter().map(|path| absolute(path)).collect();
     for file in &args.descriptions {
         for why in registry.add_file(file, &libraries)? {
+            output::note(&format!("left out: {why}"));
+        }
+    }
+    for (path, text) in args.shipped.files() {
+        for why in registry.add_text(&path, text, &libraries)? {
             output::note(&format!("left out: {why}"));
         }
     }

@@ -48,6 +48,7 @@ from ._errors import (
     TooLargeError,
 )
 from ._interface import Parameter, Routine
+from ._results import Results
 from ._server import Server, serve
 from ._serving import routine
 from ._transaction import Later, Moved, Report, StepReport, Transaction, TransactionError
@@ -79,6 +80,7 @@ __all__ = [
     "Parameter",
     "RaisedError",
     "Report",
+    "Results",
     "Routine",
     "RoutineNotFound",
     "Server",

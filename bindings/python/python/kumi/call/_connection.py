@@ -15,6 +15,7 @@ from ._errors import ArgumentError, CallbackError, CallError, StatusError
 from ._functions import Folder, Function
 from ._interface import Parameter, Routine, array
 from ._out import Out, chosen, place
+from ._results import in_order
 
 
 class Handle:
@@ -92,7 +93,7 @@ class Handle:
         return True
 
     def result(self, timeout: float | None = None) -> Any:
-        """What the routine gives: None, one value, or a tuple of them in the order of the parameters.
+        """What the routine gives: None, one value, or :class:`Results`, a tuple in the order of the parameters.
 
         Raises:
             CallError: The call failed.
@@ -118,8 +119,7 @@ def _collected(
         results = results | dict(values)
     if folder.back:
         results |= folder.results()
-    back = [results.get(index) for index in routine.back]
-    return back[0] if len(back) == 1 else tuple(back)
+    return in_order(routine, [results.get(index) for index in routine.back])
 
 
 class _Prepared(NamedTuple):

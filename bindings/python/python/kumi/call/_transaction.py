@@ -14,6 +14,7 @@ from .._scope import Block
 from ._connection import Connection
 from ._errors import ArgumentError, CallError, ConnectError
 from ._interface import Parameter, Routine, array
+from ._results import in_order
 
 
 class TransactionError(CallError):
@@ -225,7 +226,7 @@ class Transaction(Block):
         Arrays are read when the transaction runs, so what is written to them until then is sent.
 
         Returns:
-            What it will give: None, a :class:`Later`, or a tuple of them in the order of the parameters.
+            What it will give: None, a :class:`Later`, or :class:`Results` of them, a tuple in the order of the parameters.
 
         Raises:
             ArgumentError: Arguments do not fit; nothing is recorded.
@@ -267,14 +268,7 @@ class Transaction(Block):
             if one.returned and one.index not in gives:
                 gives[one.index] = Later(self, len(self._calls), one, None)
         self._calls.append(_Recorded(routine, native, list(gives.values())))
-        back_in_order = [
-            gives[one.index]
-            for one in routine.parameters
-            if one.returned and one.index != routine.status
-        ]
-        if not back_in_order:
-            return None
-        return back_in_order[0] if len(back_in_order) == 1 else tuple(back_in_order)
+        return in_order(routine, [gives[index] for index in routine.back])
 
     def _check(self, routine: str, parameter: Parameter, value: Later) -> None:
         def wrong(text: str) -> ArgumentError:
