@@ -21,6 +21,9 @@ const CALL: u128 = 1 << 64;
 /// What rounding may make of a start that has just come.
 const SLACK: u128 = 1 << 32;
 
+/// Calls that are passed over at most, so that looking has an end.
+const MOST_PASSED: usize = 1024;
+
 /// A call in the line: rank, order of submission, and which.
 pub(crate) type Entry = (i64, u64, CallId);
 
@@ -314,23 +317,46 @@ impl Line {
         self.forget(gone.unwrap_or_default());
     }
 
-    /// The next calls for a group, in order, `most` of them.
-    pub fn front(&mut self, group: u32, most: usize) -> Vec<CallId> {
-        let Some(order) = self.orders.get_mut(&group) else { return Vec::new() };
-        let mut found = Vec::new();
+    /// The next calls for a group, `most` of them: of the users in turn the first call of each, then the second of each
+    /// and so on, so that nobody's calls keep those of others from being looked at. Calls that are passed over do not
+    /// count; whether there are any.
+    pub fn front(
+        &mut self,
+        group: u32,
+        most: usize,
+        pass_over: impl Fn(CallId) -> bool,
+    ) -> (Vec<CallId>, bool) {
+        let Some(order) = self.orders.get_mut(&group) else { return (Vec::new(), false) };
+        let mut passed = 0;
+        let mut users: Vec<Vec<CallId>> = Vec::new();
         for id in order.in_turn() {
             let Some(user) = self.users.get(&id) else { continue };
             let offered = |routine| self.offers.get(routine).is_some_and(|o| o.contains(&group));
             let queues = user.waiting.iter().filter(|(routine, _)| offered(routine));
-            let mut own: Vec<Entry> =
-                queues.flat_map(|(_, queue)| queue.iter().take(most).copied()).collect();
+            let mut own: Vec<Entry> = Vec::new();
+            for queue in queues.map(|(_, queue)| queue) {
+                let before = own.len();
+                for entry in queue {
+                    if own.len() - before == most || passed == MOST_PASSED {
+                        break;
+                    }
+                    if pass_over(entry.2) {
+                        passed += 1;
+                    } else {
+                        own.push(*entry);
+                    }
+                }
+            }
             own.sort_unstable();
-            found.extend(own.into_iter().take(most - found.len()).map(|(.., call)| call));
-            if found.len() >= most {
+            if !own.is_empty() {
+                users.push(own.into_iter().take(most).map(|(.., call)| call).collect());
+            }
+            if users.len() >= most || passed == MOST_PASSED {
                 break;
             }
         }
-        found
+        let at = |depth| users.iter().filter_map(move |own| own.get(depth).copied());
+        ((0..most).flat_map(at).take(most).collect(), passed > 0)
     }
 
     /// Every call that waits for a routine.

@@ -105,6 +105,40 @@ fn only_what_cannot_run_twice_is_started_again() {
 }
 
 #[test]
+fn calls_that_avoid_a_server_keep_nobody_from_it() {
+    let mut desk = Desk::new("round-robin");
+    desk.tell(Event::Joined(A, offer(&["f"], 1)));
+    desk.tell(Event::Joined(B, offer(&["f"], 1)));
+    let of = |user| {
+        let mut call = call("f");
+        call.user = UserId(user);
+        call
+    };
+    desk.tell(Event::Submit(CallId(1), of(1)));
+    desk.tell(Event::Submit(CallId(2), of(1)));
+    // B is busy for long, and A refuses one call of the user after the other.
+    for id in 3..40 {
+        desk.tell(Event::Submit(CallId(id), of(1)));
+    }
+    let mut at_a = 1;
+    for next in 3..39 {
+        let started = desk.tell(Event::Failed(CallId(at_a), 1, Failure::NotBegun));
+        assert!(started.contains(&start(next, A, 1)), "{next}: {started:?}");
+        at_a = next;
+    }
+    // Those who wait for B do not keep the others of their user from A, nor those of another user.
+    let started = desk.tell(Event::Ended(CallId(at_a), 1, 1.0));
+    assert!(started.contains(&start(39, A, 1)), "{started:?}");
+    desk.tell(Event::Submit(CallId(100), of(2)));
+    desk.tell(Event::Submit(CallId(101), of(2)));
+    assert!(desk.tell(Event::Ended(CallId(39), 1, 1.0)).contains(&start(100, A, 1)));
+    assert!(desk.tell(Event::Ended(CallId(100), 1, 1.0)).contains(&start(101, A, 1)));
+    // And they run when B is free.
+    let started = desk.tell(Event::Ended(CallId(2), 1, 1.0));
+    assert!(started.contains(&start(1, B, 2)), "{started:?}");
+}
+
+#[test]
 fn retries_are_bounded() {
     let config = Config { most_attempts: 3, ..Config::default() };
     let mut desk = Desk::with("round-robin", config);

@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::{Broker, Call, Timer};
+use super::{Broker, Call, Routine, Timer};
 use crate::model::{Action, CallId, ServerId, Time};
 use crate::policy::{Candidate, Prediction};
 use crate::server::{Flight, Server};
@@ -22,6 +22,21 @@ enum Decision {
     Wait(ServerId, f64),
     /// Nobody is free for it.
     None,
+}
+
+impl Call {
+    /// Whether it has failed on the only server that is free for it, and so waits for another.
+    fn avoids(
+        &self,
+        servers: &BTreeMap<ServerId, Server>,
+        routines: &BTreeMap<u32, Routine>,
+    ) -> bool {
+        let Some(routine) = routines.get(&self.routine) else { return false };
+        let free = |id: &ServerId| servers.get(id).is_some_and(Server::is_free);
+        let mut free = routine.servers.iter().filter(|id| free(id));
+        let avoid = self.avoid.filter(|_| routine.servers.len() > 1);
+        avoid.is_some() && free.next() == avoid.as_ref() && free.next().is_none()
+    }
 }
 
 impl Broker {
@@ -55,9 +70,11 @@ impl Broker {
         'next: while self.has_free(group) {
             let mut claims = Claims::new();
             let mut shortest = f64::INFINITY;
-            let front = self.line.front(group, look);
+            let (calls, servers, routines) = (&self.calls, &self.servers, &self.routines);
+            let avoids = |call| calls.get(&call).is_some_and(|it| it.avoids(servers, routines));
+            let (front, passed) = self.line.front(group, look, avoids);
             let all = front.len() < look || look > 1;
-            let waiting = !front.is_empty();
+            let waiting = !front.is_empty() || passed;
             for call in front {
                 match self.decide(call, &claims) {
                     Decision::Start(server, prediction) => {
