@@ -139,7 +139,7 @@ pub enum Event {
     Submit(CallId, Request),
     /// The arguments have arrived, and the routine runs.
     Started(CallId, u32),
-    /// The call has ended and its slot is free; seconds of processor time that the routine took.
+    /// The call has ended and its slot is free; seconds of processor time that the routine took, NaN: not known.
     Ended(CallId, u32, f64),
     /// The attempt came to nothing and its slot is free.
     Failed(CallId, u32, Failure),

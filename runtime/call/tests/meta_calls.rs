@@ -104,7 +104,8 @@ fn a_call_that_waits_is_cancelled_or_too_late() {
         drop(on_its_way);
     }
     nap(&grid, 1).wait(&|| false).expect("the slot is free again");
-    let counts = meta.state().counters;
+    // The metaserver waits for the server's word.
+    let counts = meta.until("both are over", |state| state.counters.done >= 2).counters;
     assert_eq!((counts.done, counts.hostile), (2, 0));
     drop(servers);
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use common::served;
 use grid::{Meta, config, kept, meta, meta_at, repeating};
-use kumi_rpc::{ClientEvent, ClientHello, Code, Placing, Step};
+use kumi_rpc::{ClientEvent, ClientHello, Code, Ended, Moved, Over, Placing, Step, Ticket};
 
 #[test]
 fn a_call_whose_server_is_gone_waits_as_any_does() {
@@ -38,6 +38,27 @@ fn a_call_whose_server_is_gone_waits_as_any_does() {
     let state = meta.until("its end", |state| state.counters.done == 1);
     assert_eq!((state.counters.placed, state.counters.failed), (1, 0), "{state:?}");
     assert!(state.recent[0].attempts >= 2 && state.recent[0].server == "second", "{state:?}");
+}
+
+#[test]
+fn a_call_that_broke_while_no_metaserver_was_there_runs_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let kept = kept(config("round-robin"), &folder);
+    let mut meta = meta(kept.clone());
+    let mut first = repeating(&meta, "first");
+    meta.until_servers(1);
+    let grid = meta.grid();
+    let mut call = grid.call_async("nap", vec![500.into()], None).expect("it begins");
+    meta.until("a call that runs", |state| state.servers.iter().any(|server| server.running == 1));
+    meta.stop();
+    first.stop();
+    // It is asked where the call is, of which it knows, and told that nothing came of that.
+    let meta = meta_at(kept, meta.address);
+    let _second = repeating(&meta, "second");
+    call.wait(&|| false).expect("it runs on the second");
+    let state = meta.until("its end", |state| state.counters.done == 1);
+    assert_eq!(state.counters.placed, 1, "{state:?}");
+    assert!(state.recent[0].attempts == 2 && state.recent[0].server == "second", "{state:?}");
 }
 
 /// A connection to a metaserver that asks for places and never goes there.
@@ -73,6 +94,16 @@ impl Idler {
         };
         let mut out = Vec::new();
         self.rpc.seek(&placing, &mut out).expect("a name");
+        self.stream.write_all(&out).expect("written");
+    }
+
+    /// Says of an attempt that it has run, for so long.
+    fn over(&mut self, stream: u32, ticket: Ticket, ran_ns: u64) {
+        let fast = Moved { bytes: u64::MAX, ns: 1 };
+        let ended = Ended::Done;
+        let over = Over { ticket, ended, out: fast, back: fast, ran_ns, waited_ns: 0 };
+        let mut out = Vec::new();
+        self.rpc.over(stream, &over, &mut out);
         self.stream.write_all(&out).expect("written");
     }
 
@@ -123,6 +154,29 @@ fn a_place_to_which_nobody_comes_is_anothers() {
     waits.wait(&|| false).expect("it has the slot in the end");
     let state = meta.until("both ends", |state| state.counters.done == 1);
     assert_eq!((state.counters.failed, state.running, state.servers[0].done), (1, 0, 1));
+}
+
+#[test]
+fn a_client_that_says_that_its_call_has_run_is_not_believed() {
+    let mut soon = config("round-robin");
+    soon.start = Duration::from_millis(200);
+    let meta = meta(soon);
+    let _server = served(meta.member("a", 1));
+    meta.until_servers(1);
+    let mut idler = Idler::new(&meta);
+    assert!(matches!(idler.next(), ClientEvent::Hello(_)));
+    idler.seek("noop");
+    let ClientEvent::Placed(stream, first) = idler.next() else { panic!("no place") };
+    idler.over(stream, first.ticket, 1 << 60);
+    // It has its place still, until the server says that nobody has come.
+    idler.seek("noop");
+    let ClientEvent::Closed(_) = idler.next() else { panic!("the stream that is left is closed") };
+    let ClientEvent::Placed(_, again) = idler.next() else { panic!("no place") };
+    assert_eq!(again.ticket, first.ticket);
+    let ClientEvent::Placed(_, second) = idler.next() else { panic!("no second place") };
+    assert_eq!((second.ticket.call, second.ticket.attempt), (first.ticket.call, 2));
+    let state = meta.state();
+    assert_eq!((state.counters.done, state.paths.len()), (0, 0), "{state:?}");
 }
 
 #[test]

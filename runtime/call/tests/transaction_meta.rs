@@ -102,7 +102,7 @@ fn a_diamond_goes_from_server_to_server() {
     assert_eq!(total(|it| Traffic::of(&it.copied)), report.moved.stayed);
     assert!(report.moved.between >= BYTES, "both servers had calls");
     // What it was told of the ends is what there were.
-    let state = meta.state();
+    let state = meta.until("all ends", |state| state.counters.done == 7);
     assert_eq!((state.counters.done, state.counters.placed), (7, 7), "{state:?}");
     assert_eq!((state.running, state.waiting), (0, 0));
 }

@@ -60,6 +60,8 @@ pub struct Errand {
     pub returning: bool,
     /// The last attempt.
     pub at: Option<(kumi_rpc::Ticket, String)>,
+    /// How the last attempt ended, if no metaserver has answered since.
+    pub unheard: Option<Over>,
     /// The present metaserver knows nothing of the call that runs.
     pub stranger: bool,
     /// What became of the attempts.
@@ -115,7 +117,13 @@ impl Errand {
     fn seek(&mut self) -> Result<(), CallError> {
         while self.seeking.is_none() {
             let meta = self.inner.metaserver(self.left()?)?;
-            self.seek_on(&meta, false)?;
+            if self.seek_on(&meta, false)?
+                && let (Some((_, ticket)), Some(over)) = (&self.seeking, &self.unheard)
+            {
+                // What the connection before was told is lost with it, perhaps. That this one is lost, too, shows below.
+                let _lost = meta.link.over(ticket.stream, over);
+                self.returning = true;
+            }
         }
         Ok(())
     }
@@ -164,6 +172,7 @@ impl Errand {
                     {
                         continue;
                     }
+                    self.unheard = None;
                     return Ok(placed);
                 }
                 Ok(Ok(_)) => {
@@ -220,7 +229,9 @@ impl Errand {
                     self.tried.push(format!("{}: {error}", server(&placed)));
                     self.has_run |= ended == Ended::Broken;
                     self.last = Some(error);
-                    self.report(&over(&placed, ended));
+                    let over = over(&placed, ended);
+                    self.unheard = Some(over);
+                    self.report(&over);
                     // What was lost may not be placed again by a metaserver that does not know it.
                     let unknown = self.seeking.is_none() || self.returning;
                     if unknown && ended == Ended::Broken && !self.placing.idempotent {

@@ -213,6 +213,7 @@ impl Grid {
             seeking: None,
             returning: false,
             at: None,
+            unheard: None,
             stranger: false,
             tried: Vec::new(),
             last: None,

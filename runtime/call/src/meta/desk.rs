@@ -6,10 +6,9 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use kumi_broker::{
-    Action, Broker, CallId, ClientId, Event, Failure as Why, Request, ServerId, SiteId, Time,
-    UserId,
+    Action, Broker, CallId, ClientId, Event, Request, ServerId, SiteId, Time, UserId,
 };
-use kumi_rpc::{Code, Ended, Failure, Fate, Over, Placed, Placing, Ticket};
+use kumi_rpc::{Code, Failure, Fate, Over, Placed, Placing, Ticket};
 
 use super::Config;
 use super::catalogue::{Catalogue, key};
@@ -60,6 +59,8 @@ pub struct Open {
     pub gone: bool,
     /// What became of that attempt, by its server's word.
     pub fate: Fate,
+    /// Its client has its results, and since when that waits for its server's word.
+    pub said: Option<(Over, Time)>,
     /// Since when its client is away.
     pub orphan: Option<Time>,
     /// Attempts before this metaserver knew of it.
@@ -263,7 +264,23 @@ impl Desk {
         };
         let idempotent = entry.idempotent || placing.idempotent;
         let request = self.request(peer, user, &placing, idempotent);
-        self.submit(peer, stream, placing, request);
+        self.submit(Open {
+            key: placing.key,
+            peer: Some((Rc::clone(peer), stream)),
+            routine: placing.routine,
+            hash: placing.hash,
+            request,
+            submitted: self.now(),
+            running: None,
+            gone: false,
+            fate: Fate::Gone,
+            said: None,
+            orphan: None,
+            attempts: placing.attempts,
+            tried: 0,
+            restored: false,
+            untold: false,
+        });
     }
 
     /// What the broker is told of a call.
@@ -292,29 +309,15 @@ impl Desk {
     }
 
     /// Gives a call a number, and the broker the call.
-    fn submit(&mut self, peer: &Rc<Peer>, stream: u32, placing: Placing, request: Request) {
-        let now = self.now();
+    pub fn submit(&mut self, open: Open) {
         let call = self.next;
         self.next += 1;
-        let open = Open {
-            key: placing.key,
-            peer: Some((Rc::clone(peer), stream)),
-            routine: placing.routine,
-            hash: placing.hash,
-            request: request.clone(),
-            submitted: now,
-            running: None,
-            gone: false,
-            fate: Fate::Gone,
-            orphan: None,
-            attempts: placing.attempts,
-            tried: 0,
-            restored: false,
-            untold: false,
-        };
+        let request = open.request.clone();
+        self.keys.insert(open.key, call);
+        if let Some((peer, stream)) = &open.peer {
+            self.streams.insert((peer.id, *stream), call);
+        }
         self.calls.insert(call, open);
-        self.keys.insert(placing.key, call);
-        self.streams.insert((peer.id, stream), call);
         let begin = Instant::now();
         self.tell(Event::Submit(CallId(call), request));
         let took = begin.elapsed();
@@ -393,7 +396,7 @@ impl Desk {
         };
         let (from, to) = (open.request.site, member.site);
         end_sending(&mut self.paths, open.running.as_mut());
-        (open.gone, open.fate) = (false, Fate::Gone);
+        (open.gone, open.fate, open.said) = (false, Fate::Gone, None);
         let running = Running {
             ticket,
             server,
@@ -437,6 +440,7 @@ impl Desk {
         end_sending(&mut self.paths, Some(&mut running));
         open.tried = running.ticket.attempt;
         (open.gone, open.fate, open.untold) = (false, Fate::Gone, false);
+        open.said = None;
         // It is as any that waits: its client asks the next metaserver for it.
         if let Some(store) = &mut self.store {
             store.over(call);
@@ -496,76 +500,10 @@ impl Desk {
             let text = format!("the call of `{}` was cancelled", placing.routine);
             return peer.tell(|rpc| rpc.fail(stream, &Failure::new(Code::Cancelled, 0, text)));
         }
-        if let Some(call) = self.streams.get(&(peer.id, stream)).copied() {
+        let Some(call) = self.streams.get(&(peer.id, stream)).copied() else { return };
+        // Who has the results has nothing to give up.
+        if self.calls.get(&call).is_some_and(|open| open.said.is_none()) {
             self.tell(Event::Cancel(CallId(call)));
-        }
-    }
-
-    /// How an attempt went, as its client says.
-    pub fn over(&mut self, peer: &Peer, stream: u32, over: &Over) {
-        let Ticket { call, attempt } = over.ticket;
-        let Some(open) = self.calls.get_mut(&call) else { return };
-        let own = match &open.peer {
-            Some((other, at)) => other.id == peer.id && (*at == stream || stream == 0),
-            None => self.users.name(open.request.user.0) == peer.user(),
-        };
-        if !own {
-            return;
-        }
-        if open.restored {
-            return self.over_restored(call, over);
-        }
-        // A client that comes late with a ticket finds it spent: the server knows better what has run.
-        let has_run = matches!(open.fate, Fate::Ran(_) | Fate::Crashed);
-        let current = open.running.as_mut().filter(|running| running.ticket.attempt == attempt);
-        // What the server says counts: a client could spoil the estimates for everybody.
-        let ran_ns = match open.fate {
-            Fate::Ran(ns) => ns,
-            _ => over.ran_ns,
-        };
-        let (id, ran) = (CallId(call), ran_ns as f64 / 1e9);
-        let Some(running) = current else {
-            // Of an attempt that was given up already. If it has run all the same, that is enough.
-            if over.ended == Ended::Done {
-                self.tell(Event::Cancel(id));
-            }
-            return;
-        };
-        end_sending(&mut self.paths, Some(&mut *running));
-        let (sharers, server) = (running.sharers, running.server);
-        let from = open.request.site;
-        if let Some(to) = self.members.get(&server).map(|member| member.site)
-            && over.ended == Ended::Done
-            && let Some(estimate) = self.paths.observe(from, to, over, sharers)
-        {
-            self.keep_path(from, to, &estimate);
-            if let Some(link) = estimate.link() {
-                self.tell(Event::Network(from, to, link));
-            }
-        }
-        self.ran = ran;
-        let ticket = over.ticket;
-        match over.ended {
-            Ended::Done => {
-                self.keep_time(call, ran);
-                self.tell(Event::Ended(id, attempt, ran));
-            }
-            Ended::NotBegun if !has_run => {
-                self.never(ticket, server);
-                self.tell(Event::Failed(id, attempt, Why::NotBegun));
-            }
-            Ended::NotBegun | Ended::Broken => {
-                self.never(ticket, server);
-                self.tell(Event::Failed(id, attempt, Why::Broken));
-            }
-            Ended::Failed => self.tell(Event::Failed(id, attempt, Why::Routine)),
-        }
-    }
-
-    /// An attempt that is over for its client must not begin, or go on, at its server.
-    fn never(&mut self, ticket: Ticket, server: ServerId) {
-        if let Some(peer) = self.members.get(&server).and_then(|member| member.peer.as_ref()) {
-            peer.tell(|rpc| rpc.stop(ticket));
         }
     }
 }

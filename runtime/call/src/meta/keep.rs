@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use kumi_broker::{CallId, ClientId, Event, Outcome, Request, ServerId, SiteId, Time, UserId};
-use kumi_rpc::{Code, Ended, Failure, Fate, Over};
+use kumi_rpc::{Code, Ended, Failure, Fate, Over, Placing};
 
 use super::catalogue::key;
 use super::desk::{Desk, Open, Running};
@@ -94,6 +94,7 @@ impl Desk {
             running: Some(running),
             gone: false,
             fate: Fate::Gone,
+            said: None,
             orphan: Some(now),
             attempts: 0,
             tried: 0,
@@ -168,10 +169,19 @@ impl Desk {
         }
     }
 
-    /// The end of a call of which the broker knows nothing, since its server has not come back.
+    /// The end of an attempt of which the broker knows nothing, since its server has not come back. A call that may run
+    /// again is placed as a new one: by its old ticket its server, should it come, is told to stop it.
     pub fn over_restored(&mut self, call: u64, over: &Over) {
-        let server = self.calls.get(&call).and_then(|open| open.running.as_ref());
-        let Some(server) = server.map(|running| running.server) else { return };
+        let Some(open) = self.calls.get(&call) else { return };
+        let Some(server) = open.running.as_ref().map(|running| running.server) else { return };
+        let again = match over.ended {
+            Ended::NotBegun => true,
+            Ended::Broken => open.request.idempotent,
+            Ended::Done | Ended::Failed => false,
+        };
+        if again && open.peer.is_some() && open.attempts + 1 < self.config.attempts {
+            return self.place_again(call);
+        }
         let end = match over.ended {
             Ended::Done => Outcome::Completed,
             Ended::NotBegun => Outcome::Failed(server, kumi_broker::Failure::NotBegun),
@@ -179,6 +189,35 @@ impl Desk {
             Ended::Failed => Outcome::Failed(server, kumi_broker::Failure::Routine),
         };
         self.done(call, &end);
+    }
+
+    /// A call that was placed before this metaserver was there comes anew.
+    fn place_again(&mut self, call: u64) {
+        let Some(open) = self.calls.remove(&call) else { return };
+        let Some((peer, stream)) = open.peer else { return };
+        if let Some(store) = &mut self.store {
+            store.over(call);
+        }
+        self.keys.remove(&open.key);
+        self.streams.remove(&(peer.id, stream));
+        let left = open.request.deadline.map_or(0, |deadline| {
+            let ms = deadline.0.saturating_sub(self.now().0) / (Time::SECOND / 1000);
+            u32::try_from(ms).unwrap_or(u32::MAX).max(1)
+        });
+        let placing = Placing {
+            key: open.key,
+            hash: open.hash,
+            bytes_out: open.request.bytes_out,
+            bytes_back: open.request.bytes_back,
+            operations: open.request.operations.unwrap_or(f64::NAN),
+            time_ms: left,
+            attempts: open.attempts + open.running.map_or(1, |it| it.ticket.attempt),
+            priority: open.request.priority,
+            idempotent: open.request.idempotent,
+            routine: open.routine,
+            lying: Vec::new(),
+        };
+        self.place(&peer, stream, placing);
     }
 
     /// A call is placed.

@@ -7,7 +7,7 @@ use kumi_broker::{CallId, Event, Failure, Offer, Outcome, ServerId, SiteId, Time
 use kumi_rpc::{Fate, Register, Report, Ticket};
 
 use super::catalogue::Offered;
-use super::desk::{Desk, end_sending};
+use super::desk::{Desk, Open, end_sending};
 use super::keep::identity;
 use super::peer::{Peer, network, reachable};
 
@@ -124,7 +124,7 @@ impl Desk {
         let is_there = |ticket: &Ticket| there.contains(ticket);
         let stopping: Vec<Ticket> =
             self.stopping.iter().filter(|(_, at)| **at == id).map(|(ticket, _)| *ticket).collect();
-        let here = |open: &super::desk::Open| match &open.running {
+        let here = |open: &Open| match &open.running {
             Some(running) if running.server == id => Some(running.ticket),
             _ => None,
         };
@@ -217,6 +217,7 @@ impl Desk {
         if open.peer.is_none() {
             open.orphan = Some(now);
         }
+        self.end_said(call);
     }
 
     /// A server takes no new calls.
@@ -270,6 +271,7 @@ impl Desk {
         }
         self.forget_owners();
         self.expire_places();
+        self.look_for_said();
         self.give_up_orphans();
         self.place_early();
     }
@@ -293,6 +295,11 @@ impl Desk {
         }
         self.catalogue.remove(id);
         self.stopping.retain(|_, at| *at != id);
+        let of_server =
+            |open: &Open| open.running.as_ref().is_some_and(|running| running.server == id);
+        let calls = self.calls.iter().filter(|(_, open)| open.said.is_some() && of_server(open));
+        let said: Vec<u64> = calls.map(|(call, _)| *call).collect();
+        said.into_iter().for_each(|call| self.end_said(call));
         self.tell(Event::ServerLost(id));
     }
 }

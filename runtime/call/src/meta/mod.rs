@@ -4,6 +4,7 @@
 mod catalogue;
 mod connection;
 mod desk;
+mod ending;
 mod etcd;
 mod guard;
 mod http;

@@ -34,13 +34,19 @@ pub struct Paths {
     sending: HashMap<(SiteId, SiteId), u32>,
 }
 
+/// By how much a measurement may differ from what is known, at most: clients measure, and one that is wrong or lies is
+/// forgotten after some others.
+const LEAP: f64 = 8.0;
+/// No path carries more bytes a second.
+const FASTEST: f64 = 1e12;
+
 fn mix(old: f64, new: f64) -> f64 {
-    if old > 0.0 { old + NEW * (new - old) } else { new }
+    if old > 0.0 { old + NEW * (new.clamp(old / LEAP, old * LEAP) - old) } else { new }
 }
 
 fn rate(moved: Moved, sharers: f64) -> Option<f64> {
     (moved.bytes >= FEW && moved.ns > 0)
-        .then(|| moved.bytes as f64 * 1e9 / moved.ns as f64 * sharers)
+        .then(|| (moved.bytes as f64 * 1e9 / moved.ns as f64 * sharers).min(FASTEST))
 }
 
 impl Estimate {
@@ -147,6 +153,15 @@ mod tests {
         assert_eq!(paths.observe(a, b, &over(30_000, 5), 1.0), None, "neither large nor small");
         let small = paths.observe(a, b, &over(8, 2_000_000), 1.0).expect("small");
         assert!((small.latency - 1e-3).abs() < 1e-9 && small.out == 2e6, "{small:?}");
+        // One that lies is soon forgotten.
+        let lie = paths.observe(a, b, &over(1 << 60, 1), 1.0).expect("enough bytes");
+        assert!(lie.out > 2e6 && lie.out < 7e6, "{lie:?}");
+        let mut last = lie.out;
+        for _ in 0..8 {
+            let honest = over(2_000_000, 1_000_000_000);
+            last = paths.observe(a, b, &honest, 1.0).expect("enough bytes").out;
+        }
+        assert!((2e6..2.4e6).contains(&last), "{last}");
         assert_eq!(paths.all().count(), 1);
         assert_eq!(Estimate::default().link(), None);
     }
