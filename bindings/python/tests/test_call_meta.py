@@ -35,6 +35,7 @@ def metaserver(tmp_path: Path) -> Iterator[str]:
     command = call_command()
     descriptions = '''
     Define absolute(mode_in int i, mode_out int j) Calls "C" j = abs(i);
+    Define blank(mode_in long n, mode_out double x[n]) Calls "C" memset(x, 0, 8 * n);
     Define sorted(mode_in int n, f(mode_in int i), mode_inout int x[n]) Calls "C" qsort(x, n, n, f);
     '''
     (tmp_path / "r.idl").write_text(descriptions)
@@ -56,7 +57,10 @@ def test_calls_go_to_the_server_that_it_names(metaserver: str) -> None:
         if connection.names(""):
             break
         time.sleep(0.1)
-    assert connection.names("") == ["absolute", "sorted"]
+    assert connection.names("") == ["absolute", "blank", "sorted"]
+    assert list(connection.call("blank", 2)) == [0, 0]
+    with pytest.raises(call.TooLargeError, match="no memory for `x` of the shape"):
+        connection.call("blank", 2**50)
     with pytest.raises(call.ArgumentError, match="takes functions, which .* not through a metaserver"):
         connection.call("sorted", abs, [3, 1, 2])
     assert connection.call("absolute", -7) == 7

@@ -173,6 +173,32 @@ def test_crashes_and_hangs_are_the_process_affair(server: call.Connection) -> No
     assert server.call("bad", "", [1.0]).tolist() == [1]
 
 
+def test_functions_of_the_file_in_other_processes(kumi_bin: str, tmp_path: Path) -> None:
+    path = tmp_path / "spread.py"
+    path.write_text("""
+import multiprocessing
+
+from kumi import call
+
+
+def twice(x: int) -> int:
+    return 2 * x
+
+
+@call.routine
+def doubled(x: int) -> int:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(twice, (x,))
+""")
+    with call.Server(path) as server:
+        assert call.connect(server.address).call("doubled", 21) == 42
+    # The names of other modules are theirs.
+    for name in ("colorsys", "a-b"):
+        (tmp_path / f"{name}.py").write_text(path.read_text().replace("doubled", "same").replace("pool.apply(twice, (x,))", "x"))
+        with call.Server(tmp_path / f"{name}.py") as server:
+            assert call.connect(server.address).call("same", 3) == 3
+
+
 def test_some_functions_of_a_file(kumi_bin: str, file: Path) -> None:
     with call.Server(f"{file}:scale,big") as server:
         assert call.connect(server.address).names() == ["big", "scale"]

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -30,14 +31,22 @@ def _split(source: str) -> tuple[str, list[str]]:
     return (place, names.split(",")) if colon else (source, [])
 
 
+def _name(folder: str, stem: str) -> str:
+    """By what a file is imported: its own name, so that other processes that it starts find it, unless another module has that."""
+    others = [path for path in sys.path if path != folder]
+    taken = stem in sys.stdlib_module_names or PathFinder.find_spec(stem, others) is not None
+    if stem.isidentifier() and not taken:
+        return stem
+    return "_kumi_" + re.sub(r"\W", "_", stem)
+
+
 def _load(folder: str, place: str) -> ModuleType:
     """A module by name or, if it is a path, from its file."""
     if folder not in sys.path:
         sys.path.insert(0, folder)
     if not place.endswith(".py"):
         return importlib.import_module(place)
-    # A name that Python can have, and no other module has.
-    name = "_kumi_" + re.sub(r"\W", "_", Path(place).stem)
+    name = _name(folder, Path(place).stem)
     spec = importlib.util.spec_from_file_location(name, place)
     if spec is None or spec.loader is None:
         raise ImportError(f"{place} cannot be imported")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._native import NativeCall, NativeClient
-from ._errors import ArgumentError, CallbackError, CallError, StatusError
+from ._errors import ArgumentError, CallbackError, CallError, StatusError, TooLargeError
 from ._functions import Folder, Function
 from ._interface import Parameter, Routine, array
 from ._out import Out, chosen, place
@@ -299,6 +299,15 @@ def _scalar(routine: str, parameter: Parameter, value: Any) -> Any:
     return value
 
 
+def _room(routine: str, parameter: Parameter, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """An array to write to; of one that comes back in parts the rest is zeros."""
+    make = np.zeros if parameter.partial else np.empty
+    try:
+        return make(shape, parameter.dtype, order=parameter.order)  # type: ignore[call-overload,no-any-return]
+    except (MemoryError, ValueError) as why:
+        raise TooLargeError(f"`{routine}`: there is no memory for `{parameter.name}` of the shape {shape}: {why}") from None
+
+
 def _pair(
     routine: str,
     parameter: Parameter,
@@ -320,10 +329,8 @@ def _pair(
                 back[...] = given
         elif given is not None and parameter.partial:
             back = given.copy(order="K")
-        elif parameter.partial:
-            back = np.zeros(shape, parameter.dtype, order=parameter.order)  # type: ignore[call-overload]
         else:
-            back = np.empty(shape, parameter.dtype, order=parameter.order)  # type: ignore[call-overload]
+            back = _room(routine, parameter, shape)
         results[parameter.index] = back
     # By columns is what the transposed array is by rows.
     turned = parameter.order == "F"

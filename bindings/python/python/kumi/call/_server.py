@@ -142,19 +142,21 @@ def serve(functions: Functions, *, listen: str = "127.0.0.1:7070", **options: An
 
 @contextlib.contextmanager
 def _terminable() -> Iterator[None]:
-    """SIGTERM ends this program in order, so that what it has started ends too; in the main thread only."""
-    if threading.current_thread() is not threading.main_thread():
+    """SIGTERM ends this program in order, so that what it has started ends too; in the main thread only, and unless the
+    program does something of its own."""
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
 
     def leave(number: int, _frame: object) -> None:
         sys.exit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, leave)
+    signal.signal(signal.SIGTERM, leave)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _sources(functions: Functions) -> list[str]:
