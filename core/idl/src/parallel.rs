@@ -74,6 +74,9 @@ pub(crate) fn faults(interface: &Interface, parallel: &Parallel) -> Vec<Fault> {
         faults.push(Fault::ParallelParam(shortened(&param.name)));
     }
     let mut seen = BTreeSet::new();
+    if parallel.broadcast.windows(2).any(|pair| pair[0] > pair[1]) {
+        faults.push(Fault::BroadcastOrder);
+    }
     for index in &parallel.broadcast {
         let param = usize::try_from(*index).ok().and_then(|index| interface.params.get(index));
         match param {

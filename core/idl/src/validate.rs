@@ -170,6 +170,9 @@ pub enum Fault {
     /// Something else than an array that is sent.
     #[error("`{0}` is no array that is sent; scalars and texts come to all ranks anyway")]
     NotBroadcast(String),
+    /// Two forms of one description.
+    #[error("the arrays that all ranks get are not in the order of the parameters")]
+    BroadcastOrder,
     /// A file or library to link that is empty, too long or has blanks or control characters.
     #[error("`{0}` is no file or library to link")]
     Required(String),

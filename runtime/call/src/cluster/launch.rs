@@ -1,11 +1,12 @@
 //! The command `kumi run` that follows a job, and the wait for its rank 0.
 
+use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStderr, ExitStatus, Stdio};
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -104,14 +105,19 @@ impl Launched {
     /// Waits for rank 0, or for the end of the job.
     fn wait(&self, listener: &TcpListener, key: &Key) -> Result<Link, String> {
         let (known, come) = sync_channel(1);
-        let strangers = Arc::new(());
+        let mut strangers = VecDeque::new();
         loop {
-            match listener.accept() {
-                Ok((stream, _)) if Arc::strong_count(&strangers) <= STRANGERS => {
-                    greet(stream, *key, known.clone(), Arc::clone(&strangers));
+            // Nobody has come, or has gone already.
+            if let Ok((stream, _)) = listener.accept()
+                && let Ok(stranger) = Stranger::greet(stream, *key, known.clone())
+            {
+                strangers.retain(Stranger::is_there);
+                if strangers.len() >= STRANGERS
+                    && let Some(oldest) = strangers.pop_front()
+                {
+                    oldest.show_out();
                 }
-                // One too many, which is closed, or nobody.
-                Ok(_) | Err(_) => {}
+                strangers.push_back(stranger);
             }
             if let Ok(link) = come.recv_timeout(LOOK) {
                 return Ok(link);
@@ -195,13 +201,66 @@ fn pass_on(stderr: ChildStderr, state: &Mutex<State>) {
     }
 }
 
-/// Finds out whether a connection is from rank 0, on a thread: strangers have some seconds.
-fn greet(stream: TcpStream, key: Key, known: SyncSender<Link>, counted: Arc<()>) {
-    std::thread::spawn(move || {
-        let _counted = counted;
-        if let Ok(link) = Link::accept(stream, &key) {
-            // A second rank 0 is none of this job.
-            let _second = known.try_send(link);
+/// Who has come and not shown yet that it is rank 0.
+struct Stranger {
+    stream: TcpStream,
+    /// Of a thread that listens to it.
+    listened: Weak<()>,
+}
+
+impl Stranger {
+    /// Finds out whether a connection is from rank 0, on a thread: strangers have some seconds, and less if many come.
+    fn greet(stream: TcpStream, key: Key, known: SyncSender<Link>) -> io::Result<Stranger> {
+        let there = Arc::new(());
+        let stranger = Stranger { stream: stream.try_clone()?, listened: Arc::downgrade(&there) };
+        std::thread::spawn(move || {
+            let _there = there;
+            if let Ok(link) = Link::accept(stream, &key) {
+                // A second rank 0 is none of this job.
+                let _second = known.try_send(link);
+            }
+        });
+        Ok(stranger)
+    }
+
+    fn is_there(&self) -> bool {
+        self.listened.strong_count() > 0
+    }
+
+    /// A newcomer is listened to instead: rank 0 says who it is at once, and tries again if it could not.
+    fn show_out(&self) {
+        // It may have gone just now.
+        let _shut = self.stream.shutdown(Shutdown::Both);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn strangers_who_say_nothing_keep_nobody_away() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        listener.set_nonblocking(true).expect("set");
+        let address = listener.local_addr().expect("an address").to_string();
+        let key = random().expect("bytes");
+        let mut silent: Vec<TcpStream> = Vec::new();
+        for _ in 0..3 * STRANGERS {
+            silent.push(TcpStream::connect(&address).expect("a connection"));
         }
-    });
+        let child = Command::new("sleep").arg("600").stderr(Stdio::piped()).spawn();
+        let job = Launched::attended(child.expect("sleep")).expect("a job");
+        let rank = std::thread::spawn(move || Link::connect(&address, &key).expect("it is let in"));
+        let link = job.wait(&listener, &key).expect("rank 0");
+        let other = rank.join().expect("rank 0");
+        assert_eq!(
+            link.stream().and_then(|it| it.peer_addr()).ok(),
+            other.stream().and_then(|it| it.local_addr()).ok()
+        );
+        // Those who came first were shown out.
+        let mut first = &silent[0];
+        assert_eq!(first.read(&mut [0]).expect("the end"), 0);
+        job.kill();
+    }
 }

@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::layout::Slot;
 use crate::native::Arena;
@@ -62,9 +62,23 @@ impl Link {
         Ok(self)
     }
 
-    fn key(&mut self) -> io::Result<Key> {
+    /// What the other end shows, all of it until then: one that says a little now and then is as silent as any.
+    fn key(&mut self, until: Instant) -> io::Result<Key> {
         let mut bytes = Key::default();
-        self.0.read_exact(&mut bytes)?;
+        let mut come = 0;
+        while come < bytes.len() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.0.set_read_timeout(Some(left))?;
+            match self.0.read(&mut bytes[come..]) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => come += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
         Ok(bytes)
     }
 
@@ -73,10 +87,10 @@ impl Link {
     /// # Errors
     /// It is not from rank 0 of the job, or has gone.
     pub fn accept(stream: TcpStream, key: &Key) -> io::Result<Link> {
-        let mut link = Link::prepared(stream)?;
-        let (rank, proxy) = (link.key()?, random()?);
+        let (mut link, until) = (Link::prepared(stream)?, Instant::now() + PATIENCE);
+        let (rank, proxy) = (link.key(until)?, random()?);
         link.0.write_all(&[proxy, *proof(key, b"proxy", &rank, &proxy).as_bytes()].concat())?;
-        if proof(key, b"rank", &rank, &proxy) != blake3::Hash::from_bytes(link.key()?) {
+        if proof(key, b"rank", &rank, &proxy) != blake3::Hash::from_bytes(link.key(until)?) {
             return refuse();
         }
         link.known()
@@ -104,9 +118,10 @@ impl Link {
 
     fn connect_once(address: &SocketAddr, key: &Key) -> io::Result<Link> {
         let mut link = Link::prepared(TcpStream::connect_timeout(address, PATIENCE)?)?;
+        let until = Instant::now() + PATIENCE;
         let rank = random()?;
         link.0.write_all(&rank)?;
-        let (proxy, shown) = (link.key()?, link.key()?);
+        let (proxy, shown) = (link.key(until)?, link.key(until)?);
         if proof(key, b"proxy", &rank, &proxy) != blake3::Hash::from_bytes(shown) {
             return refuse();
         }
@@ -222,7 +237,8 @@ mod tests {
         let mut link = Link::accept(next(), &key).expect("it is the one");
         assert_eq!(link.receive(5).expect("a message"), Some(b"hello".to_vec()));
         assert!(link.receive(99).is_err());
-        assert_eq!(link.key().expect("bytes"), [0; 32]);
+        assert_eq!(link.key(Instant::now() + PATIENCE).expect("bytes"), [0; 32]);
+        link.0.set_read_timeout(None).expect("set");
         link.0.read_exact(&mut [0; 68]).expect("the rest");
         let arena = Arena::new(1 << 20).expect("memory");
         link.take(&arena, &Slot { offset: 9, bytes: 600_000, text: 0 }).expect("received");
