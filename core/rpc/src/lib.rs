@@ -22,6 +22,7 @@ mod outbox;
 mod parts;
 mod reader;
 mod server;
+mod shared;
 
 pub use callback::{CallbackHead, CallbackReturn};
 pub use client::{Client, ClientEvent, TooLong};
@@ -39,6 +40,7 @@ pub use outbox::{Outbox, Piece};
 pub use parts::Size;
 pub use reader::{Place, Step};
 pub use server::{Server, ServerEvent};
+pub use shared::{Grant, GrantPart, Share};
 
 use thiserror::Error;
 

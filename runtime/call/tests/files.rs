@@ -161,7 +161,14 @@ fn what_is_no_file_is_told() {
 /// What a client without a name says first.
 fn hello() -> Vec<u8> {
     let nothing = String::new;
-    ClientHello { versions: 1..=1, token: nothing(), program: nothing(), site: nothing() }.encode()
+    ClientHello {
+        versions: 1..=1,
+        token: nothing(),
+        program: nothing(),
+        site: nothing(),
+        maps: false,
+    }
+    .encode()
 }
 
 #[test]
