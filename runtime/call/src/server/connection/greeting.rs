@@ -19,6 +19,9 @@ impl Connection {
         match self.admit(hello) {
             Ok(caller) => {
                 self.caller = caller;
+                let local = shared.nearby.filter(|_| hello.maps && self.secured.is_none());
+                let gives = hello.maps && self.may_map();
+                self.rpc.offer(gives, local);
                 self.closing = !self.rpc.welcome(hello, &config.name, config.call_bytes);
             }
             Err(failure) => {
@@ -36,7 +39,8 @@ impl Connection {
         }
         let Shared { config, known, .. } = &*self.shared;
         let caller = Caller::known(&self.shared, &hello.token)?;
-        if known.get() >= config.connections {
+        // Who is there for the second time ends its first connection now.
+        if known.get() >= config.connections + usize::from(self.sharing.is_nearby()) {
             let text = format!("{} clients are connected already", config.connections);
             return Err(Failure::new(Code::Busy, 0, text));
         }

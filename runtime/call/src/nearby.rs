@@ -1,0 +1,18 @@
+//! Where a server that is known by a TCP address is found on its own machine.
+
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::SocketAddr;
+
+/// A random number of which the name of a socket is made. Names of this kind belong to a network namespace, and nobody else
+/// can have this one as long as the server listens.
+pub(crate) type Secret = [u8; 16];
+
+/// Where clients of this machine find the server of which this is the number.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn address(secret: &Secret) -> io::Result<SocketAddr> {
+    let digits: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+    SocketAddr::from_abstract_name(format!("kumi-call-{digits}"))
+}
