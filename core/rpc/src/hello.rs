@@ -94,8 +94,17 @@ pub struct ServerHello {
     pub role: Role,
     /// It gives the memory of calls to this client.
     pub gives: bool,
-    /// By what clients on its machine find it.
-    pub local: Option<[u8; 16]>,
+    /// Where clients on its machine find it.
+    pub local: Option<Local>,
+}
+
+/// Another way to a server that was reached over TCP, for who is on its machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Local {
+    /// Of which the name of a socket is made.
+    pub secret: [u8; 16],
+    /// The client's port as the server sees it: if it is another, somebody is between the two.
+    pub port: u16,
 }
 
 fn field(out: &mut Vec<u8>, tag: u16, content: &[u8]) {
@@ -152,6 +161,12 @@ fn each_field(
         one.map_err(ProtocolError::Hello)?;
     }
     Ok(())
+}
+
+/// One of another length is of another kind.
+fn local(content: &[u8]) -> Option<Local> {
+    let (secret, port) = content.split_first_chunk()?;
+    Some(Local { secret: *secret, port: u16::from_le_bytes(port.try_into().ok()?) })
 }
 
 fn text(bytes: &[u8], most: usize) -> Result<String, Malformed> {
@@ -229,7 +244,11 @@ impl ServerHello {
             field(&mut fields, tag::MEMORY, &[1]);
         }
         if let Some(local) = &self.local {
-            field(&mut fields, tag::LOCAL, local);
+            field(
+                &mut fields,
+                tag::LOCAL,
+                &[&local.secret[..], &local.port.to_le_bytes()].concat(),
+            );
         }
         let version = match &self.version {
             Ok(version) => *version,
@@ -270,7 +289,7 @@ impl ServerHello {
                 tag::BYTES => hello.bytes = Cursor::new(content).u64()?,
                 tag::ROLE if content == [1] => hello.role = Role::Metaserver,
                 tag::MEMORY => hello.gives = content == [1],
-                tag::LOCAL => hello.local = content.try_into().ok(),
+                tag::LOCAL => hello.local = local(content),
                 tag::FAILURE => refusal = Failure::decode(content)?,
                 _ => {}
             }

@@ -4,7 +4,7 @@ use crate::callback::{CallbackHead, CallbackReturn};
 use crate::codec::Cursor;
 use crate::frame::{self, End, HEADER, Header, Kind};
 use crate::held::{self, FetchHead, HeldName};
-use crate::hello::{ClientHello, Role, ServerHello, VERSIONS};
+use crate::hello::{ClientHello, Local, Role, ServerHello, VERSIONS};
 use crate::message::{self, CallHead, Code, Failure, ResultHead};
 use crate::meta::{self, Ticket};
 use crate::outbox::Outbox;
@@ -78,7 +78,7 @@ pub struct Server {
     outbox: Outbox,
     /// Whether the client is given the memory of its calls.
     gives: bool,
-    local: Option<[u8; 16]>,
+    local: Option<Local>,
     /// Memories that the client may touch.
     lent: BTreeSet<u32>,
 }
@@ -100,9 +100,9 @@ impl Server {
         }
     }
 
-    /// Before [`Server::welcome`]: whether the client is told that it is given the memory of its calls, and by what it
+    /// Before [`Server::welcome`]: whether the client is told that it is given the memory of its calls, and where it
     /// finds the server on its machine.
-    pub fn offer(&mut self, gives: bool, local: Option<[u8; 16]>) {
+    pub fn offer(&mut self, gives: bool, local: Option<Local>) {
         (self.gives, self.local) = (gives, local);
     }
 

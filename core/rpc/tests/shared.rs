@@ -6,7 +6,7 @@ mod sharing;
 
 use kumi_rpc::{
     CallHead, Client, ClientEvent, ClientHello, Code, Failure, Grant, Held, HeldName, HeldPart,
-    Keep, Malformed, ProtocolError, ResultHead, ServerEvent, ServerHello, Share, Value,
+    Keep, Local, Malformed, ProtocolError, ResultHead, ServerEvent, ServerHello, Share, Value,
     chunk_header,
 };
 use sharing::{BOTH, ends, events, head, heard, part, size, written};
@@ -20,10 +20,11 @@ fn hellos() {
     let bytes = b"kumicall\x01\0\x01\0\x0a\0\0\0\x02\0\x01\0p\x0a\0\x01\0\x01";
     assert_eq!(hello.encode(), bytes);
     assert_eq!(ClientHello::decode(bytes), Ok(Ok((hello, bytes.len()))));
-    let mut answer = b"KUMICALL\x01\0\x01\0\x19\0\0\0\x0a\0\x01\0\x01\x0b\0\x10\0".to_vec();
-    answer.extend_from_slice(b"0123456789abcdef");
+    let mut answer = b"KUMICALL\x01\0\x01\0\x1b\0\0\0\x0a\0\x01\0\x01\x0b\0\x12\0".to_vec();
+    answer.extend_from_slice(b"0123456789abcdef\x39\x30");
+    let local = Local { secret: *b"0123456789abcdef", port: 12345 };
     let (hello, _) = ServerHello::decode(&answer).expect("well-formed").expect("whole");
-    assert!(hello.gives && hello.local == Some(*b"0123456789abcdef"));
+    assert!(hello.gives && hello.local == Some(local));
     let again = ServerHello::decode(&hello.encode()).expect("well-formed").expect("whole");
     assert_eq!(again.0, hello);
     // Of another length it is none.

@@ -1,8 +1,11 @@
 //! Where a server that is known by a TCP address is found on its own machine.
 
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::SocketAddr;
+
+use nix::sys::socket::{SockaddrStorage, getpeername};
 
 /// A random number of which the name of a socket is made. Names of this kind belong to a network namespace, and nobody else
 /// can have this one as long as the server listens.
@@ -15,4 +18,11 @@ pub(crate) type Secret = [u8; 16];
 pub(crate) fn address(secret: &Secret) -> io::Result<SocketAddr> {
     let digits: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
     SocketAddr::from_abstract_name(format!("kumi-call-{digits}"))
+}
+
+/// The port of the other end of a TCP connection.
+pub(crate) fn port_of_peer(socket: &OwnedFd) -> Option<u16> {
+    let peer: SockaddrStorage = getpeername(socket.as_raw_fd()).ok()?;
+    let (four, six) = (peer.as_sockaddr_in(), peer.as_sockaddr_in6());
+    four.map(|it| it.port()).or_else(|| six.map(|it| it.port()))
 }

@@ -174,7 +174,7 @@ impl Client {
         let deadline = Instant::now().checked_add(options.connect_time);
         let wire = Wire::open(address, options, deadline)?;
         let maps = options.share_memory && wire.is_plain();
-        let here = maps && wire.is_here();
+        let port = wire.here().filter(|_| maps);
         let hello = ClientHello {
             versions: VERSIONS,
             token: options.token.clone(),
@@ -184,8 +184,9 @@ impl Client {
         };
         let link = Link::new(wire);
         let server = link.hello(&hello.encode(), deadline)?;
-        let nearer = server.local.filter(|_| here);
-        let nearer = nearer.and_then(|local| nearer::connect(&local, &hello, deadline));
+        // Where somebody is between, that is meant.
+        let local = server.local.filter(|local| port == Some(local.port));
+        let nearer = local.and_then(|local| nearer::connect(&local.secret, &hello, deadline));
         let (link, server) = nearer.unwrap_or((link, server));
         Ok(Client {
             link: Arc::new(link),

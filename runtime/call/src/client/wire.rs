@@ -24,8 +24,8 @@ pub struct Wire {
     secured: Option<Mutex<Secured>>,
     /// The process that connected.
     process: u32,
-    /// It is a TCP connection to this machine.
-    here: bool,
+    /// Its port, if it is a TCP connection to this machine.
+    here: Option<u16>,
     /// Descriptors that have come, if any may come.
     passed: Option<Mutex<VecDeque<OwnedFd>>>,
 }
@@ -61,7 +61,7 @@ fn tcp(address: &str, bare: &str, time: Duration) -> Result<TcpStream, CallError
 impl Wire {
     fn new(socket: OwnedFd, secured: Option<Secured>) -> Wire {
         let (secured, process) = (secured.map(Mutex::new), std::process::id());
-        Wire { socket, secured, process, here: false, passed: None }
+        Wire { socket, secured, process, here: None, passed: None }
     }
 
     /// Over a Unix socket, through which memory may come.
@@ -95,7 +95,13 @@ impl Wire {
         let bare = address.strip_prefix("kumi://").unwrap_or(address);
         let socket = tcp(address, bare, options.connect_time)?;
         let ends = (socket.local_addr(), socket.peer_addr());
-        let here = matches!(ends, (Ok(ours), Ok(theirs)) if theirs.ip().is_loopback() || theirs.ip() == ours.ip());
+        let here = match ends {
+            (Ok(ours), Ok(theirs)) => {
+                let is_here = theirs.ip().is_loopback() || theirs.ip() == ours.ip();
+                is_here.then(|| ours.port())
+            }
+            _ => None,
+        };
         let mut wire = Wire::new(socket.into(), None);
         wire.here = here;
         Ok(wire)
@@ -120,8 +126,8 @@ impl Wire {
         self.secured.is_none()
     }
 
-    /// Whether it is a TCP connection to this machine.
-    pub fn is_here(&self) -> bool {
+    /// Its port, if it is a TCP connection to this machine.
+    pub fn here(&self) -> Option<u16> {
         self.here
     }
 

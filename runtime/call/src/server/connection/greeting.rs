@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use kumi_rpc::{CallHead, ClientHello, Code, Failure};
+use kumi_rpc::{CallHead, ClientHello, Code, Failure, Local};
 
 use super::Connection;
 use crate::server::Shared;
@@ -19,7 +19,7 @@ impl Connection {
         match self.admit(hello) {
             Ok(caller) => {
                 self.caller = caller;
-                let local = shared.nearby.filter(|_| hello.maps && self.secured.is_none());
+                let local = self.nearby(socket).filter(|_| hello.maps);
                 let gives = hello.maps && self.may_map();
                 self.rpc.offer(gives, local);
                 self.closing = !self.rpc.welcome(hello, &config.name, config.call_bytes);
@@ -47,6 +47,14 @@ impl Connection {
         known.set(known.get() + 1);
         (self.guest, self.counted) = (None, true);
         Ok(caller)
+    }
+
+    /// Where the client finds the server if both are on one machine.
+    fn nearby(&self, socket: &OwnedFd) -> Option<Local> {
+        let secret = self.shared.nearby.filter(|_| self.secured.is_none())?;
+        // Of a Unix socket there is none.
+        let port = crate::nearby::port_of_peer(socket).unwrap_or(0);
+        Some(Local { secret, port })
     }
 
     /// What is told of a routine.
