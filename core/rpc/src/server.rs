@@ -279,18 +279,7 @@ impl Server {
             },
             Kind::CallbackReturn => {
                 let back = CallbackReturn::decode(body).map_err(malformed)?;
-                match (self.streams.get(&stream), &back) {
-                    // A call that has ended early.
-                    (None | Some(Stream::Ending | Stream::Answered), _) => None,
-                    (Some(Stream::Called { .. }), CallbackReturn::Failed(_)) => {
-                        self.streams.insert(stream, Stream::Ending);
-                        Some(ServerEvent::Returned(stream, back))
-                    }
-                    (Some(Stream::Called { written: true }), _) => {
-                        Some(ServerEvent::Returned(stream, back))
-                    }
-                    _ => return Err(ProtocolError::Unasked { kind: kind as u8, stream }),
-                }
+                self.returned(stream, back)?
             }
             Kind::Ping => {
                 self.is_read()?;
@@ -303,6 +292,27 @@ impl Server {
                 Some(ServerEvent::Ticket(stream, ticket, pass))
             }
             _ => return Err(ProtocolError::Kind(kind as u8)),
+        })
+    }
+
+    /// A function of the client has ended.
+    fn returned(
+        &mut self,
+        stream: u32,
+        back: CallbackReturn,
+    ) -> Result<Option<ServerEvent>, ProtocolError> {
+        let unasked = ProtocolError::Unasked { kind: Kind::CallbackReturn as u8, stream };
+        Ok(match (self.streams.get(&stream), &back) {
+            // A call that has ended early.
+            (None | Some(Stream::Ending | Stream::Answered), _) => None,
+            (Some(Stream::Called { .. }), CallbackReturn::Failed(_)) => {
+                self.streams.insert(stream, Stream::Ending);
+                Some(ServerEvent::Returned(stream, back))
+            }
+            (Some(Stream::Called { written: true }), _) => {
+                Some(ServerEvent::Returned(stream, back))
+            }
+            _ => return Err(unasked),
         })
     }
 

@@ -307,18 +307,8 @@ fn told(hello_with: &[RawFd], grant: &Grant, descriptors: &[OwnedFd]) -> String 
     };
     let hello = read(16).expect("a hello");
     read(usize::from(hello[12]) + 256 * usize::from(hello[13])).expect("its fields");
-    let greeting = ServerHello {
-        version: Ok(1),
-        highest: 1,
-        name: "s".into(),
-        streams: 9,
-        bytes: 1 << 30,
-        role: kumi_rpc::Role::Server,
-        gives: true,
-        local: None,
-    };
     let socket = socket.try_clone().expect("the socket");
-    say(&socket, &greeting.encode(), hello_with);
+    say(&socket, &greeting().encode(), hello_with);
     let raw: Vec<RawFd> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
     let mut reads = socket.try_clone().expect("the socket");
     loop {
@@ -347,6 +337,19 @@ fn told(hello_with: &[RawFd], grant: &Grant, descriptors: &[OwnedFd]) -> String 
         }
     }
     called.join().expect("it ends").to_string()
+}
+
+fn greeting() -> ServerHello {
+    ServerHello {
+        version: Ok(1),
+        highest: 1,
+        name: "s".into(),
+        streams: 9,
+        bytes: 1 << 30,
+        role: kumi_rpc::Role::Server,
+        gives: true,
+        local: None,
+    }
 }
 
 fn frame(asked: &[u8; HEADER], kind: u8, body: &[u8]) -> Vec<u8> {
