@@ -70,6 +70,11 @@ impl RunAs {
         self.user
     }
 
+    /// Whether it is root.
+    pub fn is_root(&self) -> bool {
+        self.user == 0
+    }
+
     /// Becomes this user, for good.
     fn become_it(&self) -> nix::Result<()> {
         let (user, group) = (Uid::from_raw(self.user), Gid::from_raw(self.group));

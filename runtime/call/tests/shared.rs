@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 mod common;
+#[path = "common/grid.rs"]
+mod grid;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -89,6 +91,20 @@ fn over_a_unix_socket_it_is_the_same() {
     assert!(client.shares_memory());
     add(&client, 2.0);
     drop((client, server));
+}
+
+#[test]
+fn a_metaserver_sends_clients_to_memory_too() {
+    let meta = grid::meta(grid::config("round-robin"));
+    let config = meta.member("one", 2);
+    let traffic = Arc::clone(&config.traffic);
+    let _server = served(config);
+    meta.until_servers(1);
+    let (x, mut y) = (vec![1.0; MANY as usize], vec![2.0; MANY as usize]);
+    let client = meta.grid();
+    client.call("add", vec![MANY.into(), (&x).into(), (&mut y).into()]).expect("it runs");
+    assert!(y.iter().all(|y| *y == 3.0));
+    assert_eq!(Traffic::of(&traffic.in_memory), 3 * BYTES);
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! Who maps the memory of a call can change what lies there while the routine works on it. So it is given only to a process
 //! that could do so anyway, since it could trace the process that runs the routine: one of the same user of the system, in
-//! the same namespaces. A container that has the network of this machine has not its processes.
+//! the same namespaces, and with as many capabilities. A container that has the network of this machine has not its
+//! processes.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,12 +20,14 @@ use crate::confine::RunAs;
 use crate::nearby::{Secret, address};
 
 /// Namespaces that a client must have in common with this process.
-const NAMESPACES: [&str; 3] = ["user", "pid", "mnt"];
+const NAMESPACES: [&str; 2] = ["user", "pid"];
 
 /// A process at the other end of a Unix socket, which has this user of the system and our namespaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Neighbour {
     user: u32,
+    /// It has all capabilities that this process has.
+    is_capable: bool,
 }
 
 /// Listens where clients of this machine come that know a TCP address. `None`: there is no use in that, or it cannot be, and
@@ -69,7 +72,18 @@ pub(super) fn at(socket: &OwnedFd) -> Option<Neighbour> {
     };
     let process = process.to_string();
     let is_same = |name: &&str| of(&process, name).is_some_and(|it| Some(it) == of("self", name));
-    NAMESPACES.iter().all(is_same).then(|| Neighbour { user: theirs.uid() })
+    if !NAMESPACES.iter().all(is_same) {
+        return None;
+    }
+    let is_capable = capabilities("self")? & !capabilities(&process)? == 0;
+    Some(Neighbour { user: theirs.uid(), is_capable })
+}
+
+/// What a process may be permitted, as bits.
+fn capabilities(process: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let bits = status.lines().find_map(|line| line.strip_prefix("CapPrm:"))?;
+    u64::from_str_radix(bits.trim(), 16).ok()
 }
 
 impl Neighbour {
@@ -79,13 +93,15 @@ impl Neighbour {
         if sandbox {
             return false;
         }
-        let user = match RunAs::of(owner.run_as.as_deref(), sandbox) {
-            Ok(Some(run_as)) => run_as.user(),
-            Ok(None) => geteuid().as_raw(),
+        match RunAs::of(owner.run_as.as_deref(), sandbox) {
+            // One of root has what this process has.
+            Ok(Some(run_as)) => {
+                self.user == run_as.user() && (self.is_capable || !run_as.is_root())
+            }
+            Ok(None) => self.user == geteuid().as_raw() && self.is_capable,
             // Its calls will say so.
-            Err(_) => return false,
-        };
-        self.user == user
+            Err(_) => false,
+        }
     }
 }
 
@@ -102,8 +118,10 @@ mod tests {
         let neighbour = at(&ours.into()).expect("this very process");
         assert!(neighbour.may_trace(&Owner::default(), false));
         assert!(!neighbour.may_trace(&Owner::default(), true), "a sandbox is not led from outside");
-        let other = Neighbour { user: neighbour.user + 1 };
+        let other = Neighbour { user: neighbour.user + 1, ..neighbour };
         assert!(!other.may_trace(&Owner::default(), false), "another user");
+        let confined = Neighbour { is_capable: false, ..neighbour };
+        assert!(!confined.may_trace(&Owner::default(), false), "it may do less than we");
         let run_as = Some("no such user of this system".to_owned());
         let owner = Owner { user: "ada".to_owned(), run_as };
         assert!(!neighbour.may_trace(&owner, false), "nobody knows as whom its routines run");
