@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use common::{Served, compiled, config, eventually, served, served_at, served_text};
 use kumi_call::server::{Config, Listener};
-use kumi_call::{Arg, Array, AtServers, CallError, Client, Names, Options, Traffic};
+use kumi_call::{Arg, Array, AtServers, CallError, Client, Files, Names, Options, Traffic};
 use kumi_idl::Order;
 
 /// Numbers of an array that is large enough.
@@ -181,6 +181,7 @@ fn what_stays_at_the_server_goes_as_ever() {
 }
 
 const CODE: &str = r#"
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 void die(int n, const double *x, double *y) { y[0] = x[0]; abort(); }
@@ -189,11 +190,22 @@ void linger(int n, const double *x, double *y, int ms)
     for (int i = 0; i < n; i++) y[i] = 2 * x[i];
     usleep(1000 * ms);
 }
+void stamp(int n, const char *from, const double *x, double *y, const char *to)
+{
+    FILE *in = fopen(from, "r"), *out = fopen(to, "w");
+    int length = 0;
+    for (int c; (c = getc(in)) != EOF; length++) putc(c, out);
+    fclose(in);
+    fclose(out);
+    for (int i = 0; i < n; i++) y[i] = x[i] + length;
+}
 "#;
 
 const TEXT: &str = r#"
 Define die(mode_in int n, mode_in double x[n], mode_out double y[n]) Calls "C" die(n, x, y);
 Define linger(mode_in int n, mode_in double x[n], mode_out double y[n], mode_in int ms) Calls "C" linger(n, x, y, ms);
+Define stamp(mode_in int n, mode_in filename from, mode_in double x[n], mode_out double y[n], mode_out filename to)
+Calls "C" stamp(n, from, x, y, to);
 "#;
 
 fn ends(folder: &Path, change: impl FnOnce(&mut Config)) -> Served {
@@ -246,4 +258,22 @@ fn what_a_client_has_left_is_free_for_others() {
             Err(error) => panic!("{error}"),
         });
     }
+}
+
+#[test]
+fn files_go_beside_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = ends(folder.path(), |config| config.scratch = folder.path().to_owned());
+    let client = server.client();
+    assert!(client.shares_memory());
+    let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+    let text = "seven!!".repeat(100_000);
+    std::fs::write(&from, &text).expect("written");
+    let (x, mut y) = (vec![0.5; MANY as usize], vec![0.0; MANY as usize]);
+    let files = [Arg::from(Files::from(&from)), Files::to(&to).into()];
+    let [sent, back] = files;
+    let args = vec![MANY.into(), sent, (&x).into(), (&mut y).into(), back];
+    client.call("stamp", args).expect("it runs");
+    assert!(y.iter().all(|y| *y == 700_000.5));
+    assert!(std::fs::read_to_string(&to).expect("it is there") == text);
 }
