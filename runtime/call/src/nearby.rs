@@ -3,9 +3,11 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::SocketAddr;
+use std::os::unix::net::{SocketAddr, UnixStream};
 
-use nix::sys::socket::{SockaddrStorage, getpeername};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrStorage, UnixAddr, getpeername, socket,
+};
 
 /// A random number of which the name of a socket is made. Names of this kind belong to a network namespace, and nobody else
 /// can have this one as long as the server listens.
@@ -18,6 +20,21 @@ pub(crate) type Secret = [u8; 16];
 pub(crate) fn address(secret: &Secret) -> io::Result<SocketAddr> {
     let digits: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
     SocketAddr::from_abstract_name(format!("kumi-call-{digits}"))
+}
+
+/// Connects to the server of which this is the number.
+///
+/// # Errors
+/// There is none, or it has no time: nothing is waited for.
+pub(crate) fn connect(secret: &Secret) -> io::Result<UnixStream> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    let address = address(secret)?;
+    let name = address.as_abstract_name().unwrap_or_default();
+    nix::sys::socket::connect(socket.as_raw_fd(), &UnixAddr::new_abstract(name)?)?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
 }
 
 /// The port of the other end of a TCP connection.

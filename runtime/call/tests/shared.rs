@@ -125,10 +125,11 @@ fn a_limit_of_connections_counts_a_client_once() {
 fn sections_and_orders_are_as_ever() {
     let (server, traffic) = counted(|_| {});
     let client = server.client();
-    let mut x: Vec<i32> = (0..MANY).collect();
-    client.call("negate", vec![MANY.into(), (&mut x).into()]).expect("it runs");
-    assert!((0..MANY).zip(&x).all(|(index, x)| *x == if index % 2 == 0 { -index } else { index }));
-    let section = 4 * u64::from(MANY.unsigned_abs()).div_ceil(2);
+    let many = 4 * MANY;
+    let mut x: Vec<i32> = (0..many).collect();
+    client.call("negate", vec![many.into(), (&mut x).into()]).expect("it runs");
+    assert!((0..many).zip(&x).all(|(index, x)| *x == if index % 2 == 0 { -index } else { index }));
+    let section = 4 * u64::from(many.unsigned_abs()).div_ceil(2);
     assert_eq!(Traffic::of(&traffic.in_memory), 2 * section, "every second travels");
     // By rows though the routine wants columns.
     let (n, m) = (1000, 50);

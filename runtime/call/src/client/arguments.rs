@@ -13,8 +13,10 @@ use crate::lent::{Lent, LentMut, Number, bytes_of, bytes_of_mut};
 use crate::values::Given;
 use kumi_rpc::{Held, Keep, Share};
 
-/// Bytes from which on an array is worth the turn in which its call is granted memory.
+/// Bytes from which on an array goes through memory.
 const SHARED: usize = 64 << 10;
+/// Bytes of all those arrays, in both directions, that are worth the turn in which a call is granted memory.
+const WORTH: usize = 256 << 10;
 
 /// What is known of an array: its elements, and its shape if it has one.
 #[derive(Debug, Clone, PartialEq)]
@@ -429,11 +431,17 @@ impl Checked {
             return Vec::new();
         }
         let mut shares: BTreeMap<u16, Share> = BTreeMap::new();
-        for (argument, _) in self.sends.iter().filter(|(_, lent)| lent.length() >= SHARED) {
+        let mut bytes = 0_usize;
+        for (argument, lent) in self.sends.iter().filter(|(_, lent)| lent.length() >= SHARED) {
             shares.entry(*argument).or_default().sent = true;
+            bytes = bytes.saturating_add(lent.length());
         }
-        for (argument, _) in self.targets.iter().filter(|(_, target)| target.length() >= SHARED) {
+        for (argument, target) in self.targets.iter().filter(|(_, it)| it.length() >= SHARED) {
             shares.entry(*argument).or_default().returned = true;
+            bytes = bytes.saturating_add(target.length());
+        }
+        if bytes < WORTH {
+            return Vec::new();
         }
         shares.into_iter().collect()
     }

@@ -113,7 +113,7 @@ impl Wire {
     /// # Errors
     /// There is none, or it is somebody else's.
     pub fn nearby(secret: &[u8; 16]) -> io::Result<Wire> {
-        let socket = UnixStream::connect_addr(&crate::nearby::address(secret)?)?;
+        let socket = crate::nearby::connect(secret)?;
         let user = getsockopt(&socket, sockopt::PeerCredentials)?.uid();
         if user != 0 && user != geteuid().as_raw() {
             return Err(io::ErrorKind::PermissionDenied.into());
