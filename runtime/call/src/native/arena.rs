@@ -133,7 +133,7 @@ impl Arena {
         let to = self.at(offset, from.length());
         let from = (from.at(0, from.length()), from.length());
         // SAFETY: the range is inside of the mapping, to which no Rust reference leads; what is lent can be read.
-        unsafe { std::ptr::copy_nonoverlapping(from.0, to, from.1) };
+        unsafe { super::past::copy(from.0, to, from.1) };
     }
 
     /// Copies bytes out of it to a caller's array.

@@ -9,6 +9,7 @@ mod hosted;
 mod library;
 mod linked;
 mod passing;
+mod past;
 mod pointer;
 mod process;
 mod sandbox;
