@@ -1,5 +1,7 @@
 //! A connection as its client sees it.
 
+mod granted;
+
 use crate::callback::{CallbackHead, CallbackReturn};
 use crate::codec::{Cursor, Malformed};
 use crate::frame::{self, End, HEADER, Header, Kind};
@@ -9,6 +11,7 @@ use crate::message::{self, CallHead, Failure, ResultHead, Value};
 use crate::meta::{Over, Placed, Placing};
 use crate::parts::{Parts, Size};
 use crate::reader::{Coming, Place, Raw, Step, raw};
+use crate::shared::{Grant, Share};
 use crate::{MOST_REQUEST, ProtocolError};
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
@@ -45,6 +48,9 @@ pub enum ClientEvent {
     Closed(u32),
     /// A metaserver's state, as JSON; the stream has ended.
     State(u32, String),
+    /// The memory of a call that has asked for it, also of one for which nobody waits any more: [`Client::filled`] says that
+    /// what is sent is there, if anything is, and [`Client::release`] that it is touched no more.
+    Granted(u32, Grant),
 }
 
 #[derive(Debug)]
@@ -68,6 +74,10 @@ struct Call {
     files: Vec<u16>,
     /// Whether it runs a routine, which may call functions: the fetch of an array does not.
     runs: bool,
+    /// The arrays for which memory was asked, as long as there is no answer.
+    asked: Option<Vec<(u16, Share)>>,
+    /// What comes back of those.
+    shared: Vec<Size>,
 }
 
 impl Call {
@@ -111,6 +121,8 @@ pub struct Client {
     done: Option<u32>,
     /// A function whose arrays have all come.
     called: Option<u32>,
+    /// Calls that have asked for memory and have no answer to that.
+    granting: usize,
     pings: Vec<[u8; 8]>,
 }
 
@@ -184,7 +196,7 @@ impl Client {
             out.truncate(before);
             return Err(TooLong(length));
         }
-        let call = Call { parts: Parts::new(results), runs: true, ..Call::default() };
+        let call = self.new_call(head, results);
         self.streams.insert(stream, (Stream::Call(call), true));
         Ok(stream)
     }
@@ -413,7 +425,11 @@ impl Client {
 
     /// Ends a stream: whether anybody waits for it.
     fn end(&mut self, stream: u32) -> bool {
-        self.streams.remove(&stream).is_some_and(|(_, wanted)| wanted)
+        let Some((ended, wanted)) = self.streams.remove(&stream) else { return false };
+        if matches!(ended, Stream::Call(Call { asked: Some(_), .. })) {
+            self.granting -= 1;
+        }
+        wanted
     }
 
     /// Notes that so many bytes of the chunk have been put where they belong.
@@ -477,6 +493,7 @@ impl Client {
                 None
             }
             Kind::Pong => Some(ClientEvent::Pong),
+            Kind::Grant => Some(self.granted(stream, Grant::decode(body).map_err(malformed)?)?),
             Kind::Callback => {
                 let head = CallbackHead::decode(body).map_err(malformed)?;
                 self.callback(stream, head)?
@@ -524,9 +541,10 @@ impl Client {
     /// A call that runs and has called no function, and whether anybody waits for it.
     fn running(&mut self, stream: u32, kind: Kind) -> Result<(&mut Call, bool), ProtocolError> {
         match self.streams.get_mut(&stream) {
-            Some((Stream::Call(call @ Call { begun: false, back: Back::None, .. }), wanted)) => {
-                Ok((call, *wanted))
-            }
+            Some((
+                Stream::Call(call @ Call { begun: false, back: Back::None, asked: None, .. }),
+                wanted,
+            )) => Ok((call, *wanted)),
             _ => Err(ProtocolError::Unasked { kind: kind as u8, stream }),
         }
     }

@@ -75,11 +75,17 @@ pub enum Kind {
     Fetch = 14,
     /// Ends the holding of arrays.
     Drop = 15,
+    /// The memory of a call.
+    Grant = 20,
+    /// The client has put its arrays there.
+    Filled = 21,
+    /// The client touches a memory no more.
+    Release = 23,
 }
 
 impl Kind {
     fn of(byte: u8) -> Option<Kind> {
-        const ALL: [Kind; 31] = [
+        const ALL: [Kind; 34] = [
             Kind::Interface,
             Kind::List,
             Kind::Call,
@@ -111,6 +117,9 @@ impl Kind {
             Kind::Ask,
             Kind::Fetch,
             Kind::Drop,
+            Kind::Grant,
+            Kind::Filled,
+            Kind::Release,
         ];
         ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
@@ -157,7 +166,8 @@ impl Header {
             return Err(ProtocolError::Length { kind, length, most });
         }
         let exact = match known {
-            Some(Kind::Cancel) => length.cmp(&0),
+            Some(Kind::Cancel | Kind::Filled) => length.cmp(&0),
+            Some(Kind::Release) => length.cmp(&4),
             Some(Kind::Ping | Kind::Pong) => length.cmp(&8),
             _ => Ordering::Equal,
         };
@@ -171,6 +181,7 @@ impl Header {
                 Kind::Ping
                 | Kind::Pong
                 | Kind::Drop
+                | Kind::Release
                 | Kind::Register
                 | Kind::Offer
                 | Kind::Holds

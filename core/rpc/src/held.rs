@@ -3,6 +3,7 @@
 use crate::MOST_NAME;
 use crate::codec::{Cursor, Malformed, shortened};
 use crate::message::Value;
+use crate::shared::{SHARED, Share};
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -163,6 +164,9 @@ impl Keep {
     }
 }
 
+/// The entries of a call's head by their kinds.
+type Entries = (Vec<(u16, Value)>, Held, Vec<(u16, Share)>);
+
 impl Held {
     /// Whether the call has nothing to do with any.
     #[must_use]
@@ -175,17 +179,26 @@ impl Held {
         self.from.len() + self.keep.len()
     }
 
-    /// Appends its entries to those of values: all in ascending order of parameters, and tag 7 before tag 8.
-    pub(crate) fn encode(&self, out: &mut Vec<u8>, values: &[(u16, Value)]) {
+    /// Appends its entries to those of values and of arrays that go through memory: all in ascending order of parameters,
+    /// and tags 7, 8, 9 in this order.
+    pub(crate) fn encode(
+        &self,
+        out: &mut Vec<u8>,
+        values: &[(u16, Value)],
+        shared: &[(u16, Share)],
+    ) {
         enum Entry<'a> {
             Value(&'a Value),
             From(&'a [HeldPart]),
             Keep(&'a Keep),
+            Share(Share),
         }
         let values = values.iter().map(|(parameter, value)| (*parameter, 0, Entry::Value(value)));
         let from = self.from.iter().map(|(parameter, parts)| (*parameter, 1, Entry::From(parts)));
         let keep = self.keep.iter().map(|(parameter, keep)| (*parameter, 2, Entry::Keep(keep)));
-        let mut entries: Vec<(u16, u8, Entry<'_>)> = values.chain(from).chain(keep).collect();
+        let share = shared.iter().map(|(parameter, share)| (*parameter, 3, Entry::Share(*share)));
+        let mut entries: Vec<(u16, u8, Entry<'_>)> =
+            values.chain(from).chain(keep).chain(share).collect();
         entries.sort_by_key(|(parameter, kind, _)| (*parameter, *kind));
         for (parameter, _, entry) in entries {
             out.extend_from_slice(&parameter.to_le_bytes());
@@ -193,25 +206,25 @@ impl Held {
                 Entry::Value(value) => value.encode(out),
                 Entry::From(parts) => put_parts(out, parts),
                 Entry::Keep(keep) => keep.encode(out),
+                Entry::Share(share) => share.encode(out),
             }
         }
     }
 
     /// Reads so many entries, those of values among them.
-    pub(crate) fn decode(
-        cursor: &mut Cursor<'_>,
-        count: u16,
-    ) -> Result<(Vec<(u16, Value)>, Held), Malformed> {
+    pub(crate) fn decode(cursor: &mut Cursor<'_>, count: u16) -> Result<Entries, Malformed> {
         let mut values = Vec::new();
         let mut held = Held::default();
+        let mut shared = Vec::new();
         let mut last = None;
         for _ in 0..count {
             let parameter = cursor.u16()?;
             let tag = cursor.peek().ok_or(Malformed::Short)?;
-            // Of one parameter only 7 and then 8 are two entries.
-            let key = (parameter, if tag == KEEP { 1 } else { 0 });
+            // Of one parameter several entries are in the order of their tags, and none is there beside a value.
+            let key = (parameter, [FROM, KEEP, SHARED].iter().position(|known| *known == tag));
             let after_value = values.last().is_some_and(|(other, _)| *other == parameter);
-            if last.is_some_and(|last| last >= key) || after_value {
+            let after_parts = held.from.last().is_some_and(|(other, _)| *other == parameter);
+            if last.is_some_and(|last| last >= key) || after_value || after_parts && tag == SHARED {
                 return Err(Malformed::Order);
             }
             last = Some(key);
@@ -224,10 +237,14 @@ impl Held {
                     cursor.u8()?;
                     held.keep.push((parameter, Keep::decode(cursor)?));
                 }
+                SHARED => {
+                    cursor.u8()?;
+                    shared.push((parameter, Share::decode(cursor)?));
+                }
                 _ => values.push((parameter, Value::decode(cursor)?)),
             }
         }
-        Ok((values, held))
+        Ok((values, held, shared))
     }
 }
 

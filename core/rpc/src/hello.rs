@@ -29,6 +29,8 @@ mod tag {
     pub const FAILURE: u16 = 6;
     pub const ROLE: u16 = 7;
     pub const SITE: u16 = 8;
+    pub const MEMORY: u16 = 10;
+    pub const LOCAL: u16 = 11;
 }
 
 /// What a client says first.
@@ -42,13 +44,15 @@ pub struct ClientHello {
     pub program: String,
     /// Its site; empty: the network of its address.
     pub site: String,
+    /// It can map memory of a server on its machine.
+    pub maps: bool,
 }
 
 impl Default for ClientHello {
     /// Of nobody in particular.
     fn default() -> ClientHello {
         let (token, program, site) = (String::new(), String::new(), String::new());
-        ClientHello { versions: VERSIONS, token, program, site }
+        ClientHello { versions: VERSIONS, token, program, site, maps: false }
     }
 }
 
@@ -88,6 +92,19 @@ pub struct ServerHello {
     pub bytes: u64,
     /// What it is.
     pub role: Role,
+    /// It gives the memory of calls to this client.
+    pub gives: bool,
+    /// Where clients on its machine find it.
+    pub local: Option<Local>,
+}
+
+/// Another way to a server that was reached over TCP, for who is on its machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Local {
+    /// Of which the name of a socket is made.
+    pub secret: [u8; 16],
+    /// The client's port as the server sees it: if it is another, somebody is between the two.
+    pub port: u16,
 }
 
 fn field(out: &mut Vec<u8>, tag: u16, content: &[u8]) {
@@ -146,6 +163,12 @@ fn each_field(
     Ok(())
 }
 
+/// One of another length is of another kind.
+fn local(content: &[u8]) -> Option<Local> {
+    let (secret, port) = content.split_first_chunk()?;
+    Some(Local { secret: *secret, port: u16::from_le_bytes(port.try_into().ok()?) })
+}
+
 fn text(bytes: &[u8], most: usize) -> Result<String, Malformed> {
     if bytes.len() > most {
         return Err(Malformed::Long);
@@ -165,6 +188,9 @@ impl ClientHello {
         if !self.site.is_empty() {
             field(&mut fields, tag::SITE, shortened(&self.site, MOST_SITE).as_bytes());
         }
+        if self.maps {
+            field(&mut fields, tag::MEMORY, &[1]);
+        }
         head(*CLIENT, *self.versions.start(), *self.versions.end(), &fields)
     }
 
@@ -179,16 +205,18 @@ impl ClientHello {
             Err(needed) => return Ok(Err(needed)),
         };
         let (mut token, mut program, mut site) = (String::new(), String::new(), String::new());
+        let mut maps = false;
         each_field(fields, |tag, content| {
             match tag {
                 tag::TOKEN => token = text(content, MOST_TOKEN)?,
                 tag::PROGRAM => program = printable(&text(content, MOST_NAME)?),
                 tag::SITE => site = printable(&text(content, MOST_SITE)?),
+                tag::MEMORY => maps = content == [1],
                 _ => {}
             }
             Ok(())
         })?;
-        let hello = ClientHello { versions: lowest..=highest, token, program, site };
+        let hello = ClientHello { versions: lowest..=highest, token, program, site, maps };
         Ok(Ok((hello, HELLO + fields.len())))
     }
 
@@ -211,6 +239,16 @@ impl ServerHello {
         field(&mut fields, tag::BYTES, &self.bytes.to_le_bytes());
         if self.role == Role::Metaserver {
             field(&mut fields, tag::ROLE, &[1]);
+        }
+        if self.gives {
+            field(&mut fields, tag::MEMORY, &[1]);
+        }
+        if let Some(local) = &self.local {
+            field(
+                &mut fields,
+                tag::LOCAL,
+                &[&local.secret[..], &local.port.to_le_bytes()].concat(),
+            );
         }
         let version = match &self.version {
             Ok(version) => *version,
@@ -240,6 +278,8 @@ impl ServerHello {
             streams: u32::MAX,
             bytes: u64::MAX,
             role: Role::Server,
+            gives: false,
+            local: None,
         };
         let mut refusal = Failure::version(highest);
         each_field(fields, |tag, content| {
@@ -248,6 +288,8 @@ impl ServerHello {
                 tag::STREAMS => hello.streams = Cursor::new(content).u32()?,
                 tag::BYTES => hello.bytes = Cursor::new(content).u64()?,
                 tag::ROLE if content == [1] => hello.role = Role::Metaserver,
+                tag::MEMORY => hello.gives = content == [1],
+                tag::LOCAL => hello.local = local(content),
                 tag::FAILURE => refusal = Failure::decode(content)?,
                 _ => {}
             }

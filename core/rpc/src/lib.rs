@@ -22,13 +22,14 @@ mod outbox;
 mod parts;
 mod reader;
 mod server;
+mod shared;
 
 pub use callback::{CallbackHead, CallbackReturn};
 pub use client::{Client, ClientEvent, TooLong};
 pub use codec::Malformed;
 pub use frame::{HEADER, chunk_header, chunks};
 pub use held::{FetchHead, Held, HeldName, HeldPart, Keep};
-pub use hello::{ClientHello, Role, ServerHello, VERSIONS};
+pub use hello::{ClientHello, Local, Role, ServerHello, VERSIONS};
 pub use member::{Member, MemberEvent};
 pub use message::{CallHead, Code, Failure, ResultHead, Value};
 pub use meta::{
@@ -39,6 +40,7 @@ pub use outbox::{Outbox, Piece};
 pub use parts::Size;
 pub use reader::{Place, Step};
 pub use server::{Server, ServerEvent};
+pub use shared::{Grant, GrantPart, Share};
 
 use thiserror::Error;
 

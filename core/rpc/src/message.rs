@@ -2,6 +2,7 @@
 
 use crate::codec::{Cursor, Malformed, printable, shortened};
 use crate::held::Held;
+use crate::shared::Share;
 use crate::{MOST_ANSWER, MOST_NAME};
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -37,6 +38,8 @@ pub struct CallHead {
     pub values: Vec<(u16, Value)>,
     /// Arrays that are held at servers.
     pub held: Held,
+    /// Arrays that are to go through memory, in ascending order of their parameters.
+    pub shared: Vec<(u16, Share)>,
 }
 
 /// A result's head.
@@ -268,10 +271,10 @@ impl CallHead {
         let name = shortened(&self.routine, MOST_NAME + 1);
         out.extend_from_slice(&u16::try_from(name.len()).unwrap_or(u16::MAX).to_le_bytes());
         out.extend_from_slice(name.as_bytes());
-        let entries = self.values.len() + self.held.entries();
+        let entries = self.values.len() + self.held.entries() + self.shared.len();
         // Parameters are numbered in 16 bits; a body with more entries is over every limit anyway.
         out.extend_from_slice(&u16::try_from(entries).unwrap_or(u16::MAX).to_le_bytes());
-        self.held.encode(out, &self.values);
+        self.held.encode(out, &self.values, &self.shared);
     }
 
     /// Reads one, which is all of `bytes`.
@@ -285,9 +288,9 @@ impl CallHead {
         let length = cursor.u16()?;
         let routine = name(cursor.take(usize::from(length))?)?.to_owned();
         let count = cursor.u16()?;
-        let (values, held) = Held::decode(&mut cursor, count)?;
+        let (values, held, shared) = Held::decode(&mut cursor, count)?;
         cursor.end()?;
-        Ok(CallHead { hash, timeout_ms, routine, values, held })
+        Ok(CallHead { hash, timeout_ms, routine, values, held, shared })
     }
 }
 

@@ -228,7 +228,8 @@ impl Metaserver {
         let (highest, name) = (*VERSIONS.end(), name.to_owned());
         // Arguments do not come here: how many bytes a call may have is its server's business.
         let (bytes, role) = (i64::MAX.unsigned_abs(), Role::Metaserver);
-        let hello = ServerHello { version, highest, name, streams, bytes, role };
+        let hello =
+            ServerHello { version, highest, name, streams, bytes, role, gives: false, local: None };
         self.out.extend_from_slice(&hello.encode());
     }
 

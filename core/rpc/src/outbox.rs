@@ -21,8 +21,8 @@ pub enum Piece<'a> {
 
 #[derive(Debug)]
 enum Queued {
-    /// Frames, and how many of their bytes are written.
-    Bytes(Vec<u8>, usize),
+    /// Frames, how many of their bytes are written, and the memory whose descriptor goes with the first.
+    Bytes(Vec<u8>, usize, Option<u32>),
     Data(Place, usize),
 }
 
@@ -51,19 +51,34 @@ impl Outbox {
     pub(crate) fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         // What is written of a piece is freed with its last byte: nothing is appended to one that is partly written.
         let (mut bytes, before) = match self.queue.back_mut() {
-            Some(Queued::Bytes(bytes, 0)) => {
+            Some(Queued::Bytes(bytes, 0, _)) => {
                 let before = bytes.len();
                 (core::mem::take(bytes), before)
             }
             _ => {
-                self.queue.push_back(Queued::Bytes(Vec::new(), 0));
+                self.queue.push_back(Queued::Bytes(Vec::new(), 0, None));
                 (Vec::new(), 0)
             }
         };
         write(&mut bytes);
         self.queued_bytes += bytes.len() - before;
-        if let Some(last) = self.queue.back_mut() {
-            *last = Queued::Bytes(bytes, 0);
+        if let Some(Queued::Bytes(last, ..)) = self.queue.back_mut() {
+            *last = bytes;
+        }
+    }
+
+    /// [`Outbox::append`], of a frame with whose first byte the descriptor of a memory goes.
+    pub(crate) fn append_with(&mut self, memory: u32, write: impl FnOnce(&mut Vec<u8>)) {
+        self.queue.push_back(Queued::Bytes(Vec::new(), 0, Some(memory)));
+        self.append(write);
+    }
+
+    /// The memory whose descriptor is to go with what [`Outbox::pieces`] gives.
+    #[must_use]
+    pub fn descriptor(&self) -> Option<u32> {
+        match self.queue.front() {
+            Some(Queued::Bytes(_, 0, memory)) => *memory,
+            _ => None,
         }
     }
 
@@ -138,11 +153,16 @@ impl Outbox {
         Some(place)
     }
 
-    /// What is to be written next, in this order; nothing: all is written.
+    /// What is to be written next, in this order, up to the next frame that goes with a descriptor; nothing: all is
+    /// written.
     pub fn pieces(&mut self) -> impl Iterator<Item = Piece<'_>> {
         self.decide();
-        self.queue.iter().map(|queued| match queued {
-            Queued::Bytes(bytes, written) => Piece::Bytes(&bytes[*written..]),
+        let others = |(index, queued): &(usize, &Queued)| {
+            *index == 0 || !matches!(queued, Queued::Bytes(_, _, Some(_)))
+        };
+        let ready = self.queue.iter().enumerate().take_while(others);
+        ready.map(|(_, queued)| match queued {
+            Queued::Bytes(bytes, written, _) => Piece::Bytes(&bytes[*written..]),
             Queued::Data(place, length) => Piece::Data(*place, *length),
         })
     }
@@ -157,7 +177,7 @@ impl Outbox {
     pub fn wrote(&mut self, mut count: usize) {
         while let Some(first) = self.queue.front_mut() {
             let (left, data) = match first {
-                Queued::Bytes(bytes, written) => (bytes.len() - *written, false),
+                Queued::Bytes(bytes, written, _) => (bytes.len() - *written, false),
                 Queued::Data(_, length) => (*length, true),
             };
             let taken = count.min(left);
@@ -169,7 +189,7 @@ impl Outbox {
             }
             if taken < left {
                 match first {
-                    Queued::Bytes(_, written) => *written += taken,
+                    Queued::Bytes(_, written, _) => *written += taken,
                     Queued::Data(place, length) => {
                         place.offset += taken as u64;
                         *length -= taken;

@@ -1,17 +1,19 @@
 //! A connection as its server sees it.
 
 use crate::callback::{CallbackHead, CallbackReturn};
+use crate::codec::Cursor;
 use crate::frame::{self, End, HEADER, Header, Kind};
 use crate::held::{self, FetchHead, HeldName};
-use crate::hello::{ClientHello, Role, ServerHello, VERSIONS};
+use crate::hello::{ClientHello, Local, Role, ServerHello, VERSIONS};
 use crate::message::{self, CallHead, Code, Failure, ResultHead};
 use crate::meta::{self, Ticket};
 use crate::outbox::Outbox;
 use crate::parts::{Parts, Size};
 use crate::reader::{Coming, Place, Raw, Step, raw};
+use crate::shared::Grant;
 use crate::{MOST_ANSWER, MOST_UNREAD, ProtocolError};
 use alloc::borrow::ToOwned;
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -41,6 +43,8 @@ pub enum ServerEvent {
     Fetch(u32, FetchHead),
     /// These arrays are to be held no longer.
     Drop(Vec<HeldName>),
+    /// The client touches a memory no more that it was granted.
+    Release(u32),
 }
 
 /// What a stream waits for.
@@ -48,8 +52,8 @@ pub enum ServerEvent {
 enum Stream {
     /// An answer of the driver's.
     Asked,
-    /// Arrays.
-    Receiving(Parts),
+    /// Arrays, and that the client says that it has filled the call's memory.
+    Receiving { parts: Parts, filled: bool },
     /// The routine.
     Running,
     /// A function of the client: to be called, while its arrays are written, and then to end.
@@ -72,6 +76,11 @@ pub struct Server {
     /// Streams of which all arrays have come that were to come.
     ready: VecDeque<ServerEvent>,
     outbox: Outbox,
+    /// Whether the client is given the memory of its calls.
+    gives: bool,
+    local: Option<Local>,
+    /// Memories that the client may touch.
+    lent: BTreeSet<u32>,
 }
 
 impl Server {
@@ -85,7 +94,16 @@ impl Server {
             coming: Coming::default(),
             ready: VecDeque::new(),
             outbox: Outbox::default(),
+            gives: false,
+            local: None,
+            lent: BTreeSet::new(),
         }
+    }
+
+    /// Before [`Server::welcome`]: whether the client is told that it is given the memory of its calls, and where it
+    /// finds the server on its machine.
+    pub fn offer(&mut self, gives: bool, local: Option<Local>) {
+        (self.gives, self.local) = (gives, local);
     }
 
     /// What is to be written.
@@ -157,6 +175,8 @@ impl Server {
             streams,
             bytes: most_bytes,
             role: Role::Server,
+            gives: self.gives,
+            local: self.local,
         };
         self.outbox.append(|out| out.extend_from_slice(&hello.encode()));
         true
@@ -171,6 +191,8 @@ impl Server {
             streams: 0,
             bytes: 0,
             role: Role::Server,
+            gives: false,
+            local: None,
         };
         self.outbox.append(|out| out.extend_from_slice(&hello.encode()));
     }
@@ -189,7 +211,7 @@ impl Server {
                 Ok(None)
             }
             (_, Some(Stream::Running | Stream::Called { .. })) => Err(excess),
-            (_, Some(Stream::Receiving(parts) | Stream::Returning(parts))) => {
+            (_, Some(Stream::Receiving { parts, .. } | Stream::Returning(parts))) => {
                 let offset = parts.offset(argument, length as u64).ok_or(excess)?;
                 Ok(Some(Place { stream, argument, offset }))
             }
@@ -199,13 +221,15 @@ impl Server {
     /// Notes that so many bytes of the chunk have been put where they belong.
     pub fn placed(&mut self, count: usize) {
         let Some(place) = self.coming.placed(count) else { return };
-        let (parts, event) = match self.streams.get_mut(&place.stream) {
-            Some(Stream::Receiving(parts)) => (parts, ServerEvent::Ready(place.stream)),
-            Some(Stream::Returning(parts)) => (parts, ServerEvent::Back(place.stream)),
+        let (parts, filled, event) = match self.streams.get_mut(&place.stream) {
+            Some(Stream::Receiving { parts, filled }) => {
+                (parts, *filled, ServerEvent::Ready(place.stream))
+            }
+            Some(Stream::Returning(parts)) => (parts, true, ServerEvent::Back(place.stream)),
             _ => return,
         };
         parts.add(place.argument, count as u64);
-        if parts.is_complete() {
+        if parts.is_complete() && filled {
             self.streams.insert(place.stream, Stream::Running);
             self.ready.push_back(event);
         }
@@ -227,6 +251,9 @@ impl Server {
             }
             Kind::Call => {
                 let head = CallHead::decode(body).map_err(malformed)?;
+                if !(self.gives || head.shared.is_empty()) {
+                    return Err(malformed(crate::Malformed::Tag));
+                }
                 self.begin(stream)?.then_some(ServerEvent::Call(stream, head))
             }
             Kind::Fetch => {
@@ -234,6 +261,17 @@ impl Server {
                 self.begin(stream)?.then_some(ServerEvent::Fetch(stream, head))
             }
             Kind::Drop => Some(ServerEvent::Drop(held::take_names(body).map_err(malformed)?)),
+            Kind::Filled => {
+                self.filled(stream)?;
+                None
+            }
+            Kind::Release => {
+                let number = Cursor::new(body).u32().map_err(malformed)?;
+                if !self.lent.remove(&number) {
+                    return Err(ProtocolError::Unasked { kind: kind as u8, stream });
+                }
+                Some(ServerEvent::Release(number))
+            }
             // Of a stream that has ended meanwhile it says nothing.
             Kind::Cancel => match self.streams.get(&stream) {
                 None | Some(Stream::Asked | Stream::Answered) => None,
@@ -241,18 +279,7 @@ impl Server {
             },
             Kind::CallbackReturn => {
                 let back = CallbackReturn::decode(body).map_err(malformed)?;
-                match (self.streams.get(&stream), &back) {
-                    // A call that has ended early.
-                    (None | Some(Stream::Ending | Stream::Answered), _) => None,
-                    (Some(Stream::Called { .. }), CallbackReturn::Failed(_)) => {
-                        self.streams.insert(stream, Stream::Ending);
-                        Some(ServerEvent::Returned(stream, back))
-                    }
-                    (Some(Stream::Called { written: true }), _) => {
-                        Some(ServerEvent::Returned(stream, back))
-                    }
-                    _ => return Err(ProtocolError::Unasked { kind: kind as u8, stream }),
-                }
+                self.returned(stream, back)?
             }
             Kind::Ping => {
                 self.is_read()?;
@@ -265,6 +292,27 @@ impl Server {
                 Some(ServerEvent::Ticket(stream, ticket, pass))
             }
             _ => return Err(ProtocolError::Kind(kind as u8)),
+        })
+    }
+
+    /// A function of the client has ended.
+    fn returned(
+        &mut self,
+        stream: u32,
+        back: CallbackReturn,
+    ) -> Result<Option<ServerEvent>, ProtocolError> {
+        let unasked = ProtocolError::Unasked { kind: Kind::CallbackReturn as u8, stream };
+        Ok(match (self.streams.get(&stream), &back) {
+            // A call that has ended early.
+            (None | Some(Stream::Ending | Stream::Answered), _) => None,
+            (Some(Stream::Called { .. }), CallbackReturn::Failed(_)) => {
+                self.streams.insert(stream, Stream::Ending);
+                Some(ServerEvent::Returned(stream, back))
+            }
+            (Some(Stream::Called { written: true }), _) => {
+                Some(ServerEvent::Returned(stream, back))
+            }
+            _ => return Err(unasked),
         })
     }
 
@@ -298,8 +346,46 @@ impl Server {
             self.streams.insert(stream, Stream::Running);
             self.ready.push_back(ServerEvent::Ready(stream));
         } else {
-            self.streams.insert(stream, Stream::Receiving(parts));
+            self.streams.insert(stream, Stream::Receiving { parts, filled: true });
         }
+    }
+
+    /// [`Server::accept`], of a call that asks for memory: tells the client what it is granted. It is ready when the client
+    /// has put there what it is to put there too; that memory is the client's to touch until [`ServerEvent::Release`].
+    pub fn accept_with(&mut self, stream: u32, sizes: &[Size], grant: &Grant) {
+        let write = |out: &mut Vec<u8>| {
+            frame::put(out, Kind::Grant, stream, |out| grant.encode(out));
+        };
+        match grant.fresh {
+            true => self.outbox.append_with(grant.memory, write),
+            false => self.outbox.append(write),
+        }
+        if grant.memory != 0 {
+            self.lent.insert(grant.memory);
+        }
+        if grant.fills() {
+            let parts = Parts::new(sizes);
+            self.streams.insert(stream, Stream::Receiving { parts, filled: false });
+        } else {
+            self.accept(stream, sizes);
+        }
+    }
+
+    /// The client has put into a call's memory what belongs there.
+    fn filled(&mut self, stream: u32) -> Result<(), ProtocolError> {
+        match self.streams.get_mut(&stream) {
+            // A call that has ended early.
+            None | Some(Stream::Asked | Stream::Ending | Stream::Answered) => {}
+            Some(Stream::Receiving { parts, filled }) if !*filled => {
+                *filled = true;
+                if parts.is_complete() {
+                    self.streams.insert(stream, Stream::Running);
+                    self.ready.push_back(ServerEvent::Ready(stream));
+                }
+            }
+            Some(_) => return Err(ProtocolError::Unasked { kind: Kind::Filled as u8, stream }),
+        }
+        Ok(())
     }
 
     /// Answers with a description. One that is too long for a frame is a failure.

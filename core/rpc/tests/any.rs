@@ -15,7 +15,13 @@ fn byte(stream: u32, argument: u16, offset: u64) -> u8 {
 }
 
 fn hello() -> ClientHello {
-    ClientHello { versions: 1..=3, token: "t".into(), program: "p".into(), site: String::new() }
+    ClientHello {
+        versions: 1..=3,
+        token: "t".into(),
+        program: "p".into(),
+        site: String::new(),
+        maps: false,
+    }
 }
 
 /// What a client writes for calls with these arrays: heads, then chunks of the calls in turn.
@@ -260,7 +266,7 @@ proptest! {
         client.list("", &mut out).expect("short");
         client.call(&head, &arrays(&[9, 20]), &mut out).expect("short");
         client.call(&head, &[], &mut out).expect("short");
-        let hello = ServerHello { version: Ok(1), highest: 1, name: "s".into(), streams: 9, bytes: 9, role: kumi_rpc::Role::Server };
+        let hello = ServerHello { version: Ok(1), highest: 1, name: "s".into(), streams: 9, bytes: 9, role: kumi_rpc::Role::Server, gives: false, local: None };
         let mut input = hello.encode();
         for (kind, stream, argument, body) in &frames {
             input.extend_from_slice(&(body.len() as u32).to_le_bytes());

@@ -18,6 +18,7 @@ fn running() -> Server {
         routine: "f".to_owned(),
         values: Vec::new(),
         held: Held::default(),
+        shared: Vec::new(),
     };
     Client::new().call(&head, &[], &mut bytes).expect("short");
     let events = feed(&mut server, &bytes, |server, event| match event {
@@ -235,6 +236,7 @@ fn a_stream_is_in_use_until_its_chunks_are_written() {
         routine: "f".to_owned(),
         values: Vec::new(),
         held: Held::default(),
+        shared: Vec::new(),
     };
     Client::new().call(&call, &[], &mut bytes).expect("short");
     assert_eq!(try_feed(&mut server, &bytes, |_, _| {}), Err(ProtocolError::Reused(1)));
@@ -256,6 +258,7 @@ fn calling() -> Client {
         routine: "f".to_owned(),
         values: Vec::new(),
         held: Held::default(),
+        shared: Vec::new(),
     };
     let mut out = Vec::new();
     client.call(&call, &[Size { argument: 0, bytes: 4 }], &mut out).expect("short");
@@ -266,6 +269,8 @@ fn calling() -> Client {
         streams: 8,
         bytes: 1,
         role: Role::Server,
+        gives: false,
+        local: None,
     };
     get(&mut client, &hello.encode(), |_, _| {}).expect("it is the protocol");
     client

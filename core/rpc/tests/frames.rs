@@ -148,6 +148,8 @@ fn shown(event: &ClientEvent) -> Value {
         }
         // Nor of functions that routines call.
         ClientEvent::Callback(..) | ClientEvent::Called(_) => json!(["of a function"]),
+        // Nor of memory.
+        ClientEvent::Granted(..) => json!(["of memory"]),
     }
 }
 

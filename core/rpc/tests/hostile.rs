@@ -36,6 +36,8 @@ fn greeted() -> Client {
         streams: 9,
         bytes: 9,
         role: kumi_rpc::Role::Server,
+        gives: false,
+        local: None,
     };
     assert!(matches!(client.step(&hello.encode()), Ok(Step::Event(_, Some(_)))));
     client
@@ -224,6 +226,8 @@ fn a_version_that_a_client_does_not_speak_is_a_refusal() {
         streams: 1,
         bytes: 1,
         role: kumi_rpc::Role::Server,
+        gives: false,
+        local: None,
     };
     match Client::new().step(&hello.encode()) {
         Ok(Step::Event(_, Some(ClientEvent::Hello(hello)))) => {
@@ -280,6 +284,8 @@ fn texts_do_nothing_to_a_terminal() {
         version: Ok(1),
         highest: 1,
         name: "\u{7}".into(),
+        gives: false,
+        local: None,
         streams: 1,
         bytes: 1,
         role: kumi_rpc::Role::Server,

@@ -70,6 +70,7 @@ fn pair() -> (Metaserver, Client) {
         token: String::new(),
         program: String::new(),
         site: "here".into(),
+        maps: false,
     };
     assert_eq!(all(&mut desk, &hello.encode(), 5), [MetaEvent::Hello(hello.clone())]);
     assert!(desk.welcome(&hello, "m"));

@@ -28,6 +28,7 @@ fn hellos() {
         token: "ab".into(),
         program: "p".into(),
         site: String::new(),
+        maps: false,
     };
     let bytes = b"kumicall\x01\0\x02\0\x0b\0\0\0\x01\0\x02\0ab\x02\0\x01\0p";
     assert_eq!(hello.encode(), bytes);
@@ -42,6 +43,8 @@ fn hellos() {
         streams: 2,
         bytes: 3,
         role: kumi_rpc::Role::Server,
+        gives: false,
+        local: None,
     };
     let bytes = b"KUMICALL\x01\0\x01\0\x19\0\0\0\x03\0\x01\0s\x04\0\x04\0\x02\0\0\0\x05\0\x08\0\x03\0\0\0\0\0\0\0";
     assert_eq!(answer.encode(), bytes);
@@ -119,7 +122,8 @@ fn held_arrays() {
     let keep = Keep { name: name(5), lifetime_ms: 6, sent: true, survives: false };
     let held = Held { from: vec![(1, vec![part.clone()])], keep: vec![(1, keep), (2, keep)] };
     let values = vec![(0, Value::I64(7)), (3, Value::I64(8))];
-    let head = CallHead { hash: 0, timeout_ms: 0, routine: "f".into(), values, held };
+    let head =
+        CallHead { hash: 0, timeout_ms: 0, routine: "f".into(), values, held, shared: vec![] };
     let mut bytes = Vec::new();
     head.encode(&mut bytes);
     let mut expected = b"\0\0\0\0\0\0\0\0\0\0\0\0\x01\0f\x05\0".to_vec();

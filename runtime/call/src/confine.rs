@@ -65,6 +65,16 @@ impl RunAs {
         Ok(Some(run_as))
     }
 
+    /// Its number.
+    pub fn user(&self) -> u32 {
+        self.user
+    }
+
+    /// Whether it is root.
+    pub fn is_root(&self) -> bool {
+        self.user == 0
+    }
+
     /// Becomes this user, for good.
     fn become_it(&self) -> nix::Result<()> {
         let (user, group) = (Uid::from_raw(self.user), Gid::from_raw(self.group));

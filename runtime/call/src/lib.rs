@@ -13,6 +13,7 @@ mod layout;
 mod lent;
 #[allow(unsafe_code)]
 mod native;
+mod nearby;
 mod orders;
 mod pass;
 mod protocol;

@@ -161,7 +161,14 @@ fn what_is_no_file_is_told() {
 /// What a client without a name says first.
 fn hello() -> Vec<u8> {
     let nothing = String::new;
-    ClientHello { versions: 1..=1, token: nothing(), program: nothing(), site: nothing() }.encode()
+    ClientHello {
+        versions: 1..=1,
+        token: nothing(),
+        program: nothing(),
+        site: nothing(),
+        maps: false,
+    }
+    .encode()
 }
 
 #[test]
@@ -190,6 +197,7 @@ fn cancelled_calls_and_lost_clients_leave_nothing() {
         routine: "capitals".to_owned(),
         values: vec![(0, Value::FileLength(length))],
         held: Held::default(),
+        shared: Vec::new(),
     };
     let mut rpc = kumi_rpc::Client::new();
     rpc.call(&head(1000), &[], &mut bytes).expect("short");

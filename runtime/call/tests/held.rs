@@ -202,6 +202,8 @@ fn servers_that_are_none_and_arrays_that_do_not_come() {
             streams: 1,
             bytes: 1,
             role: kumi_rpc::Role::default(),
+            gives: false,
+            local: None,
         };
         let mut result = Vec::new();
         kumi_rpc::ResultHead { waited_ns: 0, ran_ns: 0, values: vec![] }.encode(&mut result);

@@ -56,6 +56,8 @@ fn a_client_that_waits_answers_pings() {
             streams: 1,
             bytes: 1,
             role: kumi_rpc::Role::Server,
+            gives: false,
+            local: None,
         };
         socket.write_all(&hello.encode()).expect("it is sent");
         let mut list = [0; HEADER];

@@ -157,7 +157,7 @@ fn a_client_that_is_killed_frees_its_slots() {
 
 fn hello() -> Vec<u8> {
     let (token, program, site) = (String::new(), String::new(), String::new());
-    ClientHello { versions: 1..=1, token, program, site }.encode()
+    ClientHello { versions: 1..=1, token, program, site, maps: false }.encode()
 }
 
 #[test]

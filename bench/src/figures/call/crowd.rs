@@ -2,12 +2,12 @@
 //! and what it takes to give a call its server meanwhile.
 
 use super::process::{self, Process};
-use super::{Server, cluster};
+use super::{Server, Way, cluster};
 use crate::error::BenchError;
 use crate::figures::Setting;
 use crate::record::{self, Goal, Peer, Record};
 use kumi_call::meta::State;
-use kumi_call::{Client, Grid, GridCall, Options};
+use kumi_call::{Client, Grid, GridCall};
 use std::time::{Duration, Instant};
 
 const CLIENTS: usize = 1000;
@@ -113,7 +113,7 @@ fn once() -> Result<[f64; 5], BenchError> {
         }
     }
     until(&first, "10,000 calls that wait", |state| state.waiting == calls.len())?;
-    let (through, straight) = probe(&first, &other.connect()?)?;
+    let (through, straight) = probe(&first, &other.connect(Way::Tcp)?)?;
     let (before, begin) = (meta.processor_s()?, Instant::now());
     holders.iter().for_each(GridCall::cancel);
     for call in &mut calls {
@@ -125,7 +125,7 @@ fn once() -> Result<[f64; 5], BenchError> {
 }
 
 fn connect(meta: &Process) -> Result<Grid, BenchError> {
-    Ok(Grid::connect(&meta.address, &Options::default())?)
+    Ok(Grid::connect(&meta.address, &Way::Tcp.options())?)
 }
 
 /// Medians of microseconds: through the metaserver, and without it.

@@ -4,11 +4,11 @@
 
 use super::crowd::{DOZE, until};
 use super::process::{self, Process};
-use super::{Server, cluster};
+use super::{Server, Way, cluster};
 use crate::error::BenchError;
 use crate::figures::Setting;
 use crate::record::{self, Goal, Peer, Record};
-use kumi_call::{Client, Grid, GridCall, Options};
+use kumi_call::{Client, Grid, GridCall};
 use kumi_sim::Monitor;
 use kumi_sim::calls::figures::frequencies;
 use kumi_sim::calls::{self, Clients, Discipline, Law, Model, Routine, Site, Source, Task};
@@ -43,9 +43,9 @@ impl Field {
         let args = process::routines(folder.path(), "doze", DOZE.0, DOZE.1)?;
         let server = |_| Server::with(1, &["--meta", &meta.address], &args);
         let processes = (0..SERVERS).map(server).collect::<Result<Vec<Server>, _>>()?;
-        let grid = Grid::connect(&meta.address, &Options::default())?;
+        let grid = Grid::connect(&meta.address, &Way::Tcp.options())?;
         until(&grid, "eight servers", |state| state.servers.len() == SERVERS)?;
-        let servers = processes.iter().map(Server::connect).collect::<Result<_, _>>()?;
+        let servers = processes.iter().map(|it| it.connect(Way::Tcp)).collect::<Result<_, _>>()?;
         let field = Self { grid, servers, _processes: (meta, processes, folder) };
         // Every slot has its process then.
         field.cyclic(&[0.0; SERVERS])?;

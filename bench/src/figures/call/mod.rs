@@ -1,4 +1,4 @@
-//! Calls of routines over loopback TCP: a server process with routines that do nothing, beside raw TCP,
+//! Calls of routines over loopback TCP and through shared memory: a server process with routines that do nothing, beside raw TCP,
 //! and (in [`python`]) beside what people use from Python today; Linpack from C; and in benchmarks of their own calls
 //! over limited paths ([`sites`]), uneven work ([`density`]) and many clients ([`crowd`]).
 
@@ -37,11 +37,46 @@ const NOOPS: u32 = 5000;
 /// Arrays whose mean is one measurement.
 const ARRAYS: u32 = 20;
 
+/// How a client's arrays come to a server on its machine.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Over loopback TCP.
+    Tcp,
+    /// Through memory that both map.
+    Memory,
+}
+
+impl Way {
+    /// Of a client in this process.
+    fn options(self) -> Options {
+        Options { share_memory: self == Way::Memory, ..Options::default() }
+    }
+
+    /// What `KUMI_CALL_SHARED` is for a client.
+    fn shared(self) -> &'static str {
+        match self {
+            Way::Tcp => "no",
+            Way::Memory => "yes",
+        }
+    }
+
+    /// What is added to the name of a figure.
+    fn suffix(self) -> &'static str {
+        match self {
+            Way::Tcp => "",
+            Way::Memory => ", shared memory",
+        }
+    }
+}
+
 pub(super) fn measure(setting: &Setting, runs: usize) -> Result<Vec<Record>, BenchError> {
     let folder = cluster::folder()?;
     let server = Server::start(folder.path())?;
-    let mut records = arrays(setting, runs, &server)?;
-    records.extend(noop(setting, runs, &server)?);
+    let mut records = Vec::new();
+    for way in [Way::Tcp, Way::Memory] {
+        records.extend(arrays(setting, runs, &server, way)?);
+        records.extend(noop(setting, runs, &server, way)?);
+    }
     records.extend(noop_from_c(setting, runs, &server)?);
     records.extend(linpack::measure(runs, folder.path())?);
     records.extend(python::measure(setting, runs, &server, folder.path())?);
@@ -77,8 +112,8 @@ impl Server {
         &self.process.address
     }
 
-    fn connect(&self) -> Result<Client, BenchError> {
-        Ok(Client::connect(self.address(), &Options::default())?)
+    fn connect(&self, way: Way) -> Result<Client, BenchError> {
+        Ok(Client::connect(self.address(), &way.options())?)
     }
 }
 
@@ -89,8 +124,13 @@ fn ends() -> [Node; 2] {
 }
 
 /// Megabytes a second of an array argument, and of an array that comes back.
-fn arrays(setting: &Setting, runs: usize, server: &Server) -> Result<Vec<Record>, BenchError> {
-    let client = server.connect()?;
+fn arrays(
+    setting: &Setting,
+    runs: usize,
+    server: &Server,
+    way: Way,
+) -> Result<Vec<Record>, BenchError> {
+    let client = server.connect(way)?;
     let data = vec![1.0_f64; ARRAY / 8];
     let mut back = vec![0.0_f64; ARRAY / 8];
     let count = (ARRAY / 8) as i64;
@@ -117,10 +157,11 @@ fn arrays(setting: &Setting, runs: usize, server: &Server) -> Result<Vec<Record>
         measure: Box::new(|| setting.peers.bulk("tcp", &ends(), &ARRAY.to_string(), "20")),
     };
     let goal = Goal::RatioAtLeast(0.9);
+    let named = |figure: &str| format!("{figure}{}", way.suffix());
     let mut records =
-        turns::measure("array argument of 32 MB", "MB/s", runs, sent, vec![raw(goal)])?;
+        turns::measure(&named("array argument of 32 MB"), "MB/s", runs, sent, vec![raw(goal)])?;
     records.extend(turns::measure(
-        "array result of 32 MB",
+        &named("array result of 32 MB"),
         "MB/s",
         runs,
         got,
@@ -139,8 +180,13 @@ fn round_trip<'a>(setting: &'a Setting, title: &str) -> Against<'a> {
 }
 
 /// Microseconds of a call of a warm routine that does nothing.
-fn noop(setting: &Setting, runs: usize, server: &Server) -> Result<Vec<Record>, BenchError> {
-    let client = server.connect()?;
+fn noop(
+    setting: &Setting,
+    runs: usize,
+    server: &Server,
+    way: Way,
+) -> Result<Vec<Record>, BenchError> {
+    let client = server.connect(way)?;
     let ours: Measure<'_> = Box::new(move || {
         let begin = Instant::now();
         for _ in 0..NOOPS {
@@ -149,7 +195,8 @@ fn noop(setting: &Setting, runs: usize, server: &Server) -> Result<Vec<Record>, 
         Ok(begin.elapsed().as_secs_f64() * 1e6 / f64::from(NOOPS))
     });
     let raw = round_trip(setting, "TCP round trip");
-    turns::measure("call of a warm routine that does nothing, Rust", "us", runs, ours, vec![raw])
+    let figure = format!("call of a warm routine that does nothing, Rust{}", way.suffix());
+    turns::measure(&figure, "us", runs, ours, vec![raw])
 }
 
 /// The same with the GridRPC interface: the example `rate` measures.
@@ -158,6 +205,7 @@ fn noop_from_c(setting: &Setting, runs: usize, server: &Server) -> Result<Vec<Re
     let ours: Measure<'_> = Box::new(|| {
         let mut command = Command::new(&program);
         command.args(["-n", &NOOPS.to_string(), "noop"]).env("KUMI_CALL_SERVER", server.address());
+        command.env("KUMI_CALL_SHARED", Way::Tcp.shared());
         let output = cluster::output(&mut command)?;
         let found = output.lines().find_map(|line| line.split_once(" us a call"));
         found.and_then(|(number, _)| number.trim().parse().ok()).ok_or_else(|| BenchError::Output {

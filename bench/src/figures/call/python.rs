@@ -2,7 +2,7 @@
 
 use super::super::Setting;
 use super::super::turns::{self, Against, Measure};
-use super::{Server, cluster, ends, round_trip};
+use super::{Server, Way, cluster, ends, round_trip};
 use crate::error::BenchError;
 use crate::record::{Goal, Record};
 use std::cell::Cell;
@@ -35,9 +35,10 @@ struct Python<'a> {
 }
 
 impl Python<'_> {
-    fn run(&self, args: &[&str]) -> Result<serde_json::Value, BenchError> {
+    fn run(&self, args: &[&str], way: Way) -> Result<serde_json::Value, BenchError> {
         let mut command = Command::new(self.interpreter);
         command.arg(&self.script).args(args).env("OPENBLAS_NUM_THREADS", "1");
+        command.env("KUMI_CALL_SHARED", way.shared());
         let output = cluster::output(&mut command)?;
         let result = output.lines().find_map(|line| line.strip_prefix("RESULT "));
         result.and_then(|json| serde_json::from_str(json).ok()).ok_or_else(|| BenchError::Output {
@@ -47,8 +48,8 @@ impl Python<'_> {
         })
     }
 
-    fn number(&self, args: &[&str], field: &str) -> Result<f64, BenchError> {
-        let result = self.run(args)?;
+    fn number(&self, args: &[&str], field: &str, way: Way) -> Result<f64, BenchError> {
+        let result = self.run(args, way)?;
         result[field].as_f64().ok_or_else(|| BenchError::Output {
             wanted: field.to_owned(),
             what: args.join(" "),
@@ -58,7 +59,7 @@ impl Python<'_> {
 
     /// A peer's name with its version, or why it is absent.
     fn name(&self, system: &str, title: &str) -> Result<String, String> {
-        match self.run(&[system, "version"]) {
+        match self.run(&[system, "version"], Way::Tcp) {
             Ok(result) => Ok(format!("{title} {}", result["version"].as_str().unwrap_or_default())),
             Err(error) => {
                 let text = error.to_string();
@@ -86,13 +87,18 @@ pub(super) fn measure(
         );
         return Ok(Vec::new());
     }
-    let mut records = noop(setting, &python, runs, server.address())?;
+    let mut records = Vec::new();
+    for way in [Way::Tcp, Way::Memory] {
+        records.extend(noop(setting, &python, runs, server.address(), way)?);
+    }
     records.extend(rate(&python, runs, server.address())?);
     let server = Server::of(&[linear])?;
     for routine in ["dmmul", "dgesv"] {
         for (n, least) in SIZES {
-            let place = (&python, server.address());
-            records.extend(efficiency(setting, place, runs, routine, n, least)?);
+            for way in [Way::Tcp, Way::Memory] {
+                let place = (&python, server.address(), way);
+                records.extend(efficiency(setting, place, runs, (routine, n, least))?);
+            }
         }
     }
     Ok(records)
@@ -103,9 +109,10 @@ fn noop(
     python: &Python<'_>,
     runs: usize,
     address: &str,
+    way: Way,
 ) -> Result<Vec<Record>, BenchError> {
     let measured = move |system: &str, count: &str, address: &str| {
-        python.number(&[system, "noop", count, address], "round_trip_us")
+        python.number(&[system, "noop", count, address], "round_trip_us", way)
     };
     let ours: Measure<'_> = Box::new(move || measured("kumi", NOOPS[0], address));
     let mut against = vec![round_trip(setting, "TCP round trip in C")];
@@ -114,12 +121,13 @@ fn noop(
         goal: Goal::None,
         measure: Box::new(move || measured(system, NOOPS[1], "")),
     }));
-    turns::measure("call of a warm routine that does nothing, Python", "us", runs, ours, against)
+    let figure = format!("call of a warm routine that does nothing, Python{}", way.suffix());
+    turns::measure(&figure, "us", runs, ours, against)
 }
 
 fn rate(python: &Python<'_>, runs: usize, address: &str) -> Result<Vec<Record>, BenchError> {
     let measured = move |system: &str, count: &str, address: &str| {
-        python.number(&[system, "rate", count, address], "calls_per_second")
+        python.number(&[system, "rate", count, address], "calls_per_second", Way::Tcp)
     };
     let ours: Measure<'_> = Box::new(move || measured("kumi", RATES[0], address));
     let against = PEERS.map(|(system, title, goal)| Against {
@@ -134,11 +142,9 @@ fn rate(python: &Python<'_>, runs: usize, address: &str) -> Result<Vec<Record>, 
 /// bytes that go and come back.
 fn efficiency(
     setting: &Setting,
-    (python, address): (&Python<'_>, &str),
+    (python, address, way): (&Python<'_>, &str, Way),
     runs: usize,
-    routine: &'static str,
-    n: &'static str,
-    least: f64,
+    (routine, n, least): (&'static str, &'static str, f64),
 ) -> Result<Vec<Record>, BenchError> {
     let local = Cell::new(0.0);
     let number = |result: &serde_json::Value, field: &str| {
@@ -149,7 +155,7 @@ fn efficiency(
         })
     };
     let ours: Measure<'_> = Box::new(|| {
-        let result = python.run(&["kumi", "efficiency", routine, n, address])?;
+        let result = python.run(&["kumi", "efficiency", routine, n, address], way)?;
         local.set(number(&result, "local_ms")?);
         number(&result, "efficiency")
     });
@@ -169,10 +175,10 @@ fn efficiency(
         name: python.name(system, title),
         goal: Goal::OursAtLeast(least),
         measure: Box::new(move || {
-            python.number(&[system, "efficiency", routine, n, ""], "efficiency")
+            python.number(&[system, "efficiency", routine, n, ""], "efficiency", way)
         }),
     }));
-    let figure = format!("efficiency of {routine}, n = {n}, Python");
+    let figure = format!("efficiency of {routine}, n = {n}, Python{}", way.suffix());
     turns::measure(&figure, "", runs, ours, against)
 }
 

@@ -1,6 +1,7 @@
 //! Arguments of a call: checked against the description before anything is sent.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
 use kumi_idl::{Argument, Element, Form, Interface, Mode, Order, Param, Plan, Scalar, Type};
@@ -10,7 +11,12 @@ use super::{AtServers, CallError, Callback};
 use crate::held::Gaps;
 use crate::lent::{Lent, LentMut, Number, bytes_of, bytes_of_mut};
 use crate::values::Given;
-use kumi_rpc::{Held, Keep};
+use kumi_rpc::{Held, Keep, Share};
+
+/// Bytes from which on an array goes through memory.
+const SHARED: usize = 64 << 10;
+/// Bytes of all those arrays, in both directions, that are worth the turn in which a call is granted memory.
+const WORTH: usize = 256 << 10;
 
 /// What is known of an array: its elements, and its shape if it has one.
 #[derive(Debug, Clone, PartialEq)]
@@ -417,6 +423,27 @@ impl Checked {
     pub fn targets(&self) -> Vec<(u16, LentMut)> {
         let again = |(number, target): &(u16, LentMut)| (*number, target.part(0, target.length()));
         self.targets.iter().map(again).collect()
+    }
+
+    /// The arrays that are worth a memory, if the server grants it: not those of which servers have parts, or that stay.
+    pub fn shares(&self) -> Vec<(u16, Share)> {
+        if !self.held.is_empty() {
+            return Vec::new();
+        }
+        let mut shares: BTreeMap<u16, Share> = BTreeMap::new();
+        let mut bytes = 0_usize;
+        for (argument, lent) in self.sends.iter().filter(|(_, lent)| lent.length() >= SHARED) {
+            shares.entry(*argument).or_default().sent = true;
+            bytes = bytes.saturating_add(lent.length());
+        }
+        for (argument, target) in self.targets.iter().filter(|(_, it)| it.length() >= SHARED) {
+            shares.entry(*argument).or_default().returned = true;
+            bytes = bytes.saturating_add(target.length());
+        }
+        if bytes < WORTH {
+            return Vec::new();
+        }
+        shares.into_iter().collect()
     }
 
     /// Whether something is sent from where a result is written.

@@ -7,19 +7,22 @@ mod alive;
 mod ask;
 mod called;
 mod files;
+mod granted;
 mod heart;
 mod held;
 mod meta;
+mod taking;
 mod writing;
 
 pub use called::{Called, Functions};
 pub use files::FileParts;
+pub use granted::Granted;
 pub use meta::goes_on;
 
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use kumi_rpc::{
@@ -44,8 +47,8 @@ pub enum Answer {
     Hello(ServerHello),
     Description(u64, String),
     Names(Vec<String>),
-    /// With when its head came.
-    Done(ResultHead, Instant),
+    /// With when its head came, and the memory from which arrays are to be taken.
+    Done(ResultHead, Instant, Option<Arc<Granted>>),
     /// The result has come, but a file of it could not be written, for this reason.
     Unwritten(String),
     /// The routine calls a function, or cannot for this reason.
@@ -67,6 +70,8 @@ struct Pending {
     /// What a function is called with, and where it comes to.
     coming: Option<Box<Called>>,
     called_targets: Vec<(u16, LentMut)>,
+    /// The memory that it is granted, once that is known.
+    granted: Option<Arc<Granted>>,
 }
 
 impl Pending {
@@ -119,6 +124,7 @@ struct State {
     broken: Option<String>,
     /// Short frames that are sent as soon as nobody else writes.
     soon: Vec<u8>,
+    memories: granted::Memories,
 }
 
 /// The connection.
@@ -209,9 +215,15 @@ impl Link {
         link.begin(state, stream, pending);
         // From here on the ticket takes the targets back, however this ends.
         let ticket = Ticket::of(link, stream);
-        let sent = ticket.link.send(stream, &out, sends, deadline, interrupted);
+        let is_asked = |send: &&(u16, Lent)| granted::is_asked(head, send.0);
+        let (asked, chunks): (Vec<_>, Vec<_>) = sends.iter().partition(is_asked);
+        let sent = ticket.link.send(stream, &out, &chunks, deadline, interrupted);
         let sent =
             sent.and_then(|()| ticket.link.send_files(stream, files.sent, deadline, interrupted));
+        let sent = match head.shared.is_empty() {
+            true => sent,
+            false => sent.and_then(|()| ticket.link.fill(stream, &asked, deadline, interrupted)),
+        };
         match sent {
             Err(error @ (CallError::Interrupted | CallError::File(_))) => Err(error),
             // The server has answered, and then closed the connection.
@@ -319,8 +331,9 @@ impl Link {
         &'a self,
         mut state: MutexGuard<'a, State>,
     ) -> Option<MutexGuard<'a, State>> {
+        let before = state.soon.len();
+        state.give_back();
         let State { rpc, soon, .. } = &mut *state;
-        let before = soon.len();
         rpc.pongs(soon);
         if soon.len() == before {
             return Some(state);
@@ -331,13 +344,30 @@ impl Link {
         None
     }
 
-    /// Waits for a stream's answer. The caller reads for all if nobody does.
+    /// Waits for a stream's answer.
     pub(super) fn wait(
         &self,
         stream: u32,
         deadline: Option<Instant>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Result<Answer, Failure>, CallError> {
+        let take = |state: &mut State| {
+            let answer = state.pending.get_mut(&stream).and_then(|it| it.answer.take())?;
+            if !meta::goes_on(&answer) {
+                state.pending.remove(&stream);
+            }
+            Some(answer)
+        };
+        self.wait_until(take, deadline, interrupted)
+    }
+
+    /// Waits until there is something to take. The caller reads for all if nobody does.
+    fn wait_until<T>(
+        &self,
+        take: impl Fn(&mut State) -> Option<T>,
+        deadline: Option<Instant>,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<T, CallError> {
         self.check_ours()?;
         let mut asked = Instant::now();
         let mut state = self.lock();
@@ -350,14 +380,11 @@ impl Link {
                     continue;
                 }
             };
-            if let Some(answer) = state.pending.get_mut(&stream).and_then(|it| it.answer.take()) {
-                if !meta::goes_on(&answer) {
-                    state.pending.remove(&stream);
-                }
+            if let Some(taken) = take(&mut state) {
                 if state.waiting > 0 {
                     self.turn.notify_all();
                 }
-                return Ok(answer);
+                return Ok(taken);
             }
             if let Some(broken) = &state.broken {
                 self.turn.notify_all();
@@ -475,6 +502,14 @@ impl State {
     /// Does what can be done with what has come, and says what is needed next. Bytes of arrays are read straight to
     /// their places.
     fn digest(&mut self, wire: &Wire) -> Hunger {
+        let hunger = self.digest_all(wire);
+        if wire.descriptors() > self.rpc.granting() {
+            self.lose("the server sent descriptors that nobody had asked for");
+        }
+        hunger
+    }
+
+    fn digest_all(&mut self, wire: &Wire) -> Hunger {
         loop {
             if self.broken.is_some() {
                 return Hunger::Any;
@@ -487,8 +522,12 @@ impl State {
                 }
                 Ok(Step::Event(consumed, event)) => {
                     self.inbox.begin += consumed;
-                    if let Some(event) = event {
-                        self.take(event);
+                    match event {
+                        Some(ClientEvent::Granted(stream, grant)) => {
+                            self.granted(wire, stream, grant);
+                        }
+                        Some(event) => self.take(event),
+                        None => {}
                     }
                 }
                 Ok(Step::Data(place, length)) => {
@@ -525,49 +564,6 @@ impl State {
                 }
                 Err(error) => self.lose(&error.to_string()),
             }
-        }
-    }
-
-    fn take(&mut self, event: ClientEvent) {
-        let (stream, answer) = match event {
-            ClientEvent::Hello(hello) => match hello.version.clone() {
-                Ok(_) => (HELLO, Ok(Answer::Hello(hello))),
-                Err(failure) => (HELLO, Err(failure)),
-            },
-            ClientEvent::Description(stream, hash, json) => {
-                (stream, Ok(Answer::Description(hash, json)))
-            }
-            ClientEvent::Names(stream, names) => (stream, Ok(Answer::Names(names))),
-            ClientEvent::Result(stream, head) => {
-                if let Some(pending) = self.pending.get_mut(&stream) {
-                    pending.files.begin(&head.values);
-                    pending.head = Some((head, Instant::now()));
-                }
-                return;
-            }
-            ClientEvent::Done(stream) => {
-                let head = self.pending.get_mut(&stream).and_then(|pending| pending.head.take());
-                let Some((head, at)) = head else { return };
-                let file = self.pending.get_mut(&stream).and_then(|it| it.files.failed());
-                (stream, Ok(file.map_or(Answer::Done(head, at), Answer::Unwritten)))
-            }
-            ClientEvent::Failed(stream, failure) => (stream, Err(failure)),
-            ClientEvent::Callback(stream, head) => return self.callback(stream, &head),
-            ClientEvent::Called(stream) => return self.called(stream),
-            ClientEvent::Placed(stream, placed) => (stream, Ok(Answer::Placed(placed))),
-            ClientEvent::Closed(stream) => (stream, Ok(Answer::Closed)),
-            ClientEvent::State(stream, json) => (stream, Ok(Answer::State(json))),
-            ClientEvent::Ended(failure) => return self.lose(&failure.text),
-            ClientEvent::Pong => return self.heart.beats(),
-        };
-        if let Some(pending) = self.pending.get_mut(&stream) {
-            pending.answer = Some(answer);
-            if pending.queued {
-                self.ready.streams.push_back(stream);
-            }
-            pending.targets.clear();
-            pending.called_targets.clear();
-            pending.coming = None;
         }
     }
 }

@@ -20,6 +20,7 @@ mod grid;
 mod held;
 mod inbox;
 mod link;
+mod nearer;
 mod placed;
 mod remote;
 mod ticket;
@@ -75,6 +76,8 @@ pub struct Options {
     /// For `tls://`: a file with the certificates (PEM) of the authorities that are trusted, and no others; `None`: those
     /// that the system trusts.
     pub ca: Option<PathBuf>,
+    /// Whether a server on this machine may give the memory of calls, so that arrays are copied there and back once.
+    pub share_memory: bool,
 }
 
 impl fmt::Debug for Options {
@@ -111,6 +114,7 @@ impl Default for Options {
             callback_bytes: 1 << 30,
             file_bytes: 1 << 40,
             ca: None,
+            share_memory: std::env::var_os("KUMI_CALL_SHARED").is_none_or(|value| value != "no"),
         }
     }
 }
@@ -168,14 +172,22 @@ impl Client {
     /// [`CallError`]: it cannot be reached, does not take this client, or has no version of the protocol in common.
     pub fn connect(address: &str, options: &Options) -> Result<Client, CallError> {
         let deadline = Instant::now().checked_add(options.connect_time);
-        let link = Link::new(Wire::open(address, options, deadline)?);
+        let wire = Wire::open(address, options, deadline)?;
+        let maps = options.share_memory && wire.is_plain();
+        let port = wire.here().filter(|_| maps);
         let hello = ClientHello {
             versions: VERSIONS,
             token: options.token.clone(),
             program: options.program.clone(),
             site: options.site.clone(),
+            maps,
         };
+        let link = Link::new(wire);
         let server = link.hello(&hello.encode(), deadline)?;
+        // Where somebody is between, that is meant.
+        let local = server.local.filter(|local| port == Some(local.port));
+        let nearer = local.and_then(|local| nearer::connect(&local.secret, &hello, deadline));
+        let (link, server) = nearer.unwrap_or((link, server));
         Ok(Client {
             link: Arc::new(link),
             server,
@@ -189,6 +201,12 @@ impl Client {
     #[must_use]
     pub fn server(&self) -> &str {
         &self.server.name
+    }
+
+    /// Whether large arrays go through memory that the server gives, since it is on this machine.
+    #[must_use]
+    pub fn shares_memory(&self) -> bool {
+        self.server.gives
     }
 
     /// Whether this is a metaserver, which knows servers and runs nothing: [`Grid`] calls through it.
@@ -286,6 +304,7 @@ impl Client {
             routine: known.interface.name.clone(),
             values: checked.given.to_wire(),
             held: checked.held.clone(),
+            shared: if self.server.gives { checked.shares() } else { Vec::new() },
         };
         let begun = Instant::now();
         // One that is too far away to be told is none.
@@ -354,7 +373,13 @@ impl Call<'_> {
     fn end(&mut self, answer: Result<Answer, Failure>) -> Result<Outcome, CallError> {
         let routine = &self.known.interface.name;
         match answer {
-            Ok(Answer::Done(head, at)) => {
+            Ok(Answer::Done(head, at, granted)) => {
+                if let Some(granted) = granted {
+                    granted.get(&self.checked.targets());
+                    drop(granted);
+                    // If it cannot be told the connection is lost, and with it what was granted.
+                    let _lost = self.ticket.link.give_back();
+                }
                 let is_file = |value: &&(u16, Value)| matches!(value.1, Value::FileLength(_));
                 if head.values.iter().filter(is_file).count() != self.checked.files.count() {
                     let text = "the result lacks a file";

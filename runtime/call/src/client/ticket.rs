@@ -53,10 +53,15 @@ impl<L: Deref<Target = Link>> Ticket<L> {
 impl<L: Deref<Target = Link>> Drop for Ticket<L> {
     fn drop(&mut self) {
         // The calls of a process are not those of its forks, in which their locks may be held for ever.
-        if !self.over && self.link.is_ours() && self.link.forget(self.stream) {
-            // If this cannot be sent the connection is gone, and the call with it.
-            let _lost = self.link.cancel(self.stream);
+        if !self.link.is_ours() {
+            return;
         }
+        // If this cannot be sent the connection is gone, and the call with it.
+        let _lost = if !self.over && self.link.forget(self.stream) {
+            self.link.cancel(self.stream)
+        } else {
+            self.link.give_back()
+        };
     }
 }
 

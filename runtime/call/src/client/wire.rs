@@ -1,5 +1,6 @@
 //! What a connection's bytes go over: a socket, or TLS on one.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -8,7 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{Shutdown, shutdown};
+use nix::sys::socket::{Shutdown, getsockopt, shutdown, sockopt};
+use nix::unistd::geteuid;
 
 use super::{CallError, Options};
 use crate::native::{self, Source, Target};
@@ -22,6 +24,10 @@ pub struct Wire {
     secured: Option<Mutex<Secured>>,
     /// The process that connected.
     process: u32,
+    /// Its port, if it is a TCP connection to this machine.
+    here: Option<u16>,
+    /// Descriptors that have come, if any may come.
+    passed: Option<Mutex<VecDeque<OwnedFd>>>,
 }
 
 /// The time that is left, as `poll` wants it.
@@ -34,7 +40,7 @@ fn left(deadline: Option<Instant>) -> PollTimeout {
 }
 
 /// Connects to `HOST:PORT`.
-fn tcp(address: &str, bare: &str, time: Duration) -> Result<OwnedFd, CallError> {
+fn tcp(address: &str, bare: &str, time: Duration) -> Result<TcpStream, CallError> {
     let failed = |source| CallError::Connect { address: address.to_owned(), source };
     if !bare.contains(':') {
         return Err(CallError::Address(address.to_owned()));
@@ -44,7 +50,7 @@ fn tcp(address: &str, bare: &str, time: Duration) -> Result<OwnedFd, CallError> 
         match TcpStream::connect_timeout(&candidate, time) {
             Ok(stream) => {
                 crate::tcp::prepare(&stream).map_err(failed)?;
-                return Ok(stream.into());
+                return Ok(stream);
             }
             Err(refused) => error = refused,
         }
@@ -54,7 +60,16 @@ fn tcp(address: &str, bare: &str, time: Duration) -> Result<OwnedFd, CallError> 
 
 impl Wire {
     fn new(socket: OwnedFd, secured: Option<Secured>) -> Wire {
-        Wire { socket, secured: secured.map(Mutex::new), process: std::process::id() }
+        let (secured, process) = (secured.map(Mutex::new), std::process::id());
+        Wire { socket, secured, process, here: None, passed: None }
+    }
+
+    /// Over a Unix socket, through which memory may come.
+    fn unix(socket: UnixStream, passes: bool) -> Wire {
+        let passed = passes.then(Mutex::default);
+        let mut wire = Wire::new(socket.into(), None);
+        wire.passed = passed;
+        wire
     }
 
     /// Connects to `HOST:PORT`, `tls://HOST:PORT` or `unix:PATH`.
@@ -64,21 +79,70 @@ impl Wire {
         deadline: Option<Instant>,
     ) -> Result<Wire, CallError> {
         if let Some(path) = address.strip_prefix("unix:") {
-            let socket = UnixStream::connect(path).map(OwnedFd::from);
+            let socket = UnixStream::connect(path);
             let failed = |source| CallError::Connect { address: address.to_owned(), source };
-            return Ok(Wire::new(socket.map_err(failed)?, None));
+            return Ok(Wire::unix(socket.map_err(failed)?, options.share_memory));
         }
         if let Some(bare) = address.strip_prefix("tls://") {
             let insecure = |text| CallError::Tls { address: address.to_owned(), text };
             let secured = tls::begin(tls::host(bare), options.ca.as_deref());
             let secured = secured.map_err(|error| insecure(error.to_string()))?;
             let socket = tcp(address, bare, options.connect_time)?;
-            let wire = Wire::new(socket, Some(secured));
+            let wire = Wire::new(socket.into(), Some(secured));
             wire.agree(deadline).map_err(|error| insecure(tls::advice(&error)))?;
             return Ok(wire);
         }
         let bare = address.strip_prefix("kumi://").unwrap_or(address);
-        Ok(Wire::new(tcp(address, bare, options.connect_time)?, None))
+        let socket = tcp(address, bare, options.connect_time)?;
+        let ends = (socket.local_addr(), socket.peer_addr());
+        let here = match ends {
+            (Ok(ours), Ok(theirs)) => {
+                let is_here = theirs.ip().is_loopback() || theirs.ip() == ours.ip();
+                is_here.then(|| ours.port())
+            }
+            _ => None,
+        };
+        let mut wire = Wire::new(socket.into(), None);
+        wire.here = here;
+        Ok(wire)
+    }
+
+    /// Connects to the server on this machine that is found by this. It is given what this process says to the other
+    /// server only if it is nobody else's: of this process's user, or of the system's.
+    ///
+    /// # Errors
+    /// There is none, or it is somebody else's.
+    pub fn nearby(secret: &[u8; 16]) -> io::Result<Wire> {
+        let socket = crate::nearby::connect(secret)?;
+        let user = getsockopt(&socket, sockopt::PeerCredentials)?.uid();
+        if user != 0 && user != geteuid().as_raw() {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        Ok(Wire::unix(socket, true))
+    }
+
+    /// Whether nothing is encrypted.
+    pub fn is_plain(&self) -> bool {
+        self.secured.is_none()
+    }
+
+    /// Its port, if it is a TCP connection to this machine.
+    pub fn here(&self) -> Option<u16> {
+        self.here
+    }
+
+    /// How many descriptors have come that nobody has taken.
+    pub fn descriptors(&self) -> usize {
+        self.passed.as_ref().map_or(0, |passed| Wire::queue(passed).len())
+    }
+
+    /// The first of them.
+    pub fn descriptor(&self) -> Option<OwnedFd> {
+        self.passed.as_ref().and_then(|passed| Wire::queue(passed).pop_front())
+    }
+
+    fn queue(passed: &Mutex<VecDeque<OwnedFd>>) -> MutexGuard<'_, VecDeque<OwnedFd>> {
+        passed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(secured: &Mutex<Secured>) -> MutexGuard<'_, Secured> {
@@ -127,7 +191,15 @@ impl Wire {
     /// `wait` it waits for the first.
     pub fn read(&self, target: Target<'_>, rest: &mut [u8], wait: bool) -> io::Result<usize> {
         let Some(secured) = &self.secured else {
-            return native::read(self.as_fd(), target, rest, wait);
+            let Some(passed) = &self.passed else {
+                return native::read(self.as_fd(), target, rest, wait);
+            };
+            let mut came = Vec::new();
+            let read = native::read_with(self.as_fd(), target, rest, wait, Some(&mut came));
+            if !came.is_empty() {
+                Wire::queue(passed).extend(came);
+            }
+            return read;
         };
         loop {
             let mut secured = Wire::lock(secured);

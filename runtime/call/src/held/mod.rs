@@ -18,6 +18,8 @@ pub struct Traffic {
     pub from_clients: AtomicU64,
     /// To clients, as results of calls.
     pub to_clients: AtomicU64,
+    /// Of both, what clients on this machine have put into the memory of calls and taken from there.
+    pub in_memory: AtomicU64,
     /// From other servers, which held them.
     pub from_servers: AtomicU64,
     /// To whoever fetched what is held here: clients and other servers.

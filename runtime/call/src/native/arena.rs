@@ -9,10 +9,12 @@ use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
-use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::unistd::ftruncate;
+
+use crate::lent::{Lent, LentMut};
 
 /// Shared memory of a fixed length.
 #[derive(Debug)]
@@ -114,6 +116,32 @@ impl Arena {
         // SAFETY: as in `write`; the vector has that many bytes.
         unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), length) };
         bytes
+    }
+
+    /// Gives its pages back to the system, whoever else maps them; what lies there from then on is zeros.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn discard(&self) -> io::Result<()> {
+        let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        let length = i64::try_from(self.length.get()).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        Ok(fallocate(&self.file, flags, 0, length)?)
+    }
+
+    /// Copies bytes of a caller's array into it.
+    pub(crate) fn put(&self, offset: usize, from: &Lent) {
+        let to = self.at(offset, from.length());
+        let from = (from.at(0, from.length()), from.length());
+        // SAFETY: the range is inside of the mapping, to which no Rust reference leads; what is lent can be read.
+        unsafe { super::past::copy(from.0, to, from.1) };
+    }
+
+    /// Copies bytes out of it to a caller's array.
+    pub(crate) fn get(&self, offset: usize, to: &LentMut) {
+        let from = self.at(offset, to.length());
+        let to = (to.at(0, to.length()), to.length());
+        // SAFETY: as above; what is lent can be written, and is nobody else's meanwhile.
+        unsafe { std::ptr::copy_nonoverlapping(from, to.0, to.1) };
     }
 
     /// Copies bytes of another arena into it.

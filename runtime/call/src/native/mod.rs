@@ -8,6 +8,8 @@ mod copy;
 mod hosted;
 mod library;
 mod linked;
+mod passing;
+mod past;
 mod pointer;
 mod process;
 mod sandbox;
@@ -29,4 +31,4 @@ pub(crate) use sandbox::{drop_capabilities, mounts_read_only};
 pub use socket::{Source, Target, receive_with_descriptor, send_with_descriptor};
 pub(crate) use socket::{begins_with, watch};
 
-pub(crate) use socket::{read, write};
+pub(crate) use socket::{read, read_with, write, write_with};

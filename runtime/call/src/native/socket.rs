@@ -10,6 +10,7 @@ use std::io::{IoSlice, IoSliceMut};
 use tokio::io::unix::AsyncFd;
 
 use super::Arena;
+use super::passing::Control;
 use crate::lent::{Lent, LentMut};
 
 /// Most pieces of one write.
@@ -62,6 +63,15 @@ pub(crate) fn write<'a>(
     socket: BorrowedFd<'_>,
     pieces: impl Iterator<Item = Source<'a>>,
 ) -> io::Result<usize> {
+    write_with(socket, pieces, None)
+}
+
+/// [`write`]; a descriptor goes with the first byte.
+pub(crate) fn write_with<'a>(
+    socket: BorrowedFd<'_>,
+    pieces: impl Iterator<Item = Source<'a>>,
+    descriptor: Option<BorrowedFd<'_>>,
+) -> io::Result<usize> {
     let mut vectors = [NOTHING; PIECES];
     let mut used = 0;
     for (vector, piece) in vectors.iter_mut().zip(pieces) {
@@ -73,7 +83,11 @@ pub(crate) fn write<'a>(
         *vector = libc::iovec { iov_base: address.cast(), iov_len: length };
         used += 1;
     }
-    let header = message(&mut vectors[..used]);
+    let mut header = message(&mut vectors[..used]);
+    let mut control = Control::new();
+    if let Some(descriptor) = descriptor {
+        control.send(&mut header, descriptor);
+    }
     let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
     // SAFETY: the vectors are those of ranges that are borrowed for the length of the call, and are only read from.
     counted(unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const header, flags) })
@@ -87,6 +101,17 @@ pub(crate) fn read(
     rest: &mut [u8],
     wait: bool,
 ) -> io::Result<usize> {
+    read_with(socket, target, rest, wait, None)
+}
+
+/// [`read`]; descriptors that come with it are put there, in their order. Without a place for them the system closes them.
+pub(crate) fn read_with(
+    socket: BorrowedFd<'_>,
+    target: Target<'_>,
+    rest: &mut [u8],
+    wait: bool,
+    descriptors: Option<&mut Vec<OwnedFd>>,
+) -> io::Result<usize> {
     let (address, length) = match target {
         Target::None => (std::ptr::null_mut(), 0),
         Target::Arena(arena, offset, length) => (arena.at(offset, length), length),
@@ -97,9 +122,18 @@ pub(crate) fn read(
         libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: rest.len() },
     ];
     let mut header = message(&mut vectors);
-    let flags = if wait { 0 } else { libc::MSG_DONTWAIT };
-    // SAFETY: both vectors are ranges that may be written and are borrowed for the length of the call.
-    counted(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) })
+    let flags = libc::MSG_CMSG_CLOEXEC | if wait { 0 } else { libc::MSG_DONTWAIT };
+    let mut control = Control::new();
+    if descriptors.is_some() {
+        control.receive(&mut header);
+    }
+    // SAFETY: both vectors are ranges that may be written and are borrowed for the length of the call, and so is the room for
+    // control data, if there is any.
+    let count = counted(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) })?;
+    if let Some(descriptors) = descriptors {
+        Control::take(&header, descriptors)?;
+    }
+    Ok(count)
 }
 
 /// Sends one message of a packet socket, with a descriptor if there is one. Does not wait.

@@ -17,12 +17,20 @@ pub struct Block {
     owner: Rc<Owner>,
     /// The connection whose call used it last.
     client: Cell<u64>,
+    /// The client of that connection may map it: it is for no other's calls.
+    shared: bool,
     total: Rc<Cell<u64>>,
     freed: Rc<Cell<u64>>,
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
+        // Its client may map it for longer than it counts here.
+        if self.shared
+            && let Err(error) = self.arena.discard()
+        {
+            tracing::debug!(%error, "memory that a client maps is not free yet");
+        }
         self.total.set(self.total.get() - self.arena.length() as u64);
         self.freed.set(self.freed.get() + 1);
     }
@@ -88,7 +96,8 @@ impl Arenas {
     ) -> io::Result<Option<(Rc<Block>, bool)>> {
         let fits = |block: &Rc<Block>| {
             let length = block.arena.length();
-            block.owner == *owner && length >= bytes && length / 4 <= bytes.max(LEAST)
+            let own = !block.shared && block.owner == *owner;
+            own && length >= bytes && length / 4 <= bytes.max(LEAST)
         };
         let found = (0..self.idle.len()).filter(|index| fits(&self.idle[*index]));
         let rank = |index: &usize| {
@@ -100,6 +109,46 @@ impl Arenas {
             let foreign = block.client.replace(client) != client;
             return Ok(Some((block, foreign)));
         }
+        // The kernel gives it as zeros.
+        Ok(self.make(owner, client, bytes, false)?.map(|block| (block, false)))
+    }
+
+    /// Memory of at least so many bytes for a call of a connection, for its client to map: none that another connection's
+    /// calls have used, or will use.
+    /// `None`: there is too little left.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn take_shared(
+        &mut self,
+        owner: &Rc<Owner>,
+        client: u64,
+        bytes: usize,
+    ) -> io::Result<Option<Rc<Block>>> {
+        let fits = |block: &Rc<Block>| {
+            let length = block.arena.length();
+            let own = block.shared && block.client.get() == client && block.owner == *owner;
+            own && length >= bytes && length / 4 <= bytes.max(LEAST)
+        };
+        let found = (0..self.idle.len()).filter(|index| fits(&self.idle[*index]));
+        match found.min_by_key(|index| self.idle[*index].arena.length()) {
+            Some(index) => Ok(Some(self.idle.swap_remove(index))),
+            None => self.make(owner, client, bytes, true),
+        }
+    }
+
+    /// A connection has ended: what its client may map is of no use any more.
+    pub fn forget(&mut self, client: u64) {
+        self.idle.retain(|block| !(block.shared && block.client.get() == client));
+    }
+
+    fn make(
+        &mut self,
+        owner: &Rc<Owner>,
+        client: u64,
+        bytes: usize,
+        shared: bool,
+    ) -> io::Result<Option<Rc<Block>>> {
         let length = if bytes < STEP {
             bytes.max(LEAST).next_power_of_two()
         } else {
@@ -113,8 +162,7 @@ impl Arenas {
         let number = self.number();
         let (owner, client) = (Rc::clone(owner), Cell::new(client));
         let (total, freed) = (Rc::clone(&self.total), Rc::clone(&self.freed));
-        // The kernel gives it as zeros.
-        Ok(Some((Rc::new(Block { number, arena, owner, client, total, freed }), false)))
+        Ok(Some(Rc::new(Block { number, arena, owner, client, shared, total, freed })))
     }
 
     /// Gives up idle memory until so many bytes more may be in use; whether they may.
@@ -171,6 +219,44 @@ mod tests {
         drop(whole);
         assert!(take(&mut arenas, 1 << 20).is_some(), "what is dropped is free");
         assert_eq!(arenas.freed(), 3, "the idle one, the whole, and what was taken last");
+    }
+
+    #[test]
+    fn what_a_client_maps_is_its_own() {
+        let mut arenas = Arenas::new(4 * LEAST as u64);
+        let owner = Rc::default();
+        let (plain, _) = arenas.take(&owner, 1, 10).expect("memory").expect("room");
+        plain.arena.write(0, b"another's");
+        arenas.give(plain);
+        let mine = arenas.take_shared(&owner, 1, 10).expect("memory").expect("room");
+        assert_eq!(mine.arena.read(0, 9), [0; 9], "nobody has used it");
+        let (number, held) = (mine.number, Rc::clone(&mine));
+        arenas.give(mine);
+        let other = arenas.take_shared(&owner, 1, 10).expect("memory").expect("room");
+        assert_ne!(other.number, number, "somebody has it still");
+        arenas.give(held);
+        arenas.give(other);
+        let theirs = arenas.take_shared(&owner, 2, 10).expect("memory").expect("room");
+        let (plain, _) = arenas.take(&owner, 1, 10).expect("memory").expect("room");
+        assert!(!plain.shared && theirs.client.get() == 2);
+        let again = arenas.take_shared(&owner, 1, 10).expect("memory").expect("its own");
+        arenas.give(again);
+        arenas.forget(2);
+        assert_eq!(arenas.idle.len(), 2);
+        arenas.forget(1);
+        assert_eq!(arenas.idle.len(), 0);
+    }
+
+    #[test]
+    fn memory_that_is_given_up_is_free_though_it_is_mapped() {
+        let mut arenas = Arenas::new(1 << 20);
+        let block = arenas.take_shared(&Rc::default(), 1, 10).expect("memory").expect("room");
+        let file = block.arena.file().try_clone_to_owned().expect("its descriptor");
+        let theirs = Arena::of(file, block.arena.length()).expect("a client's");
+        theirs.write(0, b"theirs");
+        drop(block);
+        let pages = nix::sys::stat::fstat(theirs.file()).expect("its state").st_blocks;
+        assert_eq!((theirs.read(0, 6), pages), (vec![0; 6], 0));
     }
 
     #[test]

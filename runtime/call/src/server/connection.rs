@@ -5,6 +5,7 @@ mod ending;
 mod files;
 mod greeting;
 mod held;
+mod shared;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
@@ -27,6 +28,7 @@ use super::asks::Asked;
 use super::door::{Guest, shown_out};
 use super::gather::Sources;
 use super::holding::{self, Keeping};
+use super::neighbour::Neighbour;
 use super::owner::Caller;
 use super::slots::{Ended, Job};
 use crate::held::Gaps;
@@ -36,6 +38,7 @@ use crate::tls::Secured;
 use crate::values::Given;
 use callbacks::{Callbacks, room};
 use files::{OutgoingFiles, coming, file_of};
+use shared::Sharing;
 
 /// Bytes that are read at once when it is not known where they belong.
 const INPUT: usize = 64 << 10;
@@ -102,6 +105,8 @@ struct Connection {
     incoming: HashMap<u32, Incoming>,
     /// Calls that go on if the client vanishes.
     surviving: HashSet<u32>,
+    /// Memory that the client maps.
+    sharing: Sharing,
     gathered: UnboundedSender<Gathered>,
     /// Turns of its calls to fetch from other servers.
     fetches: Rc<Semaphore>,
@@ -130,6 +135,7 @@ pub async fn run(
     socket: OwnedFd,
     secured: Option<Secured>,
     guest: Guest,
+    origin: (Option<Neighbour>, bool),
 ) -> io::Result<()> {
     let socket = native::watch(socket)?;
     let (told, mut ends) = unbounded_channel();
@@ -147,6 +153,7 @@ pub async fn run(
         calls: HashMap::new(),
         incoming: HashMap::new(),
         surviving: HashSet::new(),
+        sharing: Sharing::of(origin),
         gathered,
         fetches: Rc::new(Semaphore::new(FETCHES)),
         number: shared.pool.borrow_mut().number(),
@@ -385,6 +392,7 @@ impl Connection {
                 self.written();
             }
             ServerEvent::Drop(names) => self.shared.let_go(&names, self.caller.owner()),
+            ServerEvent::Release(number) => self.released(number),
         }
     }
 
@@ -402,21 +410,12 @@ impl Connection {
         crate::cluster::check(&layout.plan, &head.routine, &shared.config)?;
         held::may_survive(&offered.interface, &head.held.keep)?;
         let sources = Sources::new(&shared, &layout, &head.held.from, self.holder())?;
-        let mut pool = shared.pool.borrow_mut();
-        let id = pool.number();
+        let wishes = shared::wishes(&layout, &head.shared)?;
+        let id = shared.pool.borrow_mut().number();
         let ticket = ticket
             .map(|ticket| shared.tickets.admit(ticket, id).ok_or_else(|| spent(&head.routine)));
         let ticket = ticket.transpose()?;
-        let taken =
-            pool.memory(self.caller.owner(), self.number, layout.bytes).unwrap_or_else(|error| {
-                tracing::warn!(%error, bytes = layout.bytes, "no memory for a call");
-                None
-            });
-        let (block, foreign) = taken.ok_or_else(|| {
-            let text = "the server has no memory left for the call's arguments; try again later";
-            Failure::new(Code::Busy, i64::try_from(layout.bytes).unwrap_or(i64::MAX), text)
-        })?;
-        drop(pool);
+        let (block, foreign, granted) = self.memory_for(&layout, head, wishes)?;
         let (holder, owner) = (self.holder(), self.caller.owner());
         let keeping = match Keeping::new(&shared, &layout, &block, &head.held.keep, holder, owner) {
             Ok(keeping) => keeping,
@@ -426,7 +425,9 @@ impl Connection {
             }
         };
         let mut sizes = sources.left(layout.sent());
+        sizes.retain(|size| !shared::is_sent(&granted, size.argument));
         sizes.extend(coming(&given));
+        let lent = Rc::clone(&block);
         let job = Job {
             id,
             stream,
@@ -446,7 +447,10 @@ impl Connection {
         self.coming = self.coming.into_iter().chain(job.deadline).min();
         self.gather(&job, sources);
         self.calls.insert(stream, Call::Coming(Box::new(job), given));
-        self.rpc.accept(stream, &sizes);
+        match head.shared.is_empty() {
+            true => self.rpc.accept(stream, &sizes),
+            false => self.grant(stream, &sizes, lent, granted),
+        }
         Ok(())
     }
 
@@ -469,15 +473,18 @@ impl Connection {
                     Some(keeping) => keeping.settle(&self.shared, &layout, &block),
                     None => layout.returned(),
                 };
+                let taken = self.sharing.taken(stream, &mut sizes);
+                self.shared.count(|traffic| &traffic.in_memory, taken);
                 self.send_files(stream, outgoing, &mut values, &mut sizes);
                 let head = ResultHead { waited_ns, ran_ns, values };
-                let bytes = sizes.iter().map(|size| size.bytes).sum();
+                let bytes = taken + sizes.iter().map(|size| size.bytes).sum::<u64>();
                 self.rpc.finish(stream, &head, &sizes);
                 self.calls.insert(stream, Call::Going(layout, block, bytes));
             }
             Err(failure) => {
                 self.calls.remove(&stream);
                 self.rpc.fail(stream, &failure);
+                self.sharing.forget(stream);
                 if let Some(keeping) = keeping {
                     keeping.release(&self.shared);
                 }
@@ -519,6 +526,8 @@ impl Connection {
             self.written();
             return Ok(count);
         }
+        let memory = self.rpc.outbox().descriptor();
+        let descriptor = memory.and_then(|number| self.sharing.descriptor(number));
         let (calls, callbacks) = (&self.calls, &self.callbacks);
         let outgoing = &self.outgoing;
         let pieces = self.rpc.outbox().pieces().map_while(|piece| match piece {
@@ -540,7 +549,7 @@ impl Connection {
             },
         });
         let count = match &mut self.secured {
-            None => native::write(socket, pieces)?,
+            None => native::write_with(socket, pieces, descriptor)?,
             Some(secured) => secured.write(socket, pieces)?,
         };
         if count == 0 {
@@ -549,35 +558,5 @@ impl Connection {
         self.rpc.outbox().wrote(count);
         self.written();
         Ok(count)
-    }
-
-    /// The server ends: the client is told.
-    fn end(&mut self) {
-        let failure = Failure::new(Code::Ending, 0, "the server ends");
-        if self.guest.is_none() {
-            self.rpc.end(&failure);
-        } else {
-            self.rpc.refuse(failure);
-        }
-        self.closing = true;
-    }
-
-    /// The client has gone: so have its calls, but for those whose results are to survive it: their number.
-    fn leave(&mut self) -> usize {
-        if self.counted {
-            self.shared.known.set(self.shared.known.get() - 1);
-        }
-        let mut survivors = 0;
-        let calls: Vec<(u32, Call)> = self.calls.drain().collect();
-        for (stream, call) in calls {
-            match call {
-                Call::Coming(job, _) => self.forget(*job),
-                Call::Runs(_) if self.surviving.contains(&stream) => survivors += 1,
-                Call::Runs(id) => self.shared.pool.borrow_mut().cancel(id, Code::Cancelled),
-                Call::Going(_, block, _) | Call::Fetched(block, ..) => self.shared.give(block),
-            }
-        }
-        self.shared.owner_lost(self.number);
-        survivors
     }
 }

@@ -216,8 +216,13 @@ async fn bring(
     let mut fetching =
         Fetching { rpc: Client::new(), streams: BTreeMap::new(), block, server, parameter };
     let program = format!("kumi call serve {}", shared.config.name);
-    let hello =
-        ClientHello { versions: VERSIONS, token: String::new(), program, site: String::new() };
+    let hello = ClientHello {
+        versions: VERSIONS,
+        token: String::new(),
+        program,
+        site: String::new(),
+        maps: false,
+    };
     let mut out = hello.encode();
     for want in wants {
         fetching.streams.insert(fetching.rpc.fetch(&want.head, &mut out), want);

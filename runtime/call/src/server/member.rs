@@ -144,6 +144,7 @@ impl Attendance<'_> {
             token: self.membership.token.clone(),
             program: config.name.clone(),
             site: self.membership.site.clone(),
+            maps: false,
         };
         self.member.out().extend_from_slice(&hello.encode());
         let routines = registry.names().filter_map(|name| registry.find(name));

@@ -9,6 +9,7 @@ mod gather;
 mod holding;
 mod load;
 mod member;
+mod neighbour;
 mod owner;
 mod process;
 mod program;
@@ -104,6 +105,8 @@ pub struct Config {
     pub traffic: Arc<Traffic>,
     /// Only clients may call whom the metaserver has sent.
     pub only_sent: bool,
+    /// Whether clients on this machine are given the memory of their calls, where that gives them no power that they have not.
+    pub share_memory: bool,
 }
 
 impl Config {
@@ -142,6 +145,7 @@ impl Config {
             peers: None,
             traffic: Arc::default(),
             only_sent: false,
+            share_memory: true,
         }
     }
 }
@@ -254,6 +258,8 @@ struct Shared {
     fetches: Semaphore,
     /// It listens on a Unix socket.
     local: bool,
+    /// By what clients on this machine find its other listener.
+    nearby: Option<crate::nearby::Secret>,
 }
 
 /// Most connections to other servers at a time.
@@ -291,6 +297,7 @@ pub fn serve(
     let held = RefCell::new(Table::new(config.held_bytes, config.held_time, config.held_grace));
     let door = door::Door::new(config.strangers, Arc::clone(&config.counters));
     let (files, path) = (raise_open_files(), listener.path());
+    let nearby = neighbour::listen(&config, &listener);
     let membership = membership(&config, &listener)?;
     let scratch = RefCell::new(scratch::Scratch::new(&config.scratch));
     let shared = Rc::new(Shared {
@@ -309,6 +316,7 @@ pub fn serve(
         held_changed: Notify::new(),
         fetches: Semaphore::new(FETCHES),
         local: matches!(listener, Listener::Unix(_)),
+        nearby: nearby.as_ref().map(|(secret, _)| *secret),
     });
     let local = LocalSet::new();
     if let Some(membership) = membership {
@@ -317,6 +325,7 @@ pub fn serve(
     let result = local.block_on(&runtime, async {
         let result = tokio::select! {
             result = accept(&shared, listener) => result,
+            result = neighbour::accept(&shared, nearby) => result,
             () = stop => Ok(()),
             () = holding::sweep(&shared) => Ok(()),
         };
@@ -360,21 +369,24 @@ async fn accept(shared: &Rc<Shared>, listener: Listener) -> io::Result<()> {
                 match listener.accept().await {
                     Ok((stream, _)) => {
                         let ready = crate::tcp::prepare(&stream).and_then(|()| stream.into_std());
-                        begin(shared, ready.map(Into::into), shared.config.tls.as_ref());
+                        begin(shared, ready.map(Into::into), shared.config.tls.as_ref(), false);
                     }
                     Err(error) => pause(&error).await,
                 }
             }
         }
-        Listener::Unix(listener) => {
-            listener.set_nonblocking(true)?;
-            let listener = tokio::net::UnixListener::from_std(listener)?;
-            loop {
-                match listener.accept().await {
-                    Ok((stream, _)) => begin(shared, stream.into_std().map(Into::into), None),
-                    Err(error) => pause(&error).await,
-                }
-            }
+        Listener::Unix(listener) => accept_unix(shared, listener, false).await,
+    }
+}
+
+/// Takes those who come over a Unix socket: with `nearby` those who have come over TCP before.
+async fn accept_unix(shared: &Rc<Shared>, listener: UnixListener, nearby: bool) -> io::Result<()> {
+    listener.set_nonblocking(true)?;
+    let listener = tokio::net::UnixListener::from_std(listener)?;
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => begin(shared, stream.into_std().map(Into::into), None, nearby),
+            Err(error) => pause(&error).await,
         }
     }
 }
@@ -390,23 +402,25 @@ pub(crate) async fn pause(error: &io::Error) {
 }
 
 /// Serves a connection, unless its client has gone meanwhile.
-fn begin(shared: &Rc<Shared>, socket: io::Result<OwnedFd>, tls: Option<&Tls>) {
+fn begin(shared: &Rc<Shared>, socket: io::Result<OwnedFd>, tls: Option<&Tls>, nearby: bool) {
     match socket {
-        Ok(socket) => take(shared, socket, tls),
+        Ok(socket) => take(shared, socket, tls, nearby),
         Err(error) => tracing::debug!(%error, "a client went before it was served"),
     }
 }
 
-fn take(shared: &Rc<Shared>, socket: OwnedFd, tls: Option<&Tls>) {
+fn take(shared: &Rc<Shared>, socket: OwnedFd, tls: Option<&Tls>, nearby: bool) {
     let secured = match tls.map(Tls::accept).transpose() {
         Ok(secured) => secured,
         Err(error) => return tracing::error!(%error, "a connection cannot be secured"),
     };
     let (counted, guest) = (Counted::new(shared), shared.door.arrive());
+    // Before it can say anything, and who it was be somebody else.
+    let origin = (neighbour::at(&socket), nearby);
     let shared = Rc::clone(shared);
     tokio::task::spawn_local(async move {
         let _counted = counted;
-        if let Err(error) = connection::run(&shared, socket, secured, guest).await {
+        if let Err(error) = connection::run(&shared, socket, secured, guest, origin).await {
             tracing::debug!(%error, "a connection ended");
         }
     });

@@ -264,6 +264,27 @@ impl Pool {
         taken
     }
 
+    /// [`Pool::memory`], for the client of the connection to map.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn shared_memory(
+        &mut self,
+        owner: &Rc<Owner>,
+        client: u64,
+        bytes: usize,
+    ) -> io::Result<Option<Rc<Block>>> {
+        let taken = self.arenas.take_shared(owner, client, bytes);
+        self.let_go();
+        taken
+    }
+
+    /// A connection has ended: its client maps nothing more.
+    pub fn forget(&mut self, client: u64) {
+        self.arenas.forget(client);
+        self.let_go();
+    }
+
     /// What is given up is free when no process maps it any more; those that run see to it when they are done.
     fn let_go(&mut self) {
         let freed = self.arenas.freed();

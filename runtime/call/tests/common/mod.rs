@@ -178,6 +178,7 @@ pub fn eventually(what: &str, mut is: impl FnMut() -> bool) {
 
 /// A server that ends with this.
 pub struct Served {
+    /// Of a Unix socket it says nothing.
     pub address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -193,12 +194,21 @@ pub fn config() -> Config {
 
 /// Starts a server with all routines.
 pub fn served(config: Config) -> Served {
+    served_by(config, registry())
+}
+
+/// Starts a server with all routines there.
+pub fn served_at(config: Config, listener: Listener) -> Served {
+    served_on(config, registry(), listener)
+}
+
+fn registry() -> Registry {
     let mut registry = Registry::default();
     let libraries = [library()];
     for interface in interfaces() {
         registry.add(interface, &libraries).expect("a routine");
     }
-    served_by(config, registry)
+    registry
 }
 
 /// Starts a server with the routines that a text describes, which a library has.
@@ -215,8 +225,12 @@ pub fn served_text(config: Config, text: &str, library: PathBuf) -> Served {
 
 /// Starts a server with these routines.
 pub fn served_by(config: Config, registry: Registry) -> Served {
-    let listener = Listener::tcp(([127, 0, 0, 1], 0).into()).expect("a port");
-    let address = listener.address().expect("its address").expect("TCP");
+    served_on(config, registry, Listener::tcp(([127, 0, 0, 1], 0).into()).expect("a port"))
+}
+
+fn served_on(config: Config, registry: Registry, listener: Listener) -> Served {
+    let address = listener.address().expect("its address");
+    let address = address.unwrap_or_else(|| ([0, 0, 0, 0], 0).into());
     let (stop, stopped) = oneshot::channel::<()>();
     let thread = std::thread::spawn(move || {
         let stopped = async move {

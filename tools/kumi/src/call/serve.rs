@@ -42,6 +42,9 @@ pub struct ServeArgs {
     /// /dev/shm, and without capabilities
     #[arg(long)]
     pub sandbox: bool,
+    /// Give clients on this machine no memory of their calls: all arrays go through sockets
+    #[arg(long)]
+    pub no_shared_memory: bool,
     /// Calls that run at the same time [default: one for each processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub slots: Option<u32>,
@@ -124,6 +127,7 @@ pub fn run(args: &ServeArgs, cluster: &str) -> Result<(), Error> {
     config.users = args.guard.users()?;
     config.tls = args.guard.tls(cluster, address)?;
     (config.sandbox, config.only_sent) = (args.sandbox, args.meta_only);
+    config.share_memory = !args.no_shared_memory;
     let at = match address {
         Some(address) if config.tls.is_some() => format!("tls://{address}"),
         Some(address) => address.to_string(),

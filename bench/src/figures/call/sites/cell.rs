@@ -160,7 +160,7 @@ pub(super) fn measured(
 
 pub(super) fn connect(site: &Space, address: &str) -> Result<Client, BenchError> {
     site.enter()?;
-    Ok(Client::connect(address, &Options::default())?)
+    Ok(Client::connect(address, &Options { share_memory: false, ..Options::default() })?)
 }
 
 /// Seconds of each call that ended in time, after the warm-up: the simulated client's way of calling.

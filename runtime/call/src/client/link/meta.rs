@@ -116,6 +116,7 @@ impl Link {
             pending.targets.clear();
             pending.called_targets.clear();
             pending.coming = None;
+            pending.granted = None;
             if !pending.is_over() {
                 let text = "the call was cancelled";
                 pending.answer = Some(Err(Failure::new(Code::Cancelled, 0, text)));

@@ -28,9 +28,12 @@ impl Link {
     /// Sends short frames that are due, unless another thread writes: it does so when it is done.
     pub(super) fn flush(&self) -> Result<(), CallError> {
         loop {
-            if self.lock().soon.is_empty() {
+            let mut state = self.lock();
+            state.give_back();
+            if state.soon.is_empty() {
                 return Ok(());
             }
+            drop(state);
             let _turn = match self.writing.try_lock() {
                 Ok(turn) => turn,
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),

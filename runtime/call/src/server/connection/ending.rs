@@ -78,4 +78,36 @@ impl Connection {
             self.forget_callback(stream);
         }
     }
+
+    /// The server ends: the client is told.
+    pub(super) fn end(&mut self) {
+        let failure = Failure::new(Code::Ending, 0, "the server ends");
+        if self.guest.is_none() {
+            self.rpc.end(&failure);
+        } else {
+            self.rpc.refuse(failure);
+        }
+        self.closing = true;
+    }
+
+    /// The client has gone: so have its calls, but for those whose results are to survive it: their number.
+    pub(super) fn leave(&mut self) -> usize {
+        if self.counted {
+            self.shared.known.set(self.shared.known.get() - 1);
+        }
+        let mut survivors = 0;
+        self.sharing.end();
+        let calls: Vec<(u32, Call)> = self.calls.drain().collect();
+        for (stream, call) in calls {
+            match call {
+                Call::Coming(job, _) => self.forget(*job),
+                Call::Runs(_) if self.surviving.contains(&stream) => survivors += 1,
+                Call::Runs(id) => self.shared.pool.borrow_mut().cancel(id, Code::Cancelled),
+                Call::Going(_, block, _) | Call::Fetched(block, ..) => self.shared.give(block),
+            }
+        }
+        self.shared.pool.borrow_mut().forget(self.number);
+        self.shared.owner_lost(self.number);
+        survivors
+    }
 }

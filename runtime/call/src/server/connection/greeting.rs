@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use kumi_rpc::{CallHead, ClientHello, Code, Failure};
+use kumi_rpc::{CallHead, ClientHello, Code, Failure, Local};
 
 use super::Connection;
 use crate::server::Shared;
@@ -19,6 +19,9 @@ impl Connection {
         match self.admit(hello) {
             Ok(caller) => {
                 self.caller = caller;
+                let local = self.nearby(socket).filter(|_| hello.maps);
+                let gives = hello.maps && self.may_map();
+                self.rpc.offer(gives, local);
                 self.closing = !self.rpc.welcome(hello, &config.name, config.call_bytes);
             }
             Err(failure) => {
@@ -36,13 +39,22 @@ impl Connection {
         }
         let Shared { config, known, .. } = &*self.shared;
         let caller = Caller::known(&self.shared, &hello.token)?;
-        if known.get() >= config.connections {
+        // Who is there for the second time ends its first connection now.
+        if known.get() >= config.connections + usize::from(self.sharing.is_nearby()) {
             let text = format!("{} clients are connected already", config.connections);
             return Err(Failure::new(Code::Busy, 0, text));
         }
         known.set(known.get() + 1);
         (self.guest, self.counted) = (None, true);
         Ok(caller)
+    }
+
+    /// Where the client finds the server if both are on one machine.
+    fn nearby(&self, socket: &OwnedFd) -> Option<Local> {
+        let secret = self.shared.nearby.filter(|_| self.secured.is_none())?;
+        // Of a Unix socket there is none.
+        let port = crate::nearby::port_of_peer(socket).unwrap_or(0);
+        Some(Local { secret, port })
     }
 
     /// What is told of a routine.

@@ -124,6 +124,7 @@ impl Connection {
 
     /// Gives up a call whose arguments were coming.
     pub(super) fn forget(&mut self, job: Job) {
+        self.sharing.forget(job.stream);
         let incoming = self.incoming.remove(&job.stream);
         if let Some(gathering) = incoming.and_then(|incoming| incoming.gathering) {
             gathering.abort();

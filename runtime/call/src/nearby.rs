@@ -1,0 +1,45 @@
+//! Where a server that is known by a TCP address is found on its own machine.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrStorage, UnixAddr, getpeername, socket,
+};
+
+/// A random number of which the name of a socket is made. Names of this kind belong to a network namespace, and nobody else
+/// can have this one as long as the server listens.
+pub(crate) type Secret = [u8; 16];
+
+/// Where clients of this machine find the server of which this is the number.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn address(secret: &Secret) -> io::Result<SocketAddr> {
+    let digits: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+    SocketAddr::from_abstract_name(format!("kumi-call-{digits}"))
+}
+
+/// Connects to the server of which this is the number.
+///
+/// # Errors
+/// There is none, or it has no time: nothing is waited for.
+pub(crate) fn connect(secret: &Secret) -> io::Result<UnixStream> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    let address = address(secret)?;
+    let name = address.as_abstract_name().unwrap_or_default();
+    nix::sys::socket::connect(socket.as_raw_fd(), &UnixAddr::new_abstract(name)?)?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
+/// The port of the other end of a TCP connection.
+pub(crate) fn port_of_peer(socket: &OwnedFd) -> Option<u16> {
+    let peer: SockaddrStorage = getpeername(socket.as_raw_fd()).ok()?;
+    let (four, six) = (peer.as_sockaddr_in(), peer.as_sockaddr_in6());
+    four.map(|it| it.port()).or_else(|| six.map(|it| it.port()))
+}
