@@ -97,4 +97,8 @@ fn what_cannot_be_is_told_at_its_place() {
     spread.parallel = Some(Parallel { ranks: Expr::Param(9), broadcast: vec![77] });
     assert_eq!(spread.problems().len(), 2);
     assert!(!spread.is_broadcast(3) && spread.plan(&[None; 5]).is_err());
+    spread.parallel = Some(Parallel { ranks: Expr::Param(1), broadcast: vec![2, 3] });
+    assert_eq!(spread.problems(), []);
+    spread.parallel = Some(Parallel { ranks: Expr::Param(1), broadcast: vec![3, 2] });
+    assert_eq!(spread.problems().len(), 1, "no two forms of one description");
 }
