@@ -8,10 +8,9 @@
 #   make build        release build of everything, examples in C, C++ and Fortran included
 #   make bench        all figures, each beside its peer; ends with the goals that are missed
 #   make bench-transport  the figures of the transport only
-#   make bench-call-adapters   calls through a server to Dask and Ray, beside their own
-#   make bench-call   calls of routines, beside raw TCP, Ray, Dask and Arrow Flight
-#   make bench-call-sites, bench-call-density, bench-call-crowd
-#                     calls over limited paths, uneven work on 8 servers, 10,000 calls that wait
+#   make bench-call   calls of routines, beside raw TCP, Ray, Dask and Arrow Flight, with all of the next line
+#   make bench-call-sites, bench-call-density, bench-call-crowd, bench-call-adapters
+#                     calls over limited paths, uneven work on 8 servers, 10,000 calls that wait, to Dask and Ray
 #   make bench-peers  install the peers that are distribution packages
 #   make properties   the property tests with cases that no run has had, many more of them
 #   make soak         all operations mixed while packets are lost, for some minutes
@@ -110,25 +109,17 @@ bench-transport: bench-build
 bench-reality: build
 	@$(TARGET)/release/kumi-bench-reality --json $(TARGET)/bench/reality.json
 
-# Calls of routines, beside raw TCP, Ray, Dask and Arrow Flight: these are installed in an environment of their own.
-bench-call: bench-build $(TARGET)/bench/venv/.ready
+# Calls of routines, beside raw TCP, Ray, Dask and Arrow Flight: these are installed in an environment of their own. Over
+# paths of limited rate and uneven work beside their simulation; with many clients; through a server to Dask and Ray. Paths
+# of limited rate need root, for network namespaces.
+bench-call: BENCHMARKS = call call-sites call-density call-crowd call-adapters
+bench-call-adapters bench-call-sites bench-call-density bench-call-crowd: BENCHMARKS = $(@:bench-%=%)
+bench-call bench-call-adapters bench-call-sites bench-call-density bench-call-crowd: bench-build $(TARGET)/bench/venv/.ready
 	@$(MAKE) --no-print-directory -C bindings/python wheel PROFILE=release CARGO_TARGET_DIR=$(TARGET)
 	@$(TARGET)/bench/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
 	  --force-reinstall $(TARGET)/python/kumi-*.whl
-	@$(TARGET)/release/kumi-bench call --peers $(TARGET)/bench/peers --out $(TARGET)/bench \
+	@$(TARGET)/release/kumi-bench $(BENCHMARKS) --peers $(TARGET)/bench/peers --out $(TARGET)/bench \
 	  --python $(TARGET)/bench/venv/bin/python
-
-# What a call through a server adds to one of a cluster of Dask or Ray itself.
-bench-call-adapters: bench-build $(TARGET)/bench/venv/.ready
-	@$(MAKE) --no-print-directory -C bindings/python wheel PROFILE=release CARGO_TARGET_DIR=$(TARGET)
-	@$(TARGET)/bench/venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
-	  --force-reinstall $(TARGET)/python/kumi-*.whl
-	@KUMI_BIN=$(TARGET)/release/kumi $(TARGET)/bench/venv/bin/python bench/call/adapters.py --json $(TARGET)/bench/call-adapters.json
-
-# Calls over paths of limited rate and uneven work beside their simulation, and a metaserver with many clients. The
-# first needs root, for network namespaces.
-bench-call-sites bench-call-density bench-call-crowd: build
-	@$(TARGET)/release/kumi-bench $(@:bench-%=%) --out $(TARGET)/bench
 
 $(TARGET)/bench/venv/.ready: bench/call/requirements.txt
 	python3 -m venv --clear $(@D)

@@ -7,6 +7,7 @@ The paper's adapter to a foreign system cost 4 to 20 % of a call (its section on
 """
 
 import argparse
+import importlib.metadata
 import json
 import os
 import statistics
@@ -67,6 +68,10 @@ def on_ray():
 SYSTEMS = {"dask": on_dask, "ray": on_ray}
 
 
+def version(system):
+    return importlib.metadata.version({"dask": "distributed"}.get(system, system))
+
+
 def took(run):
     """Milliseconds."""
     begin = time.perf_counter()
@@ -75,7 +80,7 @@ def took(run):
 
 
 def compare(name, args, straight, connection, times):
-    """Medians of both, and what the way through the server adds."""
+    """Milliseconds of both, in pairs."""
     function = alone(getattr(adapted, name))
     here = np.asarray(straight(function, *args))
     there = np.asarray(connection.call(name, *args))
@@ -90,8 +95,8 @@ def compare(name, args, straight, connection, times):
         order = (0, 1) if turn % 2 else (1, 0)
         measured = {way: took(ways[way]) for way in order}
         pairs.append((measured[0], measured[1]))
-    direct, through = (statistics.median(column) for column in zip(*pairs, strict=True))
-    return {"direct_ms": direct, "through_ms": through, "added": through / direct - 1}
+    direct, through = (list(column) for column in zip(*pairs, strict=True))
+    return {"direct_ms": direct, "through_ms": through}
 
 
 def measure(system, sizes, times):
@@ -106,16 +111,17 @@ def measure(system, sizes, times):
             a = rng.random((n, n)) + n * np.eye(n)
             cases += [("product", n, (a, a.T.copy())), ("solve", n, (a, rng.random(n)))]
         for name, n, args in cases:
-            row = {"system": system, "routine": name, "n": n}
+            row = {"system": system, "version": version(system), "routine": name, "n": n}
             rows.append(row | compare(name, args, straight, connection, times))
             tell(rows[-1])
     return rows
 
 
 def tell(row):
+    direct, through = statistics.median(row["direct_ms"]), statistics.median(row["through_ms"])
     print(
-        f"{row['system']:5} {row['routine']:8} n={row['n']:<5} straight {row['direct_ms']:9.2f} ms   "
-        f"through Kumi {row['through_ms']:9.2f} ms   {100 * row['added']:+7.1f} %",
+        f"{row['system']:5} {row['routine']:8} n={row['n']:<5} straight {direct:9.2f} ms   "
+        f"through Kumi {through:9.2f} ms   {100 * (through / direct - 1):+7.1f} %",
         flush=True,
     )
 

@@ -63,7 +63,7 @@ impl Benchmark {
 }
 
 /// All benchmarks, in the order in which they run.
-pub const ALL: [Benchmark; 20] = [
+pub const ALL: [Benchmark; 21] = [
     Benchmark {
         name: "pingpong",
         about: "half round trip of an 8-byte put with notification",
@@ -159,6 +159,12 @@ pub const ALL: [Benchmark; 20] = [
         about: "calls of routines over loopback, from Rust and from Python",
         runs: 5,
         measure: call::measure,
+    },
+    Benchmark {
+        name: "call-adapters",
+        about: "calls of Dask and Ray through a server, beside their own",
+        runs: 9,
+        measure: call::adapters,
     },
     Benchmark {
         name: "call-crowd",

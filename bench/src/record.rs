@@ -130,6 +130,25 @@ impl Record {
     }
 }
 
+impl Record {
+    /// Figures that have goals and could not be measured.
+    pub fn unmeasured(figures: &str, why: &str) -> Self {
+        Self {
+            figure: figures.to_owned(),
+            unit: "-",
+            ours: f64::NAN,
+            peer: None,
+            peer_name: format!("not measured: {why}"),
+            ratio: None,
+            ratio_range: None,
+            goal: Some("measured".to_owned()),
+            met: None,
+            runs: 0,
+            spread: 0.0,
+        }
+    }
+}
+
 /// The median: of an even number of values the mean of the middle two.
 ///
 /// # Panics
@@ -205,6 +224,9 @@ pub fn table(records: &[Record]) -> String {
 
 /// Four significant digits, without an exponent.
 fn significant(value: f64) -> String {
+    if value.is_nan() {
+        return "-".to_owned();
+    }
     let digits = if value == 0.0 { 0 } else { 3 - value.abs().log10().floor() as i32 };
     format!("{value:.*}", usize::try_from(digits.clamp(0, 6)).unwrap_or(0))
 }

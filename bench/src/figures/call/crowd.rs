@@ -28,13 +28,15 @@ const REST: (&str, &str) =
     ("void rest(void) {}\n", "Define rest() \"nothing\"\n@idempotent\nCalls \"C\" rest();\n");
 
 pub(in crate::figures) fn measure(_: &Setting, runs: usize) -> Result<Vec<Record>, BenchError> {
-    let mut found: Vec<Vec<f64>> = vec![Vec::new(); 5];
+    let mut found: Vec<Vec<f64>> = vec![Vec::new(); 7];
     for _ in 0..runs {
         for (values, value) in found.iter_mut().zip(once()?) {
             values.push(value);
         }
     }
-    let [memory, through, straight, work, rate] = &found[..] else { return Ok(Vec::new()) };
+    let [memory, through, straight, work, rate, mean, longest] = &found[..] else {
+        return Ok(Vec::new());
+    };
     let added: Vec<f64> = through.iter().zip(straight).map(|(one, other)| one - other).collect();
     let straight = Peer::Measured("the same call straight to its server", straight);
     let alone = |figure: &str, unit, values: &[f64], goal| {
@@ -62,6 +64,13 @@ pub(in crate::figures) fn measure(_: &Setting, runs: usize) -> Result<Vec<Record
             Goal::OursAtMost(1000.0),
         ),
         alone("calls given out and done in a second", "1/s", rate, Goal::None),
+        alone(
+            "decision on a call that comes, mean by the metaserver's clock",
+            "us",
+            mean,
+            Goal::OursAtMost(1000.0),
+        ),
+        alone("the longest of them, whatever interrupted it", "us", longest, Goal::None),
     ])
 }
 
@@ -88,8 +97,9 @@ pub(super) fn until(
     }
 }
 
-/// Memory (MB); a call through the metaserver and straight (us); its processor time for a call (us); calls a second.
-fn once() -> Result<[f64; 5], BenchError> {
+/// Memory (MB); a call through the metaserver and straight (us); its processor time for a call (us); calls a second;
+/// decisions by its own clock (us), the mean and the longest.
+fn once() -> Result<[f64; 7], BenchError> {
     let folder = cluster::folder()?;
     let meta = Process::metaserver(&["--policy", "min-completion"])?;
     let register = ["--meta", &meta.address];
@@ -121,7 +131,10 @@ fn once() -> Result<[f64; 5], BenchError> {
     }
     let seconds = begin.elapsed().as_secs_f64();
     let work = (meta.processor_s()? - before) / calls.len() as f64;
-    Ok([meta.memory_mb()?, through, straight, 1e6 * work, calls.len() as f64 / seconds])
+    let counters = first.status()?.counters;
+    let rate = calls.len() as f64 / seconds;
+    let (mean, longest) = (1e6 * counters.decision_mean, 1e6 * counters.decision_longest);
+    Ok([meta.memory_mb()?, through, straight, 1e6 * work, rate, mean, longest])
 }
 
 fn connect(meta: &Process) -> Result<Grid, BenchError> {

@@ -3,6 +3,7 @@
 //! as this machine may have fewer processors than servers. Measured, and simulated with the same works.
 
 use super::crowd::{DOZE, until};
+use super::draw::{COLOURS, HEIGHT, MARGIN, WIDTH, circle, label, page, path};
 use super::process::{self, Process};
 use super::{Server, Way, cluster};
 use crate::error::BenchError;
@@ -133,7 +134,10 @@ struct Columns {
     simulated: Vec<Vec<f64>>,
 }
 
-pub(in crate::figures) fn measure(_: &Setting, runs: usize) -> Result<Vec<Record>, BenchError> {
+pub(in crate::figures) fn measure(
+    setting: &Setting,
+    runs: usize,
+) -> Result<Vec<Record>, BenchError> {
     let field = Field::new()?;
     let rows = 1 + SPLITS.len();
     let mut columns = Columns {
@@ -160,7 +164,55 @@ pub(in crate::figures) fn measure(_: &Setting, runs: usize) -> Result<Vec<Record
             columns.simulated[row].push(expected);
         }
     }
+    let path = setting.out.join("call-density.svg");
+    let write = || {
+        std::fs::create_dir_all(&setting.out)?;
+        std::fs::write(&path, svg(&columns))
+    };
+    write().map_err(|source| BenchError::File { path: path.clone(), source })?;
+    println!("plot: {}", path.display());
     Ok(records(&columns))
+}
+
+/// Seconds against the number of calls, as the paper's table 3: circles are measured, lines simulated; level lines are the
+/// calls in turn, a frequency at a time at no cost, and an eighth of the work.
+fn svg(columns: &Columns) -> String {
+    let medians = |rows: &[Vec<f64>]| rows.iter().map(|row| record::median(row)).collect();
+    let (measured, simulated): (Vec<f64>, Vec<f64>) =
+        (medians(&columns.measured), medians(&columns.simulated));
+    let (least, most) = (WORK_S / SERVERS as f64, measured.iter().copied().fold(0.0, f64::max));
+    let (low, high) = (0.95 * least, 1.05 * most);
+    let x =
+        |row: usize| MARGIN + (row - 1) as f64 / (SPLITS.len() - 1) as f64 * (WIDTH - 2.0 * MARGIN);
+    let y = |time: f64| HEIGHT - MARGIN - (time - low) / (high - low) * (HEIGHT - 2.0 * MARGIN);
+    let rows = 1..measured.len();
+    let mut parts = Vec::new();
+    let levels = [
+        (measured[0], COLOURS[1], format!("{CYCLIC} calls in turn")),
+        (record::median(&columns.ideal), COLOURS[2], "a frequency at a time at no cost".to_owned()),
+        (least, "#888888", "an eighth of the work".to_owned()),
+    ];
+    for (time, colour, text) in levels {
+        parts.push(path(colour, &[(x(1), y(time)), (x(SPLITS.len()), y(time))]));
+        parts.push(label(WIDTH / 2.0, y(time) - 5.0, colour, &format!("{text}: {time:.3} s")));
+    }
+    parts.push(path(
+        COLOURS[0],
+        &rows.clone().map(|row| (x(row), y(simulated[row]))).collect::<Vec<_>>(),
+    ));
+    for row in rows {
+        parts.push(circle(COLOURS[0], (x(row), y(measured[row]))));
+        parts.push(label(
+            x(row),
+            y(measured[row]) + 18.0,
+            COLOURS[0],
+            &format!("{:.3} s", measured[row]),
+        ));
+        parts.push(label(x(row), HEIGHT - MARGIN + 18.0, "black", &SPLITS[row - 1].to_string()));
+    }
+    let title = "seconds against calls that whoever is free takes; points measured, line simulated";
+    parts.push(label(WIDTH / 2.0, 24.0, "black", title));
+    page(&parts)
 }
 
 fn name(row: usize) -> String {

@@ -1,14 +1,18 @@
 //! Calls of routines over loopback TCP and through shared memory: a server process with routines that do nothing, beside raw TCP,
 //! and (in [`python`]) beside what people use from Python today; Linpack from C; and in benchmarks of their own calls
-//! over limited paths ([`sites`]), uneven work ([`density`]) and many clients ([`crowd`]).
+//! over limited paths ([`sites`]), uneven work ([`density`]), many clients ([`crowd`]) and other systems behind a server
+//! ([`adapters`]).
 
+mod adapters;
 mod crowd;
 mod density;
+mod draw;
 mod linpack;
 mod process;
 mod python;
 mod sites;
 
+pub(super) use adapters::measure as adapters;
 pub(super) use crowd::measure as crowd;
 pub(super) use density::measure as density;
 pub(super) use sites::measure as sites;
@@ -30,8 +34,8 @@ const DESCRIPTIONS: &str = include_str!("../../../call/routines.idl");
 
 /// Bytes of the array argument.
 const ARRAY: usize = 32 << 20;
-/// Bytes of a call that does nothing: header, head with name. The raw round trip sends as many.
-const NOOP: &str = "38";
+/// Bytes of a call that does nothing: header and head with name; a few less come back. The raw round trip sends as many.
+const NOOP: &str = "32";
 /// Calls whose mean is one measurement.
 const NOOPS: u32 = 5000;
 /// Arrays whose mean is one measurement.

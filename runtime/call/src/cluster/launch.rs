@@ -5,8 +5,9 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStderr, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -204,18 +205,19 @@ fn pass_on(stderr: ChildStderr, state: &Mutex<State>) {
 /// Who has come and not shown yet that it is rank 0.
 struct Stranger {
     stream: TcpStream,
-    /// Of a thread that listens to it.
-    listened: Weak<()>,
+    /// Whether it has shown that it is, or has gone.
+    done: Arc<AtomicBool>,
 }
 
 impl Stranger {
     /// Finds out whether a connection is from rank 0, on a thread: strangers have some seconds, and less if many come.
     fn greet(stream: TcpStream, key: Key, known: SyncSender<Link>) -> io::Result<Stranger> {
-        let there = Arc::new(());
-        let stranger = Stranger { stream: stream.try_clone()?, listened: Arc::downgrade(&there) };
+        let done = Arc::new(AtomicBool::new(false));
+        let stranger = Stranger { stream: stream.try_clone()?, done: Arc::clone(&done) };
         std::thread::spawn(move || {
-            let _there = there;
-            if let Ok(link) = Link::accept(stream, &key) {
+            let accepted = Link::accept(stream, &key);
+            done.store(true, Ordering::SeqCst);
+            if let Ok(link) = accepted {
                 // A second rank 0 is none of this job.
                 let _second = known.try_send(link);
             }
@@ -224,7 +226,7 @@ impl Stranger {
     }
 
     fn is_there(&self) -> bool {
-        self.listened.strong_count() > 0
+        !self.done.load(Ordering::SeqCst)
     }
 
     /// A newcomer is listened to instead: rank 0 says who it is at once, and tries again if it could not.
@@ -252,8 +254,10 @@ mod tests {
         let child = Command::new("sleep").arg("600").stderr(Stdio::piped()).spawn();
         let job = Launched::attended(child.expect("sleep")).expect("a job");
         let rank = std::thread::spawn(move || Link::connect(&address, &key).expect("it is let in"));
-        let link = job.wait(&listener, &key).expect("rank 0");
-        let other = rank.join().expect("rank 0");
+        let mut link = job.wait(&listener, &key).expect("rank 0");
+        link.send(b"first").expect("sent");
+        let (other, first) = rank.join().expect("rank 0");
+        assert_eq!(first, b"first");
         assert_eq!(
             link.stream().and_then(|it| it.peer_addr()).ok(),
             other.stream().and_then(|it| it.local_addr()).ok()

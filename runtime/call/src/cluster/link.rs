@@ -96,11 +96,11 @@ impl Link {
         link.known()
     }
 
-    /// Rank 0's end. Where strangers have taken all places it tries again.
+    /// Rank 0's end, and the proxy's first message. Where strangers have taken all places it tries again.
     ///
     /// # Errors
     /// Nobody is there, or somebody else.
-    pub fn connect(address: &str, key: &Key) -> io::Result<Link> {
+    pub fn connect(address: &str, key: &Key) -> io::Result<(Link, Vec<u8>)> {
         let address = address.parse().map_err(|_| io::ErrorKind::InvalidInput)?;
         let closed = [
             io::ErrorKind::UnexpectedEof,
@@ -116,7 +116,7 @@ impl Link {
         Link::connect_once(&address, key)
     }
 
-    fn connect_once(address: &SocketAddr, key: &Key) -> io::Result<Link> {
+    fn connect_once(address: &SocketAddr, key: &Key) -> io::Result<(Link, Vec<u8>)> {
         let mut link = Link::prepared(TcpStream::connect_timeout(address, PATIENCE)?)?;
         let until = Instant::now() + PATIENCE;
         let rank = random()?;
@@ -126,7 +126,10 @@ impl Link {
             return refuse();
         }
         link.0.write_all(proof(key, b"rank", &rank, &proxy).as_bytes())?;
-        link.known()
+        let mut link = link.known()?;
+        // Newcomers may have taken its place before it had shown what it knows.
+        let first = link.receive(usize::MAX)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        Ok((link, first))
     }
 
     /// Whether the other end is there still, and says nothing, which is not its turn.
@@ -224,7 +227,8 @@ mod tests {
         let (key, wrong) = (random().expect("bytes"), random().expect("bytes"));
         let other = std::thread::spawn(move || {
             assert!(Link::connect(&address, &wrong).is_err());
-            let mut link = Link::connect(&address, &key).expect("it is let in");
+            let (mut link, first) = Link::connect(&address, &key).expect("it is let in");
+            assert_eq!(first, b"first");
             link.send(b"hello").expect("sent");
             assert!(link.send(&vec![0; MOST + 1]).is_err());
             link.send(&[0; 100]).expect("sent");
@@ -235,6 +239,7 @@ mod tests {
         let next = || listener.accept().expect("a connection").0;
         assert!(Link::accept(next(), &key).is_err());
         let mut link = Link::accept(next(), &key).expect("it is the one");
+        link.send(b"first").expect("sent");
         assert_eq!(link.receive(5).expect("a message"), Some(b"hello".to_vec()));
         assert!(link.receive(99).is_err());
         assert_eq!(link.key(Instant::now() + PATIENCE).expect("bytes"), [0; 32]);

@@ -148,8 +148,7 @@ mod tests {
         let key = random().expect("bytes");
         let sent: usize = interface.params.iter().filter(|param| param.mode.is_sent()).count();
         let rank = std::thread::spawn(move || {
-            let mut link = Link::connect(&address, &key).expect("it is let in");
-            link.receive(MOST).expect("an order");
+            let (mut link, _order) = Link::connect(&address, &key).expect("it is let in");
             let arena = Arena::new(64).expect("memory");
             for _ in 0..sent {
                 link.take(&arena, &Slot { offset: 0, bytes: 8, text: 0 }).expect("an argument");

@@ -28,15 +28,16 @@ const LOOK: u16 = 200;
 pub(crate) fn run(routines: &[Linked], ranks: &dyn Ranks) -> Result<(), String> {
     let rank = ranks.join()?;
     let busy = Arc::new(AtomicBool::new(true));
-    let mut link = None;
+    let (mut link, mut first) = (None, Vec::new());
     if rank == 0 {
-        let connected = connect()?;
+        let (connected, message) = connect()?;
+        first = message;
         let stream = connected.stream().map_err(lost)?;
         let busy = Arc::clone(&busy);
         std::thread::spawn(move || watch(&stream, &busy));
         link = Some(connected);
     }
-    let setup = shared(ranks, next(&mut link, usize::MAX)?)?;
+    let setup = shared(ranks, first)?;
     if setup.is_empty() {
         return ranks.leave();
     }
@@ -78,8 +79,8 @@ fn lost(error: io::Error) -> String {
     format!("the connection to the server is lost: {error}")
 }
 
-/// Connects to the proxy.
-fn connect() -> Result<Link, String> {
+/// Connects to the proxy. Its first message shows that it knows this rank.
+fn connect() -> Result<(Link, Vec<u8>), String> {
     let said = std::env::var(VARIABLE).unwrap_or_default();
     let parsed = said.split_once(' ').and_then(|(address, digits)| {
         Some((address, Key::from(blake3::Hash::from_hex(digits).ok()?)))

@@ -48,8 +48,8 @@ impl Line {
 
 pub(in crate::figures) fn measure(setting: &Setting, _: usize) -> Result<Vec<Record>, BenchError> {
     if let Some(why) = net::impossible() {
-        println!("not measured, as there are no networks with limited rates here: {why}");
-        return Ok(Vec::new());
+        let why = format!("there are no networks with limited rates here: {why}");
+        return Ok(vec![Record::unmeasured("calls over limited paths", &why)]);
     }
     let folder = cluster::folder()?;
     let field = Field::new(folder.path())?;

@@ -1,12 +1,7 @@
 //! The measured and simulated times as a plot.
 
+use super::super::draw::{COLOURS, HEIGHT, MARGIN, WIDTH, circle, label, page, path};
 use super::{Line, Work, name};
-use std::fmt::Write as _;
-
-const WIDTH: f64 = 640.0;
-const HEIGHT: f64 = 420.0;
-const MARGIN: f64 = 60.0;
-const COLOURS: [&str; 4] = ["#1b6ca8", "#c8553d", "#588157", "#7b2d8b"];
 
 /// Seconds of a call against clients of one site, both on scales of powers: circles are measured, lines simulated.
 pub(super) fn svg(lines: &[Line]) -> String {
@@ -42,7 +37,7 @@ pub(super) fn svg(lines: &[Line]) -> String {
         parts.push(path(colour, &own.iter().map(place).collect::<Vec<_>>()));
         for line in own {
             let (x, y) = (x(line.cell.clients), y(line.measured.response_s));
-            parts.push(format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\" fill=\"{colour}\"/>"));
+            parts.push(circle(colour, (x, y)));
         }
         let kind = if matches!(work, Work::Ep(_)) { "EP" } else { "Linpack" };
         let text = format!("{kind}, {}", name(*work));
@@ -50,23 +45,5 @@ pub(super) fn svg(lines: &[Line]) -> String {
     }
     let title = "seconds of a call against clients of one site; points measured, lines simulated";
     parts.push(label(WIDTH / 2.0, 24.0, "black", title));
-    format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{HEIGHT}\" \
-         font-family=\"sans-serif\" font-size=\"12\" text-anchor=\"middle\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n{}\n</svg>\n",
-        parts.join("\n")
-    )
-}
-
-fn label(x: f64, y: f64, colour: &str, text: &str) -> String {
-    format!("<text x=\"{x:.1}\" y=\"{y:.1}\" fill=\"{colour}\">{text}</text>")
-}
-
-fn path(colour: &str, points: &[(f64, f64)]) -> String {
-    let mut way = String::new();
-    for (number, (x, y)) in points.iter().enumerate() {
-        let written = write!(way, "{}{x:.1} {y:.1} ", if number == 0 { "M" } else { "L" });
-        debug_assert!(written.is_ok(), "writing to a string cannot fail");
-    }
-    format!("<path d=\"{}\" fill=\"none\" stroke=\"{colour}\"/>", way.trim_end())
+    page(&parts)
 }
