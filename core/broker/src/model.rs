@@ -166,6 +166,9 @@ pub enum Event {
 pub enum Failure {
     /// The server was not reached or refused before any argument came: the routine surely did not run.
     NotBegun,
+    /// As [`Failure::NotBegun`], and the place was kept for a client that did not come for it: the next attempt is another turn
+    /// of its user. Otherwise a user could hold more places than others by asking for them alone.
+    Unclaimed,
     /// The connection broke, or the routine's process: it may have run, wholly or in part.
     Broken,
     /// The routine itself says so, which is an answer.

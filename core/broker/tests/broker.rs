@@ -5,8 +5,8 @@ mod common;
 
 use common::{Desk, call, offer};
 use kumi_broker::{
-    Action, CallId, ClientId, Config, Event, Failure, Held, Link, Outcome, Reject, ServerId,
-    SiteId, Time, UserId, by_name, policies,
+    Action, CallId, ClientId, Config, Event, Failure, Held, Link, Outcome, Reject, Request,
+    ServerId, SiteId, Time, UserId, by_name, policies,
 };
 
 const A: ServerId = ServerId(1);
@@ -102,6 +102,40 @@ fn only_what_cannot_run_twice_is_started_again() {
     desk.tell(Event::Joined(B, offer(&["f"], 4)));
     assert_eq!(desk.tell(Event::ServerLost(A)), [start(3, B, 2)]);
     assert_eq!(desk.tell(Event::Ended(CallId(3), 1, 1.0)), []);
+}
+
+#[test]
+fn who_does_not_come_for_places_gets_no_more_of_them_than_others() {
+    let mut desk = Desk::new("round-robin");
+    desk.tell(Event::Joined(A, offer(&["f"], 1)));
+    // User 1 asks for places and never comes for them, user 0 calls; calls of both wait all the time.
+    let user = |id: u64| u32::from(id % 2 == 1);
+    let first = Request { user: UserId(2), ..call("f") };
+    assert_eq!(desk.tell(Event::Submit(CallId(100), first)), [start(100, A, 1)]);
+    for id in 0..60 {
+        let request = Request { user: UserId(user(id)), ..call("f") };
+        desk.tell(Event::Submit(CallId(id), request));
+    }
+    let mut actions = desk.tell(Event::Ended(CallId(100), 1, 1.0));
+    let mut turns = [0i32; 2];
+    for _ in 0..40 {
+        let mut starts = actions.iter().filter_map(|action| match action {
+            Action::Start(call, _, attempt) => Some((*call, *attempt)),
+            _ => None,
+        });
+        let (call, attempt) = starts.next().expect("the slot is given to the next");
+        assert_eq!(starts.next(), None, "one slot");
+        let user = user(call.0);
+        turns[user as usize] += 1;
+        assert!((turns[0] - turns[1]).abs() <= 1, "{turns:?}");
+        actions = desk.tell(match user {
+            0 => Event::Ended(call, attempt, 1.0),
+            _ => Event::Failed(call, attempt, Failure::Unclaimed),
+        });
+    }
+    assert_eq!(turns, [20, 20]);
+    // Each of those calls was tried as often as it may be, and then ended.
+    assert_eq!(desk.broker.counters().retried, 15);
 }
 
 #[test]

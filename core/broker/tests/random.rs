@@ -32,8 +32,12 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let failure =
-        prop_oneof![Just(Failure::NotBegun), Just(Failure::Broken), Just(Failure::Routine)];
+    let failure = prop_oneof![
+        Just(Failure::NotBegun),
+        Just(Failure::Unclaimed),
+        Just(Failure::Broken),
+        Just(Failure::Routine)
+    ];
     let submit = (0..4u32, 0..4usize, any::<bool>(), 0..12u8, prop::option::of(1..40u64)).prop_map(
         |(user, name, idempotent, priority, deadline)| Step::Submit {
             user,
@@ -136,7 +140,7 @@ impl World {
 
     fn land(&mut self, flight: (CallId, u32, ServerId), event: Event) {
         self.flights.retain(|&other| other != flight);
-        if matches!(event, Event::Failed(_, _, Failure::NotBegun)) {
+        if matches!(event, Event::Failed(_, _, Failure::NotBegun | Failure::Unclaimed)) {
             self.calls.get_mut(&flight.0).expect("known").0.begun = false;
         }
         self.tell(event);

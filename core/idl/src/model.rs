@@ -189,6 +189,12 @@ impl Param {
             _ => None,
         }
     }
+
+    /// Whether it is an array of numbers: then its bytes travel by themselves.
+    #[must_use]
+    pub fn is_array(&self) -> bool {
+        matches!(self.ty, Type::Number(_)) && !self.dims.is_empty()
+    }
 }
 
 impl Param {

@@ -85,7 +85,7 @@ pub(crate) fn faults(interface: &Interface, parallel: &Parallel) -> Vec<Fault> {
                 faults.push(Fault::Twice(shortened(&param.name)));
             }
             Some(param) => {
-                let array = matches!(param.ty, Type::Number(_)) && !param.dims.is_empty();
+                let array = param.is_array();
                 if !array || !matches!(param.mode, Mode::In | Mode::InOut) {
                     faults.push(Fault::NotBroadcast(shortened(&param.name)));
                 }

@@ -64,6 +64,7 @@ impl Broker {
         self.numbers.2 += 1;
         let mut call = Call::new(routine, request, (rank, self.numbers.2, id));
         call.attempts = attempt;
+        call.pays = false;
         call.server = Some(at);
         self.clients.entry(call.client).or_default().insert(id);
         if let Some(deadline) = call.deadline {
@@ -161,7 +162,7 @@ impl Broker {
         let most = self.config.most_attempts;
         let Some(call) = self.calls.get_mut(&id) else { return };
         let harmless = match failure {
-            Failure::NotBegun => true,
+            Failure::NotBegun | Failure::Unclaimed => true,
             Failure::Broken => call.idempotent,
             Failure::Routine => false,
         };
@@ -170,6 +171,7 @@ impl Broker {
         }
         call.server = None;
         call.avoid = Some(server);
+        call.pays = failure == Failure::Unclaimed;
         // It has had its turn: nobody who came since goes first.
         call.entry.0 = i64::MIN;
         let (user, routine, entry) = (call.user, call.routine, call.entry);
@@ -235,6 +237,7 @@ impl Call {
             held: request.held.into_iter().take(MOST_HELD).collect(),
             entry,
             attempts: 0,
+            pays: true,
             server: None,
             avoid: None,
         }

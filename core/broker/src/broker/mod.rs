@@ -74,6 +74,8 @@ struct Call {
     held: Box<[Held]>,
     entry: Entry,
     attempts: u32,
+    /// The next attempt is one of its user's turns, as the first is.
+    pays: bool,
     /// Where it runs; `None`: it waits.
     server: Option<ServerId>,
     /// Where it failed last; it goes there again only if no other offers the routine.

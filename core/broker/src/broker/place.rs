@@ -169,11 +169,10 @@ impl Broker {
         else {
             return;
         };
-        if call.attempts == 0 {
+        if core::mem::take(&mut call.pays) {
             self.line.charge(call.user, server.group);
-        } else {
-            self.counters.retried += 1;
         }
+        self.counters.retried += u64::from(call.attempts > 0);
         self.line.remove(call.user, call.routine, call.entry);
         self.counters.started += 1;
         call.attempts += 1;

@@ -223,7 +223,7 @@ struct Sorted<'a> {
 
 impl<'a> Sorted<'a> {
     fn take(&mut self, index: usize, param: &Param, arg: Arg<'a>) -> Result<(), String> {
-        let is_array = matches!(param.ty, Type::Number(_)) && !param.dims.is_empty();
+        let is_array = param.is_array();
         let is_function = matches!(param.ty, Type::Callback(_));
         let is_file = param.ty == Type::File;
         // A description has 256 parameters at most.

@@ -13,7 +13,7 @@ mod rank;
 use std::net::TcpListener;
 use std::path::PathBuf;
 
-use kumi_idl::{Interface, Param, Plan, Type};
+use kumi_idl::{Interface, Plan};
 use kumi_rpc::{Code, Failure};
 use serde::{Deserialize, Serialize};
 
@@ -107,10 +107,6 @@ pub(crate) fn check(plan: &Plan, name: &str, config: &Config) -> Result<(), Fail
     Err(Failure::new(Code::TooLarge, i64::try_from(ranks).unwrap_or(i64::MAX), text))
 }
 
-fn is_array(param: &Param) -> bool {
-    matches!(param.ty, Type::Number(_)) && !param.dims.is_empty()
-}
-
 /// The port for the rank 0 of jobs of a slot that is about to become another user, who may not enter the network of nodes that are
 /// namespaces. `None`: there is none now, or the proxy can open its own.
 pub(crate) fn door_before(setup: &crate::protocol::Setup) -> Option<TcpListener> {
@@ -142,7 +138,7 @@ fn places<'a>(
         let Some(param) = interface.params.get(index) else {
             return (part == Part::Small).then_some(slot);
         };
-        let (array, sent) = (is_array(param), param.mode.is_sent());
+        let (array, sent) = (param.is_array(), param.mode.is_sent());
         let taken = match part {
             Part::Small => sent && !array,
             Part::Arrays => sent && array,

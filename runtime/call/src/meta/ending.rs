@@ -8,6 +8,8 @@ use super::peer::Peer;
 
 /// How long a server may take to say how a call ended whose client has the results.
 const WORD: u64 = 30 * Time::SECOND;
+/// A client that kept a place for longer than this, of which its server heard nothing, has had a turn.
+const HELD: u64 = Time::SECOND;
 
 impl Desk {
     /// How an attempt went, as its client says.
@@ -46,10 +48,12 @@ impl Desk {
 
     /// The end of the present attempt of a call, by its client's word and, if it has run, its server's.
     fn ended(&mut self, call: u64, over: &Over, server: ServerId) {
+        let now = self.now();
         let Some(open) = self.calls.get_mut(&call) else { return };
         let Some(running) = open.running.as_mut() else { return };
         end_sending(&mut self.paths, Some(&mut *running));
         let sharers = running.sharers;
+        let kept = running.awaited.is_some_and(|since| now.0.saturating_sub(since.0) > HELD);
         let from = open.request.site;
         // A client that comes late with a ticket finds it spent: the server knows better what has run.
         let has_run = matches!(open.fate, Fate::Ran(_) | Fate::Crashed);
@@ -81,7 +85,8 @@ impl Desk {
             }
             Ended::NotBegun if !has_run => {
                 self.never(ticket, server);
-                self.tell(Event::Failed(id, attempt, Why::NotBegun));
+                let why = if kept { Why::Unclaimed } else { Why::NotBegun };
+                self.tell(Event::Failed(id, attempt, why));
             }
             Ended::NotBegun | Ended::Broken => {
                 self.never(ticket, server);

@@ -208,7 +208,7 @@ impl Desk {
             && !open.gone
             && peer.is_some_and(|peer| running.expires == Some(peer.id))
         {
-            return self.tell(Event::Failed(CallId(call), attempt, Failure::NotBegun));
+            return self.tell(Event::Failed(CallId(call), attempt, Failure::Unclaimed));
         }
         // Its client will say how it went, if it is there or comes back soon.
         open.gone = true;

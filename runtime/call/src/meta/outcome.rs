@@ -35,7 +35,7 @@ pub fn told(open: &Open, end: &Outcome) -> Told {
         Outcome::Completed => Told { word: "done", failure: None },
         // The client has seen why.
         Outcome::Failed(_, Why::Routine) => Told { word: "failed", failure: None },
-        Outcome::Failed(_, Why::NotBegun) => fail(
+        Outcome::Failed(_, Why::NotBegun | Why::Unclaimed) => fail(
             "failed",
             Code::NoServer,
             format!("no server took the call of `{name}` in {attempts} attempts"),

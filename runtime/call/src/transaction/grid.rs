@@ -442,7 +442,7 @@ impl Chooser for Placer {
             // Nothing is known there of an attempt that was overtaken: what came after it is given back.
             Failure::Routine if matches!(call.state, State::Left(_)) => return self.cancel(id),
             Failure::Routine => return self.close(id, over(&placed, Ended::Failed)),
-            Failure::NotBegun => Ended::NotBegun,
+            Failure::NotBegun | Failure::Unclaimed => Ended::NotBegun,
             Failure::Broken => Ended::Broken,
         };
         call.why = None;

@@ -89,7 +89,7 @@ fn files(interface: &Interface, options: &[String]) -> Result<Vec<(usize, PathBu
         let found = interface.params.iter().position(|param| param.name == name);
         let index = found.ok_or_else(|| wrong("the routine has no such parameter"))?;
         let param = &interface.params[index];
-        let is_array = matches!(param.ty, Type::Number(_)) && !param.dims.is_empty();
+        let is_array = param.is_array();
         if !param.mode.is_returned() || !is_array && param.ty != Type::File {
             return Err(wrong("it is no array or file that comes back"));
         }
