@@ -181,9 +181,9 @@ final class Planner {
         long end = value(param, "the end", index, dimension.end(), size);
         long step = value(param, "the step", index, dimension.step(), 1);
         if (start < 0 || end < start || end > size || step < 1) {
-            throw new PlanException(Kind.OUTSIDE, param.name(), "`" + param.name() + "`: of dimension "
-                    + (index + 1) + " the elements from " + start + " up to " + end + ", " + step
-                    + " apart, were to travel, which has " + size);
+            throw new PlanException(Kind.OUTSIDE, param.name(), "`" + param.name() + "`: dimension " + (index + 1)
+                    + " has " + size + " elements, of which " + start + " up to " + end + ", " + step
+                    + " apart, cannot be taken");
         }
         long count = end == start ? 0 : (end - start - 1) / step + 1;
         return new Axis(size, start, count, step);
