@@ -7,13 +7,14 @@ mod etcd;
 #[path = "common/grid.rs"]
 mod grid;
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{Served, param, served_by};
 use grid::{Meta, config, meta_at};
-use kumi_call::meta::{Etcd, LeaderState, State};
+use kumi_call::meta::{Config, Etcd, LeaderState, State};
 use kumi_call::server::{Membership, Registry};
 use kumi_call::{Arg, CallError, Grid, GridCall, Options};
 use kumi_idl::{Element, Mode, Param, Type};
@@ -44,16 +45,18 @@ void stay(const char *path)
 #[derive(Clone)]
 struct Set {
     url: String,
+    /// Seconds.
+    lease: u64,
     addresses: Vec<SocketAddr>,
 }
 
 /// The configuration of the metaserver there.
-fn of_set(url: &str, address: SocketAddr) -> kumi_call::meta::Config {
+fn of_set(url: &str, lease: u64, address: SocketAddr) -> Config {
     let mut config = config("round-robin");
     config.name = address.to_string();
     config.etcd = Some(Etcd {
         endpoints: vec![url.to_owned()],
-        lease: Duration::from_secs(4),
+        lease: Duration::from_secs(lease),
         advertise: address.to_string(),
         ..Etcd::default()
     });
@@ -62,12 +65,20 @@ fn of_set(url: &str, address: SocketAddr) -> kumi_call::meta::Config {
 
 impl Set {
     fn new(etcd: &etcd::Server, count: usize) -> Set {
-        Set { url: etcd.url(), addresses: (0..count).map(|_| grid::port()).collect() }
+        Set { url: etcd.url(), lease: 4, addresses: (0..count).map(|_| grid::port()).collect() }
+    }
+
+    fn lasting(self, lease: u64) -> Set {
+        Set { lease, ..self }
+    }
+
+    fn config(&self, at: usize) -> Config {
+        of_set(&self.url, self.lease, self.addresses[at])
     }
 
     /// One in this process.
     fn meta(&self, at: usize) -> Meta {
-        meta_at(of_set(&self.url, self.addresses[at]), self.addresses[at])
+        meta_at(self.config(at), self.addresses[at])
     }
 
     fn all(&self) -> String {
@@ -145,7 +156,7 @@ fn a_metaserver_of_its_own() {
     if let Ok(how) = std::env::var(CHILD) {
         let (url, address) = how.split_once(' ').expect("two words");
         let address = address.parse().expect("an address");
-        let _meta = meta_at(of_set(url, address), address);
+        let _meta = meta_at(of_set(url, 4, address), address);
         std::thread::sleep(Duration::from_secs(600));
     }
 }
@@ -265,6 +276,23 @@ fn when_the_leader_is_killed_another_goes_on() {
     take_over(&set, || first.signal(Signal::SIGKILL));
 }
 
+/// Waits until the one says that the other leads.
+fn until_names(set: &Set, one: usize, other: usize) {
+    let begin = Instant::now();
+    let address = set.addresses[one].to_string();
+    loop {
+        match kumi_call::Client::connect(&address, &Options::default()) {
+            Err(CallError::NotLeading { leader }) if !leader.is_empty() => {
+                assert_eq!(leader, set.addresses[other].to_string());
+                return;
+            }
+            Err(_) => {}
+            Ok(client) => panic!("{client:?}"),
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "it does not find the leader");
+    }
+}
+
 #[test]
 fn a_leader_that_was_frozen_grants_nothing() {
     if !etcd::is_there() {
@@ -275,19 +303,7 @@ fn a_leader_that_was_frozen_grants_nothing() {
     take_over(&set, || first.signal(Signal::SIGSTOP));
     first.signal(Signal::SIGCONT);
     // It knows at once that it does not lead, and says who does.
-    let begin = Instant::now();
-    let address = set.addresses[0].to_string();
-    loop {
-        match kumi_call::Client::connect(&address, &Options::default()) {
-            Err(CallError::NotLeading { leader }) if !leader.is_empty() => {
-                assert_eq!(leader, set.addresses[1].to_string());
-                break;
-            }
-            Err(_) => {}
-            Ok(client) => panic!("{client:?}"),
-        }
-        assert!(begin.elapsed() < Duration::from_secs(60), "it does not find the leader");
-    }
+    until_names(&set, 0, 1);
     set.grid().call("noop", vec![]).expect("it runs");
 }
 
@@ -297,7 +313,8 @@ fn calls_wait_while_etcd_is_away() {
         return;
     }
     let mut etcd = etcd::started(&[]);
-    let set = Set::new(&etcd, 1);
+    // Which it knows to last, and to have ended, only long after calls are refused.
+    let set = Set::new(&etcd, 1).lasting(60);
     let _meta = set.meta(0);
     let _server = set.server("a");
     set.until_servers(1);
@@ -305,25 +322,18 @@ fn calls_wait_while_etcd_is_away() {
     grid.call("noop", vec![]).expect("it runs");
     etcd.kill();
     let mut waits = nap(&grid, 1);
-    let begin = Instant::now();
-    loop {
-        let options = Options { connect_time: Duration::from_secs(1), ..Options::default() };
-        match Grid::connect(&set.all(), &options) {
-            Err(CallError::NotLeading { leader }) if leader.is_empty() => break,
-            _ => assert!(begin.elapsed() < Duration::from_secs(60), "it goes on leading"),
-        }
-    }
-    assert!(!waits.is_over(), "its place is not kept, so it is not told");
     // Who is connected is told why nothing more is taken.
+    let begin = Instant::now();
     loop {
         match grid.call_within("noop", vec![], Some(Duration::from_secs(1))) {
             Err(CallError::Busy(text)) => {
                 assert!(text.contains("etcd"), "{text}");
                 break;
             }
-            other => assert!(begin.elapsed() < Duration::from_secs(60), "{other:?}"),
+            other => assert!(begin.elapsed() < Duration::from_secs(50), "{other:?}"),
         }
     }
+    assert!(!waits.is_over(), "its place is not kept, so it is not told");
     etcd.start();
     waits.wait(&|| false).expect("it runs when etcd is back");
     set.grid().call("noop", vec![]).expect("it runs");
@@ -337,6 +347,98 @@ fn calls_wait_while_etcd_is_away() {
 }
 
 #[test]
+fn a_lone_metaserver_comes_back_with_etcd() {
+    if !etcd::is_there() {
+        return;
+    }
+    let mut etcd = etcd::started(&[]);
+    let set = Set::new(&etcd, 1).lasting(2);
+    let _meta = set.meta(0);
+    let _server = set.server("a");
+    set.until_servers(1);
+    let grid = set.grid();
+    grid.call("noop", vec![]).expect("it runs");
+    etcd.kill();
+    let begin = Instant::now();
+    loop {
+        let options = Options { connect_time: Duration::from_secs(1), ..Options::default() };
+        match Grid::connect(&set.all(), &options) {
+            Err(CallError::NotLeading { leader }) if leader.is_empty() => break,
+            _ => assert!(begin.elapsed() < Duration::from_secs(60), "it goes on leading"),
+        }
+    }
+    // Those that are connected do not wait for one that leads no more.
+    loop {
+        match grid.call_within("noop", vec![], Some(Duration::from_secs(1))) {
+            Err(CallError::NotLeading { leader }) if leader.is_empty() => break,
+            other => assert!(begin.elapsed() < Duration::from_secs(60), "{other:?}"),
+        }
+    }
+    etcd.start();
+    set.until_servers(1);
+    grid.call("noop", vec![]).expect("it leads again");
+}
+
+/// When etcd is there for the others, and not for the leader.
+#[test]
+fn a_leader_that_is_cut_off_from_etcd_lets_go_of_servers_and_calls() {
+    if !etcd::is_there() {
+        return;
+    }
+    let etcd = etcd::started(&[]);
+    let relay = etcd::Relay::to(&etcd);
+    let set = Set::new(&etcd, 2);
+    let cut = Set { url: relay.url(), ..set.clone() };
+    let _first = cut.meta(0);
+    set.until_leads(0);
+    let (_second, _server) = (set.meta(1), set.server("a"));
+    set.until_servers(1);
+    take_over(&set, || relay.cut());
+    relay.mend();
+    until_names(&set, 0, 1);
+}
+
+#[test]
+fn a_metaserver_that_may_not_read_the_state_tries_again() {
+    if !etcd::is_there() || !etcd::has_control() {
+        return;
+    }
+    let etcd = etcd::started(&[]);
+    let set = Set::new(&etcd, 1);
+    let pages = Arc::new(TcpListener::bind(("127.0.0.1", 0)).expect("a port"));
+    let page = pages.local_addr().expect("its address");
+    let mut config = set.config(0);
+    config.http = Some(pages);
+    let settings = config.etcd.as_mut().expect("etcd");
+    (settings.user, settings.password) = ("kumi".to_owned(), "secret".to_owned());
+    for command in [
+        "user add root:secret",
+        "user grant-role root root",
+        "user add kumi:secret",
+        "role add kumi",
+        "role grant-permission kumi readwrite /kumi/call/leader",
+        "role grant-permission kumi readwrite /kumi/call/numbers",
+        "user grant-role kumi kumi",
+        "auth enable",
+    ] {
+        let words: Vec<&str> = command.split(' ').collect();
+        assert!(etcd.control(&words) || command.starts_with("user grant-role root"), "{command}");
+    }
+    let _meta = meta_at(config, set.addresses[0]);
+    let begin = Instant::now();
+    while !grid::get(page, "/status.json").contains("etcd refuses") {
+        assert!(begin.elapsed() < Duration::from_secs(60), "nobody is told");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let more = "--user root:secret role grant-permission kumi readwrite --prefix=true /kumi/call/";
+    let words: Vec<&str> = more.split(' ').collect();
+    assert!(etcd.control(&words));
+    let _server = set.server("a");
+    set.until_servers(1);
+    set.grid().call("noop", vec![]).expect("it leads");
+}
+
+#[test]
 fn a_metaserver_that_came_before_etcd_takes_calls() {
     if !etcd::is_there() {
         return;
@@ -344,12 +446,19 @@ fn a_metaserver_that_came_before_etcd_takes_calls() {
     let mut etcd = etcd::started(&[]);
     let set = Set::new(&etcd, 1);
     etcd.kill();
-    let _meta = set.meta(0);
-    // So long that calls would be refused if it led already.
-    std::thread::sleep(Duration::from_secs(6));
+    let pages = Arc::new(TcpListener::bind(("127.0.0.1", 0)).expect("a port"));
+    let page = pages.local_addr().expect("its address");
+    let _meta = meta_at(Config { http: Some(pages), ..set.config(0) }, set.addresses[0]);
+    let begin = Instant::now();
+    while !grid::get(page, "/status.json").contains("does not answer") {
+        assert!(begin.elapsed() < Duration::from_secs(60), "it does not miss etcd");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     etcd.start();
     let _server = set.server("a");
-    set.until_servers(1);
+    let state = set.until_servers(1);
+    // Nothing was written yet that could have said so.
+    assert_eq!(state.leader.expect("one of several").trouble, "");
     set.grid().call("noop", vec![]).expect("what was wrong before is no reason to refuse it");
 }
 

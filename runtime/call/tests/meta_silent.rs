@@ -7,19 +7,24 @@ mod grid;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use common::served;
 use grid::{Meta, config, kept, meta, meta_at};
 use kumi_call::{CallError, Client, Grid, Options};
 use kumi_rpc::{Code, Failure, Look, MetaEvent, Metaserver};
+use nix::sys::socket::{setsockopt, sockopt};
 
 /// What one that is none answers, until it says no more.
 type Answers = fn(&mut Metaserver, MetaEvent) -> bool;
 
 /// A metaserver that greets, and answers as it is told.
 fn pretends(answers: Answers) -> SocketAddr {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    pretends_at(TcpListener::bind(("127.0.0.1", 0)).expect("a port"), answers)
+}
+
+fn pretends_at(listener: TcpListener, answers: Answers) -> SocketAddr {
     let address = listener.local_addr().expect("its address");
     std::thread::spawn(move || {
         // One after the other: a client comes once, and to another when it has gone.
@@ -131,6 +136,59 @@ fn calls_without_a_thread_leave_one_that_says_it_does_not_lead() {
     }
     let state = meta.until("both", |state| state.counters.done == 2);
     assert_eq!(state.counters.placed, 2);
+}
+
+#[test]
+fn a_call_can_be_cancelled_while_the_metaserver_reads_nothing() {
+    static READS_ON: AtomicBool = AtomicBool::new(false);
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    // What is not read fills it soon.
+    setsockopt(&listener, sockopt::RcvBuf, &4096).expect("a small buffer");
+    let address = pretends_at(listener, |rpc, event| match event {
+        MetaEvent::Interface(stream, name) => {
+            let interface = common::routine(&name, vec![]);
+            let json = interface.to_json().expect("JSON");
+            rpc.describe(stream, twox_hash::XxHash3_64::oneshot(json.as_bytes()), &json);
+            true
+        }
+        _ => {
+            while !READS_ON.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            false
+        }
+    });
+    let grid = Grid::connect(&address.to_string(), &Options::default()).expect("a connection");
+    // The longer their names the fewer calls.
+    let name = "n".repeat(128);
+    let begin = || grid.call_async(&name, vec![], None).expect("it begins");
+    let mut first = begin();
+    let (count, enough) = (AtomicU32::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut calls = Vec::new();
+            while !enough.load(Ordering::SeqCst) {
+                calls.push(begin());
+                count.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        let mut before = (0, Instant::now());
+        while before.0 == 0 || before.1.elapsed() < Duration::from_secs(1) {
+            let now = count.load(Ordering::SeqCst);
+            if now != before.0 {
+                before = (now, Instant::now());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // The other thread sends, for seconds to come.
+        let since = Instant::now();
+        first.cancel();
+        let took = since.elapsed();
+        enough.store(true, Ordering::SeqCst);
+        READS_ON.store(true, Ordering::SeqCst);
+        assert!(took < Duration::from_secs(4), "it waits for the other to have sent: {took:?}");
+        assert!(matches!(first.wait(&|| false), Err(CallError::Cancelled(_))));
+    });
 }
 
 #[test]

@@ -128,20 +128,28 @@ impl Errand {
         Ok(())
     }
 
-    /// Asks where to go; false: this connection is lost. `queued`: as [`Link::seek`] says.
-    pub fn seek_on(&mut self, meta: &Client, queued: bool) -> Result<bool, CallError> {
+    /// Asks where to go; false: this connection is lost. With `soon` it is sent by [`Link::send_soon`], and nobody is waited for:
+    /// then the caller says that the connection is lost.
+    pub fn seek_on(&mut self, meta: &Client, soon: bool) -> Result<bool, CallError> {
         let left = self.left()?;
         (self.returning, self.stranger) = (false, false);
         self.placing.time_ms =
             left.map_or(0, |left| u32::try_from(left.as_millis()).unwrap_or(u32::MAX).max(1));
-        match meta.link.seek(&self.placing, queued, self.deadline) {
+        let asked = if soon {
+            meta.link.seek_soon(&self.placing)
+        } else {
+            meta.link.seek(&self.placing, self.deadline)
+        };
+        match asked {
             Ok(stream) => {
                 let ticket = Ticket::of(Arc::clone(&meta.link), stream);
                 self.seeking = Some((meta.clone(), ticket));
                 Ok(true)
             }
             Err(CallError::Lost(_)) => {
-                self.inner.lost(meta);
+                if !soon {
+                    self.inner.lost(meta);
+                }
                 Ok(false)
             }
             Err(error) => Err(error),

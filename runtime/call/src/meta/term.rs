@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 use tokio::task::LocalSet;
@@ -22,8 +22,13 @@ const AGAIN: Duration = Duration::from_millis(200);
 /// How often is looked whether a lease that was not sure is so again.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// How long one that could not read the state lets others lead, the first time and at most.
+const REST: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+
 /// How a time as leader ended.
 enum End {
+    /// The state cannot be read: perhaps another can.
+    Unread(EtcdError),
     /// Another leads.
     Deposed,
     /// All is over.
@@ -40,14 +45,21 @@ pub fn serve(
 ) -> Result<(), MetaError> {
     let mut candidate = Candidate::new(etcd, &config.name)?;
     let mut stop = pin!(stop);
+    let mut rest = REST.0;
     loop {
         let Some(session) = follow(runtime, config, &mut candidate, listener, stop.as_mut())?
         else {
             return Ok(());
         };
         tracing::info!(address = etcd.advertise, "this metaserver leads");
-        if let End::Stopped = lead(runtime, config, session, listener, stop.as_mut())? {
-            return Ok(());
+        match lead(runtime, config, session, listener, stop.as_mut())? {
+            End::Stopped => return Ok(()),
+            End::Deposed => rest = REST.0,
+            End::Unread(why) => {
+                tracing::error!(%why, ?rest, "the state cannot be read; others may lead meanwhile");
+                candidate.rest(rest, why);
+                rest = (rest * 2).min(REST.1);
+            }
         }
         tracing::warn!(address = etcd.advertise, "this metaserver leads no more");
         candidate.standing().follow("");
@@ -103,8 +115,13 @@ fn lead(
         let (kept, writer) = match opened {
             Ok(opened) => opened,
             Err(error) => {
-                session.release().await;
-                return Err(error.into());
+                // If that takes longer, the lease ends by itself.
+                let _late = tokio::time::timeout(LAST, session.release()).await;
+                return match error {
+                    // A call that is not understood might be run twice.
+                    EtcdError::Content(_) => Err(error.into()),
+                    other => Ok(End::Unread(other)),
+                };
             }
         };
         let watch = kept.watch();
@@ -130,11 +147,12 @@ fn lead(
     })
 }
 
-/// Reads the state, as soon as etcd lets it.
+/// Reads the state, as soon as etcd lets it; if it does not for two leases another may try.
 async fn open(session: &Session) -> Result<(Kept, Writer), EtcdError> {
+    let until = session.given_up();
     loop {
         match session.open().await {
-            Err(error @ EtcdError::Away { .. }) => {
+            Err(error @ EtcdError::Away { .. }) if Instant::now() < until => {
                 tracing::warn!(%error, "the state cannot be read yet");
                 sleep(AGAIN).await;
             }

@@ -79,6 +79,8 @@ pub trait Chooser {
     fn ended(&mut self, call: CallId, number: u32, went: &Went<'_>);
     /// An attempt came to nothing. The call starts again unless that is [`Failure::Routine`].
     fn failed(&mut self, call: CallId, number: u32, failure: Failure);
+    /// An attempt came to nothing through no fault of its server, and the call is over, or submitted anew as another.
+    fn withdrawn(&mut self, call: CallId, number: u32);
     /// A call that does not run is not wanted any more.
     fn cancel(&mut self, call: CallId);
     /// The connection to a server is gone.

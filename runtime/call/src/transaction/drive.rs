@@ -273,11 +273,13 @@ impl Driver<'_> {
         let node = self.nodes.get(&call).copied();
         let node = node.filter(|node| self.graph.state(*node) == Some(&State::Ready));
         let Some(node) = node.filter(|node| alive && self.provide(*node)) else {
-            let failure = if alive { Failure::Routine } else { Failure::NotBegun };
-            if alive && let Some(node) = self.nodes.remove(&call) {
+            if !alive {
+                return self.chooser.failed(call, number, Failure::NotBegun);
+            }
+            if let Some(node) = self.nodes.remove(&call) {
                 self.submitted.remove(&node);
             }
-            return self.chooser.failed(call, number, failure);
+            return self.chooser.withdrawn(call, number);
         };
         let started = self.graph.start(node);
         debug_assert!(started.is_ok(), "it was ready");
@@ -447,7 +449,7 @@ impl Driver<'_> {
         self.submitted.remove(&node);
         let again = self.graph.again(node);
         debug_assert!(again.is_ok(), "it ran");
-        self.chooser.failed(call, number, Failure::Routine);
+        self.chooser.withdrawn(call, number);
     }
 
     /// What a call was to read did not come.

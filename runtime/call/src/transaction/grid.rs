@@ -263,8 +263,12 @@ impl Placer {
             return self.start(id, server);
         }
         let waits = self.connecting.entry(placed.address.clone()).or_default();
-        waits.push(id);
-        if waits.len() > 1 {
+        let asked = !waits.is_empty();
+        // It may have been sent elsewhere and back meanwhile.
+        if !waits.contains(&id) {
+            waits.push(id);
+        }
+        if asked {
             return;
         }
         let (grid, tell) = (self.grid.clone(), self.tell.clone());
@@ -435,8 +439,10 @@ impl Chooser for Placer {
         self.pump();
     }
 
-    fn failed(&mut self, id: CallId, _: u32, failure: Failure) {
-        let Some(call) = self.calls.get_mut(&id) else { return };
+    fn failed(&mut self, id: CallId, number: u32, failure: Failure) {
+        let Some(call) = self.calls.get_mut(&id).filter(|call| call.number == number) else {
+            return;
+        };
         let Some(placed) = call.placed.clone() else { return };
         let ended = match failure {
             // Nothing is known there of an attempt that was overtaken: what came after it is given back.
@@ -456,6 +462,16 @@ impl Chooser for Placer {
             }
             State::Left(Err(why)) => self.end(id, &why),
             _ => self.again(id, ended),
+        }
+        self.pump();
+    }
+
+    fn withdrawn(&mut self, id: CallId, number: u32) {
+        match self.calls.get(&id) {
+            // What it was to read did not come, which is no failure of its server.
+            Some(call) if call.number == number && call.asked.is_some() => self.cancel(id),
+            // The metaserver is away, or has forgotten it: a report ends it there.
+            _ => return self.failed(id, number, Failure::Routine),
         }
         self.pump();
     }

@@ -139,6 +139,10 @@ impl Chooser for Own {
         self.tell(Event::Failed(call, number, failure));
     }
 
+    fn withdrawn(&mut self, call: CallId, number: u32) {
+        self.failed(call, number, Failure::Routine);
+    }
+
     fn cancel(&mut self, call: CallId) {
         self.tell(Event::Cancel(call));
     }

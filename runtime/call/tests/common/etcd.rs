@@ -1,8 +1,10 @@
 #![allow(dead_code)] // Each test uses a part of it.
 //! An etcd of its own for a test, in a temporary folder.
 
-use std::net::{SocketAddr, TcpStream};
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -129,5 +131,61 @@ impl Drop for Server {
             let _dead = child.kill();
             let _dead = child.wait();
         }
+    }
+}
+
+/// What goes through a relay: `None` while it is cut.
+type Streams = Arc<Mutex<Option<Vec<TcpStream>>>>;
+
+/// A way to etcd that can be cut, for who uses it alone.
+pub struct Relay {
+    address: SocketAddr,
+    streams: Streams,
+}
+
+impl Relay {
+    /// Listens as long as this process lives.
+    pub fn to(server: &Server) -> Relay {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let (address, to) = (listener.local_addr().expect("its address"), server.client);
+        let streams: Streams = Arc::new(Mutex::new(Some(Vec::new())));
+        let all = Arc::clone(&streams);
+        std::thread::spawn(move || {
+            for one in listener.incoming().map_while(Result::ok) {
+                let Ok(other) = TcpStream::connect(to) else { continue };
+                let mut all = all.lock().expect("no panic");
+                let Some(all) = all.as_mut() else { continue };
+                for (from, to) in [(&one, &other), (&other, &one)] {
+                    let mut from = from.try_clone().expect("a descriptor");
+                    let mut to = to.try_clone().expect("a descriptor");
+                    std::thread::spawn(move || {
+                        // However it ends, both sides are told.
+                        let _ended = io::copy(&mut from, &mut to);
+                        let _gone = to.shutdown(Shutdown::Both);
+                        let _gone = from.shutdown(Shutdown::Both);
+                    });
+                }
+                all.extend([one, other]);
+            }
+        });
+        Relay { address, streams }
+    }
+
+    /// Where it is.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Ends what goes through, and lets nothing through any more.
+    pub fn cut(&self) {
+        for stream in self.streams.lock().expect("no panic").take().into_iter().flatten() {
+            // It may have ended before.
+            let _gone = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Lets it through again.
+    pub fn mend(&self) {
+        *self.streams.lock().expect("no panic") = Some(Vec::new());
     }
 }

@@ -139,8 +139,10 @@ impl Grid {
 impl Client {
     /// Asks a metaserver for a call.
     pub(crate) fn ask(&self, placing: &Placing) -> Result<Asked, CallError> {
-        let stream = self.link.seek(placing, true, None)?;
-        Ok(Asked { ticket: Ticket::of(Arc::clone(&self.link), stream) })
+        let stream = self.link.seek_soon(placing)?;
+        let asked = Asked { ticket: Ticket::of(Arc::clone(&self.link), stream) };
+        self.link.send_soon()?;
+        Ok(asked)
     }
 }
 

@@ -72,13 +72,21 @@ impl Inner {
             // Without the lock: others need it to ask elsewhere, and to cancel.
             let meta = self.metaserver(errand.left()?)?;
             let mut waiting = locked(&self.waiting);
+            // Whoever hears the answer finds the job; it is sent without the lock.
             if !errand.seek_on(&meta, true)? {
+                drop(waiting);
+                self.lost(&meta);
                 continue;
             }
             waiting.insert(Job { errand, shared });
             if !std::mem::replace(&mut waiting.watched, true) {
                 let inner = Arc::clone(self);
                 std::thread::spawn(move || inner.watch());
+            }
+            drop(waiting);
+            if meta.link.send_soon().is_err() {
+                // Who waits for places asks elsewhere.
+                self.lost(&meta);
             }
             return Ok(handle);
         }
@@ -108,11 +116,11 @@ impl Inner {
             if let (Some(meta), Ok(Some(stream))) = (&meta, &ready) {
                 begin.extend(waiting.asked.remove(&place(&meta.link, *stream)));
             }
-            match next {
-                Some(Ok(Some(next))) => waiting.ask_again(&next, &mut begin),
+            match &next {
+                Some(Ok(Some(next))) => waiting.ask_again(next, &mut begin),
                 Some(Ok(None)) => waiting.take_late(&mut begin),
                 Some(Err(error)) => {
-                    waiting.adrift.drain(..).for_each(|job| job.end(Err(same(&error))));
+                    waiting.adrift.drain(..).for_each(|job| job.end(Err(same(error))));
                 }
                 None => {}
             }
@@ -121,6 +129,11 @@ impl Inner {
             drop(waiting);
             for job in begin {
                 std::thread::spawn(move || job.run());
+            }
+            if let Some(Ok(Some(next))) = next
+                && next.link.send_soon().is_err()
+            {
+                self.lost(&next);
             }
             if over {
                 return;
@@ -239,6 +252,8 @@ impl GridCanceller {
         self.shared.control.cancel();
         let mut waiting = locked(&self.grid.waiting);
         let Some(job) = waiting.take(&self.shared) else { return };
+        // What tells the metaserver may have to wait until that reads.
+        drop(waiting);
         let name = job.errand.known.interface.name.clone();
         let text = format!("the call of `{name}` was cancelled");
         // With its stream goes its place in the queue.

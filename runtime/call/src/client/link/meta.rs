@@ -21,20 +21,34 @@ pub struct Ready {
 }
 
 impl Link {
-    /// Asks where a call is to go. With `queued` [`Link::next_ready`] tells of the answer.
-    pub fn seek(
-        &self,
-        placing: &Placing,
-        queued: bool,
-        deadline: Option<Instant>,
-    ) -> Result<u32, CallError> {
+    /// Asks where a call is to go.
+    pub fn seek(&self, placing: &Placing, deadline: Option<Instant>) -> Result<u32, CallError> {
         let mut out = Vec::new();
         let mut state = self.lock();
         let stream = state.rpc.seek(placing, &mut out).map_err(|_| no_name(&placing.routine))?;
-        state.pending.insert(stream, Pending { queued, ..Pending::default() });
+        state.pending.insert(stream, Pending::default());
         drop(state);
         self.put_short(&out, deadline)?;
         Ok(stream)
+    }
+
+    /// Asks where a call is to go, as soon as somebody calls [`Link::send_soon`]; [`Link::next_ready`] tells of the answer.
+    /// It waits for nobody.
+    pub fn seek_soon(&self, placing: &Placing) -> Result<u32, CallError> {
+        self.check_ours()?;
+        let mut state = self.lock();
+        if let Some(broken) = &state.broken {
+            return Err(CallError::Lost(broken.clone()));
+        }
+        let State { rpc, soon, .. } = &mut *state;
+        let stream = rpc.seek(placing, soon).map_err(|_| no_name(&placing.routine))?;
+        state.pending.insert(stream, Pending { queued: true, ..Pending::default() });
+        Ok(stream)
+    }
+
+    /// Sends what is to be sent soon, unless another thread does; a metaserver that does not read it is lost.
+    pub fn send_soon(&self) -> Result<(), CallError> {
+        is_lost(self.flush_within(READS))
     }
 
     /// Tells how an attempt went.
@@ -58,11 +72,7 @@ impl Link {
     fn put_short(&self, out: &[u8], deadline: Option<Instant>) -> Result<(), CallError> {
         let most = Instant::now() + READS;
         let until = deadline.map_or(most, |deadline| deadline.min(most));
-        match self.put(&[Source::Bytes(out)], Some(until), &|| false) {
-            // A part of it may have been sent: the connection was given up.
-            Err(CallError::TimedOut(_)) => Err(CallError::Lost("it does not read".to_owned())),
-            other => other,
-        }
+        is_lost(self.put(&[Source::Bytes(out)], Some(until), &|| false))
     }
 
     /// Waits until one of the streams that were begun for that is answered; `None`: none is in time.
@@ -131,6 +141,14 @@ impl Link {
     /// Whether results of a call have begun to come.
     pub fn has_results(&self, stream: u32) -> bool {
         self.lock().pending.get(&stream).is_some_and(|pending| pending.head.is_some())
+    }
+}
+
+/// What could not be sent in time may have been sent in part: the connection was given up.
+fn is_lost(sent: Result<(), CallError>) -> Result<(), CallError> {
+    match sent {
+        Err(CallError::TimedOut(_)) => Err(CallError::Lost("it does not read".to_owned())),
+        other => other,
     }
 }
 

@@ -27,6 +27,11 @@ impl Link {
 
     /// Sends short frames that are due, unless another thread writes: it does so when it is done.
     pub(super) fn flush(&self) -> Result<(), CallError> {
+        self.flush_within(SHORT_TIME)
+    }
+
+    /// [`Link::flush`], where the other side has so much time for reading it.
+    pub(super) fn flush_within(&self, time: Duration) -> Result<(), CallError> {
         loop {
             let mut state = self.lock();
             state.give_back();
@@ -40,7 +45,7 @@ impl Link {
                 Err(TryLockError::WouldBlock) => return Ok(()),
             };
             let soon = std::mem::take(&mut self.lock().soon);
-            let deadline = Instant::now().checked_add(SHORT_TIME);
+            let deadline = Instant::now().checked_add(time);
             self.write(&[Source::Bytes(&soon)], deadline, &|| false)?;
         }
     }

@@ -28,7 +28,7 @@ fn coded(bytes: impl AsRef<[u8]>) -> String {
 }
 
 fn wrong(what: &str) -> EtcdError {
-    EtcdError::Content(what.to_owned())
+    EtcdError::Answer(what.to_owned())
 }
 
 /// Numbers of 64 bits are texts in this JSON, and 0 is left out.

@@ -153,7 +153,7 @@ impl Gateway {
         let body = json!({ "name": user, "password": password });
         let answer = self.post_once("/v3/auth/authenticate", &body).await?;
         let token = answer["token"].as_str().map(str::to_owned);
-        self.token = Some(token.ok_or_else(|| EtcdError::Content("a token".to_owned()))?);
+        self.token = Some(token.ok_or_else(|| EtcdError::Answer("a token".to_owned()))?);
         Ok(())
     }
 

@@ -34,6 +34,8 @@ pub struct Candidate {
     id: u64,
     /// The lease with which it has tried to lead, and when that was asked for.
     lease: Option<(i64, Instant)>,
+    /// Until when it lets others lead, and why.
+    rest: Option<(Instant, EtcdError)>,
 }
 
 impl Candidate {
@@ -46,12 +48,25 @@ impl Candidate {
         let standing = Rc::new(Standing::default());
         let gateway = Gateway::new(&settings, &standing)?;
         let id = std::collections::hash_map::RandomState::new().build_hasher().finish();
-        Ok(Candidate { settings, standing, gateway, name: name.to_owned(), id, lease: None })
+        Ok(Candidate {
+            settings,
+            standing,
+            gateway,
+            name: name.to_owned(),
+            id,
+            lease: None,
+            rest: None,
+        })
     }
 
     /// Who leads, as far as it is known.
     pub fn standing(&self) -> Rc<Standing> {
         Rc::clone(&self.standing)
+    }
+
+    /// It has led and could not, so it does not try for so long.
+    pub fn rest(&mut self, time: Duration, why: EtcdError) {
+        self.rest = Some((Instant::now() + time, why));
     }
 
     /// Waits until this one leads. It goes on trying as long as etcd does not answer.
@@ -95,9 +110,19 @@ impl Candidate {
                 let first = number(numbered.map(|pair| pair.value), &numbers)?;
                 return self.lead((lease, begun), pair.created, first).map(Some);
             }
+            if found.id == self.id {
+                // Of a time as leader that is over: nobody else waits for its end.
+                self.standing.follow("");
+                api::revoke(&mut self.gateway, pair.lease).await?;
+                return Ok(None);
+            }
             self.standing.follow(&found.address);
             return Ok(None);
         }
+        if let Some((_, why)) = self.rest.as_ref().filter(|(until, _)| Instant::now() < *until) {
+            return Err(why.clone());
+        }
+        self.rest = None;
         self.standing.follow("");
         let was = numbered.as_ref().map_or(0, |pair| pair.changed);
         let before = number(numbered.map(|pair| pair.value), &numbers)?;

@@ -76,8 +76,13 @@ pub enum EtcdError {
         /// What it says.
         text: String,
     },
-    /// What it answers, or keeps, is not what this version understands.
-    #[error("{0} in etcd is not what it should be; is the prefix used by something else?")]
+    /// What it answers is not what this version understands.
+    #[error("etcd answers something else than {0}; is that etcd, of version 3.4 or newer?")]
+    Answer(String),
+    /// What it keeps under this key is not what this version understands.
+    #[error(
+        "the value of `{0}` in etcd is not what it should be; is the prefix used by something else?"
+    )]
     Content(String),
     /// Another metaserver leads.
     #[error("this metaserver leads no more")]

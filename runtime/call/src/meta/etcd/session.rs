@@ -1,10 +1,11 @@
 //! The time in which a metaserver leads.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout_at};
 
 use super::figures::Standing;
 use super::http::Gateway;
@@ -21,6 +22,8 @@ pub struct Session {
     /// The key that says so, and the revision that made it.
     pub guard: (String, i64),
     lease: i64,
+    /// When what etcd has granted last was asked for.
+    sure: Cell<Instant>,
     /// The high bits of the numbers of its calls.
     first: u64,
 }
@@ -36,7 +39,8 @@ impl Session {
     ) -> Result<Session, EtcdError> {
         let gateway = Mutex::new(Gateway::new(settings, standing)?);
         let (settings, standing) = (Rc::clone(settings), Rc::clone(standing));
-        let session = Session { settings, standing, gateway, guard, lease, first };
+        let sure = Cell::new(begun);
+        let session = Session { settings, standing, gateway, guard, lease, sure, first };
         session.lasts(begun);
         Ok(session)
     }
@@ -67,17 +71,30 @@ impl Session {
     /// etcd counts the lease's time from later than this; whoever counts here is done a little before.
     fn lasts(&self, asked: Instant) {
         let lease = self.settings.lease;
+        self.sure.set(asked);
         self.standing.lead_until(asked + lease - lease / 5, &self.settings.advertise);
     }
 
-    /// Makes the lease longer again and again, until it has ended. While etcd does not answer this one does not lead, but
-    /// may again if its lease is there still.
+    /// Until when etcd is waited for: then its lease has ended, and whoever can reach etcd leads.
+    pub fn given_up(&self) -> Instant {
+        self.sure.get() + 2 * self.settings.lease
+    }
+
+    /// Makes the lease longer again and again, until it has ended, or etcd has not been reached for two leases. Before, this
+    /// one does not lead while etcd does not answer, but may again if its lease is there still.
     pub async fn hold(&self) {
         let mut pause = Duration::ZERO;
         loop {
             sleep(pause).await;
             let asked = Instant::now();
-            let kept = api::keep_alive(&mut *self.gateway.lock().await, self.lease).await;
+            let mut gateway = self.gateway.lock().await;
+            let kept =
+                timeout_at(self.given_up().into(), api::keep_alive(&mut gateway, self.lease));
+            let Ok(kept) = kept.await else {
+                tracing::error!("etcd was not reached for two leases: whoever reaches it leads");
+                return;
+            };
+            drop(gateway);
             match kept {
                 Ok(true) => {
                     self.lasts(asked);
