@@ -113,7 +113,11 @@ enum {
     /* GRPC_SESSION_FAILED: a function that the routine called failed, see grpc_callback_failed_np() */
     GRPC_CALLBACK_FAILED_NP = 41,
     /* GRPC_SESSION_FAILED: a file cannot be read or written; grpc_last_error_text_np() says which, and whether here or at the server */
-    GRPC_FILE_NP = 42
+    GRPC_FILE_NP = 42,
+    /* GRPC_SESSION_FAILED: a function of Python that is served has raised an exception, which grpc_last_error_text_np() tells */
+    GRPC_RAISED_NP = 43,
+    /* GRPC_RPC_REFUSED: the token has expired */
+    GRPC_EXPIRED_NP = 44
 };
 /* As it is spelled elsewhere. */
 #define GRPC_CANCELLED_NP GRPC_CANCELED_NP

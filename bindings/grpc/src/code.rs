@@ -90,6 +90,10 @@ codes! {
     CallbackFailed = 41, c"GRPC_CALLBACK_FAILED_NP", "a function that the routine called failed";
     /// A file cannot be read or written.
     File = 42, c"GRPC_FILE_NP", "a file cannot be read or written";
+    /// A function of Python that is served has raised an exception.
+    Raised = 43, c"GRPC_RAISED_NP", "the routine ended with an exception";
+    /// The token was good once.
+    Expired = 44, c"GRPC_EXPIRED_NP", "the token has expired; get a new one from the server's owner";
 }
 
 impl Code {
@@ -97,10 +101,14 @@ impl Code {
     #[must_use]
     pub fn standard(self) -> Code {
         match self {
-            Code::Crashed | Code::Status | Code::CallbackFailed | Code::File => Code::SessionFailed,
-            Code::Busy | Code::TooLarge | Code::NotPermitted | Code::NotRunnable => {
-                Code::RpcRefused
+            Code::Crashed | Code::Status | Code::CallbackFailed | Code::File | Code::Raised => {
+                Code::SessionFailed
             }
+            Code::Busy
+            | Code::TooLarge
+            | Code::NotPermitted
+            | Code::Expired
+            | Code::NotRunnable => Code::RpcRefused,
             other => other,
         }
     }
@@ -169,7 +177,9 @@ impl From<CallError> for Failure {
             CallError::TimedOut(_) => Code::Timeout,
             CallError::Cancelled(_) => Code::Canceled,
             CallError::NotRunnable(_) => Code::NotRunnable,
-            CallError::NotPermitted(_) | CallError::Expired(_) => Code::NotPermitted,
+            CallError::NotPermitted(_) => Code::NotPermitted,
+            CallError::Expired(_) => Code::Expired,
+            CallError::Raised { .. } => Code::Raised,
             CallError::Status { .. } => Code::Status,
             CallError::Callback(_) => Code::CallbackFailed,
             CallError::File(_) => Code::File,
@@ -234,5 +244,33 @@ pub fn guard(body: impl FnOnce() -> Result<Code, Failure>) -> c_int {
             Code::OtherErrorCode,
             "a defect in the library (please report it)",
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_and_failures_are_told_apart_and_have_codes_of_the_standard() {
+        let text = || "why".to_owned();
+        let cases = [
+            (CallError::NotPermitted(text()), Code::NotPermitted, Code::RpcRefused),
+            (CallError::Expired(text()), Code::Expired, Code::RpcRefused),
+            (CallError::TooLarge(text()), Code::TooLarge, Code::RpcRefused),
+            (
+                CallError::Raised { routine: text(), text: text() },
+                Code::Raised,
+                Code::SessionFailed,
+            ),
+            (CallError::File(text()), Code::File, Code::SessionFailed),
+            (CallError::Lost(text()), Code::CommunicationFailed, Code::CommunicationFailed),
+        ];
+        for (error, exact, standard) in cases {
+            let said = error.to_string();
+            let failure = Failure::from(error);
+            assert_eq!((failure.code, failure.code.standard()), (exact, standard), "{said}");
+            assert_eq!((failure.code.of_wait(), failure.detail), (Code::SessionFailed, said));
+        }
     }
 }

@@ -51,6 +51,10 @@ class callback_error : public error {
 class file_error : public error {
     using error::error;
 };
+// A function of Python that is served has raised an exception; the text tells it.
+class raised_error : public error {
+    using error::error;
+};
 class timed_out : public error {
     using error::error;
 };
@@ -76,6 +80,7 @@ class cancelled : public error {
     case GRPC_BUSY_NP:
     case GRPC_TOO_LARGE_NP:
     case GRPC_NOT_PERMITTED_NP:
+    case GRPC_EXPIRED_NP:
     case GRPC_NOT_RUNNABLE_NP:
         throw refused_error(exact, text);
     case GRPC_CRASHED_NP:
@@ -86,6 +91,8 @@ class cancelled : public error {
         throw callback_error(exact, text);
     case GRPC_FILE_NP:
         throw file_error(exact, text);
+    case GRPC_RAISED_NP:
+        throw raised_error(exact, text);
     case GRPC_TIMEOUT_NP:
         throw timed_out(exact, text);
     case GRPC_CANCELED_NP:
