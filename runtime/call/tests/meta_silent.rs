@@ -95,6 +95,28 @@ fn whatever_a_silent_metaserver_is_asked_the_next_answers() {
 }
 
 #[test]
+fn a_server_that_ends_takes_its_leave_first() {
+    static SEEN: AtomicU32 = AtomicU32::new(0);
+    let address = pretends(|rpc, event| {
+        match event {
+            MetaEvent::Register(_) => rpc.registered(60_000),
+            // It knows that it is registered.
+            MetaEvent::Report(_) => SEEN.store(1, Ordering::SeqCst),
+            MetaEvent::Leave => SEEN.store(2, Ordering::SeqCst),
+            _ => {}
+        }
+        true
+    });
+    let mut config = common::config();
+    let metaservers = vec![address.to_string()];
+    config.membership = Some(kumi_call::server::Membership { metaservers, ..Default::default() });
+    let mut server = served(config);
+    common::eventually("it registers", || SEEN.load(Ordering::SeqCst) == 1);
+    server.stop();
+    common::eventually("it leaves", || SEEN.load(Ordering::SeqCst) == 2);
+}
+
+#[test]
 fn one_that_is_silent_is_lost() {
     let client = Client::connect(&pretends(|_, _| false).to_string(), &Options::default());
     let client = client.expect("a connection");

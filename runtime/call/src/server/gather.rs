@@ -26,7 +26,7 @@ use crate::values;
 const STEP: usize = 4 << 20;
 /// How long another server may say nothing.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Bytes per second that another server sends at least.
+/// Bytes per second that another server sends at least, over each such time.
 const SLOWEST: u64 = 64 << 10;
 /// Bytes that are read at once when it is not known where they belong.
 const INPUT: usize = 16 << 10;
@@ -213,8 +213,7 @@ async fn bring(
     let socket = timeout(PATIENCE, Plain::open(server)).await.map_err(late)?;
     let socket = socket.and_then(Plain::into_descriptor).map_err(failed)?;
     let socket = native::watch(socket).map_err(failed)?;
-    let mut fetching =
-        Fetching { rpc: Client::new(), streams: BTreeMap::new(), block, server, parameter };
+    let mut fetching = Fetching::new(block, server, parameter);
     let program = format!("kumi call serve {}", shared.config.name);
     let hello = ClientHello {
         versions: VERSIONS,
@@ -253,6 +252,38 @@ struct Fetching<'a> {
     block: &'a Rc<Block>,
     server: &'a str,
     parameter: u16,
+    pace: Pace,
+}
+
+/// How fast bytes come.
+#[derive(Debug)]
+struct Pace {
+    since: Instant,
+    bytes: u64,
+}
+
+impl Pace {
+    fn new() -> Pace {
+        Pace { since: Instant::now(), bytes: 0 }
+    }
+
+    /// So many more have come; whether that is fast enough.
+    fn adds(&mut self, now: Instant, bytes: usize) -> bool {
+        self.bytes = self.bytes.saturating_add(bytes as u64);
+        if now.saturating_duration_since(self.since) < PATIENCE {
+            return true;
+        }
+        let enough = self.bytes >= SLOWEST * PATIENCE.as_secs();
+        *self = Pace { since: now, bytes: 0 };
+        enough
+    }
+}
+
+impl<'a> Fetching<'a> {
+    fn new(block: &'a Rc<Block>, server: &'a str, parameter: u16) -> Fetching<'a> {
+        let (rpc, streams) = (Client::new(), BTreeMap::new());
+        Fetching { rpc, streams, block, server, parameter, pace: Pace::new() }
+    }
 }
 
 impl Fetching<'_> {
@@ -306,6 +337,10 @@ impl Fetching<'_> {
                 (begin, end) = (0, 0);
             }
             let count = self.read(socket, target, &mut input[end..]).await?;
+            // It would have a turn to fetch for hours otherwise.
+            if !self.pace.adds(Instant::now(), count) {
+                return Err(self.failed("it sends too slowly"));
+            }
             self.rpc.placed(count.min(room));
             end += count.saturating_sub(room);
         }
@@ -356,5 +391,21 @@ impl Fetching<'_> {
             ClientEvent::Ended(failure) => Err(self.failed(failure.text)),
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_sends_a_little_now_and_then_is_too_slow() {
+        let mut pace = Pace::new();
+        let begin = pace.since;
+        let times: Vec<Instant> =
+            (0..=120).map(|seconds| begin + Duration::from_secs(seconds)).collect();
+        assert!(times[1..20].iter().all(|now| pace.adds(*now, 1)));
+        assert!(!pace.adds(times[20], 1), "20 bytes in 20 s");
+        assert!(times[21..].iter().all(|now| pace.adds(*now, SLOWEST as usize)));
     }
 }

@@ -72,7 +72,9 @@ pub async fn run(shared: Rc<Shared>, membership: Membership) {
                 report: None,
                 heard: Instant::now(),
             };
-            match attendance.attend(address, &mut news, speed).await {
+            let attended = attendance.attend(address, &mut news, speed).await;
+            shared.attends.set(false);
+            match attended {
                 Ok(()) => tracing::info!(address, "the metaserver closed the connection"),
                 Err(error) => tracing::warn!(address, %error, "no connection to the metaserver"),
             }
@@ -117,8 +119,13 @@ impl Attendance<'_> {
         while news.try_recv().is_ok() {}
         self.introduce(speed)?;
         let mut input = Vec::with_capacity(4096);
+        let mut leaving = self.shared.leaving.subscribe();
+        let mut stays = true;
         loop {
             self.write(&mut socket).await?;
+            if !stays {
+                self.shared.left.notify_one();
+            }
             let due = self.report.map_or(self.heard + PATIENCE, |(due, _)| due);
             tokio::select! {
                 read = socket.read_buf(&mut input) => {
@@ -131,6 +138,10 @@ impl Attendance<'_> {
                 told = news.recv() => if let Some((ticket, fate)) = told {
                     self.member.told(ticket, fate);
                 },
+                _ = leaving.wait_for(|leaving| *leaving), if stays => {
+                    stays = false;
+                    self.member.leave();
+                }
                 () = sleep_until(due) => self.tell()?,
             }
         }
@@ -219,6 +230,7 @@ impl Attendance<'_> {
                 tracing::info!("registered at the metaserver");
                 let between = Duration::from_millis(ms.clamp(50, 60_000).into());
                 self.report = Some((Instant::now(), between));
+                self.shared.attends.set(true);
             }
             MemberEvent::Stop(ticket) => {
                 if let Stop::Cancel(job) = self.shared.tickets.stop(ticket) {

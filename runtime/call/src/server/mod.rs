@@ -77,6 +77,8 @@ pub struct Config {
     pub scratch: PathBuf,
     /// Most bytes of one call's files, in either direction.
     pub file_bytes: u64,
+    /// Most bytes of the files that all calls together have sent.
+    pub scratch_bytes: u64,
     /// Who may call; `None`: everybody, without being told apart.
     pub users: Option<Arc<Users>>,
     /// Connections that have not said who they are, at once; the oldest goes for one more.
@@ -131,6 +133,7 @@ impl Config {
             threads: 1,
             scratch: std::env::temp_dir(),
             file_bytes: 16 << 30,
+            scratch_bytes: 64 << 30,
             users: None,
             strangers: 256,
             hello_time: Duration::from_secs(2),
@@ -249,6 +252,12 @@ struct Shared {
     passes: crate::pass::Passes,
     /// Whether the server ends.
     end: watch::Sender<bool>,
+    /// Whether it takes no new calls, of which the metaserver is told before.
+    leaving: watch::Sender<bool>,
+    /// A metaserver has it registered.
+    attends: Cell<bool>,
+    /// That was told.
+    left: Notify,
     /// How many files a process might open before this one raised that for itself.
     files: u64,
     held: RefCell<Table<holding::Kept>>,
@@ -299,7 +308,7 @@ pub fn serve(
     let (files, path) = (raise_open_files(), listener.path());
     let nearby = neighbour::listen(&config, &listener);
     let membership = membership(&config, &listener)?;
-    let scratch = RefCell::new(scratch::Scratch::new(&config.scratch));
+    let scratch = RefCell::new(scratch::Scratch::new(&config.scratch, config.scratch_bytes));
     let shared = Rc::new(Shared {
         config,
         registry,
@@ -311,6 +320,9 @@ pub fn serve(
         scratch,
         passes: crate::pass::Passes::default(),
         end: watch::channel(false).0,
+        leaving: watch::channel(false).0,
+        attends: Cell::new(false),
+        left: Notify::new(),
         files,
         held,
         held_changed: Notify::new(),
@@ -329,6 +341,12 @@ pub fn serve(
             () = stop => Ok(()),
             () = holding::sweep(&shared) => Ok(()),
         };
+        // The metaserver first: calls whose clients are told below would come back otherwise.
+        shared.leaving.send_replace(true);
+        if shared.attends.get() {
+            // One that does not read notices when the connection ends.
+            let _unread = tokio::time::timeout(FAREWELL, shared.left.notified()).await;
+        }
         shared.end.send_replace(true);
         // Who has not read it by then is told nothing.
         let _late = tokio::time::timeout(FAREWELL, gone(&shared)).await;

@@ -8,6 +8,7 @@ use std::fs::{DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use kumi_idl::{Interface, Type};
 use kumi_rpc::{Code, Failure, Size};
@@ -27,6 +28,22 @@ pub struct Scratch {
     /// Made when the first call needs it; with the lock, which is held as long as it is open.
     made: Option<(PathBuf, File)>,
     next: Cell<u64>,
+    /// Bytes of the files that calls have sent or send, and the most of them.
+    total: Rc<Cell<u64>>,
+    most: u64,
+}
+
+/// Room for the files of a call, as long as that is here.
+#[derive(Debug)]
+struct Room {
+    bytes: u64,
+    total: Rc<Cell<u64>>,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.total.set(self.total.get() - self.bytes);
+    }
 }
 
 fn private(path: &Path) -> io::Result<()> {
@@ -42,8 +59,8 @@ fn open_lock(folder: &Path, create: bool) -> io::Result<File> {
 }
 
 impl Scratch {
-    /// Below this folder. What servers that are gone have left there is removed.
-    pub fn new(base: &Path) -> Scratch {
+    /// Below this folder, for so many bytes of files together. What servers that are gone have left there is removed.
+    pub fn new(base: &Path, most: u64) -> Scratch {
         match stale(base) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -51,7 +68,15 @@ impl Scratch {
                 tracing::warn!(%error, "what other servers left in {} stays", base.display());
             }
         }
-        Scratch { base: base.to_owned(), made: None, next: Cell::new(0) }
+        let (next, total) = (Cell::new(0), Rc::default());
+        Scratch { base: base.to_owned(), made: None, next, total, most }
+    }
+
+    /// Room for so many bytes; `None`: other calls have it.
+    fn room(&self, bytes: u64) -> Option<Room> {
+        let total = self.total.get().checked_add(bytes).filter(|total| *total <= self.most)?;
+        self.total.set(total);
+        Some(Room { bytes, total: Rc::clone(&self.total) })
     }
 
     /// A folder for a call.
@@ -124,6 +149,7 @@ pub struct CallFiles {
     folder: PathBuf,
     /// Those that are sent, to be written.
     coming: Vec<(u16, File)>,
+    _room: Room,
 }
 
 /// A file that goes to the client.
@@ -171,9 +197,15 @@ impl CallFiles {
                 text,
             ));
         }
+        let room = scratch.room(bytes).ok_or_else(|| {
+            let text = format!(
+                "the files of other calls leave no room for {bytes} bytes; try again later"
+            );
+            Failure::new(Code::Busy, i64::from(libc::ENOSPC), text)
+        })?;
         let folder = scratch.folder().map_err(|error| disk("make", &error))?;
         // From here on the folder is removed, however this ends.
-        let mut files = CallFiles { folder, coming: Vec::new() };
+        let mut files = CallFiles { folder, coming: Vec::new(), _room: room };
         for (index, param) in (0_u16..).zip(&interface.params) {
             if param.ty != Type::File {
                 continue;
@@ -268,7 +300,7 @@ mod tests {
     fn folders_of_servers_that_are_gone_are_removed() {
         let base = tempfile::tempdir().expect("a folder");
         let there = || std::fs::read_dir(base.path()).expect("readable").count();
-        let mut lives = Scratch::new(base.path());
+        let mut lives = Scratch::new(base.path(), 10);
         let folder = lives.folder().expect("a folder");
         assert!(folder.exists());
         // As a crash leaves it: the folder with a lock that nobody holds.
@@ -278,11 +310,23 @@ mod tests {
         std::fs::write(left.join("file-0"), "data").expect("written");
         std::fs::create_dir(base.path().join("kumi-call-new")).expect("made");
         std::fs::create_dir(base.path().join("other")).expect("made");
-        let next = Scratch::new(base.path());
+        let next = Scratch::new(base.path(), 10);
         assert!(folder.exists(), "its server lives");
         assert!(!left.exists());
         assert_eq!(there(), 3, "one without a lock is nobody's to remove");
         drop((lives, next));
         assert!(!folder.exists());
+    }
+
+    #[test]
+    fn the_files_of_all_calls_are_bounded() {
+        let base = tempfile::tempdir().expect("a folder");
+        let scratch = Scratch::new(base.path(), 10);
+        let (one, other) = (scratch.room(4).expect("room"), scratch.room(6).expect("room"));
+        assert!(scratch.room(1).is_none() && scratch.room(u64::MAX).is_none());
+        drop(one);
+        assert!(scratch.room(5).is_none() && scratch.room(4).is_some());
+        drop(other);
+        assert!(scratch.room(10).is_some());
     }
 }

@@ -69,6 +69,9 @@ pub struct ServeArgs {
     /// Most MiB of one call's files, in either direction
     #[arg(long, value_name = "MIB", default_value_t = 16 << 10, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     pub call_files: u64,
+    /// Most MiB of the files that all calls together have sent [default: four times those of one]
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    pub all_files: Option<u64>,
     /// Register at this metaserver, or at the first of several that answers; clients that ask it are sent here
     #[arg(long, value_name = "ADDR[,ADDR…]", value_delimiter = ',')]
     pub meta: Vec<String>,
@@ -178,6 +181,7 @@ fn config(args: &ServeArgs) -> Result<Config, Error> {
         config.scratch = std::path::absolute(scratch).unwrap_or_else(|_| scratch.clone());
     }
     config.file_bytes = args.call_files << 20;
+    config.scratch_bytes = args.all_files.unwrap_or(4 * args.call_files) << 20;
     if let Some(mib) = args.held_memory {
         config.held_bytes = mib << 20;
     }
