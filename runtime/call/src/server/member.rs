@@ -73,7 +73,7 @@ pub async fn run(shared: Rc<Shared>, membership: Membership) {
                 heard: Instant::now(),
             };
             let attended = attendance.attend(address, &mut news, speed).await;
-            shared.attends.set(false);
+            shared.leave.attends.set(false);
             match attended {
                 Ok(()) => tracing::info!(address, "the metaserver closed the connection"),
                 Err(error) => tracing::warn!(address, %error, "no connection to the metaserver"),
@@ -119,12 +119,12 @@ impl Attendance<'_> {
         while news.try_recv().is_ok() {}
         self.introduce(speed)?;
         let mut input = Vec::with_capacity(4096);
-        let mut leaving = self.shared.leaving.subscribe();
+        let mut leaving = self.shared.leave.begun.subscribe();
         let mut stays = true;
         loop {
             self.write(&mut socket).await?;
             if !stays {
-                self.shared.left.notify_one();
+                self.shared.leave.told.notify_one();
             }
             let due = self.report.map_or(self.heard + PATIENCE, |(due, _)| due);
             tokio::select! {
@@ -230,7 +230,7 @@ impl Attendance<'_> {
                 tracing::info!("registered at the metaserver");
                 let between = Duration::from_millis(ms.clamp(50, 60_000).into());
                 self.report = Some((Instant::now(), between));
-                self.shared.attends.set(true);
+                self.shared.leave.attends.set(true);
             }
             MemberEvent::Stop(ticket) => {
                 if let Stop::Cancel(job) = self.shared.tickets.stop(ticket) {

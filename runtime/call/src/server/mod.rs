@@ -252,12 +252,7 @@ struct Shared {
     passes: crate::pass::Passes,
     /// Whether the server ends.
     end: watch::Sender<bool>,
-    /// Whether it takes no new calls, of which the metaserver is told before.
-    leaving: watch::Sender<bool>,
-    /// A metaserver has it registered.
-    attends: Cell<bool>,
-    /// That was told.
-    left: Notify,
+    leave: Leave,
     /// How many files a process might open before this one raised that for itself.
     files: u64,
     held: RefCell<Table<holding::Kept>>,
@@ -269,6 +264,17 @@ struct Shared {
     local: bool,
     /// By what clients on this machine find its other listener.
     nearby: Option<crate::nearby::Secret>,
+}
+
+/// How the server leaves its metaserver.
+#[derive(Default)]
+struct Leave {
+    /// A metaserver has it registered.
+    attends: Cell<bool>,
+    /// Whether it takes no new calls.
+    begun: watch::Sender<bool>,
+    /// The metaserver was told.
+    told: Notify,
 }
 
 /// Most connections to other servers at a time.
@@ -320,9 +326,7 @@ pub fn serve(
         scratch,
         passes: crate::pass::Passes::default(),
         end: watch::channel(false).0,
-        leaving: watch::channel(false).0,
-        attends: Cell::new(false),
-        left: Notify::new(),
+        leave: Leave::default(),
         files,
         held,
         held_changed: Notify::new(),
@@ -341,12 +345,7 @@ pub fn serve(
             () = stop => Ok(()),
             () = holding::sweep(&shared) => Ok(()),
         };
-        // The metaserver first: calls whose clients are told below would come back otherwise.
-        shared.leaving.send_replace(true);
-        if shared.attends.get() {
-            // One that does not read notices when the connection ends.
-            let _unread = tokio::time::timeout(FAREWELL, shared.left.notified()).await;
-        }
+        take_leave(&shared).await;
         shared.end.send_replace(true);
         // Who has not read it by then is told nothing.
         let _late = tokio::time::timeout(FAREWELL, gone(&shared)).await;
@@ -360,6 +359,15 @@ pub fn serve(
         tracing::debug!(%error, path = %path.display(), "the socket has gone already");
     }
     Ok(result?)
+}
+
+/// Tells the metaserver, before the clients are told: their calls would come back here otherwise.
+async fn take_leave(shared: &Rc<Shared>) {
+    shared.leave.begun.send_replace(true);
+    if shared.leave.attends.get() {
+        // One that does not read notices when the connection ends.
+        let _unread = tokio::time::timeout(FAREWELL, shared.leave.told.notified()).await;
+    }
 }
 
 /// Waits until all clients are gone.
