@@ -1,9 +1,16 @@
-//! Texts of any bytes, descriptions with a few bytes changed, and descriptions that are printed and read again.
+//! The fuzz target's harness with texts of any bytes, descriptions with a few bytes changed, and descriptions that are
+//! printed and read again.
+
 use kumi_idl::{
     Binary, Class, Dimension, Element, Expr, Function, Interface, Language, Mode, Module, Order,
-    Parallel, Param, Scalar, Target, Type, Unary, parse,
+    Parallel, Param, Target, Type, Unary, parse,
 };
 use proptest::prelude::*;
+
+#[path = "../../../fuzz/descriptions.rs"]
+mod descriptions;
+
+use descriptions::check;
 
 const TEXT: &str = r#"Module m; Library "-la"; FortranFormat "%l__"; Globals { int a; }
 Define f(long mode_in int n = 3, IN double A[n+1: 0, n, 2][max(1, n)] @order(F) "a", OUT dcomplex *z, cb(int k, double x[k]), string s = "t", OUT int i)
@@ -11,31 +18,6 @@ Define f(long mode_in int n = 3, IN double A[n+1: 0, n, 2][max(1, n)] @order(F) 
 DefClass c "d" Required "c.o" { DefState { int b; } DefMethod m(IN int n, OUT int k) { *k = n; } }
 /* end */ // of it
 "#;
-
-/// Whatever was read can be used, printed and read again.
-fn check(bytes: &[u8]) {
-    let parsed = parse(bytes);
-    let Some(module) = parsed.module else {
-        assert!(!parsed.diagnostics.is_empty());
-        return;
-    };
-    let methods = module.classes.iter().flat_map(|class| &class.methods);
-    for interface in module.interfaces.iter().chain(methods) {
-        interface.validate().unwrap();
-        let json = interface.to_json().unwrap();
-        assert_eq!(Interface::from_json(json.as_bytes()).unwrap(), *interface);
-        let three = |param: &Param| {
-            let sent = param.scalar().filter(|_| param.mode.is_sent());
-            sent.map(|_| Scalar::I64(3))
-        };
-        let scalars: Vec<Option<Scalar>> = interface.params.iter().map(three).collect();
-        // A size may be anything: only that there is an answer matters here.
-        let _planned = interface.plan(&scalars);
-    }
-    let printed = module.to_string();
-    let again = parse(printed.as_bytes());
-    assert_eq!(again.module, Some(module), "{printed}\n{:#?}", again.diagnostics);
-}
 
 #[test]
 fn the_text_itself_is_good() {
@@ -231,4 +213,29 @@ proptest! {
         let read = Interface::from_json(json.as_bytes()).unwrap();
         prop_assert_eq!(&read, &module.interfaces[0]);
     }
+}
+
+#[test]
+fn canonical_descriptions_with_a_few_bytes_changed() {
+    let module = parse(TEXT.as_bytes()).module.expect("it is good");
+    let json = module.interfaces[0].to_json().expect("it is written").into_bytes();
+    assert!(descriptions::canonical(&[&[3; 8], json.as_slice()].concat()));
+    let (mut read, mut state) = (0, 1_u64);
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    for _ in 0..4_000 {
+        let mut input: Vec<u8> = (0..8).map(|_| next() as u8).collect();
+        input.extend_from_slice(&json);
+        for _ in 0..next() % 4 {
+            let at = 8 + (next() % json.len() as u64) as usize;
+            // Another byte that occurs there: digits, names, brackets.
+            input[at] = json[(next() % json.len() as u64) as usize];
+        }
+        read += usize::from(descriptions::canonical(&input));
+    }
+    assert!(read > 1_000, "only {read} were descriptions");
 }

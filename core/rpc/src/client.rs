@@ -1,19 +1,18 @@
 //! A connection as its client sees it.
 
+mod answers;
 mod granted;
 
 use crate::callback::{CallbackHead, CallbackReturn};
-use crate::codec::{Cursor, Malformed};
 use crate::frame::{self, End, HEADER, Header, Kind};
 use crate::held::{FetchHead, HeldName};
 use crate::hello::{ServerHello, VERSIONS};
-use crate::message::{self, CallHead, Failure, ResultHead, Value};
+use crate::message::{self, CallHead, Failure, ResultHead};
 use crate::meta::{Over, Placed, Placing};
 use crate::parts::{Parts, Size};
 use crate::reader::{Coming, Place, Raw, Step, raw};
 use crate::shared::{Grant, Share};
 use crate::{MOST_REQUEST, ProtocolError};
-use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -450,150 +449,4 @@ impl Client {
             }
         }
     }
-
-    fn take(&mut self, header: Header, body: &[u8]) -> Result<Option<ClientEvent>, ProtocolError> {
-        let Header { stream, kind, .. } = header;
-        let kind = kind.unwrap_or(Kind::Call);
-        let malformed = |why| ProtocolError::Body { kind: kind as u8, why };
-        let unasked = ProtocolError::Unasked { kind: kind as u8, stream };
-        Ok(match kind {
-            Kind::Description => {
-                if !matches!(self.streams.get(&stream), Some((Stream::Interface, _))) {
-                    return Err(unasked);
-                }
-                let (hash, json) = description(body).map_err(malformed)?;
-                self.end(stream).then_some(ClientEvent::Description(stream, hash, json))
-            }
-            Kind::Names => {
-                if !matches!(self.streams.get(&stream), Some((Stream::List, _))) {
-                    return Err(unasked);
-                }
-                let names = names(body).map_err(malformed)?;
-                self.end(stream).then_some(ClientEvent::Names(stream, names))
-            }
-            Kind::Result => {
-                let head = ResultHead::decode(body).map_err(malformed)?;
-                self.result(stream, head)?
-            }
-            Kind::Error => {
-                let failure = Failure::decode(body).map_err(malformed)?;
-                if stream == 0 {
-                    return Ok(Some(ClientEvent::Ended(failure)));
-                }
-                if !self.streams.contains_key(&stream) {
-                    return Err(unasked);
-                }
-                self.end(stream).then_some(ClientEvent::Failed(stream, failure))
-            }
-            Kind::Ping => {
-                // A server that asks without end is not answered without end.
-                if let (Some(ping), true) = (body.first_chunk(), self.pings.len() < MOST_PINGS) {
-                    self.pings.push(*ping);
-                }
-                None
-            }
-            Kind::Pong => Some(ClientEvent::Pong),
-            Kind::Grant => Some(self.granted(stream, Grant::decode(body).map_err(malformed)?)?),
-            Kind::Callback => {
-                let head = CallbackHead::decode(body).map_err(malformed)?;
-                self.callback(stream, head)?
-            }
-            Kind::Placed | Kind::Closed | Kind::State => {
-                return self.take_of_metaserver(stream, kind, body);
-            }
-            _ => return Err(ProtocolError::Kind(kind as u8)),
-        })
-    }
-
-    /// What a metaserver says.
-    fn take_of_metaserver(
-        &mut self,
-        stream: u32,
-        kind: Kind,
-        body: &[u8],
-    ) -> Result<Option<ClientEvent>, ProtocolError> {
-        let malformed = |why| ProtocolError::Body { kind: kind as u8, why };
-        let unasked = ProtocolError::Unasked { kind: kind as u8, stream };
-        Ok(match kind {
-            Kind::Placed => match self.streams.get(&stream) {
-                Some((Stream::Place, wanted)) => {
-                    let placed = Placed::decode(body).map_err(malformed)?;
-                    wanted.then_some(ClientEvent::Placed(stream, placed))
-                }
-                _ => return Err(unasked),
-            },
-            Kind::Closed => match self.streams.get(&stream) {
-                Some((Stream::Place, _)) => self.end(stream).then_some(ClientEvent::Closed(stream)),
-                _ => return Err(unasked),
-            },
-            Kind::State => match self.streams.get(&stream) {
-                Some((Stream::Status, _)) => {
-                    let json =
-                        core::str::from_utf8(body).map_err(|_| malformed(Malformed::Text))?;
-                    self.end(stream).then(|| ClientEvent::State(stream, json.to_owned()))
-                }
-                _ => return Err(unasked),
-            },
-            _ => return Err(ProtocolError::Kind(kind as u8)),
-        })
-    }
-
-    /// A call that runs and has called no function, and whether anybody waits for it.
-    fn running(&mut self, stream: u32, kind: Kind) -> Result<(&mut Call, bool), ProtocolError> {
-        match self.streams.get_mut(&stream) {
-            Some((
-                Stream::Call(call @ Call { begun: false, back: Back::None, asked: None, .. }),
-                wanted,
-            )) => Ok((call, *wanted)),
-            _ => Err(ProtocolError::Unasked { kind: kind as u8, stream }),
-        }
-    }
-
-    fn result(
-        &mut self,
-        stream: u32,
-        head: ResultHead,
-    ) -> Result<Option<ClientEvent>, ProtocolError> {
-        let (call, wanted) = self.running(stream, Kind::Result)?;
-        call.begun = true;
-        for (argument, value) in &head.values {
-            if let Value::FileLength(bytes) = value {
-                call.file(stream, *argument, *bytes)?;
-            }
-        }
-        if call.parts.is_complete() {
-            self.done = Some(stream);
-        }
-        Ok(wanted.then_some(ClientEvent::Result(stream, head)))
-    }
-
-    fn callback(
-        &mut self,
-        stream: u32,
-        head: CallbackHead,
-    ) -> Result<Option<ClientEvent>, ProtocolError> {
-        let (call, wanted) = self.running(stream, Kind::Callback)?;
-        if !call.runs {
-            return Err(ProtocolError::Unasked { kind: Kind::Callback as u8, stream });
-        }
-        call.back = if wanted { Back::Asked } else { Back::Refused };
-        Ok(wanted.then_some(ClientEvent::Callback(stream, head)))
-    }
-}
-
-fn description(body: &[u8]) -> Result<(u64, String), Malformed> {
-    let mut cursor = Cursor::new(body);
-    let hash = cursor.u64()?;
-    let json = core::str::from_utf8(cursor.rest()).map_err(|_| Malformed::Text)?;
-    Ok((hash, json.to_owned()))
-}
-
-fn names(body: &[u8]) -> Result<Vec<String>, Malformed> {
-    let mut cursor = Cursor::new(body);
-    let mut names = Vec::new();
-    while !cursor.is_empty() {
-        let length = cursor.u16()?;
-        names.push(message::name(cursor.take(usize::from(length))?)?.to_owned());
-    }
-    Ok(names)
 }

@@ -1,0 +1,57 @@
+//! The fuzz targets' harness with inputs from a seed: a bounded run that needs no fuzzer.
+#![forbid(unsafe_code)]
+
+#[path = "../../../fuzz/calls.rs"]
+mod calls;
+
+/// splitmix64.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+/// Runs a target with many inputs; the sum of what it counts.
+fn all(seed: u64, target: impl Fn(&[u8]) -> usize) -> usize {
+    let mut numbers = Numbers(seed);
+    let mut input = Vec::new();
+    (0..20_000)
+        .map(|_| {
+            input.clear();
+            // The first byte leaves the hello as it is, mostly.
+            input.push(numbers.next() as u8);
+            let length = numbers.next() % 160;
+            input.extend((0..length).map(|_| numbers.next() as u8));
+            target(&input)
+        })
+        .sum()
+}
+
+#[test]
+fn clients_of_a_server() {
+    let taken = all(1, calls::server);
+    assert!(taken > 8_000, "only {taken} calls were taken in");
+}
+
+#[test]
+fn servers_of_a_client() {
+    let over = all(2, calls::client);
+    assert!(over > 5_000, "only {over} streams ended");
+}
+
+#[test]
+fn clients_and_servers_of_a_metaserver() {
+    let events = all(3, calls::metaserver);
+    assert!(events > 50_000, "only {events} events");
+}
+
+#[test]
+fn metaservers_of_a_server() {
+    let events = all(4, calls::member);
+    assert!(events > 20_000, "only {events} events");
+}

@@ -1,0 +1,568 @@
+//! Connections of library calls whose other end is hostile or broken: frames as it sends them, and what the driver does
+//! meanwhile, both as the input says. `core/rpc/tests/fuzzed.rs` runs the same with inputs from a seed, so that it needs
+//! no fuzzer.
+
+#![allow(dead_code)] // Each fuzz target uses one of them.
+
+use std::collections::BTreeMap;
+
+use kumi_rpc::{
+    CallHead, CallbackHead, CallbackReturn, Client, ClientEvent, ClientHello, Code, Ended, Failure,
+    Fate, Grant, GrantPart, HEADER, Look, MOST_ANSWER, MOST_REQUEST, Member, MemberEvent,
+    MetaEvent, Metaserver, Moved, Over, Piece, Placed, Placing, Register, Report, ResultHead, Role,
+    Server, ServerEvent, ServerHello, Share, Size, Step, Ticket, Value,
+};
+
+const STREAMS: usize = 4;
+/// What a hello may have at most lies far below this.
+const MOST_WISH: usize = MOST_ANSWER + HEADER;
+const TICKET: Ticket = Ticket { call: 1, attempt: 2 };
+/// Kinds of frames that a server of routines takes, with one that does not exist and one that is an extension.
+const TO_SERVER: &[u8] = &[1, 2, 3, 3, 3, 3, 3, 4, 4, 4, 5, 6, 7, 13, 14, 15, 21, 23, 46, 99, 200];
+/// The same of its clients, metaservers' answers included.
+const TO_CLIENT: &[u8] = &[4, 4, 4, 6, 7, 8, 9, 10, 10, 11, 12, 12, 20, 20, 33, 35, 45, 99, 200];
+/// Of metaservers.
+const TO_METASERVER: &[u8] = &[1, 2, 4, 5, 6, 7, 32, 32, 34, 36, 37, 38, 40, 41, 43, 44, 99, 200];
+/// Of a server of routines from its metaserver.
+const TO_MEMBER: &[u8] = &[4, 6, 7, 11, 39, 42, 47, 99, 200];
+
+/// The input, byte by byte; zeros when it is used up.
+struct Bytes<'i>(&'i [u8]);
+
+impl Bytes<'_> {
+    fn next(&mut self) -> u8 {
+        let Some((&first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        first
+    }
+
+    /// Arrays of the parameters from 1 on.
+    fn sizes(&mut self) -> Vec<Size> {
+        let count = u16::from(self.next() % 3);
+        (1..=count).map(|argument| Size { argument, bytes: (self.next() % 16).into() }).collect()
+    }
+
+    /// Appends a frame of one of these kinds, with any body or one that is nearly right.
+    fn frame(&mut self, kinds: &[u8], out: &mut Vec<u8>) {
+        let (kind, at) = (kinds[usize::from(self.next()) % kinds.len()], self.next());
+        let length = self.next();
+        let mut body = Vec::new();
+        if length < 16 {
+            body.extend((0..length).map(|_| self.next()));
+        } else {
+            good(kind, at, &mut body);
+        }
+        if (16..48).contains(&length) && !body.is_empty() {
+            let at = usize::from(self.next()) % body.len();
+            body[at] = self.next();
+        }
+        let of_connection = matches!(kind, 6 | 7 | 15 | 23 | 36..=43 | 47);
+        let stream = match kind {
+            _ if of_connection => 0,
+            8 | 9 | 33 | 35 | 45 if at < 224 => asked(kind),
+            _ => u32::from(at % 8),
+        };
+        let argument = if kind == 4 { at / 8 % 4 } else { 0 };
+        out.extend_from_slice(&u32::try_from(body.len()).expect("short").to_le_bytes());
+        out.extend_from_slice(&stream.to_le_bytes());
+        out.extend_from_slice(&[kind, 0, argument, 0]);
+        out.extend_from_slice(&body);
+    }
+
+    /// Mostly a hello as it ought to be.
+    fn hello(&mut self, mut hello: Vec<u8>) -> Vec<u8> {
+        if self.next() == 255 {
+            let at = usize::from(self.next()) % hello.len();
+            hello[at] ^= self.next();
+        }
+        hello
+    }
+}
+
+fn values() -> Vec<(u16, Value)> {
+    vec![(0, Value::I64(3)), (4, Value::Complex(1.0, 2.0)), (9, Value::Text("é".into()))]
+}
+
+const SHARE: Share = Share { sent: true, returned: true };
+
+fn call(shared: bool) -> CallHead {
+    CallHead {
+        hash: 1,
+        timeout_ms: 2,
+        routine: "f".into(),
+        values: values(),
+        shared: if shared { vec![(1, SHARE)] } else { Vec::new() },
+        ..CallHead::default()
+    }
+}
+
+fn grant(memory: u32) -> Grant {
+    let part = GrantPart { argument: 1, share: SHARE, offset: 8, length: 8 };
+    Grant { memory, length: 64, fresh: true, parts: vec![part], gone: vec![7] }
+}
+
+fn placing() -> Placing {
+    Placing {
+        key: (1, 2),
+        hash: 3,
+        bytes_out: 4,
+        bytes_back: 5,
+        operations: 1.0,
+        time_ms: 6,
+        attempts: 7,
+        priority: 8,
+        idempotent: true,
+        routine: "f".into(),
+        lying: Vec::new(),
+    }
+}
+
+fn over() -> Over {
+    let (out, back) = (Moved { bytes: 1, ns: 2 }, Moved { bytes: 3, ns: 4 });
+    Over { ticket: TICKET, ended: Ended::Broken, out, back, ran_ns: 5, waited_ns: 6 }
+}
+
+fn placed() -> Placed {
+    Placed { ticket: TICKET, address: "h:1".into(), server: "s".into(), pass: String::new() }
+}
+
+fn register() -> Register {
+    Register {
+        name: "s".into(),
+        address: "h:1".into(),
+        site: String::new(),
+        version: "1".into(),
+        slots: 2,
+        processors: 4,
+        speed: 1.0,
+        offers: 1,
+        key: None,
+    }
+}
+
+/// Appends a body as it ought to be, if frames of this kind have one.
+fn good(kind: u8, at: u8, out: &mut Vec<u8>) {
+    let failed = at >= 128;
+    match kind {
+        1 | 2 => out.push(b'f'),
+        3 => call(failed).encode(out),
+        4 => out.extend(std::iter::repeat_n(at, 1 + usize::from(at / 32))),
+        6 | 7 => out.extend_from_slice(&[at; 8]),
+        8 | 37 => out.extend_from_slice(b"\x01\0\0\0\0\0\0\0{}"),
+        9 => out.extend_from_slice(b"\x01\0f"),
+        10 => ResultHead { waited_ns: 1, ran_ns: 2, values: values() }.encode(out),
+        11 => Failure::new(Code::Crashed, 1, "it ended").encode(out),
+        12 => CallbackHead { parameter: at.into(), values: values() }.encode(out),
+        13 if failed => CallbackReturn::Failed("no".into()).encode(out),
+        13 => CallbackReturn::Done(values()).encode(out),
+        20 => grant(1 + u32::from(at % 4)).encode(out),
+        23 => out.extend_from_slice(&[at % 4, 0, 0, 0]),
+        32 => placing().encode(out),
+        33 => placed().encode(out),
+        34 => over().encode(out),
+        36 => register().encode(out),
+        39 => out.extend_from_slice(&[1, 2, 0, 0]),
+        40 => Report { load: 0.5, running: 1, waiting: 2, elsewhere: 3 }.encode(out),
+        38 | 42 | 46 | 47 => TICKET.encode(out),
+        41 => {
+            let mut member = Member::new();
+            member.told(TICKET, Fate::Ran(5));
+            out.extend_from_slice(&member.out()[HEADER..]);
+        }
+        45 => out.extend_from_slice(b"{}"),
+        _ => {}
+    }
+}
+
+fn client_hello(maps: bool) -> ClientHello {
+    let (token, program) = ("t".into(), "p".into());
+    ClientHello { versions: 1..=3, token, program, site: String::new(), maps }
+}
+
+fn server_hello(role: Role) -> ServerHello {
+    let (name, gives) = ("s".into(), role == Role::Server);
+    ServerHello { version: Ok(1), highest: 1, name, streams: 9, bytes: 9, role, gives, local: None }
+}
+
+/// How many bytes of an array may come: of those that its stream was told.
+fn fits(told: &BTreeMap<u32, Vec<Size>>, stream: u32, argument: u16, end: u64) -> bool {
+    let sizes = told.get(&stream).into_iter().flatten();
+    sizes.clone().any(|size| size.argument == argument && end <= size.bytes)
+}
+
+/// A server of routines, which grants memory, and what its driver knows.
+struct Serving {
+    server: Server,
+    /// Arrays that are to come, and those that are sent.
+    coming: BTreeMap<u32, Vec<Size>>,
+    going: BTreeMap<u32, Vec<Size>>,
+    running: Vec<u32>,
+    granted: u32,
+    taken: usize,
+}
+
+impl Serving {
+    fn event(&mut self, event: ServerEvent, input: &mut Bytes<'_>) {
+        let no = Failure::new(Code::Busy, 0, "no");
+        match event {
+            ServerEvent::Hello(hello) => {
+                assert!(self.server.welcome(&hello, "s", 1) || hello.versions != (1..=3));
+            }
+            ServerEvent::Interface(stream, name) => {
+                assert!(!name.is_empty());
+                self.server.describe(stream, 1, "{}");
+            }
+            ServerEvent::List(stream, _) => self.server.names(stream, ["f", "g"]),
+            ServerEvent::Fetch(stream, _) => self.server.fail(stream, &no),
+            ServerEvent::Call(stream, head) => self.begin(stream, &head, input),
+            ServerEvent::Ready(stream) => {
+                assert!(self.coming.contains_key(&stream), "{stream} was never taken");
+                assert!(!self.running.contains(&stream), "{stream} is ready twice");
+                self.running.push(stream);
+            }
+            ServerEvent::Cancel(stream) => self.fail(stream, &no),
+            ServerEvent::Returned(stream, CallbackReturn::Done(_)) => {
+                let sizes = input.sizes();
+                self.server.accept_return(stream, &sizes);
+                self.coming.insert(stream, sizes);
+            }
+            ServerEvent::Returned(stream, CallbackReturn::Failed(_)) => self.fail(stream, &no),
+            ServerEvent::Back(stream) => {
+                assert!(self.coming.contains_key(&stream) && !self.running.contains(&stream));
+                self.running.push(stream);
+            }
+            ServerEvent::Release(memory) => assert!(memory > 0 && memory <= self.granted),
+            ServerEvent::Ticket(..) | ServerEvent::Drop(_) => {}
+        }
+    }
+
+    fn begin(&mut self, stream: u32, head: &CallHead, input: &mut Bytes<'_>) {
+        self.taken += 1;
+        let mut sizes = input.sizes();
+        if sizes.len() == 2 && input.next() == 0 {
+            return self.server.fail(stream, &Failure::new(Code::TooLarge, 0, "no"));
+        }
+        if head.shared.is_empty() {
+            self.server.accept(stream, &sizes);
+        } else {
+            sizes.retain(|size| size.argument != 1);
+            self.granted += 1;
+            self.server.accept_with(stream, &sizes, &grant(self.granted));
+        }
+        self.coming.insert(stream, sizes);
+    }
+
+    fn fail(&mut self, stream: u32, failure: &Failure) {
+        self.server.fail(stream, failure);
+        self.running.retain(|other| *other != stream);
+        self.coming.remove(&stream);
+    }
+
+    /// What the driver does of itself: a routine ends, or calls a function of its client.
+    fn act(&mut self, input: &mut Bytes<'_>) {
+        let Some(&stream) = self.running.get(usize::from(input.next() % 4)) else { return };
+        let sizes = input.sizes();
+        self.running.retain(|other| *other != stream);
+        if input.next().is_multiple_of(2) {
+            self.coming.remove(&stream);
+            let head = ResultHead { waited_ns: 0, ran_ns: 0, values: values() };
+            self.server.finish(stream, &head, &sizes);
+        } else {
+            let head = CallbackHead { parameter: 0, values: values() };
+            assert!(self.server.callback(stream, &head, &sizes), "the routine runs");
+        }
+        self.going.insert(stream, sizes);
+    }
+
+    /// Writes up to so many bytes; arrays only of what is sent.
+    fn write(&mut self, room: usize) {
+        let (mut left, mut count) = (room, 0);
+        for piece in self.server.outbox().pieces() {
+            let length = match piece {
+                Piece::Bytes(bytes) => bytes.len(),
+                Piece::Data(place, length) => {
+                    let end = place.offset + length as u64;
+                    assert!(fits(&self.going, place.stream, place.argument, end));
+                    length
+                }
+            };
+            let length = length.min(left);
+            (left, count) = (left - length, count + length);
+        }
+        self.server.outbox().wrote(count);
+        while let Some(stream) = self.server.outbox().written() {
+            self.server.ended(stream);
+        }
+    }
+}
+
+/// A client's frames to a server of routines. How many calls it took in.
+pub fn server(input: &[u8]) -> usize {
+    let mut input = Bytes(input);
+    let mut server = Server::new(STREAMS);
+    server.offer(true, None);
+    let (coming, going, running) = Default::default();
+    let mut serving = Serving { server, coming, going, running, granted: 0, taken: 0 };
+    let mut bytes = input.hello(client_hello(true).encode());
+    loop {
+        match serving.server.step(&bytes) {
+            Err(_) => {
+                assert!(!serving.server.outbox().is_empty(), "the client is told why");
+                serving.write(usize::MAX);
+                return serving.taken;
+            }
+            Ok(Step::More(needed)) => {
+                assert!(needed > bytes.len() && needed <= MOST_REQUEST + HEADER);
+                if input.0.is_empty() {
+                    return serving.taken;
+                }
+                match input.next() {
+                    0..=31 => serving.act(&mut input),
+                    32..=63 => serving.write(input.next().into()),
+                    _ => input.frame(TO_SERVER, &mut bytes),
+                }
+            }
+            Ok(Step::Event(count, event)) => {
+                bytes.drain(..count);
+                if let Some(event) = event {
+                    serving.event(event, &mut input);
+                }
+            }
+            Ok(Step::Data(place, length)) => {
+                if let Some(place) = place {
+                    let end = place.offset + length as u64;
+                    assert!(fits(&serving.coming, place.stream, place.argument, end));
+                }
+                let Some(count) = here(&mut bytes, length, &mut input, TO_SERVER) else {
+                    return serving.taken;
+                };
+                serving.server.placed(count);
+            }
+        }
+    }
+}
+
+/// Takes what there is of a chunk, or has more come; `None`: nothing more comes.
+fn here(bytes: &mut Vec<u8>, length: usize, input: &mut Bytes<'_>, kinds: &[u8]) -> Option<usize> {
+    if bytes.is_empty() {
+        if input.0.is_empty() {
+            return None;
+        }
+        input.frame(kinds, bytes);
+    }
+    let count = length.min(bytes.len());
+    bytes.drain(..count);
+    Some(count)
+}
+
+/// The stream of [`Asking`] that an answer of this kind ends, or of what is placed.
+fn asked(kind: u8) -> u32 {
+    match kind {
+        8 => 1,
+        9 => 2,
+        45 => 7,
+        _ => 6,
+    }
+}
+
+/// A client that has asked for everything, and what its driver knows.
+struct Asking {
+    client: Client,
+    out: Vec<u8>,
+    /// Arrays of results and of functions that are called.
+    results: BTreeMap<u32, Vec<Size>>,
+    called: BTreeMap<u32, Vec<Size>>,
+    over: Vec<u32>,
+}
+
+impl Asking {
+    fn new() -> Asking {
+        let (mut client, mut out) = (Client::new(), Vec::new());
+        client.interface("f", &mut out).expect("a name");
+        client.list("", &mut out).expect("short");
+        let sizes = [9, 20].map(|bytes| Size { argument: 1 + u16::from(bytes == 20), bytes });
+        let mut results = BTreeMap::new();
+        for shared in [false, true, false] {
+            let stream = client.call(&call(shared), &sizes, &mut out).expect("short");
+            results.insert(stream, sizes.to_vec());
+        }
+        client.seek(&placing(), &mut out).expect("a name");
+        client.status(&mut out);
+        Asking { client, out, results, called: BTreeMap::new(), over: Vec::new() }
+    }
+
+    fn event(&mut self, event: ClientEvent, input: &mut Bytes<'_>) {
+        match event {
+            ClientEvent::Callback(stream, _) if input.next().is_multiple_of(4) => {
+                self.client.refuse_callback(stream);
+                let back = CallbackReturn::Failed("no".into());
+                assert_eq!(self.client.callback_return(stream, &back, &mut self.out), Ok(true));
+            }
+            ClientEvent::Callback(stream, _) => {
+                let sizes = input.sizes();
+                self.client.accept_callback(stream, &sizes);
+                self.called.insert(stream, sizes);
+            }
+            ClientEvent::Called(stream) => {
+                assert!(self.called.remove(&stream).is_some(), "{stream} was never accepted");
+                let back = CallbackReturn::Done(values());
+                self.client.callback_return(stream, &back, &mut self.out).expect("short");
+            }
+            ClientEvent::Granted(stream, grant) => {
+                let inside = |part: &GrantPart| part.offset + part.length <= grant.length;
+                assert!(stream > 0 && grant.parts.iter().all(inside));
+            }
+            ClientEvent::Description(stream, ..)
+            | ClientEvent::Names(stream, _)
+            | ClientEvent::Done(stream)
+            | ClientEvent::Failed(stream, _)
+            | ClientEvent::Closed(stream)
+            | ClientEvent::State(stream, _) => {
+                assert!(!self.over.contains(&stream), "{stream} ends twice");
+                self.over.push(stream);
+            }
+            ClientEvent::Hello(_)
+            | ClientEvent::Result(..)
+            | ClientEvent::Placed(..)
+            | ClientEvent::Ended(_)
+            | ClientEvent::Pong => {}
+        }
+    }
+}
+
+/// A server's or metaserver's frames to a client. How many streams ended.
+pub fn client(input: &[u8]) -> usize {
+    let mut input = Bytes(input);
+    let mut asking = Asking::new();
+    let mut bytes = input.hello(server_hello(Role::Server).encode());
+    loop {
+        match asking.client.step(&bytes) {
+            Err(_) => return asking.over.len(),
+            Ok(Step::More(needed)) => {
+                assert!(needed > bytes.len() && needed <= MOST_WISH);
+                if input.0.is_empty() {
+                    return asking.over.len();
+                }
+                match input.next() {
+                    0..=7 => asking.client.abandon((input.next() % 8).into()),
+                    8..=15 => asking.client.cancel((input.next() % 8).into(), &mut asking.out),
+                    16..=23 => asking.client.pongs(&mut asking.out),
+                    _ => input.frame(TO_CLIENT, &mut bytes),
+                }
+                asking.out.clear();
+            }
+            Ok(Step::Event(count, event)) => {
+                bytes.drain(..count);
+                if let Some(event) = event {
+                    asking.event(event, &mut input);
+                }
+            }
+            Ok(Step::Data(place, length)) => {
+                if let Some(place) = place {
+                    let end = place.offset + length as u64;
+                    let fits = |told| fits(told, place.stream, place.argument, end);
+                    assert!(fits(&asking.results) || fits(&asking.called), "{place:?} {length}");
+                }
+                let Some(count) = here(&mut bytes, length, &mut input, TO_CLIENT) else {
+                    return asking.over.len();
+                };
+                asking.client.placed(count);
+            }
+        }
+    }
+}
+
+/// More than is answered to all frames of an input: a pong for each ping, of which one takes three bytes of the input at
+/// least, and an answer to an event.
+fn most_answered(input: &[u8]) -> usize {
+    (input.len() / 3 + 1) * (HEADER + 8) + 4096
+}
+
+/// Frames of clients and servers to a metaserver. How many said something.
+pub fn metaserver(input: &[u8]) -> usize {
+    let most = most_answered(input);
+    let mut input = Bytes(input);
+    let mut desk = Metaserver::new(STREAMS);
+    let mut bytes = input.hello(client_hello(false).encode());
+    let mut events = 0;
+    while let Some(event) = look(&mut input, &mut bytes, TO_METASERVER, |bytes| desk.step(bytes)) {
+        assert!(desk.open() <= STREAMS);
+        events += 1;
+        let failure = Failure::new(Code::NoServer, 0, "no");
+        match event {
+            MetaEvent::Hello(hello) => drop(desk.welcome(&hello, "m")),
+            MetaEvent::Interface(stream, _) => desk.describe(stream, 1, "{}"),
+            MetaEvent::List(stream, _) => desk.names(stream, ["f"]),
+            MetaEvent::Status(stream) => desk.state(stream, "{}"),
+            MetaEvent::Place(stream, placing) => {
+                same(&placing, Placing::encode, Placing::decode);
+                desk.placed(stream, &placed());
+            }
+            MetaEvent::Cancel(stream) => desk.fail(stream, &failure),
+            MetaEvent::Over(stream, over) => {
+                same(&over, Over::encode, Over::decode);
+                desk.close(stream);
+            }
+            MetaEvent::Register(register) => same(&register, Register::encode, Register::decode),
+            MetaEvent::Report(report) => same(&report, Report::encode, Report::decode),
+            _ => {}
+        }
+        assert!(desk.out().len() <= most, "{} bytes", desk.out().len());
+        desk.out().clear();
+    }
+    events
+}
+
+/// Frames of a metaserver to a server of routines. How many said something.
+pub fn member(input: &[u8]) -> usize {
+    let most = most_answered(input);
+    let mut input = Bytes(input);
+    let mut member = Member::new();
+    let mut bytes = input.hello(server_hello(Role::Metaserver).encode());
+    let mut events = 0;
+    while let Some(event) = look(&mut input, &mut bytes, TO_MEMBER, |bytes| member.step(bytes)) {
+        events += usize::from(!matches!(event, MemberEvent::Hello(_)));
+        assert!(member.out().len() <= most, "{} bytes", member.out().len());
+        member.out().clear();
+    }
+    events
+}
+
+/// What was read is read again from its encoding. Not everything compares (numbers that are none): its bytes do.
+fn same<T, E: std::fmt::Debug>(
+    value: &T,
+    encode: impl Fn(&T, &mut Vec<u8>),
+    decode: impl Fn(&[u8]) -> Result<T, E>,
+) {
+    let (mut once, mut twice) = (Vec::new(), Vec::new());
+    encode(value, &mut once);
+    encode(&decode(&once).expect("what was encoded decodes"), &mut twice);
+    assert_eq!(once, twice);
+}
+
+/// The next event of a connection whose other end sends frames of these kinds; `None`: it has ended.
+fn look<E, P>(
+    input: &mut Bytes<'_>,
+    bytes: &mut Vec<u8>,
+    kinds: &[u8],
+    mut step: impl FnMut(&[u8]) -> Result<Look<E>, P>,
+) -> Option<E> {
+    loop {
+        match step(bytes).ok()? {
+            Look::More(needed) => {
+                assert!(needed > bytes.len() && needed <= MOST_WISH);
+                if input.0.is_empty() {
+                    return None;
+                }
+                input.frame(kinds, bytes);
+            }
+            Look::Event(count, event) => {
+                assert!(count > 0, "it goes on");
+                bytes.drain(..count);
+                if event.is_some() {
+                    return event;
+                }
+            }
+        }
+    }
+}

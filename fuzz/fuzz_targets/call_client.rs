@@ -1,0 +1,9 @@
+//! Frames of servers and metaservers to a client.
+#![no_main]
+
+#[path = "../calls.rs"]
+mod calls;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| {
+    calls::client(input);
+});

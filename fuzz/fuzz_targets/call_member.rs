@@ -1,0 +1,9 @@
+//! A metaserver's frames to a server of routines.
+#![no_main]
+
+#[path = "../calls.rs"]
+mod calls;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| {
+    calls::member(input);
+});
