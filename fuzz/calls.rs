@@ -472,10 +472,10 @@ pub fn client(input: &[u8]) -> usize {
     }
 }
 
-/// More than is answered to all frames of an input: a pong for each ping, of which one takes three bytes of the input at
-/// least, and an answer to an event.
+/// More than is answered to all frames of an input, of which each takes three of its bytes at least: a pong to each ping, a
+/// sentence to each stream that is one too many, and an answer to an event.
 fn most_answered(input: &[u8]) -> usize {
-    (input.len() / 3 + 1) * (HEADER + 8) + 4096
+    (input.len() / 3 + 1) * (HEADER + 128) + 4096
 }
 
 /// Frames of clients and servers to a metaserver. How many said something.
