@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use kumi_rpc::{
-    CallHead, Client, ClientEvent, ClientHello, Code, Failure, ResultHead, Size, Step,
-    Value as Sent, chunk_header,
+    CallHead, CallbackHead, CallbackReturn, Client, ClientEvent, ClientHello, Code, Failure,
+    ResultHead, Size, Step, Value as Sent, chunk_header,
 };
 use serde_json::{Value, json};
 
@@ -80,7 +80,33 @@ fn heads() -> Vec<Value> {
         json!({ "hash": format!("{hash:016x}"), "milliseconds": timeout_ms, "routine": routine,
             "values": values(&head.values), "hex": hex(&out) })
     };
-    vec![head(0, 0, "f", vec![]), head(u64::MAX, u32::MAX, "lib/größe.run", some_values())]
+    vec![
+        head(0, 0, "f", vec![]),
+        head(u64::MAX, u32::MAX, "lib/größe.run", some_values()),
+        head(1, 2, "files", vec![(0, Sent::FileLength(0)), (7, Sent::FileLength(u64::MAX))]),
+    ]
+}
+
+/// How functions of the client have ended.
+fn backs() -> Vec<Value> {
+    let done = |sent: Vec<(u16, Sent)>| {
+        let mut out = Vec::new();
+        let shown = values(&sent);
+        CallbackReturn::Done(sent).encode(&mut out);
+        json!({ "values": shown, "hex": hex(&out) })
+    };
+    let failed = |text: &str| {
+        let mut out = Vec::new();
+        CallbackReturn::Failed(text.to_owned()).encode(&mut out);
+        json!({ "failed": text, "hex": hex(&out) })
+    };
+    vec![
+        done(vec![]),
+        done(some_values()),
+        failed(""),
+        failed("it is größer"),
+        failed(&"ä".repeat(1030)),
+    ]
 }
 
 fn failure(failure: &Failure) -> Value {
@@ -88,7 +114,9 @@ fn failure(failure: &Failure) -> Value {
 }
 
 /// What a client is told of these bytes, when it has asked for a description (stream 1), a list (2) and two calls (3 and 4)
-/// with arrays of 5 and 3 bytes in parameters 1 and 2, and of 2^40 in parameter 7, and waits for 4 no more.
+/// with arrays of 5 and 3 bytes in parameters 1 and 2, files in 8 and 9, and an array of 2^40 in parameter 7, and waits for 4 no
+/// more. Functions of even parameters are called, with as many bytes in parameter 6 as the parameter says, and return at once;
+/// others fail before.
 fn told(input: &[u8]) -> (Vec<Value>, bool, usize, BTreeMap<String, Vec<u8>>) {
     let mut client = Client::new();
     let mut out = Vec::new();
@@ -96,7 +124,8 @@ fn told(input: &[u8]) -> (Vec<Value>, bool, usize, BTreeMap<String, Vec<u8>>) {
     client.interface("f", &mut out).expect("a name");
     client.list("", &mut out).expect("short");
     let sizes = [(1, 5), (2, 3), (7, 1 << 40)].map(|(argument, bytes)| Size { argument, bytes });
-    client.call(&head, &sizes[..2], &mut out).expect("short");
+    let call = client.call(&head, &sizes[..2], &mut out).expect("short");
+    client.expect_files(call, vec![8, 9]);
     let unwanted = client.call(&head, &sizes[2..], &mut out).expect("short");
     client.abandon(unwanted);
     let (mut events, mut at) = (Vec::new(), 0);
@@ -107,7 +136,8 @@ fn told(input: &[u8]) -> (Vec<Value>, bool, usize, BTreeMap<String, Vec<u8>>) {
             Ok(Step::More(_)) => return (events, false, input.len() - at, arrays),
             Ok(Step::Event(count, event)) => {
                 at += count;
-                events.extend(event.map(|event| shown(&event)));
+                events.extend(event.as_ref().map(shown));
+                event.iter().for_each(|event| serve(&mut client, event));
             }
             Ok(Step::Data(place, count)) => {
                 let here = count.min(input.len() - at);
@@ -122,6 +152,27 @@ fn told(input: &[u8]) -> (Vec<Value>, bool, usize, BTreeMap<String, Vec<u8>>) {
                 at += here;
             }
         }
+    }
+}
+
+/// Does with a function what is to be done.
+fn serve(client: &mut Client, event: &ClientEvent) {
+    let mut out = Vec::new();
+    match event {
+        ClientEvent::Callback(stream, head) if head.parameter % 2 == 0 => {
+            let size = Size { argument: 6, bytes: head.parameter.into() };
+            client.accept_callback(*stream, &[size]);
+        }
+        ClientEvent::Callback(stream, _) => {
+            client.refuse_callback(*stream);
+            let failed = CallbackReturn::Failed(String::new());
+            assert_eq!(client.callback_return(*stream, &failed, &mut out), Ok(true));
+        }
+        ClientEvent::Called(stream) => {
+            let done = CallbackReturn::Done(vec![]);
+            assert_eq!(client.callback_return(*stream, &done, &mut out), Ok(true));
+        }
+        _ => {}
     }
 }
 
@@ -146,8 +197,10 @@ fn shown(event: &ClientEvent) -> Value {
         ClientEvent::Placed(..) | ClientEvent::Closed(_) | ClientEvent::State(..) => {
             json!(["of a metaserver"])
         }
-        // Nor of functions that routines call.
-        ClientEvent::Callback(..) | ClientEvent::Called(_) => json!(["of a function"]),
+        ClientEvent::Callback(stream, head) => {
+            json!(["callback", stream, head.parameter, values(&head.values)])
+        }
+        ClientEvent::Called(stream) => json!(["called", stream]),
         // Nor of memory.
         ClientEvent::Granted(..) => json!(["of memory"]),
     }
@@ -185,6 +238,39 @@ fn result(stream: u32, sent: Vec<(u16, Sent)>) -> Vec<u8> {
     let mut body = Vec::new();
     ResultHead { waited_ns: 7, ran_ns: 1 << 40, values: sent }.encode(&mut body);
     frame(10, stream, 0, 0, &body)
+}
+
+/// A function's call.
+fn callback(stream: u32, parameter: u16, sent: Vec<(u16, Sent)>) -> Vec<u8> {
+    let mut body = Vec::new();
+    CallbackHead { parameter, values: sent }.encode(&mut body);
+    frame(12, stream, 0, 0, &body)
+}
+
+/// A result with the length of a file.
+fn filed(argument: u16, bytes: u64) -> Vec<u8> {
+    result(3, vec![(argument, Sent::FileLength(bytes))])
+}
+
+/// Functions and files of the calls 3 and 4.
+fn served() -> Vec<u8> {
+    [
+        greeting(),
+        callback(3, 0, some_values()),
+        callback(3, 4, vec![]),
+        chunk(3, 6, &[1, 2, 3]),
+        callback(4, 2, vec![]),
+        chunk(4, 1, &[9; 7]),
+        chunk(3, 6, &[4]),
+        callback(3, 2, vec![(5, Sent::Text("a".into()))]),
+        chunk(3, 6, &[5, 6]),
+        result(3, vec![(8, Sent::FileLength(3)), (9, Sent::FileLength(0))]),
+        chunk(3, 8, &[7, 8]),
+        chunk(3, 1, &[1; 5]),
+        chunk(3, 2, &[2; 3]),
+        chunk(3, 8, &[9]),
+    ]
+    .concat()
 }
 
 fn good() -> Vec<u8> {
@@ -262,8 +348,40 @@ fn cases() -> Vec<Value> {
         with("a short sign of life", &[&frame(7, 0, 0, 0, &[0; 7])]),
         with("half an array", &[&begun, &chunk(3, 1, &[1, 2, 3, 4, 5])[..14]]),
     ];
+    all.extend(of_functions_and_files());
     all.extend(mutated());
     all
+}
+
+fn of_functions_and_files() -> Vec<Value> {
+    let with =
+        |about: &str, frames: &[&[u8]]| case(about, &[&greeting()[..], &frames.concat()].concat());
+    let (begun, called) = (result(3, vec![]), callback(3, 4, vec![]));
+    let mut failed = Vec::new();
+    Failure::new(Code::TimedOut, 5, "too late").encode(&mut failed);
+    let over = frame(11, 3, 0, 0, &failed);
+    vec![
+        case("functions and files", &served()),
+        with("a function in the middle of another", &[&called, &chunk(3, 6, &[1]), &called]),
+        with("a result in the middle of a function", &[&called, &begun]),
+        with("a function behind the result", &[&begun, &called]),
+        with("a function of a list", &[&callback(2, 4, vec![])]),
+        with("a function of no stream", &[&callback(0, 4, vec![])]),
+        with("more than a function takes", &[&called, &chunk(3, 6, &[1; 5])]),
+        with("an array that a function does not take", &[&called, &chunk(3, 1, &[1])]),
+        with("an array behind a function", &[&called, &chunk(3, 6, &[1; 4]), &chunk(3, 6, &[])]),
+        with("what is no function", &[&callback(3, 5, vec![]), &chunk(3, 6, &[1; 90]), &over]),
+        with("an end in the middle of a function", &[&called, &chunk(3, 6, &[1]), &over]),
+        with("a result after a refusal", &[&callback(3, 5, vec![]), &begun]),
+        with("a function cut short", &[&frame(12, 3, 0, 0, &[0])]),
+        with("a function with too much", &[&frame(12, 3, 0, 0, &[0; 5])]),
+        with("how a function ended", &[&frame(13, 3, 0, 0, &[0; 3])]),
+        with("a file that nobody expects", &[&filed(7, 1)]),
+        with("a length for an array", &[&filed(1, 1)]),
+        with("a file longer than its length", &[&filed(8, 2), &chunk(3, 8, &[1; 3])]),
+        with("a file without a length", &[&begun, &chunk(3, 8, &[1])]),
+        with("a file of 2^64 - 1 bytes", &[&filed(9, u64::MAX), &chunk(3, 9, &[1, 2])]),
+    ]
 }
 
 /// Single bytes of the good stream changed, where the end is not still waited for.
@@ -289,7 +407,8 @@ fn mutated() -> Vec<Value> {
 
 #[test]
 fn the_vectors_are_what_the_code_gives() {
-    let sections = [("hellos", greetings()), ("heads", heads()), ("cases", cases())];
+    let sections =
+        [("hellos", greetings()), ("heads", heads()), ("backs", backs()), ("cases", cases())];
     let text = |items: &[Value]| items.iter().map(Value::to_string).collect::<Vec<_>>().join(",\n");
     let sections = sections.map(|(name, items)| format!("\"{name}\": [\n{}\n]", text(&items)));
     let made = format!("{{{}\n}}\n", sections.join(",\n"));
@@ -300,7 +419,7 @@ fn the_vectors_are_what_the_code_gives() {
     // As values: the order of members depends on how the writer of JSON was built.
     let read = |text: &str| serde_json::from_str::<Value>(text).expect("JSON");
     let (made, committed) = (read(&made), read(&committed));
-    for section in ["hellos", "heads", "cases"] {
+    for section in ["hellos", "heads", "backs", "cases"] {
         let (made, committed) = (made[section].as_array(), committed[section].as_array());
         let (made, committed) = (made.expect("a list"), committed.expect("a list"));
         for (made, committed) in made.iter().zip(committed) {
@@ -316,4 +435,12 @@ fn the_good_stream_is_good() {
     assert_eq!((events.len(), error, left), (7, false, 0), "{events:?}");
     assert_eq!(arrays["3.1"], [1, 2, 3, 4, 5]);
     assert_eq!(arrays["3.2"], [1, 2, 3]);
+}
+
+#[test]
+fn functions_and_files_are_good() {
+    let (events, error, left, arrays) = told(&served());
+    assert_eq!((events.len(), error, left), (9, false, 0), "{events:?}");
+    assert_eq!(arrays["3.6"], [1, 2, 3, 4, 5, 6]);
+    assert_eq!(arrays["3.8"], [7, 8, 9]);
 }

@@ -1,14 +1,17 @@
 package kumi.call;
 
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.stream.IntStream;
-import kumi.call.idl.Mode;
+import kumi.call.idl.Element;
 import kumi.call.idl.Param;
 import kumi.call.idl.Routine;
+import kumi.call.idl.Scalar;
 import kumi.call.idl.Type;
 
 /** Arguments as a caller gave them, and which parameters they are for. */
@@ -64,12 +67,6 @@ final class Arguments {
         for (int at = 0; at < chosen.size(); at++) {
             values[chosen.get(at)] = positional.get(at);
         }
-        for (int index = 0; index < values.length; index++) {
-            Param param = params.get(index);
-            if (param.mode() != Mode.WORK && (param.type() instanceof Type.File || param.type() instanceof Type.Callback)) {
-                throw wrong(routine, "has `" + param.name() + "`, a file or a callback, which this client cannot pass");
-            }
-        }
         return values;
     }
 
@@ -79,12 +76,40 @@ final class Arguments {
         into.forEach((name, place) -> {
             int index = routine.indexOf(name);
             Param param = index < 0 ? null : routine.params().get(index);
-            if (param == null || !param.isArray() || !param.mode().isReturned()) {
-                throw wrong(routine, "gives no array `" + name + "`");
+            boolean file = param != null && param.type() instanceof Type.File;
+            if (param == null || !param.isArray() && !file || !param.mode().isReturned()) {
+                throw wrong(routine, "gives no array and no file `" + name + "`");
+            }
+            if (file && !(place instanceof Path)) {
+                throw wrong(routine, "gives a file `" + name + "`, for which a Path is a place");
             }
             places[index] = place;
         });
         return places;
+    }
+
+    /**
+     * A scalar as a caller gave it; null: it is none.
+     *
+     * @throws ArithmeticException an integer of too many bits
+     */
+    static Scalar scalar(Element element, Object value) {
+        if (value instanceof Number number) {
+            return Scalar.of(number);
+        } else if (value instanceof Scalar scalar) {
+            return scalar;
+        }
+        boolean complex = element == Element.C64 || element == Element.C128;
+        return complex && value instanceof double[] parts && parts.length == 2
+                ? new Scalar.Complex(parts[0], parts[1]) : null;
+    }
+
+    /** What keeps a text from being sent; null: nothing. */
+    static String wrongText(String text) {
+        if (text.indexOf('\0') >= 0) {
+            return "a text with a zero byte";
+        }
+        return StandardCharsets.UTF_8.newEncoder().canEncode(text) ? null : "a text with half a character";
     }
 
     private static CallException.Argument wrong(Routine routine, String what) {

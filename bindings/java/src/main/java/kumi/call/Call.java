@@ -33,15 +33,27 @@ public final class Call {
         return this;
     }
 
-    /** An array or buffer into which a result is received; otherwise it is a new array. Lent until the call is over. */
+    /**
+     * A function of the program; {@link #set} with a lambda.
+     *
+     * <pre>{@code client.prepare("integrate").set("n", 100).function("f", it -> it.set("y", Math.sin(it.real("x")))).call();}</pre>
+     */
+    public Call function(String param, Callback function) {
+        return set(param, function);
+    }
+
+    /**
+     * Where a result is received: an array or buffer, lent until the call is over; otherwise it is a new array. Of a file the path
+     * ({@link java.nio.file.Path}) to which it is written when the call has ended well; otherwise its content comes back.
+     */
     public Call into(String param, Object place) {
         arguments.into(param, place);
         return this;
     }
 
-    /** An array that is sent and into which the result is received: it changes in place. */
-    public Call inout(String param, Object array) {
-        return set(param, array).into(param, array);
+    /** An array, or the path of a file, that is sent and into which the result is received: it changes in place. */
+    public Call inout(String param, Object place) {
+        return set(param, place).into(param, place);
     }
 
     /** The time that the call may take; the server stops it then. */
@@ -54,7 +66,7 @@ public final class Call {
     }
 
     /**
-     * Calls, and waits for the end.
+     * Calls, and waits for the end. Functions that the routine calls run in this thread meanwhile.
      *
      * @throws CallException it failed; of arguments that do not fit nothing was sent
      */
@@ -64,7 +76,7 @@ public final class Call {
 
     /**
      * Calls. The future ends with the result or a {@link CallException}; when it is cancelled, or ends in another way, so
-     * is the call. Arrays are lent until then.
+     * is the call. Arrays are lent until then. Functions that the routine calls run in threads that are there for them.
      */
     public CompletableFuture<Result> callAsync() {
         return client.start(routine, arguments, time);

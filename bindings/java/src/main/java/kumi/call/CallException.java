@@ -99,6 +99,15 @@ public sealed class CallException extends RuntimeException {
         }
     }
 
+    /** No server offers the routine any more, or none took the call; only metaservers say so. */
+    public static final class NoServer extends CallException {
+        private static final long serialVersionUID = 1;
+
+        NoServer(Failure failure) {
+            super(failure.text(), failure.code(), null);
+        }
+    }
+
     /** As many calls wait as may; try again later. */
     public static final class Busy extends NotRun {
         private static final long serialVersionUID = 1;
@@ -194,6 +203,64 @@ public sealed class CallException extends RuntimeException {
         }
     }
 
+    /** A function of this program that the routine called has failed: what it has thrown is the cause. The routine was ended. */
+    public static final class Callback extends CallException {
+        private static final long serialVersionUID = 1;
+
+        Callback(Failure failure, Throwable raised) {
+            super(failure.text(), failure.code(), raised);
+        }
+    }
+
+    /** A file cannot be read or written, here (code 0) or at the server. */
+    public static final class File extends CallException {
+        private static final long serialVersionUID = 1;
+
+        private final boolean unsent;
+
+        File(String message, boolean unsent) {
+            super(message);
+            this.unsent = unsent;
+        }
+
+        File(Failure failure) {
+            super(failure.text(), failure.code(), null);
+            unsent = false;
+        }
+
+        @Override
+        public boolean hasNotRun() {
+            return unsent;
+        }
+    }
+
+    /** The routine has run and ended with an exception; the message is its kind and message. */
+    public static final class Raised extends CallException {
+        private static final long serialVersionUID = 1;
+
+        Raised(Failure failure) {
+            super(failure.text(), failure.code(), null);
+        }
+    }
+
+    /** The token has expired. */
+    public static final class Expired extends NotRun {
+        private static final long serialVersionUID = 1;
+
+        Expired(Failure failure) {
+            super(failure.text(), failure.code(), null);
+        }
+    }
+
+    /** One side alone speaks TLS, or the server is not who it should be. Nothing was sent. */
+    public static final class Tls extends NotRun {
+        private static final long serialVersionUID = 1;
+
+        Tls(String message, int code, Throwable cause) {
+            super(message, code, cause);
+        }
+    }
+
     /** Something else that the server says. */
     public static final class Server extends CallException {
         private static final long serialVersionUID = 1;
@@ -204,16 +271,17 @@ public sealed class CallException extends RuntimeException {
 
         @Override
         public boolean hasNotRun() {
-            // The description has changed, the server ends, no common version, a ticket that is not taken any more.
+            // The description has changed, the server ends, no common version, arrays that are not held or have no room, a
+            // ticket that is not taken any more, a metaserver that does not lead.
             return switch (code()) {
-                case 2, 12, 13, 20 -> true;
+                case 2, 12, 13, 15, 16, 17, 18, 20, 23 -> true;
                 default -> false;
             };
         }
     }
 
-    /** What a server's answer means. */
-    static CallException of(Failure failure) {
+    /** What a server's answer means; {@code raised} is what a function of the program has thrown, or null. */
+    static CallException of(Failure failure, Throwable raised) {
         return switch (failure.code()) {
             case 1 -> new RoutineNotFound(failure);
             case 3 -> new Argument(failure);
@@ -223,8 +291,13 @@ public sealed class CallException extends RuntimeException {
             case 7 -> new TimedOut(failure.text(), failure.code());
             case 8 -> new Cancelled(failure.text(), failure.code());
             case 9 -> new NotRunnable(failure);
-            case 10, 25 -> new NotPermitted(failure);
-            case 26 -> new Connect(failure.text(), null);
+            case 10 -> new NotPermitted(failure);
+            case 14 -> new Callback(failure, raised);
+            case 21, 22 -> new NoServer(failure);
+            case 25 -> new Expired(failure);
+            case 26 -> new Tls(failure.text(), failure.code(), null);
+            case 30 -> new File(failure);
+            case 31 -> new Raised(failure);
             default -> new Server(failure.text(), failure.code());
         };
     }

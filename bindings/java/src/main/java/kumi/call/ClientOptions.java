@@ -19,13 +19,18 @@ public final class ClientOptions {
     private final String program;
     private final Duration connectTime;
     private final long memory;
+    private final long fileBytes;
+    private final long callbackBytes;
     private final SSLContext tls;
 
-    private ClientOptions(String token, String program, Duration connectTime, long memory, SSLContext tls) {
+    private ClientOptions(String token, String program, Duration connectTime, long memory, long fileBytes,
+            long callbackBytes, SSLContext tls) {
         this.token = token;
         this.program = program;
         this.connectTime = connectTime;
         this.memory = memory;
+        this.fileBytes = fileBytes;
+        this.callbackBytes = callbackBytes;
         this.tls = tls;
     }
 
@@ -39,7 +44,8 @@ public final class ClientOptions {
         String token = Objects.requireNonNullElse(System.getenv("KUMI_CALL_TOKEN"), "");
         String program = ProcessHandle.current().info().command().orElse("java");
         long memory = Runtime.getRuntime().maxMemory();
-        ClientOptions usual = new ClientOptions("", program, Duration.ofSeconds(10), memory, null).token(token);
+        ClientOptions usual = new ClientOptions(
+                "", program, Duration.ofSeconds(10), memory, 1L << 40, 1L << 30, null).token(token);
         String authority = System.getenv("KUMI_CALL_CA");
         return authority == null || authority.isEmpty() ? usual : usual.authority(Path.of(authority));
     }
@@ -54,27 +60,47 @@ public final class ClientOptions {
         if (length > kumi.call.wire.Protocol.MOST_TOKEN) {
             throw new IllegalArgumentException("a token of " + length + " bytes; 1024 is the most");
         }
-        return new ClientOptions(token, program, connectTime, memory, tls);
+        return new ClientOptions(token, program, connectTime, memory, fileBytes, callbackBytes, tls);
     }
 
     /** The program's name in the server's logs. */
     public ClientOptions program(String program) {
-        return new ClientOptions(token, program, connectTime, memory, tls);
+        return new ClientOptions(token, program, connectTime, memory, fileBytes, callbackBytes, tls);
     }
 
     /** How long connecting may take. */
     public ClientOptions connectTime(Duration connectTime) {
-        return new ClientOptions(token, program, connectTime, memory, tls);
+        return new ClientOptions(token, program, connectTime, memory, fileBytes, callbackBytes, tls);
     }
 
-    /** Most bytes that the arguments of a call may have; of more a call is refused before anything is made or sent. */
+    /** Most bytes that the arguments of a call may have, files not counted; of more a call is refused before anything is made or sent. */
     public ClientOptions memory(long bytes) {
-        return new ClientOptions(token, program, connectTime, bytes, tls);
+        return new ClientOptions(token, program, connectTime, bytes, fileBytes, callbackBytes, tls);
+    }
+
+    /**
+     * Most bytes of a file that comes back, 2^40 unless given; of more the call fails. One for which no path was given comes into
+     * memory, and has at most as many as {@link #memory} says, too.
+     */
+    public ClientOptions fileBytes(long bytes) {
+        return new ClientOptions(token, program, connectTime, memory, notNegative(bytes), callbackBytes, tls);
+    }
+
+    /** Most bytes that a function of the program is called with, 2^30 unless given; of more the routine's call fails. */
+    public ClientOptions callbackBytes(long bytes) {
+        return new ClientOptions(token, program, connectTime, memory, fileBytes, notNegative(bytes), tls);
+    }
+
+    private static long notNegative(long bytes) {
+        if (bytes < 0) {
+            throw new IllegalArgumentException("a bound of " + bytes + " bytes");
+        }
+        return bytes;
     }
 
     /** Whom connections over TLS trust. */
     public ClientOptions tls(SSLContext tls) {
-        return new ClientOptions(token, program, connectTime, memory, tls);
+        return new ClientOptions(token, program, connectTime, memory, fileBytes, callbackBytes, tls);
     }
 
     /**
@@ -117,6 +143,14 @@ public final class ClientOptions {
 
     long memory() {
         return memory;
+    }
+
+    long fileBytes() {
+        return fileBytes;
+    }
+
+    long callbackBytes() {
+        return callbackBytes;
     }
 
     /** Whom to trust: what was given, or the system's authorities. */

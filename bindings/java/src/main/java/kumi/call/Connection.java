@@ -21,6 +21,7 @@ import kumi.call.wire.Protocol;
 import kumi.call.wire.ProtocolException;
 import kumi.call.wire.ServerHello;
 import kumi.call.wire.Sink;
+import kumi.call.wire.Values.CallbackHead;
 import kumi.call.wire.Values.ResultHead;
 
 /**
@@ -39,6 +40,9 @@ final class Connection {
     /** How long the server's last words are waited for when nothing can be written any more. */
     private static final Duration LAST_WORDS = Duration.ofSeconds(1);
 
+    /** How a function has ended. */
+    private record Back(Exchange exchange, Called.Ended ended) {}
+
     private final Transport transport;
     private final ReentrantLock lock = new ReentrantLock();
     private final Condition work = lock.newCondition();
@@ -49,6 +53,8 @@ final class Connection {
     /** What is asked and has not begun. */
     private final Deque<Exchange> queue = new ArrayDeque<>();
     private final Deque<byte[]> control = new ArrayDeque<>();
+    /** How functions that routines called have ended. */
+    private final Deque<Back> backs = new ArrayDeque<>();
     private final Deque<CompletableFuture<Void>> pings = new ArrayDeque<>();
     /** What is to be told to callers when the lock is free. */
     private final List<Runnable> news = new ArrayList<>();
@@ -98,22 +104,66 @@ final class Connection {
     void abandon(Exchange exchange) {
         lock.lock();
         try {
-            if (exchange.over) {
-                return;
+            leave(exchange);
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /** Whether an exchange was under way, which it is no more. With the lock. */
+    private boolean leave(Exchange exchange) {
+        if (exchange.over) {
+            return false;
+        }
+        exchange.over = true;
+        if (exchange.stream == 0) {
+            queue.remove(exchange);
+            return true;
+        }
+        open.remove(exchange.stream);
+        incoming.abandon(exchange.stream);
+        if (exchange.kind == Protocol.CALL) {
+            control.add(Protocol.cancel(exchange.stream));
+            work.signal();
+        }
+        return true;
+    }
+
+    /** What is sent or comes back of an exchange cannot be read or written here: it fails. */
+    private void spoil(Exchange exchange, CallException why) {
+        lock.lock();
+        try {
+            if (leave(exchange)) {
+                news.add(() -> exchange.answer.completeExceptionally(why));
             }
-            exchange.over = true;
-            if (exchange.stream == 0) {
-                queue.remove(exchange);
-                return;
-            }
-            open.remove(exchange.stream);
-            incoming.abandon(exchange.stream);
-            if (exchange.kind == Protocol.CALL) {
-                control.add(Protocol.cancel(exchange.stream));
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /** Tells the server how a function has ended, unless its call is over. */
+    private void giveBack(Exchange exchange, Called.Ended ended) {
+        lock.lock();
+        try {
+            if (!exchange.over && broken == null && incoming.returned(exchange.stream, ended.well())) {
+                backs.add(new Back(exchange, ended));
                 work.signal();
             }
         } finally {
             lock.unlock();
+        }
+    }
+
+    /** Has a function called by the thread that is there for it. */
+    private void call(Exchange exchange, Called called) {
+        try {
+            exchange.functions.turns().accept(() -> {
+                if (!exchange.over) {
+                    giveBack(exchange, called.run());
+                }
+            });
+        } catch (RuntimeException | OutOfMemoryError none) {
+            giveBack(exchange, Called.Ended.failed("no thread can be had for it: " + none));
         }
     }
 
@@ -263,12 +313,15 @@ final class Connection {
     private boolean gather(ByteBuffer out, Deque<Exchange> sending) {
         lock.lock();
         try {
-            while (broken == null && control.isEmpty() && sending.isEmpty() && !mayBegin()) {
+            while (broken == null && control.isEmpty() && backs.isEmpty() && sending.isEmpty() && !mayBegin()) {
                 work.awaitUninterruptibly();
             }
             pongs = 0;
             while (!control.isEmpty() && control.peek().length <= out.remaining()) {
                 out.put(control.poll());
+            }
+            while (!backs.isEmpty() && backs.peek().ended().body().length + Protocol.HEADER <= out.remaining()) {
+                goBack(backs.poll(), out, sending);
             }
             while (mayBegin() && queue.peek().body.length + Protocol.HEADER <= out.remaining()) {
                 Exchange exchange = queue.poll();
@@ -286,6 +339,19 @@ final class Connection {
         }
     }
 
+    private static void goBack(Back back, ByteBuffer out, Deque<Exchange> sending) {
+        Exchange exchange = back.exchange();
+        if (exchange.over) {
+            return;
+        }
+        out.put(Protocol.callbackReturn(exchange.stream, back.ended().body()));
+        exchange.sends.addAll(back.ended().sends());
+        if (!exchange.sends.isEmpty() && !sending.contains(exchange)) {
+            exchange.sent = false;
+            sending.add(exchange);
+        }
+    }
+
     private boolean mayBegin() {
         return !queue.isEmpty() && hello.isDone() && incoming.open() < mostStreams;
     }
@@ -293,19 +359,30 @@ final class Connection {
     private void begin(Exchange exchange) {
         exchange.stream = incoming.begin(exchange.kind);
         for (Exchange.Target target : exchange.targets) {
-            incoming.expect(exchange.stream, target.argument(), target.bytes());
+            if (target.isFile()) {
+                incoming.expectFile(exchange.stream, target.argument());
+            } else {
+                incoming.expect(exchange.stream, target.argument(), target.bytes());
+            }
         }
         open.put(exchange.stream, exchange);
     }
 
     /** Puts a chunk of each array in turn into {@code out}; one that is sent behind it from where it is, or null. */
-    private static ByteBuffer fill(ByteBuffer out, Deque<Exchange> sending) {
+    private ByteBuffer fill(ByteBuffer out, Deque<Exchange> sending) {
         while (!sending.isEmpty() && out.remaining() >= LEAST) {
             Exchange exchange = sending.poll();
             if (exchange.over) {
                 continue;
             }
-            ByteBuffer place = exchange.next(out);
+            ByteBuffer place;
+            try {
+                place = exchange.next(out);
+            } catch (IOException wrong) {
+                spoil(exchange, new CallException.File("a file cannot be sent: " + wrong, false));
+                tell();
+                continue;
+            }
             if (!exchange.sent) {
                 sending.add(exchange);
             }
@@ -330,7 +407,7 @@ final class Connection {
             if (said.refusal() == null) {
                 news.add(() -> greet(said));
             } else {
-                news.add(() -> hello.completeExceptionally(CallException.of(said.refusal())));
+                news.add(() -> hello.completeExceptionally(CallException.of(said.refusal(), null)));
             }
         }
 
@@ -364,12 +441,43 @@ final class Connection {
 
         @Override
         public void result(int stream, ResultHead head) {
-            open.get(stream).head = head;
+            Exchange exchange = open.get(stream);
+            CallException wrong = exchange.begin(head);
+            if (wrong != null) {
+                spoil(exchange, wrong);
+            }
         }
 
         @Override
         public void data(int stream, int argument, ByteBuffer bytes) {
-            open.get(stream).put(argument, bytes);
+            Exchange exchange = open.get(stream);
+            CallException wrong = exchange.put(argument, bytes);
+            if (wrong != null) {
+                spoil(exchange, wrong);
+            }
+        }
+
+        @Override
+        public void callback(int stream, CallbackHead head) {
+            Exchange exchange = open.get(stream);
+            try {
+                if (exchange.functions == null) {
+                    throw new Called.Misfit("the server calls what is no function");
+                }
+                exchange.coming = exchange.functions.begin(head);
+                incoming.accept(stream, exchange.coming.sizes());
+            } catch (Called.Misfit wrong) {
+                incoming.refuse(stream);
+                giveBack(exchange, Called.Ended.failed(wrong.getMessage()));
+            }
+        }
+
+        @Override
+        public void called(int stream) {
+            Exchange exchange = open.get(stream);
+            Called called = exchange.coming;
+            exchange.coming = null;
+            news.add(() -> call(exchange, called));
         }
 
         @Override
@@ -381,7 +489,8 @@ final class Connection {
         public void failed(int stream, Failure failure) {
             Exchange exchange = open.remove(stream);
             if (exchange != null) {
-                end(exchange, CallException.of(failure));
+                Throwable raised = exchange.functions == null ? null : exchange.functions.raised();
+                end(exchange, CallException.of(failure, raised));
             }
         }
 

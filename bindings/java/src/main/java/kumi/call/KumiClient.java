@@ -5,14 +5,17 @@ import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
+import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import java.util.function.Consumer;
 import kumi.call.Exchange.Answer;
 import kumi.call.idl.DescriptionException;
 import kumi.call.idl.Routine;
@@ -31,12 +34,14 @@ public final class KumiClient implements AutoCloseable {
     private final Connection connection;
     private final ServerHello server;
     private final long memory;
+    private final ClientOptions options;
     private final Map<String, Known> known = new ConcurrentHashMap<>();
 
     private KumiClient(Connection connection, ServerHello server, ClientOptions options) {
         this.connection = connection;
         this.server = server;
         this.memory = Math.min(server.bytes(), options.memory());
+        this.options = options;
     }
 
     /**
@@ -104,7 +109,7 @@ public final class KumiClient implements AutoCloseable {
         if (bytes.length > Protocol.MOST_NAME) {
             throw new CallException.Argument("no name has a part of " + bytes.length + " bytes");
         }
-        Exchange exchange = new Exchange(Protocol.LIST, bytes, List.of(), List.of());
+        Exchange exchange = Exchange.of(Protocol.LIST, bytes);
         connection.submit(exchange);
         return await(exchange).names();
     }
@@ -133,7 +138,7 @@ public final class KumiClient implements AutoCloseable {
                     "a routine's name has 1 to " + Protocol.MOST_NAME + " bytes and no control characters");
         }
         byte[] bytes = name.getBytes(StandardCharsets.UTF_8);
-        Exchange exchange = new Exchange(Protocol.INTERFACE, bytes, List.of(), List.of());
+        Exchange exchange = Exchange.of(Protocol.INTERFACE, bytes);
         connection.submit(exchange);
         return exchange;
     }
@@ -150,7 +155,8 @@ public final class KumiClient implements AutoCloseable {
 
     /**
      * Calls a routine and waits. Arguments are those that are sent, in the order of the description; scalars that are the
-     * size of a vector, or have a default, may be left out, all of them together. Results are new arrays.
+     * size of a vector, or have a default, may be left out, all of them together. Results are new arrays. What is a file to the
+     * routine is a {@link java.nio.file.Path} or its content as {@code byte[]}, what is a function a {@link Callback}.
      *
      * @throws CallException it failed; of arguments that do not fit nothing was sent
      */
@@ -200,15 +206,30 @@ public final class KumiClient implements AutoCloseable {
     /** A call that is under way. */
     private record Started(Exchange exchange, Prepared prepared, Future<?> limit) {}
 
-    private Started begin(Known of, Arguments arguments, Duration time) {
-        Prepared prepared = Prepared.of(of.routine(), arguments, memory);
+    /** Begins a call; functions that its routine calls {@code turns} has called. */
+    private Started begin(Known of, Arguments arguments, Duration time, Consumer<Runnable> turns) {
+        Prepared prepared = Prepared.of(of.routine(), arguments, memory, options);
+        boolean begun = false;
+        try {
+            Started started = begin(of, prepared, time, turns);
+            begun = true;
+            return started;
+        } finally {
+            if (!begun) {
+                prepared.close();
+            }
+        }
+    }
+
+    private Started begin(Known of, Prepared prepared, Duration time, Consumer<Runnable> turns) {
         int milliseconds = time == null ? 0 : (int) Math.min(Integer.MAX_VALUE, Math.max(1, time.toMillis()));
         byte[] head = Values.callHead(of.hash(), milliseconds, of.routine().name(), prepared.values());
         if (head.length > Protocol.MOST_REQUEST) {
             throw new CallException.TooLarge("`" + of.routine().name() + "`: scalars and texts of " + head.length
                     + " bytes are more than a call may have", 0);
         }
-        Exchange exchange = new Exchange(Protocol.CALL, head, prepared.sends(), prepared.targets());
+        Exchange exchange = new Exchange(Protocol.CALL, head, prepared.sends(), prepared.targets(),
+                prepared.functions(options.callbackBytes(), turns));
         connection.submit(exchange);
         Future<?> limit = time == null ? null : Timer.after(time.plus(GRACE), () -> late(exchange));
         return new Started(exchange, prepared, limit);
@@ -229,8 +250,33 @@ public final class KumiClient implements AutoCloseable {
 
     Result run(String routine, Arguments arguments, Duration time) {
         Known of = known(routine);
-        Started started = begin(of, arguments, time);
-        return end(routine, started, () -> await(started.exchange()));
+        BlockingQueue<Runnable> turns = new LinkedBlockingQueue<>();
+        Started started = begin(of, arguments, time, turns::add);
+        return end(routine, started, () -> started.exchange().functions == null
+                ? await(started.exchange()) : await(started.exchange(), turns));
+    }
+
+    /** Waits for the answer of a call, and has functions called that the routine calls meanwhile. */
+    private Answer await(Exchange exchange, BlockingQueue<Runnable> turns) {
+        exchange.answer.whenComplete((answer, error) -> turns.add(() -> { }));
+        try {
+            while (!exchange.answer.isDone()) {
+                turns.take().run();
+                // Of a function that was interrupted the server may have said more already; the interrupt counts all the same.
+                if (Thread.currentThread().isInterrupted()) {
+                    throw interrupted(exchange);
+                }
+            }
+        } catch (InterruptedException interrupted) {
+            throw interrupted(exchange);
+        }
+        return await(exchange);
+    }
+
+    private CallException interrupted(Exchange exchange) {
+        connection.abandon(exchange);
+        Thread.currentThread().interrupt();
+        return new CallException.Interrupted();
     }
 
     private interface Wait {
@@ -247,6 +293,7 @@ public final class KumiClient implements AutoCloseable {
             }
             throw failed;
         } finally {
+            started.prepared().close();
             if (started.limit() != null) {
                 started.limit().cancel(false);
             }
@@ -270,7 +317,7 @@ public final class KumiClient implements AutoCloseable {
                 }
                 try {
                     start(learn(routine, answer), routine, arguments, time, future);
-                } catch (RuntimeException wrong) {
+                } catch (RuntimeException | Error wrong) {
                     future.completeExceptionally(wrong);
                 }
             });
@@ -286,7 +333,7 @@ public final class KumiClient implements AutoCloseable {
             return;
         }
         try {
-            Started started = begin(of, arguments, time);
+            Started started = begin(of, arguments, time, Pool::run);
             // However the future ends: if that is not the call's end, the call is ended.
             future.whenComplete((result, error) -> {
                 connection.abandon(started.exchange());
@@ -300,11 +347,11 @@ public final class KumiClient implements AutoCloseable {
                         }
                         return answer;
                     }));
-                } catch (RuntimeException wrong) {
+                } catch (RuntimeException | Error wrong) {
                     future.completeExceptionally(wrong);
                 }
             });
-        } catch (RuntimeException wrong) {
+        } catch (RuntimeException | Error wrong) {
             future.completeExceptionally(wrong);
         }
     }
@@ -316,9 +363,7 @@ public final class KumiClient implements AutoCloseable {
         } catch (ExecutionException failed) {
             throw again(failed.getCause());
         } catch (InterruptedException interrupted) {
-            connection.abandon(exchange);
-            Thread.currentThread().interrupt();
-            throw new CallException.Interrupted();
+            throw interrupted(exchange);
         }
     }
 

@@ -12,7 +12,7 @@ import kumi.call.idl.Copies;
 import kumi.call.idl.Element;
 
 /** Numbers in memory: an array of primitive numbers or a buffer of them. A {@link ByteBuffer} may hold numbers of any type. */
-final class Numbers {
+final class Numbers implements Exchange.Source {
     /** What the caller knows it by. */
     private final Object owner;
     private final Buffer buffer;
@@ -98,6 +98,16 @@ final class Numbers {
         return (long) buffer.limit() * width;
     }
 
+    /** Copies all bytes to numbers of as many. */
+    void copyTo(Numbers into) {
+        ByteBuffer some = ByteBuffer.allocate(64 << 10).order(ByteOrder.LITTLE_ENDIAN);
+        for (long at = 0; at < bytes(); at += some.limit()) {
+            some.clear().limit((int) Math.min(some.capacity(), bytes() - at));
+            read(at, some);
+            into.write(at, some.flip());
+        }
+    }
+
     /** A new array of the element with the same contents. */
     Numbers copy(Element element) {
         ByteBuffer all = ByteBuffer.allocate(Math.toIntExact(bytes())).order(ByteOrder.LITTLE_ENDIAN);
@@ -107,13 +117,14 @@ final class Numbers {
         return copy;
     }
 
-    /** A part that can be sent from where it is; null: it must be copied first. */
-    ByteBuffer direct(long offset, int length) {
+    @Override
+    public ByteBuffer direct(long offset, int length) {
         return buffer instanceof ByteBuffer bytes && bytes.isDirect() ? bytes.slice((int) offset, length) : null;
     }
 
     /** Copies bytes from {@code offset}, which begins a number, until {@code into} is full with whole numbers. */
-    void read(long offset, ByteBuffer into) {
+    @Override
+    public void read(long offset, ByteBuffer into) {
         int at = (int) (offset / width);
         int count = into.remaining() / width;
         ByteBuffer place = into.slice().order(ByteOrder.LITTLE_ENDIAN);

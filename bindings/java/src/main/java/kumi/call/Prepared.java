@@ -2,9 +2,11 @@ package kumi.call;
 
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.function.Consumer;
 import kumi.call.idl.Argument;
 import kumi.call.idl.Axis;
 import kumi.call.idl.Copies;
@@ -15,11 +17,12 @@ import kumi.call.idl.Plan;
 import kumi.call.idl.PlanException;
 import kumi.call.idl.Routine;
 import kumi.call.idl.Scalar;
+import kumi.call.idl.Type;
 import kumi.call.wire.Values.ResultHead;
 import kumi.call.wire.Values.Value;
 
-/** A call that fits its description: what is sent, and where its results go. */
-final class Prepared {
+/** A call that fits its description: what is sent, and where its results go. To be closed when the call is over. */
+final class Prepared implements AutoCloseable {
     /** An array of numbers that the caller gave. */
     private record Given(Numbers numbers, long[] dims, Order order) {}
 
@@ -30,6 +33,11 @@ final class Prepared {
     private final Scalar[] scalars;
     private final String[] texts;
     private final Given[] arrays;
+    /** Files that are sent: where they are, or their content. */
+    private final Object[] sources;
+    private final Long[] lengths;
+    private final CallFiles files;
+    private final List<Functions.Function> functions = new ArrayList<>();
     private final Result.Array[] results;
     private final List<Exchange.Send> sends = new ArrayList<>();
     private final List<Exchange.Target> targets = new ArrayList<>();
@@ -41,50 +49,101 @@ final class Prepared {
         scalars = new Scalar[count];
         texts = new String[count];
         arrays = new Given[count];
+        sources = new Object[count];
+        lengths = new Long[count];
+        files = new CallFiles(count);
         results = new Result.Array[count];
     }
 
     /**
      * Checks arguments, and makes room for the results.
      *
-     * @param limit most bytes of memory
+     * @param limit most bytes of memory at the server
+     * @param options how much of files is taken
      * @throws CallException.Argument what does not fit
      * @throws CallException.TooLarge it needs more memory
+     * @throws CallException.File a file that cannot be read or written
      */
-    static Prepared of(Routine routine, Arguments arguments, long limit) {
+    static Prepared of(Routine routine, Arguments arguments, long limit, ClientOptions options) {
+        Prepared prepared = new Prepared(routine);
+        boolean done = false;
         try {
-            return checked(routine, arguments, limit);
+            Object[] places = prepared.check(arguments, limit);
+            prepared.open(places, options);
+            done = true;
+            return prepared;
         } catch (OutOfMemoryError none) {
             throw new CallException.TooLarge("`" + routine.name() + "`: Java has no memory for its arrays (" + none.getMessage()
                     + "); ClientOptions.memory bounds calls before any is taken", 0);
+        } finally {
+            if (!done) {
+                prepared.close();
+            }
         }
     }
 
-    private static Prepared checked(Routine routine, Arguments arguments, long limit) {
-        Prepared prepared = new Prepared(routine);
+    /** Checks all but files; where results go. */
+    private Object[] check(Arguments arguments, long limit) {
         Object[] sent = arguments.sent(routine);
         Object[] places = arguments.places(routine);
         for (int index = 0; index < sent.length; index++) {
-            prepared.take(index, sent[index]);
+            take(index, sent[index]);
         }
-        Plan plan = prepared.plan(limit);
+        Plan plan = plan(limit);
         Given[] targets = new Given[places.length];
         for (int index = 0; index < places.length; index++) {
-            targets[index] = places[index] == null ? null : prepared.given(index, places[index]);
+            boolean array = places[index] != null && routine.params().get(index).isArray();
+            targets[index] = array ? given(index, places[index]) : null;
         }
         for (int index = 0; index < sent.length; index++) {
             Argument argument = plan.arguments().get(index);
             if (argument.param().isArray() && argument.param().mode().isSent()) {
-                prepared.send(index, argument);
+                send(index, argument);
             }
         }
         for (int index = 0; index < sent.length; index++) {
             Argument argument = plan.arguments().get(index);
             if (argument.param().isArray() && argument.param().mode().isReturned()) {
-                prepared.receive(index, argument, targets[index]);
+                receive(index, argument, targets[index]);
             }
         }
-        return prepared;
+        return places;
+    }
+
+    /** Opens the files that are sent, and makes those that come back. */
+    private void open(Object[] places, ClientOptions options) {
+        for (int index = 0; index < places.length; index++) {
+            Param param = routine.params().get(index);
+            if (!(param.type() instanceof Type.File)) {
+                continue;
+            }
+            if (sources[index] instanceof byte[] content) {
+                lengths[index] = (long) content.length;
+                sends.add(Exchange.Send.of(index, Numbers.of(content), 0, content.length));
+            } else if (sources[index] instanceof Path path) {
+                long[] bytes = new long[1];
+                sends.add(files.send(index, path, bytes));
+                lengths[index] = bytes[0];
+            }
+            if (lengths[index] != null && lengths[index] == 0) {
+                sends.remove(sends.size() - 1);
+            }
+            if (param.mode().isReturned()) {
+                targets.add(places[index] instanceof Path path ? files.receive(index, path, options.fileBytes())
+                        : files.receive(index, Math.min(options.fileBytes(), options.memory())));
+            }
+        }
+    }
+
+    /** The call is over: no file is open any more, and what has not all come is gone. */
+    @Override
+    public void close() {
+        files.close();
+    }
+
+    /** The functions that the routine may call, each of which {@code turns} has called; null: there are none. */
+    Functions functions(long limit, Consumer<Runnable> turns) {
+        return functions.isEmpty() ? null : new Functions(functions, limit, turns);
     }
 
     List<Exchange.Send> sends() {
@@ -95,12 +154,12 @@ final class Prepared {
         return targets;
     }
 
-    /** Scalars and texts that are sent. */
+    /** Scalars, texts and lengths of files that are sent. */
     List<Value> values() {
         List<Value> values = new ArrayList<>();
         for (int index = 0; index < scalars.length; index++) {
-            if (scalars[index] != null || texts[index] != null) {
-                values.add(new Value(index, scalars[index], texts[index]));
+            if (scalars[index] != null || texts[index] != null || lengths[index] != null) {
+                values.add(new Value(index, scalars[index], texts[index], lengths[index]));
             }
         }
         return values;
@@ -127,23 +186,35 @@ final class Prepared {
             arrays[index] = given(index, value);
         } else if (param.isText()) {
             text(index, value);
-        } else if (value instanceof Number number) {
-            try {
-                scalars[index] = Scalar.of(number);
-            } catch (ArithmeticException beyond) {
-                throw wrong(index, "is " + beyond.getMessage());
+        } else if (param.type() instanceof Type.File) {
+            if (!(value instanceof Path || value instanceof byte[])) {
+                throw wrong(index, "is a file: give a Path or its content (byte[]), " + kind(value) + " is neither");
             }
-        } else if (value instanceof Scalar scalar) {
-            scalars[index] = scalar;
-        } else if (value instanceof double[] parts && parts.length == 2 && isComplex(param.scalar())) {
-            scalars[index] = new Scalar.Complex(parts[0], parts[1]);
+            sources[index] = value;
+        } else if (param.type() instanceof Type.Callback callback) {
+            if (!(value instanceof Callback function)) {
+                throw wrong(index, "is a function: give a Callback, " + kind(value) + " is none");
+            }
+            Routine declared = new Routine(param.name(), "", callback.params(), null, false, -1);
+            functions.add(new Functions.Function(index, declared, function));
         } else if (value != null) {
-            throw wrong(index, "is a scalar (" + param.scalar() + "), " + value.getClass().getSimpleName() + " is none");
+            scalar(index, param, value);
         }
     }
 
-    private static boolean isComplex(Element element) {
-        return element == Element.C64 || element == Element.C128;
+    private static String kind(Object value) {
+        return value == null ? "nothing" : value.getClass().getSimpleName();
+    }
+
+    private void scalar(int index, Param param, Object value) {
+        try {
+            scalars[index] = Arguments.scalar(param.scalar(), value);
+        } catch (ArithmeticException beyond) {
+            throw wrong(index, "is " + beyond.getMessage());
+        }
+        if (scalars[index] == null) {
+            throw wrong(index, "is a scalar (" + param.scalar() + "), " + kind(value) + " is none");
+        }
     }
 
     private void text(int index, Object value) {
@@ -153,11 +224,9 @@ final class Prepared {
             }
         } else if (value instanceof CharSequence || value instanceof Character) {
             texts[index] = value.toString();
-            if (texts[index].indexOf('\0') >= 0) {
-                throw wrong(index, "is a text with a zero byte");
-            }
-            if (!java.nio.charset.StandardCharsets.UTF_8.newEncoder().canEncode(texts[index])) {
-                throw wrong(index, "is a text with half a character");
+            String wrong = Arguments.wrongText(texts[index]);
+            if (wrong != null) {
+                throw wrong(index, "is " + wrong);
             }
         } else {
             throw wrong(index, "is a text, " + value.getClass().getSimpleName() + " is none");
@@ -172,8 +241,7 @@ final class Prepared {
             Object array = known == null ? shaped : known.array();
             Numbers numbers = Numbers.of(array);
             if (numbers == null) {
-                throw wrong(index, "is an array of " + element(index) + ", "
-                        + (array == null ? "nothing" : array.getClass().getSimpleName()) + " is none");
+                throw wrong(index, "is an array of " + element(index) + ", " + kind(array) + " is none");
             }
             if (!numbers.fits(element(index))) {
                 throw wrong(index, "has elements of " + numbers.kind() + ", the routine wants " + element(index));
@@ -186,12 +254,12 @@ final class Prepared {
     }
 
     private Element element(int index) {
-        return ((kumi.call.idl.Type.Number) routine.params().get(index).type()).element();
+        return ((Type.Number) routine.params().get(index).type()).element();
     }
 
     /** The shape of a vector that was given without one. Of a matrix it is not known: null. */
     private static long[] flat(Param param, Numbers numbers) {
-        Element element = ((kumi.call.idl.Type.Number) param.type()).element();
+        Element element = ((Type.Number) param.type()).element();
         return param.dims().size() == 1 ? new long[] {numbers.bytes() / element.size()} : null;
     }
 
@@ -312,11 +380,15 @@ final class Prepared {
 
     /** What came of the call, when all has. */
     Result result(ResultHead head) {
+        if (head.values().stream().filter(value -> value.file() != null).count() != files.expected()) {
+            throw new CallException.Server("the result of `" + routine.name() + "` lacks a file", 0);
+        }
         for (Unpack unpack : unpacks) {
             Copies copies = new Copies(unpack.argument(), unpack.place().order());
             unpack.place().numbers().unpack(copies, unpack.argument().element(), unpack.packed());
         }
-        Result result = new Result(routine, results, head);
+        Result result = Result.of(routine, results, files.results(), head);
+        files.finish();
         if (routine.status() >= 0) {
             Scalar status = result.scalarAt(routine.status());
             Long value = status == null ? null : status.asInteger();

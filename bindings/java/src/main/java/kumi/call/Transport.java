@@ -14,6 +14,7 @@ import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
 import java.nio.file.InvalidPathException;
 import java.security.GeneralSecurityException;
+import javax.net.ssl.SSLException;
 import javax.net.ssl.SSLParameters;
 import javax.net.ssl.SSLSocket;
 
@@ -50,6 +51,8 @@ interface Transport {
             return tls ? encrypted(host, port, time, options) : plain(host, port, time);
         } catch (InvalidPathException wrong) {
             throw new CallException.Argument(address + " names no socket: " + wrong.getMessage());
+        } catch (SSLException insecure) {
+            throw new CallException.Tls("no secure connection to " + address + ": " + insecure.getMessage(), 0, insecure);
         } catch (IOException | GeneralSecurityException | UnsupportedOperationException refused) {
             throw new CallException.Connect("the server at " + address + " cannot be reached: "
                     + (refused.getMessage() == null ? refused.toString() : refused.getMessage()), refused);

@@ -7,5 +7,8 @@
  *     double[] c = result.doubles("C");
  * }
  * }</pre>
+ *
+ * <p>Arguments that are files to the routine are paths or arrays of bytes, those that are functions are {@link kumi.call.Callback}s. Failures
+ * are {@link kumi.call.CallException}s, each kind a class of its own. Threads may share a client.
  */
 package kumi.call;

@@ -200,7 +200,7 @@ class CallsTest {
         assertTrue(wrong.getMessage().contains("read-only"), wrong.getMessage());
         wrong = assertThrows(CallException.Argument.class,
                 () -> client.prepare("dmmul").add(2, four, four).into("A", new double[4]).call());
-        assertTrue(wrong.getMessage().contains("gives no array `A`"), wrong.getMessage());
+        assertTrue(wrong.getMessage().contains("gives no array and no file `A`"), wrong.getMessage());
     }
 
     @Test

@@ -63,6 +63,7 @@ final class Fake implements AutoCloseable {
 
         Peer(Socket socket) throws IOException {
             this.socket = socket;
+            socket.setTcpNoDelay(true);
             in = new DataInputStream(socket.getInputStream());
         }
 
@@ -121,6 +122,11 @@ final class Fake implements AutoCloseable {
         /** A result without values. */
         void result(int stream) throws IOException {
             frame(10, stream, 0, new byte[18]);
+        }
+
+        /** Says that nothing more comes. */
+        void end() throws IOException {
+            socket.shutdownOutput();
         }
 
         /** Reads until the client ends it. */

@@ -3,6 +3,7 @@ package kumi.call;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
+import java.io.Writer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -20,16 +21,22 @@ final class Served implements AutoCloseable {
         this.address = address;
     }
 
-    /** Starts one; the test is skipped where there is nothing to start. */
+    /** Starts one with the routines of {@code routines.idl}; the test is skipped where there is nothing to start. */
     static Served start(String... options) throws IOException {
-        Path bin = property("kumi.bin");
-        Path routines = property("kumi.routines");
-        Path command = bin.resolve("kumi");
-        Assumptions.assumeTrue(Files.isExecutable(command) && Files.isExecutable(bin.resolve("kumi-call-slot")),
-                "skipped: kumi and kumi-call-slot are not in -Dkumi.bin=" + bin + "; build them with cargo first");
+        return start("routines", options);
+    }
+
+    /** Starts one with the routines of this library, which a file of the same name describes. */
+    static Served of(String library, String... options) throws IOException {
+        return start(library, options);
+    }
+
+    private static Served start(String name, String[] options) throws IOException {
+        Path command = command();
+        Path routines = property("kumi.routines").resolve("lib" + name + ".so");
         Assumptions.assumeTrue(Files.isRegularFile(routines),
                 "skipped: the routines of the tests are not at -Dkumi.routines=" + routines + "; `make java` compiles them");
-        Path descriptions = property("kumi.root").resolve("bindings/java/src/test/resources/routines.idl");
+        Path descriptions = property("kumi.root").resolve("bindings/java/src/test/resources/" + name + ".idl");
         List<String> line = new ArrayList<>(List.of(
                 command.toString(), "call", "serve", "--slots", "4", "--library", routines.toString()));
         line.addAll(List.of(options));
@@ -45,13 +52,45 @@ final class Served implements AutoCloseable {
             all.append(text).append('\n');
             int at = text.indexOf(" at ");
             if (text.startsWith("kumi: serves") && at > 0) {
-                Thread rest = new Thread(() -> said.lines().forEach(more -> { }), "what the server says");
+                Thread rest = new Thread(() -> skip(said), "what the server says");
                 rest.setDaemon(true);
                 rest.start();
                 return new Served(process, text.substring(at + " at ".length()).split("\\s")[0]);
             }
         }
         throw new IOException("the server did not start: " + all);
+    }
+
+    /** The command, or the test is skipped. */
+    private static Path command() {
+        Path bin = property("kumi.bin");
+        Path command = bin.resolve("kumi");
+        Assumptions.assumeTrue(Files.isExecutable(command) && Files.isExecutable(bin.resolve("kumi-call-slot")),
+                "skipped: kumi and kumi-call-slot are not in -Dkumi.bin=" + bin + "; build them with cargo first");
+        return command;
+    }
+
+    /** What {@code kumi} says when it is given these arguments. */
+    static String command(String... arguments) throws IOException {
+        List<String> line = new ArrayList<>(List.of(command().toString()));
+        line.addAll(List.of(arguments));
+        Process process = new ProcessBuilder(line).redirectError(ProcessBuilder.Redirect.INHERIT).start();
+        String said = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+        int status = process.onExit().join().exitValue();
+        if (status != 0) {
+            throw new IOException(line + " ended with " + status);
+        }
+        return said;
+    }
+
+    /** Reads what the server says, so that it can go on. */
+    private static void skip(BufferedReader said) {
+        try {
+            said.transferTo(Writer.nullWriter());
+        } catch (IOException gone) {
+            // It was killed.
+            return;
+        }
     }
 
     private static Path property(String name) {

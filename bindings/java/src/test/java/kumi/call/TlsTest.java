@@ -10,6 +10,7 @@ import java.io.InputStream;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.security.KeyStore;
@@ -124,13 +125,30 @@ class TlsTest {
             double[] x = IntStream.range(0, 1_000_000).asDoubleStream().toArray();
             assertArrayEquals(x, client.call("doubles", (Object) x).doubles("x"));
             assertEquals("a!", client.callAsync("shout", "a").get(60, TimeUnit.SECONDS).text("answer"));
+            // It speaks no TLS itself.
+            refused("tls://" + served.address, trusting(good), "no secure connection");
+        }
+    }
+
+    @Test
+    void aServerThatSpeaksTlsOnly() throws Exception {
+        byte[] refusal = "KUMICALL\0\0\1\0\20\0\0\0\6\0\14\0\32\0\0\0\0\0\0\0\0\0no".getBytes(StandardCharsets.US_ASCII);
+        try (Fake fake = new Fake(peer -> {
+            peer.write(refusal);
+            peer.drain();
+        })) {
+            refused(fake.address(), ClientOptions.usual(), "no");
         }
     }
 
     private static void refused(String address, ClientOptions options, String part) {
-        CallException.Connect wrong =
-                assertThrows(CallException.Connect.class, () -> KumiClient.connect(address, options));
-        assertTrue(wrong.getMessage().contains(part), wrong.getMessage());
+        refused(CallException.Tls.class, address, options, part);
+    }
+
+    private static <E extends CallException> void refused(
+            Class<E> kind, String address, ClientOptions options, String part) {
+        CallException wrong = assertThrows(kind, () -> KumiClient.connect(address, options));
+        assertTrue(wrong.getMessage().contains(part) && wrong.hasNotRun(), wrong.getMessage());
     }
 
     @Test
@@ -138,8 +156,11 @@ class TlsTest {
         try (Fake fake = new Fake(peer -> peer.greet(1, 1)); Terminator tls = Terminator.before(fake.address(), good)) {
             refused("tls://" + tls.address(), trusting(other), "PKIX");
             refused("tls://" + tls.address(), ClientOptions.usual(), "PKIX");
-            refused(tls.address(), trusting(good), "");
-            refused("tls://" + fake.address(), trusting(good), "");
+            refused(CallException.Connect.class, tls.address(), trusting(good), "");
+        }
+        try (Fake silent = new Fake(Fake.Peer::drain)) {
+            refused(CallException.Connect.class, "tls://" + silent.address(),
+                    trusting(good).connectTime(Duration.ofMillis(200)), "timed out");
         }
         try (Fake fake = new Fake(peer -> peer.greet(1, 1)); Terminator tls = Terminator.before(fake.address(), other)) {
             refused("tls://" + tls.address(), trusting(other), "127.0.0.1");

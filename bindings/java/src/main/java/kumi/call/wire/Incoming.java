@@ -19,10 +19,29 @@ public final class Incoming {
         }
     }
 
+    /** Where a function of the client is that a routine calls. */
+    private enum Back {
+        /** None is called. */
+        NONE,
+        /** It is asked what becomes of its arrays. */
+        ASKED,
+        /** Its arrays come. */
+        COMING,
+        /** It is not called: what comes is skipped. */
+        REFUSED,
+        /** It runs. */
+        RUNS
+    }
+
     /** What is asked. */
     private static final class Stream {
         private final int kind;
         private final List<Part> parts = new ArrayList<>();
+        /** Parameters in which files come back. */
+        private final List<Integer> files = new ArrayList<>();
+        /** The arrays of the function that is called. */
+        private List<Part> given = List.of();
+        private Back back = Back.NONE;
         private boolean begun;
         private boolean wanted = true;
 
@@ -30,8 +49,13 @@ public final class Incoming {
             this.kind = kind;
         }
 
-        boolean isComplete() {
+        static boolean isComplete(List<Part> parts) {
             return parts.stream().allMatch(part -> part.left == 0);
+        }
+
+        /** Whether a result or a function's call may come. */
+        boolean isRunning() {
+            return kind == Protocol.CALL && !begun && back == Back.NONE;
         }
     }
 
@@ -63,6 +87,40 @@ public final class Incoming {
     /** Says that an array of so many bytes comes back in a stream's parameter. */
     public void expect(int stream, int argument, long bytes) {
         streams.get(stream).parts.add(new Part(argument, bytes));
+    }
+
+    /** Says that a file comes back in a stream's parameter; its length comes with the result. */
+    public void expectFile(int stream, int argument) {
+        streams.get(stream).files.add(argument);
+    }
+
+    /** Says that a function that is called takes arrays of so many bytes, by parameter. */
+    public void accept(int stream, Map<Integer, Long> sizes) {
+        Stream open = streams.get(stream);
+        if (open != null && open.back == Back.ASKED) {
+            open.given = sizes.entrySet().stream().map(size -> new Part(size.getKey(), size.getValue())).toList();
+            open.back = Stream.isComplete(open.given) ? Back.RUNS : Back.COMING;
+        }
+    }
+
+    /** Says that a function cannot be called: its arrays are skipped. */
+    public void refuse(int stream) {
+        Stream open = streams.get(stream);
+        if (open != null && open.back == Back.ASKED) {
+            open.back = Back.REFUSED;
+        }
+    }
+
+    /**
+     * A function has ended, well or not; whether that is to be sent: otherwise its call has ended meanwhile.
+     */
+    public boolean returned(int stream, boolean well) {
+        Stream open = streams.get(stream);
+        if (open != null && open.back == Back.RUNS) {
+            open.back = Back.NONE;
+            return true;
+        }
+        return open != null && open.back == Back.REFUSED && !well;
     }
 
     /** Nobody waits for this stream any more: what it still brings is skipped. */
@@ -143,7 +201,7 @@ public final class Incoming {
 
     private static void check(int length, int stream, int kind, int flags, int argument) throws ProtocolException {
         boolean extension = kind >= Protocol.EXTENSIONS;
-        if (kind == 0 || kind > Protocol.ERROR && !extension) {
+        if (kind == 0 || kind > Protocol.CALLBACK && !extension) {
             throw new ProtocolException("a frame of kind " + kind + ", which is not known or not for this side");
         }
         boolean long_ = kind == Protocol.CHUNKS || extension;
@@ -171,15 +229,23 @@ public final class Incoming {
     /** Where the bytes of a chunk belong. */
     private Part part(int stream, int argument, int length) throws ProtocolException {
         Stream open = streams.get(stream);
-        if (open == null || !open.begun) {
+        if (open != null && !open.begun && open.back == Back.REFUSED) {
+            return null;
+        }
+        if (open == null || !open.begun && open.back != Back.COMING) {
             throw unasked(Protocol.CHUNKS, stream);
         }
-        for (Part part : open.parts) {
-            if (part.argument == argument && length <= part.left) {
+        for (Part part : open.begun ? open.parts : open.given) {
+            // Without a sign: a server may say any length of a file.
+            if (part.argument == argument && Long.compareUnsigned(length, part.left) <= 0) {
                 return part;
             }
         }
-        throw new ProtocolException("stream " + Integer.toUnsignedString(stream) + " brings more bytes of argument "
+        throw excess(stream, argument);
+    }
+
+    private static ProtocolException excess(int stream, int argument) {
+        return new ProtocolException("stream " + Integer.toUnsignedString(stream) + " brings more bytes of argument "
                 + argument + " than it has");
     }
 
@@ -203,10 +269,22 @@ public final class Incoming {
         if (open.wanted) {
             sink.data(chunkStream, chunk.argument, bytes);
         }
-        if (open.isComplete()) {
+        if (!open.begun) {
+            given(chunkStream, open);
+        } else if (Stream.isComplete(open.parts)) {
             complete(chunkStream, open);
         }
         return true;
+    }
+
+    /** Bytes for a function have come. */
+    private void given(int stream, Stream open) {
+        if (Stream.isComplete(open.given)) {
+            open.back = open.wanted ? Back.RUNS : Back.REFUSED;
+            if (open.wanted) {
+                sink.called(stream);
+            }
+        }
     }
 
     private void complete(int stream, Stream open) {
@@ -230,7 +308,7 @@ public final class Incoming {
         boolean fits = open != null && switch (kind) {
             case Protocol.DESCRIPTION -> open.kind == Protocol.INTERFACE;
             case Protocol.NAMES -> open.kind == Protocol.LIST;
-            case Protocol.RESULT -> open.kind == Protocol.CALL && !open.begun;
+            case Protocol.RESULT, Protocol.CALLBACK -> open.isRunning();
             case Protocol.ERROR -> true;
             default -> throw new ProtocolException(
                     "a frame of kind " + kind + ", which is not known or not for this side");
@@ -239,6 +317,36 @@ public final class Incoming {
             throw unasked(kind, stream);
         }
         return open;
+    }
+
+    private void result(int stream, Stream asked, Values.ResultHead head) throws ProtocolException {
+        asked.begun = true;
+        for (Values.Value value : head.values()) {
+            if (value.file() != null) {
+                if (!asked.files.remove((Integer) value.param())) {
+                    throw excess(stream, value.param());
+                }
+                asked.parts.add(new Part(value.param(), value.file()));
+            }
+        }
+        if (asked.wanted) {
+            sink.result(stream, head);
+        }
+        if (Stream.isComplete(asked.parts)) {
+            complete(stream, asked);
+        }
+    }
+
+    private void callback(int stream, Stream asked, Values.CallbackHead head) {
+        if (!asked.wanted) {
+            asked.back = Back.REFUSED;
+            return;
+        }
+        asked.back = Back.ASKED;
+        sink.callback(stream, head);
+        if (asked.back == Back.RUNS) {
+            sink.called(stream);
+        }
     }
 
     private void answer(int kind, int stream, Stream asked, ByteBuffer body) throws ProtocolException {
@@ -260,16 +368,8 @@ public final class Incoming {
                     sink.failed(stream, failure);
                 }
             }
-            case Protocol.RESULT -> {
-                Values.ResultHead head = Values.ResultHead.decode(body);
-                asked.begun = true;
-                if (asked.wanted) {
-                    sink.result(stream, head);
-                }
-                if (asked.isComplete()) {
-                    complete(stream, asked);
-                }
-            }
+            case Protocol.RESULT -> result(stream, asked, Values.ResultHead.decode(body));
+            case Protocol.CALLBACK -> callback(stream, asked, Values.CallbackHead.decode(body));
             case Protocol.DESCRIPTION -> {
                 Cursor cursor = new Cursor(body);
                 long hash = cursor.i64();

@@ -41,6 +41,8 @@ public final class Protocol {
     static final int NAMES = 9;
     static final int RESULT = 10;
     static final int ERROR = 11;
+    static final int CALLBACK = 12;
+    static final int CALLBACK_RETURN = 13;
     /** From here on who does not know a frame skips it. */
     static final int EXTENSIONS = 128;
 
@@ -87,6 +89,11 @@ public final class Protocol {
         ByteBuffer out = ByteBuffer.allocate(HEADER + body.length).order(ByteOrder.LITTLE_ENDIAN);
         header(out, body.length, stream, kind, 0);
         return out.put(body).array();
+    }
+
+    /** How a function of the client ended, as {@link Values#returned} or {@link Values#failed} says it. */
+    public static byte[] callbackReturn(int stream, byte[] body) {
+        return frame(CALLBACK_RETURN, stream, body);
     }
 
     /** The wish that a call end. */

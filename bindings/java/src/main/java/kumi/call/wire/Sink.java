@@ -20,6 +20,15 @@ public interface Sink {
     /** The next bytes of an array, all of which are to be taken now. */
     void data(int stream, int argument, ByteBuffer bytes);
 
+    /**
+     * The routine of a call calls a function: {@link Incoming#accept} or {@link Incoming#refuse} is to be called now, by
+     * which it is said what becomes of its arrays, which follow.
+     */
+    void callback(int stream, Values.CallbackHead head);
+
+    /** All that a function is called with has come; {@link Incoming#returned} is to be called when it has ended. */
+    void called(int stream);
+
     /** All of a result has come; the stream has ended. */
     void done(int stream);
 

@@ -8,31 +8,72 @@ import java.util.ArrayList;
 import java.util.List;
 import kumi.call.idl.Scalar;
 
-/** Scalars and texts in the heads of calls and results. */
+/** Scalars, texts and lengths of files in the heads of calls and results, and of functions' calls and their ends. */
 public final class Values {
     private Values() {}
 
+    /** Longest sentence of a function that has failed, in bytes. */
+    private static final int MOST_TEXT = 2048;
+
     /**
-     * A scalar or a text.
+     * A scalar, a text or the length of a file: one of them.
      *
      * @param param the parameter
-     * @param scalar the scalar; null: a text
-     * @param text the text; null: a scalar
+     * @param scalar the scalar, or null
+     * @param text the text, or null
+     * @param file the bytes of a file, without a sign, or null
      */
-    public record Value(int param, Scalar scalar, String text) {}
+    public record Value(int param, Scalar scalar, String text, Long file) {
+        /** A scalar or a text. */
+        public Value(int param, Scalar scalar, String text) {
+            this(param, scalar, text, null);
+        }
+
+        /** The length of a file. */
+        public static Value file(int param, long bytes) {
+            return new Value(param, null, null, bytes);
+        }
+    }
 
     /**
      * A result's head.
      *
      * @param waited nanoseconds that the call waited for a slot
      * @param ran nanoseconds that the routine ran
-     * @param values what comes back of scalars and texts, in ascending order of the parameters
+     * @param values what comes back of scalars, texts and lengths of files, in ascending order of the parameters
      */
     public record ResultHead(long waited, long ran, List<Value> values) {
         static ResultHead decode(ByteBuffer bytes) throws ProtocolException {
             Cursor cursor = new Cursor(bytes);
             return new ResultHead(cursor.i64(), cursor.i64(), Values.decode(cursor));
         }
+    }
+
+    /**
+     * The head of a function's call.
+     *
+     * @param param the routine's parameter that is the function
+     * @param values what is sent of scalars and texts, in ascending order of the function's parameters
+     */
+    public record CallbackHead(int param, List<Value> values) {
+        static CallbackHead decode(ByteBuffer bytes) throws ProtocolException {
+            Cursor cursor = new Cursor(bytes);
+            return new CallbackHead(cursor.u16(), Values.decode(cursor));
+        }
+    }
+
+    /** What a function that has returned says: the scalars and texts that come back, in ascending order. */
+    public static byte[] returned(List<Value> values) {
+        ByteArrayOutputStream out = new ByteArrayOutputStream(3 + 16 * values.size());
+        out.write(0);
+        put(out, values);
+        return out.toByteArray();
+    }
+
+    /** What a function that has failed says; a sentence that is too long is cut. */
+    public static byte[] failed(String text) {
+        byte[] sentence = Protocol.shortened(text, MOST_TEXT).getBytes(StandardCharsets.UTF_8);
+        return ByteBuffer.allocate(1 + sentence.length).put((byte) 1).put(sentence).array();
     }
 
     /** The body of a call's head; the values in ascending order of the parameters. */
@@ -42,6 +83,12 @@ public final class Values {
         ByteBuffer scratch = ByteBuffer.allocate(24).order(ByteOrder.LITTLE_ENDIAN);
         put(out, scratch.putLong(hash).putInt(milliseconds).putShort((short) name.length));
         out.writeBytes(name);
+        put(out, values);
+        return out.toByteArray();
+    }
+
+    private static void put(ByteArrayOutputStream out, List<Value> values) {
+        ByteBuffer scratch = ByteBuffer.allocate(24).order(ByteOrder.LITTLE_ENDIAN);
         put(out, scratch.putShort((short) values.size()));
         for (Value value : values) {
             scratch.putShort((short) value.param());
@@ -49,11 +96,12 @@ public final class Values {
                 byte[] text = value.text().getBytes(StandardCharsets.UTF_8);
                 put(out, scratch.put((byte) 5).putInt(text.length));
                 out.writeBytes(text);
+            } else if (value.file() != null) {
+                put(out, scratch.put((byte) 6).putLong(value.file()));
             } else {
                 put(out, encode(scratch, value.scalar()));
             }
         }
-        return out.toByteArray();
     }
 
     private static ByteBuffer encode(ByteBuffer out, Scalar scalar) {
@@ -98,6 +146,7 @@ public final class Values {
             case 3 -> new Value(param, new Scalar.Real(cursor.f64()), null);
             case 4 -> new Value(param, new Scalar.Complex(cursor.f64(), cursor.f64()), null);
             case 5 -> new Value(param, null, cursor.text(cursor.i32()));
+            case 6 -> Value.file(param, cursor.i64());
             default -> throw new ProtocolException("a value of an unknown type");
         };
     }

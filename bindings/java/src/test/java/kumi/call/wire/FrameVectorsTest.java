@@ -80,6 +80,8 @@ class FrameVectorsTest {
             BigInteger param = BigInteger.valueOf(value.param());
             if (value.text() != null) {
                 all.add(List.of(param, "t", value.text()));
+            } else if (value.file() != null) {
+                all.add(List.of(param, "l", big(value.file())));
             } else if (value.scalar() instanceof Scalar.Signed it) {
                 all.add(List.of(param, "i", BigInteger.valueOf(it.value())));
             } else if (value.scalar() instanceof Scalar.Unsigned it) {
@@ -99,6 +101,7 @@ class FrameVectorsTest {
             case "t" -> new Values.Value(param, null, (String) json.get(2));
             case "i" -> new Values.Value(param, new Scalar.Signed(((BigInteger) json.get(2)).longValue()), null);
             case "u" -> new Values.Value(param, new Scalar.Unsigned(((BigInteger) json.get(2)).longValue()), null);
+            case "l" -> Values.Value.file(param, ((BigInteger) json.get(2)).longValue());
             case "f" -> new Values.Value(param, new Scalar.Real(number(json.get(2))), null);
             default -> new Values.Value(
                     param, new Scalar.Complex(number(json.get(2)), number(json.get(3))), null);
@@ -119,6 +122,14 @@ class FrameVectorsTest {
                     ((BigInteger) item.get("milliseconds")).intValue(), (String) item.get("routine"), values);
             assertEquals(item.get("hex"), hex.formatHex(head));
         }
+        for (Map<?, ?> item : section("backs")) {
+            List<Values.Value> values = new ArrayList<>();
+            if (item.get("values") instanceof List<?> all) {
+                all.forEach(value -> values.add(value((List<?>) value)));
+            }
+            byte[] back = item.get("failed") instanceof String text ? Values.failed(text) : Values.returned(values);
+            assertEquals(item.get("hex"), hex.formatHex(back));
+        }
     }
 
     /** Notes what it is told. */
@@ -126,6 +137,7 @@ class FrameVectorsTest {
         private final List<Object> events = new ArrayList<>();
         private final Map<String, Object> arrays = new TreeMap<>();
         private final Map<String, ByteArrayOutputStream> coming = new TreeMap<>();
+        private Incoming incoming;
 
         private static Object number(int stream) {
             return BigInteger.valueOf(stream);
@@ -168,6 +180,24 @@ class FrameVectorsTest {
         }
 
         @Override
+        public void callback(int stream, Values.CallbackHead head) {
+            events.add(List.of("callback", number(stream), number(head.param()), shown(head.values())));
+            // Functions of even parameters are called, with as many bytes in parameter 6 as the parameter says.
+            if (head.param() % 2 == 0) {
+                incoming.accept(stream, head.param() == 0 ? Map.of() : Map.of(6, (long) head.param()));
+            } else {
+                incoming.refuse(stream);
+                assertTrue(incoming.returned(stream, false) && !incoming.returned(stream, true));
+            }
+        }
+
+        @Override
+        public void called(int stream) {
+            events.add(List.of("called", number(stream)));
+            assertTrue(incoming.returned(stream, true) && !incoming.returned(stream, true));
+        }
+
+        @Override
         public void done(int stream) {
             events.add(List.of("done", number(stream)));
         }
@@ -199,11 +229,14 @@ class FrameVectorsTest {
     /** A client that has asked as the vectors' has. */
     private static Incoming asked(Notes notes) {
         Incoming incoming = new Incoming(notes);
+        notes.incoming = incoming;
         incoming.begin(Protocol.INTERFACE);
         incoming.begin(Protocol.LIST);
         int call = incoming.begin(Protocol.CALL);
         incoming.expect(call, 1, 5);
         incoming.expect(call, 2, 3);
+        incoming.expectFile(call, 8);
+        incoming.expectFile(call, 9);
         int unwanted = incoming.begin(Protocol.CALL);
         incoming.expect(unwanted, 7, 1L << 40);
         incoming.abandon(unwanted);
@@ -242,11 +275,14 @@ class FrameVectorsTest {
 
     @Test
     void anyBytes() {
-        byte[] good = HexFormat.of().parseHex((String) section("cases").get(0).get("input"));
+        List<byte[]> good = section("cases").stream()
+                .filter(item -> item.get("about").equals("all kinds") || item.get("about").equals("functions and files"))
+                .map(item -> HexFormat.of().parseHex((String) item.get("input"))).toList();
+        assertEquals(2, good.size());
         Random random = new Random(20261122);
         int broken = 0;
         for (int round = 0; round < 5000; round++) {
-            byte[] bytes = good.clone();
+            byte[] bytes = good.get(round % 2).clone();
             for (int change = random.nextInt(4); change >= 0; change--) {
                 bytes[random.nextInt(bytes.length)] = (byte) random.nextInt();
             }

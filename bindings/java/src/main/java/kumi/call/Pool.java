@@ -1,0 +1,21 @@
+package kumi.call;
+
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.atomic.AtomicLong;
+
+/** Threads for functions of calls that nobody waits for: as many as run at a time, each of which goes when it has had nothing to do. */
+final class Pool {
+    private static final AtomicLong NEXT = new AtomicLong();
+    private static final ExecutorService THREADS = Executors.newCachedThreadPool(body -> {
+        Thread thread = new Thread(body, "kumi-call function " + NEXT.getAndIncrement());
+        thread.setDaemon(true);
+        return thread;
+    });
+
+    private Pool() {}
+
+    static void run(Runnable body) {
+        THREADS.execute(body);
+    }
+}
