@@ -8,7 +8,8 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 const ROUTINES: &str =
-    "Define nothing() Calls \"C\" getpid(); Define other() Calls \"C\" getppid();";
+    "Define nothing() Calls \"C\" getpid(); Define other() Calls \"C\" getppid();
+Define where_is(mode_in string name, mode_out long address) Calls \"C\" address = getenv(name);";
 
 fn command(folder: &Path) -> Command {
     let mut command = Command::new(binaries::path("kumi"));
@@ -44,7 +45,11 @@ struct Server {
 
 impl Server {
     fn start(folder: &Path, arguments: &[&str]) -> Server {
-        let mut child = command(folder)
+        Server::start_by(command(folder), arguments)
+    }
+
+    fn start_by(mut kumi: Command, arguments: &[&str]) -> Server {
+        let mut child = kumi
             .args(["call", "serve", "--library", "libc.so.6", "routines.idl"])
             .args(arguments)
             .stderr(Stdio::piped())
@@ -53,7 +58,7 @@ impl Server {
         let mut said = String::new();
         let stderr = child.stderr.take().expect("its messages");
         BufReader::new(stderr).read_line(&mut said).expect("a line");
-        assert!(said.contains("serves 2 routines at "), "{said}");
+        assert!(said.contains("serves 3 routines at "), "{said}");
         let address = said.trim().rsplit(' ').next().expect("an address").to_owned();
         Server { child, address }
     }
@@ -140,4 +145,29 @@ fn a_server_that_other_machines_may_reach() {
     std::fs::write(folder.path().join("token"), text(&run(&brief))).expect("written");
     let late = list(&[&["--server", &named], &ca[..], &token].concat());
     assert!(refused(&late, 77).contains("expired"));
+}
+
+/// What a server needs for its metaserver is no routine's business that is confined.
+#[test]
+fn a_sandbox_does_not_know_its_servers_token() {
+    let folder = folder();
+    let served = |arguments: &[&str]| {
+        let mut kumi = command(folder.path());
+        kumi.env("KUMI_CALL_TOKEN", "the server's");
+        Server::start_by(kumi, arguments)
+    };
+    let found = |server: &Server, name: &str| {
+        kumi(folder.path(), &["call", "run", "--server", &server.address, "where_is", name])
+    };
+    let at = ["--listen", "127.0.0.1:0"];
+    let (inside, outside) = (served(&[&at[..], &["--sandbox"]].concat()), served(&at));
+    assert_ne!(text(&found(&outside, "KUMI_CALL_TOKEN")).trim(), "address = 0", "the same user");
+    let path = found(&inside, "PATH");
+    if !path.status.success() {
+        // Here it is not permitted, and says so.
+        assert!(refused(&path, 70).contains("there can be no sandbox"));
+        return;
+    }
+    assert_ne!(text(&path).trim(), "address = 0");
+    assert_eq!(text(&found(&inside, "KUMI_CALL_TOKEN")).trim(), "address = 0");
 }
