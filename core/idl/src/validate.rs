@@ -140,6 +140,9 @@ pub enum Fault {
     /// A callback that is not an input, or a callback of a callback.
     #[error("a callback can be neither output nor parameter of a callback")]
     Callback,
+    /// A file that a callback takes or gives.
+    #[error("a file cannot be a parameter of a callback")]
+    FileOfCallback,
     /// `@status` or a result of what does not come back.
     #[error("`{0}` does not come back")]
     NotReturned(String),
@@ -335,6 +338,9 @@ impl Check<'_> {
             if matches!(param.ty, Type::Callback(_)) {
                 self.add(place, Fault::Callback);
                 continue;
+            }
+            if param.ty == Type::File {
+                self.add(place, Fault::FileOfCallback);
             }
             self.param(place, param);
             if param.default.is_some() {

@@ -219,6 +219,7 @@ fn what_a_description_must_not_say() {
         ("Define f(mode_out string s) Calls f(s);", Code::Param),
         ("Define f(mode_in file s[3]) Calls f(s);", Code::Param),
         ("Define f(g(h(int n))) Calls f(g);", Code::Param),
+        ("Define f(g(mode_in file s)) Calls f(g);", Code::Param),
         ("Define f(mode_in int n, mode_in int n) Calls f(n);", Code::Twice),
         ("Define f(mode_in int n) CalcOrder n CalcOrder n Calls f(n);", Code::Twice),
         ("Define f(mode_in int n) @status(n) Calls f(n);", Code::Attribute),

@@ -112,6 +112,7 @@ final class Validation {
         for (Param param : inner) {
             require(names.add(param.name()), "there are two of one name");
             require(!(param.type() instanceof Type.Callback), "a callback cannot be the parameter of one");
+            require(!(param.type() instanceof Type.File), "a file cannot be a parameter of a callback");
             param(param);
             require(param.defaultValue() == null, "only numbers and texts that are sent have defaults");
             for (Dimension dimension : param.dims()) {
