@@ -302,11 +302,17 @@ fn files_go_there_and_back() {
         (&["capitals", &from][..], 64, "`-o to=FILE`"),
         (&["capitals", "/not/there", "-o", &out], 66, "/not/there"),
         (&["calls", "main"], 64, "which a shell cannot give"),
+        (
+            &["capitals", &from, "-o", &out, "--call-files", "0"],
+            66,
+            "more than the 0 that are taken",
+        ),
     ] {
         let (_, said, ended) = server.run(arguments);
         assert_eq!(ended, Some(code), "{said}");
         assert!(said.contains(what), "{said}");
     }
+    assert_eq!(std::fs::read_to_string(&to).expect("the answer"), text, "what was there stays");
 }
 
 #[test]

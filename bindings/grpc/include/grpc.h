@@ -132,6 +132,7 @@ enum {
  *                                         variable KUMI_CALL_CA, or those of the system, unless given
  *     timeout = SECONDS                   how long a call may take; without: the server's own limit
  *     connect_timeout = SECONDS           how long connecting may take; 10 unless given
+ *     file_bytes = BYTES                  most bytes of a file that comes back; 16 GiB unless given
  * Nothing is connected yet.
  * Errors: ALREADY_INITIALIZED, CONFIGFILE_NOT_FOUND, CONFIGFILE_ERROR. */
 grpc_error_t grpc_initialize(const char *config_file);

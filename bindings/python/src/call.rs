@@ -111,8 +111,10 @@ impl NativeClient {
         token: Option<String>,
         seconds: f64,
         ca: Option<PathBuf>,
+        file_bytes: Option<u64>,
     ) -> PyResult<NativeClient> {
         let mut options = Options::from_env();
+        options.file_bytes = file_bytes.unwrap_or(options.file_bytes);
         options.connect_time = duration(seconds)?;
         options.token = token.unwrap_or(options.token);
         options.ca = ca.or(options.ca);

@@ -143,9 +143,10 @@ class Connection:
         token: str | None = None,
         timeout: float = 10.0,
         ca: str | os.PathLike[str] | None = None,
+        file_bytes: int | None = None,
     ) -> None:
         self.address = address
-        self._native = NativeClient.connect(address, token, timeout, ca)
+        self._native = NativeClient.connect(address, token, timeout, ca, file_bytes)
         self._routines: dict[str, Routine] = {}
 
     @property
