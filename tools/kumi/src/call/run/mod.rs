@@ -9,8 +9,8 @@ use crate::error::Error;
 use crate::{output, parse};
 use clap::Args;
 use given::Arguments;
-use kumi_call::{Arg, Array, ArrayMut, Files, Outcome, Remote, Shape, is_given};
-use kumi_idl::{Element, Form, Interface, Limits, Mode, Order, Plan, Type};
+use kumi_call::{Arg, Array, ArrayMut, CallError, Files, Outcome, Remote, Shape, is_given};
+use kumi_idl::{Element, Form, Interface, Mode, Order, Plan, PlanError, Type};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -70,8 +70,13 @@ pub fn run(args: &RunArgs) -> Result<(), Error> {
     let files = files(interface, &args.output)?;
     let arguments = Arguments::read(interface, &args.arguments)?;
     let plan = interface
-        .plan_with_texts(&arguments.scalars, &arguments.texts, &Limits::default())
-        .map_err(|error| Error::Usage(error.to_string()))?;
+        .plan_with_texts(&arguments.scalars, &arguments.texts, &client.limits())
+        .map_err(|error| match error {
+            PlanError::TooLarge { .. } => {
+                CallError::TooLarge(format!("`{}`: {error}", interface.name)).into()
+            }
+            error => Error::Usage(error.to_string()),
+        })?;
     let mut results = results(interface, &plan, &arguments.arrays)?;
     let list = list(interface, &arguments, &mut results, &files);
     let outcome = client.call_within(&args.routine, list, args.timeout)?;
