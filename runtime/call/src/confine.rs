@@ -134,27 +134,38 @@ fn enclose(needed: &[PathBuf]) -> Result<(), String> {
         mount(Some("tmpfs"), *folder, Some("tmpfs"), flags, open)
             .map_err(|errno| failed(folder, &errno))?;
     }
-    covered.show().map_err(|error| failed("libraries below /tmp", &error))?;
+    covered.show().map_err(|error| failed("what is needed below /tmp", &error))?;
     std::env::set_current_dir("/").map_err(|error| failed("/", &error))
 }
 
-/// Files that are about to be covered by empty folders, held open.
+/// Files and folders that are about to be covered by empty folders, held open.
 struct Covered(Vec<(PathBuf, std::fs::File)>);
 
 impl Covered {
-    /// Those of `paths` that are; of one that cannot be opened whoever needs it will say so.
+    /// Those of `paths` that are, by their own names and those of what they lead to; of one that cannot be opened whoever
+    /// needs it will say so.
     fn among(paths: &[PathBuf]) -> Covered {
-        let below = |path: &&PathBuf| SCRATCH.iter().any(|folder| path.starts_with(folder));
+        let below = |path: &PathBuf| SCRATCH.iter().any(|folder| path.starts_with(folder));
         // Names that go up again would lead out of the folder.
-        let plain = |path: &&PathBuf| !path.components().any(|part| part == Component::ParentDir);
-        let mut covered: Vec<&PathBuf> = paths.iter().filter(below).filter(plain).collect();
+        let plain = |path: &PathBuf| !path.components().any(|part| part == Component::ParentDir);
+        let meant = paths.iter().filter_map(|path| std::fs::canonicalize(path).ok());
+        let mut covered: Vec<PathBuf> = paths.iter().cloned().chain(meant).collect();
+        covered.retain(|path| below(path) && plain(path) && !is_scratch(path));
+        // A folder before what lies in it.
         covered.sort_unstable();
         covered.dedup();
-        let open = |path: &PathBuf| Some((path.clone(), std::fs::File::open(path).ok()?));
-        Covered(covered.into_iter().filter_map(open).collect())
+        let mut held: Vec<(PathBuf, std::fs::File)> = Vec::new();
+        for path in covered {
+            if !held.iter().any(|(other, _)| path.starts_with(other))
+                && let Ok(file) = std::fs::File::open(&path)
+            {
+                held.push((path, file));
+            }
+        }
+        Covered(held)
     }
 
-    /// Shows them again at their places, which everybody may read.
+    /// Shows them again at their places, read-only as they were made, for who may read them.
     fn show(self) -> io::Result<()> {
         for (path, file) in self.0 {
             let folder = path.parent().unwrap_or(Path::new("/"));
@@ -164,13 +175,23 @@ impl Covered {
                     std::fs::set_permissions(folder, Permissions::from_mode(0o755))?;
                 }
             }
-            std::fs::File::create(&path)?;
+            if file.metadata()?.is_dir() {
+                std::fs::create_dir(&path)?;
+            } else {
+                std::fs::File::create(&path)?;
+            }
             let from = format!("/proc/self/fd/{}", file.as_raw_fd());
-            let bind = MsFlags::MS_BIND;
+            // What is mounted in a folder belongs to it, and cannot be left away by who is not root.
+            let bind = MsFlags::MS_BIND | MsFlags::MS_REC;
             mount(Some(from.as_str()), &path, None::<&str>, bind, None::<&str>)?;
         }
         Ok(())
     }
+}
+
+/// Whether a folder is one that a routine in a sandbox has for itself, so that nothing in it can be shown.
+pub(crate) fn is_own_folder(folder: &Path) -> bool {
+    is_scratch(folder) || std::fs::canonicalize(folder).is_ok_and(|folder| is_scratch(&folder))
 }
 
 fn is_scratch(folder: &Path) -> bool {
@@ -178,7 +199,7 @@ fn is_scratch(folder: &Path) -> bool {
 }
 
 /// Gives up what is not needed to run a routine. To be called before any code of the routine's is opened. A sandbox
-/// shows the files `needed` also where it has empty folders.
+/// shows the files and folders `needed` also where it has empty folders.
 ///
 /// # Errors
 /// A sentence.

@@ -19,6 +19,9 @@ pub struct Setup {
     pub interface: String,
     /// Libraries to be opened, in order.
     pub libraries: Vec<PathBuf>,
+    /// A folder from which its program reads beside them.
+    #[serde(default)]
+    pub folder: Option<PathBuf>,
     /// Most bytes of address space; 0: no limit.
     pub memory: u64,
     /// Most bytes of a call of a client's function.

@@ -73,6 +73,7 @@ impl Process {
         let setup = Setup {
             interface: offered.json.clone(),
             libraries: offered.libraries.clone(),
+            folder: program.and_then(|program| program.folder.clone()),
             memory: config.process_bytes,
             callback: config.call_bytes,
             run_as,
