@@ -126,6 +126,8 @@ pub enum Reply {
     Raised(String),
     /// The job that did it has crashed: the detail of that ([`kumi_rpc::Code::Crashed`]), and a sentence.
     Crashed(i64, String),
+    /// Nothing has run, and what this process was set up with is of no use any more: another is to be set up for the call.
+    Outdated,
 }
 
 impl Reply {
@@ -137,6 +139,7 @@ impl Reply {
             Reply::Raised(text) => (4, 0, text.as_str()),
             Reply::Crashed(detail, text) => (5, detail.cast_unsigned(), text.as_str()),
             Reply::Refused(text) => (3, 0, text.as_str()),
+            Reply::Outdated => (6, 0, ""),
             Reply::Callback { parameter, head, bytes } => {
                 let mut out = vec![2];
                 for word in [u64::from(*parameter), *head, *bytes] {
@@ -169,6 +172,7 @@ impl Reply {
                 number.cast_signed(),
                 String::from_utf8_lossy(text).into_owned(),
             )),
+            6 => Some(Reply::Outdated),
             _ => None,
         }
     }
@@ -198,7 +202,7 @@ mod tests {
         let raised = Reply::Raised(String::new());
         let crashed = Reply::Crashed(-2, no());
         let plain = [Reply::Done(7), Reply::Failed(no()), callback, Reply::Refused(no())];
-        for reply in plain.into_iter().chain([raised, crashed]) {
+        for reply in plain.into_iter().chain([raised, crashed, Reply::Outdated]) {
             assert_eq!(Reply::decode(&reply.encode()), Some(reply));
         }
         assert_eq!(Order::decode(&[9; 16]), None);

@@ -59,6 +59,8 @@ pub struct Job {
     pub asks: UnboundedSender<Asked>,
     /// The ticket with which a metaserver has sent it.
     pub ticket: Option<Held>,
+    /// Whether a process has given it back, as one that another is to be set up for.
+    pub given_back: bool,
 }
 
 impl Job {
@@ -104,6 +106,8 @@ struct Worker {
     set_up: Cell<bool>,
     /// Why it is being killed.
     ending: Cell<Option<Code>>,
+    /// It has given its call back.
+    outdated: Cell<bool>,
     /// What its call is told then, if not what the code says.
     failing: RefCell<Option<Failure>>,
     /// The functions that its routine calls.
@@ -386,6 +390,7 @@ fn begin(shared: &Rc<Shared>, job: Box<Job>) -> bool {
         job: RefCell::new(Some((job, Instant::now()))),
         set_up: Cell::new(false),
         ending: Cell::new(None),
+        outdated: Cell::new(false),
         failing: RefCell::new(None),
         asks,
         changed: Notify::new(),
@@ -479,6 +484,10 @@ async fn attend(shared: Rc<Shared>, worker: Rc<Worker>) {
                 bury(&shared, &worker, Some(Failure::new(Code::NotRunnable, 0, why))).await;
                 return;
             }
+            Some(Reply::Outdated) => {
+                give_back(&shared, &worker).await;
+                return;
+            }
             Some(Reply::Crashed(detail, why)) => {
                 let failed = Failure::new(Code::Crashed, detail, why);
                 bury(&shared, &worker, Some(failed)).await;
@@ -531,6 +540,17 @@ fn done(shared: &Rc<Shared>, worker: &Rc<Worker>, ran: Result<u64, Failure>) {
     free(shared);
 }
 
+/// A process cannot run its call, and has not begun: another may, which says why if that cannot either.
+async fn give_back(shared: &Rc<Shared>, worker: &Rc<Worker>) {
+    let mut job = worker.job.borrow_mut();
+    let again = job.as_mut().is_some_and(|(job, _)| std::mem::replace(&mut job.given_back, true));
+    drop(job);
+    worker.outdated.set(!again);
+    let text = "one process of the slot after the other wants another to run the call";
+    let why = again.then(|| Failure::new(Code::NotRunnable, 0, text));
+    bury(shared, worker, why).await;
+}
+
 /// A process is gone, or of no use: its call has failed.
 async fn bury(shared: &Rc<Shared>, worker: &Rc<Worker>, why: Option<Failure>) {
     shared.pool.borrow_mut().idle.retain(|other| !Rc::ptr_eq(other, worker));
@@ -544,7 +564,7 @@ async fn bury(shared: &Rc<Shared>, worker: &Rc<Worker>, why: Option<Failure>) {
     let job = worker.job.borrow_mut().take();
     let untaken = why.is_none() && worker.ending.get().is_none();
     if let Some((job, begun)) = job {
-        if untaken && worker.process.borrow().ear().is_untaken() {
+        if untaken && (worker.outdated.get() || worker.process.borrow().ear().is_untaken()) {
             // As if the process had ended before it was given the call.
             shared.pool.borrow_mut().running -= 1;
             submit(shared, job);
