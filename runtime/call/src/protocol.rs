@@ -22,6 +22,9 @@ pub struct Setup {
     /// A folder from which its program reads beside them.
     #[serde(default)]
     pub folder: Option<PathBuf>,
+    /// The folder with those of the calls, if they have files.
+    #[serde(default)]
+    pub scratch: Option<PathBuf>,
     /// Most bytes of address space; 0: no limit.
     pub memory: u64,
     /// Most bytes of a call of a client's function.

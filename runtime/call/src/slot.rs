@@ -177,6 +177,6 @@ fn set_up<'a>(json: &[u8], load: &Load<'a>) -> Result<(Runner<'a>, Setup), Strin
     }
     setup.door = door_before(&setup);
     let needed: Vec<PathBuf> = setup.libraries.iter().chain(&setup.folder).cloned().collect();
-    confine(setup.run_as.as_ref(), setup.sandbox, &needed)?;
+    confine(setup.run_as.as_ref(), setup.sandbox, &needed, setup.scratch.as_deref())?;
     Ok((load(&interface, &setup)?, setup))
 }

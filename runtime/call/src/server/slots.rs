@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,6 +69,11 @@ impl Job {
     pub fn takes_file(&self, parameter: u16) -> bool {
         self.files.as_ref().is_some_and(|files| files.takes(parameter))
     }
+
+    /// Where its files are, and those of other calls that its process may have.
+    pub fn scratch(&self) -> Option<&Path> {
+        self.files.as_ref().map(CallFiles::place)
+    }
 }
 
 /// The end of a call.
@@ -99,6 +105,8 @@ struct Worker {
     offered: Arc<Offered>,
     /// The one user whom it serves.
     owner: Rc<Owner>,
+    /// Where it reaches files of calls.
+    scratch: Option<PathBuf>,
     process: RefCell<Process>,
     /// Its call, and when that began.
     job: RefCell<Option<(Box<Job>, Instant)>>,
@@ -307,7 +315,9 @@ impl Pool {
     /// An idle process for a call's routine, which has served nobody but its user.
     fn idle_for(&mut self, job: &Job) -> Option<Rc<Worker>> {
         let fits = |worker: &Rc<Worker>| {
-            Arc::ptr_eq(&worker.offered, &job.offered) && worker.owner == job.owner
+            Arc::ptr_eq(&worker.offered, &job.offered)
+                && worker.owner == job.owner
+                && worker.scratch.as_deref() == job.scratch()
         };
         let index = self.idle.iter().rposition(fits)?;
         self.idle.remove(index)
@@ -386,6 +396,7 @@ fn begin(shared: &Rc<Shared>, job: Box<Job>) -> bool {
     let worker = Rc::new(Worker {
         offered: Arc::clone(&job.offered),
         owner: Rc::clone(&job.owner),
+        scratch: job.scratch().map(Path::to_owned),
         process: RefCell::new(process),
         job: RefCell::new(Some((job, Instant::now()))),
         set_up: Cell::new(false),
