@@ -304,7 +304,7 @@ typedef enum grpc_session_attr_name_e_np {
     GRPC_SESSION_ATTR_SESSION_TIMEOUT = 1,
     /* int *: the same in milliseconds */
     GRPC_SESSION_ATTR_SESSION_TIMEOUT_MS_NP = 32,
-    /* int *: 0 to 9; which of the user's calls through a metaserver that wait comes first. A server has no priorities. */
+    /* int *: 0 to 9; which of the user's calls through a metaserver that wait comes first. A server refuses any but 0. */
     GRPC_SESSION_ATTR_PRIORITY_NP = 33
 } grpc_session_attr_name_t_np;
 

@@ -20,6 +20,7 @@ import os
 from pathlib import Path
 
 from kumi import call
+from kumi.call import Out
 
 
 @call.routine
@@ -30,8 +31,14 @@ def times(x: float) -> float:
 
 
 @call.routine
-def writes(where: str) -> bool:
-    return os.access(where, os.W_OK)
+def writes(where: str) -> int:
+    return int(os.access(where, os.W_OK))
+
+
+@call.routine
+def capitals(source: Path, other: Out[Path]) -> bytes:
+    other.write_text(f"{source.stat().st_size} bytes")
+    return source.read_bytes().upper()
 
 
 @call.routine
@@ -98,6 +105,10 @@ def test_a_file_below_tmp(folder: Path) -> None:
         assert not connection.call("writes", str(folder / "own" / "beside.py"))
         # Nothing but its own folder of what else is there.
         assert connection.call("beside_it") == 1
+        source = folder / "source"
+        source.write_bytes(b"some text")
+        assert connection.call("capitals", source) == (b"9 bytes", b"SOME TEXT")
+        assert connection.call("capitals", b"") == (b"0 bytes", b"")
 
 
 def test_a_file_in_tmp_itself_is_refused() -> None:

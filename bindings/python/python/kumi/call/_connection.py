@@ -187,8 +187,8 @@ class Connection:
                 and order. After a failure there may be anything in them. Of files that come back the paths to which they
                 are written; of others the bytes come back.
 
-            priority: Among your calls through a metaserver that wait, 0 to 9; the metaserver may bound it. A server has
-                no priorities.
+            priority: Among your calls through a metaserver that wait, 0 to 9; the metaserver may bound it. A server
+                refuses any but 0.
 
         Raises:
             CallError: It failed; of arguments that do not fit (:class:`ArgumentError`) nothing was sent.

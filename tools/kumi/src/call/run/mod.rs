@@ -64,7 +64,7 @@ impl Numbers {
 pub fn run(args: &RunArgs) -> Result<(), Error> {
     let mut options = args.server.access.options()?;
     options.file_bytes = args.call_files << 20;
-    let client = Remote::connect(&args.server.server, &options)?.with_priority(args.priority);
+    let client = Remote::connect(&args.server.server, &options)?.with_priority(args.priority)?;
     let known = client.interface(&args.routine)?;
     let interface: &Interface = &known;
     let files = files(interface, &args.output)?;
