@@ -94,6 +94,8 @@ fn a_server_is_asked_for_its_routines() {
         );
         assert_eq!(json["params"], written["params"]);
         ask(&["call", "info", "dmul"]).fails(66, &["did you mean dmmul"]);
+        let first = ["call", "run", "--priority", "1", "dmmul", "1", "1", "1"];
+        ask(&first).fails(64, &["through a metaserver"]);
         server.end();
     }
     assert!(!socket.exists(), "a server takes its socket away");

@@ -3,6 +3,7 @@
 
 use kumi_tests::binaries::{self, repository};
 use std::io::{BufRead, BufReader};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -302,11 +303,58 @@ fn files_go_there_and_back() {
         (&["capitals", &from][..], 64, "`-o to=FILE`"),
         (&["capitals", "/not/there", "-o", &out], 66, "/not/there"),
         (&["calls", "main"], 64, "which a shell cannot give"),
+        (
+            &["capitals", &from, "-o", &out, "--call-files", "0"],
+            66,
+            "more than the 0 that are taken",
+        ),
     ] {
         let (_, said, ended) = server.run(arguments);
         assert_eq!(ended, Some(code), "{said}");
         assert!(said.contains(what), "{said}");
     }
+    assert_eq!(std::fs::read_to_string(&to).expect("the answer"), text, "what was there stays");
+}
+
+/// Passes one connection on to a server: the address for the client, and what counts the bytes that it sends.
+fn counting(server: &str) -> (String, std::thread::JoinHandle<u64>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address").to_string();
+    let server = server.to_owned();
+    let passing = std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().expect("a client");
+        let mut there = TcpStream::connect(server).expect("the server");
+        let (mut back, mut answers) =
+            (client.try_clone().expect("it"), there.try_clone().expect("it"));
+        let answers = std::thread::spawn(move || std::io::copy(&mut answers, &mut back));
+        let sent = std::io::copy(&mut client, &mut there).expect("passed on");
+        there.shutdown(Shutdown::Write).expect("ended");
+        // The client may have gone before all answers.
+        let _gone = answers.join().expect("no panic");
+        sent
+    });
+    (address, passing)
+}
+
+#[test]
+fn of_a_call_that_is_too_large_nothing_is_sent() {
+    let text = "Define zeros(mode_in long n, mode_out double A[n]) { for (long i = 0; i < n; i++) A[i] = 0; }";
+    let built = Built::of_text(text, &[]).expect("it is built");
+    let server = built.serve();
+    let (address, passing) = counting(&server.address);
+    let (_, said, code) = run(&["call", "info", "zeros", "--server", &address]);
+    assert_eq!(code, Some(0), "{said}");
+    let asked = passing.join().expect("passed on");
+    let (address, passing) = counting(&server.address);
+    let (printed, said, code) =
+        run(&["call", "run", "--server", &address, "zeros", "1000000000000000"]);
+    assert_eq!((code, printed.as_str()), (Some(78), ""), "{said}");
+    assert!(said.contains("with `A` the call needs more than"), "{said}");
+    assert_eq!(
+        passing.join().expect("passed on"),
+        asked,
+        "the description is all that was asked for"
+    );
 }
 
 #[test]

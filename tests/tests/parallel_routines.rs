@@ -282,6 +282,14 @@ fn jobs_are_the_users_whom_tokens_name_and_clusters_come_and_go() {
     std::fs::set_permissions(cluster.state(), Permissions::from_mode(0o755)).expect("it is ours");
     let (_, said, code) = call();
     assert_eq!(code, Some(0), "{said}");
+    // Both between two calls: what was opened to the network of the first cluster leads nowhere now.
+    cluster.down().ok();
+    cluster.try_up(2, &[]).ok();
+    std::fs::set_permissions(cluster.state(), Permissions::from_mode(0o755)).expect("it is ours");
+    for _ in 0..2 {
+        let (_, said, code) = call();
+        assert_eq!(code, Some(0), "{said}");
+    }
     server.end();
     cluster.down().ok();
 }

@@ -132,6 +132,7 @@ enum {
  *                                         variable KUMI_CALL_CA, or those of the system, unless given
  *     timeout = SECONDS                   how long a call may take; without: the server's own limit
  *     connect_timeout = SECONDS           how long connecting may take; 10 unless given
+ *     file_bytes = BYTES                  most bytes of a file that comes back; 16 GiB unless given
  * Nothing is connected yet.
  * Errors: ALREADY_INITIALIZED, CONFIGFILE_NOT_FOUND, CONFIGFILE_ERROR. */
 grpc_error_t grpc_initialize(const char *config_file);
@@ -303,7 +304,7 @@ typedef enum grpc_session_attr_name_e_np {
     GRPC_SESSION_ATTR_SESSION_TIMEOUT = 1,
     /* int *: the same in milliseconds */
     GRPC_SESSION_ATTR_SESSION_TIMEOUT_MS_NP = 32,
-    /* int *: 0 to 9; which of the user's calls through a metaserver that wait comes first. A server has no priorities. */
+    /* int *: 0 to 9; which of the user's calls through a metaserver that wait comes first. A server refuses any but 0. */
     GRPC_SESSION_ATTR_PRIORITY_NP = 33
 } grpc_session_attr_name_t_np;
 

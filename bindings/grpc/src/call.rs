@@ -94,7 +94,7 @@ impl Prepared {
         time: Option<Duration>,
         priority: u8,
     ) -> Result<Running, Failure> {
-        let client = self.connection.client.with_priority(priority);
+        let client = self.connection.client.with_priority(priority)?;
         let begun = client.begin(&self.handle.routine, arguments.args, time, &|| false);
         let call = begun.map_err(|error| {
             if matches!(error, CallError::Lost(_)) {

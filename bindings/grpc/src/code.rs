@@ -170,7 +170,7 @@ impl From<CallError> for Failure {
             | CallError::NotLeading { .. } => Code::ServerNotFound,
             CallError::Lost(_) => Code::CommunicationFailed,
             CallError::RoutineNotFound(_) => Code::FunctionNotFound,
-            CallError::Argument { .. } => Code::InvalidArgument,
+            CallError::Argument { .. } | CallError::NoPriority(_) => Code::InvalidArgument,
             CallError::TooLarge(_) => Code::TooLarge,
             CallError::Busy(_) => Code::Busy,
             CallError::Crashed { .. } => Code::Crashed,

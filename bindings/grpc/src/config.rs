@@ -78,9 +78,14 @@ impl Config {
             "ca" => self.options.ca = Some(folder.join(value)),
             "timeout" => self.timeout = Some(seconds(key, value)?),
             "connect_timeout" => self.options.connect_time = seconds(key, value)?,
+            "file_bytes" => {
+                self.options.file_bytes = value
+                    .parse()
+                    .map_err(|_| format!("`{key}` is a number of bytes, not `{value}`"))?;
+            }
             _ => {
                 return Err(format!(
-                    "`{key}` is no key; there are servers, token_file, ca, timeout and connect_timeout"
+                    "`{key}` is no key; there are servers, token_file, ca, timeout, connect_timeout and file_bytes"
                 ));
             }
         }
@@ -118,13 +123,14 @@ mod tests {
 
     #[test]
     fn lines_are_keys_with_values() {
-        let text = "# where\nservers = a:1, unix:/tmp/b  c:3\n\n token_file=token # who\nca=ca.pem\ntimeout = 1.5\nconnect_timeout=2\n";
+        let text = "# where\nservers = a:1, unix:/tmp/b  c:3\n\n token_file=token # who\nca=ca.pem\ntimeout = 1.5\nconnect_timeout=2\nfile_bytes = 4096\n";
         let config = read(text).expect("it is right");
         assert_eq!(config.servers, ["a:1", "unix:/tmp/b", "c:3"]);
         assert_eq!(config.options.token, "secret");
         assert!(config.options.ca.is_some_and(|ca| ca.ends_with("ca.pem")));
         assert_eq!(config.timeout, Some(Duration::from_millis(1500)));
         assert_eq!(config.options.connect_time, Duration::from_secs(2));
+        assert_eq!(config.options.file_bytes, 4096);
     }
 
     #[test]
@@ -136,6 +142,7 @@ mod tests {
             ("timeout = soon", 1, "not `soon`"),
             ("timeout = -1", 1, "not `-1`"),
             ("timeout = 0", 1, "not `0`"),
+            ("file_bytes = 16 GiB", 1, "a number of bytes, not `16 GiB`"),
             ("token_file = not/there", 1, "cannot be read"),
         ] {
             let failure = read(text).expect_err(text);

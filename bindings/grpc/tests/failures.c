@@ -165,6 +165,28 @@ static void limits(void)
     GIVES(GRPC_NO_ERROR, grpc_call(&nap, 1, &slept));
 }
 
+/* What a server does not take is refused before anything is sent: what the arguments point to is not even read. */
+static void refusals(void)
+{
+    grpc_function_handle_t dmmul;
+    grpc_session_attr_t_np attributes;
+    double c[4] = {0};
+    double one[4] = {1, 0, 0, 1};
+    int priority = 1;
+    GIVES(GRPC_NO_ERROR, grpc_function_handle_default(&dmmul, "dmmul"));
+    GIVES(GRPC_RPC_REFUSED, grpc_call(&dmmul, 10000000, one, one, c));
+    EXPECT(grpc_last_error_get_np() == GRPC_TOO_LARGE_NP && said("memory"));
+    GIVES(GRPC_NO_ERROR, grpc_session_attr_initialize_np(&dmmul, &attributes));
+    GIVES(GRPC_NO_ERROR, grpc_session_attr_set_np(&attributes, GRPC_SESSION_ATTR_PRIORITY_NP, &priority));
+    GIVES(GRPC_INVALID_ARGUMENT_NP, grpc_call_with_attr_np(&dmmul, &attributes, 2, one, one, c));
+    EXPECT(said("through a metaserver"));
+    priority = 0;
+    GIVES(GRPC_NO_ERROR, grpc_session_attr_set_np(&attributes, GRPC_SESSION_ATTR_PRIORITY_NP, &priority));
+    GIVES(GRPC_NO_ERROR, grpc_call_with_attr_np(&dmmul, &attributes, 2, one, one, c));
+    EXPECT(c[0] == 1 && c[1] == 0 && c[3] == 1);
+    GIVES(GRPC_NO_ERROR, grpc_session_attr_destruct_np(&attributes));
+}
+
 /* A server that is killed, and one that comes in its place. */
 static void death(struct server *server)
 {
@@ -205,6 +227,7 @@ int main(void)
     sessions();
     routines();
     limits();
+    refusals();
     death(&server);
     GIVES(GRPC_NO_ERROR, grpc_finalize());
     server_end(&server, SIGTERM);

@@ -123,6 +123,25 @@ static void files(void)
     EXPECT(unlink("from") == 0 && unlink("to") == 0 && unlink("both") == 0 && chdir("/") == 0 && rmdir(folder) == 0);
 }
 
+/* A file of 9 bytes comes back, of which the configuration takes 8. */
+static void long_files(void)
+{
+    grpc_function_handle_t capitals;
+    char folder[] = "/tmp/kumi-grpc-XXXXXX";
+    EXPECT(mkdtemp(folder) != NULL && chdir(folder) == 0);
+    fill("from", "some text");
+    fill("both", "the");
+    fill("grpc.conf", "file_bytes = 8\n");
+    GIVES(GRPC_NO_ERROR, grpc_initialize("grpc.conf"));
+    GIVES(GRPC_NO_ERROR, grpc_function_handle_default(&capitals, "capitals"));
+    GIVES(GRPC_SESSION_FAILED, grpc_call(&capitals, "from", "to", "both"));
+    EXPECT(grpc_last_error_get_np() == GRPC_FILE_NP && strstr(grpc_last_error_text_np(), "more than the 8") != NULL);
+    EXPECT(access("to", F_OK) != 0 && has("both", "the"));
+    GIVES(GRPC_NO_ERROR, grpc_finalize());
+    EXPECT(unlink("from") == 0 && unlink("both") == 0 && unlink("grpc.conf") == 0);
+    EXPECT(chdir("/") == 0 && rmdir(folder) == 0);
+}
+
 int main(void)
 {
     struct server server;
@@ -132,6 +151,7 @@ int main(void)
     functions();
     files();
     GIVES(GRPC_NO_ERROR, grpc_finalize());
+    long_files();
     server_end(&server, SIGTERM);
     return 0;
 }

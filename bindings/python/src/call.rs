@@ -58,7 +58,7 @@ pub fn failure(error: &CallError) -> Failure {
         }
         CallError::Lost(_) => Failure::of_call("ConnectionLostError", text),
         CallError::RoutineNotFound(_) => Failure::of_call("RoutineNotFound", text),
-        CallError::Argument { .. } | CallError::Address(_) => {
+        CallError::Argument { .. } | CallError::NoPriority(_) | CallError::Address(_) => {
             Failure::of_call("ArgumentError", text)
         }
         CallError::TooLarge(_) => Failure::of_call("TooLargeError", text),
@@ -111,8 +111,10 @@ impl NativeClient {
         token: Option<String>,
         seconds: f64,
         ca: Option<PathBuf>,
+        file_bytes: Option<u64>,
     ) -> PyResult<NativeClient> {
         let mut options = Options::from_env();
+        options.file_bytes = file_bytes.unwrap_or(options.file_bytes);
         options.connect_time = duration(seconds)?;
         options.token = token.unwrap_or(options.token);
         options.ca = ca.or(options.ca);
@@ -191,8 +193,8 @@ impl NativeClient {
         seconds: Option<f64>,
         priority: u8,
     ) -> PyResult<NativeCall> {
-        let taken = self.take(py, name, args, seconds)?;
-        let (client, interrupted) = (self.client.with_priority(priority), &interrupted);
+        let client = self.client.with_priority(priority).map_err(|error| failure(&error))?;
+        let (taken, interrupted) = (self.take(py, name, args, seconds)?, &interrupted);
         let call = py.detach(|| client.begin(name, taken.given.args(), taken.time, interrupted));
         let call = call.map_err(|error| failure(&error))?;
         let canceller = call.canceller();
@@ -209,8 +211,8 @@ impl NativeClient {
         seconds: Option<f64>,
         priority: u8,
     ) -> PyResult<Bound<'py, PyList>> {
-        let taken = self.take(py, name, args, seconds)?;
-        let (client, interrupted) = (self.client.with_priority(priority), &interrupted);
+        let client = self.client.with_priority(priority).map_err(|error| failure(&error))?;
+        let (taken, interrupted) = (self.take(py, name, args, seconds)?, &interrupted);
         // The call has gone before its buffers do.
         let outcome = py.detach(|| {
             let mut call = client.begin(name, taken.given.args(), taken.time, interrupted)?;

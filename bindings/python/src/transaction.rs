@@ -59,7 +59,7 @@ pub fn run_transaction<'py>(
     let result = match meta {
         None => py.detach(|| tx.run_with(&servers, &options, &interrupted)),
         Some((meta, priority)) => {
-            let Remote::Grid(grid) = meta.remote().with_priority(priority) else {
+            let Ok(Remote::Grid(grid)) = meta.remote().with_priority(priority) else {
                 let text = "this is a server, not a metaserver: give its address in a list";
                 return Err(Failure::of_call("ArgumentError", text.to_owned()).into());
             };

@@ -174,6 +174,11 @@ def test_files(server: call.Connection, tmp_path: Path) -> None:
     assert back == (b"9 bytes", target, b"some text") and target.read_bytes() == b"end"
     with pytest.raises(call.RaisedError, match="described as bytes"):
         server.call("no_bytes")
+    limited = call.connect(server.address, file_bytes=8)
+    with pytest.raises(call.FileError, match="a file of 9 bytes would come back, which is more than the 8"):
+        limited.call("capitals", source, out={"result": target})
+    assert target.read_bytes() == b"end" and len(list(tmp_path.iterdir())) == 2
+    assert limited.call("capitals", b"8 bytes.") == b"8 BYTES."
 
 
 def described(function: Any) -> None:

@@ -13,11 +13,12 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl::{set_no_new_privs, set_pdeathsig};
 use nix::sys::signal::Signal;
 use nix::unistd::{
-    Gid, Uid, User, getegid, geteuid, getgrouplist, getppid, setgroups, setresgid, setresuid,
+    AccessFlags, Gid, Uid, User, access, getegid, geteuid, getgrouplist, getppid, setgroups,
+    setresgid, setresuid,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::native::{drop_capabilities, mounts_read_only};
+use crate::native::{drop_capabilities, mount_writable, mounts_read_only};
 
 /// A user of the system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,6 +71,11 @@ impl RunAs {
         self.user
     }
 
+    /// The number of its group.
+    pub fn group(&self) -> u32 {
+        self.group
+    }
+
     /// Whether it is root.
     pub fn is_root(&self) -> bool {
         self.user == 0
@@ -100,7 +106,7 @@ const SCRATCH: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 
 /// Takes this process out of the machine's network, of what is shared by its other processes, and makes its files
 /// read-only but for folders of its own, in which there is nothing but what it needs of those that they cover.
-fn enclose(needed: &[PathBuf]) -> Result<(), String> {
+fn enclose(needed: &[PathBuf], files: Option<&Path>) -> Result<(), String> {
     let apart = CloneFlags::CLONE_NEWNS
         | CloneFlags::CLONE_NEWNET
         | CloneFlags::CLONE_NEWIPC
@@ -128,49 +134,96 @@ fn enclose(needed: &[PathBuf]) -> Result<(), String> {
     }
     mounts_read_only().map_err(|error| failed("read-only files", &error))?;
     let covered = Covered::among(needed);
+    let files = files.map(|folder| (folder, std::fs::File::open(folder)));
     for folder in SCRATCH.iter().filter(|folder| Path::new(folder).is_dir()) {
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
         let open = Some("mode=1777");
         mount(Some("tmpfs"), *folder, Some("tmpfs"), flags, open)
             .map_err(|errno| failed(folder, &errno))?;
     }
-    covered.show().map_err(|error| failed("libraries below /tmp", &error))?;
+    covered.show().map_err(|error| failed("what is needed below /tmp", &error))?;
+    if let Some((folder, opened)) = files {
+        let shown = opened.and_then(|opened| show_files(folder, &opened));
+        shown.map_err(|error| failed("the files of calls", &error))?;
+    }
     std::env::set_current_dir("/").map_err(|error| failed("/", &error))
 }
 
-/// Files that are about to be covered by empty folders, held open.
+/// Shows the folder with those of an owner's calls at its place, to be written, and nothing of what is beside it.
+fn show_files(folder: &Path, opened: &std::fs::File) -> io::Result<()> {
+    let beside = folder.parent().unwrap_or(Path::new("/"));
+    if beside.is_dir() {
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+        mount(Some("tmpfs"), beside, Some("tmpfs"), flags, Some("mode=0755"))?;
+    }
+    make_open(folder)?;
+    bind(opened, folder)?;
+    mount_writable(folder)
+}
+
+/// Makes a folder, and those above it that are not there, for everybody to enter.
+fn make_open(folder: &Path) -> io::Result<()> {
+    let missing = folder.ancestors().take_while(|folder| !folder.is_dir());
+    for folder in missing.collect::<Vec<_>>().into_iter().rev() {
+        std::fs::create_dir(folder)?;
+        std::fs::set_permissions(folder, Permissions::from_mode(0o755))?;
+    }
+    Ok(())
+}
+
+/// Mounts what is open at a place.
+fn bind(opened: &std::fs::File, place: &Path) -> io::Result<()> {
+    let from = format!("/proc/self/fd/{}", opened.as_raw_fd());
+    // What is mounted in a folder belongs to it, and cannot be left away by who is not root.
+    let flags = MsFlags::MS_BIND | MsFlags::MS_REC;
+    Ok(mount(Some(from.as_str()), place, None::<&str>, flags, None::<&str>)?)
+}
+
+/// Files and folders that are about to be covered by empty folders, held open.
 struct Covered(Vec<(PathBuf, std::fs::File)>);
 
 impl Covered {
-    /// Those of `paths` that are; of one that cannot be opened whoever needs it will say so.
+    /// Those of `paths` that are, by their own names and those of what they lead to; of one that cannot be opened whoever
+    /// needs it will say so.
     fn among(paths: &[PathBuf]) -> Covered {
-        let below = |path: &&PathBuf| SCRATCH.iter().any(|folder| path.starts_with(folder));
+        let below = |path: &PathBuf| SCRATCH.iter().any(|folder| path.starts_with(folder));
         // Names that go up again would lead out of the folder.
-        let plain = |path: &&PathBuf| !path.components().any(|part| part == Component::ParentDir);
-        let mut covered: Vec<&PathBuf> = paths.iter().filter(below).filter(plain).collect();
+        let plain = |path: &PathBuf| !path.components().any(|part| part == Component::ParentDir);
+        let meant = paths.iter().filter_map(|path| std::fs::canonicalize(path).ok());
+        let mut covered: Vec<PathBuf> = paths.iter().cloned().chain(meant).collect();
+        covered.retain(|path| below(path) && plain(path) && !is_scratch(path));
+        // A folder before what lies in it.
         covered.sort_unstable();
         covered.dedup();
-        let open = |path: &PathBuf| Some((path.clone(), std::fs::File::open(path).ok()?));
-        Covered(covered.into_iter().filter_map(open).collect())
+        let mut held: Vec<(PathBuf, std::fs::File)> = Vec::new();
+        for path in covered {
+            if !held.iter().any(|(other, _)| path.starts_with(other))
+                && let Ok(file) = std::fs::File::open(&path)
+            {
+                held.push((path, file));
+            }
+        }
+        Covered(held)
     }
 
-    /// Shows them again at their places, which everybody may read.
+    /// Shows them again at their places, read-only as they were made, for who may read them.
     fn show(self) -> io::Result<()> {
         for (path, file) in self.0 {
-            let folder = path.parent().unwrap_or(Path::new("/"));
-            std::fs::create_dir_all(folder)?;
-            for folder in folder.ancestors().filter(|it| !is_scratch(it)) {
-                if SCRATCH.iter().any(|scratch| folder.starts_with(scratch)) {
-                    std::fs::set_permissions(folder, Permissions::from_mode(0o755))?;
-                }
+            if file.metadata()?.is_dir() {
+                make_open(&path)?;
+            } else {
+                make_open(path.parent().unwrap_or(Path::new("/")))?;
+                std::fs::File::create(&path)?;
             }
-            std::fs::File::create(&path)?;
-            let from = format!("/proc/self/fd/{}", file.as_raw_fd());
-            let bind = MsFlags::MS_BIND;
-            mount(Some(from.as_str()), &path, None::<&str>, bind, None::<&str>)?;
+            bind(&file, &path)?;
         }
         Ok(())
     }
+}
+
+/// Whether a folder is one that a routine in a sandbox has for itself, so that nothing in it can be shown.
+pub(crate) fn is_own_folder(folder: &Path) -> bool {
+    is_scratch(folder) || std::fs::canonicalize(folder).is_ok_and(|folder| is_scratch(&folder))
 }
 
 fn is_scratch(folder: &Path) -> bool {
@@ -178,14 +231,20 @@ fn is_scratch(folder: &Path) -> bool {
 }
 
 /// Gives up what is not needed to run a routine. To be called before any code of the routine's is opened. A sandbox
-/// shows the files `needed` also where it has empty folders.
+/// shows the files and folders `needed` also where it has empty folders, and lets the folder `files` be written, in which
+/// the files of calls are.
 ///
 /// # Errors
 /// A sentence.
-pub fn confine(run_as: Option<&RunAs>, sandbox: bool, needed: &[PathBuf]) -> Result<(), String> {
+pub fn confine(
+    run_as: Option<&RunAs>,
+    sandbox: bool,
+    needed: &[PathBuf],
+    files: Option<&Path>,
+) -> Result<(), String> {
     let server = getppid();
     if sandbox {
-        enclose(needed)?;
+        enclose(needed, files)?;
     }
     if let Some(run_as) = run_as {
         run_as
@@ -196,6 +255,17 @@ pub fn confine(run_as: Option<&RunAs>, sandbox: bool, needed: &[PathBuf]) -> Res
         if getppid() != server {
             return Err("the server has gone".to_owned());
         }
+    }
+    if let Some(files) = files {
+        let reached = access(files, AccessFlags::X_OK);
+        reached.map_err(|errno| {
+            format!(
+                "the files of calls are below {}, where user {} cannot go: {errno}; give the server a --scratch that everybody \
+                 may enter",
+                files.display(),
+                geteuid()
+            )
+        })?;
     }
     if sandbox {
         // With them it could undo all this.

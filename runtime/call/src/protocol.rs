@@ -19,6 +19,12 @@ pub struct Setup {
     pub interface: String,
     /// Libraries to be opened, in order.
     pub libraries: Vec<PathBuf>,
+    /// A folder from which its program reads beside them.
+    #[serde(default)]
+    pub folder: Option<PathBuf>,
+    /// The folder with those of the calls, if they have files.
+    #[serde(default)]
+    pub scratch: Option<PathBuf>,
     /// Most bytes of address space; 0: no limit.
     pub memory: u64,
     /// Most bytes of a call of a client's function.
@@ -123,6 +129,8 @@ pub enum Reply {
     Raised(String),
     /// The job that did it has crashed: the detail of that ([`kumi_rpc::Code::Crashed`]), and a sentence.
     Crashed(i64, String),
+    /// Nothing has run, and what this process was set up with is of no use any more: another is to be set up for the call.
+    Outdated,
 }
 
 impl Reply {
@@ -134,6 +142,7 @@ impl Reply {
             Reply::Raised(text) => (4, 0, text.as_str()),
             Reply::Crashed(detail, text) => (5, detail.cast_unsigned(), text.as_str()),
             Reply::Refused(text) => (3, 0, text.as_str()),
+            Reply::Outdated => (6, 0, ""),
             Reply::Callback { parameter, head, bytes } => {
                 let mut out = vec![2];
                 for word in [u64::from(*parameter), *head, *bytes] {
@@ -166,6 +175,7 @@ impl Reply {
                 number.cast_signed(),
                 String::from_utf8_lossy(text).into_owned(),
             )),
+            6 => Some(Reply::Outdated),
             _ => None,
         }
     }
@@ -195,7 +205,7 @@ mod tests {
         let raised = Reply::Raised(String::new());
         let crashed = Reply::Crashed(-2, no());
         let plain = [Reply::Done(7), Reply::Failed(no()), callback, Reply::Refused(no())];
-        for reply in plain.into_iter().chain([raised, crashed]) {
+        for reply in plain.into_iter().chain([raised, crashed, Reply::Outdated]) {
             assert_eq!(Reply::decode(&reply.encode()), Some(reply));
         }
         assert_eq!(Order::decode(&[9; 16]), None);

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -175,6 +176,7 @@ fn set_up<'a>(json: &[u8], load: &Load<'a>) -> Result<(Runner<'a>, Setup), Strin
         limit(Resource::RLIMIT_AS, setup.memory)?;
     }
     setup.door = door_before(&setup);
-    confine(setup.run_as.as_ref(), setup.sandbox, &setup.libraries)?;
+    let needed: Vec<PathBuf> = setup.libraries.iter().chain(&setup.folder).cloned().collect();
+    confine(setup.run_as.as_ref(), setup.sandbox, &needed, setup.scratch.as_deref())?;
     Ok((load(&interface, &setup)?, setup))
 }

@@ -1,6 +1,6 @@
 //! Scalars and texts between the wire and the description.
 
-use kumi_idl::{Expr, Interface, Limits, Plan, PlanError, Scalar, Type};
+use kumi_idl::{Expr, Form, Interface, Limits, Plan, PlanError, Scalar, Type};
 use kumi_rpc::{Code, Failure, Value};
 
 /// Scalars and texts by parameter.
@@ -126,10 +126,21 @@ pub(crate) fn too_large(bytes: u64, most: u64) -> Failure {
 /// The plan, and texts that have their room.
 pub(crate) fn plan(interface: &Interface, given: &Given, most: u64) -> Result<Plan, Failure> {
     let limits = Limits { bytes: most };
-    interface.plan_with_texts(&given.scalars, &given.texts, &limits).map_err(|error| match error {
+    let plan = interface.plan_with_texts(&given.scalars, &given.texts, &limits);
+    let plan = plan.map_err(|error| match error {
         PlanError::TooLarge { .. } => {
             Failure::new(Code::TooLarge, i64::try_from(most).unwrap_or(i64::MAX), error.to_string())
         }
         other => bad(-1, other.to_string()),
-    })
+    })?;
+    for (index, (argument, text)) in (0..).zip(plan.arguments.iter().zip(&given.texts)) {
+        if let (Form::Text { capacity: Some(room) }, Some(text)) = (argument.form, text)
+            && text.len() as u64 >= room
+        {
+            let (name, bytes) = (&interface.params[index as usize].name, text.len());
+            let text = format!("`{name}` has room for a text of {} bytes, not {bytes}", room - 1);
+            return Err(bad(index, text));
+        }
+    }
+    Ok(plan)
 }

@@ -43,7 +43,8 @@ fn calls_in(scratch: &Path) -> usize {
         let paths = entries.map(|entry| entry.expect("an entry").path());
         paths.filter(|path| path.is_dir()).collect()
     };
-    folders(scratch).iter().map(|server| folders(server).len()).sum()
+    let owners = folders(scratch).into_iter().flat_map(|server| folders(&server));
+    owners.map(|owner| folders(&owner).len()).sum()
 }
 
 /// Waits for what must come, however slow the machine is.

@@ -64,7 +64,11 @@ __all__ = [
 class NativeClient:
     @staticmethod
     def connect(
-        address: str, token: str | None, seconds: float, ca: str | PathLike[str] | None
+        address: str,
+        token: str | None,
+        seconds: float,
+        ca: str | PathLike[str] | None,
+        file_bytes: int | None,
     ) -> NativeClient: ...
     def server(self) -> str: ...
     def is_metaserver(self) -> bool: ...

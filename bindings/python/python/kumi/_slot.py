@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from .call._serving import Served
 
-_VERSION = 1
+_VERSION = 2
 
 
 def _split(source: str) -> tuple[str, list[str]]:
@@ -79,7 +79,10 @@ def describe(source: str) -> dict[str, Any]:
     if is_file:
         place = os.path.abspath(place)
     folder = os.path.dirname(place) if is_file else os.getcwd()
-    routines = _routines(_load(folder, place))
+    module = _load(folder, place)
+    routines = _routines(module)
+    # One that is installed needs nothing from here.
+    imported = module.__file__ is not None and Path(module.__file__).absolute().is_relative_to(folder)
     for name in names:
         if name not in routines:
             raise ValueError(f"{place} has no routine `{name}`; it has {', '.join(routines) or 'none'}")
@@ -88,6 +91,7 @@ def describe(source: str) -> dict[str, Any]:
     return {
         "version": _VERSION,
         "program": [sys.executable, "-P", "-m", "kumi._slot", folder, place],
+        "folder": folder if imported else None,
         "interfaces": [json.loads(routines[name].description) for name in names or routines],
     }
 

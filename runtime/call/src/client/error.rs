@@ -36,6 +36,12 @@ pub enum CallError {
         /// What does not fit.
         text: String,
     },
+    /// A priority of a call to a server; nothing was sent.
+    #[error(
+        "a priority is for calls through a metaserver, and `{0}` is a server: leave it away, or give the address of a \
+         metaserver"
+    )]
+    NoPriority(String),
     /// More memory than a call may have.
     #[error("{0}")]
     TooLarge(String),
@@ -199,8 +205,8 @@ impl CallError {
             return *has_not_run;
         }
         use CallError::{
-            Address, Argument, Busy, Connect, Expired, HeldFull, NoSource, NotHeld, NotLeading,
-            NotPermitted, NotRunnable, RoutineNotFound, Tls, TooLarge,
+            Address, Argument, Busy, Connect, Expired, HeldFull, NoPriority, NoSource, NotHeld,
+            NotLeading, NotPermitted, NotRunnable, RoutineNotFound, Tls, TooLarge,
         };
         matches!(
             self,
@@ -208,6 +214,7 @@ impl CallError {
                 | Address(_)
                 | RoutineNotFound(_)
                 | Argument { .. }
+                | NoPriority(_)
                 | TooLarge(_)
                 | Busy(_)
                 | NotRunnable(_)

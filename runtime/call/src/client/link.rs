@@ -49,7 +49,7 @@ pub enum Answer {
     Names(Vec<String>),
     /// With when its head came, and the memory from which arrays are to be taken.
     Done(ResultHead, Instant, Option<Arc<Granted>>),
-    /// The result has come, but a file of it could not be written, for this reason.
+    /// A file of the result could not be written, or is too long, for this reason. In the second case it may still be coming.
     Unwritten(String),
     /// The routine calls a function, or cannot for this reason.
     Called(Result<Box<Called>, String>),

@@ -71,7 +71,7 @@ pub struct Options {
     pub connect_time: Duration,
     /// Most bytes with which a routine may call a function of this program.
     pub callback_bytes: u64,
-    /// Most bytes of a file that comes back.
+    /// Most bytes of a file that comes back: the call of a longer one ends as soon as its length is known.
     pub file_bytes: u64,
     /// For `tls://`: a file with the certificates (PEM) of the authorities that are trusted, and no others; `None`: those
     /// that the system trusts.
@@ -112,7 +112,7 @@ impl Default for Options {
             site: std::env::var("KUMI_CALL_SITE").unwrap_or_default(),
             connect_time: Duration::from_secs(10),
             callback_bytes: 1 << 30,
-            file_bytes: 1 << 40,
+            file_bytes: 16 << 30,
             ca: None,
             share_memory: std::env::var_os("KUMI_CALL_SHARED").is_none_or(|value| value != "no"),
         }
@@ -392,7 +392,12 @@ impl Call<'_> {
                 }
                 outcome
             }
-            Ok(Answer::Unwritten(why)) => Err(CallError::File(why)),
+            Ok(Answer::Unwritten(why)) => {
+                // What still comes of a file that is too long is skipped; the server need not send it. That the connection is
+                // lost the next call will say.
+                let _lost = self.ticket.link.cancel(self.ticket.stream);
+                Err(CallError::File(why))
+            }
             Ok(_) => Err(CallError::Server("the server answered something else".to_owned())),
             Err(failure) => {
                 if failure.code == kumi_rpc::Code::InterfaceChanged {

@@ -57,12 +57,15 @@ impl Remote {
         Err(last)
     }
 
-    /// [`Grid::with_priority`]; a server has no priorities.
-    #[must_use]
-    pub fn with_priority(&self, priority: u8) -> Remote {
+    /// [`Grid::with_priority`].
+    ///
+    /// # Errors
+    /// [`CallError::NoPriority`]: it is a server, which has none but that of every call, 0.
+    pub fn with_priority(&self, priority: u8) -> Result<Remote, CallError> {
         match self {
-            Remote::Server(client) => Remote::Server(client.clone()),
-            Remote::Grid(grid) => Remote::Grid(grid.with_priority(priority)),
+            Remote::Server(client) if priority == 0 => Ok(Remote::Server(client.clone())),
+            Remote::Server(client) => Err(CallError::NoPriority(client.server().to_owned())),
+            Remote::Grid(grid) => Ok(Remote::Grid(grid.with_priority(priority))),
         }
     }
 

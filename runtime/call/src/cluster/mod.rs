@@ -107,7 +107,7 @@ pub(crate) fn check(plan: &Plan, name: &str, config: &Config) -> Result<(), Fail
     Err(Failure::new(Code::TooLarge, i64::try_from(ranks).unwrap_or(i64::MAX), text))
 }
 
-/// The port for the rank 0 of jobs of a slot that is about to become another user, who may not enter the network of nodes that are
+/// The port for the rank 0 of the job of a slot that is about to become another user, who may not enter the network of nodes that are
 /// namespaces. `None`: there is none now, or the proxy can open its own.
 pub(crate) fn door_before(setup: &crate::protocol::Setup) -> Option<TcpListener> {
     let jobs = setup.jobs.as_ref().filter(|_| setup.run_as.is_some())?;

@@ -18,8 +18,11 @@ pub(crate) struct Proxy {
     interface: Interface,
     jobs: Jobs,
     setup: Vec<u8>,
-    /// Opened by the user that this process was before.
+    /// Opened by the user that this process was before, for one job: by the next the cluster may have gone and come again,
+    /// and with it the network in which this is a port.
     door: Option<TcpListener>,
+    /// Whether a job has come back through that.
+    outdated: bool,
     running: Option<Running>,
 }
 
@@ -46,7 +49,14 @@ impl Proxy {
         let door = setup.door.as_ref().map(TcpListener::try_clone).transpose();
         let door = door.map_err(|error| error.to_string())?;
         let told = serde_json::to_vec(&told).map_err(|error| error.to_string())?;
-        Ok(Proxy { interface: interface.clone(), jobs, setup: told, door, running: None })
+        Ok(Proxy {
+            interface: interface.clone(),
+            jobs,
+            setup: told,
+            door,
+            outdated: false,
+            running: None,
+        })
     }
 
     /// Has the job call the routine with what lies in the arena.
@@ -60,8 +70,11 @@ impl Proxy {
         };
         let running = match self.running.take().filter(fits) {
             Some(running) => Ok(running),
+            // As this user it cannot be opened again.
+            None if self.outdated => return Reply::Outdated,
             None => self.start(ranks),
         };
+        self.outdated = self.door.is_some();
         let mut running = match running {
             Ok(running) => running,
             Err(why) => {

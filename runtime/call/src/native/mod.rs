@@ -27,7 +27,7 @@ pub use linked::{Hosted, Linked, main, parallel_main};
 pub(crate) use linked::{LinkedRoutine, Runner};
 pub use pointer::CFunction;
 pub(crate) use process::{end_now, end_with_parent, exits_fail, leaves};
-pub(crate) use sandbox::{drop_capabilities, mounts_read_only};
+pub(crate) use sandbox::{drop_capabilities, mount_writable, mounts_read_only};
 pub use socket::{Source, Target, receive_with_descriptor, send_with_descriptor};
 pub(crate) use socket::{begins_with, watch};
 

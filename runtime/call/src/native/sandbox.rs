@@ -1,6 +1,9 @@
 //! System calls for which there is no safe function.
 
+use std::ffi::{CStr, CString};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// Version 3 of the structures of capabilities.
 const CAPABILITIES: u32 = 0x2008_0522;
@@ -20,14 +23,36 @@ pub(crate) fn mounts_read_only() -> io::Result<()> {
         propagation: libc::MS_PRIVATE,
         userns_fd: 0,
     };
+    set_attributes(c"/", libc::AT_RECURSIVE, &attributes)
+}
+
+/// Lets what is mounted at a place be written, as data.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn mount_writable(place: &Path) -> io::Result<()> {
+    let attributes = libc::mount_attr {
+        attr_set: libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV,
+        attr_clr: libc::MOUNT_ATTR_RDONLY,
+        propagation: 0,
+        userns_fd: 0,
+    };
+    set_attributes(&CString::new(place.as_os_str().as_bytes())?, 0, &attributes)
+}
+
+fn set_attributes(
+    place: &CStr,
+    flags: libc::c_int,
+    attributes: &libc::mount_attr,
+) -> io::Result<()> {
     // SAFETY: the path ends with a zero, the structure is of the length that is given, and the kernel only reads both.
     checked(unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
             libc::AT_FDCWD,
-            c"/".as_ptr(),
-            libc::AT_RECURSIVE,
-            &raw const attributes,
+            place.as_ptr(),
+            flags,
+            std::ptr::from_ref(attributes),
             size_of::<libc::mount_attr>(),
         )
     })

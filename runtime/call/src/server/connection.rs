@@ -443,6 +443,7 @@ impl Connection {
             told: self.told.clone(),
             asks: self.asks.clone(),
             ticket,
+            given_back: false,
         };
         self.coming = self.coming.into_iter().chain(job.deadline).min();
         self.gather(&job, sources);

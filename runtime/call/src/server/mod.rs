@@ -16,6 +16,7 @@ mod program;
 mod registry;
 mod scratch;
 mod slots;
+mod sweep;
 mod tickets;
 
 use std::cell::{Cell, RefCell};
@@ -314,7 +315,8 @@ pub fn serve(
     let (files, path) = (raise_open_files(), listener.path());
     let nearby = neighbour::listen(&config, &listener);
     let membership = membership(&config, &listener)?;
-    let scratch = RefCell::new(scratch::Scratch::new(&config.scratch, config.scratch_bytes));
+    let scratch =
+        RefCell::new(scratch::Scratch::new(&config.scratch, config.scratch_bytes, config.sandbox));
     let shared = Rc::new(Shared {
         config,
         registry,

@@ -9,7 +9,7 @@ use crate::pass;
 use crate::users::{Refusal, User};
 
 /// Whose something is.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Owner {
     /// The user; empty where users are not told apart.
     pub user: String,

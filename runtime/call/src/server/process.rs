@@ -1,6 +1,7 @@
 //! The process of a slot, as its server sees it.
 
 use std::io;
+use std::path::Path;
 use std::process::Stdio;
 use std::rc::{Rc, Weak};
 
@@ -73,6 +74,8 @@ impl Process {
         let setup = Setup {
             interface: offered.json.clone(),
             libraries: offered.libraries.clone(),
+            scratch: job.scratch().map(Path::to_owned),
+            folder: program.and_then(|program| program.folder.clone()),
             memory: config.process_bytes,
             callback: config.call_bytes,
             run_as,

@@ -7,6 +7,7 @@ use kumi_idl::Interface;
 use serde::Deserialize;
 
 use super::registry::{Registry, RegistryError};
+use crate::confine::is_own_folder;
 
 /// What the process of a slot runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub struct Program {
     pub path: PathBuf,
     /// What it is given.
     pub arguments: Vec<OsString>,
+    /// The folder from which it reads what it runs, if that is no file of its own.
+    pub folder: Option<PathBuf>,
 }
 
 /// What an interpreter says of the routines that it can run.
@@ -23,11 +26,12 @@ pub struct Program {
 struct Said {
     version: u32,
     program: Vec<String>,
+    folder: Option<PathBuf>,
     interfaces: Vec<Interface>,
 }
 
 /// Version of what is said.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 impl Registry {
     /// Offers routines of a program that speaks as slots do.
@@ -45,8 +49,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Offers what an interpreter has said of `source` in JSON: its `version`, its `program` with arguments, and the
-    /// `interfaces` of routines.
+    /// Offers what an interpreter has said of `source` in JSON: its `version`, its `program` with arguments, the `folder`
+    /// from which that imports (null: none but what is installed), and the `interfaces` of routines.
     ///
     /// # Errors
     /// [`RegistryError`].
@@ -63,7 +67,26 @@ impl Registry {
         let mut words = said.program.into_iter();
         let path = words.next().ok_or_else(|| wrong("no program was named".to_owned()))?;
         let arguments = words.map(OsString::from).collect();
-        self.add_program(said.interfaces, &Program { path: path.into(), arguments })
+        let folder = said.folder;
+        self.add_program(said.interfaces, &Program { path: path.into(), arguments, folder })
+    }
+
+    /// Whether sandboxes can show to all routines what they are run from.
+    ///
+    /// # Errors
+    /// [`RegistryError::Covered`].
+    pub fn check_sandbox(&self) -> Result<(), RegistryError> {
+        for name in self.names() {
+            let program = self.find(name).and_then(|offered| offered.program.as_ref());
+            let folder = program.and_then(|program| program.folder.as_ref());
+            if let Some(folder) = folder.filter(|folder| is_own_folder(folder)) {
+                return Err(RegistryError::Covered {
+                    routine: name.to_owned(),
+                    folder: folder.clone(),
+                });
+            }
+        }
+        Ok(())
     }
 }
 
@@ -74,18 +97,43 @@ mod tests {
     #[test]
     fn what_an_interpreter_says() {
         let one = r#"{"version":1,"name":"f","params":[],"target":{"language":"python","symbol":"m.f","arguments":[]}}"#;
-        let json = |version, program| {
-            format!(r#"{{"version":{version},"program":[{program}],"interfaces":[{one}]}}"#)
+        let json = |version, program, folder| {
+            format!(
+                r#"{{"version":{version},"program":[{program}],"folder":{folder},"interfaces":[{one}]}}"#
+            )
         };
         let mut registry = Registry::default();
-        registry.add_said("m", json(1, r#""/bin/python","-P""#).as_bytes()).unwrap();
+        let said = json(2, r#""/bin/python","-P""#, r#""/home/m""#);
+        registry.add_said("m", said.as_bytes()).unwrap();
+        registry.check_sandbox().unwrap();
         let offered = registry.find("f").and_then(|offered| offered.program.clone());
-        let program = Program { path: "/bin/python".into(), arguments: vec!["-P".into()] };
+        let program = Program {
+            path: "/bin/python".into(),
+            arguments: vec!["-P".into()],
+            folder: Some("/home/m".into()),
+        };
         assert_eq!(offered, Some(program));
-        for wrong in [json(2, r#""/bin/python""#), json(1, ""), "{}".to_owned(), String::new()] {
+        let python = r#""/bin/python""#;
+        for wrong in [json(1, python, "null"), json(2, "", "null"), "{}".to_owned(), String::new()]
+        {
             let mut registry = Registry::default();
             assert!(registry.add_said("m", wrong.as_bytes()).is_err(), "{wrong}");
             assert_eq!(registry.names().count(), 0);
+        }
+        // Installed; in folders that sandboxes have for themselves, by whatever name.
+        for (folder, can) in [
+            ("null", true),
+            (r#""/tmp/m""#, true),
+            (r#""/tmp""#, false),
+            (r#""/usr/../tmp/""#, false),
+        ] {
+            let mut registry = Registry::default();
+            registry.add_said("m", json(2, python, folder).as_bytes()).unwrap();
+            let checked = registry.check_sandbox().map_err(|error| error.to_string());
+            assert_eq!(checked.is_ok(), can, "{folder}");
+            assert!(
+                checked.is_ok() || checked.is_err_and(|text| text.contains("folder of its own"))
+            );
         }
     }
 }

@@ -80,6 +80,18 @@ pub enum RegistryError {
         /// Why.
         why: String,
     },
+    /// A routine whose files no sandbox can show.
+    #[error(
+        "`{routine}` is imported from {}, in whose place routines in a sandbox have an empty folder: put its files into a \
+         folder of its own, or leave --sandbox away",
+        folder.display()
+    )]
+    Covered {
+        /// The routine.
+        routine: String,
+        /// The folder.
+        folder: PathBuf,
+    },
     /// A routine that cannot be run so.
     #[error(transparent)]
     NotRunnable(#[from] LoadError),
@@ -252,7 +264,7 @@ impl Registry {
         let wrong = |why| RegistryError::Executable { path: path.to_owned(), why };
         let manifest = Manifest::read(json).map_err(wrong)?;
         let executable = manifest.executable(path).map_err(wrong)?;
-        let program = Program { path: executable, arguments: Vec::new() };
+        let program = Program { path: executable, arguments: Vec::new(), folder: None };
         self.add_program(manifest.interfaces, &program)
     }
 

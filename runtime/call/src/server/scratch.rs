@@ -1,19 +1,30 @@
 //! Files of calls: each call that has some has a folder, which goes with it.
 //!
+//! The folder of a call is of the user as whom its routine runs, and for nobody else. It lies in a folder of its owner, whose
+//! calls may share a process: that one is the server's, who alone makes and names things in it, and it is all that a sandbox
+//! shows. What a routine has left under the names of files is looked at by the folder's descriptor and not believed.
+//!
 //! A server has a folder of its own below the one it was given, with a lock that the system lets go of when the server
 //! ends, however it does: folders whose lock can be had are of servers that are gone, and are removed.
 
 use std::cell::Cell;
-use std::fs::{DirBuilder, File, Metadata, OpenOptions, TryLockError};
+use std::collections::HashMap;
+use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use kumi_idl::{Interface, Type};
 use kumi_rpc::{Code, Failure, Size};
-use nix::unistd::geteuid;
+use nix::fcntl::{OFlag, open, openat};
+use nix::sys::stat::Mode;
+use nix::unistd::{Gid, Uid, fchown, geteuid};
 
+use super::owner::Owner;
+use super::sweep::{FOLDER, Sweep, remove_server};
+use crate::confine::RunAs;
 use crate::values::Given;
 
 /// What the names of servers' folders begin with.
@@ -27,10 +38,21 @@ pub struct Scratch {
     base: PathBuf,
     /// Made when the first call needs it; with the lock, which is held as long as it is open.
     made: Option<(PathBuf, File)>,
+    /// Those of owners in it.
+    places: HashMap<Owner, Place>,
+    /// Whether routines run in a sandbox.
+    sandbox: bool,
     next: Cell<u64>,
     /// Bytes of the files that calls have sent or send, and the most of them.
     total: Rc<Cell<u64>>,
     most: u64,
+}
+
+/// Where the calls of an owner have their folders, and the user of the system whose those are; `None`: the server's.
+#[derive(Debug, Clone)]
+struct Place {
+    folder: PathBuf,
+    user: Option<RunAs>,
 }
 
 /// Room for the files of a call, as long as that is here.
@@ -60,7 +82,7 @@ fn open_lock(folder: &Path, create: bool) -> io::Result<File> {
 
 impl Scratch {
     /// Below this folder, for so many bytes of files together. What servers that are gone have left there is removed.
-    pub fn new(base: &Path, most: u64) -> Scratch {
+    pub fn new(base: &Path, most: u64, sandbox: bool) -> Scratch {
         match stale(base) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -69,7 +91,8 @@ impl Scratch {
             }
         }
         let (next, total) = (Cell::new(0), Rc::default());
-        Scratch { base: base.to_owned(), made: None, next, total, most }
+        let places = HashMap::new();
+        Scratch { base: base.to_owned(), made: None, places, sandbox, next, total, most }
     }
 
     /// Room for so many bytes; `None`: other calls have it.
@@ -79,33 +102,62 @@ impl Scratch {
         Some(Room { bytes, total: Rc::clone(&self.total) })
     }
 
-    /// A folder for a call.
-    fn folder(&mut self) -> io::Result<PathBuf> {
+    /// Where the calls of an owner have their folders.
+    fn place(&mut self, owner: &Owner) -> io::Result<Place> {
         // Somebody may have cleaned up.
         if self.made.as_ref().is_none_or(|(folder, _)| !folder.is_dir()) {
             self.made = Some(own(&self.base)?);
+            self.places.clear();
         }
-        let number = self.next.replace(self.next.get() + 1);
-        let (folder, _) = self.made.as_ref().ok_or(io::ErrorKind::NotFound)?;
-        let folder = folder.join(number.to_string());
+        if let Some(place) = self.places.get(owner).filter(|place| place.folder.is_dir()) {
+            return Ok(place.clone());
+        }
+        let user = RunAs::of(owner.run_as.as_deref(), self.sandbox)?;
+        let (server, _) = self.made.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        let folder = server.join(format!("owner-{}", self.number()));
         private(&folder)?;
-        Ok(folder)
+        passable(&folder)?;
+        let place = Place { folder, user };
+        self.places.insert(owner.clone(), place.clone());
+        Ok(place)
+    }
+
+    fn number(&self) -> u64 {
+        self.next.replace(self.next.get() + 1)
+    }
+
+    /// A folder for a call, and where that is.
+    fn folder(&mut self, owner: &Owner) -> io::Result<(PathBuf, Place)> {
+        let place = self.place(owner)?;
+        let folder = place.folder.join(self.number().to_string());
+        private(&folder)?;
+        Ok((folder, place))
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
         if let Some((folder, _lock)) = self.made.take()
-            && let Err(error) = std::fs::remove_dir_all(&folder)
+            && let Err(error) = remove_server(&folder)
         {
             tracing::warn!(%error, "{} cannot be removed", folder.display());
         }
     }
 }
 
+/// Others may go through a folder to what they have in it, if they know its name; only a server of root's has others.
+fn passable(folder: &Path) -> io::Result<()> {
+    match geteuid().is_root() {
+        true => std::fs::set_permissions(folder, Permissions::from_mode(0o711)),
+        false => Ok(()),
+    }
+}
+
 /// A folder for this server, and its lock.
 fn own(base: &Path) -> io::Result<(PathBuf, File)> {
     std::fs::create_dir_all(base)?;
+    // The name by which a sandbox, too, has it.
+    let base = std::fs::canonicalize(base)?;
     loop {
         let begin = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
         let folder = base.join(format!("{PREFIX}{}-{begin}", std::process::id()));
@@ -113,7 +165,10 @@ fn own(base: &Path) -> io::Result<(PathBuf, File)> {
         let lock = open_lock(&folder, true)?;
         // Another server that starts may have taken it, just before it was locked, for one that nobody has any more.
         match lock.try_lock() {
-            Ok(()) if open_lock(&folder, false).is_ok() => return Ok((folder, lock)),
+            Ok(()) if open_lock(&folder, false).is_ok() => {
+                passable(&folder)?;
+                return Ok((folder, lock));
+            }
             Ok(()) | Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(error)) => return Err(error),
         }
@@ -135,7 +190,7 @@ fn stale(base: &Path) -> io::Result<()> {
         // One without a lock is just being made, or is not ours.
         let Ok(lock) = open_lock(&entry.path(), false) else { continue };
         if lock.try_lock().is_ok()
-            && let Err(error) = std::fs::remove_dir_all(entry.path())
+            && let Err(error) = remove_server(&entry.path())
         {
             tracing::warn!(%error, "{} cannot be removed", entry.path().display());
         }
@@ -147,6 +202,9 @@ fn stale(base: &Path) -> io::Result<()> {
 #[derive(Debug)]
 pub struct CallFiles {
     folder: PathBuf,
+    /// The folder, whatever may be at its name.
+    held: OwnedFd,
+    place: Place,
     /// Those that are sent, to be written.
     coming: Vec<(u16, File)>,
     _room: Room,
@@ -181,6 +239,7 @@ impl CallFiles {
     /// They are longer than `most` bytes together, or the disk does not take them.
     pub fn new(
         scratch: &mut Scratch,
+        owner: &Owner,
         interface: &Interface,
         given: &mut Given,
         most: u64,
@@ -203,26 +262,44 @@ impl CallFiles {
             );
             Failure::new(Code::Busy, i64::from(libc::ENOSPC), text)
         })?;
-        let folder = scratch.folder().map_err(|error| disk("make", &error))?;
-        // From here on the folder is removed, however this ends.
-        let mut files = CallFiles { folder, coming: Vec::new(), _room: room };
+        let made = scratch.folder(owner).and_then(|(folder, place)| {
+            let held = open(&folder, FOLDER, Mode::empty())?;
+            // From here on the folder is removed, however this ends.
+            let mut files = CallFiles { folder, held, place, coming: Vec::new(), _room: room };
+            files.make(interface, given)?;
+            Ok(files)
+        });
+        made.map(Some).map_err(|error| disk("make", &error))
+    }
+
+    /// Makes the files, for the user as whom the routine runs.
+    fn make(&mut self, interface: &Interface, given: &mut Given) -> io::Result<()> {
+        let user = self.place.user.as_ref();
+        let user = user.map(|user| (Uid::from_raw(user.user()), Gid::from_raw(user.group())));
+        let hand_over = |file: &OwnedFd| match user {
+            Some((user, group)) => fchown(file, Some(user), Some(group)),
+            None => Ok(()),
+        };
         for (index, param) in (0_u16..).zip(&interface.params) {
             if param.ty != Type::File {
                 continue;
             }
-            let path = files.path(index);
-            let created = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-            let file = created.map_err(|error| disk("make", &error))?;
+            let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
+            let mode = Mode::S_IRUSR | Mode::S_IWUSR;
+            let file = openat(&self.held, name(index).as_str(), flags, mode)?;
+            hand_over(&file)?;
             if param.mode.is_sent() {
-                files.coming.push((index, file));
+                self.coming.push((index, File::from(file)));
             }
+            let path = self.folder.join(name(index));
             given.texts[usize::from(index)] = Some(path.to_string_lossy().into_owned());
         }
-        Ok(Some(files))
+        Ok(hand_over(&self.held)?)
     }
 
-    fn path(&self, parameter: u16) -> PathBuf {
-        self.folder.join(format!("file-{parameter}"))
+    /// The folder that the routine's process needs to reach.
+    pub fn place(&self) -> &Path {
+        &self.place.folder
     }
 
     /// Whether the bytes of a parameter go to a file.
@@ -258,12 +335,14 @@ impl CallFiles {
             if param.ty != Type::File || !param.mode.is_returned() {
                 continue;
             }
-            let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-            let mut options = OpenOptions::new();
-            let opened = options.read(true).custom_flags(flags).open(self.path(argument));
-            let file = opened.map_err(|error| unreadable(&error))?;
+            let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+            let flags = flags | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+            let opened = openat(&self.held, name(argument).as_str(), flags, Mode::empty());
+            let file = File::from(opened.map_err(|errno| unreadable(&errno.into()))?);
             let about = file.metadata().map_err(|error| unreadable(&error))?;
-            if !about.is_file() {
+            // A second name of somebody else's file is none of the routine's.
+            let own = self.place.user.as_ref().is_none_or(|user| about.uid() == user.user());
+            if !about.is_file() || !own {
                 let text = format!("`{}` left no file for `{}`", interface.name, param.name);
                 return Err(Failure::new(Code::Storage, 0, text));
             }
@@ -281,13 +360,33 @@ impl CallFiles {
     }
 }
 
+/// What a file is called in the folder of its call.
+fn name(parameter: u16) -> String {
+    format!("file-{parameter}")
+}
+
+/// Entries of a call's folder that are removed while the server waits; a routine may have left any number.
+const AT_ONCE: u64 = 256;
+
 impl Drop for CallFiles {
     fn drop(&mut self) {
-        // The server's whole folder may have gone before.
-        if let Err(error) = std::fs::remove_dir_all(&self.folder)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!(%error, "{} cannot be removed", self.folder.display());
+        let folder = self.folder.clone();
+        let told = move |error: io::Error| {
+            // The server's whole folder may have gone before.
+            if error.kind() != io::ErrorKind::NotFound {
+                tracing::warn!(%error, "{} cannot be removed", folder.display());
+            }
+        };
+        match Sweep::of(&self.folder).and_then(|mut sweep| Ok((sweep.go(AT_ONCE)?, sweep))) {
+            Ok((true, _)) => {}
+            Ok((false, mut sweep)) => {
+                let rest = move || sweep.go(u64::MAX).map(|_| ()).unwrap_or_else(told);
+                // If there is no thread it is removed at the server's end.
+                if let Err(error) = std::thread::Builder::new().spawn(rest) {
+                    tracing::warn!(%error, "no thread to remove what a routine has left");
+                }
+            }
+            Err(error) => told(error),
         }
     }
 }
@@ -300,8 +399,8 @@ mod tests {
     fn folders_of_servers_that_are_gone_are_removed() {
         let base = tempfile::tempdir().expect("a folder");
         let there = || std::fs::read_dir(base.path()).expect("readable").count();
-        let mut lives = Scratch::new(base.path(), 10);
-        let folder = lives.folder().expect("a folder");
+        let mut lives = Scratch::new(base.path(), 10, false);
+        let folder = lives.folder(&Owner::default()).expect("a folder").0;
         assert!(folder.exists());
         // As a crash leaves it: the folder with a lock that nobody holds.
         let left = base.path().join("kumi-call-1-2");
@@ -310,7 +409,7 @@ mod tests {
         std::fs::write(left.join("file-0"), "data").expect("written");
         std::fs::create_dir(base.path().join("kumi-call-new")).expect("made");
         std::fs::create_dir(base.path().join("other")).expect("made");
-        let next = Scratch::new(base.path(), 10);
+        let next = Scratch::new(base.path(), 10, false);
         assert!(folder.exists(), "its server lives");
         assert!(!left.exists());
         assert_eq!(there(), 3, "one without a lock is nobody's to remove");
@@ -321,7 +420,7 @@ mod tests {
     #[test]
     fn the_files_of_all_calls_are_bounded() {
         let base = tempfile::tempdir().expect("a folder");
-        let scratch = Scratch::new(base.path(), 10);
+        let scratch = Scratch::new(base.path(), 10, false);
         let (one, other) = (scratch.room(4).expect("room"), scratch.room(6).expect("room"));
         assert!(scratch.room(1).is_none() && scratch.room(u64::MAX).is_none());
         drop(one);

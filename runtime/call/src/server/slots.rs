@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,12 +60,19 @@ pub struct Job {
     pub asks: UnboundedSender<Asked>,
     /// The ticket with which a metaserver has sent it.
     pub ticket: Option<Held>,
+    /// Whether a process has given it back, as one that another is to be set up for.
+    pub given_back: bool,
 }
 
 impl Job {
     /// Whether the bytes of a parameter go to a file.
     pub fn takes_file(&self, parameter: u16) -> bool {
         self.files.as_ref().is_some_and(|files| files.takes(parameter))
+    }
+
+    /// Where its files are, and those of other calls that its process may have.
+    pub fn scratch(&self) -> Option<&Path> {
+        self.files.as_ref().map(CallFiles::place)
     }
 }
 
@@ -97,6 +105,8 @@ struct Worker {
     offered: Arc<Offered>,
     /// The one user whom it serves.
     owner: Rc<Owner>,
+    /// Where it reaches files of calls.
+    scratch: Option<PathBuf>,
     process: RefCell<Process>,
     /// Its call, and when that began.
     job: RefCell<Option<(Box<Job>, Instant)>>,
@@ -104,6 +114,8 @@ struct Worker {
     set_up: Cell<bool>,
     /// Why it is being killed.
     ending: Cell<Option<Code>>,
+    /// It has given its call back.
+    outdated: Cell<bool>,
     /// What its call is told then, if not what the code says.
     failing: RefCell<Option<Failure>>,
     /// The functions that its routine calls.
@@ -303,7 +315,9 @@ impl Pool {
     /// An idle process for a call's routine, which has served nobody but its user.
     fn idle_for(&mut self, job: &Job) -> Option<Rc<Worker>> {
         let fits = |worker: &Rc<Worker>| {
-            Arc::ptr_eq(&worker.offered, &job.offered) && worker.owner == job.owner
+            Arc::ptr_eq(&worker.offered, &job.offered)
+                && worker.owner == job.owner
+                && worker.scratch.as_deref() == job.scratch()
         };
         let index = self.idle.iter().rposition(fits)?;
         self.idle.remove(index)
@@ -382,10 +396,12 @@ fn begin(shared: &Rc<Shared>, job: Box<Job>) -> bool {
     let worker = Rc::new(Worker {
         offered: Arc::clone(&job.offered),
         owner: Rc::clone(&job.owner),
+        scratch: job.scratch().map(Path::to_owned),
         process: RefCell::new(process),
         job: RefCell::new(Some((job, Instant::now()))),
         set_up: Cell::new(false),
         ending: Cell::new(None),
+        outdated: Cell::new(false),
         failing: RefCell::new(None),
         asks,
         changed: Notify::new(),
@@ -479,6 +495,10 @@ async fn attend(shared: Rc<Shared>, worker: Rc<Worker>) {
                 bury(&shared, &worker, Some(Failure::new(Code::NotRunnable, 0, why))).await;
                 return;
             }
+            Some(Reply::Outdated) => {
+                give_back(&shared, &worker).await;
+                return;
+            }
             Some(Reply::Crashed(detail, why)) => {
                 let failed = Failure::new(Code::Crashed, detail, why);
                 bury(&shared, &worker, Some(failed)).await;
@@ -531,6 +551,17 @@ fn done(shared: &Rc<Shared>, worker: &Rc<Worker>, ran: Result<u64, Failure>) {
     free(shared);
 }
 
+/// A process cannot run its call, and has not begun: another may, which says why if that cannot either.
+async fn give_back(shared: &Rc<Shared>, worker: &Rc<Worker>) {
+    let mut job = worker.job.borrow_mut();
+    let again = job.as_mut().is_some_and(|(job, _)| std::mem::replace(&mut job.given_back, true));
+    drop(job);
+    worker.outdated.set(!again);
+    let text = "one process of the slot after the other wants another to run the call";
+    let why = again.then(|| Failure::new(Code::NotRunnable, 0, text));
+    bury(shared, worker, why).await;
+}
+
 /// A process is gone, or of no use: its call has failed.
 async fn bury(shared: &Rc<Shared>, worker: &Rc<Worker>, why: Option<Failure>) {
     shared.pool.borrow_mut().idle.retain(|other| !Rc::ptr_eq(other, worker));
@@ -544,7 +575,7 @@ async fn bury(shared: &Rc<Shared>, worker: &Rc<Worker>, why: Option<Failure>) {
     let job = worker.job.borrow_mut().take();
     let untaken = why.is_none() && worker.ending.get().is_none();
     if let Some((job, begun)) = job {
-        if untaken && worker.process.borrow().ear().is_untaken() {
+        if untaken && (worker.outdated.get() || worker.process.borrow().ear().is_untaken()) {
             // As if the process had ended before it was given the call.
             shared.pool.borrow_mut().running -= 1;
             submit(shared, job);

@@ -160,11 +160,18 @@ void append_(const char *path, const int *digit, size_t length)
     fclose(file);
 }
 
-/* What is no file: 0 a link to somewhere else, 1 nothing, 2 a pipe, 3 more than there may be; 4 a crash. */
+/* What is no file: 0 a link to somewhere else, 1 nothing, 2 a pipe, 3 more than there may be; 4 a crash. 6 a file of
+ * somebody else's, named in the file itself, under a second name; 7 a folder of many. */
 void mischief(int what, const char *to)
 {
     FILE *file;
-    if (what < 3) {
+    char name[4096] = "";
+    if (what == 6) {
+        file = fopen(to, "rb");
+        fgets(name, sizeof name, file);
+        fclose(file);
+    }
+    if (what < 3 || what > 5) {
         unlink(to);
     }
     switch (what) {
@@ -182,7 +189,24 @@ void mischief(int what, const char *to)
         break;
     case 4:
         abort();
+    case 6:
+        link(name, to);
+        break;
+    case 7:
+        for (int at = 0; at < 1000; at++) {
+            mkdir(to, 0700);
+            chdir(to);
+            to = "file";
+        }
+        chdir("/");
+        break;
     }
+}
+
+/* Whether a path can be reached (0), read (4) or written (2), by a call that has a file. */
+int reaches(const char *path, int how, const char *with)
+{
+    return access(with, R_OK) == 0 && access(path, how) == 0;
 }
 
 void rests(int ms, const char *from, const char *to)

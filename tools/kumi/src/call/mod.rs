@@ -63,7 +63,9 @@ pub fn run(command: &CallCommand, cluster: &str) -> Result<(), Error> {
 /// The exit code of a call that failed, as `docs/errors.md` lists them.
 pub fn exit_code(error: &CallError) -> ExitCode {
     match error {
-        CallError::Address(_) | CallError::Argument { .. } => ExitCode::Usage,
+        CallError::Address(_) | CallError::Argument { .. } | CallError::NoPriority(_) => {
+            ExitCode::Usage
+        }
         CallError::Connect { .. }
         | CallError::Lost(_)
         | CallError::Tls { .. }

@@ -122,6 +122,9 @@ pub fn run(args: &ServeArgs, cluster: &str) -> Result<(), Error> {
         }
     }
     args.functions.apply(&mut registry)?;
+    if args.sandbox {
+        registry.check_sandbox()?;
+    }
     let count = registry.names().count();
     let listener = listen(args)?;
     let address = listener.address().ok().flatten();

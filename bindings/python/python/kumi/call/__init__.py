@@ -107,6 +107,7 @@ def connect(
     token: str | None = None,
     ca: str | os.PathLike[str] | None = None,
     timeout: float = 10.0,
+    file_bytes: int | None = None,
 ) -> Connection:
     """Connects to a server or a metaserver at ``host:port``, ``tls://host:port`` or ``unix:path``, in at most ``timeout`` seconds.
 
@@ -116,8 +117,9 @@ def connect(
         ca: Of ``tls://``, a file with the certificates (PEM) of the authorities to trust; that of ``KUMI_CALL_CA``
             unless given, and without either those that the system trusts.
         timeout: How long connecting may take, in seconds.
+        file_bytes: Most bytes of a file that comes back; 16 GiB unless given.
     """
-    return Connection(address, token, timeout, ca)
+    return Connection(address, token, timeout, ca, file_bytes)
 
 
 def transaction(servers: Sequence[str] = (), **options: Any) -> Transaction:

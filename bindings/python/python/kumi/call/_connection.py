@@ -143,9 +143,10 @@ class Connection:
         token: str | None = None,
         timeout: float = 10.0,
         ca: str | os.PathLike[str] | None = None,
+        file_bytes: int | None = None,
     ) -> None:
         self.address = address
-        self._native = NativeClient.connect(address, token, timeout, ca)
+        self._native = NativeClient.connect(address, token, timeout, ca, file_bytes)
         self._routines: dict[str, Routine] = {}
 
     @property
@@ -186,8 +187,8 @@ class Connection:
                 and order. After a failure there may be anything in them. Of files that come back the paths to which they
                 are written; of others the bytes come back.
 
-            priority: Among your calls through a metaserver that wait, 0 to 9; the metaserver may bound it. A server has
-                no priorities.
+            priority: Among your calls through a metaserver that wait, 0 to 9; the metaserver may bound it. A server
+                refuses any but 0.
 
         Raises:
             CallError: It failed; of arguments that do not fit (:class:`ArgumentError`) nothing was sent.

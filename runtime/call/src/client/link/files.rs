@@ -44,18 +44,20 @@ pub struct Coming {
 }
 
 impl Coming {
-    /// The result's head has come, with the lengths of the files: of those that are too long nothing is written.
-    pub fn begin(&mut self, values: &[(u16, Value)]) {
+    /// The result's head has come, with the lengths of the files. If one is too long nothing of any is written, and this
+    /// says so.
+    pub fn begin(&mut self, values: &[(u16, Value)]) -> Option<String> {
         let bytes = values.iter().filter_map(|(_, value)| match value {
             Value::FileLength(bytes) => Some(*bytes),
             _ => None,
         });
-        if let Some(bytes) = bytes.filter(|bytes| *bytes > self.most).max() {
-            self.failed = Some(format!(
-                "a file of {bytes} bytes would come back, which is more than the {} that are taken",
-                self.most
-            ));
-        }
+        let bytes = bytes.filter(|bytes| *bytes > self.most).max()?;
+        self.failed = Some(format!(
+            "a file of {bytes} bytes would come back, which is more than the {} that are taken; the client's limit of \
+             files can be raised",
+            self.most
+        ));
+        self.failed.clone()
     }
 
     /// Writes bytes, if they are of a file. What comes after a failure is skipped.

@@ -18,11 +18,12 @@ impl State {
             }
             ClientEvent::Names(stream, names) => (stream, Ok(Answer::Names(names))),
             ClientEvent::Result(stream, head) => {
-                if let Some(pending) = self.pending.get_mut(&stream) {
-                    pending.files.begin(&head.values);
+                let Some(pending) = self.pending.get_mut(&stream) else { return };
+                let Some(why) = pending.files.begin(&head.values) else {
                     pending.head = Some((head, Instant::now()));
-                }
-                return;
+                    return;
+                };
+                (stream, Ok(Answer::Unwritten(why)))
             }
             ClientEvent::Done(stream) => {
                 let head = self.pending.get_mut(&stream).and_then(|pending| pending.head.take());

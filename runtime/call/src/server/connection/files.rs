@@ -5,8 +5,8 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
 
-use kumi_idl::{Interface, Type};
-use kumi_rpc::{Code, Failure, Piece, Place, Size, Value};
+use kumi_idl::Interface;
+use kumi_rpc::{Failure, Piece, Place, Size, Value};
 
 use super::{Call, Connection};
 use crate::native::{self, Source};
@@ -29,32 +29,15 @@ impl Connection {
     /// Makes room for the files of a call, if it has some.
     ///
     /// # Errors
-    /// They are too long, the disk does not take them, or the routine's process could not open them.
+    /// They are too long, or the disk does not take them.
     pub(super) fn files_for(
         &self,
         interface: &Interface,
         given: &mut Given,
     ) -> Result<Option<CallFiles>, Failure> {
-        if !interface.params.iter().any(|param| param.ty == Type::File) {
-            return Ok(None);
-        }
-        let name = &interface.name;
-        let confined = match (self.shared.config.sandbox, &self.caller.owner().run_as) {
-            (true, _) => {
-                Some("routines run in a sandbox, in which they cannot write files".to_owned())
-            }
-            (false, Some(user)) => {
-                Some(format!("routines run as `{user}`, who cannot open the server's files"))
-            }
-            (false, None) => None,
-        };
-        if let Some(why) = confined {
-            let text =
-                format!("`{name}` has files as arguments, which this server does not take: {why}");
-            return Err(Failure::new(Code::NotRunnable, 0, text));
-        }
         let mut scratch = self.shared.scratch.borrow_mut();
-        CallFiles::new(&mut scratch, interface, given, self.shared.config.file_bytes)
+        let owner = self.caller.owner();
+        CallFiles::new(&mut scratch, owner, interface, given, self.shared.config.file_bytes)
     }
 
     /// Writes bytes of a file to its place. False: they are not of a file.

@@ -4,13 +4,13 @@ mod given;
 mod npy;
 mod show;
 
-use super::client::{ServerArgs, connect};
+use super::client::ServerArgs;
 use crate::error::Error;
 use crate::{output, parse};
 use clap::Args;
 use given::Arguments;
-use kumi_call::{Arg, Array, ArrayMut, Files, Outcome, Shape, is_given};
-use kumi_idl::{Element, Form, Interface, Limits, Mode, Order, Plan, Type};
+use kumi_call::{Arg, Array, ArrayMut, CallError, Files, Outcome, Remote, Shape, is_given};
+use kumi_idl::{Element, Form, Interface, Mode, Order, Plan, PlanError, Type};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -39,6 +39,9 @@ pub struct RunArgs {
     /// Through a metaserver: the call's place among those of its user, up to 9, which is first
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=9))]
     pub priority: u8,
+    /// Longest file that may come back, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 16 << 10, value_parser = clap::value_parser!(u64).range(..=1 << 43))]
+    pub call_files: u64,
 }
 
 /// An array of the command line's, with its bytes.
@@ -59,14 +62,21 @@ impl Numbers {
 
 /// Runs the command.
 pub fn run(args: &RunArgs) -> Result<(), Error> {
-    let client = connect(&args.server)?.with_priority(args.priority);
+    let mut options = args.server.access.options()?;
+    options.file_bytes = args.call_files << 20;
+    let client = Remote::connect(&args.server.server, &options)?.with_priority(args.priority)?;
     let known = client.interface(&args.routine)?;
     let interface: &Interface = &known;
     let files = files(interface, &args.output)?;
     let arguments = Arguments::read(interface, &args.arguments)?;
     let plan = interface
-        .plan_with_texts(&arguments.scalars, &arguments.texts, &Limits::default())
-        .map_err(|error| Error::Usage(error.to_string()))?;
+        .plan_with_texts(&arguments.scalars, &arguments.texts, &client.limits())
+        .map_err(|error| match error {
+            PlanError::TooLarge { .. } => {
+                CallError::TooLarge(format!("`{}`: {error}", interface.name)).into()
+            }
+            error => Error::Usage(error.to_string()),
+        })?;
     let mut results = results(interface, &plan, &arguments.arrays)?;
     let list = list(interface, &arguments, &mut results, &files);
     let outcome = client.call_within(&args.routine, list, args.timeout)?;

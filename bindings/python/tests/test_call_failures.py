@@ -1,0 +1,115 @@
+"""Servers that go, and servers that have no time. Skipped where the commands were not built."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_call import call_command, library
+from test_call_meta import start
+
+from kumi import call
+
+SERVE = ["--slots", "1", "--library", "./libroutines.so", "routines.json"]
+
+
+class Started:
+    """Servers of a test, which do not outlive it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.processes: list[subprocess.Popen[str]] = []
+
+    def __call__(self, *arguments: str) -> tuple[subprocess.Popen[str], str]:
+        process, address = start(self.folder, *arguments)
+        self.processes.append(process)
+        return process, address
+
+    def end(self) -> None:
+        for process in self.processes:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            assert process.stderr is not None
+            process.stderr.close()
+            process.wait()
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Started]:
+    call_command()
+    library(tmp_path)
+    all_of_them = Started(tmp_path)
+    yield all_of_them
+    all_of_them.end()
+
+
+def test_a_server_that_is_killed(started: Started) -> None:
+    process, address = started("serve", *SERVE)
+    connection = call.connect(address)
+    # A call behind it: the server has it when that is known to wait, and does not end it by itself.
+    naps = [connection.call_async("nap", 600_000) for _ in range(2)]
+    os.kill(process.pid, signal.SIGKILL)
+    for nap in naps:
+        with pytest.raises(call.ConnectionLostError, match="the connection to the server was lost") as lost:
+            nap.result()
+        assert isinstance(lost.value, ConnectionError)
+    with pytest.raises(call.ConnectionLostError):
+        connection.call("noop")
+    with pytest.raises(call.ConnectError, match=address):
+        call.connect(address)
+
+
+def test_a_server_that_has_no_time(started: Started) -> None:
+    _, address = started("serve", "--waiting", "1", *SERVE)
+    connection = call.connect(address)
+    # One runs, one waits.
+    naps = [connection.call_async("nap", 600_000) for _ in range(2)]
+    begins: list[Callable[[], Any]] = [
+        lambda: connection.call("noop"),
+        lambda: connection.call_async("noop").result(),
+    ]
+    for begin in begins:
+        with pytest.raises(call.BusyError, match="1 calls wait already; try again later"):
+            begin()
+    for nap in naps:
+        nap.cancel()
+        with pytest.raises(call.CancelledError):
+            nap.result()
+    assert connection.call("noop") is None
+
+
+def test_a_server_that_a_metaserver_loses(started: Started) -> None:
+    _, meta = started("meta")
+    process, _ = started("serve", "--meta", meta, *SERVE)
+    connection = call.connect(meta)
+    for _ in range(600):
+        if connection.names("nap"):
+            break
+        time.sleep(0.1)
+    nap = connection.call_async("nap", 600_000)
+    # It runs: the metaserver would find another server for one that has not begun.
+    while not list(Path("/proc").glob(f"{process.pid}/task/*/children")) or not children(process.pid):
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    with pytest.raises(call.NoServerError):
+        nap.result()
+
+
+def test_a_priority_is_for_metaservers(started: Started) -> None:
+    _, address = started("serve", *SERVE)
+    connection = call.connect(address)
+    begins: list[Callable[..., Any]] = [connection.call, connection.call_async]
+    for begin in begins:
+        with pytest.raises(call.ArgumentError, match="a priority is for calls through a metaserver"):
+            begin("noop", priority=1)
+    assert connection.call("noop", priority=0) is None
+
+
+def children(pid: int) -> list[str]:
+    """The processes that a server has started: those of slots."""
+    return [one for file in Path(f"/proc/{pid}/task").glob("*/children") for one in file.read_text().split()]
