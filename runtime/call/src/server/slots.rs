@@ -473,13 +473,10 @@ async fn attend(shared: Rc<Shared>, worker: Rc<Worker>) {
             }
             () = worker.changed.notified() => continue,
         };
-        let (said, descriptor) = match said {
-            Some((reply, descriptor)) => (Some(reply), descriptor),
-            None => (None, None),
-        };
+        let (said, descriptor) = said.unzip();
         match said {
             Some(Reply::Callback { parameter, head, bytes }) => {
-                ask(&shared, &worker, Wish { parameter, head, bytes }, descriptor);
+                ask(&shared, &worker, Wish { parameter, head, bytes }, descriptor.flatten());
             }
             Some(Reply::Refused(why)) => worker.fail(failed(0, why)),
             // What another process writes is not believed: a function is still called.
@@ -553,9 +550,10 @@ fn done(shared: &Rc<Shared>, worker: &Rc<Worker>, ran: Result<u64, Failure>) {
 
 /// A process cannot run its call, and has not begun: another may, which says why if that cannot either.
 async fn give_back(shared: &Rc<Shared>, worker: &Rc<Worker>) {
-    let mut job = worker.job.borrow_mut();
-    let again = job.as_mut().is_some_and(|(job, _)| std::mem::replace(&mut job.given_back, true));
-    drop(job);
+    let again = {
+        let mut job = worker.job.borrow_mut();
+        job.as_mut().is_some_and(|(job, _)| std::mem::replace(&mut job.given_back, true))
+    };
     worker.outdated.set(!again);
     let text = "one process of the slot after the other wants another to run the call";
     let why = again.then(|| Failure::new(Code::NotRunnable, 0, text));

@@ -45,7 +45,7 @@ public final class ClientOptions {
         String program = ProcessHandle.current().info().command().orElse("java");
         long memory = Runtime.getRuntime().maxMemory();
         ClientOptions usual = new ClientOptions(
-                "", program, Duration.ofSeconds(10), memory, 1L << 40, 1L << 30, null).token(token);
+                "", program, Duration.ofSeconds(10), memory, 1L << 34, 1L << 30, null).token(token);
         String authority = System.getenv("KUMI_CALL_CA");
         return authority == null || authority.isEmpty() ? usual : usual.authority(Path.of(authority));
     }
@@ -79,7 +79,7 @@ public final class ClientOptions {
     }
 
     /**
-     * Most bytes of a file that comes back, 2^40 unless given; of more the call fails. One for which no path was given comes into
+     * Most bytes of a file that comes back, 2^34 (16 GiB) unless given; of more the call fails. One for which no path was given comes into
      * memory, and has at most as many as {@link #memory} says, too.
      */
     public ClientOptions fileBytes(long bytes) {
