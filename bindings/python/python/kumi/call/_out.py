@@ -61,7 +61,7 @@ def place(
         )
     for array in others:
         # A call that is tried again on another server sends its arguments again. Exact, as far as that is cheap; where it is
-        # not, they count as shared.
-        if np.may_share_memory(array, out, max_work=_OVERLAP_WORK):
+        # not, they count as shared. (Numpy's types know 0 and -1 only.)
+        if np.may_share_memory(array, out, max_work=_OVERLAP_WORK):  # type: ignore[arg-type]
             raise ArgumentError(f"{what} shares memory with another array of the call; use two arrays")
     return out.reshape(shape, order=parameter.order)  # type: ignore[call-overload,no-any-return]
