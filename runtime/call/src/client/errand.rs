@@ -84,7 +84,9 @@ enum Attempt {
 /// What a failed attempt means for the next.
 fn ended(error: &CallError) -> Ended {
     match error {
-        CallError::Lost(_) | CallError::Crashed { .. } => Ended::Broken,
+        CallError::Lost(_)
+        | CallError::Crashed { .. }
+        | CallError::NoServer { has_not_run: false, .. } => Ended::Broken,
         CallError::Argument { .. }
         | CallError::Status { .. }
         | CallError::TimedOut(_)
@@ -111,6 +113,22 @@ impl Errand {
     fn cancelled(&self) -> CallError {
         let name = &self.known.interface.name;
         CallError::Cancelled(format!("the call of `{name}` was cancelled"))
+    }
+
+    /// What an error means for a call that its client has not cancelled: one that was stopped all the same is broken.
+    fn unasked(&self, error: CallError) -> CallError {
+        match error {
+            CallError::Cancelled(_) if self.left().is_err() => self.too_late(),
+            CallError::Cancelled(_) => {
+                let name = &self.known.interface.name;
+                let text = format!(
+                    "`{name}` was stopped, and not by its client: a metaserver that is begun anew without its state (--state) \
+                     has servers stop what it does not know. It may have run in part"
+                );
+                CallError::NoServer { text, has_not_run: false }
+            }
+            other => other,
+        }
     }
 
     /// Asks where to go, if that was not asked yet.
@@ -341,7 +359,7 @@ impl Errand {
                     }
                     match call.end(answer) {
                         Ok(outcome) => return Attempt::Over(Ok(outcome)),
-                        Err(error) => break error,
+                        Err(error) => break self.unasked(error),
                     }
                 }
                 Err(CallError::TimedOut(_)) => {}
