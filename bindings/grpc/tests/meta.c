@@ -1,4 +1,5 @@
 /* Calls through a metaserver. */
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,9 +11,20 @@ static const double A[4] = {1, 2, 3, 4};
 static const double B[4] = {5, 6, 7, 8};
 static const double AB[4] = {19, 22, 43, 50};
 
+static pthread_t caller;
+static int squares;
+
 static void square(double x, double *y)
 {
+    EXPECT(pthread_equal(caller, pthread_self()));
+    squares++;
     *y = x * x;
+}
+
+static void fails(double x, double *y)
+{
+    *y = x;
+    grpc_callback_failed_np("not today");
 }
 
 /* A server may register after it has said where it listens. */
@@ -37,6 +49,8 @@ static void calls(void)
     grpc_sessionid_t sessions[8];
     double c[8][4] = {{0}};
     double sum = 0;
+    double sums[2] = {0};
+    grpc_sessionid_t any;
     int priority = 5;
     int ten = 10;
     int slept = 0;
@@ -66,9 +80,26 @@ static void calls(void)
     GIVES(GRPC_CANCELED_NP, grpc_wait(sessions[0]));
     GIVES(GRPC_SESSION_FAILED, grpc_call(&crash));
     EXPECT(grpc_last_error_get_np() == GRPC_CRASHED_NP);
-    /* Which server calls back is not known when the call begins. */
-    GIVES(GRPC_INVALID_ARGUMENT_NP, grpc_call(&integrate, 1, square, &sum));
-    EXPECT(strstr(grpc_last_error_text_np(), "takes functions") != NULL);
+    /* It is called by who waits. */
+    caller = pthread_self();
+    GIVES(GRPC_NO_ERROR, grpc_call(&integrate, 4, square, &sum));
+    EXPECT(sum > 0.328 && sum < 0.3282);
+    EXPECT(squares == 4);
+    GIVES(GRPC_NO_ERROR, grpc_call_async(&integrate, &sessions[0], 4, square, &sum));
+    GIVES(GRPC_NO_ERROR, grpc_wait(sessions[0]));
+    EXPECT(squares == 8);
+    for (int i = 0; i < 2; i++) {
+        GIVES(GRPC_NO_ERROR, grpc_call_async(&integrate, &sessions[i], 4, square, &sums[i]));
+    }
+    for (int i = 0; i < 2; i++) {
+        GIVES(GRPC_NO_ERROR, grpc_wait_any(&any));
+        EXPECT(any == sessions[0] || any == sessions[1]);
+        EXPECT(any != sessions[0] || (sums[0] > 0.328 && sums[0] < 0.3282));
+    }
+    EXPECT(squares == 16);
+    GIVES(GRPC_SESSION_FAILED, grpc_call(&integrate, 4, fails, &sum));
+    EXPECT(grpc_last_error_get_np() == GRPC_CALLBACK_FAILED_NP);
+    EXPECT(strstr(grpc_last_error_text_np(), "not today") != NULL);
 }
 
 int main(void)

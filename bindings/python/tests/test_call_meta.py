@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,11 +37,16 @@ def metaserver(tmp_path: Path) -> Iterator[str]:
     descriptions = '''
     Define absolute(mode_in int i, mode_out int j) Calls "C" j = abs(i);
     Define blank(mode_in long n, mode_out double x[n]) Calls "C" memset(x, 0, 8 * n);
-    Define sorted(mode_in int n, f(mode_in int i), mode_inout int x[n]) Calls "C" qsort(x, n, n, f);
+    Define apply(f(mode_in double x, mode_out double y), mode_in double x, mode_out double y) Calls "C" apply(f, x, y);
     '''
     (tmp_path / "r.idl").write_text(descriptions)
     meta, address = start(tmp_path, "meta")
-    server, _ = start(tmp_path, "serve", "--library", "libc.so.6", "r.idl", "--meta", address)
+    (tmp_path / "apply.c").write_text(
+        "void apply(void (*f)(double, double *), double x, double *y) { f(x, y); *y -= 1; }"
+    )
+    subprocess.run(["cc", "-fPIC", "-shared", "-o", "libapply.so", "apply.c"], cwd=tmp_path, check=True)
+    libraries = ["--library", "libc.so.6", "--library", str(tmp_path / "libapply.so")]
+    server, _ = start(tmp_path, "serve", *libraries, "r.idl", "--meta", address)
     yield address
     for process in (server, meta):
         process.terminate()
@@ -57,12 +63,30 @@ def test_calls_go_to_the_server_that_it_names(metaserver: str) -> None:
         if connection.names(""):
             break
         time.sleep(0.1)
-    assert connection.names("") == ["absolute", "blank", "sorted"]
+    assert connection.names("") == ["absolute", "apply", "blank"]
     assert list(connection.call("blank", 2)) == [0, 0]
     with pytest.raises(call.TooLargeError, match="no memory for `x` of the shape"):
         connection.call("blank", 2**50)
-    with pytest.raises(call.ArgumentError, match="takes functions, which .* not through a metaserver"):
-        connection.call("sorted", abs, [3, 1, 2])
+    squares: list[tuple[float, int]] = []
+
+    def square(x: float) -> float:
+        squares.append((x, threading.get_ident()))
+        return x * x
+
+    # The routine asks for the square of 3 and takes 1 from it.
+    assert connection.call("apply", square, 3.0) == 8.0
+    applied = connection.call_async("apply", square, 4.0)
+    assert applied.result(timeout=60) == 15.0
+    assert call.wait_any([connection.call_async("apply", square, 5.0)], timeout=60) == 0
+    here = threading.get_ident()
+    assert squares == [(3.0, here), (4.0, here), (5.0, here)]
+
+    def fails(x: float) -> float:
+        raise ValueError(f"no {x}")
+
+    with pytest.raises(call.CallbackError, match=r"no 3\.0") as raised:
+        connection.call("apply", fails, 3.0)
+    assert isinstance(raised.value.__cause__, ValueError)
     assert connection.call("absolute", -7) == 7
     handles = [connection.call_async("absolute", -i) for i in range(20)]
     assert [handle.result(timeout=60) for handle in handles] == list(range(20))

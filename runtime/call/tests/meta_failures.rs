@@ -10,7 +10,7 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Served, served};
+use common::{Gate, Served, eventually, served};
 use grid::{config, kept, meta, meta_at, repeating};
 use kumi_call::{CallError, Grid, GridCall, Options};
 use kumi_rpc::{ClientHello, Fate, Member, Register, Ticket};
@@ -121,6 +121,77 @@ fn a_metaserver_comes_back_with_what_it_knew() {
     let state = third.until("the server is back", |state| !state.servers.is_empty());
     assert_eq!((state.running, state.paths.len()), (0, 1), "nothing is left over");
     grid.call("noop", vec![]).expect("it runs");
+}
+
+fn gate(grid: &Grid, gate: &Gate) -> GridCall {
+    grid.call_async("gate", gate.args(), None).expect("it begins")
+}
+
+#[test]
+fn what_a_forgetful_metaserver_has_stopped_runs_again_if_it_may() {
+    let mut first = meta(config("round-robin"));
+    let _server = repeating(&first, "a");
+    first.until_servers(1);
+    let grid = first.grid();
+    let open = Gate::new();
+    let mut call = gate(&grid, &open);
+    eventually("a call that runs", || open.begun() == 1);
+    first.stop();
+    let second = meta_at(config("round-robin"), first.address);
+    eventually("its next attempt", || open.begun() == 2);
+    second.until("a call that it knows", |state| state.running == 1);
+    open.open();
+    call.wait(&|| false).expect("it ran again");
+    let state = second.until("its end", |state| state.running == 0);
+    assert_eq!((state.counters.done, open.begun()), (1, 2));
+}
+
+#[test]
+fn what_a_forgetful_metaserver_has_stopped_says_so_if_it_may_not_run_again() {
+    let mut first = meta(config("round-robin"));
+    let _server = served(first.member("a", 1));
+    first.until_servers(1);
+    let grid = first.grid();
+    let open = Gate::new();
+    let mut call = gate(&grid, &open);
+    eventually("a call that runs", || open.begun() == 1);
+    first.stop();
+    let second = meta_at(config("round-robin"), first.address);
+    let stopped = call.wait(&|| false).expect_err("nobody knows it any more");
+    assert!(matches!(stopped, CallError::NoServer { has_not_run: false, .. }), "{stopped:?}");
+    assert!(stopped.to_string().contains("--state"), "{stopped}");
+    second.until_servers(1);
+    grid.call("noop", vec![]).expect("the slot is free");
+    assert_eq!(open.begun(), 1, "it was not run again");
+    // One that its client cancels is cancelled.
+    let mut call = gate(&grid, &open);
+    eventually("a call that runs", || open.begun() == 2);
+    call.cancel();
+    assert!(matches!(call.wait(&|| false), Err(CallError::Cancelled(_))));
+}
+
+#[test]
+fn what_a_forgetful_metaserver_has_stopped_before_it_began_runs_again() {
+    let mut first = meta(config("round-robin"));
+    let server = served(first.member("a", 1));
+    first.until_servers(1);
+    // One that comes without a metaserver has the slot.
+    let (before, open) = (Gate::new(), Gate::new());
+    let client = server.client();
+    let mut other = client.call_async("gate", before.args(), None).expect("it begins");
+    eventually("a call that runs", || before.begun() == 1);
+    let grid = first.grid();
+    let mut call = gate(&grid, &open);
+    first
+        .until("a call at the server", |state| state.running == 1 && state.servers[0].waiting == 1);
+    first.stop();
+    let second = meta_at(config("round-robin"), first.address);
+    second.until("its next place", |state| state.counters.placed > 0 && state.running == 1);
+    before.open();
+    other.wait(&|| false).expect("it runs to its end");
+    open.open();
+    call.wait(&|| false).expect("it runs");
+    assert_eq!(open.begun(), 1);
 }
 
 /// The address of the metaserver, for a client in a process of its own.

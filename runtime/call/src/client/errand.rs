@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 use kumi_rpc::{Code, Ended, Moved, Over, Placed, Placing};
 
 use super::arguments::Checked;
+use super::functions::answer;
 use super::grid::Inner;
-use super::link::{Answer, Link};
+use super::link::{Answer, Called, Link};
+use super::meeting::{Asked, Meeting};
 use super::ticket::Ticket;
-use super::{Call, CallError, Client, Known, Outcome};
+use super::{Call, CallError, Callback, Client, Known, Outcome};
 
 /// How often a call that runs looks whether it is to end, or to go elsewhere.
 const SLICE: Duration = Duration::from_millis(100);
@@ -24,9 +26,16 @@ pub struct Control {
     pub lent: Mutex<()>,
     /// The stream at the server, while there is one.
     current: Mutex<Option<(Arc<Link>, u32)>>,
+    /// Where they meet, if they are two threads.
+    meeting: Option<Arc<Meeting>>,
 }
 
 impl Control {
+    /// For a call that runs in a thread of its own: who waits calls its functions.
+    pub fn apart(meeting: Arc<Meeting>) -> Control {
+        Control { meeting: Some(meeting), ..Control::default() }
+    }
+
     /// Asks for the end of the call.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
@@ -47,12 +56,16 @@ impl Control {
 
 /// A call that is to be run somewhere.
 #[derive(Debug)]
-pub struct Errand {
+pub struct Errand<'a> {
     pub inner: Arc<Inner>,
     pub known: Arc<Known>,
     pub placing: Placing,
     /// What is sent and where results go; `None` while an attempt has it.
     pub checked: Option<Checked>,
+    /// The functions that are called by this thread.
+    pub functions: Vec<(u16, Callback<'a>)>,
+    /// One of them was called in this attempt.
+    pub called: bool,
     pub deadline: Option<Instant>,
     /// The stream at the metaserver, if there is one.
     pub seeking: Option<(Client, Ticket<Arc<Link>>)>,
@@ -84,7 +97,9 @@ enum Attempt {
 /// What a failed attempt means for the next.
 fn ended(error: &CallError) -> Ended {
     match error {
-        CallError::Lost(_) | CallError::Crashed { .. } => Ended::Broken,
+        CallError::Lost(_)
+        | CallError::Crashed { .. }
+        | CallError::NoServer { has_not_run: false, .. } => Ended::Broken,
         CallError::Argument { .. }
         | CallError::Status { .. }
         | CallError::TimedOut(_)
@@ -95,7 +110,7 @@ fn ended(error: &CallError) -> Ended {
     }
 }
 
-impl Errand {
+impl Errand<'_> {
     /// The time that is left, if it is bounded.
     pub fn left(&self) -> Result<Option<Duration>, CallError> {
         let Some(deadline) = self.deadline else { return Ok(None) };
@@ -111,6 +126,22 @@ impl Errand {
     fn cancelled(&self) -> CallError {
         let name = &self.known.interface.name;
         CallError::Cancelled(format!("the call of `{name}` was cancelled"))
+    }
+
+    /// What an error means for a call that its client has not cancelled: one that was stopped all the same is broken.
+    fn unasked(&self, error: CallError) -> CallError {
+        match error {
+            CallError::Cancelled(_) if self.left().is_err() => self.too_late(),
+            CallError::Cancelled(_) => {
+                let name = &self.known.interface.name;
+                let text = format!(
+                    "`{name}` was stopped, and not by its client: a metaserver that is begun anew without its state (--state) \
+                     has servers stop what it does not know. It may have run in part"
+                );
+                CallError::NoServer { text, has_not_run: false }
+            }
+            other => other,
+        }
     }
 
     /// Asks where to go, if that was not asked yet.
@@ -288,6 +319,10 @@ impl Errand {
             Err(error) => return Attempt::Over(Err(error)),
         };
         let Some(checked) = self.checked.take() else { return Attempt::Overtaken };
+        self.called = false;
+        if let Some(meeting) = &control.meeting {
+            meeting.begin();
+        }
         let begun = {
             let _lent = control.lent.lock().unwrap_or_else(PoisonError::into_inner);
             if control.is_cancelled() {
@@ -334,6 +369,10 @@ impl Errand {
     ) -> Attempt {
         let error = loop {
             match call.ticket.wait(Some(Instant::now() + SLICE), interrupted) {
+                Ok(Ok(Answer::Called(called))) => match self.serve(&call, called, control) {
+                    Ok(()) => {}
+                    Err(error) => break error,
+                },
                 Ok(answer) => {
                     let _lent = control.lent.lock().unwrap_or_else(PoisonError::into_inner);
                     if control.is_cancelled() {
@@ -341,7 +380,7 @@ impl Errand {
                     }
                     match call.end(answer) {
                         Ok(outcome) => return Attempt::Over(Ok(outcome)),
-                        Err(error) => break error,
+                        Err(error) => break self.unasked(error),
                     }
                 }
                 Err(CallError::TimedOut(_)) => {}
@@ -353,7 +392,7 @@ impl Errand {
             if call.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                 return Attempt::Over(Err(self.too_late()));
             }
-            if self.is_overtaken(placed) && !self.spoiled(&call) {
+            if self.is_overtaken(placed) && !self.spoiled(&call) && self.may_leave(control) {
                 self.checked = Some(call.checked);
                 return Attempt::Overtaken;
             }
@@ -362,8 +401,40 @@ impl Errand {
         if how == Ended::Failed || self.spoiled(&call) {
             return Attempt::Over(Err(error));
         }
+        if !self.may_leave(control) {
+            // A server that calls a function has begun, whatever it says.
+            return Attempt::Over(Err(match error.has_not_run() {
+                true => CallError::Server(format!("{error}, after it had called a function")),
+                false => error,
+            }));
+        }
         self.checked = Some(call.checked);
         Attempt::Failed(error, how)
+    }
+
+    /// A function that the routine calls: this thread calls it, or the one that waits.
+    fn serve(
+        &mut self,
+        call: &Call<'_>,
+        called: Result<Box<Called>, String>,
+        control: &Control,
+    ) -> Result<(), CallError> {
+        let (link, stream, deadline) = (&call.ticket.link, call.ticket.stream, call.deadline);
+        let Some(meeting) = &control.meeting else {
+            self.called = true;
+            let (called, ended) = answer(&mut self.functions, called);
+            return link.return_from(stream, called, ended, deadline);
+        };
+        meeting.ask(Asked { link: Arc::clone(link), stream, called, deadline });
+        Ok(())
+    }
+
+    /// Whether an attempt may be left for another: not if functions of the program were called in it, unless the routine may
+    /// run twice.
+    fn may_leave(&self, control: &Control) -> bool {
+        let twice = self.placing.idempotent;
+        let apart = control.meeting.as_ref().is_none_or(|meeting| meeting.leave(twice));
+        apart && (twice || !self.called)
     }
 
     /// Whether the metaserver has something else to say of a call that runs. One that is gone says nothing: then the next is
@@ -490,7 +561,7 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn measured(placed: &Placed, errand: &Errand, outcome: &Outcome) -> Over {
+fn measured(placed: &Placed, errand: &Errand<'_>, outcome: &Outcome) -> Over {
     Over {
         out: Moved { bytes: errand.placing.bytes_out, ns: nanoseconds(outcome.sending).max(1) },
         back: Moved { bytes: errand.placing.bytes_back, ns: nanoseconds(outcome.receiving).max(1) },

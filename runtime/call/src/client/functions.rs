@@ -199,24 +199,35 @@ fn run(called: &mut Called, body: &mut Body<'_>) -> Result<Vec<(u16, Value)>, St
     args.results()
 }
 
+/// How a function ended that a routine has called: its values, or why it failed.
+type Returned = Result<Vec<(u16, Value)>, String>;
+
+/// Calls the one of these functions that a routine calls.
+pub(super) fn answer(
+    functions: &mut [(u16, Callback<'_>)],
+    called: Result<Box<Called>, String>,
+) -> (Option<Box<Called>>, Returned) {
+    let mut called = match called {
+        Ok(called) => called,
+        Err(why) => return (None, Err(why)),
+    };
+    let parameter = called.function.parameter;
+    let function = functions.iter_mut().find(|(other, _)| *other == parameter);
+    let ended = match function {
+        Some((_, callback)) => run(&mut called, &mut *callback.0),
+        None => Err("no such function was given".to_owned()),
+    };
+    (Some(called), ended)
+}
+
 impl Call<'_> {
     /// Calls the function that the routine calls, and says how it ended.
     fn serve(&self, called: Result<Box<Called>, String>) -> Result<(), CallError> {
-        let (called, ended) = match called {
-            Err(why) => (None, Err(why)),
-            Ok(mut called) => {
-                let parameter = called.function.parameter;
-                let mut functions =
-                    self.functions.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                let function = functions.iter_mut().find(|(other, _)| *other == parameter);
-                let ended = match function {
-                    Some((_, callback)) => run(&mut called, &mut *callback.0),
-                    None => Err("no such function was given".to_owned()),
-                };
-                (Some(called), ended)
-            }
-        };
-        self.ticket.give_back(called, ended, self.deadline)
+        let mut functions =
+            self.functions.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let (called, ended) = answer(&mut functions, called);
+        drop(functions);
+        self.ticket.link.return_from(self.ticket.stream, called, ended, self.deadline)
     }
 
     /// Waits for what comes next; functions that the routine calls are called meanwhile.

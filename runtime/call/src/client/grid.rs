@@ -151,7 +151,8 @@ impl Grid {
         serde_json::from_str(&json).map_err(|error| CallError::Server(error.to_string()))
     }
 
-    /// [`super::Client::call`], on the server that the metaserver chooses.
+    /// [`super::Client::call`], on the server that the metaserver chooses. Functions are called in this thread; once one was,
+    /// the call runs on no other server, unless its routine is declared to be idempotent.
     ///
     /// # Errors
     /// [`CallError`]; [`CallError::Attempts`] if it failed on several.
@@ -173,7 +174,7 @@ impl Grid {
     }
 
     /// Begins a call. The arrays of its arguments and results are lent until the call's end or that of the
-    /// handle: they are sent when a server has been found.
+    /// handle: they are sent when a server has been found. Functions are called by the thread that waits.
     ///
     /// # Errors
     /// [`CallError`]; of arguments that do not fit nothing is sent.
@@ -186,20 +187,15 @@ impl Grid {
         self.inner.wait_for_place(self.errand(routine, args, time)?)
     }
 
-    fn errand(
+    fn errand<'a>(
         &self,
         routine: &str,
-        args: Vec<Arg<'_>>,
+        args: Vec<Arg<'a>>,
         time: Option<Duration>,
-    ) -> Result<Errand, CallError> {
+    ) -> Result<Errand<'a>, CallError> {
         let known = self.interface(routine)?;
         let most = i64::MAX.unsigned_abs();
         let (checked, functions) = arguments::check(&known.interface, args, most)?;
-        if !functions.is_empty() {
-            // It would be called by a routine on one server after it was by another, and who waits may be another thread.
-            let text = "takes functions, which can be called over a connection to its server only, not through a metaserver";
-            return Err(CallError::Argument { routine: routine.to_owned(), text: text.to_owned() });
-        }
         let files =
             checked.files.sent.iter().fold(0_u64, |sum, (.., bytes)| sum.saturating_add(*bytes));
         let bytes = (checked.plan.sent.saturating_add(files), checked.plan.returned);
@@ -209,6 +205,8 @@ impl Grid {
             known,
             placing,
             checked: Some(checked),
+            functions,
+            called: false,
             deadline: time.and_then(|time| Instant::now().checked_add(time)),
             seeking: None,
             returning: false,

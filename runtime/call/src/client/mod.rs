@@ -20,6 +20,7 @@ mod grid;
 mod held;
 mod inbox;
 mod link;
+mod meeting;
 mod nearer;
 mod placed;
 mod remote;

@@ -234,7 +234,7 @@ impl Attendance<'_> {
             }
             MemberEvent::Stop(ticket) => {
                 if let Stop::Cancel(job) = self.shared.tickets.stop(ticket) {
-                    self.shared.pool.borrow_mut().cancel(job, Code::Cancelled);
+                    self.shared.pool.borrow_mut().take_back(job);
                 }
             }
             MemberEvent::Ask(ticket) => {

@@ -176,6 +176,11 @@ fn failure(code: Code, detail: i64, job: &Job) -> Failure {
     let text = match code {
         Code::TimedOut => format!("`{name}` took longer than it may and was stopped"),
         Code::Cancelled => format!("the call of `{name}` was cancelled"),
+        Code::NoTicket => {
+            format!(
+                "the metaserver has taken back the place of the call of `{name}`, which had not begun"
+            )
+        }
         Code::Crashed if detail < 0 => {
             format!("`{name}` ended its process with exit code {}", -1 - detail)
         }
@@ -235,6 +240,12 @@ impl Pool {
             worker.ending.set(Some(code));
             worker.process.borrow_mut().kill();
         }
+    }
+
+    /// Ends a call that its metaserver does not want any more; the client of one that has not begun is told so.
+    pub fn take_back(&mut self, id: u64) {
+        let waits = self.queue.iter().any(|waiting| waiting.job.id == id);
+        self.cancel(id, if waits { Code::NoTicket } else { Code::Cancelled });
     }
 
     /// The process that runs a call.

@@ -117,11 +117,11 @@ impl Drop for Meta {
     }
 }
 
-/// A server whose `nap` may be run twice.
+/// A server whose `nap` and `gate` may be run twice.
 pub fn repeating(meta: &Meta, name: &str) -> crate::common::Served {
     let mut registry = Registry::default();
     for mut interface in crate::common::interfaces() {
-        interface.idempotent = interface.name == "nap";
+        interface.idempotent = matches!(interface.name.as_str(), "nap" | "gate");
         registry.add(interface, &[crate::common::library()]).expect("a routine");
     }
     crate::common::served_by(meta.member(name, 1), registry)

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use kumi_call::server::{Config, Listener, Registry, serve};
-use kumi_call::{Client, Options};
+use kumi_call::{Arg, Client, Options};
 use kumi_idl::{Dimension, Element, Expr, Interface, Language, Mode, Order, Param, Target, Type};
 use tokio::sync::oneshot;
 
@@ -139,6 +139,7 @@ pub fn interfaces() -> Vec<Interface> {
         ty: Type::String,
         ..param(name, mode, I32, dims)
     };
+    all.push(routine("gate", vec![text("path", In, &[])]));
     all.push(routine("shout", vec![text("text", In, &[]), text("answer", Out, &[Expr::Int(16)])]));
     let mut used =
         routine("use", vec![param("bytes", In, I64, &[]), param("failed", Out, I32, &[])]);
@@ -165,6 +166,35 @@ fn of_arrays() -> [Interface; 2] {
     let mut add = routine("add", vec![size(), x, y, param("info", Out, I32, &[])]);
     add.status = Some(3);
     [fill, add]
+}
+
+/// What calls of `gate` run until it is opened.
+pub struct Gate(tempfile::TempDir);
+
+impl Gate {
+    /// A closed one.
+    pub fn new() -> Gate {
+        Gate(tempfile::tempdir().expect("a folder"))
+    }
+
+    fn path(&self) -> String {
+        self.0.path().join("open").to_str().expect("a path that is text").to_owned()
+    }
+
+    /// What `gate` is called with.
+    pub fn args(&self) -> Vec<Arg<'static>> {
+        vec![Arg::Text(self.path().into())]
+    }
+
+    /// How many calls have begun.
+    pub fn begun(&self) -> usize {
+        std::fs::read(self.0.path().join("open.begun")).map_or(0, |bytes| bytes.len())
+    }
+
+    /// Lets all calls end.
+    pub fn open(&self) {
+        std::fs::write(self.path(), "").expect("it is opened");
+    }
 }
 
 /// Waits for what must come, however slow the machine is.

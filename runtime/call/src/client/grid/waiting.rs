@@ -2,16 +2,20 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::super::errand::{Control, Errand};
 use super::super::link::Link;
+use super::super::meeting::{Meeting, Next};
 use super::super::{CallError, Client, Outcome};
 use super::{Inner, PATIENCE, locked};
 
 /// How long a thread that waits for places waits at a time.
 const WATCH: Duration = Duration::from_millis(250);
+
+/// How often the program is asked whether it was interrupted.
+const SLICE: Duration = Duration::from_millis(100);
 
 /// A connection, by its address in memory, and a stream of it: streams of each begin anew.
 type Place = (usize, u32);
@@ -28,17 +32,15 @@ pub struct Waiting {
 }
 
 #[derive(Debug)]
-struct Job {
-    errand: Errand,
-    shared: Arc<Shared>,
-}
-
-#[derive(Debug, Default)]
 struct Shared {
     control: Control,
-    result: Mutex<Option<Result<Outcome, CallError>>>,
-    over: Condvar,
-    taken: Mutex<bool>,
+    meeting: Arc<Meeting>,
+}
+
+#[derive(Debug)]
+struct Job {
+    errand: Errand<'static>,
+    shared: Arc<Shared>,
 }
 
 fn place(link: &Arc<Link>, stream: u32) -> Place {
@@ -64,8 +66,12 @@ fn same(error: &CallError) -> CallError {
 
 impl Inner {
     /// Begins a call without a thread.
-    pub fn wait_for_place(self: &Arc<Inner>, mut errand: Errand) -> Result<GridCall, CallError> {
-        let shared = Arc::new(Shared::default());
+    pub fn wait_for_place(
+        self: &Arc<Inner>,
+        mut errand: Errand<'static>,
+    ) -> Result<GridCall, CallError> {
+        let meeting = Arc::new(Meeting::new(std::mem::take(&mut errand.functions)));
+        let shared = Arc::new(Shared { control: Control::apart(Arc::clone(&meeting)), meeting });
         let bytes = (errand.placing.bytes_out, errand.placing.bytes_back);
         let handle = GridCall { shared: Arc::clone(&shared), grid: Arc::clone(self), bytes };
         loop {
@@ -221,8 +227,7 @@ impl Job {
     fn end(self, result: Result<Outcome, CallError>) {
         let Job { errand, shared } = self;
         drop(errand);
-        *locked(&shared.result) = Some(result);
-        shared.over.notify_all();
+        shared.meeting.end(result);
     }
 
     fn run(mut self) {
@@ -262,7 +267,7 @@ impl GridCanceller {
 }
 
 impl GridCall {
-    /// Waits for its end; `interrupted` is asked now and then.
+    /// Waits for its end, and calls the functions that the routine calls; `interrupted` is asked now and then.
     ///
     /// # Errors
     /// [`CallError`].
@@ -285,23 +290,19 @@ impl GridCall {
     ) -> Result<Option<Outcome>, CallError> {
         let until = Instant::now().checked_add(time);
         loop {
-            let mut result = locked(&self.shared.result);
-            if let Some(result) = result.take() {
-                *locked(&self.shared.taken) = true;
-                return result.map(Some);
-            }
-            if *locked(&self.shared.taken) {
-                let text = "the end of this call was told already".to_owned();
-                return Err(CallError::Server(text));
-            }
             let left =
                 until.map_or(Duration::MAX, |it| it.saturating_duration_since(Instant::now()));
-            if left.is_zero() {
-                return Ok(None);
+            match self.shared.meeting.next(left.min(SLICE)) {
+                Next::Over(result) => return result.map(Some),
+                Next::Told => {
+                    let text = "the end of this call was told already".to_owned();
+                    return Err(CallError::Server(text));
+                }
+                Next::Called(asked) => self.shared.meeting.serve(asked),
+                Next::Nothing if left.is_zero() => return Ok(None),
+                Next::Nothing => {}
             }
-            let slice = left.min(Duration::from_millis(100));
-            drop(self.shared.over.wait_timeout(result, slice));
-            // Asked without the lock: what it runs may cancel this call.
+            // Asked without a lock: what it runs may cancel this call.
             if interrupted() {
                 return Err(CallError::Interrupted);
             }
@@ -311,7 +312,7 @@ impl GridCall {
     /// Whether its end has come; does not wait.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        locked(&self.shared.result).is_some() || *locked(&self.shared.taken)
+        self.shared.meeting.is_over()
     }
 
     /// Bytes of its arguments, and of its arrays that come back.
@@ -340,5 +341,6 @@ impl Drop for GridCall {
         self.cancel();
         // Whoever reads or writes the caller's memory is done then, and nobody begins.
         drop(locked(&self.shared.control.lent));
+        self.shared.meeting.forget_functions();
     }
 }

@@ -171,10 +171,13 @@ impl<L: std::ops::Deref<Target = Link>> Ticket<L> {
             _ => None,
         }
     }
+}
 
-    /// Tells the server how a function has ended: its arrays are in `called`.
-    pub fn give_back(
+impl Link {
+    /// Tells the server how a function has ended that the routine of a stream has called: its arrays are in `called`.
+    pub fn return_from(
         &self,
+        stream: u32,
         called: Option<Box<Called>>,
         ended: Result<Vec<(u16, Value)>, String>,
         deadline: Option<Instant>,
@@ -199,20 +202,20 @@ impl<L: std::ops::Deref<Target = Link>> Ticket<L> {
             Err(why) => CallbackReturn::Failed(why),
         };
         let mut out = Vec::new();
-        let mut state = self.link.lock();
-        let wanted = match state.rpc.callback_return(self.stream, &back, &mut out) {
+        let mut state = self.lock();
+        let wanted = match state.rpc.callback_return(stream, &back, &mut out) {
             Ok(wanted) => wanted,
             Err(too_long) => {
                 let text = format!("it gave texts of {} bytes, which is too much", too_long.0);
                 sends.clear();
                 let failed = CallbackReturn::Failed(text);
-                state.rpc.callback_return(self.stream, &failed, &mut out).unwrap_or(false)
+                state.rpc.callback_return(stream, &failed, &mut out).unwrap_or(false)
             }
         };
         drop(state);
         if wanted {
             // Not interrupted: an answer that is lost would be waited for, for ever.
-            self.link.send(self.stream, &out, &sends, deadline, &|| false)
+            self.send(stream, &out, &sends, deadline, &|| false)
         } else {
             Ok(())
         }

@@ -1,0 +1,223 @@
+//! Functions of the client as arguments of calls through a metaserver.
+#![forbid(unsafe_code)]
+
+mod common;
+#[path = "common/grid.rs"]
+mod grid;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use common::{Served, library_of, served_text};
+use grid::{Meta, config, meta};
+use kumi_call::{Arg, CallError, Callback, Outcome};
+use kumi_idl::Scalar;
+use kumi_rpc::Value;
+
+const TEXT: &str = r#"
+Define integrate(mode_in int n, f(mode_in double x, mode_out double y), mode_out double sum)
+Calls "C" integrate(n, f, sum);
+Define again(mode_in int n, f(mode_in double x, mode_out double y), mode_out double sum) @idempotent
+Calls "C" integrate(n, f, sum);
+Define visit(mode_in int n,
+    f(mode_in int k, mode_in double a[k], mode_inout double b[k][2], mode_inout int every[k: 0, k, 2],
+        mode_in string name, mode_out string said[16], mode_in char small),
+    mode_inout double x[n], mode_out string said[16])
+Calls "C" visit(n, f, x, said);
+"#;
+
+fn member(meta: &Meta, name: &str) -> Served {
+    served_text(meta.member(name, 2), TEXT, library_of("callbacks.c"))
+}
+
+/// The square of x; what is to be done before is told how many calls there were.
+fn square<'a>(before: impl FnMut(usize) + Send + 'a) -> Callback<'a> {
+    let (mut before, mut count) = (before, 0);
+    Callback::new(move |args| {
+        before(count);
+        count += 1;
+        let x = args.real("x")?;
+        args.set("y", Scalar::F64(x * x))
+    })
+}
+
+fn is_integral(outcome: &Outcome, n: i32) {
+    let sum = outcome.scalar(2).and_then(Scalar::real).expect("a sum");
+    let points = (0..n).map(|i| (f64::from(i) + 0.5) / f64::from(n));
+    let wanted: f64 = points.map(|x| x * x / f64::from(n)).sum();
+    assert!((sum - wanted).abs() < 1e-12, "{sum}");
+}
+
+#[test]
+fn a_function_is_called_by_who_calls() {
+    let meta = meta(config("round-robin"));
+    let _server = member(&meta, "a");
+    meta.until_servers(1);
+    let grid = meta.grid();
+    let (count, here) = (AtomicUsize::new(0), std::thread::current().id());
+    let function = square(|_| {
+        assert_eq!(std::thread::current().id(), here);
+        count.fetch_add(1, Ordering::Relaxed);
+    });
+    let outcome = grid.call("integrate", vec![100.into(), function.into()]).expect("it runs");
+    is_integral(&outcome, 100);
+    assert_eq!(count.load(Ordering::Relaxed), 100);
+    let function = Callback::new(|_| Err("enough".to_owned()));
+    let failed = grid.call("integrate", vec![1.into(), function.into()]);
+    assert!(
+        matches!(&failed, Err(CallError::Callback(text)) if text.contains("enough")),
+        "{failed:?}"
+    );
+    let state = meta.until("both ends", |state| state.running == 0);
+    assert_eq!((state.counters.placed, state.counters.done, state.counters.failed), (2, 1, 1));
+}
+
+#[test]
+fn arrays_of_functions_go_there_and_back() {
+    let meta = meta(config("round-robin"));
+    let _server = member(&meta, "a");
+    meta.until_servers(1);
+    let n = 100_000_usize;
+    let mut x: Vec<f64> = (0..n).map(|i| i as f64 / 2.0).collect();
+    let before = x.clone();
+    let function = Callback::new(|args| {
+        assert!(args.array::<f64>("a")? == before);
+        args.array_mut::<f64>("b")?.fill(0.25);
+        args.array_mut::<i32>("every")?.fill(7);
+        args.set_text("said", "well done")
+    });
+    let args = vec![(n as i32).into(), function.into(), (&mut x).into()];
+    let outcome = meta.grid().call("visit", args).expect("it runs");
+    assert_eq!(outcome.values, [(3, Value::Text("well done".to_owned()))]);
+    let every = |i: usize| if i.is_multiple_of(2) { 7.0 } else { 100.0 + i as f64 };
+    assert!((0..n).all(|i| x[i] == 0.5 + every(i)));
+}
+
+#[test]
+fn a_function_of_a_call_that_was_begun_is_called_by_who_waits() {
+    let meta = meta(config("round-robin"));
+    let _server = member(&meta, "a");
+    meta.until_servers(1);
+    let grid = meta.grid();
+    let callers: Arc<Mutex<Vec<ThreadId>>> = Arc::default();
+    let begin = || {
+        let callers = Arc::clone(&callers);
+        let note = move |_| callers.lock().expect("a list").push(std::thread::current().id());
+        let args: Vec<Arg<'static>> = vec![50.into(), square(note).into()];
+        grid.call_async("integrate", args, None).expect("it begins")
+    };
+    let mut call = begin();
+    meta.until("a call that runs", |state| state.running == 1);
+    assert!(callers.lock().expect("a list").is_empty(), "nobody waits");
+    let waits = std::thread::spawn(move || {
+        is_integral(&call.wait(&|| false).expect("it runs"), 50);
+        std::thread::current().id()
+    });
+    let waits = waits.join().expect("it ends");
+    assert_eq!(*callers.lock().expect("a list"), [waits; 50]);
+    // Who only looks calls one that is waited for, if there is one.
+    callers.lock().expect("a list").clear();
+    let mut call = begin();
+    let mut outcome = None;
+    common::eventually("its end", || {
+        outcome = call.wait_for(Duration::ZERO, &|| false).expect("it runs");
+        outcome.is_some()
+    });
+    is_integral(&outcome.expect("an end"), 50);
+    assert_eq!(*callers.lock().expect("a list"), [std::thread::current().id(); 50]);
+    // One that is dropped while its routine waits ends there.
+    drop(begin());
+    meta.until("no calls", |state| state.running == 0 && state.waiting == 0);
+}
+
+#[test]
+fn a_call_that_has_not_begun_runs_elsewhere() {
+    let meta = meta(config("round-robin"));
+    let mut nowhere = meta.member("a", 1);
+    // Nobody listens there.
+    nowhere.membership.as_mut().expect("one").address = grid::port().to_string();
+    let _nowhere = served_text(nowhere, TEXT, library_of("callbacks.c"));
+    let _server = member(&meta, "b");
+    meta.until_servers(2);
+    let grid = meta.grid();
+    let count = AtomicUsize::new(0);
+    for _ in 0..2 {
+        let function = square(|_| {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        let outcome = grid.call("integrate", vec![10.into(), function.into()]).expect("it runs");
+        is_integral(&outcome, 10);
+    }
+    assert_eq!(count.load(Ordering::Relaxed), 20);
+    let state = meta.until("both ends", |state| state.counters.done == 2);
+    assert!(state.counters.retried > 0, "{state:?}");
+}
+
+/// A metaserver with two servers, and what ends the one that has a call.
+fn two() -> (Meta, impl FnMut() + Send) {
+    let meta = meta(config("round-robin"));
+    let first = member(&meta, "first");
+    meta.until_servers(1);
+    let mut both = vec![first];
+    let at = meta.address.to_string();
+    let mut second = meta.member("second", 2);
+    let mut kept = Some(move || {
+        second.membership.as_mut().expect("one").metaservers = vec![at];
+        served_text(second, TEXT, library_of("callbacks.c"))
+    });
+    let swap = move || {
+        if let Some(start) = kept.take() {
+            both.push(start());
+            both[0].stop();
+        }
+    };
+    (meta, swap)
+}
+
+#[test]
+fn a_call_whose_function_was_called_is_not_run_again() {
+    for apart in [false, true] {
+        let (meta, mut swap) = two();
+        let count = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&count);
+        let function = square(move |_| {
+            counter.fetch_add(1, Ordering::Relaxed);
+            swap();
+        });
+        let args: Vec<Arg<'static>> = vec![10.into(), function.into()];
+        let grid = meta.grid();
+        let failed = match apart {
+            false => grid.call("integrate", args),
+            true => grid.call_async("integrate", args, None).and_then(|mut it| it.wait(&|| false)),
+        };
+        let failed = failed.expect_err("its server is gone");
+        assert!(!failed.has_not_run(), "{failed}");
+        assert_eq!(count.load(Ordering::Relaxed), 1, "{failed}");
+    }
+}
+
+#[test]
+fn a_call_that_may_run_twice_calls_its_functions_again() {
+    for apart in [false, true] {
+        let (meta, mut swap) = two();
+        let count = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&count);
+        let function = square(move |_| {
+            if counter.fetch_add(1, Ordering::Relaxed) == 2 {
+                swap();
+            }
+        });
+        let args: Vec<Arg<'static>> = vec![10.into(), function.into()];
+        let grid = meta.grid();
+        let outcome = match apart {
+            false => grid.call("again", args),
+            true => grid.call_async("again", args, None).and_then(|mut it| it.wait(&|| false)),
+        };
+        is_integral(&outcome.expect("it runs on the other"), 10);
+        assert_eq!(count.load(Ordering::Relaxed), 13);
+        let state = meta.until("its end", |state| state.counters.done == 1);
+        assert_eq!(state.recent[0].server, "second");
+    }
+}
