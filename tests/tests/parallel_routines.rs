@@ -154,6 +154,32 @@ fn jobs(cluster: &TestCluster, name: &str) -> usize {
     all.iter().filter(|job| job["name"] == name && job["state"] != "ended").count()
 }
 
+/// Arrays that go to the server through the memory of the call, and through the socket, come to the ranks as ever.
+fn large_arrays(server: &Server, folder: &Path) {
+    let file = |name: &str, number: f64| {
+        let path = folder.join(name);
+        std::fs::write(&path, number.to_le_bytes().repeat(60_000)).expect("written");
+        format!("@{}", path.display())
+    };
+    let (own, all, back) = (file("own.f64", 1.0), file("all.f64", 2.0), file("back.f64", 3.0));
+    let to = folder.join("out.f64");
+    for shared in ["yes", "no"] {
+        let mut command = Command::new(binaries::path("kumi"));
+        command.args(["call", "run", "--server", &server.address, "look", "60000", "2", "word"]);
+        command.args([own.as_str(), &all, &back, "-o"]).arg(format!("back={}", to.display()));
+        command.env("KUMI_CALL_SHARED", shared);
+        let (printed, said, code) = run(command);
+        assert_eq!(code, Some(0), "{said}");
+        assert!(
+            value(&printed, "seen").starts_with("[240060120000.0, 240000120000.0, 0.0,"),
+            "{printed}"
+        );
+        let numbers = std::fs::read(&to).expect("it is there");
+        assert!(numbers == (-3.0_f64).to_le_bytes().repeat(60_000));
+        std::fs::remove_file(&to).expect("it was there");
+    }
+}
+
 #[test]
 fn ranks_share_the_work_and_are_kept() {
     let mut cluster = TestCluster::up(2);
@@ -186,6 +212,7 @@ fn ranks_share_the_work_and_are_kept() {
     let other = look("4");
     assert!(value(&other, "seen").starts_with("[8003007.0, 8000007.0, 8000007.0, 8000007.0, 0.0"));
     assert_ne!(value(&other, "job"), value(&first, "job"));
+    large_arrays(&server, folder.path());
     let (_, said, code) = server.run(&["look", "2", "5", "word", "1,2", "3,4", "5,6"]);
     assert!(code != Some(0) && said.contains("--ranks 5"), "{said}");
     let (_, said, code) = server.run(&["look", "2", "-1", "word", "1,2", "3,4", "5,6"]);

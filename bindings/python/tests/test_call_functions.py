@@ -22,6 +22,7 @@ void grow(int n, void (*f)(int, const char *, double *, double *), double *x)
 void capitals(const char *from, const char *to, int *length)
 { FILE *in = fopen(from, "rb"), *out = fopen(to, "wb"); int c; *length = 0;
   while ((c = getc(in)) != EOF) { putc(c >= 'a' && c <= 'z' ? c - 32 : c, out); ++*length; } fclose(in); fclose(out); }
+void twice(int n, const double *x, double *y, double *z) { for (int i = 0; i < n; i++) { y[i] = 2 * x[i]; z[i] += x[i]; } }
 void append(const char *path) { FILE *file = fopen(path, "ab"); fputs("end", file); fclose(file); }
 """
 
@@ -33,6 +34,7 @@ Define grow(mode_in int n,
     mode_inout double x[n])
 Calls "C" grow(n, f, x);
 Define capitals(mode_in filename from, mode_out filename to, mode_out int length) Calls "C" capitals(from, to, length);
+Define twice(mode_in int n, mode_in double x[n], mode_out double y[n], mode_inout double z[n]) Calls "C" twice(n, x, y, z);
 Define append(mode_inout filename path) Calls "C" append(path);
 """
 
@@ -86,7 +88,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     try:
         assert serving.stderr is not None
         line = serving.stderr.readline()
-        assert f"serves {4 if request.param == 'library' else 6} routines at " in line, line
+        assert f"serves {5 if request.param == 'library' else 7} routines at " in line, line
         yield call.connect(line.split()[-1])
     finally:
         serving.terminate()
@@ -115,6 +117,24 @@ def test_functions_are_called(server: call.Connection) -> None:
     # A function calls routines itself, over the same connection.
     nested = server.call("integrate", 2, lambda x: server.call("integrate", 1, lambda y: x + y))
     assert nested == pytest.approx(1.0)
+
+
+def shared_memories() -> int:
+    """How many memories of calls this process maps."""
+    return Path("/proc/self/maps").read_text().count("memfd:kumi-call")
+
+
+def test_large_arrays_go_through_memory(server: call.Connection) -> None:
+    connection, before = call.connect(server.address), shared_memories()
+    x, z = np.arange(200_000.0), np.ones(200_000)
+    for _ in range(3):
+        y, sums = connection.call("twice", x, z)
+        assert (y == 2 * x).all() and (sums == x + 1).all() and (z == 1).all()
+    assert shared_memories() > before
+    # Of several at once each has its own.
+    handles = [connection.call_async("twice", x + shift, z) for shift in range(4)]
+    for shift, handle in enumerate(handles):
+        assert (handle.result(60)[0] == 2 * (x + shift)).all()
 
 
 def test_arrays_go_there_and_back(server: call.Connection) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from numpy import complex64, float32, float64, int32
 from test_call import call_command
+from test_call_functions import shared_memories
 
 from kumi import call
 from kumi.call import Array, FortranArray, InOut, Out, Text
@@ -136,6 +137,19 @@ def test_arrays_are_written_where_they_are(server: call.Connection) -> None:
     back, sums = server.call("written", a)
     assert back.tolist() == (-a).tolist() and sums.tolist() == [3, 12] and a[0, 1] == 1
     assert back.flags.f_contiguous
+
+
+def test_large_arrays_go_through_memory(address: str) -> None:
+    connection, before = call.connect(address), shared_memories()
+    a = np.arange(200_000.0).reshape(400, 500)
+    for factor in (2.0, 3.0):
+        np.testing.assert_array_equal(connection.call("scale", a, factor), a * factor)
+    changed, sums = connection.call("written", np.asfortranarray(a))
+    assert (changed == -a).all() and (sums == a.sum(axis=1)).all()
+    # By rows, of which the routine's columns are made.
+    changed, sums = connection.call("written", a)
+    assert (changed == -a).all() and (sums == a.sum(axis=1)).all() and a[0, 1] == 1
+    assert shared_memories() > before
 
 
 def test_arguments_are_those_of_the_call(server: call.Connection) -> None:

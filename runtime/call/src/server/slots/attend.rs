@@ -65,24 +65,23 @@ pub(super) async fn attend(shared: Rc<Shared>, worker: Rc<Worker>) {
             Some(Reply::Raised(why)) if worker.set_up.get() => {
                 done(&shared, &worker, Err(Failure::new(Code::Raised, 0, why)));
             }
-            Some(Reply::Failed(why) | Reply::Raised(why)) => {
-                bury(&shared, &worker, Some(Failure::new(Code::NotRunnable, 0, why))).await;
-                return;
-            }
-            Some(Reply::Outdated) => {
-                give_back(&shared, &worker).await;
-                return;
-            }
-            Some(Reply::Crashed(detail, why)) => {
-                let failed = Failure::new(Code::Crashed, detail, why);
-                bury(&shared, &worker, Some(failed)).await;
-                return;
-            }
-            None => {
-                bury(&shared, &worker, None).await;
+            last => {
+                let why = last.and_then(|reply| last_words(&worker, reply));
+                bury(&shared, &worker, why).await;
                 return;
             }
         }
+    }
+}
+
+/// What is told of a call whose process says that it runs no more.
+fn last_words(worker: &Worker, reply: Reply) -> Option<Failure> {
+    match reply {
+        Reply::Crashed(detail, why) => Some(Failure::new(Code::Crashed, detail, why)),
+        Reply::Failed(why) | Reply::Raised(why) => Some(Failure::new(Code::NotRunnable, 0, why)),
+        Reply::Outdated => give_back(worker),
+        // These have been answered.
+        Reply::Done(_) | Reply::Refused(_) | Reply::Callback { .. } => None,
     }
 }
 
@@ -125,16 +124,13 @@ fn done(shared: &Rc<Shared>, worker: &Rc<Worker>, ran: Result<u64, Failure>) {
     free(shared);
 }
 
-/// A process cannot run its call, and has not begun: another may, which says why if that cannot either.
-async fn give_back(shared: &Rc<Shared>, worker: &Rc<Worker>) {
-    let again = {
-        let mut job = worker.job.borrow_mut();
-        job.as_mut().is_some_and(|(job, _)| std::mem::replace(&mut job.given_back, true))
-    };
+/// A process cannot run its call, and has not begun: another may; if that said so too, this is told.
+fn give_back(worker: &Worker) -> Option<Failure> {
+    let mut job = worker.job.borrow_mut();
+    let again = job.as_mut().is_some_and(|(job, _)| std::mem::replace(&mut job.given_back, true));
     worker.outdated.set(!again);
     let text = "one process of the slot after the other wants another to run the call";
-    let why = again.then(|| Failure::new(Code::NotRunnable, 0, text));
-    bury(shared, worker, why).await;
+    again.then(|| Failure::new(Code::NotRunnable, 0, text))
 }
 
 /// A process is gone, or of no use: its call has failed.
