@@ -52,7 +52,7 @@ def started(tmp_path: Path) -> Iterator[Started]:
 def test_a_server_that_is_killed(started: Started) -> None:
     process, address = started("serve", *SERVE)
     connection = call.connect(address)
-    # A call behind it: the server has it when that is known to wait, and does not end it by itself.
+    # One that runs, or is about to, and one behind it.
     naps = [connection.call_async("nap", 600_000) for _ in range(2)]
     os.kill(process.pid, signal.SIGKILL)
     for nap in naps:
@@ -61,6 +61,8 @@ def test_a_server_that_is_killed(started: Started) -> None:
         assert isinstance(lost.value, ConnectionError)
     with pytest.raises(call.ConnectionLostError):
         connection.call("noop")
+    # Until it is gone it may still be connected to.
+    process.wait()
     with pytest.raises(call.ConnectError, match=address):
         call.connect(address)
 

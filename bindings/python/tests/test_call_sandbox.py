@@ -52,16 +52,17 @@ def fits_a_sandbox() -> None:
     if os.geteuid() != 0:
         return
     nobody = pwd.getpwnam("nobody")
-    tried = subprocess.run(
-        [sys.executable, "-c", "import numpy, kumi.call"],
-        user=nobody.pw_uid,
-        group=nobody.pw_gid,
-        extra_groups=[],
-        cwd="/",
-        capture_output=True,
-        check=False,
-    )
-    if tried.returncode != 0:
+    try:
+        subprocess.run(
+            [sys.executable, "-c", "import numpy, kumi.call"],
+            user=nobody.pw_uid,
+            group=nobody.pw_gid,
+            extra_groups=[],
+            cwd="/",
+            capture_output=True,
+            check=True,
+        )
+    except (PermissionError, subprocess.CalledProcessError):
         pytest.skip(f"nobody cannot run {sys.executable}")
 
 
