@@ -32,6 +32,11 @@ impl Network {
         }
     }
 
+    /// Both ends of all paths.
+    pub fn sites(&self) -> impl Iterator<Item = SiteId> {
+        self.paths.keys().flat_map(|&(from, to)| [from, to])
+    }
+
     pub fn begin(&mut self, from: SiteId, to: SiteId) {
         self.paths.entry((from, to)).or_default().sending += 1;
     }

@@ -26,11 +26,14 @@ fn a_call_whose_server_is_gone_runs_elsewhere_if_it_may() {
     let mut first = repeating(&meta, "first");
     meta.until_servers(1);
     let grid = meta.grid();
-    let mut call = nap(&grid, 700);
-    meta.until("a call that runs", |state| state.running == 1);
+    let open = Gate::new();
+    let mut call = gate(&grid, &open);
+    eventually("a call that runs", || open.begun() == 1);
     let _second = repeating(&meta, "second");
     meta.until_servers(2);
     first.stop();
+    eventually("its next attempt", || open.begun() == 2);
+    open.open();
     call.wait(&|| false).expect("it runs on the second");
     let state = meta.until("its end", |state| state.counters.done == 1);
     assert_eq!((state.counters.placed, state.counters.retried, state.counters.failed), (2, 1, 0));
@@ -98,7 +101,8 @@ fn a_metaserver_comes_back_with_what_it_knew() {
     first.until_servers(1);
     let grid = first.grid();
     grid.call("noop", vec![]).expect("it runs");
-    let mut runs = nap(&grid, 1500);
+    let open = Gate::new();
+    let mut runs = gate(&grid, &open);
     first.until("a call that runs", |state| state.running == 1);
     let mut waits = nap(&grid, 1);
     first.until("a call that waits", |state| state.waiting == 1);
@@ -110,7 +114,8 @@ fn a_metaserver_comes_back_with_what_it_knew() {
     });
     assert_eq!((state.paths.len(), paths), (1, 1));
     // What ran goes on, and has its slot.
-    assert!(state.servers[0].in_flight == 1 || runs.is_over(), "{state:?}");
+    assert!(state.servers[0].in_flight == 1 && !runs.is_over(), "{state:?}");
+    open.open();
     runs.wait(&|| false).expect("it runs to its end");
     waits.wait(&|| false).expect("it runs too");
     // Of one that ends while its client has not found the new one yet the server says what became.

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Served, served};
+use common::{Gate, Served, served};
 use grid::{Meta, config, get, meta, meta_at};
 use kumi_call::server::{self, Membership};
 use kumi_call::users::{NewToken, Users, add, revoke};
@@ -197,7 +197,8 @@ fn who_is_revoked_waits_no_longer() {
     let _server = house.serve(house.member("a", 1));
     let ada = house.grid(&house.user("ada")).expect("a connection");
     let bob = house.grid(&house.user("bob")).expect("a connection");
-    let mut runs = nap(&ada, 1500);
+    let open = Gate::new();
+    let mut runs = ada.call_async("gate", open.args(), None).expect("it begins");
     house.until("a call that runs", || house.state().running == 1);
     let (mut hers, mut his) = (nap(&ada, 1), nap(&bob, 1));
     house.until("calls that wait", || house.state().waiting == 2);
@@ -205,6 +206,7 @@ fn who_is_revoked_waits_no_longer() {
     assert!(matches!(hers.wait(&|| false), Err(CallError::Cancelled(_))));
     let next = ada.call("noop", vec![]);
     assert!(matches!(next, Err(CallError::NotPermitted(_))), "{next:?}");
+    open.open();
     runs.wait(&|| false).expect("what runs goes on");
     his.wait(&|| false).expect("others do");
     // So with servers.

@@ -9,8 +9,9 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use common::served;
+use common::{Gate, served};
 use grid::{Meta, config, kept, meta, meta_at, repeating};
+use kumi_call::{CallError, GridCall};
 use kumi_rpc::{ClientEvent, ClientHello, Code, Ended, Moved, Over, Placing, Step, Ticket};
 
 #[test]
@@ -189,4 +190,40 @@ fn a_place_is_kept_while_its_call_runs() {
     meta.grid().call("nap", vec![1000.into()]).expect("it runs");
     let state = meta.until("its end", |state| state.counters.done == 1);
     assert_eq!((state.counters.placed, state.counters.failed, state.servers[0].done), (1, 0, 1));
+}
+
+#[test]
+fn many_calls_wait_and_are_cancelled_in_any_order() {
+    const MANY: usize = 3000;
+    let mut first = meta(config("round-robin"));
+    let _server = served(first.member("a", 1));
+    first.until_servers(1);
+    let grid = first.grid();
+    let open = Gate::new();
+    let mut runs = grid.call_async("gate", open.args(), None).expect("it begins");
+    first.until("a call that runs", |state| state.running == 1);
+    let mut calls: Vec<GridCall> =
+        (0..MANY).map(|_| grid.call_async("noop", vec![], None).expect("it begins")).collect();
+    first.until("calls that wait", |state| state.waiting as usize == MANY);
+    // From the middle, from both ends, and some of them twice.
+    for at in (0..MANY).step_by(3).chain((0..MANY).rev().step_by(5)) {
+        calls[at].cancel();
+    }
+    let is_cancelled = |at: usize| at % 3 == 0 || (MANY - 1 - at) % 5 == 0;
+    let left = (0..MANY).filter(|at| !is_cancelled(*at)).count();
+    first.until("fewer calls", |state| state.waiting as usize == left);
+    // Those that are left ask the next metaserver.
+    let lost = first.address;
+    first.stop();
+    let second = meta_at(config("round-robin"), lost);
+    open.open();
+    let ended = runs.wait(&|| false);
+    assert!(ended.is_ok() || ended.is_err_and(|error| !error.has_not_run()));
+    for (at, call) in calls.iter_mut().enumerate() {
+        match call.wait(&|| false) {
+            Err(CallError::Cancelled(_)) => assert!(is_cancelled(at)),
+            other => assert!(other.is_ok() && !is_cancelled(at), "{at}: {other:?}"),
+        }
+    }
+    second.until("no calls", |state| state.waiting == 0 && state.running == 0);
 }

@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{Served, eventually, interfaces, library, served, served_by};
+use common::{Gate, Served, eventually, interfaces, library, served, served_by};
 use grid::{Meta, config, kept, meta, meta_at};
 use kumi_call::meta::State;
 use kumi_call::server::{self, Membership, Registry};
@@ -44,6 +44,11 @@ fn offering(meta: &Meta, config: server::Config, which: impl Fn(&mut Interface) 
 
 fn fill(ms: i32, x: f64, y: impl Into<TxArg>) -> Vec<TxArg> {
     vec![(N as i32).into(), ms.into(), x.into(), y.into()]
+}
+
+/// A fill that ends when the gate is open.
+fn flood(gate: &Gate, x: f64, y: impl Into<TxArg>) -> Vec<TxArg> {
+    vec![(N as i32).into(), gate.path().as_str().into(), x.into(), y.into()]
 }
 
 fn sum(x: impl Into<TxArg>, y: impl Into<TxArg>) -> Vec<TxArg> {
@@ -126,9 +131,10 @@ fn a_call_goes_where_its_arguments_lie() {
     assert_eq!(report.moved, moved);
 }
 
-/// Runs a call on each of two servers, of which the first goes when `is` so; then one that reads what both made.
+/// Runs a call on each of two servers, of which the first goes when `is` so and the second call runs; then one that reads what
+/// both made. The first call ends at once unless it `waits`; then both end when the server has gone.
 fn with_a_death(
-    first: Vec<TxArg>,
+    waits: bool,
     twice: bool,
     is: impl Fn(&State) -> bool,
 ) -> (Result<Report, TransactionError>, Vec<f64>) {
@@ -140,26 +146,33 @@ fn with_a_death(
     let doomed = RefCell::new(offering(&meta, meta.member("one", 2), may));
     let _two = offering(&meta, meta.member("two", 2), may);
     let mut all = vec![0.0; N];
+    let gate = Gate::new();
     let mut tx = Transaction::new();
     let (x, all_data) = (tx.intermediate(), tx.array(&mut all));
-    let first = first.into_iter().chain([x.into()]).collect();
-    tx.call("fill", first);
-    tx.call("fill", fill(3000, 2.0, all_data));
+    match waits {
+        true => tx.call("flood", flood(&gate, 1.0, x)),
+        false => tx.call("fill", fill(0, 1.0, x)),
+    };
+    tx.call("flood", flood(&gate, 2.0, all_data));
     tx.call("add", sum(x, all_data));
-    let kill = when(|| meta.state(), is, || doomed.borrow_mut().stop());
+    let both_begun = |state: &State| is(state) && gate.begun() == if waits { 2 } else { 1 };
+    let kill = when(
+        || meta.state(),
+        both_begun,
+        || {
+            doomed.borrow_mut().stop();
+            gate.open();
+        },
+    );
     let result = tx.run_on_with(&meta.grid(), &RunOptions::default(), &kill);
     drop(tx);
     meta.until("all ends", |state| state.running + state.waiting == 0);
     (result, all)
 }
 
-fn begin_of_fill(ms: i32) -> Vec<TxArg> {
-    vec![(N as i32).into(), ms.into(), 1.0.into()]
-}
-
 #[test]
 fn what_a_dead_server_held_is_made_again() {
-    let (report, all) = with_a_death(begin_of_fill(0), true, |state| state.counters.done == 1);
+    let (report, all) = with_a_death(false, true, |state| state.counters.done == 1);
     let report = report.expect("it runs all the same");
     assert!(all.iter().all(|all| *all == 3.0), "{}", all[0]);
     assert_eq!(report.steps[0].attempts, 2);
@@ -168,35 +181,48 @@ fn what_a_dead_server_held_is_made_again() {
 
 #[test]
 fn what_ran_on_a_dead_server_runs_elsewhere_if_it_may() {
-    let (report, all) = with_a_death(begin_of_fill(4000), true, first_runs);
+    let (report, all) = with_a_death(true, true, first_runs);
     let report = report.expect("it runs all the same");
     assert!(all.iter().all(|all| *all == 3.0), "{}", all[0]);
     assert_eq!(report.steps[0].attempts, 2);
-    let (report, _) = with_a_death(begin_of_fill(60_000), false, first_runs);
+    let (report, _) = with_a_death(true, false, first_runs);
     let Err(TransactionError::Failed(report)) = report else { panic!("{report:?}") };
     let told = report.to_string();
-    assert!(told.contains("call 0 (fill) failed: the connection to the server was lost"), "{told}");
-    assert!(told.contains("call 2 (add) did not run, because of 0 (fill) -> 2 (add)"), "{told}");
+    assert!(
+        told.contains("call 0 (flood) failed: the connection to the server was lost"),
+        "{told}"
+    );
+    assert!(told.contains("call 2 (add) did not run, because of 0 (flood) -> 2 (add)"), "{told}");
     assert_eq!(report.steps[0].attempts, 1);
 }
 
-/// Runs a transaction; the metaserver is stopped and begun anew while the first call runs.
+/// Runs a transaction; the metaserver is stopped and begun anew while the first call runs, and the gate is opened when so many
+/// calls have come to it since the first.
 fn with_a_restart(
     mut tx: Transaction<'_>,
     first: Meta,
     config: &kumi_call::meta::Config,
+    (gate, more): (&Gate, usize),
 ) -> (Report, Meta) {
     let (address, grid) = (first.address, first.grid());
     let (first, second) = (RefCell::new(first), RefCell::new(None));
     let restart = when(
         || first.borrow().state(),
-        first_runs,
+        |state| first_runs(state) && gate.begun() == 1,
         || {
             first.borrow_mut().stop();
             *second.borrow_mut() = Some(meta_at(config.clone(), address));
         },
     );
-    let report = tx.run_on_with(&grid, &RunOptions::default(), &restart).expect("it runs");
+    let restart_and_open = || {
+        let cancelled = restart();
+        if second.borrow().is_some() && gate.begun() > more {
+            gate.open();
+        }
+        cancelled
+    };
+    let report = tx.run_on_with(&grid, &RunOptions::default(), &restart_and_open);
+    let report = report.expect("it runs");
     drop(restart);
     (report, second.into_inner().expect("it was begun anew"))
 }
@@ -211,12 +237,13 @@ fn a_metaserver_that_comes_back_goes_on() {
     let mut tx = Transaction::new();
     let (x, y, all_data) = (tx.intermediate(), tx.intermediate(), tx.array(&mut all));
     // One slot: one of them runs and the other waits when it goes.
-    tx.call("fill", fill(1500, 1.0, x));
-    tx.call("fill", fill(1500, 2.0, y));
+    let gate = Gate::new();
+    tx.call("flood", flood(&gate, 1.0, x));
+    tx.call("flood", flood(&gate, 2.0, y));
     tx.call("add", sum(x, y));
     tx.call("fill", fill(0, 4.0, all_data));
     tx.call("add", sum(y, all_data));
-    let (report, second) = with_a_restart(tx, first, &config);
+    let (report, second) = with_a_restart(tx, first, &config, (&gate, 0));
     assert!(all.iter().all(|all| *all == 7.0), "{}", all[0]);
     assert!(report.steps.iter().all(|step| step.attempts == 1), "{report:?}");
     let state = second.until("all ends", |state| state.running + state.waiting == 0);
@@ -230,9 +257,10 @@ fn a_metaserver_that_has_forgotten_what_ran_is_asked_again() {
     let mut all = vec![0.0; N];
     let mut tx = Transaction::new();
     let all_data = tx.array(&mut all);
-    tx.call("fill", fill(5000, 1.0, all_data));
+    let gate = Gate::new();
+    tx.call("flood", flood(&gate, 1.0, all_data));
     tx.call("add", sum(all_data, all_data.part(0..N as u64)));
-    let (report, second) = with_a_restart(tx, first, &config("round-robin"));
+    let (report, second) = with_a_restart(tx, first, &config("round-robin"), (&gate, 1));
     assert!(all.iter().all(|all| *all == 2.0), "{}", all[0]);
     // It had the server stop what it did not know.
     assert_eq!((report.steps[0].attempts, report.steps[1].attempts), (2, 1));
@@ -251,7 +279,12 @@ fn a_cancelled_transaction_leaves_nothing_behind() {
     tx.call("fill", fill(600_000, 1.0, y));
     tx.call("add", sum(x, all_data));
     let begin = Instant::now();
-    let cancelled = || begin.elapsed() > Duration::from_millis(500);
+    let runs = Cell::new(false);
+    let cancelled = || {
+        let state = meta.state();
+        runs.set(runs.get() || first_runs(&state) && state.waiting == 1);
+        runs.get()
+    };
     let result = tx.run_on_with(&meta.grid(), &RunOptions::default(), &cancelled);
     let Err(TransactionError::Cancelled(report)) = result else { panic!("{result:?}") };
     assert!(begin.elapsed() < Duration::from_secs(60), "the routine was stopped");

@@ -246,6 +246,14 @@ impl Broker {
         self.servers.get(&server).map_or(0, Server::in_flight)
     }
 
+    /// Sites that matter: those of servers and calls, and both ends of paths that are known or in use.
+    #[must_use]
+    pub fn sites(&self) -> BTreeSet<SiteId> {
+        let servers = self.servers.values().map(|server| server.site);
+        let calls = self.calls.values().map(|call| call.site);
+        servers.chain(calls).chain(self.network.sites()).collect()
+    }
+
     /// Users that are remembered: those with calls, and those who had more than their share a moment ago.
     #[must_use]
     pub fn users(&self) -> usize {

@@ -12,6 +12,7 @@ use kumi_rpc::{Code, Failure, Fate, Over, Placed, Placing, Ticket};
 
 use super::Config;
 use super::catalogue::{Catalogue, key};
+use super::early::{Early, Waiter, Wish};
 use super::etcd::Standing;
 use super::members::Member;
 use super::names::Names;
@@ -147,10 +148,8 @@ pub struct Desk {
     pub standing: Option<Rc<Standing>>,
     /// Attempts whose clients are told of them when the store has kept the note with the number.
     pub grants: VecDeque<(u64, Ticket)>,
-    /// Calls of routines that nobody offers, as long as servers may be on their way.
-    pub early: Vec<(Rc<Peer>, u32, Placing)>,
-    /// Their descriptions, by name.
-    pub asked_early: Vec<(Rc<Peer>, u32, String)>,
+    /// Calls and descriptions of routines that nobody offers, as long as servers may be on their way.
+    pub early: Early,
     /// Shares of users that the broker was told.
     pub weights: HashMap<u32, u32>,
 }
@@ -158,6 +157,7 @@ pub struct Desk {
 impl Desk {
     /// Without servers and calls. Calls get numbers from `first` on.
     pub fn new(config: Config, broker: Broker, first: u64) -> Desk {
+        let early = Early::new(config.waiting, config.waiting_of_user());
         Desk {
             config,
             broker,
@@ -183,8 +183,7 @@ impl Desk {
             store: None,
             standing: None,
             grants: VecDeque::new(),
-            early: Vec::new(),
-            asked_early: Vec::new(),
+            early,
             weights: HashMap::new(),
         }
     }
@@ -243,13 +242,7 @@ impl Desk {
         }
         let Placing { hash, routine, .. } = &placing;
         if self.catalogue.find(routine).is_none() && self.is_early() {
-            if self.early.len() >= self.config.waiting {
-                self.counters.rejected += 1;
-                let text = "too many calls wait for servers";
-                let failure = Failure::new(Code::Busy, 0, text);
-                return peer.tell(|rpc| rpc.fail(stream, &failure));
-            }
-            return self.early.push((Rc::clone(peer), stream, placing));
+            return self.wish_early(peer, stream, Wish::Place(placing));
         }
         let Some(entry) = self.catalogue.exactly(routine, *hash) else {
             let failure = match self.catalogue.find(routine) {
@@ -292,12 +285,13 @@ impl Desk {
         idempotent: bool,
     ) -> Request {
         let now = self.now();
+        let site = self.site(&peer.site.borrow());
         let limit = u64::from(placing.time_ms) * (Time::SECOND / 1000);
         Request {
             routine: key(&placing.routine, placing.hash),
             client: ClientId(peer.id),
             user,
-            site: SiteId(self.sites.number(&peer.site.borrow())),
+            site,
             bytes_out: placing.bytes_out,
             bytes_back: placing.bytes_back,
             operations: known(placing.operations),
@@ -337,13 +331,23 @@ impl Desk {
         self.standing.is_some() && self.is_early()
     }
 
-    /// Places calls of routines that nobody offered yet when they came.
-    pub fn place_early(&mut self) {
-        for (peer, stream, name) in std::mem::take(&mut self.asked_early) {
-            self.describe(&peer, stream, name);
+    /// Keeps what is asked for until servers are there.
+    pub fn wish_early(&mut self, peer: &Rc<Peer>, stream: u32, wish: Wish) {
+        let user = UserId(self.users.number(&peer.user()));
+        if let Err(why) = self.early.add(peer, stream, user, wish) {
+            self.counters.rejected += 1;
+            let failure = Failure::new(Code::Busy, 0, why);
+            peer.tell(|rpc| rpc.fail(stream, &failure));
         }
-        for (peer, stream, placing) in std::mem::take(&mut self.early) {
-            self.place(&peer, stream, placing);
+    }
+
+    /// Does what was asked for of routines that nobody offered yet.
+    pub fn place_early(&mut self) {
+        for Waiter { peer, stream, wish, .. } in self.early.take() {
+            match wish {
+                Wish::Place(placing) => self.place(&peer, stream, placing),
+                Wish::Describe(name) => self.describe(&peer, stream, name),
+            }
         }
         let untold = |open: &Open| open.untold;
         let calls = self.calls.iter().filter(|(_, open)| untold(open));
@@ -493,11 +497,11 @@ impl Desk {
 
     /// The call of a stream is not wanted any more.
     pub fn cancel(&mut self, peer: &Peer, stream: u32) {
-        let of_stream =
-            |early: &(Rc<Peer>, u32, Placing)| early.0.id == peer.id && early.1 == stream;
-        if let Some(at) = self.early.iter().position(of_stream) {
-            let (peer, stream, placing) = self.early.swap_remove(at);
-            let text = format!("the call of `{}` was cancelled", placing.routine);
+        if let Some(Waiter { wish, .. }) = self.early.remove(peer, stream) {
+            let text = match wish {
+                Wish::Place(placing) => format!("the call of `{}` was cancelled", placing.routine),
+                Wish::Describe(name) => format!("the question for `{name}` was cancelled"),
+            };
             return peer.tell(|rpc| rpc.fail(stream, &Failure::new(Code::Cancelled, 0, text)));
         }
         let Some(call) = self.streams.get(&(peer.id, stream)).copied() else { return };

@@ -7,6 +7,7 @@ use kumi_broker::{CallId, Event, UserId};
 use kumi_rpc::{ClientHello, Code, Failure, Register, Ticket};
 
 use super::desk::Desk;
+use super::early::Wish;
 use super::keep::identity;
 use super::members::Member;
 use super::peer::{Peer, reachable};
@@ -81,7 +82,7 @@ impl Desk {
     pub fn describe(&mut self, peer: &Rc<Peer>, stream: u32, name: String) {
         let allowed = self.may_call(peer, &name);
         if allowed.is_ok() && self.catalogue.find(&name).is_none() && self.waits_for_servers() {
-            return self.asked_early.push((Rc::clone(peer), stream, name));
+            return self.wish_early(peer, stream, Wish::Describe(name));
         }
         let found = allowed.and_then(|_| match self.catalogue.find(&name) {
             Some(entry) => Ok((entry.hash, Rc::clone(&entry.json))),

@@ -40,7 +40,7 @@ impl Desk {
     /// The store cannot be read.
     pub fn restore(&mut self, store: Box<dyn Store>) -> Result<(), StoreError> {
         for (from, to, estimate) in store.paths()? {
-            let (from, to) = (SiteId(self.sites.number(&from)), SiteId(self.sites.number(&to)));
+            let (from, to) = (self.site(&from), self.site(&to));
             self.paths.restore(from, to, estimate);
             if let Some(link) = estimate.link() {
                 self.tell(Event::Network(from, to, link));
@@ -64,7 +64,7 @@ impl Desk {
             routine: key(&kept.routine, kept.hash),
             client: ClientId(0),
             user: UserId(self.users.number(&kept.user)),
-            site: SiteId(self.sites.number(&kept.site)),
+            site: self.site(&kept.site),
             bytes_out: kept.bytes_out,
             bytes_back: kept.bytes_back,
             operations: kept.operations,

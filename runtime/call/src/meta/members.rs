@@ -68,7 +68,7 @@ impl Desk {
             "" => network(peer.from),
             site => site.to_owned(),
         };
-        let site = SiteId(self.sites.number(&site));
+        let site = self.site(&site);
         let identity = identity(&register.name, &address);
         let id = self.server_id(identity.clone());
         self.keep_owner(&identity, &peer.user());

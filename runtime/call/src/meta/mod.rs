@@ -4,6 +4,7 @@
 mod catalogue;
 mod connection;
 mod desk;
+mod early;
 mod ending;
 mod etcd;
 mod guard;
@@ -16,6 +17,7 @@ mod orphans;
 mod outcome;
 mod paths;
 mod peer;
+mod sites;
 mod store;
 mod term;
 mod view;
@@ -173,16 +175,23 @@ pub fn serve(
     Ok(result?)
 }
 
+impl Config {
+    /// Calls of one user that may wait.
+    fn waiting_of_user(&self) -> usize {
+        // Where users are not told apart all are one.
+        match &self.users {
+            Some(_) => (self.waiting / 10).max(1),
+            None => self.waiting,
+        }
+    }
+}
+
 /// What decides.
 fn broker(config: &Config) -> Result<Broker, UnknownPolicy> {
     let policy = by_name(&config.policy)?;
     let limits = kumi_broker::Config {
         most_waiting: config.waiting,
-        // Where users are not told apart all are one.
-        most_waiting_of_user: match &config.users {
-            Some(_) => (config.waiting / 10).max(1),
-            None => config.waiting,
-        },
+        most_waiting_of_user: config.waiting_of_user(),
         most_attempts: config.attempts,
         ..kumi_broker::Config::default()
     };

@@ -1,42 +1,156 @@
 //! Numbers for names.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// Most names of a kind; all others share one number.
 const MOST: usize = 65_536;
+/// Which part of the names is forgotten at once, at least one, so that what is in use is looked for seldom.
+const PART: usize = 8;
+
+/// A name that has a number.
+#[derive(Debug)]
+struct Named {
+    name: String,
+    /// When it was asked for last, in questions.
+    asked: u64,
+}
 
 /// Names with their numbers, which the broker uses.
 #[derive(Debug)]
 pub struct Names {
+    most: usize,
     numbers: HashMap<String, u32>,
-    names: Vec<String>,
+    names: Vec<Named>,
+    /// Numbers whose names were forgotten.
+    free: Vec<u32>,
+    questions: u64,
+    /// Names that may come before what is in use is looked for again.
+    patience: usize,
 }
 
 impl Default for Names {
     fn default() -> Names {
-        // Whoever is one too many is this, which is no name that anybody can have.
-        let others = "(others)".to_owned();
-        Names { numbers: HashMap::from([(others.clone(), 0)]), names: vec![others] }
+        Names::with_most(MOST)
     }
 }
 
 impl Names {
+    /// For so many names.
+    pub fn with_most(most: usize) -> Names {
+        // Whoever is one too many is this, which is no name that anybody can have.
+        let others = "(others)".to_owned();
+        Names {
+            most,
+            numbers: HashMap::from([(others.clone(), 0)]),
+            names: vec![Named { name: others, asked: 0 }],
+            free: Vec::new(),
+            questions: 0,
+            patience: 0,
+        }
+    }
+
     /// The number of a name.
     pub fn number(&mut self, name: &str) -> u32 {
+        self.questions += 1;
+        let asked = self.questions;
         if let Some(number) = self.numbers.get(name) {
+            self.names[*number as usize].asked = asked;
             return *number;
         }
-        if self.names.len() >= MOST {
-            return 0;
-        }
-        let number = u32::try_from(self.names.len()).unwrap_or(0);
-        self.names.push(name.to_owned());
+        let named = Named { name: name.to_owned(), asked };
+        let number = match self.free.pop() {
+            Some(number) => {
+                self.names[number as usize] = named;
+                number
+            }
+            None if self.names.len() < self.most => {
+                self.names.push(named);
+                u32::try_from(self.names.len() - 1).unwrap_or(0)
+            }
+            None => return 0,
+        };
         self.numbers.insert(name.to_owned(), number);
         number
     }
 
+    /// The number of a name. If there is no room for one more, those are forgotten that were not asked for the longest time
+    /// and that `used` does not tell. It is asked for what is in use once for many names.
+    pub fn number_or_forget(&mut self, name: &str, used: impl FnOnce() -> BTreeSet<u32>) -> u32 {
+        let full = self.free.is_empty() && self.names.len() >= self.most;
+        if full && !self.numbers.contains_key(name) {
+            match self.patience.checked_sub(1) {
+                Some(left) => self.patience = left,
+                None => self.forget(&used()),
+            }
+        }
+        self.number(name)
+    }
+
+    fn forget(&mut self, used: &BTreeSet<u32>) {
+        let part = (self.most / PART).max(1);
+        let mut idle: Vec<(u64, u32)> = (0..)
+            .zip(&self.names)
+            .skip(1)
+            .filter(|(number, _)| !used.contains(number))
+            .map(|(number, named)| (named.asked, number))
+            .collect();
+        idle.sort_unstable();
+        idle.truncate(part);
+        for (_, number) in &idle {
+            let name = std::mem::take(&mut self.names[*number as usize].name);
+            self.numbers.remove(&name);
+        }
+        // Where little is forgotten nearly all is in use: then it is not worth looking at each name that comes.
+        self.patience = part - idle.len();
+        self.free.extend(idle.into_iter().rev().map(|(_, number)| number));
+    }
+
     /// The name of a number.
     pub fn name(&self, number: u32) -> &str {
-        self.names.get(number as usize).map_or("", String::as_str)
+        self.names.get(number as usize).map_or("", |named| named.name.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_that_nobody_uses_is_forgotten() {
+        let mut names = Names::with_most(4);
+        let none = BTreeSet::new;
+        let [a, b, c] = ["a", "b", "c"].map(|name| names.number_or_forget(name, none));
+        assert_eq!([a, b, c], [1, 2, 3]);
+        assert_eq!(names.number("d"), 0, "there is no room, and nothing is forgotten");
+        // The oldest is in use, the next was asked for a moment ago.
+        assert_eq!(names.number_or_forget("b", none), b);
+        assert_eq!(names.number_or_forget("d", || BTreeSet::from([a])), c);
+        assert_eq!((names.name(c), names.name(a), names.name(b)), ("d", "a", "b"));
+        assert_eq!(names.number_or_forget("d", || panic!("it is known")), c);
+        assert_eq!(names.number_or_forget("e", || BTreeSet::from([b, c])), a);
+        assert_eq!((names.name(0), names.name(9)), ("(others)", ""));
+    }
+
+    #[test]
+    fn what_is_in_use_is_looked_for_seldom() {
+        let mut names = Names::with_most(65);
+        let all: BTreeSet<u32> = (1..65).map(|it| names.number(&it.to_string())).collect();
+        assert_eq!(all, (1..65).collect());
+        let mut looks = 0;
+        let mut name = 100..;
+        let mut next = |names: &mut Names, used: &BTreeSet<u32>| {
+            let name = name.next().expect("they do not end").to_string();
+            names.number_or_forget(&name, || {
+                looks += 1;
+                used.clone()
+            })
+        };
+        // All are in use: one in nine is worth a look.
+        (0..18).for_each(|_| assert_eq!(next(&mut names, &all), 0));
+        let used: BTreeSet<u32> = (11..65).collect();
+        // Of the ten that are not in use eight are forgotten at once, the oldest first.
+        let numbers: Vec<u32> = (0..8).map(|_| next(&mut names, &used)).collect();
+        assert_eq!(numbers, (1..9).collect::<Vec<u32>>());
+        assert_eq!(looks, 3);
     }
 }

@@ -34,8 +34,7 @@ impl Desk {
     /// A connection is gone. What waits is given up; what runs may end while its client connects again.
     pub fn leave(&mut self, peer: &Peer) {
         let now = self.now();
-        self.early.retain(|(early, ..)| early.id != peer.id);
-        self.asked_early.retain(|(early, ..)| early.id != peer.id);
+        self.early.leave(peer);
         let mut waits = Vec::new();
         for (call, open) in &mut self.calls {
             if open.peer.as_ref().is_none_or(|(other, _)| other.id != peer.id) {

@@ -118,6 +118,11 @@ impl Paths {
         }
     }
 
+    /// Both ends of all that are known or in use.
+    pub fn sites(&self) -> impl Iterator<Item = SiteId> {
+        self.known.keys().chain(self.sending.keys()).flat_map(|&(from, to)| [from, to])
+    }
+
     /// All that are known.
     pub fn all(&self) -> impl Iterator<Item = (SiteId, SiteId, &Estimate)> {
         self.known.iter().map(|(&(from, to), estimate)| (from, to, estimate))

@@ -2,7 +2,9 @@
 //!
 //! Two words say whether an end looks at the page now. Who has something for the other writes it there and says so in the
 //! other's word; if the other does not look it goes through the socket, which wakes. What the page says is believed no
-//! more than what comes through the socket: lengths are bounded, and anything may change at any time.
+//! more than what comes through the socket: lengths are bounded, and anything may change at any time. One thing is the slot's
+//! word alone: whether it has taken its last order. A routine that writes over the page may have an order run again that it
+//! has begun, which is its own; what went through the socket is never run again.
 
 use std::io;
 use std::sync::Arc;
@@ -89,7 +91,8 @@ impl Board {
         self.change(ORDER, LOOKS, GIVEN)
     }
 
-    /// Server: whether what was given has not been taken: whether a slot that has ended has not begun with it.
+    /// Server: whether what was given has not been taken, by what the page says: a slot that has ended has not begun with it, if
+    /// nothing but these functions wrote to its page.
     pub fn is_untaken(&self) -> bool {
         self.word(ORDER).load(Ordering::Acquire) == GIVEN
     }

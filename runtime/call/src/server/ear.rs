@@ -148,8 +148,10 @@ impl Ear {
         }
     }
 
-    /// Whether the process has not begun with the last that it was given, when it has ended. The page is asked only for what
-    /// went over it: what else is there the routine has written.
+    /// Whether the process has not begun with the last that it was given, when it has ended, as far as the page says. The page
+    /// is asked only for what went over it. But the process can write there until its end: a routine that writes outside of its
+    /// memory, or means harm, can have an order look untaken that it has taken, and then that call is run once more. Of a
+    /// routine that keeps to its own memory it holds.
     pub fn is_untaken(&self) -> bool {
         self.given.get() && self.board.is_untaken()
     }

@@ -152,7 +152,7 @@ pub fn interfaces() -> Vec<Interface> {
 }
 
 /// Routines for arrays that stay at servers.
-fn of_arrays() -> [Interface; 2] {
+fn of_arrays() -> [Interface; 3] {
     use Element::{F64, I32};
     use Mode::{In, InOut, Out};
     let n = || Expr::Param(0);
@@ -161,11 +161,15 @@ fn of_arrays() -> [Interface; 2] {
     let x = param("x", In, F64, &[]);
     let mut fill = routine("fill", vec![size(), ms, x, param("y", Out, F64, &[n()])]);
     fill.idempotent = true;
+    let path = Param { ty: Type::String, ..param("path", In, I32, &[]) };
+    let x = param("x", In, F64, &[]);
+    let mut flood = routine("flood", vec![size(), path, x, param("y", Out, F64, &[n()])]);
+    flood.idempotent = true;
     let x = param("x", In, F64, &[n()]);
     let y = param("y", InOut, F64, &[n()]);
     let mut add = routine("add", vec![size(), x, y, param("info", Out, I32, &[])]);
     add.status = Some(3);
-    [fill, add]
+    [fill, flood, add]
 }
 
 /// What calls of `gate` run until it is opened.
@@ -177,7 +181,8 @@ impl Gate {
         Gate(tempfile::tempdir().expect("a folder"))
     }
 
-    fn path(&self) -> String {
+    /// What is there when it is open.
+    pub fn path(&self) -> String {
         self.0.path().join("open").to_str().expect("a path that is text").to_owned()
     }
 

@@ -93,6 +93,15 @@ int use(long bytes)
     return 0;
 }
 
+/* y = x everywhere, behind a gate. */
+void flood(int n, const char *path, double x, double *y)
+{
+    gate(path);
+    for (int i = 0; i < n; i++) {
+        y[i] = x;
+    }
+}
+
 /* y = x everywhere, after a while. */
 void fill(int n, int ms, double x, double *y)
 {

@@ -12,8 +12,6 @@ from ._errors import ArgumentError
 from ._interface import Parameter, Routine
 
 Out = Mapping[str, Any] | np.ndarray[Any, Any] | None
-# Candidates that are looked at to find out whether two arrays overlap; some microseconds.
-_OVERLAP_WORK = 1000
 
 
 def chosen(routine: Routine, out: Out) -> tuple[dict[int, Any], dict[str, Any]]:
@@ -60,8 +58,7 @@ def place(
             f"{what} is not contiguous in {order} order; give numpy.empty({shape}, order={parameter.order!r})"
         )
     for array in others:
-        # A call that is tried again on another server sends its arguments again. Exact, as far as that is cheap; where it is
-        # not, they count as shared. (Numpy's types know 0 and -1 only.)
-        if np.may_share_memory(array, out, max_work=_OVERLAP_WORK):  # type: ignore[arg-type]
+        # A call that is tried again on another server sends its arguments again. All are contiguous: their bounds tell.
+        if np.may_share_memory(array, out):
             raise ArgumentError(f"{what} shares memory with another array of the call; use two arrays")
     return out.reshape(shape, order=parameter.order)  # type: ignore[call-overload,no-any-return]

@@ -1,6 +1,6 @@
 //! Calls that wait for a place without a thread of their own, and the handles by which they are waited for.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,16 +17,24 @@ const WATCH: Duration = Duration::from_millis(250);
 /// How often the program is asked whether it was interrupted.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// A connection, by its address in memory, and a stream of it: streams of each begin anew.
-type Place = (usize, u32);
+/// The calls that have asked on a connection, by their streams there.
+#[derive(Debug)]
+struct Asked {
+    link: Arc<Link>,
+    calls: HashMap<u32, u64>,
+}
 
-/// Calls without a thread, which wait for a place.
+/// Calls without a thread, which wait for a place. What is done for one of them does not look at the others.
+///
+/// Invariant: each job is either in `asked`, once, or in `adrift`.
 #[derive(Debug, Default)]
 pub struct Waiting {
-    /// Those that have asked; while they are here, so is the connection.
-    asked: HashMap<Place, Job>,
+    /// All, by their numbers: in the order in which they were begun.
+    jobs: BTreeMap<u64, Job>,
+    /// Those that have asked, by the connection's address in memory, which stays its own as long as it is here.
+    asked: HashMap<usize, Asked>,
     /// Those whose connection was lost, which have to ask again.
-    adrift: Vec<Job>,
+    adrift: BTreeSet<u64>,
     /// A thread waits for them.
     watched: bool,
 }
@@ -35,6 +43,8 @@ pub struct Waiting {
 struct Shared {
     control: Control,
     meeting: Arc<Meeting>,
+    /// The call's, which no other of this grid has.
+    number: u64,
 }
 
 #[derive(Debug)]
@@ -43,8 +53,8 @@ struct Job {
     shared: Arc<Shared>,
 }
 
-fn place(link: &Arc<Link>, stream: u32) -> Place {
-    (Arc::as_ptr(link).addr(), stream)
+fn address(link: &Arc<Link>) -> usize {
+    Arc::as_ptr(link).addr()
 }
 
 /// The same error once more: it is that of many calls, none of which has begun.
@@ -71,7 +81,8 @@ impl Inner {
         mut errand: Errand<'static>,
     ) -> Result<GridCall, CallError> {
         let meeting = Arc::new(Meeting::new(std::mem::take(&mut errand.functions)));
-        let shared = Arc::new(Shared { control: Control::apart(Arc::clone(&meeting)), meeting });
+        let control = Control::apart(Arc::clone(&meeting));
+        let shared = Arc::new(Shared { control, meeting, number: errand.placing.key.1 });
         let bytes = (errand.placing.bytes_out, errand.placing.bytes_back);
         let handle = GridCall { shared: Arc::clone(&shared), grid: Arc::clone(self), bytes };
         loop {
@@ -120,13 +131,13 @@ impl Inner {
             let mut waiting = locked(&self.waiting);
             let mut begin = Vec::new();
             if let (Some(meta), Ok(Some(stream))) = (&meta, &ready) {
-                begin.extend(waiting.asked.remove(&place(&meta.link, *stream)));
+                begin.extend(waiting.answered(&meta.link, *stream));
             }
             match &next {
                 Some(Ok(Some(next))) => waiting.ask_again(next, &mut begin),
                 Some(Ok(None)) => waiting.take_late(&mut begin),
                 Some(Err(error)) => {
-                    waiting.adrift.drain(..).for_each(|job| job.end(Err(same(error))));
+                    waiting.take_adrift().for_each(|job| job.end(Err(same(error))));
                 }
                 None => {}
             }
@@ -168,31 +179,51 @@ impl Inner {
 
 impl Waiting {
     fn is_empty(&self) -> bool {
-        self.asked.is_empty() && self.adrift.is_empty()
+        self.jobs.is_empty()
     }
 
     /// A job that has asked where to go, or has to.
     fn insert(&mut self, job: Job) {
-        let at = job.errand.seeking.as_ref().map(|(meta, it)| place(&meta.link, it.stream));
-        match at {
-            Some(at) => drop(self.asked.insert(at, job)),
-            None => self.adrift.push(job),
+        let number = job.shared.number;
+        match &job.errand.seeking {
+            Some((meta, ticket)) => {
+                let here = self.asked.entry(address(&meta.link));
+                let none = || Asked { link: Arc::clone(&meta.link), calls: HashMap::new() };
+                here.or_insert_with(none).calls.insert(ticket.stream, number);
+            }
+            None => drop(self.adrift.insert(number)),
         }
+        self.jobs.insert(number, job);
+    }
+
+    /// The job that has asked on this stream, which waits no longer.
+    fn answered(&mut self, link: &Arc<Link>, stream: u32) -> Option<Job> {
+        let number = *self.asked.get(&address(link))?.calls.get(&stream)?;
+        self.take(number)
     }
 
     /// Calls of connections that are of no use any more have to ask again; whether there are any.
     fn let_drift(&mut self) -> bool {
-        let lost = |_: &Place, job: &mut Job| job.is_lost();
-        self.adrift.extend(self.asked.extract_if(lost).map(|(_, mut job)| {
-            job.errand.seeking = None;
-            job
-        }));
+        let lost = self.asked.extract_if(|_, asked| asked.link.is_broken());
+        for number in lost.flat_map(|(_, asked)| asked.calls.into_values()) {
+            if let Some(job) = self.jobs.get_mut(&number) {
+                job.errand.seeking = None;
+                self.adrift.insert(number);
+            }
+        }
         !self.adrift.is_empty()
+    }
+
+    /// Those that have to ask again, the first that was begun first.
+    fn take_adrift(&mut self) -> impl Iterator<Item = Job> {
+        let adrift = std::mem::take(&mut self.adrift);
+        adrift.into_iter().filter_map(|number| self.jobs.remove(&number))
     }
 
     /// Those that have to ask again do, here.
     fn ask_again(&mut self, meta: &Client, failed: &mut Vec<Job>) {
-        for mut job in std::mem::take(&mut self.adrift) {
+        let adrift: Vec<Job> = self.take_adrift().collect();
+        for mut job in adrift {
             match job.errand.seek_on(meta, true) {
                 Ok(_) => self.insert(job),
                 // Its thread finds out why.
@@ -203,26 +234,30 @@ impl Waiting {
 
     /// Those whose time is over while nobody can be asked.
     fn take_late(&mut self, late: &mut Vec<Job>) {
-        late.extend(self.adrift.extract_if(.., |job| job.errand.left().is_err()));
+        let is_late =
+            |number: &&u64| self.jobs.get(number).is_some_and(|job| job.errand.left().is_err());
+        let numbers: Vec<u64> = self.adrift.iter().filter(is_late).copied().collect();
+        late.extend(numbers.into_iter().filter_map(|number| self.take(number)));
     }
 
     /// The job of a call, if it waits.
-    fn take(&mut self, shared: &Arc<Shared>) -> Option<Job> {
-        let mine = |job: &Job| Arc::ptr_eq(&job.shared, shared);
-        if let Some(at) = self.adrift.iter().position(mine) {
-            return Some(self.adrift.swap_remove(at));
+    fn take(&mut self, number: u64) -> Option<Job> {
+        let job = self.jobs.remove(&number)?;
+        self.adrift.remove(&number);
+        if let Some((meta, ticket)) = &job.errand.seeking {
+            let at = address(&meta.link);
+            if let Some(asked) = self.asked.get_mut(&at) {
+                asked.calls.remove(&ticket.stream);
+                if asked.calls.is_empty() {
+                    self.asked.remove(&at);
+                }
+            }
         }
-        let at = self.asked.iter().find(|(_, job)| mine(job)).map(|(at, _)| *at);
-        at.and_then(|at| self.asked.remove(&at))
+        Some(job)
     }
 }
 
 impl Job {
-    /// Whether the connection is of no use any more on which it has asked.
-    fn is_lost(&self) -> bool {
-        self.errand.seeking.as_ref().is_none_or(|(meta, _)| meta.link.is_broken())
-    }
-
     /// Tells the result, when nothing of the call is used any more.
     fn end(self, result: Result<Outcome, CallError>) {
         let Job { errand, shared } = self;
@@ -256,7 +291,7 @@ impl GridCanceller {
     pub fn cancel(&self) {
         self.shared.control.cancel();
         let mut waiting = locked(&self.grid.waiting);
-        let Some(job) = waiting.take(&self.shared) else { return };
+        let Some(job) = waiting.take(self.shared.number) else { return };
         // What tells the metaserver may have to wait until that reads.
         drop(waiting);
         let name = job.errand.known.interface.name.clone();

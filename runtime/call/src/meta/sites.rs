@@ -1,0 +1,80 @@
+//! Sites of clients and servers, of which those are forgotten that nothing depends on.
+
+use std::collections::BTreeSet;
+
+use kumi_broker::SiteId;
+
+use super::desk::Desk;
+
+impl Desk {
+    /// The number of a site. Clients name their sites as they like: those without servers, calls and measured paths make room for
+    /// others, the oldest first.
+    pub fn site(&mut self, name: &str) -> SiteId {
+        let Desk { sites, broker, calls, members, paths, .. } = self;
+        let used = || -> BTreeSet<u32> {
+            let open = calls.values().flat_map(|open| {
+                let sending = open.running.as_ref().and_then(|running| running.sending);
+                let ends = sending.into_iter().flat_map(|(from, to, _)| [from, to]);
+                ends.chain([open.request.site])
+            });
+            let servers = members.values().map(|member| member.site);
+            let known = broker.sites().into_iter().chain(paths.sites());
+            open.chain(servers).chain(known).map(|site| site.0).collect()
+        };
+        SiteId(sites.number_or_forget(name, used))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use kumi_broker::{Broker, by_name};
+    use kumi_rpc::{Ended, Moved, Over, Register, Ticket};
+
+    use super::*;
+    use crate::meta::Config;
+    use crate::meta::members::Registration;
+    use crate::meta::names::Names;
+    use crate::meta::peer::Peer;
+
+    #[test]
+    fn sites_that_matter_keep_their_numbers() {
+        let policy = by_name("round-robin").expect("a policy");
+        let broker = Broker::new(policy, kumi_broker::Config::default());
+        let mut desk = Desk::new(Config::default(), broker, 1);
+        desk.sites = Names::with_most(8);
+        let register = Register {
+            name: "a".into(),
+            address: "h:1".into(),
+            site: "hall".into(),
+            version: String::new(),
+            slots: 1,
+            processors: 1,
+            speed: 1.0,
+            offers: 0,
+            key: None,
+        };
+        let peer = Rc::new(Peer::new(1, None, 8));
+        let registration = Registration { register, offers: Vec::new(), holds: Vec::new() };
+        let server = desk.register(&peer, registration);
+        let hall = desk.members[&server].site;
+        let home = desk.site("home");
+        let moved = Moved { bytes: 1 << 20, ns: 1_000_000 };
+        let over = Over {
+            ticket: Ticket { call: 1, attempt: 1 },
+            ended: Ended::Done,
+            out: moved,
+            back: moved,
+            ran_ns: 0,
+            waited_ns: 0,
+        };
+        assert!(desk.paths.observe(home, hall, &over, 1.0).is_some());
+        // More than there is room for, none of which does anything.
+        let strangers: Vec<SiteId> =
+            (0..100).map(|n| desk.site(&format!("stranger {n}"))).collect();
+        assert!(strangers.iter().all(|site| ![SiteId(0), hall, home].contains(site)));
+        assert_eq!((desk.site("hall"), desk.site("home")), (hall, home));
+        assert_eq!(desk.sites.name(home.0), "home");
+    }
+}
