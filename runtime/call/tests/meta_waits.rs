@@ -204,14 +204,14 @@ fn many_calls_wait_and_are_cancelled_in_any_order() {
     first.until("a call that runs", |state| state.running == 1);
     let mut calls: Vec<GridCall> =
         (0..MANY).map(|_| grid.call_async("noop", vec![], None).expect("it begins")).collect();
-    first.until("calls that wait", |state| state.waiting as usize == MANY);
+    first.until("calls that wait", |state| state.waiting == MANY);
     // From the middle, from both ends, and some of them twice.
     for at in (0..MANY).step_by(3).chain((0..MANY).rev().step_by(5)) {
         calls[at].cancel();
     }
-    let is_cancelled = |at: usize| at % 3 == 0 || (MANY - 1 - at) % 5 == 0;
+    let is_cancelled = |at: usize| at.is_multiple_of(3) || (MANY - 1 - at).is_multiple_of(5);
     let left = (0..MANY).filter(|at| !is_cancelled(*at)).count();
-    first.until("fewer calls", |state| state.waiting as usize == left);
+    first.until("fewer calls", |state| state.waiting == left);
     // Those that are left ask the next metaserver.
     let lost = first.address;
     first.stop();
