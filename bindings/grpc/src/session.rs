@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use kumi_call::{CallError, RemoteCall};
+use kumi_call::{Bell, CallError, RemoteCall};
 
 use crate::argument::Back;
 use crate::code::{Code, Failure};
@@ -33,6 +33,8 @@ pub struct Session {
     /// Who waits for it holds the lock.
     running: Mutex<Option<Running>>,
     ended: OnceLock<Ended>,
+    /// Of threads that wait for several sessions.
+    bells: Mutex<Vec<Arc<Bell>>>,
 }
 
 /// How a session ended.
@@ -118,6 +120,20 @@ fn settled(
     ended
 }
 
+/// Waits until there is something to be done for one of the sessions, for a slice at most. Those for which other threads wait are
+/// left to these, which ring.
+///
+/// # Errors
+/// What the system says.
+pub fn wait_for_news(sessions: &[Arc<Session>], bell: &Arc<Bell>) -> Result<(), Failure> {
+    // Functions of the program are not called with these locks: they may wait for other sessions.
+    let held: Vec<_> =
+        sessions.iter().filter_map(|session| session.running.try_lock().ok()).collect();
+    let calls: Vec<&RemoteCall> =
+        held.iter().filter_map(|running| Some(&running.as_ref()?.call)).collect();
+    Ok(bell.wait(&calls, SLICE)?)
+}
+
 impl Session {
     /// Whether it is over, without waiting; then its results are in place.
     pub fn is_over(&self, runtime: &Runtime) -> bool {
@@ -154,6 +170,7 @@ impl Session {
         let ended = Ended { result: ended.map(|_| ()), times };
         // Only who takes the call away comes here.
         let _first = self.ended.set(ended);
+        self.ring();
     }
 
     /// Waits for its end.
@@ -170,6 +187,7 @@ impl Session {
     /// Ends it: nothing is written to its arrays any more. If a thread waits for it, that thread does so.
     pub fn cancel(&self, runtime: &Runtime) {
         self.cancelled.store(true, Ordering::Release);
+        self.ring();
         for _ in 0..LOOKS {
             // Who only looks has the lock for a moment; who waits for it has it, and sees the wish within a slice.
             if self.is_over(runtime) {
@@ -177,6 +195,22 @@ impl Session {
             }
             std::thread::yield_now();
         }
+    }
+
+    fn ring(&self) {
+        lock(&self.bells).iter().for_each(|bell| bell.ring());
+    }
+
+    /// Has a bell ring when another thread ends or cancels it, or stops waiting for it.
+    pub fn listen(&self, bell: &Arc<Bell>) {
+        lock(&self.bells).push(Arc::clone(bell));
+    }
+
+    /// Who has this bell waits no longer.
+    pub fn leave_off(&self, bell: &Arc<Bell>) {
+        let mut bells = lock(&self.bells);
+        bells.retain(|other| !Arc::ptr_eq(other, bell));
+        bells.iter().for_each(|bell| bell.ring());
     }
 
     /// How it ended; `None`: it has not, or nobody has looked.
@@ -219,6 +253,7 @@ impl Sessions {
                 cancelled: AtomicBool::new(false),
                 running: Mutex::new(Some(running)),
                 ended: OnceLock::new(),
+                bells: Mutex::default(),
             };
             table.live.insert(number, Arc::new(session));
             return number;

@@ -2,16 +2,15 @@
 
 use std::ffi::c_int;
 use std::sync::Arc;
-use std::time::Duration;
+
+use kumi_call::Bell;
 
 use crate::code::{Code, Failure, guard, next_failed, report, set_failed};
 use crate::runtime::{Runtime, current};
-use crate::session::Session;
+use crate::session::{Session, wait_for_news};
 
 /// `GRPC_SESSIONID_VOID`.
 const VOID: c_int = -1;
-/// Longest pause between two looks at several sessions.
-const PAUSE: Duration = Duration::from_millis(2);
 
 /// The sessions of an array, without those that are void.
 ///
@@ -70,22 +69,53 @@ fn tell(runtime: &Runtime, session: &Session) -> Code {
     failure.code.of_wait()
 }
 
+/// The sessions that a thread waits for, whose bell rings when another thread ends or cancels one.
+struct Heard<'a> {
+    sessions: &'a [Arc<Session>],
+    bell: Arc<Bell>,
+}
+
+impl<'a> Heard<'a> {
+    fn new(sessions: &'a [Arc<Session>]) -> Result<Heard<'a>, Failure> {
+        let bell = Bell::new().map_err(|error| {
+            let text = format!("several sessions cannot be waited for: {error}");
+            Failure::new(Code::OtherErrorCode, text)
+        })?;
+        sessions.iter().for_each(|session| session.listen(&bell));
+        Ok(Heard { sessions, bell })
+    }
+}
+
+impl Drop for Heard<'_> {
+    fn drop(&mut self) {
+        // Others that wait for them take over what this thread read.
+        self.sessions.iter().for_each(|session| session.leave_off(&self.bell));
+    }
+}
+
 /// Waits until one of them is over: the first in their order that is.
-fn wait_first<'a>(runtime: &Runtime, sessions: &'a [Arc<Session>]) -> Option<&'a Session> {
+fn wait_first<'a>(
+    runtime: &Runtime,
+    sessions: &'a [Arc<Session>],
+) -> Result<Option<&'a Session>, Failure> {
     if let [session] = sessions {
         session.wait(runtime);
-        return Some(session);
+        return Ok(Some(session));
     }
-    let mut pause = Duration::from_micros(20);
-    while !sessions.is_empty() {
-        if let Some(session) = sessions.iter().find(|session| session.is_over(runtime)) {
-            return Some(session);
+    let over = || sessions.iter().find(|session| session.is_over(runtime));
+    if let Some(session) = over() {
+        return Ok(Some(session));
+    }
+    if sessions.is_empty() {
+        return Ok(None);
+    }
+    let heard = Heard::new(sessions)?;
+    loop {
+        if let Some(session) = over() {
+            return Ok(Some(session));
         }
-        // They may have several connections: none of them is read for long.
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(PAUSE);
+        wait_for_news(sessions, &heard.bell)?;
     }
-    None
 }
 
 /// Waits for one of them, of which the end was not told yet.
@@ -102,7 +132,7 @@ unsafe fn wait_one(
     }
     // SAFETY: not null.
     unsafe { write(place, VOID) };
-    let Some(session) = wait_first(runtime, sessions) else { return Ok(Code::NoError) };
+    let Some(session) = wait_first(runtime, sessions)? else { return Ok(Code::NoError) };
     // SAFETY: as above.
     unsafe { write(place, session.number) };
     Ok(tell(runtime, session))

@@ -32,8 +32,8 @@ pub mod transaction;
 pub mod users;
 
 pub use client::{
-    Arg, Array, ArrayMut, AtServers, Call, CallError, Callback, CallbackArgs, Canceller, Client,
-    Files, Grid, GridCall, GridCanceller, Known, Options, Outcome, Remote, RemoteCall,
+    Arg, Array, ArrayMut, AtServers, Bell, Call, CallError, Callback, CallbackArgs, Canceller,
+    Client, Files, Grid, GridCall, GridCanceller, Known, Options, Outcome, Remote, RemoteCall,
     RemoteCanceller, Shape, is_given, wait_any,
 };
 pub use held::{Names, Traffic};

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use common::{Served, library_of, served_text};
 use grid::{Meta, config, meta};
-use kumi_call::{Arg, CallError, Callback, Outcome};
+use kumi_call::{Arg, Bell, CallError, Callback, Options, Outcome, Remote, RemoteCall};
 use kumi_idl::Scalar;
 use kumi_rpc::Value;
 
@@ -220,4 +220,44 @@ fn a_call_that_may_run_twice_calls_its_functions_again() {
         let state = meta.until("its end", |state| state.counters.done == 1);
         assert_eq!(state.recent[0].server, "second");
     }
+}
+
+#[test]
+fn who_waits_for_several_calls_is_woken() {
+    /// It is not waited for so long.
+    const HOUR: Duration = Duration::from_secs(3600);
+    let meta = meta(config("round-robin"));
+    let server = member(&meta, "a");
+    meta.until_servers(1);
+    let count = Arc::new(AtomicUsize::new(0));
+    let begin = |address: String| {
+        let counter = Arc::clone(&count);
+        let function = square(move |_| {
+            counter.fetch_add(1, Ordering::Relaxed);
+        });
+        let remote = Remote::connect(&address, &Options::default()).expect("a connection");
+        let args: Vec<Arg<'static>> = vec![20.into(), function.into()];
+        remote.begin("integrate", args, None, &|| false).expect("it begins")
+    };
+    // Functions and ends, through a metaserver and without one.
+    let mut calls: Vec<RemoteCall> =
+        [meta.address, server.address, meta.address].map(|it| begin(it.to_string())).into();
+    let bell = Bell::new().expect("a bell");
+    while !calls.is_empty() {
+        bell.wait(&calls.iter().collect::<Vec<_>>(), HOUR).expect("it waits");
+        calls.retain_mut(|call| {
+            let ended = call.wait_for(Duration::ZERO, &|| false).expect("it runs");
+            ended.inspect(|outcome| is_integral(outcome, 20)).is_none()
+        });
+    }
+    assert_eq!(count.load(Ordering::Relaxed), 60);
+    // A call that comes to nothing, and another thread.
+    let idle = [begin(meta.address.to_string())];
+    bell.wait(&[&idle[0]], HOUR).expect("its function is to be called");
+    bell.ring();
+    bell.wait(&[], HOUR).expect("it has rung");
+    let ringing = Arc::clone(&bell);
+    let rings = std::thread::spawn(move || ringing.ring());
+    bell.wait(&[], HOUR).expect("it rings");
+    rings.join().expect("it ends");
 }

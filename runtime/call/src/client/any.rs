@@ -12,7 +12,7 @@ use super::{Call, CallError};
 /// Milliseconds after which the program is asked whether it was interrupted.
 const STEP: u16 = 100;
 /// Milliseconds after which is looked again at a connection from which another thread reads.
-const GLANCE: u16 = 2;
+pub(super) const GLANCE: u16 = 2;
 
 /// Waits until one of the calls is over; its index. `None`: there are none.
 ///

@@ -306,6 +306,11 @@ impl Link {
         state.broken.is_some() || state.pending.get(&stream).is_none_or(Pending::is_over)
     }
 
+    /// Whether something for a stream has been taken in, if only a function that is to be called.
+    pub(super) fn has_word(&self, stream: u32) -> bool {
+        self.lock().pending.get(&stream).is_some_and(|pending| pending.answer.is_some())
+    }
+
     /// Whether a stream's answer has been taken in.
     fn has_answer(&self, stream: u32) -> bool {
         self.lock().pending.get(&stream).is_some_and(Pending::is_over)

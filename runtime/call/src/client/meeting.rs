@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::functions::answer;
 use super::link::{Called, Link};
-use super::{CallError, Callback, Outcome};
+use super::{Bell, CallError, Callback, Outcome};
 
 /// A function that a routine waits for.
 #[derive(Debug)]
@@ -25,6 +25,14 @@ struct State {
     asked: Option<Asked>,
     /// A function was called in this attempt.
     called: bool,
+    /// Of threads that wait for several calls.
+    bells: Vec<Arc<Bell>>,
+}
+
+impl State {
+    fn ring(&self) {
+        self.bells.iter().for_each(|bell| bell.ring());
+    }
 }
 
 /// What both sides share.
@@ -67,7 +75,10 @@ impl Meeting {
 
     /// The routine calls a function.
     pub fn ask(&self, asked: Asked) {
-        locked(&self.state).asked = Some(asked);
+        let mut state = locked(&self.state);
+        state.asked = Some(asked);
+        state.ring();
+        drop(state);
         self.news.notify_all();
     }
 
@@ -87,8 +98,25 @@ impl Meeting {
         let mut state = locked(&self.state);
         state.asked = None;
         state.result = Some(result);
+        state.ring();
         drop(state);
         self.news.notify_all();
+    }
+
+    /// Has a bell ring whenever there is something to be done.
+    pub fn listen(&self, bell: &Arc<Bell>) {
+        locked(&self.state).bells.push(Arc::clone(bell));
+    }
+
+    /// It rings no more.
+    pub fn leave_off(&self, bell: &Arc<Bell>) {
+        locked(&self.state).bells.retain(|other| !Arc::ptr_eq(other, bell));
+    }
+
+    /// Whether there is something to be done.
+    pub fn has_news(&self) -> bool {
+        let state = locked(&self.state);
+        state.result.is_some() || state.taken || state.asked.is_some()
     }
 
     /// Whether the end has come.

@@ -12,6 +12,7 @@
 mod any;
 mod arguments;
 mod asking;
+mod bell;
 mod errand;
 mod error;
 mod files;
@@ -40,6 +41,7 @@ use kumi_rpc::{
 
 pub use any::wait_any;
 pub use arguments::{Arg, Array, ArrayMut, Shape, is_given};
+pub use bell::Bell;
 pub use error::CallError;
 pub use files::Files;
 pub use functions::{Callback, CallbackArgs};

@@ -6,6 +6,8 @@ use std::time::Duration;
 use kumi_idl::Limits;
 
 use super::grid::GridCanceller;
+use super::link::Link;
+use super::meeting::Meeting;
 use super::{Arg, Call, CallError, Canceller, Client, Grid, GridCall, Known, Options, Outcome};
 
 /// Something that calls go to.
@@ -179,6 +181,30 @@ impl RemoteCall {
         match self {
             RemoteCall::Server(call) => call.wait_for(time, interrupted),
             RemoteCall::Grid(call) => call.wait_for(time, interrupted),
+        }
+    }
+
+    /// Where a thread that runs it is met, if one does.
+    pub(super) fn meeting(&self) -> Option<&Meeting> {
+        match self {
+            RemoteCall::Server(_) => None,
+            RemoteCall::Grid(call) => Some(call.meeting()),
+        }
+    }
+
+    /// The connection over which its end comes, if that is read by who waits.
+    pub(super) fn link(&self) -> Option<&Arc<Link>> {
+        match self {
+            RemoteCall::Server(call) => Some(&call.ticket.link),
+            RemoteCall::Grid(_) => None,
+        }
+    }
+
+    /// Whether there is something to be done by who waits; does not wait.
+    pub(super) fn has_news(&self) -> bool {
+        match self {
+            RemoteCall::Server(call) => call.ticket.has_news(),
+            RemoteCall::Grid(call) => call.meeting().has_news(),
         }
     }
 

@@ -350,6 +350,11 @@ impl GridCall {
         self.shared.meeting.is_over()
     }
 
+    /// Where who waits meets who runs it.
+    pub(in crate::client) fn meeting(&self) -> &Meeting {
+        &self.shared.meeting
+    }
+
     /// Bytes of its arguments, and of its arrays that come back.
     #[must_use]
     pub fn bytes(&self) -> (u64, u64) {
