@@ -444,6 +444,7 @@ impl Connection {
             asks: self.asks.clone(),
             ticket,
             given_back: false,
+            untaken: 0,
         };
         self.coming = self.coming.into_iter().chain(job.deadline).min();
         self.gather(&job, sources);

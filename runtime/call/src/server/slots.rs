@@ -62,6 +62,8 @@ pub struct Job {
     pub ticket: Option<Held>,
     /// Whether a process has given it back, as one that another is to be set up for.
     pub given_back: bool,
+    /// How many processes have ended that seemed not to have taken it.
+    pub untaken: u8,
 }
 
 impl Job {

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep_until};
 use super::super::Shared;
 use super::super::asks::{Asked, Wish, failed};
 use super::super::process::{ended, gone};
-use super::{Worker, failure, free, give, nanoseconds, submit, tell};
+use super::{Job, Worker, failure, free, give, nanoseconds, submit, tell};
 use crate::protocol::Reply;
 
 /// A process can run calls: it gets the one that waits for it.
@@ -133,6 +133,17 @@ fn give_back(worker: &Worker) -> Option<Failure> {
     again.then(|| Failure::new(Code::NotRunnable, 0, text))
 }
 
+/// Processes that may end, one after the other, without having taken a call: more than that by chance do not. Who writes over
+/// its page would have its call run for ever.
+const MOST_UNTAKEN: u8 = 3;
+
+/// Whether a process that has ended had not taken its call.
+fn is_untaken(worker: &Worker, job: &mut Job) -> bool {
+    let untaken = worker.process.borrow().ear().is_untaken();
+    job.untaken += u8::from(untaken);
+    untaken && job.untaken <= MOST_UNTAKEN
+}
+
 /// A process is gone, or of no use: its call has failed.
 async fn bury(shared: &Rc<Shared>, worker: &Rc<Worker>, why: Option<Failure>) {
     shared.pool.borrow_mut().idle.retain(|other| !Rc::ptr_eq(other, worker));
@@ -144,9 +155,9 @@ async fn bury(shared: &Rc<Shared>, worker: &Rc<Worker>, why: Option<Failure>) {
     shared.pool.borrow_mut().busy.retain(|other| !Rc::ptr_eq(other, worker));
     let why = why.or_else(|| worker.failing.borrow_mut().take());
     let job = worker.job.borrow_mut().take();
-    let untaken = why.is_none() && worker.ending.get().is_none();
-    if let Some((job, begun)) = job {
-        if untaken && (worker.outdated.get() || worker.process.borrow().ear().is_untaken()) {
+    let unanswered = why.is_none() && worker.ending.get().is_none();
+    if let Some((mut job, begun)) = job {
+        if unanswered && (worker.outdated.get() || is_untaken(worker, &mut job)) {
             // As if the process had ended before it was given the call.
             shared.pool.borrow_mut().running -= 1;
             submit(shared, job);
