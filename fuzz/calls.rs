@@ -13,6 +13,11 @@ use kumi_rpc::{
     Server, ServerEvent, ServerHello, Share, Size, Step, Ticket, Value,
 };
 
+#[path = "input.rs"]
+mod input;
+
+use input::Bytes;
+
 const STREAMS: usize = 4;
 /// What a hello may have at most lies far below this.
 const MOST_WISH: usize = MOST_ANSWER + HEADER;
@@ -26,16 +31,7 @@ const TO_METASERVER: &[u8] = &[1, 2, 4, 5, 6, 7, 32, 32, 34, 36, 37, 38, 40, 41,
 /// Of a server of routines from its metaserver.
 const TO_MEMBER: &[u8] = &[4, 6, 7, 11, 39, 42, 47, 99, 200];
 
-/// The input, byte by byte; zeros when it is used up.
-struct Bytes<'i>(&'i [u8]);
-
 impl Bytes<'_> {
-    fn next(&mut self) -> u8 {
-        let Some((&first, rest)) = self.0.split_first() else { return 0 };
-        self.0 = rest;
-        first
-    }
-
     /// Arrays of the parameters from 1 on.
     fn sizes(&mut self) -> Vec<Size> {
         let count = u16::from(self.next() % 3);

@@ -9,6 +9,11 @@ use kumi_proto::frame::Frame;
 use kumi_proto::wire::{Codec, HEADER_BYTES, Header, Kind};
 use kumi_proto::{ChannelKey, Config, Counters, Delivery, Endpoint, Rank, SealKey, Sink};
 
+#[path = "input.rs"]
+mod input;
+
+use input::Bytes;
+
 const KEY: ChannelKey = ChannelKey(0xF022);
 const RANKS: u32 = 4;
 const MAX_DATAGRAM: usize = 96;
@@ -99,16 +104,7 @@ pub fn datagram(input: &[u8]) {
     }
 }
 
-/// The input, byte by byte; zeros when it is used up.
-struct Bytes<'i>(&'i [u8]);
-
 impl Bytes<'_> {
-    fn next(&mut self) -> u8 {
-        let Some((&first, rest)) = self.0.split_first() else { return 0 };
-        self.0 = rest;
-        first
-    }
-
     fn u32(&mut self) -> u32 {
         u32::from_le_bytes([self.next(), self.next(), self.next(), self.next()])
     }

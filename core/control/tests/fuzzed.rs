@@ -2,18 +2,12 @@
 
 #[path = "../../../fuzz/control.rs"]
 mod control;
+#[path = "../../../fuzz/input.rs"]
+mod input;
 
-/// splitmix64.
-struct Numbers(u64);
+use input::Numbers;
 
 impl Numbers {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
     /// Mostly the small numbers of which messages consist.
     fn byte(&mut self) -> u8 {
         let number = self.next();

@@ -3,18 +3,10 @@
 
 #[path = "../../../fuzz/calls.rs"]
 mod calls;
+#[path = "../../../fuzz/input.rs"]
+mod input;
 
-/// splitmix64.
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-}
+use input::Numbers;
 
 /// Runs a target with many inputs; the sum of what it counts.
 fn all(seed: u64, target: impl Fn(&[u8]) -> usize) -> usize {
