@@ -14,7 +14,7 @@ use kumi_rpc::{
 };
 
 #[path = "input.rs"]
-mod input;
+pub mod input;
 
 use input::Bytes;
 

@@ -3,10 +3,8 @@
 
 #[path = "../../../fuzz/calls.rs"]
 mod calls;
-#[path = "../../../fuzz/input.rs"]
-mod input;
 
-use input::Numbers;
+use calls::input::Numbers;
 
 /// Runs a target with many inputs; the sum of what it counts.
 fn all(seed: u64, target: impl Fn(&[u8]) -> usize) -> usize {
