@@ -198,6 +198,11 @@ class FrameVectorsTest {
         }
 
         @Override
+        public void placed(int stream, Meta.Placed placed) {
+            throw new AssertionError("nothing was to be placed: " + placed);
+        }
+
+        @Override
         public void done(int stream) {
             events.add(List.of("done", number(stream)));
         }
