@@ -8,7 +8,6 @@ import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Deque;
 import java.util.HashMap;
-import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
@@ -39,9 +38,6 @@ final class Connection {
     private static final int SMALL = 1024;
     /** Less room than this is not worth a chunk's header. */
     private static final int LEAST = 4096;
-    /** How often a metaserver is asked for a sign of life while it is asked for anything, and how many times in vain. */
-    private static final Duration OFTEN = Duration.ofSeconds(2);
-    private static final int MOST_MISSED = 4;
     /** Answers to pings that wait to be sent; a server that asks without end is not answered without end. */
     private static final int MOST_PONGS = 16;
     /** How long the server's last words are waited for when nothing can be written any more. */
@@ -109,12 +105,7 @@ final class Connection {
 
     /** Nobody waits for an exchange any more: nothing is put into its arrays from now on, and the server is asked to end it. */
     void abandon(Exchange exchange) {
-        lock.lock();
-        try {
-            leave(exchange);
-        } finally {
-            lock.unlock();
-        }
+        abandonIf(exchange, () -> true);
     }
 
     /** {@link #abandon}, if this holds, which nothing that comes changes meanwhile; whether it does. */
@@ -123,7 +114,7 @@ final class Connection {
         try {
             boolean holds = condition.getAsBoolean();
             if (holds) {
-                leave(exchange);
+                leave(exchange, true);
             }
             return holds;
         } finally {
@@ -165,10 +156,7 @@ final class Connection {
     void forget(Exchange exchange) {
         lock.lock();
         try {
-            if (!exchange.over && open.remove(exchange.stream) != null) {
-                exchange.over = true;
-                incoming.abandon(exchange.stream);
-            }
+            leave(exchange, false);
         } finally {
             lock.unlock();
         }
@@ -185,7 +173,7 @@ final class Connection {
     }
 
     /** Whether an exchange was under way, which it is no more. With the lock. */
-    private boolean leave(Exchange exchange) {
+    private boolean leave(Exchange exchange, boolean cancel) {
         if (exchange.over) {
             return false;
         }
@@ -196,7 +184,7 @@ final class Connection {
         }
         open.remove(exchange.stream);
         incoming.abandon(exchange.stream);
-        if (exchange.kind == Protocol.CALL || exchange.kind == Protocol.PLACE) {
+        if (cancel && (exchange.kind == Protocol.CALL || exchange.kind == Protocol.PLACE)) {
             control.add(Protocol.cancel(exchange.stream));
             work.signal();
         }
@@ -207,7 +195,7 @@ final class Connection {
     private void spoil(Exchange exchange, CallException why) {
         lock.lock();
         try {
-            if (leave(exchange)) {
+            if (leave(exchange, true)) {
                 news.add(() -> exchange.answer.completeExceptionally(why));
             }
         } finally {
@@ -256,29 +244,6 @@ final class Connection {
             lock.unlock();
         }
         return ping;
-    }
-
-    /** Gives the connection up if it is silent while something is waited for. */
-    void watch() {
-        watch(null, 0);
-    }
-
-    /** With the sign of life that was asked for last, and how often that was missed. */
-    private void watch(CompletableFuture<Void> asked, int missed) {
-        if (asked != null && !asked.isDone() && missed >= MOST_MISSED) {
-            fail("it is silent");
-        }
-        if (isBroken()) {
-            return;
-        }
-        try {
-            boolean waits = asked != null && !asked.isDone();
-            CompletableFuture<Void> sign = waits ? asked : isIdle() ? null : ping();
-            Timer.after(OFTEN, () -> watch(sign, waits ? missed + 1 : 1));
-        } catch (CallException.ConnectionLost gone) {
-            // Who waits for anything was told.
-            return;
-        }
     }
 
     /** Whether it is of no use any more. */
@@ -494,12 +459,7 @@ final class Connection {
                 return place;
             }
         }
-        Iterator<Exchange> rest = sending.iterator();
-        while (rest.hasNext()) {
-            if (rest.next().over) {
-                rest.remove();
-            }
-        }
+        sending.removeIf(rest -> rest.over);
         return null;
     }
 

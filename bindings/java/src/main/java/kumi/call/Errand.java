@@ -158,13 +158,13 @@ final class Errand {
         }
     }
 
-    /** The time that is left in milliseconds, at least 1; 0: it is not bounded, -1: it is over. */
+    /** The time that is left in milliseconds, rounded up, so that nobody else ends it sooner; 0: it is not bounded, -1: it is over. */
     private int left() {
         if (task.time() == null) {
             return 0;
         }
         long left = deadline - System.nanoTime();
-        return left <= 0 ? -1 : (int) Math.min(Integer.MAX_VALUE, Math.max(1, left / 1_000_000));
+        return left <= 0 ? -1 : (int) Math.min(Integer.MAX_VALUE, (left - 1) / 1_000_000 + 1);
     }
 
     private CallException tooLate() {
@@ -518,7 +518,9 @@ final class Errand {
     private void giveUp(CallException error) {
         leaveStream();
         CallException told = error;
-        if (last != null && tried.size() == 1 && error instanceof CallException.NoServer) {
+        if (error instanceof CallException.TimedOut) {
+            told = tooLate();
+        } else if (last != null && tried.size() == 1 && error instanceof CallException.NoServer) {
             told = last;
         } else if (!tried.isEmpty()) {
             CallException why = last == null ? error : last;

@@ -59,7 +59,7 @@ final class Grid {
     static Grid of(List<String> addresses, Greeted first, ClientOptions options) {
         Grid grid = new Grid(addresses, options);
         grid.meta = first;
-        first.connection().watch();
+        Heart.watch(first.connection());
         return grid;
     }
 
@@ -198,7 +198,7 @@ final class Grid {
             reports.clear();
         }
         check(greeted.connection());
-        greeted.connection().watch();
+        Heart.watch(greeted.connection());
         // If it is lost again the metaserver finds out from the servers.
         untold.forEach(over -> greeted.connection().over(null, over));
         return greeted.connection();
