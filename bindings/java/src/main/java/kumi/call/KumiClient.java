@@ -24,7 +24,7 @@ import kumi.call.wire.Protocol;
 import kumi.call.wire.ServerHello;
 import kumi.call.wire.Values;
 
-/** A connection to a server. Threads may share it; their calls run at the same time. */
+/** A connection to a server, or to a metaserver and the servers that it names. Threads may share it; their calls run at the same time. */
 public final class KumiClient implements AutoCloseable {
     /** How much longer than a call may take its answer is waited for. */
     private static final Duration GRACE = Duration.ofSeconds(2);
