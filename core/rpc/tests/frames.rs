@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use kumi_rpc::{
-    CallHead, CallbackHead, CallbackReturn, Client, ClientEvent, ClientHello, Code, Ended, Failure, Moved, Over, Placed, Placing,
-    ResultHead, Size, Step, Ticket, Value as Sent, chunk_header,
+    CallHead, CallbackHead, CallbackReturn, Client, ClientEvent, ClientHello, Code, Ended, Failure,
+    Moved, Over, Placed, Placing, ResultHead, Size, Step, Ticket, Value as Sent, chunk_header,
 };
 use serde_json::{Value, json};
 
@@ -120,7 +120,17 @@ fn places() -> Vec<Value> {
         let (hash, routine) = (0xfedc_ba98_7654_3210, "größer".to_owned());
         let (time_ms, attempts, priority) = (60_000, 2, 9);
         let placing = Placing {
-            key, hash, bytes_out, bytes_back, operations, time_ms, attempts, priority, idempotent, routine, lying,
+            key,
+            hash,
+            bytes_out,
+            bytes_back,
+            operations,
+            time_ms,
+            attempts,
+            priority,
+            idempotent,
+            routine,
+            lying,
         };
         let mut out = Vec::new();
         placing.encode(&mut out);
@@ -445,8 +455,13 @@ fn mutated() -> Vec<Value> {
 
 #[test]
 fn the_vectors_are_what_the_code_gives() {
-    let sections =
-        [("hellos", greetings()), ("heads", heads()), ("backs", backs()), ("cases", cases())];
+    let sections = [
+        ("hellos", greetings()),
+        ("heads", heads()),
+        ("backs", backs()),
+        ("places", places()),
+        ("cases", cases()),
+    ];
     let text = |items: &[Value]| items.iter().map(Value::to_string).collect::<Vec<_>>().join(",\n");
     let sections = sections.map(|(name, items)| format!("\"{name}\": [\n{}\n]", text(&items)));
     let made = format!("{{{}\n}}\n", sections.join(",\n"));
@@ -457,7 +472,7 @@ fn the_vectors_are_what_the_code_gives() {
     // As values: the order of members depends on how the writer of JSON was built.
     let read = |text: &str| serde_json::from_str::<Value>(text).expect("JSON");
     let (made, committed) = (read(&made), read(&committed));
-    for section in ["hellos", "heads", "backs", "cases"] {
+    for section in ["hellos", "heads", "backs", "places", "cases"] {
         let (made, committed) = (made[section].as_array(), committed[section].as_array());
         let (made, committed) = (made.expect("a list"), committed.expect("a list"));
         for (made, committed) in made.iter().zip(committed) {
