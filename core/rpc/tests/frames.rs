@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use kumi_rpc::{
-    CallHead, CallbackHead, CallbackReturn, Client, ClientEvent, ClientHello, Code, Failure,
-    ResultHead, Size, Step, Value as Sent, chunk_header,
+    CallHead, CallbackHead, CallbackReturn, Client, ClientEvent, ClientHello, Code, Ended, Failure,
+    Moved, Over, Placed, Placing, ResultHead, Size, Step, Ticket, Value as Sent, chunk_header,
 };
 use serde_json::{Value, json};
 
@@ -107,6 +107,54 @@ fn backs() -> Vec<Value> {
         failed("it is größer"),
         failed(&"ä".repeat(1030)),
     ]
+}
+
+/// What clients and metaservers tell each other of calls: the bodies of PLACE, PLACED, TICKET and OVER.
+fn places() -> Vec<Value> {
+    let ticket = Ticket { call: u64::MAX - 1, attempt: 3 };
+    let number = |bits: u64| format!("{bits:016x}");
+    let mut all = Vec::new();
+    for (operations, idempotent) in [(f64::NAN, false), (2.0e9, true)] {
+        let (key, lying) = ((u64::MAX, 7), Vec::new());
+        let (bytes_out, bytes_back) = (1 << 40, 24);
+        let (hash, routine) = (0xfedc_ba98_7654_3210, "größer".to_owned());
+        let (time_ms, attempts, priority) = (60_000, 2, 9);
+        let placing = Placing {
+            key,
+            hash,
+            bytes_out,
+            bytes_back,
+            operations,
+            time_ms,
+            attempts,
+            priority,
+            idempotent,
+            routine,
+            lying,
+        };
+        let mut out = Vec::new();
+        placing.encode(&mut out);
+        all.push(json!({ "place": [number(key.0), number(key.1), number(hash), bytes_out, bytes_back, bits(operations), time_ms,
+            attempts, priority, idempotent, "größer"], "hex": hex(&out) }));
+    }
+    for pass in ["", "pass_01ab"] {
+        let (address, server) = ("tls://host:7070".to_owned(), "größer".to_owned());
+        let placed = Placed { ticket, address, server, pass: pass.to_owned() };
+        let (mut out, mut shown) = (Vec::new(), Vec::new());
+        placed.encode(&mut out);
+        ticket.encode(&mut shown);
+        shown.extend_from_slice(pass.as_bytes());
+        all.push(json!({ "placed": [number(ticket.call), ticket.attempt, placed.address, placed.server, pass],
+            "shown": hex(&shown), "hex": hex(&out) }));
+    }
+    for ended in [Ended::Done, Ended::NotBegun, Ended::Broken, Ended::Failed] {
+        let (out, back) = (Moved { bytes: 1, ns: 2 }, Moved { bytes: 3, ns: 4 });
+        let over = Over { ticket, ended, out, back, ran_ns: 5, waited_ns: 6 };
+        let mut bytes = Vec::new();
+        over.encode(&mut bytes);
+        all.push(json!({ "over": [number(ticket.call), ticket.attempt, ended as u8, 1, 2, 3, 4, 5, 6], "hex": hex(&bytes) }));
+    }
+    all
 }
 
 fn failure(failure: &Failure) -> Value {
@@ -407,8 +455,13 @@ fn mutated() -> Vec<Value> {
 
 #[test]
 fn the_vectors_are_what_the_code_gives() {
-    let sections =
-        [("hellos", greetings()), ("heads", heads()), ("backs", backs()), ("cases", cases())];
+    let sections = [
+        ("hellos", greetings()),
+        ("heads", heads()),
+        ("backs", backs()),
+        ("places", places()),
+        ("cases", cases()),
+    ];
     let text = |items: &[Value]| items.iter().map(Value::to_string).collect::<Vec<_>>().join(",\n");
     let sections = sections.map(|(name, items)| format!("\"{name}\": [\n{}\n]", text(&items)));
     let made = format!("{{{}\n}}\n", sections.join(",\n"));
@@ -419,7 +472,7 @@ fn the_vectors_are_what_the_code_gives() {
     // As values: the order of members depends on how the writer of JSON was built.
     let read = |text: &str| serde_json::from_str::<Value>(text).expect("JSON");
     let (made, committed) = (read(&made), read(&committed));
-    for section in ["hellos", "heads", "backs", "cases"] {
+    for section in ["hellos", "heads", "backs", "places", "cases"] {
         let (made, committed) = (made[section].as_array(), committed[section].as_array());
         let (made, committed) = (made.expect("a list"), committed.expect("a list"));
         for (made, committed) in made.iter().zip(committed) {

@@ -15,6 +15,10 @@ public final class Call {
     private final String routine;
     private final Arguments arguments = new Arguments();
     private Duration time;
+    private int priority;
+
+    /** How long a call may take, or null, and its priority. */
+    record Wish(Duration time, int priority) {}
 
     Call(KumiClient client, String routine) {
         this.client = client;
@@ -66,12 +70,24 @@ public final class Call {
     }
 
     /**
+     * The call's place among those of its user that wait at a metaserver, 0 (unless given) to 9, which is the first; the metaserver
+     * lowers it to what it allows the user. A server without a metaserver takes none.
+     */
+    public Call priority(int priority) {
+        if (priority < 0 || priority > 9) {
+            throw new IllegalArgumentException("a priority is 0 to 9, not " + priority);
+        }
+        this.priority = priority;
+        return this;
+    }
+
+    /**
      * Calls, and waits for the end. Functions that the routine calls run in this thread meanwhile.
      *
      * @throws CallException it failed; of arguments that do not fit nothing was sent
      */
     public Result call() {
-        return client.run(routine, arguments, time);
+        return client.run(routine, arguments, new Wish(time, priority));
     }
 
     /**
@@ -79,6 +95,6 @@ public final class Call {
      * is the call. Arrays are lent until then. Functions that the routine calls run in threads that are there for them.
      */
     public CompletableFuture<Result> callAsync() {
-        return client.start(routine, arguments, time);
+        return client.start(routine, arguments, new Wish(time, priority));
     }
 }

@@ -103,8 +103,20 @@ public sealed class CallException extends RuntimeException {
     public static final class NoServer extends CallException {
         private static final long serialVersionUID = 1;
 
+        private final boolean unsent;
+
         NoServer(Failure failure) {
-            super(failure.text(), failure.code(), null);
+            this(failure.text(), failure.code(), false, null);
+        }
+
+        NoServer(String message, int code, boolean unsent, Throwable cause) {
+            super(message, code, cause);
+            this.unsent = unsent;
+        }
+
+        @Override
+        public boolean hasNotRun() {
+            return unsent;
         }
     }
 

@@ -124,6 +124,22 @@ final class CallFiles implements AutoCloseable {
         return Exchange.Target.file(param, place, Math.min(most, MOST_BYTES));
     }
 
+    /** What has come is forgotten: it comes once more. */
+    void again() {
+        for (Back back : backs) {
+            try {
+                back.channel().truncate(0);
+            } catch (IOException wrong) {
+                throw failed(back.temporary(), wrong);
+            }
+        }
+        for (ByteArrayOutputStream content : contents) {
+            if (content != null) {
+                content.reset();
+            }
+        }
+    }
+
     /** How many come back. */
     int expected() {
         return expected;

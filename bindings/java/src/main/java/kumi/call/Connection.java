@@ -8,15 +8,16 @@ import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Deque;
 import java.util.HashMap;
-import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.BooleanSupplier;
 import kumi.call.Exchange.Answer;
 import kumi.call.wire.Failure;
 import kumi.call.wire.Incoming;
+import kumi.call.wire.Meta;
 import kumi.call.wire.Protocol;
 import kumi.call.wire.ProtocolException;
 import kumi.call.wire.ServerHello;
@@ -33,6 +34,8 @@ final class Connection {
     private static final int INPUT = 256 << 10;
     /** A chunk, and small frames before it. */
     private static final int OUTPUT = Protocol.CHUNK + 2 * Protocol.MOST_REQUEST;
+    /** A header, and what goes before or behind a request. */
+    private static final int SMALL = 1024;
     /** Less room than this is not worth a chunk's header. */
     private static final int LEAST = 4096;
     /** Answers to pings that wait to be sent; a server that asks without end is not answered without end. */
@@ -102,16 +105,75 @@ final class Connection {
 
     /** Nobody waits for an exchange any more: nothing is put into its arrays from now on, and the server is asked to end it. */
     void abandon(Exchange exchange) {
+        abandonIf(exchange, () -> true);
+    }
+
+    /** {@link #abandon}, if this holds, which nothing that comes changes meanwhile; whether it does. */
+    boolean abandonIf(Exchange exchange, BooleanSupplier condition) {
         lock.lock();
         try {
-            leave(exchange);
+            boolean holds = condition.getAsBoolean();
+            if (holds) {
+                leave(exchange, true);
+            }
+            return holds;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /** The time of an exchange is over: it is abandoned. True: its server does not read, and the connection is given up. */
+    boolean late(Exchange exchange) {
+        boolean stuck = exchange.stream != 0 && !exchange.sent && !exchange.over;
+        abandon(exchange);
+        if (stuck) {
+            // A part of a frame is sent: nothing else can be sent any more.
+            fail("the server did not read what was sent in time");
+        }
+        return stuck;
+    }
+
+    /** Tells a metaserver how an attempt went, on the stream of its call; null: that is gone. False: the connection is lost. */
+    boolean over(Exchange exchange, Meta.Over over) {
+        lock.lock();
+        try {
+            if (broken != null) {
+                return false;
+            }
+            if (exchange != null && !exchange.over && exchange.stream == 0) {
+                exchange.behind = over;
+            } else {
+                control.add(Protocol.over(exchange == null || exchange.over ? 0 : exchange.stream, over));
+                work.signal();
+            }
+            return true;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /** Nobody waits for an exchange any more, and the other side ends it without being asked. */
+    void forget(Exchange exchange) {
+        lock.lock();
+        try {
+            leave(exchange, false);
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /** Whether nothing is under way. */
+    boolean isIdle() {
+        lock.lock();
+        try {
+            return queue.isEmpty() && open.isEmpty();
         } finally {
             lock.unlock();
         }
     }
 
     /** Whether an exchange was under way, which it is no more. With the lock. */
-    private boolean leave(Exchange exchange) {
+    private boolean leave(Exchange exchange, boolean cancel) {
         if (exchange.over) {
             return false;
         }
@@ -122,7 +184,7 @@ final class Connection {
         }
         open.remove(exchange.stream);
         incoming.abandon(exchange.stream);
-        if (exchange.kind == Protocol.CALL) {
+        if (cancel && (exchange.kind == Protocol.CALL || exchange.kind == Protocol.PLACE)) {
             control.add(Protocol.cancel(exchange.stream));
             work.signal();
         }
@@ -133,7 +195,7 @@ final class Connection {
     private void spoil(Exchange exchange, CallException why) {
         lock.lock();
         try {
-            if (leave(exchange)) {
+            if (leave(exchange, true)) {
                 news.add(() -> exchange.answer.completeExceptionally(why));
             }
         } finally {
@@ -323,10 +385,16 @@ final class Connection {
             while (!backs.isEmpty() && backs.peek().ended().body().length + Protocol.HEADER <= out.remaining()) {
                 goBack(backs.poll(), out, sending);
             }
-            while (mayBegin() && queue.peek().body.length + Protocol.HEADER <= out.remaining()) {
+            while (mayBegin() && queue.peek().body.length + SMALL <= out.remaining()) {
                 Exchange exchange = queue.poll();
                 begin(exchange);
+                if (exchange.ticket != null) {
+                    out.put(Protocol.ticket(exchange.stream, exchange.ticket));
+                }
                 out.put(Protocol.frame(exchange.kind, exchange.stream, exchange.body));
+                if (exchange.behind != null) {
+                    out.put(Protocol.over(exchange.stream, exchange.behind));
+                }
                 if (exchange.sends.isEmpty()) {
                     exchange.sent = true;
                 } else {
@@ -358,6 +426,7 @@ final class Connection {
 
     private void begin(Exchange exchange) {
         exchange.stream = incoming.begin(exchange.kind);
+        exchange.begun = System.nanoTime();
         for (Exchange.Target target : exchange.targets) {
             if (target.isFile()) {
                 incoming.expectFile(exchange.stream, target.argument());
@@ -390,12 +459,7 @@ final class Connection {
                 return place;
             }
         }
-        Iterator<Exchange> rest = sending.iterator();
-        while (rest.hasNext()) {
-            if (rest.next().over) {
-                rest.remove();
-            }
-        }
+        sending.removeIf(rest -> rest.over);
         return null;
     }
 
@@ -425,6 +489,7 @@ final class Connection {
             Exchange exchange = open.remove(stream);
             if (exchange != null) {
                 exchange.over = true;
+                exchange.endAt = System.nanoTime();
                 news.add(() -> exchange.answer.complete(answer));
             }
         }
@@ -478,6 +543,15 @@ final class Connection {
             Called called = exchange.coming;
             exchange.coming = null;
             news.add(() -> call(exchange, called));
+        }
+
+        @Override
+        public void placed(int stream, Meta.Placed placed) {
+            Exchange exchange = open.get(stream);
+            // Who says it many times is heard once, with the last.
+            if (exchange.place.getAndSet(placed) == null) {
+                news.add(exchange.placed);
+            }
         }
 
         @Override

@@ -5,6 +5,8 @@ import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.atomic.AtomicReference;
+import kumi.call.wire.Meta;
 import kumi.call.wire.Protocol;
 import kumi.call.wire.Values.ResultHead;
 import kumi.call.wire.Values.Value;
@@ -38,6 +40,11 @@ final class Exchange {
             this.source = source;
             this.begin = begin;
             this.bytes = bytes;
+        }
+
+        /** The same once more, from the first byte. */
+        Send again() {
+            return new Send(argument, source, begin, bytes);
         }
 
         /** Bytes from {@code begin} of these numbers. */
@@ -94,6 +101,11 @@ final class Exchange {
             return new Target(argument, file, most, true);
         }
 
+        /** The same once more, from the first byte. */
+        Target again() {
+            return new Target(argument, place, bytes, file);
+        }
+
         int argument() {
             return argument;
         }
@@ -122,6 +134,18 @@ final class Exchange {
     final Functions functions;
     /** What has come, or why nothing has; told by the thread that reads. */
     final CompletableFuture<Answer> answer = new CompletableFuture<>();
+    /** What the server is shown before a call; null: nothing. */
+    byte[] ticket;
+    /** What a metaserver is told behind the request. */
+    Meta.Over behind;
+    /** Where a metaserver says that a call is to go, until that is looked at: the last word. */
+    final AtomicReference<Meta.Placed> place = new AtomicReference<>();
+    /** What is done when there is a place. */
+    Runnable placed = () -> { };
+    /** When it began, when its result began to come, and when all had come: {@link System#nanoTime}. */
+    volatile long begun;
+    volatile long headAt;
+    volatile long endAt;
     /** The stream; 0: not begun. Changed under the connection's lock. */
     int stream;
     ResultHead head;
@@ -148,6 +172,7 @@ final class Exchange {
     /** Takes a result's head; why the result is not taken, or null. */
     CallException begin(ResultHead result) {
         head = result;
+        headAt = System.nanoTime();
         for (Value value : result.values()) {
             for (Target target : targets) {
                 boolean is = value.file() != null && target.file && target.argument == value.param();

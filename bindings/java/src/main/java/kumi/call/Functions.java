@@ -20,6 +20,7 @@ final class Functions {
     private final long limit;
     private final Consumer<Runnable> turns;
     private volatile Throwable raised;
+    private volatile boolean called;
 
     /**
      * Functions that {@code turns} has called.
@@ -41,12 +42,18 @@ final class Functions {
         return raised;
     }
 
+    /** Whether the routine has called one. */
+    boolean wereCalled() {
+        return called;
+    }
+
     void raise(Throwable thrown) {
         raised = thrown;
     }
 
     /** What a function is called with, as far as the head says; its arrays are still to come. */
     Called begin(CallbackHead head) throws Called.Misfit {
+        called = true;
         for (Function function : list) {
             if (function.param() == head.param()) {
                 return Called.of(this, function, head.values(), limit);

@@ -16,6 +16,7 @@ import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.function.Consumer;
+import java.util.function.Supplier;
 import kumi.call.Exchange.Answer;
 import kumi.call.idl.DescriptionException;
 import kumi.call.idl.Routine;
@@ -23,24 +24,44 @@ import kumi.call.wire.Protocol;
 import kumi.call.wire.ServerHello;
 import kumi.call.wire.Values;
 
-/** A connection to a server. Threads may share it; their calls run at the same time. */
+/** A connection to a server, or to a metaserver and the servers that it names. Threads may share it; their calls run at the same time. */
 public final class KumiClient implements AutoCloseable {
     /** How much longer than a call may take its answer is waited for. */
     private static final Duration GRACE = Duration.ofSeconds(2);
+    /** How long a metaserver has for an answer that is no call's place, and how many connections to one are tried for it. */
+    private static final Duration ANSWER = Duration.ofMinutes(1);
+    private static final int MOST_TRIES = 4;
 
     /** A routine as this client knows it. */
-    private record Known(Routine routine, long hash) {}
+    record Known(Routine routine, long hash, Runnable forgotten) {
+        /** It has changed: the next call asks for it anew. */
+        void forget() {
+            forgotten.run();
+        }
+    }
 
+    /** The server, and what it has said; null: there is a metaserver. */
     private final Connection connection;
     private final ServerHello server;
+    /** The metaserver, or null. */
+    private final Grid grid;
     private final long memory;
     private final ClientOptions options;
     private final Map<String, Known> known = new ConcurrentHashMap<>();
 
-    private KumiClient(Connection connection, ServerHello server, ClientOptions options) {
-        this.connection = connection;
-        this.server = server;
-        this.memory = Math.min(server.bytes(), options.memory());
+    private KumiClient(Greeted server, ClientOptions options) {
+        connection = server.connection();
+        this.server = server.hello();
+        grid = null;
+        memory = Math.min(server.hello().bytes(), options.memory());
+        this.options = options;
+    }
+
+    private KumiClient(Grid grid, ClientOptions options) {
+        connection = null;
+        server = null;
+        this.grid = grid;
+        memory = options.memory();
         this.options = options;
     }
 
@@ -63,40 +84,33 @@ public final class KumiClient implements AutoCloseable {
     }
 
     /**
-     * Connects to a server at {@code HOST:PORT}, {@code tls://HOST:PORT} or {@code unix:PATH}.
+     * Connects to a server at {@code HOST:PORT}, {@code tls://HOST:PORT} or {@code unix:PATH}, or to a metaserver there, which
+     * chooses a server for each call; of several metaservers all addresses are given, separated by commas.
      *
      * @throws CallException it cannot be reached, does not take this client, or has no version of the protocol in common
      */
     public static KumiClient connect(String address, ClientOptions options) {
-        byte[] greeting = Protocol.hello(options.token(), options.program());
-        Connection connection = new Connection(Transport.connect(address, options), greeting, address);
-        boolean connected = false;
-        try {
-            ServerHello hello = connection.hello().get(
-                    Math.max(1, options.connectTime().toMillis()), TimeUnit.MILLISECONDS);
-            if (hello.metaserver()) {
-                throw new CallException.Connect(
-                        address + " is a metaserver, through which Java cannot call: give the address of a server", null);
-            }
-            connected = true;
-            return new KumiClient(connection, hello, options);
-        } catch (ExecutionException failed) {
-            throw again(failed.getCause());
-        } catch (TimeoutException late) {
-            throw new CallException.Connect("the server at " + address + " did not greet in time", late);
-        } catch (InterruptedException interrupted) {
-            Thread.currentThread().interrupt();
-            throw new CallException.Connect("the wait for the server at " + address + " was interrupted", interrupted);
-        } finally {
-            if (!connected) {
-                connection.fail("it was given up");
-            }
+        List<String> addresses = Grid.addresses(address);
+        if (addresses.size() > 1) {
+            return new KumiClient(Grid.connect(addresses, options), options);
         }
+        Greeted greeted;
+        try {
+            greeted = Greeted.leading(address, options);
+        } catch (CallException.Server refused) {
+            if (refused.code() != Greeted.NOT_LEADING) {
+                throw refused;
+            }
+            // Another metaserver is about to lead.
+            return new KumiClient(Grid.connect(List.of(address), options), options);
+        }
+        return greeted.hello().metaserver()
+                ? new KumiClient(Grid.of(List.of(address), greeted, options), options) : new KumiClient(greeted, options);
     }
 
-    /** The server's name. */
+    /** The server's name, or the metaserver's. */
     public String server() {
-        return server.name();
+        return grid == null ? server.name() : grid.name();
     }
 
     /**
@@ -109,9 +123,7 @@ public final class KumiClient implements AutoCloseable {
         if (bytes.length > Protocol.MOST_NAME) {
             throw new CallException.Argument("no name has a part of " + bytes.length + " bytes");
         }
-        Exchange exchange = Exchange.of(Protocol.LIST, bytes);
-        connection.submit(exchange);
-        return await(exchange).names();
+        return ask(Protocol.LIST, bytes).names();
     }
 
     /**
@@ -125,27 +137,54 @@ public final class KumiClient implements AutoCloseable {
 
     private Known known(String name) {
         Known cached = known.get(name);
-        if (cached != null) {
-            return cached;
-        }
-        Exchange exchange = ask(name);
-        return learn(name, await(exchange));
+        return cached != null ? cached : learn(name, ask(Protocol.INTERFACE, nameOf(name)));
     }
 
-    private Exchange ask(String name) {
+    private static byte[] nameOf(String name) {
         if (!Protocol.isName(name)) {
             throw new CallException.Argument(
                     "a routine's name has 1 to " + Protocol.MOST_NAME + " bytes and no control characters");
         }
-        byte[] bytes = name.getBytes(StandardCharsets.UTF_8);
-        Exchange exchange = Exchange.of(Protocol.INTERFACE, bytes);
-        connection.submit(exchange);
-        return exchange;
+        return name.getBytes(StandardCharsets.UTF_8);
+    }
+
+    /** Asks the server, or the metaserver, and the next one if the connection is lost. */
+    private Answer ask(int kind, byte[] body) {
+        for (int tries = 1; ; tries++) {
+            Connection asked = connection();
+            try {
+                Exchange exchange = Exchange.of(kind, body);
+                asked.submit(exchange);
+                return await(asked, exchange, grid == null ? null : ANSWER);
+            } catch (CallException.ConnectionLost | CallException.TimedOut lost) {
+                if (grid == null || tries == MOST_TRIES) {
+                    throw lost;
+                }
+                grid.lost(asked);
+            }
+        }
+    }
+
+    /** The connection to the server, or to the metaserver, which is made anew if it was lost. */
+    private Connection connection() {
+        if (grid == null) {
+            return connection;
+        }
+        CompletableFuture<Connection> found = grid.metaserver();
+        try {
+            return found.get();
+        } catch (ExecutionException failed) {
+            throw again(failed.getCause());
+        } catch (InterruptedException interrupted) {
+            Thread.currentThread().interrupt();
+            throw new CallException.Interrupted();
+        }
     }
 
     private Known learn(String name, Answer answer) {
         try {
-            Known learned = new Known(Routine.fromJson(answer.json()), answer.hash());
+            Known learned = new Known(
+                    Routine.fromJson(answer.json()), answer.hash(), () -> known.remove(name));
             known.put(name, learned);
             return learned;
         } catch (DescriptionException wrong) {
@@ -181,7 +220,7 @@ public final class KumiClient implements AutoCloseable {
      */
     public void ping(Duration time) {
         try {
-            connection.ping().get(Math.max(1, time.toMillis()), TimeUnit.MILLISECONDS);
+            connection().ping().get(Math.max(1, time.toMillis()), TimeUnit.MILLISECONDS);
         } catch (ExecutionException failed) {
             throw again(failed.getCause());
         } catch (TimeoutException late) {
@@ -194,24 +233,32 @@ public final class KumiClient implements AutoCloseable {
 
     /** Whether the connection is there. */
     public boolean isOpen() {
-        return !connection.isBroken();
+        return grid == null ? !connection.isBroken() : grid.isOpen();
     }
 
     /** Ends the connection; calls that are under way are cancelled by the server and fail here. */
     @Override
     public void close() {
-        connection.fail("it was closed");
+        if (grid != null) {
+            grid.close();
+        } else {
+            connection.fail("it was closed");
+        }
     }
 
     /** A call that is under way. */
     private record Started(Exchange exchange, Prepared prepared, Future<?> limit) {}
 
     /** Begins a call; functions that its routine calls {@code turns} has called. */
-    private Started begin(Known of, Arguments arguments, Duration time, Consumer<Runnable> turns) {
+    private Started begin(Known of, Arguments arguments, Call.Wish wish, Consumer<Runnable> turns) {
+        if (wish.priority() > 0) {
+            throw new CallException.Argument("`" + of.routine().name() + "`: a priority is for calls through a metaserver, and "
+                    + "this is a connection to a server");
+        }
         Prepared prepared = Prepared.of(of.routine(), arguments, memory, options);
         boolean begun = false;
         try {
-            Started started = begin(of, prepared, time, turns);
+            Started started = begin(of, prepared, wish.time(), turns);
             begun = true;
             return started;
         } finally {
@@ -223,11 +270,7 @@ public final class KumiClient implements AutoCloseable {
 
     private Started begin(Known of, Prepared prepared, Duration time, Consumer<Runnable> turns) {
         int milliseconds = time == null ? 0 : (int) Math.min(Integer.MAX_VALUE, Math.max(1, time.toMillis()));
-        byte[] head = Values.callHead(of.hash(), milliseconds, of.routine().name(), prepared.values());
-        if (head.length > Protocol.MOST_REQUEST) {
-            throw new CallException.TooLarge("`" + of.routine().name() + "`: scalars and texts of " + head.length
-                    + " bytes are more than a call may have", 0);
-        }
+        byte[] head = head(of, milliseconds, prepared);
         Exchange exchange = new Exchange(Protocol.CALL, head, prepared.sends(), prepared.targets(),
                 prepared.functions(options.callbackBytes(), turns));
         connection.submit(exchange);
@@ -235,46 +278,74 @@ public final class KumiClient implements AutoCloseable {
         return new Started(exchange, prepared, limit);
     }
 
+    private static byte[] head(Known of, int milliseconds, Prepared prepared) {
+        byte[] head = Values.callHead(of.hash(), milliseconds, of.routine().name(), prepared.values());
+        if (head.length > Protocol.MOST_REQUEST) {
+            throw new CallException.TooLarge("`" + of.routine().name() + "`: scalars and texts of " + head.length
+                    + " bytes are more than a call may have", 0);
+        }
+        return head;
+    }
+
+    /** A call through the metaserver, of which nothing has begun. */
+    private Errand errand(Known of, Arguments arguments, Call.Wish wish, Consumer<Runnable> turns) {
+        Prepared prepared = Prepared.of(of.routine(), arguments, memory, options);
+        boolean done = false;
+        try {
+            head(of, 0, prepared);
+            Errand errand = new Errand(grid, new Errand.Task(of, prepared, wish.priority(), wish.time(), turns));
+            grid.begin(errand);
+            done = true;
+            return errand;
+        } finally {
+            if (!done) {
+                prepared.close();
+            }
+        }
+    }
+
     /** The server has not answered in time. */
     private void late(Exchange exchange) {
-        boolean stuck = exchange.stream != 0 && !exchange.sent && !exchange.over;
-        connection.abandon(exchange);
-        if (stuck) {
-            // A part of a frame is sent: nothing else can be sent any more.
-            connection.fail("the server did not read what was sent in time");
-        }
+        boolean stuck = connection.late(exchange);
         exchange.answer.completeExceptionally(new CallException.TimedOut(stuck
                 ? "the call took longer than it may while its arguments were sent"
                 : "the server did not answer in time", 0));
     }
 
-    Result run(String routine, Arguments arguments, Duration time) {
+    Result run(String routine, Arguments arguments, Call.Wish wish) {
         Known of = known(routine);
         BlockingQueue<Runnable> turns = new LinkedBlockingQueue<>();
-        Started started = begin(of, arguments, time, turns::add);
-        return end(routine, started, () -> started.exchange().functions == null
-                ? await(started.exchange()) : await(started.exchange(), turns));
+        if (grid != null) {
+            Errand errand = errand(of, arguments, wish, turns::add);
+            return await(errand.begin(), turns, errand::cancel);
+        }
+        Started started = begin(of, arguments, wish, turns::add);
+        Exchange exchange = started.exchange();
+        return end(routine, started, () -> exchange.functions == null ? await(connection, exchange, null)
+                : await(exchange.answer, turns, () -> connection.abandon(exchange)));
     }
 
-    /** Waits for the answer of a call, and has functions called that the routine calls meanwhile. */
-    private Answer await(Exchange exchange, BlockingQueue<Runnable> turns) {
-        exchange.answer.whenComplete((answer, error) -> turns.add(() -> { }));
+    /** Waits for the end of a call, and has functions called that the routine calls meanwhile; an interrupt ends it. */
+    private static <T> T await(CompletableFuture<T> end, BlockingQueue<Runnable> turns, Runnable leave) {
+        end.whenComplete((answer, error) -> turns.add(() -> { }));
         try {
-            while (!exchange.answer.isDone()) {
+            while (!end.isDone()) {
                 turns.take().run();
                 // Of a function that was interrupted the server may have said more already; the interrupt counts all the same.
                 if (Thread.currentThread().isInterrupted()) {
-                    throw interrupted(exchange);
+                    throw interrupted(leave);
                 }
             }
+            return end.get();
+        } catch (ExecutionException failed) {
+            throw again(failed.getCause());
         } catch (InterruptedException interrupted) {
-            throw interrupted(exchange);
+            throw interrupted(leave);
         }
-        return await(exchange);
     }
 
-    private CallException interrupted(Exchange exchange) {
-        connection.abandon(exchange);
+    private static CallException interrupted(Runnable leave) {
+        leave.run();
         Thread.currentThread().interrupt();
         return new CallException.Interrupted();
     }
@@ -300,40 +371,72 @@ public final class KumiClient implements AutoCloseable {
         }
     }
 
-    CompletableFuture<Result> start(String routine, Arguments arguments, Duration time) {
+    CompletableFuture<Result> start(String routine, Arguments arguments, Call.Wish wish) {
         CompletableFuture<Result> future = new CompletableFuture<>();
         Known cached = known.get(routine);
         if (cached != null) {
-            start(cached, routine, arguments, time, future);
+            start(cached, routine, arguments, wish, future);
             return future;
         }
         try {
-            Exchange asked = ask(routine);
+            if (grid != null) {
+                Pool.run(() -> learnAndStart(() -> known(routine), routine, arguments, wish, future));
+                return future;
+            }
+            Exchange asked = Exchange.of(Protocol.INTERFACE, nameOf(routine));
+            connection.submit(asked);
             // Not in the thread that reads: arguments may have to be copied.
             asked.answer.whenCompleteAsync((answer, error) -> {
                 if (error != null) {
                     future.completeExceptionally(error);
-                    return;
-                }
-                try {
-                    start(learn(routine, answer), routine, arguments, time, future);
-                } catch (RuntimeException | Error wrong) {
-                    future.completeExceptionally(wrong);
+                } else {
+                    learnAndStart(() -> learn(routine, answer), routine, arguments, wish, future);
                 }
             });
-        } catch (RuntimeException wrong) {
+        } catch (RuntimeException | OutOfMemoryError wrong) {
             future.completeExceptionally(wrong);
         }
         return future;
     }
 
+    private void learnAndStart(Supplier<Known> learned, String routine, Arguments arguments, Call.Wish wish,
+            CompletableFuture<Result> future) {
+        try {
+            start(learned.get(), routine, arguments, wish, future);
+        } catch (RuntimeException | Error wrong) {
+            future.completeExceptionally(wrong);
+        }
+    }
+
+    /** Begins a call through the metaserver. However the future ends: if that is not the call's end, the call is ended. */
+    private void start(Known of, Arguments arguments, Call.Wish wish, CompletableFuture<Result> future) {
+        Errand errand = errand(of, arguments, wish, Pool::run);
+        CompletableFuture<Result> end = errand.begin();
+        future.whenComplete((result, error) -> {
+            if (!end.isDone()) {
+                errand.cancel();
+            }
+        });
+        end.whenComplete((result, error) -> {
+            if (error == null) {
+                future.complete(result);
+            } else {
+                future.completeExceptionally(error);
+            }
+        });
+    }
+
     private void start(
-            Known of, String routine, Arguments arguments, Duration time, CompletableFuture<Result> future) {
+            Known of, String routine, Arguments arguments, Call.Wish wish, CompletableFuture<Result> future) {
         if (future.isDone()) {
             return;
         }
         try {
-            Started started = begin(of, arguments, time, Pool::run);
+            if (grid != null) {
+                start(of, arguments, wish, future);
+                return;
+            }
+            Started started = begin(of, arguments, wish, Pool::run);
             // However the future ends: if that is not the call's end, the call is ended.
             future.whenComplete((result, error) -> {
                 connection.abandon(started.exchange());
@@ -356,19 +459,22 @@ public final class KumiClient implements AutoCloseable {
         }
     }
 
-    /** Waits for an exchange's answer; an interrupt ends it. */
-    private Answer await(Exchange exchange) {
+    /** Waits for an exchange's answer, for so long or, with null, as long as it takes; an interrupt ends it. */
+    private static Answer await(Connection asked, Exchange exchange, Duration time) {
         try {
-            return exchange.answer.get();
+            return time == null ? exchange.answer.get() : exchange.answer.get(time.toMillis(), TimeUnit.MILLISECONDS);
         } catch (ExecutionException failed) {
             throw again(failed.getCause());
+        } catch (TimeoutException late) {
+            asked.abandon(exchange);
+            throw new CallException.TimedOut("the metaserver did not answer in time", 0);
         } catch (InterruptedException interrupted) {
-            throw interrupted(exchange);
+            throw interrupted(() -> asked.abandon(exchange));
         }
     }
 
     /** The failure of another thread, thrown in this one. */
-    private static CallException again(Throwable error) {
+    static CallException again(Throwable error) {
         Throwable cause = error instanceof CompletionException && error.getCause() != null ? error.getCause() : error;
         if (cause instanceof CallException failed) {
             failed.fillInStackTrace();

@@ -42,6 +42,8 @@ final class Prepared implements AutoCloseable {
     private final List<Exchange.Send> sends = new ArrayList<>();
     private final List<Exchange.Target> targets = new ArrayList<>();
     private final List<Unpack> unpacks = new ArrayList<>();
+    private Plan plan;
+    private boolean overwrites;
 
     private Prepared(Routine routine) {
         int count = routine.params().size();
@@ -89,7 +91,7 @@ final class Prepared implements AutoCloseable {
         for (int index = 0; index < sent.length; index++) {
             take(index, sent[index]);
         }
-        Plan plan = plan(limit);
+        plan = plan(limit);
         Given[] targets = new Given[places.length];
         for (int index = 0; index < places.length; index++) {
             boolean array = places[index] != null && routine.params().get(index).isArray();
@@ -146,12 +148,40 @@ final class Prepared implements AutoCloseable {
         return functions.isEmpty() ? null : new Functions(functions, limit, turns);
     }
 
+    /** What is sent, from the first byte. */
     List<Exchange.Send> sends() {
-        return sends;
+        return sends.stream().map(Exchange.Send::again).toList();
     }
 
+    /** Where results go, from the first byte; what of files has come before is forgotten. */
     List<Exchange.Target> targets() {
-        return targets;
+        files.again();
+        return targets.stream().map(Exchange.Target::again).toList();
+    }
+
+    /** Whether results may be written over arguments while they come: then these cannot be sent again. */
+    boolean overwrites() {
+        return overwrites;
+    }
+
+    /** Bytes of what is sent, files counted. */
+    long sent() {
+        long sum = plan.sent();
+        for (Long length : lengths) {
+            // No more than there is on disks: no overflow.
+            sum += length == null ? 0 : length;
+        }
+        return sum;
+    }
+
+    /** Bytes of what comes back, but for files. */
+    long returned() {
+        return plan.returned();
+    }
+
+    /** Operations by the description; NaN: not said. */
+    double operations() {
+        return plan.operations();
     }
 
     /** Scalars, texts and lengths of files that are sent. */
@@ -353,6 +383,7 @@ final class Prepared implements AutoCloseable {
             return;
         }
         if (isStraight(argument, target)) {
+            overwrites |= place != null && isSent(place.numbers().owner());
             targets.add(Exchange.Target.of(
                     index, target.numbers(), argument.section().first(), argument.returned()));
         } else {
@@ -361,6 +392,17 @@ final class Prepared implements AutoCloseable {
             targets.add(Exchange.Target.of(index, packed));
             unpacks.add(new Unpack(argument, packed, target));
         }
+    }
+
+    /** Whether an array that is sent is this one, or may share its memory. */
+    private boolean isSent(Object owner) {
+        for (Given given : arrays) {
+            Object sent = given == null ? null : given.numbers().owner();
+            if (sent != null && (sent == owner || sent instanceof java.nio.Buffer || owner instanceof java.nio.Buffer)) {
+                return true;
+            }
+        }
+        return false;
     }
 
     /** A new array; where only a part comes back the rest is what was sent. */

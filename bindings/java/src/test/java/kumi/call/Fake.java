@@ -77,12 +77,22 @@ final class Fake implements AutoCloseable {
 
         /** Takes a hello and answers it. */
         void greet(int streams, long bytes) throws IOException {
+            greet(streams, bytes, false);
+        }
+
+        /** Takes a hello and answers it as a metaserver does. */
+        void greetAsMetaserver() throws IOException {
+            greet(8, Long.MAX_VALUE, true);
+        }
+
+        private void greet(int streams, long bytes, boolean meta) throws IOException {
             in.readNBytes(12);
             read(read(4).getInt());
-            ByteBuffer hello = ByteBuffer.allocate(16 + 8 + 12).order(ByteOrder.LITTLE_ENDIAN);
+            ByteBuffer hello = ByteBuffer.allocate(16 + 8 + 12 + 5).order(ByteOrder.LITTLE_ENDIAN);
             hello.put("KUMICALL".getBytes(StandardCharsets.US_ASCII)).putShort((short) 1).putShort((short) 1);
-            hello.putInt(20).putShort((short) 4).putShort((short) 4).putInt(streams);
+            hello.putInt(25).putShort((short) 4).putShort((short) 4).putInt(streams);
             hello.putShort((short) 5).putShort((short) 8).putLong(bytes);
+            hello.putShort((short) 7).putShort((short) 1).put((byte) (meta ? 1 : 0));
             write(hello.array());
         }
 

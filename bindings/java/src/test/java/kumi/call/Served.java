@@ -44,6 +44,21 @@ final class Served implements AutoCloseable {
             line.addAll(List.of("--listen", "127.0.0.1:0"));
         }
         line.add(descriptions.toString());
+        return start(line, "kumi: serves");
+    }
+
+    /** Starts a metaserver. */
+    static Served meta(String... options) throws IOException {
+        List<String> line = new ArrayList<>(List.of(command().toString(), "call", "meta"));
+        line.addAll(List.of(options));
+        if (!line.contains("--listen")) {
+            line.addAll(List.of("--listen", "127.0.0.1:0"));
+        }
+        return start(line, "kumi: metaserver");
+    }
+
+    /** Starts a process, which says where it listens. */
+    private static Served start(List<String> line, String greeting) throws IOException {
         Process process = new ProcessBuilder(line).redirectErrorStream(true).start();
         BufferedReader said = new BufferedReader(
                 new InputStreamReader(process.getInputStream(), StandardCharsets.UTF_8));
@@ -51,14 +66,14 @@ final class Served implements AutoCloseable {
         for (String text = said.readLine(); text != null; text = said.readLine()) {
             all.append(text).append('\n');
             int at = text.indexOf(" at ");
-            if (text.startsWith("kumi: serves") && at > 0) {
-                Thread rest = new Thread(() -> skip(said), "what the server says");
+            if (text.startsWith(greeting) && at > 0) {
+                Thread rest = new Thread(() -> skip(said), "what the process says");
                 rest.setDaemon(true);
                 rest.start();
                 return new Served(process, text.substring(at + " at ".length()).split("\\s")[0]);
             }
         }
-        throw new IOException("the server did not start: " + all);
+        throw new IOException("it did not start: " + all);
     }
 
     /** The command, or the test is skipped. */

@@ -201,11 +201,12 @@ public final class Incoming {
 
     private static void check(int length, int stream, int kind, int flags, int argument) throws ProtocolException {
         boolean extension = kind >= Protocol.EXTENSIONS;
-        if (kind == 0 || kind > Protocol.CALLBACK && !extension) {
+        boolean meta = kind == Protocol.PLACED || kind == Protocol.CLOSED;
+        if (kind == 0 || kind > Protocol.CALLBACK && !extension && !meta) {
             throw new ProtocolException("a frame of kind " + kind + ", which is not known or not for this side");
         }
         boolean long_ = kind == Protocol.CHUNKS || extension;
-        int most = long_ ? Protocol.MOST_CHUNK : Protocol.MOST_ANSWER;
+        int most = long_ ? Protocol.MOST_CHUNK : meta ? Protocol.MOST_REQUEST : Protocol.MOST_ANSWER;
         if (length < 0 || length > most) {
             throw new ProtocolException("a frame of kind " + kind + " with " + Integer.toUnsignedString(length)
                     + " bytes of at most " + most);
@@ -309,6 +310,7 @@ public final class Incoming {
             case Protocol.DESCRIPTION -> open.kind == Protocol.INTERFACE;
             case Protocol.NAMES -> open.kind == Protocol.LIST;
             case Protocol.RESULT, Protocol.CALLBACK -> open.isRunning();
+            case Protocol.PLACED, Protocol.CLOSED -> open.kind == Protocol.PLACE;
             case Protocol.ERROR -> true;
             default -> throw new ProtocolException(
                     "a frame of kind " + kind + ", which is not known or not for this side");
@@ -367,6 +369,18 @@ public final class Incoming {
                 if (asked.wanted) {
                     sink.failed(stream, failure);
                 }
+            }
+            case Protocol.PLACED -> {
+                Meta.Placed placed = Meta.Placed.decode(body);
+                if (asked.wanted) {
+                    sink.placed(stream, placed);
+                }
+            }
+            case Protocol.CLOSED -> {
+                if (body.hasRemaining()) {
+                    throw new ProtocolException("it is longer than what it says");
+                }
+                complete(stream, asked);
             }
             case Protocol.RESULT -> result(stream, asked, Values.ResultHead.decode(body));
             case Protocol.CALLBACK -> callback(stream, asked, Values.CallbackHead.decode(body));

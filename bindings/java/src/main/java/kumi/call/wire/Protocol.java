@@ -43,6 +43,12 @@ public final class Protocol {
     static final int ERROR = 11;
     static final int CALLBACK = 12;
     static final int CALLBACK_RETURN = 13;
+    /** Asks a metaserver where a call is to go. */
+    public static final int PLACE = 32;
+    static final int PLACED = 33;
+    static final int OVER = 34;
+    static final int CLOSED = 35;
+    static final int TICKET = 46;
     /** From here on who does not know a frame skips it. */
     static final int EXTENSIONS = 128;
 
@@ -50,9 +56,16 @@ public final class Protocol {
 
     /** What a client says first. */
     public static byte[] hello(String token, String program) {
+        return hello(token, program, "");
+    }
+
+    /** What a client says first, and of which site it is; empty: that is not said. */
+    public static byte[] hello(String token, String program, String site) {
+        byte[] where = site.getBytes(StandardCharsets.UTF_8);
         byte[] who = token.getBytes(StandardCharsets.UTF_8);
         byte[] what = shortened(program, MOST_NAME).getBytes(StandardCharsets.UTF_8);
-        int fields = (who.length == 0 ? 0 : 4 + who.length) + 4 + what.length;
+        int fields = (who.length == 0 ? 0 : 4 + who.length) + 4 + what.length
+                + (where.length == 0 ? 0 : 4 + where.length);
         ByteBuffer out = ByteBuffer.allocate(HELLO + fields).order(ByteOrder.LITTLE_ENDIAN);
         out.put("kumicall".getBytes(StandardCharsets.US_ASCII));
         out.putShort((short) VERSION).putShort((short) VERSION).putInt(fields);
@@ -60,6 +73,9 @@ public final class Protocol {
             out.putShort((short) 1).putShort((short) who.length).put(who);
         }
         out.putShort((short) 2).putShort((short) what.length).put(what);
+        if (where.length > 0) {
+            out.putShort((short) 8).putShort((short) where.length).put(where);
+        }
         return out.array();
     }
 
@@ -94,6 +110,16 @@ public final class Protocol {
     /** How a function of the client ended, as {@link Values#returned} or {@link Values#failed} says it. */
     public static byte[] callbackReturn(int stream, byte[] body) {
         return frame(CALLBACK_RETURN, stream, body);
+    }
+
+    /** How an attempt of a call went; stream 0: that of the call is gone. */
+    public static byte[] over(int stream, Meta.Over over) {
+        return frame(OVER, stream, over.encode());
+    }
+
+    /** What a server is shown right before a call, as {@link Meta.Placed#shown} says it. */
+    public static byte[] ticket(int stream, byte[] shown) {
+        return frame(TICKET, stream, shown);
     }
 
     /** The wish that a call end. */

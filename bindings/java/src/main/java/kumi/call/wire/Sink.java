@@ -29,7 +29,10 @@ public interface Sink {
     /** All that a function is called with has come; {@link Incoming#returned} is to be called when it has ended. */
     void called(int stream);
 
-    /** All of a result has come; the stream has ended. */
+    /** A metaserver says where a call is to go; it may say so again. */
+    void placed(int stream, Meta.Placed placed);
+
+    /** All of a result has come, or a metaserver knows that the call is over; the stream has ended. */
     void done(int stream);
 
     /** A failure; the stream has ended. */

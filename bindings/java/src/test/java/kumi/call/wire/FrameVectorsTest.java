@@ -1,6 +1,7 @@
 package kumi.call.wire;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.fasterxml.jackson.core.JsonFactory;
@@ -108,6 +109,50 @@ class FrameVectorsTest {
         };
     }
 
+    private static long bits(Object hex) {
+        return Long.parseUnsignedLong((String) hex, 16);
+    }
+
+    private static long of(Object number) {
+        return ((BigInteger) number).longValue();
+    }
+
+    @Test
+    void placesOfCalls() throws Exception {
+        for (Map<?, ?> item : section("places")) {
+            String hex = (String) item.get("hex");
+            if (item.get("place") instanceof List<?> it) {
+                Meta.Placing placing = new Meta.Placing(bits(it.get(0)), bits(it.get(1)), bits(it.get(2)), of(it.get(3)),
+                        of(it.get(4)), number(it.get(5)), (int) of(it.get(6)), (int) of(it.get(7)), (int) of(it.get(8)),
+                        (Boolean) it.get(9), (String) it.get(10));
+                assertEquals(hex, HexFormat.of().formatHex(placing.encode()));
+            } else if (item.get("over") instanceof List<?> it) {
+                Meta.Over over = new Meta.Over(new Meta.Ticket(bits(it.get(0)), (int) of(it.get(1))),
+                        Meta.Ended.values()[(int) of(it.get(2))], of(it.get(3)), of(it.get(4)), of(it.get(5)), of(it.get(6)),
+                        of(it.get(7)), of(it.get(8)));
+                assertEquals(hex, HexFormat.of().formatHex(over.encode()));
+            } else {
+                List<?> it = (List<?>) item.get("placed");
+                byte[] bytes = HexFormat.of().parseHex(hex);
+                Meta.Placed placed = Meta.Placed.decode(ByteBuffer.wrap(bytes));
+                Meta.Ticket ticket = new Meta.Ticket(bits(it.get(0)), (int) of(it.get(1)));
+                assertEquals(new Meta.Placed(ticket, (String) it.get(2), (String) it.get(3), (String) it.get(4)), placed);
+                assertEquals(item.get("shown"), HexFormat.of().formatHex(placed.shown()));
+                cutShort(bytes, placed.pass().isEmpty() ? bytes.length : bytes.length - 2 - placed.pass().length());
+            }
+        }
+    }
+
+    /** All that is too short is malformed, but for one without its last part, which may be missing. */
+    private static void cutShort(byte[] bytes, int whole) {
+        for (int length = 0; length < bytes.length; length++) {
+            ByteBuffer cut = ByteBuffer.wrap(bytes, 0, length);
+            if (length != whole) {
+                assertThrows(ProtocolException.class, () -> Meta.Placed.decode(cut));
+            }
+        }
+    }
+
     @Test
     void whatIsSent() {
         HexFormat hex = HexFormat.of();
@@ -195,6 +240,11 @@ class FrameVectorsTest {
         public void called(int stream) {
             events.add(List.of("called", number(stream)));
             assertTrue(incoming.returned(stream, true) && !incoming.returned(stream, true));
+        }
+
+        @Override
+        public void placed(int stream, Meta.Placed placed) {
+            throw new AssertionError("nothing was to be placed: " + placed);
         }
 
         @Override

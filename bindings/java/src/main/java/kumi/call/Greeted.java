@@ -1,0 +1,58 @@
+package kumi.call;
+
+import java.util.Objects;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import kumi.call.wire.Protocol;
+import kumi.call.wire.ServerHello;
+
+/** A connection, and what the other side has said first. */
+record Greeted(Connection connection, ServerHello hello) {
+    /** What a metaserver that does not lead says, with the address of the one that does. */
+    static final int NOT_LEADING = 23;
+
+    /** Connects to a server or a metaserver. */
+    static Greeted open(String address, ClientOptions options) {
+        String site = Objects.requireNonNullElse(System.getenv("KUMI_CALL_SITE"), "");
+        byte[] greeting = Protocol.hello(options.token(), options.program(), site);
+        Connection connection = new Connection(Transport.connect(address, options), greeting, address);
+        boolean connected = false;
+        try {
+            ServerHello hello = connection.hello().get(
+                    Math.max(1, options.connectTime().toMillis()), TimeUnit.MILLISECONDS);
+            connected = true;
+            return new Greeted(connection, hello);
+        } catch (ExecutionException failed) {
+            throw KumiClient.again(failed.getCause());
+        } catch (TimeoutException late) {
+            throw new CallException.Connect("the server at " + address + " did not greet in time", late);
+        } catch (InterruptedException interrupted) {
+            Thread.currentThread().interrupt();
+            throw new CallException.Connect("the wait for the server at " + address + " was interrupted", interrupted);
+        } finally {
+            if (!connected) {
+                connection.fail("it was given up");
+            }
+        }
+    }
+
+    /** Connects, and if it is a metaserver that does not lead to the one that it says does. */
+    static Greeted leading(String address, ClientOptions options) {
+        try {
+            return open(address, options);
+        } catch (CallException.Server other) {
+            if (other.code() != NOT_LEADING || other.getMessage().isEmpty()) {
+                throw other;
+            }
+            // What was to be secured stays so.
+            String leader = other.getMessage();
+            return open(address.substring(0, scheme(address)) + leader.substring(scheme(leader)), options);
+        }
+    }
+
+    private static int scheme(String address) {
+        int at = address.indexOf("://");
+        return at < 0 ? 0 : at + 3;
+    }
+}

@@ -1,0 +1,151 @@
+package kumi.call;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.charset.StandardCharsets;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+/** Metaservers that say what they should not, and servers to which they send. */
+@Timeout(120)
+class HostileMetaTest {
+    /** {@code f()}. */
+    private static final String ROUTINE = "{\"version\":1,\"name\":\"f\",\"params\":[],"
+            + "\"target\":{\"language\":\"c\",\"symbol\":\"f\",\"arguments\":[]}}";
+    private static final int BUSY = 5;
+    private static final int NO_SERVER = 21;
+
+    /** What a metaserver does with the first PLACE of a connection. */
+    interface Script {
+        void run(Fake.Peer peer, int stream) throws IOException;
+    }
+
+    /** PLACED's body: the first attempt of call 7. */
+    private static byte[] placed(String address) {
+        byte[] text = address.getBytes(StandardCharsets.UTF_8);
+        ByteBuffer out = ByteBuffer.allocate(12 + 2 + text.length + 2 + 1).order(ByteOrder.LITTLE_ENDIAN);
+        out.putLong(7).putInt(1).putShort((short) text.length).put(text).putShort((short) 1);
+        return out.put((byte) 's').array();
+    }
+
+    private static void refuse(Fake.Peer peer, int stream, int code) throws IOException {
+        byte[] body = ByteBuffer.allocate(13).order(ByteOrder.LITTLE_ENDIAN).putShort((short) code).putLong(1)
+                .put("why".getBytes(StandardCharsets.UTF_8)).array();
+        peer.frame(11, stream, 0, body);
+    }
+
+    /** A metaserver that does this in its first connection, and says in further ones that it is busy. */
+    private static CallException failure(AtomicInteger connections, Script script) throws IOException {
+        try (Fake fake = new Fake(peer -> {
+            peer.greetAsMetaserver();
+            Fake.Frame asked = peer.next();
+            if (connections.incrementAndGet() == 1) {
+                assertEquals(1, asked.kind());
+                byte[] json = ROUTINE.getBytes(StandardCharsets.UTF_8);
+                peer.frame(8, asked.stream(), 0, ByteBuffer.allocate(8 + json.length).put(8, json).array());
+                script.run(peer, peer.next().stream());
+            } else {
+                refuse(peer, asked.stream(), BUSY);
+            }
+            peer.drain();
+        }); KumiClient client = fake.client()) {
+            return assertThrows(CallException.class, () -> client.call("f"));
+        }
+    }
+
+    /** What breaks the protocol costs the connection, and the call is asked for over the next. */
+    private static void broken(Script script) throws IOException {
+        AtomicInteger connections = new AtomicInteger();
+        CallException.Busy busy = (CallException.Busy) failure(connections, script);
+        assertTrue(busy.hasNotRun() && connections.get() == 2, busy.getMessage());
+    }
+
+    @Test
+    void placesForNobody() throws Exception {
+        broken((peer, stream) -> peer.frame(33, stream + 1, 0, placed("127.0.0.1:1")));
+        broken((peer, stream) -> peer.frame(33, 0, 0, placed("127.0.0.1:1")));
+        broken((peer, stream) -> peer.frame(35, stream + 1, 0, new byte[0]));
+        broken((peer, stream) -> peer.frame(10, stream, 0, new byte[18]));
+        broken((peer, stream) -> peer.frame(8, stream, 0, new byte[18]));
+    }
+
+    @Test
+    void placesThatAreMalformed() throws Exception {
+        byte[] absurd = placed("127.0.0.1:1");
+        absurd[12] = (byte) 0xff;
+        absurd[13] = (byte) 0xff;
+        broken((peer, stream) -> peer.frame(33, stream, 0, absurd));
+        broken((peer, stream) -> peer.header((64 << 10) + 1, stream, 33, 0));
+        broken((peer, stream) -> peer.header(-1, stream, 33, 0));
+        broken((peer, stream) -> peer.frame(33, stream, 0, new byte[11]));
+        broken((peer, stream) -> peer.frame(33, stream, 0, placed("a".repeat(513))));
+        broken((peer, stream) -> peer.frame(33, stream, 0, placed("a\nb:1")));
+        broken((peer, stream) -> peer.frame(35, stream, 0, new byte[1]));
+        broken((peer, stream) -> peer.end());
+    }
+
+    /** A place where nobody is: the metaserver hears that nothing has begun, and what it says then counts. */
+    private static CallException nowhere(String address) throws Exception {
+        BlockingQueue<Fake.Frame> told = new LinkedBlockingQueue<>();
+        CallException failed = failure(new AtomicInteger(), (peer, stream) -> {
+            peer.frame(33, stream, 0, placed(address));
+            told.add(peer.next());
+            refuse(peer, stream, NO_SERVER);
+        });
+        Fake.Frame over = told.take();
+        assertEquals(34, over.kind());
+        assertEquals(61, over.body().length);
+        assertEquals(7, over.body()[0]);
+        assertEquals(1, over.body()[12], "not begun");
+        assertTrue(failed.hasNotRun(), failed.getMessage());
+        return failed;
+    }
+
+    @Test
+    void placesToNowhere() throws Exception {
+        assertEquals(CallException.Connect.class, nowhere("127.0.0.1:1").getClass());
+        assertEquals(CallException.Connect.class, nowhere("unix:/nowhere/at/all").getClass());
+        assertEquals(CallException.Argument.class, nowhere("").getClass());
+        assertEquals(CallException.Argument.class, nowhere("no address").getClass());
+        try (Fake other = new Fake(Fake.Peer::greetAsMetaserver)) {
+            assertTrue(nowhere(other.address()).getMessage().contains("metaserver"));
+        }
+    }
+
+    /** A server that takes the ticket and the call, and goes. */
+    @Test
+    void serversThatGo() throws Exception {
+        BlockingQueue<Fake.Frame> told = new LinkedBlockingQueue<>();
+        try (Fake server = new Fake(peer -> {
+            peer.greet(8, Long.MAX_VALUE);
+            told.add(peer.next());
+            told.add(peer.next());
+        })) {
+            CallException lost = failure(new AtomicInteger(), (peer, stream) -> {
+                peer.frame(33, stream, 0, placed(server.address()));
+                told.add(peer.next());
+                refuse(peer, stream, 22);
+            });
+            assertEquals(CallException.ConnectionLost.class, lost.getClass());
+            assertTrue(!lost.hasNotRun());
+            Fake.Frame ticket = told.take();
+            Fake.Frame call = told.take();
+            assertTrue(ticket.kind() == 46 && call.kind() == 3 && ticket.stream() == call.stream());
+            assertEquals(2, told.take().body()[12], "it may have run");
+        }
+    }
+
+    @Test
+    void endsUnasked() throws Exception {
+        CallException ended = failure(new AtomicInteger(), (peer, stream) -> peer.frame(35, stream, 0, new byte[0]));
+        assertTrue(ended instanceof CallException.NoServer && ended.hasNotRun(), ended.getMessage());
+    }
+}

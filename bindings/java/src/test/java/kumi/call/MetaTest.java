@@ -1,0 +1,231 @@
+package kumi.call;
+
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicReference;
+import java.util.function.BooleanSupplier;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+
+/** Calls through a real metaserver, at real servers. */
+@Timeout(180)
+class MetaTest {
+    private final List<Served> servers = new ArrayList<>();
+    private Served meta;
+    private KumiClient client;
+
+    @BeforeEach
+    void start() throws Exception {
+        meta = Served.meta("--policy", "round-robin");
+        serve();
+        serve();
+        client = meta.client();
+        eventually(() -> status(meta).contains(servers.get(0).address) && status(meta).contains(servers.get(1).address));
+    }
+
+    @AfterEach
+    void stop() {
+        if (client != null) {
+            client.close();
+        }
+        servers.forEach(Served::close);
+        if (meta != null) {
+            meta.close();
+        }
+    }
+
+    private void serve() throws Exception {
+        servers.add(Served.start("--meta", meta.address));
+    }
+
+    private static String status(Served of) {
+        try {
+            return Served.command("call", "status", "--json", "--server", of.address);
+        } catch (java.io.IOException gone) {
+            throw new IllegalStateException(gone);
+        }
+    }
+
+    private static void eventually(BooleanSupplier condition) throws InterruptedException {
+        for (int turn = 0; turn < 600 && !condition.getAsBoolean(); turn++) {
+            Thread.sleep(100);
+        }
+        assertTrue(condition.getAsBoolean());
+    }
+
+    private static <E extends CallException> E failure(Class<E> kind, CompletableFuture<Result> call) {
+        ExecutionException failed = assertThrows(ExecutionException.class, () -> call.get(60, TimeUnit.SECONDS));
+        return assertInstanceOf(kind, failed.getCause());
+    }
+
+    @Test
+    void callsGoToServers() {
+        assertArrayEquals(new double[] {19, 22, 43, 50},
+                client.call("dmmul", 2, new double[] {1, 2, 3, 4}, new double[] {5, 6, 7, 8}).doubles("C"));
+        assertTrue(client.names("dmm").contains("dmmul"));
+        assertThrows(CallException.RoutineNotFound.class, () -> client.call("dmmull", 1));
+        Set<Long> processes = new HashSet<>();
+        for (int turn = 0; turn < 8; turn++) {
+            processes.add(client.prepare("nap").add(0).priority(turn).call().integer("pid"));
+        }
+        assertTrue(processes.size() >= 2, "calls go to both servers");
+    }
+
+    @Test
+    void aServerThatGoes() throws Exception {
+        CompletableFuture<Result> naps = client.callAsync("nap", 60_000);
+        eventually(() -> status(meta).contains("\"nap\"") && status(meta).contains("placed"));
+        for (Served one : servers) {
+            one.kill();
+        }
+        CallException lost = failure(CallException.class, naps);
+        assertFalse(lost.hasNotRun(), lost.getMessage());
+        serve();
+        assertEquals("a!", client.call("shout", "a").text("answer"), "it goes to the server that is there");
+    }
+
+    @Test
+    void crashesAndStatus() {
+        CallException.Crashed crashed = assertThrows(CallException.Crashed.class, () -> client.call("crash"));
+        assertFalse(crashed.hasNotRun());
+        assertThrows(CallException.Argument.class, () -> client.call("nap", "a"));
+        assertThrows(CallException.NotRunnable.class, () -> {
+            try {
+                client.call("absent");
+            } catch (CallException.NoServer nowhere) {
+                assertTrue(nowhere.hasNotRun());
+                throw (CallException) nowhere.getCause();
+            }
+        });
+        assertEquals("a!", client.call("shout", "a").text("answer"));
+    }
+
+    @Test
+    void cancelledAndLate() throws Exception {
+        CompletableFuture<Result> naps = client.callAsync("nap", 600_000);
+        eventually(() -> status(meta).contains("\"nap\""));
+        assertTrue(naps.cancel(false));
+        CallException.TimedOut late = failure(CallException.TimedOut.class,
+                client.prepare("nap").add(600_000).within(Duration.ofMillis(300)).callAsync());
+        assertFalse(late.hasNotRun());
+        AtomicReference<Throwable> thrown = new AtomicReference<>();
+        Thread waits = new Thread(() -> {
+            try {
+                client.call("nap", 600_000);
+            } catch (CallException stopped) {
+                thrown.set(stopped);
+            }
+        });
+        waits.start();
+        waits.interrupt();
+        waits.join(60_000);
+        assertInstanceOf(CallException.Interrupted.class, thrown.get());
+        CompletableFuture<Result> open = client.callAsync("nap", 600_000);
+        client.close();
+        failure(CallException.ConnectionLost.class, open);
+        assertThrows(CallException.class, () -> client.call("nap", 0));
+    }
+
+    @Test
+    void manyAtOnce() throws Exception {
+        List<CompletableFuture<Result>> calls = new ArrayList<>();
+        for (int index = 0; index < 60; index++) {
+            calls.add(client.callAsync("shout", "call " + index));
+        }
+        for (int index = 0; index < 60; index++) {
+            assertEquals("call " + index + "!", calls.get(index).get(60, TimeUnit.SECONDS).text("answer"));
+        }
+        double[] x = new double[300_000];
+        x[299_999] = 7;
+        assertArrayEquals(x, client.prepare("doubles").set("n", x.length).inout("x", x).call().doubles("x"));
+    }
+
+    /** The metaserver goes while a call runs, which goes on; the next, at another of the addresses, takes its place. */
+    @Test
+    void aMetaserverThatGoes() throws Exception {
+        Served second = Served.meta();
+        try (second; Served both = Served.start("--meta", second.address);
+                KumiClient of = KumiClient.connect("127.0.0.1:1, " + meta.address + "," + second.address)) {
+            eventually(() -> status(second).contains(both.address));
+            CountDownLatch runs = new CountDownLatch(1);
+            CompletableFuture<Result> naps = of.callAsync("nap", 3000);
+            naps.whenComplete((result, error) -> runs.countDown());
+            eventually(() -> status(meta).contains("\"nap\""));
+            meta.kill();
+            assertTrue(naps.get(60, TimeUnit.SECONDS).integer("pid") > 0);
+            assertEquals("a!", of.call("shout", "a").text("answer"));
+            assertTrue(runs.await(60, TimeUnit.SECONDS) && of.isOpen());
+        }
+    }
+
+    @Test
+    void filesAndFunctions(@TempDir Path folder) throws Exception {
+        try (Served calls = Served.of("callbacks", "--meta", meta.address)) {
+            eventually(() -> status(meta).contains(calls.address));
+            Path letter = Files.writeString(folder.resolve("letter"), "abc");
+            assertEquals("ABC", new String(client.call("capitals", letter).bytes("to")));
+            client.prepare("capitals").add(letter).into("to", folder.resolve("back")).call();
+            assertEquals("ABC", Files.readString(folder.resolve("back")));
+            Callback twice = it -> it.set("y", 2 * it.real("x"));
+            double sum = client.prepare("integrate").set("n", 10).function("f", twice).call().real("sum");
+            assertEquals(sum, client.prepare("integrate").set("n", 10).function("f", twice).callAsync()
+                    .get(60, TimeUnit.SECONDS).real("sum"));
+            CallException.Callback failed = assertThrows(CallException.Callback.class, () -> client.prepare("integrate")
+                    .set("n", 10).function("f", it -> {
+                        throw new IllegalStateException("no");
+                    }).call());
+            assertEquals("no", failed.getCause().getMessage());
+        }
+    }
+
+    @Test
+    void usersAndPasses(@TempDir Path folder) throws Exception {
+        String users = folder.resolve("users.toml").toString();
+        String ada = Served.command("call", "token", "add", "ada", "--file", users).strip();
+        String bob = Served.command("call", "token", "add", "bob", "--file", users, "--routines", "sh*").strip();
+        String node = Served.command("call", "token", "add", "node", "--server", "--file", users);
+        Path token = Files.writeString(folder.resolve("token"), node);
+        Files.setPosixFilePermissions(token, java.nio.file.attribute.PosixFilePermissions.fromString("rw-------"));
+        try (Served knows = Served.meta("--tokens", users);
+                Served only = Served.start("--meta", knows.address, "--meta-token-file", token.toString(), "--meta-only");
+                KumiClient adas = KumiClient.connect(knows.address, ClientOptions.usual().token(ada));
+                KumiClient bobs = KumiClient.connect(knows.address, ClientOptions.usual().token(bob))) {
+            eventually(() -> adas.names("shout").contains("shout"));
+            assertEquals("a!", adas.call("shout", "a").text("answer"));
+            assertEquals("b!", bobs.call("shout", "b").text("answer"));
+            assertEquals("a!", adas.call("shout", "a").text("answer"));
+            assertThrows(CallException.NotPermitted.class, () -> bobs.call("nap", 0));
+            assertThrows(CallException.NotPermitted.class, () -> KumiClient.connect(only.address, ClientOptions.usual().token(ada)));
+        }
+    }
+
+    @Test
+    void priorities() {
+        try (KumiClient direct = servers.get(0).client()) {
+            assertThrows(CallException.Argument.class, () -> direct.prepare("shout").add("a").priority(1).call());
+            assertEquals("a!", direct.prepare("shout").add("a").priority(0).call().text("answer"));
+        }
+        assertThrows(IllegalArgumentException.class, () -> client.prepare("shout").priority(10));
+        assertThrows(IllegalArgumentException.class, () -> client.prepare("shout").priority(-1));
+        assertThrows(CallException.Argument.class, () -> KumiClient.connect(servers.get(0).address + "," + servers.get(1).address));
+    }
+}
