@@ -367,7 +367,8 @@ final class Errand {
         }
         leave();
         tried.add(left.placed + ": the metaserver lost it");
-        hasRun = true;
+        // Where it was only connected to nothing was sent.
+        hasRun |= left.exchange != null;
         return true;
     }
 
@@ -432,17 +433,17 @@ final class Errand {
 
     private void ran(Attempt mine, Answer answer) {
         Result result;
-        synchronized (lent) {
-            if (cancelled) {
-                return;
-            }
-            current = null;
-            try {
+        try {
+            synchronized (lent) {
+                if (cancelled) {
+                    return;
+                }
+                current = null;
                 result = task.prepared().result(answer.result());
-            } catch (CallException wrong) {
-                drop(wrong);
-                return;
             }
+        } catch (CallException wrong) {
+            drop(wrong);
+            return;
         }
         attempt = null;
         tell(measured(mine, answer));

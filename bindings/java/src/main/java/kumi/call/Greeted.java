@@ -1,5 +1,6 @@
 package kumi.call;
 
+import java.nio.charset.StandardCharsets;
 import java.util.Objects;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
@@ -11,10 +12,15 @@ import kumi.call.wire.ServerHello;
 record Greeted(Connection connection, ServerHello hello) {
     /** What a metaserver that does not lead says, with the address of the one that does. */
     static final int NOT_LEADING = 23;
+    /** Longest name of a site, in bytes. */
+    private static final int MOST_SITE = 64;
 
     /** Connects to a server or a metaserver. */
     static Greeted open(String address, ClientOptions options) {
         String site = Objects.requireNonNullElse(System.getenv("KUMI_CALL_SITE"), "");
+        if (site.getBytes(StandardCharsets.UTF_8).length > MOST_SITE) {
+            throw new CallException.Argument("KUMI_CALL_SITE has more than " + MOST_SITE + " bytes");
+        }
         byte[] greeting = Protocol.hello(options.token(), options.program(), site);
         Connection connection = new Connection(Transport.connect(address, options), greeting, address);
         boolean connected = false;

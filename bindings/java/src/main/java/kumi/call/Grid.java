@@ -102,7 +102,9 @@ final class Grid {
     CompletableFuture<Connection> metaserver() {
         CompletableFuture<Connection> found;
         synchronized (this) {
-            if (meta != null && !meta.connection().isBroken()) {
+            if (closed) {
+                return CompletableFuture.failedFuture(new CallException.ConnectionLost("the client was closed", true));
+            } else if (meta != null && !meta.connection().isBroken()) {
                 return CompletableFuture.completedFuture(meta.connection());
             } else if (looking != null) {
                 return looking;

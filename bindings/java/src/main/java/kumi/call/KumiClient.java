@@ -94,18 +94,19 @@ public final class KumiClient implements AutoCloseable {
         if (addresses.size() > 1) {
             return new KumiClient(Grid.connect(addresses, options), options);
         }
+        String single = addresses.isEmpty() ? address : addresses.get(0);
         Greeted greeted;
         try {
-            greeted = Greeted.leading(address, options);
+            greeted = Greeted.leading(single, options);
         } catch (CallException.Server refused) {
             if (refused.code() != Greeted.NOT_LEADING) {
                 throw refused;
             }
             // Another metaserver is about to lead.
-            return new KumiClient(Grid.connect(List.of(address), options), options);
+            return new KumiClient(Grid.connect(List.of(single), options), options);
         }
         return greeted.hello().metaserver()
-                ? new KumiClient(Grid.of(List.of(address), greeted, options), options) : new KumiClient(greeted, options);
+                ? new KumiClient(Grid.of(List.of(single), greeted, options), options) : new KumiClient(greeted, options);
     }
 
     /** The server's name, or the metaserver's. */

@@ -96,6 +96,17 @@ final class Fake implements AutoCloseable {
             write(hello.array());
         }
 
+        /** Takes a hello and refuses it with an error. */
+        void refuse(int code, String text) throws IOException {
+            in.readNBytes(12);
+            read(read(4).getInt());
+            byte[] sentence = text.getBytes(StandardCharsets.UTF_8);
+            ByteBuffer hello = ByteBuffer.allocate(16 + 4 + 10 + sentence.length).order(ByteOrder.LITTLE_ENDIAN);
+            hello.put("KUMICALL".getBytes(StandardCharsets.US_ASCII)).putShort((short) 0).putShort((short) 1);
+            hello.putInt(4 + 10 + sentence.length).putShort((short) 6).putShort((short) (10 + sentence.length));
+            write(hello.putShort((short) code).putLong(0).put(sentence).array());
+        }
+
         Frame next() throws IOException {
             ByteBuffer header = read(12);
             int length = header.getInt();

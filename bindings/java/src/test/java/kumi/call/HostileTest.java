@@ -54,8 +54,6 @@ class HostileTest {
         try (Fake fake = new Fake(peer -> peer.write(version))) {
             assertEquals(13, assertThrows(CallException.Server.class, fake::client).code());
         }
-        byte[] metaserver = "KUMICALL\1\0\1\0\5\0\0\0\7\0\1\0\1".getBytes(StandardCharsets.US_ASCII);
-        greeting(metaserver, "is a metaserver");
         byte[] body = "KUMICALL\0\0\1\0\17\0\0\0\6\0\13\0\12\0\0\0\0\0\0\0\0\0!".getBytes(StandardCharsets.US_ASCII);
         body[12] = (byte) (body.length - 16);
         body[18] = (byte) (body.length - 20);

@@ -18,6 +18,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.BooleanSupplier;
 import org.junit.jupiter.api.AfterEach;
@@ -227,5 +228,56 @@ class MetaTest {
         assertThrows(IllegalArgumentException.class, () -> client.prepare("shout").priority(10));
         assertThrows(IllegalArgumentException.class, () -> client.prepare("shout").priority(-1));
         assertThrows(CallException.Argument.class, () -> KumiClient.connect(servers.get(0).address + "," + servers.get(1).address));
+    }
+
+    /** A metaserver that does not lead says who does; one that knows none is asked again until it does. */
+    @Test
+    void redirected() throws Exception {
+        AtomicInteger asked = new AtomicInteger();
+        try (Fake follows = new Fake(peer -> peer.refuse(23, asked.incrementAndGet() < 3 ? "" : meta.address));
+                KumiClient of = follows.client()) {
+            assertEquals("a!", of.call("shout", "a").text("answer"));
+            assertEquals(3, asked.get());
+        }
+    }
+
+    /** A server whose slots others use. */
+    @Test
+    void busyServers() throws Exception {
+        String busy = servers.get(0).address;
+        try (KumiClient direct = KumiClient.connect(busy)) {
+            List<CompletableFuture<Result>> naps = new ArrayList<>();
+            for (int index = 0; index < 4; index++) {
+                naps.add(direct.callAsync("nap", 2000));
+            }
+            for (int index = 0; index < 20; index++) {
+                assertEquals("x!", client.call("shout", "x").text("answer"));
+            }
+            for (CompletableFuture<Result> nap : naps) {
+                nap.get(60, TimeUnit.SECONDS);
+            }
+        }
+    }
+
+    /** What may run twice does when its server is killed, and its arguments are sent anew. */
+    @Test
+    void idempotent() throws Exception {
+        int n = 700;
+        double[] a = new double[n * n];
+        double[] b = new double[n * n];
+        for (int index = 0; index < n; index++) {
+            a[index * n + index] = 2;
+            b[index * n] = index;
+        }
+        List<CompletableFuture<Result>> calls = new ArrayList<>();
+        for (int index = 0; index < 8; index++) {
+            calls.add(client.callAsync("dmmul", n, a, b));
+        }
+        calls.get(0).get(60, TimeUnit.SECONDS);
+        servers.get(0).kill();
+        for (CompletableFuture<Result> call : calls) {
+            double[] c = call.get(120, TimeUnit.SECONDS).doubles("C");
+            assertEquals(2.0 * (n - 1), c[(n - 1) * n]);
+        }
     }
 }
