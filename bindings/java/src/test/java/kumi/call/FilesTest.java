@@ -207,9 +207,10 @@ class FilesTest {
         assertTrue(wrong.getMessage().contains(part), wrong.getMessage());
     }
 
-    /** The folders of calls at the server. */
+    /** The folders of calls at the server, which are in those of their owners. */
     private static long calls() {
-        return within(scratch.toFile()).flatMap(server -> within(server)).filter(File::isDirectory).count();
+        return within(scratch.toFile()).flatMap(FilesTest::within).flatMap(FilesTest::within)
+                .filter(File::isDirectory).count();
     }
 
     /** What a folder has; one that has just gone has nothing. */
