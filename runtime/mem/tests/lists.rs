@@ -173,8 +173,11 @@ fn several_requests_of_a_get_are_under_way() {
     };
     let job = Job { layout: &[1, 1], ..Job::default() };
     let job = start("several_requests_of_a_get_are_under_way", &job, body);
+    // Rank 0 has said that it is at the barrier, too, and rank 1 knows it.
     job.until("rank 1 waits", |job| {
-        job.sample(1).idle && job.total("sent") > 0 && job.total("sent") == job.total("delivered")
+        let have_sent = [0, 1].iter().all(|rank| counter(&job.sample(*rank), "sent") > 0);
+        let all_there = job.total("sent") == job.total("delivered");
+        job.sample(1).idle && have_sent && all_there
     });
     job.signal(1, libc::SIGSTOP);
     let sent = || counter(&job.sample(0), "sent");
