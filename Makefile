@@ -91,8 +91,7 @@ test: lint
 	@for folder in examples/c bindings/cpp examples/cpp bindings/fortran examples/fortran bindings/grpc examples/grpc; do \
 	  $(MAKE) --no-print-directory -C $$folder check PROFILE=debug LIB=$(TARGET)/debug OUT=$(TARGET)/debug || exit 1; \
 	done
-	@$(MAKE) --no-print-directory python PROFILE=debug
-	@$(MAKE) --no-print-directory java PROFILE=debug BUILT=yes
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target python java PROFILE=debug BUILT=yes
 	KUMI_BIN_DIR=$(TARGET)/debug KUMI_PYTHON=$(TARGET)/python/venv/bin/python \
 	  $(CARGO) test --workspace --locked --no-fail-fast
 
