@@ -23,9 +23,11 @@ const STREAMS: usize = 4;
 const MOST_WISH: usize = MOST_ANSWER + HEADER;
 const TICKET: Ticket = Ticket { call: 1, attempt: 2 };
 /// Kinds of frames that a server of routines takes, with one that does not exist and one that is an extension.
-const TO_SERVER: &[u8] = &[1, 2, 3, 3, 3, 3, 3, 4, 4, 4, 5, 6, 7, 13, 14, 15, 21, 23, 46, 99, 200];
+const TO_SERVER: &[u8] =
+    &[1, 2, 3, 3, 3, 3, 3, 4, 4, 4, 5, 6, 7, 13, 14, 15, 16, 18, 18, 21, 23, 46, 99, 200];
 /// The same of its clients, metaservers' answers included.
-const TO_CLIENT: &[u8] = &[4, 4, 4, 6, 7, 8, 9, 10, 10, 11, 12, 12, 20, 20, 33, 35, 45, 99, 200];
+const TO_CLIENT: &[u8] =
+    &[4, 4, 4, 6, 7, 8, 9, 10, 10, 11, 12, 12, 17, 20, 20, 33, 35, 45, 99, 200];
 /// Of metaservers.
 const TO_METASERVER: &[u8] = &[1, 2, 4, 5, 6, 7, 32, 32, 34, 36, 37, 38, 40, 41, 43, 44, 99, 200];
 /// Of a server of routines from its metaserver.
@@ -55,8 +57,8 @@ impl Bytes<'_> {
         let of_connection = matches!(kind, 6 | 7 | 15 | 23 | 36..=43 | 47);
         let stream = match kind {
             _ if of_connection => 0,
-            8 | 9 | 33 | 35 | 45 if at < 224 => asked(kind),
-            _ => u32::from(at % 8),
+            8 | 9 | 17 | 33 | 35 | 45 if at < 224 => asked(kind),
+            _ => u32::from(at % 9),
         };
         let argument = if kind == 4 { at / 8 % 4 } else { 0 };
         out.extend_from_slice(&u32::try_from(body.len()).expect("short").to_le_bytes());
@@ -140,7 +142,11 @@ fn register() -> Register {
 fn good(kind: u8, at: u8, out: &mut Vec<u8>) {
     let failed = at >= 128;
     match kind {
-        1 | 2 => out.push(b'f'),
+        1 | 2 | 16 => out.push(b'f'),
+        18 => {
+            out.extend_from_slice(&[at % 8, 0, 0, 0]);
+            call(false).encode(out);
+        }
         3 => call(failed).encode(out),
         4 => out.extend(std::iter::repeat_n(at, 1 + usize::from(at / 32))),
         6 | 7 => out.extend_from_slice(&[at; 8]),
@@ -226,6 +232,14 @@ impl Serving {
             ServerEvent::Back(stream) => {
                 assert!(self.coming.contains_key(&stream) && !self.running.contains(&stream));
                 self.running.push(stream);
+            }
+            ServerEvent::Create(stream, class) => {
+                assert!(!class.is_empty());
+                if input.next().is_multiple_of(4) {
+                    self.server.fail(stream, &no);
+                } else {
+                    self.server.created(stream);
+                }
             }
             ServerEvent::Release(memory) => assert!(memory > 0 && memory <= self.granted),
             ServerEvent::Ticket(..) | ServerEvent::Drop(_) => {}
@@ -357,6 +371,7 @@ fn asked(kind: u8) -> u32 {
         8 => 1,
         9 => 2,
         45 => 7,
+        17 => 8,
         _ => 6,
     }
 }
@@ -384,6 +399,7 @@ impl Asking {
         }
         client.seek(&placing(), &mut out).expect("a name");
         client.status(&mut out);
+        client.create("c", &mut out).expect("a name");
         Asking { client, out, results, called: BTreeMap::new(), over: Vec::new() }
     }
 
@@ -420,6 +436,7 @@ impl Asking {
             ClientEvent::Hello(_)
             | ClientEvent::Result(..)
             | ClientEvent::Placed(..)
+            | ClientEvent::Created(_)
             | ClientEvent::Ended(_)
             | ClientEvent::Pong => {}
         }
@@ -440,8 +457,8 @@ pub fn client(input: &[u8]) -> usize {
                     return asking.over.len();
                 }
                 match input.next() {
-                    0..=7 => asking.client.abandon((input.next() % 8).into()),
-                    8..=15 => asking.client.cancel((input.next() % 8).into(), &mut asking.out),
+                    0..=7 => asking.client.abandon((input.next() % 9).into()),
+                    8..=15 => asking.client.cancel((input.next() % 9).into(), &mut asking.out),
                     16..=23 => asking.client.pongs(&mut asking.out),
                     _ => input.frame(TO_CLIENT, &mut bytes),
                 }

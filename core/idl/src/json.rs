@@ -120,6 +120,14 @@ impl Module {
         if !module.name.is_empty() && !is_name(&module.name) {
             return Err(invalid(&module.name, Fault::Name(shortened(&module.name))));
         }
+        let foreign = |class: &crate::model::Class| {
+            class.methods.iter().find(|method| method.class != class.name).map(|it| it.name.clone())
+        };
+        if let Some((class, method)) =
+            module.classes.iter().find_map(|class| Some((class, foreign(class)?)))
+        {
+            return Err(invalid(&method, Fault::Class(shortened(&class.name))));
+        }
         let mut names = BTreeSet::new();
         for interface in module.routines() {
             interface.validate().map_err(|problem| JsonError::Invalid {

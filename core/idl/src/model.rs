@@ -17,6 +17,9 @@ pub struct Interface {
     pub version: u32,
     /// The routine's name, unique on a server; `module/name` where a module is given.
     pub name: String,
+    /// The class of which it is a method, called on objects of that: its name is `class.method`; empty: of none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub class: String,
     /// What users read about it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub doc: String,
@@ -48,6 +51,13 @@ impl Interface {
     pub const MOST_PARAMS: usize = 256;
     /// Most dimensions of an array.
     pub const MOST_DIMENSIONS: usize = 15;
+
+    /// Its name among the methods of its class; of what is no method, its name.
+    #[must_use]
+    pub fn method(&self) -> &str {
+        let own = self.name.strip_prefix(self.class.as_str()).and_then(|it| it.strip_prefix('.'));
+        own.unwrap_or(&self.name)
+    }
 }
 
 /// What a file of descriptions holds.

@@ -69,6 +69,9 @@ pub(crate) fn faults(interface: &Interface, parallel: &Parallel) -> Vec<Fault> {
     if interface.target.language == Language::Python {
         faults.push(Fault::ParallelPython);
     }
+    if !interface.class.is_empty() {
+        faults.push(Fault::ParallelMethod);
+    }
     let across = |param: &Param| matches!(param.ty, Type::Callback(_) | Type::File);
     if let Some(param) = interface.params.iter().find(|param| across(param)) {
         faults.push(Fault::ParallelParam(shortened(&param.name)));

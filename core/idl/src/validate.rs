@@ -164,6 +164,12 @@ pub enum Fault {
     /// A word of the language as a name.
     #[error("`{0}` is a word of the language; take another name")]
     Reserved(String),
+    /// A class that is none, or whose methods have other names.
+    #[error("it is no method of a class `{0}`: methods are called `class.method`")]
+    Class(String),
+    /// A method that is a job of a cluster.
+    #[error("a method of a class is no job of a cluster: its object is one process")]
+    ParallelMethod,
     /// A job of a function of Python.
     #[error("a function of Python is no job of a cluster")]
     ParallelPython,
@@ -242,6 +248,10 @@ impl Check<'_> {
         let mut parts = interface.name.split(['/', '.']);
         if !parts.all(is_name) || interface.name.len() > 4 * MOST_NAME {
             self.add(Place::Routine, Fault::Name(shortened(&interface.name)));
+        }
+        let own = interface.name.strip_prefix(interface.class.as_str());
+        if !(interface.class.is_empty() || own.is_some_and(|own| own.starts_with('.'))) {
+            self.add(Place::Routine, Fault::Class(shortened(&interface.class)));
         }
         if interface.params.len() > Interface::MOST_PARAMS {
             self.add(Place::Routine, Fault::Params(interface.params.len()));

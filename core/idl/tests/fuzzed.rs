@@ -136,6 +136,7 @@ fn interface(name: &'static str) -> impl Strategy<Value = Interface> {
             Interface {
                 version: Interface::VERSION,
                 name: name.to_owned(),
+                class: String::new(),
                 doc,
                 params,
                 calc_order,
@@ -188,7 +189,8 @@ proptest! {
     }
 
     #[test]
-    fn printed_and_read_again(one in interface("m/f"), two in interface("m/c.g"), doc in "\\PC{0,9}") {
+    fn printed_and_read_again(one in interface("m/f"), mut two in interface("m/c.g"), doc in "\\PC{0,9}") {
+        (two.class, two.parallel) = ("m/c".to_owned(), None);
         let class = Class {
             name: "m/c".to_owned(),
             doc,

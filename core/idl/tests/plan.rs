@@ -33,6 +33,7 @@ fn routine(params: Vec<Param>) -> Interface {
     Interface {
         version: Interface::VERSION,
         name: "test".to_owned(),
+        class: String::new(),
         doc: String::new(),
         params,
         calc_order: None,

@@ -90,6 +90,8 @@ DefClass state "with a matrix" Required "state.o"
     let class = &module.classes[0];
     assert_eq!((class.name.as_str(), class.state.trim()), ("lib/state", "double *matrix; int n;"));
     assert_eq!(class.methods[0].name, "lib/state.init");
+    assert_eq!((class.methods[0].class.as_str(), class.methods[0].method()), ("lib/state", "init"));
+    assert_eq!((f.class.as_str(), f.method()), ("", f.name.as_str()));
     assert_eq!(class.methods[0].target.required, ["state.o", "-lm", "-llib"]);
     assert_eq!(class.methods[0].target.symbol, "init");
     assert!(class.methods[0].target.body.contains("keep(n, A)"));

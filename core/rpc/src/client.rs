@@ -50,6 +50,8 @@ pub enum ClientEvent {
     /// The memory of a call that has asked for it, also of one for which nobody waits any more: [`Client::filled`] says that
     /// what is sent is there, if anything is, and [`Client::release`] that it is touched no more.
     Granted(u32, Grant),
+    /// An object is there; the stream goes on as long as it is.
+    Created(u32),
 }
 
 #[derive(Debug)]
@@ -59,6 +61,8 @@ enum Stream {
     Call(Call),
     Place,
     Status,
+    /// An object; whether it is there.
+    Object(bool),
 }
 
 #[derive(Debug, Default)]
@@ -189,7 +193,13 @@ impl Client {
         message::name(head.routine.as_bytes()).map_err(|_| TooLong(head.routine.len()))?;
         let before = out.len();
         let stream = self.fresh();
-        frame::put(out, Kind::Call, stream, |out| head.encode(out));
+        let kind = if head.object == 0 { Kind::Call } else { Kind::Invoke };
+        frame::put(out, kind, stream, |out| {
+            if head.object != 0 {
+                out.extend_from_slice(&head.object.to_le_bytes());
+            }
+            head.encode(out);
+        });
         let length = out.len() - before - HEADER;
         if length > MOST_REQUEST {
             out.truncate(before);
@@ -219,6 +229,19 @@ impl Client {
             out.extend_from_slice(placed.pass.as_bytes());
         });
         out.extend_from_slice(&call);
+        Ok(stream)
+    }
+
+    /// Appends the wish for an object of a class; its stream, by which calls name the object. It ends with
+    /// [`Client::cancel`].
+    ///
+    /// # Errors
+    /// It is no name that a class can have; nothing is appended.
+    pub fn create(&mut self, class: &str, out: &mut Vec<u8>) -> Result<u32, TooLong> {
+        message::name(class.as_bytes()).map_err(|_| TooLong(class.len()))?;
+        let stream = self.fresh();
+        frame::put(out, Kind::Create, stream, |out| out.extend_from_slice(class.as_bytes()));
+        self.streams.insert(stream, (Stream::Object(false), true));
         Ok(stream)
     }
 

@@ -75,6 +75,12 @@ pub enum Kind {
     Fetch = 14,
     /// Ends the holding of arrays.
     Drop = 15,
+    /// Asks for an object of a class.
+    Create = 16,
+    /// It is there.
+    Created = 17,
+    /// The head of a call on an object.
+    Invoke = 18,
     /// The memory of a call.
     Grant = 20,
     /// The client has put its arrays there.
@@ -85,7 +91,7 @@ pub enum Kind {
 
 impl Kind {
     fn of(byte: u8) -> Option<Kind> {
-        const ALL: [Kind; 34] = [
+        const ALL: [Kind; 37] = [
             Kind::Interface,
             Kind::List,
             Kind::Call,
@@ -117,6 +123,9 @@ impl Kind {
             Kind::Ask,
             Kind::Fetch,
             Kind::Drop,
+            Kind::Create,
+            Kind::Created,
+            Kind::Invoke,
             Kind::Grant,
             Kind::Filled,
             Kind::Release,
@@ -166,7 +175,7 @@ impl Header {
             return Err(ProtocolError::Length { kind, length, most });
         }
         let exact = match known {
-            Some(Kind::Cancel | Kind::Filled) => length.cmp(&0),
+            Some(Kind::Cancel | Kind::Filled | Kind::Created) => length.cmp(&0),
             Some(Kind::Release) => length.cmp(&4),
             Some(Kind::Ping | Kind::Pong) => length.cmp(&8),
             _ => Ordering::Equal,

@@ -40,6 +40,8 @@ pub struct CallHead {
     pub held: Held,
     /// Arrays that are to go through memory, in ascending order of their parameters.
     pub shared: Vec<(u16, Share)>,
+    /// The stream of the object on which it is to run; 0: on none. It travels before the head.
+    pub object: u32,
 }
 
 /// A result's head.
@@ -119,11 +121,13 @@ pub enum Code {
     NotLeading,
     /// The routine has ended with an exception.
     Raised,
+    /// The object is no more, or is on another connection.
+    ObjectLost,
     /// What a newer server says.
     Other(u16),
 }
 
-const CODES: [(u16, Code); 26] = [
+const CODES: [(u16, Code); 27] = [
     (1, Code::NoSuchRoutine),
     (2, Code::InterfaceChanged),
     (3, Code::BadArguments),
@@ -150,6 +154,7 @@ const CODES: [(u16, Code); 26] = [
     (26, Code::TlsWanted),
     (30, Code::Storage),
     (31, Code::Raised),
+    (32, Code::ObjectLost),
 ];
 
 impl Code {
@@ -290,7 +295,20 @@ impl CallHead {
         let count = cursor.u16()?;
         let (values, held, shared) = Held::decode(&mut cursor, count)?;
         cursor.end()?;
-        Ok(CallHead { hash, timeout_ms, routine, values, held, shared })
+        Ok(CallHead { hash, timeout_ms, routine, values, held, shared, object: 0 })
+    }
+
+    /// Reads the object and the head of a call on it, which are all of `bytes`.
+    ///
+    /// # Errors
+    /// They are malformed.
+    pub(crate) fn decode_on_object(bytes: &[u8]) -> Result<CallHead, Malformed> {
+        let mut cursor = Cursor::new(bytes);
+        let object = cursor.u32()?;
+        if object == 0 {
+            return Err(Malformed::Order);
+        }
+        Ok(CallHead { object, ..CallHead::decode(cursor.rest())? })
     }
 }
 

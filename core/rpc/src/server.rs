@@ -1,7 +1,7 @@
 //! A connection as its server sees it.
 
 use crate::callback::{CallbackHead, CallbackReturn};
-use crate::codec::Cursor;
+use crate::codec::{Cursor, Malformed};
 use crate::frame::{self, End, HEADER, Header, Kind};
 use crate::held::{self, FetchHead, HeldName};
 use crate::hello::{ClientHello, Local, Role, ServerHello, VERSIONS};
@@ -45,6 +45,9 @@ pub enum ServerEvent {
     Drop(Vec<HeldName>),
     /// The client touches a memory no more that it was granted.
     Release(u32),
+    /// An object of this class; [`Server::created`] says that it is there, [`Server::fail`] that it cannot be, or is no more.
+    /// It ends with [`ServerEvent::Cancel`].
+    Create(u32, String),
 }
 
 /// What a stream waits for.
@@ -52,6 +55,8 @@ pub enum ServerEvent {
 enum Stream {
     /// An answer of the driver's.
     Asked,
+    /// Its end: it is an object, there or about to be.
+    Object,
     /// Arrays, and that the client says that it has filled the call's memory.
     Receiving { parts: Parts, filled: bool },
     /// The routine.
@@ -81,6 +86,11 @@ pub struct Server {
     local: Option<Local>,
     /// Memories that the client may touch.
     lent: BTreeSet<u32>,
+}
+
+/// A frame's body cannot be read.
+fn in_body(header: Header, why: Malformed) -> ProtocolError {
+    ProtocolError::Body { kind: header.kind.map_or(0, |kind| kind as u8), why }
 }
 
 impl Server {
@@ -210,7 +220,7 @@ impl Server {
             (None, _) | (_, None | Some(Stream::Asked | Stream::Ending | Stream::Answered)) => {
                 Ok(None)
             }
-            (_, Some(Stream::Running | Stream::Called { .. })) => Err(excess),
+            (_, Some(Stream::Running | Stream::Called { .. } | Stream::Object)) => Err(excess),
             (_, Some(Stream::Receiving { parts, .. } | Stream::Returning(parts))) => {
                 let offset = parts.offset(argument, length as u64).ok_or(excess)?;
                 Ok(Some(Place { stream, argument, offset }))
@@ -246,16 +256,12 @@ impl Server {
             }
             Kind::List => {
                 let part = core::str::from_utf8(body);
-                let part = part.map_err(|_| malformed(crate::Malformed::Text))?.to_owned();
+                let part = part.map_err(|_| malformed(Malformed::Text))?.to_owned();
                 self.begin(stream)?.then_some(ServerEvent::List(stream, part))
             }
-            Kind::Call => {
-                let head = CallHead::decode(body).map_err(malformed)?;
-                if !(self.gives || head.shared.is_empty()) {
-                    return Err(malformed(crate::Malformed::Tag));
-                }
-                self.begin(stream)?.then_some(ServerEvent::Call(stream, head))
-            }
+            Kind::Call => self.call(header, CallHead::decode(body))?,
+            Kind::Invoke => self.call(header, CallHead::decode_on_object(body))?,
+            Kind::Create => self.create(header, message::name(body))?,
             Kind::Fetch => {
                 let head = FetchHead::decode(body).map_err(malformed)?;
                 self.begin(stream)?.then_some(ServerEvent::Fetch(stream, head))
@@ -293,6 +299,33 @@ impl Server {
             }
             _ => return Err(ProtocolError::Kind(kind as u8)),
         })
+    }
+
+    /// A call begins.
+    fn call(
+        &mut self,
+        header: Header,
+        head: Result<CallHead, Malformed>,
+    ) -> Result<Option<ServerEvent>, ProtocolError> {
+        let head = head.map_err(|why| in_body(header, why))?;
+        if !(self.gives || head.shared.is_empty()) {
+            return Err(in_body(header, Malformed::Tag));
+        }
+        Ok(self.begin(header.stream)?.then_some(ServerEvent::Call(header.stream, head)))
+    }
+
+    /// An object is to be made.
+    fn create(
+        &mut self,
+        header: Header,
+        class: Result<&str, Malformed>,
+    ) -> Result<Option<ServerEvent>, ProtocolError> {
+        let class = class.map_err(|why| in_body(header, why))?.to_owned();
+        if !self.begin(header.stream)? {
+            return Ok(None);
+        }
+        self.streams.insert(header.stream, Stream::Object);
+        Ok(Some(ServerEvent::Create(header.stream, class)))
     }
 
     /// A function of the client has ended.
@@ -337,6 +370,13 @@ impl Server {
         }
         self.streams.insert(stream, Stream::Asked);
         Ok(true)
+    }
+
+    /// Tells the client that its object is there, unless that has ended meanwhile.
+    pub fn created(&mut self, stream: u32) {
+        if matches!(self.streams.get(&stream), Some(Stream::Object)) {
+            self.put(Kind::Created, stream, |_| {});
+        }
     }
 
     /// Takes a call whose arrays have these sizes. If nothing is to come it is ready at once.

@@ -19,6 +19,7 @@ fn running() -> Server {
         values: Vec::new(),
         held: Held::default(),
         shared: Vec::new(),
+        object: 0,
     };
     Client::new().call(&head, &[], &mut bytes).expect("short");
     let events = feed(&mut server, &bytes, |server, event| match event {
@@ -237,6 +238,7 @@ fn a_stream_is_in_use_until_its_chunks_are_written() {
         values: Vec::new(),
         held: Held::default(),
         shared: Vec::new(),
+        object: 0,
     };
     Client::new().call(&call, &[], &mut bytes).expect("short");
     assert_eq!(try_feed(&mut server, &bytes, |_, _| {}), Err(ProtocolError::Reused(1)));
@@ -259,6 +261,7 @@ fn calling() -> Client {
         values: Vec::new(),
         held: Held::default(),
         shared: Vec::new(),
+        object: 0,
     };
     let mut out = Vec::new();
     client.call(&call, &[Size { argument: 0, bytes: 4 }], &mut out).expect("short");

@@ -241,6 +241,7 @@ fn shown(event: &ClientEvent) -> Value {
         ClientEvent::Failed(stream, why) => json!(["failed", stream, failure(why)]),
         ClientEvent::Ended(why) => json!(["ended", failure(why)]),
         ClientEvent::Pong => json!(["pong"]),
+        ClientEvent::Created(stream) => json!(["created", stream]),
         // No vector speaks of metaservers: clients in other languages do not call through them.
         ClientEvent::Placed(..) | ClientEvent::Closed(_) | ClientEvent::State(..) => {
             json!(["of a metaserver"])

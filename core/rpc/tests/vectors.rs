@@ -122,8 +122,7 @@ fn held_arrays() {
     let keep = Keep { name: name(5), lifetime_ms: 6, sent: true, survives: false };
     let held = Held { from: vec![(1, vec![part.clone()])], keep: vec![(1, keep), (2, keep)] };
     let values = vec![(0, Value::I64(7)), (3, Value::I64(8))];
-    let head =
-        CallHead { hash: 0, timeout_ms: 0, routine: "f".into(), values, held, shared: vec![] };
+    let head = CallHead { routine: "f".into(), values, held, ..CallHead::default() };
     let mut bytes = Vec::new();
     head.encode(&mut bytes);
     let mut expected = b"\0\0\0\0\0\0\0\0\0\0\0\0\x01\0f\x05\0".to_vec();

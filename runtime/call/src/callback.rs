@@ -38,6 +38,7 @@ pub fn functions(interface: &Interface) -> Vec<Function> {
             let declared = Interface {
                 version: Interface::VERSION,
                 name: param.name.clone(),
+                class: String::new(),
                 doc: String::new(),
                 params: params.clone(),
                 calc_order: None,

@@ -33,8 +33,8 @@ pub mod users;
 
 pub use client::{
     Arg, Array, ArrayMut, AtServers, Bell, Call, CallError, Callback, CallbackArgs, Canceller,
-    Client, Files, Grid, GridCall, GridCanceller, Known, Options, Outcome, Remote, RemoteCall,
-    RemoteCanceller, Shape, is_given, wait_any,
+    Client, Files, Grid, GridCall, GridCanceller, Known, Object, Options, Outcome, Remote,
+    RemoteCall, RemoteCanceller, Shape, is_given, wait_any,
 };
 pub use held::{Names, Traffic};
 pub use kumi_rpc::Value;

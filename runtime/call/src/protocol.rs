@@ -15,8 +15,8 @@ const REPLY: usize = 9;
 /// What a slot is told first; as JSON in an arena, since a description may be longer than a message.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Setup {
-    /// The routine's description.
-    pub interface: String,
+    /// The routine's description; or those of all methods of a class, of which this is to be an object.
+    pub interfaces: Vec<String>,
     /// Libraries to be opened, in order.
     pub libraries: Vec<PathBuf>,
     /// A folder from which its program reads beside them.
@@ -55,8 +55,8 @@ pub enum Order {
     Unmap(u32),
     /// So many bytes of that arena are a [`Setup`].
     SetUp(u32, u64),
-    /// Run the routine on that arena, laid out so.
-    Run(u32, Vec<Slot>),
+    /// Run the routine of this index on that arena, laid out so.
+    Run(u32, u32, Vec<Slot>),
     /// The function that the routine has called has returned; so many bytes of values are in the exchange.
     Return(u64),
 }
@@ -68,7 +68,7 @@ impl Order {
             Order::Map(arena, bytes) => (0, *arena, *bytes, &[]),
             Order::Unmap(arena) => (1, *arena, 0, &[]),
             Order::SetUp(arena, bytes) => (2, *arena, *bytes, &[]),
-            Order::Run(arena, slots) => (3, *arena, slots.len() as u64, slots),
+            Order::Run(routine, arena, slots) => (3, *arena, u64::from(*routine), slots),
             Order::Return(bytes) => (4, 0, *bytes, &[]),
         };
         let mut out = Vec::with_capacity(16 + 24 * slots.len());
@@ -100,7 +100,10 @@ impl Order {
             0 => Order::Map(arena, number),
             1 => Order::Unmap(arena),
             2 => Order::SetUp(arena, number),
-            3 => Order::Run(arena, rest.chunks_exact(24).map(slot).collect::<Option<Vec<_>>>()?),
+            3 => {
+                let slots = rest.chunks_exact(24).map(slot).collect::<Option<Vec<_>>>()?;
+                Order::Run(u32::try_from(number).ok()?, arena, slots)
+            }
             4 => Order::Return(number),
             _ => return None,
         })
@@ -192,7 +195,7 @@ mod tests {
             Order::Map(1, 2),
             Order::Unmap(3),
             Order::SetUp(4, 5),
-            Order::Run(6, vec![slot; 256]),
+            Order::Run(5, 6, vec![slot; 256]),
             Order::Return(7),
         ];
         for order in orders {

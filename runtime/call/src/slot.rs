@@ -1,4 +1,5 @@
-//! The process of a call slot: it opens the libraries of one routine and runs one call after the other.
+//! The process of a call slot: it opens the libraries of one routine, or of the methods of one class, and runs one call
+//! after the other.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -29,7 +30,7 @@ pub use crate::native::{Arena, ClientFunction, Hosted, Linked, Returned, main, p
 /// # Errors
 /// The socket fails, or the server says what this version does not know.
 pub fn run() -> io::Result<()> {
-    run_with(&|interface, setup| {
+    run_with(&|interface, _, setup| {
         let loaded = Routine::load(interface, &setup.libraries);
         loaded.map(Runner::Bound).map_err(|error| error.to_string())
     })
@@ -37,9 +38,8 @@ pub fn run() -> io::Result<()> {
 
 /// [`run`], of routines that are linked into this executable.
 pub(crate) fn run_linked(routines: &[Linked]) -> io::Result<()> {
-    run_with(&|interface, setup| {
-        let described = setup.interface.as_bytes();
-        let found = routines.iter().find(|routine| routine.description() == described);
+    run_with(&|interface, json, setup| {
+        let found = routines.iter().find(|routine| routine.description() == json.as_bytes());
         let found = found.ok_or_else(|| {
             let name = &interface.name;
             format!("the executable was built from another description of `{name}`; build it again")
@@ -47,7 +47,7 @@ pub(crate) fn run_linked(routines: &[Linked]) -> io::Result<()> {
         if interface.parallel.is_none() {
             return LinkedRoutine::new(found, interface).map(Runner::Linked);
         }
-        Proxy::new(interface, setup).map(|proxy| Runner::Job(Box::new(RefCell::new(proxy))))
+        Proxy::new(interface, json, setup).map(|proxy| Runner::Job(Box::new(RefCell::new(proxy))))
     })
 }
 
@@ -58,18 +58,18 @@ pub(crate) fn run_linked(routines: &[Linked]) -> io::Result<()> {
 pub fn run_hosted<'a>(
     load: &dyn Fn(&Interface, &str) -> Result<Hosted<'a>, String>,
 ) -> io::Result<()> {
-    run_with(&|interface, setup| load(interface, &setup.interface).map(Runner::Hosted))
+    run_with(&|interface, json, _| load(interface, json).map(Runner::Hosted))
 }
 
-/// What becomes of a description and what else the server says first.
-type Load<'a> = dyn Fn(&Interface, &Setup) -> Result<Runner<'a>, String> + 'a;
+/// What becomes of a description, which is this JSON, and what else the server says first.
+type Load<'a> = dyn Fn(&Interface, &str, &Setup) -> Result<Runner<'a>, String> + 'a;
 
 fn run_with(load: &Load<'_>) -> io::Result<()> {
     // The server's end is the end of a slot, whatever the routine does.
     end_with_server()?;
     let mut orders = Orders::new(take_socket()?);
     let mut arenas: HashMap<u32, Result<Arc<Arena>, String>> = HashMap::new();
-    let mut routine = None;
+    let mut routines = Vec::new();
     loop {
         let Some((order, descriptor)) = orders.next()? else { return Ok(()) };
         match order {
@@ -85,7 +85,7 @@ fn run_with(load: &Load<'_>) -> io::Result<()> {
                 let arena = arena.as_ref().map_err(String::clone);
                 let reply = match arena.and_then(|it| set_up(&it.read(0, bytes), load)) {
                     Ok((loaded, setup)) => {
-                        routine = Some(loaded);
+                        routines = loaded;
                         let board = setup.board.and_then(|number| arenas.remove(&number));
                         orders.look_at(board.and_then(Result::ok).and_then(Board::of));
                         open_line(orders.socket()?, setup.callback);
@@ -97,9 +97,9 @@ fn run_with(load: &Load<'_>) -> io::Result<()> {
             }
             // Only a function of the client returns, and its caller waits for that.
             Order::Return(_) => return Err(io::ErrorKind::InvalidData.into()),
-            Order::Run(number, slots) => {
+            Order::Run(index, number, slots) => {
                 let arena = arenas.get(&number).ok_or(io::ErrorKind::InvalidData)?;
-                let routine = routine.as_ref().ok_or(io::ErrorKind::InvalidData)?;
+                let routine = routines.get(index as usize).ok_or(io::ErrorKind::InvalidData)?;
                 let reply = match arena {
                     Ok(arena) => call(routine, arena, &slots),
                     Err(why) => Reply::Failed(why.clone()),
@@ -158,11 +158,12 @@ fn map(descriptor: Option<OwnedFd>, bytes: u64) -> Result<Arc<Arena>, String> {
     })
 }
 
-/// The routine, and what else is said.
-fn set_up<'a>(json: &[u8], load: &Load<'a>) -> Result<(Runner<'a>, Setup), String> {
+/// The routines, and what else is said.
+fn set_up<'a>(json: &[u8], load: &Load<'a>) -> Result<(Vec<Runner<'a>>, Setup), String> {
     let mut setup: Setup = serde_json::from_slice(json).map_err(|error| error.to_string())?;
-    let interface =
-        Interface::from_json(setup.interface.as_bytes()).map_err(|error| error.to_string())?;
+    let read = |json: &String| Interface::from_json(json.as_bytes());
+    let interfaces: Result<Vec<Interface>, _> = setup.interfaces.iter().map(read).collect();
+    let interfaces = interfaces.map_err(|error| error.to_string())?;
     let limit = |resource, most| {
         setrlimit(resource, most, most).map_err(|error| format!("a limit cannot be set: {error}"))
     };
@@ -172,11 +173,14 @@ fn set_up<'a>(json: &[u8], load: &Load<'a>) -> Result<(Runner<'a>, Setup), Strin
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, setup.files.min(hard), hard))
         .map_err(|error| format!("the limit of open files cannot be set: {error}"))?;
     // That of a job is one of its ranks.
-    if setup.memory > 0 && interface.parallel.is_none() {
+    if setup.memory > 0 && interfaces.iter().all(|interface| interface.parallel.is_none()) {
         limit(Resource::RLIMIT_AS, setup.memory)?;
     }
     setup.door = door_before(&setup);
     let needed: Vec<PathBuf> = setup.libraries.iter().chain(&setup.folder).cloned().collect();
     confine(setup.run_as.as_ref(), setup.sandbox, &needed, setup.scratch.as_deref())?;
-    Ok((load(&interface, &setup)?, setup))
+    let each = interfaces.iter().zip(&setup.interfaces);
+    let routines: Result<Vec<Runner<'a>>, String> =
+        each.map(|(interface, json)| load(interface, json, &setup)).collect();
+    Ok((routines?, setup))
 }

@@ -199,6 +199,7 @@ fn cancelled_calls_and_lost_clients_leave_nothing() {
         values: vec![(0, Value::FileLength(length))],
         held: Held::default(),
         shared: Vec::new(),
+        object: 0,
     };
     let mut rpc = kumi_rpc::Client::new();
     rpc.call(&head(1000), &[], &mut bytes).expect("short");

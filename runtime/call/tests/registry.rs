@@ -1,7 +1,7 @@
 //! What a server does not offer, and what it says about it.
 #![forbid(unsafe_code)]
 
-use kumi_call::server::{Registry, RegistryError};
+use kumi_call::server::{Program, Registry, RegistryError};
 use kumi_idl::Interface;
 
 #[test]
@@ -27,7 +27,7 @@ fn a_description_that_clients_do_not_read_is_not_offered() {
 }
 
 #[test]
-fn methods_of_classes_are_named_among_what_is_left_out() {
+fn methods_of_classes_are_offered_with_their_class() {
     let text = "Define f(int n) Calls f(n);
         DefClass c { DefMethod get(int n) Calls get(n); DefMethod put(int n) Calls put(n); }";
     let module = kumi_idl::parse(text.as_bytes()).module.expect("a module");
@@ -37,13 +37,24 @@ fn methods_of_classes_are_named_among_what_is_left_out() {
         let path = folder.path().join(name);
         std::fs::write(&path, text).expect("it is written");
         let mut registry = Registry::default();
-        let left_out = registry.add_file(&path, &[]).expect("one can be offered");
-        let said: Vec<String> = left_out.iter().map(ToString::to_string).collect();
-        assert!(said[0].contains("`c.get`") && said[1].contains("`c.put`"), "{said:?}");
-        assert_eq!((said.len(), registry.names().collect::<Vec<_>>()), (2, vec!["f"]));
+        assert!(registry.add_file(&path, &[]).expect("all can be offered").is_empty());
+        assert_eq!(registry.names().collect::<Vec<_>>(), ["c.get", "c.put", "f"]);
+        let methods = registry.methods("c");
+        let names: Vec<&str> = methods.iter().map(|one| one.interface.method()).collect();
+        assert_eq!(names, ["get", "put"]);
+        assert!(registry.methods("").is_empty() && registry.methods("f").is_empty());
+        // Objects of it are processes of one program.
+        let other = Program { path: "/bin/c".into(), arguments: Vec::new(), folder: None };
+        let mut more = module.classes[0].methods[0].clone();
+        more.name = "c.more".to_owned();
+        let twice = registry.add_program(vec![more], &other);
+        assert!(matches!(twice, Err(RegistryError::ClassTwice(class)) if class == "c"));
     }
-    let path = folder.path().join("c.idl");
-    std::fs::write(&path, "DefClass c { DefMethod get(int n) Calls get(n); }").expect("written");
-    let nothing = Registry::default().add_file(&path, &[]);
-    assert!(matches!(nothing, Err(RegistryError::NotRunnable(_))), "{nothing:?}");
+    // What says that it is a method has the name of one.
+    let wrong = json.replace("\"class\":\"c\"", "\"class\":\"d\"");
+    assert_ne!(wrong, json);
+    let path = folder.path().join("wrong.json");
+    std::fs::write(&path, wrong).expect("it is written");
+    let refused = Registry::default().add_file(&path, &[]).expect_err("it is no method");
+    assert!(refused.to_string().contains("no method of a class `c`"), "{refused}");
 }

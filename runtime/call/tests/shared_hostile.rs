@@ -35,7 +35,7 @@ fn hash() -> (u64, String) {
 fn head(shared: Vec<(u16, Share)>, timeout_ms: u32) -> CallHead {
     let values = vec![(0, Value::I64(MANY.into()))];
     let routine = "add".to_owned();
-    CallHead { hash: hash().0, timeout_ms, routine, values, held: Held::default(), shared }
+    CallHead { hash: hash().0, timeout_ms, routine, values, shared, ..CallHead::default() }
 }
 
 /// A server at a socket in a folder.

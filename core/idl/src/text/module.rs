@@ -321,6 +321,9 @@ impl Reader<'_> {
     /// Settings that hold for every routine go into each; then the routines are checked.
     fn finish(mut self) -> Parsed {
         for (mut routine, class) in core::mem::take(&mut self.routines) {
+            if let Some(class) = class {
+                routine.interface.class.clone_from(&self.module.classes[class].name);
+            }
             let target = &mut routine.interface.target;
             let shared = class.map(|class| self.module.classes[class].required.iter());
             let shared = shared.into_iter().flatten().chain(&self.module.libraries);

@@ -82,6 +82,7 @@ impl<'a> Parser<'a> {
         let mut interface = Interface {
             version: Interface::VERSION,
             name: format!("{prefix}{name}"),
+            class: String::new(),
             doc,
             params,
             calc_order: options.calc_order.as_ref().map(|(expr, _)| expr.clone()),

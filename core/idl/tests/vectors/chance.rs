@@ -108,6 +108,7 @@ impl Chance {
         Interface {
             version: Interface::VERSION,
             name: name.to_owned(),
+            class: String::new(),
             doc: String::new(),
             params,
             calc_order: (self.below(2) == 0).then(|| self.expr(scalars, 2)),

@@ -65,11 +65,23 @@ impl Client {
                 let head = CallbackHead::decode(body).map_err(malformed)?;
                 self.callback(stream, head)?
             }
+            Kind::Created => self.created(stream)?,
             Kind::Placed | Kind::Closed | Kind::State => {
                 return self.take_of_metaserver(stream, kind, body);
             }
             _ => return Err(ProtocolError::Kind(kind as u8)),
         })
+    }
+
+    /// An object is there, for the first time.
+    fn created(&mut self, stream: u32) -> Result<Option<ClientEvent>, ProtocolError> {
+        match self.streams.get_mut(&stream) {
+            Some((Stream::Object(there @ false), wanted)) => {
+                *there = true;
+                Ok(wanted.then_some(ClientEvent::Created(stream)))
+            }
+            _ => Err(ProtocolError::Unasked { kind: Kind::Created as u8, stream }),
+        }
     }
 
     /// What a metaserver says.

@@ -266,11 +266,28 @@ impl<'a> Sorted<'a> {
     }
 }
 
-/// Checks arguments in the order of the parameters for which something is given.
+/// Checks arguments of a routine that is no method, in the order of the parameters for which something is given.
 ///
 /// # Errors
 /// [`CallError::Argument`], with the parameter's name.
 pub(crate) fn check<'a>(
+    interface: &Interface,
+    args: Vec<Arg<'a>>,
+    most: u64,
+) -> Result<(Checked, Vec<(u16, Callback<'a>)>), CallError> {
+    if !interface.class.is_empty() {
+        let class = &interface.class;
+        let text = format!("it is a method: make an object of `{class}`, and call it on that");
+        return Err(CallError::Argument { routine: interface.name.clone(), text });
+    }
+    check_any(interface, args, most)
+}
+
+/// [`check`], of methods too.
+///
+/// # Errors
+/// [`CallError::Argument`], with the parameter's name.
+pub(super) fn check_any<'a>(
     interface: &Interface,
     args: Vec<Arg<'a>>,
     most: u64,

@@ -12,7 +12,7 @@ use super::grid::Inner;
 use super::link::{Answer, Called, Link};
 use super::meeting::{Asked, Meeting};
 use super::ticket::Ticket;
-use super::{Call, CallError, Callback, Client, Known, Outcome};
+use super::{Call, CallError, Callback, Client, Known, Outcome, Way};
 
 /// How often a call that runs looks whether it is to end, or to go elsewhere.
 const SLICE: Duration = Duration::from_millis(100);
@@ -328,8 +328,8 @@ impl Errand<'_> {
             if control.is_cancelled() {
                 return Attempt::Over(Err(self.cancelled()));
             }
-            let begun =
-                client.send(&self.known, checked, Vec::new(), left, Some(placed), interrupted);
+            let way = Way { time: left, placed: Some(placed), ..Way::default() };
+            let begun = client.send(&self.known, checked, Vec::new(), way, interrupted);
             // Before the memory is given back: whoever cancels meanwhile finds no stream, waits for the lock, and takes
             // for granted then that nothing is written there any more.
             if let Ok(call) = &begun {

@@ -111,6 +111,9 @@ pub enum CallError {
         /// The exception's kind and message.
         text: String,
     },
+    /// The object of the call is no more: it has ended, or a call of it was stopped, or its process has crashed.
+    #[error("{0}")]
+    ObjectLost(String),
     /// A metaserver has no server for the call, or its servers are gone.
     #[error("{text}")]
     NoServer {
@@ -168,6 +171,7 @@ impl CallError {
         let Failure { code, detail, text } = failure;
         match code {
             Code::Raised => CallError::Raised { routine: routine.to_owned(), text },
+            Code::ObjectLost => CallError::ObjectLost(text),
             Code::NoTicket => CallError::NoServer { text, has_not_run: true },
             Code::NoServer => CallError::NoServer { text, has_not_run: detail == 0 },
             Code::ServerLost => CallError::NoServer { text, has_not_run: false },
@@ -206,7 +210,7 @@ impl CallError {
         }
         use CallError::{
             Address, Argument, Busy, Connect, Expired, HeldFull, NoPriority, NoSource, NotHeld,
-            NotLeading, NotPermitted, NotRunnable, RoutineNotFound, Tls, TooLarge,
+            NotLeading, NotPermitted, NotRunnable, ObjectLost, RoutineNotFound, Tls, TooLarge,
         };
         matches!(
             self,
@@ -217,6 +221,7 @@ impl CallError {
                 | NoPriority(_)
                 | TooLarge(_)
                 | Busy(_)
+                | ObjectLost(_)
                 | NotRunnable(_)
                 | NotPermitted(_)
                 | NotHeld { .. }

@@ -56,6 +56,8 @@ pub enum Answer {
     Placed(Placed),
     Closed,
     State(String),
+    /// An object is there; its end, if that comes, is an error.
+    Created,
 }
 
 #[derive(Debug, Default)]

@@ -23,6 +23,7 @@ mod inbox;
 mod link;
 mod meeting;
 mod nearer;
+mod object;
 mod placed;
 mod remote;
 mod ticket;
@@ -47,6 +48,7 @@ pub use files::Files;
 pub use functions::{Callback, CallbackArgs};
 pub use grid::{Grid, GridCall, GridCanceller};
 pub use held::AtServers;
+pub use object::Object;
 pub use remote::{Remote, RemoteCall, RemoteCanceller};
 pub use ticket::Canceller;
 
@@ -163,6 +165,17 @@ impl Outcome {
         let (_, value) = self.values.iter().find(|(other, _)| *other == parameter)?;
         values::to_scalar(value)
     }
+}
+
+/// How a call goes to a server.
+#[derive(Debug, Clone, Copy, Default)]
+struct Way<'a> {
+    /// How long it may take.
+    time: Option<Duration>,
+    /// Where a metaserver has placed it.
+    placed: Option<&'a Placed>,
+    /// The object on which it runs.
+    object: Option<&'a Arc<Ticket<Arc<Link>>>>,
 }
 
 /// How much longer than a call may take its answer is waited for.
@@ -285,7 +298,8 @@ impl Client {
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Call<'a>, CallError> {
         let (checked, functions) = arguments::check(&known.interface, args, self.server.bytes)?;
-        self.send(known, checked, functions, time, None, interrupted).map_err(|(error, _)| error)
+        let way = Way { time, ..Way::default() };
+        self.send(known, checked, functions, way, interrupted).map_err(|(error, _)| error)
     }
 
     /// Sends a call whose arguments are checked. They are given back if that fails.
@@ -295,10 +309,10 @@ impl Client {
         known: &Arc<Known>,
         checked: Checked,
         functions: Vec<(u16, Callback<'a>)>,
-        time: Option<Duration>,
-        placed: Option<&Placed>,
+        way: Way<'_>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Call<'a>, (CallError, Checked)> {
+        let Way { time, placed, object } = way;
         let timeout_ms =
             time.map_or(0, |time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1));
         let head = CallHead {
@@ -308,6 +322,7 @@ impl Client {
             values: checked.given.to_wire(),
             held: checked.held.clone(),
             shared: if self.server.gives { checked.shares() } else { Vec::new() },
+            object: object.map_or(0, |object| object.stream),
         };
         let begun = Instant::now();
         // One that is too far away to be told is none.
@@ -336,6 +351,7 @@ impl Client {
             client: self.clone(),
             begun,
             deadline,
+            _object: object.cloned(),
             lent: std::marker::PhantomData,
         })
     }
@@ -352,6 +368,8 @@ pub struct Call<'a> {
     client: Client,
     begun: Instant,
     deadline: Option<Instant>,
+    /// It lives as long as calls on it.
+    _object: Option<Arc<Ticket<Arc<Link>>>>,
     lent: std::marker::PhantomData<&'a mut [u8]>,
 }
 

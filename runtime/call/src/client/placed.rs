@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kumi_rpc::Placed;
 
-use super::{Arg, Call, CallError, Client, Known, arguments};
+use super::{Arg, Call, CallError, Client, Known, Way, arguments};
 
 impl Client {
     /// Begins a call that was placed here; otherwise as [`Client::call_async`].
@@ -17,7 +17,8 @@ impl Client {
         placed: &Placed,
     ) -> Result<Call<'static>, CallError> {
         let (checked, functions) = arguments::check(&known.interface, args, self.server.bytes)?;
-        let begun = self.send(known, checked, functions, time, Some(placed), &|| false);
+        let way = Way { time, placed: Some(placed), ..Way::default() };
+        let begun = self.send(known, checked, functions, way, &|| false);
         begun.map_err(|(error, _)| error)
     }
 }

@@ -8,7 +8,10 @@ use kumi_idl::Limits;
 use super::grid::GridCanceller;
 use super::link::Link;
 use super::meeting::Meeting;
-use super::{Arg, Call, CallError, Canceller, Client, Grid, GridCall, Known, Options, Outcome};
+use super::object::no_objects;
+use super::{
+    Arg, Call, CallError, Canceller, Client, Grid, GridCall, Known, Object, Options, Outcome,
+};
 
 /// Something that calls go to.
 #[derive(Debug, Clone)]
@@ -117,6 +120,22 @@ impl Remote {
         match self {
             Remote::Server(client) => client.interface(name),
             Remote::Grid(grid) => grid.interface(name),
+        }
+    }
+
+    /// [`Client::object_within`]; of a metaserver there are none.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn object_within(
+        &self,
+        class: &str,
+        time: Option<Duration>,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Object, CallError> {
+        match self {
+            Remote::Server(client) => client.object_within(class, time, interrupted),
+            Remote::Grid(_) => Err(no_objects(class)),
         }
     }
 

@@ -40,12 +40,15 @@ impl Proxy {
     ///
     /// # Errors
     /// A sentence.
-    pub fn new(interface: &Interface, setup: &crate::protocol::Setup) -> Result<Proxy, String> {
+    pub fn new(
+        interface: &Interface,
+        json: &str,
+        setup: &crate::protocol::Setup,
+    ) -> Result<Proxy, String> {
         let name = &interface.name;
         let jobs = setup.jobs.clone();
         let jobs = jobs.ok_or_else(|| format!("`{name}` is a job, and the server starts none"))?;
-        let told =
-            Setup { interface: setup.interface.clone(), memory: setup.memory, files: setup.files };
+        let told = Setup { interface: json.to_owned(), memory: setup.memory, files: setup.files };
         let door = setup.door.as_ref().map(TcpListener::try_clone).transpose();
         let door = door.map_err(|error| error.to_string())?;
         let told = serde_json::to_vec(&told).map_err(|error| error.to_string())?;
@@ -128,7 +131,7 @@ impl Proxy {
 impl Running {
     fn call(&mut self, interface: &Interface, arena: &Arena, slots: &[Slot]) -> io::Result<Reply> {
         let mut order = (arena.length() as u64).to_le_bytes().to_vec();
-        order.extend(Order::Run(0, slots.to_vec()).encode());
+        order.extend(Order::Run(0, 0, slots.to_vec()).encode());
         self.link.send(&order)?;
         for part in [Part::Small, Part::Arrays] {
             for slot in places(interface, slots, part) {

@@ -147,7 +147,7 @@ fn shared(ranks: &dyn Ranks, mut bytes: Vec<u8>) -> Result<Vec<u8>, String> {
 fn decode(order: &[u8]) -> Option<(usize, Vec<Slot>)> {
     let (bytes, order) = order.split_first_chunk()?;
     let bytes = usize::try_from(u64::from_le_bytes(*bytes)).ok()?;
-    let Order::Run(_, slots) = Order::decode(order)? else { return None };
+    let Order::Run(_, _, slots) = Order::decode(order)? else { return None };
     let inside = |slot: &Slot| slot.offset.checked_add(slot.bytes).is_some_and(|end| end <= bytes);
     slots.iter().all(inside).then_some((bytes, slots))
 }

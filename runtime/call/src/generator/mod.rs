@@ -7,7 +7,7 @@ mod stub;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use kumi_idl::{Interface, Lines, Module};
+use kumi_idl::{Lines, Module};
 use thiserror::Error;
 
 use compile::Tools;
@@ -70,7 +70,7 @@ const HEADERS: [(&str, &str); 2] = [
     ("kumi_onesided.h", include_str!("../../../../bindings/c/include/kumi_onesided.h")),
 ];
 
-/// Builds an executable for each routine of a module, which was read from the text at `path`. Of each its manifest, which
+/// Builds an executable for each routine and each class of a module, which was read from the text at `path`. Of each its manifest, which
 /// servers are given, or why there is none.
 #[must_use]
 pub fn build(
@@ -82,19 +82,11 @@ pub fn build(
     let folder = path.parent().unwrap_or(Path::new(""));
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let tools = Tools::new(module, folder, options);
-    let one = |unit: &Unit<'_>| build_one(unit, module, lines, path, options, &tools);
-    let single = |interface: &'_ Interface| {
-        one(&Unit { name: &interface.name, state: "", routines: vec![interface] })
-    };
-    module
-        .interfaces
-        .iter()
-        .map(single)
-        .chain(module.classes.iter().map(|class| {
-            let why = "objects with a state are not served yet".to_owned();
-            Err(BuildError::Unusable { routine: class.name.clone(), why })
-        }))
-        .collect()
+    let units = module.interfaces.iter().map(Unit::of_routine);
+    let units = units.chain(module.classes.iter().map(Unit::of_class));
+    // One without methods is no more than a name.
+    let units = units.filter(|unit| !unit.routines.is_empty());
+    units.map(|unit| build_one(&unit, module, lines, path, options, &tools)).collect()
 }
 
 fn build_one(

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use kumi_idl::{Element, Expr, Interface, Language, Lines, Mode, Module, Param, Type};
+use kumi_idl::{Class, Element, Expr, Interface, Language, Lines, Mode, Module, Param, Type};
 
 use crate::native::passed;
 
@@ -18,7 +18,18 @@ pub struct Unit<'a> {
     pub routines: Vec<&'a Interface>,
 }
 
-impl Unit<'_> {
+impl<'a> Unit<'a> {
+    /// That of a routine that is no method.
+    pub fn of_routine(interface: &'a Interface) -> Unit<'a> {
+        Unit { name: &interface.name, state: "", routines: vec![interface] }
+    }
+
+    /// That of a class.
+    pub fn of_class(class: &'a Class) -> Unit<'a> {
+        let routines = class.methods.iter().collect();
+        Unit { name: &class.name, state: &class.state, routines }
+    }
+
     /// Whether a routine of it is a job of a cluster.
     pub fn is_parallel(&self) -> bool {
         self.routines.iter().any(|interface| interface.parallel.is_some())

@@ -66,6 +66,11 @@ impl Asks {
         Asks { functions: functions(interface), exchange: None, open: false }
     }
 
+    /// A call of another routine comes.
+    pub fn are_of(&mut self, interface: &kumi_idl::Interface) {
+        self.functions = functions(interface);
+    }
+
     /// The call is over: an idle process keeps no memory that others would miss.
     pub fn rest(&mut self) {
         self.exchange.take_if(|exchange| exchange.arena.length() > KEPT);

@@ -5,6 +5,7 @@ mod ending;
 mod files;
 mod greeting;
 mod held;
+mod objects;
 mod shared;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -30,7 +31,7 @@ use super::gather::Sources;
 use super::holding::{self, Keeping};
 use super::neighbour::Neighbour;
 use super::owner::Caller;
-use super::slots::{Ended, Job};
+use super::slots::{Ended, Job, News};
 use crate::held::Gaps;
 use crate::layout::Layout;
 use crate::native::{self, Source, Target};
@@ -38,6 +39,7 @@ use crate::tls::Secured;
 use crate::values::Given;
 use callbacks::{Callbacks, room};
 use files::{OutgoingFiles, coming, file_of};
+use objects::Objects;
 use shared::Sharing;
 
 /// Bytes that are read at once when it is not known where they belong.
@@ -118,6 +120,9 @@ struct Connection {
     stalled: bool,
     told: UnboundedSender<Ended>,
     asks: UnboundedSender<Asked>,
+    /// Its objects, and where it is told what becomes of them.
+    objects: Objects,
+    news: UnboundedSender<News>,
     caller: Caller,
     /// It has not said who it is.
     guest: Option<Guest>,
@@ -127,6 +132,14 @@ struct Connection {
     ticket: Option<(u32, Ticket, String)>,
     /// The client is told why, and then nothing more is read.
     closing: bool,
+}
+
+/// What a connection hears from the rest of the server.
+struct Heard<'a> {
+    ends: &'a mut UnboundedReceiver<Ended>,
+    asked: &'a mut UnboundedReceiver<Asked>,
+    arrivals: &'a mut UnboundedReceiver<Gathered>,
+    news: &'a mut UnboundedReceiver<News>,
 }
 
 /// Serves a client until it goes, or breaks the protocol. Its calls end with it.
@@ -141,6 +154,7 @@ pub async fn run(
     let (told, mut ends) = unbounded_channel();
     let (asks, mut asked) = unbounded_channel();
     let (gathered, mut arrivals) = unbounded_channel();
+    let (news, mut told_of_objects) = unbounded_channel();
     let mut connection = Connection {
         shared: Rc::clone(shared),
         secured: secured.map(Box::new),
@@ -164,13 +178,21 @@ pub async fn run(
         read: Vec::new(),
         told,
         asks,
+        objects: Objects::new(),
+        news,
         caller: Caller::default(),
         guest: Some(guest),
         counted: false,
         ticket: None,
         closing: false,
     };
-    let result = connection.serve(&socket, &mut ends, &mut asked, &mut arrivals).await;
+    let heard = Heard {
+        ends: &mut ends,
+        asked: &mut asked,
+        arrivals: &mut arrivals,
+        news: &mut told_of_objects,
+    };
+    let result = connection.serve(&socket, heard).await;
     let survivors = connection.leave();
     if survivors > 0 {
         tokio::task::spawn_local(holding::outlive(Rc::clone(shared), ends, survivors));
@@ -182,13 +204,8 @@ pub async fn run(
 }
 
 impl Connection {
-    async fn serve(
-        &mut self,
-        socket: &AsyncFd<OwnedFd>,
-        ends: &mut UnboundedReceiver<Ended>,
-        asked: &mut UnboundedReceiver<Asked>,
-        arrivals: &mut UnboundedReceiver<Gathered>,
-    ) -> io::Result<()> {
+    async fn serve(&mut self, socket: &AsyncFd<OwnedFd>, heard: Heard<'_>) -> io::Result<()> {
+        let Heard { ends, asked, arrivals, news } = heard;
         let patience = tokio::time::sleep(self.shared.config.hello_time);
         tokio::pin!(patience);
         let shared = Rc::clone(&self.shared);
@@ -233,6 +250,7 @@ impl Connection {
                     self.end_late();
                 }
                 ended = ends.recv() => if let Some(ended) = ended { self.ended(ended); },
+                news = news.recv() => if let Some(news) = news { self.became(news); },
                 arrival = arrivals.recv() => if let Some(arrival) = arrival { self.arrived(arrival); },
                 () = &mut patience, if self.guest.is_some() || self.closing => return Err(self.late()),
             }
@@ -393,6 +411,11 @@ impl Connection {
             }
             ServerEvent::Drop(names) => self.shared.let_go(&names, self.caller.owner()),
             ServerEvent::Release(number) => self.released(number),
+            ServerEvent::Create(stream, class) => {
+                if let Err(failure) = self.create(stream, &class) {
+                    self.rpc.fail(stream, &failure);
+                }
+            }
         }
     }
 
@@ -402,13 +425,14 @@ impl Connection {
         let shown = self.ticket.take().filter(|(of, ..)| *of == stream);
         let shared = Rc::clone(&self.shared);
         let offered = self.find_for(head)?;
+        let object = self.object_of(head, &offered)?;
         let shown = shown.map(|(_, ticket, pass)| (ticket, pass));
         let ticket = self.caller.may_call(&shared, &head.routine, shown)?;
         let mut given = Given::from_wire(&offered.interface, &head.values)?;
         let files = self.files_for(&offered.interface, &mut given)?;
         let layout = Layout::new(&offered.interface, &given, shared.config.call_bytes)?;
         crate::cluster::check(&layout.plan, &head.routine, &shared.config)?;
-        held::may_survive(&offered.interface, &head.held.keep)?;
+        held::may_survive(&offered.interface, &head.held.keep, object.is_some())?;
         let sources = Sources::new(&shared, &layout, &head.held.from, self.holder())?;
         let wishes = shared::wishes(&layout, &head.shared)?;
         let id = shared.pool.borrow_mut().number();
@@ -443,6 +467,7 @@ impl Connection {
             told: self.told.clone(),
             asks: self.asks.clone(),
             ticket,
+            object,
             given_back: false,
             untaken: 0,
         };

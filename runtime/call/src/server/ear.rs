@@ -219,7 +219,7 @@ mod tests {
             let (ear, socket, board) = ends();
             quick(&ear, &socket).await;
             board.await_order();
-            assert!(ear.run(&Order::Run(1, vec![]), true).expect("it is there"));
+            assert!(ear.run(&Order::Run(0, 1, vec![]), true).expect("it is there"));
             drop(socket);
             assert!(ear.reply().await.is_none() && ear.is_untaken());
         });
@@ -231,8 +231,8 @@ mod tests {
             let (ear, socket, board) = ends();
             quick(&ear, &socket).await;
             board.await_order();
-            assert!(ear.run(&Order::Run(1, vec![]), true).expect("it is there"));
-            assert_eq!(Order::decode(&board.order().expect("it")), Some(Order::Run(1, vec![])));
+            assert!(ear.run(&Order::Run(0, 1, vec![]), true).expect("it is there"));
+            assert_eq!(Order::decode(&board.order().expect("it")), Some(Order::Run(0, 1, vec![])));
             drop(socket);
             assert!(ear.reply().await.is_none() && !ear.is_untaken());
             assert!(!board.answer(1), "nobody looks");
@@ -245,7 +245,7 @@ mod tests {
             let (ear, socket, board) = ends();
             quick(&ear, &socket).await;
             board.await_order();
-            assert!(!ear.run(&Order::Run(1, vec![]), false).expect("it is there"));
+            assert!(!ear.run(&Order::Run(0, 1, vec![]), false).expect("it is there"));
             assert!(!board.may_look() && !board.answer(1));
         });
         let (mut room, now) = (Room::new(2), Instant::now());
@@ -272,11 +272,11 @@ mod tests {
             quick(&ear, &socket).await;
             board.arena().write(0, &[0xff; 4096]);
             ear.worth.borrow_mut().waited(SOON * 2);
-            assert!(!ear.run(&Order::Run(1, vec![]), true).expect("it is there"));
+            assert!(!ear.run(&Order::Run(0, 1, vec![]), true).expect("it is there"));
             let mut order = vec![0; MOST];
             let (length, _) = receive_with_descriptor(socket.as_fd(), &mut order, false)
                 .expect("the order is in the socket");
-            assert_eq!(Order::decode(&order[..length]), Some(Order::Run(1, vec![])));
+            assert_eq!(Order::decode(&order[..length]), Some(Order::Run(0, 1, vec![])));
             says(&socket, &Reply::Done(3));
             assert_eq!(ear.reply().await.map(|said| said.0), Some(Reply::Done(3)));
             // Nor that an order was not taken which went through the socket.

@@ -58,6 +58,8 @@ pub struct Config {
     pub slots: usize,
     /// Processes that are kept warm beyond those that run.
     pub warm: usize,
+    /// Objects of classes, each of which is a process.
+    pub objects: usize,
     /// Calls that may wait for a slot.
     pub waiting: usize,
     /// Calls that one connection may have open.
@@ -124,6 +126,7 @@ impl Config {
             slot,
             slots: processors,
             warm: 2 * processors + 14,
+            objects: 64,
             waiting: 10_000,
             streams: 1_024,
             connections: 1_024,

@@ -107,6 +107,15 @@ impl Caller {
         Ok(())
     }
 
+    /// Refuses objects to a client that the metaserver has sent: its passes are each for one call.
+    pub fn may_create(&self) -> Result<(), Failure> {
+        if self.sent {
+            let text = "objects are of clients that have connected to this server themselves";
+            return Err(Failure::new(Code::NotPermitted, 0, text));
+        }
+        Ok(())
+    }
+
     fn is(&mut self, user: User) {
         let run_as = user.run_as().map(str::to_owned);
         if self.owner.user != user.name() || self.owner.run_as != run_as {
@@ -142,6 +151,13 @@ impl Caller {
         let near = shared.registry.near(routine, |name| user.permits(name));
         let text = format!("`{}` may not call `{routine}` here{near}", user.name());
         Err(Failure::new(Code::NotPermitted, 0, text))
+    }
+
+    /// What is said of a name that no class has.
+    pub fn no_class(&self, shared: &Shared, class: &str) -> Failure {
+        let near = shared.registry.near_class(class, |name| self.permits(name));
+        let text = format!("the server has no class `{class}`{near}");
+        Failure::new(Code::NoSuchRoutine, 0, text)
     }
 
     /// What is said of a name that no routine has.

@@ -1,9 +1,10 @@
 //! The process of a slot, as its server sees it.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::rc::{Rc, Weak};
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -17,13 +18,38 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::Config;
 use super::arenas::{Arenas, Block};
 use super::ear::Ear;
-use super::slots::Job;
+use super::owner::Owner;
+use super::registry::Offered;
 use crate::confine::RunAs;
 use crate::layout::Slot;
 use crate::native::Arena;
 use crate::protocol::{Order, Setup};
 
-/// A process that runs one routine. It is killed when this is dropped, and what it has forked with it.
+/// What a process is for.
+#[derive(Debug, Clone, Copy)]
+pub struct Duty<'a> {
+    /// A routine; or the methods of a class, of one program. Not empty.
+    pub offered: &'a [Arc<Offered>],
+    /// The one user whom it serves.
+    pub owner: &'a Owner,
+    /// Where it reaches files of calls.
+    pub scratch: Option<&'a Path>,
+}
+
+impl Duty<'_> {
+    /// The libraries of all that it runs, each once.
+    fn libraries(&self) -> Vec<PathBuf> {
+        let mut libraries: Vec<PathBuf> = Vec::new();
+        for library in self.offered.iter().flat_map(|offered| &offered.libraries) {
+            if !libraries.contains(library) {
+                libraries.push(library.clone());
+            }
+        }
+        libraries
+    }
+}
+
+/// A process that runs one routine, or is an object of a class. It is killed when this is dropped, and what it has forked with it.
 #[derive(Debug)]
 pub struct Process {
     /// Until its end is waited for; so long its number is nobody else's.
@@ -42,16 +68,16 @@ impl Process {
     pub fn start(
         config: &Config,
         files: u64,
-        job: &Job,
+        duty: Duty<'_>,
         arenas: &mut Arenas,
     ) -> io::Result<Process> {
-        let offered = &job.offered;
-        let run_as = RunAs::of(job.owner.run_as.as_deref(), config.sandbox)?;
+        let run_as = RunAs::of(duty.owner.run_as.as_deref(), config.sandbox)?;
         let kind = SockType::SeqPacket;
         let (ours, theirs) = socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC)?;
         fcntl(&ours, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         let threads = config.threads.max(1).to_string();
-        let program = offered.program.as_ref();
+        let program = duty.offered.first().and_then(|offered| offered.program.as_ref());
+        let parallel = duty.offered.iter().any(|offered| offered.interface.parallel.is_some());
         let mut command = Command::new(program.map_or(&config.slot, |program| &program.path));
         command.args(program.iter().flat_map(|program| &program.arguments));
         command.stdin(Stdio::from(theirs)).stdout(Stdio::null()).kill_on_drop(true);
@@ -72,9 +98,9 @@ impl Process {
         let page = arenas.number();
         ear.send(&Order::Map(page, ear.board().length() as u64), Some(ear.board()))?;
         let setup = Setup {
-            interface: offered.json.clone(),
-            libraries: offered.libraries.clone(),
-            scratch: job.scratch().map(Path::to_owned),
+            interfaces: duty.offered.iter().map(|offered| offered.json.clone()).collect(),
+            libraries: duty.libraries(),
+            scratch: duty.scratch.map(Path::to_owned),
             folder: program.and_then(|program| program.folder.clone()),
             memory: config.process_bytes,
             callback: config.call_bytes,
@@ -82,7 +108,7 @@ impl Process {
             sandbox: config.sandbox,
             files,
             board: Some(page),
-            jobs: config.jobs.clone().filter(|_| offered.interface.parallel.is_some()),
+            jobs: config.jobs.clone().filter(|_| parallel),
             door: None,
         };
         let json = serde_json::to_vec(&setup)?;
@@ -95,18 +121,24 @@ impl Process {
         Ok(process)
     }
 
-    /// Has it run its routine on this memory; whether its reply may come at once ([`Ear::run`]).
+    /// Has it run the routine of this index on this memory; whether its reply may come at once ([`Ear::run`]).
     ///
     /// # Errors
     /// It is gone.
-    pub fn run(&mut self, block: &Rc<Block>, slots: &[Slot], room: bool) -> io::Result<bool> {
+    pub fn run(
+        &mut self,
+        routine: u32,
+        block: &Rc<Block>,
+        slots: &[Slot],
+        room: bool,
+    ) -> io::Result<bool> {
         self.forget()?;
         if !self.known.iter().any(|(number, _)| *number == block.number) {
             let map = Order::Map(block.number, block.arena.length() as u64);
             self.ear.send(&map, Some(&block.arena))?;
             self.known.push((block.number, Rc::downgrade(block)));
         }
-        self.ear.run(&Order::Run(block.number, slots.to_vec()), room)
+        self.ear.run(&Order::Run(routine, block.number, slots.to_vec()), room)
     }
 
     /// Tells it that the function which it has called has returned; so many bytes of values are in the exchange.

@@ -72,6 +72,9 @@ pub enum RegistryError {
     /// Two routines of one name.
     #[error("the routine `{0}` is described twice")]
     Twice(String),
+    /// Methods of one class of two programs.
+    #[error("the class `{0}` is served by two programs: give one of them another name")]
+    ClassTwice(String),
     /// A manifest of an executable that cannot be used.
     #[error("{}: {why}", path.display())]
     Executable {
@@ -117,39 +120,40 @@ fn shared(required: &str) -> Option<PathBuf> {
     }
 }
 
-/// What can be offered of a module, and why the methods of its classes cannot.
-fn split(module: Module) -> (Vec<Interface>, Vec<LoadError>) {
+/// The routines of a module, and the methods of its classes.
+fn all(module: Module) -> Vec<Interface> {
     let methods = module.classes.into_iter().flat_map(|class| class.methods);
-    let left_out = methods.map(|method| LoadError::Unsupported {
-        routine: method.name,
-        why: "it is a method of a class, of which this server keeps no objects".to_owned(),
-    });
-    (module.interfaces, left_out.collect())
+    module.interfaces.into_iter().chain(methods).collect()
 }
 
-/// The descriptions of a file, and what of it is left out.
-fn read(path: &Path, bytes: &[u8]) -> Result<(Vec<Interface>, Vec<LoadError>), RegistryError> {
-    let alone = |interfaces| (interfaces, Vec::new());
+/// The descriptions of a file.
+fn read(path: &Path, bytes: &[u8]) -> Result<Vec<Interface>, RegistryError> {
     let wrong =
         |source| RegistryError::Description { path: path.to_owned(), source: Box::new(source) };
     match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
-        Some(b'[') => serde_json::from_slice(bytes)
-            .map(alone)
-            .map_err(|error| wrong(JsonError::Form(error.to_string()))),
+        Some(b'[') => {
+            serde_json::from_slice(bytes).map_err(|error| wrong(JsonError::Form(error.to_string())))
+        }
         Some(b'{') if is_module(bytes) => {
-            Module::from_json_within(bytes, MOST_FILE).map(split).map_err(wrong)
+            Module::from_json_within(bytes, MOST_FILE).map(all).map_err(wrong)
         }
-        Some(b'{') => {
-            Interface::from_json(bytes).map(|interface| alone(vec![interface])).map_err(wrong)
-        }
+        Some(b'{') => Interface::from_json(bytes).map(|interface| vec![interface]).map_err(wrong),
         _ => {
             let parsed = kumi_idl::parse(bytes);
             let said = || parsed.diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>();
-            parsed.module.map(split).ok_or_else(|| RegistryError::Text {
+            parsed.module.map(all).ok_or_else(|| RegistryError::Text {
                 path: path.to_owned(),
                 what: said().join("\n"),
             })
         }
+    }
+}
+
+/// The end of a sentence on a name that nothing has.
+fn meant(near: &[&str]) -> String {
+    match near {
+        [] => String::new(),
+        near => format!("; did you mean {}?", near.join(" or ")),
     }
 }
 
@@ -202,6 +206,12 @@ impl Registry {
         if json.len() > Interface::MOST_JSON {
             return Err(RegistryError::TooLong { routine: interface.name, bytes: json.len() });
         }
+        let of_class = |other: &&Arc<Offered>| {
+            !interface.class.is_empty() && other.interface.class == interface.class
+        };
+        if self.routines.values().find(of_class).is_some_and(|other| other.program != program) {
+            return Err(RegistryError::ClassTwice(interface.class));
+        }
         let hash = hash(&json);
         let name = interface.name.clone();
         let offered = Arc::new(Offered { interface, json, hash, libraries, program });
@@ -244,7 +254,8 @@ impl Registry {
         text: &[u8],
         libraries: &[PathBuf],
     ) -> Result<Vec<LoadError>, RegistryError> {
-        let (interfaces, mut left_out) = read(path, text)?;
+        let interfaces = read(path, text)?;
+        let mut left_out = Vec::new();
         let mut offered = false;
         for interface in interfaces {
             match self.add(interface, libraries) {
@@ -284,6 +295,24 @@ impl Registry {
         self.routines.get(name)
     }
 
+    /// The methods of this class, in order.
+    #[must_use]
+    pub fn methods(&self, class: &str) -> Vec<Arc<Offered>> {
+        let is_of = |offered: &&Arc<Offered>| {
+            !offered.interface.class.is_empty() && offered.interface.class == class
+        };
+        self.routines.values().filter(is_of).cloned().collect()
+    }
+
+    /// What classes are meant by a name that none has, of those with a method that may be told: the end of a sentence.
+    pub(crate) fn near_class(&self, name: &str, may: impl Fn(&str) -> bool) -> String {
+        let known = self.routines.values().map(|offered| &offered.interface);
+        let known = known.filter(|it| !it.class.is_empty() && may(&it.name));
+        let mut classes: Vec<&str> = known.map(|interface| interface.class.as_str()).collect();
+        classes.dedup();
+        meant(&kumi_idl::nearest(name, classes))
+    }
+
     /// All names, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.routines.keys().map(String::as_str)
@@ -291,10 +320,6 @@ impl Registry {
 
     /// What names are meant by one that nothing has, of those that may be told: the end of a sentence.
     pub(crate) fn near(&self, name: &str, may: impl Fn(&str) -> bool) -> String {
-        let near = kumi_idl::nearest(name, self.names().filter(|name| may(name)));
-        if near.is_empty() {
-            return String::new();
-        }
-        format!("; did you mean {}?", near.join(" or "))
+        meant(&kumi_idl::nearest(name, self.names().filter(|name| may(name))))
     }
 }

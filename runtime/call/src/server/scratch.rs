@@ -122,6 +122,14 @@ impl Scratch {
         Ok(place)
     }
 
+    /// The folder in which those of the calls of an owner are.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn folder_of(&mut self, owner: &Owner) -> io::Result<PathBuf> {
+        self.place(owner).map(|place| place.folder)
+    }
+
     fn number(&self) -> u64 {
         self.next.replace(self.next.get() + 1)
     }

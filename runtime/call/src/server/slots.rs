@@ -1,9 +1,10 @@
 //! Which call runs in which process, and which calls wait.
 
 mod attend;
+mod objects;
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -22,12 +23,14 @@ use super::asks::{Asked, Asks};
 use super::ear::Room;
 use super::holding::Keeping;
 use super::owner::Owner;
-use super::process::Process;
+use super::process::{Duty, Process};
 use super::registry::Offered;
 use super::scratch::CallFiles;
 use super::tickets::Held;
 use super::{Config, Shared};
 use crate::layout::Layout;
+use objects::Object;
+pub use objects::{News, OnObject, Wanted, create};
 
 /// A call whose arguments are in place.
 #[derive(Debug)]
@@ -60,6 +63,8 @@ pub struct Job {
     pub asks: UnboundedSender<Asked>,
     /// The ticket with which a metaserver has sent it.
     pub ticket: Option<Held>,
+    /// The object on which it is to run; `None`: any process does.
+    pub object: Option<OnObject>,
     /// Whether a process has given it back, as one that another is to be set up for.
     pub given_back: bool,
     /// How many processes have ended that seemed not to have taken it.
@@ -122,11 +127,47 @@ struct Worker {
     failing: RefCell<Option<Failure>>,
     /// The functions that its routine calls.
     asks: RefCell<Asks>,
+    /// What it is, if that is an object.
+    object: Option<Object>,
     /// It has got a call with a deadline, or one whose end is looked for.
     changed: Notify,
 }
 
 impl Worker {
+    /// Has it let go of memory that was given up. False: it is of no use, and is killed.
+    fn lets_go(&self) -> bool {
+        let mut process = self.process.borrow_mut();
+        let forgot = process.forget();
+        if forgot.is_err() {
+            process.kill();
+        }
+        forgot.is_ok()
+    }
+
+    /// One that is yet to be set up, and has no call.
+    fn new(
+        process: Process,
+        offered: Arc<Offered>,
+        owner: Rc<Owner>,
+        scratch: Option<PathBuf>,
+    ) -> Worker {
+        let asks = RefCell::new(Asks::new(&offered.interface));
+        Worker {
+            offered,
+            owner,
+            scratch,
+            process: RefCell::new(process),
+            job: RefCell::new(None),
+            set_up: Cell::new(false),
+            ending: Cell::new(None),
+            outdated: Cell::new(false),
+            failing: RefCell::new(None),
+            asks,
+            object: None,
+            changed: Notify::new(),
+        }
+    }
+
     /// Ends it and its call with this failure, if it does not end anyway.
     fn fail(&self, failure: Failure) {
         if self.ending.get().is_none() {
@@ -148,6 +189,9 @@ pub struct Pool {
     /// The least recently used first.
     idle: VecDeque<Rc<Worker>>,
     busy: Vec<Rc<Worker>>,
+    /// Those that are objects, by number, whether they run a call or not.
+    objects: BTreeMap<u64, Rc<Worker>>,
+    most_objects: usize,
     /// The memory of calls.
     pub arenas: Arenas,
     /// Processors for who looks for what comes next.
@@ -204,6 +248,8 @@ impl Pool {
             queue: VecDeque::new(),
             idle: VecDeque::new(),
             busy: Vec::new(),
+            objects: BTreeMap::new(),
+            most_objects: config.objects,
             arenas: Arenas::new(config.bytes),
             // Where that is not known there is none for who looks.
             room: Room::new(std::thread::available_parallelism().map_or(1, NonZero::get)),
@@ -227,6 +273,7 @@ impl Pool {
         self.queue.clear();
         self.idle.clear();
         self.busy.clear();
+        self.objects.clear();
     }
 
     /// Ends a call that waits or runs; its end is told.
@@ -314,13 +361,10 @@ impl Pool {
     fn let_go(&mut self) {
         let freed = self.arenas.freed();
         if std::mem::replace(&mut self.freed, freed) < freed {
-            self.idle.retain(|worker| {
-                let mut process = worker.process.borrow_mut();
-                let forgot = process.forget();
-                if forgot.is_err() {
-                    process.kill();
-                }
-                forgot.is_ok()
+            self.idle.retain(|worker| worker.lets_go());
+            // One that is of no use any more is found out about by its task.
+            self.objects.values().filter(|it| it.job.borrow().is_none()).for_each(|object| {
+                object.lets_go();
             });
         }
     }
@@ -334,6 +378,13 @@ impl Pool {
         };
         let index = self.idle.iter().rposition(fits)?;
         self.idle.remove(index)
+    }
+
+    /// The first call that waits and can begin, if there is a slot.
+    fn next_call(&mut self) -> Option<Waiting> {
+        let free = self.running < self.slots;
+        let index = self.queue.iter().position(|waiting| free && self.can_begin(&waiting.job))?;
+        self.queue.remove(index)
     }
 
     /// Whether a process more may be started; the one that was idle for longest makes room.
@@ -350,7 +401,7 @@ impl Pool {
 /// Runs a call now or has it wait.
 pub fn submit(shared: &Rc<Shared>, job: Box<Job>) {
     let mut pool = shared.pool.borrow_mut();
-    if pool.running < pool.slots {
+    if pool.running < pool.slots && pool.can_begin(&job) {
         drop(pool);
         if !begin(shared, job) {
             free(shared);
@@ -379,6 +430,9 @@ fn begin(shared: &Rc<Shared>, job: Box<Job>) -> bool {
     pool.running += 1;
     let running = pool.running;
     let room = pool.room.is_left(running, Instant::now().into_std());
+    if let Some(on) = job.object {
+        return objects::begin(pool, on, job, room);
+    }
     let mut job = job;
     while let Some(worker) = pool.idle_for(&job) {
         pool.busy.push(Rc::clone(&worker));
@@ -392,41 +446,42 @@ fn begin(shared: &Rc<Shared>, job: Box<Job>) -> bool {
         }
     }
     pool.make_room();
-    let started = Process::start(&shared.config, shared.files, &job, &mut pool.arenas);
+    let duty = Duty {
+        offered: std::slice::from_ref(&job.offered),
+        owner: &job.owner,
+        scratch: job.scratch(),
+    };
+    let started = Process::start(&shared.config, shared.files, duty, &mut pool.arenas);
     let process = match started {
         Ok(process) => process,
         Err(error) => {
             drop(pool);
-            let text = format!(
-                "the process of a slot ({}) cannot be started: {error}",
-                job.offered.program.as_ref().map_or(&shared.config.slot, |it| &it.path).display()
-            );
-            tell(job, Err(Failure::new(Code::NotRunnable, 0, text)));
+            let failure = not_started(shared, &job.offered, &error);
+            tell(job, Err(failure));
             return false;
         }
     };
-    let asks = RefCell::new(Asks::new(&job.offered.interface));
-    let worker = Rc::new(Worker {
-        offered: Arc::clone(&job.offered),
-        owner: Rc::clone(&job.owner),
-        scratch: job.scratch().map(Path::to_owned),
-        process: RefCell::new(process),
-        job: RefCell::new(Some((job, Instant::now()))),
-        set_up: Cell::new(false),
-        ending: Cell::new(None),
-        outdated: Cell::new(false),
-        failing: RefCell::new(None),
-        asks,
-        changed: Notify::new(),
-    });
+    let (offered, owner) = (Arc::clone(&job.offered), Rc::clone(&job.owner));
+    let scratch = job.scratch().map(Path::to_owned);
+    let mut worker = Worker::new(process, offered, owner, scratch);
+    worker.job = RefCell::new(Some((job, Instant::now())));
+    let worker = Rc::new(worker);
     pool.busy.push(Rc::clone(&worker));
     tokio::task::spawn_local(attend::attend(Rc::clone(shared), worker));
     true
 }
 
+/// Why there is no process for a routine.
+fn not_started(shared: &Shared, offered: &Offered, error: &io::Error) -> Failure {
+    let program = offered.program.as_ref().map_or(&shared.config.slot, |program| &program.path);
+    let text = format!("the process of a slot ({}) cannot be started: {error}", program.display());
+    Failure::new(Code::NotRunnable, 0, text)
+}
+
 /// Has a process run a call; the call is given back if the process is gone.
 fn give(worker: &Worker, job: Box<Job>, room: bool) -> Result<(), Box<Job>> {
-    let run = worker.process.borrow_mut().run(&job.block, &job.layout.slots, room);
+    let routine = job.object.map_or(0, |on| on.method);
+    let run = worker.process.borrow_mut().run(routine, &job.block, &job.layout.slots, room);
     let Ok(looked_for) = run else { return Err(job) };
     if looked_for || job.deadline.is_some() {
         worker.changed.notify_one();
@@ -437,13 +492,17 @@ fn give(worker: &Worker, job: Box<Job>, room: bool) -> Result<(), Box<Job>> {
 
 /// A slot is free: the next call may run.
 fn free(shared: &Rc<Shared>) {
+    shared.pool.borrow_mut().running -= 1;
+    advance(shared);
+}
+
+/// Begins calls that wait, as long as there are slots for them.
+fn advance(shared: &Rc<Shared>) {
     loop {
-        let mut pool = shared.pool.borrow_mut();
-        pool.running -= 1;
-        let next = if pool.running < pool.slots { pool.queue.pop_front() } else { None };
-        drop(pool);
-        if next.is_none_or(|waiting| begin(shared, waiting.job)) {
-            return;
+        let next = shared.pool.borrow_mut().next_call();
+        let Some(waiting) = next else { return };
+        if !begin(shared, waiting.job) {
+            shared.pool.borrow_mut().running -= 1;
         }
     }
 }

@@ -71,6 +71,7 @@ pub fn routine(name: &str, params: Vec<Param>) -> Interface {
     Interface {
         version: Interface::VERSION,
         name: name.to_owned(),
+        class: String::new(),
         doc: String::new(),
         params,
         calc_order: None,
@@ -252,8 +253,8 @@ pub fn served_text(config: Config, text: &str, library: PathBuf) -> Served {
     let module = parsed.module.unwrap_or_else(|| panic!("{:?}", parsed.diagnostics));
     let mut registry = Registry::default();
     let libraries = [library];
-    for interface in module.interfaces {
-        registry.add(interface, &libraries).expect("a routine");
+    for interface in module.routines() {
+        registry.add(interface.clone(), &libraries).expect("a routine");
     }
     served_by(config, registry)
 }

@@ -51,6 +51,9 @@ pub struct ServeArgs {
     /// Calls that may wait for a slot
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub waiting: usize,
+    /// Objects of classes at the same time, each of which is a process
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub objects: usize,
     /// Threads that the libraries of a routine may use
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub threads: u32,
@@ -173,6 +176,7 @@ fn config(args: &ServeArgs) -> Result<Config, Error> {
         config.slots = slots as usize;
     }
     config.waiting = args.waiting;
+    config.objects = args.objects;
     config.threads = args.threads as usize;
     config.call_time = args.call_time;
     if let Some(mib) = args.call_memory {

@@ -28,6 +28,21 @@ impl Link {
         Ok(stream)
     }
 
+    /// Asks for an object of a class.
+    pub fn create(
+        &self,
+        class: &str,
+        deadline: Option<Instant>,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<u32, CallError> {
+        let mut out = Vec::new();
+        let mut state = self.lock();
+        let stream = state.rpc.create(class, &mut out).map_err(|_| no_name(class))?;
+        self.begin(state, stream, Pending::default());
+        self.put(&[Source::Bytes(&out)], deadline, interrupted)?;
+        Ok(stream)
+    }
+
     /// Asks for names.
     pub fn list(&self, part: &str, deadline: Option<Instant>) -> Result<u32, CallError> {
         let mut out = Vec::new();

@@ -154,5 +154,5 @@ fn is_lost(sent: Result<(), CallError>) -> Result<(), CallError> {
 
 /// Whether more answers follow on the stream of this one.
 pub fn goes_on<E>(answer: &Result<Answer, E>) -> bool {
-    matches!(answer, Ok(Answer::Placed(_) | Answer::Called(_)))
+    matches!(answer, Ok(Answer::Placed(_) | Answer::Called(_) | Answer::Created))
 }

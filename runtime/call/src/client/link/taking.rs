@@ -38,6 +38,7 @@ impl State {
             ClientEvent::Called(stream) => return self.called(stream),
             ClientEvent::Placed(stream, placed) => (stream, Ok(Answer::Placed(placed))),
             ClientEvent::Closed(stream) => (stream, Ok(Answer::Closed)),
+            ClientEvent::Created(stream) => (stream, Ok(Answer::Created)),
             ClientEvent::State(stream, json) => (stream, Ok(Answer::State(json))),
             ClientEvent::Ended(failure) => return self.lose(&failure.text),
             ClientEvent::Pong => return self.heart.beats(),

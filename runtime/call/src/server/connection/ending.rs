@@ -21,7 +21,8 @@ impl Connection {
         match self.calls.get(&stream) {
             Some(Call::Coming(..)) => self.drop_coming(stream, Code::Cancelled, "was cancelled"),
             Some(Call::Runs(id)) => self.shared.pool.borrow_mut().cancel(*id, Code::Cancelled),
-            Some(Call::Going(..) | Call::Fetched(..)) | None => {}
+            Some(Call::Going(..) | Call::Fetched(..)) => {}
+            None => self.end_object(stream),
         }
     }
 
@@ -106,6 +107,7 @@ impl Connection {
                 Call::Going(_, block, _) | Call::Fetched(block, ..) => self.shared.give(block),
             }
         }
+        self.leave_objects();
         self.shared.pool.borrow_mut().forget(self.number);
         self.shared.owner_lost(self.number);
         survivors

@@ -71,6 +71,18 @@ impl Connection {
         found.cloned().ok_or_else(|| self.caller.unknown(&self.shared, name))
     }
 
+    /// The methods of a class of which the user may call one at least.
+    pub(super) fn methods(&mut self, class: &str) -> Result<Vec<Arc<Offered>>, Failure> {
+        self.caller.check(&self.shared)?;
+        self.caller.may_create()?;
+        let methods = self.shared.registry.methods(class);
+        if methods.iter().any(|method| self.caller.permits(&method.interface.name)) {
+            return Ok(methods);
+        }
+        self.caller.allow(&self.shared, class)?;
+        Err(self.caller.no_class(&self.shared, class))
+    }
+
     /// The routine of a call, if its client knows it as it is.
     pub(super) fn find_for(&mut self, head: &CallHead) -> Result<Arc<Offered>, Failure> {
         let offered = self.find(&head.routine)?;

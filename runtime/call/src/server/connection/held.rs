@@ -14,7 +14,18 @@ use crate::held::{Gaps, Holder};
 use crate::values;
 
 /// Checks that what is to outlive its client does not need it.
-pub(super) fn may_survive(interface: &Interface, keep: &[(u16, Keep)]) -> Result<(), Failure> {
+pub(super) fn may_survive(
+    interface: &Interface,
+    keep: &[(u16, Keep)],
+    on_object: bool,
+) -> Result<(), Failure> {
+    if on_object && keep.iter().any(|(_, keep)| keep.survives) {
+        let text = format!(
+            "`{}` runs on an object, which ends with its client: its results cannot survive that",
+            interface.name
+        );
+        return Err(values::bad(-1, text));
+    }
     let calls_back = |param: &&Param| matches!(param.ty, Type::Callback(_));
     match interface.params.iter().find(calls_back) {
         Some(param) if keep.iter().any(|(_, keep)| keep.survives) => {

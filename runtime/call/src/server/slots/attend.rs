@@ -9,12 +9,18 @@ use tokio::time::{Instant, sleep_until};
 use super::super::Shared;
 use super::super::asks::{Asked, Wish, failed};
 use super::super::process::{ended, gone};
-use super::{Job, Worker, failure, free, give, nanoseconds, submit, tell};
+use super::objects;
+use super::{Job, Worker, advance, failure, free, give, nanoseconds, submit, tell};
 use crate::protocol::Reply;
 
 /// A process can run calls: it gets the one that waits for it.
-fn set_up(worker: &Rc<Worker>) {
+fn set_up(shared: &Rc<Shared>, worker: &Rc<Worker>) {
     worker.set_up.set(true);
+    if let Some(object) = &worker.object {
+        object.tell(Ok(()));
+        // Its client may have called it before.
+        return advance(shared);
+    }
     let waiting = worker.job.borrow_mut().take();
     if let Some((job, _)) = waiting
         && let Err(back) = give(worker, job, false)
@@ -60,7 +66,7 @@ pub(super) async fn attend(shared: Rc<Shared>, worker: Rc<Worker>) {
             Some(Reply::Done(_) | Reply::Raised(_)) if worker.asks.borrow().open => {
                 worker.fail(failed(0, "the routine's process ended a call out of turn"));
             }
-            Some(Reply::Done(_)) if !worker.set_up.get() => set_up(&worker),
+            Some(Reply::Done(_)) if !worker.set_up.get() => set_up(&shared, &worker),
             Some(Reply::Done(ran)) => done(&shared, &worker, Ok(ran)),
             Some(Reply::Raised(why)) if worker.set_up.get() => {
                 done(&shared, &worker, Err(Failure::new(Code::Raised, 0, why)));
@@ -114,6 +120,7 @@ fn done(shared: &Rc<Shared>, worker: &Rc<Worker>, ran: Result<u64, Failure>) {
             let mut process = worker.process.borrow_mut();
             worker.asks.borrow_mut().rest();
             match process.forget() {
+                Ok(()) if worker.object.is_some() => {}
                 Ok(()) => pool.idle.push_back(Rc::clone(worker)),
                 Err(_) => process.kill(),
             }
@@ -154,6 +161,7 @@ async fn bury(shared: &Rc<Shared>, worker: &Rc<Worker>, why: Option<Failure>) {
     // Until here its call may be cancelled.
     shared.pool.borrow_mut().busy.retain(|other| !Rc::ptr_eq(other, worker));
     let why = why.or_else(|| worker.failing.borrow_mut().take());
+    objects::lost(shared, worker, why.as_ref(), detail);
     let job = worker.job.borrow_mut().take();
     let unanswered = why.is_none() && worker.ending.get().is_none();
     if let Some((mut job, begun)) = job {

@@ -1,0 +1,114 @@
+//! Objects that a client has had made: each is a stream of its connection.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use kumi_idl::Type;
+use kumi_rpc::{CallHead, Code, Failure};
+
+use super::Connection;
+use crate::server::registry::Offered;
+use crate::server::slots::{self, News, OnObject, Wanted};
+use crate::values::bad;
+
+/// By stream.
+pub type Objects = HashMap<u32, Made>;
+
+/// An object.
+pub struct Made {
+    id: u64,
+    class: String,
+    methods: Vec<Arc<Offered>>,
+}
+
+impl Connection {
+    /// Has an object made; the client is told when it is there.
+    ///
+    /// # Errors
+    /// There is no such class, or not for this user; or there are too many objects.
+    pub(super) fn create(&mut self, stream: u32, class: &str) -> Result<(), Failure> {
+        let methods = self.methods(class)?;
+        let wanted = Wanted {
+            class,
+            methods: &methods,
+            owner: self.caller.owner(),
+            scratch: self.scratch_for(&methods)?,
+            stream,
+            news: self.news.clone(),
+        };
+        let id = slots::create(&self.shared, wanted)?;
+        self.objects.insert(stream, Made { id, class: class.to_owned(), methods });
+        Ok(())
+    }
+
+    /// Where an object reaches files of its calls, if they may have some.
+    fn scratch_for(&self, methods: &[Arc<Offered>]) -> Result<Option<PathBuf>, Failure> {
+        let mut params = methods.iter().flat_map(|offered| &offered.interface.params);
+        if !params.any(|param| param.ty == Type::File) {
+            return Ok(None);
+        }
+        let folder = self.shared.scratch.borrow_mut().folder_of(self.caller.owner());
+        folder.map(Some).map_err(|error| {
+            let text = format!("there is no folder for the files of an object: {error}");
+            Failure::new(Code::Storage, 0, text)
+        })
+    }
+
+    /// On what a call runs that is for an object, or is to be for none.
+    pub(super) fn object_of(
+        &self,
+        head: &CallHead,
+        offered: &Arc<Offered>,
+    ) -> Result<Option<OnObject>, Failure> {
+        let (name, class) = (&head.routine, &offered.interface.class);
+        if head.object == 0 {
+            if class.is_empty() {
+                return Ok(None);
+            }
+            let text = format!("`{name}` is a method of `{class}`: it is called on an object");
+            return Err(bad(-1, text));
+        }
+        let made = self.objects.get(&head.object).ok_or_else(|| {
+            let text = format!("the object on which `{name}` is called is no more");
+            Failure::new(Code::ObjectLost, 0, text)
+        })?;
+        let method = made.methods.iter().position(|method| Arc::ptr_eq(method, offered));
+        let method = method.and_then(|index| u32::try_from(index).ok()).ok_or_else(|| {
+            bad(-1, format!("`{name}` is no method of `{}`, of which the object is", made.class))
+        })?;
+        Ok(Some(OnObject { id: made.id, method }))
+    }
+
+    /// Something has become of an object.
+    pub(super) fn became(&mut self, news: News) {
+        let News { id, stream, became } = news;
+        if self.objects.get(&stream).is_none_or(|made| made.id != id) {
+            // The client has let it go.
+            return;
+        }
+        match became {
+            Ok(()) => self.rpc.created(stream),
+            Err(failure) => {
+                self.objects.remove(&stream);
+                self.rpc.fail(stream, &failure);
+            }
+        }
+    }
+
+    /// The client lets an object go.
+    pub(super) fn end_object(&mut self, stream: u32) {
+        if let Some(made) = self.objects.remove(&stream) {
+            self.shared.pool.borrow_mut().end_object(made.id);
+            let text = format!("the object of `{}` was let go", made.class);
+            self.rpc.fail(stream, &Failure::new(Code::Cancelled, 0, text));
+        }
+    }
+
+    /// The client has gone, and its objects go.
+    pub(super) fn leave_objects(&mut self) {
+        for (_, made) in self.objects.drain() {
+            self.shared.pool.borrow_mut().end_object(made.id);
+        }
+    }
+}
