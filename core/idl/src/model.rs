@@ -17,7 +17,8 @@ pub struct Interface {
     pub version: u32,
     /// The routine's name, unique on a server; `module/name` where a module is given.
     pub name: String,
-    /// The class of which it is a method, called on objects of that: its name is `class.method`; empty: of none.
+    /// The class of which it is a method, called on objects of that: its name is `class.method`, or that of the class if it
+    /// makes those; empty: of none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub class: String,
     /// What users read about it.
@@ -51,6 +52,41 @@ impl Interface {
     pub const MOST_PARAMS: usize = 256;
     /// Most dimensions of an array.
     pub const MOST_DIMENSIONS: usize = 15;
+
+    /// What makes objects of a class whose methods are in this language: a routine of the class' name that takes nothing, and is
+    /// never called.
+    #[must_use]
+    pub fn constructor(class: &str, language: Language) -> Interface {
+        let symbol = class.rsplit(['/', '.']).next().unwrap_or(class).into();
+        Interface {
+            version: Interface::VERSION,
+            name: class.into(),
+            class: class.into(),
+            doc: String::new(),
+            params: Vec::new(),
+            calc_order: None,
+            // An object that was not made may be made elsewhere.
+            idempotent: true,
+            split: None,
+            status: None,
+            parallel: None,
+            target: Target {
+                language,
+                symbol,
+                arguments: Vec::new(),
+                result: None,
+                required: Vec::new(),
+                body: String::new(),
+                format: String::new(),
+            },
+        }
+    }
+
+    /// Whether it is not a routine but stands for a class, of which it makes objects.
+    #[must_use]
+    pub fn is_constructor(&self) -> bool {
+        !self.class.is_empty() && self.name == self.class
+    }
 
     /// Its name among the methods of its class; of what is no method, its name.
     #[must_use]

@@ -250,7 +250,9 @@ impl Check<'_> {
             self.add(Place::Routine, Fault::Name(shortened(&interface.name)));
         }
         let own = interface.name.strip_prefix(interface.class.as_str());
-        if !(interface.class.is_empty() || own.is_some_and(|own| own.starts_with('.'))) {
+        if !(interface.class.is_empty()
+            || own.is_some_and(|own| own.is_empty() || own.starts_with('.')))
+        {
             self.add(Place::Routine, Fault::Class(shortened(&interface.class)));
         }
         if interface.params.len() > Interface::MOST_PARAMS {

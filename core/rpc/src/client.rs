@@ -134,6 +134,14 @@ pub struct Client {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooLong(pub usize);
 
+/// Appends the ticket with which a metaserver has sent what follows on the stream.
+fn show(placed: &Placed, stream: u32, out: &mut Vec<u8>) {
+    frame::put(out, Kind::Ticket, stream, |out| {
+        placed.ticket.encode(out);
+        out.extend_from_slice(placed.pass.as_bytes());
+    });
+}
+
 /// Pings that wait to be answered.
 const MOST_PINGS: usize = 16;
 
@@ -224,11 +232,27 @@ impl Client {
         let Some(placed) = placed else { return self.call(head, results, out) };
         let mut call = Vec::new();
         let stream = self.call(head, results, &mut call)?;
-        frame::put(out, Kind::Ticket, stream, |out| {
-            placed.ticket.encode(out);
-            out.extend_from_slice(placed.pass.as_bytes());
-        });
+        show(placed, stream, out);
         out.extend_from_slice(&call);
+        Ok(stream)
+    }
+
+    /// [`Client::create`], with the ticket of the metaserver that has sent it here, and what is to be shown with it.
+    ///
+    /// # Errors
+    /// It is no name that a class can have; nothing is appended.
+    pub fn create_with(
+        &mut self,
+        placed: Option<&Placed>,
+        class: &str,
+        out: &mut Vec<u8>,
+    ) -> Result<u32, TooLong> {
+        let mut create = Vec::new();
+        let stream = self.create(class, &mut create)?;
+        if let Some(placed) = placed {
+            show(placed, stream, out);
+        }
+        out.extend_from_slice(&create);
         Ok(stream)
     }
 

@@ -2,8 +2,8 @@
 #![forbid(unsafe_code)]
 
 use kumi_rpc::{
-    CallHead, Client, ClientEvent, ClientHello, Code, Failure, HEADER, ProtocolError, Role, Server,
-    ServerEvent, ServerHello, Size, Step, chunk_header,
+    CallHead, Client, ClientEvent, ClientHello, Code, Failure, HEADER, Placed, ProtocolError, Role,
+    Server, ServerEvent, ServerHello, Size, Step, Ticket, chunk_header,
 };
 
 /// Feeds a side with bytes; what happened.
@@ -103,6 +103,20 @@ fn an_object_is_made_called_and_let_go() {
     server.created(object);
     assert!(said(&mut server).is_empty());
     assert_eq!(serve(&mut server, &out), Ok(vec![]));
+}
+
+#[test]
+fn a_ticket_is_shown_before() {
+    let (mut client, mut server) = pair();
+    let ticket = Ticket { call: 1, attempt: 2 };
+    let (address, name, pass) = ("h:1".to_owned(), "s".to_owned(), "pass_0".to_owned());
+    let placed = Placed { ticket, address, server: name, pass: pass.clone() };
+    let mut out = Vec::new();
+    let object = client.create_with(Some(&placed), "c", &mut out).expect("a name");
+    let events = serve(&mut server, &out).expect("well-formed");
+    let create = ServerEvent::Create(object, "c".to_owned());
+    assert_eq!(events, [ServerEvent::Ticket(object, ticket, pass), create]);
+    assert!(client.create_with(Some(&placed), "", &mut Vec::new()).is_err());
 }
 
 #[test]

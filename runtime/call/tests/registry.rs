@@ -38,7 +38,7 @@ fn methods_of_classes_are_offered_with_their_class() {
         std::fs::write(&path, text).expect("it is written");
         let mut registry = Registry::default();
         assert!(registry.add_file(&path, &[]).expect("all can be offered").is_empty());
-        assert_eq!(registry.names().collect::<Vec<_>>(), ["c.get", "c.put", "f"]);
+        assert_eq!(registry.names().collect::<Vec<_>>(), ["c", "c.get", "c.put", "f"]);
         let methods = registry.methods("c");
         let names: Vec<&str> = methods.iter().map(|one| one.interface.method()).collect();
         assert_eq!(names, ["get", "put"]);
@@ -50,6 +50,11 @@ fn methods_of_classes_are_offered_with_their_class() {
         let twice = registry.add_program(vec![more], &other);
         assert!(matches!(twice, Err(RegistryError::ClassTwice(class)) if class == "c"));
     }
+    // What makes objects is the server's to say.
+    let constructor = Interface::constructor("c", kumi_idl::Language::C);
+    assert!(constructor.is_constructor() && constructor.validate().is_ok());
+    let refused = Registry::default().add(constructor, &[]);
+    assert!(matches!(refused, Err(RegistryError::Constructor(name)) if name == "c"));
     // What says that it is a method has the name of one.
     let wrong = json.replace("\"class\":\"c\"", "\"class\":\"d\"");
     assert_ne!(wrong, json);

@@ -277,7 +277,10 @@ pub(crate) fn check<'a>(
 ) -> Result<(Checked, Vec<(u16, Callback<'a>)>), CallError> {
     if !interface.class.is_empty() {
         let class = &interface.class;
-        let text = format!("it is a method: make an object of `{class}`, and call it on that");
+        let text = match interface.is_constructor() {
+            true => "it is a class: make an object of it, and call its methods".to_owned(),
+            false => format!("it is a method: make an object of `{class}`, and call it on that"),
+        };
         return Err(CallError::Argument { routine: interface.name.clone(), text });
     }
     check_any(interface, args, most)

@@ -1,10 +1,12 @@
 //! A call through a metaserver, from server to server until one has run it.
 
+mod told;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use kumi_rpc::{Code, Ended, Moved, Over, Placed, Placing};
+use kumi_rpc::{Code, Ended, Over, Placed, Placing};
 
 use super::arguments::Checked;
 use super::functions::answer;
@@ -13,6 +15,8 @@ use super::link::{Answer, Called, Link};
 use super::meeting::{Asked, Meeting};
 use super::ticket::Ticket;
 use super::{Call, CallError, Callback, Client, Known, Outcome, Way};
+pub(super) use told::nanoseconds;
+pub(crate) use told::over;
 
 /// How often a call that runs looks whether it is to end, or to go elsewhere.
 const SLICE: Duration = Duration::from_millis(100);
@@ -95,7 +99,7 @@ enum Attempt {
 }
 
 /// What a failed attempt means for the next.
-fn ended(error: &CallError) -> Ended {
+pub(super) fn ended(error: &CallError) -> Ended {
     match error {
         CallError::Lost(_)
         | CallError::Crashed { .. }
@@ -107,6 +111,29 @@ fn ended(error: &CallError) -> Ended {
         | CallError::Interrupted => Ended::Failed,
         other if other.has_not_run() => Ended::NotBegun,
         _ => Ended::Failed,
+    }
+}
+
+impl<'a> Errand<'a> {
+    /// One that has asked nobody yet.
+    pub fn new(inner: Arc<Inner>, known: Arc<Known>, placing: Placing) -> Errand<'a> {
+        Errand {
+            inner,
+            known,
+            placing,
+            checked: None,
+            functions: Vec::new(),
+            called: false,
+            deadline: None,
+            seeking: None,
+            returning: false,
+            at: None,
+            unheard: None,
+            stranger: false,
+            tried: Vec::new(),
+            last: None,
+            has_run: false,
+        }
     }
 }
 
@@ -188,7 +215,7 @@ impl Errand<'_> {
     }
 
     /// Waits until there is a place.
-    fn place(
+    pub(super) fn place(
         &mut self,
         control: &Control,
         interrupted: &dyn Fn() -> bool,
@@ -264,27 +291,39 @@ impl Errand<'_> {
                     self.tell(&placed, &result);
                     return result;
                 }
-                Attempt::Failed(error, ended) => {
-                    self.tried.push(format!("{}: {error}", server(&placed)));
-                    self.has_run |= ended == Ended::Broken;
-                    self.last = Some(error);
-                    let over = over(&placed, ended);
-                    self.unheard = Some(over);
-                    self.report(&over);
-                    // What was lost may not be placed again by a metaserver that does not know it.
-                    let unknown = self.seeking.is_none() || self.returning;
-                    if unknown && ended == Ended::Broken && !self.placing.idempotent {
-                        self.leave_stream();
-                        let error = CallError::NoServer { text: String::new(), has_not_run: false };
-                        return Err(self.give_up(error));
-                    }
-                }
+                Attempt::Failed(error, ended) => self.failed(&placed, error, ended)?,
             }
         }
     }
 
+    /// An attempt has come to nothing.
+    ///
+    /// # Errors
+    /// There is not to be another.
+    pub(super) fn failed(
+        &mut self,
+        placed: &Placed,
+        error: CallError,
+        ended: Ended,
+    ) -> Result<(), CallError> {
+        self.tried.push(format!("{}: {error}", server(placed)));
+        self.has_run |= ended == Ended::Broken;
+        self.last = Some(error);
+        let over = over(placed, ended);
+        self.unheard = Some(over);
+        self.report(&over);
+        // What was lost may not be placed again by a metaserver that does not know it.
+        let unknown = self.seeking.is_none() || self.returning;
+        if unknown && ended == Ended::Broken && !self.placing.idempotent {
+            self.leave_stream();
+            let error = CallError::NoServer { text: String::new(), has_not_run: false };
+            return Err(self.give_up(error));
+        }
+        Ok(())
+    }
+
     /// The error of a call that no server has run.
-    fn give_up(&mut self, error: CallError) -> CallError {
+    pub(super) fn give_up(&mut self, error: CallError) -> CallError {
         let name = self.known.interface.name.clone();
         match (self.last.take(), self.tried.len()) {
             (None, 0) => error,
@@ -499,74 +538,13 @@ impl Errand<'_> {
     fn spoiled(&self, call: &Call<'_>) -> bool {
         call.checked.overwrites() && call.ticket.link.has_results(call.ticket.stream)
     }
-
-    /// Tells the metaserver of the call's end.
-    fn tell(&mut self, placed: &Placed, result: &Result<Outcome, CallError>) {
-        let report = match result {
-            Ok(outcome) => measured(placed, self, outcome),
-            Err(error) => match ended(error) {
-                // It is not to be tried again.
-                Ended::NotBegun | Ended::Broken | Ended::Failed | Ended::Done => {
-                    over(placed, Ended::Failed)
-                }
-            },
-        };
-        self.report(&report);
-        if self.returning {
-            // If it knows the call it has ended it, and if not it is to.
-            return self.leave_stream();
-        }
-        if let Some((_, ticket)) = self.seeking.take() {
-            ticket.leave();
-        }
-    }
-
-    fn report(&mut self, over: &Over) {
-        // Looked at once more: what is written to a connection that was closed is lost without a word.
-        let closed = |(meta, ticket): &(Client, Ticket<Arc<Link>>)| {
-            ticket.is_answered() && meta.link.is_broken()
-        };
-        if let Some((meta, _)) = self.seeking.take_if(|seeking| closed(seeking)) {
-            self.inner.lost(&meta);
-        }
-        if let Some((meta, ticket)) = &self.seeking {
-            match meta.link.over(ticket.stream, over) {
-                Ok(()) => return,
-                Err(_) => {
-                    self.inner.lost(meta);
-                    self.seeking = None;
-                }
-            }
-        }
-        Inner::report_later(&self.inner, *over);
-    }
 }
 
 /// An attempt and where it is: metaservers that know nothing of each other may use the same numbers.
-fn attempt(placed: &Placed) -> (kumi_rpc::Ticket, String) {
+pub(super) fn attempt(placed: &Placed) -> (kumi_rpc::Ticket, String) {
     (placed.ticket, placed.address.clone())
 }
 
 fn server(placed: &Placed) -> String {
     format!("{} ({})", placed.server, placed.address)
-}
-
-/// The end of an attempt of which nothing was measured.
-pub(crate) fn over(placed: &Placed, ended: Ended) -> Over {
-    let nothing = Moved::default();
-    Over { ticket: placed.ticket, ended, out: nothing, back: nothing, ran_ns: 0, waited_ns: 0 }
-}
-
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-fn measured(placed: &Placed, errand: &Errand<'_>, outcome: &Outcome) -> Over {
-    Over {
-        out: Moved { bytes: errand.placing.bytes_out, ns: nanoseconds(outcome.sending).max(1) },
-        back: Moved { bytes: errand.placing.bytes_back, ns: nanoseconds(outcome.receiving).max(1) },
-        ran_ns: nanoseconds(outcome.ran),
-        waited_ns: nanoseconds(outcome.waited),
-        ..over(placed, Ended::Done)
-    }
 }

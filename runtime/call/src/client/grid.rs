@@ -10,6 +10,7 @@
 //! ```
 
 pub(crate) mod apart;
+mod objects;
 mod waiting;
 
 use std::collections::HashMap;
@@ -200,23 +201,11 @@ impl Grid {
             checked.files.sent.iter().fold(0_u64, |sum, (.., bytes)| sum.saturating_add(*bytes));
         let bytes = (checked.plan.sent.saturating_add(files), checked.plan.returned);
         let placing = self.placing(&known, bytes, checked.plan.operations.unwrap_or(f64::NAN));
-        Ok(Errand {
-            inner: Arc::clone(&self.inner),
-            known,
-            placing,
-            checked: Some(checked),
-            functions,
-            called: false,
-            deadline: time.and_then(|time| Instant::now().checked_add(time)),
-            seeking: None,
-            returning: false,
-            at: None,
-            unheard: None,
-            stranger: false,
-            tried: Vec::new(),
-            last: None,
-            has_run: false,
-        })
+        let mut errand = Errand::new(Arc::clone(&self.inner), known, placing);
+        errand.checked = Some(checked);
+        errand.functions = functions;
+        errand.deadline = time.and_then(|time| Instant::now().checked_add(time));
+        Ok(errand)
     }
 }
 

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kumi_rpc::Placed;
+
 use super::link::{Answer, Link};
 use super::ticket::Ticket;
 use super::{Arg, Call, CallError, Client, GRACE, Known, Outcome, Way, arguments};
@@ -28,15 +30,6 @@ pub struct Object {
     class: String,
 }
 
-/// What is said of objects at a metaserver.
-pub(super) fn no_objects(class: &str) -> CallError {
-    let text = format!(
-        "no object of `{class}` can be made at a metaserver, which runs nothing: connect to a server (`kumi call status` \
-         shows their addresses)"
-    );
-    CallError::RoutineNotFound(text)
-}
-
 impl Client {
     /// Makes an object of a class and waits until it is there.
     ///
@@ -56,11 +49,19 @@ impl Client {
         time: Option<Duration>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Object, CallError> {
-        if self.is_metaserver() {
-            return Err(no_objects(class));
-        }
         let deadline = time.and_then(|time| Instant::now().checked_add(time.checked_add(GRACE)?));
-        let stream = self.link.create(class, deadline, interrupted)?;
+        self.create(class, None, deadline, interrupted)
+    }
+
+    /// Makes an object that was placed here by a metaserver, or by none.
+    pub(super) fn create(
+        &self,
+        class: &str,
+        placed: Option<&Placed>,
+        deadline: Option<Instant>,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Object, CallError> {
+        let stream = self.link.create(class, placed, deadline, interrupted)?;
         let mut ticket = Ticket::of(Arc::clone(&self.link), stream);
         match ticket.wait(deadline, interrupted)? {
             Ok(Answer::Created) => {}
@@ -79,6 +80,12 @@ impl Object {
     #[must_use]
     pub fn class(&self) -> &str {
         &self.class
+    }
+
+    /// The name of the server where it is.
+    #[must_use]
+    pub fn server(&self) -> &str {
+        self.client.server()
     }
 
     /// The name by which the server knows a method.

@@ -8,7 +8,6 @@ use kumi_idl::Limits;
 use super::grid::GridCanceller;
 use super::link::Link;
 use super::meeting::Meeting;
-use super::object::no_objects;
 use super::{
     Arg, Call, CallError, Canceller, Client, Grid, GridCall, Known, Object, Options, Outcome,
 };
@@ -123,7 +122,7 @@ impl Remote {
         }
     }
 
-    /// [`Client::object_within`]; of a metaserver there are none.
+    /// [`Client::object_within`], or [`Grid::object_within`].
     ///
     /// # Errors
     /// [`CallError`].
@@ -135,7 +134,7 @@ impl Remote {
     ) -> Result<Object, CallError> {
         match self {
             Remote::Server(client) => client.object_within(class, time, interrupted),
-            Remote::Grid(_) => Err(no_objects(class)),
+            Remote::Grid(grid) => grid.object_within(class, time, interrupted),
         }
     }
 

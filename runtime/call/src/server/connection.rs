@@ -32,6 +32,7 @@ use super::holding::{self, Keeping};
 use super::neighbour::Neighbour;
 use super::owner::Caller;
 use super::slots::{Ended, Job, News};
+use super::tickets::Held;
 use crate::held::Gaps;
 use crate::layout::Layout;
 use crate::native::{self, Source, Target};
@@ -65,6 +66,11 @@ enum Call {
     Going(Layout, Rc<Block>, u64),
     /// A held array goes: its memory, where it begins there, and how many bytes of it.
     Fetched(Rc<Block>, usize, u64),
+}
+
+/// Takes the ticket of a call or an object of this number.
+fn admit(shared: &Shared, ticket: Ticket, id: u64, name: &str) -> Result<Held, Failure> {
+    shared.tickets.admit(ticket, id).ok_or_else(|| spent(name))
 }
 
 /// What is said of a call whose ticket is not taken.
@@ -369,8 +375,11 @@ impl Connection {
     }
 
     fn take(&mut self, event: ServerEvent) {
-        if !matches!(event, ServerEvent::Ticket(..) | ServerEvent::Call(..)) {
-            // It is only for a call that directly follows.
+        if !matches!(
+            event,
+            ServerEvent::Ticket(..) | ServerEvent::Call(..) | ServerEvent::Create(..)
+        ) {
+            // It is only for a call or an object that directly follows.
             self.ticket = None;
         }
         match event {
@@ -421,13 +430,13 @@ impl Connection {
 
     /// Takes a call, or says why not; nothing is allocated before it is known to be within the limits.
     fn begin_call(&mut self, stream: u32, head: &CallHead) -> Result<(), Failure> {
-        // Whatever becomes of this call, its ticket is no other's.
-        let shown = self.ticket.take().filter(|(of, ..)| *of == stream);
+        let shown = self.shown_for(stream);
         let shared = Rc::clone(&self.shared);
         let offered = self.find_for(head)?;
         let object = self.object_of(head, &offered)?;
-        let shown = shown.map(|(_, ticket, pass)| (ticket, pass));
-        let ticket = self.caller.may_call(&shared, &head.routine, shown)?;
+        // Who has the object may call it.
+        let own = || self.caller.may_call(&shared, &head.routine, shown);
+        let ticket = if object.is_some() { None } else { own()? };
         let mut given = Given::from_wire(&offered.interface, &head.values)?;
         let files = self.files_for(&offered.interface, &mut given)?;
         let layout = Layout::new(&offered.interface, &given, shared.config.call_bytes)?;
@@ -436,9 +445,7 @@ impl Connection {
         let sources = Sources::new(&shared, &layout, &head.held.from, self.holder())?;
         let wishes = shared::wishes(&layout, &head.shared)?;
         let id = shared.pool.borrow_mut().number();
-        let ticket = ticket
-            .map(|ticket| shared.tickets.admit(ticket, id).ok_or_else(|| spent(&head.routine)));
-        let ticket = ticket.transpose()?;
+        let ticket = ticket.map(|ticket| admit(&shared, ticket, id, &head.routine)).transpose()?;
         let (block, foreign, granted) = self.memory_for(&layout, head, wishes)?;
         let (holder, owner) = (self.holder(), self.caller.owner());
         let keeping = match Keeping::new(&shared, &layout, &block, &head.held.keep, holder, owner) {

@@ -158,9 +158,7 @@ impl Attendance<'_> {
             maps: false,
         };
         self.member.out().extend_from_slice(&hello.encode());
-        // Objects are made at the server itself: a method is nowhere to be sent.
         let routines = registry.names().filter_map(|name| registry.find(name));
-        let routines = routines.filter(|offered| offered.interface.class.is_empty());
         let (fit, long): (Vec<_>, Vec<_>) =
             routines.partition(|offered| Member::fits(&offered.json));
         for offered in long {

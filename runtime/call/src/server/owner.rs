@@ -107,15 +107,6 @@ impl Caller {
         Ok(())
     }
 
-    /// Refuses objects to a client that the metaserver has sent: its passes are each for one call.
-    pub fn may_create(&self) -> Result<(), Failure> {
-        if self.sent {
-            let text = "objects are of clients that have connected to this server themselves";
-            return Err(Failure::new(Code::NotPermitted, 0, text));
-        }
-        Ok(())
-    }
-
     fn is(&mut self, user: User) {
         let run_as = user.run_as().map(str::to_owned);
         if self.owner.user != user.name() || self.owner.run_as != run_as {

@@ -72,6 +72,9 @@ pub enum RegistryError {
     /// Two routines of one name.
     #[error("the routine `{0}` is described twice")]
     Twice(String),
+    /// A description of what only a server makes.
+    #[error("`{0}` has the name of its class: methods are called `class.method`")]
+    Constructor(String),
     /// Methods of one class of two programs.
     #[error("the class `{0}` is served by two programs: give one of them another name")]
     ClassTwice(String),
@@ -169,6 +172,9 @@ fn is_module(json: &[u8]) -> bool {
 }
 
 fn validate(interface: &Interface) -> Result<(), RegistryError> {
+    if interface.is_constructor() {
+        return Err(RegistryError::Constructor(interface.name.clone()));
+    }
     interface.validate().map_err(|problem| {
         let routine = interface.name.clone();
         RegistryError::Invalid(Box::new(JsonError::Invalid { routine, problem }))
@@ -206,11 +212,21 @@ impl Registry {
         if json.len() > Interface::MOST_JSON {
             return Err(RegistryError::TooLong { routine: interface.name, bytes: json.len() });
         }
-        let of_class = |other: &&Arc<Offered>| {
-            !interface.class.is_empty() && other.interface.class == interface.class
-        };
-        if self.routines.values().find(of_class).is_some_and(|other| other.program != program) {
-            return Err(RegistryError::ClassTwice(interface.class));
+        if !(interface.class.is_empty() || interface.is_constructor()) {
+            match self.routines.get(&interface.class) {
+                None => {
+                    let class = &interface.class;
+                    let constructor = Interface::constructor(class, interface.target.language);
+                    self.offer(constructor, libraries.clone(), program.clone())?;
+                }
+                Some(known) if !known.interface.is_constructor() => {
+                    return Err(RegistryError::Twice(interface.class));
+                }
+                Some(known) if known.program != program => {
+                    return Err(RegistryError::ClassTwice(interface.class));
+                }
+                Some(_) => {}
+            }
         }
         let hash = hash(&json);
         let name = interface.name.clone();
@@ -299,16 +315,17 @@ impl Registry {
     #[must_use]
     pub fn methods(&self, class: &str) -> Vec<Arc<Offered>> {
         let is_of = |offered: &&Arc<Offered>| {
-            !offered.interface.class.is_empty() && offered.interface.class == class
+            let interface = &offered.interface;
+            !interface.class.is_empty() && interface.class == class && !interface.is_constructor()
         };
         self.routines.values().filter(is_of).cloned().collect()
     }
 
     /// What classes are meant by a name that none has, of those with a method that may be told: the end of a sentence.
     pub(crate) fn near_class(&self, name: &str, may: impl Fn(&str) -> bool) -> String {
-        let known = self.routines.values().map(|offered| &offered.interface);
-        let known = known.filter(|it| !it.class.is_empty() && may(&it.name));
-        let mut classes: Vec<&str> = known.map(|interface| interface.class.as_str()).collect();
+        let all = self.routines.values().map(|offered| &offered.interface);
+        let methods = all.filter(|it| !it.class.is_empty() && may(&it.name));
+        let mut classes: Vec<&str> = methods.map(|interface| interface.class.as_str()).collect();
         classes.dedup();
         meant(&kumi_idl::nearest(name, classes))
     }

@@ -64,6 +64,9 @@ pub fn info(args: &InfoArgs) -> Result<(), Error> {
 
 fn described(interface: &Interface) -> String {
     let mut text = format!("{}\n", interface.name);
+    if interface.is_constructor() {
+        text += "  a class: its methods are called on objects of it\n";
+    }
     if !interface.doc.is_empty() {
         text += &format!("  {}\n", interface.doc);
     }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use kumi_rpc::{MOST_NAME, MOST_REQUEST};
+use kumi_rpc::{MOST_NAME, MOST_REQUEST, Placed};
 
 use super::{Link, Pending};
 use crate::client::CallError;
@@ -28,16 +28,17 @@ impl Link {
         Ok(stream)
     }
 
-    /// Asks for an object of a class.
+    /// Asks for an object of a class, which a metaserver may have placed here.
     pub fn create(
         &self,
         class: &str,
+        placed: Option<&Placed>,
         deadline: Option<Instant>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<u32, CallError> {
         let mut out = Vec::new();
         let mut state = self.lock();
-        let stream = state.rpc.create(class, &mut out).map_err(|_| no_name(class))?;
+        let stream = state.rpc.create_with(placed, class, &mut out).map_err(|_| no_name(class))?;
         self.begin(state, stream, Pending::default());
         self.put(&[Source::Bytes(&out)], deadline, interrupted)?;
         Ok(stream)

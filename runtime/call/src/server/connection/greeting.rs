@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use kumi_rpc::{CallHead, ClientHello, Code, Failure, Local};
+use kumi_rpc::{CallHead, ClientHello, Code, Failure, Local, Ticket};
 
 use super::Connection;
 use crate::server::Shared;
@@ -59,7 +59,9 @@ impl Connection {
 
     /// What is told of a routine.
     pub(super) fn describe(&mut self, name: &str) -> Result<Arc<Offered>, Failure> {
-        self.caller.may_ask()?;
+        if !self.has_method(name) {
+            self.caller.may_ask()?;
+        }
         self.find(name)
     }
 
@@ -71,10 +73,15 @@ impl Connection {
         found.cloned().ok_or_else(|| self.caller.unknown(&self.shared, name))
     }
 
+    /// The ticket and the pass that were shown for a stream. Whatever becomes of that, they are for no other.
+    pub(super) fn shown_for(&mut self, stream: u32) -> Option<(Ticket, String)> {
+        let (of, ticket, pass) = self.ticket.take()?;
+        (of == stream).then_some((ticket, pass))
+    }
+
     /// The methods of a class of which the user may call one at least.
     pub(super) fn methods(&mut self, class: &str) -> Result<Vec<Arc<Offered>>, Failure> {
         self.caller.check(&self.shared)?;
-        self.caller.may_create()?;
         let methods = self.shared.registry.methods(class);
         if methods.iter().any(|method| self.caller.permits(&method.interface.name)) {
             return Ok(methods);

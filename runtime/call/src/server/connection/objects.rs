@@ -7,7 +7,7 @@ use std::sync::Arc;
 use kumi_idl::Type;
 use kumi_rpc::{CallHead, Code, Failure};
 
-use super::Connection;
+use super::{Connection, admit};
 use crate::server::registry::Offered;
 use crate::server::slots::{self, News, OnObject, Wanted};
 use crate::values::bad;
@@ -28,7 +28,11 @@ impl Connection {
     /// # Errors
     /// There is no such class, or not for this user; or there are too many objects.
     pub(super) fn create(&mut self, stream: u32, class: &str) -> Result<(), Failure> {
+        let shown = self.shown_for(stream);
         let methods = self.methods(class)?;
+        let ticket = self.caller.may_call(&self.shared, class, shown)?;
+        let id = self.shared.pool.borrow_mut().number();
+        let ticket = ticket.map(|ticket| admit(&self.shared, ticket, id, class));
         let wanted = Wanted {
             class,
             methods: &methods,
@@ -36,8 +40,9 @@ impl Connection {
             scratch: self.scratch_for(&methods)?,
             stream,
             news: self.news.clone(),
+            ticket: ticket.transpose()?,
         };
-        let id = slots::create(&self.shared, wanted)?;
+        slots::create(&self.shared, id, wanted)?;
         self.objects.insert(stream, Made { id, class: class.to_owned(), methods });
         Ok(())
     }
@@ -66,7 +71,10 @@ impl Connection {
             if class.is_empty() {
                 return Ok(None);
             }
-            let text = format!("`{name}` is a method of `{class}`: it is called on an object");
+            let text = match offered.interface.is_constructor() {
+                true => format!("`{name}` is a class: an object of it is to be made"),
+                false => format!("`{name}` is a method of `{class}`: it is called on an object"),
+            };
             return Err(bad(-1, text));
         }
         let made = self.objects.get(&head.object).ok_or_else(|| {
@@ -78,6 +86,12 @@ impl Connection {
             bad(-1, format!("`{name}` is no method of `{}`, of which the object is", made.class))
         })?;
         Ok(Some(OnObject { id: made.id, method }))
+    }
+
+    /// Whether this is a method of an object of the client's.
+    pub(super) fn has_method(&self, name: &str) -> bool {
+        let mut methods = self.objects.values().flat_map(|made| &made.methods);
+        methods.any(|method| method.interface.name == name)
     }
 
     /// Something has become of an object.

@@ -13,11 +13,18 @@ use super::objects;
 use super::{Job, Worker, advance, failure, free, give, nanoseconds, submit, tell};
 use crate::protocol::Reply;
 
+/// What is said of an object that its metaserver does not want any more.
+fn failure_of_place() -> Failure {
+    Failure::new(Code::NoTicket, 0, "the metaserver has taken back the place of an object")
+}
+
 /// A process can run calls: it gets the one that waits for it.
 fn set_up(shared: &Rc<Shared>, worker: &Rc<Worker>) {
     worker.set_up.set(true);
     if let Some(object) = &worker.object {
-        object.tell(Ok(()));
+        if !object.is_made() {
+            worker.fail(failure_of_place());
+        }
         // Its client may have called it before.
         return advance(shared);
     }

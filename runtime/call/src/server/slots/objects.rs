@@ -4,13 +4,13 @@
 //! other, in the order in which they were ready; a call that waits for its object has no slot. A call that is ended while it
 //! runs ends its object: of the state that it leaves nobody knows anything.
 
-use std::cell::RefMut;
+use std::cell::{RefCell, RefMut};
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use kumi_rpc::{Code, Failure};
+use kumi_rpc::{Code, Failure, Fate};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 
@@ -18,7 +18,8 @@ use super::super::Shared;
 use super::super::owner::Owner;
 use super::super::process::{Duty, Process};
 use super::super::registry::Offered;
-use super::{Job, Pool, Waiting, Worker, attend, give, not_started, tell};
+use super::super::tickets::Held;
+use super::{Job, Pool, Waiting, Worker, attend, give, nanoseconds, not_started, tell};
 
 /// On what a call runs.
 #[derive(Debug, Clone, Copy)]
@@ -55,6 +56,8 @@ pub struct Wanted<'a> {
     pub stream: u32,
     /// Where it is told what becomes of it.
     pub news: UnboundedSender<News>,
+    /// The ticket with which a metaserver has sent its client.
+    pub ticket: Option<Held>,
 }
 
 /// What a process knows of the object that it is.
@@ -63,11 +66,28 @@ pub(super) struct Object {
     class: String,
     stream: u32,
     news: UnboundedSender<News>,
+    /// Until it is there.
+    ticket: RefCell<Option<Held>>,
+    since: Instant,
 }
 
 impl Object {
+    /// It is there. False: the metaserver that has sent its client does not want it any more.
+    pub fn is_made(&self) -> bool {
+        let ticket = self.ticket.borrow_mut().take();
+        let wanted = ticket.as_ref().is_none_or(Held::runs);
+        if wanted {
+            if let Some(ticket) = &ticket {
+                // Its place is for having it made: what it runs then is between its client and this server.
+                ticket.ended(Fate::Ran(nanoseconds(self.since.elapsed())));
+            }
+            self.tell(Ok(()));
+        }
+        wanted
+    }
+
     /// Tells its connection what became of it.
-    pub fn tell(&self, became: Result<(), Failure>) {
+    fn tell(&self, became: Result<(), Failure>) {
         // A connection that has ended needs to know nothing.
         let _gone = self.news.send(News { id: self.id, stream: self.stream, became });
     }
@@ -78,12 +98,12 @@ fn gone(class: &str, why: &str) -> Failure {
     Failure::new(Code::ObjectLost, 0, format!("the object of `{class}` is no more: {why}"))
 }
 
-/// Makes an object; what becomes of it is told where it was said. Its number.
+/// Makes an object of this number; what becomes of it is told where it was said.
 ///
 /// # Errors
 /// There are too many, or its process cannot be started.
-pub fn create(shared: &Rc<Shared>, wanted: Wanted<'_>) -> Result<u64, Failure> {
-    let Wanted { class, methods, owner, scratch, stream, news } = wanted;
+pub fn create(shared: &Rc<Shared>, id: u64, wanted: Wanted<'_>) -> Result<(), Failure> {
+    let Wanted { class, methods, owner, scratch, stream, news, ticket } = wanted;
     let first = methods.first().ok_or_else(|| gone(class, "it has no methods"))?;
     let mut pool = shared.pool.borrow_mut();
     if pool.objects.len() >= pool.most_objects {
@@ -94,13 +114,14 @@ pub fn create(shared: &Rc<Shared>, wanted: Wanted<'_>) -> Result<u64, Failure> {
     let duty = Duty { offered: methods, owner, scratch: scratch.as_deref() };
     let process = Process::start(&shared.config, shared.files, duty, &mut pool.arenas)
         .map_err(|error| not_started(shared, first, &error))?;
-    let id = pool.number();
     let mut worker = Worker::new(process, Arc::clone(first), Rc::clone(owner), scratch);
-    worker.object = Some(Object { id, class: class.to_owned(), stream, news });
+    let (class, since) = (class.to_owned(), Instant::now());
+    let ticket = RefCell::new(ticket);
+    worker.object = Some(Object { id, class, stream, news, ticket, since });
     let worker = Rc::new(worker);
     pool.objects.insert(id, Rc::clone(&worker));
     tokio::task::spawn_local(attend::attend(Rc::clone(shared), worker));
-    Ok(id)
+    Ok(())
 }
 
 /// Has an object run a call, for which there is a slot. False: the object is no more, and the call's end is told.

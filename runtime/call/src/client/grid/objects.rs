@@ -1,0 +1,90 @@
+//! Objects at servers that a metaserver chooses. An object has a place until it is made, as a call has until it is over; what its
+//! client has it do then is between the two, and the metaserver sees of it what the server's load is.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kumi_rpc::{Ended, Over};
+
+use super::super::errand::{Control, Errand, attempt, ended, nanoseconds, over};
+use super::super::object::Object;
+use super::super::{CallError, GRACE};
+use super::Grid;
+
+impl Grid {
+    /// [`super::super::Client::object`], at a server that the metaserver chooses; calls on the object go there.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn object(&self, class: &str) -> Result<Object, CallError> {
+        self.object_within(class, None, &|| false)
+    }
+
+    /// [`Grid::object`], in at most so much time; when a signal comes while it waits, `interrupted` is asked.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn object_within(
+        &self,
+        class: &str,
+        time: Option<Duration>,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Object, CallError> {
+        let known = self.interface(class)?;
+        if !known.is_constructor() {
+            let text = "it is a routine, and no class: call it".to_owned();
+            return Err(CallError::Argument { routine: class.to_owned(), text });
+        }
+        let placing = self.placing(&known, (0, 0), f64::NAN);
+        let errand = Errand::new(Arc::clone(&self.inner), known, placing);
+        let deadline = time.and_then(|time| Instant::now().checked_add(time.checked_add(GRACE)?));
+        let late = || deadline.is_some_and(|deadline| deadline <= Instant::now());
+        match errand.make(class, deadline, &|| late() || interrupted()) {
+            Err(CallError::Interrupted) if late() => Err(CallError::TimedOut(format!(
+                "there was no place for an object of `{class}` in time"
+            ))),
+            made => made,
+        }
+    }
+}
+
+impl Errand<'_> {
+    /// Makes an object, wherever that is possible.
+    fn make(
+        mut self,
+        class: &str,
+        deadline: Option<Instant>,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Object, CallError> {
+        let control = Control::default();
+        loop {
+            let placed = match self.place(&control, interrupted) {
+                Ok(placed) => placed,
+                Err(error) => return Err(self.give_up(error)),
+            };
+            self.placing.attempts = placed.ticket.attempt;
+            self.at = Some(attempt(&placed));
+            let begun = Instant::now();
+            let made = self.inner.server(&placed).and_then(|client| {
+                let made = client.create(class, Some(&placed), deadline, interrupted);
+                made.inspect_err(|error| {
+                    self.inner.forget_server(&placed.address, &client, error);
+                })
+            });
+            match made {
+                Ok(object) => {
+                    let ran_ns = nanoseconds(begun.elapsed());
+                    self.conclude(&Over { ran_ns, ..over(&placed, Ended::Done) });
+                    return Ok(object);
+                }
+                Err(error) => match ended(&error) {
+                    Ended::Failed => {
+                        self.conclude(&over(&placed, Ended::Failed));
+                        return Err(error);
+                    }
+                    how => self.failed(&placed, error, how)?,
+                },
+            }
+        }
+    }
+}
