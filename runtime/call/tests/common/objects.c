@@ -1,4 +1,5 @@
 /* A class whose state is that of this library: each object is a process of its own. */
+#include "gate.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,15 +16,8 @@ void log_pid(int *pid)
 /* Appends a text, after there is a file of that path; no path: at once. */
 void log_write(const char *path, const char *text)
 {
-    char begun[4096];
     if (path[0]) {
-        snprintf(begun, sizeof begun, "%s.begun", path);
-        FILE *file = fopen(begun, "ab");
-        putc('x', file);
-        fclose(file);
-        while (access(path, F_OK) != 0) {
-            usleep(1000);
-        }
+        gate(path);
     }
     strncat(written, text, sizeof written - strlen(written) - 1);
 }

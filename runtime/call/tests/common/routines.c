@@ -1,4 +1,5 @@
 /* Routines for the tests. */
+#include "gate.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,19 +68,6 @@ void nap(int ms, int *pid)
 {
     *pid = getpid();
     usleep(ms * 1000);
-}
-
-/* Notes in PATH.begun that it runs, and runs until there is PATH. */
-void gate(const char *path)
-{
-    char begun[4096];
-    snprintf(begun, sizeof begun, "%s.begun", path);
-    FILE *file = fopen(begun, "ab");
-    putc('x', file);
-    fclose(file);
-    while (access(path, F_OK) != 0) {
-        usleep(1000);
-    }
 }
 
 int use(long bytes)
