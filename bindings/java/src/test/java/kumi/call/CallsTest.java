@@ -16,27 +16,14 @@ import java.util.List;
 import java.util.NoSuchElementException;
 import java.util.Random;
 import kumi.call.idl.Order;
-import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 
 /** Arguments there and results back, by a real server. */
-class CallsTest {
-    private static Served served;
-    private static KumiClient client;
-
+class CallsTest extends OneServer {
     @BeforeAll
     static void start() throws Exception {
-        served = Served.start();
-        client = served.client();
-    }
-
-    @AfterAll
-    static void stop() throws Exception {
-        if (served != null) {
-            client.close();
-            served.close();
-        }
+        share(Served.start());
     }
 
     private static double[] random(int count) {
@@ -213,7 +200,7 @@ class CallsTest {
     @Test
     void whatThereIs() {
         assertTrue(client.names("oub").contains("doubles"));
-        assertEquals(19, client.names("").size());
+        assertEquals(20, client.names("").size());
         assertEquals("dmmul(n: int, A: double[][], B: double[][]) -> (C: double[][])",
                 client.routine("dmmul").toString());
         CallException.RoutineNotFound none =

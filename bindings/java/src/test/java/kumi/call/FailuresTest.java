@@ -1,5 +1,6 @@
 package kumi.call;
 
+import static kumi.call.Waiting.failure;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -18,7 +19,6 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.stream.IntStream;
-import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -26,27 +26,10 @@ import org.junit.jupiter.api.io.TempDir;
 
 /** Calls that wait, fail, are cancelled, or whose server goes; by a real server of four slots. */
 @Timeout(120)
-class FailuresTest {
-    private static Served served;
-    private static KumiClient client;
-
+class FailuresTest extends OneServer {
     @BeforeAll
     static void start() throws Exception {
-        served = Served.start("--waiting", "40");
-        client = served.client();
-    }
-
-    @AfterAll
-    static void stop() {
-        if (served != null) {
-            client.close();
-            served.close();
-        }
-    }
-
-    private static <E extends CallException> E failure(Class<E> kind, CompletableFuture<Result> call) {
-        ExecutionException failed = assertThrows(ExecutionException.class, () -> call.get(60, TimeUnit.SECONDS));
-        return assertInstanceOf(kind, failed.getCause());
+        share(Served.start("--waiting", "40"));
     }
 
     @Test
@@ -148,11 +131,9 @@ class FailuresTest {
     void asManyAsMayWait() {
         List<CompletableFuture<Result>> naps =
                 IntStream.range(0, 60).mapToObj(at -> client.callAsync("nap", 60_000)).toList();
-        AtomicReference<Throwable> why = new AtomicReference<>();
-        naps.forEach(nap -> nap.whenComplete((result, error) -> why.compareAndSet(null, error)));
-        CompletableFuture.anyOf(naps.toArray(CompletableFuture[]::new)).exceptionally(busy -> null).join();
+        CallException.Busy busy =
+                failure(CallException.Busy.class, CompletableFuture.anyOf(naps.toArray(CompletableFuture[]::new)));
         naps.forEach(nap -> nap.cancel(true));
-        CallException.Busy busy = assertInstanceOf(CallException.Busy.class, why.get());
         assertTrue(busy.hasNotRun());
     }
 

@@ -1,5 +1,7 @@
 package kumi.call;
 
+import static kumi.call.Waiting.eventually;
+import static kumi.call.Waiting.failure;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -19,13 +21,11 @@ import java.util.List;
 import java.util.NoSuchElementException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.stream.IntStream;
 import java.util.stream.Stream;
-import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
@@ -33,28 +33,17 @@ import org.junit.jupiter.api.io.TempDir;
 
 /** Files as arguments, by a real server. */
 @Timeout(120)
-class FilesTest {
+class FilesTest extends OneServer {
     /** Most MiB of a call's files. */
     private static final int MOST = 16;
     @TempDir
     static Path scratch;
     @TempDir
     Path folder;
-    private static Served served;
-    private static KumiClient client;
 
     @BeforeAll
     static void start() throws Exception {
-        served = Served.of("callbacks", "--scratch", scratch.toString(), "--call-files", Integer.toString(MOST));
-        client = served.client();
-    }
-
-    @AfterAll
-    static void stop() {
-        if (served != null) {
-            client.close();
-            served.close();
-        }
+        share(Served.of("callbacks", "--scratch", scratch.toString(), "--call-files", Integer.toString(MOST)));
     }
 
     private static byte[] text(int length) {
@@ -219,42 +208,39 @@ class FilesTest {
         return all == null ? Stream.empty() : Stream.of(all);
     }
 
-    private static void eventually(long count) throws Exception {
-        for (int tries = 0; calls() != count; tries++) {
-            assertTrue(tries < 6000, calls() + " folders, not " + count);
-            Thread.sleep(10);
-        }
+    private static void running(long count) throws Exception {
+        eventually(count + " folders of calls", () -> calls() == count);
     }
 
     @Test
     void theEndsOfCalls() throws Exception {
         Path to = Files.writeString(folder.resolve("to"), "before");
-        eventually(0);
+        running(0);
         try (KumiClient own = served.client()) {
             Call call = own.prepare("rests").add(600_000, text(10)).into("to", to);
             CompletableFuture<Result> cancelled = call.callAsync();
-            eventually(1);
+            running(1);
             assertEquals(2, names(folder).size(), "what is written has another name: " + names(folder));
             cancelled.cancel(true);
-            eventually(0);
+            running(0);
             until(List.of("to"));
             assertThrows(CallException.TimedOut.class, () -> own.prepare("rests").add(600_000, text(10)).into("to", to)
                     .within(Duration.ofMillis(200)).call());
             assertEquals(List.of("to"), names(folder));
             CompletableFuture<Result> closed =
                     own.prepare("rests").add(600_000, text(10)).into("to", to).callAsync();
-            eventually(1);
+            running(1);
             own.close();
-            assertThrows(ExecutionException.class, () -> closed.get(60, TimeUnit.SECONDS));
+            failure(CallException.ConnectionLost.class, closed);
             until(List.of("to"));
-            eventually(0);
+            running(0);
         }
         assertEquals("before", Files.readString(to));
     }
 
     @Test
     void closedWhileManyRun() throws Exception {
-        eventually(0);
+        running(0);
         KumiClient own = served.client();
         AtomicInteger called = new AtomicInteger();
         CountDownLatch over = new CountDownLatch(1);
@@ -268,12 +254,9 @@ class FilesTest {
         Thread thread = new Thread(() -> waiter.set(
                 assertThrows(CallException.class, () -> own.call("rests", 600_000, text(10)))));
         thread.start();
-        eventually(1);
+        running(1);
         calls.add(own.callAsync("integrate", 1000, waits));
-        for (int tries = 0; called.get() == 0; tries++) {
-            assertTrue(tries < 6000, "no function is called");
-            Thread.sleep(10);
-        }
+        eventually("a call of the function", () -> called.get() > 0);
         // Of these some run, some wait for a slot, and some are not sent yet.
         for (int round = 0; round < 8; round++) {
             calls.add(own.callAsync("integrate", 1000, waits));
@@ -282,23 +265,19 @@ class FilesTest {
         calls.add(own.prepare("rests").add(600_000, text(5 << 20)).into("to", folder.resolve("long")).callAsync());
         own.close();
         for (CompletableFuture<Result> call : calls) {
-            ExecutionException lost = assertThrows(ExecutionException.class, () -> call.get(60, TimeUnit.SECONDS));
-            assertInstanceOf(CallException.ConnectionLost.class, lost.getCause());
+            failure(CallException.ConnectionLost.class, call);
         }
         thread.join();
         assertInstanceOf(CallException.ConnectionLost.class, waiter.get());
         assertEquals(List.of(), names(folder));
         over.countDown();
-        eventually(0);
+        running(0);
         assertEquals(4, client.call("plain", 2).integer("twice"), "the slots are free");
     }
 
     /** Waits until there are these files: of a call that nobody waits for they go when its end is told. */
     private void until(List<String> expected) throws Exception {
-        for (int tries = 0; !names(folder).equals(expected); tries++) {
-            assertTrue(tries < 6000, names(folder).toString());
-            Thread.sleep(10);
-        }
+        eventually("a folder with " + expected + " alone", () -> names(folder).equals(expected));
     }
 
     @Test
@@ -320,7 +299,7 @@ class FilesTest {
                     lost.prepare("rests").add(600_000, text(10)).into("to", to).callAsync();
             assertEquals(4, lost.call("plain", 2).integer("twice"));
             other.kill();
-            assertThrows(ExecutionException.class, () -> rests.get(60, TimeUnit.SECONDS));
+            failure(CallException.ConnectionLost.class, rests);
             until(List.of());
         }
     }

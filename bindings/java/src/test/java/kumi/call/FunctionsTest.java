@@ -1,5 +1,6 @@
 package kumi.call;
 
+import static kumi.call.Waiting.failure;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -16,35 +17,22 @@ import java.util.List;
 import java.util.NoSuchElementException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.stream.IntStream;
-import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
 /** Routines that call functions of the program, by a real server of four slots. */
 @Timeout(120)
-class FunctionsTest {
+class FunctionsTest extends OneServer {
     private static final Callback SQUARE = Callback.of(x -> x * x);
-    private static Served served;
-    private static KumiClient client;
 
     @BeforeAll
     static void start() throws Exception {
-        served = Served.of("callbacks", "--call-memory", "64");
-        client = served.client();
-    }
-
-    @AfterAll
-    static void stop() {
-        if (served != null) {
-            client.close();
-            served.close();
-        }
+        share(Served.of("callbacks", "--call-memory", "64"));
     }
 
     /** The integral of the square from 0 to 1, as the routine computes it. */
@@ -184,9 +172,9 @@ class FunctionsTest {
         assertTrue(failed.getMessage().contains(part), failed.getMessage());
         assertEquals(14, failed.code());
         assertFalse(failed.hasNotRun());
-        ExecutionException later = assertThrows(ExecutionException.class,
-                () -> client.callAsync("integrate", n, function).get(60, TimeUnit.SECONDS));
-        assertTrue(assertInstanceOf(CallException.Callback.class, later.getCause()).getMessage().contains(part));
+        CallException.Callback later =
+                failure(CallException.Callback.class, client.callAsync("integrate", n, function));
+        assertTrue(later.getMessage().contains(part), later.getMessage());
         return failed;
     }
 
@@ -294,8 +282,7 @@ class FunctionsTest {
             assertTrue(over.await(60, TimeUnit.SECONDS));
             it.set("y", 0);
         }).within(Duration.ofMillis(100)).callAsync();
-        ExecutionException failed = assertThrows(ExecutionException.class, () -> late.get(60, TimeUnit.SECONDS));
-        assertInstanceOf(CallException.TimedOut.class, failed.getCause());
+        failure(CallException.TimedOut.class, late);
         over.countDown();
         works();
     }
@@ -349,8 +336,7 @@ class FunctionsTest {
         CompletableFuture<Result> call = own.callAsync("integrate", 1000, closed);
         closed.isCalled();
         own.close();
-        assertInstanceOf(CallException.ConnectionLost.class,
-                assertThrows(ExecutionException.class, () -> call.get(60, TimeUnit.SECONDS)).getCause());
+        failure(CallException.ConnectionLost.class, call);
         closed.end();
         try (Served other = Served.of("callbacks"); KumiClient lost = other.client()) {
             AtomicInteger count = new AtomicInteger();

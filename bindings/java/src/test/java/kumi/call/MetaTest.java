@@ -1,5 +1,8 @@
 package kumi.call;
 
+import static kumi.call.Waiting.eventually;
+import static kumi.call.Waiting.failure;
+import static kumi.call.Waiting.listed;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -15,12 +18,9 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.CountDownLatch;
-import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
-import java.util.function.BooleanSupplier;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
@@ -40,7 +40,9 @@ class MetaTest {
         serve();
         serve();
         client = meta.client();
-        eventually(() -> status(meta).contains(servers.get(0).address) && status(meta).contains(servers.get(1).address));
+        for (Served one : servers) {
+            listed(meta, one);
+        }
     }
 
     @AfterEach
@@ -58,24 +60,16 @@ class MetaTest {
         servers.add(Served.start("--meta", meta.address));
     }
 
-    private static String status(Served of) {
-        try {
-            return Served.command("call", "status", "--json", "--server", of.address);
-        } catch (java.io.IOException gone) {
-            throw new IllegalStateException(gone);
-        }
+    /** Begins a call of a routine that waits for this file, and waits until it runs. */
+    private static CompletableFuture<Result> held(KumiClient by, Path gate) throws Exception {
+        CompletableFuture<Result> waits = by.callAsync("gate", gate.toString());
+        eventually("the routine's begin", () -> Files.exists(begun(gate)) && Files.size(begun(gate)) > 0);
+        return waits;
     }
 
-    private static void eventually(BooleanSupplier condition) throws InterruptedException {
-        for (int turn = 0; turn < 600 && !condition.getAsBoolean(); turn++) {
-            Thread.sleep(100);
-        }
-        assertTrue(condition.getAsBoolean());
-    }
-
-    private static <E extends CallException> E failure(Class<E> kind, CompletableFuture<Result> call) {
-        ExecutionException failed = assertThrows(ExecutionException.class, () -> call.get(60, TimeUnit.SECONDS));
-        return assertInstanceOf(kind, failed.getCause());
+    /** What a routine that waits for this file has written, a letter each time. */
+    private static Path begun(Path gate) {
+        return Path.of(gate + ".begun");
     }
 
     @Test
@@ -92,16 +86,17 @@ class MetaTest {
     }
 
     @Test
-    void aServerThatGoes() throws Exception {
-        CompletableFuture<Result> naps = client.callAsync("nap", 60_000);
-        eventually(() -> status(meta).contains("\"nap\"") && status(meta).contains("placed"));
+    void aServerThatGoes(@TempDir Path folder) throws Exception {
+        Path gate = folder.resolve("gate");
+        CompletableFuture<Result> waits = held(client, gate);
         for (Served one : servers) {
             one.kill();
         }
-        CallException lost = failure(CallException.class, naps);
+        CallException lost = failure(CallException.class, waits);
         assertFalse(lost.hasNotRun(), lost.getMessage());
         serve();
         assertEquals("a!", client.call("shout", "a").text("answer"), "it goes to the server that is there");
+        assertEquals("x", Files.readString(begun(gate)), "it was not run again");
     }
 
     @Test
@@ -123,7 +118,7 @@ class MetaTest {
     @Test
     void cancelledAndLate() throws Exception {
         CompletableFuture<Result> naps = client.callAsync("nap", 600_000);
-        eventually(() -> status(meta).contains("\"nap\""));
+        eventually("a call of nap", () -> meta.status().contains("\"nap\""));
         assertTrue(naps.cancel(false));
         CallException.TimedOut late = failure(CallException.TimedOut.class,
                 client.prepare("nap").add(600_000).within(Duration.ofMillis(300)).callAsync());
@@ -162,26 +157,28 @@ class MetaTest {
 
     /** The metaserver goes while a call runs, which goes on; the next, at another of the addresses, takes its place. */
     @Test
-    void aMetaserverThatGoes() throws Exception {
+    void aMetaserverThatGoes(@TempDir Path folder) throws Exception {
         Served second = Served.meta();
         try (second; Served both = Served.start("--meta", second.address);
                 KumiClient of = KumiClient.connect("127.0.0.1:1, " + meta.address + "," + second.address)) {
-            eventually(() -> status(second).contains(both.address));
-            CountDownLatch runs = new CountDownLatch(1);
-            CompletableFuture<Result> naps = of.callAsync("nap", 3000);
-            naps.whenComplete((result, error) -> runs.countDown());
-            eventually(() -> status(meta).contains("\"nap\""));
+            listed(second, both);
+            Path gate = folder.resolve("gate");
+            CompletableFuture<Result> waits = held(of, gate);
             meta.kill();
-            assertTrue(naps.get(60, TimeUnit.SECONDS).integer("pid") > 0);
-            assertEquals("a!", of.call("shout", "a").text("answer"));
-            assertTrue(runs.await(60, TimeUnit.SECONDS) && of.isOpen());
+            assertEquals("a!", of.call("shout", "a").text("answer"), "it is asked for through the second");
+            assertFalse(waits.isDone());
+            Files.createFile(gate);
+            assertEquals(List.of(), waits.get(60, TimeUnit.SECONDS).names());
+            assertEquals("x", Files.readString(begun(gate)), "it has run once");
+            assertEquals("b!", of.call("shout", "b").text("answer"));
+            assertTrue(of.isOpen());
         }
     }
 
     @Test
     void filesAndFunctions(@TempDir Path folder) throws Exception {
         try (Served calls = Served.of("callbacks", "--meta", meta.address)) {
-            eventually(() -> status(meta).contains(calls.address));
+            listed(meta, calls);
             Path letter = Files.writeString(folder.resolve("letter"), "abc");
             assertEquals("ABC", new String(client.call("capitals", letter).bytes("to")));
             client.prepare("capitals").add(letter).into("to", folder.resolve("back")).call();
@@ -210,7 +207,7 @@ class MetaTest {
                 Served only = Served.start("--meta", knows.address, "--meta-token-file", token.toString(), "--meta-only");
                 KumiClient adas = KumiClient.connect(knows.address, ClientOptions.usual().token(ada));
                 KumiClient bobs = KumiClient.connect(knows.address, ClientOptions.usual().token(bob))) {
-            eventually(() -> adas.names("shout").contains("shout"));
+            eventually("its routines", () -> adas.names("shout").contains("shout"));
             assertEquals("a!", adas.call("shout", "a").text("answer"));
             assertEquals("b!", bobs.call("shout", "b").text("answer"));
             assertEquals("a!", adas.call("shout", "a").text("answer"));

@@ -9,6 +9,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import org.junit.jupiter.api.Assumptions;
 
 /** A process of {@code kumi call serve} with the test's routines. */
@@ -23,15 +24,16 @@ final class Served implements AutoCloseable {
 
     /** Starts one with the routines of {@code routines.idl}; the test is skipped where there is nothing to start. */
     static Served start(String... options) throws IOException {
-        return start("routines", options);
+        return of("routines", options);
     }
 
     /** Starts one with the routines of this library, which a file of the same name describes. */
     static Served of(String library, String... options) throws IOException {
-        return start(library, options);
+        return of(Map.of(), library, options);
     }
 
-    private static Served start(String name, String[] options) throws IOException {
+    /** Starts one with the routines of this library, and this in its environment. */
+    static Served of(Map<String, String> environment, String name, String... options) throws IOException {
         Path command = command();
         Path routines = property("kumi.routines").resolve("lib" + name + ".so");
         Assumptions.assumeTrue(Files.isRegularFile(routines),
@@ -44,22 +46,30 @@ final class Served implements AutoCloseable {
             line.addAll(List.of("--listen", "127.0.0.1:0"));
         }
         line.add(descriptions.toString());
-        return start(line, "kumi: serves");
+        return start(environment, line, "kumi: serves");
     }
 
     /** Starts a metaserver. */
     static Served meta(String... options) throws IOException {
+        return meta(Map.of(), options);
+    }
+
+    /** Starts a metaserver with this in its environment. */
+    static Served meta(Map<String, String> environment, String... options) throws IOException {
         List<String> line = new ArrayList<>(List.of(command().toString(), "call", "meta"));
         line.addAll(List.of(options));
         if (!line.contains("--listen")) {
             line.addAll(List.of("--listen", "127.0.0.1:0"));
         }
-        return start(line, "kumi: metaserver");
+        return start(environment, line, "kumi: metaserver");
     }
 
     /** Starts a process, which says where it listens. */
-    private static Served start(List<String> line, String greeting) throws IOException {
-        Process process = new ProcessBuilder(line).redirectErrorStream(true).start();
+    private static Served start(Map<String, String> environment, List<String> line, String greeting)
+            throws IOException {
+        ProcessBuilder builder = new ProcessBuilder(line).redirectErrorStream(true);
+        builder.environment().putAll(environment);
+        Process process = builder.start();
         BufferedReader said = new BufferedReader(
                 new InputStreamReader(process.getInputStream(), StandardCharsets.UTF_8));
         StringBuilder all = new StringBuilder();
@@ -87,9 +97,16 @@ final class Served implements AutoCloseable {
 
     /** What {@code kumi} says when it is given these arguments. */
     static String command(String... arguments) throws IOException {
+        return command(Map.of(), arguments);
+    }
+
+    /** What {@code kumi} says with this in its environment. */
+    static String command(Map<String, String> environment, String... arguments) throws IOException {
         List<String> line = new ArrayList<>(List.of(command().toString()));
         line.addAll(List.of(arguments));
-        Process process = new ProcessBuilder(line).redirectError(ProcessBuilder.Redirect.INHERIT).start();
+        ProcessBuilder builder = new ProcessBuilder(line).redirectError(ProcessBuilder.Redirect.INHERIT);
+        builder.environment().putAll(environment);
+        Process process = builder.start();
         String said = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
         int status = process.onExit().join().exitValue();
         if (status != 0) {
@@ -115,6 +132,13 @@ final class Served implements AutoCloseable {
 
     KumiClient client() {
         return KumiClient.connect(address);
+    }
+
+    /** What it says of itself; {@code more} are options of who asks. */
+    String status(String... more) throws IOException {
+        List<String> line = new ArrayList<>(List.of("call", "status", "--json", "--server", address));
+        line.addAll(List.of(more));
+        return command(line.toArray(String[]::new));
     }
 
     /** Kills it, as a power cut would. */
