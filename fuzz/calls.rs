@@ -7,21 +7,23 @@
 use std::collections::BTreeMap;
 
 use kumi_rpc::{
-    CallHead, CallbackHead, CallbackReturn, Client, ClientEvent, ClientHello, Code, Ended, Failure,
-    Fate, Grant, GrantPart, HEADER, Look, MOST_ANSWER, MOST_REQUEST, Member, MemberEvent,
-    MetaEvent, Metaserver, Moved, Over, Piece, Placed, Placing, Register, Report, ResultHead, Role,
-    Server, ServerEvent, ServerHello, Share, Size, Step, Ticket, Value,
+    CallHead, CallbackHead, CallbackReturn, Client, ClientEvent, ClientHello, Code, Failure, Fate,
+    Grant, GrantPart, HEADER, Look, MOST_ANSWER, MOST_REQUEST, Member, MemberEvent, MetaEvent,
+    Metaserver, Over, Piece, Placing, Register, Report, ResultHead, Role, Server, ServerEvent,
+    ServerHello, Share, Size, Step, Value,
 };
 
 #[path = "input.rs"]
 pub mod input;
+#[path = "samples.rs"]
+mod samples;
 
 use input::Bytes;
+use samples::{TICKET, over, placed, placing, register};
 
 const STREAMS: usize = 4;
 /// What a hello may have at most lies far below this.
 const MOST_WISH: usize = MOST_ANSWER + HEADER;
-const TICKET: Ticket = Ticket { call: 1, attempt: 2 };
 /// Kinds of frames that a server of routines takes, with one that does not exist and one that is an extension.
 const TO_SERVER: &[u8] =
     &[1, 2, 3, 3, 3, 3, 3, 4, 4, 4, 5, 6, 7, 13, 14, 15, 16, 18, 18, 21, 23, 46, 99, 200];
@@ -99,45 +101,6 @@ fn grant(memory: u32) -> Grant {
     Grant { memory, length: 64, fresh: true, parts: vec![part], gone: vec![7] }
 }
 
-fn placing() -> Placing {
-    Placing {
-        key: (1, 2),
-        hash: 3,
-        bytes_out: 4,
-        bytes_back: 5,
-        operations: 1.0,
-        time_ms: 6,
-        attempts: 7,
-        priority: 8,
-        idempotent: true,
-        routine: "f".into(),
-        lying: Vec::new(),
-    }
-}
-
-fn over() -> Over {
-    let (out, back) = (Moved { bytes: 1, ns: 2 }, Moved { bytes: 3, ns: 4 });
-    Over { ticket: TICKET, ended: Ended::Broken, out, back, ran_ns: 5, waited_ns: 6 }
-}
-
-fn placed() -> Placed {
-    Placed { ticket: TICKET, address: "h:1".into(), server: "s".into(), pass: String::new() }
-}
-
-fn register() -> Register {
-    Register {
-        name: "s".into(),
-        address: "h:1".into(),
-        site: String::new(),
-        version: "1".into(),
-        slots: 2,
-        processors: 4,
-        speed: 1.0,
-        offers: 1,
-        key: None,
-    }
-}
-
 /// Appends a body as it ought to be, if frames of this kind have one.
 fn good(kind: u8, at: u8, out: &mut Vec<u8>) {
     let failed = at >= 128;
@@ -160,7 +123,7 @@ fn good(kind: u8, at: u8, out: &mut Vec<u8>) {
         20 => grant(1 + u32::from(at % 4)).encode(out),
         23 => out.extend_from_slice(&[at % 4, 0, 0, 0]),
         32 => placing().encode(out),
-        33 => placed().encode(out),
+        33 => placed("").encode(out),
         34 => over().encode(out),
         36 => register().encode(out),
         39 => out.extend_from_slice(&[1, 2, 0, 0]),
@@ -509,7 +472,7 @@ pub fn metaserver(input: &[u8]) -> usize {
             MetaEvent::Status(stream) => desk.state(stream, "{}"),
             MetaEvent::Place(stream, placing) => {
                 same(&placing, Placing::encode, Placing::decode);
-                desk.placed(stream, &placed());
+                desk.placed(stream, &placed(""));
             }
             MetaEvent::Cancel(stream) => desk.fail(stream, &failure),
             MetaEvent::Over(stream, over) => {

@@ -1,4 +1,4 @@
-//! The input of a fuzz target, and inputs from a seed.
+//! The input of a fuzz target, and inputs from a seed; tests that need numbers from a seed include it too.
 
 #![allow(dead_code)] // Each that includes it uses a part.
 
@@ -13,7 +13,7 @@ impl Bytes<'_> {
     }
 }
 
-/// splitmix64.
+/// Numbers that look random, the same in every run (splitmix64).
 pub struct Numbers(pub u64);
 
 impl Numbers {
@@ -22,5 +22,10 @@ impl Numbers {
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
+    }
+
+    /// One below a bound.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
     }
 }

@@ -10,6 +10,9 @@ use kumi_rpc::{
 };
 use serde_json::{Value, json};
 
+#[path = "../../../fuzz/samples.rs"]
+mod samples;
+
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bindings/testvectors/frames.json");
 
 fn hex(bytes: &[u8]) -> String {
@@ -115,27 +118,25 @@ fn places() -> Vec<Value> {
     let number = |bits: u64| format!("{bits:016x}");
     let mut all = Vec::new();
     for (operations, idempotent) in [(f64::NAN, false), (2.0e9, true)] {
-        let (key, lying) = ((u64::MAX, 7), Vec::new());
-        let (bytes_out, bytes_back) = (1 << 40, 24);
-        let (hash, routine) = (0xfedc_ba98_7654_3210, "größer".to_owned());
-        let (time_ms, attempts, priority) = (60_000, 2, 9);
         let placing = Placing {
-            key,
-            hash,
-            bytes_out,
-            bytes_back,
+            key: (u64::MAX, 7),
+            hash: 0xfedc_ba98_7654_3210,
+            bytes_out: 1 << 40,
+            bytes_back: 24,
+            time_ms: 60_000,
+            attempts: 2,
+            priority: 9,
+            routine: "größer".to_owned(),
             operations,
-            time_ms,
-            attempts,
-            priority,
             idempotent,
-            routine,
-            lying,
+            ..samples::placing()
         };
         let mut out = Vec::new();
         placing.encode(&mut out);
-        all.push(json!({ "place": [number(key.0), number(key.1), number(hash), bytes_out, bytes_back, bits(operations), time_ms,
-            attempts, priority, idempotent, "größer"], "hex": hex(&out) }));
+        let (key, hash) = (placing.key, number(placing.hash));
+        all.push(json!({ "place": [number(key.0), number(key.1), hash, placing.bytes_out, placing.bytes_back,
+            bits(operations), placing.time_ms, placing.attempts, placing.priority, idempotent, "größer"],
+            "hex": hex(&out) }));
     }
     for pass in ["", "pass_01ab"] {
         let (address, server) = ("tls://host:7070".to_owned(), "größer".to_owned());

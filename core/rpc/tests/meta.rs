@@ -2,52 +2,16 @@
 #![forbid(unsafe_code)]
 
 use kumi_rpc::{
-    CallHead, Client, ClientEvent, ClientHello, Code, Ended, Failure, Fate, Look, Lying, Malformed,
-    Member, MemberEvent, MetaEvent, Metaserver, Moved, Over, Placed, Placing, Register, Report,
-    Role, Secret, Server, ServerEvent, Step, Ticket, TooLong,
+    CallHead, Client, ClientEvent, ClientHello, Code, Failure, Fate, Look, Lying, Malformed,
+    Member, MemberEvent, MetaEvent, Metaserver, Placed, Placing, Register, Report, Role, Secret,
+    Server, ServerEvent, Step, TooLong,
 };
 use proptest::prelude::*;
 
-const TICKET: Ticket = Ticket { call: 0x0102_0304_0506_0708, attempt: 3 };
+#[path = "../../../fuzz/samples.rs"]
+mod samples;
 
-fn placing() -> Placing {
-    Placing {
-        key: (1, 2),
-        hash: 3,
-        bytes_out: 4,
-        bytes_back: 5,
-        operations: 1.0,
-        time_ms: 6,
-        attempts: 7,
-        priority: 8,
-        idempotent: true,
-        routine: "f".into(),
-        lying: Vec::new(),
-    }
-}
-
-fn over() -> Over {
-    let (out, back) = (Moved { bytes: 1, ns: 2 }, Moved { bytes: 3, ns: 4 });
-    Over { ticket: TICKET, ended: Ended::Broken, out, back, ran_ns: 5, waited_ns: 6 }
-}
-
-fn register() -> Register {
-    Register {
-        name: "s".into(),
-        address: "h:1".into(),
-        site: String::new(),
-        version: "1".into(),
-        slots: 2,
-        processors: 4,
-        speed: 1.0,
-        offers: 1,
-        key: None,
-    }
-}
-
-fn placed(pass: &str) -> Placed {
-    Placed { ticket: TICKET, address: "h:1".into(), server: "s".into(), pass: pass.into() }
-}
+use samples::{TICKET, over, placed, placing, register};
 
 /// Everything that a metaserver makes of these bytes, however they are cut.
 fn all(desk: &mut Metaserver, bytes: &[u8], cut: usize) -> Vec<MetaEvent> {

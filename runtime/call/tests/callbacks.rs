@@ -2,27 +2,23 @@
 #![forbid(unsafe_code)]
 
 mod common;
+#[path = "common/functions.rs"]
+mod functions;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{Served, config, library_of, served_text};
+use functions::{counted, is_integral, square};
 use kumi_call::server::Config;
 use kumi_call::{Arg, AtServers, CallError, Callback, Client, Names, Options, wait_any};
 use kumi_idl::Scalar;
 use kumi_rpc::Value;
 
-const TEXT: &str = r#"
-Define integrate(mode_in int n, f(mode_in double x, mode_out double y), mode_out double sum)
-Calls "C" integrate(n, f, sum);
+const MORE: &str = r#"
 Define fintegrate(mode_in int n, f(mode_in double x, mode_out double y), mode_out double sum)
 Calls "Fortran" fintegrate(n, f, sum);
-Define visit(mode_in int n,
-    f(mode_in int k, mode_in double a[k], mode_inout double b[k][2], mode_inout int every[k: 0, k, 2],
-        mode_in string name, mode_out string said[16], mode_in char small),
-    mode_inout double x[n], mode_out string said[16])
-Calls "C" visit(n, f, x, said);
 Define states(mode_in int n, next(mode_out int first, mode_out int count), mode_out double density[n])
 Calls "C" states(n, next, density);
 Define threads(mode_in int n, tick(mode_in int thread, mode_in int i, mode_out int back), mode_out int sum)
@@ -35,21 +31,7 @@ Define plain(mode_in int n, mode_out int twice) Calls "C" plain(n, twice);
 "#;
 
 fn served(config: Config) -> Served {
-    served_text(config, TEXT, library_of("callbacks.c"))
-}
-
-/// The square of x, counted.
-fn square(count: &AtomicUsize) -> Callback<'_> {
-    Callback::new(|args| {
-        count.fetch_add(1, Ordering::Relaxed);
-        let x = args.real("x")?;
-        args.set("y", Scalar::F64(x * x))
-    })
-}
-
-/// The integral of x² from 0 to 1, as the routine computes it.
-fn integral(n: i32) -> f64 {
-    (0..n).map(|i| (f64::from(i) + 0.5) / f64::from(n)).map(|x| x * x / f64::from(n)).sum()
+    served_text(config, &[functions::TEXT, MORE].concat(), library_of("callbacks.c"))
 }
 
 fn works(client: &Client) {
@@ -63,9 +45,8 @@ fn a_function_is_called_for_each_point() {
     let client = server.client();
     for routine in ["integrate", "fintegrate"] {
         let count = AtomicUsize::new(0);
-        let outcome = client.call(routine, vec![100.into(), square(&count).into()]);
-        let sum = outcome.expect("it runs").scalar(2).and_then(Scalar::real).expect("a sum");
-        assert!((sum - integral(100)).abs() < 1e-12, "{sum}");
+        let outcome = client.call(routine, vec![100.into(), counted(&count).into()]);
+        is_integral(&outcome.expect("it runs"), 100);
         assert_eq!(count.load(Ordering::Relaxed), 100);
     }
     // A description says that a function is wanted; nothing is sent without one.
@@ -189,13 +170,12 @@ fn a_function_calls_routines_itself() {
         works(&client);
         count += 1;
         let inner = AtomicUsize::new(0);
-        let outcome = client.call("integrate", vec![3.into(), square(&inner).into()]);
+        let outcome = client.call("integrate", vec![3.into(), counted(&inner).into()]);
         let sum = outcome.map_err(|error| error.to_string())?.scalar(2);
         args.set("y", sum.ok_or("no sum")?)
     });
     let outcome = client.call("integrate", vec![4.into(), callback.into()]).expect("it runs");
-    let sum = outcome.scalar(2).and_then(Scalar::real).expect("a sum");
-    assert!((sum - integral(3)).abs() < 1e-12, "{sum}");
+    is_integral(&outcome, 3);
     assert_eq!(count, 4);
 }
 
@@ -212,9 +192,8 @@ fn calls_with_functions_share_a_connection() {
                 for round in 0..5 {
                     let n = 1 + (thread * 5 + round) % 9;
                     let count = AtomicUsize::new(0);
-                    let outcome = client.call("integrate", vec![n.into(), square(&count).into()]);
-                    let sum = outcome.expect("it runs").scalar(2).and_then(Scalar::real);
-                    assert!((sum.expect("a sum") - integral(n)).abs() < 1e-12);
+                    let outcome = client.call("integrate", vec![n.into(), counted(&count).into()]);
+                    is_integral(&outcome.expect("it runs"), n);
                     assert_eq!(count.load(Ordering::Relaxed), n as usize);
                     works(client);
                 }
@@ -227,13 +206,7 @@ fn calls_with_functions_share_a_connection() {
 fn functions_run_while_any_call_is_waited_for() {
     let server = served(config());
     let client = server.client();
-    let callback = || {
-        Callback::new(|args| {
-            let x = args.real("x")?;
-            args.set("y", Scalar::F64(x * x))
-        })
-    };
-    let begin = || client.call_async("integrate", vec![10.into(), callback().into()], None);
+    let begin = || client.call_async("integrate", vec![10.into(), square(|_| {}).into()], None);
     let mut calls = [begin().expect("it is sent"), begin().expect("it is sent")];
     let mut open = vec![0, 1];
     while !open.is_empty() {
@@ -242,8 +215,7 @@ fn functions_run_while_any_call_is_waited_for() {
         open.remove(index);
     }
     for call in &mut calls {
-        let sum = call.wait(&|| false).expect("it runs").scalar(2).and_then(Scalar::real);
-        assert!((sum.expect("a sum") - integral(10)).abs() < 1e-12);
+        is_integral(&call.wait(&|| false).expect("it runs"), 10);
     }
 }
 

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use common::{Gate, Served, eventually, served};
-use grid::{config, kept, meta, meta_at, repeating};
+use grid::{Meta, config, kept, meta, meta_at, repeating};
 use kumi_call::{CallError, Grid, GridCall, Options};
 use kumi_rpc::{ClientHello, Fate, Member, Register, Ticket};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -132,17 +132,23 @@ fn gate(grid: &Grid, gate: &Gate) -> GridCall {
     grid.call_async("gate", gate.args(), None).expect("it begins")
 }
 
-#[test]
-fn what_a_forgetful_metaserver_has_stopped_runs_again_if_it_may() {
+/// A server, a client and its call, which runs there, after whose begin another metaserver came that knows nothing of it.
+fn forgotten(server: impl FnOnce(&Meta) -> Served) -> (Served, Grid, Gate, GridCall, Meta) {
     let mut first = meta(config("round-robin"));
-    let _server = repeating(&first, "a");
+    let server = server(&first);
     first.until_servers(1);
     let grid = first.grid();
     let open = Gate::new();
-    let mut call = gate(&grid, &open);
+    let call = gate(&grid, &open);
     eventually("a call that runs", || open.begun() == 1);
     first.stop();
     let second = meta_at(config("round-robin"), first.address);
+    (server, grid, open, call, second)
+}
+
+#[test]
+fn what_a_forgetful_metaserver_has_stopped_runs_again_if_it_may() {
+    let (_server, _grid, open, mut call, second) = forgotten(|meta| repeating(meta, "a"));
     eventually("its next attempt", || open.begun() == 2);
     second.until("a call that it knows", |state| state.running == 1);
     open.open();
@@ -153,15 +159,7 @@ fn what_a_forgetful_metaserver_has_stopped_runs_again_if_it_may() {
 
 #[test]
 fn what_a_forgetful_metaserver_has_stopped_says_so_if_it_may_not_run_again() {
-    let mut first = meta(config("round-robin"));
-    let _server = served(first.member("a", 1));
-    first.until_servers(1);
-    let grid = first.grid();
-    let open = Gate::new();
-    let mut call = gate(&grid, &open);
-    eventually("a call that runs", || open.begun() == 1);
-    first.stop();
-    let second = meta_at(config("round-robin"), first.address);
+    let (_server, grid, open, mut call, second) = forgotten(|meta| served(meta.member("a", 1)));
     let stopped = call.wait(&|| false).expect_err("nobody knows it any more");
     assert!(matches!(stopped, CallError::NoServer { has_not_run: false, .. }), "{stopped:?}");
     assert!(stopped.to_string().contains("--state"), "{stopped}");

@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 mod common;
+#[path = "common/functions.rs"]
+mod functions;
 #[path = "common/grid.rs"]
 mod grid;
 
@@ -11,43 +13,24 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 use common::{Served, library_of, served_text};
+use functions::{counted, is_integral, square};
 use grid::{Meta, config, meta};
-use kumi_call::{Arg, Bell, CallError, Callback, Options, Outcome, Remote, RemoteCall};
-use kumi_idl::Scalar;
+use kumi_call::server::Config;
+use kumi_call::{Arg, Bell, CallError, Callback, Options, Remote, RemoteCall};
 use kumi_rpc::Value;
 
-const TEXT: &str = r#"
-Define integrate(mode_in int n, f(mode_in double x, mode_out double y), mode_out double sum)
-Calls "C" integrate(n, f, sum);
+const REPEATED: &str = r#"
 Define again(mode_in int n, f(mode_in double x, mode_out double y), mode_out double sum) @idempotent
 Calls "C" integrate(n, f, sum);
-Define visit(mode_in int n,
-    f(mode_in int k, mode_in double a[k], mode_inout double b[k][2], mode_inout int every[k: 0, k, 2],
-        mode_in string name, mode_out string said[16], mode_in char small),
-    mode_inout double x[n], mode_out string said[16])
-Calls "C" visit(n, f, x, said);
 "#;
 
+/// A server of them.
+fn started(config: Config) -> Served {
+    served_text(config, &[functions::TEXT, REPEATED].concat(), library_of("callbacks.c"))
+}
+
 fn member(meta: &Meta, name: &str) -> Served {
-    served_text(meta.member(name, 2), TEXT, library_of("callbacks.c"))
-}
-
-/// The square of x; what is to be done before is told how many calls there were.
-fn square<'a>(before: impl FnMut(usize) + Send + 'a) -> Callback<'a> {
-    let (mut before, mut count) = (before, 0);
-    Callback::new(move |args| {
-        before(count);
-        count += 1;
-        let x = args.real("x")?;
-        args.set("y", Scalar::F64(x * x))
-    })
-}
-
-fn is_integral(outcome: &Outcome, n: i32) {
-    let sum = outcome.scalar(2).and_then(Scalar::real).expect("a sum");
-    let points = (0..n).map(|i| (f64::from(i) + 0.5) / f64::from(n));
-    let wanted: f64 = points.map(|x| x * x / f64::from(n)).sum();
-    assert!((sum - wanted).abs() < 1e-12, "{sum}");
+    started(meta.member(name, 2))
 }
 
 #[test]
@@ -138,16 +121,14 @@ fn a_call_that_has_not_begun_runs_elsewhere() {
     let mut nowhere = meta.member("a", 1);
     // Nobody listens there.
     nowhere.membership.as_mut().expect("one").address = grid::port().to_string();
-    let _nowhere = served_text(nowhere, TEXT, library_of("callbacks.c"));
+    let _nowhere = started(nowhere);
     let _server = member(&meta, "b");
     meta.until_servers(2);
     let grid = meta.grid();
     let count = AtomicUsize::new(0);
     for _ in 0..2 {
-        let function = square(|_| {
-            count.fetch_add(1, Ordering::Relaxed);
-        });
-        let outcome = grid.call("integrate", vec![10.into(), function.into()]).expect("it runs");
+        let args = vec![10.into(), counted(&count).into()];
+        let outcome = grid.call("integrate", args).expect("it runs");
         is_integral(&outcome, 10);
     }
     assert_eq!(count.load(Ordering::Relaxed), 20);
@@ -165,7 +146,7 @@ fn two() -> (Meta, impl FnMut() + Send) {
     let mut second = meta.member("second", 2);
     let mut kept = Some(move || {
         second.membership.as_mut().expect("one").metaservers = vec![at];
-        served_text(second, TEXT, library_of("callbacks.c"))
+        started(second)
     });
     let swap = move || {
         if let Some(start) = kept.take() {

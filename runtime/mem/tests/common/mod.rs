@@ -17,6 +17,11 @@ use kumi_net::layout::Layout;
 use kumi_net::segment::{ContextSample, Segment, SegmentSpec};
 use kumi_net::sys::set_cloexec;
 
+#[path = "../../../../fuzz/input.rs"]
+mod input;
+
+pub use input::Numbers;
+
 /// How long a job may take: far more than any needs, since machines can be slow.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -369,22 +374,4 @@ impl Drop for Running {
 /// One counter of a sample.
 pub fn counter(sample: &ContextSample, name: &str) -> u64 {
     sample.counters.iter().find(|(key, _)| *key == name).map_or(0, |(_, value)| *value)
-}
-
-/// Numbers that look random, the same in every run (splitmix64).
-pub struct Numbers(pub u64);
-
-impl Numbers {
-    /// The next one.
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// One below a bound.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
-    }
 }

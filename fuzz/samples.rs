@@ -1,0 +1,46 @@
+//! Frames' contents as clients and servers send them to a metaserver, for the fuzz targets and for the tests of frames.
+
+#![allow(dead_code)] // Each that includes it uses a part.
+
+use kumi_rpc::{Ended, Moved, Over, Placed, Placing, Register, Ticket};
+
+pub const TICKET: Ticket = Ticket { call: 0x0102_0304_0506_0708, attempt: 3 };
+
+pub fn placing() -> Placing {
+    Placing {
+        key: (1, 2),
+        hash: 3,
+        bytes_out: 4,
+        bytes_back: 5,
+        operations: 1.0,
+        time_ms: 6,
+        attempts: 7,
+        priority: 8,
+        idempotent: true,
+        routine: "f".into(),
+        lying: Vec::new(),
+    }
+}
+
+pub fn over() -> Over {
+    let (out, back) = (Moved { bytes: 1, ns: 2 }, Moved { bytes: 3, ns: 4 });
+    Over { ticket: TICKET, ended: Ended::Broken, out, back, ran_ns: 5, waited_ns: 6 }
+}
+
+pub fn placed(pass: &str) -> Placed {
+    Placed { ticket: TICKET, address: "h:1".into(), server: "s".into(), pass: pass.into() }
+}
+
+pub fn register() -> Register {
+    Register {
+        name: "s".into(),
+        address: "h:1".into(),
+        site: String::new(),
+        version: "1".into(),
+        slots: 2,
+        processors: 4,
+        speed: 1.0,
+        offers: 1,
+        key: None,
+    }
+}
