@@ -1,4 +1,5 @@
 /* Everything that can go wrong, and what is said of it. */
+#include <limits.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,8 +16,10 @@ static int said(const char *text)
 /* A configuration with these lines. */
 static const char *configuration(const char *lines)
 {
-    static char path[64];
-    snprintf(path, sizeof path, "/tmp/kumi-grpc-%ld.conf", (long)getpid());
+    static char path[PATH_MAX];
+    char name[64];
+    snprintf(name, sizeof name, "kumi-grpc-%ld.conf", (long)getpid());
+    temporary(path, sizeof path, name);
     FILE *file = fopen(path, "w");
     EXPECT(file != NULL && fputs(lines, file) >= 0 && fclose(file) == 0);
     return path;

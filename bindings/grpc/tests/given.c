@@ -1,4 +1,5 @@
 /* Files, and functions of the program that routines call. */
+#include <limits.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -104,11 +105,26 @@ static int has(const char *path, const char *text)
     return same;
 }
 
+/* Works in a new folder, of which it tells the path. */
+static void enter_folder(char *folder, size_t size)
+{
+    temporary(folder, size, "kumi-grpc-XXXXXX");
+    EXPECT(mkdtemp(folder) != NULL && chdir(folder) == 0);
+    /* What the variable says may count from where the program was begun. */
+    EXPECT(getcwd(folder, size) != NULL);
+}
+
+/* Nothing is left in it. */
+static void leave_folder(const char *folder)
+{
+    EXPECT(chdir("/") == 0 && rmdir(folder) == 0);
+}
+
 static void files(void)
 {
     grpc_function_handle_t capitals;
-    char folder[] = "/tmp/kumi-grpc-XXXXXX";
-    EXPECT(mkdtemp(folder) != NULL && chdir(folder) == 0);
+    char folder[PATH_MAX];
+    enter_folder(folder, sizeof folder);
     fill("from", "some text");
     fill("both", "the");
     GIVES(GRPC_NO_ERROR, grpc_function_handle_default(&capitals, "capitals"));
@@ -120,15 +136,16 @@ static void files(void)
     GIVES(GRPC_INVALID_ARGUMENT_NP, grpc_call(&capitals, "from", "to", ""));
     EXPECT(has("to", "SOME TEXT") && has("both", "the end"));
     GIVES(GRPC_NO_ERROR, grpc_function_handle_destruct(&capitals));
-    EXPECT(unlink("from") == 0 && unlink("to") == 0 && unlink("both") == 0 && chdir("/") == 0 && rmdir(folder) == 0);
+    EXPECT(unlink("from") == 0 && unlink("to") == 0 && unlink("both") == 0);
+    leave_folder(folder);
 }
 
 /* A file of 9 bytes comes back, of which the configuration takes 8. */
 static void long_files(void)
 {
     grpc_function_handle_t capitals;
-    char folder[] = "/tmp/kumi-grpc-XXXXXX";
-    EXPECT(mkdtemp(folder) != NULL && chdir(folder) == 0);
+    char folder[PATH_MAX];
+    enter_folder(folder, sizeof folder);
     fill("from", "some text");
     fill("both", "the");
     fill("grpc.conf", "file_bytes = 8\n");
@@ -139,7 +156,7 @@ static void long_files(void)
     EXPECT(access("to", F_OK) != 0 && has("both", "the"));
     GIVES(GRPC_NO_ERROR, grpc_finalize());
     EXPECT(unlink("from") == 0 && unlink("both") == 0 && unlink("grpc.conf") == 0);
-    EXPECT(chdir("/") == 0 && rmdir(folder) == 0);
+    leave_folder(folder);
 }
 
 int main(void)

@@ -108,3 +108,13 @@ void server_end(struct server *server, int signal)
         fail("waitpid");
     }
 }
+
+void temporary(char *path, size_t size, const char *name)
+{
+    const char *below = getenv("TMPDIR");
+    int length = snprintf(path, size, "%s/%s", below != NULL && *below != 0 ? below : "/tmp", name);
+    if (length < 0 || (size_t)length >= size) {
+        fprintf(stderr, "TMPDIR: the path of a file there is longer than %zu bytes\n", size);
+        exit(1);
+    }
+}

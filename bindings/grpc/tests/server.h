@@ -21,6 +21,9 @@ void server_start_meta(struct server *server);
 void server_start_at(struct server *server, const char *meta);
 /* Ends it by a signal and waits. */
 void server_end(struct server *server, int signal);
+/* Writes where something of this name may lie for a while: below TMPDIR if that is set, else below /tmp. Ends the test when `size`
+ * bytes are too few for it. */
+void temporary(char *path, size_t size, const char *name);
 
 #ifdef __cplusplus
 }
