@@ -229,6 +229,28 @@ fn a_client_that_is_killed_frees_its_slots() {
     meta.grid().call_within("nap", vec![1.into()], time).expect("the slot is free");
 }
 
+#[test]
+fn a_routine_whose_servers_are_gone_is_not_unknown() {
+    let meta = meta(config("round-robin"));
+    let mut server = served(meta.member("a", 1));
+    meta.until_servers(1);
+    let grid = meta.grid();
+    grid.call("noop", vec![]).expect("it runs");
+    server.stop();
+    meta.until("it is lost", |state| state.servers[0].state == "lost");
+    // Of one that knows the description, and one that asks for it.
+    for grid in [&grid, &meta.grid()] {
+        let gone = grid.call("noop", vec![]).expect_err("nobody is there");
+        assert!(matches!(gone, CallError::NoServer { has_not_run: true, .. }), "{gone:?}");
+        assert!(gone.to_string().contains("no server that offers `noop` is there now"), "{gone}");
+        let never = grid.call("nop", vec![]).expect_err("nobody ever offered it");
+        assert!(matches!(never, CallError::RoutineNotFound(_)), "{never:?}");
+    }
+    let _other = served(meta.member("b", 1));
+    meta.until_servers(1);
+    grid.call("noop", vec![]).expect("it runs on another");
+}
+
 fn hello() -> Vec<u8> {
     let (token, program, site) = (String::new(), String::new(), String::new());
     ClientHello { versions: 1..=1, token, program, site, maps: false }.encode()

@@ -6,6 +6,10 @@ use std::rc::Rc;
 use kumi_broker::ServerId;
 use kumi_idl::{Interface, nearest};
 
+/// Most routines of servers that are gone that are remembered, counted once for each server: who offers many and goes, again and
+/// again, costs no more.
+const MOST_GONE: usize = 65_536;
+
 /// A description, and who offers it.
 #[derive(Debug)]
 pub struct Entry {
@@ -26,6 +30,37 @@ pub struct Entry {
 #[derive(Debug, Default)]
 pub struct Catalogue {
     names: BTreeMap<String, BTreeMap<u64, Entry>>,
+    gone: Gone,
+}
+
+/// What servers offered that do not any more, as long as they are known.
+///
+/// Invariant: `count` is the number of servers of all names, none of which has no server.
+#[derive(Debug, Default)]
+struct Gone {
+    names: BTreeMap<String, BTreeSet<ServerId>>,
+    count: usize,
+}
+
+impl Gone {
+    fn remember(&mut self, name: &str, server: ServerId) {
+        if self.count >= MOST_GONE {
+            return;
+        }
+        let new = match self.names.get_mut(name) {
+            Some(servers) => servers.insert(server),
+            None => self.names.insert(name.to_owned(), BTreeSet::from([server])).is_none(),
+        };
+        self.count += usize::from(new);
+    }
+
+    fn forget(&mut self, server: ServerId) {
+        let Gone { names, count } = self;
+        names.retain(|_, servers| {
+            *count -= usize::from(servers.remove(&server));
+            !servers.is_empty()
+        });
+    }
 }
 
 /// A routine of a server that is about to be known.
@@ -76,15 +111,29 @@ impl Catalogue {
         entry.servers.insert(server);
     }
 
-    /// A server offers nothing any more.
+    /// A server offers nothing now, but may come back: what it offered is remembered.
     pub fn remove(&mut self, server: ServerId) {
-        self.names.retain(|_, entries| {
+        let gone = &mut self.gone;
+        self.names.retain(|name, entries| {
             entries.retain(|_, entry| {
-                entry.servers.remove(&server);
+                if entry.servers.remove(&server) {
+                    gone.remember(name, server);
+                }
                 !entry.servers.is_empty()
             });
             !entries.is_empty()
         });
+    }
+
+    /// A server is not known any more, or says anew what it offers.
+    pub fn forget(&mut self, server: ServerId) {
+        self.remove(server);
+        self.gone.forget(server);
+    }
+
+    /// Whether a server that is known offered a routine of this name and does not now.
+    pub fn had(&self, name: &str) -> bool {
+        self.gone.names.contains_key(name)
     }
 
     /// The description that most servers have.
@@ -142,10 +191,36 @@ mod tests {
         all.remove(ServerId(2));
         all.remove(ServerId(3));
         assert!(all.exactly("f", hash).is_none() && all.find("f").is_some());
+        assert!(!all.had("g"), "nobody ever offered it");
         all.remove(ServerId(1));
-        assert_eq!(all.names().count(), 0);
+        assert!(all.names().count() == 0 && all.find("f").is_none() && all.had("f"));
+        // As long as one of those who offered it is known, and may come back with it.
+        all.forget(ServerId(1));
+        all.forget(ServerId(2));
+        assert!(all.had("f"));
+        all.add(ServerId(3), offered(old));
+        all.forget(ServerId(3));
+        assert!(!all.had("f"));
         assert!(Offered::read(1, "{}".to_owned()).is_none());
         let json = offered(old).json.to_string();
         assert!(Offered::read(1, json).is_none(), "another hash");
+    }
+
+    #[test]
+    fn what_is_gone_has_bounds() {
+        let mut all = Catalogue::default();
+        for number in 0..=u32::try_from(MOST_GONE).expect("few") {
+            all.gone.remember(&number.to_string(), ServerId(number % 3));
+        }
+        assert!(all.had("65535") && !all.had("65536"));
+        all.gone.remember("7", ServerId(1));
+        assert_eq!((all.gone.names.len(), all.gone.count), (MOST_GONE, MOST_GONE));
+        all.forget(ServerId(0));
+        all.gone.remember("65536", ServerId(1));
+        all.gone.remember("65536", ServerId(1));
+        assert!(all.had("65536") && !all.had("0") && all.had("1"));
+        all.forget(ServerId(1));
+        all.forget(ServerId(2));
+        assert!(all.gone.names.is_empty() && all.gone.count == 0);
     }
 }

@@ -70,8 +70,14 @@ impl Desk {
         Ok(UserId(user))
     }
 
-    /// What is said of a name that no routine has.
+    /// What is said of a name that no routine has now.
     pub fn unknown(&self, peer: &Peer, routine: &str) -> Failure {
+        if self.catalogue.had(routine) {
+            let text = format!(
+                "no server that offers `{routine}` is there now; call again when one is back"
+            );
+            return Failure::new(Code::NoServer, 0, text);
+        }
         let own = peer.user.borrow();
         let permits = |name: &str| own.as_ref().is_none_or(|user| user.permits(name));
         let near = self.catalogue.near(routine, permits);

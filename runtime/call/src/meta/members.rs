@@ -85,7 +85,7 @@ impl Desk {
             processors: register.processors.max(1),
             speed: register.speed,
         };
-        self.catalogue.remove(id);
+        self.catalogue.forget(id);
         for offered in offers {
             self.catalogue.add(id, offered);
         }
@@ -158,7 +158,7 @@ impl Desk {
     pub fn declined(&mut self, id: ServerId) {
         self.counters.hostile += 1;
         tracing::warn!(server = id.0, "a server offers too much, or routines with too long names");
-        self.catalogue.remove(id);
+        self.catalogue.forget(id);
         if let Some(peer) = self.members.remove(&id).and_then(|member| member.peer) {
             peer.close();
         }
@@ -267,6 +267,7 @@ impl Desk {
         }
         for id in forgotten {
             self.members.remove(&id);
+            self.catalogue.forget(id);
             self.identities.retain(|_, of| *of != id);
         }
         self.forget_owners();
