@@ -133,6 +133,8 @@ pub enum Event {
     Load(ServerId, f64, f64),
     /// The path from a client's site to a server's was measured.
     Network(SiteId, SiteId, Link),
+    /// What was measured of this path is not known any more.
+    Forgotten(SiteId, SiteId),
     /// A user's share of what there is; 0 counts as 1, which is everybody's unless it is told.
     Weight(UserId, u32),
     /// A call. One with the number of a call that is not over is counted and ignored.

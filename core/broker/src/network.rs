@@ -6,7 +6,7 @@ use crate::model::{Link, SiteId};
 
 /// What is taken for a path between two servers that nobody has measured.
 const BETWEEN: Link = Link { out: 1e9, back: 1e9, latency: 1e-4 };
-/// Most paths that are known; more are not kept.
+/// Most paths that are known; more are not kept until some are forgotten.
 const MOST_PATHS: usize = 65_536;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,18 +17,32 @@ struct Path {
 }
 
 /// All paths.
+///
+/// Invariant: `measured` of them have a link; one that has none is used by calls.
 #[derive(Debug, Default)]
 pub(crate) struct Network {
     paths: BTreeMap<(SiteId, SiteId), Path>,
+    measured: usize,
 }
 
 impl Network {
     pub fn measured(&mut self, from: SiteId, to: SiteId, link: Link) {
         let right = |rate: f64| rate.is_finite() && rate > 0.0;
         let sound = right(link.out) && right(link.back) && link.latency.is_finite();
-        if sound && (self.paths.len() < MOST_PATHS || self.paths.contains_key(&(from, to))) {
+        let known = self.paths.get(&(from, to)).is_some_and(|path| path.link.is_some());
+        if sound && (known || self.measured < MOST_PATHS) {
             let link = Link { latency: link.latency.max(0.0), ..link };
             self.paths.entry((from, to)).or_default().link = Some(link);
+            self.measured += usize::from(!known);
+        }
+    }
+
+    /// What was measured is not known any more; who sends goes on.
+    pub fn forget(&mut self, from: SiteId, to: SiteId) {
+        let Some(path) = self.paths.get_mut(&(from, to)) else { return };
+        self.measured -= usize::from(path.link.take().is_some());
+        if path.sending == 0 {
+            self.paths.remove(&(from, to));
         }
     }
 
@@ -69,5 +83,37 @@ impl Network {
             Some(_) => self.seconds(from, to, bytes, 0).0,
             None => bytes as f64 / BETWEEN.out + BETWEEN.latency,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINK: Link = Link { out: 1e6, back: 1e6, latency: 0.0 };
+
+    #[test]
+    fn what_is_forgotten_makes_room() {
+        let mut network = Network::default();
+        let most = u32::try_from(MOST_PATHS).expect("few");
+        let (home, near, more) = (SiteId(0), SiteId(1), SiteId(most + 1));
+        // Of two on which calls send one is measured.
+        network.begin(home, near);
+        network.begin(more, home);
+        (1..=most).for_each(|site| network.measured(home, SiteId(site), LINK));
+        assert!(network.seconds(home, SiteId(most), 1_000_000, 0).0 > 0.0);
+        network.measured(home, more, LINK);
+        assert!(network.seconds(home, more, 1, 1) == (0.0, 0.0), "there is no room");
+        network.measured(home, near, Link { out: 2e6, ..LINK });
+        assert!(network.seconds(home, near, 1_000_000, 0).0 < 1.5, "what is known changes");
+        network.forget(home, near);
+        network.forget(home, near);
+        assert!(network.seconds(home, near, 1, 1) == (0.0, 0.0));
+        network.measured(home, more, LINK);
+        assert!(network.seconds(home, more, 1_000_000, 0).0 > 0.0);
+        assert_eq!((network.measured, network.paths.len()), (MOST_PATHS, MOST_PATHS + 2));
+        network.end(home, near);
+        network.end(more, home);
+        assert_eq!(network.sites().filter(|site| *site == near).count(), 0);
     }
 }

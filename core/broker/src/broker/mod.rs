@@ -183,6 +183,7 @@ impl Broker {
                 }
             }
             Event::Network(from, to, link) => self.network.measured(from, to, link),
+            Event::Forgotten(from, to) => self.network.forget(from, to),
             Event::Weight(user, weight) => self.line.weigh(user, weight),
             Event::Submit(call, request) => self.submit(call, request),
             Event::Started(call, attempt) => self.started(call, attempt),

@@ -67,12 +67,9 @@ impl Desk {
         let moved = Over { out: most(over.out, out), back: most(over.back, back), ..*over };
         if let Some(to) = self.members.get(&server).map(|member| member.site)
             && over.ended == Ended::Done
-            && let Some(estimate) = self.paths.observe(from, to, &moved, sharers)
+            && let Some(measured) = self.paths.observe(from, to, &moved, sharers)
         {
-            self.keep_path(from, to, &estimate);
-            if let Some(link) = estimate.link() {
-                self.tell(Event::Network(from, to, link));
-            }
+            self.measured(from, to, &measured);
         }
         self.ran = ran.unwrap_or_default();
         match over.ended {

@@ -7,7 +7,7 @@ use kumi_rpc::{Code, Ended, Failure, Fate, Over, Placing};
 
 use super::catalogue::key;
 use super::desk::{Desk, Open, Running};
-use super::paths::Estimate;
+use super::paths::{Estimate, Measured};
 use super::store::{PlacedCall, Store, StoreError};
 
 /// By what a server is known again.
@@ -259,8 +259,19 @@ impl Desk {
         store.took(&identity, &request.routine, size, seconds);
     }
 
-    /// A path was measured.
-    pub fn keep_path(&mut self, from: SiteId, to: SiteId, estimate: &Estimate) {
+    /// A path was measured, for which another may have been forgotten.
+    pub fn measured(&mut self, from: SiteId, to: SiteId, measured: &Measured) {
+        if let Some((from, to)) = measured.forgotten {
+            self.keep_path(from, to, None);
+            self.tell(Event::Forgotten(from, to));
+        }
+        self.keep_path(from, to, Some(&measured.estimate));
+        if let Some(link) = measured.estimate.link() {
+            self.tell(Event::Network(from, to, link));
+        }
+    }
+
+    fn keep_path(&mut self, from: SiteId, to: SiteId, estimate: Option<&Estimate>) {
         if let Some(store) = &mut self.store {
             store.path(self.sites.name(from.0), self.sites.name(to.0), estimate);
         }

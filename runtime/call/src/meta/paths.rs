@@ -1,6 +1,6 @@
 //! The network between sites, as calls measured it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use kumi_broker::{Link, SiteId};
 use kumi_rpc::{Moved, Over};
@@ -11,7 +11,7 @@ const FEW: u64 = 64 << 10;
 const SMALL: u64 = 4 << 10;
 /// How much the latest measurement counts.
 const NEW: f64 = 0.3;
-/// Most paths that are kept.
+/// Most paths that are known; for one more the one is forgotten that nothing used for the longest time.
 const MOST: usize = 65_536;
 
 /// What is known of a path.
@@ -27,11 +27,41 @@ pub struct Estimate {
     pub calls: u64,
 }
 
+/// The clients' site and the servers'.
+type Ends = (SiteId, SiteId);
+
+/// What a call changed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Measured {
+    /// What is known of the path now.
+    pub estimate: Estimate,
+    /// What had to be forgotten for it.
+    pub forgotten: Option<Ends>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    estimate: Estimate,
+    /// When a call began on it or measured it last, in uses of any.
+    used: u64,
+}
+
 /// All paths.
-#[derive(Debug, Default)]
+///
+/// Invariant: `order` has each that is known once, by when it was used; these are `most` at most.
+#[derive(Debug)]
 pub struct Paths {
-    known: HashMap<(SiteId, SiteId), Estimate>,
-    sending: HashMap<(SiteId, SiteId), u32>,
+    most: usize,
+    known: HashMap<Ends, Known>,
+    order: BTreeMap<u64, Ends>,
+    uses: u64,
+    sending: HashMap<Ends, u32>,
+}
+
+impl Default for Paths {
+    fn default() -> Paths {
+        Paths::with_most(MOST)
+    }
 }
 
 /// By how much a measurement may differ from what is known, at most: clients measure, and one that is wrong or lies is
@@ -62,8 +92,48 @@ impl Estimate {
 }
 
 impl Paths {
+    /// For so many that are known.
+    pub fn with_most(most: usize) -> Paths {
+        Paths {
+            most,
+            known: HashMap::new(),
+            order: BTreeMap::new(),
+            uses: 0,
+            sending: HashMap::new(),
+        }
+    }
+
+    /// One that is known is used; what is known of it.
+    fn used(&mut self, ends: Ends) -> Option<&mut Estimate> {
+        let known = self.known.get_mut(&ends)?;
+        self.order.remove(&known.used);
+        self.uses += 1;
+        known.used = self.uses;
+        self.order.insert(known.used, ends);
+        Some(&mut known.estimate)
+    }
+
+    /// One more is known. There is room for it.
+    fn insert(&mut self, ends: Ends, estimate: Estimate) {
+        self.uses += 1;
+        self.known.insert(ends, Known { estimate, used: self.uses });
+        self.order.insert(self.uses, ends);
+    }
+
+    /// Forgets the one that nothing used for the longest time, if there is no room for one more. What is sent there is counted as
+    /// ever.
+    fn make_room(&mut self) -> Option<Ends> {
+        if self.known.len() < self.most {
+            return None;
+        }
+        let (_, oldest) = self.order.pop_first()?;
+        self.known.remove(&oldest);
+        Some(oldest)
+    }
+
     /// A call begins to send its arguments; how many do, with it.
     pub fn begin(&mut self, from: SiteId, to: SiteId) -> u32 {
+        self.used((from, to));
         let count = self.sending.entry((from, to)).or_default();
         *count += 1;
         *count
@@ -87,34 +157,38 @@ impl Paths {
         to: SiteId,
         over: &Over,
         sharers: f64,
-    ) -> Option<Estimate> {
-        if self.known.len() >= MOST && !self.known.contains_key(&(from, to)) {
-            return None;
-        }
+    ) -> Option<Measured> {
         let (out, back) = (rate(over.out, sharers), rate(over.back, sharers));
         let small = over.out.bytes <= SMALL && over.out.ns > 0;
         if out.is_none() && back.is_none() && !small {
             return None;
         }
-        let known = self.known.entry((from, to)).or_default();
-        known.calls += 1;
+        let before = self.used((from, to)).copied();
+        let mut estimate = before.unwrap_or_default();
+        estimate.calls += 1;
         if let Some(out) = out {
-            known.out = mix(known.out, out);
+            estimate.out = mix(estimate.out, out);
         }
         if let Some(back) = back {
-            known.back = mix(known.back, back);
+            estimate.back = mix(estimate.back, back);
         }
         if small {
             // There and back.
-            known.latency = mix(known.latency, over.out.ns as f64 / 2e9);
+            estimate.latency = mix(estimate.latency, over.out.ns as f64 / 2e9);
         }
-        Some(*known)
+        let forgotten = if before.is_none() { self.make_room() } else { None };
+        match self.used((from, to)) {
+            Some(known) => *known = estimate,
+            None => self.insert((from, to), estimate),
+        }
+        Some(Measured { estimate, forgotten })
     }
 
-    /// What was known before.
+    /// What was known before, the latest last.
     pub fn restore(&mut self, from: SiteId, to: SiteId, estimate: Estimate) {
-        if self.known.len() < MOST {
-            self.known.insert((from, to), estimate);
+        // None are kept that were forgotten: there is room.
+        if self.known.len() < self.most && !self.known.contains_key(&(from, to)) {
+            self.insert((from, to), estimate);
         }
     }
 
@@ -125,7 +199,7 @@ impl Paths {
 
     /// All that are known.
     pub fn all(&self) -> impl Iterator<Item = (SiteId, SiteId, &Estimate)> {
-        self.known.iter().map(|(&(from, to), estimate)| (from, to, estimate))
+        self.known.iter().map(|(&(from, to), known)| (from, to, &known.estimate))
     }
 }
 
@@ -151,23 +225,55 @@ mod tests {
         let mut paths = Paths::default();
         assert_eq!((paths.begin(a, b), paths.begin(a, b)), (1, 2));
         assert_eq!((paths.end(a, b), paths.end(a, b), paths.end(a, b)), (2, 1, 1));
-        let one = paths.observe(a, b, &over(1_000_000, 1_000_000_000), 2.0).expect("enough bytes");
+        let mut observe = |over: Over, sharers| {
+            paths.observe(a, b, &over, sharers).map(|measured| measured.estimate)
+        };
+        let one = observe(over(1_000_000, 1_000_000_000), 2.0).expect("enough bytes");
         assert_eq!((one.out, one.back), (2e6, 0.0));
         let link = one.link().expect("a rate");
         assert_eq!((link.out, link.back), (2e6, 2e6));
-        assert_eq!(paths.observe(a, b, &over(30_000, 5), 1.0), None, "neither large nor small");
-        let small = paths.observe(a, b, &over(8, 2_000_000), 1.0).expect("small");
+        assert_eq!(observe(over(30_000, 5), 1.0), None, "neither large nor small");
+        let small = observe(over(8, 2_000_000), 1.0).expect("small");
         assert!((small.latency - 1e-3).abs() < 1e-9 && small.out == 2e6, "{small:?}");
         // One that lies is soon forgotten.
-        let lie = paths.observe(a, b, &over(1 << 60, 1), 1.0).expect("enough bytes");
+        let lie = observe(over(1 << 60, 1), 1.0).expect("enough bytes");
         assert!(lie.out > 2e6 && lie.out < 7e6, "{lie:?}");
         let mut last = lie.out;
         for _ in 0..8 {
             let honest = over(2_000_000, 1_000_000_000);
-            last = paths.observe(a, b, &honest, 1.0).expect("enough bytes").out;
+            last = observe(honest, 1.0).expect("enough bytes").out;
         }
         assert!((2e6..2.4e6).contains(&last), "{last}");
         assert_eq!(paths.all().count(), 1);
         assert_eq!(Estimate::default().link(), None);
+    }
+
+    #[test]
+    fn what_was_not_used_for_the_longest_time_is_forgotten() {
+        let [a, b, c, d] = [0, 1, 2, 3].map(SiteId);
+        let mut paths = Paths::with_most(3);
+        let large = over(1_000_000, 1_000_000_000);
+        let observe = |paths: &mut Paths, from, to| {
+            paths.observe(from, to, &large, 1.0).expect("enough bytes").forgotten
+        };
+        paths.restore(a, b, Estimate { out: 1.0, ..Estimate::default() });
+        paths.restore(a, c, Estimate::default());
+        assert_eq!(observe(&mut paths, b, a), None);
+        // A call begins on the oldest, and another measures the next.
+        paths.begin(a, b);
+        assert_eq!(observe(&mut paths, a, c), None);
+        assert_eq!(observe(&mut paths, a, d), Some((b, a)));
+        // Where a call still sends is forgotten as any other, and learned anew from it.
+        assert_eq!(observe(&mut paths, b, a), Some((a, b)));
+        assert_eq!(observe(&mut paths, a, b), Some((a, c)));
+        assert_eq!(paths.end(a, b), 1);
+        let known: BTreeMap<Ends, u64> =
+            paths.all().map(|(from, to, it)| ((from, to), it.calls)).collect();
+        assert_eq!(known, BTreeMap::from([((a, b), 1), ((a, d), 1), ((b, a), 1)]));
+        // One that says nothing takes nobody's place, and what was kept before does not either.
+        assert_eq!(paths.observe(c, d, &over(30_000, 5), 1.0), None);
+        paths.restore(c, d, Estimate::default());
+        assert_eq!((paths.all().count(), paths.order.len()), (3, 3));
+        assert!(paths.sites().all(|site| site != c), "its number is free for another");
     }
 }

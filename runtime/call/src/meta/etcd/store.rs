@@ -65,6 +65,9 @@ struct Path {
     back: f64,
     latency: f64,
     calls: u64,
+    /// As of a window.
+    #[serde(skip)]
+    changed: u64,
 }
 
 /// Whose a server is.
@@ -154,9 +157,14 @@ impl Kept {
                 Err(error) => tracing::warn!(key = pair.key, %error, "not a routine's times"),
             }
         }
-        for pair in api::all(gateway, &format!("{}/paths/", self.prefix)).await? {
-            match serde_json::from_slice(&pair.value) {
-                Ok(path) => drop(self.paths.insert(pair.key, path)),
+        let mut paths = api::all(gateway, &format!("{}/paths/", self.prefix)).await?;
+        paths.sort_by_key(|pair| pair.changed);
+        for pair in paths {
+            match serde_json::from_slice::<Path>(&pair.value) {
+                Ok(path) => {
+                    self.changes += 1;
+                    self.paths.insert(pair.key, Path { changed: self.changes, ..path });
+                }
                 Err(error) => tracing::warn!(key = pair.key, %error, "not a path"),
             }
         }
@@ -233,13 +241,19 @@ impl Store for Kept {
         }
     }
 
-    fn path(&mut self, from: &str, to: &str, estimate: &Estimate) {
-        let Estimate { out, back, latency, calls } = *estimate;
+    fn path(&mut self, from: &str, to: &str, estimate: Option<&Estimate>) {
+        let key = format!("{}/paths/{}", self.prefix, named(from, to));
+        let Some(&Estimate { out, back, latency, calls }) = estimate else {
+            self.note(&key, None);
+            self.paths.remove(&key);
+            return;
+        };
         if ![out, back, latency].iter().all(|number| number.is_finite()) {
             return;
         }
-        let key = format!("{}/paths/{}", self.prefix, named(from, to));
-        let path = Path { from: from.to_owned(), to: to.to_owned(), out, back, latency, calls };
+        self.changes += 1;
+        let (from, to, changed) = (from.to_owned(), to.to_owned(), self.changes);
+        let path = Path { from, to, out, back, latency, calls, changed };
         self.note(&key, Some(json(&path)));
         self.paths.insert(key, path);
     }
@@ -288,7 +302,9 @@ impl Store for Kept {
             let Path { out, back, latency, calls, .. } = *path;
             (path.from.clone(), path.to.clone(), Estimate { out, back, latency, calls })
         };
-        Ok(self.paths.values().map(path).collect())
+        let mut all: Vec<&Path> = self.paths.values().collect();
+        all.sort_by_key(|path| path.changed);
+        Ok(all.into_iter().map(path).collect())
     }
 }
 

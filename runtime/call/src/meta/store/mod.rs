@@ -90,8 +90,8 @@ pub trait Store: fmt::Debug {
     /// A call of a routine (as the broker names it) of this size took so many seconds. The last [`WINDOW`] are kept.
     fn took(&mut self, identity: &str, routine: &str, size: f64, seconds: f64);
 
-    /// A path was measured.
-    fn path(&mut self, from: &str, to: &str, estimate: &Estimate);
+    /// A path was measured; `None`: it was forgotten.
+    fn path(&mut self, from: &str, to: &str, estimate: Option<&Estimate>);
 
     /// Whose server this is; `None`: nobody's any more.
     fn owner(&mut self, identity: &str, user: Option<&str>);
@@ -123,7 +123,7 @@ pub trait Store: fmt::Debug {
     /// [`StoreError`].
     fn times(&self, identity: &str) -> Result<Vec<(String, f64, f64)>, StoreError>;
 
-    /// All paths.
+    /// All paths; those that were measured last are the last, but for those that were written together.
     ///
     /// # Errors
     /// [`StoreError`].

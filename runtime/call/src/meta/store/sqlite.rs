@@ -131,9 +131,12 @@ impl Store for File {
         self.run(sql, params![identity, routine, WINDOW as i64]);
     }
 
-    fn path(&mut self, from: &str, to: &str, estimate: &Estimate) {
+    fn path(&mut self, from: &str, to: &str, estimate: Option<&Estimate>) {
         self.noted += 1;
-        let Estimate { out, back, latency, calls } = *estimate;
+        let Some(&Estimate { out, back, latency, calls }) = estimate else {
+            let sql = "DELETE FROM paths WHERE site_from = ? AND site_to = ?";
+            return self.run(sql, params![from, to]);
+        };
         let sql = "INSERT OR REPLACE INTO paths VALUES (?, ?, ?, ?, ?, ?)";
         self.run(sql, params![from, to, out, back, latency, signed(calls)]);
     }
@@ -200,7 +203,7 @@ impl Store for File {
     }
 
     fn paths(&self) -> Result<Vec<(String, String, Estimate)>, StoreError> {
-        let mut statement = self.connection.prepare("SELECT * FROM paths")?;
+        let mut statement = self.connection.prepare("SELECT * FROM paths ORDER BY rowid")?;
         let paths = statement.query_map([], |row| {
             let calls = row.get::<_, i64>(5)?.cast_unsigned();
             let (out, back, latency) = (row.get(2)?, row.get(3)?, row.get(4)?);

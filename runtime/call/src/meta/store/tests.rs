@@ -14,7 +14,7 @@ pub enum Step {
     Placed(u64, u32),
     Over(u64),
     Took(u8, u8, u32),
-    Path(u8, u8, u64),
+    Path(u8, u8, Option<u64>),
     Owner(u8, Option<u8>),
     Reopen,
 }
@@ -25,7 +25,8 @@ pub fn histories() -> impl Strategy<Value = Vec<Step>> {
         6 => (0..6_u64, 1..4_u32).prop_map(|(call, attempt)| Step::Placed(call, attempt)),
         3 => (0..6_u64).prop_map(Step::Over),
         8 => (0..2_u8, 0..2_u8, any::<u32>()).prop_map(|(who, what, size)| Step::Took(who, what, size)),
-        2 => (0..2_u8, 0..2_u8, any::<u64>()).prop_map(|(from, to, calls)| Step::Path(from, to, calls >> 1)),
+        2 => (0..2_u8, 0..2_u8, proptest::option::weighted(0.8, 0..u64::MAX >> 1))
+            .prop_map(|(from, to, calls)| Step::Path(from, to, calls)),
         2 => (0..3_u8, proptest::option::of(0..3_u8)).prop_map(|(who, user)| Step::Owner(who, user)),
         1 => Just(Step::Reopen),
     ];
@@ -92,8 +93,12 @@ impl Model {
                 times.drain(..most);
             }
             Step::Path(from, to, calls) => {
-                store.path(&name(from), &name(to), &estimate(calls));
-                self.paths.insert((from, to), estimate(calls));
+                let estimate = calls.map(estimate);
+                store.path(&name(from), &name(to), estimate.as_ref());
+                match estimate {
+                    Some(estimate) => drop(self.paths.insert((from, to), estimate)),
+                    None => drop(self.paths.remove(&(from, to))),
+                }
             }
             Step::Owner(who, user) => {
                 store.owner(&name(who), user.map(name).as_deref());
@@ -149,4 +154,20 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn the_path_that_was_measured_last_is_the_last() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("meta.db");
+    let mut store = File::open(&path).expect("a file");
+    for (from, calls) in [("a", 1), ("b", 1), ("c", 1), ("a", 2)] {
+        store.path(from, "z", Some(&estimate(calls)));
+    }
+    store.path("b", "z", None);
+    drop(store);
+    let paths = File::open(&path).expect("the file").paths().expect("paths");
+    let expected =
+        [("c", 1), ("a", 2)].map(|(from, n)| (from.to_owned(), "z".to_owned(), estimate(n)));
+    assert_eq!(paths, expected);
 }
