@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use kumi_call::{Bell, CallError, RemoteCall};
+use kumi_call::{Bell, Bells, CallError, CallWatch, RemoteCall};
 
 use crate::argument::Back;
 use crate::code::{Code, Failure};
@@ -34,7 +34,7 @@ pub struct Session {
     running: Mutex<Option<Running>>,
     ended: OnceLock<Ended>,
     /// Of threads that wait for several sessions.
-    bells: Mutex<Vec<Arc<Bell>>>,
+    bells: Bells,
 }
 
 /// How a session ended.
@@ -129,8 +129,8 @@ pub fn wait_for_news(sessions: &[Arc<Session>], bell: &Arc<Bell>) -> Result<(), 
     // Functions of the program are not called with these locks: they may wait for other sessions.
     let held: Vec<_> =
         sessions.iter().filter_map(|session| session.running.try_lock().ok()).collect();
-    let calls: Vec<&RemoteCall> =
-        held.iter().filter_map(|running| Some(&running.as_ref()?.call)).collect();
+    let calls: Vec<CallWatch> =
+        held.iter().filter_map(|running| Some(running.as_ref()?.call.watch())).collect();
     Ok(bell.wait(&calls, SLICE)?)
 }
 
@@ -198,19 +198,18 @@ impl Session {
     }
 
     fn ring(&self) {
-        lock(&self.bells).iter().for_each(|bell| bell.ring());
+        self.bells.ring();
     }
 
     /// Has a bell ring when another thread ends or cancels it, or stops waiting for it.
     pub fn listen(&self, bell: &Arc<Bell>) {
-        lock(&self.bells).push(Arc::clone(bell));
+        self.bells.add(bell);
     }
 
     /// Who has this bell waits no longer.
     pub fn leave_off(&self, bell: &Arc<Bell>) {
-        let mut bells = lock(&self.bells);
-        bells.retain(|other| !Arc::ptr_eq(other, bell));
-        bells.iter().for_each(|bell| bell.ring());
+        self.bells.remove(bell);
+        self.bells.ring();
     }
 
     /// How it ended; `None`: it has not, or nobody has looked.
@@ -253,7 +252,7 @@ impl Sessions {
                 cancelled: AtomicBool::new(false),
                 running: Mutex::new(Some(running)),
                 ended: OnceLock::new(),
-                bells: Mutex::default(),
+                bells: Bells::default(),
             };
             table.live.insert(number, Arc::new(session));
             return number;

@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use kumi_call::{
-    Arg, Array, ArrayMut, CallError, Lent, LentMut, Options, Outcome, Remote, RemoteCall,
-    RemoteCanceller, Shape,
+    Arg, Array, ArrayMut, CallError, CallWatch, Lent, LentMut, Options, Outcome, Remote,
+    RemoteCall, RemoteCanceller, Shape,
 };
 use kumi_idl::{Element, Order, PlanError, Scalar, Type};
 use kumi_rpc::Value;
@@ -31,6 +31,7 @@ pub struct NativeCall {
     call: Mutex<Option<RemoteCall>>,
     /// Beside the lock, which is held as long as somebody waits.
     canceller: RemoteCanceller,
+    watch: CallWatch,
     _buffers: Mutex<(Vec<Input>, Vec<Output>)>,
 }
 
@@ -197,9 +198,9 @@ impl NativeClient {
         let (taken, interrupted) = (self.take(py, name, args, seconds)?, &interrupted);
         let call = py.detach(|| client.begin(name, taken.given.args(), taken.time, interrupted));
         let call = call.map_err(|error| failure(&error))?;
-        let canceller = call.canceller();
+        let (canceller, watch) = (call.canceller(), call.watch());
         let buffers = Mutex::new(taken.buffers);
-        Ok(NativeCall { call: Mutex::new(Some(call)), canceller, _buffers: buffers })
+        Ok(NativeCall { call: Mutex::new(Some(call)), canceller, watch, _buffers: buffers })
     }
 
     /// Calls and waits for the end, without an object between: what [`NativeCall::wait`] gives.
@@ -320,15 +321,19 @@ impl NativeCall {
 
     /// Whether it is over.
     fn is_over(&self, py: Python<'_>) -> bool {
-        py.detach(|| {
-            let call = self.call.try_lock();
-            call.is_ok_and(|call| call.as_ref().is_none_or(RemoteCall::is_over))
-        })
+        py.detach(|| self.watch.is_over())
     }
 
     /// Asks the server to end it.
     fn cancel(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.canceller.cancel()).map_err(|error| failure(&error).into())
+    }
+}
+
+impl NativeCall {
+    /// For waits for several calls.
+    pub fn watch(&self) -> CallWatch {
+        self.watch.clone()
     }
 }
 

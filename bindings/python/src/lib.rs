@@ -15,6 +15,7 @@
 //! | `transaction` | several of them, recorded and run together |
 //! | `control`, `message`, `window`, `transfer`, `list`, `fifo`, `collective`, `machine` | the functions |
 
+mod bell;
 mod buffer;
 mod call;
 mod callback;
@@ -44,6 +45,8 @@ mod _native {
     #[pymodule_export]
     const FIFO_ALIGNMENT: usize = kumi_mem::FIFO_ALIGNMENT;
 
+    #[pymodule_export]
+    use crate::bell::NativeBell;
     #[pymodule_export]
     use crate::call::{NativeCall, NativeClient};
     #[pymodule_export]

@@ -285,6 +285,27 @@ def test_many_in_flight(server: call.Connection) -> None:
         assert (result == at).all()
 
 
+def test_any_is_waited_for_beside_others(server: call.Connection) -> None:
+    long = server.call_async("nap", 60_000)
+    other = threading.Thread(target=long.wait)
+    other.start()
+    for at in range(20):
+        product = server.call_async("dmmul", np.full((3, 3), float(at)), np.eye(3))
+        # Others wait on the same connection, for the same call too.
+        seen: list[int | None] = []
+        also = threading.Thread(target=lambda: seen.append(call.wait_any([product, long])))
+        also.start()
+        assert call.wait_any([long, product]) == 1
+        also.join()
+        assert seen == [0] and (product.result() == at).all()
+    assert call.wait_any([long], timeout=0.01) is None and not long.done()
+    long.cancel()
+    assert call.wait_any([long]) == 0
+    other.join()
+    with pytest.raises(call.CancelledError):
+        long.result()
+
+
 def test_threads_and_the_usual_server(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUMI_CALL_SERVER", address)
     wrong: list[object] = []
@@ -310,6 +331,20 @@ def test_ctrl_c_ends_the_wait(server: call.Connection) -> None:
     with pytest.raises(KeyboardInterrupt):
         server.call("nap", 60_000)
     timer.join()
+    assert server.call("noop") is None
+
+
+def test_ctrl_c_ends_the_wait_for_any(server: call.Connection) -> None:
+    handles = [server.call_async("nap", 60_000) for _ in range(2)]
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        timer.start()
+        call.wait_any(handles)
+    timer.join()
+    assert not any(handle.done() for handle in handles)
+    for handle in handles:
+        handle.cancel()
+        assert handle.wait()
     assert server.call("noop") is None
 
 

@@ -31,6 +31,29 @@ def start(folder: Path, *arguments: str) -> tuple[subprocess.Popen[str], str]:
     return process, said.split()[-1]
 
 
+def end(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    assert process.stderr is not None
+    process.stderr.read()
+    process.stderr.close()
+    assert process.wait() == 0
+
+
+def serve(folder: Path, *more: str) -> tuple[subprocess.Popen[str], str]:
+    """A server of the routines in this folder."""
+    libraries = ["--library", "libc.so.6", "--library", str(folder / "libapply.so")]
+    return start(folder, "serve", *libraries, "r.idl", *more)
+
+
+def come(connection: call.Connection) -> list[str]:
+    """The names of routines: a server may register after it has said where it listens."""
+    for _ in range(600):
+        if names := connection.names(""):
+            return names
+        time.sleep(0.1)
+    raise AssertionError("no server has come")
+
+
 @pytest.fixture
 def metaserver(tmp_path: Path) -> Iterator[str]:
     command = call_command()
@@ -45,25 +68,15 @@ def metaserver(tmp_path: Path) -> Iterator[str]:
         "void apply(void (*f)(double, double *), double x, double *y) { f(x, y); *y -= 1; }"
     )
     subprocess.run(["cc", "-fPIC", "-shared", "-o", "libapply.so", "apply.c"], cwd=tmp_path, check=True)
-    libraries = ["--library", "libc.so.6", "--library", str(tmp_path / "libapply.so")]
-    server, _ = start(tmp_path, "serve", *libraries, "r.idl", "--meta", address)
+    server, _ = serve(tmp_path, "--meta", address)
     yield address
-    for process in (server, meta):
-        process.terminate()
-        assert process.stderr is not None
-        process.stderr.read()
-        process.stderr.close()
-        assert process.wait() == 0
+    end(server)
+    end(meta)
 
 
 def test_calls_go_to_the_server_that_it_names(metaserver: str) -> None:
     connection = call.connect(metaserver)
-    # A server may register after it has said where it listens.
-    for _ in range(600):
-        if connection.names(""):
-            break
-        time.sleep(0.1)
-    assert connection.names("") == ["absolute", "apply", "blank"]
+    assert come(connection) == ["absolute", "apply", "blank"]
     assert list(connection.call("blank", 2)) == [0, 0]
     with pytest.raises(call.TooLargeError, match="no memory for `x` of the shape"):
         connection.call("blank", 2**50)
@@ -98,3 +111,30 @@ def test_calls_go_to_the_server_that_it_names(metaserver: str) -> None:
         connection.call("absolut", 1)
     with pytest.raises(call.ArgumentError):
         connection.call("absolute", "seven")
+
+
+def test_any_of_calls_with_and_without_a_metaserver(metaserver: str, tmp_path: Path) -> None:
+    process, address = serve(tmp_path)
+    try:
+        through, direct = call.connect(metaserver), call.connect(address)
+        come(through)
+        here = threading.get_ident()
+        callers: set[int] = set()
+
+        def square(x: float) -> float:
+            callers.add(threading.get_ident())
+            return x * x
+
+        for _ in range(10):
+            left = {x: to.call_async("apply", square, x) for x, to in ((3.0, through), (4.0, direct), (5.0, through))}
+            left[-1.0] = direct.call_async("absolute", -7)
+            results = {}
+            while left:
+                index = call.wait_any(list(left.values()), timeout=60)
+                assert index is not None
+                x = list(left)[index]
+                results[x] = left.pop(x).result()
+            assert results == {3.0: 8.0, 4.0: 15.0, 5.0: 24.0, -1.0: 7}
+        assert callers == {here}
+    finally:
+        end(process)

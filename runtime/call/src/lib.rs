@@ -32,9 +32,9 @@ pub mod transaction;
 pub mod users;
 
 pub use client::{
-    Arg, Array, ArrayMut, AtServers, Bell, Call, CallError, Callback, CallbackArgs, Canceller,
-    Client, Files, Grid, GridCall, GridCanceller, Known, Object, Options, Outcome, Remote,
-    RemoteCall, RemoteCanceller, Shape, is_given, wait_any,
+    Arg, Array, ArrayMut, AtServers, Bell, Bells, Call, CallError, CallWatch, Callback,
+    CallbackArgs, Canceller, Client, Files, Grid, GridCall, GridCanceller, Known, Object, Options,
+    Outcome, Remote, RemoteCall, RemoteCanceller, Shape, is_given, wait_any,
 };
 pub use held::{Names, Traffic};
 pub use kumi_rpc::Value;

@@ -4,11 +4,12 @@
 mod common;
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{config, library, served, served_by};
+use common::{Gate, config, eventually, library, served, served_by};
 use kumi_call::server::{Registry, RegistryError};
-use kumi_call::{Arg, Array, Call, CallError, Client, Options, Outcome, wait_any};
+use kumi_call::{Arg, Array, Bell, Call, CallError, Client, Options, Outcome, Remote, wait_any};
 use kumi_idl::{Order, Scalar};
 use kumi_rpc::Value;
 
@@ -215,4 +216,45 @@ fn who_does_not_read_is_interrupted_as_well() {
     let count = |is: fn(&CallError) -> bool| ended.iter().filter(|error| is(error)).count();
     assert_eq!(count(|error| matches!(error, CallError::Interrupted)), 1, "{ended:?}");
     assert_eq!(count(|error| matches!(error, CallError::Cancelled(_))), 1, "{ended:?}");
+}
+
+/// It is not waited for so long.
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[test]
+fn who_waits_beside_one_who_reads_is_woken() {
+    let mut many = config();
+    many.slots = 2;
+    let server = served(many);
+    let address = server.address.to_string();
+    let remote = Remote::connect(&address, &Options::default()).expect("a connection");
+    let begin = |gate: &Gate| {
+        let call = remote.begin("gate", gate.args(), None, &|| false).expect("it begins");
+        eventually("a call that runs", || gate.begun() == 1);
+        call
+    };
+    let bell = Bell::new().expect("a bell");
+    for round in 0..20 {
+        let (own, other) = (Gate::new(), Gate::new());
+        let (mut call, mut read) = (begin(&own), begin(&other));
+        let left = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                read.wait(&|| false).expect("it runs");
+                left.store(true, Ordering::SeqCst);
+            });
+            scope.spawn(|| {
+                // The call ends while the other thread reads, or after that has left.
+                if round % 2 == 0 {
+                    other.open();
+                    eventually("its end", || left.load(Ordering::SeqCst));
+                }
+                own.open();
+            });
+            while call.wait_for(Duration::ZERO, &|| false).expect("it runs").is_none() {
+                bell.wait(&[call.watch()], HOUR).expect("it waits");
+            }
+            other.open();
+        });
+    }
 }

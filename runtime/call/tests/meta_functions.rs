@@ -16,7 +16,7 @@ use common::{Served, library_of, served_text};
 use functions::{counted, is_integral, square};
 use grid::{Meta, config, meta};
 use kumi_call::server::Config;
-use kumi_call::{Arg, Bell, CallError, Callback, Options, Remote, RemoteCall};
+use kumi_call::{Arg, Bell, CallError, CallWatch, Callback, Options, Remote, RemoteCall};
 use kumi_rpc::Value;
 
 const REPEATED: &str = r#"
@@ -225,7 +225,8 @@ fn who_waits_for_several_calls_is_woken() {
         [meta.address, server.address, meta.address].map(|it| begin(it.to_string())).into();
     let bell = Bell::new().expect("a bell");
     while !calls.is_empty() {
-        bell.wait(&calls.iter().collect::<Vec<_>>(), HOUR).expect("it waits");
+        let watches: Vec<CallWatch> = calls.iter().map(RemoteCall::watch).collect();
+        bell.wait(&watches, HOUR).expect("it waits");
         calls.retain_mut(|call| {
             let ended = call.wait_for(Duration::ZERO, &|| false).expect("it runs");
             ended.inspect(|outcome| is_integral(outcome, 20)).is_none()
@@ -234,7 +235,7 @@ fn who_waits_for_several_calls_is_woken() {
     assert_eq!(count.load(Ordering::Relaxed), 60);
     // A call that comes to nothing, and another thread.
     let idle = [begin(meta.address.to_string())];
-    bell.wait(&[&idle[0]], HOUR).expect("its function is to be called");
+    bell.wait(&[idle[0].watch()], HOUR).expect("its function is to be called");
     bell.ring();
     bell.wait(&[], HOUR).expect("it has rung");
     let ringing = Arc::clone(&bell);

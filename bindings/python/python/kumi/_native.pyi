@@ -10,6 +10,7 @@ FIFO_ALIGNMENT: int
 __all__ = [
     "FIFO_ALIGNMENT",
     "FIFO_OVERHEAD",
+    "NativeBell",
     "NativeCall",
     "NativeClient",
     "NativeCompletion",
@@ -89,6 +90,11 @@ class NativeCall:
     def wait(self, seconds: float | None) -> list[tuple[int, Any]] | None: ...
     def is_over(self) -> bool: ...
     def cancel(self) -> None: ...
+
+@final
+class NativeBell:
+    def __new__(cls, calls: Sequence[NativeCall]) -> NativeBell: ...
+    def wait(self, seconds: float | None) -> None: ...
 
 @final
 class NativeWindow:

@@ -3,21 +3,123 @@
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::any::GLANCE;
-use super::link::Link;
-use super::{CallError, RemoteCall};
+use super::CallError;
+use super::link::{Link, Reader};
+use super::meeting::Meeting;
 
 /// What wakes a thread that waits for several calls. It may be rung from any thread, before the wait too.
 #[derive(Debug)]
 pub struct Bell {
     rung: UnixStream,
     ringing: UnixStream,
+}
+
+/// Bells that ring together.
+#[derive(Debug, Default)]
+pub struct Bells {
+    all: Mutex<Vec<Arc<Bell>>>,
+}
+
+/// Tells whether there is something to be done by who waits for a call. It may outlive the call.
+#[derive(Debug, Clone)]
+pub struct CallWatch(Source);
+
+#[derive(Debug, Clone)]
+enum Source {
+    /// A stream of a connection that is read by who waits.
+    Stream(Arc<Link>, u32),
+    /// A thread that runs the call.
+    Meeting(Arc<Meeting>),
+}
+
+impl Bells {
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Bell>>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Rings them.
+    pub fn ring(&self) {
+        self.lock().iter().for_each(|bell| bell.ring());
+    }
+
+    /// This one rings with them from now on.
+    pub fn add(&self, bell: &Arc<Bell>) {
+        self.lock().push(Arc::clone(bell));
+    }
+
+    /// It rings with them no more.
+    pub fn remove(&self, bell: &Arc<Bell>) {
+        self.lock().retain(|other| !Arc::ptr_eq(other, bell));
+    }
+}
+
+impl CallWatch {
+    pub(super) fn of_stream(link: &Arc<Link>, stream: u32) -> CallWatch {
+        CallWatch(Source::Stream(Arc::clone(link), stream))
+    }
+
+    pub(super) fn of_meeting(meeting: &Arc<Meeting>) -> CallWatch {
+        CallWatch(Source::Meeting(Arc::clone(meeting)))
+    }
+
+    /// Whether the call is over; does not wait.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        match &self.0 {
+            Source::Stream(link, stream) => link.answered(*stream),
+            Source::Meeting(meeting) => meeting.is_over(),
+        }
+    }
+
+    /// Whether the call is over, or its routine calls a function; does not wait.
+    #[must_use]
+    pub fn has_news(&self) -> bool {
+        match &self.0 {
+            Source::Stream(link, stream) => link.answered(*stream) || link.has_word(*stream),
+            Source::Meeting(meeting) => meeting.has_news(),
+        }
+    }
+}
+
+/// A bell that rings when there is news of calls, until this goes.
+struct Listening<'b> {
+    bell: &'b Arc<Bell>,
+    links: Vec<&'b Arc<Link>>,
+    meetings: Vec<&'b Meeting>,
+}
+
+impl<'b> Listening<'b> {
+    fn new(bell: &'b Arc<Bell>, calls: &'b [CallWatch]) -> Listening<'b> {
+        let mut listening = Listening { bell, links: Vec::new(), meetings: Vec::new() };
+        for call in calls {
+            match &call.0 {
+                Source::Stream(link, _) => {
+                    if !listening.links.iter().any(|other| Arc::ptr_eq(other, link)) {
+                        link.listen(bell);
+                        listening.links.push(link);
+                    }
+                }
+                Source::Meeting(meeting) => {
+                    meeting.listen(bell);
+                    listening.meetings.push(meeting);
+                }
+            }
+        }
+        listening
+    }
+}
+
+impl Drop for Listening<'_> {
+    fn drop(&mut self) {
+        self.links.iter().for_each(|link| link.leave_off(self.bell));
+        self.meetings.iter().for_each(|meeting| meeting.leave_off(self.bell));
+    }
 }
 
 impl Bell {
@@ -38,47 +140,58 @@ impl Bell {
         let _rings = (&self.ringing).write(&[1]);
     }
 
-    /// Waits until it rings or something may have come for one of the calls: it is over, or its routine calls a function, which a
-    /// wait for the call then calls. At most for so long; who waits looks at the calls and comes again.
+    /// Waits until there is news of one of the calls (it is over, or its routine calls a function, which a wait for the call then
+    /// calls) or it may be so, until it rings, or a signal comes. At most for so long; who waits looks at the calls and comes again.
     ///
     /// # Errors
     /// What the system says.
-    pub fn wait(self: &Arc<Bell>, calls: &[&RemoteCall], time: Duration) -> Result<(), CallError> {
-        let grid = || calls.iter().filter_map(|call| call.meeting());
-        grid().for_each(|meeting| meeting.listen(self));
-        let waited = match calls.iter().any(|call| call.has_news()) {
-            true => Ok(()),
-            false => self.sleep(calls, time),
-        };
-        grid().for_each(|meeting| meeting.leave_off(self));
-        waited
-    }
-
-    fn sleep(&self, calls: &[&RemoteCall], time: Duration) -> Result<(), CallError> {
-        let mut links: Vec<&Arc<Link>> = Vec::new();
-        for link in calls.iter().filter_map(|call| call.link()) {
-            if !links.iter().any(|other| Arc::ptr_eq(other, link)) {
-                links.push(link);
+    pub fn wait(self: &Arc<Bell>, calls: &[CallWatch], time: Duration) -> Result<(), CallError> {
+        let until = Instant::now().checked_add(time);
+        let listening = Listening::new(self, calls);
+        while !calls.iter().any(CallWatch::has_news) {
+            let left =
+                until.map_or(Duration::MAX, |it| it.saturating_duration_since(Instant::now()));
+            if self.sleep(&listening.links, left)? || left.is_zero() {
+                break;
             }
         }
-        let sockets: Vec<BorrowedFd<'_>> =
-            links.iter().filter_map(|link| link.undriven()).collect();
-        // From the others another thread reads, which does not ring; if one begins to after this, what it takes in is seen when
-        // the time is over.
-        let most = Duration::from_millis(GLANCE.into());
-        let time = if sockets.len() == links.len() { time } else { time.min(most) };
-        let all = sockets.into_iter().chain([self.rung.as_fd()]);
+        Ok(())
+    }
+
+    /// Sleeps until something comes over one of the connections; true: it has rung, or a signal came.
+    fn sleep(&self, links: &[&Arc<Link>], time: Duration) -> Result<bool, CallError> {
+        let mut sockets: Vec<BorrowedFd<'_>> = Vec::new();
+        for link in links {
+            match link.reader() {
+                Reader::Nobody(socket) => sockets.push(socket),
+                // It rings when it has read something, and when it reads no more.
+                Reader::Another => {}
+                Reader::NotNeeded => return Ok(false),
+            }
+        }
+        let all = [self.rung.as_fd()].into_iter().chain(sockets);
         let mut polled: Vec<PollFd<'_>> =
             all.map(|file| PollFd::new(file, PollFlags::POLLIN)).collect();
         // Not less than was asked for, or it would be asked again and again.
         let time =
             PollTimeout::try_from(time.as_micros().div_ceil(1000)).unwrap_or(PollTimeout::MAX);
         match poll(&mut polled, time) {
-            Ok(_) | Err(Errno::EINTR) => {}
+            Ok(_) => {}
+            Err(Errno::EINTR) => return Ok(true),
             Err(error) => return Err(CallError::Lost(error.to_string())),
         }
-        let mut heard = [0; 64];
-        while (&self.rung).read(&mut heard).is_ok_and(|count| count == heard.len()) {}
-        Ok(())
+        Ok(self.hear())
+    }
+
+    /// Whether it has rung; from then on it is silent.
+    fn hear(&self) -> bool {
+        let (mut rang, mut heard) = (false, [0; 64]);
+        while let Ok(count) = (&self.rung).read(&mut heard) {
+            rang |= count > 0;
+            if count < heard.len() {
+                break;
+            }
+        }
+        rang
     }
 }

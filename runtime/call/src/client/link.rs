@@ -5,6 +5,7 @@
 
 mod alive;
 mod ask;
+mod bells;
 mod called;
 mod files;
 mod granted;
@@ -14,6 +15,7 @@ mod meta;
 mod taking;
 mod writing;
 
+pub use bells::Reader;
 pub use called::{Called, Functions};
 pub use files::FileParts;
 pub use granted::Granted;
@@ -21,7 +23,6 @@ pub use meta::goes_on;
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -32,6 +33,7 @@ use kumi_rpc::{
 use nix::poll::PollFlags;
 
 use super::CallError;
+use super::bell::Bells;
 use super::inbox::Inbox;
 use super::ticket::Ticket;
 use super::wire::Wire;
@@ -126,6 +128,8 @@ struct State {
     broken: Option<String>,
     /// Short frames that are sent as soon as nobody else writes.
     soon: Vec<u8>,
+    /// Of threads that wait for several calls.
+    bells: Bells,
     memories: granted::Memories,
 }
 
@@ -288,6 +292,7 @@ impl Link {
     fn fail(&self, why: &str) -> CallError {
         let mut state = self.lock();
         let why = state.broken.get_or_insert_with(|| why.to_owned()).clone();
+        state.bells.ring();
         drop(state);
         // Whoever waits in a read wakes up.
         self.wire.shut();
@@ -326,11 +331,6 @@ impl Link {
         let open = state.pending.remove(&stream).is_some_and(open);
         state.rpc.abandon(stream);
         open && state.broken.is_none() && stream != HELLO
-    }
-
-    /// The socket, unless a thread reads from it, or there is more to be looked at without it.
-    pub(super) fn undriven(&self) -> Option<BorrowedFd<'_>> {
-        (!self.lock().driving && !self.wire.has_input()).then(|| self.wire.as_fd())
     }
 
     /// Answers pings that have come, for which the lock is given up; `None`: it was.
@@ -388,17 +388,15 @@ impl Link {
                 }
             };
             if let Some(taken) = take(&mut state) {
-                if state.waiting > 0 {
-                    self.turn.notify_all();
-                }
+                self.hand_over(&state);
                 return Ok(taken);
             }
             if let Some(broken) = &state.broken {
-                self.turn.notify_all();
+                self.hand_over(&state);
                 return Err(CallError::Lost(broken.clone()));
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                self.turn.notify_all();
+                self.hand_over(&state);
                 return Err(CallError::TimedOut("the server did not answer in time".to_owned()));
             }
             state = match hunger {
@@ -465,9 +463,9 @@ impl Link {
             Ok(_) => {}
             Err(error) => match error.kind() {
                 io::ErrorKind::Interrupted => {
+                    self.hand_over(&state);
                     // Without the lock and as nobody who reads: what the program does then may come here again.
                     drop(state);
-                    self.turn.notify_all();
                     return if interrupted() {
                         Err(CallError::Interrupted)
                     } else {
@@ -488,6 +486,7 @@ impl Link {
 impl State {
     fn lose(&mut self, why: &str) {
         self.broken.get_or_insert_with(|| why.to_owned());
+        self.bells.ring();
     }
 
     /// Takes in what has come, without waiting; whether there may be more.
@@ -497,6 +496,10 @@ impl State {
                 Ok(0) => self.lose("the server closed it"),
                 Ok(_) => {
                     self.digest(wire);
+                    // What was read of the socket and is not taken in wakes nobody who waits for the socket.
+                    if wire.has_input() {
+                        self.bells.ring();
+                    }
                     return true;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -533,7 +536,10 @@ impl State {
                         Some(ClientEvent::Granted(stream, grant)) => {
                             self.granted(wire, stream, grant);
                         }
-                        Some(event) => self.take(event),
+                        Some(event) => {
+                            self.take(event);
+                            self.bells.ring();
+                        }
                         None => {}
                     }
                 }

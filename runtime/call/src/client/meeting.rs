@@ -4,6 +4,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::bell::Bells;
 use super::functions::answer;
 use super::link::{Called, Link};
 use super::{Bell, CallError, Callback, Outcome};
@@ -25,14 +26,6 @@ struct State {
     asked: Option<Asked>,
     /// A function was called in this attempt.
     called: bool,
-    /// Of threads that wait for several calls.
-    bells: Vec<Arc<Bell>>,
-}
-
-impl State {
-    fn ring(&self) {
-        self.bells.iter().for_each(|bell| bell.ring());
-    }
 }
 
 /// What both sides share.
@@ -40,6 +33,8 @@ impl State {
 pub struct Meeting {
     state: Mutex<State>,
     news: Condvar,
+    /// Of threads that wait for several calls.
+    bells: Bells,
     /// Who calls one of them holds the lock.
     functions: Mutex<Vec<(u16, Callback<'static>)>>,
 }
@@ -77,9 +72,8 @@ impl Meeting {
     pub fn ask(&self, asked: Asked) {
         let mut state = locked(&self.state);
         state.asked = Some(asked);
-        state.ring();
         drop(state);
-        self.news.notify_all();
+        self.ring();
     }
 
     /// The attempt is to be left for another. That may be if no function was called in it, or if the call may run `twice`:
@@ -98,19 +92,23 @@ impl Meeting {
         let mut state = locked(&self.state);
         state.asked = None;
         state.result = Some(result);
-        state.ring();
         drop(state);
+        self.ring();
+    }
+
+    fn ring(&self) {
+        self.bells.ring();
         self.news.notify_all();
     }
 
     /// Has a bell ring whenever there is something to be done.
     pub fn listen(&self, bell: &Arc<Bell>) {
-        locked(&self.state).bells.push(Arc::clone(bell));
+        self.bells.add(bell);
     }
 
     /// It rings no more.
     pub fn leave_off(&self, bell: &Arc<Bell>) {
-        locked(&self.state).bells.retain(|other| !Arc::ptr_eq(other, bell));
+        self.bells.remove(bell);
     }
 
     /// Whether there is something to be done.

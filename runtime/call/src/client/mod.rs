@@ -42,7 +42,7 @@ use kumi_rpc::{
 
 pub use any::wait_any;
 pub use arguments::{Arg, Array, ArrayMut, Shape, is_given};
-pub use bell::Bell;
+pub use bell::{Bell, Bells, CallWatch};
 pub use error::CallError;
 pub use files::Files;
 pub use functions::{Callback, CallbackArgs};
@@ -467,6 +467,12 @@ impl Call<'_> {
     #[must_use]
     pub fn canceller(&self) -> Canceller {
         Canceller { link: Arc::clone(&self.ticket.link), stream: self.ticket.stream }
+    }
+
+    /// For waits for several calls: [`Bell::wait`].
+    #[must_use]
+    pub fn watch(&self) -> CallWatch {
+        CallWatch::of_stream(&self.ticket.link, self.ticket.stream)
     }
 
     /// The plan by which it was sent.

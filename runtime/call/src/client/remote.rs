@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use kumi_idl::Limits;
 
+#[cfg(doc)]
+use super::Bell;
 use super::grid::GridCanceller;
-use super::link::Link;
-use super::meeting::Meeting;
 use super::{
-    Arg, Call, CallError, Canceller, Client, Grid, GridCall, Known, Object, Options, Outcome,
+    Arg, Call, CallError, CallWatch, Canceller, Client, Grid, GridCall, Known, Object, Options,
+    Outcome,
 };
 
 /// Something that calls go to.
@@ -202,27 +203,12 @@ impl RemoteCall {
         }
     }
 
-    /// Where a thread that runs it is met, if one does.
-    pub(super) fn meeting(&self) -> Option<&Meeting> {
+    /// For waits for several calls: [`Bell::wait`].
+    #[must_use]
+    pub fn watch(&self) -> CallWatch {
         match self {
-            RemoteCall::Server(_) => None,
-            RemoteCall::Grid(call) => Some(call.meeting()),
-        }
-    }
-
-    /// The connection over which its end comes, if that is read by who waits.
-    pub(super) fn link(&self) -> Option<&Arc<Link>> {
-        match self {
-            RemoteCall::Server(call) => Some(&call.ticket.link),
-            RemoteCall::Grid(_) => None,
-        }
-    }
-
-    /// Whether there is something to be done by who waits; does not wait.
-    pub(super) fn has_news(&self) -> bool {
-        match self {
-            RemoteCall::Server(call) => call.ticket.has_news(),
-            RemoteCall::Grid(call) => call.meeting().has_news(),
+            RemoteCall::Server(call) => call.watch(),
+            RemoteCall::Grid(call) => call.watch(),
         }
     }
 

@@ -44,11 +44,6 @@ impl<L: Deref<Target = Link>> Ticket<L> {
         self.link.forget(self.stream);
     }
 
-    /// Whether there is an answer or a function to be called, or none will come; does not wait.
-    pub fn has_news(&self) -> bool {
-        self.is_answered() || self.link.has_word(self.stream)
-    }
-
     /// Whether there is an answer, or none will come; does not wait.
     pub fn is_answered(&self) -> bool {
         self.over || self.link.answered(self.stream)

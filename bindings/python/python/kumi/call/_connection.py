@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._native import NativeCall, NativeClient
+from .._native import NativeBell, NativeCall, NativeClient
 from ._errors import ArgumentError, CallbackError, CallError, StatusError, TooLargeError
 from ._functions import Folder, Function
 from ._interface import Parameter, Routine, array
@@ -344,17 +344,16 @@ def wait_any(handles: Sequence[Handle], timeout: float | None = None) -> int | N
     if not handles:
         raise ArgumentError("no calls to wait for")
     end = None if timeout is None else time.monotonic() + timeout
-    pause = 20e-6
-    # Routines that call functions of this program wait as long as nobody looks.
-    longest = 1e-4 if any(handle._functions for handle in handles) else 2e-3
+    bell: NativeBell | None = None
     while True:
         for index, handle in enumerate(handles):
             if handle.done() or handle._serve():
                 return index
-        if end is not None and time.monotonic() >= end:
+        left = None if end is None else end - time.monotonic()
+        if left is not None and left <= 0:
             return None
-        time.sleep(pause)
-        pause = min(2 * pause, longest)
+        bell = bell or NativeBell([handle._native for handle in handles])
+        bell.wait(left)
 
 
 def wait_all(handles: Sequence[Handle]) -> list[Any]:

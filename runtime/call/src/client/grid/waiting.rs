@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::super::errand::{Control, Errand};
 use super::super::link::Link;
 use super::super::meeting::{Meeting, Next};
-use super::super::{CallError, Client, Outcome};
+use super::super::{CallError, CallWatch, Client, Outcome};
 use super::{Inner, PATIENCE, locked};
 
 /// How long a thread that waits for places waits at a time.
@@ -350,9 +350,10 @@ impl GridCall {
         self.shared.meeting.is_over()
     }
 
-    /// Where who waits meets who runs it.
-    pub(in crate::client) fn meeting(&self) -> &Meeting {
-        &self.shared.meeting
+    /// For waits for several calls: [`super::super::Bell::wait`].
+    #[must_use]
+    pub fn watch(&self) -> CallWatch {
+        CallWatch::of_meeting(&self.shared.meeting)
     }
 
     /// Bytes of its arguments, and of its arrays that come back.

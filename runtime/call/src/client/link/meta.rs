@@ -91,17 +91,15 @@ impl Link {
                 }
             };
             if let Some(stream) = state.ready.streams.pop_front() {
-                if state.waiting > 0 {
-                    self.turn.notify_all();
-                }
+                self.hand_over(&state);
                 return Ok(Some(stream));
             }
             if let Some(broken) = &state.broken {
-                self.turn.notify_all();
+                self.hand_over(&state);
                 return Err(CallError::Lost(broken.clone()));
             }
             if Instant::now() >= deadline {
-                self.turn.notify_all();
+                self.hand_over(&state);
                 return Ok(None);
             }
             state = match hunger {
@@ -132,6 +130,7 @@ impl Link {
                 pending.answer = Some(Err(Failure::new(Code::Cancelled, 0, text)));
             }
         }
+        state.bells.ring();
         drop(state);
         self.turn.notify_all();
         // If this cannot be sent the connection is gone, and the call with it.
