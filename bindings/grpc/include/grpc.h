@@ -132,9 +132,10 @@ enum {
  *                                         variable KUMI_CALL_CA, or those of the system, unless given
  *     timeout = SECONDS                   how long a call may take; without: the server's own limit
  *     connect_timeout = SECONDS           how long connecting may take; 10 unless given
- *     file_bytes = BYTES                  most bytes of a file that comes back; 16 GiB unless given
+ *     file_bytes = BYTES                  most bytes of a file that comes back; those of the environment variable
+ *                                         KUMI_CALL_FILE_BYTES, or 16 GiB, unless given
  * Nothing is connected yet.
- * Errors: ALREADY_INITIALIZED, CONFIGFILE_NOT_FOUND, CONFIGFILE_ERROR. */
+ * Errors: ALREADY_INITIALIZED, CONFIGFILE_NOT_FOUND, CONFIGFILE_ERROR (of what the environment says too). */
 grpc_error_t grpc_initialize(const char *config_file);
 
 /* Cancels all sessions and closes all connections; handles and sessions are invalid from then on.

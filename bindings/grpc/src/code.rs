@@ -41,7 +41,7 @@ codes! {
     /// No such file.
     ConfigFileNotFound = 2, c"GRPC_CONFIGFILE_NOT_FOUND", "the configuration file cannot be read";
     /// What is in it cannot be.
-    ConfigFileError = 3, c"GRPC_CONFIGFILE_ERROR", "the configuration file says something that cannot be";
+    ConfigFileError = 3, c"GRPC_CONFIGFILE_ERROR", "the configuration file, or the environment, says something that cannot be";
     /// The server cannot be reached.
     ServerNotFound = 4, c"GRPC_SERVER_NOT_FOUND", "no server can be reached";
     /// It has no such routine.
@@ -168,6 +168,7 @@ impl From<CallError> for Failure {
             | CallError::Tls { .. }
             | CallError::NoServer { .. }
             | CallError::NotLeading { .. } => Code::ServerNotFound,
+            CallError::Environment { .. } => Code::ConfigFileError,
             CallError::Lost(_) => Code::CommunicationFailed,
             CallError::RoutineNotFound(_) => Code::FunctionNotFound,
             CallError::Argument { .. } | CallError::NoPriority(_) => Code::InvalidArgument,

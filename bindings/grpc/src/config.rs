@@ -23,26 +23,29 @@ pub struct Config {
 
 impl Config {
     /// What the environment says.
-    pub fn of_environment() -> Config {
+    ///
+    /// # Errors
+    /// [`Code::ConfigFileError`], with the variable.
+    pub fn of_environment() -> Result<Config, Failure> {
         let servers = std::env::var("KUMI_CALL_SERVER").unwrap_or_default();
         let mut config =
-            Config { servers: list(&servers), timeout: None, options: Options::from_env() };
+            Config { servers: list(&servers), timeout: None, options: Options::from_env()? };
         if config.servers.is_empty() {
             config.servers.push(DEFAULT_SERVER.to_owned());
         }
-        config
+        Ok(config)
     }
 
     /// What a file says; what it does not say, the environment does.
     ///
     /// # Errors
-    /// [`Code::ConfigFileNotFound`], and [`Code::ConfigFileError`] with the line.
+    /// [`Code::ConfigFileNotFound`], and [`Code::ConfigFileError`] with the line, or the variable.
     pub fn read(path: &Path) -> Result<Config, Failure> {
         let text = std::fs::read_to_string(path).map_err(|error| {
             let text = format!("the configuration {} cannot be read: {error}", path.display());
             Failure::new(Code::ConfigFileNotFound, text)
         })?;
-        let mut config = Config::of_environment();
+        let mut config = Config::of_environment()?;
         let folder = path.parent().unwrap_or(Path::new("."));
         for (number, line) in (1..).zip(text.lines()) {
             let line = line.split('#').next().unwrap_or_default().trim();

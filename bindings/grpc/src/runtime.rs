@@ -118,7 +118,7 @@ pub unsafe extern "C" fn grpc_initialize(file: *const c_char) -> c_int {
             return Err(Code::AlreadyInitialized.into());
         }
         let config = if file.is_null() {
-            Config::of_environment()
+            Config::of_environment()?
         } else {
             // SAFETY: not null; the rest is promised by the caller.
             Config::read(Path::new(unsafe { text(file, "the file's name") }?))?

@@ -140,8 +140,8 @@ static void files(void)
     leave_folder(folder);
 }
 
-/* A file of 9 bytes comes back, of which the configuration takes 8. */
-static void long_files(void)
+/* A file of 9 bytes comes back, of which the configuration takes 8: that is what this one says, or without one the environment. */
+static void long_files(const char *configuration)
 {
     grpc_function_handle_t capitals;
     char folder[PATH_MAX];
@@ -149,7 +149,7 @@ static void long_files(void)
     fill("from", "some text");
     fill("both", "the");
     fill("grpc.conf", "file_bytes = 8\n");
-    GIVES(GRPC_NO_ERROR, grpc_initialize("grpc.conf"));
+    GIVES(GRPC_NO_ERROR, grpc_initialize(configuration));
     GIVES(GRPC_NO_ERROR, grpc_function_handle_default(&capitals, "capitals"));
     GIVES(GRPC_SESSION_FAILED, grpc_call(&capitals, "from", "to", "both"));
     EXPECT(grpc_last_error_get_np() == GRPC_FILE_NP && strstr(grpc_last_error_text_np(), "more than the 8") != NULL);
@@ -168,7 +168,12 @@ int main(void)
     functions();
     files();
     GIVES(GRPC_NO_ERROR, grpc_finalize());
-    long_files();
+    long_files("grpc.conf");
+    setenv("KUMI_CALL_FILE_BYTES", "8 bytes", 1);
+    GIVES(GRPC_CONFIGFILE_ERROR, grpc_initialize(NULL));
+    EXPECT(strstr(grpc_last_error_text_np(), "KUMI_CALL_FILE_BYTES is a number of bytes, not `8 bytes`") != NULL);
+    setenv("KUMI_CALL_FILE_BYTES", "8", 1);
+    long_files(NULL);
     server_end(&server, SIGTERM);
     return 0;
 }

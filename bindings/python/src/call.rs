@@ -59,9 +59,10 @@ pub fn failure(error: &CallError) -> Failure {
         }
         CallError::Lost(_) => Failure::of_call("ConnectionLostError", text),
         CallError::RoutineNotFound(_) => Failure::of_call("RoutineNotFound", text),
-        CallError::Argument { .. } | CallError::NoPriority(_) | CallError::Address(_) => {
-            Failure::of_call("ArgumentError", text)
-        }
+        CallError::Argument { .. }
+        | CallError::NoPriority(_)
+        | CallError::Address(_)
+        | CallError::Environment { .. } => Failure::of_call("ArgumentError", text),
         CallError::TooLarge(_) => Failure::of_call("TooLargeError", text),
         CallError::Busy(_) => Failure::of_call("BusyError", text),
         CallError::Crashed { detail, .. } => {
@@ -114,7 +115,7 @@ impl NativeClient {
         ca: Option<PathBuf>,
         file_bytes: Option<u64>,
     ) -> PyResult<NativeClient> {
-        let mut options = Options::from_env();
+        let mut options = Options::from_env().map_err(|error| failure(&error))?;
         options.file_bytes = file_bytes.unwrap_or(options.file_bytes);
         options.connect_time = duration(seconds)?;
         options.token = token.unwrap_or(options.token);

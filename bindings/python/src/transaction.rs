@@ -48,7 +48,7 @@ pub fn run_transaction<'py>(
         tx.call(routine, args?);
     }
     let (token, ca, in_flight, attempts, policy, seconds) = how;
-    let mut connect = Options::from_env();
+    let mut connect = Options::from_env().map_err(|error| failure(&error))?;
     if let Some(token) = token {
         connect.token = token;
     }

@@ -164,7 +164,7 @@ def test_wrong_calls_of_functions_are_exceptions(server: call.Connection) -> Non
     assert server.call("wrong", "", f) == 2**31 - 1
 
 
-def test_files(server: call.Connection, tmp_path: Path) -> None:
+def test_files(server: call.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     source.write_bytes(b"some text")
     assert server.call("capitals", source) == b"SOME TEXT"
@@ -179,6 +179,13 @@ def test_files(server: call.Connection, tmp_path: Path) -> None:
         limited.call("capitals", source, out={"result": target})
     assert target.read_bytes() == b"end" and len(list(tmp_path.iterdir())) == 2
     assert limited.call("capitals", b"8 bytes.") == b"8 BYTES."
+    monkeypatch.setenv("KUMI_CALL_FILE_BYTES", "8")
+    with pytest.raises(call.FileError, match="more than the 8"):
+        call.connect(server.address).call("capitals", source)
+    assert call.connect(server.address, file_bytes=9).call("capitals", source) == b"SOME TEXT"
+    monkeypatch.setenv("KUMI_CALL_FILE_BYTES", "16 GiB")
+    with pytest.raises(call.ArgumentError, match="KUMI_CALL_FILE_BYTES is a number of bytes, not `16 GiB`"):
+        call.connect(server.address)
 
 
 def described(function: Any) -> None:

@@ -19,6 +19,14 @@ pub enum CallError {
         /// What the system says.
         source: io::Error,
     },
+    /// A variable of the environment says what cannot be; nothing is connected.
+    #[error("{name} {text}: correct it, or unset it")]
+    Environment {
+        /// The variable.
+        name: &'static str,
+        /// What is wrong with it.
+        text: String,
+    },
     /// An address that is none.
     #[error("{0} is no address of a server: give HOST:PORT or unix:PATH")]
     Address(String),
@@ -209,12 +217,14 @@ impl CallError {
             return *has_not_run;
         }
         use CallError::{
-            Address, Argument, Busy, Connect, Expired, HeldFull, NoPriority, NoSource, NotHeld,
-            NotLeading, NotPermitted, NotRunnable, ObjectLost, RoutineNotFound, Tls, TooLarge,
+            Address, Argument, Busy, Connect, Environment, Expired, HeldFull, NoPriority, NoSource,
+            NotHeld, NotLeading, NotPermitted, NotRunnable, ObjectLost, RoutineNotFound, Tls,
+            TooLarge,
         };
         matches!(
             self,
             Connect { .. }
+                | Environment { .. }
                 | Address(_)
                 | RoutineNotFound(_)
                 | Argument { .. }

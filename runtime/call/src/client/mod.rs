@@ -13,6 +13,7 @@ mod any;
 mod arguments;
 mod asking;
 mod bell;
+mod environment;
 mod errand;
 mod error;
 mod files;
@@ -93,17 +94,6 @@ impl fmt::Debug for Options {
             .field("connect_time", &self.connect_time)
             .field("ca", &self.ca)
             .finish_non_exhaustive()
-    }
-}
-
-impl Options {
-    /// With the token of `KUMI_CALL_TOKEN` and the authorities of `KUMI_CALL_CA`, where they are set.
-    #[must_use]
-    pub fn from_env() -> Options {
-        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-        let token = set("KUMI_CALL_TOKEN").and_then(|token| token.into_string().ok());
-        let ca = set("KUMI_CALL_CA").map(PathBuf::from);
-        Options { token: token.unwrap_or_default(), ca, ..Options::default() }
     }
 }
 

@@ -63,9 +63,10 @@ pub fn run(command: &CallCommand, cluster: &str) -> Result<(), Error> {
 /// The exit code of a call that failed, as `docs/errors.md` lists them.
 pub fn exit_code(error: &CallError) -> ExitCode {
     match error {
-        CallError::Address(_) | CallError::Argument { .. } | CallError::NoPriority(_) => {
-            ExitCode::Usage
-        }
+        CallError::Address(_)
+        | CallError::Argument { .. }
+        | CallError::NoPriority(_)
+        | CallError::Environment { .. } => ExitCode::Usage,
         CallError::Connect { .. }
         | CallError::Lost(_)
         | CallError::Tls { .. }

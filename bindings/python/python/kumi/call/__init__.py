@@ -117,7 +117,8 @@ def connect(
         ca: Of ``tls://``, a file with the certificates (PEM) of the authorities to trust; that of ``KUMI_CALL_CA``
             unless given, and without either those that the system trusts.
         timeout: How long connecting may take, in seconds.
-        file_bytes: Most bytes of a file that comes back; 16 GiB unless given.
+        file_bytes: Most bytes of a file that comes back; those of ``KUMI_CALL_FILE_BYTES`` unless given, and without either
+            16 GiB.
     """
     return Connection(address, token, timeout, ca, file_bytes)
 

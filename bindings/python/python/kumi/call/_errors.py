@@ -12,7 +12,8 @@ class CallError(KumiError):
 
 
 class ArgumentError(CallError, ValueError):
-    """Arguments that do not fit the routine: their number, type, shape or size. Nothing was sent."""
+    """Arguments that do not fit the routine: their number, type, shape or size; or an address or a variable of the environment that
+    says what cannot be. Nothing was sent."""
 
 
 class RoutineNotFound(CallError, LookupError):
