@@ -40,5 +40,5 @@ pub use held::{Names, Traffic};
 pub use kumi_rpc::Value;
 pub use lent::{Lent, LentMut, Number};
 pub use native::{CFunction, LoadError};
-pub use tls::{Tls, TlsError};
+pub use tls::{Authorities, Tls, TlsError};
 pub use values::Given;

@@ -1,48 +1,21 @@
 //! TLS: who is trusted, what is said where it does not fit, and that nothing can be read on the way.
 #![forbid(unsafe_code)]
 
+#[path = "common/authority.rs"]
+mod authority;
 mod common;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use authority::Authority;
 use common::{Served, config, served};
 use kumi_call::server::Config;
 use kumi_call::users::{NewToken, Users, add};
 use kumi_call::{CallError, Client, Options, Tls};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-
-/// An authority, whose certificate is in a file.
-struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    folder: tempfile::TempDir,
-}
-
-impl Authority {
-    fn new() -> Authority {
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        let key = KeyPair::generate().expect("a key");
-        let certificate = params.self_signed(&key).expect("a certificate");
-        let folder = tempfile::tempdir().expect("a folder");
-        std::fs::write(folder.path().join("ca.pem"), certificate.pem()).expect("written");
-        Authority { issuer: Issuer::new(params, key), folder }
-    }
-
-    fn file(&self) -> PathBuf {
-        self.folder.path().join("ca.pem")
-    }
-
-    fn server(&self, name: &str) -> Tls {
-        let params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
-        let key = KeyPair::generate().expect("a key");
-        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
-        Tls::of(&certificate.pem(), &key.serialize_pem()).expect("they fit")
-    }
-}
 
 fn secured(tls: Tls) -> Served {
     let mut config = config();

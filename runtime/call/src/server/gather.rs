@@ -2,24 +2,22 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
 use kumi_rpc::{
     Client, ClientEvent, ClientHello, Code, Failure, FetchHead, HeldPart, Size, Step, VERSIONS,
 };
-use tokio::io::unix::AsyncFd;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Shared;
 use super::arenas::Block;
 use super::holding::Kept;
+use super::supplier::Supplier;
 use crate::held::{Gaps, Holder};
 use crate::layout::Layout;
-use crate::native::{self, Source, Target};
-use crate::socket::Plain;
+use crate::native::Target;
 use crate::values;
 
 /// Bytes that are copied before others have their turn.
@@ -180,13 +178,9 @@ impl Shared {
                 "an array is held at {server}, from which this server does not fetch"
             ));
         }
-        if server.starts_with("tls://") {
-            return Err(format!(
-                "an array is held at {server}: servers do not fetch from servers that want TLS or tokens"
-            ));
-        }
         // A client elsewhere has no business with the sockets of this machine.
-        if server.starts_with("unix:") && !self.local {
+        let bare = server.strip_prefix("tls://").unwrap_or(server);
+        if bare.starts_with("unix:") && !(self.local && bare == server) {
             return Err(
                 "an array is held at a Unix socket, of which only servers on one know".to_owned()
             );
@@ -210,9 +204,8 @@ async fn bring(
     let parameter = wants.first().map_or(0, |want| want.parameter);
     let failed = |error: io::Error| unreachable(server, parameter, error);
     let late = |_| unreachable(server, parameter, "it did not answer in time");
-    let socket = timeout(PATIENCE, Plain::open(server)).await.map_err(late)?;
-    let socket = socket.and_then(Plain::into_descriptor).map_err(failed)?;
-    let socket = native::watch(socket).map_err(failed)?;
+    let supplier = timeout(PATIENCE, Supplier::open(shared, server, PATIENCE)).await;
+    let mut supplier = supplier.map_err(late)?.map_err(failed)?;
     let mut fetching = Fetching::new(block, server, parameter);
     let program = format!("kumi call serve {}", shared.config.name);
     let hello = ClientHello {
@@ -226,22 +219,12 @@ async fn bring(
     for want in wants {
         fetching.streams.insert(fetching.rpc.fetch(&want.head, &mut out), want);
     }
-    write_all(&socket, &out).await.map_err(failed)?;
+    supplier.write_all(&out).await.map_err(failed)?;
     let bytes = wants.iter().map(|want| want.head.length).sum();
-    fetching.receive(&socket).await?;
+    let received = fetching.receive(&mut supplier).await;
+    supplier.close();
+    received?;
     shared.count(|traffic| &traffic.from_servers, bytes);
-    Ok(())
-}
-
-async fn write_all(socket: &AsyncFd<OwnedFd>, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        let mut ready = timeout(PATIENCE, socket.writable()).await??;
-        let pieces = || std::iter::once(Source::Bytes(bytes));
-        match ready.try_io(|socket| native::write(socket.get_ref().as_fd(), pieces())) {
-            Ok(count) => bytes = &bytes[count?..],
-            Err(_would_block) => {}
-        }
-    }
     Ok(())
 }
 
@@ -292,7 +275,7 @@ impl Fetching<'_> {
     }
 
     /// Receives until all is there.
-    async fn receive(&mut self, socket: &AsyncFd<OwnedFd>) -> Result<(), Failure> {
+    async fn receive(&mut self, supplier: &mut Supplier) -> Result<(), Failure> {
         let mut input = vec![0; INPUT];
         let (mut begin, mut end) = (0, 0);
         while !self.streams.is_empty() {
@@ -336,7 +319,11 @@ impl Fetching<'_> {
             if begin == end {
                 (begin, end) = (0, 0);
             }
-            let count = self.read(socket, target, &mut input[end..]).await?;
+            let read = supplier.read(target, &mut input[end..]).await;
+            let count = match read.map_err(|error| self.unread(&error))? {
+                0 => return Err(self.failed("it closed the connection")),
+                count => count,
+            };
             // It would have a turn to fetch for hours otherwise.
             if !self.pace.adds(Instant::now(), count) {
                 return Err(self.failed("it sends too slowly"));
@@ -347,25 +334,11 @@ impl Fetching<'_> {
         Ok(())
     }
 
-    async fn read(
-        &self,
-        socket: &AsyncFd<OwnedFd>,
-        target: Target<'_>,
-        rest: &mut [u8],
-    ) -> Result<usize, Failure> {
-        loop {
-            let ready = timeout(PATIENCE, socket.readable()).await;
-            let ready = ready.map_err(|_| self.failed("it did not answer in time"))?;
-            let mut ready = ready.map_err(|error| self.failed(error))?;
-            let read =
-                ready.try_io(|socket| native::read(socket.get_ref().as_fd(), target, rest, false));
-            match read {
-                Ok(Ok(0)) => return Err(self.failed("it closed the connection")),
-                Ok(Ok(count)) => return Ok(count),
-                Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
-                Ok(Err(error)) => return Err(self.failed(error)),
-                Err(_would_block) => {}
-            }
+    /// What is said of a connection from which nothing can be read.
+    fn unread(&self, error: &io::Error) -> Failure {
+        match error.kind() {
+            io::ErrorKind::TimedOut => self.failed("it did not answer in time"),
+            _ => self.failed(error),
         }
     }
 

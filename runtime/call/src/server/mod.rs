@@ -16,6 +16,7 @@ mod program;
 mod registry;
 mod scratch;
 mod slots;
+mod supplier;
 mod sweep;
 mod tickets;
 
@@ -106,6 +107,9 @@ pub struct Config {
     pub held_grace: Duration,
     /// Servers from which arrays are fetched for calls; `None`: any.
     pub peers: Option<Vec<String>>,
+    /// Where arrays are fetched from servers at `tls://`: a file with the certificates (PEM) of the authorities that are
+    /// trusted, and no others; `None`: those that the system trusts.
+    pub peer_ca: Option<PathBuf>,
     /// Counts bytes of arrays.
     pub traffic: Arc<Traffic>,
     /// Only clients may call whom the metaserver has sent.
@@ -150,6 +154,7 @@ impl Config {
             held_time: Duration::from_secs(3600),
             held_grace: Duration::from_secs(30),
             peers: None,
+            peer_ca: None,
             traffic: Arc::default(),
             only_sent: false,
             share_memory: true,
@@ -264,6 +269,7 @@ struct Shared {
     held_changed: Notify,
     /// Turns of those who fetch from other servers.
     fetches: Semaphore,
+    believed: supplier::Believed,
     /// It listens on a Unix socket.
     local: bool,
     /// By what clients on this machine find its other listener.
@@ -336,6 +342,7 @@ pub fn serve(
         held,
         held_changed: Notify::new(),
         fetches: Semaphore::new(FETCHES),
+        believed: supplier::Believed::default(),
         local: matches!(listener, Listener::Unix(_)),
         nearby: nearby.as_ref().map(|(secret, _)| *secret),
     });

@@ -148,19 +148,47 @@ pub(crate) fn host(bare: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
+/// Whom a client believes who a server is.
+#[derive(Clone)]
+pub struct Authorities {
+    config: Arc<ClientConfig>,
+}
+
+impl fmt::Debug for Authorities {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Authorities")
+    }
+}
+
+impl Authorities {
+    /// Those of a file in PEM and no others, or those that the system trusts.
+    ///
+    /// # Errors
+    /// [`TlsError`].
+    pub fn load(ca: Option<&Path>) -> Result<Authorities, TlsError> {
+        let wrong = |reason: String| TlsError::Content { what: "TLS".to_owned(), reason };
+        let config = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])
+            .map_err(|error| wrong(error.to_string()))?
+            .with_root_certificates(trusted(ca)?)
+            .with_no_client_auth();
+        Ok(Authorities { config: Arc::new(config) })
+    }
+
+    /// The session of a connection to a server of this name.
+    pub(crate) fn begin(&self, host: &str) -> Result<Secured, TlsError> {
+        let wrong = |reason: String| TlsError::Content { what: host.to_owned(), reason };
+        let name = ServerName::try_from(host.to_owned());
+        let name =
+            name.map_err(|_| wrong("this is no name that a certificate could have".to_owned()))?;
+        let session = ClientConnection::new(Arc::clone(&self.config), name);
+        Ok(Secured::new(session.map_err(|error| wrong(error.to_string()))?.into()))
+    }
+}
+
 /// The session of a connection to a server of this name.
 pub(crate) fn begin(host: &str, ca: Option<&Path>) -> Result<Secured, TlsError> {
-    let wrong = |reason: String| TlsError::Content { what: host.to_owned(), reason };
-    let name = ServerName::try_from(host.to_owned());
-    let name =
-        name.map_err(|_| wrong("this is no name that a certificate could have".to_owned()))?;
-    let config = ClientConfig::builder_with_provider(provider())
-        .with_protocol_versions(&[&TLS13])
-        .map_err(|error| wrong(error.to_string()))?
-        .with_root_certificates(trusted(ca)?)
-        .with_no_client_auth();
-    let session = ClientConnection::new(Arc::new(config), name);
-    Ok(Secured::new(session.map_err(|error| wrong(error.to_string()))?.into()))
+    Authorities::load(ca)?.begin(host)
 }
 
 /// For connections to others than this protocol's servers: who is trusted, and who this is, if it is to prove that.
@@ -187,24 +215,29 @@ pub(crate) fn of_client(
 
 /// What went wrong, and what to do, for who connects.
 pub(crate) fn advice(error: &io::Error) -> String {
+    advice_with(error, "--ca FILE or KUMI_CALL_CA")
+}
+
+/// [`advice`] for who is told by `option` whom to trust.
+pub(crate) fn advice_with(error: &io::Error, option: &str) -> String {
     let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) else {
         return error.to_string();
     };
     match tls {
         rustls::Error::InvalidCertificate(
             CertificateError::UnknownIssuer | CertificateError::BadSignature,
-        ) => {
-            "its certificate is of an authority that is not trusted here; give that authority's with \
-             --ca FILE or KUMI_CALL_CA"
-                .to_owned()
-        }
+        ) => format!(
+            "its certificate is of an authority that is not trusted here; give that authority's with {option}"
+        ),
         rustls::Error::InvalidCertificate(
             why @ (CertificateError::NotValidForName
             | CertificateError::NotValidForNameContext { .. }),
         ) => format!("its certificate is for another name ({why}); connect by a name that it has"),
-        rustls::Error::InvalidMessage(_) => "the other side does not speak TLS; give its address without \
+        rustls::Error::InvalidMessage(_) => {
+            "the other side does not speak TLS; give its address without \
              tls://, or start the server with --tls-cert and --tls-key"
-            .to_owned(),
+                .to_owned()
+        }
         other => other.to_string(),
     }
 }

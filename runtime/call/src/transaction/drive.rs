@@ -1,6 +1,6 @@
 //! The driver: which call is started when, and what its end means for the others.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -60,10 +60,10 @@ pub struct Driver<'t> {
     pub report: Vec<StepReport>,
     /// Bytes of the client's memory that are not what they were.
     pub overwritten: Vec<(u64, u64)>,
-    /// Calls whose arguments go through the client.
-    pub relayed: BTreeSet<Node>,
-    /// Servers that do not get what others hold: who wanted it, and from whom.
-    pub apart: BTreeSet<(ServerId, ServerId)>,
+    /// Calls whose arguments go through the client, and why.
+    pub relayed: BTreeMap<Node, String>,
+    /// Servers that do not get what others hold: who wanted it, from whom, and why it did not come.
+    pub apart: BTreeMap<(ServerId, ServerId), String>,
     pub names: Names,
     chooser: Box<dyn Chooser>,
     /// Calls that it has.
@@ -114,8 +114,8 @@ pub fn run(
         outputs,
         servers,
         overwritten: Vec::new(),
-        relayed: BTreeSet::new(),
-        apart: BTreeSet::new(),
+        relayed: BTreeMap::new(),
+        apart: BTreeMap::new(),
         names: Names::new()?,
         chooser,
         nodes: HashMap::new(),
@@ -418,9 +418,9 @@ impl Driver<'_> {
             }
             CallError::Busy(_) | CallError::HeldFull(_) => Some(Failure::NotBegun),
             CallError::NotHeld { .. } | CallError::NoSource(_) => {
-                self.sources_failed(node, found);
+                self.sources_failed(node, found, &why);
                 if matches!(error, CallError::NoSource(_)) {
-                    self.keep_apart(running.server, found);
+                    self.keep_apart(running.server, found, &why);
                 }
                 if more {
                     return self.withdraw(call, number, node);
@@ -453,12 +453,12 @@ impl Driver<'_> {
     }
 
     /// What a call was to read did not come.
-    fn sources_failed(&mut self, node: Node, found: &[(ServerId, HeldName, Found)]) {
+    fn sources_failed(&mut self, node: Node, found: &[(ServerId, HeldName, Found)], why: &str) {
         for (server, name, what) in found {
             match what {
                 // The client reaches it: so what it has goes through the client.
                 Found::There => {
-                    self.relayed.insert(node);
+                    self.relayed.insert(node, why.to_owned());
                 }
                 Found::Missing => {
                     for output in &mut self.outputs {
@@ -473,13 +473,13 @@ impl Driver<'_> {
     }
 
     /// If it is certain which server does not give another what it has, no other call tries that.
-    fn keep_apart(&mut self, reader: ServerId, found: &[(ServerId, HeldName, Found)]) {
+    fn keep_apart(&mut self, reader: ServerId, found: &[(ServerId, HeldName, Found)], why: &str) {
         let mut from: Vec<ServerId> =
             found.iter().map(|(holder, ..)| *holder).filter(|holder| *holder != reader).collect();
         from.dedup();
         let all_there = found.iter().all(|(.., what)| *what == Found::There);
         if let ([holder], true) = (from.as_slice(), all_there) {
-            self.apart.insert((reader, *holder));
+            self.apart.insert((reader, *holder), why.to_owned());
         }
     }
 

@@ -25,6 +25,8 @@ struct Placed {
     keeps: Vec<(usize, kumi_rpc::HeldName)>,
     brings: Vec<usize>,
     direct: Vec<Access>,
+    /// Why something goes through the client that another server has.
+    helped: Option<String>,
     moved: Moved,
 }
 
@@ -53,6 +55,7 @@ impl Driver<'_> {
                 }
             });
         }
+        self.report[node.0 as usize].helped = placed.helped;
         let stop = Arc::new(Stop::default());
         let alone = placed.relays.is_empty() && placed.moved.between + placed.moved.stayed == 0;
         let client = self.servers[server.0 as usize].client.clone();
@@ -151,9 +154,10 @@ impl Driver<'_> {
                 placed.moved.stayed += length;
                 let server = String::new();
                 array.parts.push(HeldPart { offset, length, name, from, server });
-            } else if self.relays(node, server, holder)
+            } else if let Some(why) = self.relays(node, server, holder)
                 && let Some(client) = &at.client
             {
+                placed.helped.get_or_insert_with(|| why.to_owned());
                 placed.moved.received += length;
                 placed.moved.sent += length;
                 fetches.push((client.clone(), name, from, offset, length));
@@ -182,9 +186,10 @@ impl Driver<'_> {
         array
     }
 
-    /// Whether what one server holds goes to another through the client, for this call.
-    fn relays(&self, node: Node, reader: ServerId, holder: ServerId) -> bool {
-        self.relayed.contains(&node) || self.apart.contains(&(reader, holder))
+    /// Why what one server holds goes to another through the client, for this call, if it does.
+    fn relays(&self, node: Node, reader: ServerId, holder: ServerId) -> Option<&str> {
+        let why = self.relayed.get(&node).or_else(|| self.apart.get(&(reader, holder)));
+        why.map(String::as_str)
     }
 
     /// Where a result goes: to the client, or to a name at the server.

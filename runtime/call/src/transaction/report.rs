@@ -21,6 +21,8 @@ pub struct StepReport {
     pub ended: Option<Duration>,
     /// How often it was begun.
     pub attempts: u32,
+    /// Why what it read of another server came through the client; `None`: it came straight, or there was nothing.
+    pub helped: Option<String>,
     /// What came back beside arrays.
     pub outcome: Option<Outcome>,
 }

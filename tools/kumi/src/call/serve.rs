@@ -7,6 +7,7 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::{cluster, output, parse};
 use clap::Args;
+use kumi_call::Authorities;
 use kumi_call::server::{Config, Jobs, Listener, Membership, Registry, serve};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -104,9 +105,13 @@ pub struct ServeArgs {
     /// processor of this machine]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub ranks: Option<u32>,
-    /// A server from which results are fetched for calls, as HOST:PORT; may be given again [default: any]
+    /// A server from which results are fetched for calls, as HOST:PORT or tls://HOST:PORT; may be given again [default: any]
     #[arg(long, value_name = "ADDR")]
     pub peer: Vec<String>,
+    /// Of servers at tls://HOST:PORT from which results are fetched: the certificates (PEM) of the authorities to trust
+    /// [default: those of --meta-ca, or else those that the system trusts]
+    #[arg(long, value_name = "FILE")]
+    pub peer_ca: Option<PathBuf>,
 }
 
 /// Serves until SIGINT or SIGTERM.
@@ -194,6 +199,11 @@ fn config(args: &ServeArgs) -> Result<Config, Error> {
     }
     config.held_time = args.held_time;
     config.peers = (!args.peer.is_empty()).then(|| args.peer.clone());
+    if let Some(file) = &args.peer_ca {
+        // What is wrong with it is said now, not when it is needed.
+        Authorities::load(Some(file))?;
+    }
+    config.peer_ca = args.peer_ca.clone().or_else(|| args.meta_ca.clone());
     config.process_bytes = args.process_memory.map_or(0, |mib| mib << 20);
     if !args.meta.is_empty() {
         let unix = args.listen.starts_with("unix:").then(|| args.listen.clone());
