@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 
 use kumi_rpc::{
     CallHead, CallbackHead, CallbackReturn, Client, ClientEvent, ClientHello, Code, Failure, Fate,
-    Grant, GrantPart, HEADER, Look, MOST_ANSWER, MOST_REQUEST, Member, MemberEvent, MetaEvent,
-    Metaserver, Over, Piece, Placing, Register, Report, ResultHead, Role, Server, ServerEvent,
-    ServerHello, Share, Size, Step, Value,
+    FetchHead, Grant, GrantPart, HEADER, Held, HeldName, HeldPart, Look, MOST_ANSWER, MOST_REQUEST,
+    Member, MemberEvent, MetaEvent, Metaserver, Over, Piece, Placing, Register, Report, ResultHead,
+    Role, Server, ServerEvent, ServerHello, Share, Size, Step, Value,
 };
 
 #[path = "input.rs"]
@@ -24,12 +24,13 @@ use samples::{TICKET, over, placed, placing, register};
 const STREAMS: usize = 4;
 /// What a hello may have at most lies far below this.
 const MOST_WISH: usize = MOST_ANSWER + HEADER;
+const NAME: HeldName = HeldName { secret: [1; 16], index: 2 };
 /// Kinds of frames that a server of routines takes, with one that does not exist and one that is an extension.
 const TO_SERVER: &[u8] =
-    &[1, 2, 3, 3, 3, 3, 3, 4, 4, 4, 5, 6, 7, 13, 14, 15, 16, 18, 18, 21, 23, 46, 99, 200];
+    &[1, 2, 3, 3, 3, 3, 3, 4, 4, 4, 5, 6, 7, 13, 14, 15, 16, 18, 18, 21, 23, 24, 46, 99, 200];
 /// The same of its clients, metaservers' answers included.
 const TO_CLIENT: &[u8] =
-    &[4, 4, 4, 6, 7, 8, 9, 10, 10, 11, 12, 12, 17, 20, 20, 33, 35, 45, 99, 200];
+    &[4, 4, 4, 6, 7, 8, 9, 10, 10, 11, 12, 12, 17, 20, 20, 25, 33, 35, 45, 99, 200];
 /// Of metaservers.
 const TO_METASERVER: &[u8] = &[1, 2, 4, 5, 6, 7, 32, 32, 34, 36, 37, 38, 40, 41, 43, 44, 99, 200];
 /// Of a server of routines from its metaserver.
@@ -59,7 +60,7 @@ impl Bytes<'_> {
         let of_connection = matches!(kind, 6 | 7 | 15 | 23 | 36..=43 | 47);
         let stream = match kind {
             _ if of_connection => 0,
-            8 | 9 | 17 | 33 | 35 | 45 if at < 224 => asked(kind),
+            8 | 9 | 17 | 25 | 33 | 35 | 45 if at < 224 => asked(kind),
             _ => u32::from(at % 9),
         };
         let argument = if kind == 4 { at / 8 % 4 } else { 0 };
@@ -83,6 +84,13 @@ fn values() -> Vec<(u16, Value)> {
     vec![(0, Value::I64(3)), (4, Value::Complex(1.0, 2.0)), (9, Value::Text("é".into()))]
 }
 
+/// A part that another server holds, which is to be shown something.
+fn held() -> Held {
+    let (server, voucher) = ("h:1".into(), "voucher_0".into());
+    let part = HeldPart { offset: 1, length: 2, name: NAME, from: 3, server, voucher };
+    Held { from: vec![(1, vec![part])], keep: Vec::new() }
+}
+
 const SHARE: Share = Share { sent: true, returned: true };
 
 fn call(shared: bool) -> CallHead {
@@ -91,6 +99,7 @@ fn call(shared: bool) -> CallHead {
         timeout_ms: 2,
         routine: "f".into(),
         values: values(),
+        held: if shared { Held::default() } else { held() },
         shared: if shared { vec![(1, SHARE)] } else { Vec::new() },
         ..CallHead::default()
     }
@@ -105,7 +114,7 @@ fn grant(memory: u32) -> Grant {
 fn good(kind: u8, at: u8, out: &mut Vec<u8>) {
     let failed = at >= 128;
     match kind {
-        1 | 2 | 16 => out.push(b'f'),
+        1 | 2 | 16 | 25 => out.push(b'f'),
         18 => {
             out.extend_from_slice(&[at % 8, 0, 0, 0]);
             call(false).encode(out);
@@ -122,6 +131,11 @@ fn good(kind: u8, at: u8, out: &mut Vec<u8>) {
         13 => CallbackReturn::Done(values()).encode(out),
         20 => grant(1 + u32::from(at % 4)).encode(out),
         23 => out.extend_from_slice(&[at % 4, 0, 0, 0]),
+        14 => FetchHead { name: NAME, offset: 1, length: 2 }.encode(out),
+        15 | 24 => {
+            NAME.encode(out);
+            out.extend((15..kind).take(4));
+        }
         32 => placing().encode(out),
         33 => placed("").encode(out),
         34 => over().encode(out),
@@ -146,7 +160,17 @@ fn client_hello(maps: bool) -> ClientHello {
 
 fn server_hello(role: Role) -> ServerHello {
     let (name, gives) = ("s".into(), role == Role::Server);
-    ServerHello { version: Ok(1), highest: 1, name, streams: 9, bytes: 9, role, gives, local: None }
+    ServerHello {
+        version: Ok(1),
+        highest: 1,
+        name,
+        streams: 9,
+        bytes: 9,
+        role,
+        gives,
+        local: None,
+        vouchers: kumi_rpc::Vouchers::Unknown,
+    }
 }
 
 /// How many bytes of an array may come: of those that its stream was told.
@@ -179,6 +203,7 @@ impl Serving {
             }
             ServerEvent::List(stream, _) => self.server.names(stream, ["f", "g"]),
             ServerEvent::Fetch(stream, _) => self.server.fail(stream, &no),
+            ServerEvent::Vouch(stream, ..) => self.server.vouched(stream, "v"),
             ServerEvent::Call(stream, head) => self.begin(stream, &head, input),
             ServerEvent::Ready(stream) => {
                 assert!(self.coming.contains_key(&stream), "{stream} was never taken");
@@ -335,6 +360,7 @@ fn asked(kind: u8) -> u32 {
         9 => 2,
         45 => 7,
         17 => 8,
+        25 => 9,
         _ => 6,
     }
 }
@@ -363,6 +389,7 @@ impl Asking {
         client.seek(&placing(), &mut out).expect("a name");
         client.status(&mut out);
         client.create("c", &mut out).expect("a name");
+        client.vouch(NAME, 1, &mut out);
         Asking { client, out, results, called: BTreeMap::new(), over: Vec::new() }
     }
 
@@ -392,6 +419,7 @@ impl Asking {
             | ClientEvent::Done(stream)
             | ClientEvent::Failed(stream, _)
             | ClientEvent::Closed(stream)
+            | ClientEvent::Voucher(stream, _)
             | ClientEvent::State(stream, _) => {
                 assert!(!self.over.contains(&stream), "{stream} ends twice");
                 self.over.push(stream);

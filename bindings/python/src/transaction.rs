@@ -150,7 +150,7 @@ fn argument(given: &Bound<'_, PyAny>, data: &[Data]) -> PyResult<TxArg> {
     })
 }
 
-/// What became of it. Of each call: routine, server, attempts, begin and end in seconds, a sentence, and the values that
+/// What became of it. Of each call: routine, server, attempts, why what it read came through the client, begin and end in seconds, a sentence, and the values that
 /// came back, each with the number of its parameter (`None`: it has not run).
 fn told<'py>(
     py: Python<'py>,
@@ -166,6 +166,7 @@ fn told<'py>(
         one.set_item("routine", &step.routine)?;
         one.set_item("server", step.server.as_deref())?;
         one.set_item("attempts", step.attempts)?;
+        one.set_item("helped", step.helped.as_deref())?;
         one.set_item("begun", seconds(step.begun))?;
         one.set_item("ended", seconds(step.ended))?;
         one.set_item("text", report.explain(id))?;

@@ -52,6 +52,8 @@ pub enum ClientEvent {
     Granted(u32, Grant),
     /// An object is there; the stream goes on as long as it is.
     Created(u32),
+    /// A voucher; the stream has ended.
+    Voucher(u32, String),
 }
 
 #[derive(Debug)]
@@ -61,6 +63,7 @@ enum Stream {
     Call(Call),
     Place,
     Status,
+    Vouch,
     /// An object; whether it is there.
     Object(bool),
 }
@@ -301,6 +304,18 @@ impl Client {
         let parts = Parts::new(&[Size { argument: 0, bytes: head.length }]);
         let call = Call { parts, ..Call::default() };
         self.streams.insert(stream, (Stream::Call(call), true));
+        stream
+    }
+
+    /// Appends the wish for a voucher for a held array, good for so many milliseconds; its stream. Only a server whose hello
+    /// tells of vouchers knows the wish.
+    pub fn vouch(&mut self, name: HeldName, lifetime_ms: u32, out: &mut Vec<u8>) -> u32 {
+        let stream = self.fresh();
+        frame::put(out, Kind::Vouch, stream, |out| {
+            name.encode(out);
+            out.extend_from_slice(&lifetime_ms.to_le_bytes());
+        });
+        self.streams.insert(stream, (Stream::Vouch, true));
         stream
     }
 

@@ -87,11 +87,15 @@ pub enum Kind {
     Filled = 21,
     /// The client touches a memory no more.
     Release = 23,
+    /// Asks for a voucher for a held array.
+    Vouch = 24,
+    /// The voucher.
+    Voucher = 25,
 }
 
 impl Kind {
     fn of(byte: u8) -> Option<Kind> {
-        const ALL: [Kind; 37] = [
+        const ALL: [Kind; 39] = [
             Kind::Interface,
             Kind::List,
             Kind::Call,
@@ -129,6 +133,8 @@ impl Kind {
             Kind::Grant,
             Kind::Filled,
             Kind::Release,
+            Kind::Vouch,
+            Kind::Voucher,
         ];
         ALL.into_iter().find(|kind| *kind as u8 == byte)
     }

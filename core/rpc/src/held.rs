@@ -2,7 +2,7 @@
 
 use crate::MOST_NAME;
 use crate::codec::{Cursor, Malformed, shortened};
-use crate::message::Value;
+use crate::message::{self, Value};
 use crate::shared::{SHARED, Share};
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -25,7 +25,7 @@ impl core::fmt::Debug for HeldName {
 }
 
 /// A part of an array that is sent, which a server has already.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct HeldPart {
     /// First byte of what travels of the argument.
     pub offset: u64,
@@ -37,6 +37,23 @@ pub struct HeldPart {
     pub from: u64,
     /// Address of the server that holds it; empty: the one that is called.
     pub server: String,
+    /// What that server has given for it, if it gives arrays to nobody else's servers without; or empty. Only servers whose
+    /// hello tells of vouchers read it.
+    pub voucher: String,
+}
+
+impl core::fmt::Debug for HeldPart {
+    /// Without the voucher, which is not to get into logs.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("HeldPart")
+            .field("offset", &self.offset)
+            .field("length", &self.length)
+            .field("name", &self.name)
+            .field("from", &self.from)
+            .field("server", &self.server)
+            .field("vouched", &!self.voucher.is_empty())
+            .finish()
+    }
 }
 
 /// A result that stays at the server.
@@ -76,6 +93,8 @@ pub struct FetchHead {
 pub(crate) const FROM: u8 = 7;
 /// Tag of an array that stays.
 pub(crate) const KEEP: u8 = 8;
+/// Tag of an array of which parts are held, with vouchers.
+pub(crate) const VOUCHED: u8 = 10;
 
 const SENT: u8 = 1;
 const SURVIVES: u8 = 2;
@@ -84,9 +103,17 @@ impl HeldName {
     /// Bytes of a name.
     pub const LENGTH: usize = 20;
 
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+    /// Appends its bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.secret);
         out.extend_from_slice(&self.index.to_le_bytes());
+    }
+
+    /// Of its bytes.
+    #[must_use]
+    pub fn of(bytes: &[u8; HeldName::LENGTH]) -> Option<HeldName> {
+        let mut cursor = Cursor::new(bytes);
+        HeldName::decode(&mut cursor).ok()
     }
 
     fn decode(cursor: &mut Cursor<'_>) -> Result<HeldName, Malformed> {
@@ -94,47 +121,61 @@ impl HeldName {
     }
 }
 
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    let text = shortened(text, MOST_NAME + 1);
+    out.extend_from_slice(&u16::try_from(text.len()).unwrap_or(u16::MAX).to_le_bytes());
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn take_text(cursor: &mut Cursor<'_>) -> Result<String, Malformed> {
+    let bytes = usize::from(cursor.u16()?);
+    if bytes > MOST_NAME {
+        return Err(Malformed::Name);
+    }
+    cursor.text(bytes).map(ToOwned::to_owned)
+}
+
 impl HeldPart {
-    fn encode(&self, out: &mut Vec<u8>) {
+    fn encode(&self, vouched: bool, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.offset.to_le_bytes());
         out.extend_from_slice(&self.length.to_le_bytes());
         self.name.encode(out);
         out.extend_from_slice(&self.from.to_le_bytes());
-        let server = shortened(&self.server, MOST_NAME + 1);
-        out.extend_from_slice(&u16::try_from(server.len()).unwrap_or(u16::MAX).to_le_bytes());
-        out.extend_from_slice(server.as_bytes());
+        put_text(out, &self.server);
+        if vouched {
+            put_text(out, &self.voucher);
+        }
     }
 
-    fn decode(cursor: &mut Cursor<'_>) -> Result<HeldPart, Malformed> {
+    fn decode(cursor: &mut Cursor<'_>, vouched: bool) -> Result<HeldPart, Malformed> {
         let (offset, length) = (cursor.u64()?, cursor.u64()?);
         let name = HeldName::decode(cursor)?;
         let from = cursor.u64()?;
-        let bytes = usize::from(cursor.u16()?);
-        if bytes > MOST_NAME {
-            return Err(Malformed::Name);
-        }
-        let server = cursor.text(bytes)?.to_owned();
+        let server = take_text(cursor)?;
+        let voucher = if vouched { take_text(cursor)? } else { String::new() };
         let ends = offset.checked_add(length).is_some() && from.checked_add(length).is_some();
         if length == 0 || !ends {
             return Err(Malformed::Order);
         }
-        Ok(HeldPart { offset, length, name, from, server })
+        Ok(HeldPart { offset, length, name, from, server, voucher })
     }
 }
 
 fn put_parts(out: &mut Vec<u8>, parts: &[HeldPart]) {
-    out.push(FROM);
+    let vouched = parts.iter().any(|part| !part.voucher.is_empty());
+    out.push(if vouched { VOUCHED } else { FROM });
     // A body with more is over every limit anyway.
     out.extend_from_slice(&u16::try_from(parts.len()).unwrap_or(u16::MAX).to_le_bytes());
-    parts.iter().for_each(|part| part.encode(out));
+    parts.iter().for_each(|part| part.encode(vouched, out));
 }
 
 /// Parts in ascending order that do not overlap.
 fn take_parts(cursor: &mut Cursor<'_>) -> Result<Vec<HeldPart>, Malformed> {
+    let vouched = cursor.u8()? == VOUCHED;
     let count = cursor.u16()?;
     let mut parts: Vec<HeldPart> = Vec::new();
     for _ in 0..count {
-        let part = HeldPart::decode(cursor)?;
+        let part = HeldPart::decode(cursor, vouched)?;
         if parts.last().is_some_and(|last| last.offset + last.length > part.offset) {
             return Err(Malformed::Order);
         }
@@ -179,8 +220,14 @@ impl Held {
         self.from.len() + self.keep.len()
     }
 
+    /// Whether other servers are to be shown vouchers.
+    #[must_use]
+    pub fn is_vouched(&self) -> bool {
+        self.from.iter().flat_map(|(_, parts)| parts).any(|part| !part.voucher.is_empty())
+    }
+
     /// Appends its entries to those of values and of arrays that go through memory: all in ascending order of parameters,
-    /// and tags 7, 8, 9 in this order.
+    /// and tags 7 or 10, 8, 9 in this order.
     pub(crate) fn encode(
         &self,
         out: &mut Vec<u8>,
@@ -221,7 +268,8 @@ impl Held {
             let parameter = cursor.u16()?;
             let tag = cursor.peek().ok_or(Malformed::Short)?;
             // Of one parameter several entries are in the order of their tags, and none is there beside a value.
-            let key = (parameter, [FROM, KEEP, SHARED].iter().position(|known| *known == tag));
+            let place = if tag == VOUCHED { FROM } else { tag };
+            let key = (parameter, [FROM, KEEP, SHARED].iter().position(|known| *known == place));
             let after_value = values.last().is_some_and(|(other, _)| *other == parameter);
             let after_parts = held.from.last().is_some_and(|(other, _)| *other == parameter);
             if last.is_some_and(|last| last >= key) || after_value || after_parts && tag == SHARED {
@@ -229,10 +277,7 @@ impl Held {
             }
             last = Some(key);
             match tag {
-                FROM => {
-                    cursor.u8()?;
-                    held.from.push((parameter, take_parts(cursor)?));
-                }
+                FROM | VOUCHED => held.from.push((parameter, take_parts(cursor)?)),
                 KEEP => {
                     cursor.u8()?;
                     held.keep.push((parameter, Keep::decode(cursor)?));
@@ -267,6 +312,19 @@ impl FetchHead {
         cursor.end()?;
         Ok(FetchHead { name, offset, length })
     }
+}
+
+/// A wish for a voucher, which is all of `bytes`: the array, and for how many milliseconds.
+pub(crate) fn take_wish(bytes: &[u8]) -> Result<(HeldName, u32), Malformed> {
+    let mut cursor = Cursor::new(bytes);
+    let wish = (HeldName::decode(&mut cursor)?, cursor.u32()?);
+    cursor.end()?;
+    Ok(wish)
+}
+
+/// A voucher, which is all of `bytes`.
+pub(crate) fn take_voucher(bytes: &[u8]) -> Result<String, Malformed> {
+    message::name(bytes).map(ToOwned::to_owned)
 }
 
 /// Names, which are all of `bytes`.

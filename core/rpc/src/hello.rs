@@ -31,6 +31,7 @@ mod tag {
     pub const SITE: u16 = 8;
     pub const MEMORY: u16 = 10;
     pub const LOCAL: u16 = 11;
+    pub const VOUCHERS: u16 = 12;
 }
 
 /// What a client says first.
@@ -96,6 +97,20 @@ pub struct ServerHello {
     pub gives: bool,
     /// Where clients on its machine find it.
     pub local: Option<Local>,
+    /// What it has to do with vouchers for arrays that it holds.
+    pub vouchers: Vouchers,
+}
+
+/// What a server has to do with vouchers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Vouchers {
+    /// It has not heard of them.
+    #[default]
+    Unknown,
+    /// It gives them, and shows those that come with a call to others.
+    Known,
+    /// The same, and who fetches arrays of this client has to show one.
+    Wanted,
 }
 
 /// Another way to a server that was reached over TCP, for who is on its machine.
@@ -250,6 +265,11 @@ impl ServerHello {
                 &[&local.secret[..], &local.port.to_le_bytes()].concat(),
             );
         }
+        match self.vouchers {
+            Vouchers::Unknown => {}
+            Vouchers::Known => field(&mut fields, tag::VOUCHERS, &[1]),
+            Vouchers::Wanted => field(&mut fields, tag::VOUCHERS, &[2]),
+        }
         let version = match &self.version {
             Ok(version) => *version,
             Err(failure) => {
@@ -280,6 +300,7 @@ impl ServerHello {
             role: Role::Server,
             gives: false,
             local: None,
+            vouchers: Vouchers::Unknown,
         };
         let mut refusal = Failure::version(highest);
         each_field(fields, |tag, content| {
@@ -290,6 +311,8 @@ impl ServerHello {
                 tag::ROLE if content == [1] => hello.role = Role::Metaserver,
                 tag::MEMORY => hello.gives = content == [1],
                 tag::LOCAL => hello.local = local(content),
+                tag::VOUCHERS if content == [1] => hello.vouchers = Vouchers::Known,
+                tag::VOUCHERS if content == [2] => hello.vouchers = Vouchers::Wanted,
                 tag::FAILURE => refusal = Failure::decode(content)?,
                 _ => {}
             }

@@ -29,7 +29,7 @@ pub use client::{Client, ClientEvent, TooLong};
 pub use codec::Malformed;
 pub use frame::{HEADER, chunk_header, chunks};
 pub use held::{FetchHead, Held, HeldName, HeldPart, Keep};
-pub use hello::{ClientHello, Local, Role, ServerHello, VERSIONS};
+pub use hello::{ClientHello, Local, Role, ServerHello, VERSIONS, Vouchers};
 pub use member::{Member, MemberEvent};
 pub use message::{CallHead, Code, Failure, ResultHead, Value};
 pub use meta::{

@@ -2,7 +2,7 @@
 
 use crate::codec::Malformed;
 use crate::frame::{self, End, HEADER, Header, Kind};
-use crate::hello::{ClientHello, Role, ServerHello, VERSIONS};
+use crate::hello::{ClientHello, Role, ServerHello, VERSIONS, Vouchers};
 use crate::member::EXPIRE;
 use crate::message::{self, Code, Failure};
 use crate::meta::{self, Fate, Over, Placed, Placing, Register, Report, Ticket};
@@ -228,8 +228,17 @@ impl Metaserver {
         let (highest, name) = (*VERSIONS.end(), name.to_owned());
         // Arguments do not come here: how many bytes a call may have is its server's business.
         let (bytes, role) = (i64::MAX.unsigned_abs(), Role::Metaserver);
-        let hello =
-            ServerHello { version, highest, name, streams, bytes, role, gives: false, local: None };
+        let hello = ServerHello {
+            version,
+            highest,
+            name,
+            streams,
+            bytes,
+            role,
+            gives: false,
+            local: None,
+            vouchers: Vouchers::Unknown,
+        };
         self.out.extend_from_slice(&hello.encode());
     }
 

@@ -4,7 +4,7 @@ use crate::callback::{CallbackHead, CallbackReturn};
 use crate::codec::{Cursor, Malformed};
 use crate::frame::{self, End, HEADER, Header, Kind};
 use crate::held::{self, FetchHead, HeldName};
-use crate::hello::{ClientHello, Local, Role, ServerHello, VERSIONS};
+use crate::hello::{ClientHello, Local, Role, ServerHello, VERSIONS, Vouchers};
 use crate::message::{self, CallHead, Code, Failure, ResultHead};
 use crate::meta::{self, Ticket};
 use crate::outbox::Outbox;
@@ -48,6 +48,8 @@ pub enum ServerEvent {
     /// An object of this class; [`Server::created`] says that it is there, [`Server::fail`] that it cannot be, or is no more.
     /// It ends with [`ServerEvent::Cancel`].
     Create(u32, String),
+    /// A voucher for a held array, good for so many milliseconds; [`Server::vouched`] or [`Server::fail`] answers.
+    Vouch(u32, HeldName, u32),
 }
 
 /// What a stream waits for.
@@ -84,6 +86,8 @@ pub struct Server {
     /// Whether the client is given the memory of its calls.
     gives: bool,
     local: Option<Local>,
+    /// Who fetches this client's arrays has to show a voucher.
+    wants_vouchers: bool,
     /// Memories that the client may touch.
     lent: BTreeSet<u32>,
 }
@@ -106,6 +110,7 @@ impl Server {
             outbox: Outbox::default(),
             gives: false,
             local: None,
+            wants_vouchers: false,
             lent: BTreeSet::new(),
         }
     }
@@ -114,6 +119,11 @@ impl Server {
     /// finds the server on its machine.
     pub fn offer(&mut self, gives: bool, local: Option<Local>) {
         (self.gives, self.local) = (gives, local);
+    }
+
+    /// Before [`Server::welcome`]: whether who fetches arrays of this client has to show a voucher.
+    pub fn want_vouchers(&mut self, wants: bool) {
+        self.wants_vouchers = wants;
     }
 
     /// What is to be written.
@@ -187,6 +197,7 @@ impl Server {
             role: Role::Server,
             gives: self.gives,
             local: self.local,
+            vouchers: if self.wants_vouchers { Vouchers::Wanted } else { Vouchers::Known },
         };
         self.outbox.append(|out| out.extend_from_slice(&hello.encode()));
         true
@@ -203,6 +214,7 @@ impl Server {
             role: Role::Server,
             gives: false,
             local: None,
+            vouchers: Vouchers::Unknown,
         };
         self.outbox.append(|out| out.extend_from_slice(&hello.encode()));
     }
@@ -265,6 +277,10 @@ impl Server {
             Kind::Fetch => {
                 let head = FetchHead::decode(body).map_err(malformed)?;
                 self.begin(stream)?.then_some(ServerEvent::Fetch(stream, head))
+            }
+            Kind::Vouch => {
+                let (name, lifetime_ms) = held::take_wish(body).map_err(malformed)?;
+                self.begin(stream)?.then_some(ServerEvent::Vouch(stream, name, lifetime_ms))
             }
             Kind::Drop => Some(ServerEvent::Drop(held::take_names(body).map_err(malformed)?)),
             Kind::Filled => {
@@ -446,6 +462,12 @@ impl Server {
     pub fn names<'a>(&mut self, stream: u32, names: impl IntoIterator<Item = &'a str>) {
         self.streams.remove(&stream);
         self.put(Kind::Names, stream, |out| message::put_names(out, names));
+    }
+
+    /// Answers with a voucher.
+    pub fn vouched(&mut self, stream: u32, voucher: &str) {
+        self.streams.remove(&stream);
+        self.put(Kind::Voucher, stream, |out| out.extend_from_slice(voucher.as_bytes()));
     }
 
     /// Ends a stream with a failure. What its driver holds for it may go at once, unless [`Outbox::refers`] to it:

@@ -274,6 +274,7 @@ fn calling() -> Client {
         role: Role::Server,
         gives: false,
         local: None,
+        vouchers: kumi_rpc::Vouchers::Unknown,
     };
     get(&mut client, &hello.encode(), |_, _| {}).expect("it is the protocol");
     client

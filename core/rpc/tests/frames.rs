@@ -251,8 +251,9 @@ fn shown(event: &ClientEvent) -> Value {
             json!(["callback", stream, head.parameter, values(&head.values)])
         }
         ClientEvent::Called(stream) => json!(["called", stream]),
-        // Nor of memory.
+        // Nor of memory, nor of arrays that servers hold.
         ClientEvent::Granted(..) => json!(["of memory"]),
+        ClientEvent::Voucher(..) => json!(["of a held array"]),
     }
 }
 

@@ -38,6 +38,7 @@ fn greeted() -> Client {
         role: kumi_rpc::Role::Server,
         gives: false,
         local: None,
+        vouchers: kumi_rpc::Vouchers::Unknown,
     };
     assert!(matches!(client.step(&hello.encode()), Ok(Step::Event(_, Some(_)))));
     client
@@ -228,6 +229,7 @@ fn a_version_that_a_client_does_not_speak_is_a_refusal() {
         role: kumi_rpc::Role::Server,
         gives: false,
         local: None,
+        vouchers: kumi_rpc::Vouchers::Unknown,
     };
     match Client::new().step(&hello.encode()) {
         Ok(Step::Event(_, Some(ClientEvent::Hello(hello)))) => {
@@ -289,6 +291,7 @@ fn texts_do_nothing_to_a_terminal() {
         streams: 1,
         bytes: 1,
         role: kumi_rpc::Role::Server,
+        vouchers: kumi_rpc::Vouchers::Unknown,
     };
     let (came, _) = ServerHello::decode(&hello.encode()).expect("a hello").expect("whole");
     assert_eq!(came.name, "\\u{7}");

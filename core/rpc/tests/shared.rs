@@ -98,7 +98,14 @@ fn what_is_not_granted_travels() {
 fn entries_of_a_head_are_in_order() {
     let name = HeldName { secret: [1; 16], index: 2 };
     let keep = Keep { name, lifetime_ms: 1, sent: true, survives: false };
-    let from = HeldPart { offset: 0, length: 1, name, from: 0, server: String::new() };
+    let from = HeldPart {
+        offset: 0,
+        length: 1,
+        name,
+        from: 0,
+        server: String::new(),
+        voucher: String::new(),
+    };
     let decoded = |head: &CallHead| {
         let mut out = Vec::new();
         head.encode(&mut out);

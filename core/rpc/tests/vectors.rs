@@ -3,8 +3,8 @@
 
 use kumi_rpc::{
     CallHead, Client, ClientEvent, ClientHello, Code, Failure, FetchHead, Held, HeldName, HeldPart,
-    Keep, Malformed, Piece, ResultHead, Server, ServerEvent, ServerHello, Size, Step, Value,
-    chunk_header,
+    Keep, Malformed, Piece, ProtocolError, ResultHead, Server, ServerEvent, ServerHello, Size,
+    Step, Value, Vouchers, chunk_header,
 };
 
 fn pieces(server: &mut Server) -> Vec<u8> {
@@ -45,6 +45,7 @@ fn hellos() {
         role: kumi_rpc::Role::Server,
         gives: false,
         local: None,
+        vouchers: kumi_rpc::Vouchers::Unknown,
     };
     let bytes = b"KUMICALL\x01\0\x01\0\x19\0\0\0\x03\0\x01\0s\x04\0\x04\0\x02\0\0\0\x05\0\x08\0\x03\0\0\0\0\0\0\0";
     assert_eq!(answer.encode(), bytes);
@@ -118,7 +119,14 @@ fn what_breaks_the_protocol_is_said() {
 #[test]
 fn held_arrays() {
     let name = |index| HeldName { secret: *b"0123456789abcdef", index };
-    let part = HeldPart { offset: 1, length: 2, name: name(3), from: 4, server: "a:1".into() };
+    let part = HeldPart {
+        offset: 1,
+        length: 2,
+        name: name(3),
+        from: 4,
+        server: "a:1".into(),
+        voucher: String::new(),
+    };
     let keep = Keep { name: name(5), lifetime_ms: 6, sent: true, survives: false };
     let held = Held { from: vec![(1, vec![part.clone()])], keep: vec![(1, keep), (2, keep)] };
     let values = vec![(0, Value::I64(7)), (3, Value::I64(8))];
@@ -150,7 +158,11 @@ fn held_arrays() {
         CallHead { held, ..head.clone() }.encode(&mut bytes);
         assert_eq!(CallHead::decode(&bytes), Err(Malformed::Order), "a value and an array");
     }
+}
 
+#[test]
+fn wishes_for_held_arrays() {
+    let name = |index| HeldName { secret: *b"0123456789abcdef", index };
     let fetch = FetchHead { name: name(3), offset: 1, length: 2 };
     let mut client = Client::new();
     let mut out = Vec::new();
@@ -170,4 +182,76 @@ fn held_arrays() {
     let step = server.step(second).expect("well-formed");
     assert_eq!(step, Step::Event(32, Some(ServerEvent::Drop(vec![name(3)]))));
     assert_eq!(format!("{:?}", name(3)), "HeldName(…3)", "secrets are not printed");
+}
+
+#[test]
+fn parts_with_vouchers() {
+    let name = HeldName { secret: *b"0123456789abcdef", index: 3 };
+    let part = HeldPart {
+        offset: 1,
+        length: 2,
+        name,
+        from: 4,
+        server: "a:1".into(),
+        voucher: "voucher_0f".into(),
+    };
+    // Beside a part with one, parts have empty ones.
+    let other = HeldPart { offset: 3, length: 1, voucher: String::new(), ..part.clone() };
+    let held = Held { from: vec![(1, vec![part, other])], keep: vec![] };
+    assert!(held.is_vouched());
+    let head = CallHead { routine: "f".into(), held, ..CallHead::default() };
+    let mut bytes = Vec::new();
+    head.encode(&mut bytes);
+    let mut expected = b"\0\0\0\0\0\0\0\0\0\0\0\0\x01\0f\x01\0\x01\0\x0a\x02\0".to_vec();
+    expected.extend_from_slice(b"\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0");
+    expected.extend_from_slice(b"0123456789abcdef\x03\0\0\0\x04\0\0\0\0\0\0\0\x03\0a:1");
+    expected.extend_from_slice(b"\x0a\0voucher_0f");
+    expected.extend_from_slice(b"\x03\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0");
+    expected.extend_from_slice(b"0123456789abcdef\x03\0\0\0\x04\0\0\0\0\0\0\0\x03\0a:1\0\0");
+    assert_eq!(bytes, expected);
+    assert_eq!(CallHead::decode(&bytes), Ok(head.clone()));
+    assert!(!format!("{head:?}").contains("voucher_0f"), "it is not to get into logs");
+    for length in 0..bytes.len() {
+        assert!(CallHead::decode(&bytes[..length]).is_err(), "{length}");
+    }
+    // Parts of one array come once, in either form.
+    let twice = [&bytes[..15], &[2, 0], &bytes[17..], &[1, 0, 7, 0, 0]].concat();
+    assert_eq!(CallHead::decode(&twice), Err(Malformed::Order));
+}
+
+#[test]
+fn wishes_for_vouchers() {
+    let name = HeldName { secret: *b"0123456789abcdef", index: 3 };
+    let (mut client, mut out) = (Client::new(), Vec::new());
+    assert_eq!(client.vouch(name, 6, &mut out), 1);
+    let wish = b"\x18\0\0\0\x01\0\0\0\x18\0\0\x000123456789abcdef\x03\0\0\0\x06\0\0\0";
+    assert_eq!(out, wish);
+    let mut server = Server::new(4);
+    server.want_vouchers(true);
+    let hello = ClientHello::default();
+    assert!(server.step(&hello.encode()).is_ok() && server.welcome(&hello, "s", 3));
+    let greeting = pieces(&mut server);
+    assert!(greeting.ends_with(b"\x0c\0\x01\0\x02"), "{greeting:?}");
+    match client.step(&greeting) {
+        Ok(Step::Event(_, Some(ClientEvent::Hello(hello)))) => {
+            assert_eq!(hello.vouchers, Vouchers::Wanted);
+        }
+        other => panic!("{other:?}"),
+    }
+    let step = server.step(wish).expect("well-formed");
+    assert_eq!(step, Step::Event(wish.len(), Some(ServerEvent::Vouch(1, name, 6))));
+    server.vouched(1, "voucher_0f");
+    let answer = pieces(&mut server);
+    assert_eq!(answer, b"\x0a\0\0\0\x01\0\0\0\x19\0\0\0voucher_0f");
+    let given = ClientEvent::Voucher(1, "voucher_0f".into());
+    assert_eq!(client.step(&answer), Ok(Step::Event(answer.len(), Some(given))));
+    let again = client.step(&answer);
+    assert_eq!(again, Err(ProtocolError::Unasked { kind: 25, stream: 1 }));
+    for wrong in [&wish[12..35], &[&wish[12..], &[0]].concat()] {
+        let length = u8::try_from(wrong.len()).expect("short");
+        let frame = [&[length, 0, 0, 0, 2, 0, 0, 0, 24, 0, 0, 0], wrong].concat();
+        let mut server = Server::new(4);
+        assert!(server.step(&hello.encode()).is_ok() && server.welcome(&hello, "s", 3));
+        assert!(matches!(server.step(&frame), Err(ProtocolError::Body { kind: 24, .. })));
+    }
 }

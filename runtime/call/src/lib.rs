@@ -17,10 +17,12 @@ mod nearby;
 mod orders;
 mod pass;
 mod protocol;
+mod signed;
 mod socket;
 mod tcp;
 mod tls;
 mod values;
+mod voucher;
 
 pub mod client;
 pub mod generator;

@@ -9,8 +9,9 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read};
 
-use blake3::Hash;
 use kumi_rpc::{Secret, Ticket};
+
+use crate::signed;
 
 /// With what every pass begins, so that it is no token.
 const PREFIX: &str = "pass_";
@@ -48,17 +49,6 @@ fn routine_hash(name: &str) -> [u8; 16] {
     first
 }
 
-fn hex(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| (byte as char).to_digit(16);
-    let pairs = text.as_bytes().chunks(2);
-    pairs
-        .map(|pair| match pair {
-            [high, low] => u8::try_from(digit(*high)? << 4 | digit(*low)?).ok(),
-            _ => None,
-        })
-        .collect()
-}
-
 /// Whether this, which a client shows, is a pass rather than a token.
 pub fn is_pass(shown: &str) -> bool {
     shown.starts_with(PREFIX)
@@ -77,29 +67,12 @@ impl Pass {
         bytes.extend_from_slice(&self.serial.to_le_bytes());
         bytes.extend_from_slice(&self.routine);
         bytes.extend_from_slice(self.user.as_bytes());
-        let signature = blake3::keyed_hash(&key.0, &bytes);
-        bytes.extend_from_slice(signature.as_bytes());
-        let mut text = String::with_capacity(PREFIX.len() + 2 * bytes.len());
-        text.push_str(PREFIX);
-        let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
-        for byte in bytes {
-            text.extend([digit(byte >> 4), digit(byte & 15)]);
-        }
-        text
+        signed::sign(PREFIX, bytes, key)
     }
 
     /// Reads what a client shows; `None`: it was not signed with this key.
     pub fn read(text: &str, key: &Secret) -> Option<Pass> {
-        let digits = text.strip_prefix(PREFIX)?;
-        if digits.len() > 2 * (FIXED + MOST_USER + 32) {
-            return None;
-        }
-        let bytes = hex(digits)?;
-        let (signed, signature) = bytes.split_last_chunk::<32>()?;
-        // Compared in constant time.
-        if blake3::keyed_hash(&key.0, signed) != Hash::from_bytes(*signature) {
-            return None;
-        }
+        let signed = signed::read(PREFIX, text, FIXED + MOST_USER, key)?;
         let (ticket, rest) = signed.split_at_checked(Ticket::LENGTH)?;
         let (serial, rest) = rest.split_first_chunk::<8>()?;
         let (routine, user) = rest.split_first_chunk::<16>()?;

@@ -109,6 +109,11 @@ impl User {
         self.account.server
     }
 
+    /// By what the token is known that was shown.
+    pub(crate) fn token(&self) -> Option<&Hash> {
+        self.hash.as_ref()
+    }
+
     /// When the token expires, in seconds since 1970.
     #[must_use]
     pub fn expires(&self) -> Option<i64> {
@@ -199,6 +204,15 @@ impl Users {
     /// The user of this name, for whom somebody else vouches.
     pub(crate) fn named(&self, name: &str) -> Option<User> {
         self.fresh().named(name)
+    }
+
+    /// Whether the user has a token, good now, of which this is so.
+    pub(crate) fn has(&self, name: &str, is: impl Fn(&Hash) -> bool) -> bool {
+        let (state, now) = (self.fresh(), now());
+        let is_good = |known: &Known| {
+            known.user.name == name && known.expires.is_none_or(|at| now < at) && is(&known.hash)
+        };
+        state.tokens.iter().any(is_good)
     }
 
     /// The same user as the file is now: who was revoked or has expired since is refused. Costs little where the

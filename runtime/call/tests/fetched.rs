@@ -5,14 +5,17 @@
 mod authority;
 mod common;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use authority::Authority;
 use common::{Served, config, eventually, served};
-use kumi_call::server::Config;
+use kumi_call::server::{Config, Counters};
 use kumi_call::transaction::{Report, RunOptions, Transaction};
-use kumi_call::{Options, Traffic};
+use kumi_call::users::{NewToken, Users, add, revoke};
+use kumi_call::{Arg, AtServers, CallError, Client, Names, Options, Traffic};
+use kumi_rpc::HeldName;
 
 const N: usize = 1000;
 const BYTES: u64 = 8 * N as u64;
@@ -111,4 +114,182 @@ fn servers_do_not_fetch_from_whom_they_do_not_trust() {
     let all = two(Some((&authority, &gone)), |_| {});
     let report = all.run("", Some(&authority.file()));
     all.was_helped(&report, "nothing.pem cannot be read");
+}
+
+/// Users of a server, in a file.
+struct House {
+    folder: tempfile::TempDir,
+}
+
+impl House {
+    fn new() -> House {
+        House { folder: tempfile::tempdir().expect("a folder") }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("users.toml")
+    }
+
+    fn token(&self, user: &str) -> String {
+        let new = NewToken { user: user.to_owned(), ..NewToken::default() };
+        add(&self.file(), &new).expect("a token")
+    }
+
+    fn users(&self) -> Option<Arc<Users>> {
+        Some(Arc::new(Users::open(&self.file()).expect("users")))
+    }
+}
+
+#[test]
+fn servers_that_want_tokens_give_arrays_for_vouchers() {
+    let house = House::new();
+    let token = house.token("ada");
+    let all = two(None, |config| config.users = house.users());
+    let report = all.run(&token, None);
+    all.went_straight(&report);
+    // One that reaches only some servers still says so.
+    let all = two(None, |config| {
+        (config.users, config.peers) = (house.users(), Some(Vec::new()));
+    });
+    let report = all.run(&token, None);
+    all.was_helped(&report, "from which this server does not fetch");
+}
+
+#[test]
+fn servers_that_want_tokens_and_tls_give_arrays_for_vouchers() {
+    let (house, authority) = (House::new(), Authority::new());
+    let (token, file) = (house.token("ada"), authority.file());
+    let all = two(Some((&authority, &file)), |config| config.users = house.users());
+    let report = all.run(&token, Some(&file));
+    all.went_straight(&report);
+}
+
+/// A server that wants tokens, and counts what comes to nothing.
+struct Guarded {
+    server: Served,
+    counters: Arc<Counters>,
+    ada: Client,
+    house: House,
+}
+
+impl Guarded {
+    fn new() -> Guarded {
+        let house = House::new();
+        let token = house.token("ada");
+        let mut config = config();
+        config.users = house.users();
+        let counters = Arc::clone(&config.counters);
+        let server = served(config);
+        let ada = as_who(&server, &token).expect("a connection");
+        Guarded { server, counters, ada, house }
+    }
+
+    /// Has an array of two threes held for ada.
+    fn hold(&self, name: HeldName) {
+        let y = Arg::AtServers(Box::new(AtServers::stays(name, MINUTE)));
+        self.ada.call("fill", vec![2.into(), 0.into(), 3.0.into(), y]).expect("it runs");
+    }
+
+    /// What becomes of a sum at another server that fetches it with this.
+    fn sum(&self, at: &Client, name: HeldName, voucher: &str) -> Result<[f64; 2], CallError> {
+        let mut array = AtServers::held(name, 16, &self.server.address.to_string());
+        array.parts[0].voucher = voucher.to_owned();
+        let mut y = [1.0; 2];
+        let args = vec![2.into(), Arg::AtServers(Box::new(array)), y.as_mut_slice().into()];
+        at.call("add", args).map(|_| y)
+    }
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn as_who(server: &Served, token: &str) -> Result<Client, CallError> {
+    let options = Options { token: token.to_owned(), ..Options::default() };
+    Client::connect(&server.address.to_string(), &options)
+}
+
+#[test]
+fn a_voucher_is_good_for_its_array_and_its_time_alone() {
+    let guarded = Guarded::new();
+    let mut names = Names::new().expect("random bytes");
+    let (name, other) = (names.fresh(), names.fresh());
+    guarded.hold(name);
+    guarded.hold(other);
+    let reader = served(config());
+    let at = reader.client();
+    let give = |lifetime| guarded.ada.vouch(name, lifetime, None).expect("it is hers");
+    let voucher = give(MINUTE);
+    assert_eq!(guarded.sum(&at, name, &voucher).expect("it runs"), [4.0; 2]);
+    assert_eq!(guarded.counters.refused(), 0);
+
+    // None, another array's, one that is over, one that is forged, another server's: each costs a counter.
+    let mut forged = voucher.clone();
+    let last = forged.pop().expect("a digit");
+    forged.push(if last == '0' { '1' } else { '0' });
+    let another = Guarded::new();
+    another.hold(name);
+    let foreign = another.ada.vouch(name, MINUTE, None).expect("it is hers");
+    let wrong = [
+        (name, String::new(), "token"),
+        (other, voucher.clone(), "for another array"),
+        (name, give(Duration::ZERO), "has expired"),
+        (name, forged, "not given by this server"),
+        (name, foreign, "not given by this server"),
+    ];
+    for (count, (name, voucher, why)) in (1..).zip(wrong) {
+        let error = guarded.sum(&at, name, &voucher).expect_err("it is not given");
+        assert!(matches!(error, CallError::NoSource(_)) && error.has_not_run(), "{error:?}");
+        assert!(error.to_string().contains(why), "{why}: {error}");
+        assert_eq!(guarded.counters.refused(), count, "{why}");
+    }
+    // A server shows others nothing that is no voucher, and itself none.
+    for text in ["a token of somebody", "voucher_", "voucher_0g"] {
+        let error = guarded.sum(&at, name, text).expect_err("it is none");
+        let is_none = text == "voucher_";
+        assert!(is_none || matches!(error, CallError::Argument { .. }), "{text}: {error:?}");
+    }
+    assert_eq!(guarded.sum(&at, name, &voucher).expect("it is still good"), [4.0; 2]);
+
+    // Who is no user any more gives none, and those that were given are good no longer.
+    guarded.house.token("bob");
+    revoke(&guarded.house.file(), "ada", None).expect("it is revoked");
+    eventually("the file to be read", || guarded.sum(&at, name, &voucher).is_err());
+    let error = guarded.sum(&at, name, &voucher).expect_err("she is gone");
+    assert!(error.to_string().contains("no user any more"), "{error}");
+}
+
+#[test]
+fn who_shows_a_voucher_may_do_nothing_else() {
+    let guarded = Guarded::new();
+    let mut names = Names::new().expect("random bytes");
+    let (name, other) = (names.fresh(), names.fresh());
+    guarded.hold(name);
+    guarded.hold(other);
+    let voucher = guarded.ada.vouch(name, MINUTE, None).expect("it is hers");
+    let bearer = as_who(&guarded.server, &voucher).expect("a connection");
+    let mut got = [0.0; 2];
+    bearer.fetch(name, 0, &mut got).expect("it is for that");
+    assert_eq!(got, [3.0; 2]);
+    assert!(!bearer.shares_memory());
+    let refused = [
+        bearer.fetch(other, 0, &mut got).expect_err("it is for another"),
+        bearer.names("").map(|_| ()).expect_err("nothing is listed"),
+        bearer.interface("noop").map(|_| ()).expect_err("nothing is described"),
+        bearer.object("counter").map(|_| ()).expect_err("no objects"),
+        bearer.vouch(name, MINUTE, None).map(|_| ()).expect_err("no more vouchers"),
+    ];
+    for error in &refused {
+        assert!(matches!(error, CallError::NotPermitted(_)), "{error:?}");
+    }
+    assert_eq!(guarded.counters.refused(), refused.len() as u64);
+    // What it wants to be dropped stays; what is answered comes after that.
+    bearer.let_go(&[name]).expect("it is sent");
+    bearer.fetch(name, 0, &mut got).expect("it is there");
+    guarded.ada.fetch(name, 0, &mut got).expect("it is there");
+    // Of what is another's, or not there, there are no vouchers.
+    let bob = as_who(&guarded.server, &guarded.house.token("bob"));
+    let bob = bob.expect("a connection");
+    for (who, name) in [(&bob, name), (&guarded.ada, names.fresh())] {
+        let error = who.vouch(name, MINUTE, None).expect_err("there is none");
+        assert!(matches!(error, CallError::NotHeld { yet: false, .. }), "{error:?}");
+    }
 }

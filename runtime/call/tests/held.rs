@@ -109,6 +109,7 @@ fn parts_come_from_several_places() {
         name,
         from,
         server: server.to_owned(),
+        voucher: String::new(),
     };
     let own = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
     let x = Arg::AtServers(Box::new(AtServers {
@@ -128,7 +129,8 @@ fn parts_come_from_several_places() {
     let mut kept = [0_i32; 3];
     one.fetch(name, 0, &mut kept).expect("it is held");
     assert_eq!(kept, [-1, -3, -5]);
-    let part = HeldPart { offset: 0, length: 12, name, from: 0, server: address };
+    let part =
+        HeldPart { offset: 0, length: 12, name, from: 0, server: address, voucher: String::new() };
     let to = Some(kumi_call::ArrayMut::flat(&mut x));
     let array = AtServers { parts: vec![part], to, ..AtServers::default() };
     two.call("negate", vec![5.into(), Arg::AtServers(Box::new(array))]).expect("it runs");
@@ -204,6 +206,7 @@ fn servers_that_are_none_and_arrays_that_do_not_come() {
             role: kumi_rpc::Role::default(),
             gives: false,
             local: None,
+            vouchers: kumi_rpc::Vouchers::Unknown,
         };
         let mut result = Vec::new();
         kumi_rpc::ResultHead { waited_ns: 0, ran_ns: 0, values: vec![] }.encode(&mut result);

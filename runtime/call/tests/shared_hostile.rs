@@ -349,6 +349,7 @@ fn greeting() -> ServerHello {
         role: kumi_rpc::Role::Server,
         gives: true,
         local: None,
+        vouchers: kumi_rpc::Vouchers::Unknown,
     }
 }
 

@@ -5,6 +5,7 @@ use crate::ProtocolError;
 use crate::callback::CallbackHead;
 use crate::codec::{Cursor, Malformed};
 use crate::frame::{Header, Kind};
+use crate::held;
 use crate::message::{self, Failure, ResultHead, Value};
 use crate::meta::Placed;
 use crate::shared::Grant;
@@ -66,6 +67,7 @@ impl Client {
                 self.callback(stream, head)?
             }
             Kind::Created => self.created(stream)?,
+            Kind::Voucher => self.voucher(stream, body)?,
             Kind::Placed | Kind::Closed | Kind::State => {
                 return self.take_of_metaserver(stream, kind, body);
             }
@@ -82,6 +84,15 @@ impl Client {
             }
             _ => Err(ProtocolError::Unasked { kind: Kind::Created as u8, stream }),
         }
+    }
+
+    fn voucher(&mut self, stream: u32, body: &[u8]) -> Result<Option<ClientEvent>, ProtocolError> {
+        let kind = Kind::Voucher as u8;
+        if !matches!(self.streams.get(&stream), Some((Stream::Vouch, _))) {
+            return Err(ProtocolError::Unasked { kind, stream });
+        }
+        let voucher = held::take_voucher(body).map_err(|why| ProtocolError::Body { kind, why })?;
+        Ok(self.end(stream).then_some(ClientEvent::Voucher(stream, voucher)))
     }
 
     /// What a metaserver says.

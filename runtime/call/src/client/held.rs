@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use kumi_rpc::{FetchHead, HeldName, HeldPart, Keep};
+use kumi_rpc::{FetchHead, HeldName, HeldPart, Keep, Vouchers};
 
 use super::link::{Answer, Link};
 use super::ticket::Ticket;
@@ -26,7 +26,14 @@ impl<'a> AtServers<'a> {
     /// An argument that a server holds: the one that is called, if `server` is empty.
     #[must_use]
     pub fn held(name: HeldName, bytes: u64, server: &str) -> AtServers<'a> {
-        let part = HeldPart { offset: 0, length: bytes, name, from: 0, server: server.to_owned() };
+        let part = HeldPart {
+            offset: 0,
+            length: bytes,
+            name,
+            from: 0,
+            server: server.to_owned(),
+            voucher: String::new(),
+        };
         AtServers { parts: vec![part], ..AtServers::default() }
     }
 
@@ -72,6 +79,36 @@ impl Client {
             Ok(_) => Err(CallError::Server("the server answered something else".to_owned())),
             Err(failure) => Err(CallError::of(failure, "")),
         }
+    }
+
+    /// Asks for a voucher for an array that the server holds: with that in a part of an argument ([`HeldPart::voucher`]) another
+    /// server gets the array though this one wants to know who asks. It is good for so long at most, and for nothing else.
+    ///
+    /// # Errors
+    /// [`CallError`]; the array is not held, or the server has not heard of vouchers.
+    pub fn vouch(
+        &self,
+        name: HeldName,
+        lifetime: Duration,
+        time: Option<Duration>,
+    ) -> Result<String, CallError> {
+        if self.vouchers() == Vouchers::Unknown {
+            let text = format!("`{}` is of a version that gives no vouchers", self.server());
+            return Err(CallError::Server(text));
+        }
+        let deadline = time.and_then(|time| Instant::now().checked_add(time));
+        let lifetime_ms = u32::try_from(lifetime.as_millis()).unwrap_or(u32::MAX);
+        let mut ticket = Link::vouch(&*self.link, name, lifetime_ms, deadline)?;
+        match ticket.wait(deadline, &|| false)? {
+            Ok(Answer::Voucher(voucher)) => Ok(voucher),
+            Ok(_) => Err(CallError::Server("the server answered something else".to_owned())),
+            Err(failure) => Err(CallError::of(failure, "")),
+        }
+    }
+
+    /// What the server has to do with vouchers.
+    pub(crate) fn vouchers(&self) -> Vouchers {
+        self.server.vouchers
     }
 
     /// Ends the connection, for all who share it: their calls fail, and the server ends those that are not to survive

@@ -60,6 +60,7 @@ pub enum Answer {
     State(String),
     /// An object is there; its end, if that comes, is an error.
     Created,
+    Voucher(String),
 }
 
 #[derive(Debug, Default)]

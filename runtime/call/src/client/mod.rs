@@ -39,6 +39,7 @@ use std::time::{Duration, Instant};
 use kumi_idl::{Form, Interface, Limits, Plan, Scalar};
 use kumi_rpc::{
     CallHead, ClientHello, Failure, Placed, ResultHead, Role, ServerHello, VERSIONS, Value,
+    Vouchers,
 };
 
 pub use any::wait_any;
@@ -303,6 +304,11 @@ impl Client {
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Call<'a>, (CallError, Checked)> {
         let Way { time, placed, object } = way;
+        if checked.held.is_vouched() && self.vouchers() == Vouchers::Unknown {
+            let text =
+                format!("`{}` is of a version that shows no vouchers to others", self.server());
+            return Err((CallError::NoSource(text), checked));
+        }
         let timeout_ms =
             time.map_or(0, |time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX).max(1));
         let head = CallHead {

@@ -59,7 +59,7 @@ mod tests {
 
     fn part(offset: u64, length: u64) -> HeldPart {
         let name = HeldName { secret: [0; 16], index: 0 };
-        HeldPart { offset, length, name, from: 0, server: String::new() }
+        HeldPart { offset, length, name, from: 0, server: String::new(), voucher: String::new() }
     }
 
     #[test]

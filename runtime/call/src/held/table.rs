@@ -50,6 +50,8 @@ pub struct Holder<'a> {
     pub connection: u64,
     /// The user; empty where users are not told apart.
     pub user: &'a str,
+    /// It takes the place of a connection for which an array was held, and which is lost.
+    pub adopts: bool,
 }
 
 #[derive(Debug)]
@@ -163,14 +165,15 @@ impl<M> Table<M> {
         None
     }
 
-    /// The array of a name, if it is the user's who asks. Who asks for one whose owner is lost is its owner from now on.
+    /// The array of a name, if it is the user's who asks. Who asks for one whose owner is lost is its owner from now on, if it
+    /// may be.
     pub fn find(&mut self, name: HeldName, asks: Holder<'_>, now: Instant) -> Result<&M, Missing> {
         let entry = self.entries.get_mut(&name).filter(|entry| *entry.user == *asks.user);
         let entry = entry.ok_or(Missing::Unknown)?;
         if entry.end.is_some_and(|end| end <= now) {
             return Err(Missing::Unknown);
         }
-        if entry.memory.is_some() && entry.owner.is_none() {
+        if asks.adopts && entry.memory.is_some() && entry.owner.is_none() {
             entry.owner = Some(asks.connection);
             self.owners.entry(asks.connection).or_default().insert(name);
             // Its full lifetime begins anew; it ends with its owner as before.
@@ -270,7 +273,7 @@ mod tests {
     }
 
     fn who(connection: u64) -> Holder<'static> {
-        Holder { connection, user: "ada" }
+        Holder { connection, user: "ada", adopts: true }
     }
 
     const HOUR: Duration = Duration::from_secs(3600);
@@ -363,6 +366,9 @@ mod tests {
         drop(charge);
         assert!(table.owner_lost(1, now).is_empty());
         assert_eq!(table.find(name(5), who(1), now), Err(Missing::Unknown), "its call has ended");
+        // One that does not stay wants one of them, which changes nothing.
+        let passing = Holder { adopts: false, ..who(3) };
+        assert_eq!(table.find(name(1), passing, now), Ok(&1));
         // Another connection wants one of them: it is that one's now.
         assert_eq!(table.find(name(4), who(2), now + SECOND), Ok(&4));
         assert_eq!(table.expire(now + 5 * SECOND), [2]);
@@ -376,7 +382,7 @@ mod tests {
     #[test]
     fn arrays_of_one_user_are_not_anothers() {
         let (mut table, now) = (table(), Instant::now());
-        let bob = Holder { connection: 2, user: "bob" };
+        let bob = Holder { connection: 2, user: "bob", adopts: true };
         let charge = table.reserve([keep(1, 60_000)].iter(), 1, who(1)).expect("there is room");
         assert_eq!(
             table.find(name(1), bob, now),

@@ -1,5 +1,6 @@
 //! A client's connection.
 
+mod beginning;
 mod callbacks;
 mod ending;
 mod files;
@@ -14,9 +15,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
-use kumi_rpc::{
-    CallHead, Code, Failure, MOST_UNREAD, Piece, ResultHead, Server, ServerEvent, Step, Ticket,
-};
+use kumi_rpc::{Failure, MOST_UNREAD, Piece, ResultHead, Server, ServerEvent, Step, Ticket};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -27,12 +26,10 @@ use super::Shared;
 use super::arenas::Block;
 use super::asks::Asked;
 use super::door::{Guest, shown_out};
-use super::gather::Sources;
-use super::holding::{self, Keeping};
+use super::holding;
 use super::neighbour::Neighbour;
 use super::owner::Caller;
 use super::slots::{Ended, Job, News};
-use super::tickets::Held;
 use crate::held::Gaps;
 use crate::layout::Layout;
 use crate::native::{self, Source, Target};
@@ -66,17 +63,6 @@ enum Call {
     Going(Layout, Rc<Block>, u64),
     /// A held array goes: its memory, where it begins there, and how many bytes of it.
     Fetched(Rc<Block>, usize, u64),
-}
-
-/// Takes the ticket of a call or an object of this number.
-fn admit(shared: &Shared, ticket: Ticket, id: u64, name: &str) -> Result<Held, Failure> {
-    shared.tickets.admit(ticket, id).ok_or_else(|| spent(name))
-}
-
-/// What is said of a call whose ticket is not taken.
-fn spent(routine: &str) -> Failure {
-    let text = format!("the metaserver has given up this attempt of `{routine}`");
-    Failure::new(Code::NoTicket, 0, text)
 }
 
 /// What a call's arguments wait for beside its client.
@@ -390,14 +376,12 @@ impl Connection {
                 Err(failure) => self.rpc.fail(stream, &failure),
             },
             ServerEvent::List(stream, part) => {
-                if let Err(failure) = self.names(stream, &part) {
-                    self.rpc.fail(stream, &failure);
-                }
+                let done = self.names(stream, &part);
+                self.refuse(stream, done);
             }
             ServerEvent::Call(stream, head) => {
-                if let Err(failure) = self.begin_call(stream, &head) {
-                    self.rpc.fail(stream, &failure);
-                }
+                let done = self.begin_call(stream, &head);
+                self.refuse(stream, done);
             }
             ServerEvent::Ticket(stream, ticket, pass) => self.ticket = Some((stream, ticket, pass)),
             ServerEvent::Ready(stream) => {
@@ -413,79 +397,29 @@ impl Connection {
             ServerEvent::Returned(stream, back) => self.returned(stream, back),
             ServerEvent::Back(stream) => self.back(stream),
             ServerEvent::Fetch(stream, head) => {
-                if let Err(failure) = self.fetch(stream, &head) {
-                    self.rpc.fail(stream, &failure);
-                }
+                let done = self.fetch(stream, &head);
+                self.refuse(stream, done);
                 self.written();
             }
+            ServerEvent::Drop(_) if self.caller.is_bearer() => {}
             ServerEvent::Drop(names) => self.shared.let_go(&names, self.caller.owner()),
+            ServerEvent::Vouch(stream, name, lifetime_ms) => {
+                let done = self.vouch(stream, name, lifetime_ms);
+                self.refuse(stream, done);
+            }
             ServerEvent::Release(number) => self.released(number),
             ServerEvent::Create(stream, class) => {
-                if let Err(failure) = self.create(stream, &class) {
-                    self.rpc.fail(stream, &failure);
-                }
+                let done = self.create(stream, &class);
+                self.refuse(stream, done);
             }
         }
     }
 
-    /// Takes a call, or says why not; nothing is allocated before it is known to be within the limits.
-    fn begin_call(&mut self, stream: u32, head: &CallHead) -> Result<(), Failure> {
-        let shown = self.shown_for(stream);
-        let shared = Rc::clone(&self.shared);
-        let offered = self.find_for(head)?;
-        let object = self.object_of(head, &offered)?;
-        // Who has the object may call it.
-        let own = || self.caller.may_call(&shared, &head.routine, shown);
-        let ticket = if object.is_some() { None } else { own()? };
-        let mut given = Given::from_wire(&offered.interface, &head.values)?;
-        let files = self.files_for(&offered.interface, &mut given)?;
-        let layout = Layout::new(&offered.interface, &given, shared.config.call_bytes)?;
-        crate::cluster::check(&layout.plan, &head.routine, &shared.config)?;
-        held::may_survive(&offered.interface, &head.held.keep, object.is_some())?;
-        let sources = Sources::new(&shared, &layout, &head.held.from, self.holder())?;
-        let wishes = shared::wishes(&layout, &head.shared)?;
-        let id = shared.pool.borrow_mut().number();
-        let ticket = ticket.map(|ticket| admit(&shared, ticket, id, &head.routine)).transpose()?;
-        let (block, foreign, granted) = self.memory_for(&layout, head, wishes)?;
-        let (holder, owner) = (self.holder(), self.caller.owner());
-        let keeping = match Keeping::new(&shared, &layout, &block, &head.held.keep, holder, owner) {
-            Ok(keeping) => keeping,
-            Err(failure) => {
-                shared.give(block);
-                return Err(failure);
-            }
-        };
-        let mut sizes = sources.left(layout.sent());
-        sizes.retain(|size| !shared::is_sent(&granted, size.argument));
-        sizes.extend(coming(&given));
-        let lent = Rc::clone(&block);
-        let job = Job {
-            id,
-            stream,
-            offered,
-            owner: Rc::clone(self.caller.owner()),
-            layout,
-            block,
-            files,
-            foreign,
-            deadline: self.deadline(head.timeout_ms),
-            ready: Instant::now(),
-            keeping,
-            told: self.told.clone(),
-            asks: self.asks.clone(),
-            ticket,
-            object,
-            given_back: false,
-            untaken: 0,
-        };
-        self.coming = self.coming.into_iter().chain(job.deadline).min();
-        self.gather(&job, sources);
-        self.calls.insert(stream, Call::Coming(Box::new(job), given));
-        match head.shared.is_empty() {
-            true => self.rpc.accept(stream, &sizes),
-            false => self.grant(stream, &sizes, lent, granted),
+    /// Ends a stream on which something cannot be done.
+    fn refuse(&mut self, stream: u32, done: Result<(), Failure>) {
+        if let Err(failure) = done {
+            self.rpc.fail(stream, &failure);
         }
-        Ok(())
     }
 
     /// A call is over.

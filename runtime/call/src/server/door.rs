@@ -25,7 +25,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Those whose token was none, or that were one too many.
+    /// Those whose token was none, or that were one too many; and wishes of those who show a voucher that it is not for.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
@@ -96,6 +96,11 @@ impl Door {
         let more = self.untold.replace(0);
         self.told.set(Some(now));
         tracing::warn!(from, more, "a client was refused: {why}");
+    }
+
+    /// Somebody who was taken in for one thing wants another.
+    pub fn overstepped(&self) {
+        self.counters.refused.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Somebody has said nothing for too long.

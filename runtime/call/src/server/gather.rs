@@ -18,7 +18,7 @@ use super::supplier::Supplier;
 use crate::held::{Gaps, Holder};
 use crate::layout::Layout;
 use crate::native::Target;
-use crate::values;
+use crate::{values, voucher};
 
 /// Bytes that are copied before others have their turn.
 const STEP: usize = 4 << 20;
@@ -53,8 +53,8 @@ struct Far {
 #[derive(Debug, Default)]
 pub struct Sources {
     near: Vec<Near>,
-    /// By the address of the server.
-    far: BTreeMap<String, Vec<Far>>,
+    /// By the address of the server, and what it is shown.
+    far: BTreeMap<(String, String), Vec<Far>>,
     /// What the client still sends of the arrays.
     pub gaps: BTreeMap<u16, Gaps>,
 }
@@ -83,6 +83,10 @@ impl Sources {
             for part in parts {
                 // Inside of the array, which fits into memory.
                 let (to, length) = layout.range(*parameter, part.offset, part.length as usize);
+                let is_none = part.server.is_empty() || !voucher::is_voucher(&part.voucher);
+                if is_none && !part.voucher.is_empty() {
+                    return Err(wrong("has a voucher that is none, or is held here"));
+                }
                 if part.server.is_empty() {
                     let kept = shared.find(part.name, holder, i64::from(*parameter))?;
                     let range = kept.range(part.from, part.length);
@@ -95,7 +99,8 @@ impl Sources {
                     let head =
                         FetchHead { name: part.name, offset: part.from, length: part.length };
                     let far = Far { parameter: *parameter, head, to };
-                    sources.far.entry(part.server.clone()).or_default().push(far);
+                    let from = (part.server.clone(), part.voucher.clone());
+                    sources.far.entry(from).or_default().push(far);
                 }
             }
         }
@@ -141,7 +146,7 @@ impl Sources {
         for near in self.near {
             shared.give(near.kept.block);
         }
-        for (server, wants) in &self.far {
+        for ((server, voucher), wants) in &self.far {
             let bytes: u64 = wants.iter().map(|want| want.head.length).sum();
             let most = Duration::from_secs(60 + bytes / SLOWEST);
             let parameter = wants.first().map_or(0, |want| want.parameter);
@@ -152,7 +157,7 @@ impl Sources {
                 let Ok(_turn) = turn else {
                     return Err(unreachable(server, parameter, "this server ends"));
                 };
-                let bring = bring(&shared, server, wants, &block);
+                let bring = bring(&shared, (server, voucher), wants, &block);
                 timeout(most, bring).await.unwrap_or_else(late)
             };
             let brought = match deadline {
@@ -194,10 +199,10 @@ fn unreachable(server: &str, parameter: u16, why: impl std::fmt::Display) -> Fai
     Failure::new(Code::NoSource, i64::from(parameter), text)
 }
 
-/// Fetches from one server.
+/// Fetches from one server, which is shown a voucher if there is one: never this server's or the client's token.
 async fn bring(
     shared: &Shared,
-    server: &str,
+    (server, voucher): (&str, &str),
     wants: &[Far],
     block: &Rc<Block>,
 ) -> Result<(), Failure> {
@@ -210,7 +215,7 @@ async fn bring(
     let program = format!("kumi call serve {}", shared.config.name);
     let hello = ClientHello {
         versions: VERSIONS,
-        token: String::new(),
+        token: voucher.to_owned(),
         program,
         site: String::new(),
         maps: false,

@@ -259,6 +259,8 @@ struct Shared {
     scratch: RefCell<scratch::Scratch>,
     /// What clients show whom the metaserver has sent.
     passes: crate::pass::Passes,
+    /// What others show for whom arrays are held here.
+    vouchers: crate::voucher::Vouchers,
     /// Whether the server ends.
     end: watch::Sender<bool>,
     leave: Leave,
@@ -336,6 +338,7 @@ pub fn serve(
         tickets: Rc::default(),
         scratch,
         passes: crate::pass::Passes::default(),
+        vouchers: crate::voucher::Vouchers::new(std::time::Instant::now())?,
         end: watch::channel(false).0,
         leave: Leave::default(),
         files,
@@ -365,12 +368,14 @@ pub fn serve(
     });
     shared.pool.borrow_mut().end();
     drop(local);
-    if let Some(path) = path
-        && let Err(error) = std::fs::remove_file(&path)
-    {
+    path.iter().for_each(|path| remove_socket(path));
+    Ok(result?)
+}
+
+fn remove_socket(path: &Path) {
+    if let Err(error) = std::fs::remove_file(path) {
         tracing::debug!(%error, path = %path.display(), "the socket has gone already");
     }
-    Ok(result?)
 }
 
 /// Tells the metaserver, before the clients are told: their calls would come back here otherwise.

@@ -1,12 +1,14 @@
 //! Whose a call, a process and memory are: what one user has used, another never gets.
 
 use std::rc::Rc;
+use std::time::Instant;
 
-use kumi_rpc::{Code, Failure, Ticket};
+use kumi_rpc::{Code, Failure, HeldName, Ticket};
 
 use super::Shared;
-use crate::pass;
 use crate::users::{Refusal, User};
+use crate::voucher::Voucher;
+use crate::{pass, voucher};
 
 /// Whose something is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -24,6 +26,8 @@ pub struct Caller {
     owner: Rc<Owner>,
     /// A metaserver has sent it: each of its calls needs a pass.
     sent: bool,
+    /// What it has shown, if that is a voucher: it may fetch that array and nothing else.
+    voucher: Option<Voucher>,
 }
 
 /// How a client is told that it is not taken in.
@@ -35,11 +39,28 @@ pub(crate) fn refused(refusal: &Refusal) -> Failure {
     Failure::new(code, 0, refusal.to_string())
 }
 
+/// Whether a voucher is good now.
+fn is_good(shared: &Shared, voucher: &Voucher) -> Result<(), Failure> {
+    if shared.vouchers.is_over(voucher, Instant::now()) {
+        let text = "the voucher has expired; the client is to ask for another";
+        return Err(Failure::new(Code::Expired, 0, text));
+    }
+    let users = shared.config.users.as_ref();
+    if users.is_some_and(|users| !shared.vouchers.has_user(voucher, users)) {
+        let text = format!("`{}`, for whom the array is held, is no user any more", voucher.user);
+        return Err(Failure::new(Code::NotPermitted, 0, text));
+    }
+    Ok(())
+}
+
 impl Caller {
     /// Who has this token, or whom the metaserver has sent with this pass.
     pub fn known(shared: &Shared, shown: &str) -> Result<Caller, Failure> {
         if pass::is_pass(shown) {
             return Caller::sent(shared, shown);
+        }
+        if voucher::is_voucher(shown) {
+            return Caller::bearing(shared, shown);
         }
         if shared.config.only_sent {
             let text = "calls come here through the metaserver only: give its address";
@@ -66,6 +87,43 @@ impl Caller {
             })?),
         }
         Ok(caller)
+    }
+
+    /// Who has this voucher, whoever that is.
+    fn bearing(shared: &Shared, shown: &str) -> Result<Caller, Failure> {
+        let voucher = shared.vouchers.read(shown).ok_or_else(|| {
+            let text = "this voucher was not given by this server since it began";
+            Failure::new(Code::NotPermitted, 0, text)
+        })?;
+        is_good(shared, &voucher)?;
+        let owner = Rc::new(Owner { user: voucher.user.clone(), run_as: None });
+        Ok(Caller { owner, voucher: Some(voucher), ..Caller::default() })
+    }
+
+    /// By what the token is known that it has shown, if it has.
+    pub fn token(&self) -> Option<&blake3::Hash> {
+        self.user.as_ref().and_then(User::token)
+    }
+
+    /// Whether it has shown a voucher, and is nobody in particular.
+    pub fn is_bearer(&self) -> bool {
+        self.voucher.is_some()
+    }
+
+    /// Whether other servers get arrays that are held for it with a voucher only.
+    pub fn wants_vouchers(&self, shared: &Shared) -> bool {
+        shared.config.only_sent || !self.owner.user.is_empty()
+    }
+
+    /// Whether it may fetch this array, if that is held for its user.
+    pub fn may_fetch(&mut self, shared: &Shared, name: HeldName) -> Result<(), Failure> {
+        let Some(voucher) = &self.voucher else { return self.check(shared) };
+        if voucher.name != name {
+            shared.door.overstepped();
+            let text = "the voucher is for another array";
+            return Err(Failure::new(Code::NotPermitted, 0, text));
+        }
+        is_good(shared, voucher)
     }
 
     /// Whether a call of this routine may come: with this ticket and pass, or without.
@@ -115,8 +173,13 @@ impl Caller {
         self.user = Some(user);
     }
 
-    /// Whether the user still is one: the file may have changed since.
+    /// Whether the user still is one, and none who has shown a voucher: the file may have changed since.
     pub fn check(&mut self, shared: &Shared) -> Result<(), Failure> {
+        if self.is_bearer() {
+            shared.door.overstepped();
+            let text = "who shows a voucher may fetch the array that it is for, and nothing else";
+            return Err(Failure::new(Code::NotPermitted, 0, text));
+        }
         if let (Some(users), Some(user)) = (&shared.config.users, &self.user) {
             let user = users.again(user).map_err(|refusal| refused(&refusal))?;
             self.is(user);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kumi_broker::{CallId, ServerId};
 use kumi_idl::{Argument, Form, Order};
-use kumi_rpc::{HeldName, Placed};
+use kumi_rpc::{HeldName, HeldPart, Placed};
 
 use super::place::buffer;
 use crate::client::{Arg, CallError, Client, Known, Outcome};
@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(50);
 const ASK: Duration = Duration::from_secs(5);
 
 /// What is fetched from a server: whose, which, first byte there, first byte here, bytes.
-type Fetch = (Client, HeldName, u64, u64, u64);
+pub type Fetch = (Client, HeldName, u64, u64, u64);
 
 /// An argument that goes through the client, because servers do not reach each other.
 pub struct Relay {
@@ -53,7 +53,11 @@ impl Relay {
         }
         for (client, name, from, offset, length) in &self.fetches {
             let to = lent.part(*offset as usize, *length as usize);
-            client.fetch_bytes(*name, *from, to, None)?;
+            client.fetch_bytes(*name, *from, to, None).map_err(|error| match error {
+                // The server that is called is still there.
+                error @ CallError::Lost(_) => not_from(client.server(), error),
+                error => error,
+            })?;
         }
         let order = match self.argument.form {
             Form::Array(_, order) => order,
@@ -92,6 +96,16 @@ impl Delivery {
     }
 }
 
+/// What an error means that is not of the server that runs the call, but of one that holds what it reads.
+fn not_from(address: &str, error: CallError) -> CallError {
+    match error {
+        error @ CallError::NotHeld { .. } => error,
+        error => CallError::NoSource(format!(
+            "an array could not be had from the server at {address}: {error}"
+        )),
+    }
+}
+
 /// Whether an attempt is to end before its time.
 #[derive(Debug, Default)]
 pub struct Stop {
@@ -114,6 +128,10 @@ pub struct Attempt {
     pub deliveries: Vec<Delivery>,
     /// Who holds what it reads.
     pub holders: Vec<(Client, ServerId, HeldName)>,
+    /// Who gives vouchers for what it reads, and where that is.
+    pub vouchers: Vec<(Client, String, HeldName)>,
+    /// How long results stay at servers.
+    pub held: Duration,
     pub stop: Arc<Stop>,
     pub time: Option<Duration>,
 }
@@ -159,10 +177,29 @@ impl Attempt {
         Ended { call: self.call, number: self.number, result, found }
     }
 
+    /// Gets vouchers for what the server is to fetch, so that it needs no token.
+    fn vouch(&mut self) -> Result<(), CallError> {
+        let lifetime = self.time.map_or(self.held, |time| self.held.min(time.saturating_add(ASK)));
+        for (holder, address, name) in &self.vouchers {
+            let voucher = holder.vouch(*name, lifetime, Some(ASK));
+            let voucher = voucher.map_err(|error| not_from(address, error))?;
+            let arrays = self.args.iter_mut().filter_map(|arg| match arg {
+                Arg::AtServers(array) => Some(array),
+                _ => None,
+            });
+            let is_it = |part: &&mut HeldPart| part.name == *name && part.server == *address;
+            for part in arrays.flat_map(|array| &mut array.parts).filter(is_it) {
+                part.voucher.clone_from(&voucher);
+            }
+        }
+        Ok(())
+    }
+
     fn call(&mut self) -> Result<Outcome, CallError> {
         for relay in &mut self.relays {
             relay.fetch()?;
         }
+        self.vouch()?;
         let args = std::mem::take(&mut self.args);
         let mut call = match &self.place {
             Some(place) => self.client.begin_placed(&self.known, args, self.time, place)?,

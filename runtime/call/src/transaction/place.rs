@@ -5,28 +5,36 @@ use std::sync::Arc;
 
 use kumi_broker::{Access, CallId, Node, ServerId};
 use kumi_idl::Argument;
-use kumi_rpc::{HeldPart, Keep, Placed as Place};
+use kumi_rpc::{HeldName, HeldPart, Keep, Placed as Place, Vouchers};
 
 use super::TxArg;
-use super::attempt::{Attempt, Delivery, Relay, Stop};
+use super::attempt::{Attempt, Delivery, Fetch, Relay, Stop};
 use super::drive::{Driver, Running};
 use super::prepare::{self, Prepared, Use, memory, memory_mut, overlap};
 use super::report::Moved;
 use super::ways::Way;
-use crate::client::{Arg, Array, ArrayMut, AtServers, Shape};
+use crate::client::{Arg, Array, ArrayMut, AtServers, Client, Shape};
 use crate::lent::LentMut;
+
+/// Most vouchers of a call: many more would not fit its head.
+const MOST_VOUCHERS: usize = 100;
+
+fn wants_vouchers(holder: &Client) -> bool {
+    holder.vouchers() == Vouchers::Wanted
+}
 
 /// What is put together for a call.
 #[derive(Default)]
 struct Placed {
     relays: Vec<Relay>,
     deliveries: Vec<Delivery>,
-    held: Vec<(ServerId, kumi_rpc::HeldName)>,
-    keeps: Vec<(usize, kumi_rpc::HeldName)>,
+    held: Vec<(ServerId, HeldName)>,
+    keeps: Vec<(usize, HeldName)>,
     brings: Vec<usize>,
     direct: Vec<Access>,
     /// Why something goes through the client that another server has.
     helped: Option<String>,
+    vouchers: Vec<(ServerId, HeldName)>,
     moved: Moved,
 }
 
@@ -73,6 +81,8 @@ impl Driver<'_> {
             relays: placed.relays,
             deliveries: placed.deliveries,
             holders: holders.collect(),
+            vouchers: self.vouching(placed.vouchers),
+            held: self.options.held,
             stop: Arc::clone(&stop),
             time: self.options.time,
         };
@@ -88,6 +98,15 @@ impl Driver<'_> {
             moved: placed.moved,
         };
         Ok((attempt, running))
+    }
+
+    /// Whom to ask for vouchers, and where those are shown.
+    fn vouching(&self, vouchers: Vec<(ServerId, HeldName)>) -> Vec<(Client, String, HeldName)> {
+        let asked = |(server, name): (ServerId, HeldName)| {
+            let at = &self.servers[server.0 as usize];
+            Some((at.client.clone()?, at.address.clone(), name))
+        };
+        vouchers.into_iter().filter_map(asked).collect()
     }
 
     fn array(
@@ -148,30 +167,48 @@ impl Driver<'_> {
             let output = &self.outputs[output];
             let Some((_, name)) = output.held else { continue };
             let from = bytes.start - output.access.start;
+            // Vouched for, if it must be, by the thread of the attempt.
+            let part =
+                |server| HeldPart { offset, length, name, from, server, voucher: String::new() };
             placed.held.push((holder, name));
             let at = &self.servers[holder.0 as usize];
             if holder == server {
                 placed.moved.stayed += length;
-                let server = String::new();
-                array.parts.push(HeldPart { offset, length, name, from, server });
-            } else if let Some(why) = self.relays(node, server, holder)
+                array.parts.push(part(String::new()));
+            } else if let Some(why) = self.relays(node, server, holder, placed)
                 && let Some(client) = &at.client
             {
-                placed.helped.get_or_insert_with(|| why.to_owned());
+                placed.helped.get_or_insert(why);
                 placed.moved.received += length;
                 placed.moved.sent += length;
                 fetches.push((client.clone(), name, from, offset, length));
             } else {
+                let wanted = at.client.as_ref().is_some_and(wants_vouchers);
+                if wanted && !placed.vouchers.contains(&(holder, name)) {
+                    placed.vouchers.push((holder, name));
+                }
                 placed.moved.between += length;
-                let server = at.address.clone();
-                array.parts.push(HeldPart { offset, length, name, from, server });
+                array.parts.push(part(at.address.clone()));
             }
         }
+        self.fill(&mut array, one, argument, (fetches, gaps), placed);
+        array
+    }
+
+    /// Where what no server sends straight comes from: the caller's memory, or one into which the client fetches the rest.
+    fn fill(
+        &self,
+        array: &mut AtServers<'static>,
+        one: &Use,
+        argument: &Argument,
+        (fetches, gaps): (Vec<Fetch>, Vec<(u64, u64)>),
+        placed: &mut Placed,
+    ) {
         let own = memory(self.tx, one.data);
         if fetches.is_empty() {
             array.from =
                 own.filter(|_| !gaps.is_empty()).map(|(shape, lent)| Array::lent(lent, shape));
-            return array;
+            return;
         }
         let from = own.map(|(_, lent)| {
             lent.part((one.access.start - lent.address()) as usize, argument.sent as usize)
@@ -183,13 +220,28 @@ impl Driver<'_> {
             array.from = Some(Array::lent(relay.memory(), shape));
         }
         placed.relays.push(relay);
-        array
     }
 
     /// Why what one server holds goes to another through the client, for this call, if it does.
-    fn relays(&self, node: Node, reader: ServerId, holder: ServerId) -> Option<&str> {
+    fn relays(
+        &self,
+        node: Node,
+        reader: ServerId,
+        holder: ServerId,
+        placed: &Placed,
+    ) -> Option<String> {
         let why = self.relayed.get(&node).or_else(|| self.apart.get(&(reader, holder)));
-        why.map(String::as_str)
+        if why.is_some() {
+            return why.cloned();
+        }
+        let client = |server: ServerId| self.servers[server.0 as usize].client.as_ref();
+        client(holder).filter(|holder| wants_vouchers(holder))?;
+        let address = &self.servers[reader.0 as usize].address;
+        if client(reader).is_some_and(|reader| reader.vouchers() == Vouchers::Unknown) {
+            return Some(format!("{address} is of a version that shows no vouchers to others"));
+        }
+        let is_full = placed.vouchers.len() >= MOST_VOUCHERS;
+        is_full.then(|| format!("{address} can be given {MOST_VOUCHERS} vouchers with a call"))
     }
 
     /// Where a result goes: to the client, or to a name at the server.

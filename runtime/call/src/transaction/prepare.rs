@@ -313,7 +313,14 @@ fn rehearsal(tx: &Transaction<'_>, own: &[Use], argument: &Argument) -> Arg<'sta
     for one in own.iter().filter(|one| !one.is_client()) {
         if one.reads && argument.sent > 0 {
             let server = String::new();
-            let part = HeldPart { offset: 0, length: argument.sent, name, from: 0, server };
+            let part = HeldPart {
+                offset: 0,
+                length: argument.sent,
+                name,
+                from: 0,
+                server,
+                voucher: String::new(),
+            };
             array.parts.push(part);
         }
         if one.writes {

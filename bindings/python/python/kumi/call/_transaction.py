@@ -53,6 +53,8 @@ class StepReport:
     server: str | None
     #: How often it was begun.
     attempts: int
+    #: Why what it read of another server came through the client; None: it came straight, or there was nothing.
+    helped: str | None
     #: Seconds from the transaction's begin until it began, and until it ended.
     begun: float | None
     ended: float | None

@@ -25,6 +25,22 @@ impl Link {
         Ok(ticket)
     }
 
+    /// Asks for a voucher for a held array.
+    pub fn vouch<L: std::ops::Deref<Target = Link>>(
+        link: L,
+        name: HeldName,
+        lifetime_ms: u32,
+        deadline: Option<Instant>,
+    ) -> Result<Ticket<L>, CallError> {
+        let mut out = Vec::new();
+        let mut state = link.lock();
+        let stream = state.rpc.vouch(name, lifetime_ms, &mut out);
+        link.begin(state, stream, Pending::default());
+        let ticket = Ticket::of(link, stream);
+        ticket.link.put(&[Source::Bytes(&out)], deadline, &|| false)?;
+        Ok(ticket)
+    }
+
     /// Ends it.
     pub fn end(&self, why: &str) {
         let _lost = self.fail(why);

@@ -39,6 +39,7 @@ impl State {
             ClientEvent::Placed(stream, placed) => (stream, Ok(Answer::Placed(placed))),
             ClientEvent::Closed(stream) => (stream, Ok(Answer::Closed)),
             ClientEvent::Created(stream) => (stream, Ok(Answer::Created)),
+            ClientEvent::Voucher(stream, voucher) => (stream, Ok(Answer::Voucher(voucher))),
             ClientEvent::State(stream, json) => (stream, Ok(Answer::State(json))),
             ClientEvent::Ended(failure) => return self.lose(&failure.text),
             ClientEvent::Pong => return self.heart.beats(),

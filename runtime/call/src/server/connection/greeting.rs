@@ -19,9 +19,11 @@ impl Connection {
         match self.admit(hello) {
             Ok(caller) => {
                 self.caller = caller;
-                let local = self.nearby(socket).filter(|_| hello.maps);
-                let gives = hello.maps && self.may_map();
+                let maps = hello.maps && !self.caller.is_bearer();
+                let local = self.nearby(socket).filter(|_| maps);
+                let gives = maps && self.may_map();
                 self.rpc.offer(gives, local);
+                self.rpc.want_vouchers(self.caller.wants_vouchers(&shared));
                 self.closing = !self.rpc.welcome(hello, &config.name, config.call_bytes);
             }
             Err(failure) => {

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::rc::Rc;
+use std::time::Duration;
 
 use kumi_idl::{Interface, Param, Type};
-use kumi_rpc::{Failure, FetchHead, Keep, Place, ResultHead, Size};
+use kumi_rpc::{Failure, FetchHead, HeldName, Keep, Place, ResultHead, Size};
 use tokio::time::Instant;
 
 use super::super::gather::Sources;
@@ -57,7 +58,8 @@ pub(super) fn belongs(
 impl Connection {
     /// For whom its calls' results are held.
     pub(super) fn holder(&self) -> Holder<'_> {
-        Holder { connection: self.number, user: &self.caller.owner().user }
+        let (connection, user) = (self.number, &*self.caller.owner().user);
+        Holder { connection, user, adopts: !self.caller.is_bearer() }
     }
 
     /// Begins to bring what servers hold of a call's arguments.
@@ -116,7 +118,7 @@ impl Connection {
         let bytes = arrays + files;
         self.shared.count(|traffic| &traffic.from_clients, bytes);
         if job.ticket.as_ref().is_some_and(|ticket| !ticket.runs()) {
-            self.rpc.fail(stream, &super::spent(&job.offered.interface.name));
+            self.rpc.fail(stream, &super::beginning::spent(&job.offered.interface.name));
             self.forget(*job);
             return;
         }
@@ -146,9 +148,28 @@ impl Connection {
         self.shared.give(job.block);
     }
 
+    /// Gives a voucher for an array that is held for the user, so that another server may fetch it.
+    pub(super) fn vouch(
+        &mut self,
+        stream: u32,
+        name: HeldName,
+        lifetime_ms: u32,
+    ) -> Result<(), Failure> {
+        self.caller.check(&self.shared)?;
+        self.shared.find(name, self.holder(), 0)?;
+        let lifetime = Duration::from_millis(lifetime_ms.into());
+        // As long as an array may stay, at most.
+        let lifetime = lifetime.min(self.shared.config.held_time);
+        let user = (&*self.caller.owner().user, self.caller.token());
+        let now = std::time::Instant::now();
+        let voucher = self.shared.vouchers.give(name, user, lifetime, now);
+        self.rpc.vouched(stream, &voucher);
+        Ok(())
+    }
+
     /// Sends bytes of a held array.
     pub(super) fn fetch(&mut self, stream: u32, head: &FetchHead) -> Result<(), Failure> {
-        self.caller.check(&self.shared)?;
+        self.caller.may_fetch(&self.shared, head.name)?;
         let kept = self.shared.find(head.name, self.holder(), 0)?;
         let (begin, _) = kept.range(head.offset, head.length).ok_or_else(|| {
             let (length, end) = (kept.length, head.offset.saturating_add(head.length));

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use kumi_idl::Type;
 use kumi_rpc::{CallHead, Code, Failure};
 
-use super::{Connection, admit};
+use super::Connection;
+use super::beginning::admit;
 use crate::server::registry::Offered;
 use crate::server::slots::{self, News, OnObject, Wanted};
 use crate::values::bad;

@@ -1,0 +1,187 @@
+//! Vouchers: what a server gives a client for an array that it holds, so that another server may fetch that.
+//!
+//! A voucher says which array, whose, and until when, and is signed with a key that only the server has. Whoever shows it may
+//! fetch that array until then, and do nothing else: so no token ever reaches a server that fetches. See
+//! docs/call-protocol.md, "Vouchers".
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use blake3::Hash;
+use kumi_rpc::{HeldName, Secret};
+
+use crate::users::Users;
+use crate::{pass, signed};
+
+/// With what every voucher begins, so that it is no token.
+const PREFIX: &str = "voucher_";
+/// Longest name of a user.
+const MOST_USER: usize = 64;
+/// Bytes of a voucher without its user's name and signature: array, end, token.
+const FIXED: usize = HeldName::LENGTH + 8 + 8;
+
+/// What is in a voucher.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Voucher {
+    /// The array.
+    pub name: HeldName,
+    /// Until when it is good, in milliseconds on the clock of the server that has given it.
+    end: u64,
+    /// By what the server knows the token with which it was asked for; zeros: there was none.
+    token: [u8; 8],
+    /// Whose array it is; empty: users are not told apart.
+    pub user: String,
+}
+
+/// Whether this, which is shown or to be shown, is a voucher rather than a token.
+pub fn is_voucher(shown: &str) -> bool {
+    let digits = shown.strip_prefix(PREFIX);
+    digits.is_some_and(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
+}
+
+impl Voucher {
+    fn signed(&self, key: &Secret) -> String {
+        let mut bytes = Vec::with_capacity(FIXED + self.user.len() + 32);
+        self.name.encode(&mut bytes);
+        bytes.extend_from_slice(&self.end.to_le_bytes());
+        bytes.extend_from_slice(&self.token);
+        bytes.extend_from_slice(self.user.as_bytes());
+        signed::sign(PREFIX, bytes, key)
+    }
+
+    fn read(text: &str, key: &Secret) -> Option<Voucher> {
+        let bytes = signed::read(PREFIX, text, FIXED + MOST_USER, key)?;
+        let (name, rest) = bytes.split_first_chunk()?;
+        let (end, rest) = rest.split_first_chunk()?;
+        let (token, user) = rest.split_first_chunk()?;
+        Some(Voucher {
+            name: HeldName::of(name)?,
+            end: u64::from_le_bytes(*end),
+            token: *token,
+            user: String::from_utf8(user.to_vec()).ok()?,
+        })
+    }
+}
+
+/// The vouchers of a server: with its end they end too, as do the arrays for which they are.
+#[derive(Debug)]
+pub struct Vouchers {
+    key: Secret,
+    /// Where its clock began: so nobody else's clock matters.
+    begun: Instant,
+}
+
+impl Vouchers {
+    /// None is given yet.
+    ///
+    /// # Errors
+    /// The system has no random bytes.
+    pub fn new(now: Instant) -> io::Result<Vouchers> {
+        Ok(Vouchers { key: pass::key()?, begun: now })
+    }
+
+    fn clock(&self, now: Instant) -> u64 {
+        let since = now.saturating_duration_since(self.begun);
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Tells nothing of the token to who has not the key.
+    fn stamp(&self, token: Option<&Hash>) -> [u8; 8] {
+        let mut stamp = [0; 8];
+        if let Some(token) = token {
+            let hash = blake3::keyed_hash(&self.key.0, token.as_bytes());
+            stamp.copy_from_slice(&hash.as_bytes()[..8]);
+        }
+        stamp
+    }
+
+    /// One for an array of a user, who has shown a token with this hash, good for so long.
+    pub fn give(
+        &self,
+        name: HeldName,
+        (user, token): (&str, Option<&Hash>),
+        lifetime: Duration,
+        now: Instant,
+    ) -> String {
+        let lifetime = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
+        let end = self.clock(now).saturating_add(lifetime);
+        let token = self.stamp(token);
+        Voucher { name, end, token, user: user.to_owned() }.signed(&self.key)
+    }
+
+    /// Whether it still has a good user.
+    pub fn has_user(&self, voucher: &Voucher, users: &Users) -> bool {
+        if voucher.token == self.stamp(None) {
+            return users.named(&voucher.user).is_some();
+        }
+        users.has(&voucher.user, |token| self.stamp(Some(token)) == voucher.token)
+    }
+
+    /// What is shown, if it was given here.
+    pub fn read(&self, text: &str) -> Option<Voucher> {
+        Voucher::read(text, &self.key)
+    }
+
+    /// Whether it is good no longer.
+    pub fn is_over(&self, voucher: &Voucher, now: Instant) -> bool {
+        self.clock(now) >= voucher.end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(index: u32) -> HeldName {
+        HeldName { secret: [7; 16], index }
+    }
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_voucher_is_what_was_given() {
+        let now = Instant::now();
+        let server = Vouchers::new(now).expect("random bytes");
+        let other = Vouchers::new(now).expect("random bytes");
+        let text = server.give(name(3), ("zoe", None), MINUTE, now);
+        assert!(is_voucher(&text) && !pass::is_pass(&text) && !text.contains("zoe"), "{text}");
+        let voucher = server.read(&text).expect("its own");
+        assert_eq!((voucher.name, voucher.user.as_str(), voucher.end), (name(3), "zoe", 60_000));
+        assert_eq!(other.read(&text), None, "another server's");
+        // No byte can be another.
+        for at in PREFIX.len()..text.len() {
+            let mut forged = text.clone().into_bytes();
+            forged[at] = if forged[at] == b'0' { b'1' } else { b'0' };
+            let forged = String::from_utf8(forged).expect("digits");
+            assert_eq!(server.read(&forged), None, "{at}");
+        }
+        let cut = &text[..text.len() - 2];
+        for wrong in ["", "voucher_", "voucher_0", "voucher_zz", cut, &text[8..]] {
+            assert_eq!(server.read(wrong), None, "{wrong}");
+        }
+        assert!(!is_voucher("") && !is_voucher("voucher_zz") && !is_voucher(&text[8..]));
+        let long = server.give(name(1), (&"a".repeat(MOST_USER), None), MINUTE, now);
+        assert!(server.read(&long).is_some() && long.len() <= 512, "it fits where vouchers go");
+        // Signed as it is, but with another thing's prefix it is none.
+        let other_kind = signed::sign("pass_", vec![0; FIXED], &server.key);
+        assert_eq!(server.read(&other_kind), None);
+        let short = signed::sign(PREFIX, vec![0; FIXED - 1], &server.key);
+        assert_eq!(server.read(&short), None);
+    }
+
+    #[test]
+    fn a_voucher_ends() {
+        let now = Instant::now();
+        let server = Vouchers::new(now).expect("random bytes");
+        let later = now + 2 * MINUTE;
+        let read = |lifetime| server.read(&server.give(name(1), ("", None), lifetime, later));
+        let voucher = read(MINUTE).expect("its own");
+        assert!(!server.is_over(&voucher, now) && !server.is_over(&voucher, later));
+        let end = later + MINUTE;
+        assert!(!server.is_over(&voucher, end - Duration::from_millis(1)));
+        assert!(server.is_over(&voucher, end));
+        let voucher = read(Duration::ZERO).expect("its own");
+        assert!(server.is_over(&voucher, later), "for no time at all");
+        assert!(!server.is_over(&read(Duration::MAX).expect("its own"), end));
+    }
+}
