@@ -104,6 +104,11 @@ fn what_cannot_be_is_said() {
         assert!(matches!(error, CallError::Argument { .. }), "{error:?}");
         assert!(error.to_string().contains(what), "{error}");
     }
+    let object = grid.object("log").expect("a place");
+    let error = object.call("raed", vec![]).expect_err("no method");
+    let CallError::RoutineNotFound(text) = &error else { panic!("{error:?}") };
+    assert!(text.contains("`log.raed`") && text.contains("log.read"), "{text}");
+    assert_eq!(read(&object), "");
     let error = grid.object("plain").expect_err("a routine");
     assert!(matches!(error, CallError::Argument { .. }), "{error:?}");
     let error = grid.object("broken").expect_err("its symbol is not there");

@@ -62,7 +62,8 @@ impl Connection {
     /// What is told of a routine.
     pub(super) fn describe(&mut self, name: &str) -> Result<Arc<Offered>, Failure> {
         if !self.has_method(name) {
-            self.caller.may_ask()?;
+            let refused = self.caller.may_ask();
+            refused.map_err(|refused| self.no_method(name).unwrap_or(refused))?;
         }
         self.find(name)
     }

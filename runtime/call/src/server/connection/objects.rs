@@ -95,6 +95,17 @@ impl Connection {
         methods.any(|method| method.interface.name == name)
     }
 
+    /// What is said of a name that would be a method of an object of the client's, and is none: who asks knows the class.
+    pub(super) fn no_method(&self, name: &str) -> Option<Failure> {
+        let rest = |made: &Made| name.strip_prefix(made.class.as_str());
+        let is_of = |made: &&Made| rest(made).is_some_and(|rest| rest.starts_with('.'));
+        let made = self.objects.values().find(is_of)?;
+        let names = made.methods.iter().map(|method| method.interface.name.as_str());
+        let has: Vec<&str> = names.filter(|name| self.caller.permits(name)).collect();
+        let text = format!("there is no method `{name}`; `{}` has {}", made.class, has.join(", "));
+        Some(Failure::new(Code::NoSuchRoutine, 0, text))
+    }
+
     /// Something has become of an object.
     pub(super) fn became(&mut self, news: News) {
         let News { id, stream, became } = news;
