@@ -18,24 +18,33 @@
 ! call is over; arrays of grpc_push_in until it has begun.  Types, sizes and shapes are compared with the description before
 ! anything is sent; arrays of several dimensions are converted if the routine has them by rows.  Texts have blanks at their ends.
 !
+! An object of a class keeps its state at the server from call to call:
+!
+!   type(grpc_object_handle) :: counter
+!
+!   call grpc_object_handle_default(counter, 'counter')
+!   call grpc_push_in(arguments, 3)
+!   call grpc_invoke(counter, 'add', arguments)
+!
 ! Procedures have `stat` as their last argument; without it the program ends when they fail.
 !
 ! SPDX-License-Identifier: Apache-2.0 OR MIT
 module kumi_grpc
   use, intrinsic :: iso_c_binding, only: c_char, c_f_pointer, c_int, c_loc, c_null_char, c_null_ptr, c_ptr, c_size_t
   use, intrinsic :: iso_fortran_env, only: error_unit
-  use kumi_grpc_base, only: begin, c_cancel, c_cancel_all, c_error_string, c_finalize, c_get_failed, c_handle_default, &
-    c_handle_destruct, c_handle_init, c_initialize, c_last_error_text, c_probe, c_probe_or, c_strlen, c_wait, c_wait_all, &
-    c_wait_and, c_wait_any, c_wait_or, grpc_arguments, grpc_clear, grpc_function_handle, grpc_get_error, grpc_last_error, &
-    grpc_push_default, grpc_push_function, scattered
+  use kumi_grpc_base, only: begin, begin_method, c_cancel, c_cancel_all, c_error_string, c_finalize, c_get_failed, &
+    c_handle_default, c_handle_destruct, c_handle_init, c_initialize, c_last_error_text, c_object_default, c_object_destruct, &
+    c_object_init, c_object_is_ready, c_probe, c_probe_or, c_strlen, c_wait, c_wait_all, c_wait_and, c_wait_any, c_wait_or, &
+    grpc_arguments, grpc_clear, grpc_function_handle, grpc_get_error, grpc_last_error, grpc_object_handle, grpc_push_default, &
+    grpc_push_function, scattered
   use kumi_grpc_codes
   use kumi_grpc_push
   implicit none
   public
-  private :: begin, c_cancel, c_cancel_all, c_error_string, c_finalize, c_get_failed, c_handle_default, c_handle_destruct, &
-    c_handle_init, c_initialize, c_last_error_text, c_probe, c_probe_or, c_strlen, c_wait, c_wait_all, c_wait_and, c_wait_any, &
-    c_wait_or, copy_text, done, in_pieces, scattered, c_char, c_f_pointer, c_int, c_loc, c_null_char, c_null_ptr, c_ptr, &
-    c_size_t, error_unit
+  private :: begin, begin_method, c_cancel, c_cancel_all, c_error_string, c_finalize, c_get_failed, c_handle_default, &
+    c_handle_destruct, c_handle_init, c_initialize, c_last_error_text, c_object_default, c_object_destruct, c_object_init, &
+    c_object_is_ready, c_probe, c_probe_or, c_strlen, c_wait, c_wait_all, c_wait_and, c_wait_any, c_wait_or, copy_text, done, &
+    in_pieces, scattered, c_char, c_f_pointer, c_int, c_loc, c_null_char, c_null_ptr, c_ptr, c_size_t, error_unit
 
 contains
 
@@ -131,6 +140,38 @@ contains
     call done(c_handle_destruct(handle), stat)
   end subroutine grpc_function_handle_destruct
 
+  ! An object of a class at the first of the configured servers that can make one; waits until it is there.
+  subroutine grpc_object_handle_default(handle, class, stat)
+    type(grpc_object_handle), intent(inout) :: handle
+    character(len=*), intent(in) :: class
+    integer(c_int), intent(out), optional :: stat
+
+    call done(c_object_default(handle, trim(class)//c_null_char), stat)
+  end subroutine grpc_object_handle_default
+
+  subroutine grpc_object_handle_init(handle, server, class, stat)
+    type(grpc_object_handle), intent(inout) :: handle
+    character(len=*), intent(in) :: server, class
+    integer(c_int), intent(out), optional :: stat
+
+    call done(c_object_init(handle, trim(server)//c_null_char, trim(class)//c_null_char), stat)
+  end subroutine grpc_object_handle_init
+
+  subroutine grpc_object_handle_destruct(handle, stat)
+    type(grpc_object_handle), intent(inout) :: handle
+    integer(c_int), intent(out), optional :: stat
+
+    call done(c_object_destruct(handle), stat)
+  end subroutine grpc_object_handle_destruct
+
+  ! stat: GRPC_NO_ERROR when the object is there, GRPC_OBJECT_LOST_NP when it is no more.
+  subroutine grpc_object_handle_is_ready(handle, stat)
+    type(grpc_object_handle), intent(in) :: handle
+    integer(c_int), intent(out) :: stat
+
+    stat = c_object_is_ready(handle)
+  end subroutine grpc_object_handle_is_ready
+
   ! ---- calls --------------------------------------------------------------------------------------
 
   ! Calls and waits, for at most so many milliseconds if that is not 0.
@@ -163,6 +204,39 @@ contains
     if (in_pieces(arguments, stat)) return
     call done(begin(handle, arguments, 1_c_int, session, milliseconds), stat)
   end subroutine grpc_call_async
+
+  ! Calls a method of an object and waits, for at most so many milliseconds if that is not 0.
+  subroutine grpc_invoke(handle, method, arguments, stat, limit)
+    type(grpc_object_handle), intent(in) :: handle
+    character(len=*), intent(in) :: method
+    type(grpc_arguments), intent(in) :: arguments
+    integer(c_int), intent(out), optional :: stat
+    integer(c_int), intent(in), optional :: limit
+    integer(c_int) :: session, milliseconds
+
+    milliseconds = 0
+    if (present(limit)) milliseconds = limit
+    session = GRPC_SESSIONID_VOID
+    if (in_pieces(arguments, stat)) return
+    call done(begin_method(handle, method, arguments, 0_c_int, session, milliseconds), stat)
+  end subroutine grpc_invoke
+
+  ! Begins a session; returns when the arguments are sent.
+  subroutine grpc_invoke_async(handle, method, session, arguments, stat, limit)
+    type(grpc_object_handle), intent(in) :: handle
+    character(len=*), intent(in) :: method
+    integer(c_int), intent(out) :: session
+    type(grpc_arguments), intent(in) :: arguments
+    integer(c_int), intent(out), optional :: stat
+    integer(c_int), intent(in), optional :: limit
+    integer(c_int) :: milliseconds
+
+    milliseconds = 0
+    if (present(limit)) milliseconds = limit
+    session = GRPC_SESSIONID_VOID
+    if (in_pieces(arguments, stat)) return
+    call done(begin_method(handle, method, arguments, 1_c_int, session, milliseconds), stat)
+  end subroutine grpc_invoke_async
 
   ! Whether an array does not lie in one piece, which is told as an error.
   logical function in_pieces(arguments, stat)

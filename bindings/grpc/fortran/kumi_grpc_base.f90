@@ -8,13 +8,19 @@ module kumi_grpc_base
   implicit none
   public
   private :: c_char, c_funptr, c_int, c_int8_t, c_int64_t, c_loc, c_null_char, c_null_funptr, c_null_ptr, c_ptr, c_size_t, &
-    item, added
+    item, added, raw
 
   ! A routine at a server.  Copies are the same handle.
   type, bind(c) :: grpc_function_handle
     private
     integer(c_int64_t) :: number = 0
   end type grpc_function_handle
+
+  ! An object of a class at a server.  Copies are the same object.
+  type, bind(c) :: grpc_object_handle
+    private
+    integer(c_int64_t) :: number = 0
+  end type grpc_object_handle
 
   ! kumi_grpc_argument.
   type, bind(c) :: c_argument
@@ -89,6 +95,40 @@ module kumi_grpc_base
       integer(c_int), intent(inout) :: session
       type(c_attributes), intent(in) :: attributes
     end function c_call
+
+    integer(c_int) function c_object_default(handle, class) bind(c, name='grpc_object_handle_default_np')
+      import :: c_char, c_int, grpc_object_handle
+      type(grpc_object_handle), intent(inout) :: handle
+      character(kind=c_char), intent(in) :: class(*)
+    end function c_object_default
+
+    integer(c_int) function c_object_init(handle, server, class) bind(c, name='grpc_object_handle_init_np')
+      import :: c_char, c_int, grpc_object_handle
+      type(grpc_object_handle), intent(inout) :: handle
+      character(kind=c_char), intent(in) :: server(*), class(*)
+    end function c_object_init
+
+    integer(c_int) function c_object_destruct(handle) bind(c, name='grpc_object_handle_destruct_np')
+      import :: c_int, grpc_object_handle
+      type(grpc_object_handle), intent(inout) :: handle
+    end function c_object_destruct
+
+    integer(c_int) function c_object_is_ready(handle) bind(c, name='grpc_object_handle_is_ready_np')
+      import :: c_int, grpc_object_handle
+      type(grpc_object_handle), intent(in) :: handle
+    end function c_object_is_ready
+
+    integer(c_int) function c_invoke(handle, method, arguments, count, is_session, session, attributes) &
+      bind(c, name='kumi_grpc_invoke_arguments')
+      import :: c_argument, c_attributes, c_char, c_int, c_size_t, grpc_object_handle
+      type(grpc_object_handle), intent(in) :: handle
+      character(kind=c_char), intent(in) :: method(*)
+      type(c_argument), intent(in) :: arguments(*)
+      integer(c_size_t), value :: count
+      integer(c_int), value :: is_session
+      integer(c_int), intent(inout) :: session
+      type(c_attributes), intent(in) :: attributes
+    end function c_invoke
 
     integer(c_int) function c_probe(session) bind(c, name='grpc_probe')
       import :: c_int
@@ -283,13 +323,9 @@ contains
     arguments%items(at)%copy = bytes
   end subroutine add_text_value
 
-  ! Calls: waits for the end, or begins a session.
-  integer(c_int) function begin(handle, arguments, is_session, session, milliseconds)
-    type(grpc_function_handle), intent(in) :: handle
+  ! The arguments as C has them, which are valid as long as `arguments` are.
+  function raw(arguments) result(list)
     type(grpc_arguments), intent(in), target :: arguments
-    integer(c_int), intent(in) :: is_session
-    integer(c_int), intent(inout) :: session
-    integer(c_int), intent(in) :: milliseconds
     type(c_argument) :: list(arguments%used)
     integer :: i
 
@@ -300,6 +336,30 @@ contains
         if (size(arguments%items(i)%copy) > 0) list(i)%address = c_loc(arguments%items(i)%copy)
       end if
     end do
-    begin = c_call(handle, list, int(arguments%used, c_size_t), is_session, session, c_attributes(milliseconds, 0_c_int))
+  end function raw
+
+  ! Calls a routine: waits for the end, or begins a session.
+  integer(c_int) function begin(handle, arguments, is_session, session, milliseconds)
+    type(grpc_function_handle), intent(in) :: handle
+    type(grpc_arguments), intent(in), target :: arguments
+    integer(c_int), intent(in) :: is_session
+    integer(c_int), intent(inout) :: session
+    integer(c_int), intent(in) :: milliseconds
+
+    begin = c_call(handle, raw(arguments), int(arguments%used, c_size_t), is_session, session, &
+      c_attributes(milliseconds, 0_c_int))
   end function begin
+
+  ! The same of a method.
+  integer(c_int) function begin_method(handle, method, arguments, is_session, session, milliseconds)
+    type(grpc_object_handle), intent(in) :: handle
+    character(len=*), intent(in) :: method
+    type(grpc_arguments), intent(in), target :: arguments
+    integer(c_int), intent(in) :: is_session
+    integer(c_int), intent(inout) :: session
+    integer(c_int), intent(in) :: milliseconds
+
+    begin_method = c_invoke(handle, trim(method)//c_null_char, raw(arguments), int(arguments%used, c_size_t), is_session, &
+      session, c_attributes(milliseconds, 0_c_int))
+  end function begin_method
 end module kumi_grpc_base

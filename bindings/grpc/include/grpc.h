@@ -29,11 +29,12 @@
  *
  * Memory. What is passed belongs to the call until it is over: until grpc_call returns, or until a function of this header has
  * said that the session is over (or cancelled). Input arrays may be changed when grpc_call_async has returned, through a
- * metaserver when the session is over; arrays and scalars that come back must not be read, changed or freed before the session is over. A function handle must stay where
+ * metaserver when the session is over; arrays and scalars that come back must not be read, changed or freed before the session is over. A handle must stay where
  * it is until it is destructed (grpc_get_handle gives its address). Nothing else that is passed is kept.
  *
  * Threads. All functions may be called from any thread at any time. The last error and the failed sessions are those of the
- * calling thread. A child made by fork() must not use the library before it runs another program.
+ * calling thread. What was made stays the process': in a child made by fork() all functions say GRPC_NOT_INITIALIZED, also
+ * grpc_finalize, until it calls grpc_initialize itself, which is safe if no other thread used the library during the fork.
  *
  * Functions that a routine calls run in the thread that waits for the session, or probes it: as long as none does, the routine waits.
  * They may make calls themselves, but not wait for the session that they belong to. longjmp and exceptions must not leave them.
@@ -59,6 +60,11 @@ typedef struct grpc_function_handle_s {
 /* A call that was begun; numbers above 0. */
 typedef int grpc_sessionid_t;
 #define GRPC_SESSIONID_VOID (-1)
+
+/* An object of a class at a server; the same. */
+typedef struct grpc_object_handle_s_np {
+    uint64_t goh_number;
+} grpc_object_handle_t_np;
 
 typedef int grpc_error_t;
 
@@ -117,7 +123,9 @@ enum {
     /* GRPC_SESSION_FAILED: a function of Python that is served has raised an exception, which grpc_last_error_text_np() tells */
     GRPC_RAISED_NP = 43,
     /* GRPC_RPC_REFUSED: the token has expired */
-    GRPC_EXPIRED_NP = 44
+    GRPC_EXPIRED_NP = 44,
+    /* GRPC_RPC_REFUSED: the object is no more; of waits for a session GRPC_SESSION_FAILED. The method has not run. */
+    GRPC_OBJECT_LOST_NP = 45
 };
 /* As it is spelled elsewhere. */
 #define GRPC_CANCELLED_NP GRPC_CANCELED_NP
@@ -154,7 +162,7 @@ grpc_error_t grpc_function_handle_init(grpc_function_handle_t *handle, const cha
 /* Sessions of the handle go on. Errors: INVALID_FUNCTION_HANDLE. */
 grpc_error_t grpc_function_handle_destruct(grpc_function_handle_t *handle);
 
-/* The handle of a session: the address with which it was made. Errors: INVALID_SESSION_ID. */
+/* The handle of a session: the address with which it was made. Errors: INVALID_SESSION_ID, also of a call on an object. */
 grpc_error_t grpc_get_handle(grpc_function_handle_t **handle, grpc_sessionid_t session);
 
 /* The same for arrays of handles of one routine. */
@@ -258,7 +266,7 @@ int destructArgStack(grpc_arg_stack_t *stack);
 typedef enum grpc_handle_attr_name_e_np {
     /* const char *: the server; without: as grpc_function_handle_default() */
     GRPC_HANDLE_ATTR_HOSTNAME = 0,
-    /* const char *: the routine */
+    /* const char *: the routine, or the class of an object */
     GRPC_HANDLE_ATTR_FUNCNAME = 4,
     /* int *: how many milliseconds a call may take; 0: as the configuration says */
     GRPC_HANDLE_ATTR_SESSION_TIMEOUT_MS_NP = 32,
@@ -329,6 +337,68 @@ int grpc_call_arg_stack_with_attr_np(grpc_function_handle_t *handle, const grpc_
                                      grpc_arg_stack_t *stack);
 grpc_sessionid_t grpc_call_arg_stack_async_with_attr_np(grpc_function_handle_t *handle,
                                                         const grpc_session_attr_t_np *attributes, grpc_arg_stack_t *stack);
+
+/* ---- Objects of classes ----
+ * An object is a process at a server that keeps the state of its class (`DefClass`) from call to call. It ends when its handle was destructed
+ * and all sessions on it are over, and with the connection; also when a method crashes, is cancelled or takes too long while it runs. What
+ * is called on it afterwards has not run: GRPC_OBJECT_LOST_NP. Calls on one object run one after the other, in the order
+ * in which they were begun; sessions of methods are sessions as others. A method is named as its class does, without the name of that. */
+
+/* Makes an object at the first of the configured servers that can, and waits until it is there, no longer than the timeout of the
+ * configuration. Errors: SERVER_NOT_FOUND, FUNCTION_NOT_FOUND (no such class; a metaserver says INVALID_ARGUMENT_NP of routines),
+ * RPC_REFUSED (as many objects as there may be, for one), COMMUNICATION_FAILED, TIMEOUT_NP; INVALID_FUNCTION_HANDLE: `handle` is NULL. */
+grpc_error_t grpc_object_handle_default_np(grpc_object_handle_t_np *handle, const char *class_name);
+
+/* At a server or metaserver; NULL: as grpc_object_handle_default_np(). Errors: the same. */
+grpc_error_t grpc_object_handle_init_np(grpc_object_handle_t_np *handle, const char *server_name, const char *class_name);
+
+/* Sessions on the object go on; it ends with the last of them. Errors: INVALID_FUNCTION_HANDLE. */
+grpc_error_t grpc_object_handle_destruct_np(grpc_object_handle_t_np *handle);
+
+/* The same for arrays of objects of one class: all are made, or none; all are destructed, or none. */
+grpc_error_t grpc_object_handle_array_default_np(grpc_object_handle_t_np *handles, size_t count, const char *class_name);
+grpc_error_t grpc_object_handle_array_init_np(grpc_object_handle_t_np *handles, size_t count, const char *server_name,
+                                              const char *class_name);
+grpc_error_t grpc_object_handle_array_destruct_np(grpc_object_handle_t_np *handles, size_t count);
+
+/* With a time and an order of arrays for all calls on it; making it may take that time too. Errors: those of
+ * grpc_object_handle_default_np(); INVALID_ARGUMENT_NP: no class is named. */
+grpc_error_t grpc_object_handle_init_with_attr_np(grpc_object_handle_t_np *handle, const grpc_handle_attr_t_np *attributes);
+grpc_error_t grpc_object_handle_array_init_with_attr_np(grpc_object_handle_t_np *handles, size_t count,
+                                                        const grpc_handle_attr_t_np *attributes);
+/* What a handle is, to be freed with grpc_handle_attr_destruct_np(). */
+grpc_error_t grpc_object_handle_get_attr_np(const grpc_object_handle_t_np *handle, grpc_handle_attr_t_np *attributes);
+
+/* Whether the object is there, as far as can be seen without waiting: NO_ERROR, or OBJECT_LOST_NP.
+ * Errors: INVALID_FUNCTION_HANDLE. */
+grpc_error_t grpc_object_handle_is_ready_np(const grpc_object_handle_t_np *handle);
+
+/* The handle of a session on an object: the address with which it was made. Errors: INVALID_SESSION_ID, also of other calls. */
+grpc_error_t grpc_object_handle_get_from_session_np(grpc_object_handle_t_np **handle, grpc_sessionid_t session);
+
+/* Calls a method and waits. Errors: those of grpc_call(); the exact code of an object that is no more is OBJECT_LOST_NP. */
+grpc_error_t grpc_invoke_np(grpc_object_handle_t_np *handle, const char *method, ...);
+
+/* Begins a session; returns when the arguments are sent. Errors: those of grpc_invoke_np(). */
+grpc_error_t grpc_invoke_async_np(grpc_object_handle_t_np *handle, const char *method, grpc_sessionid_t *session, ...);
+
+/* The same with the arguments of a stack. */
+grpc_error_t grpc_invoke_arg_stack_np(grpc_object_handle_t_np *handle, const char *method, grpc_arg_stack_t *stack);
+grpc_error_t grpc_invoke_arg_stack_async_np(grpc_object_handle_t_np *handle, const char *method, grpc_sessionid_t *session,
+                                            grpc_arg_stack_t *stack);
+
+/* Calls with attributes, which are not kept; a priority above 0 is INVALID_ARGUMENT_NP. */
+grpc_error_t grpc_session_attr_initialize_with_object_handle_np(const grpc_object_handle_t_np *handle,
+                                                                grpc_session_attr_t_np *attributes);
+grpc_error_t grpc_invoke_with_attr_np(grpc_object_handle_t_np *handle, const char *method, const grpc_session_attr_t_np *attributes,
+                                      ...);
+grpc_error_t grpc_invoke_async_with_attr_np(grpc_object_handle_t_np *handle, const char *method, grpc_sessionid_t *session,
+                                            const grpc_session_attr_t_np *attributes, ...);
+grpc_error_t grpc_invoke_arg_stack_with_attr_np(grpc_object_handle_t_np *handle, const char *method,
+                                                const grpc_session_attr_t_np *attributes, grpc_arg_stack_t *stack);
+grpc_error_t grpc_invoke_arg_stack_async_with_attr_np(grpc_object_handle_t_np *handle, const char *method,
+                                                      grpc_sessionid_t *session, const grpc_session_attr_t_np *attributes,
+                                                      grpc_arg_stack_t *stack);
 
 /* ---- What is known of a session ---- */
 

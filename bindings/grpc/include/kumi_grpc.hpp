@@ -8,6 +8,9 @@
 //     kumi::grpc::future later = dmmul.async(n, a, b, c);
 //     later.get();
 //
+//     kumi::grpc::object counter("counter");          // of a class, whose state stays at the server
+//     counter.call("add", 3);
+//
 // Arguments are those of all parameters but work arrays, in their order. Types, sizes and shapes are compared with the routine's
 // description before anything is sent:
 //   - numbers, std::complex among them. A variable takes what comes back, and then must have the routine's type; what is sent only may
@@ -106,6 +109,7 @@ public:
 
 private:
     friend class handle;
+    friend class object;
     explicit future(grpc_sessionid_t session) noexcept : session_(session) {}
 
     void drop() noexcept
@@ -147,36 +151,68 @@ inline std::size_t wait_any(const std::vector<future> &futures)
     }
 }
 
-// A routine at a server.
+namespace detail {
+
+// Owns a handle of grpc.h, which must stay where it is.
+template <class Handle, grpc_error_t (*destruct)(Handle *)>
+struct destructs {
+    void operator()(Handle *handle) const noexcept
+    {
+        static_cast<void>(destruct(handle));
+        delete handle;
+    }
+};
+template <class Handle, grpc_error_t (*destruct)(Handle *)>
+using owned = std::unique_ptr<Handle, destructs<Handle, destruct>>;
+
+// A handle that `make` has made at its place.
+template <class Handle, class Make>
+Handle *made(const Make &make)
+{
+    auto place = std::make_unique<Handle>();
+    check(make(place.get()));
+    return place.release();
+}
+
+// Has `begin` begin a call with these arguments.
+template <class Begin, class... Arguments>
+void start(const Begin &begin, std::chrono::milliseconds limit, int priority, Arguments &&...arguments)
+{
+    const std::tuple<argument<Arguments>...> typed(argument<Arguments>{arguments}...);
+    const auto raw = std::apply(
+        [](const auto &...one) { return std::array<kumi_grpc_argument, sizeof...(Arguments)>{one.raw()...}; }, typed);
+    grpc_session_attr_t_np attributes{};
+    attributes.gsa_timeout_ms = static_cast<int>(limit.count());
+    attributes.gsa_priority = priority;
+    check(begin(raw.data(), raw.size(), &attributes));
+}
+
+template <class... Arguments>
+constexpr void all_live()
+{
+    static_assert(!(... || goes_too_early<Arguments>),
+                  "kumi: a function that is a temporary does not live until the call is over; give it a name");
+}
+
+} // namespace detail
+
+// A routine at a server. When it goes, calls that were begun go on.
 class handle {
 public:
     // At the first of the configured servers that has it.
-    explicit handle(const std::string &routine) : handle_(new grpc_function_handle_t)
+    explicit handle(const std::string &routine)
+        : handle_(detail::made<grpc_function_handle_t>(
+              [&](grpc_function_handle_t *place) { return grpc_function_handle_default(place, routine.c_str()); }))
     {
-        check(grpc_function_handle_default(handle_.get(), routine.c_str()));
     }
 
     // At the server HOST:PORT or unix:PATH.
-    handle(const std::string &server, const std::string &routine) : handle_(new grpc_function_handle_t)
+    handle(const std::string &server, const std::string &routine)
+        : handle_(detail::made<grpc_function_handle_t>([&](grpc_function_handle_t *place) {
+              return grpc_function_handle_init(place, server.c_str(), routine.c_str());
+          }))
     {
-        check(grpc_function_handle_init(handle_.get(), server.c_str(), routine.c_str()));
     }
-
-    handle(handle &&) = default;
-
-    handle &operator=(handle &&other) noexcept
-    {
-        if (this != &other) {
-            drop();
-            handle_ = std::move(other.handle_);
-            limit_ = other.limit_;
-            priority_ = other.priority_;
-        }
-        return *this;
-    }
-
-    // Calls that were begun go on.
-    ~handle() { drop(); }
 
     // How long each call from now on may take; 0: as the configuration says.
     void limit(std::chrono::milliseconds time) { limit_ = time; }
@@ -195,8 +231,7 @@ public:
     template <class... Arguments>
     future async(Arguments &&...arguments)
     {
-        static_assert(!(... || detail::goes_too_early<Arguments>),
-                      "kumi: a function that is a temporary does not live until the call is over; give it a name");
+        detail::all_live<Arguments...>();
         grpc_sessionid_t session = GRPC_SESSIONID_VOID;
         start(1, &session, std::forward<Arguments>(arguments)...);
         return future(session);
@@ -209,25 +244,79 @@ private:
     template <class... Arguments>
     void start(int is_session, grpc_sessionid_t *session, Arguments &&...arguments)
     {
-        const std::tuple<detail::argument<Arguments>...> made(detail::argument<Arguments>{arguments}...);
-        const auto raw = std::apply(
-            [](const auto &...one) { return std::array<kumi_grpc_argument, sizeof...(Arguments)>{one.raw()...}; }, made);
-        grpc_session_attr_t_np attributes{};
-        attributes.gsa_timeout_ms = static_cast<int>(limit_.count());
-        attributes.gsa_priority = priority_;
-        check(kumi_grpc_call_arguments(handle_.get(), raw.data(), raw.size(), is_session, session, &attributes));
+        const auto begin = [&](const kumi_grpc_argument *raw, std::size_t count, const grpc_session_attr_t_np *attributes) {
+            return kumi_grpc_call_arguments(handle_.get(), raw, count, is_session, session, attributes);
+        };
+        detail::start(begin, limit_, priority_, std::forward<Arguments>(arguments)...);
     }
 
-    void drop() noexcept
-    {
-        if (handle_) {
-            static_cast<void>(grpc_function_handle_destruct(handle_.get()));
-        }
-    }
-
-    std::unique_ptr<grpc_function_handle_t> handle_;
+    detail::owned<grpc_function_handle_t, grpc_function_handle_destruct> handle_;
     std::chrono::milliseconds limit_{0};
     int priority_ = 0;
+};
+
+// An object of a class, whose state stays at a server from call to call. Calls on it run one after the other, as they were
+// begun. It ends when this has gone and calls that were begun are over; also when a method crashes, is cancelled or takes too
+// long while it runs: calls throw object_lost then.
+class object {
+public:
+    // At the first of the configured servers that can make one; waits until it is there.
+    explicit object(const std::string &of_class)
+        : handle_(detail::made<grpc_object_handle_t_np>(
+              [&](grpc_object_handle_t_np *place) { return grpc_object_handle_default_np(place, of_class.c_str()); }))
+    {
+    }
+
+    // At the server HOST:PORT or unix:PATH, or where that metaserver chooses.
+    object(const std::string &server, const std::string &of_class)
+        : handle_(detail::made<grpc_object_handle_t_np>([&](grpc_object_handle_t_np *place) {
+              return grpc_object_handle_init_np(place, server.c_str(), of_class.c_str());
+          }))
+    {
+    }
+
+    // How long each call from now on may take; 0: as the configuration says. One that is stopped while it runs ends the object.
+    void limit(std::chrono::milliseconds time) { limit_ = time; }
+
+    // Whether it is there, as far as can be seen without waiting.
+    bool ready() const
+    {
+        const grpc_error_t code = grpc_object_handle_is_ready_np(handle_.get());
+        return code != GRPC_OBJECT_LOST_NP && (check(code), true);
+    }
+
+    // Calls a method, and waits for the end.
+    template <class... Arguments>
+    void call(const std::string &method, Arguments &&...arguments)
+    {
+        start(method, 0, nullptr, std::forward<Arguments>(arguments)...);
+    }
+
+    // Begins a call of a method; returns when the arguments are sent.
+    template <class... Arguments>
+    future async(const std::string &method, Arguments &&...arguments)
+    {
+        detail::all_live<Arguments...>();
+        grpc_sessionid_t session = GRPC_SESSIONID_VOID;
+        start(method, 1, &session, std::forward<Arguments>(arguments)...);
+        return future(session);
+    }
+
+    // For the functions of grpc.h.
+    grpc_object_handle_t_np *get() const noexcept { return handle_.get(); }
+
+private:
+    template <class... Arguments>
+    void start(const std::string &method, int is_session, grpc_sessionid_t *session, Arguments &&...arguments)
+    {
+        const auto begin = [&](const kumi_grpc_argument *raw, std::size_t count, const grpc_session_attr_t_np *attributes) {
+            return kumi_grpc_invoke_arguments(handle_.get(), method.c_str(), raw, count, is_session, session, attributes);
+        };
+        detail::start(begin, limit_, 0, std::forward<Arguments>(arguments)...);
+    }
+
+    detail::owned<grpc_object_handle_t_np, grpc_object_handle_destruct_np> handle_;
+    std::chrono::milliseconds limit_{0};
 };
 
 // Calls a routine at the first of the configured servers that has it.

@@ -65,6 +65,11 @@ typedef struct kumi_grpc_argument {
 grpc_error_t kumi_grpc_call_arguments(grpc_function_handle_t *handle, const kumi_grpc_argument *arguments, size_t count,
                                       int is_session, grpc_sessionid_t *session, const grpc_session_attr_t_np *attributes);
 
+/* The same of a method. Errors: those of grpc_invoke_np(). */
+grpc_error_t kumi_grpc_invoke_arguments(grpc_object_handle_t_np *handle, const char *method, const kumi_grpc_argument *arguments,
+                                        size_t count, int is_session, grpc_sessionid_t *session,
+                                        const grpc_session_attr_t_np *attributes);
+
 #ifdef __cplusplus
 }
 #endif

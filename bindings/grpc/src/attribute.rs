@@ -7,7 +7,7 @@ use std::time::Duration;
 use kumi_idl::Order;
 
 use crate::code::{Code, Failure, guard};
-use crate::handle::{GrpcFunctionHandle, Wanted, handle_at};
+use crate::handle::{GrpcFunctionHandle, Handle, Wanted, handle_at};
 use crate::runtime::current;
 
 /// `grpc_handle_attr_t_np`. The texts are the library's.
@@ -37,6 +37,11 @@ fn milliseconds(time: Option<Duration>) -> c_int {
 }
 
 impl GrpcSessionAttributes {
+    /// Those of calls with a handle.
+    pub fn of(handle: &Handle) -> GrpcSessionAttributes {
+        GrpcSessionAttributes { timeout_ms: milliseconds(handle.timeout), priority: 0 }
+    }
+
     /// How long the call may take; `None`: as the handle says.
     pub fn time(&self) -> Option<Duration> {
         time(self.timeout_ms)
@@ -75,6 +80,22 @@ impl GrpcHandleAttributes {
             },
             timeout: time(self.timeout_ms),
         })
+    }
+
+    /// What a handle is.
+    pub fn of(handle: &Handle) -> GrpcHandleAttributes {
+        let text = |text: &str| CString::new(text).map_or(std::ptr::null_mut(), CString::into_raw);
+        let order = match handle.order {
+            None => 0,
+            Some(Order::Row) => 1,
+            Some(Order::Column) => 2,
+        };
+        GrpcHandleAttributes {
+            server: text(&handle.address),
+            routine: text(&handle.routine),
+            timeout_ms: milliseconds(handle.timeout),
+            order,
+        }
     }
 
     /// Frees its texts.
@@ -159,7 +180,7 @@ unsafe fn given<'a, T>(pointer: *mut T) -> Result<&'a mut T, Failure> {
 ///
 /// # Safety
 /// `pointer` is null, or can be written and is nobody else's during `'a`.
-unsafe fn place<'a, T>(pointer: *mut T, what: &str) -> Result<&'a mut MaybeUninit<T>, Failure> {
+pub unsafe fn place<'a, T>(pointer: *mut T, what: &str) -> Result<&'a mut MaybeUninit<T>, Failure> {
     // SAFETY: as the caller promises; what is written may be anything before.
     unsafe { pointer.cast::<MaybeUninit<T>>().as_mut() }.ok_or_else(|| Failure::null(what))
 }
@@ -280,19 +301,7 @@ pub unsafe extern "C" fn grpc_function_handle_get_attr_np(
         let place = unsafe { place(attributes, "the attributes") }?;
         // SAFETY: null or readable, as `grpc.h` asks.
         let handle = unsafe { handle_at(&runtime, handle) }?;
-        let text = |text: &str| CString::new(text).map_or(std::ptr::null_mut(), CString::into_raw);
-        let order = match handle.order {
-            None => 0,
-            Some(Order::Row) => 1,
-            Some(Order::Column) => 2,
-        };
-        let made = GrpcHandleAttributes {
-            server: text(&handle.address),
-            routine: text(&handle.routine),
-            timeout_ms: milliseconds(handle.timeout),
-            order,
-        };
-        place.write(made);
+        place.write(GrpcHandleAttributes::of(&handle));
         Ok(Code::NoError)
     })
 }
@@ -312,8 +321,7 @@ pub unsafe extern "C" fn grpc_session_attr_initialize_np(
         let place = unsafe { place(attributes, "the attributes") }?;
         // SAFETY: null or readable, as `grpc.h` asks.
         let handle = unsafe { handle_at(&runtime, handle) }?;
-        let made = GrpcSessionAttributes { timeout_ms: milliseconds(handle.timeout), priority: 0 };
-        place.write(made);
+        place.write(GrpcSessionAttributes::of(&handle));
         Ok(Code::NoError)
     })
 }

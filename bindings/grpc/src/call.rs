@@ -1,15 +1,16 @@
 //! Beginning calls.
 
-use std::ffi::c_int;
+use std::ffi::{c_char, c_int};
+use std::sync::Arc;
 use std::time::Duration;
 
-use kumi_call::{CallError, Known};
-use std::sync::Arc;
+use kumi_call::{CallError, Known, Object, RemoteCall};
 
-use crate::argument::{Arguments, Given, arguments};
+use crate::argument::{Arguments, Given, arguments, text};
 use crate::attribute::GrpcSessionAttributes;
 use crate::code::{Code, Failure};
 use crate::handle::{GrpcFunctionHandle, Handle, handle_at};
+use crate::object::{GrpcObjectHandle, object_at};
 use crate::runtime::{Connection, Runtime, current};
 use crate::session::{Running, run};
 
@@ -19,6 +20,8 @@ pub struct Prepared {
     handle: Arc<Handle>,
     connection: Connection,
     known: Arc<Known>,
+    /// The object on which it runs, and the method's short name.
+    object: Option<(Object, String)>,
 }
 
 /// What becomes of a call.
@@ -47,7 +50,29 @@ impl Prepared {
             Code::ServerNotFound => Failure::new(Code::CommunicationFailed, failure.detail),
             _ => failure,
         })?;
-        Ok(Prepared { runtime, handle, connection, known })
+        Ok(Prepared { runtime, handle, connection, known, object: None })
+    }
+
+    /// Looks up an object, and the description of a method of its class.
+    ///
+    /// # Errors
+    /// No object, or one that is no more, or no method of its class.
+    ///
+    /// # Safety
+    /// `handle` is null or can be read; `method` is null or a text of C.
+    pub unsafe fn of_method(
+        handle: *const GrpcObjectHandle,
+        method: *const c_char,
+    ) -> Result<Prepared, Failure> {
+        let runtime = current()?;
+        // SAFETY: as the caller promises.
+        let made = unsafe { object_at(&runtime, handle) }?;
+        // SAFETY: as the caller promises.
+        let method = unsafe { text(method, "the method's name") }?;
+        let known = made.method(&runtime, method)?;
+        let object = Some((made.object.clone(), method.to_owned()));
+        let (handle, connection) = (Arc::clone(&made.handle), made.connection.clone());
+        Ok(Prepared { runtime, handle, connection, known, object })
     }
 
     /// The routine's description.
@@ -94,8 +119,20 @@ impl Prepared {
         time: Option<Duration>,
         priority: u8,
     ) -> Result<Running, Failure> {
-        let client = self.connection.client.with_priority(priority)?;
-        let begun = client.begin(&self.handle.routine, arguments.args, time, &|| false);
+        let begun = match &self.object {
+            None => {
+                let client = self.connection.client.with_priority(priority)?;
+                client.begin(&self.handle.routine, arguments.args, time, &|| false)
+            }
+            Some(_) if priority > 0 => {
+                let text =
+                    "calls on an object have no priority: they run in the order in which they come";
+                return Err(Failure::argument(text));
+            }
+            Some((object, method)) => object
+                .begin(method, arguments.args, time, &|| false)
+                .map(|call| RemoteCall::Server(Box::new(call))),
+        };
         let call = begun.map_err(|error| {
             if matches!(error, CallError::Lost(_)) {
                 self.runtime.lost(&self.handle.address, &self.connection);

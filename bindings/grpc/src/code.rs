@@ -94,6 +94,8 @@ codes! {
     Raised = 43, c"GRPC_RAISED_NP", "the routine ended with an exception";
     /// The token was good once.
     Expired = 44, c"GRPC_EXPIRED_NP", "the token has expired; get a new one from the server's owner";
+    /// The object of a call is no more; the call has not run.
+    ObjectLost = 45, c"GRPC_OBJECT_LOST_NP", "the object is no more; make another";
 }
 
 impl Code {
@@ -108,7 +110,8 @@ impl Code {
             | Code::TooLarge
             | Code::NotPermitted
             | Code::Expired
-            | Code::NotRunnable => Code::RpcRefused,
+            | Code::NotRunnable
+            | Code::ObjectLost => Code::RpcRefused,
             other => other,
         }
     }
@@ -184,6 +187,7 @@ impl From<CallError> for Failure {
             CallError::Status { .. } => Code::Status,
             CallError::Callback(_) => Code::CallbackFailed,
             CallError::File(_) => Code::File,
+            CallError::ObjectLost(_) => Code::ObjectLost,
             _ => Code::OtherErrorCode,
         };
         Failure::new(code, error.to_string())
@@ -265,6 +269,7 @@ mod tests {
                 Code::SessionFailed,
             ),
             (CallError::File(text()), Code::File, Code::SessionFailed),
+            (CallError::ObjectLost(text()), Code::ObjectLost, Code::RpcRefused),
             (CallError::Lost(text()), Code::CommunicationFailed, Code::CommunicationFailed),
         ];
         for (error, exact, standard) in cases {

@@ -1,6 +1,6 @@
 //! Function handles: a routine at a server.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,38 +20,92 @@ pub struct GrpcFunctionHandle {
     number: u64,
 }
 
-/// What stands for a handle's number in C; memory that was never initialised hardly looks like this.
-const MARK: u64 = 0x6b75_6d69 << 32;
+/// The upper half of the numbers of function handles; memory that was never initialised hardly looks like this.
+pub const FUNCTIONS: u64 = 0x6b75_6d69 << 32;
 
-/// A routine at a server.
+/// A routine at a server, or the class of an object there.
 #[derive(Debug)]
 pub struct Handle {
     /// The server.
     pub address: String,
-    /// The routine.
+    /// The routine or class.
     pub routine: String,
+    /// Whether it is an object's.
+    pub is_object: bool,
     /// How the caller's arrays lie; `None`: as the routine has them.
     pub order: Option<Order>,
     /// How long a call may take.
     pub timeout: Option<Duration>,
-    /// Where the program has it, for `grpc_get_handle`; nothing is read or written there.
+    /// Where the program has it, for who asks for a session's handle; nothing is read or written there.
     pub place: usize,
 }
 
-/// Handles by number.
-#[derive(Default)]
-pub struct Handles {
+/// Handles of one kind by number.
+pub struct Table<T> {
+    /// The upper half of their numbers, other than that of other kinds.
+    mark: u64,
     next: u32,
-    handles: HashMap<u64, Arc<Handle>>,
+    handles: HashMap<u64, Arc<T>>,
 }
 
-impl Handles {
-    fn add(&mut self, handle: Handle) -> Result<u64, Failure> {
-        let full = || Failure::new(Code::OtherErrorCode, "there are too many function handles");
-        self.next = self.next.checked_add(1).ok_or_else(full)?;
-        let number = MARK | u64::from(self.next);
-        self.handles.insert(number, Arc::new(handle));
-        Ok(number)
+impl<T> Table<T> {
+    /// Without any.
+    pub fn new(mark: u64) -> Table<T> {
+        Table { mark, next: 0, handles: HashMap::new() }
+    }
+
+    /// Adds all of them, or none; their numbers.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub fn add(&mut self, made: Vec<T>) -> Result<Vec<u64>, Failure> {
+        let last = u32::try_from(made.len()).ok().and_then(|count| self.next.checked_add(count));
+        let Some(last) = last else {
+            return Err(Failure::new(Code::OtherErrorCode, "there are too many handles"));
+        };
+        let numbers: Vec<u64> =
+            (self.next..last).map(|before| self.mark | (u64::from(before) + 1)).collect();
+        self.next = last;
+        self.handles.extend(numbers.iter().copied().zip(made.into_iter().map(Arc::new)));
+        Ok(numbers)
+    }
+
+    /// One of them.
+    pub fn get(&self, number: u64) -> Option<Arc<T>> {
+        self.handles.get(&number).cloned()
+    }
+
+    /// Takes all of these away, or none if one is not there or comes twice.
+    pub fn remove(&mut self, numbers: &[u64]) -> Option<Vec<Arc<T>>> {
+        let different: HashSet<&u64> = numbers.iter().collect();
+        let there = numbers.iter().all(|number| self.handles.contains_key(number));
+        if !there || different.len() < numbers.len() {
+            return None;
+        }
+        Some(numbers.iter().filter_map(|number| self.handles.remove(number)).collect())
+    }
+}
+
+/// The numbers of an array of handles of the program.
+///
+/// # Safety
+/// `handles` is null or can be read, `count` times.
+pub unsafe fn numbers(handles: *const u64, count: usize) -> Option<Vec<u64>> {
+    if handles.is_null() {
+        return None;
+    }
+    // SAFETY: not null; the rest is promised by the caller.
+    Some((0..count).map(|index| unsafe { handles.add(index).read() }).collect())
+}
+
+/// Writes numbers to an array of handles of the program.
+///
+/// # Safety
+/// `handles` can be written, as often as there are numbers.
+pub unsafe fn write_numbers(handles: *mut u64, numbers: &[u64]) {
+    for (index, number) in numbers.iter().enumerate() {
+        // SAFETY: as the caller promises.
+        unsafe { handles.add(index).write(*number) };
     }
 }
 
@@ -66,14 +120,14 @@ pub unsafe fn handle_at(
     let invalid = || Failure::from(Code::InvalidFunctionHandle);
     // SAFETY: null or readable, as the caller promises.
     let number = unsafe { handle.as_ref() }.ok_or_else(invalid)?.number;
-    lock(&runtime.handles).handles.get(&number).cloned().ok_or_else(invalid)
+    lock(&runtime.handles).get(number).ok_or_else(invalid)
 }
 
 /// What a new handle should be.
 pub struct Wanted {
     /// The server; `None`: the first that has the routine.
     pub address: Option<String>,
-    /// The routine.
+    /// The routine, or the class of an object.
     pub routine: String,
     /// How the caller's arrays lie.
     pub order: Option<Order>,
@@ -81,14 +135,41 @@ pub struct Wanted {
     pub timeout: Option<Duration>,
 }
 
-/// The first server that has the routine.
-fn find(runtime: &Runtime, wanted: &Wanted) -> Result<String, Failure> {
+impl Wanted {
+    /// The handle at a place of the program.
+    pub fn handle(
+        &self,
+        runtime: &Runtime,
+        address: &str,
+        is_object: bool,
+        place: usize,
+    ) -> Handle {
+        Handle {
+            address: address.to_owned(),
+            routine: self.routine.clone(),
+            is_object,
+            order: self.order,
+            timeout: self.timeout.or(runtime.config.timeout),
+            place,
+        }
+    }
+}
+
+/// What the first server gives that has it, and where that is.
+///
+/// # Errors
+/// None does.
+pub fn first<T>(
+    runtime: &Runtime,
+    wanted: &Wanted,
+    ask: impl Fn(&str) -> Result<T, Failure>,
+) -> Result<(String, T), Failure> {
     let mut failure: Option<Failure> = None;
     let named = wanted.address.as_slice();
     let servers = if named.is_empty() { runtime.config.servers.as_slice() } else { named };
     for address in servers {
-        match runtime.known(address, &wanted.routine) {
-            Ok(_) => return Ok(address.clone()),
+        match ask(address) {
+            Ok(found) => return Ok((address.clone(), found)),
             // That a server lacks it says more than that another cannot be reached.
             Err(new) => {
                 let kept = failure.as_ref().map(|failure| failure.code);
@@ -114,19 +195,14 @@ pub unsafe fn create(
     if handles.is_null() {
         return Err(Code::InvalidFunctionHandle.into());
     }
-    let address = find(&runtime, wanted)?;
-    for index in 0..count {
-        let place = handles.wrapping_add(index);
-        let number = lock(&runtime.handles).add(Handle {
-            address: address.clone(),
-            routine: wanted.routine.clone(),
-            order: wanted.order,
-            timeout: wanted.timeout.or(runtime.config.timeout),
-            place: place.expose_provenance(),
-        })?;
-        // SAFETY: one of `count` handles that can be written, as the caller promises.
-        unsafe { place.write(GrpcFunctionHandle { number }) };
-    }
+    let (address, _) = first(&runtime, wanted, |address| runtime.known(address, &wanted.routine))?;
+    let made = (0..count).map(|index| {
+        let place = handles.wrapping_add(index).expose_provenance();
+        wanted.handle(&runtime, &address, false, place)
+    });
+    let numbers = lock(&runtime.handles).add(made.collect())?;
+    // SAFETY: `count` handles can be written, as the caller promises; one is a number.
+    unsafe { write_numbers(handles.cast(), &numbers) };
     Ok(Code::NoError)
 }
 
@@ -134,9 +210,13 @@ pub unsafe fn create(
 ///
 /// # Safety
 /// The names are null or texts of C.
-unsafe fn wanted(server: *const c_char, routine: *const c_char) -> Result<Wanted, Failure> {
+pub unsafe fn wanted(
+    server: *const c_char,
+    routine: *const c_char,
+    what: &str,
+) -> Result<Wanted, Failure> {
     // SAFETY: as the caller promises.
-    let routine = unsafe { text(routine, "the routine's name") }?.to_owned();
+    let routine = unsafe { text(routine, what) }?.to_owned();
     let address = if server.is_null() {
         None
     } else {
@@ -145,6 +225,9 @@ unsafe fn wanted(server: *const c_char, routine: *const c_char) -> Result<Wanted
     };
     Ok(Wanted { address, routine, order: None, timeout: None })
 }
+
+/// What is missing where a name is NULL.
+const NAME: &str = "the routine's name";
 
 /// See `grpc.h`.
 ///
@@ -196,7 +279,7 @@ pub unsafe extern "C" fn grpc_function_handle_array_default_np(
     guard(|| {
         current()?;
         // SAFETY: as `grpc.h` asks of the caller.
-        unsafe { create(handles, count, &wanted(std::ptr::null(), routine)?) }
+        unsafe { create(handles, count, &wanted(std::ptr::null(), routine, NAME)?) }
     })
 }
 
@@ -214,7 +297,7 @@ pub unsafe extern "C" fn grpc_function_handle_array_init_np(
     guard(|| {
         current()?;
         // SAFETY: as `grpc.h` asks of the caller.
-        unsafe { create(handles, count, &wanted(server, routine)?) }
+        unsafe { create(handles, count, &wanted(server, routine, NAME)?) }
     })
 }
 
@@ -229,14 +312,10 @@ pub unsafe extern "C" fn grpc_function_handle_array_destruct_np(
 ) -> c_int {
     guard(|| {
         let runtime = current()?;
-        let mut table = lock(&runtime.handles);
-        for index in 0..count {
-            let place = handles.wrapping_add(index);
-            // SAFETY: null or one of `count` handles, as `grpc.h` asks of the caller.
-            let number = unsafe { place.as_ref() }.map(|handle| handle.number);
-            let gone = number.and_then(|number| table.handles.remove(&number));
-            gone.ok_or_else(|| Failure::from(Code::InvalidFunctionHandle))?;
-        }
+        // SAFETY: null or `count` handles, as `grpc.h` asks of the caller; one is a number.
+        let numbers = unsafe { numbers(handles.cast(), count) };
+        let gone = numbers.and_then(|numbers| lock(&runtime.handles).remove(&numbers));
+        gone.ok_or_else(|| Failure::from(Code::InvalidFunctionHandle))?;
         Ok(Code::NoError)
     })
 }
@@ -254,6 +333,10 @@ pub unsafe extern "C" fn grpc_get_handle(
         let session = current()?.sessions.any(session)?;
         if place.is_null() {
             return Err(Failure::null("the place for the handle"));
+        }
+        if session.handle.is_object {
+            let text = "it is a call on an object: ask grpc_object_handle_get_from_session_np";
+            return Err(Failure::new(Code::InvalidSessionId, text));
         }
         let handle = std::ptr::with_exposed_provenance_mut(session.handle.place);
         // SAFETY: not null, and writable as `grpc.h` asks.

@@ -10,6 +10,7 @@
 //! | `code` | error codes, and the last failure of a thread |
 //! | `config`, `runtime` | configuration, connections, start and end |
 //! | `handle`, `attribute` | function handles and what they may be told |
+//! | `object` | object handles |
 //! | `argument`, `typed` | from the program's memory to arguments, and results back |
 //! | `passing` | files, and functions of the program |
 //! | `call`, `variadic`, `stack` | the ways to call |
@@ -21,6 +22,7 @@ mod call;
 mod code;
 mod config;
 mod handle;
+mod object;
 mod passing;
 mod report;
 mod runtime;
@@ -39,6 +41,14 @@ pub use handle::{
     grpc_function_handle_destruct, grpc_function_handle_init,
     grpc_function_handle_init_with_attr_np, grpc_get_handle,
 };
+pub use object::{
+    GrpcObjectHandle, grpc_object_handle_array_default_np, grpc_object_handle_array_destruct_np,
+    grpc_object_handle_array_init_np, grpc_object_handle_array_init_with_attr_np,
+    grpc_object_handle_default_np, grpc_object_handle_destruct_np, grpc_object_handle_get_attr_np,
+    grpc_object_handle_get_from_session_np, grpc_object_handle_init_np,
+    grpc_object_handle_init_with_attr_np, grpc_object_handle_is_ready_np,
+    grpc_session_attr_initialize_with_object_handle_np,
+};
 pub use passing::grpc_callback_failed_np;
 pub use report::*;
 pub use runtime::{grpc_finalize, grpc_initialize};
@@ -46,5 +56,6 @@ pub use stack::*;
 pub use typed::GrpcArgument;
 pub use variadic::{
     grpc_call, grpc_call_async, grpc_call_async_with_attr_np, grpc_call_with_attr_np,
+    grpc_invoke_async_np, grpc_invoke_async_with_attr_np, grpc_invoke_np, grpc_invoke_with_attr_np,
 };
 pub use wait::*;

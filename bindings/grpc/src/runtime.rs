@@ -10,7 +10,8 @@ use kumi_call::{CallError, Remote};
 use crate::argument::text;
 use crate::code::{Code, Failure, guard};
 use crate::config::Config;
-use crate::handle::Handles;
+use crate::handle::{FUNCTIONS, Handle, Table};
+use crate::object::{OBJECTS, ObjectHandle};
 use crate::session::Sessions;
 
 /// Everything that the library holds.
@@ -18,11 +19,15 @@ pub struct Runtime {
     /// How calls are made.
     pub config: Config,
     /// Function handles by number.
-    pub handles: Mutex<Handles>,
+    pub handles: Mutex<Table<Handle>>,
+    /// Objects by number.
+    pub objects: Mutex<Table<ObjectHandle>>,
     /// Sessions by number.
     pub sessions: Sessions,
     /// One connection to each server, with a number that tells it from those before it.
     clients: Mutex<(u64, HashMap<String, Connection>)>,
+    /// The process that has it.
+    process: u32,
 }
 
 /// A connection to a server or metaserver.
@@ -46,10 +51,21 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// [`Code::NotInitialized`].
 pub fn current() -> Result<Arc<Runtime>, Failure> {
     let runtime = RUNTIME.read().unwrap_or_else(PoisonError::into_inner);
-    runtime.clone().ok_or_else(|| Code::NotInitialized.into())
+    let Some(runtime) = runtime.as_ref() else { return Err(Code::NotInitialized.into()) };
+    if runtime.is_ours() {
+        return Ok(Arc::clone(runtime));
+    }
+    let text = "this process was forked from the one that called grpc_initialize, whose handles and sessions stay that one's: \
+                call grpc_initialize here as well";
+    Err(Failure::new(Code::NotInitialized, text))
 }
 
 impl Runtime {
+    /// Whether this is the process that has made it: what a fork reads from its connections would be missing there.
+    fn is_ours(&self) -> bool {
+        self.process == std::process::id()
+    }
+
     /// The connection to a server; made if there is none.
     ///
     /// # Errors
@@ -83,7 +99,29 @@ impl Runtime {
         }
     }
 
-    /// A routine's description at a server. A connection that was lost since it was last used is made anew.
+    /// What a server says. A connection that was lost since it was last used is made anew.
+    ///
+    /// # Errors
+    /// The server cannot be reached, or refuses.
+    pub fn ask<T>(
+        &self,
+        address: &str,
+        ask: impl Fn(&Remote) -> Result<T, CallError>,
+    ) -> Result<(Connection, T), Failure> {
+        let connection = self.connection(address)?;
+        match ask(&connection.client) {
+            Ok(said) => Ok((connection, said)),
+            Err(CallError::Lost(_)) => {
+                self.lost(address, &connection);
+                let connection = self.connection(address)?;
+                let said = ask(&connection.client)?;
+                Ok((connection, said))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A routine's description at a server.
     ///
     /// # Errors
     /// The server cannot be reached or has no such routine.
@@ -92,17 +130,7 @@ impl Runtime {
         address: &str,
         routine: &str,
     ) -> Result<(Connection, Arc<kumi_call::Known>), Failure> {
-        let connection = self.connection(address)?;
-        match connection.client.interface(routine) {
-            Ok(known) => Ok((connection, known)),
-            Err(CallError::Lost(_)) => {
-                self.lost(address, &connection);
-                let connection = self.connection(address)?;
-                let known = connection.client.interface(routine)?;
-                Ok((connection, known))
-            }
-            Err(error) => Err(error.into()),
-        }
+        self.ask(address, |client| client.interface(routine))
     }
 }
 
@@ -114,7 +142,7 @@ impl Runtime {
 pub unsafe extern "C" fn grpc_initialize(file: *const c_char) -> c_int {
     guard(|| {
         let mut runtime = RUNTIME.write().unwrap_or_else(PoisonError::into_inner);
-        if runtime.is_some() {
+        if runtime.as_ref().is_some_and(|runtime| runtime.is_ours()) {
             return Err(Code::AlreadyInitialized.into());
         }
         let config = if file.is_null() {
@@ -123,12 +151,16 @@ pub unsafe extern "C" fn grpc_initialize(file: *const c_char) -> c_int {
             // SAFETY: not null; the rest is promised by the caller.
             Config::read(Path::new(unsafe { text(file, "the file's name") }?))?
         };
-        *runtime = Some(Arc::new(Runtime {
+        let new = Runtime {
             config,
-            handles: Mutex::default(),
+            handles: Mutex::new(Table::new(FUNCTIONS)),
+            objects: Mutex::new(Table::new(OBJECTS)),
             sessions: Sessions::default(),
             clients: Mutex::default(),
-        }));
+            process: std::process::id(),
+        };
+        // What a fork was left with is the other process's, which ends it.
+        std::mem::forget(runtime.replace(Arc::new(new)));
         Ok(Code::NoError)
     })
 }
@@ -137,6 +169,8 @@ pub unsafe extern "C" fn grpc_initialize(file: *const c_char) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn grpc_finalize() -> c_int {
     guard(|| {
+        // That of the process from which this one was forked stays as it is.
+        current()?;
         let taken = RUNTIME.write().unwrap_or_else(PoisonError::into_inner).take();
         let runtime = taken.ok_or_else(|| Failure::from(Code::NotInitialized))?;
         // Also those that other threads wait for, which keep the rest alive until then.

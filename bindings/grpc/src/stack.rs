@@ -1,6 +1,6 @@
 //! Argument stacks, in the three dialects that GridRPC systems have had, and calls with arguments that say what they are.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::slice;
 
 use crate::argument::Given;
@@ -8,6 +8,7 @@ use crate::attribute::GrpcSessionAttributes;
 use crate::call::{Prepared, Way};
 use crate::code::{Code, Failure, guard};
 use crate::handle::GrpcFunctionHandle;
+use crate::object::GrpcObjectHandle;
 use crate::typed::GrpcArgument;
 
 /// `grpc_arg_stack_t`.
@@ -73,6 +74,27 @@ unsafe fn destruct(stack: *mut GrpcArgStack) -> c_int {
     }))
 }
 
+/// Calls with what lies on a stack.
+///
+/// # Safety
+/// As `grpc.h` says of `grpc_call_arg_stack`.
+unsafe fn with_stack(
+    prepare: impl FnOnce() -> Result<Prepared, Failure>,
+    stack: *const GrpcArgStack,
+    way: &Way,
+    attributes: *const GrpcSessionAttributes,
+) -> c_int {
+    guard(|| {
+        let prepared = prepare()?;
+        // SAFETY: as the caller promises.
+        let stack = unsafe { stack.as_ref() }.ok_or_else(|| Failure::null("the stack"))?;
+        let given: Vec<Given<'_>> =
+            stack.addresses.iter().map(|address| Given::Address(*address)).collect();
+        // SAFETY: as the caller promises.
+        unsafe { prepared.call(&given, way, attributes.as_ref()) }
+    })
+}
+
 /// # Safety
 /// As `grpc.h` says of `grpc_call_arg_stack`.
 unsafe fn call(
@@ -81,16 +103,8 @@ unsafe fn call(
     way: &Way,
     attributes: *const GrpcSessionAttributes,
 ) -> c_int {
-    guard(|| {
-        // SAFETY: as the caller promises.
-        let prepared = unsafe { Prepared::of(handle) }?;
-        // SAFETY: as the caller promises.
-        let stack = unsafe { stack.as_ref() }.ok_or_else(|| Failure::null("the stack"))?;
-        let given: Vec<Given<'_>> =
-            stack.addresses.iter().map(|address| Given::Address(*address)).collect();
-        // SAFETY: as the caller promises.
-        unsafe { prepared.call(&given, way, attributes.as_ref()) }
-    })
+    // SAFETY: the same promises.
+    unsafe { with_stack(|| Prepared::of(handle), stack, way, attributes) }
 }
 
 /// # Safety
@@ -220,6 +234,108 @@ pub unsafe extern "C" fn grpc_call_arg_stack_async_with_attr_np(
     unsafe { begin(handle, stack, attributes) }
 }
 
+/// See `grpc.h`.
+///
+/// # Safety
+/// As `grpc.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn grpc_invoke_arg_stack_np(
+    handle: *mut GrpcObjectHandle,
+    method: *const c_char,
+    stack: *mut GrpcArgStack,
+) -> c_int {
+    // SAFETY: the same promises.
+    unsafe { grpc_invoke_arg_stack_with_attr_np(handle, method, std::ptr::null(), stack) }
+}
+
+/// See `grpc.h`.
+///
+/// # Safety
+/// As `grpc.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn grpc_invoke_arg_stack_with_attr_np(
+    handle: *mut GrpcObjectHandle,
+    method: *const c_char,
+    attributes: *const GrpcSessionAttributes,
+    stack: *mut GrpcArgStack,
+) -> c_int {
+    let prepare = || {
+        // SAFETY: as `grpc.h` asks of the caller.
+        unsafe { Prepared::of_method(handle, method) }
+    };
+    // SAFETY: as above.
+    unsafe { with_stack(prepare, stack, &Way::Wait, attributes) }
+}
+
+/// See `grpc.h`.
+///
+/// # Safety
+/// As `grpc.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn grpc_invoke_arg_stack_async_np(
+    handle: *mut GrpcObjectHandle,
+    method: *const c_char,
+    session: *mut c_int,
+    stack: *mut GrpcArgStack,
+) -> c_int {
+    // SAFETY: the same promises.
+    unsafe {
+        grpc_invoke_arg_stack_async_with_attr_np(handle, method, session, std::ptr::null(), stack)
+    }
+}
+
+/// See `grpc.h`.
+///
+/// # Safety
+/// As `grpc.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn grpc_invoke_arg_stack_async_with_attr_np(
+    handle: *mut GrpcObjectHandle,
+    method: *const c_char,
+    session: *mut c_int,
+    attributes: *const GrpcSessionAttributes,
+    stack: *mut GrpcArgStack,
+) -> c_int {
+    let prepare = || {
+        // SAFETY: as `grpc.h` asks of the caller.
+        unsafe { Prepared::of_method(handle, method) }
+    };
+    // SAFETY: as above.
+    unsafe { with_stack(prepare, stack, &Way::Session(session), attributes) }
+}
+
+/// Calls with arguments that say what they are.
+///
+/// # Safety
+/// As `kumi_grpc_arguments.h` says.
+unsafe fn with_arguments(
+    prepare: impl FnOnce() -> Result<Prepared, Failure>,
+    arguments: *const GrpcArgument,
+    count: usize,
+    way: &Way,
+    attributes: *const GrpcSessionAttributes,
+) -> c_int {
+    guard(|| {
+        let prepared = prepare()?;
+        let arguments = if count == 0 {
+            &[]
+        } else if arguments.is_null() {
+            return Err(Failure::null("the arguments"));
+        } else {
+            // SAFETY: not null; as many as the caller says.
+            unsafe { slice::from_raw_parts(arguments, count) }
+        };
+        let given: Vec<Given<'_>> = arguments.iter().map(Given::Typed).collect();
+        // SAFETY: as the header asks of the caller.
+        unsafe { prepared.call(&given, way, attributes.as_ref()) }
+    })
+}
+
+/// How C says what is to become of a call.
+fn way(is_session: c_int, session: *mut c_int) -> Way {
+    if is_session == 0 { Way::Wait } else { Way::Session(session) }
+}
+
 /// See `kumi_grpc_arguments.h`.
 ///
 /// # Safety
@@ -233,20 +349,32 @@ pub unsafe extern "C" fn kumi_grpc_call_arguments(
     session: *mut c_int,
     attributes: *const GrpcSessionAttributes,
 ) -> c_int {
-    guard(|| {
+    let prepare = || {
         // SAFETY: as the header asks of the caller.
-        let prepared = unsafe { Prepared::of(handle) }?;
-        let arguments = if count == 0 {
-            &[]
-        } else if arguments.is_null() {
-            return Err(Failure::null("the arguments"));
-        } else {
-            // SAFETY: not null; as many as the caller says.
-            unsafe { slice::from_raw_parts(arguments, count) }
-        };
-        let given: Vec<Given<'_>> = arguments.iter().map(Given::Typed).collect();
-        let way = if is_session == 0 { Way::Wait } else { Way::Session(session) };
+        unsafe { Prepared::of(handle) }
+    };
+    // SAFETY: as above.
+    unsafe { with_arguments(prepare, arguments, count, &way(is_session, session), attributes) }
+}
+
+/// See `kumi_grpc_arguments.h`.
+///
+/// # Safety
+/// As that says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_grpc_invoke_arguments(
+    handle: *mut GrpcObjectHandle,
+    method: *const c_char,
+    arguments: *const GrpcArgument,
+    count: usize,
+    is_session: c_int,
+    session: *mut c_int,
+    attributes: *const GrpcSessionAttributes,
+) -> c_int {
+    let prepare = || {
         // SAFETY: as the header asks of the caller.
-        unsafe { prepared.call(&given, &way, attributes.as_ref()) }
-    })
+        unsafe { Prepared::of_method(handle, method) }
+    };
+    // SAFETY: as above.
+    unsafe { with_arguments(prepare, arguments, count, &way(is_session, session), attributes) }
 }

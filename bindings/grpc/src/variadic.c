@@ -29,7 +29,15 @@ union passed {
 
 struct prepared;
 
-int kumi_grpc_prepare(const void *handle, struct prepared **prepared, const unsigned char **kinds, size_t *count);
+/* What is called: a function handle's routine, or a method of an object handle's class. */
+struct called {
+    int is_method;
+    const void *handle;
+    const char *method;
+};
+
+int kumi_grpc_prepare(int is_method, const void *handle, const char *method, struct prepared **prepared,
+                      const unsigned char **kinds, size_t *count);
 int kumi_grpc_start(struct prepared *prepared, const union passed *passed, int is_session, int *session,
                     const void *attributes);
 
@@ -71,13 +79,13 @@ static void collect(const unsigned char *kinds, size_t count, va_list list, unio
     }
 }
 
-static int call(const void *handle, int is_session, int *session, const void *attributes, va_list list)
+static int call(struct called called, int is_session, int *session, const void *attributes, va_list list)
 {
     struct prepared *prepared = NULL;
     const unsigned char *kinds = NULL;
     size_t count = 0;
     union passed passed[MOST_ARGUMENTS];
-    int error = kumi_grpc_prepare(handle, &prepared, &kinds, &count);
+    int error = kumi_grpc_prepare(called.is_method, called.handle, called.method, &prepared, &kinds, &count);
     if (error != 0) {
         return error;
     }
@@ -90,7 +98,7 @@ int kumi_grpc_call(void *handle, ...)
 {
     va_list list;
     va_start(list, handle);
-    int error = call(handle, 0, NULL, NULL, list);
+    int error = call((struct called){0, handle, NULL}, 0, NULL, NULL, list);
     va_end(list);
     return error;
 }
@@ -99,7 +107,7 @@ int kumi_grpc_call_async(void *handle, int *session, ...)
 {
     va_list list;
     va_start(list, session);
-    int error = call(handle, 1, session, NULL, list);
+    int error = call((struct called){0, handle, NULL}, 1, session, NULL, list);
     va_end(list);
     return error;
 }
@@ -108,7 +116,7 @@ int kumi_grpc_call_with_attr(void *handle, const void *attributes, ...)
 {
     va_list list;
     va_start(list, attributes);
-    int error = call(handle, 0, NULL, attributes, list);
+    int error = call((struct called){0, handle, NULL}, 0, NULL, attributes, list);
     va_end(list);
     return error;
 }
@@ -117,7 +125,43 @@ int kumi_grpc_call_async_with_attr(void *handle, int *session, const void *attri
 {
     va_list list;
     va_start(list, attributes);
-    int error = call(handle, 1, session, attributes, list);
+    int error = call((struct called){0, handle, NULL}, 1, session, attributes, list);
+    va_end(list);
+    return error;
+}
+
+int kumi_grpc_invoke(void *handle, const char *method, ...)
+{
+    va_list list;
+    va_start(list, method);
+    int error = call((struct called){1, handle, method}, 0, NULL, NULL, list);
+    va_end(list);
+    return error;
+}
+
+int kumi_grpc_invoke_async(void *handle, const char *method, int *session, ...)
+{
+    va_list list;
+    va_start(list, session);
+    int error = call((struct called){1, handle, method}, 1, session, NULL, list);
+    va_end(list);
+    return error;
+}
+
+int kumi_grpc_invoke_with_attr(void *handle, const char *method, const void *attributes, ...)
+{
+    va_list list;
+    va_start(list, attributes);
+    int error = call((struct called){1, handle, method}, 0, NULL, attributes, list);
+    va_end(list);
+    return error;
+}
+
+int kumi_grpc_invoke_async_with_attr(void *handle, const char *method, int *session, const void *attributes, ...)
+{
+    va_list list;
+    va_start(list, attributes);
+    int error = call((struct called){1, handle, method}, 1, session, attributes, list);
     va_end(list);
     return error;
 }

@@ -2,7 +2,7 @@
 //! not be one; the names that programs see are jumps there, because only what is Rust's leaves a shared library.
 
 use std::arch::naked_asm;
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 
 use kumi_idl::{Element, Mode, Param, Scalar};
 
@@ -11,6 +11,7 @@ use crate::attribute::GrpcSessionAttributes;
 use crate::call::{Prepared, Way};
 use crate::code::{Code, guard};
 use crate::handle::GrpcFunctionHandle;
+use crate::object::GrpcObjectHandle;
 
 /// How C passes an argument behind `...`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,20 +80,28 @@ struct Collecting {
     kinds: Vec<Kind>,
 }
 
-/// Says how the arguments of a handle's routine are passed.
+/// Says how the arguments of a function handle's routine are passed, or of a method of an object handle's class.
 ///
 /// # Safety
-/// Called by `variadic.c`: the places can be written, the handle is null or can be read.
+/// Called by `variadic.c`: the places can be written, the handle is of the kind that it says and null or can be read, and the
+/// method is null or a text of C.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn kumi_grpc_prepare(
-    handle: *const GrpcFunctionHandle,
+    is_method: c_int,
+    handle: *const c_void,
+    method: *const c_char,
     place: *mut *mut c_void,
     kinds: *mut *const u8,
     count: *mut usize,
 ) -> c_int {
     guard(|| {
         // SAFETY: as the caller promises.
-        let prepared = unsafe { Prepared::of(handle) }?;
+        let prepared = unsafe {
+            match is_method {
+                0 => Prepared::of(handle.cast()),
+                _ => Prepared::of_method(handle.cast(), method),
+            }
+        }?;
         let passed = prepared.known().params.iter().filter(|param| is_passed(param));
         let list: Vec<Kind> = passed.map(Kind::of).collect();
         let collecting = Box::new(Collecting { prepared, kinds: list });
@@ -146,6 +155,26 @@ unsafe extern "C" {
         attributes: *const GrpcSessionAttributes,
         ...
     ) -> c_int;
+    fn kumi_grpc_invoke(handle: *mut GrpcObjectHandle, method: *const c_char, ...) -> c_int;
+    fn kumi_grpc_invoke_async(
+        handle: *mut GrpcObjectHandle,
+        method: *const c_char,
+        session: *mut c_int,
+        ...
+    ) -> c_int;
+    fn kumi_grpc_invoke_with_attr(
+        handle: *mut GrpcObjectHandle,
+        method: *const c_char,
+        attributes: *const GrpcSessionAttributes,
+        ...
+    ) -> c_int;
+    fn kumi_grpc_invoke_async_with_attr(
+        handle: *mut GrpcObjectHandle,
+        method: *const c_char,
+        session: *mut c_int,
+        attributes: *const GrpcSessionAttributes,
+        ...
+    ) -> c_int;
 }
 
 /// A jump: registers and stack are left as the caller made them.
@@ -172,3 +201,7 @@ jump!(grpc_call, kumi_grpc_call);
 jump!(grpc_call_async, kumi_grpc_call_async);
 jump!(grpc_call_with_attr_np, kumi_grpc_call_with_attr);
 jump!(grpc_call_async_with_attr_np, kumi_grpc_call_async_with_attr);
+jump!(grpc_invoke_np, kumi_grpc_invoke);
+jump!(grpc_invoke_async_np, kumi_grpc_invoke_async);
+jump!(grpc_invoke_with_attr_np, kumi_grpc_invoke_with_attr);
+jump!(grpc_invoke_async_with_attr_np, kumi_grpc_invoke_async_with_attr);

@@ -4,14 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-use kumi_grpc::{Code, GrpcArgument, GrpcFunctionHandle};
+use kumi_grpc::{Code, GrpcArgument, GrpcFunctionHandle, GrpcObjectHandle};
 use kumi_grpc::{GrpcHandleAttributes, GrpcSessionAttributes, GrpcSessionInfo};
 
 const HEADERS: [&str; 2] =
     [include_str!("../include/grpc.h"), include_str!("../include/kumi_grpc_arguments.h")];
-const SOURCES: [&str; 9] = [
+const SOURCES: [&str; 10] = [
     include_str!("../src/attribute.rs"),
     include_str!("../src/handle.rs"),
+    include_str!("../src/object.rs"),
     include_str!("../src/passing.rs"),
     include_str!("../src/report.rs"),
     include_str!("../src/runtime.rs"),
@@ -70,6 +71,7 @@ fn rust_type(of_c: &str) -> String {
         "char" => "c_char",
         "void" => "c_void",
         "grpc_function_handle_t" => "GrpcFunctionHandle",
+        "grpc_object_handle_t_np" => "GrpcObjectHandle",
         "grpc_handle_attr_t_np" => "GrpcHandleAttributes",
         "grpc_session_attr_t_np" => "GrpcSessionAttributes",
         "grpc_session_info_t_np" => "GrpcSessionInfo",
@@ -175,6 +177,7 @@ fn structures_have_the_same_layout() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let sizes = [
         ("grpc_function_handle_t", size_of::<GrpcFunctionHandle>()),
+        ("grpc_object_handle_t_np", size_of::<GrpcObjectHandle>()),
         ("grpc_handle_attr_t_np", size_of::<GrpcHandleAttributes>()),
         ("grpc_session_attr_t_np", size_of::<GrpcSessionAttributes>()),
         ("grpc_session_info_t_np", size_of::<GrpcSessionInfo>()),

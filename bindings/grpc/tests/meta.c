@@ -107,6 +107,46 @@ static void functions(void)
     EXPECT(strstr(grpc_last_error_text_np(), "not today") != NULL);
 }
 
+/* Made where the metaserver chooses; what is called on it then goes to that server, with or without a metaserver. */
+static void objects(const char *meta)
+{
+    grpc_object_handle_t_np object;
+    grpc_object_handle_t_np lost;
+    grpc_sessionid_t session = 0;
+    int64_t sum = 0;
+    GIVES(GRPC_NO_ERROR, grpc_object_handle_default_np(&object, "counter"));
+    GIVES(GRPC_NO_ERROR, grpc_object_handle_init_np(&lost, meta, "counter"));
+    GIVES(GRPC_NO_ERROR, grpc_invoke_np(&object, "add", 40));
+    GIVES(GRPC_NO_ERROR, grpc_invoke_async_np(&object, "add", &session, 2));
+    GIVES(GRPC_NO_ERROR, grpc_wait(session));
+    GIVES(GRPC_NO_ERROR, grpc_invoke_np(&object, "total", &sum));
+    EXPECT(sum == 42);
+    GIVES(GRPC_NO_ERROR, grpc_invoke_np(&lost, "total", &sum));
+    EXPECT(sum == 0);
+    GIVES(GRPC_FUNCTION_NOT_FOUND, grpc_invoke_np(&object, "totl", &sum));
+    EXPECT(strstr(grpc_last_error_text_np(), "counter.total") != NULL);
+    GIVES(GRPC_SESSION_FAILED, grpc_invoke_np(&lost, "crash"));
+    GIVES(GRPC_RPC_REFUSED, grpc_invoke_np(&lost, "total", &sum));
+    EXPECT(grpc_last_error_get_np() == GRPC_OBJECT_LOST_NP);
+    GIVES(GRPC_FUNCTION_NOT_FOUND, grpc_object_handle_init_np(&lost, meta, "conter"));
+    GIVES(GRPC_INVALID_ARGUMENT_NP, grpc_object_handle_init_np(&lost, meta, "noop"));
+    GIVES(GRPC_NO_ERROR, grpc_object_handle_destruct_np(&object));
+}
+
+/* With its server an object goes, though the metaserver stays. */
+static void ends(struct server *server)
+{
+    grpc_object_handle_t_np object;
+    int64_t sum = 0;
+    GIVES(GRPC_NO_ERROR, grpc_object_handle_default_np(&object, "counter"));
+    GIVES(GRPC_NO_ERROR, grpc_invoke_np(&object, "total", &sum));
+    server_end(server, SIGTERM);
+    GIVES(GRPC_RPC_REFUSED, grpc_invoke_np(&object, "total", &sum));
+    EXPECT(grpc_last_error_get_np() == GRPC_OBJECT_LOST_NP);
+    GIVES(GRPC_OBJECT_LOST_NP, grpc_object_handle_is_ready_np(&object));
+    GIVES(GRPC_NO_ERROR, grpc_object_handle_destruct_np(&object));
+}
+
 int main(void)
 {
     struct server meta;
@@ -117,8 +157,9 @@ int main(void)
     GIVES(GRPC_NO_ERROR, grpc_initialize(NULL));
     calls();
     functions();
+    objects(meta.address);
+    ends(&server);
     GIVES(GRPC_NO_ERROR, grpc_finalize());
-    server_end(&server, SIGTERM);
     server_end(&meta, SIGTERM);
     return 0;
 }

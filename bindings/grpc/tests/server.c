@@ -34,11 +34,15 @@ static void become(int slots, int waiting, const char *listen, const char *meta,
     char folder[PATH_MAX];
     char program[PATH_MAX + 16];
     char library[PATH_MAX + 32];
+    char counter[PATH_MAX + 48];
+    char other[PATH_MAX + 48];
     char slot_count[16];
     char waiting_count[16];
     here(folder);
     snprintf(program, sizeof program, "%s/kumi", folder);
     snprintf(library, sizeof library, "%s/libgrpc_routines.so", folder);
+    snprintf(counter, sizeof counter, "%s/grpc-classes/counter.routine", folder);
+    snprintf(other, sizeof other, "%s/grpc-classes/other.routine", folder);
     snprintf(slot_count, sizeof slot_count, "%d", slots);
     snprintf(waiting_count, sizeof waiting_count, "%d", waiting);
     /* A test that dies leaves no server behind. */
@@ -48,7 +52,7 @@ static void become(int slots, int waiting, const char *listen, const char *meta,
         execl(program, program, "call", "meta", "--listen", "127.0.0.1:0", (char *)NULL);
     } else {
         execl(program, program, "call", "serve", "--listen", listen, "--library", library, "--slots", slot_count, "--waiting",
-              waiting_count, ROUTINES, meta == NULL ? (char *)NULL : "--meta", meta, (char *)NULL);
+              waiting_count, "--objects", "4", ROUTINES, counter, other, meta == NULL ? (char *)NULL : "--meta", meta, (char *)NULL);
     }
     perror(program);
     _exit(1);

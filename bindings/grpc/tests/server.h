@@ -1,4 +1,5 @@
-/* Servers of the tests: `kumi call serve` with the routines of routines.c. */
+/* Servers of the tests: `kumi call serve` with the routines of routines.c and the classes of classes.idl, of which there may be 4
+ * objects. */
 #ifndef SERVER_H
 #define SERVER_H
 

@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <functional>
 #include <limits>
+#include <string>
+#include <unistd.h>
 
 #include "kumi_grpc.hpp"
 #include "server.h"
@@ -258,6 +260,62 @@ void functions()
     throws<grpc::file_error>(GRPC_FILE_NP, "/not/there", [&] { grpc::call("capitals", "/not/there", "/tmp/x", said); });
 }
 
+std::int64_t total(grpc::object &counter)
+{
+    std::int64_t sum = -1;
+    counter.call("total", sum);
+    return sum;
+}
+
+void objects(const std::string &server)
+{
+    grpc::object one("counter");
+    grpc::object two(server, "counter");
+    static_assert(!std::is_copy_constructible_v<grpc::object> && std::is_nothrow_move_assignable_v<grpc::object>);
+    one.call("add", 40);
+    two.call("add", grpc::defaulted);
+    std::int64_t sum = 0;
+    grpc::future first = one.async("add", 2);
+    grpc::future second = one.async("total", sum);
+    first.get();
+    second.get();
+    EXPECT(sum == 42 && total(two) == 1);
+    const std::vector<double> x{1, 2};
+    std::vector<double> y(2);
+    const std::vector<double> columns{1, 3, 2, 4};
+    one.call("keep", 2, grpc::shaped(columns, {2, 2}, grpc::order::fortran));
+    one.call("times", 2, x, y);
+    EXPECT((y == std::vector<double>{5, 11}));
+    one.call("ask", [](std::int64_t so_far, std::int64_t *more) { *more = -so_far; }, sum);
+    EXPECT(sum == 0);
+    // What it was moved to is the same object; what it was moved from is none.
+    grpc::object moved(std::move(two));
+    EXPECT(total(moved) == 1);
+    throws<grpc::error>(GRPC_INVALID_FUNCTION_HANDLE, "", [&] { two.call("add", 1); });
+    two = std::move(moved);
+    EXPECT(total(two) == 1 && two.ready());
+    throws<grpc::routine_not_found>(GRPC_FUNCTION_NOT_FOUND, "counter", [] { grpc::object("conter"); });
+    throws<grpc::routine_not_found>(GRPC_FUNCTION_NOT_FOUND, "counter.add", [&] { one.call("ad", 1); });
+    throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, "double", [&] { one.call("times", 2, std::vector<float>(2), y); });
+    throws<grpc::argument_error>(GRPC_INVALID_ARGUMENT_NP, "object of `counter`", [] { grpc::call("counter.add", 1); });
+    EXPECT(total(one) == 0);
+    throws<grpc::crashed_error>(GRPC_CRASHED_NP, "crash", [&] { one.call("crash"); });
+    throws<grpc::object_lost>(GRPC_OBJECT_LOST_NP, "", [&] { total(one); });
+    while (one.ready()) {
+    }
+    throws<grpc::object_lost>(GRPC_OBJECT_LOST_NP, "make another", [&] { one.async("add", 1).get(); });
+    one = grpc::object("counter");
+    EXPECT(total(one) == 0);
+    // What runs when its time is over ends with its object.
+    char path[4096];
+    temporary(path, sizeof path, ("kumi-grpc-cpp-" + std::to_string(getpid())).c_str());
+    two.limit(std::chrono::milliseconds(50));
+    throws<grpc::timed_out>(GRPC_TIMEOUT_NP, "", [&] { two.call("later", path, 1); });
+    while (two.ready()) {
+    }
+    static_cast<void>(std::remove((path + std::string(".begun")).c_str()));
+}
+
 } // namespace
 
 int main()
@@ -277,6 +335,7 @@ int main()
         futures();
         failures();
         functions();
+        objects(server.address);
     }
     server_end(&server, SIGTERM);
     return 0;

@@ -264,6 +264,84 @@ contains
     call expect(grpc_last_error() == GRPC_FILE_NP, 'its code')
   end subroutine given
 
+  subroutine more(sum, further) bind(c)
+    integer(c_int64_t), value :: sum
+    integer(c_int64_t), intent(out) :: further
+
+    further = sum + 1
+  end subroutine more
+
+  ! What an object has added up.
+  integer function total(object)
+    type(grpc_object_handle), intent(in) :: object
+    type(grpc_arguments) :: arguments
+    integer(c_int64_t), target :: sum
+
+    call grpc_push(arguments, sum)
+    call grpc_invoke(object, 'total', arguments)
+    total = int(sum)
+  end function total
+
+  subroutine objects()
+    type(grpc_object_handle) :: one, two, wrong
+    type(grpc_arguments) :: arguments, none
+    integer(c_int64_t), target :: sum
+    real(c_double), target :: a(2, 2), x(2), y(2)
+    integer(c_int) :: stat, session
+
+    a = reshape([1.0_c_double, 3.0_c_double, 2.0_c_double, 4.0_c_double], [2, 2])
+    x = [10.0_c_double, 1.0_c_double]
+    call grpc_object_handle_default(one, 'counter')
+    call grpc_object_handle_default(two, 'counter  ')
+    call grpc_push_in(arguments, 20)
+    call grpc_invoke(one, 'add', arguments)
+    call grpc_invoke_async(one, 'add', session, arguments)
+    call grpc_wait(session)
+    call expect(total(one) == 40, 'an object')
+    call expect(total(two) == 0, 'another one')
+    call grpc_clear(arguments)
+    call grpc_push_function(arguments, c_funloc(more))
+    call grpc_push(arguments, sum)
+    call grpc_invoke(one, 'ask', arguments)
+    call expect(sum == 81, 'a function that a method calls')
+    call grpc_clear(arguments)
+    call grpc_push_in(arguments, 2)
+    call grpc_push_in(arguments, a)
+    call grpc_invoke(one, 'keep', arguments)
+    call grpc_clear(arguments)
+    call grpc_push_in(arguments, 2)
+    call grpc_push_in(arguments, x)
+    call grpc_push(arguments, y)
+    call grpc_invoke(one, 'times', arguments)
+    call expect(all(nint(y) == [12, 34]), 'a matrix that an object keeps')
+    call grpc_object_handle_default(wrong, 'conter', stat)
+    call fails(stat, GRPC_FUNCTION_NOT_FOUND, 'counter', 'no such class')
+    call grpc_object_handle_init(wrong, '127.0.0.1:1', 'counter', stat)
+    call expect(stat == GRPC_SERVER_NOT_FOUND, 'no such server')
+    call grpc_invoke(wrong, 'total', none, stat)
+    call expect(stat == GRPC_INVALID_FUNCTION_HANDLE, 'no object')
+    call grpc_invoke(one, 'totl', none, stat)
+    call fails(stat, GRPC_FUNCTION_NOT_FOUND, 'counter.total', 'no such method')
+    call grpc_invoke_async(one, 'total', session, none, stat)
+    call expect(stat == GRPC_INVALID_ARGUMENT_NP .and. session == GRPC_SESSIONID_VOID, 'no argument')
+    call grpc_object_handle_is_ready(one, stat)
+    call expect(stat == GRPC_NO_ERROR, 'an object that is there')
+    call grpc_invoke(one, 'crash', none, stat)
+    call fails(stat, GRPC_SESSION_FAILED, 'crash', 'a crash of a method')
+    call expect(grpc_last_error() == GRPC_CRASHED_NP, 'its code')
+    call grpc_invoke(one, 'crash', none, stat)
+    call fails(stat, GRPC_RPC_REFUSED, 'no more', 'an object that is no more')
+    call expect(grpc_last_error() == GRPC_OBJECT_LOST_NP, 'its code')
+    do while (stat /= GRPC_OBJECT_LOST_NP)
+      call grpc_object_handle_is_ready(one, stat)
+    end do
+    call expect(total(two) == 0, 'the other one')
+    call grpc_object_handle_destruct(one)
+    call grpc_object_handle_destruct(two)
+    call grpc_object_handle_destruct(two, stat)
+    call expect(stat == GRPC_INVALID_FUNCTION_HANDLE, 'an object that was destructed')
+  end subroutine objects
+
   subroutine all_of_fortran() bind(c)
     type(grpc_function_handle) :: handle
     integer(c_int) :: stat
@@ -280,6 +358,7 @@ contains
     call sessions()
     call failures()
     call given()
+    call objects()
     call grpc_finalize()
   end subroutine all_of_fortran
 end module unit

@@ -55,6 +55,10 @@ class file_error : public error {
 class raised_error : public error {
     using error::error;
 };
+// The object of a call is no more; the method has not run.
+class object_lost : public error {
+    using error::error;
+};
 class timed_out : public error {
     using error::error;
 };
@@ -93,6 +97,8 @@ class cancelled : public error {
         throw file_error(exact, text);
     case GRPC_RAISED_NP:
         throw raised_error(exact, text);
+    case GRPC_OBJECT_LOST_NP:
+        throw object_lost(exact, text);
     case GRPC_TIMEOUT_NP:
         throw timed_out(exact, text);
     case GRPC_CANCELED_NP:
