@@ -9,7 +9,7 @@ use kumi_call::{
     Arg, Array, ArrayMut, CallError, CallWatch, Lent, LentMut, Options, Outcome, Remote,
     RemoteCall, RemoteCanceller, Shape,
 };
-use kumi_idl::{Element, Order, PlanError, Scalar, Type};
+use kumi_idl::{Element, Order, Scalar, Type};
 use kumi_rpc::Value;
 use pyo3::prelude::*;
 use pyo3::types::{PyComplex, PyFloat, PyInt, PyList, PyString, PyTuple};
@@ -17,6 +17,8 @@ use pyo3::types::{PyComplex, PyFloat, PyInt, PyList, PyString, PyTuple};
 use crate::buffer::{Input, Output};
 use crate::callback;
 use crate::error::{Failure, keep_signal, wrong_type};
+use crate::object::NativeObject;
+use crate::target::{self, Fitted, Target};
 
 /// A connection to a server.
 #[pyclass(frozen)]
@@ -42,9 +44,6 @@ impl Drop for NativeCall {
         Python::try_attach(|py| py.detach(|| drop(call.take())));
     }
 }
-
-/// Scalars by parameter, where they follow from arrays, and shapes by parameter.
-type Fitted = (Vec<Option<u64>>, Vec<Vec<u64>>);
 
 pub fn failure(error: &CallError) -> Failure {
     let text = error.to_string();
@@ -81,6 +80,7 @@ pub fn failure(error: &CallError) -> Failure {
             Failure::of_call("StatusError", text).with("status", *value)
         }
         CallError::Raised { .. } => Failure::of_call("RaisedError", text),
+        CallError::ObjectLost(_) => Failure::of_call("ObjectLostError", text),
         _ => Failure::of_call("CallError", text),
     }
 }
@@ -141,12 +141,10 @@ impl NativeClient {
 
     /// A routine's description as JSON.
     fn describe(&self, py: Python<'_>, name: &str) -> PyResult<String> {
-        let known = py.detach(|| self.client.interface(name)).map_err(|error| failure(&error))?;
-        known.to_json().map_err(|error| Failure::of_call("CallError", error.to_string()).into())
+        target::describe(py, &self.client, name)
     }
 
-    /// Integers that follow from the shapes of the arrays that are given, and the shapes of all parameters of a call
-    /// with them and these scalars and texts; of scalars an empty one.
+    /// [`target::fit`].
     #[allow(clippy::needless_pass_by_value)] // As Python gives it.
     fn fit(
         &self,
@@ -155,38 +153,10 @@ impl NativeClient {
         scalars: &Bound<'_, PyList>,
         shapes: Vec<Option<Vec<u64>>>,
     ) -> PyResult<Fitted> {
-        let known = py.detach(|| self.client.interface(name)).map_err(|error| failure(&error))?;
-        let mut texts: Vec<Option<String>> = Vec::with_capacity(scalars.len());
-        let mut values: Vec<Option<Scalar>> = Vec::with_capacity(scalars.len());
-        for given in scalars.iter() {
-            let text = given.cast::<PyString>().ok().map(|text| text.extract()).transpose()?;
-            let is_number = text.is_none() && !given.is_none();
-            values.push(is_number.then(|| scalar(&given)).transpose()?);
-            texts.push(text);
-        }
-        let shapes: Vec<Option<&[u64]>> = shapes.iter().map(Option::as_deref).collect();
-        known.deduce(&mut values, &shapes);
-        let following = values.iter().map(|value| match value {
-            Some(Scalar::U64(value)) => Some(*value),
-            _ => None,
-        });
-        let following = following.collect();
-        let plan =
-            known.plan_with_texts(&values, &texts, &self.client.limits()).map_err(|error| {
-                let class = match error {
-                    PlanError::TooLarge { .. } => "TooLargeError",
-                    _ => "ArgumentError",
-                };
-                Failure::of_call(class, format!("`{name}`: {error}"))
-            })?;
-        let sizes =
-            |argument: &kumi_idl::Argument| argument.axes.iter().map(|axis| axis.size).collect();
-        Ok((following, plan.arguments.iter().map(sizes).collect()))
+        target::fit(py, &self.client, name, scalars, &shapes)
     }
 
-    /// Begins a call. For each parameter that is given something: `None` (the default), a number, a text, or a pair
-    /// of arrays to send and to write to, contiguous in the routine's order, or of paths; or a function of the values and
-    /// shapes by parameter, which gives pairs of a parameter and a value. Through a metaserver with this priority.
+    /// [`target::start`], through a metaserver with this priority.
     fn start(
         &self,
         py: Python<'_>,
@@ -196,15 +166,10 @@ impl NativeClient {
         priority: u8,
     ) -> PyResult<NativeCall> {
         let client = self.client.with_priority(priority).map_err(|error| failure(&error))?;
-        let (taken, interrupted) = (self.take(py, name, args, seconds)?, &interrupted);
-        let call = py.detach(|| client.begin(name, taken.given.args(), taken.time, interrupted));
-        let call = call.map_err(|error| failure(&error))?;
-        let (canceller, watch) = (call.canceller(), call.watch());
-        let buffers = Mutex::new(taken.buffers);
-        Ok(NativeCall { call: Mutex::new(Some(call)), canceller, watch, _buffers: buffers })
+        target::start(py, &client, name, args, seconds)
     }
 
-    /// Calls and waits for the end, without an object between: what [`NativeCall::wait`] gives.
+    /// [`target::call`], through a metaserver with this priority.
     fn call<'py>(
         &self,
         py: Python<'py>,
@@ -214,70 +179,77 @@ impl NativeClient {
         priority: u8,
     ) -> PyResult<Bound<'py, PyList>> {
         let client = self.client.with_priority(priority).map_err(|error| failure(&error))?;
-        let (taken, interrupted) = (self.take(py, name, args, seconds)?, &interrupted);
-        // The call has gone before its buffers do.
-        let outcome = py.detach(|| {
-            let mut call = client.begin(name, taken.given.args(), taken.time, interrupted)?;
-            call.wait(interrupted)
-        });
-        drop(taken.buffers);
-        outcome.or_else(|error| raised(py, error)).and_then(|outcome| values(py, outcome))
+        target::call(py, &client, name, args, seconds)
     }
-}
 
-impl NativeClient {
-    /// Takes the arguments of a call.
-    fn take(
+    /// Makes an object of a class, in at most so many seconds; at a server that a metaserver chooses with this priority.
+    fn object(
         &self,
         py: Python<'_>,
         name: &str,
-        args: &Bound<'_, PyList>,
         seconds: Option<f64>,
-    ) -> PyResult<Taken> {
+        priority: u8,
+    ) -> PyResult<NativeObject> {
+        let client = self.client.with_priority(priority).map_err(|error| failure(&error))?;
         let time = seconds.map(duration).transpose()?;
-        let mut given = Given { native: Vec::with_capacity(args.len()), texts: Vec::new() };
-        let mut buffers = (Vec::new(), Vec::new());
-        if args.is_empty() {
-            return Ok(Taken { given, buffers, time });
-        }
-        let known = py.detach(|| self.client.interface(name)).map_err(|error| failure(&error))?;
-        let mut params = known.params.iter().filter(|param| kumi_call::is_given(param));
-        for one in args.iter() {
-            let element = params.next().map(|param| &param.ty);
-            given.native.push(match one.cast::<PyTuple>() {
-                Ok(pair) => Native::Given(match callback::file(pair, element)? {
-                    Some(file) => file,
-                    None => arrays(pair, element, &mut buffers)?,
-                }),
-                Err(_) if one.is_none() => Native::Default,
-                Err(_) if one.is_callable() => Native::Given(callback::function(one.unbind())),
-                Err(_) => match one.cast::<PyString>() {
-                    Ok(text) => {
-                        given.texts.push(text.to_str()?.to_owned());
-                        Native::Text
-                    }
-                    Err(_) => Native::Scalar(scalar(&one)?),
-                },
-            });
-        }
-        Ok(Taken { given, buffers, time })
+        let object = py.detach(|| client.object_within(name, time, &interrupted));
+        Ok(NativeObject::new(object.map_err(|error| failure(&error))?))
     }
 }
 
-/// The arguments of a call, and the memory that they use.
-struct Taken {
-    given: Given,
-    buffers: (Vec<Input>, Vec<Output>),
-    time: Option<Duration>,
+/// Takes the arguments of a call.
+pub fn take(
+    py: Python<'_>,
+    target: &impl Target,
+    name: &str,
+    args: &Bound<'_, PyList>,
+    seconds: Option<f64>,
+) -> PyResult<Taken> {
+    let time = seconds.map(duration).transpose()?;
+    let mut given = Given { native: Vec::with_capacity(args.len()), texts: Vec::new() };
+    let mut buffers = (Vec::new(), Vec::new());
+    if args.is_empty() {
+        return Ok(Taken { given, buffers, time });
+    }
+    let known = py.detach(|| target.interface(name)).map_err(|error| failure(&error))?;
+    let mut params = known.params.iter().filter(|param| kumi_call::is_given(param));
+    for one in args.iter() {
+        let element = params.next().map(|param| &param.ty);
+        given.native.push(match one.cast::<PyTuple>() {
+            Ok(pair) => Native::Given(match callback::file(pair, element)? {
+                Some(file) => file,
+                None => arrays(pair, element, &mut buffers)?,
+            }),
+            Err(_) if one.is_none() => Native::Default,
+            Err(_) if one.is_callable() => Native::Given(callback::function(one.unbind())),
+            Err(_) => match one.cast::<PyString>() {
+                Ok(text) => {
+                    given.texts.push(text.to_str()?.to_owned());
+                    Native::Text
+                }
+                Err(_) => Native::Scalar(scalar(&one)?),
+            },
+        });
+    }
+    Ok(Taken { given, buffers, time })
 }
 
-struct Given {
+/// The arguments of a call, and the memory that they use.
+pub struct Taken {
+    pub given: Given,
+    pub buffers: (Vec<Input>, Vec<Output>),
+    pub time: Option<Duration>,
+}
+
+/// The arguments of a call.
+pub struct Given {
     native: Vec<Native>,
     texts: Vec<String>,
 }
 
 impl Given {
-    fn args(self) -> Vec<Arg<'static>> {
+    /// As `kumi-call` takes them.
+    pub fn args(self) -> Vec<Arg<'static>> {
         let mut texts = self.texts.into_iter();
         let args = self.native.into_iter().map(|one| match one {
             Native::Default => Arg::Default,
@@ -332,6 +304,13 @@ impl NativeCall {
 }
 
 impl NativeCall {
+    /// For a call that uses this memory.
+    pub fn new(call: RemoteCall, buffers: (Vec<Input>, Vec<Output>)) -> NativeCall {
+        let (canceller, watch) = (call.canceller(), call.watch());
+        let (call, _buffers) = (Mutex::new(Some(call)), Mutex::new(buffers));
+        NativeCall { call, canceller, watch, _buffers }
+    }
+
     /// For waits for several calls.
     pub fn watch(&self) -> CallWatch {
         self.watch.clone()
@@ -339,7 +318,7 @@ impl NativeCall {
 }
 
 /// Raises; a routine that has run and failed has given something all the same.
-fn raised<T>(py: Python<'_>, error: CallError) -> PyResult<T> {
+pub fn raised<T>(py: Python<'_>, error: CallError) -> PyResult<T> {
     let raised = PyErr::from(failure(&error));
     if let CallError::Status { outcome, .. } = error {
         raised.value(py).setattr("_values", values(py, *outcome)?)?;

@@ -10,7 +10,9 @@
 //! | `buffer` | contiguous memory of Python objects, for the length of a call |
 //! | `error` | which exception an error becomes |
 //! | `number` | numbers that Python passes |
-//! | `call` | calls of routines on servers |
+//! | `call` | calls of routines on servers: connections, arguments, results |
+//! | `target` | what calls go to: servers, metaservers, objects |
+//! | `object` | objects of classes |
 //! | `slot` | functions of Python as routines |
 //! | `transaction` | several of them, recorded and run together |
 //! | `control`, `message`, `window`, `transfer`, `list`, `fifo`, `collective`, `machine` | the functions |
@@ -27,8 +29,10 @@ mod list;
 mod machine;
 mod message;
 mod number;
+mod object;
 mod slot;
 mod state;
+mod target;
 mod transaction;
 mod transfer;
 mod window;
@@ -64,6 +68,8 @@ mod _native {
     use crate::machine::{cluster_nodes, node_load, rank_runs};
     #[pymodule_export]
     use crate::message::{probe, recv, recv_into, send, sendrecv};
+    #[pymodule_export]
+    use crate::object::NativeObject;
     #[pymodule_export]
     use crate::slot::{NativeFunction, NativeMemory, describe_routine, run_slot};
     #[pymodule_export]

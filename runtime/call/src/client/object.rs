@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kumi_idl::Limits;
 use kumi_rpc::Placed;
 
 use super::link::{Answer, Link};
@@ -86,6 +87,12 @@ impl Object {
     #[must_use]
     pub fn server(&self) -> &str {
         self.client.server()
+    }
+
+    /// What a call on it may have at most.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        self.client.limits()
     }
 
     /// The name by which the server knows a method.

@@ -12,19 +12,24 @@
 
     kumi.call("dmmul", a, b)                        # on the server that KUMI_CALL_SERVER names
 
+    with server.object("factored") as f:            # an object of a class, which keeps a state from call to call
+        f.factor(a)
+        x = f.solve(b)
+
 It needs no job: any Python program may call.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
 import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ._connection import Connection, Handle, wait_all, wait_any
+from ._connection import Connection
 from ._errors import (
     ArgumentError,
     BusyError,
@@ -40,6 +45,7 @@ from ._errors import (
     NoServerError,
     NotPermittedError,
     NotRunnableError,
+    ObjectLostError,
     RaisedError,
     RoutineNotFound,
     StatusError,
@@ -47,7 +53,9 @@ from ._errors import (
     TlsError,
     TooLargeError,
 )
+from ._handle import Handle, wait_all, wait_any
 from ._interface import Parameter, Routine
+from ._object import Object
 from ._results import Results
 from ._server import Server, serve
 from ._serving import routine
@@ -76,6 +84,8 @@ __all__ = [
     "Moved",
     "NotPermittedError",
     "NotRunnableError",
+    "Object",
+    "ObjectLostError",
     "Out",
     "Parameter",
     "RaisedError",
@@ -93,6 +103,7 @@ __all__ = [
     "Transaction",
     "TransactionError",
     "connect",
+    "object",
     "routine",
     "serve",
     "transaction",
@@ -146,28 +157,36 @@ _lock = threading.Lock()
 _usual: dict[tuple[int, str], Connection] = {}
 
 
-def _connection() -> Connection:
+@contextlib.contextmanager
+def _connection() -> Iterator[Connection]:
     """The connection of ``kumi.call(…)``; a fork of a process has its own."""
     key = (os.getpid(), os.environ.get("KUMI_CALL_SERVER", "127.0.0.1:7070"))
     with _lock:
         if key not in _usual:
             _usual[key] = connect(key[1])
-        return _usual[key]
+        connection = _usual[key]
+    try:
+        yield connection
+    except ConnectionLostError:
+        # The next call connects anew; this one may have run.
+        with _lock:
+            if _usual.get(key) is connection:
+                del _usual[key]
+        raise
+
+
+def object(name: str, /, *, timeout: float | None = None, priority: int = 0) -> Object:
+    """Makes an object of a class, as :meth:`Connection.object`, on the server that ``KUMI_CALL_SERVER`` names."""
+    with _connection() as connection:
+        return connection.object(name, timeout=timeout, priority=priority)
 
 
 class _Callable(types.ModuleType):
     """``kumi.call`` itself can be called."""
 
     def __call__(self, name: str, /, *args: Any, **named: Any) -> Any:
-        connection = _connection()
-        try:
+        with _connection() as connection:
             return connection.call(name, *args, **named)
-        except ConnectionLostError:
-            # The next call connects anew; this one may have run.
-            with _lock:
-                for key in [key for key, one in _usual.items() if one is connection]:
-                    del _usual[key]
-            raise
 
 
 sys.modules[__name__].__class__ = _Callable

@@ -91,6 +91,10 @@ class RaisedError(CallError):
     """The routine has run and ended with an exception; the message is its kind and the last line of its message."""
 
 
+class ObjectLostError(CallError):
+    """The object of the call is no more: it was ended, or a call of it was stopped or has crashed. This call has not run."""
+
+
 class DescriptionError(CallError, TypeError):
     """A function that cannot be served as it is described."""
 

@@ -92,6 +92,8 @@ class Routine:
         said = json.loads(description)
         self.name: str = said["name"]
         self.doc: str = said.get("doc", "")
+        #: The class of which it is a method; of a routine nothing.
+        self.of_class: str = said.get("class", "")
         self.status: int | None = said.get("status")
         self.parameters = tuple(_parameter(at, one) for at, one in enumerate(said["params"]))
         self.sent = tuple(one for one in self.parameters if one.sent)

@@ -236,6 +236,11 @@ class Transaction(Block):
         if self.ran:
             raise ArgumentError("the transaction has run: begin another")
         routine = self._connection.routine(name)
+        if routine.of_class:
+            raise ArgumentError(
+                f"`{name}` belongs to the class `{routine.of_class}`, and transactions call routines only: make an object with "
+                f"kumi.call.object, and call its methods"
+            )
         bound = routine.bind(args, named) if args or named or routine.sent else {}
         arrays: dict[int, Any] = {}
         for one in routine.sent:
@@ -245,7 +250,7 @@ class Transaction(Block):
                     self._check(name, one, value)
                 if one.is_array:
                     arrays[one.index] = value if isinstance(value, Later) else array(name, one, value)
-        scalars, shapes = self._connection._fit(routine, bound, arrays)
+        scalars, shapes = self._connection._fit(name, routine, bound, arrays)
         native: list[Any] = []
         gives: dict[int, Later] = {}
         for one in routine.given:

@@ -1,0 +1,142 @@
+"""Calls that are under way."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from .._native import NativeBell, NativeCall
+from ._errors import ArgumentError, CallbackError, CallError, StatusError
+from ._functions import Folder, Function
+from ._interface import Routine
+from ._results import in_order
+
+
+class Handle:
+    """A call that is under way. It is cancelled when nobody has it any more."""
+
+    def __init__(
+        self,
+        routine: Routine,
+        native: NativeCall,
+        results: dict[int, Any],
+        functions: Sequence[Function],
+        folder: Folder,
+    ) -> None:
+        self._routine = routine
+        self._native = native
+        self._results = results
+        self._functions = functions
+        self._folder = folder
+        self._value: Any = None
+        self._error: CallError | None = None
+        self._over = False
+        # Whoever waits has it.
+        self._lock = threading.Lock()
+
+    def done(self) -> bool:
+        """Whether it is over; does not wait."""
+        return self._over or self._native.is_over()
+
+    def _serve(self) -> bool:
+        """Calls functions that the routine waits for; whether it is over."""
+        return bool(self._functions) and self.wait(0.0)
+
+    def cancel(self) -> None:
+        """Asks the server to end it; :meth:`wait` then raises :class:`CancelledError`."""
+        if not self._over:
+            self._native.cancel()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits for its end, at most ``timeout`` seconds; whether it is over."""
+        if self._over:
+            return True
+        if timeout is not None and not timeout >= 0:
+            raise ArgumentError(f"a wait of {timeout} s")
+        begin = time.monotonic()
+        if not self._lock.acquire(timeout=-1 if timeout is None else min(timeout, threading.TIMEOUT_MAX)):
+            return False
+        try:
+            if timeout is not None:
+                timeout = max(0.0, timeout - (time.monotonic() - begin))
+            return self._over or self._wait(timeout)
+        finally:
+            self._lock.release()
+
+    def _wait(self, timeout: float | None) -> bool:
+        try:
+            values = self._native.wait(timeout)
+        except StatusError as error:
+            error.results = self._collect(error._values)
+            self._error, self._over = error, True
+            return True
+        except CallbackError as error:
+            raised = [one.error for one in self._functions if one.error is not None]
+            error.__cause__ = raised[0] if raised else None
+            self._error, self._over = error, True
+            if raised and not isinstance(raised[0], Exception):
+                # Ctrl-C and the like are not the call's failure.
+                raise raised[0] from None
+            return True
+        except CallError as error:
+            self._error, self._over = error, True
+            return True
+        if values is None:
+            return False
+        self._value, self._over = self._collect(values), True
+        return True
+
+    def result(self, timeout: float | None = None) -> Any:
+        """What the routine gives: None, one value, or :class:`Results`, a tuple in the order of the parameters.
+
+        Raises:
+            CallError: The call failed.
+            TimeoutError: It is not over after ``timeout`` seconds; it goes on.
+        """
+        if not self.wait(timeout):
+            raise TimeoutError(f"`{self._routine.name}` is not over after {timeout} s")
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    def _collect(self, values: list[tuple[int, Any]]) -> Any:
+        return collected(self._routine, self._results, values, self._folder)
+
+
+def collected(
+    routine: Routine, results: dict[int, Any], values: list[tuple[int, Any]], folder: Folder
+) -> Any:
+    """What a call gives: results that are arrays, values that came back, and files."""
+    if not routine.back:
+        return None
+    if values:
+        results = results | dict(values)
+    if folder.back:
+        results |= folder.results()
+    return in_order(routine, [results.get(index) for index in routine.back])
+
+
+def wait_any(handles: Sequence[Handle], timeout: float | None = None) -> int | None:
+    """Waits until one of the calls is over; its index. None: none is after ``timeout`` seconds."""
+    if not handles:
+        raise ArgumentError("no calls to wait for")
+    end = None if timeout is None else time.monotonic() + timeout
+    bell: NativeBell | None = None
+    while True:
+        for index, handle in enumerate(handles):
+            if handle.done() or handle._serve():
+                return index
+        left = None if end is None else end - time.monotonic()
+        if left is not None and left <= 0:
+            return None
+        bell = bell or NativeBell([handle._native for handle in handles])
+        bell.wait(left)
+
+
+def wait_all(handles: Sequence[Handle]) -> list[Any]:
+    """Waits for all of the calls; what they give. The first that failed raises, when all are over."""
+    for handle in handles:
+        handle.wait()
+    return [handle.result() for handle in handles]

@@ -1,0 +1,174 @@
+"""What a call is given, as the native module wants it."""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._native import NativeCall, NativeClient, NativeObject
+from ._errors import ArgumentError, StatusError, TooLargeError
+from ._functions import Folder, Function
+from ._handle import Handle, collected
+from ._interface import Parameter, Routine, array
+from ._out import Out, chosen, place
+
+
+class Prepared(NamedTuple):
+    """What a call is given."""
+
+    routine: Routine
+    #: For the native module.
+    native: list[Any]
+    #: Arrays for its results, by parameter.
+    results: dict[int, Any]
+    functions: list[Function]
+    folder: Folder
+
+    def begun(self, call: NativeCall) -> Handle:
+        """The call, which has begun."""
+        return Handle(self.routine, call, self.results, self.functions, self.folder)
+
+    def ran(self, run: Callable[[], list[tuple[int, Any]]]) -> Any:
+        """What the call gives that ``run`` runs."""
+        try:
+            values = run()
+        except StatusError as error:
+            error.results = self._collected(error._values)
+            raise
+        return self._collected(values)
+
+    def _collected(self, values: list[tuple[int, Any]]) -> Any:
+        return collected(self.routine, self.results, values, self.folder)
+
+
+class Caller(ABC):
+    """What has routines to be called."""
+
+    _native: NativeClient | NativeObject
+    _routines: dict[str, Routine]
+
+    def routine(self, name: str) -> Routine:
+        """What a routine takes and gives; asked for once."""
+        known = self._routines.get(name)
+        if known is None:
+            known = self._routines[name] = Routine(self._native.describe(name))
+        return known
+
+    def _prepared(
+        self, name: str, args: tuple[Any, ...], named: dict[str, Any], out: Out
+    ) -> Prepared:
+        """Checks what a call is given, and makes room for its results."""
+        routine = self.routine(name)
+        bound = routine.bind(args, named) if args or named or routine.sent else {}
+        outs, paths = chosen(routine, out)
+        results: dict[int, Any] = {}
+        native: list[Any] = []
+        functions: list[Function] = []
+        folder = Folder()
+        if routine.given:
+            arrays = {
+                one.index: array(routine.name, one, bound[one.index])
+                for one in routine.sent
+                if one.is_array and one.index in bound
+            }
+            scalars, shapes = self._fit(name, routine, bound, arrays)
+            for one in routine.given:
+                if one.is_array:
+                    shape = tuple(shapes[one.index])
+                    into = outs.get(one.index)
+                    if into is not None:
+                        others = [it for at, it in outs.items() if at != one.index and isinstance(it, np.ndarray)]
+                        into = place(routine.name, one, into, shape, [*arrays.values(), *others])
+                    native.append(_pair(routine.name, one, arrays.get(one.index), shape, results, into))
+                elif one.is_file:
+                    native.append(folder.pair(one, bound.get(one.index), paths.get(one.name)))
+                elif one.is_function:
+                    functions.append(_function(routine.name, one, bound[one.index]))
+                    native.append(functions[-1])
+                else:
+                    native.append(scalars[one.index])
+            for index, value in results.items():
+                shape = np.shape(bound[index]) if index in bound else value.shape
+                results[index] = value.reshape(shape) if shape != value.shape else value
+            results |= outs
+        return Prepared(routine, native, results, functions, folder)
+
+    def _fit(
+        self, name: str, routine: Routine, bound: dict[int, Any], arrays: dict[int, np.ndarray[Any, Any]]
+    ) -> tuple[list[Any], list[list[int]]]:
+        """The scalars and texts by parameter, also those that follow from arrays, and the shapes of all arrays."""
+        scalars: list[Any] = [None] * len(routine.parameters)
+        for one in routine.sent:
+            plain = not (one.is_array or one.is_file or one.is_function)
+            if plain and one.index in bound:
+                scalars[one.index] = _scalar(routine.name, one, bound[one.index])
+        given = [arrays[at].shape if at in arrays else None for at in range(len(scalars))]
+        following, shapes = self._native.fit(name, scalars, given)
+        for index, value in enumerate(following):
+            if scalars[index] is None:
+                scalars[index] = value
+        return scalars, shapes
+
+
+def _function(routine: str, parameter: Parameter, value: Any) -> Function:
+    if not callable(value):
+        raise ArgumentError(f"`{routine}`: `{parameter.name}` is a function")
+    return Function(routine, parameter, value)
+
+
+def _scalar(routine: str, parameter: Parameter, value: Any) -> Any:
+    if parameter.dtype is None:
+        if not isinstance(value, str):
+            raise ArgumentError(f"`{routine}`: `{parameter.name}` is a text")
+        return value
+    if isinstance(value, (np.generic, np.ndarray)) and value.ndim == 0:
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, (int, float, complex)):
+        raise ArgumentError(f"`{routine}`: `{parameter.name}` is a scalar ({parameter.dtype})")
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        raise ArgumentError(
+            f"`{routine}`: `{parameter.name}` cannot hold an integer of {value.bit_length()} bits"
+        )
+    return value
+
+
+def _room(routine: str, parameter: Parameter, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """An array to write to; of one that comes back in parts the rest is zeros."""
+    make = np.zeros if parameter.partial else np.empty
+    try:
+        return make(shape, parameter.dtype, order=parameter.order)  # type: ignore[call-overload,no-any-return]
+    except (MemoryError, ValueError) as why:
+        raise TooLargeError(f"`{routine}`: there is no memory for `{parameter.name}` of the shape {shape}: {why}") from None
+
+
+def _pair(
+    routine: str,
+    parameter: Parameter,
+    given: np.ndarray[Any, Any] | None,
+    shape: tuple[int, ...],
+    results: dict[int, Any],
+    into: np.ndarray[Any, Any] | None = None,
+) -> tuple[Any, Any]:
+    """An array to send and one to write to."""
+    if given is not None and given.shape != shape:
+        raise ArgumentError(
+            f"`{routine}`: `{parameter.name}` has the shape {given.shape}, the routine wants {shape}"
+        )
+    back = None
+    if parameter.returned:
+        if into is not None:
+            back = into
+            if given is not None and parameter.partial:
+                back[...] = given
+        elif given is not None and parameter.partial:
+            back = given.copy(order="K")
+        else:
+            back = _room(routine, parameter, shape)
+        results[parameter.index] = back
+    # By columns is what the transposed array is by rows.
+    turned = parameter.order == "F"
+    flat = [None if one is None else one.T if turned else one for one in (given, back)]
+    return flat[0], flat[1]

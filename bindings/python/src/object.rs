@@ -1,0 +1,97 @@
+//! Objects of classes at servers.
+
+use kumi_call::{CallError, Object};
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+
+use crate::call::{NativeCall, failure};
+use crate::target::{self, Fitted};
+
+/// An object of a class; calls on it keep it.
+#[pyclass(frozen)]
+pub struct NativeObject {
+    // There until this is dropped.
+    object: Option<Object>,
+}
+
+impl Drop for NativeObject {
+    fn drop(&mut self) {
+        let mut object = self.object.take();
+        // Without the interpreter's lock: who has the connection's may wait for it.
+        Python::try_attach(|py| py.detach(|| drop(object.take())));
+    }
+}
+
+impl NativeObject {
+    /// For an object that is there.
+    pub fn new(object: Object) -> NativeObject {
+        NativeObject { object: Some(object) }
+    }
+
+    fn object(&self) -> PyResult<&Object> {
+        self.object.as_ref().ok_or_else(|| failure(&CallError::Interrupted).into())
+    }
+}
+
+#[pymethods]
+impl NativeObject {
+    /// The name of the server where it is.
+    fn server(&self) -> PyResult<String> {
+        Ok(self.object()?.server().to_owned())
+    }
+
+    /// Whether it is no more, as far as can be seen without waiting.
+    fn is_lost(&self, py: Python<'_>) -> PyResult<bool> {
+        let object = self.object()?;
+        Ok(py.detach(|| object.is_lost()))
+    }
+
+    /// Ends it, and what it runs.
+    fn end(&self, py: Python<'_>) -> PyResult<()> {
+        let object = self.object()?;
+        match py.detach(|| object.end()) {
+            // With the connection the object has ended.
+            Ok(()) | Err(CallError::Lost(_)) => Ok(()),
+            Err(error) => Err(failure(&error).into()),
+        }
+    }
+
+    /// [`target::describe`], of a method.
+    fn describe(&self, py: Python<'_>, name: &str) -> PyResult<String> {
+        target::describe(py, self.object()?, name)
+    }
+
+    /// [`target::fit`].
+    #[allow(clippy::needless_pass_by_value)] // As Python gives it.
+    fn fit(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        scalars: &Bound<'_, PyList>,
+        shapes: Vec<Option<Vec<u64>>>,
+    ) -> PyResult<Fitted> {
+        target::fit(py, self.object()?, name, scalars, &shapes)
+    }
+
+    /// [`target::start`].
+    fn start(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        args: &Bound<'_, PyList>,
+        seconds: Option<f64>,
+    ) -> PyResult<NativeCall> {
+        target::start(py, self.object()?, name, args, seconds)
+    }
+
+    /// [`target::call`].
+    fn call<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        args: &Bound<'py, PyList>,
+        seconds: Option<f64>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        target::call(py, self.object()?, name, args, seconds)
+    }
+}
