@@ -71,7 +71,7 @@ mod _native {
     #[pymodule_export]
     use crate::object::NativeObject;
     #[pymodule_export]
-    use crate::slot::{NativeFunction, NativeMemory, describe_routine, run_slot};
+    use crate::slot::{NativeFunction, NativeMemory, describe_routines, run_slot};
     #[pymodule_export]
     use crate::transaction::run_transaction;
     #[pymodule_export]

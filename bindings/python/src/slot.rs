@@ -19,19 +19,22 @@ use crate::buffer::Input;
 use crate::call;
 use crate::error::Failure;
 
-/// The canonical JSON of the one routine that a text describes.
+/// The canonical JSON of each of the so many routines that a text describes; those of its classes are the methods.
 #[pyfunction]
-pub fn describe_routine(text: &str) -> PyResult<String> {
+pub fn describe_routines(text: &str, count: usize) -> PyResult<Vec<String>> {
     let refused = |why: String| PyErr::from(Failure::of_call("DescriptionError", why));
     let parsed = kumi_idl::parse(text.as_bytes());
     let Some(module) = parsed.module else {
         let told = parsed.diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>();
         return Err(refused(told.join("\n")));
     };
-    let [interface] = &module.interfaces[..] else {
-        return Err(refused(format!("{} routines are described", module.interfaces.len())));
-    };
-    interface.to_json().map_err(|error| refused(error.to_string()))
+    let methods = module.classes.iter().flat_map(|class| &class.methods);
+    let interfaces: Vec<&Interface> = module.interfaces.iter().chain(methods).collect();
+    if interfaces.len() != count {
+        return Err(refused(format!("{} routines are described", interfaces.len())));
+    }
+    let each = interfaces.into_iter().map(Interface::to_json);
+    each.collect::<Result<_, _>>().map_err(|error| refused(error.to_string()))
 }
 
 /// Runs this process as a call slot until the server closes its socket, which is standard input. `load` is called with

@@ -263,7 +263,7 @@ def test_sources_that_have_nothing(kumi_bin: str, tmp_path: Path) -> None:
     twice.write_text("from kumi import call\n" + decorated.format("f") + decorated.format("g"))
     sources: list[tuple[str | Path, str]] = [
         (twice, "two routines are called `same`"),
-        (path, "has no function with the decorator"),
+        (path, "has no function and no class with the decorator"),
         (tmp_path / "gone.py", "No such file"),
         ("no_such_module", "No module named 'no_such_module'"),
     ]

@@ -26,7 +26,7 @@ __all__ = [
     "barrier",
     "broadcast",
     "cluster_nodes",
-    "describe_routine",
+    "describe_routines",
     "finalize",
     "flush",
     "forked",
@@ -209,7 +209,7 @@ class NativeFunction:
 class NativeMemory:
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
-def describe_routine(text: str) -> str: ...
+def describe_routines(text: str, count: int) -> list[str]: ...
 def run_slot(load: Callable[[str], Callable[[NativeMemory, list[Any]], str | None]]) -> None: ...
 def run_transaction(
     servers: Sequence[str],

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .call._classes import ServedClass
     from .call._serving import Served
 
 _VERSION = 2
@@ -55,16 +56,21 @@ def _load(folder: str, place: str) -> ModuleType:
     return module
 
 
-def _routines(module: ModuleType) -> dict[str, Served]:
-    from .call._serving import served
+def _routines(module: ModuleType) -> dict[str, Served | ServedClass]:
+    from .call._classes import ServedClass, forgotten
+    from .call._decorator import served
 
-    found: dict[str, Served] = {}
-    for value in vars(module).values():
+    found: dict[str, Served | ServedClass] = {}
+    for name, value in vars(module).items():
         one = served(value)
         if one is None:
             continue
+        if isinstance(one, ServedClass) and one.cls is not value:
+            raise ValueError(f"`{name}` is another class since kumi.call.routine: let that be its outermost decorator")
         if found.setdefault(one.name, one) is not one:
             raise ValueError(f"two routines are called `{one.name}`")
+    for method in forgotten(module, found.values()):
+        raise ValueError(f"`{method}` has the decorator kumi.call.routine, and its class has not: give it to that too")
     return found
 
 
@@ -87,24 +93,37 @@ def describe(source: str) -> dict[str, Any]:
         if name not in routines:
             raise ValueError(f"{place} has no routine `{name}`; it has {', '.join(routines) or 'none'}")
     if not routines:
-        raise ValueError(f"{place} has no function with the decorator kumi.call.routine")
+        raise ValueError(f"{place} has no function and no class with the decorator kumi.call.routine")
     return {
         "version": _VERSION,
         "program": [sys.executable, "-P", "-m", "kumi._slot", folder, place],
         "folder": folder if imported else None,
-        "interfaces": [json.loads(routines[name].description) for name in names or routines],
+        "interfaces": [json.loads(each) for name in names or routines for each in routines[name].descriptions()],
     }
 
 
 def _loader(folder: str, place: str) -> Callable[[str], Any]:
-    def load(description: str) -> Any:
-        from .call._serving import same
+    # Of one import are all methods of a class, and the one instance on which a process that is an object calls them.
+    routines: dict[str, Served | ServedClass] = {}
+    instances: dict[str, Any] = {}
 
-        name = json.loads(description)["name"]
-        one = _routines(_load(folder, place)).get(name)
-        if one is None or not same(one, description):
+    def load(description: str) -> Any:
+        from .call._classes import Method
+
+        said = json.loads(description)
+        name, of_class = said["name"], said.get("class")
+        routines.update(routines or _routines(_load(folder, place)))
+        offered = routines.get(of_class or name)
+        one = offered.find(name) if offered is not None else None
+        if one is None or json.loads(one.description) != said:
             raise ValueError(f"{place} has changed and has no such `{name}` any more; restart the server")
         through = os.environ.get("KUMI_CALL_THROUGH")
+        if isinstance(one, Method):
+            if through:
+                raise ValueError(f"objects of `{of_class}` do not go on to a cluster: serve it without one")
+            if of_class not in instances:
+                instances[of_class] = one.made()
+            return one.of(instances[of_class]).run
         if through:
             from .call.adapters._far import far
 

@@ -30,6 +30,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ._connection import Connection
+from ._decorator import routine
 from ._errors import (
     ArgumentError,
     BusyError,
@@ -58,7 +59,6 @@ from ._interface import Parameter, Routine
 from ._object import Object
 from ._results import Results
 from ._server import Server, serve
-from ._serving import routine
 from ._transaction import Later, Moved, Report, StepReport, Transaction, TransactionError
 from ._types import Array, FortranArray, InOut, Out, Text
 

@@ -1,4 +1,4 @@
-"""Servers of functions, which the command ``kumi`` runs."""
+"""Servers of functions and classes, which the command ``kumi`` runs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import IO, Any
 
 from .._scope import Block
 from ..sim._command import find
+from ._decorator import served
 from ._errors import ArgumentError, CallError, DescriptionError
-from ._serving import served
 
 Functions = Callable[..., Any] | str | os.PathLike[str] | Sequence[Callable[..., Any]]
 
@@ -37,8 +37,8 @@ class Server(Block):
     so below ``if __name__ == "__main__":``.
 
     Args:
-        functions: Functions with the decorator :func:`kumi.call.routine`; or the name of a module, or the path of a file,
-            of all whose functions are served.
+        functions: Functions and classes with the decorator :func:`kumi.call.routine`; or the name of a module, or the path of a file,
+            all of which is served that has it.
         listen: ``host:port`` (port 0: any that is free) or ``unix:path``.
         through: The cluster on which they run, ``dask:ADDRESS`` or ``ray:ADDRESS``; see :mod:`kumi.call.adapters`.
         arguments: Further words of the command.
@@ -168,7 +168,7 @@ def _sources(functions: Functions) -> list[str]:
         one = served(function)
         if one is None:
             raise DescriptionError(f"{function!r} has not the decorator kumi.call.routine")
-        names.setdefault(_source(one.function), []).append(one.name)
+        names.setdefault(_source(one.origin), []).append(one.name)
     if not names:
         raise ArgumentError("no functions to serve")
     return [f"{source}:{','.join(each)}" for source, each in names.items()]

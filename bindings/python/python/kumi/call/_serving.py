@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import inspect
-import json
 import math
 import shutil
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin, overload
+from typing import Any, get_args, get_origin
 
 import numpy as np
 
-from .._native import NativeMemory, describe_routine
+from .._native import NativeMemory, describe_routines
 from ._called import Called
 from ._errors import DescriptionError
 from ._types import Kind, kind_of
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
-#: Where a function has its :class:`Served`.
+#: Where a function or a class has what it is served as.
 ATTRIBUTE = "__kumi_routine__"
 
 
@@ -40,39 +38,41 @@ class _Param:
         return text if self.default is None else f"{text} = {_literal(self.name, self.default)}"
 
 
-class Served:
-    """A function as a routine."""
+class Described:
+    """A function as a routine or a method: what it takes and gives, and how it is called on the memory of a call."""
+
+    #: Its canonical description.
+    description: str
 
     def __init__(
         self,
         function: Callable[..., Any],
-        name: str | None,
+        name: str,
+        symbol: str,
+        signature: inspect.Signature,
         results: Sequence[str] | None,
         options: Sequence[str],
     ) -> None:
         self.function = function
-        self.name = name or str(getattr(function, "__name__", ""))
-        self.symbol = f"{function.__module__}.{getattr(function, '__qualname__', '')}"
-        if not all(part.isidentifier() for part in self.symbol.split(".")):
-            raise DescriptionError(f"`{self.symbol}` has no name by which another process would find it")
+        self.name = name
+        self.symbol = symbol
         try:
-            self.params = _params(function, results)
+            self.params = _params(signature, results)
         except DescriptionError as error:
             raise DescriptionError(f"`{self.name}`: {error}") from None
         self.results = [one for one in self.params if one.role == "result"]
         self.options = tuple(options)
-        #: Its canonical description.
-        self.description = self._description()
 
-    def _description(self) -> str:
+    def declared(self, keyword: str, name: str) -> str:
+        """It as a text that describes it."""
         passed = ", ".join(one.name for one in self.params if one.role == "argument")
-        lines = [f"Define {self.name}({', '.join(one.declared() for one in self.params)})"]
+        lines = [f"{keyword} {name}({', '.join(one.declared() for one in self.params)})"]
         doc = inspect.getdoc(self.function)
         if doc:
-            lines.append(_quoted(doc))
+            lines.append(quoted(doc))
         lines += self.options
         lines.append(f'Calls "Python" {self.symbol}({passed});')
-        return describe_routine("\n".join(lines))
+        return "\n".join(lines)
 
     def run(self, memory: NativeMemory, places: list[tuple[int, int, Any]]) -> str | None:
         """Calls the function on the memory of a call; the exception with which it ended, if it did."""
@@ -81,7 +81,7 @@ class Served:
         except BaseException as error:
             # Whoever serves it sees where it came from.
             traceback.print_exception(error)
-            return _told(error)
+            return told(error)
         return None
 
     def _run(self, memory: NativeMemory, places: list[tuple[int, int, Any]]) -> None:
@@ -102,6 +102,47 @@ class Served:
             raise TypeError(f"it gave {len(values)} values, and is described to give {len(results)}")
         for (one, place), value in zip(results, values, strict=True):
             _put(one, place, value)
+
+
+class Served(Described):
+    """A function as a routine."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        name: str | None,
+        results: Sequence[str] | None,
+        options: Sequence[str],
+    ) -> None:
+        name = name or str(getattr(function, "__name__", ""))
+        signature = inspect.signature(function, eval_str=True)
+        super().__init__(function, name, symbol(function), signature, results, options)
+        (self.description,) = describe_routines(self.declared("Define", name), 1)
+
+    @property
+    def origin(self) -> Callable[..., Any]:
+        """What has the decorator."""
+        return self.function
+
+    def descriptions(self) -> list[str]:
+        """All that is offered."""
+        return [self.description]
+
+    def find(self, name: str) -> Served | None:
+        """What servers know by this name."""
+        return self if name == self.name else None
+
+
+def symbol(of: Any) -> str:
+    """Where another process finds a function or a class.
+
+    Raises:
+        DescriptionError: It would not.
+    """
+    found = f"{of.__module__}.{getattr(of, '__qualname__', '')}"
+    if not all(part.isidentifier() for part in found.split(".")):
+        raise DescriptionError(f"`{found}` has no name by which another process would find it")
+    return found
 
 
 def _argument(memory: NativeMemory, one: _Param, offset: int, bytes_: int, value: Any) -> Any:
@@ -169,15 +210,14 @@ def _put(one: _Param, place: Any, value: Any) -> None:
     np.copyto(place, given, casting=casting)  # type: ignore[arg-type]
 
 
-def _told(error: BaseException) -> str:
+def told(error: BaseException) -> str:
     """An exception's kind and the last line of its message."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     kind = type(error).__name__
     return f"{kind}: {lines[-1].strip()}" if lines else kind
 
 
-def _params(function: Callable[..., Any], results: Sequence[str] | None) -> list[_Param]:
-    signature = inspect.signature(function, eval_str=True)
+def _params(signature: inspect.Signature, results: Sequence[str] | None) -> list[_Param]:
     arguments = []
     for one in signature.parameters.values():
         if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD, one.POSITIONAL_ONLY):
@@ -238,7 +278,7 @@ def _sizes(arguments: list[_Param], back: list[_Param]) -> list[_Param]:
 def _literal(name: str, value: Any) -> str:
     """A default in a description."""
     if isinstance(value, str):
-        return _quoted(value)
+        return quoted(value)
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
@@ -246,70 +286,8 @@ def _literal(name: str, value: Any) -> str:
     return repr(value)
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """A text in a description."""
     known = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
     each = (known.get(letter) or (letter if letter.isprintable() else f"\\u{{{ord(letter):x}}}") for letter in text)
     return f'"{"".join(each)}"'
-
-
-@overload
-def routine(function: _Function, /) -> _Function: ...
-@overload
-def routine(
-    *,
-    name: str | None = None,
-    idempotent: bool = False,
-    order: str | None = None,
-    results: Sequence[str] | None = None,
-) -> Callable[[_Function], _Function]: ...
-def routine(
-    function: Any = None,
-    /,
-    *,
-    name: str | None = None,
-    idempotent: bool = False,
-    order: str | None = None,
-    results: Sequence[str] | None = None,
-) -> Any:
-    """Makes a function a routine that can be served; here it stays the function that it is.
-
-    .. code-block:: python
-
-        @kumi.call.routine(order="n*m")
-        def scale(a: Array[float64, "n", "m"], f: float = 2.0) -> Array[float64, "n", "m"]:
-            "Multiplies by f."
-            return a * f
-
-    Arrays that it is called with are those of the call, without a copy: they can be read only (but for :data:`Out` and
-    :data:`InOut`), and belong to the function until it returns. So do files (annotated as ``pathlib.Path``, or ``bytes`` for
-    their content) and functions of the client (``Callable[[float], float]``).
-
-    Args:
-        name: What callers call it; the function's name.
-        idempotent: A call may be run twice with the effect of one: it is retried when a server is lost.
-        order: Operations of a call, an expression of numbers that are sent and of sizes, as ``"2*n^3"``.
-        results: The names of what it gives; ``result``, or ``result1`` and so on.
-
-    Raises:
-        DescriptionError: Its annotations say something that routines do not have.
-    """
-
-    def made(function: Any) -> Any:
-        options = [f"CalcOrder {order}"] if order is not None else []
-        if idempotent:
-            options.append("@idempotent")
-        setattr(function, ATTRIBUTE, Served(function, name, results, options))
-        return function
-
-    return made if function is None else made(function)
-
-
-def served(function: Any) -> Served | None:
-    """A function as a routine; None: it is none."""
-    found = getattr(function, ATTRIBUTE, None)
-    return found if isinstance(found, Served) else None
-
-
-def same(one: Served, description: str) -> bool:
-    """Whether this is the description of a routine."""
-    return one.description == description or bool(json.loads(one.description) == json.loads(description))

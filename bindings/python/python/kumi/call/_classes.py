@@ -1,0 +1,165 @@
+"""Classes whose objects are served: each is an instance in a process of its own."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import inspect
+import sys
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from .._native import NativeMemory, describe_routines
+from ._errors import DescriptionError
+from ._serving import ATTRIBUTE, Described, quoted, symbol
+
+
+@dataclass(frozen=True)
+class Marked:
+    """What the decorator of a method says of it; the class is what is served."""
+
+    name: str | None
+    results: Sequence[str] | None
+    options: Sequence[str]
+
+
+def is_method(function: Any) -> bool:
+    """Whether a function stands in a class and is for its instances."""
+    around = getattr(function, "__qualname__", "").rpartition(".")[0]
+    if not around or around.endswith("<locals>") or not inspect.isfunction(function):
+        return False
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    return first is not None and first.name == "self"
+
+
+class Method(Described):
+    """A method as clients call it."""
+
+    def __init__(self, cls: type, attribute: str) -> None:
+        function = getattr(cls, attribute)
+        marked = getattr(function, ATTRIBUTE, Marked(None, None, ()))
+        # Its name is not bound yet where the decorator runs.
+        signature = inspect.signature(function, eval_str=True, locals={cls.__name__: cls})
+        if not signature.parameters:
+            raise DescriptionError(
+                f"`{attribute}` takes no instance: give it the parameter self, or begin its name with an underscore"
+            )
+        self.cls = cls
+        self.attribute = attribute
+        super().__init__(
+            function,
+            marked.name or attribute,
+            f"{symbol(cls)}.{attribute}",
+            signature.replace(parameters=list(signature.parameters.values())[1:]),
+            marked.results,
+            marked.options,
+        )
+
+    def made(self) -> Any:
+        """An instance of its class."""
+        try:
+            return self.cls()
+        except BaseException as error:
+            # Whoever serves it sees where it came from.
+            traceback.print_exception(error)
+            raise
+
+    def of(self, instance: Any) -> Method:
+        """It, to be called on an instance."""
+        bound = copy.copy(self)
+        bound.function = getattr(instance, self.attribute)
+        return bound
+
+    def run(self, memory: NativeMemory, places: list[tuple[int, int, Any]]) -> str | None:
+        """As of any; and an instance keeps nothing of the memory of a call, in which the next has its own."""
+        before = sys.getrefcount(memory)
+        raised = super().run(memory, places)
+        if sys.getrefcount(memory) == before:
+            return raised
+        # Arrays that nobody can reach any more do no harm.
+        gc.collect()
+        if sys.getrefcount(memory) == before:
+            return raised
+        kept = f"`{self.name}` keeps an array that it was given, whose memory is the call's: keep a copy, as array.copy()"
+        return f"{raised}; {kept}" if raised else f"ValueError: {kept}"
+
+
+class ServedClass:
+    """A class of whose instances clients have objects."""
+
+    def __init__(self, cls: type, name: str | None) -> None:
+        self.cls = cls
+        self.name = name or cls.__name__
+        try:
+            _constructible(cls)
+            methods = [Method(cls, attribute) for attribute in _public(cls)]
+        except DescriptionError as error:
+            raise DescriptionError(f"class `{self.name}`: {error}") from None
+        if not methods:
+            raise DescriptionError(f"class `{self.name}` has no method whose name begins with no underscore")
+        lines = [f"DefClass {self.name}"]
+        doc = inspect.getdoc(cls)
+        if doc:
+            lines.append(quoted(doc))
+        lines += ["{", *(one.declared("DefMethod", one.name) for one in methods), "}"]
+        each = describe_routines("\n".join(lines), len(methods))
+        for one, description in zip(methods, each, strict=True):
+            one.description = description
+        #: By the names by which servers know them.
+        self.methods = {f"{self.name}.{one.name}": one for one in methods}
+
+    @property
+    def origin(self) -> type:
+        """What has the decorator."""
+        return self.cls
+
+    def descriptions(self) -> list[str]:
+        """All that is offered."""
+        return [one.description for one in self.methods.values()]
+
+    def find(self, name: str) -> Method | None:
+        """What servers know by this name."""
+        return self.methods.get(name)
+
+
+def _constructible(cls: type) -> None:
+    """Refuses a class that is not made without arguments."""
+    try:
+        parameters = inspect.signature(cls).parameters.values()
+    except ValueError as error:
+        raise DescriptionError(f"it cannot be told what `__init__` takes: {error}") from None
+    for one in parameters:
+        if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
+            raise DescriptionError(
+                f"`__init__` takes `{one.name}`, and objects are made without arguments: give it a default, or take it in a "
+                f"method that clients call first"
+            )
+
+
+def _public(cls: type) -> Iterator[str]:
+    """The names of methods, those of bases first."""
+    found: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        found |= {name: value for name, value in vars(base).items() if not name.startswith("_")}
+    for name, value in found.items():
+        if isinstance(value, staticmethod | classmethod):
+            kind = type(value).__name__
+            raise DescriptionError(
+                f"`{name}` is a {kind}, and clients call methods of objects: make it one, or begin its name with an underscore"
+            )
+        if hasattr(type(value), "__get__") and not inspect.isclass(value) and callable(getattr(cls, name)):
+            yield name
+
+
+def forgotten(module: ModuleType, offered: Iterable[Any]) -> Iterator[str]:
+    """The methods with the decorator of a module whose classes are not served, nor those that inherit from them."""
+    classes = [one.cls for one in offered if isinstance(one, ServedClass)]
+    for value in vars(module).values():
+        if not inspect.isclass(value) or value.__module__ != module.__name__:
+            continue
+        if not any(issubclass(cls, value) for cls in classes):
+            marked = (one for one in vars(value).values() if isinstance(getattr(one, ATTRIBUTE, None), Marked))
+            yield from (one.__qualname__ for one in marked)
