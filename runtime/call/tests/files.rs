@@ -119,6 +119,38 @@ fn many_calls_with_files_share_a_connection() {
 }
 
 #[test]
+fn links_stay_and_what_is_no_file_is_left_alone() {
+    use std::os::unix::fs::symlink;
+    let folder = tempfile::tempdir().expect("a folder");
+    let files = tempfile::tempdir().expect("a folder");
+    let server = served_in(folder.path());
+    let client = server.client();
+    let at = |name: &str| files.path().join(name);
+    std::fs::create_dir(at("kept")).expect("made");
+    for (name, text) in [("from", "abc"), ("kept/file", "before")] {
+        std::fs::write(at(name), text).expect("written");
+    }
+    symlink("kept/file", at("link")).expect("a link");
+    symlink("link", at("far")).expect("a link");
+    capitals(&client, &at("from"), &at("far")).expect("it runs");
+    assert_eq!(std::fs::read(at("kept/file")).expect("it is there"), b"ABC");
+    for link in ["link", "far"] {
+        assert!(at(link).is_symlink(), "{link}");
+    }
+    // Nothing is sent: neither a device nor a folder is replaced, and where a link leads nowhere nothing is made.
+    symlink("missing", at("nowhere")).expect("a link");
+    symlink("/dev/null", at("device")).expect("a link");
+    for (name, why) in
+        [("nowhere", "leads nowhere"), ("device", "is no file"), ("kept", "is no file")]
+    {
+        let error = capitals(&client, &at("from"), &at(name)).expect_err("it is no file");
+        assert!(matches!(&error, CallError::File(text) if text.contains(why)), "{name}: {error}");
+    }
+    assert_eq!(std::fs::read_dir(files.path()).expect("a folder").count(), 6);
+    assert!(at("nowhere").is_symlink() && !at("missing").exists());
+}
+
+#[test]
 fn what_is_no_file_is_told() {
     let folder = tempfile::tempdir().expect("a folder");
     let files = tempfile::tempdir().expect("a folder");

@@ -59,6 +59,22 @@ fn failed(path: &Path, error: &io::Error) -> CallError {
     CallError::File(format!("{}: {error}", path.display()))
 }
 
+/// What gets the name: of a link what it leads to, so that the link stays.
+fn destination(path: &Path) -> Result<PathBuf, CallError> {
+    let refused = |why: &str| Err(CallError::File(format!("{} {why}", path.display())));
+    match path.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(path.to_owned()),
+        Err(error) => Err(failed(path, &error)),
+        Ok(about) if about.is_file() => Ok(path.to_owned()),
+        Ok(about) if about.is_symlink() => match path.canonicalize() {
+            Ok(target) => destination(&target),
+            Err(error) => refused(&format!("is a link that leads nowhere: {error}")),
+        },
+        // A device or a folder is not to be replaced by what comes back.
+        Ok(_) => refused("is no file; give the name of one, or one that is free"),
+    }
+}
+
 impl CallFiles {
     /// Opens a file to be sent: its bytes.
     pub fn send(&mut self, parameter: u16, path: &Path) -> Result<u64, CallError> {
@@ -72,15 +88,19 @@ impl CallFiles {
     }
 
     /// Makes a file for a result.
+    ///
+    /// # Errors
+    /// [`CallError::File`]: it cannot be made, or the name is that of something else than a file.
     pub fn receive(&mut self, parameter: u16, path: &Path) -> Result<(), CallError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let mut name = path.file_name().unwrap_or_default().to_owned();
+        let target = destination(path)?;
+        let mut name = target.file_name().unwrap_or_default().to_owned();
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
         name.push(format!(".kumi-{}-{next}", std::process::id()));
-        let temporary = path.with_file_name(name);
+        let temporary = target.with_file_name(name);
         let made = OpenOptions::new().write(true).create_new(true).open(&temporary);
         let file = Arc::new(made.map_err(|error| failed(&temporary, &error))?);
-        self.back.push(Back { parameter, file, temporary, target: path.to_owned() });
+        self.back.push(Back { parameter, file, temporary, target });
         Ok(())
     }
 

@@ -7,6 +7,7 @@ import java.nio.channels.ClosedByInterruptException;
 import java.nio.channels.FileChannel;
 import java.nio.file.AtomicMoveNotSupportedException;
 import java.nio.file.Files;
+import java.nio.file.LinkOption;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
@@ -77,19 +78,36 @@ final class CallFiles implements AutoCloseable {
         }
     }
 
-    /** Makes a place for a file that comes back. */
-    Exchange.Target receive(int param, Path target, long most) {
-        expected++;
-        if (target.getFileName() == null) {
-            throw new CallException.File(target + " is no file", true);
+    /** What gets the name: of a link what it leads to, so that the link stays. A device or a folder is not to be replaced. */
+    private static Path destination(Path path) {
+        if (path.getFileName() == null) {
+            throw new CallException.File(path + " is no file", true);
         }
+        if (!Files.exists(path, LinkOption.NOFOLLOW_LINKS) || Files.isRegularFile(path, LinkOption.NOFOLLOW_LINKS)) {
+            return path;
+        }
+        if (!Files.isRegularFile(path)) {
+            throw new CallException.File(path + (Files.exists(path)
+                    ? " is no file; give the name of one, or one that is free" : " is a link that leads nowhere"), true);
+        }
+        try {
+            return path.toRealPath();
+        } catch (IOException wrong) {
+            throw failed(path, wrong);
+        }
+    }
+
+    /** Makes a place for a file that comes back. */
+    Exchange.Target receive(int param, Path path, long most) {
+        expected++;
+        Path target = destination(path);
         Path temporary = target.resolveSibling(
                 target.getFileName() + ".kumi-" + ProcessHandle.current().pid() + "-" + NEXT.getAndIncrement());
         try {
             FileChannel channel =
                     FileChannel.open(temporary, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE);
             backs.add(new Back(temporary, target, channel));
-            results[param] = target;
+            results[param] = path;
             return Exchange.Target.file(param, (offset, from) -> write(channel, offset, from), most);
         } catch (IOException wrong) {
             throw failed(temporary, wrong);

@@ -179,11 +179,22 @@ class FilesTest extends OneServer {
             CallException.File wrong = assertThrows(CallException.File.class, call::call);
             assertTrue(wrong.hasNotRun() && wrong.getMessage().contains("file system (jrt)"), wrong.getMessage());
         }
-        // A folder has the name by now: the result cannot have it.
-        CallException.File taken = assertThrows(CallException.File.class,
-                () -> client.prepare("capitals").add((Object) text(3)).into("to", Files.createDirectory(to)).call());
-        assertFalse(taken.hasNotRun());
-        assertEquals(List.of("to"), names(folder));
+        // A folder, a device and a link that leads nowhere are left alone.
+        Path taken = Files.createDirectory(folder.resolve("taken"));
+        Path lost = Files.createSymbolicLink(folder.resolve("lost"), Path.of("missing"));
+        Path device = Files.createSymbolicLink(folder.resolve("device"), Path.of("/dev/null"));
+        for (Path other : List.of(taken, lost, device)) {
+            CallException.File wrong = assertThrows(CallException.File.class,
+                    () -> client.prepare("capitals").add((Object) text(3)).into("to", other).call());
+            assertTrue(wrong.hasNotRun() && wrong.getMessage().contains(other.toString()), wrong.getMessage());
+        }
+        assertEquals(3, names(folder).size(), names(folder).toString());
+        // What another link leads to gets the result.
+        Path link = Files.createSymbolicLink(folder.resolve("link"), Path.of("taken/file"));
+        Files.writeString(taken.resolve("file"), "before");
+        assertEquals(link, client.prepare("capitals").add((Object) text(3)).into("to", link).call().path("to"));
+        assertArrayEquals(capitals(text(3)), Files.readAllBytes(taken.resolve("file")));
+        assertTrue(Files.isSymbolicLink(link));
         refused("is a file: give a Path or its content", client.prepare("capitals").add(5));
         refused("is a file: give a Path or its content", client.prepare("capitals").add((Object) null));
         refused("a Path is a place", client.prepare("capitals").add((Object) text(3)).into("to", "to"));
