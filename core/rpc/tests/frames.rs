@@ -162,7 +162,7 @@ fn failure(failure: &Failure) -> Value {
     json!([failure.code.number(), failure.detail, failure.text])
 }
 
-/// What a client is told of these bytes, when it has asked for a description (stream 1), a list (2) and two calls (3 and 4)
+/// What a client is told of these bytes, when it has asked for a description (stream 1), a list (2), two calls (3 and 4), and an object (5),
 /// with arrays of 5 and 3 bytes in parameters 1 and 2, files in 8 and 9, and an array of 2^40 in parameter 7, and waits for 4 no
 /// more. Functions of even parameters are called, with as many bytes in parameter 6 as the parameter says, and return at once;
 /// others fail before.
@@ -177,6 +177,7 @@ fn told(input: &[u8]) -> (Vec<Value>, bool, usize, BTreeMap<String, Vec<u8>>) {
     client.expect_files(call, vec![8, 9]);
     let unwanted = client.call(&head, &sizes[2..], &mut out).expect("short");
     client.abandon(unwanted);
+    client.create("c", &mut out).expect("a name");
     let (mut events, mut at) = (Vec::new(), 0);
     let mut arrays: BTreeMap<String, Vec<u8>> = BTreeMap::new();
     loop {
@@ -400,6 +401,7 @@ fn cases() -> Vec<Value> {
         with("half an array", &[&begun, &chunk(3, 1, &[1, 2, 3, 4, 5])[..14]]),
     ];
     all.extend(of_functions_and_files());
+    all.extend(of_objects());
     all.extend(mutated());
     all
 }
@@ -432,6 +434,29 @@ fn of_functions_and_files() -> Vec<Value> {
         with("a file longer than its length", &[&filed(8, 2), &chunk(3, 8, &[1; 3])]),
         with("a file without a length", &[&begun, &chunk(3, 8, &[1])]),
         with("a file of 2^64 - 1 bytes", &[&filed(9, u64::MAX), &chunk(3, 9, &[1, 2])]),
+    ]
+}
+
+fn of_objects() -> Vec<Value> {
+    let with =
+        |about: &str, frames: &[&[u8]]| case(about, &[&greeting()[..], &frames.concat()].concat());
+    let created = frame(17, 5, 0, 0, &[]);
+    let mut failed = Vec::new();
+    Failure::new(Code::ObjectLost, 0, "it is no more").encode(&mut failed);
+    let lost = frame(11, 5, 0, 0, &failed);
+    vec![
+        with("an object that goes", &[&created, &result(3, vec![]), &lost]),
+        with("an object that cannot be had", &[&lost]),
+        with("an object twice", &[&created, &created]),
+        with("an object that is no more", &[&created, &lost, &created]),
+        with("an object with a body", &[&frame(17, 5, 0, 0, &[0])]),
+        with("an object for a call", &[&frame(17, 3, 0, 0, &[])]),
+        with("an object for nobody", &[&frame(17, 6, 0, 0, &[])]),
+        with("a result of an object", &[&created, &result(5, vec![])]),
+        with("an array of an object", &[&created, &chunk(5, 1, &[1])]),
+        with("a function of an object", &[&created, &callback(5, 4, vec![])]),
+        with("the wish for an object", &[&frame(16, 5, 0, 0, b"c")]),
+        with("a call on an object", &[&frame(18, 5, 0, 0, &[0; 30])]),
     ]
 }
 

@@ -25,7 +25,7 @@ Define nothing() Calls nothing();
 "#;
 
 /// JSON that is no description, or one that looks like none.
-pub const ODD: [&str; 34] = [
+pub const ODD: [&str; 45] = [
     "",
     "{}",
     "[]",
@@ -60,4 +60,15 @@ pub const ODD: [&str; 34] = [
     r#"{"version":1,"name":"f","params":[{"name":"n","mode":"in","type":{"number":"i32"}},{"name":"n","mode":"in","type":{"number":"i32"}}],"target":{"language":"c","symbol":"f","arguments":[]}}"#,
     r#"{"version":1,"name":"f","params":[{"name":"n","mode":"in","type":{"number":"i32"}}],"status":0,"target":{"language":"c","symbol":"f","arguments":[]}}"#,
     r#"{"version":1,"name":"f","params":[{"name":"n","mode":"out","type":{"number":"i32"}}],"status":0,"target":{"language":"c","symbol":"f","arguments":[]}}"#,
+    r#"{"version":1,"name":"log.f","class":"log","params":[],"target":{"language":"c","symbol":"f","arguments":[]}}"#,
+    r#"{"version":1,"name":"log","class":"log","params":[],"target":{"language":"c","symbol":"f","arguments":[]}}"#,
+    r#"{"version":1,"name":"m/log.f","class":"m/log","params":[],"target":{"language":"c","symbol":"f","arguments":[]}}"#,
+    r#"{"version":1,"name":"m.log.f","class":"m","params":[],"target":{"language":"c","symbol":"f","arguments":[]}}"#,
+    r#"{"version":1,"name":"logf","class":"log","params":[],"target":{"language":"c","symbol":"f","arguments":[]}}"#,
+    r#"{"version":1,"name":"f","class":"log","params":[],"target":{"language":"c","symbol":"f","arguments":[]}}"#,
+    r#"{"version":1,"name":"log.f","class":"log.f.g","params":[],"target":{"language":"c","symbol":"f","arguments":[]}}"#,
+    r#"{"version":1,"name":"log.f","class":"","params":[],"target":{"language":"c","symbol":"f","arguments":[]}}"#,
+    r#"{"version":1,"name":"log.f","class":1,"params":[],"target":{"language":"c","symbol":"f","arguments":[]}}"#,
+    r#"{"version":1,"name":"log.f","class":null,"params":[],"target":{"language":"c","symbol":"f","arguments":[]}}"#,
+    r#"{"version":1,"name":"f","doc":null,"params":[],"target":{"language":"c","symbol":"f","arguments":[]}}"#,
 ];

@@ -4,7 +4,7 @@ import java.time.Duration;
 import java.util.concurrent.CompletableFuture;
 
 /**
- * A call that is being put together, of {@link KumiClient#prepare}.
+ * A call that is being put together, of {@link KumiClient#prepare} or {@link RemoteObject#prepare}.
  *
  * <pre>{@code
  * Result result = client.prepare("dmmul").set("A", a).set("B", b).set("n", n).into("C", c).within(ofSeconds(30)).call();
@@ -13,16 +13,19 @@ import java.util.concurrent.CompletableFuture;
 public final class Call {
     private final KumiClient client;
     private final String routine;
+    /** On which a method is called; null: a routine is. */
+    private final RemoteObject object;
     private final Arguments arguments = new Arguments();
     private Duration time;
     private int priority;
 
-    /** How long a call may take, or null, and its priority. */
-    record Wish(Duration time, int priority) {}
+    /** How long a call may take, or null, its priority, and the object on which it is, or null. */
+    record Wish(Duration time, int priority, RemoteObject object) {}
 
-    Call(KumiClient client, String routine) {
+    Call(KumiClient client, String routine, RemoteObject object) {
         this.client = client;
         this.routine = routine;
+        this.object = object;
     }
 
     /** Arguments that are sent, in the order of the description, without those that are set by their names. */
@@ -62,10 +65,7 @@ public final class Call {
 
     /** The time that the call may take; the server stops it then. */
     public Call within(Duration time) {
-        if (time.isNegative() || time.isZero()) {
-            throw new IllegalArgumentException("a call takes more time than " + time);
-        }
-        this.time = time;
+        this.time = checked(time);
         return this;
     }
 
@@ -74,11 +74,26 @@ public final class Call {
      * lowers it to what it allows the user. A server without a metaserver takes none.
      */
     public Call priority(int priority) {
+        this.priority = checked(priority);
+        return this;
+    }
+
+    static Duration checked(Duration time) {
+        if (time.isNegative() || time.isZero()) {
+            throw new IllegalArgumentException("a call takes more time than " + time);
+        }
+        return time;
+    }
+
+    static int checked(int priority) {
         if (priority < 0 || priority > 9) {
             throw new IllegalArgumentException("a priority is 0 to 9, not " + priority);
         }
-        this.priority = priority;
-        return this;
+        return priority;
+    }
+
+    private Wish wish() {
+        return new Wish(time, priority, object);
     }
 
     /**
@@ -87,7 +102,7 @@ public final class Call {
      * @throws CallException it failed; of arguments that do not fit nothing was sent
      */
     public Result call() {
-        return client.run(routine, arguments, new Wish(time, priority));
+        return client.run(routine, arguments, wish());
     }
 
     /**
@@ -95,6 +110,6 @@ public final class Call {
      * is the call. Arrays are lent until then. Functions that the routine calls run in threads that are there for them.
      */
     public CompletableFuture<Result> callAsync() {
-        return client.start(routine, arguments, new Wish(time, priority));
+        return client.start(routine, arguments, wish());
     }
 }

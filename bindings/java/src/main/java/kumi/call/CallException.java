@@ -124,6 +124,10 @@ public sealed class CallException extends RuntimeException {
     public static final class Busy extends NotRun {
         private static final long serialVersionUID = 1;
 
+        Busy(String message) {
+            super(message, 0, null);
+        }
+
         Busy(Failure failure) {
             super(failure.text(), failure.code(), null);
         }
@@ -255,6 +259,15 @@ public sealed class CallException extends RuntimeException {
         }
     }
 
+    /** The object of a class on which the call was to run is no more. */
+    public static final class ObjectLost extends NotRun {
+        private static final long serialVersionUID = 1;
+
+        ObjectLost(String message, int code) {
+            super(message, code, null);
+        }
+    }
+
     /** The token has expired. */
     public static final class Expired extends NotRun {
         private static final long serialVersionUID = 1;
@@ -310,6 +323,7 @@ public sealed class CallException extends RuntimeException {
             case 26 -> new Tls(failure.text(), failure.code(), null);
             case 30 -> new File(failure);
             case 31 -> new Raised(failure);
+            case 32 -> new ObjectLost(failure.text(), failure.code());
             default -> new Server(failure.text(), failure.code());
         };
     }

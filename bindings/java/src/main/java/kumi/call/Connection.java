@@ -14,6 +14,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.BooleanSupplier;
+import java.util.stream.Stream;
 import kumi.call.Exchange.Answer;
 import kumi.call.wire.Failure;
 import kumi.call.wire.Incoming;
@@ -36,10 +37,6 @@ final class Connection {
     private static final int OUTPUT = Protocol.CHUNK + 2 * Protocol.MOST_REQUEST;
     /** A header, and what goes before or behind a request. */
     private static final int SMALL = 1024;
-    /** Less room than this is not worth a chunk's header. */
-    private static final int LEAST = 4096;
-    /** Answers to pings that wait to be sent; a server that asks without end is not answered without end. */
-    private static final int MOST_PONGS = 16;
     /** How long the server's last words are waited for when nothing can be written any more. */
     private static final Duration LAST_WORDS = Duration.ofSeconds(1);
 
@@ -58,10 +55,9 @@ final class Connection {
     private final Deque<byte[]> control = new ArrayDeque<>();
     /** How functions that routines called have ended. */
     private final Deque<Back> backs = new ArrayDeque<>();
-    private final Deque<CompletableFuture<Void>> pings = new ArrayDeque<>();
+    private final Signs signs = new Signs();
     /** What is to be told to callers when the lock is free. */
     private final List<Runnable> news = new ArrayList<>();
-    private int pongs;
     private int mostStreams = 1;
     private String broken;
     /** Why the server gives up the connection. */
@@ -92,11 +88,20 @@ final class Connection {
             if (broken != null) {
                 throw new CallException.ConnectionLost(lost(), true);
             }
+            if (exchange.kind == Protocol.CREATE && objects() >= mostStreams - 1) {
+                // Else objects would have all streams, and no call on them could begin.
+                throw new CallException.Busy("this connection has as many objects as it may have: " + objects());
+            }
             queue.add(exchange);
             work.signal();
         } finally {
             lock.unlock();
         }
+    }
+
+    /** Objects that are there or asked for. */
+    private long objects() {
+        return Stream.concat(queue.stream(), open.values().stream()).filter(one -> one.kind == Protocol.CREATE).count();
     }
 
     private String lost() {
@@ -184,7 +189,7 @@ final class Connection {
         }
         open.remove(exchange.stream);
         incoming.abandon(exchange.stream);
-        if (cancel && (exchange.kind == Protocol.CALL || exchange.kind == Protocol.PLACE)) {
+        if (cancel && exchange.isEndedByCancel()) {
             control.add(Protocol.cancel(exchange.stream));
             work.signal();
         }
@@ -201,6 +206,12 @@ final class Connection {
         } finally {
             lock.unlock();
         }
+    }
+
+    /** {@link #spoil}, by a thread that does not tell callers otherwise. */
+    private void unreadable(Exchange exchange, CallException why) {
+        spoil(exchange, why);
+        tell();
     }
 
     /** Tells the server how a function has ended, unless its call is over. */
@@ -231,19 +242,17 @@ final class Connection {
 
     /** Asks for a sign of life. */
     CompletableFuture<Void> ping() {
-        CompletableFuture<Void> ping = new CompletableFuture<>();
         lock.lock();
         try {
             if (broken != null) {
                 throw new CallException.ConnectionLost(lost(), true);
             }
-            pings.add(ping);
             control.add(Protocol.ping());
             work.signal();
+            return signs.ask();
         } finally {
             lock.unlock();
         }
-        return ping;
     }
 
     /** Whether it is of no use any more. */
@@ -267,12 +276,13 @@ final class Connection {
                 unsent.forEach(one -> end(one, new CallException.ConnectionLost(text, true)));
                 List<Exchange> under = new ArrayList<>(open.values());
                 under.forEach(one -> end(one, new CallException.ConnectionLost(text, false)));
-                pings.forEach(one -> news.add(
-                        () -> one.completeExceptionally(new CallException.ConnectionLost(text, true))));
+                for (CompletableFuture<Void> sign = signs.came(); sign != null; sign = signs.came()) {
+                    CompletableFuture<Void> none = sign;
+                    news.add(() -> none.completeExceptionally(new CallException.ConnectionLost(text, true)));
+                }
                 news.add(() -> hello.completeExceptionally(new CallException.Connect(text, null)));
                 queue.clear();
                 open.clear();
-                pings.clear();
             }
             work.signalAll();
         } finally {
@@ -283,6 +293,7 @@ final class Connection {
     }
 
     private void end(Exchange exchange, CallException error) {
+        exchange.why = error;
         exchange.over = true;
         news.add(() -> exchange.answer.completeExceptionally(error));
     }
@@ -340,9 +351,13 @@ final class Connection {
         return gone.getMessage() == null ? gone.toString() : gone.getMessage();
     }
 
-    private int digest(ByteBuffer input) throws ProtocolException {
+    private int digest(ByteBuffer input) throws IOException, ProtocolException {
         lock.lock();
         try {
+            if (broken != null) {
+                // What it answers is told already that it failed.
+                throw new IOException(broken);
+            }
             incoming.take(input);
             return incoming.needed();
         } finally {
@@ -352,10 +367,10 @@ final class Connection {
 
     private void write() {
         ByteBuffer out = ByteBuffer.allocateDirect(OUTPUT).order(ByteOrder.LITTLE_ENDIAN);
-        Deque<Exchange> sending = new ArrayDeque<>();
+        Sending sending = new Sending();
         try {
             while (gather(out.clear(), sending)) {
-                ByteBuffer place = fill(out, sending);
+                ByteBuffer place = sending.fill(out, this::unreadable);
                 if (place == null) {
                     transport.write(out.flip());
                 } else {
@@ -372,18 +387,19 @@ final class Connection {
     }
 
     /** Puts small frames and heads into {@code out}; waits until there is something to be sent. False: never again. */
-    private boolean gather(ByteBuffer out, Deque<Exchange> sending) {
+    private boolean gather(ByteBuffer out, Sending sending) {
         lock.lock();
         try {
             while (broken == null && control.isEmpty() && backs.isEmpty() && sending.isEmpty() && !mayBegin()) {
                 work.awaitUninterruptibly();
             }
-            pongs = 0;
+            signs.sent();
             while (!control.isEmpty() && control.peek().length <= out.remaining()) {
                 out.put(control.poll());
             }
             while (!backs.isEmpty() && backs.peek().ended().body().length + Protocol.HEADER <= out.remaining()) {
-                goBack(backs.poll(), out, sending);
+                Back back = backs.poll();
+                sending.giveBack(back.exchange(), back.ended(), out);
             }
             while (mayBegin() && queue.peek().body.length + SMALL <= out.remaining()) {
                 Exchange exchange = queue.poll();
@@ -395,28 +411,11 @@ final class Connection {
                 if (exchange.behind != null) {
                     out.put(Protocol.over(exchange.stream, exchange.behind));
                 }
-                if (exchange.sends.isEmpty()) {
-                    exchange.sent = true;
-                } else {
-                    sending.add(exchange);
-                }
+                sending.add(exchange);
             }
             return broken == null;
         } finally {
             lock.unlock();
-        }
-    }
-
-    private static void goBack(Back back, ByteBuffer out, Deque<Exchange> sending) {
-        Exchange exchange = back.exchange();
-        if (exchange.over) {
-            return;
-        }
-        out.put(Protocol.callbackReturn(exchange.stream, back.ended().body()));
-        exchange.sends.addAll(back.ended().sends());
-        if (!exchange.sends.isEmpty() && !sending.contains(exchange)) {
-            exchange.sent = false;
-            sending.add(exchange);
         }
     }
 
@@ -435,32 +434,6 @@ final class Connection {
             }
         }
         open.put(exchange.stream, exchange);
-    }
-
-    /** Puts a chunk of each array in turn into {@code out}; one that is sent behind it from where it is, or null. */
-    private ByteBuffer fill(ByteBuffer out, Deque<Exchange> sending) {
-        while (!sending.isEmpty() && out.remaining() >= LEAST) {
-            Exchange exchange = sending.poll();
-            if (exchange.over) {
-                continue;
-            }
-            ByteBuffer place;
-            try {
-                place = exchange.next(out);
-            } catch (IOException wrong) {
-                spoil(exchange, new CallException.File("a file cannot be sent: " + wrong, false));
-                tell();
-                continue;
-            }
-            if (!exchange.sent) {
-                sending.add(exchange);
-            }
-            if (place != null) {
-                return place;
-            }
-        }
-        sending.removeIf(rest -> rest.over);
-        return null;
     }
 
     /** Takes what comes; called with the lock held. */
@@ -546,6 +519,13 @@ final class Connection {
         }
 
         @Override
+        public void created(int stream) {
+            Exchange exchange = open.get(stream);
+            exchange.endAt = System.nanoTime();
+            news.add(() -> exchange.answer.complete(new Answer(null, 0, null, null)));
+        }
+
+        @Override
         public void placed(int stream, Meta.Placed placed) {
             Exchange exchange = open.get(stream);
             // Who says it many times is heard once, with the last.
@@ -580,8 +560,7 @@ final class Connection {
 
         @Override
         public void ping(byte[] pong) {
-            if (pongs < MOST_PONGS) {
-                pongs++;
+            if (signs.isAnswered()) {
                 control.add(pong);
                 work.signal();
             }
@@ -589,7 +568,7 @@ final class Connection {
 
         @Override
         public void pong() {
-            CompletableFuture<Void> ping = pings.poll();
+            CompletableFuture<Void> ping = signs.came();
             if (ping != null) {
                 news.add(() -> ping.complete(null));
             }

@@ -7,20 +7,18 @@ import java.util.Deque;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Future;
-import java.util.function.Consumer;
 import kumi.call.Exchange.Answer;
 import kumi.call.wire.Meta.Ended;
 import kumi.call.wire.Meta.Over;
 import kumi.call.wire.Meta.Placed;
 import kumi.call.wire.Meta.Placing;
 import kumi.call.wire.Protocol;
-import kumi.call.wire.Values;
 
 /**
- * A call through a metaserver, from server to server until one has run it. What happens to it comes as events, which are taken one after
- * the other, in a thread that is there as long as there are any; nothing is waited for there.
+ * A call through a metaserver, or the making of an object, from server to server until one has done it. What happens to it comes as
+ * events, which are taken one after the other, in a thread that is there as long as there are any; nothing is waited for there.
  */
-final class Errand {
+final class Errand<T> {
     /** How much longer than a call may take is waited for those who say so. */
     private static final Duration GRACE = Duration.ofSeconds(2);
     /** How soon a metaserver is looked for again, for a call that runs. */
@@ -31,8 +29,8 @@ final class Errand {
     private static final int NO_SERVER = 21;
     private static final int SERVER_GONE = 22;
 
-    /** What is to be called. */
-    record Task(KumiClient.Known of, Prepared prepared, int priority, Duration time, Consumer<Runnable> turns) {}
+    /** What is to be called, or of what class an object is to be made, and what for. */
+    record Task<T>(KumiClient.Known of, Prepared prepared, int priority, Duration time, Aim<T> aim) {}
 
     /** An attempt: where it is, and when it has begun, over which connection. */
     private static final class Attempt {
@@ -46,13 +44,13 @@ final class Errand {
     }
 
     private final Grid grid;
-    private final Task task;
+    private final Task<T> task;
     private final String name;
     private final long number;
     private final boolean idempotent;
     /** When the time is over, by {@link System#nanoTime}. */
     private final long deadline;
-    private final CompletableFuture<Result> future = new CompletableFuture<>();
+    private final CompletableFuture<T> future = new CompletableFuture<>();
     /** What has happened and was not taken yet; with its lock, also whether a thread takes it. */
     private final Deque<Runnable> events = new ArrayDeque<>();
     private boolean taking;
@@ -81,7 +79,7 @@ final class Errand {
     private boolean hasRun;
     private long pause;
 
-    Errand(Grid grid, Task task) {
+    Errand(Grid grid, Task<T> task) {
         this.grid = grid;
         this.task = task;
         name = task.of().routine().name();
@@ -92,7 +90,7 @@ final class Errand {
     }
 
     /** Begins it; its end. Of what was prepared nothing is used any more then. */
-    CompletableFuture<Result> begin() {
+    CompletableFuture<T> begin() {
         post(() -> {
             if (task.time() != null) {
                 limit = Timer.after(task.time().plus(GRACE), () -> post(this::late));
@@ -193,7 +191,7 @@ final class Errand {
         finish(null, why);
     }
 
-    private void finish(Result result, Throwable error) {
+    private void finish(T result, Throwable error) {
         over = true;
         if (limit != null) {
             limit.cancel(false);
@@ -402,10 +400,7 @@ final class Errand {
             drop(tooLate());
             return;
         }
-        Prepared prepared = task.prepared();
-        byte[] head = Values.callHead(task.of().hash(), left, name, prepared.values());
-        Exchange exchange = new Exchange(Protocol.CALL, head, prepared.sends(), prepared.targets(),
-                prepared.functions(grid.options().callbackBytes(), task.turns()));
+        Exchange exchange = task.aim().exchange(left);
         exchange.ticket = mine.placed.shown();
         try {
             synchronized (lent) {
@@ -432,31 +427,22 @@ final class Errand {
     }
 
     private void ran(Attempt mine, Answer answer) {
-        Result result;
+        T result;
         try {
             synchronized (lent) {
                 if (cancelled) {
                     return;
                 }
                 current = null;
-                result = task.prepared().result(answer.result());
+                result = task.aim().take(mine.connection, mine.exchange, answer);
             }
         } catch (CallException wrong) {
             drop(wrong);
             return;
         }
         attempt = null;
-        tell(measured(mine, answer));
+        tell(task.aim().measured(mine.placed.ticket(), mine.exchange, answer));
         finish(result, null);
-    }
-
-    private Over measured(Attempt mine, Answer answer) {
-        Exchange exchange = mine.exchange;
-        long ran = Math.max(0, answer.result().ran());
-        long waited = Math.max(0, answer.result().waited());
-        long sending = exchange.headAt - exchange.begun - ran - waited;
-        return new Over(mine.placed.ticket(), Ended.DONE, task.prepared().sent(), Math.max(1, sending),
-                task.prepared().returned(), Math.max(1, exchange.endAt - exchange.headAt), ran, waited);
     }
 
     /** What an error means for a call that its client has not cancelled: one that was stopped all the same is broken. */

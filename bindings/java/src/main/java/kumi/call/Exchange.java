@@ -151,7 +151,9 @@ final class Exchange {
     ResultHead head;
     /** What a function is to be called with, while it comes; under the connection's lock. */
     Called coming;
-    /** Nobody waits for it, or its answer has come: nothing more of it is sent. */
+    /** Why it is over, if that is a failure; of an object, why that is no more. Written before {@link #over}. */
+    CallException why;
+    /** Nobody waits for it, or its answer has come: nothing more of it is sent. Of an object: that is no more. */
     volatile boolean over;
     /** All of it is sent. */
     volatile boolean sent;
@@ -167,6 +169,14 @@ final class Exchange {
     /** A request without arrays. */
     static Exchange of(int kind, byte[] body) {
         return new Exchange(kind, body, List.of(), List.of(), null);
+    }
+
+    /** Whether the other side is told when nobody waits for it any more. */
+    boolean isEndedByCancel() {
+        return switch (kind) {
+            case Protocol.CALL, Protocol.PLACE, Protocol.CREATE, Protocol.INVOKE -> true;
+            default -> false;
+        };
     }
 
     /** Takes a result's head; why the result is not taken, or null. */

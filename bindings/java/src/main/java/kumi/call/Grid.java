@@ -42,7 +42,7 @@ final class Grid {
     private final List<Connection> retired = new ArrayList<>();
     /** What could not be told yet. */
     private final Deque<Meta.Over> reports = new ArrayDeque<>();
-    private final Set<Errand> errands = new HashSet<>();
+    private final Set<Errand<?>> errands = new HashSet<>();
     private boolean closed;
 
     private Grid(List<String> addresses, ClientOptions options) {
@@ -304,13 +304,13 @@ final class Grid {
     }
 
     /** A call begins. */
-    synchronized void begin(Errand errand) {
+    synchronized void begin(Errand<?> errand) {
         check();
         errands.add(errand);
     }
 
     /** A call is over. */
-    void end(Errand errand) {
+    void end(Errand<?> errand) {
         synchronized (this) {
             errands.remove(errand);
         }
@@ -319,7 +319,7 @@ final class Grid {
 
     /** Ends all connections; calls that are under way fail. */
     void close() {
-        List<Errand> under;
+        List<Errand<?>> under;
         List<Connection> open;
         synchronized (this) {
             closed = true;

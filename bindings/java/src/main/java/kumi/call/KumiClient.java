@@ -141,6 +141,14 @@ public final class KumiClient implements AutoCloseable {
         return cached != null ? cached : learn(name, ask(Protocol.INTERFACE, nameOf(name)));
     }
 
+    /** The routine of a call; of one on an object that is no more nothing is asked. */
+    private Known known(String name, Call.Wish wish) {
+        if (wish.object() != null) {
+            wish.object().check();
+        }
+        return known(name);
+    }
+
     private static byte[] nameOf(String name) {
         if (!Protocol.isName(name)) {
             throw new CallException.Argument(
@@ -156,7 +164,7 @@ public final class KumiClient implements AutoCloseable {
             try {
                 Exchange exchange = Exchange.of(kind, body);
                 asked.submit(exchange);
-                return await(asked, exchange, grid == null ? null : ANSWER);
+                return await(asked, exchange, grid == null ? null : ANSWER, "the metaserver did not answer in time");
             } catch (CallException.ConnectionLost | CallException.TimedOut lost) {
                 if (grid == null || tries == MOST_TRIES) {
                     throw lost;
@@ -211,7 +219,62 @@ public final class KumiClient implements AutoCloseable {
 
     /** A call that is put together piece by piece: arguments by name, places for results, a time. */
     public Call prepare(String routine) {
-        return new Call(this, routine);
+        return new Call(this, routine, null);
+    }
+
+    /**
+     * Makes an object of a class and waits until it is there; through a metaserver at a server that it chooses, to which calls on the
+     * object go.
+     *
+     * @throws CallException there is no such class, it cannot be run, or the server has as many objects as it may have
+     */
+    public RemoteObject object(String name) {
+        return object(name, null, 0);
+    }
+
+    /**
+     * {@link #object(String)}, in at most so much time, and of this priority among those of its user that wait at a metaserver.
+     *
+     * @param time null: as long as it takes
+     * @param priority 0 to 9, see {@link Call#priority}
+     * @throws CallException as there, or that there was none in time
+     */
+    public RemoteObject object(String name, Duration time, int priority) {
+        byte[] body = nameOf(name);
+        Call.checked(priority);
+        if (time != null) {
+            Call.checked(time);
+        }
+        if (grid != null) {
+            return far(name, time, priority);
+        }
+        withoutPriority(name, priority);
+        Exchange exchange = Exchange.of(Protocol.CREATE, body);
+        connection.submit(exchange);
+        await(connection, exchange, time, "there was no object of `" + name + "` in time");
+        return new RemoteObject(this, connection, exchange, name);
+    }
+
+    private RemoteObject far(String name, Duration time, int priority) {
+        Known of = known(name);
+        if (!of.routine().isConstructor()) {
+            throw new CallException.Argument("`" + name + "` is a routine, and no class: call it");
+        }
+        Prepared nothing = Prepared.of(of.routine(), new Arguments(), memory, options);
+        Errand<RemoteObject> errand = new Errand<>(grid,
+                new Errand.Task<>(of, nothing, priority, time, new Aim.Make(name, options)));
+        grid.begin(errand);
+        CompletableFuture<RemoteObject> made = errand.begin();
+        return await(made, new LinkedBlockingQueue<>(), () -> {
+            errand.cancel();
+            // One that was made all the same is nobody's.
+            made.thenAccept(RemoteObject::close);
+        });
+    }
+
+    /** A client of a server's connection that is there, which another client ends. */
+    static KumiClient over(Connection connection, ClientOptions options) {
+        return new KumiClient(new Greeted(connection, connection.hello().join()), options);
     }
 
     /**
@@ -252,14 +315,12 @@ public final class KumiClient implements AutoCloseable {
 
     /** Begins a call; functions that its routine calls {@code turns} has called. */
     private Started begin(Known of, Arguments arguments, Call.Wish wish, Consumer<Runnable> turns) {
-        if (wish.priority() > 0) {
-            throw new CallException.Argument("`" + of.routine().name() + "`: a priority is for calls through a metaserver, and "
-                    + "this is a connection to a server");
-        }
+        withoutPriority(of.routine().name(), wish.priority());
+        RemoteObject.check(of.routine(), wish.object());
         Prepared prepared = Prepared.of(of.routine(), arguments, memory, options);
         boolean begun = false;
         try {
-            Started started = begin(of, prepared, wish.time(), turns);
+            Started started = begin(of, prepared, wish, turns);
             begun = true;
             return started;
         } finally {
@@ -269,18 +330,28 @@ public final class KumiClient implements AutoCloseable {
         }
     }
 
-    private Started begin(Known of, Prepared prepared, Duration time, Consumer<Runnable> turns) {
+    private static void withoutPriority(String name, int priority) {
+        if (priority > 0) {
+            throw new CallException.Argument("`" + name + "`: a priority is for calls through a metaserver, and this is a connection "
+                    + "to a server");
+        }
+    }
+
+    private Started begin(Known of, Prepared prepared, Call.Wish wish, Consumer<Runnable> turns) {
+        Duration time = wish.time();
         int milliseconds = time == null ? 0 : (int) Math.min(Integer.MAX_VALUE, Math.max(1, time.toMillis()));
-        byte[] head = head(of, milliseconds, prepared);
-        Exchange exchange = new Exchange(Protocol.CALL, head, prepared.sends(), prepared.targets(),
+        byte[] head = head(of, milliseconds, prepared, wish.object());
+        int kind = wish.object() == null ? Protocol.CALL : Protocol.INVOKE;
+        Exchange exchange = new Exchange(kind, head, prepared.sends(), prepared.targets(),
                 prepared.functions(options.callbackBytes(), turns));
         connection.submit(exchange);
         Future<?> limit = time == null ? null : Timer.after(time.plus(GRACE), () -> late(exchange));
         return new Started(exchange, prepared, limit);
     }
 
-    private static byte[] head(Known of, int milliseconds, Prepared prepared) {
-        byte[] head = Values.callHead(of.hash(), milliseconds, of.routine().name(), prepared.values());
+    private static byte[] head(Known of, int milliseconds, Prepared prepared, RemoteObject object) {
+        byte[] call = Values.callHead(of.hash(), milliseconds, of.routine().name(), prepared.values());
+        byte[] head = object == null ? call : object.head(call);
         if (head.length > Protocol.MOST_REQUEST) {
             throw new CallException.TooLarge("`" + of.routine().name() + "`: scalars and texts of " + head.length
                     + " bytes are more than a call may have", 0);
@@ -289,12 +360,14 @@ public final class KumiClient implements AutoCloseable {
     }
 
     /** A call through the metaserver, of which nothing has begun. */
-    private Errand errand(Known of, Arguments arguments, Call.Wish wish, Consumer<Runnable> turns) {
+    private Errand<Result> errand(Known of, Arguments arguments, Call.Wish wish, Consumer<Runnable> turns) {
+        RemoteObject.check(of.routine(), wish.object());
         Prepared prepared = Prepared.of(of.routine(), arguments, memory, options);
         boolean done = false;
         try {
-            head(of, 0, prepared);
-            Errand errand = new Errand(grid, new Errand.Task(of, prepared, wish.priority(), wish.time(), turns));
+            head(of, 0, prepared, null);
+            Errand<Result> errand = new Errand<>(grid, new Errand.Task<>(of, prepared, wish.priority(), wish.time(),
+                    new Aim.Call(of, prepared, options.callbackBytes(), turns)));
             grid.begin(errand);
             done = true;
             return errand;
@@ -314,15 +387,15 @@ public final class KumiClient implements AutoCloseable {
     }
 
     Result run(String routine, Arguments arguments, Call.Wish wish) {
-        Known of = known(routine);
+        Known of = known(routine, wish);
         BlockingQueue<Runnable> turns = new LinkedBlockingQueue<>();
         if (grid != null) {
-            Errand errand = errand(of, arguments, wish, turns::add);
+            Errand<Result> errand = errand(of, arguments, wish, turns::add);
             return await(errand.begin(), turns, errand::cancel);
         }
         Started started = begin(of, arguments, wish, turns::add);
         Exchange exchange = started.exchange();
-        return end(routine, started, () -> exchange.functions == null ? await(connection, exchange, null)
+        return end(routine, started, () -> exchange.functions == null ? await(connection, exchange, null, "")
                 : await(exchange.answer, turns, () -> connection.abandon(exchange)));
     }
 
@@ -374,6 +447,11 @@ public final class KumiClient implements AutoCloseable {
 
     CompletableFuture<Result> start(String routine, Arguments arguments, Call.Wish wish) {
         CompletableFuture<Result> future = new CompletableFuture<>();
+        if (wish.object() != null) {
+            // At once, even if the description must be waited for: calls on an object keep their order.
+            learnAndStart(() -> known(routine, wish), routine, arguments, wish, future);
+            return future;
+        }
         Known cached = known.get(routine);
         if (cached != null) {
             start(cached, routine, arguments, wish, future);
@@ -411,7 +489,7 @@ public final class KumiClient implements AutoCloseable {
 
     /** Begins a call through the metaserver. However the future ends: if that is not the call's end, the call is ended. */
     private void start(Known of, Arguments arguments, Call.Wish wish, CompletableFuture<Result> future) {
-        Errand errand = errand(of, arguments, wish, Pool::run);
+        Errand<Result> errand = errand(of, arguments, wish, Pool::run);
         CompletableFuture<Result> end = errand.begin();
         future.whenComplete((result, error) -> {
             if (!end.isDone()) {
@@ -461,14 +539,14 @@ public final class KumiClient implements AutoCloseable {
     }
 
     /** Waits for an exchange's answer, for so long or, with null, as long as it takes; an interrupt ends it. */
-    private static Answer await(Connection asked, Exchange exchange, Duration time) {
+    private static Answer await(Connection asked, Exchange exchange, Duration time, String late) {
         try {
             return time == null ? exchange.answer.get() : exchange.answer.get(time.toMillis(), TimeUnit.MILLISECONDS);
         } catch (ExecutionException failed) {
             throw again(failed.getCause());
-        } catch (TimeoutException late) {
+        } catch (TimeoutException over) {
             asked.abandon(exchange);
-            throw new CallException.TimedOut("the metaserver did not answer in time", 0);
+            throw new CallException.TimedOut(late, 0);
         } catch (InterruptedException interrupted) {
             throw interrupted(() -> asked.abandon(exchange));
         }

@@ -61,15 +61,10 @@ class MetaTest {
     }
 
     /** Begins a call of a routine that waits for this file, and waits until it runs. */
-    private static CompletableFuture<Result> held(KumiClient by, Path gate) throws Exception {
-        CompletableFuture<Result> waits = by.callAsync("gate", gate.toString());
-        eventually("the routine's begin", () -> Files.exists(begun(gate)) && Files.size(begun(gate)) > 0);
+    private static CompletableFuture<Result> held(KumiClient by, Gate gate) throws Exception {
+        CompletableFuture<Result> waits = by.callAsync("gate", gate.name());
+        gate.untilBegun();
         return waits;
-    }
-
-    /** What a routine that waits for this file has written, a letter each time. */
-    private static Path begun(Path gate) {
-        return Path.of(gate + ".begun");
     }
 
     @Test
@@ -87,7 +82,7 @@ class MetaTest {
 
     @Test
     void aServerThatGoes(@TempDir Path folder) throws Exception {
-        Path gate = folder.resolve("gate");
+        Gate gate = new Gate(folder.resolve("gate"));
         CompletableFuture<Result> waits = held(client, gate);
         for (Served one : servers) {
             one.kill();
@@ -96,7 +91,7 @@ class MetaTest {
         assertFalse(lost.hasNotRun(), lost.getMessage());
         serve();
         assertEquals("a!", client.call("shout", "a").text("answer"), "it goes to the server that is there");
-        assertEquals("x", Files.readString(begun(gate)), "it was not run again");
+        assertEquals(1, gate.times(), "it was not run again");
     }
 
     @Test
@@ -162,14 +157,14 @@ class MetaTest {
         try (second; Served both = Served.start("--meta", second.address);
                 KumiClient of = KumiClient.connect("127.0.0.1:1, " + meta.address + "," + second.address)) {
             listed(second, both);
-            Path gate = folder.resolve("gate");
+            Gate gate = new Gate(folder.resolve("gate"));
             CompletableFuture<Result> waits = held(of, gate);
             meta.kill();
             assertEquals("a!", of.call("shout", "a").text("answer"), "it is asked for through the second");
             assertFalse(waits.isDone());
-            Files.createFile(gate);
+            gate.open();
             assertEquals(List.of(), waits.get(60, TimeUnit.SECONDS).names());
-            assertEquals("x", Files.readString(begun(gate)), "it has run once");
+            assertEquals(1, gate.times(), "it has run once");
             assertEquals("b!", of.call("shout", "b").text("answer"));
             assertTrue(of.isOpen());
         }

@@ -141,6 +141,11 @@ final class Served implements AutoCloseable {
         return command(line.toArray(String[]::new));
     }
 
+    /** Whether this is a process of its. */
+    boolean has(long pid) {
+        return process.children().anyMatch(one -> one.pid() == pid);
+    }
+
     /** Kills it, as a power cut would. */
     void kill() {
         process.destroyForcibly().onExit().join();

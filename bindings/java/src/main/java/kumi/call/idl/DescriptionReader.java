@@ -55,8 +55,8 @@ final class DescriptionReader {
         }
 
         String text(String name) {
-            Object value = take(name);
-            return value == null ? "" : asText(value);
+            // A text may be missing, but not be null.
+            return left.containsKey(name) ? asText(left.remove(name)) : "";
         }
 
         void end() {
@@ -112,6 +112,7 @@ final class DescriptionReader {
                     + " is understood");
         }
         String name = asText(members.need("name"));
+        String className = members.text("class");
         String doc = members.text("doc");
         List<Param> params = params(members.need("params"));
         Object order = members.take("calc_order");
@@ -130,7 +131,7 @@ final class DescriptionReader {
         members.take("parallel");
         members.need("target");
         members.end();
-        return new Routine(name, doc, params, calcOrder, idempotent, statusIndex);
+        return new Routine(name, doc, params, calcOrder, idempotent, statusIndex, className);
     }
 
     private static List<Param> params(Object json) {

@@ -12,9 +12,10 @@ import java.util.stream.Collectors;
  * @param calcOrder operations of a call; null: not said
  * @param idempotent a call may be run twice with the effect of one
  * @param status the integer output that is an error when it is not zero: its index; -1: there is none
+ * @param className the class of which it is a method, called on objects of that; empty: it is a routine
  */
 public record Routine(
-        String name, String doc, List<Param> params, Expr calcOrder, boolean idempotent, int status) {
+        String name, String doc, List<Param> params, Expr calcOrder, boolean idempotent, int status, String className) {
     /** The version of the JSON form that is read. */
     public static final int VERSION = 1;
     /** Most parameters of a routine. */
@@ -33,6 +34,16 @@ public record Routine(
         Routine routine = DescriptionReader.read(json);
         Validation.check(routine);
         return routine;
+    }
+
+    /** A routine that is no method. */
+    public Routine(String name, String doc, List<Param> params, Expr calcOrder, boolean idempotent, int status) {
+        this(name, doc, params, calcOrder, idempotent, status, "");
+    }
+
+    /** Whether it is not a routine but stands for a class, of which objects can be made. */
+    public boolean isConstructor() {
+        return !className.isEmpty() && className.equals(name);
     }
 
     /**

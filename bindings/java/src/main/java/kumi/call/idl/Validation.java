@@ -24,6 +24,9 @@ final class Validation {
             validation.require(isName(part), "its name is none");
         }
         validation.require(routine.name().length() <= 4 * MOST_NAME, "its name is too long");
+        String own = routine.className();
+        boolean method = routine.name().equals(own) || routine.name().startsWith(own + ".");
+        validation.require(own.isEmpty() || method, "it is no method of its class");
         validation.require(routine.params().size() <= Routine.MOST_PARAMS, "it has too many parameters");
         validation.params();
         if (routine.calcOrder() != null) {

@@ -55,7 +55,7 @@ public final class Incoming {
 
         /** Whether a result or a function's call may come. */
         boolean isRunning() {
-            return kind == Protocol.CALL && !begun && back == Back.NONE;
+            return (kind == Protocol.CALL || kind == Protocol.INVOKE) && !begun && back == Back.NONE;
         }
     }
 
@@ -202,11 +202,11 @@ public final class Incoming {
     private static void check(int length, int stream, int kind, int flags, int argument) throws ProtocolException {
         boolean extension = kind >= Protocol.EXTENSIONS;
         boolean meta = kind == Protocol.PLACED || kind == Protocol.CLOSED;
-        if (kind == 0 || kind > Protocol.CALLBACK && !extension && !meta) {
+        if (kind == 0 || kind > Protocol.CALLBACK && kind != Protocol.CREATED && !extension && !meta) {
             throw new ProtocolException("a frame of kind " + kind + ", which is not known or not for this side");
         }
         boolean long_ = kind == Protocol.CHUNKS || extension;
-        int most = long_ ? Protocol.MOST_CHUNK : meta ? Protocol.MOST_REQUEST : Protocol.MOST_ANSWER;
+        int most = long_ ? Protocol.MOST_CHUNK : kind == Protocol.CREATED ? 0 : meta ? Protocol.MOST_REQUEST : Protocol.MOST_ANSWER;
         if (length < 0 || length > most) {
             throw new ProtocolException("a frame of kind " + kind + " with " + Integer.toUnsignedString(length)
                     + " bytes of at most " + most);
@@ -310,6 +310,8 @@ public final class Incoming {
             case Protocol.DESCRIPTION -> open.kind == Protocol.INTERFACE;
             case Protocol.NAMES -> open.kind == Protocol.LIST;
             case Protocol.RESULT, Protocol.CALLBACK -> open.isRunning();
+            // A second one of an object that is there answers nothing.
+            case Protocol.CREATED -> open.kind == Protocol.CREATE && !open.begun;
             case Protocol.PLACED, Protocol.CLOSED -> open.kind == Protocol.PLACE;
             case Protocol.ERROR -> true;
             default -> throw new ProtocolException(
@@ -381,6 +383,12 @@ public final class Incoming {
                     throw new ProtocolException("it is longer than what it says");
                 }
                 complete(stream, asked);
+            }
+            case Protocol.CREATED -> {
+                asked.begun = true;
+                if (asked.wanted) {
+                    sink.created(stream);
+                }
             }
             case Protocol.RESULT -> result(stream, asked, Values.ResultHead.decode(body));
             case Protocol.CALLBACK -> callback(stream, asked, Values.CallbackHead.decode(body));

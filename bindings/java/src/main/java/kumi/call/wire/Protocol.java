@@ -43,6 +43,11 @@ public final class Protocol {
     static final int ERROR = 11;
     static final int CALLBACK = 12;
     static final int CALLBACK_RETURN = 13;
+    /** Asks for an object of a class; the stream is the object. */
+    public static final int CREATE = 16;
+    static final int CREATED = 17;
+    /** The head of a call on an object. */
+    public static final int INVOKE = 18;
     /** Asks a metaserver where a call is to go. */
     public static final int PLACE = 32;
     static final int PLACED = 33;

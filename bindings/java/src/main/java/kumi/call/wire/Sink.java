@@ -29,6 +29,9 @@ public interface Sink {
     /** All that a function is called with has come; {@link Incoming#returned} is to be called when it has ended. */
     void called(int stream);
 
+    /** An object is there; its stream goes on as long as it is, and ends with {@link #failed}. */
+    void created(int stream);
+
     /** A metaserver says where a call is to go; it may say so again. */
     void placed(int stream, Meta.Placed placed);
 

@@ -243,6 +243,11 @@ class FrameVectorsTest {
         }
 
         @Override
+        public void created(int stream) {
+            events.add(List.of("created", number(stream)));
+        }
+
+        @Override
         public void placed(int stream, Meta.Placed placed) {
             throw new AssertionError("nothing was to be placed: " + placed);
         }
@@ -290,6 +295,7 @@ class FrameVectorsTest {
         int unwanted = incoming.begin(Protocol.CALL);
         incoming.expect(unwanted, 7, 1L << 40);
         incoming.abandon(unwanted);
+        incoming.begin(Protocol.CREATE);
         return incoming;
     }
 

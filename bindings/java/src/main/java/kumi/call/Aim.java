@@ -1,0 +1,67 @@
+package kumi.call;
+
+import java.nio.charset.StandardCharsets;
+import java.util.function.Consumer;
+import kumi.call.Exchange.Answer;
+import kumi.call.wire.Meta.Ended;
+import kumi.call.wire.Meta.Over;
+import kumi.call.wire.Meta.Ticket;
+import kumi.call.wire.Protocol;
+import kumi.call.wire.Values;
+
+/** What an errand is for: what is sent to the server that it was placed at, and what is had then. */
+interface Aim<T> {
+    /** What is sent, to be done in so many milliseconds; 0: as long as it takes. */
+    Exchange exchange(int left);
+
+    /**
+     * What is had, once the answer has come.
+     *
+     * @throws CallException the answer cannot be used
+     */
+    T take(Connection connection, Exchange exchange, Answer answer);
+
+    /** What the metaserver learns of it. */
+    Over measured(Ticket ticket, Exchange exchange, Answer answer);
+
+    /** The result of a call. */
+    record Call(KumiClient.Known of, Prepared prepared, long callbackBytes, Consumer<Runnable> turns) implements Aim<Result> {
+        @Override
+        public Exchange exchange(int left) {
+            byte[] head = Values.callHead(of.hash(), left, of.routine().name(), prepared.values());
+            return new Exchange(Protocol.CALL, head, prepared.sends(), prepared.targets(), prepared.functions(callbackBytes, turns));
+        }
+
+        @Override
+        public Result take(Connection connection, Exchange exchange, Answer answer) {
+            return prepared.result(answer.result());
+        }
+
+        @Override
+        public Over measured(Ticket ticket, Exchange exchange, Answer answer) {
+            long ran = Math.max(0, answer.result().ran());
+            long waited = Math.max(0, answer.result().waited());
+            long sending = exchange.headAt - exchange.begun - ran - waited;
+            return new Over(ticket, Ended.DONE, prepared.sent(), Math.max(1, sending), prepared.returned(),
+                    Math.max(1, exchange.endAt - exchange.headAt), ran, waited);
+        }
+    }
+
+    /** An object of a class. */
+    record Make(String name, ClientOptions options) implements Aim<RemoteObject> {
+        @Override
+        public Exchange exchange(int left) {
+            return Exchange.of(Protocol.CREATE, name.getBytes(StandardCharsets.UTF_8));
+        }
+
+        @Override
+        public RemoteObject take(Connection connection, Exchange exchange, Answer answer) {
+            return new RemoteObject(KumiClient.over(connection, options), connection, exchange, name);
+        }
+
+        @Override
+        public Over measured(Ticket ticket, Exchange exchange, Answer answer) {
+            return new Over(ticket, Ended.DONE, 0, 0, 0, 0, Math.max(0, exchange.endAt - exchange.begun), 0);
+        }
+    }
+}
