@@ -7,6 +7,7 @@ mod adapters;
 mod crowd;
 mod density;
 mod draw;
+mod efficiency;
 mod linpack;
 mod process;
 mod python;

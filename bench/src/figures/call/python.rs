@@ -2,6 +2,7 @@
 
 use super::super::Setting;
 use super::super::turns::{self, Against, Measure};
+use super::efficiency::{Point, draw};
 use super::{Server, Way, cluster, ends, round_trip};
 use crate::error::BenchError;
 use crate::record::{Goal, Record};
@@ -92,12 +93,16 @@ pub(super) fn measure(
     records.extend(rate(&python, runs, server.address())?);
     let server = Server::of(&[linear])?;
     for routine in ["dmmul", "dgesv"] {
+        let mut points = Vec::new();
         for (n, least) in SIZES {
-            for way in [Way::Tcp, Way::Memory] {
-                let place = (&python, server.address(), way);
-                records.extend(efficiency(setting, place, runs, (routine, n, least))?);
-            }
+            let measured = |way| {
+                efficiency(setting, (&python, server.address(), way), runs, (routine, n, least))
+            };
+            let (tcp, memory) = (measured(Way::Tcp)?, measured(Way::Memory)?);
+            records.extend(tcp.iter().chain(&memory).cloned());
+            points.push(Point { n, least, tcp, memory });
         }
+        draw(&setting.out, routine, &points)?;
     }
     Ok(records)
 }
