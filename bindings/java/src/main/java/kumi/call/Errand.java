@@ -416,6 +416,9 @@ final class Errand<T> {
             grid.forget(mine.placed, connection);
             failed(lost, Ended.NOT_BEGUN);
             return;
+        } catch (CallException.Busy full) {
+            failed(full, Ended.NOT_BEGUN);
+            return;
         }
         exchange.answer.whenComplete((answer, error) -> post(() -> {
             if (mine == attempt && error != null) {

@@ -11,6 +11,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Consumer;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
@@ -44,12 +45,18 @@ class HostileMetaTest {
 
     /** A metaserver that does this in its first connection, and says in further ones that it is busy. */
     private static CallException failure(AtomicInteger connections, Script script) throws IOException {
+        return failure(connections, ROUTINE, client -> client.call("f"), script);
+    }
+
+    /** What this comes to, of a routine or class that is so described. */
+    private static CallException failure(
+            AtomicInteger connections, String description, Consumer<KumiClient> asks, Script script) throws IOException {
         try (Fake fake = new Fake(peer -> {
             peer.greetAsMetaserver();
             Fake.Frame asked = peer.next();
             if (connections.incrementAndGet() == 1) {
                 assertEquals(1, asked.kind());
-                byte[] json = ROUTINE.getBytes(StandardCharsets.UTF_8);
+                byte[] json = description.getBytes(StandardCharsets.UTF_8);
                 peer.frame(8, asked.stream(), 0, ByteBuffer.allocate(8 + json.length).put(8, json).array());
                 script.run(peer, peer.next().stream());
             } else {
@@ -57,7 +64,7 @@ class HostileMetaTest {
             }
             peer.drain();
         }); KumiClient client = fake.client()) {
-            return assertThrows(CallException.class, () -> client.call("f"));
+            return assertThrows(CallException.class, () -> asks.accept(client));
         }
     }
 
@@ -94,8 +101,12 @@ class HostileMetaTest {
 
     /** A place where nobody is: the metaserver hears that nothing has begun, and what it says then counts. */
     private static CallException nowhere(String address) throws Exception {
+        return nowhere(address, ROUTINE, client -> client.call("f"));
+    }
+
+    private static CallException nowhere(String address, String description, Consumer<KumiClient> asks) throws Exception {
         BlockingQueue<Fake.Frame> told = new LinkedBlockingQueue<>();
-        CallException failed = failure(new AtomicInteger(), (peer, stream) -> {
+        CallException failed = failure(new AtomicInteger(), description, asks, (peer, stream) -> {
             peer.frame(33, stream, 0, placed(address));
             told.add(peer.next());
             refuse(peer, stream, NO_SERVER);
@@ -117,6 +128,18 @@ class HostileMetaTest {
         assertEquals(CallException.Argument.class, nowhere("no address").getClass());
         try (Fake other = new Fake(Fake.Peer::greetAsMetaserver)) {
             assertTrue(nowhere(other.address()).getMessage().contains("metaserver"));
+        }
+    }
+
+    @Test
+    void serversWithoutRoomForObjects() throws Exception {
+        String described = ROUTINE.replace("\"params\"", "\"class\":\"f\",\"params\"");
+        try (Fake narrow = new Fake(peer -> {
+            peer.greet(1, Long.MAX_VALUE);
+            peer.drain();
+        })) {
+            CallException none = nowhere(narrow.address(), described, client -> client.object("f"));
+            assertEquals(CallException.Busy.class, none.getClass(), none.getMessage());
         }
     }
 
