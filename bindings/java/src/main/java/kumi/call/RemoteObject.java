@@ -7,8 +7,8 @@ import kumi.call.idl.Routine;
 
 /**
  * An object of a class: a process of the server that keeps the class' state from call to call. Its calls run one after the other, in the
- * order in which their arguments had come; threads may share it. It ends when it is closed, with its client, and when one of its
- * calls crashes, is cancelled or takes too long while it runs.
+ * order in which their arguments had come; threads may share it. It ends when it is closed, with its client (one that nobody closes not
+ * before), and when one of its calls crashes, is cancelled or takes too long while it runs.
  *
  * <pre>{@code
  * try (RemoteObject counter = client.object("counter")) {

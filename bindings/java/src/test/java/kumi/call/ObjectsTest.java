@@ -105,6 +105,20 @@ class ObjectsTest extends OneServer {
     }
 
     @Test
+    void whatItRunsGoesWithIt(@TempDir Path folder) throws Exception {
+        Gate shut = new Gate(folder.resolve("shut"));
+        RemoteObject object = made();
+        long process = pid(object);
+        CompletableFuture<Result> runs = write(object, shut.name(), "a");
+        CompletableFuture<Result> waits = write(object, "", "b");
+        shut.untilBegun();
+        object.close();
+        assertFalse(failure(CallException.class, runs).hasNotRun());
+        assertTrue(failure(CallException.ObjectLost.class, waits).hasNotRun());
+        eventually("the end of the process", () -> ProcessHandle.of(process).isEmpty());
+    }
+
+    @Test
     void thereIsRoomForSoMany() throws Exception {
         List<RemoteObject> all = new ArrayList<>();
         try (Served few = Served.of("objects", "--objects", "2"); KumiClient own = few.client()) {
