@@ -129,7 +129,7 @@ static void objects(const char *meta)
     GIVES(GRPC_RPC_REFUSED, grpc_invoke_np(&lost, "total", &sum));
     EXPECT(grpc_last_error_get_np() == GRPC_OBJECT_LOST_NP);
     GIVES(GRPC_FUNCTION_NOT_FOUND, grpc_object_handle_init_np(&lost, meta, "conter"));
-    GIVES(GRPC_INVALID_ARGUMENT_NP, grpc_object_handle_init_np(&lost, meta, "noop"));
+    GIVES(GRPC_FUNCTION_NOT_FOUND, grpc_object_handle_init_np(&lost, meta, "noop"));
     GIVES(GRPC_NO_ERROR, grpc_object_handle_destruct_np(&object));
 }
 

@@ -236,6 +236,8 @@ fn what_cannot_be_is_said() {
         let error = client.object(name).expect_err("no class");
         assert!(matches!(error, CallError::RoutineNotFound(_)), "{name}: {error:?}");
     }
+    let error = client.object("plain").expect_err("a routine");
+    assert!(error.to_string().contains("it is a routine"), "{error}");
     let error = client.object("broken").expect_err("its symbol is not there");
     assert!(matches!(error, CallError::NotRunnable(_)), "{error:?}");
     let object = client.object("log").expect("one");

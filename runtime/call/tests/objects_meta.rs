@@ -110,7 +110,8 @@ fn what_cannot_be_is_said() {
     assert!(text.contains("`log.raed`") && text.contains("log.read"), "{text}");
     assert_eq!(read(&object), "");
     let error = grid.object("plain").expect_err("a routine");
-    assert!(matches!(error, CallError::Argument { .. }), "{error:?}");
+    assert!(matches!(error, CallError::RoutineNotFound(_)), "{error:?}");
+    assert!(error.to_string().contains("it is a routine"), "{error}");
     let error = grid.object("broken").expect_err("its symbol is not there");
     assert!(error.to_string().contains("there_is_none"), "{error}");
     let state = meta.until("no places", |state| state.running == 0 && state.waiting == 0);

@@ -207,9 +207,12 @@ impl Caller {
         Err(Failure::new(Code::NotPermitted, 0, text))
     }
 
-    /// What is said of a name that no class has.
+    /// What is said of a name that no class has, and which the user may call if a routine has it.
     pub fn no_class(&self, shared: &Shared, class: &str) -> Failure {
-        let near = shared.registry.near_class(class, |name| self.permits(name));
+        let near = match shared.registry.find(class) {
+            Some(_) => ": it is a routine, which is called without an object".to_owned(),
+            None => shared.registry.near_class(class, |name| self.permits(name)),
+        };
         let text = format!("the server has no class `{class}`{near}");
         Failure::new(Code::NoSuchRoutine, 0, text)
     }

@@ -32,8 +32,9 @@ impl Grid {
     ) -> Result<Object, CallError> {
         let known = self.interface(class)?;
         if !known.is_constructor() {
-            let text = "it is a routine, and no class: call it".to_owned();
-            return Err(CallError::Argument { routine: class.to_owned(), text });
+            return Err(CallError::RoutineNotFound(format!(
+                "there is no class `{class}`: it is a routine, which is called without an object"
+            )));
         }
         let placing = self.placing(&known, (0, 0), f64::NAN);
         let errand = Errand::new(Arc::clone(&self.inner), known, placing);

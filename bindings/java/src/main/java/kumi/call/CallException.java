@@ -59,6 +59,10 @@ public sealed class CallException extends RuntimeException {
     public static final class RoutineNotFound extends NotRun {
         private static final long serialVersionUID = 1;
 
+        RoutineNotFound(String message) {
+            super(message, 0, null);
+        }
+
         RoutineNotFound(Failure failure) {
             super(failure.text(), failure.code(), null);
         }

@@ -258,7 +258,8 @@ public final class KumiClient implements AutoCloseable {
     private RemoteObject far(String name, Duration time, int priority) {
         Known of = known(name);
         if (!of.routine().isConstructor()) {
-            throw new CallException.Argument("`" + name + "` is a routine, and no class: call it");
+            throw new CallException.RoutineNotFound(
+                    "there is no class `" + name + "`: it is a routine, which is called without an object");
         }
         Prepared nothing = Prepared.of(of.routine(), new Arguments(), memory, options);
         Errand<RemoteObject> errand = new Errand<>(grid,

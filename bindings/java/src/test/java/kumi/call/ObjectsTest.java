@@ -223,7 +223,8 @@ class ObjectsTest extends OneServer {
     void whatCannotBeIsSaid() throws Exception {
         CallException none = assertThrows(CallException.RoutineNotFound.class, () -> client.object("lug"));
         assertTrue(none.getMessage().contains("did you mean log?"), none.getMessage());
-        assertThrows(CallException.RoutineNotFound.class, () -> client.object("plain"));
+        none = assertThrows(CallException.RoutineNotFound.class, () -> client.object("plain"));
+        assertTrue(none.getMessage().contains("it is a routine"), none.getMessage());
         for (String name : new String[] {"", "a\nb", "x".repeat(600)}) {
             assertThrows(CallException.Argument.class, () -> client.object(name));
         }
