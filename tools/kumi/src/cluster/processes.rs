@@ -11,22 +11,46 @@ use std::time::{Duration, Instant};
 
 /// How long killed processes may take to be gone.
 const DYING: Duration = Duration::from_secs(5);
+/// How long a process may take to begin a program: until then it has no arguments by which it could be known.
+const BEGINNING: Duration = Duration::from_secs(1);
+/// The flag of the kernel's own threads in `/proc/N/stat`.
+const KERNEL_THREAD: u64 = 0x20_0000;
 
 /// The processes of the cluster in `dir`: daemons have `--cluster-dir DIR` among their arguments,
 /// watchers the cluster's control group, and ranks have the directory in their environment.
 pub fn existing(dir: &Path) -> Vec<i32> {
+    look(dir).0
+}
+
+/// [`existing`], and whether there is a process of which it is not known yet: one that is about to begin another program has no
+/// arguments for a moment, as a daemon has when whoever starts it is killed.
+fn look(dir: &Path) -> (Vec<i32>, bool) {
     let own = i32::try_from(std::process::id()).unwrap_or(0);
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    numbers.filter(|&number| number != own && belongs(number, dir)).collect()
+    let (mut found, mut unknown) = (Vec::new(), false);
+    for number in numbers.filter(|&number| number != own) {
+        // One that cannot be read is gone, or nobody's whom this user could end.
+        let Ok(cmdline) = fs::read(format!("/proc/{number}/cmdline")) else { continue };
+        if belongs(number, &cmdline, dir) {
+            found.push(number);
+        }
+        unknown |= cmdline.is_empty() && begins(number);
+    }
+    (found, unknown)
 }
 
-fn belongs(number: i32, dir: &Path) -> bool {
-    let read = |what: &str| fs::read(format!("/proc/{number}/{what}")).unwrap_or_default();
-    let cmdline = read("cmdline");
-    daemon_arguments(&cmdline, dir)
-        || watcher_arguments(&cmdline, dir)
-        || rank_environment(&read("environ"), dir)
+fn belongs(number: i32, cmdline: &[u8], dir: &Path) -> bool {
+    let environ = || fs::read(format!("/proc/{number}/environ")).unwrap_or_default();
+    daemon_arguments(cmdline, dir)
+        || watcher_arguments(cmdline, dir)
+        || rank_environment(&environ(), dir)
+}
+
+/// Whether a process without arguments may be about to have some: it lives, and is none of the kernel's.
+fn begins(number: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
+    state(&stat).is_some_and(|(state, flags)| !ended(state) && flags & KERNEL_THREAD == 0)
 }
 
 /// `kumid watch …/kumi-NAME/node-…`; the cluster's name is that of its directory.
@@ -92,23 +116,36 @@ pub fn wait_gone(dir: &Path, patience: Duration) -> Vec<i32> {
 
 /// Kills every process of the cluster; those that do not go are returned.
 pub fn kill_all(dir: &Path) -> Vec<i32> {
-    let deadline = Instant::now() + DYING;
+    let begin = Instant::now();
     loop {
-        for number in existing(dir) {
-            kill(number);
-        }
-        let left = wait_gone(dir, Duration::from_millis(100));
-        if left.is_empty() || Instant::now() >= deadline {
+        // One look for both: a process cannot be unknown to the one and a daemon to the other.
+        let (found, unknown) = look(dir);
+        let left: Vec<i32> = found.into_iter().filter(|&n| !is_dead(n)).collect();
+        let clear = left.is_empty() && (!unknown || begin.elapsed() >= BEGINNING);
+        if clear || begin.elapsed() >= DYING {
             return left;
         }
+        left.into_iter().for_each(kill);
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
 /// Whether a process is gone or only waits to be collected by its parent.
 pub fn is_dead(number: i32) -> bool {
-    let Ok(stat) = fs::read_to_string(format!("/proc/{number}/stat")) else { return true };
-    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    matches!(state, None | Some('Z' | 'X'))
+    let stat = fs::read_to_string(format!("/proc/{number}/stat"));
+    stat.map_or(true, |stat| state(&stat).is_none_or(|(state, _)| ended(state)))
+}
+
+fn ended(state: char) -> bool {
+    matches!(state, 'Z' | 'X')
+}
+
+/// State and flags of a process by its line in `/proc/N/stat`.
+fn state(stat: &str) -> Option<(char, u64)> {
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let mut fields = rest.split_ascii_whitespace();
+    let state = fields.next()?.chars().next()?;
+    Some((state, fields.nth(5)?.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -141,6 +178,42 @@ mod tests {
         assert_eq!(namesake_in(&line("/var/lib/kumi/lab"), dir), None);
         assert_eq!(namesake_in(&line("/tmp/lab2"), dir), None);
         assert_eq!(namesake_in(b"kumid\0--cluster-dir", dir), None);
+    }
+
+    #[test]
+    fn a_process_that_begins_one_program_after_the_other_is_killed() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("program");
+        fs::write(&program, "exec /bin/sh \"$0\" \"$@\"\n").unwrap();
+        for _ in 0..50 {
+            let mut child = std::process::Command::new("/bin/sh")
+                .arg(&program)
+                .arg("--cluster-dir")
+                .arg(dir.path())
+                .spawn()
+                .unwrap();
+            assert_eq!(kill_all(dir.path()), [0; 0]);
+            let number = i32::try_from(child.id()).unwrap();
+            let dead = is_dead(number);
+            child.kill().unwrap();
+            child.wait().unwrap();
+            assert!(dead, "it was not seen");
+        }
+    }
+
+    #[test]
+    fn who_has_no_arguments_yet_is_neither_the_kernels_nor_dead() {
+        let line = "7 (a) b) S 1 7 7 0 -1 4194560 1 2";
+        assert_eq!(state(line), Some(('S', 0x40_0100)));
+        assert_eq!(state("7 (kworker/0:1) I 2 0 0 0 -1 69238880 0"), Some(('I', 0x420_8060)));
+        assert_eq!(state("7 (a) R"), None);
+        assert_eq!(state(""), None);
+        // The first of the kernel's threads, where they are to be seen, and this process.
+        assert!(
+            !fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n")
+                || !begins(2)
+        );
+        assert!(begins(i32::try_from(std::process::id()).unwrap()) && !begins(i32::MAX));
     }
 
     #[test]
