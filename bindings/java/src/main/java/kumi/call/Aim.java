@@ -25,7 +25,7 @@ interface Aim<T> {
     Over measured(Ticket ticket, Exchange exchange, Answer answer);
 
     /** The result of a call. */
-    record Call(KumiClient.Known of, Prepared prepared, long callbackBytes, Consumer<Runnable> turns) implements Aim<Result> {
+    record Run(KumiClient.Known of, Prepared prepared, long callbackBytes, Consumer<Runnable> turns) implements Aim<Result> {
         @Override
         public Exchange exchange(int left) {
             byte[] head = Values.callHead(of.hash(), left, of.routine().name(), prepared.values());

@@ -368,7 +368,7 @@ public final class KumiClient implements AutoCloseable {
         try {
             head(of, 0, prepared, null);
             Errand<Result> errand = new Errand<>(grid, new Errand.Task<>(of, prepared, wish.priority(), wish.time(),
-                    new Aim.Call(of, prepared, options.callbackBytes(), turns)));
+                    new Aim.Run(of, prepared, options.callbackBytes(), turns)));
             grid.begin(errand);
             done = true;
             return errand;
@@ -396,7 +396,7 @@ public final class KumiClient implements AutoCloseable {
         }
         Started started = begin(of, arguments, wish, turns::add);
         Exchange exchange = started.exchange();
-        return end(routine, started, () -> exchange.functions == null ? await(connection, exchange, null, "")
+        return end(routine, started, () -> exchange.functions == null ? await(connection, exchange)
                 : await(exchange.answer, turns, () -> connection.abandon(exchange)));
     }
 
@@ -539,7 +539,14 @@ public final class KumiClient implements AutoCloseable {
         }
     }
 
-    /** Waits for an exchange's answer, for so long or, with null, as long as it takes; an interrupt ends it. */
+    private static Answer await(Connection asked, Exchange exchange) {
+        return await(asked, exchange, null, null);
+    }
+
+    /**
+     * Waits for an exchange's answer, for so long or, with null, as long as it takes; {@code late} is said
+     * when the time is over. An interrupt ends it.
+     */
     private static Answer await(Connection asked, Exchange exchange, Duration time, String late) {
         try {
             return time == null ? exchange.answer.get() : exchange.answer.get(time.toMillis(), TimeUnit.MILLISECONDS);
