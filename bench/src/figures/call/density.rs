@@ -3,7 +3,7 @@
 //! as this machine may have fewer processors than servers. Measured, and simulated with the same works.
 
 use super::crowd::{DOZE, until};
-use super::draw::{COLOURS, HEIGHT, MARGIN, WIDTH, circle, label, page, path};
+use super::draw::{COLOURS, HEIGHT, MARGIN, WIDTH, circle, label, page, path, save};
 use super::process::{self, Process};
 use super::{Server, Way, cluster};
 use crate::error::BenchError;
@@ -164,13 +164,7 @@ pub(in crate::figures) fn measure(
             columns.simulated[row].push(expected);
         }
     }
-    let path = setting.out.join("call-density.svg");
-    let write = || {
-        std::fs::create_dir_all(&setting.out)?;
-        std::fs::write(&path, svg(&columns))
-    };
-    write().map_err(|source| BenchError::File { path: path.clone(), source })?;
-    println!("plot: {}", path.display());
+    save(&setting.out, "call-density.svg", &svg(&columns))?;
     Ok(records(&columns))
 }
 

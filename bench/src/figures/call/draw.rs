@@ -1,6 +1,8 @@
 //! Pieces of plots.
 
+use crate::error::BenchError;
 use std::fmt::Write as _;
+use std::path::Path;
 
 pub(super) const WIDTH: f64 = 640.0;
 pub(super) const HEIGHT: f64 = 420.0;
@@ -35,4 +37,16 @@ pub(super) fn path(colour: &str, points: &[(f64, f64)]) -> String {
         debug_assert!(written.is_ok(), "writing to a string cannot fail");
     }
     format!("<path d=\"{}\" fill=\"none\" stroke=\"{colour}\"/>", way.trim_end())
+}
+
+/// Writes a plot into this folder, which is made if it is not there, and says where.
+///
+/// # Errors
+/// The file cannot be written.
+pub(super) fn save(folder: &Path, name: &str, svg: &str) -> Result<(), BenchError> {
+    let path = folder.join(name);
+    let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, svg));
+    written.map_err(|source| BenchError::File { path: path.clone(), source })?;
+    println!("plot: {}", path.display());
+    Ok(())
 }

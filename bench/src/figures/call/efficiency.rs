@@ -1,6 +1,6 @@
 //! Efficiencies as a plot.
 
-use super::draw::{COLOURS, HEIGHT, MARGIN, WIDTH, circle, label, page, path};
+use super::draw::{COLOURS, HEIGHT, MARGIN, WIDTH, circle, label, page, path, save};
 use crate::error::BenchError;
 use crate::record::{self, Record};
 use std::path::Path;
@@ -81,12 +81,5 @@ fn svg(routine: &str, points: &[Point]) -> String {
 /// # Errors
 /// The file cannot be written.
 pub(super) fn draw(folder: &Path, routine: &str, points: &[Point]) -> Result<(), BenchError> {
-    let path = folder.join(format!("call-{routine}.svg"));
-    let write = || {
-        std::fs::create_dir_all(folder)?;
-        std::fs::write(&path, svg(routine, points))
-    };
-    write().map_err(|source| BenchError::File { path: path.clone(), source })?;
-    println!("plot: {}", path.display());
-    Ok(())
+    save(folder, &format!("call-{routine}.svg"), &svg(routine, points))
 }

@@ -6,6 +6,7 @@ mod cell;
 mod net;
 mod plot;
 
+use super::draw::save;
 use super::process::{self, Process};
 use super::{DESCRIPTIONS, ROUTINES, cluster};
 use crate::error::BenchError;
@@ -54,13 +55,7 @@ pub(in crate::figures) fn measure(setting: &Setting, _: usize) -> Result<Vec<Rec
     let folder = cluster::folder()?;
     let field = Field::new(folder.path())?;
     let lines = field.tables(setting.quick)?;
-    let path = setting.out.join("call-sites.svg");
-    let write = || {
-        std::fs::create_dir_all(&setting.out)?;
-        std::fs::write(&path, plot::svg(&lines))
-    };
-    write().map_err(|source| BenchError::File { path: path.clone(), source })?;
-    println!("plot: {}", path.display());
+    save(&setting.out, "call-sites.svg", &plot::svg(&lines))?;
     Ok(records(&lines))
 }
 
