@@ -1,17 +1,17 @@
 //! A connection to a metaserver as a server of routines sees it.
 
-use crate::codec::{Cursor, Malformed};
-use crate::frame::{self, End, HEADER, Kind};
+use crate::codec::{Cursor, DecodeError};
+use crate::frame::{self, FrameKind, HEADER, ReadingEnd};
 use crate::hello::ServerHello;
 use crate::message::Failure;
-use crate::meta::{Fate, Register, Report, Ticket};
-use crate::metaserver::{Cutter, Look};
+use crate::metaserver::{FrameCutter, FrameStep};
+use crate::placement::{AttemptState, LoadReport, ServerRegistration, Ticket};
 use crate::{MOST_REQUEST, ProtocolError};
 use alloc::vec::Vec;
 
 /// What a metaserver says to a server.
 #[derive(Debug, PartialEq)]
-pub enum MemberEvent {
+pub enum RegisteredServerEvent {
     /// Who it is, and whether it takes this server.
     Hello(ServerHello),
     /// This server is known, and reports this often, in milliseconds.
@@ -31,17 +31,17 @@ pub(crate) const EXPIRE: u8 = 1;
 
 /// The state of such a connection.
 #[derive(Debug, Default)]
-pub struct Member {
+pub struct RegisteredServer {
     greeted: bool,
-    cutter: Cutter,
+    cutter: FrameCutter,
     out: Vec<u8>,
 }
 
-impl Member {
+impl RegisteredServer {
     /// A connection on which nothing has come.
     #[must_use]
-    pub fn new() -> Member {
-        Member::default()
+    pub fn new() -> RegisteredServer {
+        RegisteredServer::default()
     }
 
     /// What is to be written; whoever writes takes from its front.
@@ -49,13 +49,13 @@ impl Member {
         &mut self.out
     }
 
-    fn put(&mut self, kind: Kind, write: impl FnOnce(&mut Vec<u8>)) {
+    fn put(&mut self, kind: FrameKind, write: impl FnOnce(&mut Vec<u8>)) {
         frame::put(&mut self.out, kind, 0, write);
     }
 
     /// Says who this server is; its routines follow.
-    pub fn register(&mut self, register: &Register) {
-        self.put(Kind::Register, |out| register.encode(out));
+    pub fn register(&mut self, register: &ServerRegistration) {
+        self.put(FrameKind::Register, |out| register.encode(out));
     }
 
     /// Whether a description can be registered.
@@ -64,9 +64,9 @@ impl Member {
         json.len() + 8 <= MOST_REQUEST
     }
 
-    /// Offers a routine, whose description [`Member::fits`].
+    /// Offers a routine, whose description [`RegisteredServer::fits`].
     pub fn offer(&mut self, hash: u64, json: &str) {
-        self.put(Kind::Offer, |out| {
+        self.put(FrameKind::Offer, |out| {
             out.extend_from_slice(&hash.to_le_bytes());
             out.extend_from_slice(json.as_bytes());
         });
@@ -75,18 +75,18 @@ impl Member {
     /// Says what runs here.
     pub fn holds(&mut self, tickets: &[Ticket]) {
         for some in tickets.chunks(MOST_REQUEST / Ticket::LENGTH) {
-            self.put(Kind::Holds, |out| some.iter().for_each(|ticket| ticket.encode(out)));
+            self.put(FrameKind::Holds, |out| some.iter().for_each(|ticket| ticket.encode(out)));
         }
     }
 
     /// Tells the load.
-    pub fn report(&mut self, report: &Report) {
-        self.put(Kind::Report, |out| report.encode(out));
+    pub fn report(&mut self, report: &LoadReport) {
+        self.put(FrameKind::Report, |out| report.encode(out));
     }
 
     /// Tells what is with a ticket.
-    pub fn told(&mut self, ticket: Ticket, fate: Fate) {
-        self.put(Kind::Told, |out| {
+    pub fn told(&mut self, ticket: Ticket, fate: AttemptState) {
+        self.put(FrameKind::Told, |out| {
             ticket.encode(out);
             fate.encode(out);
         });
@@ -94,24 +94,27 @@ impl Member {
 
     /// Says that no new calls are taken.
     pub fn leave(&mut self) {
-        self.put(Kind::Leave, |_| {});
+        self.put(FrameKind::Leave, |_| {});
     }
 
     /// Looks at what has come and is not done with.
     ///
     /// # Errors
     /// The metaserver broke the protocol.
-    pub fn step(&mut self, input: &[u8]) -> Result<Look<MemberEvent>, ProtocolError> {
+    pub fn step(
+        &mut self,
+        input: &[u8],
+    ) -> Result<FrameStep<RegisteredServerEvent>, ProtocolError> {
         if !self.greeted {
             return Ok(match ServerHello::decode(input)? {
                 Ok((hello, length)) => {
                     self.greeted = true;
-                    Look::Event(length, Some(MemberEvent::Hello(hello)))
+                    FrameStep::Event(length, Some(RegisteredServerEvent::Hello(hello)))
                 }
-                Err(needed) => Look::More(needed),
+                Err(needed) => FrameStep::More(needed),
             });
         }
-        let (kind, body) = match self.cutter.cut(input, End::Client)? {
+        let (kind, body) = match self.cutter.cut(input, ReadingEnd::Client)? {
             Err(look) => return Ok(look),
             Ok((_, kind, body)) => (kind, body),
         };
@@ -119,29 +122,33 @@ impl Member {
             Some(why) => ProtocolError::Body { kind: kind as u8, why },
             None => ProtocolError::Kind(kind as u8),
         })?;
-        Ok(Look::Event(HEADER + body.len(), event))
+        Ok(FrameStep::Event(HEADER + body.len(), event))
     }
 
     /// `Err(None)`: not a kind for this side.
-    fn take(&mut self, kind: Kind, body: &[u8]) -> Result<Option<MemberEvent>, Option<Malformed>> {
+    fn take(
+        &mut self,
+        kind: FrameKind,
+        body: &[u8],
+    ) -> Result<Option<RegisteredServerEvent>, Option<DecodeError>> {
         Ok(Some(match kind {
-            Kind::Registered => {
+            FrameKind::Registered => {
                 let mut cursor = Cursor::new(body);
                 let ms = cursor.u32()?;
                 cursor.end()?;
-                MemberEvent::Registered(ms)
+                RegisteredServerEvent::Registered(ms)
             }
-            Kind::Stop => MemberEvent::Stop(Ticket::decode(body)?),
-            Kind::Ask => match body.split_at_checked(Ticket::LENGTH) {
-                Some((ticket, [EXPIRE])) => MemberEvent::Expire(Ticket::decode(ticket)?),
-                _ => MemberEvent::Ask(Ticket::decode(body)?),
+            FrameKind::Stop => RegisteredServerEvent::Stop(Ticket::decode(body)?),
+            FrameKind::Ask => match body.split_at_checked(Ticket::LENGTH) {
+                Some((ticket, [EXPIRE])) => RegisteredServerEvent::Expire(Ticket::decode(ticket)?),
+                _ => RegisteredServerEvent::Ask(Ticket::decode(body)?),
             },
-            Kind::Error => MemberEvent::Ended(Failure::decode(body)?),
-            Kind::Ping => {
-                self.put(Kind::Pong, |out| out.extend_from_slice(body));
+            FrameKind::Error => RegisteredServerEvent::Ended(Failure::decode(body)?),
+            FrameKind::Ping => {
+                self.put(FrameKind::Pong, |out| out.extend_from_slice(body));
                 return Ok(None);
             }
-            Kind::Pong => return Ok(None),
+            FrameKind::Pong => return Ok(None),
             _ => return Err(None),
         }))
     }

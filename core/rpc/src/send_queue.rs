@@ -2,8 +2,8 @@
 
 use crate::CHUNK;
 use crate::frame::{HEADER, chunk_header};
-use crate::parts::Size;
-use crate::reader::Place;
+use crate::frame_reader::ArrayPosition;
+use crate::incoming_arrays::ArraySize;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -12,72 +12,72 @@ const AHEAD: usize = 2 * CHUNK;
 
 /// A piece of what is to be written next.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Piece<'a> {
+pub enum SendPiece<'a> {
     /// These bytes.
     Bytes(&'a [u8]),
     /// So many bytes of an array, from this place.
-    Data(Place, usize),
+    Data(ArrayPosition, usize),
 }
 
 #[derive(Debug)]
-enum Queued {
+enum QueuedPiece {
     /// Frames, how many of their bytes are written, and the memory whose descriptor goes with the first.
     Bytes(Vec<u8>, usize, Option<u32>),
-    Data(Place, usize),
+    Data(ArrayPosition, usize),
 }
 
 #[derive(Debug)]
-struct Sending {
+struct OutgoingArrays {
     stream: u32,
     /// What is not decided on yet; of the first from `offset` on.
-    sizes: VecDeque<Size>,
+    sizes: VecDeque<ArraySize>,
     offset: u64,
 }
 
 /// What one end has to write.
 #[derive(Debug, Default)]
-pub struct Outbox {
-    queue: VecDeque<Queued>,
+pub struct SendQueue {
+    queue: VecDeque<QueuedPiece>,
     /// Bytes of arrays in the queue.
     queued_data: usize,
     /// Bytes of frames in the queue that are not written.
     queued_bytes: usize,
-    sending: VecDeque<Sending>,
+    sending: VecDeque<OutgoingArrays>,
     written: VecDeque<u32>,
 }
 
-impl Outbox {
+impl SendQueue {
     /// Appends a frame, which `write` puts behind the bytes that it is given.
     pub(crate) fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         // What is written of a piece is freed with its last byte: nothing is appended to one that is partly written.
         let (mut bytes, before) = match self.queue.back_mut() {
-            Some(Queued::Bytes(bytes, 0, _)) => {
+            Some(QueuedPiece::Bytes(bytes, 0, _)) => {
                 let before = bytes.len();
                 (core::mem::take(bytes), before)
             }
             _ => {
-                self.queue.push_back(Queued::Bytes(Vec::new(), 0, None));
+                self.queue.push_back(QueuedPiece::Bytes(Vec::new(), 0, None));
                 (Vec::new(), 0)
             }
         };
         write(&mut bytes);
         self.queued_bytes += bytes.len() - before;
-        if let Some(Queued::Bytes(last, ..)) = self.queue.back_mut() {
+        if let Some(QueuedPiece::Bytes(last, ..)) = self.queue.back_mut() {
             *last = bytes;
         }
     }
 
-    /// [`Outbox::append`], of a frame with whose first byte the descriptor of a memory goes.
+    /// [`SendQueue::append`], of a frame with whose first byte the descriptor of a memory goes.
     pub(crate) fn append_with(&mut self, memory: u32, write: impl FnOnce(&mut Vec<u8>)) {
-        self.queue.push_back(Queued::Bytes(Vec::new(), 0, Some(memory)));
+        self.queue.push_back(QueuedPiece::Bytes(Vec::new(), 0, Some(memory)));
         self.append(write);
     }
 
-    /// The memory whose descriptor is to go with what [`Outbox::pieces`] gives.
+    /// The memory whose descriptor is to go with what [`SendQueue::pieces`] gives.
     #[must_use]
     pub fn descriptor(&self) -> Option<u32> {
         match self.queue.front() {
-            Some(Queued::Bytes(_, 0, memory)) => *memory,
+            Some(QueuedPiece::Bytes(_, 0, memory)) => *memory,
             _ => None,
         }
     }
@@ -88,17 +88,18 @@ impl Outbox {
         self.queued_bytes
     }
 
-    /// Sends arrays of a stream, after what is queued. When their last byte is written [`Outbox::written`] tells.
-    pub(crate) fn send(&mut self, stream: u32, sizes: &[Size]) {
-        let sizes: VecDeque<Size> = sizes.iter().copied().filter(|size| size.bytes > 0).collect();
+    /// Sends arrays of a stream, after what is queued. When their last byte is written [`SendQueue::written`] tells.
+    pub(crate) fn send(&mut self, stream: u32, sizes: &[ArraySize]) {
+        let sizes: VecDeque<ArraySize> =
+            sizes.iter().copied().filter(|size| size.bytes > 0).collect();
         if sizes.is_empty() {
             self.written.push_back(stream);
         } else {
-            self.sending.push_back(Sending { stream, sizes, offset: 0 });
+            self.sending.push_back(OutgoingArrays { stream, sizes, offset: 0 });
         }
     }
 
-    /// Sends no more of a stream than what is decided on. False: nothing of that is left; true: [`Outbox::written`]
+    /// Sends no more of a stream than what is decided on. False: nothing of that is left; true: [`SendQueue::written`]
     /// tells when it is written.
     pub(crate) fn stop(&mut self, stream: u32) -> bool {
         let left = self.refers(stream);
@@ -117,7 +118,7 @@ impl Outbox {
     pub fn refers(&self, stream: u32) -> bool {
         self.queue
             .iter()
-            .any(|queued| matches!(queued, Queued::Data(place, _) if place.stream == stream))
+            .any(|queued| matches!(queued, QueuedPiece::Data(place, _) if place.stream == stream))
     }
 
     /// Decides what is written next, as far as that is not decided: one chunk of each stream in turn.
@@ -136,14 +137,17 @@ impl Outbox {
     }
 
     /// Queues the next chunk of a stream.
-    fn chunk_of(&mut self, sending: &mut Sending) -> Option<Place> {
+    fn chunk_of(&mut self, sending: &mut OutgoingArrays) -> Option<ArrayPosition> {
         let size = sending.sizes.front().copied()?;
         let length = (size.bytes - sending.offset).min(CHUNK as u64) as usize;
-        let place =
-            Place { stream: sending.stream, argument: size.argument, offset: sending.offset };
+        let place = ArrayPosition {
+            stream: sending.stream,
+            argument: size.argument,
+            offset: sending.offset,
+        };
         let header = chunk_header(sending.stream, size.argument, length as u32);
         self.append(|out| out.extend_from_slice(&header));
-        self.queue.push_back(Queued::Data(place, length));
+        self.queue.push_back(QueuedPiece::Data(place, length));
         self.queued_data += length;
         sending.offset += length as u64;
         if sending.offset == size.bytes {
@@ -155,15 +159,15 @@ impl Outbox {
 
     /// What is to be written next, in this order, up to the next frame that goes with a descriptor; nothing: all is
     /// written.
-    pub fn pieces(&mut self) -> impl Iterator<Item = Piece<'_>> {
+    pub fn pieces(&mut self) -> impl Iterator<Item = SendPiece<'_>> {
         self.decide();
-        let others = |(index, queued): &(usize, &Queued)| {
-            *index == 0 || !matches!(queued, Queued::Bytes(_, _, Some(_)))
+        let others = |(index, queued): &(usize, &QueuedPiece)| {
+            *index == 0 || !matches!(queued, QueuedPiece::Bytes(_, _, Some(_)))
         };
         let ready = self.queue.iter().enumerate().take_while(others);
         ready.map(|(_, queued)| match queued {
-            Queued::Bytes(bytes, written, _) => Piece::Bytes(&bytes[*written..]),
-            Queued::Data(place, length) => Piece::Data(*place, *length),
+            QueuedPiece::Bytes(bytes, written, _) => SendPiece::Bytes(&bytes[*written..]),
+            QueuedPiece::Data(place, length) => SendPiece::Data(*place, *length),
         })
     }
 
@@ -177,8 +181,8 @@ impl Outbox {
     pub fn wrote(&mut self, mut count: usize) {
         while let Some(first) = self.queue.front_mut() {
             let (left, data) = match first {
-                Queued::Bytes(bytes, written, _) => (bytes.len() - *written, false),
-                Queued::Data(_, length) => (*length, true),
+                QueuedPiece::Bytes(bytes, written, _) => (bytes.len() - *written, false),
+                QueuedPiece::Data(_, length) => (*length, true),
             };
             let taken = count.min(left);
             count -= taken;
@@ -189,8 +193,8 @@ impl Outbox {
             }
             if taken < left {
                 match first {
-                    Queued::Bytes(_, written, _) => *written += taken,
-                    Queued::Data(place, length) => {
+                    QueuedPiece::Bytes(_, written, _) => *written += taken,
+                    QueuedPiece::Data(place, length) => {
                         place.offset += taken as u64;
                         *length -= taken;
                     }

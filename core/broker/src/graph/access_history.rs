@@ -5,7 +5,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use super::Node;
 
 #[derive(Clone, Debug, Default)]
-struct Piece {
+struct Interval {
     end: u64,
     /// `None`: the client's.
     writer: Option<Node>,
@@ -15,16 +15,16 @@ struct Piece {
 /// The bytes of one buffer, in pieces that do not overlap, by their first byte. What no piece has was not
 /// touched yet.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ranges {
-    pieces: BTreeMap<u64, Piece>,
+pub(super) struct AccessHistory {
+    pieces: BTreeMap<u64, Interval>,
 }
 
 /// A part of a range: first byte, behind the last, and who wrote it.
 pub(super) type Part = (u64, u64, Option<Node>);
 
-impl Ranges {
+impl AccessHistory {
     /// The pieces that overlap a range; none if it is empty.
-    fn over(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, &Piece)> {
+    fn over(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, &Interval)> {
         let before = self.pieces.range(..start).next_back();
         let before = before.filter(|(_, piece)| piece.end > start && start < end);
         before.into_iter().chain(self.pieces.range(start..end)).map(|(&at, piece)| (at, piece))
@@ -78,7 +78,7 @@ impl Ranges {
         self.cut(end);
         let mut behind = self.pieces.split_off(&start);
         self.pieces.append(&mut behind.split_off(&end));
-        self.pieces.insert(start, Piece { end, writer: Some(node), readers: BTreeSet::new() });
+        self.pieces.insert(start, Interval { end, writer: Some(node), readers: BTreeSet::new() });
     }
 
     /// Every part that a call wrote.

@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use core::fmt::Write as _;
 
-use super::{Graph, Node, State, Why};
+use super::{DependencyKind, Graph, Node, State};
 
 const WIDTH: u32 = 160;
 const HEIGHT: u32 = 36;
@@ -44,7 +44,7 @@ impl Graph {
         }
         for node in self.nodes() {
             for (from, why) in self.after(node) {
-                let style = if why == Why::Order { " [style=dashed]" } else { "" };
+                let style = if why == DependencyKind::Order { " [style=dashed]" } else { "" };
                 put(&mut text, format_args!("  c{} -> c{}{style};\n", from.0, node.0));
             }
         }
@@ -82,7 +82,8 @@ impl Graph {
             let (x, y) = place(node);
             for (from, why) in self.after(node) {
                 let (u, v) = place(from);
-                let dashes = if why == Why::Order { " stroke-dasharray=\"4 3\"" } else { "" };
+                let dashes =
+                    if why == DependencyKind::Order { " stroke-dasharray=\"4 3\"" } else { "" };
                 put(
                     &mut text,
                     format_args!(

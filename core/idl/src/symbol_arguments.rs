@@ -4,10 +4,10 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use crate::expr::{EvalError, Scope};
+use crate::expr_display::ExprDisplay;
 use crate::model::{Binary, Element, Expr, Function, Interface, Param, Unary};
 use crate::plan::PlanError;
 use crate::scalar::Scalar;
-use crate::show::Shown;
 
 /// What an expression is passed as. The order is that of C's conversions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,7 +48,7 @@ impl Interface {
             let Some(element) = self.passed_as(argument) else { return Ok(None) };
             let failed = |cause| PlanError::Passed {
                 symbol: String::from(&*self.target.symbol),
-                expression: Shown { expr: argument, params: scope.params }.to_string(),
+                expression: ExprDisplay { expr: argument, params: scope.params }.to_string(),
                 cause,
             };
             let value = evaluate(scope, element, argument).map_err(failed)?;

@@ -1,11 +1,11 @@
 //! Cuts what comes into frames, and says where the bytes of chunks belong.
 
 use crate::ProtocolError;
-use crate::frame::{End, HEADER, Header, Kind};
+use crate::frame::{FrameKind, HEADER, Header, ReadingEnd};
 
 /// Where bytes of an array belong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct ArrayPosition {
     /// The stream.
     pub stream: u32,
     /// The parameter.
@@ -23,20 +23,20 @@ pub enum Step<E> {
     Event(usize, Option<E>),
     /// The next so many bytes (at least one), of the input and then of the socket, belong there; with `None` nowhere:
     /// nobody waits for them any more. Any number of them may be put there; then that number is told.
-    Data(Option<Place>, usize),
+    Data(Option<ArrayPosition>, usize),
 }
 
 /// What is left of the chunk that is coming.
 #[derive(Debug, Clone, Copy)]
 struct Chunk {
-    place: Option<Place>,
+    place: Option<ArrayPosition>,
     left: usize,
     /// Whether anybody waits for it.
     wanted: bool,
 }
 
 /// What the input begins with.
-pub enum Raw<'a> {
+pub enum RawFrame<'a> {
     More(usize),
     /// A whole frame that is no chunk.
     Frame(Header, &'a [u8]),
@@ -45,27 +45,27 @@ pub enum Raw<'a> {
 }
 
 /// Looks at the beginning of the input.
-pub fn raw(input: &[u8], end: End) -> Result<Raw<'_>, ProtocolError> {
+pub fn raw(input: &[u8], end: ReadingEnd) -> Result<RawFrame<'_>, ProtocolError> {
     let Some((head, rest)) = input.split_first_chunk::<HEADER>() else {
-        return Ok(Raw::More(HEADER));
+        return Ok(RawFrame::More(HEADER));
     };
     let header = Header::decode(head, end)?;
-    if matches!(header.kind, None | Some(Kind::Chunk)) {
-        return Ok(Raw::Chunk(header));
+    if matches!(header.kind, None | Some(FrameKind::Chunk)) {
+        return Ok(RawFrame::Chunk(header));
     }
     Ok(match rest.get(..header.length) {
-        Some(body) => Raw::Frame(header, body),
-        None => Raw::More(HEADER + header.length),
+        Some(body) => RawFrame::Frame(header, body),
+        None => RawFrame::More(HEADER + header.length),
     })
 }
 
 /// The chunk that is coming, if there is one.
 #[derive(Debug, Default)]
-pub struct Coming(Option<Chunk>);
+pub struct IncomingChunk(Option<Chunk>);
 
-impl Coming {
+impl IncomingChunk {
     /// Begins a chunk.
-    pub fn begin(&mut self, place: Option<Place>, wanted: bool, length: usize) {
+    pub fn begin(&mut self, place: Option<ArrayPosition>, wanted: bool, length: usize) {
         self.0 = (length > 0).then_some(Chunk { place, left: length, wanted });
     }
 
@@ -75,7 +75,7 @@ impl Coming {
     }
 
     /// Notes that bytes of it have been put where they belong: where that was.
-    pub fn placed(&mut self, count: usize) -> Option<Place> {
+    pub fn placed(&mut self, count: usize) -> Option<ArrayPosition> {
         let chunk = self.0.as_mut()?;
         let place = chunk.place;
         let count = count.min(chunk.left);

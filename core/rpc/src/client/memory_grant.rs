@@ -2,24 +2,24 @@
 
 use super::{Call, Client, ClientEvent, Stream};
 use crate::ProtocolError;
-use crate::frame::{self, Kind};
+use crate::frame::{self, FrameKind};
+use crate::incoming_arrays::{ArraySize, IncomingArrays};
 use crate::message::CallHead;
-use crate::parts::{Parts, Size};
-use crate::shared::Grant;
+use crate::shared_memory::MemoryGrant;
 use alloc::vec::Vec;
 
 impl Client {
     /// A call with this head, of which arrays of these sizes come back: as chunks, but for those that it asks to take from
     /// memory.
-    pub(super) fn new_call(&mut self, head: &CallHead, results: &[Size]) -> Call {
-        let is_asked = |size: &Size| {
+    pub(super) fn new_call(&mut self, head: &CallHead, results: &[ArraySize]) -> Call {
+        let is_asked = |size: &ArraySize| {
             head.shared.iter().any(|(other, share)| *other == size.argument && share.returned)
         };
-        let (shared, chunks): (Vec<Size>, Vec<Size>) =
+        let (shared, chunks): (Vec<ArraySize>, Vec<ArraySize>) =
             results.iter().partition(|size| is_asked(size));
         let asked = (!head.shared.is_empty()).then(|| head.shared.clone());
         self.granting += usize::from(asked.is_some());
-        Call { parts: Parts::new(&chunks), runs: true, asked, shared, ..Call::default() }
+        Call { parts: IncomingArrays::new(&chunks), runs: true, asked, shared, ..Call::default() }
     }
 
     /// How many calls have asked for memory and have no answer to that: not more descriptors than these may have come.
@@ -32,9 +32,9 @@ impl Client {
     pub(super) fn granted(
         &mut self,
         stream: u32,
-        grant: Grant,
+        grant: MemoryGrant,
     ) -> Result<ClientEvent, ProtocolError> {
-        let unasked = ProtocolError::Unasked { kind: Kind::Grant as u8, stream };
+        let unasked = ProtocolError::Unasked { kind: FrameKind::Grant as u8, stream };
         let Some((Stream::Call(call), _)) = self.streams.get_mut(&stream) else {
             return Err(unasked);
         };
@@ -64,12 +64,12 @@ impl Client {
     /// Appends that all that is to be put into a call's memory is there.
     pub fn filled(&mut self, stream: u32, out: &mut Vec<u8>) {
         if self.streams.contains_key(&stream) {
-            frame::put(out, Kind::Filled, stream, |_| {});
+            frame::put(out, FrameKind::Filled, stream, |_| {});
         }
     }
 
     /// Appends that a memory is not touched any more, before the next grant of it.
     pub fn release(&mut self, memory: u32, out: &mut Vec<u8>) {
-        frame::put(out, Kind::Release, 0, |out| out.extend_from_slice(&memory.to_le_bytes()));
+        frame::put(out, FrameKind::Release, 0, |out| out.extend_from_slice(&memory.to_le_bytes()));
     }
 }

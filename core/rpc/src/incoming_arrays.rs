@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 /// How many bytes of an array travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Size {
+pub struct ArraySize {
     /// The parameter.
     pub argument: u16,
     /// Bytes.
@@ -13,20 +13,20 @@ pub struct Size {
 
 /// The arrays of one direction of a stream.
 #[derive(Debug, Default)]
-pub struct Parts {
-    parts: Vec<(Size, u64)>,
+pub struct IncomingArrays {
+    parts: Vec<(ArraySize, u64)>,
     missing: u64,
 }
 
-impl Parts {
+impl IncomingArrays {
     /// Nothing has come of these.
-    pub fn new(sizes: &[Size]) -> Parts {
+    pub fn new(sizes: &[ArraySize]) -> IncomingArrays {
         let missing = sizes.iter().fold(0_u64, |sum, size| sum.saturating_add(size.bytes));
-        Parts { parts: sizes.iter().map(|size| (*size, 0)).collect(), missing }
+        IncomingArrays { parts: sizes.iter().map(|size| (*size, 0)).collect(), missing }
     }
 
     /// Something more is to come.
-    pub fn push(&mut self, size: Size) {
+    pub fn push(&mut self, size: ArraySize) {
         self.parts.push((size, 0));
         self.missing = self.missing.saturating_add(size.bytes);
     }
@@ -42,7 +42,7 @@ impl Parts {
         (length <= size.bytes - got).then_some(*got)
     }
 
-    /// Notes that `length` bytes have come, for which [`Parts::offset`] had a place.
+    /// Notes that `length` bytes have come, for which [`IncomingArrays::offset`] had a place.
     pub fn add(&mut self, argument: u16, length: u64) {
         for (size, got) in &mut self.parts {
             if size.argument == argument {

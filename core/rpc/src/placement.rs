@@ -1,7 +1,7 @@
 //! Bodies of the frames that clients, servers and metaservers send each other.
 
 use crate::MOST_NAME;
-use crate::codec::{Cursor, Malformed, shortened};
+use crate::codec::{Cursor, DecodeError, shortened};
 use crate::message;
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -23,7 +23,7 @@ pub struct Ticket {
 
 /// A call that is to be placed.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Placing {
+pub struct PlacementRequest {
     /// Random bytes of the client, and the number of the call there.
     pub key: (u64, u64),
     /// Hash of the description that the client has.
@@ -46,23 +46,23 @@ pub struct Placing {
     pub routine: String,
     /// Arguments that lie at servers already, so that they need not come from the client. Those behind the first 32 are
     /// not told.
-    pub lying: Vec<Lying>,
+    pub lying: Vec<InputLocation>,
 }
 
 /// A part of a call's arguments that a server has.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lying {
+pub struct InputLocation {
     /// The server's name.
     pub server: String,
-    /// Its address, as it was told by a [`Placed`].
+    /// Its address, as it was told by a [`Placement`].
     pub address: String,
-    /// How many bytes of [`Placing::bytes_out`].
+    /// How many bytes of [`PlacementRequest::bytes_out`].
     pub bytes: u64,
 }
 
 /// Where a call is to go.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Placed {
+pub struct Placement {
     /// The attempt.
     pub ticket: Ticket,
     /// The server's address.
@@ -76,7 +76,7 @@ pub struct Placed {
 
 /// What is with an attempt, by its server's word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum AttemptState {
     /// Its arguments have come; it waits for a slot, or runs.
     Here,
     /// It is not here, or not any more, and will not be taken; what became of it is not known.
@@ -87,17 +87,17 @@ pub enum Fate {
     Crashed,
 }
 
-impl Fate {
+impl AttemptState {
     /// Appends its bytes.
     pub(crate) fn encode(self, out: &mut Vec<u8>) {
         match self {
-            Fate::Here => out.push(1),
-            Fate::Gone => out.push(2),
-            Fate::Ran(ns) => {
+            AttemptState::Here => out.push(1),
+            AttemptState::Gone => out.push(2),
+            AttemptState::Ran(ns) => {
                 out.push(3);
                 out.extend_from_slice(&ns.to_le_bytes());
             }
-            Fate::Crashed => out.push(4),
+            AttemptState::Crashed => out.push(4),
         }
     }
 }
@@ -105,7 +105,7 @@ impl Fate {
 /// How an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Ended {
+pub enum AttemptOutcome {
     /// It has run.
     Done = 0,
     /// It has certainly not begun.
@@ -118,7 +118,7 @@ pub enum Ended {
 
 /// Bytes on their way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Moved {
+pub struct Transfer {
     /// How many.
     pub bytes: u64,
     /// Nanoseconds that they took; 0: not known.
@@ -127,15 +127,15 @@ pub struct Moved {
 
 /// How an attempt went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Over {
+pub struct AttemptReport {
     /// The attempt.
     pub ticket: Ticket,
     /// How it ended.
-    pub ended: Ended,
+    pub ended: AttemptOutcome,
     /// Its arguments.
-    pub out: Moved,
+    pub out: Transfer,
     /// Its results.
-    pub back: Moved,
+    pub back: Transfer,
     /// Nanoseconds that the routine ran.
     pub ran_ns: u64,
     /// Nanoseconds that it waited at the server.
@@ -144,7 +144,7 @@ pub struct Over {
 
 /// Who a server is.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Register {
+pub struct ServerRegistration {
     /// Its name.
     pub name: String,
     /// Where clients reach it.
@@ -162,14 +162,14 @@ pub struct Register {
     /// How many routines follow.
     pub offers: u16,
     /// With what the metaserver signs what clients show the server.
-    pub key: Option<Secret>,
+    pub key: Option<SigningKey>,
 }
 
 /// A key, which is printed nowhere.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Secret(pub [u8; 32]);
+pub struct SigningKey(pub [u8; 32]);
 
-impl core::fmt::Debug for Secret {
+impl core::fmt::Debug for SigningKey {
     fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         out.write_str("…")
     }
@@ -177,7 +177,7 @@ impl core::fmt::Debug for Secret {
 
 /// A server's load.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Report {
+pub struct LoadReport {
     /// Processors that others than the metaserver's calls keep busy.
     pub load: f64,
     /// Calls that run.
@@ -194,14 +194,14 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-fn take_text(cursor: &mut Cursor<'_>) -> Result<String, Malformed> {
+fn take_text(cursor: &mut Cursor<'_>) -> Result<String, DecodeError> {
     let length = usize::from(cursor.u16()?);
     if length > MOST_TEXT {
-        return Err(Malformed::Name);
+        return Err(DecodeError::Name);
     }
     // They are shown to people, and stand in logs.
     let text = cursor.text(length)?;
-    if text.chars().any(char::is_control) { Err(Malformed::Name) } else { Ok(text.to_owned()) }
+    if text.chars().any(char::is_control) { Err(DecodeError::Name) } else { Ok(text.to_owned()) }
 }
 
 impl Ticket {
@@ -214,7 +214,7 @@ impl Ticket {
         out.extend_from_slice(&self.attempt.to_le_bytes());
     }
 
-    fn take(cursor: &mut Cursor<'_>) -> Result<Ticket, Malformed> {
+    fn take(cursor: &mut Cursor<'_>) -> Result<Ticket, DecodeError> {
         Ok(Ticket { call: cursor.u64()?, attempt: cursor.u32()? })
     }
 
@@ -222,7 +222,7 @@ impl Ticket {
     ///
     /// # Errors
     /// They are malformed.
-    pub fn decode(bytes: &[u8]) -> Result<Ticket, Malformed> {
+    pub fn decode(bytes: &[u8]) -> Result<Ticket, DecodeError> {
         let mut cursor = Cursor::new(bytes);
         let ticket = Ticket::take(&mut cursor)?;
         cursor.end()?;
@@ -230,7 +230,7 @@ impl Ticket {
     }
 
     /// Reads as many as there are.
-    pub(crate) fn decode_all(bytes: &[u8]) -> Result<Vec<Ticket>, Malformed> {
+    pub(crate) fn decode_all(bytes: &[u8]) -> Result<Vec<Ticket>, DecodeError> {
         let mut cursor = Cursor::new(bytes);
         let mut all = Vec::with_capacity(bytes.len() / Ticket::LENGTH);
         while !cursor.is_empty() {
@@ -240,7 +240,7 @@ impl Ticket {
     }
 }
 
-impl Placing {
+impl PlacementRequest {
     /// Appends its bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         for word in [self.key.0, self.key.1, self.hash, self.bytes_out, self.bytes_back] {
@@ -268,21 +268,21 @@ impl Placing {
     ///
     /// # Errors
     /// They are malformed.
-    pub fn decode(bytes: &[u8]) -> Result<Placing, Malformed> {
+    pub fn decode(bytes: &[u8]) -> Result<PlacementRequest, DecodeError> {
         let mut cursor = Cursor::new(bytes);
         let key = (cursor.u64()?, cursor.u64()?);
         let (hash, bytes_out, bytes_back) = (cursor.u64()?, cursor.u64()?, cursor.u64()?);
         let (operations, time_ms, attempts) = (cursor.f64()?, cursor.u32()?, cursor.u32()?);
         let (priority, flag) = (cursor.u8()?, cursor.u8()?);
         if flag > 1 {
-            return Err(Malformed::Tag);
+            return Err(DecodeError::Tag);
         }
         let length = cursor.u16()?;
         let routine = message::name(cursor.take(usize::from(length))?)?.to_owned();
-        let lying = Lying::take_all(&mut cursor)?;
+        let lying = InputLocation::take_all(&mut cursor)?;
         cursor.end()?;
         let idempotent = flag == 1;
-        Ok(Placing {
+        Ok(PlacementRequest {
             key,
             hash,
             bytes_out,
@@ -298,27 +298,27 @@ impl Placing {
     }
 }
 
-impl Lying {
+impl InputLocation {
     /// Reads as many as are said to be there; none, if nothing is said.
-    fn take_all(cursor: &mut Cursor<'_>) -> Result<Vec<Lying>, Malformed> {
+    fn take_all(cursor: &mut Cursor<'_>) -> Result<Vec<InputLocation>, DecodeError> {
         if cursor.is_empty() {
             return Ok(Vec::new());
         }
         let count = usize::from(cursor.u8()?);
         if count == 0 || count > MOST_LYING {
-            return Err(Malformed::Long);
+            return Err(DecodeError::Long);
         }
         let mut all = Vec::new();
         for _ in 0..count {
             let bytes = cursor.u64()?;
             let (server, address) = (take_text(cursor)?, take_text(cursor)?);
-            all.push(Lying { server, address, bytes });
+            all.push(InputLocation { server, address, bytes });
         }
         Ok(all)
     }
 }
 
-impl Placed {
+impl Placement {
     /// Appends its bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         self.ticket.encode(out);
@@ -333,17 +333,17 @@ impl Placed {
     ///
     /// # Errors
     /// They are malformed.
-    pub fn decode(bytes: &[u8]) -> Result<Placed, Malformed> {
+    pub fn decode(bytes: &[u8]) -> Result<Placement, DecodeError> {
         let mut cursor = Cursor::new(bytes);
         let ticket = Ticket::take(&mut cursor)?;
         let (address, server) = (take_text(&mut cursor)?, take_text(&mut cursor)?);
         let pass = if cursor.is_empty() { String::new() } else { take_text(&mut cursor)? };
         cursor.end()?;
-        Ok(Placed { ticket, address, server, pass })
+        Ok(Placement { ticket, address, server, pass })
     }
 }
 
-impl Over {
+impl AttemptReport {
     /// Appends its bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         self.ticket.encode(out);
@@ -358,25 +358,25 @@ impl Over {
     ///
     /// # Errors
     /// They are malformed.
-    pub fn decode(bytes: &[u8]) -> Result<Over, Malformed> {
+    pub fn decode(bytes: &[u8]) -> Result<AttemptReport, DecodeError> {
         let mut cursor = Cursor::new(bytes);
         let ticket = Ticket::take(&mut cursor)?;
         let ended = match cursor.u8()? {
-            0 => Ended::Done,
-            1 => Ended::NotBegun,
-            2 => Ended::Broken,
-            3 => Ended::Failed,
-            _ => return Err(Malformed::Tag),
+            0 => AttemptOutcome::Done,
+            1 => AttemptOutcome::NotBegun,
+            2 => AttemptOutcome::Broken,
+            3 => AttemptOutcome::Failed,
+            _ => return Err(DecodeError::Tag),
         };
-        let out = Moved { bytes: cursor.u64()?, ns: cursor.u64()? };
-        let back = Moved { bytes: cursor.u64()?, ns: cursor.u64()? };
+        let out = Transfer { bytes: cursor.u64()?, ns: cursor.u64()? };
+        let back = Transfer { bytes: cursor.u64()?, ns: cursor.u64()? };
         let (ran_ns, waited_ns) = (cursor.u64()?, cursor.u64()?);
         cursor.end()?;
-        Ok(Over { ticket, ended, out, back, ran_ns, waited_ns })
+        Ok(AttemptReport { ticket, ended, out, back, ran_ns, waited_ns })
     }
 }
 
-impl Register {
+impl ServerRegistration {
     /// Appends its bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         for text in [&self.name, &self.address, &self.site, &self.version] {
@@ -393,22 +393,32 @@ impl Register {
     ///
     /// # Errors
     /// They are malformed.
-    pub fn decode(bytes: &[u8]) -> Result<Register, Malformed> {
+    pub fn decode(bytes: &[u8]) -> Result<ServerRegistration, DecodeError> {
         let mut cursor = Cursor::new(bytes);
         let (name, address) = (take_text(&mut cursor)?, take_text(&mut cursor)?);
         let (site, version) = (take_text(&mut cursor)?, take_text(&mut cursor)?);
         let (slots, processors, speed) = (cursor.u32()?, cursor.u32()?, cursor.f64()?);
         let offers = cursor.u16()?;
-        let key = if cursor.is_empty() { None } else { Some(Secret(cursor.array()?)) };
+        let key = if cursor.is_empty() { None } else { Some(SigningKey(cursor.array()?)) };
         cursor.end()?;
         if name.is_empty() || address.is_empty() {
-            return Err(Malformed::Name);
+            return Err(DecodeError::Name);
         }
-        Ok(Register { name, address, site, version, slots, processors, speed, offers, key })
+        Ok(ServerRegistration {
+            name,
+            address,
+            site,
+            version,
+            slots,
+            processors,
+            speed,
+            offers,
+            key,
+        })
     }
 }
 
-impl Report {
+impl LoadReport {
     /// Appends its bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.load.to_le_bytes());
@@ -421,42 +431,42 @@ impl Report {
     ///
     /// # Errors
     /// They are malformed.
-    pub fn decode(bytes: &[u8]) -> Result<Report, Malformed> {
+    pub fn decode(bytes: &[u8]) -> Result<LoadReport, DecodeError> {
         let mut cursor = Cursor::new(bytes);
         let load = cursor.f64()?;
         let (running, waiting, elsewhere) = (cursor.u32()?, cursor.u32()?, cursor.u32()?);
         cursor.end()?;
-        Ok(Report { load, running, waiting, elsewhere })
+        Ok(LoadReport { load, running, waiting, elsewhere })
     }
 }
 
 /// A ticket, and what is with it.
-pub(crate) fn told(bytes: &[u8]) -> Result<(Ticket, Fate), Malformed> {
+pub(crate) fn told(bytes: &[u8]) -> Result<(Ticket, AttemptState), DecodeError> {
     let mut cursor = Cursor::new(bytes);
     let ticket = Ticket::take(&mut cursor)?;
     let fate = match cursor.u8()? {
-        1 => Fate::Here,
-        2 => Fate::Gone,
-        3 => Fate::Ran(cursor.u64()?),
-        4 => Fate::Crashed,
-        _ => return Err(Malformed::Tag),
+        1 => AttemptState::Here,
+        2 => AttemptState::Gone,
+        3 => AttemptState::Ran(cursor.u64()?),
+        4 => AttemptState::Crashed,
+        _ => return Err(DecodeError::Tag),
     };
     cursor.end()?;
     Ok((ticket, fate))
 }
 
 /// A ticket, and what its client shows with it.
-pub(crate) fn shown(bytes: &[u8]) -> Result<(Ticket, String), Malformed> {
+pub(crate) fn shown(bytes: &[u8]) -> Result<(Ticket, String), DecodeError> {
     let mut cursor = Cursor::new(bytes);
     let ticket = Ticket::take(&mut cursor)?;
-    let pass = core::str::from_utf8(cursor.rest()).map_err(|_| Malformed::Text)?;
-    if pass.len() > MOST_TEXT { Err(Malformed::Long) } else { Ok((ticket, pass.to_owned())) }
+    let pass = core::str::from_utf8(cursor.rest()).map_err(|_| DecodeError::Text)?;
+    if pass.len() > MOST_TEXT { Err(DecodeError::Long) } else { Ok((ticket, pass.to_owned())) }
 }
 
 /// A hash and a description.
-pub(crate) fn offer(bytes: &[u8]) -> Result<(u64, String), Malformed> {
+pub(crate) fn offer(bytes: &[u8]) -> Result<(u64, String), DecodeError> {
     let mut cursor = Cursor::new(bytes);
     let hash = cursor.u64()?;
-    let json = core::str::from_utf8(cursor.rest()).map_err(|_| Malformed::Text)?;
+    let json = core::str::from_utf8(cursor.rest()).map_err(|_| DecodeError::Text)?;
     Ok((hash, json.to_owned()))
 }

@@ -6,9 +6,9 @@ use kumi_idl::{
 };
 
 /// Numbers that look random (splitmix64).
-pub struct Chance(pub u64);
+pub struct RandomNumbers(pub u64);
 
-impl Chance {
+impl RandomNumbers {
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -65,7 +65,7 @@ impl Chance {
     }
 
     fn dimension(&mut self, scalars: u32) -> Dimension {
-        let plain = |chance: &mut Chance| {
+        let plain = |chance: &mut RandomNumbers| {
             Expr::Param(u32::try_from(chance.below(scalars.into())).expect("few"))
         };
         let size = if self.below(2) == 0 { plain(self) } else { self.expr(scalars, 3) };

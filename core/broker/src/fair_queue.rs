@@ -28,7 +28,7 @@ const MOST_PASSED: usize = 1024;
 pub(crate) type Entry = (i64, u64, CallId);
 
 #[derive(Debug)]
-struct User {
+struct UserCalls {
     weight: u32,
     submitted: i64,
     /// By routine.
@@ -40,7 +40,7 @@ struct User {
 
 /// What a group knows of a user.
 #[derive(Clone, Copy, Debug)]
-struct Share {
+struct UserShare {
     /// Start of the next call.
     start: u128,
     weight: u32,
@@ -48,7 +48,7 @@ struct Share {
     waits: bool,
 }
 
-impl Share {
+impl UserShare {
     fn finish(&self) -> u128 {
         self.start + CALL / u128::from(self.weight)
     }
@@ -56,11 +56,11 @@ impl Share {
 
 /// The users that have calls for a group.
 #[derive(Debug, Default)]
-struct Order {
+struct GroupQueue {
     now: u128,
     /// Sum of the weights of those who wait.
     active: u64,
-    shares: BTreeMap<UserId, Share>,
+    shares: BTreeMap<UserId, UserShare>,
     /// By start: those whose start has not come.
     early: BTreeSet<(u128, UserId)>,
     /// By finish: the others.
@@ -69,9 +69,9 @@ struct Order {
     resting: BTreeSet<(u128, UserId)>,
 }
 
-impl Order {
+impl GroupQueue {
     /// Puts a user who waits in its place.
-    fn place(&mut self, id: UserId, share: Share) {
+    fn place(&mut self, id: UserId, share: UserShare) {
         if share.start <= self.now + SLACK {
             self.ready.insert((share.finish(), id));
         } else {
@@ -80,7 +80,7 @@ impl Order {
         self.shares.insert(id, share);
     }
 
-    fn unplace(&mut self, id: UserId, share: Share) {
+    fn unplace(&mut self, id: UserId, share: UserShare) {
         self.ready.remove(&(share.finish(), id));
         self.early.remove(&(share.start, id));
     }
@@ -94,7 +94,7 @@ impl Order {
         let start = known.map_or(0, |share| share.start);
         self.resting.remove(&(start, id));
         self.active += u64::from(weight);
-        self.place(id, Share { start: start.max(self.now), weight, waits: true });
+        self.place(id, UserShare { start: start.max(self.now), weight, waits: true });
         known.is_none()
     }
 
@@ -105,7 +105,7 @@ impl Order {
         };
         self.unplace(id, share);
         self.active -= u64::from(share.weight);
-        self.shares.insert(id, Share { waits: false, ..share });
+        self.shares.insert(id, UserShare { waits: false, ..share });
         self.resting.insert((share.start, id));
         self.rest()
     }
@@ -117,13 +117,13 @@ impl Order {
         };
         self.unplace(id, share);
         self.now = self.now.max(share.start) + CALL / u128::from(self.active.max(1));
-        self.place(id, Share { start: share.finish(), ..share });
+        self.place(id, UserShare { start: share.finish(), ..share });
         self.rest()
     }
 
     fn weigh(&mut self, id: UserId, weight: u32) {
         let Some(share) = self.shares.get(&id).copied() else { return };
-        let new = Share { weight, ..share };
+        let new = UserShare { weight, ..share };
         if share.waits {
             self.unplace(id, share);
             self.active = self.active - u64::from(share.weight) + u64::from(weight);
@@ -162,17 +162,17 @@ impl Order {
 
 /// All calls that wait.
 #[derive(Debug, Default)]
-pub(crate) struct Line {
-    users: BTreeMap<UserId, User>,
+pub(crate) struct FairQueue {
+    users: BTreeMap<UserId, UserCalls>,
     /// Weights other than 1.
     weights: BTreeMap<UserId, u32>,
-    orders: BTreeMap<u32, Order>,
+    orders: BTreeMap<u32, GroupQueue>,
     /// Groups that offer a routine.
     offers: BTreeMap<u32, BTreeSet<u32>>,
     count: usize,
 }
 
-impl Line {
+impl FairQueue {
     /// Calls that wait.
     pub fn len(&self) -> usize {
         self.count
@@ -190,11 +190,12 @@ impl Line {
 
     /// A new group.
     pub fn offer(&mut self, group: u32, routines: &Routines) {
-        self.orders.insert(group, Order::default());
+        self.orders.insert(group, GroupQueue::default());
         for &routine in routines.iter() {
             self.offers.entry(routine).or_default().insert(group);
         }
-        let waits = |user: &User| routines.iter().any(|routine| user.waiting.contains_key(routine));
+        let waits =
+            |user: &UserCalls| routines.iter().any(|routine| user.waiting.contains_key(routine));
         let users = self.users.iter().filter(|(_, user)| waits(user));
         let users: Vec<UserId> = users.map(|(&id, _)| id).collect();
         users.into_iter().for_each(|id| self.enter(id, group));
@@ -255,9 +256,9 @@ impl Line {
         user.submitted - steps * Request::LEAP.cast_signed()
     }
 
-    fn user(&mut self, id: UserId) -> &mut User {
+    fn user(&mut self, id: UserId) -> &mut UserCalls {
         let weight = self.weights.get(&id).copied().unwrap_or(1);
-        self.users.entry(id).or_insert_with(|| User {
+        self.users.entry(id).or_insert_with(|| UserCalls {
             weight,
             submitted: 0,
             waiting: BTreeMap::new(),

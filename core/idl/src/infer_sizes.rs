@@ -8,7 +8,7 @@ impl Interface {
     /// dimensions: where a dimension's size, or the end of what travels of it, is just that parameter. Of a matrix that is
     /// given as a vector the last dimension is 1. Shapes that contradict each other are left to the plan, which the
     /// caller compares with them anyway.
-    pub fn deduce(&self, scalars: &mut [Option<Scalar>], shapes: &[Option<&[u64]>]) {
+    pub fn infer_sizes(&self, scalars: &mut [Option<Scalar>], shapes: &[Option<&[u64]>]) {
         for (param, shape) in self.params.iter().zip(shapes) {
             let Some(shape) = shape else { continue };
             let missing = param.dims.len().checked_sub(shape.len());

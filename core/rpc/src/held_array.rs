@@ -1,38 +1,38 @@
 //! Arrays that stay at servers: their names, where a call's arguments come from, and what is to be kept of its results.
 
 use crate::MOST_NAME;
-use crate::codec::{Cursor, Malformed, shortened};
+use crate::codec::{Cursor, DecodeError, shortened};
 use crate::message::{self, Value};
-use crate::shared::{SHARED, Share};
+use crate::shared_memory::{SHARED, SharedDirections};
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 /// The name of an array that a server holds: nobody guesses it, and who knows it may have the array.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct HeldName {
+pub struct HeldArrayName {
     /// Random bytes.
     pub secret: [u8; 16],
     /// Which of the arrays with these bytes.
     pub index: u32,
 }
 
-impl core::fmt::Debug for HeldName {
+impl core::fmt::Debug for HeldArrayName {
     /// Without the secret, which is not to get into logs.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "HeldName(…{})", self.index)
+        write!(f, "HeldArrayName(…{})", self.index)
     }
 }
 
 /// A part of an array that is sent, which a server has already.
 #[derive(Clone, PartialEq, Eq)]
-pub struct HeldPart {
+pub struct HeldArrayPart {
     /// First byte of what travels of the argument.
     pub offset: u64,
     /// Bytes, at least one.
     pub length: u64,
     /// The array that is held.
-    pub name: HeldName,
+    pub name: HeldArrayName,
     /// First byte of that.
     pub from: u64,
     /// Address of the server that holds it; empty: the one that is called.
@@ -42,10 +42,10 @@ pub struct HeldPart {
     pub voucher: String,
 }
 
-impl core::fmt::Debug for HeldPart {
+impl core::fmt::Debug for HeldArrayPart {
     /// Without the voucher, which is not to get into logs.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("HeldPart")
+        f.debug_struct("HeldArrayPart")
             .field("offset", &self.offset)
             .field("length", &self.length)
             .field("name", &self.name)
@@ -58,9 +58,9 @@ impl core::fmt::Debug for HeldPart {
 
 /// A result that stays at the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Keep {
+pub struct HeldResult {
     /// Its name from the end of the call on.
-    pub name: HeldName,
+    pub name: HeldArrayName,
     /// How long it stays after the end of the call, milliseconds; the server may have a shorter limit.
     pub lifetime_ms: u32,
     /// It comes back to the client as well.
@@ -71,18 +71,18 @@ pub struct Keep {
 
 /// What a call has to do with held arrays, by parameter and in ascending order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldArrays {
     /// Parts of arrays that are sent; the client sends the rest of their bytes.
-    pub from: Vec<(u16, Vec<HeldPart>)>,
+    pub from: Vec<(u16, Vec<HeldArrayPart>)>,
     /// Arrays that come back.
-    pub keep: Vec<(u16, Keep)>,
+    pub keep: Vec<(u16, HeldResult)>,
 }
 
 /// A wish for bytes of a held array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FetchHead {
+pub struct FetchRequest {
     /// The array.
-    pub name: HeldName,
+    pub name: HeldArrayName,
     /// First byte.
     pub offset: u64,
     /// Bytes.
@@ -99,7 +99,7 @@ pub(crate) const VOUCHED: u8 = 10;
 const SENT: u8 = 1;
 const SURVIVES: u8 = 2;
 
-impl HeldName {
+impl HeldArrayName {
     /// Bytes of a name.
     pub const LENGTH: usize = 20;
 
@@ -111,13 +111,13 @@ impl HeldName {
 
     /// Of its bytes.
     #[must_use]
-    pub fn of(bytes: &[u8; HeldName::LENGTH]) -> Option<HeldName> {
+    pub fn of(bytes: &[u8; HeldArrayName::LENGTH]) -> Option<HeldArrayName> {
         let mut cursor = Cursor::new(bytes);
-        HeldName::decode(&mut cursor).ok()
+        HeldArrayName::decode(&mut cursor).ok()
     }
 
-    fn decode(cursor: &mut Cursor<'_>) -> Result<HeldName, Malformed> {
-        Ok(HeldName { secret: cursor.array()?, index: cursor.u32()? })
+    fn decode(cursor: &mut Cursor<'_>) -> Result<HeldArrayName, DecodeError> {
+        Ok(HeldArrayName { secret: cursor.array()?, index: cursor.u32()? })
     }
 }
 
@@ -127,15 +127,15 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-fn take_text(cursor: &mut Cursor<'_>) -> Result<String, Malformed> {
+fn take_text(cursor: &mut Cursor<'_>) -> Result<String, DecodeError> {
     let bytes = usize::from(cursor.u16()?);
     if bytes > MOST_NAME {
-        return Err(Malformed::Name);
+        return Err(DecodeError::Name);
     }
     cursor.text(bytes).map(ToOwned::to_owned)
 }
 
-impl HeldPart {
+impl HeldArrayPart {
     fn encode(&self, vouched: bool, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.offset.to_le_bytes());
         out.extend_from_slice(&self.length.to_le_bytes());
@@ -147,21 +147,21 @@ impl HeldPart {
         }
     }
 
-    fn decode(cursor: &mut Cursor<'_>, vouched: bool) -> Result<HeldPart, Malformed> {
+    fn decode(cursor: &mut Cursor<'_>, vouched: bool) -> Result<HeldArrayPart, DecodeError> {
         let (offset, length) = (cursor.u64()?, cursor.u64()?);
-        let name = HeldName::decode(cursor)?;
+        let name = HeldArrayName::decode(cursor)?;
         let from = cursor.u64()?;
         let server = take_text(cursor)?;
         let voucher = if vouched { take_text(cursor)? } else { String::new() };
         let ends = offset.checked_add(length).is_some() && from.checked_add(length).is_some();
         if length == 0 || !ends {
-            return Err(Malformed::Order);
+            return Err(DecodeError::Order);
         }
-        Ok(HeldPart { offset, length, name, from, server, voucher })
+        Ok(HeldArrayPart { offset, length, name, from, server, voucher })
     }
 }
 
-fn put_parts(out: &mut Vec<u8>, parts: &[HeldPart]) {
+fn put_parts(out: &mut Vec<u8>, parts: &[HeldArrayPart]) {
     let vouched = parts.iter().any(|part| !part.voucher.is_empty());
     out.push(if vouched { VOUCHED } else { FROM });
     // A body with more is over every limit anyway.
@@ -170,21 +170,21 @@ fn put_parts(out: &mut Vec<u8>, parts: &[HeldPart]) {
 }
 
 /// Parts in ascending order that do not overlap.
-fn take_parts(cursor: &mut Cursor<'_>) -> Result<Vec<HeldPart>, Malformed> {
+fn take_parts(cursor: &mut Cursor<'_>) -> Result<Vec<HeldArrayPart>, DecodeError> {
     let vouched = cursor.u8()? == VOUCHED;
     let count = cursor.u16()?;
-    let mut parts: Vec<HeldPart> = Vec::new();
+    let mut parts: Vec<HeldArrayPart> = Vec::new();
     for _ in 0..count {
-        let part = HeldPart::decode(cursor, vouched)?;
+        let part = HeldArrayPart::decode(cursor, vouched)?;
         if parts.last().is_some_and(|last| last.offset + last.length > part.offset) {
-            return Err(Malformed::Order);
+            return Err(DecodeError::Order);
         }
         parts.push(part);
     }
     Ok(parts)
 }
 
-impl Keep {
+impl HeldResult {
     fn encode(&self, out: &mut Vec<u8>) {
         out.push(KEEP);
         self.name.encode(out);
@@ -193,22 +193,22 @@ impl Keep {
         out.push(survives | if self.sent { SENT } else { 0 });
     }
 
-    fn decode(cursor: &mut Cursor<'_>) -> Result<Keep, Malformed> {
-        let name = HeldName::decode(cursor)?;
+    fn decode(cursor: &mut Cursor<'_>) -> Result<HeldResult, DecodeError> {
+        let name = HeldArrayName::decode(cursor)?;
         let lifetime_ms = cursor.u32()?;
         let flags = cursor.u8()?;
         if flags & !(SENT | SURVIVES) != 0 {
-            return Err(Malformed::Tag);
+            return Err(DecodeError::Tag);
         }
         let (sent, survives) = (flags & SENT != 0, flags & SURVIVES != 0);
-        Ok(Keep { name, lifetime_ms, sent, survives })
+        Ok(HeldResult { name, lifetime_ms, sent, survives })
     }
 }
 
 /// The entries of a call's head by their kinds.
-type Entries = (Vec<(u16, Value)>, Held, Vec<(u16, Share)>);
+type Entries = (Vec<(u16, Value)>, HeldArrays, Vec<(u16, SharedDirections)>);
 
-impl Held {
+impl HeldArrays {
     /// Whether the call has nothing to do with any.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -232,13 +232,13 @@ impl Held {
         &self,
         out: &mut Vec<u8>,
         values: &[(u16, Value)],
-        shared: &[(u16, Share)],
+        shared: &[(u16, SharedDirections)],
     ) {
         enum Entry<'a> {
             Value(&'a Value),
-            From(&'a [HeldPart]),
-            Keep(&'a Keep),
-            Share(Share),
+            From(&'a [HeldArrayPart]),
+            Keep(&'a HeldResult),
+            Share(SharedDirections),
         }
         let values = values.iter().map(|(parameter, value)| (*parameter, 0, Entry::Value(value)));
         let from = self.from.iter().map(|(parameter, parts)| (*parameter, 1, Entry::From(parts)));
@@ -259,32 +259,32 @@ impl Held {
     }
 
     /// Reads so many entries, those of values among them.
-    pub(crate) fn decode(cursor: &mut Cursor<'_>, count: u16) -> Result<Entries, Malformed> {
+    pub(crate) fn decode(cursor: &mut Cursor<'_>, count: u16) -> Result<Entries, DecodeError> {
         let mut values = Vec::new();
-        let mut held = Held::default();
+        let mut held = HeldArrays::default();
         let mut shared = Vec::new();
         let mut last = None;
         for _ in 0..count {
             let parameter = cursor.u16()?;
-            let tag = cursor.peek().ok_or(Malformed::Short)?;
+            let tag = cursor.peek().ok_or(DecodeError::Short)?;
             // Of one parameter several entries are in the order of their tags, and none is there beside a value.
             let place = if tag == VOUCHED { FROM } else { tag };
             let key = (parameter, [FROM, KEEP, SHARED].iter().position(|known| *known == place));
             let after_value = values.last().is_some_and(|(other, _)| *other == parameter);
             let after_parts = held.from.last().is_some_and(|(other, _)| *other == parameter);
             if last.is_some_and(|last| last >= key) || after_value || after_parts && tag == SHARED {
-                return Err(Malformed::Order);
+                return Err(DecodeError::Order);
             }
             last = Some(key);
             match tag {
                 FROM | VOUCHED => held.from.push((parameter, take_parts(cursor)?)),
                 KEEP => {
                     cursor.u8()?;
-                    held.keep.push((parameter, Keep::decode(cursor)?));
+                    held.keep.push((parameter, HeldResult::decode(cursor)?));
                 }
                 SHARED => {
                     cursor.u8()?;
-                    shared.push((parameter, Share::decode(cursor)?));
+                    shared.push((parameter, SharedDirections::decode(cursor)?));
                 }
                 _ => values.push((parameter, Value::decode(cursor)?)),
             }
@@ -293,7 +293,7 @@ impl Held {
     }
 }
 
-impl FetchHead {
+impl FetchRequest {
     /// Appends its bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         self.name.encode(out);
@@ -305,34 +305,34 @@ impl FetchHead {
     ///
     /// # Errors
     /// They are malformed.
-    pub fn decode(bytes: &[u8]) -> Result<FetchHead, Malformed> {
+    pub fn decode(bytes: &[u8]) -> Result<FetchRequest, DecodeError> {
         let mut cursor = Cursor::new(bytes);
-        let name = HeldName::decode(&mut cursor)?;
+        let name = HeldArrayName::decode(&mut cursor)?;
         let (offset, length) = (cursor.u64()?, cursor.u64()?);
         cursor.end()?;
-        Ok(FetchHead { name, offset, length })
+        Ok(FetchRequest { name, offset, length })
     }
 }
 
 /// A wish for a voucher, which is all of `bytes`: the array, and for how many milliseconds.
-pub(crate) fn take_wish(bytes: &[u8]) -> Result<(HeldName, u32), Malformed> {
+pub(crate) fn take_wish(bytes: &[u8]) -> Result<(HeldArrayName, u32), DecodeError> {
     let mut cursor = Cursor::new(bytes);
-    let wish = (HeldName::decode(&mut cursor)?, cursor.u32()?);
+    let wish = (HeldArrayName::decode(&mut cursor)?, cursor.u32()?);
     cursor.end()?;
     Ok(wish)
 }
 
 /// A voucher, which is all of `bytes`.
-pub(crate) fn take_voucher(bytes: &[u8]) -> Result<String, Malformed> {
+pub(crate) fn take_voucher(bytes: &[u8]) -> Result<String, DecodeError> {
     message::name(bytes).map(ToOwned::to_owned)
 }
 
 /// Names, which are all of `bytes`.
-pub(crate) fn take_names(bytes: &[u8]) -> Result<Vec<HeldName>, Malformed> {
+pub(crate) fn take_names(bytes: &[u8]) -> Result<Vec<HeldArrayName>, DecodeError> {
     let mut cursor = Cursor::new(bytes);
-    let mut names = Vec::with_capacity(bytes.len() / HeldName::LENGTH);
+    let mut names = Vec::with_capacity(bytes.len() / HeldArrayName::LENGTH);
     while !cursor.is_empty() {
-        names.push(HeldName::decode(&mut cursor)?);
+        names.push(HeldArrayName::decode(&mut cursor)?);
     }
     Ok(names)
 }

@@ -5,12 +5,12 @@ use core::fmt::{self, Write};
 use crate::model::{Binary, Expr, Function, Param, Unary};
 
 /// An expression of a routine's parameters; shown as a description spells it.
-pub(crate) struct Shown<'a> {
+pub(crate) struct ExprDisplay<'a> {
     pub expr: &'a Expr,
     pub params: &'a [Param],
 }
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for ExprDisplay<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write(f, self.expr, TERNARY, 1)
     }
@@ -77,7 +77,7 @@ impl Function {
     }
 }
 
-impl Shown<'_> {
+impl ExprDisplay<'_> {
     fn write(
         &self,
         f: &mut fmt::Formatter<'_>,

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::{Broker, Call, Routine, Timer};
 use crate::model::{Action, CallId, ServerId, Time};
 use crate::policy::{Candidate, Prediction};
-use crate::server::{Flight, Server};
+use crate::server::{RunningAttempt, Server};
 
 /// Calls that are looked at, one behind the other, if the first would rather wait for a busy server.
 const LOOK_AHEAD: usize = 16;
@@ -178,7 +178,7 @@ impl Broker {
         call.attempts += 1;
         call.server = Some(at);
         let end: Time = self.now.after_seconds(prediction.total());
-        server.take(id, call.attempts, Flight { end, sending_from: Some(call.site) });
+        server.take(id, call.attempts, RunningAttempt { end, sending_from: Some(call.site) });
         self.network.begin(call.site, server.site);
         self.attempts.insert((id, call.attempts), at);
         self.actions.push_back(Action::Start(id, at, call.attempts));
