@@ -18,7 +18,7 @@ pub(crate) const MAX_PENDING_HANDSHAKES: usize = 256;
 
 /// The connections of a port that are not known yet, oldest first.
 #[derive(Debug)]
-pub(crate) struct HandshakeLimiter {
+pub(crate) struct HandshakeLimit {
     most: usize,
     next: Cell<u64>,
     waiting: RefCell<VecDeque<(u64, oneshot::Sender<()>)>>,
@@ -26,20 +26,20 @@ pub(crate) struct HandshakeLimiter {
 
 /// A connection that is not known yet.
 #[derive(Debug)]
-pub(crate) struct PendingHandshake {
-    limiter: Rc<HandshakeLimiter>,
+pub(crate) struct HandshakePermit {
+    limiter: Rc<HandshakeLimit>,
     number: u64,
     displaced: oneshot::Receiver<()>,
 }
 
-impl HandshakeLimiter {
+impl HandshakeLimit {
     /// A door before which at most so many wait.
     pub(crate) fn new(most: usize) -> Rc<Self> {
         Rc::new(Self { most, next: Cell::default(), waiting: RefCell::default() })
     }
 
     /// Somebody has come; the one who has waited longest goes if there are too many.
-    pub(crate) fn admit(self: &Rc<Self>) -> PendingHandshake {
+    pub(crate) fn admit(self: &Rc<Self>) -> HandshakePermit {
         let mut waiting = self.waiting.borrow_mut();
         if waiting.len() >= self.most
             && let Some((_, oldest)) = waiting.pop_front()
@@ -50,11 +50,11 @@ impl HandshakeLimiter {
         let number = self.next.replace(self.next.get() + 1);
         let (displace, displaced) = oneshot::channel();
         waiting.push_back((number, displace));
-        PendingHandshake { limiter: Rc::clone(self), number, displaced }
+        HandshakePermit { limiter: Rc::clone(self), number, displaced }
     }
 }
 
-impl PendingHandshake {
+impl HandshakePermit {
     /// Waits until it is known what it is, or it has to go.
     pub(crate) async fn complete<T>(
         mut self,
@@ -68,11 +68,11 @@ impl PendingHandshake {
     }
 }
 
-impl Drop for PendingHandshake {
+impl Drop for HandshakePermit {
     fn drop(&mut self) {
         let mut waiting = self.limiter.waiting.borrow_mut();
         // They came in the order of their numbers.
-        if let Ok(at) = waiting.binary_search_by_key(&self.number, |pending| pending.0) {
+        if let Ok(at) = waiting.binary_search_by_key(&self.number, |permit| permit.0) {
             waiting.remove(at);
         }
     }
@@ -82,13 +82,13 @@ impl Drop for PendingHandshake {
 mod tests {
     use super::*;
 
-    fn waiting(limiter: &HandshakeLimiter) -> Vec<u64> {
-        limiter.waiting.borrow().iter().map(|pending| pending.0).collect()
+    fn waiting(limiter: &HandshakeLimit) -> Vec<u64> {
+        limiter.waiting.borrow().iter().map(|permit| permit.0).collect()
     }
 
     #[tokio::test(flavor = "current_thread")]
     async fn the_oldest_goes_and_who_is_known_does_not_count() {
-        let limiter = HandshakeLimiter::new(2);
+        let limiter = HandshakeLimit::new(2);
         let never = std::future::pending::<Result<(), LinkError>>;
         let (first, second) = (limiter.admit(), limiter.admit());
         // Known: nobody has to go for the third.

@@ -27,7 +27,7 @@ use crate::client::refusal;
 use crate::clock::{monotonic, wall_ms};
 use crate::config::ClusterConfig;
 use crate::exit::{ExitCode, Failure};
-use crate::handshake_limit::{HandshakeLimiter, MAX_PENDING_HANDSHAKES, PendingHandshake};
+use crate::handshake_limit::{HandshakeLimit, HandshakePermit, MAX_PENDING_HANDSHAKES};
 use crate::link::{self, AcceptedStream, LinkError, LinkHello, Outbox, Purpose, Refusals};
 use crate::node::setup::{listen, listen_for_scrapes, listen_unix, raise_open_files, write_pid};
 use crate::paths;
@@ -461,7 +461,7 @@ fn head_config(config: &ClusterConfig) -> HeadConfig {
 }
 
 async fn serve_links(listener: TcpListener, shared: Shared) {
-    let limiter = HandshakeLimiter::new(MAX_PENDING_HANDSHAKES);
+    let limiter = HandshakeLimit::new(MAX_PENDING_HANDSHAKES);
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
@@ -475,7 +475,7 @@ async fn serve_links(listener: TcpListener, shared: Shared) {
     }
 }
 
-async fn attend(stream: TcpStream, pending: PendingHandshake, shared: Shared) {
+async fn attend(stream: TcpStream, permit: HandshakePermit, shared: Shared) {
     let agree = |hello: &LinkHello| {
         shared.config.node(hello.node).map(drop).map_err(|error| {
             refusal(
@@ -485,7 +485,7 @@ async fn attend(stream: TcpStream, pending: PendingHandshake, shared: Shared) {
         })
     };
     let answer = link::accept(&shared.credentials, &shared.config.name, stream, agree);
-    match pending.complete(answer).await {
+    match permit.complete(answer).await {
         Ok((hello, stream)) => match hello.purpose.clone() {
             Purpose::Tree => attend_link(&hello, stream, &shared).await,
             Purpose::Client(user) => clients::attend(stream, user, shared).await,

@@ -17,7 +17,7 @@ use super::{Shared, TreeEvent};
 use crate::client::refusal;
 use crate::clock::monotonic;
 use crate::config::ClusterConfig;
-use crate::handshake_limit::{HandshakeLimiter, MAX_PENDING_HANDSHAKES, PendingHandshake};
+use crate::handshake_limit::{HandshakeLimit, HandshakePermit, MAX_PENDING_HANDSHAKES};
 use crate::link::{self, ConnectedStream, LinkError, LinkHello, Outbox, Purpose};
 use crate::tls::{Credentials, Identity};
 
@@ -175,7 +175,7 @@ async fn attend_parent(
 /// Accepts the links of children.
 pub(super) async fn serve_children(listener: TcpListener, tree: Tree) {
     let mut next = 0;
-    let limiter = HandshakeLimiter::new(MAX_PENDING_HANDSHAKES);
+    let limiter = HandshakeLimit::new(MAX_PENDING_HANDSHAKES);
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
@@ -191,7 +191,7 @@ pub(super) async fn serve_children(listener: TcpListener, tree: Tree) {
     }
 }
 
-async fn attend_child(tree: Tree, id: LinkId, stream: TcpStream, pending: PendingHandshake) {
+async fn attend_child(tree: Tree, id: LinkId, stream: TcpStream, permit: HandshakePermit) {
     let agree = |hello: &LinkHello| {
         let ours = tree.candidates(hello.node).contains(&Parent::Node(tree.node));
         if ours && hello.purpose == Purpose::Tree {
@@ -207,7 +207,7 @@ async fn attend_child(tree: Tree, id: LinkId, stream: TcpStream, pending: Pendin
         }
     };
     let answer = link::accept(&tree.credentials, &tree.config.name, stream, agree);
-    let (hello, stream) = match pending.complete(answer).await {
+    let (hello, stream) = match permit.complete(answer).await {
         Ok(answered) => answered,
         Err(error) => return tree.shared.refusals.count_link(&error),
     };
