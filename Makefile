@@ -104,7 +104,7 @@ bench: bench-build
 bench-transport: bench-build
 	@$(TARGET)/release/kumi-bench put bulk rate pages encryption handler footprint flood settle --peers $(TARGET)/bench/peers --out $(TARGET)/bench
 
-# The list of jobs of docs/simulator.md, simulated and run on 64 nodes of this machine: 3 minutes.
+# The list of jobs of docs/guide/simulating.md, simulated and run on 64 nodes of this machine: 3 minutes.
 bench-reality: build
 	@$(TARGET)/release/kumi-bench-reality --json $(TARGET)/bench/reality.json
 

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_void};
 use std::slice;
 
 use kumi_call::{Arg, Array, ArrayMut, Lent, LentMut, Outcome, Shape};
-use kumi_idl::{Element, Form, Interface, Limits, Mode, Order, Param, Plan, Scalar, Type};
+use kumi_idl::{ArgumentForm, Element, Interface, Limits, Mode, Order, Param, Plan, Scalar, Type};
 use kumi_rpc::Value;
 
 use crate::code::{Code, Failure};
@@ -295,7 +295,8 @@ impl Reader<'_> {
             Given::Number(_) => Err(self.wrong(index, "comes back: its address is needed")),
             Given::Address(address) if address.is_null() => Ok(None),
             Given::Address(address) => {
-                let Form::Text { capacity: Some(capacity) } = self.plan()?.arguments[index].form
+                let ArgumentForm::Text { capacity: Some(capacity) } =
+                    self.plan()?.arguments[index].form
                 else {
                     return Err(self.wrong(index, "is a text of no stated size"));
                 };
@@ -336,7 +337,7 @@ impl Reader<'_> {
             Given::Address(address) => {
                 let order = self.order;
                 let argument = &self.plan()?.arguments[index];
-                let Form::Array(element, own) = argument.form else {
+                let ArgumentForm::Array(element, own) = argument.form else {
                     return Err(self.wrong(index, "is no array"));
                 };
                 let dims = argument.axes.iter().map(|axis| axis.size).collect();

@@ -97,7 +97,7 @@ pub fn fit(
         texts.push(text);
     }
     let shapes: Vec<Option<&[u64]>> = shapes.iter().map(Option::as_deref).collect();
-    known.deduce(&mut values, &shapes);
+    known.infer_sizes(&mut values, &shapes);
     let following = values.iter().map(|value| match value {
         Some(Scalar::U64(value)) => Some(*value),
         _ => None,

@@ -1,6 +1,6 @@
 //! Scalars and texts between the wire and the description.
 
-use kumi_idl::{Expr, Form, Interface, Limits, Plan, PlanError, Scalar, Type};
+use kumi_idl::{ArgumentForm, Expr, Interface, Limits, Plan, PlanError, Scalar, Type};
 use kumi_rpc::{Code, Failure, Value};
 
 /// Scalars and texts by parameter.
@@ -134,7 +134,7 @@ pub(crate) fn plan(interface: &Interface, given: &Given, most: u64) -> Result<Pl
         other => bad(-1, other.to_string()),
     })?;
     for (index, (argument, text)) in (0..).zip(plan.arguments.iter().zip(&given.texts)) {
-        if let (Form::Text { capacity: Some(room) }, Some(text)) = (argument.form, text)
+        if let (ArgumentForm::Text { capacity: Some(room) }, Some(text)) = (argument.form, text)
             && text.len() as u64 >= room
         {
             let (name, bytes) = (&interface.params[index as usize].name, text.len());

@@ -15,7 +15,7 @@ use kumi_call::server::{Config, Counters};
 use kumi_call::transaction::{Report, RunOptions, Transaction};
 use kumi_call::users::{NewToken, Users, add, revoke};
 use kumi_call::{Arg, AtServers, CallError, Client, Names, Options, Traffic};
-use kumi_rpc::HeldName;
+use kumi_rpc::HeldArrayName;
 
 const N: usize = 1000;
 const BYTES: u64 = 8 * N as u64;
@@ -185,13 +185,13 @@ impl Guarded {
     }
 
     /// Has an array of two threes held for ada.
-    fn hold(&self, name: HeldName) {
+    fn hold(&self, name: HeldArrayName) {
         let y = Arg::AtServers(Box::new(AtServers::stays(name, MINUTE)));
         self.ada.call("fill", vec![2.into(), 0.into(), 3.0.into(), y]).expect("it runs");
     }
 
     /// What becomes of a sum at another server that fetches it with this.
-    fn sum(&self, at: &Client, name: HeldName, voucher: &str) -> Result<[f64; 2], CallError> {
+    fn sum(&self, at: &Client, name: HeldArrayName, voucher: &str) -> Result<[f64; 2], CallError> {
         let mut array = AtServers::held(name, 16, &self.server.address.to_string());
         array.parts[0].voucher = voucher.to_owned();
         let mut y = [1.0; 2];

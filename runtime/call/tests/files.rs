@@ -15,7 +15,7 @@ use common::{Served, config, library_of, served_text};
 use kumi_call::server::Config;
 use kumi_call::{Arg, CallError, Client, Files};
 use kumi_idl::Scalar;
-use kumi_rpc::{CallHead, ClientHello, Held, Value, chunk_header};
+use kumi_rpc::{CallHead, ClientHello, HeldArrays, Value, chunk_header};
 
 const TEXT: &str = r#"
 Define capitals(mode_in filename from, mode_out filename to, mode_out long length) Calls "C" capitals(from, to, length);
@@ -229,7 +229,7 @@ fn cancelled_calls_and_lost_clients_leave_nothing() {
         timeout_ms: 0,
         routine: "capitals".to_owned(),
         values: vec![(0, Value::FileLength(length))],
-        held: Held::default(),
+        held: HeldArrays::default(),
         shared: Vec::new(),
         object: 0,
     };

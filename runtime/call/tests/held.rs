@@ -11,7 +11,7 @@ use std::time::Duration;
 use common::{Served, config, eventually, served};
 use kumi_call::server::Config;
 use kumi_call::{Arg, Array, AtServers, CallError, Client, Names, Traffic};
-use kumi_rpc::{HeldName, HeldPart, Keep};
+use kumi_rpc::{HeldArrayName, HeldArrayPart, HeldResult};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -27,11 +27,11 @@ fn names() -> Names {
     Names::new().expect("random bytes")
 }
 
-fn stays(name: HeldName) -> Arg<'static> {
+fn stays(name: HeldArrayName) -> Arg<'static> {
     Arg::AtServers(Box::new(AtServers::stays(name, MINUTE)))
 }
 
-fn held(name: HeldName, bytes: u64, server: &str) -> Arg<'static> {
+fn held(name: HeldArrayName, bytes: u64, server: &str) -> Arg<'static> {
     Arg::AtServers(Box::new(AtServers::held(name, bytes, server)))
 }
 
@@ -55,7 +55,7 @@ fn results_stay_and_are_arguments_of_the_next_call() {
     product(held(one, 32, ""), c.as_mut_slice().into());
     assert_eq!(c, a, "columns were exchanged twice");
     // Held as well as sent, and by its own address.
-    let keep = Some(Keep { name: two, lifetime_ms: 60_000, sent: true, survives: false });
+    let keep = Some(HeldResult { name: two, lifetime_ms: 60_000, sent: true, survives: false });
     let to = Some(kumi_call::ArrayMut::flat(&mut c));
     let address = server.address.to_string();
     product(
@@ -103,7 +103,7 @@ fn parts_come_from_several_places() {
     fill(&one, 3, 7.0, stays(far)).expect("it runs");
     fill(&two, 3, 8.0, stays(near)).expect("it runs");
     let address = first.address.to_string();
-    let part = |offset, name, from, server: &str| HeldPart {
+    let part = |offset, name, from, server: &str| HeldArrayPart {
         offset,
         length: 16,
         name,
@@ -123,14 +123,20 @@ fn parts_come_from_several_places() {
     // Of a section every second element travels, is held, and is sent back.
     let name = names.fresh();
     let mut x = [1, 2, 3, 4, 5];
-    let keep = Keep { name, lifetime_ms: 60_000, sent: false, survives: false };
+    let keep = HeldResult { name, lifetime_ms: 60_000, sent: false, survives: false };
     let array = AtServers { from: Some(Array::flat(&x)), keep: Some(keep), ..AtServers::default() };
     one.call("negate", vec![5.into(), Arg::AtServers(Box::new(array))]).expect("it runs");
     let mut kept = [0_i32; 3];
     one.fetch(name, 0, &mut kept).expect("it is held");
     assert_eq!(kept, [-1, -3, -5]);
-    let part =
-        HeldPart { offset: 0, length: 12, name, from: 0, server: address, voucher: String::new() };
+    let part = HeldArrayPart {
+        offset: 0,
+        length: 12,
+        name,
+        from: 0,
+        server: address,
+        voucher: String::new(),
+    };
     let to = Some(kumi_call::ArrayMut::flat(&mut x));
     let array = AtServers { parts: vec![part], to, ..AtServers::default() };
     two.call("negate", vec![5.into(), Arg::AtServers(Box::new(array))]).expect("it runs");
@@ -165,7 +171,7 @@ fn strange_wishes_are_refused_and_cost_nothing() {
     // A name that is in use; and what a call makes as its own argument.
     let error = fill(&client, 2, 1.0, stays(known)).expect_err("it is held");
     assert!(error.to_string().contains("take another name"), "{error}");
-    let keep = Some(Keep { name: own, lifetime_ms: 1000, sent: false, survives: false });
+    let keep = Some(HeldResult { name: own, lifetime_ms: 1000, sent: false, survives: false });
     let circle = AtServers { keep, ..AtServers::held(own, 16, "") };
     let x = [1.0, 2.0];
     let args = vec![2.into(), x.as_slice().into(), Arg::AtServers(Box::new(circle))];
@@ -206,7 +212,7 @@ fn servers_that_are_none_and_arrays_that_do_not_come() {
             role: kumi_rpc::Role::default(),
             gives: false,
             local: None,
-            vouchers: kumi_rpc::Vouchers::Unknown,
+            vouchers: kumi_rpc::VoucherSupport::Unknown,
         };
         let mut result = Vec::new();
         kumi_rpc::ResultHead { waited_ns: 0, ran_ns: 0, values: vec![] }.encode(&mut result);
@@ -297,7 +303,7 @@ fn arrays_end_with_their_time_or_their_client() {
     let mut names = names();
     let [short, lost, survivor, late] = std::array::from_fn(|_| names.fresh());
     let keep = |name, lifetime_ms, survives| {
-        let keep = Keep { name, lifetime_ms, sent: false, survives };
+        let keep = HeldResult { name, lifetime_ms, sent: false, survives };
         Arg::AtServers(Box::new(AtServers { keep: Some(keep), ..AtServers::default() }))
     };
     // Each time by another connection: who asks for what has lost its owner is its owner then.

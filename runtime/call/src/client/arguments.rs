@@ -4,14 +4,16 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
-use kumi_idl::{Argument, Element, Form, Interface, Mode, Order, Param, Plan, Scalar, Type};
+use kumi_idl::{
+    Argument, ArgumentForm, Element, Interface, Mode, Order, Param, Plan, Scalar, Type,
+};
 
 use super::files::{CallFiles, Files};
 use super::{AtServers, CallError, Callback};
 use crate::held::Gaps;
 use crate::lent::{Lent, LentMut, Number, bytes_of, bytes_of_mut};
 use crate::values::Given;
-use kumi_rpc::{Held, Keep, Share};
+use kumi_rpc::{HeldArrays, HeldResult, SharedDirections};
 
 /// Bytes from which on an array goes through memory.
 const SHARED: usize = 64 << 10;
@@ -186,7 +188,7 @@ pub(crate) struct Checked {
     pub files: CallFiles,
     /// In ascending order; of an array of which servers have parts the pieces between them.
     pub sends: Vec<(u16, Lent)>,
-    pub held: Held,
+    pub held: HeldArrays,
     pub targets: Vec<(u16, LentMut)>,
     /// Results that come packed or in another order: the memory into which they come, and that of the caller.
     unpacks: Vec<Unpack>,
@@ -316,7 +318,7 @@ pub(super) fn check_any<'a>(
         given,
         files,
         sends: Vec::new(),
-        held: Held::default(),
+        held: HeldArrays::default(),
         targets: Vec::new(),
         unpacks: Vec::new(),
         _packed: Vec::new(),
@@ -413,7 +415,7 @@ impl Checked {
             }
         }
         if let Some(keep) = keep {
-            self.held.keep.push((number, Keep { sent: to.is_some(), ..keep }));
+            self.held.keep.push((number, HeldResult { sent: to.is_some(), ..keep }));
         }
         if let Some(array) = to {
             let order = fits(argument, &array.shape, array.lent.length())?;
@@ -446,11 +448,11 @@ impl Checked {
     }
 
     /// The arrays that are worth a memory, if the server grants it: not those of which servers have parts, or that stay.
-    pub fn shares(&self) -> Vec<(u16, Share)> {
+    pub fn shares(&self) -> Vec<(u16, SharedDirections)> {
         if !self.held.is_empty() {
             return Vec::new();
         }
-        let mut shares: BTreeMap<u16, Share> = BTreeMap::new();
+        let mut shares: BTreeMap<u16, SharedDirections> = BTreeMap::new();
         let mut bytes = 0_usize;
         for (argument, lent) in self.sends.iter().filter(|(_, lent)| lent.length() >= SHARED) {
             shares.entry(*argument).or_default().sent = true;
@@ -522,14 +524,14 @@ fn fits_mode(array: &AtServers<'_>, mode: Mode) -> bool {
 
 fn own_order(argument: &Argument) -> Order {
     match argument.form {
-        Form::Array(_, order) => order,
+        ArgumentForm::Array(_, order) => order,
         _ => Order::Row,
     }
 }
 
 /// Checks an array; the order in which it lies if that is not the routine's.
 fn fits(argument: &Argument, shape: &Shape, bytes: usize) -> Result<Option<Order>, String> {
-    let Form::Array(element, order) = argument.form else {
+    let ArgumentForm::Array(element, order) = argument.form else {
         return Err("is no array".to_owned());
     };
     if shape.element != element {

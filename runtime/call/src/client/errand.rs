@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use kumi_rpc::{Code, Ended, Over, Placed, Placing};
+use kumi_rpc::{AttemptOutcome, AttemptReport, Code, Placement, PlacementRequest};
 
 use super::arguments::Checked;
 use super::functions::answer;
@@ -63,7 +63,7 @@ impl Control {
 pub struct Errand<'a> {
     pub inner: Arc<Inner>,
     pub known: Arc<Known>,
-    pub placing: Placing,
+    pub placing: PlacementRequest,
     /// What is sent and where results go; `None` while an attempt has it.
     pub checked: Option<Checked>,
     /// The functions that are called by this thread.
@@ -78,7 +78,7 @@ pub struct Errand<'a> {
     /// The last attempt.
     pub at: Option<(kumi_rpc::Ticket, String)>,
     /// How the last attempt ended, if no metaserver has answered since.
-    pub unheard: Option<Over>,
+    pub unheard: Option<AttemptReport>,
     /// The present metaserver knows nothing of the call that runs.
     pub stranger: bool,
     /// What became of the attempts.
@@ -93,30 +93,30 @@ enum Attempt {
     /// The call is over.
     Over(Result<Outcome, CallError>),
     /// It came to nothing.
-    Failed(CallError, Ended),
+    Failed(CallError, AttemptOutcome),
     /// The metaserver has placed it elsewhere, or ended it, meanwhile.
     Overtaken,
 }
 
 /// What a failed attempt means for the next.
-pub(super) fn ended(error: &CallError) -> Ended {
+pub(super) fn ended(error: &CallError) -> AttemptOutcome {
     match error {
         CallError::Lost(_)
         | CallError::Crashed { .. }
-        | CallError::NoServer { has_not_run: false, .. } => Ended::Broken,
+        | CallError::NoServer { has_not_run: false, .. } => AttemptOutcome::Broken,
         CallError::Argument { .. }
         | CallError::Status { .. }
         | CallError::TimedOut(_)
         | CallError::Cancelled(_)
-        | CallError::Interrupted => Ended::Failed,
-        other if other.has_not_run() => Ended::NotBegun,
-        _ => Ended::Failed,
+        | CallError::Interrupted => AttemptOutcome::Failed,
+        other if other.has_not_run() => AttemptOutcome::NotBegun,
+        _ => AttemptOutcome::Failed,
     }
 }
 
 impl<'a> Errand<'a> {
     /// One that has asked nobody yet.
-    pub fn new(inner: Arc<Inner>, known: Arc<Known>, placing: Placing) -> Errand<'a> {
+    pub fn new(inner: Arc<Inner>, known: Arc<Known>, placing: PlacementRequest) -> Errand<'a> {
         Errand {
             inner,
             known,
@@ -219,7 +219,7 @@ impl Errand<'_> {
         &mut self,
         control: &Control,
         interrupted: &dyn Fn() -> bool,
-    ) -> Result<Placed, CallError> {
+    ) -> Result<Placement, CallError> {
         loop {
             if self.seeking.is_none() && self.has_run && !self.placing.idempotent {
                 // A metaserver that has forgotten the attempt would have it run twice.
@@ -302,19 +302,19 @@ impl Errand<'_> {
     /// There is not to be another.
     pub(super) fn failed(
         &mut self,
-        placed: &Placed,
+        placed: &Placement,
         error: CallError,
-        ended: Ended,
+        ended: AttemptOutcome,
     ) -> Result<(), CallError> {
         self.tried.push(format!("{}: {error}", server(placed)));
-        self.has_run |= ended == Ended::Broken;
+        self.has_run |= ended == AttemptOutcome::Broken;
         self.last = Some(error);
         let over = over(placed, ended);
         self.unheard = Some(over);
         self.report(&over);
         // What was lost may not be placed again by a metaserver that does not know it.
         let unknown = self.seeking.is_none() || self.returning;
-        if unknown && ended == Ended::Broken && !self.placing.idempotent {
+        if unknown && ended == AttemptOutcome::Broken && !self.placing.idempotent {
             self.leave_stream();
             let error = CallError::NoServer { text: String::new(), has_not_run: false };
             return Err(self.give_up(error));
@@ -339,17 +339,24 @@ impl Errand<'_> {
 
     fn attempt(
         &mut self,
-        placed: &Placed,
+        placed: &Placement,
         control: &Control,
         interrupted: &dyn Fn() -> bool,
     ) -> Attempt {
         let client = match self.inner.server(placed) {
             Ok(client) => client,
             Err(error) => {
-                let ended = if error.has_not_run() { Ended::NotBegun } else { Ended::Broken };
+                let ended = if error.has_not_run() {
+                    AttemptOutcome::NotBegun
+                } else {
+                    AttemptOutcome::Broken
+                };
                 // The connection was not there yet: nothing has been sent.
-                let ended =
-                    if matches!(error, CallError::Lost(_)) { Ended::NotBegun } else { ended };
+                let ended = if matches!(error, CallError::Lost(_)) {
+                    AttemptOutcome::NotBegun
+                } else {
+                    ended
+                };
                 return Attempt::Failed(error, ended);
             }
         };
@@ -385,7 +392,7 @@ impl Errand<'_> {
                 self.checked = Some(checked);
                 self.inner.forget_server(&placed.address, &client, &error);
                 return match ended(&error) {
-                    Ended::Failed => Attempt::Over(Err(error)),
+                    AttemptOutcome::Failed => Attempt::Over(Err(error)),
                     how => Attempt::Failed(error, how),
                 };
             }
@@ -402,7 +409,7 @@ impl Errand<'_> {
     fn await_end(
         &mut self,
         mut call: Call<'_>,
-        placed: &Placed,
+        placed: &Placement,
         control: &Control,
         interrupted: &dyn Fn() -> bool,
     ) -> Attempt {
@@ -437,7 +444,7 @@ impl Errand<'_> {
             }
         };
         let how = ended(&error);
-        if how == Ended::Failed || self.spoiled(&call) {
+        if how == AttemptOutcome::Failed || self.spoiled(&call) {
             return Attempt::Over(Err(error));
         }
         if !self.may_leave(control) {
@@ -478,7 +485,7 @@ impl Errand<'_> {
 
     /// Whether the metaserver has something else to say of a call that runs. One that is gone says nothing: then the next is
     /// told of the call, which would take it for given up otherwise.
-    fn is_overtaken(&mut self, placed: &Placed) -> bool {
+    fn is_overtaken(&mut self, placed: &Placement) -> bool {
         let answered = self.seeking.as_ref().map(|(_, ticket)| ticket.is_answered());
         match &mut self.seeking {
             Some((meta, ticket)) if !meta.link.is_broken() => {
@@ -541,10 +548,10 @@ impl Errand<'_> {
 }
 
 /// An attempt and where it is: metaservers that know nothing of each other may use the same numbers.
-pub(super) fn attempt(placed: &Placed) -> (kumi_rpc::Ticket, String) {
+pub(super) fn attempt(placed: &Placement) -> (kumi_rpc::Ticket, String) {
     (placed.ticket, placed.address.clone())
 }
 
-fn server(placed: &Placed) -> String {
+fn server(placed: &Placement) -> String {
     format!("{} ({})", placed.server, placed.address)
 }

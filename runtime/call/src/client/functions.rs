@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use kumi_idl::{Form, Interface, Plan, Scalar, Type};
+use kumi_idl::{ArgumentForm, Interface, Plan, Scalar, Type};
 use kumi_rpc::Value;
 
 use super::link::Called;
@@ -93,7 +93,7 @@ impl CallbackArgs<'_> {
     fn array_index<T: Number>(&self, name: &str) -> Result<usize, String> {
         let index = self.index(name)?;
         match self.called.plan.arguments[index].form {
-            Form::Array(element, _) if element == T::ELEMENT => Ok(index),
+            ArgumentForm::Array(element, _) if element == T::ELEMENT => Ok(index),
             _ => Err(format!("`{name}` is no array of {}", T::ELEMENT)),
         }
     }

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use kumi_rpc::{Over, Placed};
+use kumi_rpc::{AttemptReport, Placement};
 
 use super::arguments::{self, Arg};
 use super::asking::ASK;
@@ -55,7 +55,7 @@ pub struct Inner {
     key: u64,
     calls: AtomicU64,
     /// What could not be told yet.
-    reports: Mutex<Vec<Over>>,
+    reports: Mutex<Vec<AttemptReport>>,
     waiting: Mutex<waiting::Waiting>,
     /// A thread looks for a metaserver.
     looking: AtomicBool,
@@ -269,7 +269,7 @@ impl Inner {
     }
 
     /// How an attempt went, which no metaserver could be told.
-    pub fn report_later(inner: &Arc<Inner>, over: Over) {
+    pub fn report_later(inner: &Arc<Inner>, over: AttemptReport) {
         let mut reports = locked(&inner.reports);
         if reports.len() >= MOST_REPORTS {
             return;
@@ -335,7 +335,7 @@ impl Inner {
     }
 
     /// A connection to a server, which others may have made.
-    pub fn server(&self, placed: &Placed) -> Result<Client, CallError> {
+    pub fn server(&self, placed: &Placement) -> Result<Client, CallError> {
         let address = placed.address.as_str();
         if let Some(client) = locked(&self.servers).get(address) {
             return Ok(client.clone());

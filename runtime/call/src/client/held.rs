@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use kumi_rpc::{FetchHead, HeldName, HeldPart, Keep, Vouchers};
+use kumi_rpc::{FetchRequest, HeldArrayName, HeldArrayPart, HeldResult, VoucherSupport};
 
 use super::link::{Answer, Link};
 use super::ticket::Ticket;
@@ -15,18 +15,18 @@ pub struct AtServers<'a> {
     /// What is sent: whose bytes no part has. Without it the parts must be the whole array.
     pub from: Option<Array<'a>>,
     /// Parts that servers have, in ascending order; offsets count bytes of what travels.
-    pub parts: Vec<HeldPart>,
+    pub parts: Vec<HeldArrayPart>,
     /// Where the result is to come to. Without it, it stays at the server alone.
     pub to: Option<ArrayMut<'a>>,
     /// How the result is to stay at the server.
-    pub keep: Option<Keep>,
+    pub keep: Option<HeldResult>,
 }
 
 impl<'a> AtServers<'a> {
     /// An argument that a server holds: the one that is called, if `server` is empty.
     #[must_use]
-    pub fn held(name: HeldName, bytes: u64, server: &str) -> AtServers<'a> {
-        let part = HeldPart {
+    pub fn held(name: HeldArrayName, bytes: u64, server: &str) -> AtServers<'a> {
+        let part = HeldArrayPart {
             offset: 0,
             length: bytes,
             name,
@@ -39,9 +39,9 @@ impl<'a> AtServers<'a> {
 
     /// A result that stays at the server for so long, and does not come back.
     #[must_use]
-    pub fn stays(name: HeldName, lifetime: Duration) -> AtServers<'a> {
+    pub fn stays(name: HeldArrayName, lifetime: Duration) -> AtServers<'a> {
         let lifetime_ms = u32::try_from(lifetime.as_millis()).unwrap_or(u32::MAX);
-        let keep = Keep { name, lifetime_ms, sent: false, survives: false };
+        let keep = HeldResult { name, lifetime_ms, sent: false, survives: false };
         AtServers { keep: Some(keep), ..AtServers::default() }
     }
 }
@@ -53,7 +53,7 @@ impl Client {
     /// [`CallError`]; the array is not held, or is shorter.
     pub fn fetch<T: Number>(
         &self,
-        name: HeldName,
+        name: HeldArrayName,
         offset: u64,
         to: &mut [T],
     ) -> Result<(), CallError> {
@@ -66,13 +66,13 @@ impl Client {
     /// [`CallError`]; the array is not held, or is shorter, or does not come in time.
     pub fn fetch_bytes(
         &self,
-        name: HeldName,
+        name: HeldArrayName,
         offset: u64,
         to: LentMut,
         time: Option<Duration>,
     ) -> Result<(), CallError> {
         let deadline = time.and_then(|time| Instant::now().checked_add(time));
-        let head = FetchHead { name, offset, length: to.length() as u64 };
+        let head = FetchRequest { name, offset, length: to.length() as u64 };
         let mut ticket: Ticket<&Link> = Link::fetch(&*self.link, &head, to, deadline)?;
         match ticket.wait(deadline, &|| false)? {
             Ok(Answer::Done(..)) => Ok(()),
@@ -81,18 +81,18 @@ impl Client {
         }
     }
 
-    /// Asks for a voucher for an array that the server holds: with that in a part of an argument ([`HeldPart::voucher`]) another
+    /// Asks for a voucher for an array that the server holds: with that in a part of an argument ([`HeldArrayPart::voucher`]) another
     /// server gets the array though this one wants to know who asks. It is good for so long at most, and for nothing else.
     ///
     /// # Errors
     /// [`CallError`]; the array is not held, or the server has not heard of vouchers.
     pub fn vouch(
         &self,
-        name: HeldName,
+        name: HeldArrayName,
         lifetime: Duration,
         time: Option<Duration>,
     ) -> Result<String, CallError> {
-        if self.vouchers() == Vouchers::Unknown {
+        if self.vouchers() == VoucherSupport::Unknown {
             let text = format!("`{}` is of a version that gives no vouchers", self.server());
             return Err(CallError::Server(text));
         }
@@ -107,7 +107,7 @@ impl Client {
     }
 
     /// What the server has to do with vouchers.
-    pub(crate) fn vouchers(&self) -> Vouchers {
+    pub(crate) fn vouchers(&self) -> VoucherSupport {
         self.server.vouchers
     }
 
@@ -121,7 +121,7 @@ impl Client {
     ///
     /// # Errors
     /// The connection is lost.
-    pub fn let_go(&self, names: &[HeldName]) -> Result<(), CallError> {
+    pub fn let_go(&self, names: &[HeldArrayName]) -> Result<(), CallError> {
         if names.is_empty() { Ok(()) } else { self.link.let_go(names) }
     }
 }

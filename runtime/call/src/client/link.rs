@@ -27,8 +27,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use kumi_rpc::{
-    CHUNK, CallHead, Client, ClientEvent, Failure, HEADER, Place, Placed, ResultHead, ServerHello,
-    Size, Step, chunk_header, chunks,
+    ArrayPosition, ArraySize, CHUNK, CallHead, Client, ClientEvent, Failure, HEADER, Placement,
+    ResultHead, ServerHello, Step, chunk_header, chunks,
 };
 use nix::poll::PollFlags;
 
@@ -55,7 +55,7 @@ pub enum Answer {
     Unwritten(String),
     /// The routine calls a function, or cannot for this reason.
     Called(Result<Box<Called>, String>),
-    Placed(Placed),
+    Placed(Placement),
     Closed,
     State(String),
     /// An object is there; its end, if that comes, is an error.
@@ -86,7 +86,7 @@ impl Pending {
     }
 
     /// Where the bytes of an array go; those of a file that are here are written.
-    fn target(&mut self, place: Place, here: &[u8]) -> Option<(&mut LentMut, usize)> {
+    fn target(&mut self, place: ArrayPosition, here: &[u8]) -> Option<(&mut LentMut, usize)> {
         let targets = if self.coming.is_some() {
             &mut self.called_targets
         } else {
@@ -100,7 +100,7 @@ impl Pending {
 
 /// What is sent of a call, and where its results go.
 pub struct Parts<'a> {
-    pub placed: Option<&'a Placed>,
+    pub placed: Option<&'a Placement>,
     pub head: &'a CallHead,
     pub sends: &'a [(u16, Lent)],
     pub targets: Vec<(u16, LentMut)>,
@@ -205,9 +205,12 @@ impl Link {
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Ticket<L>, CallError> {
         let Parts { placed, head, sends, targets, functions, files } = parts;
-        let results: Vec<Size> = targets
+        let results: Vec<ArraySize> = targets
             .iter()
-            .map(|(argument, target)| Size { argument: *argument, bytes: target.length() as u64 })
+            .map(|(argument, target)| ArraySize {
+                argument: *argument,
+                bytes: target.length() as u64,
+            })
             .collect();
         let mut out = Vec::with_capacity(256);
         let mut state = link.lock();
@@ -266,7 +269,7 @@ impl Link {
         };
         // An array may come in several pieces.
         let pieces = sends.iter().flat_map(|(argument, lent)| {
-            let size = Size { argument: *argument, bytes: lent.length() as u64 };
+            let size = ArraySize { argument: *argument, bytes: lent.length() as u64 };
             let chunks: Vec<(u16, u64, u32)> = chunks(&[size]).collect();
             chunks.into_iter().map(move |chunk| (lent, chunk))
         });

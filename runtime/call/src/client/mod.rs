@@ -36,10 +36,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use kumi_idl::{Form, Interface, Limits, Plan, Scalar};
+use kumi_idl::{ArgumentForm, Interface, Limits, Plan, Scalar};
 use kumi_rpc::{
-    CallHead, ClientHello, Failure, Placed, ResultHead, Role, ServerHello, VERSIONS, Value,
-    Vouchers,
+    CallHead, ClientHello, Failure, Placement, ResultHead, Role, ServerHello, VERSIONS, Value,
+    VoucherSupport,
 };
 
 pub use any::wait_any;
@@ -164,7 +164,7 @@ struct Way<'a> {
     /// How long it may take.
     time: Option<Duration>,
     /// Where a metaserver has placed it.
-    placed: Option<&'a Placed>,
+    placed: Option<&'a Placement>,
     /// The object on which it runs.
     object: Option<&'a Arc<Ticket<Arc<Link>>>>,
 }
@@ -304,7 +304,7 @@ impl Client {
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Call<'a>, (CallError, Checked)> {
         let Way { time, placed, object } = way;
-        if checked.held.is_vouched() && self.vouchers() == Vouchers::Unknown {
+        if checked.held.is_vouched() && self.vouchers() == VoucherSupport::Unknown {
             let text =
                 format!("`{}` is of a version that shows no vouchers to others", self.server());
             return Err((CallError::NoSource(text), checked));
@@ -486,8 +486,8 @@ impl Call<'_> {
             values.map(|(index, value)| (usize::from(index), value)).collect();
         let fits = values.iter().all(|(index, value)| {
             let form = self.checked.plan.arguments.get(*index).map(|argument| argument.form);
-            matches!((form, value), (Some(Form::Text { .. }), Value::Text(_)))
-                || matches!(form, Some(Form::Scalar(_))) && !matches!(value, Value::Text(_))
+            matches!((form, value), (Some(ArgumentForm::Text { .. }), Value::Text(_)))
+                || matches!(form, Some(ArgumentForm::Scalar(_))) && !matches!(value, Value::Text(_))
         });
         if !fits {
             return Err(CallError::Server("the result does not fit the description".to_owned()));

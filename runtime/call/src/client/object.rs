@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kumi_idl::Limits;
-use kumi_rpc::Placed;
+use kumi_rpc::Placement;
 
 use super::link::{Answer, Link};
 use super::ticket::Ticket;
@@ -58,7 +58,7 @@ impl Client {
     pub(super) fn create(
         &self,
         class: &str,
-        placed: Option<&Placed>,
+        placed: Option<&Placement>,
         deadline: Option<Instant>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Object, CallError> {

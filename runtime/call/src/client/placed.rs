@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kumi_rpc::Placed;
+use kumi_rpc::Placement;
 
 use super::{Arg, Call, CallError, Client, Known, Way, arguments};
 
@@ -14,7 +14,7 @@ impl Client {
         known: &Arc<Known>,
         args: Vec<Arg<'static>>,
         time: Option<Duration>,
-        placed: &Placed,
+        placed: &Placement,
     ) -> Result<Call<'static>, CallError> {
         let (checked, functions) = arguments::check(&known.interface, args, self.server.bytes)?;
         let way = Way { time, placed: Some(placed), ..Way::default() };

@@ -9,7 +9,7 @@ pub(crate) use table::{Charge, Full, Holder, Missing, Table};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use kumi_rpc::HeldName;
+use kumi_rpc::HeldArrayName;
 
 /// Where the bytes of a server's arrays came from and went to.
 #[derive(Debug, Default)]
@@ -60,8 +60,8 @@ impl Names {
     }
 
     /// One more name.
-    pub fn fresh(&mut self) -> HeldName {
+    pub fn fresh(&mut self) -> HeldArrayName {
         self.next = self.next.wrapping_add(1);
-        HeldName { secret: self.secret, index: self.next }
+        HeldArrayName { secret: self.secret, index: self.next }
     }
 }

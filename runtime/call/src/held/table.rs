@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use kumi_rpc::{HeldName, Keep};
+use kumi_rpc::{HeldArrayName, HeldResult};
 
 /// Most names.
 const MOST_NAMES: usize = 65_536;
@@ -79,9 +79,9 @@ impl<M> Entry<M> {
 /// All arrays that are held; `M` is their memory.
 #[derive(Debug)]
 pub struct Table<M> {
-    entries: HashMap<HeldName, Entry<M>>,
-    ends: BTreeSet<(Instant, HeldName)>,
-    owners: HashMap<u64, HashSet<HeldName>>,
+    entries: HashMap<HeldArrayName, Entry<M>>,
+    ends: BTreeSet<(Instant, HeldArrayName)>,
+    owners: HashMap<u64, HashSet<HeldArrayName>>,
     total: Rc<Cell<u64>>,
     most: u64,
     /// Longest lifetime.
@@ -113,7 +113,7 @@ impl<M> Table<M> {
     /// Makes room of `bytes` for the results of a call that is about to begin; all or nothing.
     pub fn reserve<'a>(
         &mut self,
-        keeps: impl Iterator<Item = &'a Keep> + Clone,
+        keeps: impl Iterator<Item = &'a HeldResult> + Clone,
         bytes: u64,
         holder: Holder<'_>,
     ) -> Result<Rc<Charge>, Full> {
@@ -151,7 +151,7 @@ impl<M> Table<M> {
     /// The array of the call with this charge is there. The memory comes back if it is not wanted any more.
     pub fn settle(
         &mut self,
-        name: HeldName,
+        name: HeldArrayName,
         charge: &Rc<Charge>,
         memory: M,
         now: Instant,
@@ -167,7 +167,12 @@ impl<M> Table<M> {
 
     /// The array of a name, if it is the user's who asks. Who asks for one whose owner is lost is its owner from now on, if it
     /// may be.
-    pub fn find(&mut self, name: HeldName, asks: Holder<'_>, now: Instant) -> Result<&M, Missing> {
+    pub fn find(
+        &mut self,
+        name: HeldArrayName,
+        asks: Holder<'_>,
+        now: Instant,
+    ) -> Result<&M, Missing> {
         let entry = self.entries.get_mut(&name).filter(|entry| *entry.user == *asks.user);
         let entry = entry.ok_or(Missing::Unknown)?;
         if entry.end.is_some_and(|end| end <= now) {
@@ -187,13 +192,13 @@ impl<M> Table<M> {
     }
 
     /// Holds an array no longer, if it is this user's; its memory, if it was there.
-    pub fn let_go(&mut self, name: HeldName, user: &str) -> Option<M> {
+    pub fn let_go(&mut self, name: HeldArrayName, user: &str) -> Option<M> {
         let entry = self.entries.get(&name)?;
         if *entry.user == *user { self.remove(name) } else { None }
     }
 
     /// The array of the call with this charge will not be there.
-    pub fn abandon(&mut self, name: HeldName, charge: &Rc<Charge>) {
+    pub fn abandon(&mut self, name: HeldArrayName, charge: &Rc<Charge>) {
         if self.entries.get(&name).is_some_and(|entry| entry.awaits(charge)) {
             // It has no memory yet.
             self.remove(name);
@@ -201,7 +206,7 @@ impl<M> Table<M> {
     }
 
     /// Holds an array no longer; its memory, if it was there.
-    fn remove(&mut self, name: HeldName) -> Option<M> {
+    fn remove(&mut self, name: HeldArrayName) -> Option<M> {
         let entry = self.entries.remove(&name)?;
         if let Some(end) = entry.end {
             self.ends.remove(&(end, name));
@@ -264,12 +269,12 @@ impl<M> Table<M> {
 mod tests {
     use super::*;
 
-    fn name(index: u32) -> HeldName {
-        HeldName { secret: [7; 16], index }
+    fn name(index: u32) -> HeldArrayName {
+        HeldArrayName { secret: [7; 16], index }
     }
 
-    fn keep(index: u32, lifetime_ms: u32) -> Keep {
-        Keep { name: name(index), lifetime_ms, sent: false, survives: false }
+    fn keep(index: u32, lifetime_ms: u32) -> HeldResult {
+        HeldResult { name: name(index), lifetime_ms, sent: false, survives: false }
     }
 
     fn who(connection: u64) -> Holder<'static> {
@@ -357,7 +362,7 @@ mod tests {
     #[test]
     fn lost_owners_have_a_time_of_grace() {
         let (mut table, now) = (table(), Instant::now());
-        let survivor = Keep { survives: true, ..keep(3, 60_000) };
+        let survivor = HeldResult { survives: true, ..keep(3, 60_000) };
         let all = [keep(1, 60_000), keep(2, 5000), survivor, keep(4, 60_000), keep(5, 1)];
         let charge = table.reserve(all.iter(), 3, who(1)).expect("there is room");
         for index in 1..=4 {

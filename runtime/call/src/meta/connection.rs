@@ -7,7 +7,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use kumi_broker::ServerId;
-use kumi_rpc::{ClientHello, Code, Failure, Look, MetaEvent, Register, Ticket};
+use kumi_rpc::{
+    ClientHello, Code, Failure, FrameStep, MetaserverEvent, ServerRegistration, Ticket,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{sleep, timeout};
 
@@ -32,7 +34,7 @@ const MOST_HOLDS: usize = 1 << 20;
 
 /// A server that has begun to register.
 struct Coming {
-    register: Register,
+    register: ServerRegistration,
     offers: Vec<Offered>,
     bytes: usize,
     holds: Vec<Ticket>,
@@ -137,8 +139,8 @@ impl Connection {
         while !self.peer.closing.get() {
             let step = self.peer.rpc.borrow_mut().step(&input[begin..]);
             match step {
-                Ok(Look::More(_)) => break,
-                Ok(Look::Event(count, event)) => {
+                Ok(FrameStep::More(_)) => break,
+                Ok(FrameStep::Event(count, event)) => {
                     begin += count;
                     if let Some(event) = event {
                         self.take(event);
@@ -197,21 +199,21 @@ impl Connection {
         peer.wake.notify_one();
     }
 
-    fn take(&mut self, event: MetaEvent) {
+    fn take(&mut self, event: MetaserverEvent) {
         let desk = Rc::clone(&self.desk);
         let mut desk = desk.borrow_mut();
         let peer = Rc::clone(&self.peer);
         match event {
-            MetaEvent::Hello(hello) => {
+            MetaserverEvent::Hello(hello) => {
                 drop(desk);
                 self.greet(&hello);
             }
-            MetaEvent::Interface(stream, name) => desk.describe(&peer, stream, name),
-            MetaEvent::List(stream, part) => desk.list(&peer, stream, &part),
-            MetaEvent::Place(stream, placing) => desk.place(&peer, stream, placing),
-            MetaEvent::Cancel(stream) => desk.cancel(&peer, stream),
-            MetaEvent::Over(stream, over) => desk.over(&peer, stream, &over),
-            MetaEvent::Status(stream) => match desk.check(&peer) {
+            MetaserverEvent::Interface(stream, name) => desk.describe(&peer, stream, name),
+            MetaserverEvent::List(stream, part) => desk.list(&peer, stream, &part),
+            MetaserverEvent::Place(stream, placing) => desk.place(&peer, stream, placing),
+            MetaserverEvent::Cancel(stream) => desk.cancel(&peer, stream),
+            MetaserverEvent::Over(stream, over) => desk.over(&peer, stream, &over),
+            MetaserverEvent::Status(stream) => match desk.check(&peer) {
                 Ok(()) => {
                     let json = view::json_for(&desk, peer.user.borrow().as_ref());
                     peer.tell(|rpc| rpc.state(stream, &json));
@@ -226,13 +228,13 @@ impl Connection {
     }
 
     /// What servers say.
-    fn member(&mut self, event: MetaEvent) {
-        let register = matches!(event, MetaEvent::Register(_));
+    fn member(&mut self, event: MetaserverEvent) {
+        let register = matches!(event, MetaserverEvent::Register(_));
         if register == (self.server.is_some() || self.coming.is_some()) {
             return self.refuse("a server registers once, and before all else");
         }
         match (event, self.server) {
-            (MetaEvent::Register(register), _) => {
+            (MetaserverEvent::Register(register), _) => {
                 let offers = self.desk.borrow().may_offer(&self.peer);
                 if let Err(failure) = offers {
                     return self.turn_away(failure);
@@ -244,14 +246,16 @@ impl Connection {
                 let (offers, holds) = (Vec::new(), Vec::new());
                 self.coming = Some(Coming { register, offers, bytes: 0, holds, left });
             }
-            (MetaEvent::Offer(hash, json), None) => self.offer(hash, json),
-            (MetaEvent::Report(report), Some(id)) => self.desk.borrow_mut().report(id, report),
-            (MetaEvent::Told(ticket, fate), Some(id)) => {
+            (MetaserverEvent::Offer(hash, json), None) => self.offer(hash, json),
+            (MetaserverEvent::Report(report), Some(id)) => {
+                self.desk.borrow_mut().report(id, report)
+            }
+            (MetaserverEvent::Told(ticket, fate), Some(id)) => {
                 self.desk.borrow_mut().told(id, ticket, fate);
             }
-            (MetaEvent::Leave, Some(id)) => self.desk.borrow_mut().withdraw(id),
-            (MetaEvent::Pong, Some(id)) => self.desk.borrow_mut().heard(id),
-            (MetaEvent::Holds(tickets), None) => self.holds(&tickets),
+            (MetaserverEvent::Leave, Some(id)) => self.desk.borrow_mut().withdraw(id),
+            (MetaserverEvent::Pong, Some(id)) => self.desk.borrow_mut().heard(id),
+            (MetaserverEvent::Holds(tickets), None) => self.holds(&tickets),
             _ => self.refuse("a server says what is not its turn"),
         }
     }

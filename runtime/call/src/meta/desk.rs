@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use kumi_broker::{
     Action, Broker, CallId, ClientId, Event, Request, ServerId, SiteId, Time, UserId,
 };
-use kumi_rpc::{Code, Failure, Fate, Over, Placed, Placing, Ticket};
+use kumi_rpc::{AttemptReport, AttemptState, Code, Failure, Placement, PlacementRequest, Ticket};
 
 use super::Config;
 use super::catalogue::{Catalogue, key};
@@ -59,9 +59,9 @@ pub struct Open {
     /// Its server says that the attempt is not there any more.
     pub gone: bool,
     /// What became of that attempt, by its server's word.
-    pub fate: Fate,
+    pub fate: AttemptState,
     /// Its client has its results, and since when that waits for its server's word.
-    pub said: Option<(Over, Time)>,
+    pub said: Option<(AttemptReport, Time)>,
     /// Since when its client is away.
     pub orphan: Option<Time>,
     /// Attempts before this metaserver knew of it.
@@ -225,7 +225,7 @@ impl Desk {
     }
 
     /// A call that is to be placed.
-    pub fn place(&mut self, peer: &Rc<Peer>, stream: u32, placing: Placing) {
+    pub fn place(&mut self, peer: &Rc<Peer>, stream: u32, placing: PlacementRequest) {
         let user = match self.may_call(peer, &placing.routine) {
             Ok(user) => user,
             Err(failure) => {
@@ -240,7 +240,7 @@ impl Desk {
             self.counters.rejected += 1;
             return peer.tell(|rpc| rpc.fail(stream, &failure));
         }
-        let Placing { hash, routine, .. } = &placing;
+        let PlacementRequest { hash, routine, .. } = &placing;
         if self.catalogue.find(routine).is_none() && self.is_early() {
             return self.wish_early(peer, stream, Wish::Place(placing));
         }
@@ -266,7 +266,7 @@ impl Desk {
             submitted: self.now(),
             running: None,
             gone: false,
-            fate: Fate::Gone,
+            fate: AttemptState::Gone,
             said: None,
             orphan: None,
             attempts: placing.attempts,
@@ -281,7 +281,7 @@ impl Desk {
         &mut self,
         peer: &Peer,
         user: UserId,
-        placing: &Placing,
+        placing: &PlacementRequest,
         idempotent: bool,
     ) -> Request {
         let now = self.now();
@@ -383,7 +383,7 @@ impl Desk {
         open.untold = member.is_none();
         let Some(member) = member else { return };
         let user = self.users.name(open.request.user.0);
-        let placed = Placed {
+        let placed = Placement {
             ticket: running.ticket,
             address: running.address.clone(),
             server: running.name.clone(),
@@ -400,7 +400,7 @@ impl Desk {
         };
         let (from, to) = (open.request.site, member.site);
         end_sending(&mut self.paths, open.running.as_mut());
-        (open.gone, open.fate, open.said) = (false, Fate::Gone, None);
+        (open.gone, open.fate, open.said) = (false, AttemptState::Gone, None);
         let running = Running {
             ticket,
             server,
@@ -443,7 +443,7 @@ impl Desk {
         let Some(mut running) = open.running.take() else { return };
         end_sending(&mut self.paths, Some(&mut running));
         open.tried = running.ticket.attempt;
-        (open.gone, open.fate, open.untold) = (false, Fate::Gone, false);
+        (open.gone, open.fate, open.untold) = (false, AttemptState::Gone, false);
         open.said = None;
         // It is as any that waits: its client asks the next metaserver for it.
         if let Some(store) = &mut self.store {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use kumi_broker::UserId;
-use kumi_rpc::Placing;
+use kumi_rpc::PlacementRequest;
 
 use super::peer::Peer;
 
@@ -12,7 +12,7 @@ use super::peer::Peer;
 #[derive(Debug)]
 pub enum Wish {
     /// A place.
-    Place(Placing),
+    Place(PlacementRequest),
     /// The description of the routine with this name.
     Describe(String),
 }

@@ -1,7 +1,7 @@
 //! How attempts of calls end: what their clients say of it, and what their servers say.
 
 use kumi_broker::{CallId, Event, Failure as Why, ServerId, Time};
-use kumi_rpc::{Ended, Fate, Moved, Over, Ticket};
+use kumi_rpc::{AttemptOutcome, AttemptReport, AttemptState, Ticket, Transfer};
 
 use super::desk::{Desk, end_sending};
 use super::peer::Peer;
@@ -13,7 +13,7 @@ const HELD: u64 = Time::SECOND;
 
 impl Desk {
     /// How an attempt went, as its client says.
-    pub fn over(&mut self, peer: &Peer, stream: u32, over: &Over) {
+    pub fn over(&mut self, peer: &Peer, stream: u32, over: &AttemptReport) {
         let Ticket { call, attempt } = over.ticket;
         let now = self.now();
         let Some(open) = self.calls.get_mut(&call) else { return };
@@ -31,13 +31,13 @@ impl Desk {
             open.running.as_ref().filter(|running| running.ticket.attempt == attempt)
         else {
             // Of an attempt that was given up already. If it has run all the same, that is enough.
-            if over.ended == Ended::Done {
+            if over.ended == AttemptOutcome::Done {
                 self.tell(Event::Cancel(CallId(call)));
             }
             return;
         };
         let server = running.server;
-        if over.ended == Ended::Done && !open.gone {
+        if over.ended == AttemptOutcome::Done && !open.gone {
             // Whether it has run, and how long, is the server's to say: a client could otherwise spoil the estimates for
             // everybody, and have a slot given to others in which its routine runs.
             open.said = Some((*over, now));
@@ -47,7 +47,7 @@ impl Desk {
     }
 
     /// The end of the present attempt of a call, by its client's word and, if it has run, its server's.
-    fn ended(&mut self, call: u64, over: &Over, server: ServerId) {
+    fn ended(&mut self, call: u64, over: &AttemptReport, server: ServerId) {
         let now = self.now();
         let Some(open) = self.calls.get_mut(&call) else { return };
         let Some(running) = open.running.as_mut() else { return };
@@ -56,40 +56,41 @@ impl Desk {
         let kept = running.awaited.is_some_and(|since| now.0.saturating_sub(since.0) > HELD);
         let from = open.request.site;
         // A client that comes late with a ticket finds it spent: the server knows better what has run.
-        let has_run = matches!(open.fate, Fate::Ran(_) | Fate::Crashed);
+        let has_run = matches!(open.fate, AttemptState::Ran(_) | AttemptState::Crashed);
         let ran = match open.fate {
-            Fate::Ran(ns) => Some(ns as f64 / 1e9),
+            AttemptState::Ran(ns) => Some(ns as f64 / 1e9),
             _ => None,
         };
-        let (crashed, ticket) = (open.fate == Fate::Crashed, over.ticket);
+        let (crashed, ticket) = (open.fate == AttemptState::Crashed, over.ticket);
         let (id, attempt) = (CallId(call), ticket.attempt);
         let (out, back) = (open.request.bytes_out, open.request.bytes_back);
-        let moved = Over { out: most(over.out, out), back: most(over.back, back), ..*over };
+        let moved =
+            AttemptReport { out: most(over.out, out), back: most(over.back, back), ..*over };
         if let Some(to) = self.members.get(&server).map(|member| member.site)
-            && over.ended == Ended::Done
+            && over.ended == AttemptOutcome::Done
             && let Some(measured) = self.paths.observe(from, to, &moved, sharers)
         {
             self.measured(from, to, &measured);
         }
         self.ran = ran.unwrap_or_default();
         match over.ended {
-            Ended::Done if crashed => self.tell(Event::Failed(id, attempt, Why::Routine)),
-            Ended::Done => {
+            AttemptOutcome::Done if crashed => self.tell(Event::Failed(id, attempt, Why::Routine)),
+            AttemptOutcome::Done => {
                 if let Some(ran) = ran {
                     self.keep_time(call, ran);
                 }
                 self.tell(Event::Ended(id, attempt, ran.unwrap_or(f64::NAN)));
             }
-            Ended::NotBegun if !has_run => {
+            AttemptOutcome::NotBegun if !has_run => {
                 self.never(ticket, server);
                 let why = if kept { Why::Unclaimed } else { Why::NotBegun };
                 self.tell(Event::Failed(id, attempt, why));
             }
-            Ended::NotBegun | Ended::Broken => {
+            AttemptOutcome::NotBegun | AttemptOutcome::Broken => {
                 self.never(ticket, server);
                 self.tell(Event::Failed(id, attempt, Why::Broken));
             }
-            Ended::Failed => self.tell(Event::Failed(id, attempt, Why::Routine)),
+            AttemptOutcome::Failed => self.tell(Event::Failed(id, attempt, Why::Routine)),
         }
     }
 
@@ -134,6 +135,6 @@ impl Desk {
 }
 
 /// No more bytes than were announced: otherwise a client could make a path seem as fast as it likes.
-fn most(moved: Moved, bytes: u64) -> Moved {
-    Moved { bytes: moved.bytes.min(bytes), ..moved }
+fn most(moved: Transfer, bytes: u64) -> Transfer {
+    Transfer { bytes: moved.bytes.min(bytes), ..moved }
 }

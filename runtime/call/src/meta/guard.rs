@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use kumi_broker::{CallId, Event, UserId};
-use kumi_rpc::{ClientHello, Code, Failure, Register, Ticket};
+use kumi_rpc::{ClientHello, Code, Failure, ServerRegistration, Ticket};
 
 use super::desk::Desk;
 use super::early::Wish;
@@ -126,7 +126,7 @@ impl Desk {
     }
 
     /// Whether a server may register as this one: its name and address may be those of another that is known.
-    pub fn may_register(&self, peer: &Peer, register: &Register) -> Result<(), Failure> {
+    pub fn may_register(&self, peer: &Peer, register: &ServerRegistration) -> Result<(), Failure> {
         let identity = identity(&register.name, &reachable(&register.address, peer.from));
         match self.owners.get(&identity) {
             Some(owner) if *owner != peer.user() => {

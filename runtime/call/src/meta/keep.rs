@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use kumi_broker::{CallId, ClientId, Event, Outcome, Request, ServerId, SiteId, Time, UserId};
-use kumi_rpc::{Code, Ended, Failure, Fate, Over, Placing};
+use kumi_rpc::{AttemptOutcome, AttemptReport, AttemptState, Code, Failure, PlacementRequest};
 
 use super::catalogue::key;
 use super::desk::{Desk, Open, Running};
@@ -93,7 +93,7 @@ impl Desk {
             submitted: now,
             running: Some(running),
             gone: false,
-            fate: Fate::Gone,
+            fate: AttemptState::Gone,
             said: None,
             orphan: Some(now),
             attempts: 0,
@@ -171,22 +171,22 @@ impl Desk {
 
     /// The end of an attempt of which the broker knows nothing, since its server has not come back. A call that may run
     /// again is placed as a new one: by its old ticket its server, should it come, is told to stop it.
-    pub fn over_restored(&mut self, call: u64, over: &Over) {
+    pub fn over_restored(&mut self, call: u64, over: &AttemptReport) {
         let Some(open) = self.calls.get(&call) else { return };
         let Some(server) = open.running.as_ref().map(|running| running.server) else { return };
         let again = match over.ended {
-            Ended::NotBegun => true,
-            Ended::Broken => open.request.idempotent,
-            Ended::Done | Ended::Failed => false,
+            AttemptOutcome::NotBegun => true,
+            AttemptOutcome::Broken => open.request.idempotent,
+            AttemptOutcome::Done | AttemptOutcome::Failed => false,
         };
         if again && open.peer.is_some() && open.attempts + 1 < self.config.attempts {
             return self.place_again(call);
         }
         let end = match over.ended {
-            Ended::Done => Outcome::Completed,
-            Ended::NotBegun => Outcome::Failed(server, kumi_broker::Failure::NotBegun),
-            Ended::Broken => Outcome::Failed(server, kumi_broker::Failure::Broken),
-            Ended::Failed => Outcome::Failed(server, kumi_broker::Failure::Routine),
+            AttemptOutcome::Done => Outcome::Completed,
+            AttemptOutcome::NotBegun => Outcome::Failed(server, kumi_broker::Failure::NotBegun),
+            AttemptOutcome::Broken => Outcome::Failed(server, kumi_broker::Failure::Broken),
+            AttemptOutcome::Failed => Outcome::Failed(server, kumi_broker::Failure::Routine),
         };
         self.done(call, &end);
     }
@@ -204,7 +204,7 @@ impl Desk {
             let ms = deadline.0.saturating_sub(self.now().0) / (Time::SECOND / 1000);
             u32::try_from(ms).unwrap_or(u32::MAX).max(1)
         });
-        let placing = Placing {
+        let placing = PlacementRequest {
             key: open.key,
             hash: open.hash,
             bytes_out: open.request.bytes_out,

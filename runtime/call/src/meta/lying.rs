@@ -1,7 +1,7 @@
 //! Arguments of calls that lie at servers already, as clients say.
 
-use kumi_broker::Held;
-use kumi_rpc::Lying;
+use kumi_broker::HeldInput;
+use kumi_rpc::InputLocation;
 
 use super::desk::Desk;
 use super::keep::identity;
@@ -9,10 +9,10 @@ use super::keep::identity;
 impl Desk {
     /// What the broker is told of it. Names of servers that nobody has registered are left out; what is said of others changes
     /// which of them is chosen, for this call, and nothing else.
-    pub fn held(&self, lying: &[Lying]) -> Vec<Held> {
-        let known = |one: &Lying| {
+    pub fn held(&self, lying: &[InputLocation]) -> Vec<HeldInput> {
+        let known = |one: &InputLocation| {
             let server = self.identities.get(&identity(&one.server, &one.address))?;
-            Some(Held { server: *server, bytes: one.bytes })
+            Some(HeldInput { server: *server, bytes: one.bytes })
         };
         lying.iter().filter_map(known).collect()
     }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::rc::Rc;
 
 use kumi_broker::{CallId, Event, Failure, Offer, Outcome, ServerId, SiteId, Time};
-use kumi_rpc::{Fate, Register, Report, Ticket};
+use kumi_rpc::{AttemptState, LoadReport, ServerRegistration, Ticket};
 
 use super::catalogue::Offered;
 use super::desk::{Desk, Open, end_sending};
@@ -21,13 +21,13 @@ const FORGET: u64 = 600 * Time::SECOND;
 pub struct Member {
     /// Its connection; `None`: it has none now.
     pub peer: Option<Rc<Peer>>,
-    pub register: Register,
+    pub register: ServerRegistration,
     /// The address for clients.
     pub address: String,
     pub site: SiteId,
     /// Most calls that it is given at a time.
     pub limit: u32,
-    pub report: Option<Report>,
+    pub report: Option<LoadReport>,
     /// When it was last heard of.
     pub heard: Time,
     /// Since when it has no connection.
@@ -43,7 +43,7 @@ pub struct Member {
 /// What a server says when it registers.
 #[derive(Debug)]
 pub struct Registration {
-    pub register: Register,
+    pub register: ServerRegistration,
     pub offers: Vec<Offered>,
     pub holds: Vec<Ticket>,
 }
@@ -133,7 +133,7 @@ impl Desk {
             if is_there(&ticket) {
                 self.stop_again(id, ticket);
             } else {
-                self.told(id, ticket, Fate::Gone);
+                self.told(id, ticket, AttemptState::Gone);
             }
         }
         // What became of what is not there any more the server knows.
@@ -165,12 +165,12 @@ impl Desk {
     }
 
     /// A server's load.
-    pub fn report(&mut self, id: ServerId, report: Report) {
+    pub fn report(&mut self, id: ServerId, report: LoadReport) {
         let now = self.now();
         let Some(member) = self.members.get_mut(&id) else { return };
         // JSON has no number for others.
         let load = if report.load.is_finite() { report.load.max(0.0) } else { 0.0 };
-        let report = Report { load, ..report };
+        let report = LoadReport { load, ..report };
         member.heard = now;
         member.report = Some(report);
         let speed = member.register.speed;
@@ -186,9 +186,9 @@ impl Desk {
     }
 
     /// What is with a ticket at a server, as it says.
-    pub fn told(&mut self, id: ServerId, ticket: Ticket, fate: Fate) {
+    pub fn told(&mut self, id: ServerId, ticket: Ticket, fate: AttemptState) {
         let Ticket { call, attempt } = ticket;
-        let here = fate == Fate::Here;
+        let here = fate == AttemptState::Here;
         if !here && self.stopping.get(&ticket) == Some(&id) {
             self.stopping.remove(&ticket);
             return self.tell(Event::Cancelled(CallId(call), attempt));
@@ -204,7 +204,7 @@ impl Desk {
         }
         // Nobody has come for it, and nobody who comes later is taken.
         let peer = self.members.get(&id).and_then(|member| member.peer.as_ref());
-        if fate == Fate::Gone
+        if fate == AttemptState::Gone
             && !open.gone
             && peer.is_some_and(|peer| running.expires == Some(peer.id))
         {

@@ -1,7 +1,7 @@
 //! Calls whose clients are gone, and places to which no client comes.
 
 use kumi_broker::{CallId, Event, Failure as Why, Time};
-use kumi_rpc::Fate;
+use kumi_rpc::AttemptState;
 
 use super::desk::{Desk, Open};
 use super::peer::Peer;
@@ -57,17 +57,17 @@ impl Desk {
     pub fn end_orphan(&mut self, call: u64) {
         let running = self.calls.get(&call).and_then(|open| open.running.as_ref());
         let Some(ticket) = running.map(|running| running.ticket) else { return };
-        let fate = self.calls.get(&call).map_or(Fate::Gone, |open| open.fate);
+        let fate = self.calls.get(&call).map_or(AttemptState::Gone, |open| open.fate);
         match fate {
-            Fate::Ran(ns) => {
+            AttemptState::Ran(ns) => {
                 self.ran = ns as f64 / 1e9;
                 self.keep_time(call, self.ran);
                 return self.tell(Event::Ended(CallId(call), ticket.attempt, self.ran));
             }
-            Fate::Crashed => {
+            AttemptState::Crashed => {
                 return self.tell(Event::Failed(CallId(call), ticket.attempt, Why::Routine));
             }
-            Fate::Gone | Fate::Here => {}
+            AttemptState::Gone | AttemptState::Here => {}
         }
         self.tell(Event::Cancel(CallId(call)));
         if self.stopping.remove(&ticket).is_some() {

@@ -1,6 +1,6 @@
 //! What a client is told of the end of its call.
 
-use kumi_broker::{Failure as Why, Outcome, Reject};
+use kumi_broker::{Failure as Why, Outcome, RejectReason};
 use kumi_rpc::{Code, Failure};
 
 use super::desk::{Counters, Open};
@@ -69,12 +69,12 @@ fn may_have_run(open: &Open, what: &str, server: &str) -> String {
     )
 }
 
-fn rejected(name: &str, why: &Reject) -> Told {
+fn rejected(name: &str, why: &RejectReason) -> Told {
     let code = match why {
-        Reject::UnknownRoutine(_) => Code::NoSuchRoutine,
-        Reject::NoServer => Code::NoServer,
-        Reject::QueueFull | Reject::UserQueueFull => Code::Busy,
-        Reject::Deadline => Code::TimedOut,
+        RejectReason::UnknownRoutine(_) => Code::NoSuchRoutine,
+        RejectReason::NoServer => Code::NoServer,
+        RejectReason::QueueFull | RejectReason::UserQueueFull => Code::Busy,
+        RejectReason::Deadline => Code::TimedOut,
     };
     Told { word: "rejected", failure: Some(Failure::new(code, 0, format!("`{name}`: {why}"))) }
 }

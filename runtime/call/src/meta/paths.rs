@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use kumi_broker::{Link, SiteId};
-use kumi_rpc::{Moved, Over};
+use kumi_rpc::{AttemptReport, Transfer};
 
 /// Fewer bytes say nothing about a path's rate.
 const FEW: u64 = 64 << 10;
@@ -74,7 +74,7 @@ fn mix(old: f64, new: f64) -> f64 {
     if old > 0.0 { old + NEW * (new.clamp(old / LEAP, old * LEAP) - old) } else { new }
 }
 
-fn rate(moved: Moved, sharers: f64) -> Option<f64> {
+fn rate(moved: Transfer, sharers: f64) -> Option<f64> {
     (moved.bytes >= FEW && moved.ns > 0)
         .then(|| (moved.bytes as f64 * 1e9 / moved.ns as f64 * sharers).min(FASTEST))
 }
@@ -155,7 +155,7 @@ impl Paths {
         &mut self,
         from: SiteId,
         to: SiteId,
-        over: &Over,
+        over: &AttemptReport,
         sharers: f64,
     ) -> Option<Measured> {
         let (out, back) = (rate(over.out, sharers), rate(over.back, sharers));
@@ -206,14 +206,14 @@ impl Paths {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kumi_rpc::{Ended, Ticket};
+    use kumi_rpc::{AttemptOutcome, Ticket};
 
-    fn over(out: u64, ns: u64) -> Over {
-        Over {
+    fn over(out: u64, ns: u64) -> AttemptReport {
+        AttemptReport {
             ticket: Ticket { call: 1, attempt: 1 },
-            ended: Ended::Done,
-            out: Moved { bytes: out, ns },
-            back: Moved::default(),
+            ended: AttemptOutcome::Done,
+            out: Transfer { bytes: out, ns },
+            back: Transfer::default(),
             ran_ns: 0,
             waited_ns: 0,
         }
@@ -225,7 +225,7 @@ mod tests {
         let mut paths = Paths::default();
         assert_eq!((paths.begin(a, b), paths.begin(a, b)), (1, 2));
         assert_eq!((paths.end(a, b), paths.end(a, b), paths.end(a, b)), (2, 1, 1));
-        let mut observe = |over: Over, sharers| {
+        let mut observe = |over: AttemptReport, sharers| {
             paths.observe(a, b, &over, sharers).map(|measured| measured.estimate)
         };
         let one = observe(over(1_000_000, 1_000_000_000), 2.0).expect("enough bytes");

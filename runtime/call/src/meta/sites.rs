@@ -30,7 +30,7 @@ mod tests {
     use std::rc::Rc;
 
     use kumi_broker::{Broker, by_name};
-    use kumi_rpc::{Ended, Moved, Over, Register, Ticket};
+    use kumi_rpc::{AttemptOutcome, AttemptReport, ServerRegistration, Ticket, Transfer};
 
     use super::*;
     use crate::meta::Config;
@@ -44,7 +44,7 @@ mod tests {
         let broker = Broker::new(policy, kumi_broker::Config::default());
         let mut desk = Desk::new(Config::default(), broker, 1);
         desk.sites = Names::with_most(8);
-        let register = Register {
+        let register = ServerRegistration {
             name: "a".into(),
             address: "h:1".into(),
             site: "hall".into(),
@@ -60,10 +60,10 @@ mod tests {
         let server = desk.register(&peer, registration);
         let hall = desk.members[&server].site;
         let home = desk.site("home");
-        let moved = Moved { bytes: 1 << 20, ns: 1_000_000 };
-        let over = Over {
+        let moved = Transfer { bytes: 1 << 20, ns: 1_000_000 };
+        let over = AttemptReport {
             ticket: Ticket { call: 1, attempt: 1 },
-            ended: Ended::Done,
+            ended: AttemptOutcome::Done,
             out: moved,
             back: moved,
             ran_ns: 0,

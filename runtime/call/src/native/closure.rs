@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use kumi_idl::{Argument, Element, Form, Mode, Param, Scalar, Type};
+use kumi_idl::{Argument, ArgumentForm, Element, Mode, Param, Scalar, Type};
 use kumi_rpc::{CallbackReturn, Value};
 use libffi::low::ffi_cif;
 use libffi::middle::{Cif, Closure, Type as Native};
@@ -255,7 +255,7 @@ fn given(function: &Function, addresses: &[*mut u8]) -> Result<Given, String> {
 
 /// Copies what travels of an array from the routine's memory or to there.
 fn copy(argument: &Argument, address: *mut u8, arena: &Arena, packed: usize, out: bool) {
-    if !matches!(argument.form, Form::Array(..)) {
+    if !matches!(argument.form, ArgumentForm::Array(..)) {
         return;
     }
     let mut at = packed;
@@ -279,13 +279,13 @@ fn copy(argument: &Argument, address: *mut u8, arena: &Arena, packed: usize, out
 fn put(argument: &Argument, address: *mut u8, value: &Value) {
     let mut bytes = Vec::new();
     match (argument.form, value) {
-        (Form::Scalar(element), value) => {
+        (ArgumentForm::Scalar(element), value) => {
             let scalar = crate::values::to_scalar(value);
             if !scalar.is_some_and(|scalar| scalar.encode(element, &mut bytes)) {
                 return;
             }
         }
-        (Form::Text { capacity: Some(capacity) }, Value::Text(text)) => {
+        (ArgumentForm::Text { capacity: Some(capacity) }, Value::Text(text)) => {
             if text.len() as u64 >= capacity {
                 return;
             }

@@ -1,6 +1,6 @@
 //! Functions of the client as the routines of an interpreter call them: with values and bytes instead of addresses.
 
-use kumi_idl::{Argument, Form, Interface, Mode, Param, Scalar};
+use kumi_idl::{Argument, ArgumentForm, Interface, Mode, Param, Scalar};
 use kumi_rpc::Value;
 
 use super::closure::{call_in, this_run};
@@ -88,7 +88,7 @@ fn place(
     // Within the limit of the plan.
     let zeros = vec![0; argument.bytes as usize];
     match (argument.form, param.mode) {
-        (Form::Array(..), Mode::In | Mode::InOut) => {
+        (ArgumentForm::Array(..), Mode::In | Mode::InOut) => {
             let (sizes, bytes) = array.ok_or_else(|| format!("`{name}` is not given"))?;
             let wanted: Vec<u64> = argument.axes.iter().map(|axis| axis.size).collect();
             if *sizes != wanted || bytes.len() != zeros.len() {
@@ -96,13 +96,13 @@ fn place(
             }
             Ok(bytes.clone())
         }
-        (Form::Scalar(element), Mode::In | Mode::InOut) => {
+        (ArgumentForm::Scalar(element), Mode::In | Mode::InOut) => {
             let scalar = scalar.ok_or_else(|| format!("`{name}` is not given"))?;
             let mut bytes = Vec::new();
             let fits = scalar.fit(element).is_some_and(|fits| fits.encode(element, &mut bytes));
             if fits { Ok(bytes) } else { Err(format!("`{name}` is a {element}, not {scalar}")) }
         }
-        (Form::Text { capacity }, Mode::In | Mode::InOut) => {
+        (ArgumentForm::Text { capacity }, Mode::In | Mode::InOut) => {
             let text = text.ok_or_else(|| format!("`{name}` is not given"))?;
             let mut bytes = text.as_bytes().to_vec();
             bytes.push(0);
@@ -121,11 +121,13 @@ fn place(
 /// What is in the memory of an argument that comes back.
 fn returned(argument: &Argument, bytes: Vec<u8>) -> Option<Returned> {
     Some(match argument.form {
-        Form::Array(..) => {
+        ArgumentForm::Array(..) => {
             Returned::Array((argument.axes.iter().map(|axis| axis.size).collect(), bytes))
         }
-        Form::Scalar(element) => Returned::Value(values::to_wire(Scalar::decode(element, &bytes)?)),
-        Form::Text { .. } => {
+        ArgumentForm::Scalar(element) => {
+            Returned::Value(values::to_wire(Scalar::decode(element, &bytes)?))
+        }
+        ArgumentForm::Text { .. } => {
             let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
             Returned::Value(Value::Text(String::from_utf8_lossy(&bytes[..end]).into_owned()))
         }

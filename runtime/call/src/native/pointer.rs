@@ -2,7 +2,7 @@
 
 use std::ffi::{CString, c_void};
 
-use kumi_idl::{Argument, Element, Form, Mode, Param, Scalar};
+use kumi_idl::{Argument, ArgumentForm, Element, Mode, Param, Scalar};
 use libffi::middle::{Arg, Cif, CodePtr, Ret, Type as Native};
 
 use super::closure::{by_value, passed};
@@ -95,20 +95,20 @@ fn place(
     argument: &Argument,
     args: &mut CallbackArgs<'_>,
 ) -> Result<Place, String> {
-    if matches!(argument.form, Form::Array(..)) {
+    if matches!(argument.form, ArgumentForm::Array(..)) {
         // No other argument has this memory, and nobody else uses it while the function runs.
         let address = args.bytes_mut(index).as_mut_ptr().cast();
         return Ok(Place { words: Vec::new(), address, is_value: false });
     }
     let mut bytes = Vec::new();
     match argument.form {
-        Form::Scalar(element) => {
+        ArgumentForm::Scalar(element) => {
             let sent = args.scalar_at(index).filter(|_| param.mode.is_sent());
             if !sent.is_some_and(|scalar| scalar.encode(element, &mut bytes)) {
                 bytes = vec![0; element.size() as usize];
             }
         }
-        Form::Text { capacity } => {
+        ArgumentForm::Text { capacity } => {
             let text = args.text_at(index).filter(|_| param.mode.is_sent()).unwrap_or_default();
             let text = CString::new(text).map_err(|_| format!("`{}` has a zero", param.name))?;
             bytes = text.into_bytes_with_nul();
@@ -149,11 +149,11 @@ fn give_back(args: &mut CallbackArgs<'_>, places: &[Place]) -> Result<(), String
             continue;
         }
         match argument.form {
-            Form::Scalar(element) => {
+            ArgumentForm::Scalar(element) => {
                 let scalar = place.scalar(element);
                 args.set(&param.name, scalar.ok_or_else(|| format!("no `{}`", param.name))?)?;
             }
-            Form::Text { capacity } => {
+            ArgumentForm::Text { capacity } => {
                 let bytes = place.bytes(capacity.unwrap_or_default() as usize);
                 let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
                 let text = std::str::from_utf8(&bytes[..end]);

@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
-use kumi_rpc::{Failure, MOST_UNREAD, Piece, ResultHead, Server, ServerEvent, Step, Ticket};
+use kumi_rpc::{Failure, MOST_UNREAD, ResultHead, SendPiece, Server, ServerEvent, Step, Ticket};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -499,9 +499,9 @@ impl Connection {
         let (calls, callbacks) = (&self.calls, &self.callbacks);
         let outgoing = &self.outgoing;
         let pieces = self.rpc.outbox().pieces().map_while(|piece| match piece {
-            Piece::Bytes(bytes) => Some(Source::Bytes(bytes)),
-            Piece::Data(place, _) if file_of(outgoing, place).is_some() => None,
-            Piece::Data(place, length) => match calls.get(&place.stream) {
+            SendPiece::Bytes(bytes) => Some(Source::Bytes(bytes)),
+            SendPiece::Data(place, _) if file_of(outgoing, place).is_some() => None,
+            SendPiece::Data(place, length) => match calls.get(&place.stream) {
                 Some(Call::Going(layout, block, _)) => {
                     let (offset, length) = layout.range(place.argument, place.offset, length);
                     Some(Source::Arena(&block.arena, offset, length))

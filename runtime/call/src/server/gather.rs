@@ -6,7 +6,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use kumi_rpc::{
-    Client, ClientEvent, ClientHello, Code, Failure, FetchHead, HeldPart, Size, Step, VERSIONS,
+    ArraySize, Client, ClientEvent, ClientHello, Code, Failure, FetchRequest, HeldArrayPart, Step,
+    VERSIONS,
 };
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -44,7 +45,7 @@ struct Near {
 #[derive(Debug)]
 struct Far {
     parameter: u16,
-    head: FetchHead,
+    head: FetchRequest,
     /// First byte in the call's memory.
     to: usize,
 }
@@ -64,7 +65,7 @@ impl Sources {
     pub fn new(
         shared: &Shared,
         layout: &Layout,
-        from: &[(u16, Vec<HeldPart>)],
+        from: &[(u16, Vec<HeldArrayPart>)],
         holder: Holder<'_>,
     ) -> Result<Sources, Failure> {
         let mut sources = Sources::default();
@@ -97,7 +98,7 @@ impl Sources {
                     let refused = |text| Failure::new(Code::NoSource, i64::from(*parameter), text);
                     shared.may_fetch(&part.server).map_err(refused)?;
                     let head =
-                        FetchHead { name: part.name, offset: part.from, length: part.length };
+                        FetchRequest { name: part.name, offset: part.from, length: part.length };
                     let far = Far { parameter: *parameter, head, to };
                     let from = (part.server.clone(), part.voucher.clone());
                     sources.far.entry(from).or_default().push(far);
@@ -113,7 +114,7 @@ impl Sources {
     }
 
     /// What the client still sends, of arrays of these sizes.
-    pub fn left(&self, mut sizes: Vec<Size>) -> Vec<Size> {
+    pub fn left(&self, mut sizes: Vec<ArraySize>) -> Vec<ArraySize> {
         for size in &mut sizes {
             size.bytes = self.gaps.get(&size.argument).map_or(size.bytes, Gaps::bytes);
         }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Instant;
 
-use kumi_rpc::{Code, Failure, HeldName, Keep, Size};
+use kumi_rpc::{ArraySize, Code, Failure, HeldArrayName, HeldResult};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::Shared;
@@ -40,7 +40,7 @@ impl Kept {
 /// What stays of a call's results.
 #[derive(Debug)]
 pub struct Keeping {
-    keeps: Vec<(u16, Keep)>,
+    keeps: Vec<(u16, HeldResult)>,
     charge: Rc<Charge>,
     /// Memory of their own, where the call's is much larger than they are.
     own: Option<Rc<Block>>,
@@ -101,7 +101,7 @@ impl Keeping {
         shared: &Shared,
         layout: &Layout,
         block: &Rc<Block>,
-        keeps: &[(u16, Keep)],
+        keeps: &[(u16, HeldResult)],
         holder: Holder<'_>,
         owner: &Rc<Owner>,
     ) -> Result<Option<Box<Keeping>>, Failure> {
@@ -149,7 +149,7 @@ impl Keeping {
     }
 
     /// The call has ended well: what stays has its name. The sizes of what goes back.
-    pub fn settle(self, shared: &Shared, layout: &Layout, block: &Rc<Block>) -> Vec<Size> {
+    pub fn settle(self, shared: &Shared, layout: &Layout, block: &Rc<Block>) -> Vec<ArraySize> {
         let mut at = 0;
         for (parameter, keep) in &self.keeps {
             let returned = layout.array(*parameter).map_or(0, |argument| argument.returned);
@@ -170,7 +170,7 @@ impl Keeping {
             back.into_iter().for_each(|kept| shared.give(kept.block));
         }
         shared.held_changed.notify_one();
-        let stays = |size: &Size| {
+        let stays = |size: &ArraySize| {
             let keep = self.keeps.iter().find(|(parameter, _)| *parameter == size.argument);
             keep.is_some_and(|(_, keep)| !keep.sent)
         };
@@ -187,7 +187,7 @@ impl Shared {
     /// What is held under a name, for a connection of the user for whom it is held.
     pub fn find(
         &self,
-        name: HeldName,
+        name: HeldArrayName,
         holder: Holder<'_>,
         parameter: i64,
     ) -> Result<Kept, Failure> {
@@ -199,7 +199,7 @@ impl Shared {
     }
 
     /// Holds those of these no longer that are the user's.
-    pub fn let_go(&self, names: &[HeldName], owner: &Owner) {
+    pub fn let_go(&self, names: &[HeldArrayName], owner: &Owner) {
         for name in names {
             let kept = self.held.borrow_mut().let_go(*name, &owner.user);
             kept.into_iter().for_each(|kept| self.give(kept.block));

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::time::Instant;
 
-use kumi_rpc::{Code, Failure, HeldName, Ticket};
+use kumi_rpc::{Code, Failure, HeldArrayName, Ticket};
 
 use super::Shared;
 use crate::users::{Refusal, User};
@@ -116,7 +116,7 @@ impl Caller {
     }
 
     /// Whether it may fetch this array, if that is held for its user.
-    pub fn may_fetch(&mut self, shared: &Shared, name: HeldName) -> Result<(), Failure> {
+    pub fn may_fetch(&mut self, shared: &Shared, name: HeldArrayName) -> Result<(), Failure> {
         let Some(voucher) = &self.voucher else { return self.check(shared) };
         if voucher.name != name {
             shared.door.overstepped();

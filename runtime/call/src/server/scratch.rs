@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use kumi_idl::{Interface, Type};
-use kumi_rpc::{Code, Failure, Size};
+use kumi_rpc::{ArraySize, Code, Failure};
 use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Uid, fchown, geteuid};
@@ -222,7 +222,7 @@ pub struct CallFiles {
 #[derive(Debug)]
 pub struct Outgoing {
     /// The parameter, and its bytes.
-    pub size: Size,
+    pub size: ArraySize,
     /// The file, which has no name any more.
     pub file: File,
 }
@@ -362,7 +362,7 @@ impl CallFiles {
                 );
                 Failure::new(Code::Storage, i64::try_from(bytes).unwrap_or(i64::MAX), text)
             })?;
-            all.push(Outgoing { size: Size { argument, bytes }, file });
+            all.push(Outgoing { size: ArraySize { argument, bytes }, file });
         }
         Ok(all)
     }

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kumi_rpc::{Code, Failure, Fate};
+use kumi_rpc::{AttemptState, Code, Failure};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::AbortHandle;
@@ -207,9 +207,11 @@ fn nanoseconds(duration: Duration) -> u64 {
 fn tell(job: Box<Job>, outcome: Result<(u64, u64), Failure>) {
     if let Some(ticket) = &job.ticket {
         ticket.ended(match &outcome {
-            Ok((_, ran_ns)) => Fate::Ran(*ran_ns),
-            Err(failure) if matches!(failure.code, Code::Crashed | Code::Raised) => Fate::Crashed,
-            Err(_) => Fate::Gone,
+            Ok((_, ran_ns)) => AttemptState::Ran(*ran_ns),
+            Err(failure) if matches!(failure.code, Code::Crashed | Code::Raised) => {
+                AttemptState::Crashed
+            }
+            Err(_) => AttemptState::Gone,
         });
     }
     let told = job.told.clone();

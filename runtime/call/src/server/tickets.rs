@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-use kumi_rpc::{Fate, Ticket};
+use kumi_rpc::{AttemptState, Ticket};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// Tickets that are remembered after their end, so that none is taken twice.
@@ -20,17 +20,17 @@ struct Here {
     /// The metaserver does not want it any more.
     stopped: bool,
     /// What became of it.
-    fate: Fate,
+    fate: AttemptState,
 }
 
 #[derive(Debug, Default)]
 struct State {
     here: BTreeMap<Ticket, Here>,
     /// Not taken, or not again, and what became of each; the oldest first in the queue.
-    spent: BTreeMap<Ticket, Fate>,
+    spent: BTreeMap<Ticket, AttemptState>,
     order: VecDeque<Ticket>,
     /// To the task that talks to the metaserver, if there is one.
-    news: Option<UnboundedSender<(Ticket, Fate)>>,
+    news: Option<UnboundedSender<(Ticket, AttemptState)>>,
 }
 
 /// All tickets of a server.
@@ -54,7 +54,7 @@ pub enum Stop {
 }
 
 impl State {
-    fn spend(&mut self, ticket: Ticket, fate: Fate) {
+    fn spend(&mut self, ticket: Ticket, fate: AttemptState) {
         if self.spent.insert(ticket, fate).is_none() {
             self.order.push_back(ticket);
         }
@@ -65,7 +65,7 @@ impl State {
         }
     }
 
-    fn tell(&mut self, ticket: Ticket, fate: Fate) {
+    fn tell(&mut self, ticket: Ticket, fate: AttemptState) {
         if let Some(news) = &self.news {
             // Without a connection there is nobody to tell; the next one begins with all tickets.
             let _gone = news.send((ticket, fate));
@@ -75,7 +75,7 @@ impl State {
 
 impl Tickets {
     /// Where news of tickets come.
-    pub fn listen(&self) -> UnboundedReceiver<(Ticket, Fate)> {
+    pub fn listen(&self) -> UnboundedReceiver<(Ticket, AttemptState)> {
         let (news, receiver) = unbounded_channel();
         self.0.borrow_mut().news = Some(news);
         receiver
@@ -87,7 +87,9 @@ impl Tickets {
         if state.spent.contains_key(&ticket) || state.here.contains_key(&ticket) {
             return None;
         }
-        state.here.insert(ticket, Here { job, runs: false, stopped: false, fate: Fate::Gone });
+        state
+            .here
+            .insert(ticket, Here { job, runs: false, stopped: false, fate: AttemptState::Gone });
         Some(Held { ticket, tickets: Rc::clone(self) })
     }
 
@@ -100,12 +102,12 @@ impl Tickets {
                 here.stopped = true;
                 if !runs {
                     // Its arguments may come for long yet: it will not run when they have.
-                    state.tell(ticket, Fate::Gone);
+                    state.tell(ticket, AttemptState::Gone);
                 }
                 Stop::Cancel(job)
             }
             None => {
-                let fate = state.spent.get(&ticket).copied().unwrap_or(Fate::Gone);
+                let fate = state.spent.get(&ticket).copied().unwrap_or(AttemptState::Gone);
                 state.spend(ticket, fate);
                 state.tell(ticket, fate);
                 Stop::Nothing
@@ -121,12 +123,12 @@ impl Tickets {
     }
 
     /// What is with a ticket.
-    pub fn fate(&self, ticket: Ticket) -> Fate {
+    pub fn fate(&self, ticket: Ticket) -> AttemptState {
         let state = self.0.borrow();
         match state.here.get(&ticket) {
-            Some(here) if here.runs || !here.stopped => Fate::Here,
-            Some(_) => Fate::Gone,
-            None => state.spent.get(&ticket).copied().unwrap_or(Fate::Gone),
+            Some(here) if here.runs || !here.stopped => AttemptState::Here,
+            Some(_) => AttemptState::Gone,
+            None => state.spent.get(&ticket).copied().unwrap_or(AttemptState::Gone),
         }
     }
 
@@ -155,13 +157,13 @@ impl Held {
             None => true,
         };
         if !stopped {
-            state.tell(self.ticket, Fate::Here);
+            state.tell(self.ticket, AttemptState::Here);
         }
         !stopped
     }
 
     /// It is over.
-    pub fn ended(&self, fate: Fate) {
+    pub fn ended(&self, fate: AttemptState) {
         if let Some(here) = self.tickets.0.borrow_mut().here.get_mut(&self.ticket) {
             here.fate = fate;
         }
@@ -172,7 +174,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         let mut state = self.tickets.0.borrow_mut();
         let here = state.here.remove(&self.ticket);
-        let fate = here.as_ref().map_or(Fate::Gone, |here| here.fate);
+        let fate = here.as_ref().map_or(AttemptState::Gone, |here| here.fate);
         state.spend(self.ticket, fate);
         if here.is_some_and(|here| here.runs || !here.stopped) {
             state.tell(self.ticket, fate);
@@ -198,16 +200,19 @@ mod tests {
         assert_eq!((tickets.running(), tickets.here()), (1, vec![ticket(1)]));
         assert_eq!(tickets.stop(ticket(1)), Stop::Cancel(5));
         assert!(!held.runs());
-        assert_eq!(tickets.fate(ticket(1)), Fate::Here);
-        held.ended(Fate::Ran(9));
+        assert_eq!(tickets.fate(ticket(1)), AttemptState::Here);
+        held.ended(AttemptState::Ran(9));
         drop(held);
-        assert_eq!(tickets.fate(ticket(1)), Fate::Ran(9));
+        assert_eq!(tickets.fate(ticket(1)), AttemptState::Ran(9));
         assert!(tickets.admit(ticket(1), 7).is_none());
         assert_eq!(tickets.stop(ticket(2)), Stop::Nothing);
         assert!(tickets.admit(ticket(2), 8).is_none(), "it was stopped before it came");
         let told: Vec<_> = std::iter::from_fn(|| news.try_recv().ok()).collect();
-        let gone = (ticket(2), Fate::Gone);
-        assert_eq!(told, [(ticket(1), Fate::Here), (ticket(1), Fate::Ran(9)), gone]);
+        let gone = (ticket(2), AttemptState::Gone);
+        assert_eq!(
+            told,
+            [(ticket(1), AttemptState::Here), (ticket(1), AttemptState::Ran(9)), gone]
+        );
     }
 
     #[test]
@@ -220,7 +225,7 @@ mod tests {
             assert!(tickets.here().is_empty(), "nobody is told that it runs");
         }
         let told: Vec<_> = std::iter::from_fn(|| news.try_recv().ok()).collect();
-        assert_eq!(told, [(ticket(1), Fate::Gone); 2], "at once, not when they have come");
+        assert_eq!(told, [(ticket(1), AttemptState::Gone); 2], "at once, not when they have come");
         assert!(tickets.admit(ticket(1), 6).is_none());
         assert!(!held.runs());
         assert_eq!(tickets.running(), 0);
@@ -240,7 +245,7 @@ mod tests {
         tickets.expire(ticket(2));
         assert!(tickets.admit(ticket(2), 6).is_none());
         let told: Vec<_> = std::iter::from_fn(|| news.try_recv().ok()).collect();
-        assert_eq!(told, [(ticket(1), Fate::Here), (ticket(2), Fate::Gone)]);
+        assert_eq!(told, [(ticket(1), AttemptState::Here), (ticket(2), AttemptState::Gone)]);
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kumi_broker::{CallId, ServerId};
-use kumi_idl::{Argument, Form, Order};
-use kumi_rpc::{HeldName, HeldPart, Placed};
+use kumi_idl::{Argument, ArgumentForm, Order};
+use kumi_rpc::{HeldArrayName, HeldArrayPart, Placement};
 
 use super::place::buffer;
 use crate::client::{Arg, CallError, Client, Known, Outcome};
@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(50);
 const ASK: Duration = Duration::from_secs(5);
 
 /// What is fetched from a server: whose, which, first byte there, first byte here, bytes.
-pub type Fetch = (Client, HeldName, u64, u64, u64);
+pub type Fetch = (Client, HeldArrayName, u64, u64, u64);
 
 /// An argument that goes through the client, because servers do not reach each other.
 pub struct Relay {
@@ -60,7 +60,7 @@ impl Relay {
             })?;
         }
         let order = match self.argument.form {
-            Form::Array(_, order) => order,
+            ArgumentForm::Array(_, order) => order,
             _ => Order::Row,
         };
         let scattered = self.argument.scatter(lent.bytes(), self.lent.bytes(), order);
@@ -122,14 +122,14 @@ pub struct Attempt {
     pub client: Client,
     pub known: Arc<Known>,
     /// What the server is shown, if a metaserver has named it.
-    pub place: Option<Arc<Placed>>,
+    pub place: Option<Arc<Placement>>,
     pub args: Vec<Arg<'static>>,
     pub relays: Vec<Relay>,
     pub deliveries: Vec<Delivery>,
     /// Who holds what it reads.
-    pub holders: Vec<(Client, ServerId, HeldName)>,
+    pub holders: Vec<(Client, ServerId, HeldArrayName)>,
     /// Who gives vouchers for what it reads, and where that is.
-    pub vouchers: Vec<(Client, String, HeldName)>,
+    pub vouchers: Vec<(Client, String, HeldArrayName)>,
     /// How long results stay at servers.
     pub held: Duration,
     pub stop: Arc<Stop>,
@@ -153,7 +153,7 @@ pub struct Ended {
     pub number: u32,
     pub result: Result<Outcome, CallError>,
     /// If the call could not be run because of what it reads: what became of that.
-    pub found: Vec<(ServerId, HeldName, Found)>,
+    pub found: Vec<(ServerId, HeldArrayName, Found)>,
 }
 
 impl Attempt {
@@ -187,7 +187,7 @@ impl Attempt {
                 Arg::AtServers(array) => Some(array),
                 _ => None,
             });
-            let is_it = |part: &&mut HeldPart| part.name == *name && part.server == *address;
+            let is_it = |part: &&mut HeldArrayPart| part.name == *name && part.server == *address;
             for part in arrays.flat_map(|array| &mut array.parts).filter(is_it) {
                 part.voucher.clone_from(&voucher);
             }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use kumi_broker::{CallId, Failure, Held, ServerId};
-use kumi_rpc::Placed;
+use kumi_broker::{CallId, Failure, HeldInput, ServerId};
+use kumi_rpc::Placement;
 
 use super::attempt::Ended;
 use super::drive::Server;
@@ -38,7 +38,7 @@ pub enum News {
     /// Of a metaserver.
     Meta(Heard),
     /// A connection to the server of a place.
-    Server(Arc<Placed>, Result<Client, CallError>),
+    Server(Arc<Placement>, Result<Client, CallError>),
 }
 
 /// A call that is ready.
@@ -48,7 +48,7 @@ pub struct Submitted<'a> {
     /// Bytes that come back to the client.
     pub back: u64,
     /// What it reads and lies at servers.
-    pub held: Vec<Held>,
+    pub held: Vec<HeldInput>,
 }
 
 /// What a call took that has run.
@@ -63,7 +63,7 @@ pub enum Choice {
     /// A server that was not known: it has the number behind the last.
     Server(Server),
     /// A call starts at this server as the attempt with this number; what the server is shown.
-    Start(CallId, ServerId, u32, Option<Arc<Placed>>),
+    Start(CallId, ServerId, u32, Option<Arc<Placement>>),
     /// An attempt is to end: it is not believed in any more.
     Leave(CallId, u32),
     /// A call does not start (again), for this reason.

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use kumi_broker::{Access, CallId, Failure, Graph, Node, ServerId, State};
-use kumi_rpc::{HeldName, Placed};
+use kumi_rpc::{HeldArrayName, Placement};
 
 use super::attempt::{Ended, Found, Stop};
 use super::chooser::{self, Begun, Choice, Chooser, Message, Submitted, Target, Went};
@@ -41,7 +41,7 @@ pub struct Running {
     /// All its arguments come from the client, and straight.
     pub alone: bool,
     /// Results that stay at the server (their indices), and their names.
-    pub keeps: Vec<(usize, HeldName)>,
+    pub keeps: Vec<(usize, HeldArrayName)>,
     /// Results that come to the client.
     pub brings: Vec<usize>,
     /// Bytes of the client's memory into which they are received.
@@ -265,7 +265,7 @@ impl Driver<'_> {
         &mut self,
         call: CallId,
         server: ServerId,
-        (number, place): (u32, Option<Arc<Placed>>),
+        (number, place): (u32, Option<Arc<Placement>>),
         scope: &'s std::thread::Scope<'s, 'e>,
     ) {
         self.look_for_lost();
@@ -395,7 +395,7 @@ impl Driver<'_> {
         number: u32,
         running: &Running,
         error: &CallError,
-        found: &[(ServerId, HeldName, Found)],
+        found: &[(ServerId, HeldArrayName, Found)],
     ) {
         let node = running.node;
         let step = &self.report[node.0 as usize];
@@ -453,7 +453,12 @@ impl Driver<'_> {
     }
 
     /// What a call was to read did not come.
-    fn sources_failed(&mut self, node: Node, found: &[(ServerId, HeldName, Found)], why: &str) {
+    fn sources_failed(
+        &mut self,
+        node: Node,
+        found: &[(ServerId, HeldArrayName, Found)],
+        why: &str,
+    ) {
         for (server, name, what) in found {
             match what {
                 // The client reaches it: so what it has goes through the client.
@@ -473,7 +478,12 @@ impl Driver<'_> {
     }
 
     /// If it is certain which server does not give another what it has, no other call tries that.
-    fn keep_apart(&mut self, reader: ServerId, found: &[(ServerId, HeldName, Found)], why: &str) {
+    fn keep_apart(
+        &mut self,
+        reader: ServerId,
+        found: &[(ServerId, HeldArrayName, Found)],
+        why: &str,
+    ) {
         let mut from: Vec<ServerId> =
             found.iter().map(|(holder, ..)| *holder).filter(|holder| *holder != reader).collect();
         from.dedup();

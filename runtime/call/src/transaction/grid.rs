@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use kumi_broker::{CallId, Failure, Held, ServerId};
-use kumi_rpc::{Ended, Lying, Moved, Over, Placed, Placing};
+use kumi_broker::{CallId, Failure, HeldInput, ServerId};
+use kumi_rpc::{
+    AttemptOutcome, AttemptReport, InputLocation, Placement, PlacementRequest, Transfer,
+};
 
 use super::chooser::{Choice, Chooser, Message, News, Submitted, Went};
 use super::drive::Server;
@@ -27,21 +29,21 @@ enum State {
     /// An attempt runs.
     Runs,
     /// An attempt runs in which the metaserver does not believe any more: what it said of the next.
-    Left(Result<Arc<Placed>, String>),
+    Left(Result<Arc<Placement>, String>),
 }
 
 #[derive(Debug)]
 struct Call {
-    placing: Placing,
+    placing: PlacementRequest,
     state: State,
     /// The stream at the metaserver, if there is one.
     asked: Option<Asked>,
     /// The stream's metaserver knows the present place: it has told it there, or told it again.
     known: bool,
     /// The last place.
-    placed: Option<Arc<Placed>>,
+    placed: Option<Arc<Placement>>,
     /// How the attempt there ended that came to nothing.
-    over: Option<Over>,
+    over: Option<AttemptReport>,
     /// The last attempt's number.
     number: u32,
     /// Why its last server was not reached.
@@ -57,7 +59,7 @@ pub struct Placer {
     calls: HashMap<CallId, Call>,
     streams: HashMap<u32, CallId>,
     /// Streams of calls that are over, of which the metaserver has not said so.
-    closing: HashMap<u32, (Asked, Over)>,
+    closing: HashMap<u32, (Asked, AttemptReport)>,
     /// Calls that are to be asked for.
     backlog: VecDeque<CallId>,
     /// How many wait at the metaserver, and how many may.
@@ -100,13 +102,13 @@ impl Placer {
     }
 
     /// What is told of inputs that lie at servers.
-    fn lying(&self, held: &[Held]) -> Vec<Lying> {
-        let known = |held: &Held| {
+    fn lying(&self, held: &[HeldInput]) -> Vec<InputLocation> {
+        let known = |held: &HeldInput| {
             let (server, address) = self.names.get(held.server.0 as usize)?.clone();
             let there = self.servers.get(&address) == Some(&held.server);
-            there.then_some(Lying { server, address, bytes: held.bytes })
+            there.then_some(InputLocation { server, address, bytes: held.bytes })
         };
-        let mut lying: Vec<Lying> = held.iter().filter_map(known).collect();
+        let mut lying: Vec<InputLocation> = held.iter().filter_map(known).collect();
         // If that is too many, the most important are told.
         lying.sort_by_key(|lying| std::cmp::Reverse(lying.bytes));
         lying
@@ -221,7 +223,7 @@ impl Placer {
     }
 
     /// A place for a call.
-    fn placed(&mut self, id: CallId, placed: Arc<Placed>) {
+    fn placed(&mut self, id: CallId, placed: Arc<Placement>) {
         let Some(call) = self.calls.get_mut(&id) else { return };
         let same = call.placed.as_ref().is_some_and(|before| before.ticket == placed.ticket);
         match &call.state {
@@ -246,14 +248,14 @@ impl Placer {
         }
     }
 
-    fn leave(&mut self, id: CallId, next: Result<Arc<Placed>, String>) {
+    fn leave(&mut self, id: CallId, next: Result<Arc<Placement>, String>) {
         let Some(call) = self.calls.get_mut(&id) else { return };
         call.state = State::Left(next);
         self.choices.push_back(Choice::Leave(id, call.number));
     }
 
     /// A call has a place: it starts as soon as there is a connection.
-    fn connect(&mut self, id: CallId, placed: Arc<Placed>) {
+    fn connect(&mut self, id: CallId, placed: Arc<Placement>) {
         let Some(call) = self.calls.get_mut(&id) else { return };
         call.state = State::Connects;
         call.placing.attempts = placed.ticket.attempt;
@@ -288,7 +290,7 @@ impl Placer {
     }
 
     /// A server is connected to, or cannot be.
-    fn connected(&mut self, placed: &Placed, client: Result<Client, CallError>) {
+    fn connected(&mut self, placed: &Placement, client: Result<Client, CallError>) {
         let address = placed.address.as_str();
         let here = |call: &Call| {
             let there = call.placed.as_ref().is_some_and(|placed| placed.address == address);
@@ -311,14 +313,14 @@ impl Placer {
                     if let Some(call) = self.calls.get_mut(&id) {
                         call.why = Some(error.to_string());
                     }
-                    self.again(id, Ended::NotBegun);
+                    self.again(id, AttemptOutcome::NotBegun);
                 }
             }
         }
     }
 
     /// The present attempt came to nothing, and the call is to have another place.
-    fn again(&mut self, id: CallId, ended: Ended) {
+    fn again(&mut self, id: CallId, ended: AttemptOutcome) {
         let Some(call) = self.calls.get_mut(&id) else { return };
         let Some(placed) = &call.placed else { return };
         let over = over(placed, ended);
@@ -341,7 +343,7 @@ impl Placer {
     }
 
     /// A call is over here.
-    fn close(&mut self, id: CallId, over: Over) {
+    fn close(&mut self, id: CallId, over: AttemptReport) {
         let known = self.calls.get(&id).is_some_and(|call| call.known);
         let asked = self.forget(id);
         self.calls.remove(&id);
@@ -396,17 +398,20 @@ fn nanoseconds(time: Duration) -> u64 {
 }
 
 /// What the metaserver is told of a call that has run.
-fn measured(placed: &Placed, went: &Went<'_>) -> Over {
+fn measured(placed: &Placement, went: &Went<'_>) -> AttemptReport {
     let Went { outcome, bytes } = went;
     let moved = |bytes: Option<u64>, time: Duration| {
-        bytes.map_or_else(Moved::default, |bytes| Moved { bytes, ns: nanoseconds(time).max(1) })
+        bytes.map_or_else(Transfer::default, |bytes| Transfer {
+            bytes,
+            ns: nanoseconds(time).max(1),
+        })
     };
-    Over {
+    AttemptReport {
         out: moved(bytes.map(|bytes| bytes.0), outcome.sending),
         back: moved(bytes.map(|bytes| bytes.1), outcome.receiving),
         ran_ns: nanoseconds(outcome.ran),
         waited_ns: nanoseconds(outcome.waited),
-        ..over(placed, Ended::Done)
+        ..over(placed, AttemptOutcome::Done)
     }
 }
 
@@ -418,7 +423,7 @@ impl Chooser for Placer {
         let lying = self.lying(&ready.held);
         let placing = self.grid.placing(&ready.prepared.known, bytes, operations);
         let call = Call {
-            placing: Placing { lying, ..placing },
+            placing: PlacementRequest { lying, ..placing },
             state: State::Waits,
             asked: None,
             known: false,
@@ -447,9 +452,9 @@ impl Chooser for Placer {
         let ended = match failure {
             // Nothing is known there of an attempt that was overtaken: what came after it is given back.
             Failure::Routine if matches!(call.state, State::Left(_)) => return self.cancel(id),
-            Failure::Routine => return self.close(id, over(&placed, Ended::Failed)),
-            Failure::NotBegun | Failure::Unclaimed => Ended::NotBegun,
-            Failure::Broken => Ended::Broken,
+            Failure::Routine => return self.close(id, over(&placed, AttemptOutcome::Failed)),
+            Failure::NotBegun | Failure::Unclaimed => AttemptOutcome::NotBegun,
+            Failure::Broken => AttemptOutcome::Broken,
         };
         call.why = None;
         match std::mem::replace(&mut call.state, State::Runs) {

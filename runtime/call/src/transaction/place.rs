@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kumi_broker::{Access, CallId, Node, ServerId};
 use kumi_idl::Argument;
-use kumi_rpc::{HeldName, HeldPart, Keep, Placed as Place, Vouchers};
+use kumi_rpc::{HeldArrayName, HeldArrayPart, HeldResult, Placement as Place, VoucherSupport};
 
 use super::TxArg;
 use super::attempt::{Attempt, Delivery, Fetch, Relay, Stop};
@@ -20,21 +20,21 @@ use crate::lent::LentMut;
 const MOST_VOUCHERS: usize = 100;
 
 fn wants_vouchers(holder: &Client) -> bool {
-    holder.vouchers() == Vouchers::Wanted
+    holder.vouchers() == VoucherSupport::Wanted
 }
 
 /// What is put together for a call.
 #[derive(Default)]
-struct Placed {
+struct Placement {
     relays: Vec<Relay>,
     deliveries: Vec<Delivery>,
-    held: Vec<(ServerId, HeldName)>,
-    keeps: Vec<(usize, HeldName)>,
+    held: Vec<(ServerId, HeldArrayName)>,
+    keeps: Vec<(usize, HeldArrayName)>,
     brings: Vec<usize>,
     direct: Vec<Access>,
     /// Why something goes through the client that another server has.
     helped: Option<String>,
-    vouchers: Vec<(ServerId, HeldName)>,
+    vouchers: Vec<(ServerId, HeldArrayName)>,
     moved: Moved,
 }
 
@@ -48,7 +48,7 @@ impl Driver<'_> {
         server: ServerId,
         place: Option<&Arc<Place>>,
     ) -> io::Result<(Attempt, Running)> {
-        let mut placed = Placed::default();
+        let mut placed = Placement::default();
         let tx = self.tx;
         let mut args = Vec::new();
         let given = self.calls[node.0 as usize].given.clone();
@@ -101,8 +101,11 @@ impl Driver<'_> {
     }
 
     /// Whom to ask for vouchers, and where those are shown.
-    fn vouching(&self, vouchers: Vec<(ServerId, HeldName)>) -> Vec<(Client, String, HeldName)> {
-        let asked = |(server, name): (ServerId, HeldName)| {
+    fn vouching(
+        &self,
+        vouchers: Vec<(ServerId, HeldArrayName)>,
+    ) -> Vec<(Client, String, HeldArrayName)> {
+        let asked = |(server, name): (ServerId, HeldArrayName)| {
             let at = &self.servers[server.0 as usize];
             Some((at.client.clone()?, at.address.clone(), name))
         };
@@ -114,7 +117,7 @@ impl Driver<'_> {
         node: Node,
         parameter: usize,
         server: ServerId,
-        placed: &mut Placed,
+        placed: &mut Placement,
     ) -> io::Result<Arg<'static>> {
         let call: &Prepared = &self.calls[node.0 as usize];
         let argument = call.plan.arguments[parameter].clone();
@@ -149,7 +152,7 @@ impl Driver<'_> {
         one: &Use,
         argument: &Argument,
         server: ServerId,
-        placed: &mut Placed,
+        placed: &mut Placement,
     ) -> AtServers<'static> {
         let mut array = AtServers::default();
         if !one.reads {
@@ -168,8 +171,14 @@ impl Driver<'_> {
             let Some((_, name)) = output.held else { continue };
             let from = bytes.start - output.access.start;
             // Vouched for, if it must be, by the thread of the attempt.
-            let part =
-                |server| HeldPart { offset, length, name, from, server, voucher: String::new() };
+            let part = |server| HeldArrayPart {
+                offset,
+                length,
+                name,
+                from,
+                server,
+                voucher: String::new(),
+            };
             placed.held.push((holder, name));
             let at = &self.servers[holder.0 as usize];
             if holder == server {
@@ -202,7 +211,7 @@ impl Driver<'_> {
         one: &Use,
         argument: &Argument,
         (fetches, gaps): (Vec<Fetch>, Vec<(u64, u64)>),
-        placed: &mut Placed,
+        placed: &mut Placement,
     ) {
         let own = memory(self.tx, one.data);
         if fetches.is_empty() {
@@ -215,7 +224,7 @@ impl Driver<'_> {
         });
         let mut relay = Relay::new(argument.clone(), fetches);
         relay.gaps = from.map(|from| (from, gaps));
-        if let kumi_idl::Form::Array(element, order) = argument.form {
+        if let kumi_idl::ArgumentForm::Array(element, order) = argument.form {
             let shape = Shape { element, dims: None, order };
             array.from = Some(Array::lent(relay.memory(), shape));
         }
@@ -228,7 +237,7 @@ impl Driver<'_> {
         node: Node,
         reader: ServerId,
         holder: ServerId,
-        placed: &Placed,
+        placed: &Placement,
     ) -> Option<String> {
         let why = self.relayed.get(&node).or_else(|| self.apart.get(&(reader, holder)));
         if why.is_some() {
@@ -237,7 +246,7 @@ impl Driver<'_> {
         let client = |server: ServerId| self.servers[server.0 as usize].client.as_ref();
         client(holder).filter(|holder| wants_vouchers(holder))?;
         let address = &self.servers[reader.0 as usize].address;
-        if client(reader).is_some_and(|reader| reader.vouchers() == Vouchers::Unknown) {
+        if client(reader).is_some_and(|reader| reader.vouchers() == VoucherSupport::Unknown) {
             return Some(format!("{address} is of a version that shows no vouchers to others"));
         }
         let is_full = placed.vouchers.len() >= MOST_VOUCHERS;
@@ -251,7 +260,7 @@ impl Driver<'_> {
         index: usize,
         output: usize,
         array: &mut AtServers<'static>,
-        placed: &mut Placed,
+        placed: &mut Placement,
     ) -> io::Result<()> {
         let over = |graph: &kumi_broker::Graph, node: &Node| {
             use kumi_broker::State::{Ready, Running, Waiting};
@@ -264,7 +273,7 @@ impl Driver<'_> {
         if read || !brings {
             let name = self.names.fresh();
             let lifetime_ms = u32::try_from(self.options.held.as_millis()).unwrap_or(u32::MAX);
-            array.keep = Some(Keep { name, lifetime_ms, sent: brings, survives: false });
+            array.keep = Some(HeldResult { name, lifetime_ms, sent: brings, survives: false });
             placed.keeps.push((output, name));
         }
         if !brings {

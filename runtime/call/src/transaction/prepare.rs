@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kumi_broker::{Access, BufferId, Graph, Node, Recorded, ServerId};
-use kumi_idl::{Argument, Element, Form, Mode, Plan, Type};
-use kumi_rpc::{HeldName, HeldPart};
+use kumi_broker::{Access, BufferId, Graph, Node, RecordedCall, ServerId};
+use kumi_idl::{Argument, ArgumentForm, Element, Mode, Plan, Type};
+use kumi_rpc::{HeldArrayName, HeldArrayPart};
 
 use super::{Data, Memory, Transaction, TransactionError, TxArg};
 use crate::client::{Arg, Array, ArrayMut, AtServers, Known, Shape, check, is_given};
@@ -64,7 +64,7 @@ pub struct Output {
     /// Calls that read it from servers.
     pub readers: Vec<Node>,
     /// Where it is held.
-    pub held: Option<(ServerId, HeldName)>,
+    pub held: Option<(ServerId, HeldArrayName)>,
     /// It has come to the client's memory; what of it others have overwritten there since.
     pub here: Option<Vec<(u64, u64)>>,
 }
@@ -149,7 +149,7 @@ fn one(
         checked.push(match (arg, parameter) {
             (TxArg::Data(_) | TxArg::InOut(..), Some(parameter)) => {
                 let argument = plan.as_ref().map(|plan| &plan.arguments[parameter]);
-                match argument.filter(|argument| matches!(argument.form, Form::Array(..))) {
+                match argument.filter(|argument| matches!(argument.form, ArgumentForm::Array(..))) {
                     Some(argument) => {
                         let told = |text| format!("`{}` {text}", params[parameter].name);
                         let own = arrays(tx, arg, parameter, argument, sizes).map_err(told)?;
@@ -244,13 +244,15 @@ fn offset_of(part: u64, whole: u64) -> u64 {
 }
 
 fn same_order(argument: &Argument, shape: &Shape) -> bool {
-    let Form::Array(_, order) = argument.form else { return true };
+    let ArgumentForm::Array(_, order) = argument.form else { return true };
     let thick = argument.axes.iter().filter(|axis| axis.size > 1).count();
     thick <= 1 || shape.order == order
 }
 
 fn intermediate(data: Data, argument: &Argument, sizes: &mut Sizes) -> Result<Access, String> {
-    let Form::Array(element, _) = argument.form else { return Err("is no array".to_owned()) };
+    let ArgumentForm::Array(element, _) = argument.form else {
+        return Err("is no array".to_owned());
+    };
     let buffer = BufferId(data.index as u64 + 1);
     let known = sizes.get(&data.index).copied();
     if argument.mode == Mode::Out {
@@ -309,11 +311,11 @@ pub fn memory_mut(tx: &Transaction<'_>, data: Data) -> Option<(Shape, LentMut)> 
 /// An argument as it will be, for the check.
 fn rehearsal(tx: &Transaction<'_>, own: &[Use], argument: &Argument) -> Arg<'static> {
     let mut array = whole(tx, own);
-    let name = HeldName { secret: [0; 16], index: 0 };
+    let name = HeldArrayName { secret: [0; 16], index: 0 };
     for one in own.iter().filter(|one| !one.is_client()) {
         if one.reads && argument.sent > 0 {
             let server = String::new();
-            let part = HeldPart {
+            let part = HeldArrayPart {
                 offset: 0,
                 length: argument.sent,
                 name,
@@ -348,7 +350,7 @@ pub fn whole(tx: &Transaction<'_>, own: &[Use]) -> AtServers<'static> {
 fn record(graph: &mut Graph, call: &mut Prepared) -> Result<(), TransactionError> {
     let reads: Vec<Access> = call.uses.iter().filter_map(Use::read_access).collect();
     let writes = call.uses.iter().filter(|one| one.writes).map(|one| one.access).collect();
-    let recorded = Recorded { name: call.known.name.clone(), reads, writes };
+    let recorded = RecordedCall { name: call.known.name.clone(), reads, writes };
     let node = graph.record(&recorded)?;
     let mut inputs = graph.inputs(node).iter();
     for one in &mut call.uses {

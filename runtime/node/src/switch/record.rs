@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use hdrhistogram::Histogram;
 use kumi_control::message::{Percentiles, SwitchSample};
-use kumi_net::probes::switched;
+use kumi_net::tracepoints::switched;
 use kumi_sched::ClusterTime;
 
 /// Switches remembered one by one.

@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 
 use kumi_broker::{
-    Action, Broker, CallId, ClientId, Config, Event, Link, Offer, Outcome, Reject, Request,
+    Action, Broker, CallId, ClientId, Config, Event, Link, Offer, Outcome, RejectReason, Request,
     ServerId, SiteId, Time, UserId,
 };
 
@@ -399,7 +399,7 @@ impl<'a> Engine<'a> {
                 Action::Done(call, Outcome::Completed) => self.completed(call.0),
                 Action::Done(
                     call,
-                    Outcome::Rejected(Reject::QueueFull | Reject::UserQueueFull),
+                    Outcome::Rejected(RejectReason::QueueFull | RejectReason::UserQueueFull),
                 ) => self.turned_away(call.0),
                 Action::Done(_, outcome) => {
                     self.refused = Some(format!("a call is not made: {outcome:?}"));

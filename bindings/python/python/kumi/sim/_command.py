@@ -21,7 +21,7 @@ class SimError(KumiError):
     """A simulation has no result.
 
     Attributes:
-        exit_code: What the command ended with, as ``docs/errors.md`` lists it; negative: the signal
+        exit_code: What the command ended with, as ``docs/reference/errors.md`` lists it; negative: the signal
             that killed it; None if it did not run or its answer cannot be used.
         text: What it said.
     """

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kumi_rpc::{Ended, Moved, Over, Placed};
+use kumi_rpc::{AttemptOutcome, AttemptReport, Placement, Transfer};
 
 use super::{Errand, ended};
 use crate::client::grid::Inner;
@@ -13,21 +13,22 @@ use crate::client::{CallError, Client, Outcome};
 
 impl Errand<'_> {
     /// Tells the metaserver of the call's end.
-    pub(super) fn tell(&mut self, placed: &Placed, result: &Result<Outcome, CallError>) {
+    pub(super) fn tell(&mut self, placed: &Placement, result: &Result<Outcome, CallError>) {
         let report = match result {
             Ok(outcome) => measured(placed, self, outcome),
             Err(error) => match ended(error) {
                 // It is not to be tried again.
-                Ended::NotBegun | Ended::Broken | Ended::Failed | Ended::Done => {
-                    over(placed, Ended::Failed)
-                }
+                AttemptOutcome::NotBegun
+                | AttemptOutcome::Broken
+                | AttemptOutcome::Failed
+                | AttemptOutcome::Done => over(placed, AttemptOutcome::Failed),
             },
         };
         self.conclude(&report);
     }
 
     /// Reports how the last attempt ended, behind which none comes.
-    pub(in crate::client) fn conclude(&mut self, report: &Over) {
+    pub(in crate::client) fn conclude(&mut self, report: &AttemptReport) {
         self.report(report);
         if self.returning {
             // If it knows the call it has ended it, and if not it is to.
@@ -38,7 +39,7 @@ impl Errand<'_> {
         }
     }
 
-    pub(super) fn report(&mut self, over: &Over) {
+    pub(super) fn report(&mut self, over: &AttemptReport) {
         // Looked at once more: what is written to a connection that was closed is lost without a word.
         let closed = |(meta, ticket): &(Client, Ticket<Arc<Link>>)| {
             ticket.is_answered() && meta.link.is_broken()
@@ -60,21 +61,31 @@ impl Errand<'_> {
 }
 
 /// The end of an attempt of which nothing was measured.
-pub(crate) fn over(placed: &Placed, ended: Ended) -> Over {
-    let nothing = Moved::default();
-    Over { ticket: placed.ticket, ended, out: nothing, back: nothing, ran_ns: 0, waited_ns: 0 }
+pub(crate) fn over(placed: &Placement, ended: AttemptOutcome) -> AttemptReport {
+    let nothing = Transfer::default();
+    AttemptReport {
+        ticket: placed.ticket,
+        ended,
+        out: nothing,
+        back: nothing,
+        ran_ns: 0,
+        waited_ns: 0,
+    }
 }
 
 pub(in crate::client) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn measured(placed: &Placed, errand: &Errand<'_>, outcome: &Outcome) -> Over {
-    Over {
-        out: Moved { bytes: errand.placing.bytes_out, ns: nanoseconds(outcome.sending).max(1) },
-        back: Moved { bytes: errand.placing.bytes_back, ns: nanoseconds(outcome.receiving).max(1) },
+fn measured(placed: &Placement, errand: &Errand<'_>, outcome: &Outcome) -> AttemptReport {
+    AttemptReport {
+        out: Transfer { bytes: errand.placing.bytes_out, ns: nanoseconds(outcome.sending).max(1) },
+        back: Transfer {
+            bytes: errand.placing.bytes_back,
+            ns: nanoseconds(outcome.receiving).max(1),
+        },
         ran_ns: nanoseconds(outcome.ran),
         waited_ns: nanoseconds(outcome.waited),
-        ..over(placed, Ended::Done)
+        ..over(placed, AttemptOutcome::Done)
     }
 }

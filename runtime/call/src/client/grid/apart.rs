@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kumi_rpc::{Code, Over, Placed, Placing};
+use kumi_rpc::{AttemptReport, Code, Placement, PlacementRequest};
 
 use super::{Grid, Inner, Ordering, locked};
 use crate::client::link::{Answer, Link};
@@ -32,7 +32,7 @@ pub enum Heard {
 #[derive(Debug)]
 pub enum Said {
     /// Where it is to go.
-    Placed(Placed),
+    Placed(Placement),
     /// It is over, as was told.
     Closed,
     /// It does not run, for now: too much waits.
@@ -67,7 +67,7 @@ impl Asked {
     }
 
     /// Tells how an attempt went. Whether that was possible.
-    pub fn tell(&self, over: &Over) -> bool {
+    pub fn tell(&self, over: &AttemptReport) -> bool {
         self.ticket.link.over(self.ticket.stream, over).is_ok()
     }
 }
@@ -100,8 +100,13 @@ impl Grid {
     }
 
     /// What a metaserver is asked for a call of this routine.
-    pub(crate) fn placing(&self, known: &Known, bytes: (u64, u64), operations: f64) -> Placing {
-        Placing {
+    pub(crate) fn placing(
+        &self,
+        known: &Known,
+        bytes: (u64, u64),
+        operations: f64,
+    ) -> PlacementRequest {
+        PlacementRequest {
             key: (self.inner.key, self.inner.calls.fetch_add(1, Ordering::Relaxed)),
             hash: known.hash,
             bytes_out: bytes.0,
@@ -117,7 +122,7 @@ impl Grid {
     }
 
     /// How an attempt went whose stream is gone.
-    pub(crate) fn report(&self, meta: Option<&Client>, over: &Over) {
+    pub(crate) fn report(&self, meta: Option<&Client>, over: &AttemptReport) {
         if meta.is_none_or(|meta| meta.link.over(0, over).is_err()) {
             Inner::report_later(&self.inner, *over);
         }
@@ -131,14 +136,14 @@ impl Grid {
     }
 
     /// A connection to the server of a place.
-    pub(crate) fn connect_server(&self, placed: &Placed) -> Result<Client, CallError> {
+    pub(crate) fn connect_server(&self, placed: &Placement) -> Result<Client, CallError> {
         self.inner.connect_server(placed)
     }
 }
 
 impl Client {
     /// Asks a metaserver for a call.
-    pub(crate) fn ask(&self, placing: &Placing) -> Result<Asked, CallError> {
+    pub(crate) fn ask(&self, placing: &PlacementRequest) -> Result<Asked, CallError> {
         let stream = self.link.seek_soon(placing)?;
         let asked = Asked { ticket: Ticket::of(Arc::clone(&self.link), stream) };
         self.link.send_soon()?;
@@ -172,7 +177,7 @@ fn find(inner: &Arc<Inner>, tell: &impl Fn(Heard) -> bool) -> Option<Client> {
 
 impl Inner {
     /// A new connection to the server of a place, which is shown what the metaserver has given, and never the token.
-    pub(super) fn connect_server(&self, placed: &Placed) -> Result<Client, CallError> {
+    pub(super) fn connect_server(&self, placed: &Placement) -> Result<Client, CallError> {
         let options = super::Options { token: placed.pass.clone(), ..self.options.clone() };
         Client::connect(&placed.address, &options)
     }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kumi_rpc::{Ended, Over};
+use kumi_rpc::{AttemptOutcome, AttemptReport};
 
 use super::super::errand::{Control, Errand, attempt, ended, nanoseconds, over};
 use super::super::object::Object;
@@ -75,12 +75,12 @@ impl Errand<'_> {
             match made {
                 Ok(object) => {
                     let ran_ns = nanoseconds(begun.elapsed());
-                    self.conclude(&Over { ran_ns, ..over(&placed, Ended::Done) });
+                    self.conclude(&AttemptReport { ran_ns, ..over(&placed, AttemptOutcome::Done) });
                     return Ok(object);
                 }
                 Err(error) => match ended(&error) {
-                    Ended::Failed => {
-                        self.conclude(&over(&placed, Ended::Failed));
+                    AttemptOutcome::Failed => {
+                        self.conclude(&over(&placed, AttemptOutcome::Failed));
                         return Err(error);
                     }
                     how => self.failed(&placed, error, how)?,

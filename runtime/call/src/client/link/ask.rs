@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use kumi_rpc::{MOST_NAME, MOST_REQUEST, Placed};
+use kumi_rpc::{MOST_NAME, MOST_REQUEST, Placement};
 
 use super::{Link, Pending};
 use crate::client::CallError;
@@ -32,7 +32,7 @@ impl Link {
     pub fn create(
         &self,
         class: &str,
-        placed: Option<&Placed>,
+        placed: Option<&Placement>,
         deadline: Option<Instant>,
         interrupted: &dyn Fn() -> bool,
     ) -> Result<u32, CallError> {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use kumi_idl::{Argument, Form, Order, Plan};
-use kumi_rpc::{CallbackHead, CallbackReturn, Size, Value};
+use kumi_idl::{Argument, ArgumentForm, Order, Plan};
+use kumi_rpc::{ArraySize, CallbackHead, CallbackReturn, Value};
 
 use super::{Answer, Link, State, Ticket};
 use crate::callback::Function;
@@ -63,7 +63,7 @@ fn whole(argument: &Argument) -> bool {
 
 fn order(argument: &Argument) -> Order {
     match argument.form {
-        Form::Array(_, order) => order,
+        ArgumentForm::Array(_, order) => order,
         _ => Order::Row,
     }
 }
@@ -79,14 +79,14 @@ impl Called {
         let given = Given::from_wire(declared, &head.values).map_err(misfit)?;
         let plan = crate::values::plan(declared, &given, functions.most).map_err(misfit)?;
         let arrays = plan.arguments.iter().map(|argument| match argument.form {
-            Form::Array(..) => Buffer::zeros(argument.sent),
+            ArgumentForm::Array(..) => Buffer::zeros(argument.sent),
             _ => Buffer::default(),
         });
         let arrays = arrays.collect();
         Ok(Called { function, plan, given, arrays })
     }
 
-    fn sizes(&self) -> Vec<Size> {
+    fn sizes(&self) -> Vec<ArraySize> {
         crate::layout::sizes(&self.plan, |argument| argument.sent)
     }
 
@@ -101,7 +101,9 @@ impl Called {
     /// Readies the arrays for the function: makes them of what travelled.
     pub fn ready(&mut self) -> Result<(), String> {
         for (argument, array) in self.plan.arguments.iter().zip(&mut self.arrays) {
-            if !matches!(argument.form, Form::Array(..)) || argument.sent > 0 && whole(argument) {
+            if !matches!(argument.form, ArgumentForm::Array(..))
+                || argument.sent > 0 && whole(argument)
+            {
                 continue;
             }
             let packed = std::mem::replace(array, Buffer::zeros(argument.bytes));
@@ -117,7 +119,9 @@ impl Called {
     /// What travels back of the arrays.
     fn pack(&mut self) -> Result<(), String> {
         for (argument, array) in self.plan.arguments.iter().zip(&mut self.arrays) {
-            if argument.returned > 0 && matches!(argument.form, Form::Array(..)) && !whole(argument)
+            if argument.returned > 0
+                && matches!(argument.form, ArgumentForm::Array(..))
+                && !whole(argument)
             {
                 let mut packed = Buffer::zeros(argument.returned);
                 argument
@@ -192,7 +196,7 @@ impl Link {
             for (index, (argument, array)) in
                 (0..).zip(called.plan.arguments.iter().zip(&called.arrays))
             {
-                if argument.returned > 0 && matches!(argument.form, Form::Array(..)) {
+                if argument.returned > 0 && matches!(argument.form, ArgumentForm::Array(..)) {
                     sends.push((index, Lent::slice(array.bytes())));
                 }
             }

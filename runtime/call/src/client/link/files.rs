@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use kumi_rpc::{Place, Size, Value, chunk_header, chunks};
+use kumi_rpc::{ArrayPosition, ArraySize, Value, chunk_header, chunks};
 
 use super::Link;
 use crate::client::CallError;
@@ -61,7 +61,7 @@ impl Coming {
     }
 
     /// Writes bytes, if they are of a file. What comes after a failure is skipped.
-    pub fn write(&mut self, place: Place, bytes: &[u8]) {
+    pub fn write(&mut self, place: ArrayPosition, bytes: &[u8]) {
         let file = self.files.iter().find(|(parameter, _)| *parameter == place.argument);
         if let (Some((_, file)), None) = (file, &self.failed)
             && let Err(error) = file.write_all_at(bytes, place.offset)
@@ -87,7 +87,7 @@ impl Link {
     ) -> Result<(), CallError> {
         let mut buffer = Vec::new();
         for (argument, file, bytes) in files {
-            let size = Size { argument: *argument, bytes: *bytes };
+            let size = ArraySize { argument: *argument, bytes: *bytes };
             for (argument, offset, length) in chunks(&[size]) {
                 if self.answered(stream) {
                     return Ok(());

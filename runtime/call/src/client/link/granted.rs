@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use kumi_rpc::{CallHead, Grant, GrantPart};
+use kumi_rpc::{CallHead, GrantedArray, MemoryGrant};
 
 use super::super::wire::Wire;
 use super::{Link, Pending, State};
@@ -37,7 +37,7 @@ pub(super) struct Memories {
 pub struct Granted {
     /// `None`: there is none.
     memory: Option<(u32, Arc<Arena>)>,
-    parts: Vec<GrantPart>,
+    parts: Vec<GrantedArray>,
     returned: Arc<Returned>,
 }
 
@@ -77,7 +77,7 @@ impl Granted {
     /// Copies results out of the memory.
     pub fn get(&self, targets: &[(u16, LentMut)]) {
         for (argument, target) in targets {
-            let is = |part: &&GrantPart| part.argument == *argument && part.share.returned;
+            let is = |part: &&GrantedArray| part.argument == *argument && part.share.returned;
             if let (Some(part), Some((_, arena))) = (self.parts.iter().find(is), &self.memory) {
                 // As long as the target, and inside of the memory: both were looked at when the grant came.
                 arena.get(part.offset as usize, target);
@@ -93,7 +93,7 @@ impl Granted {
 
 impl State {
     /// A call's wish for memory is answered.
-    pub(super) fn granted(&mut self, wire: &Wire, stream: u32, grant: Grant) {
+    pub(super) fn granted(&mut self, wire: &Wire, stream: u32, grant: MemoryGrant) {
         for number in &grant.gone {
             self.memories.mapped.remove(number);
         }
@@ -120,7 +120,11 @@ impl State {
 
 impl Memories {
     /// The memory of a grant, mapped if it is new.
-    fn find(&mut self, wire: &Wire, grant: &Grant) -> Result<Option<(u32, Arc<Arena>)>, String> {
+    fn find(
+        &mut self,
+        wire: &Wire,
+        grant: &MemoryGrant,
+    ) -> Result<Option<(u32, Arc<Arena>)>, String> {
         if grant.memory == 0 {
             return Ok(None);
         }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use kumi_rpc::{FetchHead, HeldName};
+use kumi_rpc::{FetchRequest, HeldArrayName};
 
 use super::{CallError, Link, Pending, State, Ticket};
 use crate::lent::LentMut;
@@ -12,7 +12,7 @@ impl Link {
     /// Asks for bytes of a held array.
     pub fn fetch<L: std::ops::Deref<Target = Link>>(
         link: L,
-        head: &FetchHead,
+        head: &FetchRequest,
         to: LentMut,
         deadline: Option<Instant>,
     ) -> Result<Ticket<L>, CallError> {
@@ -28,7 +28,7 @@ impl Link {
     /// Asks for a voucher for a held array.
     pub fn vouch<L: std::ops::Deref<Target = Link>>(
         link: L,
-        name: HeldName,
+        name: HeldArrayName,
         lifetime_ms: u32,
         deadline: Option<Instant>,
     ) -> Result<Ticket<L>, CallError> {
@@ -47,7 +47,7 @@ impl Link {
     }
 
     /// Has the server hold arrays no longer, whose names are not used again. Waits for no other thread.
-    pub fn let_go(&self, names: &[HeldName]) -> Result<(), CallError> {
+    pub fn let_go(&self, names: &[HeldArrayName]) -> Result<(), CallError> {
         let mut state = self.lock();
         let State { rpc, soon, .. } = &mut *state;
         rpc.drop_held(names, soon);

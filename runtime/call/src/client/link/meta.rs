@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use kumi_rpc::{Code, Failure, Over, Placing};
+use kumi_rpc::{AttemptReport, Code, Failure, PlacementRequest};
 
 use super::ask::no_name;
 use super::{Answer, Link, Pending, State};
@@ -22,7 +22,11 @@ pub struct Ready {
 
 impl Link {
     /// Asks where a call is to go.
-    pub fn seek(&self, placing: &Placing, deadline: Option<Instant>) -> Result<u32, CallError> {
+    pub fn seek(
+        &self,
+        placing: &PlacementRequest,
+        deadline: Option<Instant>,
+    ) -> Result<u32, CallError> {
         let mut out = Vec::new();
         let mut state = self.lock();
         let stream = state.rpc.seek(placing, &mut out).map_err(|_| no_name(&placing.routine))?;
@@ -34,7 +38,7 @@ impl Link {
 
     /// Asks where a call is to go, as soon as somebody calls [`Link::send_soon`]; [`Link::next_ready`] tells of the answer.
     /// It waits for nobody.
-    pub fn seek_soon(&self, placing: &Placing) -> Result<u32, CallError> {
+    pub fn seek_soon(&self, placing: &PlacementRequest) -> Result<u32, CallError> {
         self.check_ours()?;
         let mut state = self.lock();
         if let Some(broken) = &state.broken {
@@ -52,7 +56,7 @@ impl Link {
     }
 
     /// Tells how an attempt went.
-    pub fn over(&self, stream: u32, over: &Over) -> Result<(), CallError> {
+    pub fn over(&self, stream: u32, over: &AttemptReport) -> Result<(), CallError> {
         let mut out = Vec::new();
         self.lock().rpc.over(stream, over, &mut out);
         self.put_short(&out, None)

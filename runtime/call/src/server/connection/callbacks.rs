@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use kumi_rpc::{CallbackReturn, Place};
+use kumi_rpc::{ArrayPosition, CallbackReturn};
 
 use super::held::belongs;
 use super::{Call, Connection, Incoming};
@@ -29,7 +29,7 @@ pub fn room<'a>(
     calls: &'a HashMap<u32, Call>,
     incoming: &HashMap<u32, Incoming>,
     callbacks: &'a Callbacks,
-    place: Place,
+    place: ArrayPosition,
     length: usize,
 ) -> Option<(&'a Arena, usize, usize)> {
     match calls.get(&place.stream)? {
@@ -45,7 +45,7 @@ pub fn room<'a>(
 
 impl Called {
     /// Where bytes of an array for the function, or from it, lie: arena, offset, length.
-    pub fn range(&self, place: Place, length: usize) -> (&Arena, usize, usize) {
+    pub fn range(&self, place: ArrayPosition, length: usize) -> (&Arena, usize, usize) {
         let (offset, length) = self.places.range(place.argument, place.offset, length);
         (&self.exchange.arena, offset, length)
     }

@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
 
 use kumi_idl::Interface;
-use kumi_rpc::{Failure, Piece, Place, Size, Value};
+use kumi_rpc::{ArrayPosition, ArraySize, Failure, SendPiece, Value};
 
 use super::{Call, Connection};
 use crate::native::{self, Source};
@@ -20,9 +20,9 @@ pub type OutgoingFiles = HashMap<u32, Vec<Outgoing>>;
 const READ: usize = 64 << 10;
 
 /// The files that are to come.
-pub fn coming(given: &Given) -> impl Iterator<Item = Size> {
+pub fn coming(given: &Given) -> impl Iterator<Item = ArraySize> {
     let sizes = (0..).zip(&given.files);
-    sizes.filter_map(|(argument, bytes)| Some(Size { argument, bytes: (*bytes)? }))
+    sizes.filter_map(|(argument, bytes)| Some(ArraySize { argument, bytes: (*bytes)? }))
 }
 
 impl Connection {
@@ -41,7 +41,7 @@ impl Connection {
     }
 
     /// Writes bytes of a file to its place. False: they are not of a file.
-    pub(super) fn put_to_file(&mut self, place: Place, from: usize, count: usize) -> bool {
+    pub(super) fn put_to_file(&mut self, place: ArrayPosition, from: usize, count: usize) -> bool {
         let Some(Call::Coming(job, _)) = self.calls.get(&place.stream) else { return false };
         let Some(files) = job.files.as_ref().filter(|files| files.takes(place.argument)) else {
             return false;
@@ -63,7 +63,7 @@ impl Connection {
         stream: u32,
         files: Vec<Outgoing>,
         values: &mut Vec<(u16, Value)>,
-        sizes: &mut Vec<Size>,
+        sizes: &mut Vec<ArraySize>,
     ) {
         for file in &files {
             values.push((file.size.argument, Value::FileLength(file.size.bytes)));
@@ -79,7 +79,7 @@ impl Connection {
     pub(super) fn write_file(&mut self, socket: BorrowedFd<'_>) -> Option<io::Result<usize>> {
         let outgoing = &self.outgoing;
         let next = self.rpc.outbox().pieces().next();
-        let Some(Piece::Data(place, length)) = next else { return None };
+        let Some(SendPiece::Data(place, length)) = next else { return None };
         let file = file_of(outgoing, place)?;
         self.read.resize(length.min(READ), 0);
         let read = match file.file.read_at(&mut self.read, place.offset) {
@@ -97,7 +97,7 @@ impl Connection {
 }
 
 /// The file in which these bytes are.
-pub fn file_of(outgoing: &OutgoingFiles, place: Place) -> Option<&Outgoing> {
+pub fn file_of(outgoing: &OutgoingFiles, place: ArrayPosition) -> Option<&Outgoing> {
     let files = outgoing.get(&place.stream)?;
     files.iter().find(|file| file.size.argument == place.argument)
 }

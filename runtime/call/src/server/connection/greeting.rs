@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use kumi_rpc::{CallHead, ClientHello, Code, Failure, Local, Ticket};
+use kumi_rpc::{CallHead, ClientHello, Code, Failure, LocalEndpoint, Ticket};
 
 use super::Connection;
 use crate::server::Shared;
@@ -52,11 +52,11 @@ impl Connection {
     }
 
     /// Where the client finds the server if both are on one machine.
-    fn nearby(&self, socket: &OwnedFd) -> Option<Local> {
+    fn nearby(&self, socket: &OwnedFd) -> Option<LocalEndpoint> {
         let secret = self.shared.nearby.filter(|_| self.secured.is_none())?;
         // Of a Unix socket there is none.
         let port = crate::nearby::port_of_peer(socket).unwrap_or(0);
-        Some(Local { secret, port })
+        Some(LocalEndpoint { secret, port })
     }
 
     /// What is told of a routine.

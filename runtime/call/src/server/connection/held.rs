@@ -5,7 +5,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use kumi_idl::{Interface, Param, Type};
-use kumi_rpc::{Failure, FetchHead, HeldName, Keep, Place, ResultHead, Size};
+use kumi_rpc::{
+    ArrayPosition, ArraySize, Failure, FetchRequest, HeldArrayName, HeldResult, ResultHead,
+};
 use tokio::time::Instant;
 
 use super::super::gather::Sources;
@@ -17,7 +19,7 @@ use crate::values;
 /// Checks that what is to outlive its client does not need it.
 pub(super) fn may_survive(
     interface: &Interface,
-    keep: &[(u16, Keep)],
+    keep: &[(u16, HeldResult)],
     on_object: bool,
 ) -> Result<(), Failure> {
     if on_object && keep.iter().any(|(_, keep)| keep.survives) {
@@ -44,7 +46,7 @@ pub(super) fn may_survive(
 pub(super) fn belongs(
     incoming: &HashMap<u32, Incoming>,
     job: &Job,
-    place: Place,
+    place: ArrayPosition,
     length: usize,
 ) -> (usize, usize) {
     let gaps = incoming.get(&place.stream).and_then(|incoming| incoming.gaps.get(&place.argument));
@@ -112,7 +114,7 @@ impl Connection {
         let incoming = self.incoming.remove(&stream);
         let Some(Call::Coming(mut job, given)) = self.calls.remove(&stream) else { return };
         let gaps = incoming.map(|incoming| incoming.gaps).unwrap_or_default();
-        let bytes = |size: Size| gaps.get(&size.argument).map_or(size.bytes, Gaps::bytes);
+        let bytes = |size: ArraySize| gaps.get(&size.argument).map_or(size.bytes, Gaps::bytes);
         let files: u64 = coming(&given).map(|size| size.bytes).sum();
         let arrays: u64 = job.layout.sent().into_iter().map(bytes).sum();
         let bytes = arrays + files;
@@ -152,7 +154,7 @@ impl Connection {
     pub(super) fn vouch(
         &mut self,
         stream: u32,
-        name: HeldName,
+        name: HeldArrayName,
         lifetime_ms: u32,
     ) -> Result<(), Failure> {
         self.caller.check(&self.shared)?;
@@ -168,7 +170,7 @@ impl Connection {
     }
 
     /// Sends bytes of a held array.
-    pub(super) fn fetch(&mut self, stream: u32, head: &FetchHead) -> Result<(), Failure> {
+    pub(super) fn fetch(&mut self, stream: u32, head: &FetchRequest) -> Result<(), Failure> {
         self.caller.may_fetch(&self.shared, head.name)?;
         let kept = self.shared.find(head.name, self.holder(), 0)?;
         let (begin, _) = kept.range(head.offset, head.length).ok_or_else(|| {
@@ -177,7 +179,7 @@ impl Connection {
             values::bad(0, text)
         })?;
         let result = ResultHead { waited_ns: 0, ran_ns: 0, values: Vec::new() };
-        self.rpc.finish(stream, &result, &[Size { argument: 0, bytes: head.length }]);
+        self.rpc.finish(stream, &result, &[ArraySize { argument: 0, bytes: head.length }]);
         self.calls.insert(stream, Call::Fetched(kept.block, begin, head.length));
         Ok(())
     }

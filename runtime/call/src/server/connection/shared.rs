@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::rc::{Rc, Weak};
 
-use kumi_rpc::{CallHead, Code, Failure, Grant, GrantPart, Share, Size};
+use kumi_rpc::{ArraySize, CallHead, Code, Failure, GrantedArray, MemoryGrant, SharedDirections};
 
 use super::Connection;
 use crate::layout::Layout;
@@ -45,9 +45,9 @@ impl Sharing {
     }
 
     /// Leaves out of what goes back what the client takes itself: bytes of that.
-    pub fn taken(&mut self, stream: u32, sizes: &mut Vec<Size>) -> u64 {
+    pub fn taken(&mut self, stream: u32, sizes: &mut Vec<ArraySize>) -> u64 {
         let Some(taken) = self.taken.remove(&stream) else { return 0 };
-        let is_taken = |size: &Size| taken.contains(&size.argument);
+        let is_taken = |size: &ArraySize| taken.contains(&size.argument);
         let bytes = sizes.iter().filter(|size| is_taken(size)).map(|size| size.bytes).sum();
         sizes.retain(|size| !is_taken(size));
         bytes
@@ -70,8 +70,11 @@ impl Sharing {
 }
 
 /// The arrays of a call that its client wants to put into memory, or to take from there, with where they lie.
-pub fn wishes(layout: &Layout, shares: &[(u16, Share)]) -> Result<Vec<GrantPart>, Failure> {
-    let wish = |(argument, share): &(u16, Share)| {
+pub fn wishes(
+    layout: &Layout,
+    shares: &[(u16, SharedDirections)],
+) -> Result<Vec<GrantedArray>, Failure> {
+    let wish = |(argument, share): &(u16, SharedDirections)| {
         let wrong = |why: &str| {
             let text = format!("argument {argument} cannot go through memory: {why}");
             values::bad(i64::from(*argument), text)
@@ -84,13 +87,13 @@ pub fn wishes(layout: &Layout, shares: &[(u16, Share)]) -> Result<Vec<GrantPart>
         // Within the limit of one call.
         let (offset, length) = layout.range(*argument, 0, bytes as usize);
         let (offset, length) = (offset as u64, length as u64);
-        Ok(GrantPart { argument: *argument, share: *share, offset, length })
+        Ok(GrantedArray { argument: *argument, share: *share, offset, length })
     };
     shares.iter().map(wish).collect()
 }
 
 /// Whether the client puts this array into memory.
-pub fn is_sent(granted: &[GrantPart], argument: u16) -> bool {
+pub fn is_sent(granted: &[GrantedArray], argument: u16) -> bool {
     granted.iter().any(|part| part.argument == argument && part.share.sent)
 }
 
@@ -111,8 +114,8 @@ impl Connection {
         &self,
         layout: &Layout,
         head: &CallHead,
-        wishes: Vec<GrantPart>,
-    ) -> Result<(Rc<Block>, bool, Vec<GrantPart>), Failure> {
+        wishes: Vec<GrantedArray>,
+    ) -> Result<(Rc<Block>, bool, Vec<GrantedArray>), Failure> {
         let (owner, bytes) = (self.caller.owner(), layout.bytes);
         let mut pool = self.shared.pool.borrow_mut();
         // What is held is others' to read, and stays as it is; a user's processes may run as another by now.
@@ -140,17 +143,17 @@ impl Connection {
     pub(super) fn grant(
         &mut self,
         stream: u32,
-        sizes: &[Size],
+        sizes: &[ArraySize],
         block: Rc<Block>,
-        parts: Vec<GrantPart>,
+        parts: Vec<GrantedArray>,
     ) {
         let sharing = &mut self.sharing;
         let is_gone = |(_, block): &(&u32, &Weak<Block>)| block.strong_count() == 0;
         let gone: Vec<u32> =
             sharing.mapped.iter().filter(is_gone).map(|(number, _)| *number).collect();
-        let gone: Vec<u32> = gone.into_iter().take(Grant::MOST_GONE).collect();
+        let gone: Vec<u32> = gone.into_iter().take(MemoryGrant::MOST_GONE).collect();
         gone.iter().for_each(|number| drop(sharing.mapped.remove(number)));
-        let mut grant = Grant { parts, gone, ..Grant::default() };
+        let mut grant = MemoryGrant { parts, gone, ..MemoryGrant::default() };
         if !grant.parts.is_empty() {
             (grant.memory, grant.length) = (block.number, block.arena.length() as u64);
             grant.fresh = sharing.mapped.insert(block.number, Rc::downgrade(&block)).is_none();

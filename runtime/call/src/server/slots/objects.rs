@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use kumi_rpc::{Code, Failure, Fate};
+use kumi_rpc::{AttemptState, Code, Failure};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::Instant;
 
@@ -79,7 +79,7 @@ impl Object {
         if wanted {
             if let Some(ticket) = &ticket {
                 // Its place is for having it made: what it runs then is between its client and this server.
-                ticket.ended(Fate::Ran(nanoseconds(self.since.elapsed())));
+                ticket.ended(AttemptState::Ran(nanoseconds(self.since.elapsed())));
             }
             self.tell(Ok(()));
         }

@@ -10,7 +10,7 @@ use crate::{output, parse};
 use clap::Args;
 use given::Arguments;
 use kumi_call::{Arg, Array, ArrayMut, CallError, Files, Outcome, Remote, Shape, is_given};
-use kumi_idl::{Element, Form, Interface, Mode, Order, Plan, PlanError, Type};
+use kumi_idl::{ArgumentForm, Element, Interface, Mode, Order, Plan, PlanError, Type};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -124,7 +124,7 @@ fn results(
 ) -> Result<Vec<Option<Numbers>>, Error> {
     let mut results = Vec::with_capacity(plan.arguments.len());
     for ((param, argument), sent) in interface.params.iter().zip(&plan.arguments).zip(sent) {
-        let Form::Array(element, order) = argument.form else {
+        let ArgumentForm::Array(element, order) = argument.form else {
             results.push(None);
             continue;
         };

@@ -297,7 +297,7 @@ class HostileFunctionsTest {
                 CallException.Tls.class, CallException.Server.class, CallException.Server.class,
                 CallException.Server.class, CallException.File.class, CallException.Raised.class,
                 CallException.ObjectLost.class, CallException.Server.class);
-        // As docs/call-protocol.md says what has not run; what is not known may have.
+        // As docs/reference/call-protocol.md says what has not run; what is not known may have.
         List<Integer> notRun = List.of(1, 2, 3, 4, 5, 9, 10, 12, 13, 15, 16, 17, 18, 20, 23, 25, 26, 32);
         AtomicInteger code = new AtomicInteger();
         try (Fake fake = serving((peer, stream) -> {

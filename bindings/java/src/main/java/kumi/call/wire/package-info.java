@@ -1,2 +1,2 @@
-/** The protocol of library calls (docs/call-protocol.md): frames, and a connection as its client sees it; no sockets. */
+/** The protocol of library calls (docs/reference/call-protocol.md): frames, and a connection as its client sees it; no sockets. */
 package kumi.call.wire;
